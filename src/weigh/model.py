@@ -1,0 +1,261 @@
+"""The frozen records that travel between the stages, and nothing else.
+
+Key names are an interface: people's scripts read them. Bytes are integers, times are
+seconds, energies joules; ``None`` means not measured and never zero.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from weigh.units import Bytes, Seconds
+
+SCHEMA = "weigh.record/1"
+
+State = Literal[
+    "PENDING",
+    "RUNNING",
+    "COMPLETED",
+    "FAILED",
+    "TIMEOUT",
+    "OUT_OF_MEMORY",
+    "CANCELLED",
+    "NODE_FAIL",
+    "PREEMPTED",
+    "INTERRUPTED",
+    "UNKNOWN",
+]
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One look at a process tree.
+
+    ``memory`` is what the tree would hold if it ran alone (shared pages once);
+    ``memory_high`` bounds what it may have held since the sample before.
+    ``cpu_time`` counts the live processes only.
+    """
+
+    time: Seconds
+    memory: Bytes
+    memory_high: Bytes
+    cpu_time: Seconds | None
+    processes: int
+
+
+class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
+    """The most memory a job held at once, as if it ran alone on a node.
+
+    ``low`` and ``high`` hold the truth between them. ``anonymous + shared + file``
+    describe the moment of the peak; ``file`` are mapped files the kernel can drop.
+    """
+
+    value: Bytes
+    low: Bytes
+    high: Bytes
+    anonymous: Bytes | None
+    shared: Bytes | None
+    file: Bytes | None
+    source: str
+    time: Seconds | None = None
+
+
+class GpuUsage(msgspec.Struct, frozen=True):
+    """What one GPU did while the job ran. Powers in watts, clocks in MHz."""
+
+    uuid: str
+    name: str
+    memory_total: Bytes | None = None
+    memory_before: Bytes | None = None
+    peak_memory: Bytes | None = None
+    process_peak_memory: Bytes | None = None
+    source: str | None = None
+    utilization_mean: float | None = None
+    utilization_max: float | None = None
+    memory_utilization_mean: float | None = None
+    power_mean: float | None = None
+    power_max: float | None = None
+    energy: float | None = None
+    sm_clock_mean: float | None = None
+    memory_clock_mean: float | None = None
+    pcie_rx: Bytes | None = None
+    pcie_tx: Bytes | None = None
+    ecc_errors: int | None = None
+    xid_errors: int | None = None
+    throttle: dict[str, Seconds] | None = None
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What one run used.
+
+    ``max_process_memory`` is the largest single process; ``virtual_memory`` the most
+    address space mapped at once (what Grid Engine's h_vmem counts); ``cgroup_peak``
+    includes page cache; ``read_bytes`` and ``write_bytes`` are the kernel's count of
+    storage traffic; ``processes`` how many different ones were seen.
+    """
+
+    wall_time: Seconds
+    cpu_time: Seconds | None = None
+    user_time: Seconds | None = None
+    system_time: Seconds | None = None
+    cpus_used: float | None = None
+    peak_memory: PeakMemory | None = None
+    max_process_memory: Bytes | None = None
+    virtual_memory: Bytes | None = None
+    cgroup_peak: Bytes | None = None
+    read_bytes: Bytes | None = None
+    write_bytes: Bytes | None = None
+    processes: int | None = None
+    growing: bool | None = None
+    gpus: tuple[GpuUsage, ...] = ()
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Why a run ended as it did, with the evidence in words."""
+
+    reason: str
+    evidence: tuple[str, ...] = ()
+
+
+class Series(msgspec.Struct, frozen=True):
+    """Samples over time, thinned to a bounded length that keeps every peak.
+
+    Columns are of equal length; ``t`` in seconds since the start, ``memory`` in
+    bytes, ``cpu`` in CPUs busy since the sample before.
+    """
+
+    t: tuple[float, ...] = ()
+    memory: tuple[Bytes, ...] = ()
+    cpu: tuple[float | None, ...] = ()
+    gpu_memory: tuple[tuple[Bytes, ...], ...] = ()
+
+
+class Host(msgspec.Struct, frozen=True):
+    """The machine a run was made on. ``cpus`` are those this process may use."""
+
+    name: str
+    system: str
+    kernel: str | None = None
+    machine_id: str | None = None
+    boot_id: str | None = None
+    cpus: int | None = None
+    memory: Bytes | None = None
+
+
+class Allocation(msgspec.Struct, frozen=True):
+    """What a scheduler granted, read from the environment of the job."""
+
+    scheduler: Literal["slurm", "gridengine"]
+    cpus: int | None = None
+    memory: Bytes | None = None
+    nodes: int | None = None
+    gpus: int | None = None
+    queue: str | None = None
+
+
+class Job(msgspec.Struct, frozen=True):
+    """The scheduler's names for what ran: job, array element, task, attempt."""
+
+    id: str
+    element: int | None = None
+    task: int | None = None
+    attempt: int | None = None
+
+
+class Provenance(msgspec.Struct, frozen=True):
+    """Which code ran, under which Python and weigh."""
+
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+    python: str | None = None
+    weigh: str | None = None
+
+
+class Monitor(msgspec.Struct, frozen=True):
+    """What the measuring itself cost, so that nobody has to take it on trust."""
+
+    cpu_time: Seconds | None = None
+    memory: Bytes | None = None
+    samples: int = 0
+    interval: Seconds | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Measurement(msgspec.Struct, frozen=True):
+    """One run under probes: how it ended and what it used, before it is a record.
+
+    ``started`` and ``ended`` are seconds since the epoch; ``ended`` is None while it
+    runs. ``oom_kills`` is how many processes the kernel killed for memory in the
+    job's own cgroup meanwhile; ``told_to_end`` the signal that weigh was sent and
+    passed on, if any.
+    """
+
+    started: float
+    ended: float | None
+    exit_code: int | None
+    signal: int | None
+    usage: Usage
+    series: Series
+    monitor: Monitor
+    oom_kills: int | None = None
+    told_to_end: int | None = None
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What to ask a scheduler for, before any scheduler's syntax.
+
+    ``memory`` and ``virtual_memory`` are for the whole job, not a CPU or slot.
+    ``runs`` is how many records it rests on; ``notes`` say why, and what to doubt.
+    """
+
+    cpus: int
+    memory: Bytes | None
+    virtual_memory: Bytes | None
+    time_limit: int | None
+    headroom: float
+    runs: int
+    gpus: int = 0
+    gpu_type: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Repeat(msgspec.Struct, frozen=True):
+    """One of several runs of the same command; the record's usage is the biggest."""
+
+    usage: Usage
+    exit_code: int | None
+    signal: int | None
+    warmup: bool = False
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One finished run, as ``weigh run -o FILE`` writes it.
+
+    ``started`` and ``ended`` are UTC in ISO 8601. ``exit_code`` is None when a
+    signal ended the command, and then ``signal`` is its number.
+    """
+
+    schema: str = SCHEMA
+    id: str
+    label: str | None = None
+    command: tuple[str, ...]
+    cwd: str | None = None
+    parameters: dict[str, int | float | str] = {}
+    host: Host | None = None
+    started: str
+    ended: str | None = None
+    state: str = "UNKNOWN"
+    exit_code: int | None = None
+    signal: int | None = None
+    outcome: Outcome | None = None
+    usage: Usage | None = None
+    phases: tuple[dict[str, object], ...] = ()
+    batches: dict[str, object] | None = None
+    events: tuple[dict[str, object], ...] = ()
+    ranks: tuple[dict[str, object], ...] = ()
+    repeats: tuple[Repeat, ...] = ()
+    series: Series | None = None
+    request: Request | None = None
+    allocation: Allocation | None = None
+    job: Job | None = None
+    provenance: Provenance | None = None
+    monitor: Monitor | None = None

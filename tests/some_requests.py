@@ -1,0 +1,34 @@
+"""Requests to write: one plain one to vary, and a strategy for all kinds."""
+
+import msgspec
+from hypothesis import strategies as st
+
+from weigh.model import Request
+from weigh.units import MIB
+
+SIZES = st.integers(min_value=0, max_value=1 << 50)
+TIMES = st.integers(min_value=1, max_value=400 * 86400)
+REQUESTS = st.builds(
+    Request,
+    cpus=st.integers(min_value=1, max_value=256),
+    memory=st.none() | SIZES,
+    virtual_memory=st.none() | SIZES,
+    time_limit=st.none() | TIMES,
+    headroom=st.just(0.2),
+    runs=st.just(1),
+    gpus=st.integers(min_value=0, max_value=16),
+    gpu_type=st.none() | st.sampled_from(["v100", "a100"]),
+)
+PLAIN = Request(
+    cpus=1,
+    memory=500 * MIB,
+    virtual_memory=1200 * MIB,
+    time_limit=300,
+    headroom=0.2,
+    runs=1,
+    notes=("from 1 run + 20 %; three runs would say how far it varies",),
+)
+
+
+def a_request(**changes: object) -> Request:
+    return msgspec.structs.replace(PLAIN, **changes)
