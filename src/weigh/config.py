@@ -1,0 +1,204 @@
+"""Settings below the flags: ``WEIGH_*``, the project's file, the user's, the site's.
+
+A layer nearer the user wins, key by key. Where no file exists this costs a few
+``stat`` calls and imports nothing.
+"""
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+import msgspec
+
+from weigh.errors import FormatError
+
+Value: TypeAlias = str | int | float | bool
+
+SITE_FILE = "/etc/weigh/config.toml"
+PREFIX = "WEIGH_"
+
+# what kind of word each key takes
+KEYS = {
+    "headroom": "share",
+    "interval": "seconds",
+    "quiet": "yes",
+    "wait_orphans": "yes",
+}
+
+_YES = {"1": True, "true": True, "yes": True, "on": True}
+_NO = {"0": False, "false": False, "no": False, "off": False}
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One value and where it was set: a file's path or a variable's name."""
+
+    value: Value
+    origin: str
+
+
+class Config(msgspec.Struct, frozen=True):
+    """The settings in force by key, and a line of warning for each key unknown."""
+
+    settings: dict[str, Setting] = {}
+    warnings: tuple[str, ...] = ()
+
+    def value(self, key: str) -> Value | None:
+        """Return the value in force for *key*, or None where nothing sets it."""
+        setting = self.settings.get(key)
+        return None if setting is None else setting.value
+
+
+def load(cwd: str, env: Mapping[str, str], *, site_file: str = SITE_FILE) -> Config:
+    """Read every layer that exists, as seen from *cwd*.
+
+    Raises:
+        FormatError: a file or variable does not parse; names it, and the line.
+    """
+    settings: dict[str, Setting] = {}
+    warnings: list[str] = []
+    for path, table in _tables(cwd, env, site_file):
+        found, unknown = _from_table(path, table)
+        settings |= found
+        warnings += unknown
+    settings |= _from_environment(env)
+    return Config(settings=settings, warnings=tuple(warnings))
+
+
+def _tables(
+    cwd: str, env: Mapping[str, str], site_file: str
+) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the files that exist and what they hold, the weakest first."""
+    for path in (site_file, _user_file(env)):
+        if path and _is_file(path):
+            yield path, _parsed(path, _contents(path))
+    project = _project_table(cwd)
+    if project:
+        yield project
+
+
+def _user_file(env: Mapping[str, str]) -> str | None:
+    base = env.get("XDG_CONFIG_HOME", "")
+    if not os.path.isabs(base):  # the XDG standard: a relative one is ignored
+        home = env.get("HOME")
+        base = os.path.join(home, ".config") if home else ""
+    return os.path.join(base, "weigh", "config.toml") if base else None
+
+
+def _project_table(cwd: str) -> tuple[str, Mapping[str, object]] | None:
+    """Find the nearest ``weigh.toml`` or ``[tool.weigh]`` from *cwd* upwards."""
+    for directory in _upwards(cwd):
+        path = os.path.join(directory, "weigh.toml")
+        if _is_file(path):
+            return path, _parsed(path, _contents(path))
+        path = os.path.join(directory, "pyproject.toml")
+        table = _tool_table(path) if _is_file(path) else None
+        if table is not None:
+            return path, table
+    return None
+
+
+def _upwards(directory: str) -> Iterator[str]:
+    while True:
+        yield directory
+        parent = os.path.dirname(directory)
+        if parent == directory:
+            return
+        directory = parent
+
+
+def _tool_table(path: str) -> Mapping[str, object] | None:
+    text = _contents(path)
+    if b"weigh" not in text:  # no parser, and no complaint about another tool's file
+        return None
+    tool = _parsed(path, text).get("tool")
+    table = tool.get("weigh") if isinstance(tool, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise FormatError(f"{path}: tool.weigh must be a table: [tool.weigh]")
+    return table
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except (OSError, ValueError):  # not there, not ours to see, or no path at all
+        return False
+
+
+def _contents(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _parsed(path: str, contents: bytes) -> Mapping[str, object]:
+    import tomllib  # noqa: PLC0415 - start-up time: only where a file exists
+
+    try:
+        return tomllib.loads(contents.decode())
+    except tomllib.TOMLDecodeError as error:
+        raise FormatError(f"{path}: not TOML: {error}") from error
+    except UnicodeDecodeError as error:
+        line = contents.count(b"\n", 0, error.start) + 1
+        raise FormatError(f"{path}: not UTF-8 (at line {line})") from error
+
+
+def _from_table(
+    path: str, table: Mapping[str, object]
+) -> tuple[dict[str, Setting], list[str]]:
+    settings, warnings = {}, []
+    for written, value in table.items():
+        key = written.replace("-", "_")
+        if key in KEYS:
+            settings[key] = Setting(_checked(f"{path}: {written}", key, value), path)
+        else:
+            warnings.append(f"{path}: unknown key {written!r}{_nearest(key)}; ignored")
+    return settings, warnings
+
+
+def _from_environment(env: Mapping[str, str]) -> dict[str, Setting]:
+    """Read the variables of known keys; others of the prefix have other readers."""
+    return {
+        key: Setting(_checked(name, key, value), name)
+        for key in KEYS
+        if (value := env.get(name := PREFIX + key.upper(), "").strip())
+    }
+
+
+def _checked(where: str, key: str, value: object) -> Value:
+    """Return *value* as the kind that *key* takes; a share stays as it is written."""
+    kind = KEYS[key]
+    if kind == "share":
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            return value
+        raise FormatError(f"{where} must be like '20%' or 0.2, not {value!r}")
+    answer = _seconds(value) if kind == "seconds" else _answer(value)
+    if answer is None:
+        meant = "seconds, more than 0" if kind == "seconds" else "true or false"
+        raise FormatError(f"{where} must be {meant}, not {value!r}")
+    return answer
+
+
+def _answer(value: object) -> bool | None:
+    if isinstance(value, str):
+        return (_YES | _NO).get(value.lower())
+    return value if isinstance(value, bool) else None
+
+
+def _seconds(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if 0 < number < float("inf") else None
+
+
+def _nearest(key: str) -> str:
+    import difflib  # noqa: PLC0415 - start-up time: only for a key that is off
+
+    near = difflib.get_close_matches(key, KEYS, n=1)
+    return f" (did you mean {near[0]}?)" if near else ""

@@ -1,0 +1,1 @@
+"""One function a verb: the only place where stages meet."""

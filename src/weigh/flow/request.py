@@ -1,0 +1,104 @@
+"""``weigh request``: records in, lines for a job script out."""
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from weigh import config
+from weigh.dialect import gridengine, slurm
+from weigh.errors import FormatError
+from weigh.model import Record, Request
+from weigh.report import request_lines
+from weigh.request import DEFAULT_HEADROOM, from_usages, parse_headroom
+from weigh.store import checkpoint, find, identity, location
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The lines to paste, what to know about them, and what is off otherwise."""
+
+    request: Request
+    lines: tuple[str, ...]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def request(
+    names: Sequence[str],
+    *,
+    form: str | None = None,
+    headroom: str | None = None,
+    cwd: str,
+    env: Mapping[str, str],
+) -> Answer:
+    """Work out the request from the records called *names*, or from the last one.
+
+    *form* is one of ``request_lines.FORMS``, by default the scheduler's at hand;
+    *headroom* is text such as ``20%``, by default the configured one.
+
+    Raises:
+        RecordNotFoundError: no such record; offers the nearest names.
+        UsageError: a record holds no measurement, or a name fits several.
+        FormatError: the headroom or a configuration file does not parse.
+    """
+    settings = config.load(cwd, env)
+    records = _records(names or (find.LAST,), location.locate(cwd, env))
+    share = _headroom(settings) if headroom is None else parse_headroom(headroom)
+    asked = from_usages(records, headroom=share)
+    scheduler = scheduler_at_hand(env)
+    form = form or scheduler
+    asked = msgspec.structs.replace(
+        asked,
+        notes=(*asked.notes, *_virtual_notes(asked, _dialect_of(form, scheduler))),
+    )
+    return Answer(
+        request=asked,
+        lines=request_lines.render(
+            asked,
+            form,
+            scheduler=scheduler,
+            records=tuple(record.id for record in records),
+        ),
+        notes=request_lines.note_lines(asked, indent="# "),
+        warnings=settings.warnings,
+    )
+
+
+def scheduler_at_hand(env: Mapping[str, str]) -> str:
+    """Name the scheduler whose commands are on PATH; Slurm where there is doubt."""
+    path = env.get("PATH", "")
+    if shutil.which("qsub", path=path) and not shutil.which("sbatch", path=path):
+        return gridengine.NAME
+    return slurm.NAME
+
+
+def _records(names: Sequence[str], root: str) -> list[Record]:
+    here = identity.this_machine()
+    checkpoint.finalise_interrupted(root, here)
+    unfinished = [run.record for run in checkpoint.running(root, here, time.time())]
+    found = (find.find(root, name, unfinished) for name in names)
+    return list({record.id: record for record in found}.values())
+
+
+def _headroom(settings: config.Config) -> float:
+    setting = settings.settings.get("headroom")
+    if setting is None:
+        return DEFAULT_HEADROOM
+    try:
+        return parse_headroom(str(setting.value))
+    except FormatError as error:
+        raise FormatError(f"{setting.origin}: {error}") from error
+
+
+def _dialect_of(form: str, scheduler: str) -> str:
+    return scheduler if form == "flags" else form
+
+
+def _virtual_notes(asked: Request, dialect: str) -> Iterator[str]:
+    if dialect != gridengine.NAME:
+        return
+    if asked.virtual_memory is None:
+        yield "virtual size was not measured: h_vmem is left to you"
+    elif asked.gpus:
+        yield "h_vmem counts what CUDA only reserves: ask your site whether to set it"

@@ -1,0 +1,1 @@
+"""Tables of data, and what renders them: text, lines to paste, JSON, CSV."""

@@ -1,0 +1,89 @@
+"""A request as the lines to paste: ``#SBATCH``, ``#$``, flags or JSON."""
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+
+from weigh.dialect import gridengine, slurm
+from weigh.dialect.protocol import Dialect
+from weigh.errors import UsageError
+from weigh.model import Request
+
+SCHEMA = "weigh.request/1"
+WIDTH = 80
+
+Form: TypeAlias = Literal["slurm", "gridengine", "flags", "json"]
+FORMS: tuple[Form, ...] = get_args(Form)
+
+_DIALECTS: dict[str, Dialect] = {slurm.NAME: slurm, gridengine.NAME: gridengine}
+
+
+def render(
+    request: Request,
+    form: str,
+    *,
+    scheduler: str = slurm.NAME,
+    records: tuple[str, ...] = (),
+) -> tuple[str, ...]:
+    """Write *request* in one of FORMS, a line each; *scheduler* says whose flags.
+
+    *records* are the ids it rests on, for the JSON form.
+
+    Raises:
+        UsageError: there is no such form.
+    """
+    if form in _DIALECTS:
+        dialect = _DIALECTS[form]
+        return tuple(f"{dialect.PREFIX} {d}" for d in dialect.directives(request))
+    if form == "flags":
+        return (" ".join(_DIALECTS[scheduler].directives(request)),)
+    if form == "json":
+        return tuple(_document(request, records).splitlines())
+    raise UsageError(f"no such form: {form!r} (one of {', '.join(FORMS)})")
+
+
+def slurm_line(request: Request) -> str:
+    """Write *request* as one ``#SBATCH`` line."""
+    return _one_line(slurm, request)
+
+
+def gridengine_line(request: Request) -> str:
+    """Write *request* as one ``#$`` line."""
+    return _one_line(gridengine, request)
+
+
+def note_lines(request: Request, *, indent: str = "") -> tuple[str, ...]:
+    """Write the request's notes, folded to 80 columns behind *indent*."""
+    return tuple(
+        indent + line
+        for note in request.notes
+        for line in _folded(note, WIDTH - len(indent))
+    )
+
+
+def _one_line(dialect: Dialect, request: Request) -> str:
+    return " ".join((dialect.PREFIX, *dialect.directives(request)))
+
+
+def _folded(text: str, width: int) -> Iterator[str]:
+    line = ""
+    for word in text.split():
+        if line and len(line) + 1 + len(word) > width:
+            yield line
+            line = "  " + word  # a fold is set in, so that each note is seen to begin
+        else:
+            line = f"{line} {word}" if line else word
+    yield line
+
+
+def _document(request: Request, records: tuple[str, ...]) -> str:
+    # the schema comes first: a reader sees at once what this is
+    fields = {
+        "schema": SCHEMA,
+        **msgspec.to_builtins(request),
+        "records": records,
+        "slurm": slurm.directives(request),
+        "gridengine": gridengine.directives(request),
+    }
+    return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()

@@ -1,0 +1,367 @@
+"""From measured runs to what to ask for: the biggest use, headroom, rounding.
+
+A run that did not complete bounds the need from below and nothing else: one killed
+for memory, or by its time limit, doubles what it was stopped at.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from weigh.errors import FormatError, UsageError
+from weigh.model import PeakMemory, Record, Request, Usage
+from weigh.units import (
+    GIB,
+    HOUR,
+    MIB,
+    MINUTE,
+    Bytes,
+    Seconds,
+    format_duration,
+    format_size,
+)
+
+COMPLETED = "COMPLETED"
+DEFAULT_HEADROOM = 0.2
+MOST_HEADROOM = 10.0
+ENOUGH_RUNS = 3
+
+LEAST_MEMORY: Bytes = 50 * MIB  # the shell of the job script, and weigh beside it
+LEAST_VIRTUAL: Bytes = 200 * MIB  # a shell maps its locale archive, 110 MiB of it
+LEAST_TIME = 5 * MINUTE
+
+# up to the first, in steps of the second; then whole GiB and whole hours
+_MEMORY_STEPS = ((100 * MIB, 10 * MIB), (1000 * MIB, 50 * MIB), (10 * GIB, 100 * MIB))
+_TIME_STEPS = ((HOUR, 5 * MINUTE), (6 * HOUR, 15 * MINUTE))
+
+_WIDEST_BOUND = 1.25  # a wider one says how little is known, not what is needed
+_FILE_SHARE = 0.2
+_GPU_MAKERS = frozenset(
+    ("nvidia", "tesla", "geforce", "quadro", "amd", "radeon", "instinct")
+)
+_GPU_FAMILIES = frozenset(("rtx", "gtx", "titan"))
+_CPU_TOLERANCE = 0.1  # the command beside its reader, or the odd helper thread
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One run to reckon with. ``granted`` is the memory it was allowed, if known."""
+
+    usage: Usage
+    state: str
+    granted: Bytes | None = None
+
+    @property
+    def completed(self) -> bool:
+        """Whether it ran to its end, so that its use is all it needs."""
+        return self.state == COMPLETED
+
+
+class Need(msgspec.Struct, frozen=True):
+    """What one quantity comes to, before rounding, and what to say about it."""
+
+    size: float | None
+    notes: tuple[str, ...] = ()
+
+
+def from_usages(
+    records: Sequence[Record], *, headroom: float = DEFAULT_HEADROOM
+) -> Request:
+    """Work out what to ask for from the biggest use in *records* plus *headroom*.
+
+    Raises:
+        UsageError: no record holds a measurement, or *headroom* is out of range.
+    """
+    check_headroom(headroom)
+    runs = [run for record in records for run in _runs(record)]
+    if not runs:
+        raise UsageError(_nothing_measured(records))
+    memory = _memory_need(runs, headroom)
+    time = _time_need(runs, headroom)
+    gpus, gpu_type, gpu_notes = _gpu_need(runs)
+    return Request(
+        cpus=max(_cpus(run.usage.cpus_used) for run in runs),
+        memory=_rounded(memory.size, LEAST_MEMORY),
+        virtual_memory=_rounded(_virtual_need(runs, headroom), LEAST_VIRTUAL),
+        time_limit=round_time(time.size or 0),
+        headroom=headroom,
+        runs=sum(run.completed for run in runs) or len(runs),
+        gpus=gpus,
+        gpu_type=gpu_type,
+        notes=(
+            *_basis(runs, headroom),
+            *memory.notes,
+            *time.notes,
+            *_growth(runs),
+            *_troubles(records),
+            *gpu_notes,
+            *_mixture(records),
+        ),
+    )
+
+
+def parse_headroom(text: str) -> float:
+    """Read ``20%`` or ``0.2`` as 0.2.
+
+    Raises:
+        FormatError: neither form, or out of range.
+    """
+    word = text.strip()
+    percent = word.endswith("%")
+    try:
+        number = float(word.removesuffix("%"))
+    except ValueError:
+        number = math.nan
+    if 1 < number < math.inf and not percent:
+        raise FormatError(
+            f"headroom {text!r}: per cent, or times the use? write {number:g}% or 0.2"
+        )
+    headroom = number / 100 if percent else number
+    try:
+        check_headroom(headroom)
+    except UsageError as error:
+        raise FormatError(
+            f"not a headroom: {text!r} (write it like 20% or 0.2, at most 1000%)"
+        ) from error
+    return headroom
+
+
+def check_headroom(headroom: float) -> None:
+    """Refuse a headroom that is negative, not a number or above 1000 %.
+
+    Raises:
+        UsageError: it is one of those.
+    """
+    if not 0 <= headroom <= MOST_HEADROOM:
+        raise UsageError(f"headroom must lie between 0 and 1000 %, not {headroom!r}")
+
+
+def round_memory(size: float) -> Bytes:
+    """Round up to 10 MiB below 100, 50 below 1000, 100 below 10 GiB; or whole GiB.
+
+    A whole GiB that comes first wins: 8 GiB is asked for as itself, not as 8200 MiB.
+    """
+    whole = math.ceil(size / GIB) * GIB
+    return min(whole, _round_up(size, _MEMORY_STEPS, GIB))
+
+
+def round_time(seconds: Seconds) -> int:
+    """Round up to 5 minutes below 1 hour, 15 below 6, then whole hours."""
+    return max(LEAST_TIME, _round_up(seconds, _TIME_STEPS, HOUR))
+
+
+def gpu_type(name: str) -> str | None:
+    """Guess a site's short word for a card: ``Tesla V100-SXM2-32GB`` is ``v100``."""
+    plain = name.lower().replace("-", " ").replace("(tm)", "")
+    words = [word for word in plain.split() if word not in _GPU_MAKERS]
+    if words[:1] and words[0] in _GPU_FAMILIES:
+        words = _family_joined(words)
+    if not words:
+        return None
+    instance = f"_{words[words.index('mig') + 1]}" if "mig" in words[1:-1] else ""
+    kept = [
+        c for c in words[0] + instance if c.isascii() and (c.isalnum() or c in "._")
+    ]
+    return "".join(kept) or None
+
+
+def _family_joined(words: list[str]) -> list[str]:
+    """Join ``rtx 2080 ti`` to ``rtx2080ti``; ``rtx a6000`` is known as ``a6000``."""
+    family, *rest = words
+    if rest and family != "titan" and rest[0][0].isalpha():
+        return rest
+    titanium = "ti" if "ti" in rest[1:] else ""
+    return [family + "".join(rest[:1]) + titanium, *rest[1:]]
+
+
+def _runs(record: Record) -> Iterator[Run]:
+    granted = record.allocation.memory if record.allocation else None
+    if record.repeats:
+        for repeat in record.repeats:
+            ended_well = repeat.exit_code == 0 and repeat.signal is None
+            failed = "FAILED" if record.state == COMPLETED else record.state
+            if not repeat.warmup:
+                state = COMPLETED if ended_well else failed
+                yield Run(usage=repeat.usage, state=state, granted=granted)
+    elif record.usage is not None:
+        yield Run(usage=record.usage, state=record.state, granted=granted)
+
+
+def _nothing_measured(records: Sequence[Record]) -> str:
+    if not records:
+        return "no run to reckon from; measure one: weigh run -- COMMAND"
+    named = ", ".join(record.id for record in records[:3])
+    return f"nothing was measured in {named}; measure again: weigh run -- COMMAND"
+
+
+def _memory_need(runs: Sequence[Run], headroom: float) -> Need:
+    run = _biggest(runs, _memory_use)
+    base = _memory_use(run) if run else None
+    if run is None or base is None:
+        return Need(None, ("memory was not measured: ask for it by experience",))
+    if run.state == "OUT_OF_MEMORY":
+        where = (
+            f"memory doubled from {format_size(round(base))}, where a run was killed"
+        )
+        return Need(base * 2, (where, "the true need is not known: it may be more yet"))
+    notes = [*_memory_notes(run.usage), *_dominant("memory", run, runs)]
+    return Need(_with(base, headroom), tuple(notes))
+
+
+def _memory_use(run: Run) -> Bytes | None:
+    base = _memory_base(run.usage)
+    if run.state != "OUT_OF_MEMORY":
+        return base
+    # it was killed reaching for more than it was granted, whatever a sample saw
+    return max(base or 0, run.granted or 0) or None
+
+
+def _time_need(runs: Sequence[Run], headroom: float) -> Need:
+    run = _biggest(runs, lambda run: run.usage.wall_time)
+    if run is None:
+        return Need(None)
+    base = run.usage.wall_time
+    if run.state == "TIMEOUT":
+        where = f"time doubled from {format_duration(base)}, where a run was stopped"
+        return Need(base * 2, (where, "the true time is not known: it may be more yet"))
+    return Need(_with(base, headroom), tuple(_dominant("time", run, runs)))
+
+
+def _virtual_need(runs: Sequence[Run], headroom: float) -> float | None:
+    run = _biggest(runs, lambda run: run.usage.virtual_memory)
+    if run is None or run.usage.virtual_memory is None:
+        return None
+    # under Grid Engine this is the limit that ended it
+    factor = 2 if run.state == "OUT_OF_MEMORY" else 1 + headroom
+    return round(run.usage.virtual_memory * factor)
+
+
+def _biggest(runs: Sequence[Run], use: Callable[[Run], float | None]) -> Run | None:
+    measured = [(size, run) for run in runs if (size := use(run)) is not None]
+    return max(measured, key=lambda pair: pair[0])[1] if measured else None
+
+
+def _memory_base(usage: Usage) -> Bytes | None:
+    """Find what the run held that the kernel could not drop; None if not measured."""
+    peak = usage.peak_memory
+    if peak is None:
+        return usage.max_process_memory
+    base = peak.high if peak.high <= peak.value * _WIDEST_BOUND else peak.value
+    if not _droppable(peak) or peak.file is None:
+        return base
+    # what the parts at the peak do not account for was gone before they were read
+    kept = max((peak.anonymous or 0) + (peak.shared or 0), peak.value - peak.file)
+    return kept + max(0, base - peak.value)
+
+
+def _droppable(peak: PeakMemory) -> bool:
+    split = peak.anonymous is not None and peak.file is not None
+    return split and (peak.file or 0) > _FILE_SHARE * peak.value
+
+
+def _memory_notes(usage: Usage) -> Iterator[str]:
+    peak = usage.peak_memory
+    if peak is None:
+        yield "memory is the largest process's alone: weigh run measures them all"
+        return
+    if peak.high > peak.value * _WIDEST_BOUND:
+        yield f"memory may have reached {format_size(peak.high)} between samples"
+    if _droppable(peak):
+        yield f"{format_size(peak.file or 0)} more are mapped files the kernel can drop"
+
+
+def _dominant(what: str, run: Run, runs: Sequence[Run]) -> Iterator[str]:
+    if not run.completed and any(other.completed for other in runs):
+        yield f"the biggest {what} is of a run that did not complete ({run.state})"
+
+
+def _basis(runs: Sequence[Run], headroom: float) -> Iterator[str]:
+    margin = f"+ {round(headroom * 100, 1):g} %"
+    completed = [run for run in runs if run.completed]
+    if not completed:
+        states = ", ".join(sorted({run.state for run in runs}))
+        yield f"from {_count(runs)} that did not complete ({states}) {margin}"
+        yield "a lower bound only: measure one that completes"
+    elif len(completed) < ENOUGH_RUNS:
+        each = "it varies" if len(completed) == 1 else "they vary"
+        yield f"from {_count(completed)} {margin}; three runs would say how far {each}"
+    else:
+        yield from _spread(completed, headroom, margin)
+
+
+def _spread(completed: Sequence[Run], headroom: float, margin: str) -> Iterator[str]:
+    sizes = [_memory_base(run.usage) for run in completed]
+    memory = _relative_range([float(size) for size in sizes if size is not None])
+    time = _relative_range([run.usage.wall_time for run in completed])
+    yield (
+        f"from {_count(completed)} {margin}; they vary by {100 * memory:.0f} % in "
+        f"memory, {100 * time:.0f} % in time"
+    )
+    if max(memory, time) > headroom:
+        yield "they vary by more than the headroom: consider a larger one"
+
+
+def _relative_range(values: Sequence[float]) -> float:
+    largest = max(values, default=0)
+    return (largest - min(values)) / largest if largest > 0 else 0
+
+
+def _count(runs: Sequence[Run]) -> str:
+    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
+
+
+def _growth(runs: Sequence[Run]) -> Iterator[str]:
+    if any(run.usage.growing for run in runs):
+        yield (
+            "memory was still rising at the end of the run: the full job needs more; "
+            "measure a longer run"
+        )
+
+
+def _troubles(records: Sequence[Record]) -> Iterator[str]:
+    reasons = {r.outcome.reason for r in records if r.outcome and r.state == COMPLETED}
+    for reason in sorted(reasons):
+        yield f"completed, yet {reason}: it may need more"
+
+
+def _mixture(records: Sequence[Record]) -> Iterator[str]:
+    commands = {record.command for record in records}
+    if len(commands) > 1:
+        yield f"the runs are of {len(commands)} different commands: the biggest counts"
+
+
+def _gpu_need(runs: Sequence[Run]) -> tuple[int, str | None, tuple[str, ...]]:
+    used = [
+        [gpu for gpu in run.usage.gpus if gpu.peak_memory or gpu.process_peak_memory]
+        for run in runs
+    ]
+    count = max(len(gpus) for gpus in used)
+    kinds = {gpu_type(gpu.name) for gpus in used for gpu in gpus}
+    if not count:
+        return 0, None, ()
+    kind = kinds.pop() if len(kinds) == 1 else None
+    if kind is None:
+        return (
+            count,
+            None,
+            ("measured on GPUs of several kinds: any kind is asked for",),
+        )
+    return count, kind, (f"{kind} is a guess: your site may call that GPU otherwise",)
+
+
+def _cpus(used: float | None) -> int:
+    return 1 if used is None else max(1, math.ceil(used - _CPU_TOLERANCE))
+
+
+def _with(base: float, headroom: float) -> float:
+    # to the byte, to the millisecond: 1.1 is a little more than itself as a float
+    return round(base * (1 + headroom), 3)
+
+
+def _rounded(size: float | None, least: Bytes) -> Bytes | None:
+    return None if size is None else max(least, round_memory(size))
+
+
+def _round_up(value: float, steps: Sequence[tuple[int, int]], coarsest: int) -> int:
+    step = next((step for bound, step in steps if value <= bound), coarsest)
+    return math.ceil(value / step) * step

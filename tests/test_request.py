@@ -1,0 +1,403 @@
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.errors import FormatError, UsageError
+from weigh.model import (
+    Allocation,
+    GpuUsage,
+    Outcome,
+    PeakMemory,
+    Record,
+    Repeat,
+    Request,
+    Usage,
+)
+from weigh.request import (
+    from_usages,
+    gpu_type,
+    parse_headroom,
+    round_memory,
+    round_time,
+)
+from weigh.units import DAY, GIB, HOUR, MIB, MINUTE
+
+RECORD_FIELDS = frozenset(Record.__struct_fields__)
+SIZES = st.integers(min_value=1, max_value=1 << 45)
+
+
+def peak(value: int, *, high: int | None = None, **parts: int) -> PeakMemory:
+    known: dict[str, Any] = {"anonymous": None, "shared": None, "file": None} | parts
+    return PeakMemory(
+        value=value, low=value, high=high or value, source="test", **known
+    )
+
+
+def usage(**changes: Any) -> Usage:
+    values: dict[str, Any] = {
+        "wall_time": 12.4,
+        "cpus_used": 0.96,
+        "peak_memory": peak(392 * MIB, high=401 * MIB),
+        "virtual_memory": 970 * MIB,
+    }
+    return Usage(**(values | changes))
+
+
+def record(state: str = "COMPLETED", **changes: Any) -> Record:
+    own = {name: changes.pop(name) for name in RECORD_FIELDS & changes.keys()}
+    values: dict[str, Any] = {
+        "id": "7f3a91",
+        "command": ("tag.py",),
+        "started": "2026-11-21T10:00:00Z",
+        "state": state,
+        "usage": usage(**changes),
+    }
+    return Record(**(values | own))
+
+
+def memory_record(size: int, state: str = "COMPLETED", **changes: Any) -> Record:
+    return record(state, peak_memory=peak(size), **changes)
+
+
+def noted(request: Request, words: str) -> bool:
+    return any(words in note for note in request.notes)
+
+
+def test_one_run_is_asked_for_with_headroom_in_round_figures() -> None:
+    assert from_usages([record()]) == Request(
+        cpus=1,
+        memory=500 * MIB,
+        virtual_memory=1200 * MIB,
+        time_limit=5 * MINUTE,
+        headroom=0.2,
+        runs=1,
+        notes=("from 1 run + 20 %; three runs would say how far it varies",),
+    )
+
+
+@given(st.lists(SIZES, min_size=1, max_size=5), st.floats(min_value=0, max_value=10))
+def test_memory_covers_the_biggest_use_and_the_headroom(
+    sizes: list[int], headroom: float
+) -> None:
+    request = from_usages([memory_record(size) for size in sizes], headroom=headroom)
+
+    assert request.memory is not None
+    assert request.memory >= math.floor(max(sizes) * (1 + headroom))
+
+
+@given(SIZES, SIZES)
+def test_a_bigger_use_never_asks_for_less(one: int, other: int) -> None:
+    small, large = sorted((one, other))
+
+    assert round_memory(small) <= round_memory(large)
+
+
+@given(st.integers(min_value=1, max_value=100 * DAY))
+def test_a_time_is_rounded_up_by_no_more_than_its_step(seconds: int) -> None:
+    rounded = round_time(seconds)
+
+    step = 5 * MINUTE if seconds <= HOUR else 15 * MINUTE
+    step = HOUR if seconds > 6 * HOUR else step
+    assert seconds <= rounded < seconds + step
+
+
+@pytest.mark.parametrize(
+    ("use", "asked"),
+    [
+        (41 * MIB, 50 * MIB),
+        (91 * MIB, 100 * MIB),
+        (101 * MIB, 150 * MIB),
+        (481 * MIB, 500 * MIB),
+        (1164 * MIB, 1200 * MIB),
+        (9.9 * GIB, 10200 * MIB),
+        (8190 * MIB, 8 * GIB),
+        (8 * GIB, 8 * GIB),
+        (10.1 * GIB, 11 * GIB),
+        (100 * GIB, 100 * GIB),
+    ],
+)
+def test_memory_is_rounded_to_what_a_person_would_write(use: float, asked: int) -> None:
+    assert round_memory(use) == asked
+
+
+def test_the_smallest_job_still_gets_room_for_its_shell() -> None:
+    request = from_usages(
+        [record(peak_memory=peak(MIB), virtual_memory=3 * MIB, wall_time=0.01)]
+    )
+
+    assert request.memory == 50 * MIB
+    assert request.virtual_memory == 200 * MIB
+    assert request.time_limit == 5 * MINUTE
+
+
+@pytest.mark.parametrize(
+    ("used", "asked"), [(None, 1), (0.0, 1), (0.96, 1), (1.02, 1), (1.3, 2), (7.4, 8)]
+)
+def test_cpus_are_the_mean_rounded_up_but_for_a_sliver(
+    used: float | None, asked: int
+) -> None:
+    assert from_usages([record(cpus_used=used)]).cpus == asked
+
+
+def test_a_bound_too_wide_to_ask_for_is_named_instead() -> None:
+    request = from_usages([record(peak_memory=peak(GIB, high=2 * GIB))])
+
+    assert request.memory == 1300 * MIB
+    assert noted(request, "may have reached 2.00 GiB")
+
+
+def test_mapped_files_are_named_and_left_out_of_the_request() -> None:
+    mapped = peak(
+        2 * GIB, anonymous=512 * MIB, shared=512 * MIB, file=GIB, high=2 * GIB + MIB
+    )
+
+    request = from_usages([record(peak_memory=mapped)])
+
+    assert request.memory == 1300 * MIB
+    assert noted(request, "1.00 GiB more are mapped files the kernel can drop")
+
+
+def test_what_the_parts_do_not_account_for_is_still_asked_for() -> None:
+    # the split was read after a spike of 1 GiB that only the high-water mark saw
+    spiked = peak(2 * GIB, anonymous=512 * MIB, shared=0, file=512 * MIB)
+
+    request = from_usages([record(peak_memory=spiked)])
+
+    assert request.memory is not None
+    assert request.memory >= 1.5 * GIB
+
+
+def test_a_few_mapped_files_are_part_of_the_request() -> None:
+    few = peak(GIB, anonymous=900 * MIB, shared=0, file=124 * MIB)
+
+    request = from_usages([record(peak_memory=few)])
+
+    assert request.memory == 1300 * MIB
+    assert not noted(request, "mapped files")
+
+
+def test_memory_still_growing_is_said_aloud() -> None:
+    assert noted(from_usages([record(growing=True)]), "memory was still rising")
+    assert not noted(from_usages([record(growing=False)]), "rising")
+
+
+def test_a_run_killed_for_memory_doubles_what_it_was_granted() -> None:
+    killed = memory_record(
+        3 * GIB,
+        "OUT_OF_MEMORY",
+        allocation=Allocation(scheduler="slurm", memory=4 * GIB),
+    )
+
+    request = from_usages([killed])
+
+    assert request.memory == 8 * GIB
+    assert noted(request, "doubled from 4.00 GiB")
+    assert noted(request, "a lower bound")
+
+
+def test_a_run_killed_for_memory_below_what_others_needed_changes_nothing() -> None:
+    killed = memory_record(2 * GIB, "OUT_OF_MEMORY")
+    whole = memory_record(3 * GIB)
+
+    request = from_usages([killed, whole])
+
+    assert request.memory == from_usages([whole]).memory
+    assert not noted(request, "doubled")
+
+
+def test_a_run_stopped_by_its_time_limit_doubles_the_time() -> None:
+    request = from_usages([record("TIMEOUT", wall_time=7200.0)])
+
+    assert request.time_limit == 4 * HOUR
+    assert noted(request, "time doubled from 2 h 00 m")
+    assert request.memory == 500 * MIB
+
+
+def test_failed_runs_alone_are_a_lower_bound_and_say_so() -> None:
+    request = from_usages([record("FAILED")])
+
+    assert request.runs == 1
+    assert noted(request, "from 1 run that did not complete (FAILED)")
+    assert noted(request, "a lower bound only")
+
+
+def test_a_failed_run_raises_the_request_only_by_what_it_was_seen_to_use() -> None:
+    request = from_usages([memory_record(2 * GIB, "FAILED"), memory_record(GIB)])
+
+    assert request.memory == 2500 * MIB
+    assert request.runs == 1
+    assert noted(request, "the biggest memory is of a run that did not complete")
+
+
+def test_every_repeat_is_a_run_and_a_warm_up_is_none() -> None:
+    repeats = (
+        Repeat(usage=usage(wall_time=9000.0), exit_code=0, signal=None, warmup=True),
+        *(Repeat(usage=usage(), exit_code=0, signal=None) for _ in range(3)),
+    )
+
+    request = from_usages([record(repeats=repeats)])
+
+    assert request.runs == 3
+    assert request.time_limit == 5 * MINUTE
+
+
+def test_a_repeat_that_failed_is_not_counted_as_completed() -> None:
+    repeats = (
+        Repeat(usage=usage(), exit_code=0, signal=None),
+        Repeat(usage=usage(), exit_code=None, signal=9),
+    )
+
+    assert from_usages([record("FAILED", repeats=repeats)]).runs == 1
+
+
+def test_three_runs_say_how_far_they_vary() -> None:
+    request = from_usages(
+        [memory_record(size * MIB, wall_time=10.0) for size in (900, 950, 1000)]
+    )
+
+    assert request.notes == (
+        "from 3 runs + 20 %; they vary by 10 % in memory, 0 % in time",
+    )
+
+
+def test_runs_that_vary_beyond_the_headroom_call_for_a_larger_one() -> None:
+    request = from_usages([record(wall_time=t) for t in (10.0, 10.0, 20.0)])
+
+    assert noted(request, "more than the headroom")
+
+
+def test_a_process_killed_for_memory_in_a_completed_run_is_said_aloud() -> None:
+    survived = record(outcome=Outcome("a process was killed for memory"))
+
+    request = from_usages([survived])
+
+    assert noted(request, "completed, yet a process was killed for memory")
+
+
+def test_different_commands_are_pointed_out() -> None:
+    assert noted(
+        from_usages([record(), record(command=("train.py",))]), "2 different commands"
+    )
+
+
+def test_only_gpus_that_held_something_are_asked_for() -> None:
+    cards = tuple(
+        GpuUsage(uuid=str(n), name="Tesla V100-SXM2-32GB", peak_memory=size)
+        for n, size in enumerate((2 * GIB, 0, None, GIB))
+    )
+
+    request = from_usages([record(gpus=cards)])
+
+    assert (request.gpus, request.gpu_type) == (2, "v100")
+    assert noted(request, "v100 is a guess")
+
+
+def test_gpus_of_several_kinds_are_asked_for_without_a_type() -> None:
+    runs = [
+        record(gpus=(GpuUsage(uuid="0", name=name, peak_memory=GIB),))
+        for name in ("NVIDIA A100-SXM4-40GB", "Tesla V100-SXM2-32GB")
+    ]
+
+    request = from_usages(runs)
+
+    assert (request.gpus, request.gpu_type) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("Tesla V100-SXM2-32GB", "v100"),
+        ("Tesla P100-PCIE-12GB", "p100"),
+        ("NVIDIA A100 80GB PCIe", "a100"),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "a100_1g.5gb"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA GH200 480GB", "gh200"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA RTX A6000", "a6000"),
+        ("NVIDIA GeForce RTX 2080 Ti", "rtx2080ti"),
+        ("NVIDIA GeForce RTX 3090", "rtx3090"),
+        ("Quadro RTX 8000", "rtx8000"),
+        ("NVIDIA TITAN V", "titanv"),
+        ("AMD Instinct MI250X", "mi250x"),
+        ("NVIDIA", None),
+        ("", None),
+        ("rtx", "rtx"),
+        ("$(rm):x", "rmx"),
+    ],
+)
+def test_a_card_is_named_as_most_sites_name_it(name: str, word: str | None) -> None:
+    assert gpu_type(name) == word
+
+
+def test_a_largest_process_stands_in_where_no_tree_was_measured() -> None:
+    request = from_usages([record(peak_memory=None, max_process_memory=GIB)])
+
+    assert request.memory == 1300 * MIB
+    assert noted(request, "largest process")
+
+
+def test_what_was_not_measured_is_not_asked_for() -> None:
+    request = from_usages([record(peak_memory=None, virtual_memory=None)])
+
+    assert (request.memory, request.virtual_memory) == (None, None)
+    assert noted(request, "memory was not measured")
+
+
+@pytest.mark.parametrize("records", [[], [record(usage=None)]])
+def test_nothing_measured_names_the_way_out(records: list[Record]) -> None:
+    with pytest.raises(UsageError, match="weigh run -- COMMAND"):
+        from_usages(records)
+
+
+@pytest.mark.parametrize("headroom", [-0.1, math.nan, math.inf, 10.01])
+def test_a_headroom_out_of_range_is_refused(headroom: float) -> None:
+    with pytest.raises(UsageError, match="headroom"):
+        from_usages([record()], headroom=headroom)
+
+
+@pytest.mark.parametrize(
+    ("text", "headroom"),
+    [
+        ("20%", 0.2),
+        ("0.2", 0.2),
+        ("0", 0),
+        ("1", 1),
+        ("1000%", 10),
+        (" 12.5 % ", 0.125),
+    ],
+)
+def test_a_headroom_is_read_as_a_share_or_per_cent(text: str, headroom: float) -> None:
+    assert parse_headroom(text) == pytest.approx(headroom)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "%", "-20%", "-0.1", "nan", "nan%", "inf", "1001%", "20", "1.2x", "a"],
+)
+def test_a_headroom_that_could_mislead_is_refused(text: str) -> None:
+    with pytest.raises(FormatError, match="headroom"):
+        parse_headroom(text)
+
+
+def test_a_request_survives_the_wire() -> None:
+    request = from_usages([record()])
+
+    assert msgspec.json.decode(msgspec.json.encode(request), type=Request) == request
+
+
+STATES = ["COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "INTERRUPTED", "UNKNOWN"]
+
+
+@given(st.lists(st.tuples(SIZES, st.sampled_from(STATES)), min_size=1, max_size=4))
+def test_every_mix_of_ends_makes_a_request_that_covers_what_was_seen(
+    runs: list[tuple[int, str]],
+) -> None:
+    request = from_usages([memory_record(size, state) for size, state in runs])
+
+    assert request.memory is not None
+    assert request.memory >= max(size for size, _ in runs)
+    assert len(request.notes) >= 1
