@@ -1,0 +1,35 @@
+"""Start weigh: fork what will become jobs, and only then import the rest."""
+
+import os
+import sys
+
+from weigh.measure.launcher import interrupt_quietly, prepare
+
+
+def main() -> int:
+    """Run the command line; give the exit code."""
+    interrupt_quietly()
+    try:
+        launchers = prepare(sys.argv[1:])
+    except OSError as error:
+        sys.exit(f"weigh: cannot start a process: {error.strerror}")
+    _fill_closed_streams()
+    from weigh.cli.main import run_cli  # noqa: PLC0415 - after the launchers' fork
+
+    return run_cli(sys.argv[1:], launchers)
+
+
+def _fill_closed_streams() -> None:
+    """Keep weigh's own files off descriptors 0 to 2 where these came closed.
+
+    The job, forked before, still finds them closed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

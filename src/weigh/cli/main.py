@@ -1,0 +1,121 @@
+"""The ``weigh`` command: its verbs in the order of use, each imported when called."""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from weigh import __version__
+from weigh.errors import WeighError
+from weigh.measure.launcher import Launcher
+
+_INTERNAL = 125
+_SIGNAL_BASE = 128
+_USAGE = 2
+
+# verb -> (module, what --help says of it); read as a table, imported one at a time
+_GROUPS = {
+    "Measure": {
+        "run": ("weigh.cli.run", "measure one run of any command"),
+    },
+    "Decide": {
+        "request": ("weigh.cli.request", "the lines to ask a scheduler for"),
+    },
+    "Review": {
+        "records": ("weigh.cli.records", "list, show, export and import records"),
+    },
+}
+_VERBS = {verb: entry for group in _GROUPS.values() for verb, entry in group.items()}
+
+
+class Verbs(click.Group):
+    """Imports a verb's module only when the verb is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Give the verbs in the order of use."""
+        return list(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the verb's module; None for an unknown verb."""
+        if cmd_name not in _VERBS:
+            ctx.fail(_unknown_verb(cmd_name))
+        module = import_module(_VERBS[cmd_name][0])
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """List the verbs by group without importing any."""
+        for title, verbs in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(verb, text) for verb, (_, text) in verbs.items()])
+
+
+@click.group(
+    cls=Verbs,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+)
+@click.version_option(__version__, "-V", "--version", message="weigh %(version)s")
+def weigh() -> None:
+    """Weigh a job before you ship it to the cluster.
+
+    Start with:  weigh run -- python train.py --epochs 1
+    """
+
+
+def run_cli(argv: Sequence[str], launchers: list[Launcher]) -> int:
+    """Carry out *argv*; give the exit code, having said in one line what failed."""
+    usage_code = _INTERNAL if "run" in argv[:1] else _USAGE
+    try:
+        code = weigh.main(list(argv), "weigh", standalone_mode=False, obj=launchers)
+    except click.ClickException as error:
+        _complain(_one_line(error))
+        return usage_code
+    except WeighError as error:
+        _complain(str(error))
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _SIGNAL_BASE + signal.SIGINT
+    except BrokenPipeError:
+        _close_stdout()
+        return _SIGNAL_BASE + signal.SIGPIPE
+    except Exception as error:
+        if os.environ.get("WEIGH_DEBUG"):
+            raise
+        _complain(
+            f"internal error: {type(error).__name__}: {error} "
+            "(WEIGH_DEBUG=1 shows where; please report it)"
+        )
+        return _INTERNAL
+    return code if isinstance(code, int) else 0
+
+
+def _close_stdout() -> None:
+    """Send what is left to nowhere: its reader went away (``| head``)."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _complain(line: str) -> None:
+    if sys.stderr is not None:
+        print(f"weigh: {line}", file=sys.stderr)
+
+
+def _one_line(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else "weigh"
+    message = " ".join(error.format_message().split()).rstrip(".")
+    return f"{message}   (see {path} --help)"
+
+
+def _unknown_verb(name: str) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - only for a typo
+
+    near = get_close_matches(name, _VERBS, n=1)
+    offer = f"did you mean {near[0]}?" if near else f"one of {', '.join(_VERBS)}"
+    return f"no such command: {name} ({offer})"

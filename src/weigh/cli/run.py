@@ -1,0 +1,212 @@
+"""``weigh run``: the words of the command line, and what is printed after the job."""
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from weigh import config
+from weigh.errors import FormatError
+from weigh.flow.run import RunOptions
+from weigh.flow.run import run as run_flow
+from weigh.request import parse_headroom
+
+_SIGNAL_BASE = 128
+_SHORTEST_INTERVAL = 0.001
+
+
+class AfterDashes(click.Command):
+    """A command whose argv must stand behind ``--``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse a command line without ``--``, showing it with one."""
+        if args and "--" not in args and not {"-h", "--help"} & set(args):
+            raise click.UsageError(_put_dashes(self, args), ctx)
+        return super().parse_args(ctx, args)
+
+
+def _put_dashes(command: click.Command, args: list[str]) -> str:
+    flags = {
+        name: isinstance(option, click.Option) and option.is_flag
+        for option in command.params
+        for name in (*option.opts, *option.secondary_opts)
+    }
+    at = 0
+    while at < len(args) and args[at].startswith("-"):
+        name = args[at].partition("=")[0]
+        if name not in flags:
+            return f"no such option: {name} (the command goes after --)"
+        at += 1 if flags[name] or "=" in args[at] else 2
+    if at >= len(args):
+        return "no command to run: weigh run -- COMMAND"
+    with_dashes = " ".join(["weigh run", *args[:at], "--", *args[at:]])
+    return f"put -- before the command: {with_dashes}"
+
+
+def _number(
+    _context: click.Context, option: click.Parameter, value: float | None
+) -> float | None:
+    if value is not None and not _SHORTEST_INTERVAL <= value < float("inf"):
+        raise click.BadParameter(
+            f"{value:g} s is not possible: 0.001 s or more", param=option
+        )
+    return value
+
+
+def _parameters(
+    _context: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, int | float | str]:
+    parameters: dict[str, int | float | str] = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(
+                f"{text!r} is not NAME=VALUE (write it like batch_size=50)",
+                param=option,
+            )
+        parameters[name.strip()] = _typed(value)
+    return parameters
+
+
+def _typed(text: str) -> int | float | str:
+    for read in (int, float):
+        try:
+            number = read(text)
+        except ValueError:
+            continue
+        if abs(number) < float("inf"):  # JSON has neither inf nor nan
+            return number
+    return text
+
+
+@click.command(
+    cls=AfterDashes,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    options_metavar="[OPTIONS] --",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write the record as JSON.")
+@click.option("--label", metavar="NAME", help="A name to find the record by.")
+@click.option(
+    "--param",
+    "parameters",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_parameters,
+    help="A parameter of this run, for later fits; repeatable.",
+)
+@click.option(
+    "--interval",
+    type=float,
+    metavar="SECONDS",
+    callback=_number,
+    help="Time between samples at best.  [default: 0.05]",
+)
+@click.option(
+    "--repeat",
+    type=click.IntRange(1, 10000),
+    default=1,
+    metavar="N",
+    help="Run it N times; say minimum, median and maximum.",
+)
+@click.option(
+    "--warmup",
+    type=click.IntRange(0, 10000),
+    default=0,
+    metavar="N",
+    help="Run it N times more at first, not counted.",
+)
+@click.option(
+    "--headroom",
+    metavar="SHARE",
+    help="What to ask for beyond what was used.  [default: 20%]",
+)
+@click.option("-q", "--quiet", is_flag=True, default=None, help="Print nothing.")
+@click.option(
+    "--wait-orphans/--no-wait-orphans",
+    default=None,
+    help="Wait for processes the command leaves behind, or stop them.  [default: wait]",
+)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_context
+def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click's own
+    r"""Measure one run of COMMAND, with no change to it.
+
+    Everything after -- is run as it stands, never through a shell, with this
+    terminal, these pipes and this exit code. What it used, and the lines to ask
+    a scheduler for, go to stderr when it has ended.
+
+    Exit codes: the command's own, 128+n when signal n ended it; 125 weigh
+    failed, 126 not executable, 127 not found.
+
+    \b
+    weigh run -- python train.py --epochs 1
+    weigh run --label tag --param batch_size=50 -o tag.json -- python tag.py 50
+    """
+    settings = config.load(os.getcwd(), os.environ)
+    quiet = _chosen(words.pop("quiet"), settings, "quiet", default=False)
+    options = _options(words, settings)
+    command = list(words["command"])
+
+    def say(line: str) -> None:
+        if not quiet and sys.stderr is not None:
+            print(f"weigh: {line}", file=sys.stderr, flush=True)
+
+    record, warnings = run_flow(command, options, launchers=context.obj or [], say=say)
+    if not quiet:
+        from weigh.report.summary import render_summary  # noqa: PLC0415 - after the job
+
+        for line in (*settings.warnings, *warnings):
+            say(line)
+        _print_summary(render_summary(record, colour=_colour()))
+    if record.signal is not None:
+        return _SIGNAL_BASE + record.signal
+    return record.exit_code or 0
+
+
+def _options(words: dict[str, Any], settings: config.Config) -> RunOptions:
+    headroom = _chosen(words["headroom"], settings, "headroom", default="20%")
+    try:
+        share = parse_headroom(str(headroom))
+    except FormatError as error:
+        raise click.UsageError(str(error)) from error
+    interval = _chosen(words["interval"], settings, "interval", default=0.05)
+    return RunOptions(
+        label=words["label"],
+        parameters=words["parameters"],
+        interval=float(interval),
+        repeat=words["repeat"],
+        warmup=words["warmup"],
+        wait_orphans=bool(
+            _chosen(words["wait_orphans"], settings, "wait_orphans", default=True)
+        ),
+        headroom=share,
+        output=words["output"],
+    )
+
+
+def _chosen(flag: Any, settings: config.Config, key: str, *, default: Any) -> Any:  # noqa: ANN401
+    if flag is not None:
+        return flag
+    value = settings.value(key)
+    return default if value is None else value
+
+
+def _colour() -> bool:
+    """Follow https://no-color.org and its opposite; else colour a terminal."""
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    dumb = os.environ.get("TERM", "dumb") == "dumb"
+    return sys.stderr is not None and sys.stderr.isatty() and not dumb
+
+
+def _print_summary(text: str) -> None:
+    """Print to stderr; a reader that went away is no reason to fail the job."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+    except (OSError, UnicodeEncodeError):
+        return

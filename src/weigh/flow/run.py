@@ -1,0 +1,266 @@
+"""``weigh run``: measure a command, keep the record, say what to ask for.
+
+From the launch on the job comes first: whatever goes wrong with the records is a
+warning, and the job's exit code passes through.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from weigh import __version__
+from weigh.dialect import gridengine, slurm
+from weigh.errors import StoreError
+from weigh.measure.launcher import Launcher
+from weigh.model import Measurement, Provenance, Record, Repeat
+from weigh.outcome import judge
+from weigh.probe.host import read_host
+from weigh.probe.source import read_commit
+from weigh.request import from_usages
+from weigh.store import checkpoint, identity, ids, location, shards
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user chose for a run; ``interval`` in seconds, ``headroom`` a share."""
+
+    label: str | None = None
+    parameters: dict[str, int | float | str] = {}
+    interval: float = 0.05
+    repeat: int = 1
+    warmup: int = 0
+    wait_orphans: bool = True
+    headroom: float = 0.2
+    output: str | None = None
+
+
+class Warner:
+    """Passes each warning on once, when it is safe to speak: after the job."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def warn(self, line: str) -> None:
+        """Keep a line, unless it was said before."""
+        if line not in self.lines:
+            self.lines.append(line)
+
+
+def run(
+    command: list[str],
+    options: RunOptions,
+    *,
+    launchers: list[Launcher],
+    say: Callable[[str], None] | None = None,
+) -> tuple[Record, list[str]]:
+    """Measure *command*; return the record, and warnings for the user.
+
+    Raises:
+        CommandNotFoundError: no such command.
+        CommandNotExecutableError: it cannot be executed.
+        StoreError: the file asked for with ``output`` cannot be opened.
+    """
+    warner = Warner()
+    output = _Output(options.output)
+    keeper = _Keeper(os.environ, warner)
+    blank = _blank_record(command, options, os.environ)
+    measure = _measurer(
+        command,
+        options,
+        launchers,
+        lambda seen, leader: keeper.checkpoint(_as_seen(blank, seen), leader),
+        say,
+    )
+    runs = options.warmup + options.repeat
+    measured: list[Measurement] = []
+    try:
+        while len(measured) < runs:
+            measured.append(measure())
+            if measured[-1].exit_code != 0:
+                break
+    finally:
+        for launcher in launchers:
+            launcher.discard()
+    if len(measured) < runs:
+        warner.warn("stopped repeating: the command failed")
+    for line in measured[0].monitor.warnings:
+        warner.warn(line)
+    record = _finished(blank, measured, options)
+    keeper.keep(record)
+    output.write(record, warner)
+    return record, warner.lines
+
+
+def _measurer(
+    command: list[str],
+    options: RunOptions,
+    launchers: list[Launcher],
+    checkpoint: Callable[[Measurement, int | None], None],
+    say: Callable[[str], None] | None,
+) -> Callable[[], Measurement]:
+    """Choose what this machine measures best with; each call is one run."""
+    if sys.platform != "linux" or not os.path.exists("/proc/self/status"):
+        from weigh.measure import portable  # noqa: PLC0415 - imports psutil
+
+        return lambda: portable.run_command(
+            command,
+            env=None,
+            interval=options.interval,
+            wait_orphans=options.wait_orphans,
+            checkpoint=lambda seen: checkpoint(seen, None),
+        )
+    from weigh.measure.command import Watch, run_command  # noqa: PLC0415 - Linux only
+
+    watch = Watch(
+        interval=options.interval,
+        wait_orphans=options.wait_orphans,
+        checkpoint=checkpoint,
+        say=say,
+    )
+    return lambda: run_command(command, {}, watch, launchers)
+
+
+def _blank_record(
+    command: list[str], options: RunOptions, env: Mapping[str, str]
+) -> Record:
+    """Fill in what is known before the start."""
+    cwd = _current_folder()
+    return Record(
+        id=ids.new_id(),
+        label=options.label,
+        command=tuple(command),
+        cwd=cwd,
+        parameters=options.parameters,
+        host=read_host(),
+        started=_utc(time.time()),
+        state="RUNNING",
+        allocation=slurm.allocation_from_environment(env)
+        or gridengine.allocation_from_environment(env),
+        job=slurm.job_from_environment(env) or gridengine.job_from_environment(env),
+        provenance=Provenance(
+            git_commit=read_commit(cwd) if cwd else None,
+            python=sys.version.split()[0],
+            weigh=__version__,
+        ),
+    )
+
+
+def _as_seen(blank: Record, seen: Measurement) -> Record:
+    """Fill in what a run in progress has shown so far."""
+    return msgspec.structs.replace(
+        blank, usage=seen.usage, series=seen.series, monitor=seen.monitor
+    )
+
+
+def _finished(
+    blank: Record, measured: list[Measurement], options: RunOptions
+) -> Record:
+    """Make the record: of several runs, the usage is that of the biggest."""
+    counted = measured[options.warmup :] or measured[-1:]
+    last = measured[-1]
+    biggest = last if last.exit_code != 0 else max(counted, key=_peak)
+    state, outcome = judge(last)
+    record = msgspec.structs.replace(
+        blank,
+        started=_utc(measured[0].started),
+        ended=_utc(last.ended or last.started),
+        state=state,
+        outcome=outcome,
+        exit_code=last.exit_code,
+        signal=last.signal,
+        usage=biggest.usage,
+        series=biggest.series,
+        monitor=biggest.monitor,
+        repeats=_repeats(measured, options) if len(measured) > 1 else (),
+    )
+    return msgspec.structs.replace(
+        record, request=from_usages([record], headroom=options.headroom)
+    )
+
+
+def _repeats(measured: list[Measurement], options: RunOptions) -> tuple[Repeat, ...]:
+    return tuple(
+        Repeat(one.usage, one.exit_code, one.signal, warmup=turn < options.warmup)
+        for turn, one in enumerate(measured)
+    )
+
+
+def _peak(one: Measurement) -> int:
+    return one.usage.peak_memory.value if one.usage.peak_memory else 0
+
+
+def _utc(seconds: float) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds % 1 * 1000):03d}Z"
+
+
+def _current_folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # somebody removed it
+        return None
+
+
+class _Output:
+    """The file of ``-o``, opened before the job so that a typo costs nothing."""
+
+    def __init__(self, path: str | None) -> None:
+        """Raises StoreError when the file cannot be opened."""
+        self._path = path
+        self._file = None
+        if path is None:
+            return
+        try:
+            self._file = open(path, "ab")  # noqa: SIM115 - written after the job
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {path}: {error.strerror} (choose another -o FILE)"
+            ) from error
+
+    def write(self, record: Record, warner: Warner) -> None:
+        """Replace the file's content by the record."""
+        if self._file is None:
+            return
+        document = msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+        try:
+            with self._file as file:
+                if file.seekable():
+                    file.truncate(0)
+                file.write(document)
+        except OSError as error:
+            warner.warn(f"{self._path}: record not written: {error.strerror}")
+
+
+class _Keeper:
+    """Keeps a run's record in the store; trouble there never reaches the job."""
+
+    def __init__(self, env: Mapping[str, str], warner: Warner) -> None:
+        self._warner = warner
+        self._root = location.locate(_current_folder() or "/", env)
+        self._machine = identity.this_machine()
+        self._checkpointed = False
+
+    def checkpoint(self, record: Record, leader: int | None) -> None:
+        """Write down a run in progress, for the case that weigh is killed."""
+        seen = checkpoint.Checkpoint(
+            machine=self._machine,
+            weigh=identity.process(os.getpid()),
+            leader=None if leader is None else identity.process(leader),
+            record=record,
+        )
+        try:
+            checkpoint.save(self._root, seen)
+            self._checkpointed = True
+        except StoreError as error:
+            self._warner.warn(str(error))
+
+    def keep(self, record: Record) -> None:
+        """Append the finished record and take its checkpoint away."""
+        try:
+            shards.append(self._root, record, self._machine)
+            if self._checkpointed:
+                checkpoint.finish(self._root, record.id)
+        except StoreError as error:
+            self._warner.warn(f"the record was not kept: {error}")

@@ -1,0 +1,1 @@
+"""Run a command under probes, and reduce what they saw."""

@@ -1,0 +1,190 @@
+"""From looks at a tree, every so often, to the most it held at once: pure.
+
+Between two looks the kernel's high-water marks tell of spikes, and when a process is
+reaped its ru_maxrss tells how large it became at last. What neither tells widens the
+bounds instead.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from weigh.measure.alone import Holding
+from weigh.model import PeakMemory, Sample
+from weigh.probe.proc import ProcessReading
+from weigh.units import GIB, Bytes, Seconds
+
+# Faulting memory in means zeroing it: no process is known to grow faster than this
+_FASTEST_GROWTH = 4 * GIB  # bytes a second
+_MOST_DEPARTURES = 16
+_UNSEEN = 1.05  # a reaped peak beyond the largest seen by this is of one never seen
+
+
+class _Departure(msgspec.Struct, frozen=True):
+    """Processes that ended between two looks, and may have grown meanwhile.
+
+    ``total`` and ``high`` are what the tree held at the look before, ``held`` what each
+    of the ended had of it, ``room`` how far one could grow before the look after.
+    """
+
+    total: Bytes
+    high: Bytes
+    held: tuple[Bytes, ...]
+    room: Bytes
+
+    def value(self, largest: Bytes) -> Bytes:
+        """Estimate the peak, where one of them grew to *largest* at last."""
+        return self.total - max(self.held) + largest
+
+    def bound(self, largest: Bytes) -> Bytes:
+        """Bound the peak, where no process ever exceeded *largest*."""
+        growth = (min(self.room, max(0, largest - held)) for held in self.held)
+        return self.high + sum(growth)
+
+
+class PeakTracker:
+    """Take in looks at a tree; give the peak, with bounds."""
+
+    def __init__(self, floor: Bytes) -> None:
+        """Start; a ru_maxrss up to *floor* may be the launcher's and tells nothing."""
+        self.best: Bytes = 0
+        self.largest: Bytes = 0
+        self.virtual: Bytes = 0
+        self._floor = floor
+        self._low: Bytes = 0
+        self._high: Bytes = 0
+        self._at: Seconds | None = None
+        self._split: Holding | None = None
+        self._reaped: Bytes = 0
+        self._last: Holding | None = None
+        self._last_time: Seconds = 0.0
+        self._residents: dict[int, Bytes] = {}
+        self._peaks: dict[int, Bytes] = {}
+        self._virtual_peaks: dict[int, Bytes] = {}
+        self._departures: list[_Departure] = []
+        self._met = 0
+
+    def look(
+        self, now: Seconds, readings: Sequence[ProcessReading], held: Holding
+    ) -> Sample:
+        """Take in one look at all processes of the tree."""
+        self._note_changes(now, readings)
+        spikes = sum(map(self._spike, readings))
+        virtual = sum(map(self._virtual_with_spike, readings))
+        self.virtual = max(self.virtual, virtual)
+        self._residents = {reading.pid: reading.resident for reading in readings}
+        self._last, self._last_time = held, now
+        self._low = max(self._low, held.low, self.largest)
+        self._high = max(self._high, held.high + spikes)
+        value = held.total + spikes
+        if value > self.best:
+            self.best, self._at, self._split = value, now, held
+        return Sample(now, value, held.high + spikes, None, len(readings))
+
+    def _spike(self, reading: ProcessReading) -> Bytes:
+        """Give what a process held beyond what it holds, since the look before."""
+        before = self._peaks.get(reading.pid)
+        if before is None:
+            self._met += 1
+        elif reading.peak <= before:
+            return 0
+        self._peaks[reading.pid] = reading.peak
+        self.largest = max(self.largest, reading.peak)
+        return max(0, reading.peak - reading.resident)
+
+    def _virtual_with_spike(self, reading: ProcessReading) -> Bytes:
+        if reading.virtual_peak <= self._virtual_peaks.get(reading.pid, 0):
+            return reading.virtual
+        self._virtual_peaks[reading.pid] = reading.virtual_peak
+        return max(reading.virtual, reading.virtual_peak)
+
+    def reap(self, max_rss: Bytes) -> None:
+        """Take in the ru_maxrss of a reaped process and all that it waited for."""
+        self._reaped = max(self._reaped, max_rss)
+
+    def finish(self, now: Seconds) -> None:
+        """Say that nothing of the tree is left."""
+        self._note_changes(now, ())
+        self._residents = {}
+
+    def max_process(self) -> Bytes | None:
+        """Give the most that a single process ever held; None when unknown."""
+        reaped = self._reaped if self._reaped > self._floor else 0
+        return max(self.largest, reaped) or None
+
+    def peak(self, method: str) -> PeakMemory | None:
+        """Give the peak; None when nothing at all could be read."""
+        reaped = self._reaped if self._reaped > self._floor else 0
+        if not self.best and not reaped:
+            return _below_the_floor(self._floor) if self._reaped else None
+        value = max(self.best, reaped)
+        if reaped > self.largest:
+            # someone grew after the last look at them: put it in their place
+            value = max([value, *(d.value(reaped) for d in self._departures)])
+        return PeakMemory(
+            value=value,
+            low=min(value, max(self._low, reaped)),
+            high=max(value, self._upper_bound(reaped)),
+            **self._split_of(value),
+            source=method if self.best else "kernel: largest single process",
+            time=self._at,
+        )
+
+    def _upper_bound(self, reaped: Bytes) -> Bytes:
+        largest = max(self.largest, self._reaped)
+        bounds = [departure.bound(largest) for departure in self._departures]
+        unseen = 0
+        if reaped > self.largest * _UNSEEN and self._met != 1:
+            unseen = self.best + reaped
+        return max([self._high, unseen, *bounds])
+
+    def _split_of(self, value: Bytes) -> dict[str, Bytes | None]:
+        """Split the peak as at the last look before it; a spike is anonymous."""
+        if self._split is None:
+            return {"anonymous": None, "shared": None, "file": None}
+        split = self._split
+        return {
+            "anonymous": value - split.shared - split.file,
+            "shared": split.shared,
+            "file": split.file,
+        }
+
+    def _note_changes(self, now: Seconds, readings: Sequence[ProcessReading]) -> None:
+        """Bound what was held while processes ended since the look before.
+
+        Those that came or grew meanwhile may have held it at the same moment.
+        """
+        present = {reading.pid for reading in readings}
+        gone = [pid for pid in self._residents if pid not in present]
+        if not gone or self._last is None:
+            return
+        came = sum(
+            max(0, reading.peak - self._peaks.get(reading.pid, 0))
+            for reading in readings
+        )
+        self._departures.append(
+            _Departure(
+                total=self._last.total,
+                high=self._last.high + came,
+                held=tuple(self._residents[pid] for pid in gone),
+                room=round((now - self._last_time) * _FASTEST_GROWTH),
+            )
+        )
+        for pid in gone:
+            self._peaks.pop(pid, None)
+            self._virtual_peaks.pop(pid, None)
+        if len(self._departures) > _MOST_DEPARTURES:
+            self._departures.sort(key=lambda d: d.high + d.room * len(d.held))
+            del self._departures[0]
+
+
+def _below_the_floor(floor: Bytes) -> PeakMemory:
+    return PeakMemory(
+        value=floor,
+        low=0,
+        high=floor,
+        anonymous=None,
+        shared=None,
+        file=None,
+        source="launcher floor",
+    )

@@ -1,0 +1,88 @@
+"""Look at the tree every so often, and less often where looking costs too much."""
+
+import time
+from collections.abc import Callable
+
+from weigh.measure.alone import SharingGauge
+from weigh.measure.peak import PeakTracker
+from weigh.model import Sample
+from weigh.probe.perf import CpuClock
+from weigh.probe.proc import ProcTree
+from weigh.units import Seconds
+
+_LOOK_SHARE = 0.007  # of one core, with what SharingGauge may take below 1 %
+_FIRST_INTERVAL = 0.002  # a run of 30 ms deserves some looks too
+_TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
+_MOST_SAMPLES = 4096
+
+
+class Sampler:
+    """Takes the samples of one run; ``samples`` is thinned as it grows."""
+
+    def __init__(
+        self,
+        tree: ProcTree,
+        tracker: PeakTracker,
+        cpu_clock: CpuClock | None,
+        interval: Seconds,
+        *,
+        clock: Callable[[], Seconds] = time.monotonic,
+    ) -> None:
+        self.samples: list[Sample] = []
+        self.looks = 0
+        self.interval = interval
+        self.most_cpu_time: Seconds = 0.0
+        self._tree = tree
+        self._tracker = tracker
+        self._gauge = SharingGauge(tree, clock)
+        self._cpu_clock = cpu_clock
+        self._clock = clock
+        self._started = clock()
+        self._next_interval = min(_FIRST_INTERVAL, interval)
+        self._cost: Seconds = 0.0
+        self._times_read: Seconds = -_TIMES_INTERVAL
+
+    def elapsed(self) -> Seconds:
+        """Give the seconds since the run began."""
+        return self._clock() - self._started
+
+    def look(self) -> Seconds:
+        """Take one sample; give the seconds until the next is due."""
+        before, spent = time.thread_time(), self._gauge.spent
+        readings = self._tree.read()
+        held = self._gauge.hold(readings, self._tracker.best)
+        now = self.elapsed()
+        sample = self._tracker.look(now, readings, held)
+        self._keep(sample, self._cpu_time(now, [r.pid for r in readings]))
+        self.looks += 1
+        # looking closely has an allowance of its own
+        cost = time.thread_time() - before - (self._gauge.spent - spent)
+        cost = max(0.0, cost)
+        self._cost = cost if self.looks == 1 else 0.8 * self._cost + 0.2 * cost
+        self._next_interval = min(2 * self._next_interval, self.interval)
+        return max(self._next_interval, self._cost / _LOOK_SHARE)
+
+    def _keep(self, sample: Sample, cpu_time: Seconds | None) -> None:
+        self.samples.append(
+            Sample(
+                sample.time,
+                sample.memory,
+                sample.memory_high,
+                cpu_time,
+                sample.processes,
+            )
+        )
+        if len(self.samples) >= _MOST_SAMPLES:
+            pairs = zip(self.samples[::2], self.samples[1::2], strict=False)
+            self.samples = [max(pair, key=lambda s: s.memory) for pair in pairs]
+
+    def _cpu_time(self, now: Seconds, pids: list[int]) -> Seconds | None:
+        """Read the CPU time so far; without perf only the live tree's, now and then."""
+        if self._cpu_clock is not None:
+            return self._cpu_clock.read()
+        if now - self._times_read < _TIMES_INTERVAL:
+            return None
+        self._times_read = now
+        times = [t.cpu_time for t in map(self._tree.times, pids) if t is not None]
+        self.most_cpu_time = max(self.most_cpu_time, sum(times))
+        return sum(times)

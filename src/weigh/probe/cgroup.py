@@ -1,0 +1,69 @@
+"""Read the job's own control group: its peak, and whether the kernel killed for memory.
+
+The path comes from /proc/self/cgroup and never from a job id: sites name their groups
+as they like. Both versions of the interface are read.
+"""
+
+import msgspec
+
+from weigh.units import Bytes
+
+
+class CgroupReading(msgspec.Struct, frozen=True):
+    """``peak`` counts page cache too; ``oom_kills`` since the group was made."""
+
+    peak: Bytes | None = None
+    oom_kills: int | None = None
+
+
+def memory_folder(cgroup_text: str, root: str = "/sys/fs/cgroup") -> tuple[str, int]:
+    """Find the memory group's folder and version from the text of /proc/self/cgroup."""
+    unified = ""
+    for line in cgroup_text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            return f"{root}/memory{path.rstrip('/')}", 1
+        if not controllers:
+            unified = path.rstrip("/")
+    return f"{root}{unified}", 2
+
+
+def read_cgroup(proc: str = "/proc", root: str = "/sys/fs/cgroup") -> CgroupReading:
+    """Read this process's memory group; fields are None where it tells nothing."""
+    text = _read(f"{proc}/self/cgroup")
+    if text is None:
+        return CgroupReading()
+    try:
+        folder, version = memory_folder(text, root)
+    except ValueError:
+        return CgroupReading()
+    if version == 1:
+        peak = _read(f"{folder}/memory.max_usage_in_bytes")
+        events = _read(f"{folder}/memory.oom_control")
+    else:
+        peak = _read(f"{folder}/memory.peak")
+        events = _read(f"{folder}/memory.events")
+    return CgroupReading(_number(peak), _oom_kills(events or ""))
+
+
+def _oom_kills(events: str) -> int | None:
+    for line in events.splitlines():
+        name, _, count = line.partition(" ")
+        if name == "oom_kill":
+            return _number(count)
+    return None
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return None

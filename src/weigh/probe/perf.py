@@ -1,0 +1,62 @@
+"""Count a process tree's CPU time with a perf event that its children inherit.
+
+It also sees children that nobody waits for, whose time is in no rusage. An ordinary
+user may open it where kernel.perf_event_paranoid is at most 2 and no seccomp filter
+refuses; elsewhere there is no such reading.
+"""
+
+import ctypes
+import os
+import struct
+
+from weigh.units import Seconds
+
+_SYSCALL_NUMBERS = {"x86_64": 298, "aarch64": 241, "ppc64le": 319, "s390x": 331}
+_TYPE_SOFTWARE = 1
+_TASK_CLOCK = 1
+_ATTR_SIZE = 112  # PERF_ATTR_SIZE_VER5
+_INHERIT = 1 << 1
+_EXCLUDE_KERNEL = 1 << 5
+_EXCLUDE_HYPERVISOR = 1 << 6
+_FLAG_CLOEXEC = 1 << 3
+
+
+class CpuClock:
+    """The CPU time of one process and everything it starts from now on."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read(self) -> Seconds | None:
+        """Give the CPU seconds so far, ended descendants included."""
+        try:
+            return float(struct.unpack("q", os.read(self._fd, 8))[0]) / 1e9
+        except (OSError, struct.error):
+            return None
+
+    def close(self) -> None:
+        """Give back the descriptor."""
+        os.close(self._fd)
+
+
+def open_cpu_clock(pid: int) -> CpuClock | None:
+    """Attach to *pid* before it starts anything; None where the kernel refuses."""
+    number = _SYSCALL_NUMBERS.get(os.uname().machine)
+    if number is None:
+        return None
+    # task-clock ticks in kernel mode too; leaving the kernel out of the *event* is
+    # what a paranoid level of 2 asks of ordinary users
+    attr = struct.pack(
+        "IIQQQQQ",
+        _TYPE_SOFTWARE,
+        _ATTR_SIZE,
+        _TASK_CLOCK,
+        0,
+        0,
+        0,
+        _INHERIT | _EXCLUDE_KERNEL | _EXCLUDE_HYPERVISOR,
+    ).ljust(_ATTR_SIZE, b"\0")
+    fd = ctypes.CDLL(None, use_errno=True).syscall(
+        number, attr, pid, -1, -1, ctypes.c_ulong(_FLAG_CLOEXEC)
+    )
+    return CpuClock(fd) if fd >= 0 else None

@@ -1,0 +1,150 @@
+"""What ``weigh run`` says after the job: one screen, 80 columns, one idea a line."""
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from weigh.model import Outcome, PeakMemory, Record, Repeat, Usage
+from weigh.report.request_lines import gridengine_line, note_lines, slurm_line
+from weigh.units import Bytes, Seconds, format_duration, format_size
+
+WIDTH = 80
+_RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
+_INDENT = "           "
+_FILE_SHARE = 0.2  # mapped files beyond this share of the peak are named
+_Number = TypeVar("_Number", Bytes, Seconds)
+_SURE = 1.02  # bounds closer together than this are one figure
+
+
+def render_summary(record: Record, *, colour: bool = False) -> str:
+    """Write a finished record as the lines shown after the job."""
+    lines = [_headline(record, colour=colour)]
+    lines += _outcome(record.outcome)
+    if record.repeats:
+        lines += _repeats(record.repeats)
+    elif record.usage is not None:
+        lines += _usage(record.usage)
+    lines += _request(record)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _headline(record: Record, *, colour: bool) -> str:
+    """Give state and time at the left, the record's name at the right."""
+    wall = record.usage.wall_time if record.usage else 0.0
+    counted = [repeat for repeat in record.repeats if not repeat.warmup]
+    took = f"{len(counted)} runs" if counted else format_duration(wall)
+    joiner = "," if counted else " in"
+    state, ended = f"weigh  {record.state}", f"{joiner} {took}{_ending(record)}"
+    name = f"run {record.id}"
+    gap = " " * max(2, WIDTH - len(state) - len(ended) - len(name))
+    if colour:
+        tint = _GREEN if record.state == "COMPLETED" else _RED
+        state = f"weigh  {tint}{record.state}{_PLAIN}"
+    return f"{state}{ended}{gap}{name}"
+
+
+def _ending(record: Record) -> str:
+    if record.signal is not None:
+        return f", signal {record.signal}"
+    return f", exit code {record.exit_code}" if record.exit_code else ""
+
+
+def _outcome(outcome: Outcome | None) -> Iterator[str]:
+    if outcome is not None and not outcome.reason.startswith("exit code"):
+        yield _row("ended", "; ".join((outcome.reason, *outcome.evidence)))
+
+
+def _usage(usage: Usage) -> Iterator[str]:
+    if usage.peak_memory is not None:
+        yield _row("memory", _memory(usage.peak_memory, growing=usage.growing))
+        yield from _parts(usage.peak_memory)
+    else:
+        yield _row("memory", "not measured: /proc told nothing")
+    if usage.cpu_time is not None:
+        yield _row("cpu", _cpu(usage))
+    if usage.read_bytes is not None and usage.write_bytes is not None:
+        read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
+        yield _row("disk", f"{read} read, {written} written")
+
+
+def _memory(peak: PeakMemory, *, growing: bool | None) -> str:
+    words = [f"{format_size(peak.value):<10}"]
+    if peak.source == "launcher floor":
+        return f"at most {format_size(peak.high)}: too short or small to see more"
+    if peak.high > peak.low * _SURE:
+        words.append(f"(between {_range(peak.low, peak.high)})")
+    if peak.time is not None:
+        words.append(f"peak at {format_duration(peak.time)}")
+    text = "  ".join(words)
+    if growing:
+        return f"{text}, still rising at the end"
+    return f"{text}, then flat" if growing is False and peak.time else text
+
+
+def _range(low: Bytes, high: Bytes) -> str:
+    """Write two sizes, the unit once where it is the same."""
+    first, last = format_size(low), format_size(high)
+    if first.split()[1] == last.split()[1]:
+        first = first.split()[0]
+    return f"{first} and {last}"
+
+
+def _parts(peak: PeakMemory) -> Iterator[str]:
+    """Name mapped files and shared memory where they matter."""
+    parts = []
+    if peak.shared and peak.shared > _FILE_SHARE * peak.value:
+        parts.append(f"{format_size(peak.shared)} shared memory")
+    if peak.file and peak.file > _FILE_SHARE * peak.value:
+        parts.append(f"{format_size(peak.file)} mapped files the kernel can drop")
+    if parts:
+        yield f"{_INDENT}of which {', '.join(parts)}"
+
+
+def _cpu(usage: Usage) -> str:
+    words = [f"{format_duration(usage.cpu_time or 0.0):<10}"]
+    count = usage.processes or 1
+    busy = f"{usage.cpus_used:.2f} of a core, " if usage.cpus_used is not None else ""
+    if usage.cpus_used is not None and usage.cpus_used > 1:
+        busy = f"{usage.cpus_used:.1f} cores, "
+    words.append(f"{busy}{count} process{'es' if count > 1 else ''}")
+    return "  ".join(words)
+
+
+def _repeats(repeats: tuple[Repeat, ...]) -> Iterator[str]:
+    counted = [repeat.usage for repeat in repeats if not repeat.warmup]
+    yield f"{_INDENT}{'minimum':<12}{'median':<12}maximum"
+    peaks = [usage.peak_memory.value for usage in counted if usage.peak_memory]
+    if peaks:
+        yield _row("memory", _spread([format_size(size) for size in _three(peaks)]))
+    times = {
+        "time": [usage.wall_time for usage in counted],
+        "cpu": [usage.cpu_time for usage in counted if usage.cpu_time is not None],
+    }
+    for name, values in times.items():
+        if values:
+            spread = [format_duration(seconds) for seconds in _three(values)]
+            yield _row(name, _spread(spread))
+
+
+def _three(values: Sequence[_Number]) -> list[_Number]:
+    ordered = sorted(values)
+    return [ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]]
+
+
+def _spread(words: list[str]) -> str:
+    return "".join(f"{word:<12}" for word in words).rstrip()
+
+
+def _request(record: Record) -> Iterator[str]:
+    request = record.request
+    if request is None:
+        return
+    yield _row("ask for", slurm_line(request))
+    virtual = record.usage.virtual_memory if record.usage else None
+    size = f"     (virtual size: {format_size(virtual)})" if virtual else ""
+    line = gridengine_line(request)
+    yield f"{_INDENT}{line}{size}"
+    yield from note_lines(request, indent=_INDENT)
+
+
+def _row(name: str, text: str) -> str:
+    return f"  {name:<9}{text}".rstrip()
