@@ -1,0 +1,133 @@
+"""GNU parallel's joblog: nine tab-separated columns, a header, one line a task.
+
+A line is written when its task ends, so lines stand in order of completion. The
+command comes last and raw: it may hold tabs, and its newlines are written as NUL.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from weigh.errors import FormatError
+from weigh.units import Seconds
+
+COLUMNS = (
+    "Seq",
+    "Host",
+    "Starttime",
+    "JobRuntime",
+    "Send",
+    "Receive",
+    "Exitval",
+    "Signal",
+    "Command",
+)
+HEADER = "\t".join(COLUMNS)
+TIMED_OUT = -1
+SKIPPED = -2
+_LATEST = 253_402_300_800  # the year 10000: no calendar writes it
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One task that ended, or was skipped.
+
+    ``started`` is seconds since the epoch; ``host`` is ``:`` for the local one;
+    ``exit_code`` is 0 when a signal ended it, -1 after a time-out, -2 when skipped.
+    """
+
+    seq: int
+    host: str
+    started: Seconds
+    wall_time: Seconds
+    sent: int
+    received: int
+    exit_code: int
+    signal: int
+    command: str
+
+    @property
+    def succeeded(self) -> bool:
+        """Say whether it ended by itself, and well."""
+        return self.exit_code == 0 and self.signal == 0
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line that is not a header: its number from 1, and an entry or why not."""
+
+    number: int
+    text: str
+    entry: Entry | None
+    problem: str | None = None
+
+
+def is_joblog(text: str) -> bool:
+    """Say whether *text* begins as a joblog does."""
+    return text.lstrip("\ufeff").startswith(HEADER)
+
+
+def read_joblog(text: str) -> Iterator[Line]:
+    """Yield the lines of a joblog, those that do not parse with their problem.
+
+    Only a newline ends a line. A file that went through Windows has CRLF from its
+    header on; elsewhere a carriage return belongs to the command. A last line without
+    its newline is torn: what is left of it may read as another, shorter command.
+    """
+    lines = text.lstrip("\ufeff").split("\n")
+    tail = lines.pop()
+    crlf = bool(lines) and lines[0].endswith("\r")
+    for number, raw in enumerate(lines, start=1):
+        line = raw.removesuffix("\r") if crlf else raw
+        if line and line != HEADER:
+            yield _read(number, line)
+    if tail:
+        problem = "torn: it has no newline at its end"
+        yield Line(len(lines) + 1, tail, None, problem)
+
+
+def parse_line(line: str) -> Entry:
+    """Read one line, without its newline.
+
+    Raises:
+        FormatError: a column is missing or is not what it should be.
+    """
+    fields = line.split("\t", len(COLUMNS) - 1)
+    if len(fields) < len(COLUMNS):
+        raise FormatError(f"{len(fields)} columns of {len(COLUMNS)}")
+    return Entry(
+        seq=_whole("Seq", fields[0], least=1),
+        host=fields[1],
+        started=_seconds("Starttime", fields[2]),
+        wall_time=_seconds("JobRuntime", fields[3]),
+        sent=_whole("Send", fields[4], least=0),
+        received=_whole("Receive", fields[5], least=0),
+        exit_code=_whole("Exitval", fields[6], least=SKIPPED),
+        signal=_whole("Signal", fields[7], least=0),
+        command=fields[8].replace("\0", "\n"),
+    )
+
+
+def _read(number: int, line: str) -> Line:
+    try:
+        return Line(number, line, parse_line(line))
+    except FormatError as error:
+        return Line(number, line, None, str(error))
+
+
+def _whole(column: str, text: str, *, least: int) -> int:
+    digits = text.strip()
+    if not digits.removeprefix("-").isdecimal() or not digits.isascii():
+        raise FormatError(f"{column} is not a number: {text[:20]!r}")
+    value = int(digits) if len(digits) < 19 else least - 1  # noqa: PLR2004 - 64 bits
+    if value < least:
+        raise FormatError(f"{column} is out of range: {text[:20]!r}")
+    return value
+
+
+def _seconds(column: str, text: str) -> Seconds:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < _LATEST:
+        raise FormatError(f"{column} is not a time: {text[:20]!r}")
+    return value

@@ -1,0 +1,64 @@
+"""Text from records made fit for a terminal: what a job wrote must not steer it."""
+
+from collections.abc import Sequence
+
+_SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
+_NEED_NO_QUOTES = (
+    b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_-+=:,./"
+)
+_SHELL_LINE = 3  # sh -c LINE
+
+
+def printable(text: str) -> str:
+    """Write control characters and lone surrogates as backslash escapes."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def command_line(command: Sequence[str]) -> str:
+    """Write a command as one would type it."""
+    line = " ".join(command)
+    unusual = line.encode("utf-8", "replace").translate(None, _NEED_NO_QUOTES)
+    if unusual == b" " * (len(command) - 1) and all(command):
+        return line
+    import shlex  # noqa: PLC0415 - imports re, and takes longer
+
+    return printable(shlex.join(command))
+
+
+def short_command(command: Sequence[str]) -> str:
+    """Write a command for a list: of ``sh -c LINE`` the line."""
+    if len(command) == _SHELL_LINE and command[0] in _SHELLS and command[1] == "-c":
+        return printable(command[2])
+    return command_line(command)
+
+
+def shortened(text: str, width: int) -> str:
+    """Cut *text* to *width* columns, and show that it was cut."""
+    return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
+
+
+def local_time(started: str) -> tuple[str, str]:
+    """Turn UTC in ISO 8601 into the date and time of day here; as it is if it is not.
+
+    Returns:
+        ``("2026-11-21", "10:00:00")``.
+    """
+    from datetime import datetime  # noqa: PLC0415 - `weigh run` does without
+
+    try:
+        moment = datetime.fromisoformat(started).astimezone()
+    except (ValueError, OverflowError):
+        return printable(started[:10]), printable(started[11:19])
+    text = moment.isoformat()  # three times as fast as strftime
+    return text[:10], text[11:19]
+
+
+def count(number: int) -> str:
+    """Write a number of things with its thousands apart."""
+    return f"{number:,}"
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

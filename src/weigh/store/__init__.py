@@ -1,0 +1,1 @@
+"""The record store: append-only JSON Lines shards under ``.weigh/``."""

@@ -1,0 +1,253 @@
+"""Runs in progress: ``running/<id>.json``, replaced by rename.
+
+When weigh is killed outright, its checkpoint stays. The next weigh on the same
+machine appends what was seen as an INTERRUPTED record and takes the file away. It
+claims the file by renaming it first, so that of two only one does so, and the claim
+carries its owner's name, so that a claimer that dies itself loses nothing either.
+"""
+
+import os
+from contextlib import suppress
+
+import msgspec
+
+from weigh.errors import FormatError, StoreError, WeighError
+from weigh.model import Outcome, Record
+from weigh.store.identity import Machine, Process, is_alive, process
+from weigh.store.ids import is_id
+from weigh.store.lines import UNREADABLE, decode, encode
+from weigh.store.location import make_folder
+from weigh.store.shards import append, listing, read_lines, shard_name, shards
+
+RUNNING = "running"
+SCHEMA = "weigh.checkpoint/1"
+STALE_AFTER = 600  # seconds without a sign of life from another machine
+_WAY_OUT = "free some space or set WEIGH_DIR to another folder"
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a run that has not ended, and whose it is.
+
+    ``weigh`` is the process that measures, ``leader`` the command's own; None before
+    it was started.
+    """
+
+    schema: str = SCHEMA
+    machine: Machine
+    weigh: Process
+    leader: Process | None = None
+    record: Record
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A run in progress, as seen from here; ``seen`` is when it last showed life."""
+
+    record: Record
+    host: str
+    seen: float
+    stale: bool
+
+
+class _Found(msgspec.Struct, frozen=True):
+    path: str
+    seen: float
+    checkpoint: Checkpoint
+
+
+_CHECKPOINTS = msgspec.json.Decoder(Checkpoint)
+
+
+def save(root: str, checkpoint: Checkpoint) -> None:
+    """Write or replace the checkpoint of a run.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    folder = make_folder(root, RUNNING)
+    path = _path(folder, checkpoint.record.id)
+    temporary = _temporary(folder, checkpoint.record.id)
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(temporary, flags, 0o600)
+        try:
+            _write_whole(descriptor, encode(checkpoint))
+        finally:
+            os.close(descriptor)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {path}: {error.strerror or error} ({_WAY_OUT})"
+        ) from error
+
+
+def finish(root: str, record_id: str) -> None:
+    """Take the checkpoint of a run away, once its record is written.
+
+    Raises:
+        StoreError: it is there and cannot be removed.
+    """
+    folder = os.path.join(root, RUNNING)
+    for path in (_path(folder, record_id), _temporary(folder, record_id)):
+        try:
+            os.unlink(path)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise StoreError(f"cannot remove {path}: {error.strerror}") from error
+
+
+def running(root: str, here: Machine, now: float) -> list[Running]:
+    """Return the runs in progress; *now* is seconds since the epoch.
+
+    One on this machine is alive or would have been finalised; of another machine only
+    the age of its last sign of life is known.
+    """
+    return [
+        Running(
+            found.checkpoint.record,
+            found.checkpoint.machine.host,
+            found.seen,
+            not here.sees_processes_of(found.checkpoint.machine)
+            and now - found.seen > STALE_AFTER,
+        )
+        for found in _checkpoints(root)
+    ]
+
+
+def finalise_interrupted(root: str, here: Machine, proc: str = "/") -> list[Record]:
+    """Append the runs whose weigh died on this machine; return their records.
+
+    Where the store cannot be written they are returned all the same, and stay for a
+    later weigh. *proc* is the folder that holds ``proc``.
+    """
+    ended = []
+    for found in _checkpoints(root, claimed=True):
+        if _is_dead(found, here, proc):
+            record = _finalise(root, found, here, proc)
+            if record is not None:
+                ended.append(record)
+    return ended
+
+
+def _finalise(root: str, found: _Found, here: Machine, proc: str) -> Record | None:
+    record = _interrupted(found, here, proc)
+    claim = _claim_path(os.path.join(root, RUNNING), record.id, here)
+    try:
+        os.rename(found.path, claim)
+    except FileNotFoundError:
+        return None  # another weigh was first
+    except OSError:
+        return record
+    try:
+        written = _is_written(root, record, here)
+        if not written:
+            append(root, record, here)
+    except StoreError:
+        with suppress(OSError):  # a claim whose owner is gone is taken up as well
+            os.rename(claim, found.path)
+        return record
+    with suppress(OSError):
+        os.unlink(claim)
+        os.unlink(_temporary(os.path.dirname(claim), record.id))
+    return None if written else record
+
+
+def _interrupted(found: _Found, here: Machine, proc: str) -> Record:
+    checkpoint = found.checkpoint
+    leader = checkpoint.leader
+    if here.is_later_boot_of(checkpoint.machine):
+        reason = "the machine was restarted while it ran"
+    elif leader is not None and is_alive(leader, proc):
+        reason = f"weigh was killed; the command ran on as process {leader.pid}"
+    else:
+        reason = "weigh was killed before the command ended"
+    return msgspec.structs.replace(
+        checkpoint.record,
+        state="INTERRUPTED",
+        outcome=Outcome(reason, (f"last seen at {_iso(found.seen)}",)),
+    )
+
+
+def _is_dead(found: _Found, here: Machine, proc: str) -> bool:
+    checkpoint = found.checkpoint
+    gone = here.is_later_boot_of(checkpoint.machine) or (
+        here.sees_processes_of(checkpoint.machine)
+        and not is_alive(checkpoint.weigh, proc)
+    )
+    return gone and not _is_claimed_by_living(found.path, here, proc)
+
+
+def _is_written(root: str, record: Record, here: Machine) -> bool:
+    """Say whether weigh died between writing its record and leaving the checkpoint."""
+    mark = f'"id":"{record.id}"'.encode()
+    return any(
+        mark in line and _has_id(line, record.id)
+        for shard in shards(root)
+        if os.path.basename(shard) == shard_name(here)
+        for line in read_lines(shard)
+    )
+
+
+def _has_id(line: bytes, record_id: str) -> bool:
+    try:
+        return decode(line).id == record_id
+    except WeighError:
+        return False
+
+
+def _checkpoints(root: str, *, claimed: bool = False) -> list[_Found]:
+    folder = os.path.join(root, RUNNING)
+    found = (_read(os.path.join(folder, name)) for name in listing(folder))
+    return [one for one in found if one and (claimed or one.path.endswith(".json"))]
+
+
+def _read(path: str) -> _Found | None:
+    name = os.path.basename(path)
+    if not name.endswith((".json", ".claim")) or not is_id(name.partition(".")[0]):
+        return None
+    try:
+        with open(path, "rb") as file:
+            seen = os.fstat(file.fileno()).st_mtime
+            return _Found(path, seen, _CHECKPOINTS.decode(file.read()))
+    except (OSError, *UNREADABLE):
+        return None  # just finished, or of a newer weigh
+
+
+def _claim_path(folder: str, record_id: str, here: Machine) -> str:
+    me = process(os.getpid())
+    name = f"{record_id}.{_boot(here)}.{me.pid}.{me.start_time or 0}.claim"
+    return os.path.join(folder, name)
+
+
+def _boot(machine: Machine) -> str:
+    return (machine.boot_id or "none")[:8]
+
+
+def _is_claimed_by_living(path: str, here: Machine, proc: str) -> bool:
+    match os.path.basename(path).split("."):
+        case [_, boot, pid, start_time, "claim"] if (pid + start_time).isdecimal():
+            claimer = Process(int(pid), int(start_time) or None)
+            return boot == _boot(here) and is_alive(claimer, proc)
+        case _:
+            return False
+
+
+def _path(folder: str, record_id: str) -> str:
+    if not is_id(record_id):
+        raise FormatError(f"not the id of a record: {record_id!r}")
+    return os.path.join(folder, f"{record_id}.json")
+
+
+def _temporary(folder: str, record_id: str) -> str:
+    return os.path.join(folder, f".{record_id}.tmp")
+
+
+def _write_whole(descriptor: int, content: bytes) -> None:
+    if os.write(descriptor, content) != len(content):
+        raise OSError("only a part of it could be written")
+
+
+def _iso(seconds: float) -> str:
+    from time import gmtime, strftime  # noqa: PLC0415 - not needed by a run
+
+    return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(seconds))

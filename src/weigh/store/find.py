@@ -1,0 +1,129 @@
+"""Find a record by what a person calls it: id, prefix of one, label, ``last``, file."""
+
+import os
+from collections.abc import Sequence
+
+from weigh.errors import FormatError, RecordNotFoundError, UsageError
+from weigh.model import Record
+from weigh.store.heads import Entry, Index, read_index, read_record
+from weigh.store.ids import is_prefix
+from weigh.store.lines import decode
+
+LAST = "last"
+_NAMED_AT_ONCE = 5  # more candidates than this are counted, not listed
+_SHOWN = 6  # letters of an id, in what is offered
+_COMPARED = 1000  # the newest so many names are compared with a mistyped one
+
+
+def find(root: str, name: str, unfinished: Sequence[Record] = ()) -> Record:
+    """Return the record that *name* stands for.
+
+    Args:
+        root: the store.
+        name: a label (its newest record), an id, at least four letters of one,
+            ``last``, or the path of a file that ``weigh run -o`` wrote.
+        unfinished: runs in progress, found after the finished ones.
+
+    Raises:
+        RecordNotFoundError: nothing answers to it; offers the nearest names.
+        UsageError: several records begin so.
+        SchemaError: a newer weigh wrote it.
+        FormatError: a file that is not a record.
+    """
+    if os.sep in name or name.endswith(".json"):
+        return read_file(name)
+    index = read_index(root)
+    entry = find_entry(index, name)
+    if entry is not None:
+        return read_record(entry)
+    running = find_running(unfinished, name)
+    if running is not None:
+        return running
+    if os.path.isfile(name):
+        return read_file(name)
+    raise not_found(root, name, index)
+
+
+def find_entry(index: Index, name: str) -> Entry | None:
+    """Return where the record called *name* stands; None where there is none.
+
+    Raises:
+        UsageError: several records begin so.
+    """
+    if name == LAST:
+        return index.entries[0] if index.entries else None
+    for entry in index.entries:
+        if name in {entry.head.label, entry.head.id}:
+            return entry
+    prefix = name.lower()
+    if not is_prefix(prefix):
+        return index.newer.get(name)
+    everyone = [*index.entries, *index.newer.values()]
+    matches = [entry for entry in everyone if entry.head.id.startswith(prefix)]
+    if len(matches) > 1:
+        raise _ambiguous(name, [entry.head.id for entry in matches])
+    return matches[0] if matches else None
+
+
+def find_running(unfinished: Sequence[Record], name: str) -> Record | None:
+    """Return the run in progress called *name*; None where there is none.
+
+    Raises:
+        UsageError: several begin so.
+    """
+    for record in unfinished:
+        if name in {record.label, record.id}:
+            return record
+    prefix = name.lower()
+    matches = [record for record in unfinished if record.id.startswith(prefix)]
+    if not is_prefix(prefix) or not matches:
+        return None
+    if len(matches) > 1:
+        raise _ambiguous(name, [record.id for record in matches])
+    return matches[0]
+
+
+def read_file(path: str) -> Record:
+    """Read a record from a file of its own.
+
+    Raises:
+        RecordNotFoundError: no such file, or it cannot be read.
+        FormatError: it is not a record.
+        SchemaError: a newer weigh wrote it.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+    except OSError as error:
+        raise RecordNotFoundError(
+            f"cannot read the record {path}: {error.strerror}"
+        ) from error
+    try:
+        return decode(content)
+    except FormatError as error:
+        raise FormatError(f"{path} is {error} (weigh run -o FILE writes one)") from None
+
+
+def not_found(root: str, name: str, index: Index) -> RecordNotFoundError:
+    """Say that nothing is called *name*, and what comes nearest."""
+    if not index.entries and not index.newer:
+        return RecordNotFoundError(f"no records in {root} yet (weigh run makes one)")
+    near = _nearest(name, index)
+    hint = f"did you mean {' or '.join(near)}?" if near else "weigh records lists them"
+    return RecordNotFoundError(f"no record called {name!r} ({hint})")
+
+
+def _nearest(name: str, index: Index) -> list[str]:
+    from difflib import get_close_matches  # noqa: PLC0415 - only for a typing error
+
+    heads = [entry.head for entry in index.entries[:_COMPARED]]
+    labels = {head.label: None for head in heads if head.label}
+    ids = [head.id[: max(len(name), _SHOWN)] for head in heads]
+    known = dict.fromkeys([LAST, *labels, *ids])
+    return get_close_matches(name, known, n=2, cutoff=0.7)
+
+
+def _ambiguous(name: str, ids: list[str]) -> UsageError:
+    listed = ", ".join(ids[:_NAMED_AT_ONCE])
+    more = f" and {len(ids) - _NAMED_AT_ONCE} more" if len(ids) > _NAMED_AT_ONCE else ""
+    return UsageError(f"several records begin with {name!r}: {listed}{more}")

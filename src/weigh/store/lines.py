@@ -1,0 +1,70 @@
+"""One record as one line of JSON, and back.
+
+A line is a whole record or a tombstone, ``{"schema": ..., "id": ..., "removed":
+"2026-11-21T10:00:00Z"}``, which takes the id away for good, wherever it stands.
+"""
+
+import msgspec
+
+from weigh.errors import FormatError, SchemaError
+from weigh.model import SCHEMA, Record
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_RECORDS = msgspec.json.Decoder(Record)
+
+
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
+    """The line that takes a record away."""
+
+    schema: str = SCHEMA
+    id: str
+    removed: str
+
+
+class _Heading(msgspec.Struct, frozen=True):
+    schema: str
+    id: str = "?"
+
+
+_HEADINGS = msgspec.json.Decoder(_Heading)
+
+
+def encode(record: msgspec.Struct) -> bytes:
+    r"""Write *record*, or anything that holds one, as JSON without a newline.
+
+    Arguments of a command are bytes and need not be text: what is not UTF-8 is
+    written with backslashes, as ``\udcff``, rather than lost with its record.
+    """
+    try:
+        return msgspec.json.encode(record)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_legible(msgspec.to_builtins(record)))
+
+
+def decode(line: bytes) -> Record:
+    """Read a record back.
+
+    Raises:
+        SchemaError: a newer weigh wrote it.
+        FormatError: it is not a record; a torn line is none.
+    """
+    try:
+        heading = _HEADINGS.decode(line)
+        if heading.schema == SCHEMA:
+            return _RECORDS.decode(line)
+    except UNREADABLE as error:
+        raise FormatError(f"not a record: {error}") from error
+    raise SchemaError(
+        f"record {heading.id} is in schema {heading.schema}, and this weigh"
+        f" reads {SCHEMA}: install a newer weigh"
+    )
+
+
+def _legible(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_legible(key): _legible(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_legible(item) for item in value]
+    return value

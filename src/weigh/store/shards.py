@@ -1,0 +1,148 @@
+"""Append-only shards: ``records/<YYYY-MM>/<host>-<machine id, 8>.jsonl``.
+
+One shard a host, shared by its processes; one write() a record, and O_APPEND keeps
+concurrent ones apart. Nothing is ever cut off or rewritten in place: whoever finds a
+torn end begins with a newline, and readers step over what does not parse.
+"""
+
+import os
+from collections.abc import Iterator
+
+from weigh.errors import StoreError
+from weigh.model import Record
+from weigh.store.identity import Machine
+from weigh.store.lines import Tombstone, encode
+from weigh.store.location import make_folder
+
+RECORDS = "records"
+_UNDATED = "undated"
+_TRIES = 3
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+_WAY_OUT = "free some space or set WEIGH_DIR to another folder"
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_")
+
+
+def append(root: str, record: Record, machine: Machine) -> str:
+    """Append *record* to this machine's shard of its month; return the shard.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    line = encode(record)
+    folder = make_folder(root, RECORDS, month(record.started))
+    path = os.path.join(folder, shard_name(machine))
+    append_line(path, line)
+    return path
+
+
+def remove(root: str, record_id: str, *, machine: Machine, now: str) -> None:
+    """Append a tombstone for *record_id*; *now* is UTC in ISO 8601.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    folder = make_folder(root, RECORDS, month(now))
+    line = encode(Tombstone(id=record_id, removed=now))
+    append_line(os.path.join(folder, shard_name(machine)), line)
+
+
+def append_line(path: str, line: bytes) -> None:
+    """Append *line* and a newline in one write; the file is made when missing.
+
+    Raises:
+        StoreError: it cannot be written whole.
+    """
+    try:
+        descriptor = os.open(path, _FLAGS, 0o600)
+        try:
+            _append(descriptor, line + b"\n")
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StoreError(
+            f"cannot write to {path}: {error.strerror or error} ({_WAY_OUT})"
+        ) from error
+
+
+def shards(root: str) -> Iterator[str]:
+    """Yield the paths of every shard, oldest month first.
+
+    Raises:
+        StoreError: the store is there and cannot be read.
+    """
+    for name in listing(os.path.join(root, RECORDS)):
+        folder = os.path.join(root, RECORDS, name)
+        for shard in listing(folder):
+            if shard.endswith(".jsonl"):
+                yield os.path.join(folder, shard)
+
+
+def read_lines(path: str) -> Iterator[bytes]:
+    """Yield the lines of a shard as they stand, newline included.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    try:
+        with open(path, "rb", buffering=1 << 20) as file:
+            yield from file
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+
+
+def listing(folder: str) -> list[str]:
+    """Return the names in *folder* in order; none where it does not exist.
+
+    Raises:
+        StoreError: it is there and cannot be read.
+    """
+    try:
+        return sorted(os.listdir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StoreError(f"cannot read {folder}: {error.strerror}") from error
+
+
+def month(started: str) -> str:
+    """Return the ``YYYY-MM`` a time falls in, as the name of a folder."""
+    year, dash, number = started[:4], started[4:5], started[5:7]
+    if dash == "-" and year.isdecimal() and number.isdecimal() and started.isascii():
+        return f"{year}-{number}"
+    return _UNDATED
+
+
+def shard_name(machine: Machine) -> str:
+    """Return the file name of *machine*'s shard.
+
+    A machine without an id goes by its boot: two containers of one name on one
+    shared store must not share a file, for O_APPEND does not hold between kernels.
+    """
+    host = "".join(c if c in _PLAIN else "_" for c in machine.host[:64])
+    tag = (machine.machine_id or machine.boot_id or "0" * 8)[:8]
+    return f"{host.lstrip('.') or 'localhost'}-{tag}.jsonl"
+
+
+def _append(descriptor: int, line: bytes) -> None:
+    size = os.fstat(descriptor).st_size
+    # Another's write may be seen half done: that costs an empty line and no record.
+    if size and _byte_at(descriptor, size - 1) != b"\n":
+        line = b"\n" + line
+    for _ in range(_TRIES):
+        whole = os.write(descriptor, line) == len(line)
+        if whole and (line[:1] == b"\n" or _stands_alone(descriptor, len(line))):
+            return
+        # Short, or glued to what another writer left torn in between: once more and
+        # whole. Should both copies parse, readers keep the last.
+        line = b"\n" + line.lstrip(b"\n")
+    raise OSError("only a part of the record could be written")
+
+
+def _stands_alone(descriptor: int, length: int) -> bool:
+    start = os.lseek(descriptor, 0, os.SEEK_CUR) - length
+    return start <= 0 or _byte_at(descriptor, start - 1) == b"\n"
+
+
+def _byte_at(descriptor: int, offset: int) -> bytes:
+    os.lseek(descriptor, offset, os.SEEK_SET)
+    return os.read(descriptor, 1)

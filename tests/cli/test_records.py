@@ -1,0 +1,350 @@
+import csv
+import io
+import json
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from weigh.cli.records import records
+from weigh.errors import FormatError, RecordNotFoundError, SchemaError, UsageError
+from weigh.joblog import HEADER
+from weigh.model import (
+    GpuUsage,
+    Host,
+    Monitor,
+    PeakMemory,
+    Record,
+    Series,
+    Usage,
+)
+from weigh.store.checkpoint import Checkpoint, save
+from weigh.store.identity import Machine, Process, process, this_machine
+from weigh.store.shards import append, append_line
+
+HERE = this_machine()
+JOBLOG = (
+    f"{HEADER}\n"
+    "1\t:\t1763700000.123\t     1.250\t0\t0\t0\t0\tprintf 'a\tb'\n"
+    "3\tnode1\t1763700001.500\t     9.000\t0\t0\t0\t9\tpython x.py\n"
+    "2\t:\t1763700002.000\t     9.250\t0\t0\t-1\t15\tsleep 100\n"
+    "4\t:\t0.000\t     0.000\t0\t0\t-2\t0\tnever\n"
+    "5\t:\t17637"
+)
+GNU_TIME = """\
+Command exited with non-zero status 3
+\tCommand being timed: "python tag.py"
+\tUser time (seconds): 1.00
+\tSystem time (seconds): 0.50
+\tElapsed (wall clock) time (h:mm:ss or m:ss): 0:03.00
+\tMaximum resident set size (kbytes): 2048
+\tFile system inputs: 0
+\tFile system outputs: 8
+\tExit status: 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("WEIGH_DIR", str(tmp_path / "store"))
+    monkeypatch.chdir(tmp_path)
+    return str(tmp_path / "store")
+
+
+def weigh(*arguments: str, stdin: str | None = None) -> Result:
+    done = CliRunner().invoke(records, arguments, input=stdin)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def keep(root: str, record_id: str, **changes: object) -> Record:
+    record = Record(
+        id=record_id,
+        command=("python", "tag.py", "a file.txt"),
+        started="2026-11-21T10:00:00.000Z",
+        ended="2026-11-21T10:00:12.400Z",
+        state="COMPLETED",
+        exit_code=0,
+        host=Host(name="node07", system="Linux", cpus=4, memory=16 << 30),
+        parameters={"lr": 0.1},
+        usage=Usage(
+            wall_time=12.4,
+            cpu_time=11.9,
+            peak_memory=PeakMemory(
+                value=392 << 20,
+                low=390 << 20,
+                high=401 << 20,
+                anonymous=300 << 20,
+                shared=50 << 20,
+                file=42 << 20,
+                source="pages of the tree",
+                time=9.8,
+            ),
+        ),
+        series=Series(t=(0.0, 5.0, 12.4), memory=(0, 100 << 20, 392 << 20)),
+        monitor=Monitor(warnings=("perf refused",)),
+    )
+    record = msgspec.structs.replace(record, **changes)
+    append(root, record, HERE)
+    return record
+
+
+def first_words(text: str) -> list[str]:
+    return [line.split()[0] for line in text.splitlines()]
+
+
+def test_an_empty_store_says_so(root: str) -> None:
+    assert weigh().stdout == "no records yet\n"
+    assert not os.path.exists(root)
+
+
+def test_a_list_is_newest_first_and_at_most_80_wide(root: str) -> None:
+    keep(root, "aaaa11112222", started="2026-11-20T10:00:00Z", label="x" * 70)
+    keep(root, "bbbb11112222", state="FAILED", exit_code=3)
+    listed = weigh().stdout
+    assert first_words(listed) == ["run", "bbbb11", "aaaa11"]
+    assert "FAILED exit 3" in listed
+    assert "392 MiB" in listed
+    assert max(map(len, listed.splitlines())) == 80
+
+
+def test_twenty_are_shown_and_the_rest_counted(root: str) -> None:
+    for number in range(25):
+        keep(root, f"{number:012x}")
+    lines = weigh().stdout.splitlines()
+    assert lines[-1] == "20 of 25; --all for every one"
+    assert len(lines) == 1 + 20 + 1
+    assert len(weigh("--all").stdout.splitlines()) == 1 + 25
+    assert len(weigh("-n", "3").stdout.splitlines()) == 1 + 3 + 1
+
+
+def test_ids_are_shown_as_long_as_it_takes_to_tell_them_apart(root: str) -> None:
+    keep(root, "aaaaaaaa0001")
+    keep(root, "aaaaaaaa1001")
+    assert first_words(weigh().stdout)[1:] == ["aaaaaaaa1", "aaaaaaaa0"]
+
+
+def test_label_and_state_narrow_the_list(root: str) -> None:
+    keep(root, "aaaa11112222", label="a")
+    keep(root, "bbbb11112222", label="b", state="FAILED")
+    assert first_words(weigh("--label", "a").stdout)[1:] == ["aaaa11"]
+    assert first_words(weigh("--state", "failed").stdout)[1:] == ["bbbb11"]
+    assert weigh("--state", "timeout").stdout == "no records match\n"
+
+
+def test_json_is_one_document_of_every_record(root: str) -> None:
+    for number in range(25):
+        keep(root, f"{number:012x}")
+    document = json.loads(weigh("--json").stdout)
+    assert (document["schema"], document["total"]) == ("weigh.records/1", 25)
+    assert len(document["records"]) == 25
+    assert document["records"][0]["usage"]["peak_memory"]["value"] == 392 << 20
+
+
+def test_what_a_command_holds_cannot_steer_the_terminal(root: str) -> None:
+    keep(root, "aaaa11112222", command=("\x1b[2J", "x\ny"), label="\x07")
+    output = weigh().stdout + weigh("show", "last").stdout
+    assert not set(output) & {"\x1b", "\x07"}
+
+
+def test_passed_over_lines_are_said_on_stderr(root: str) -> None:
+    path = append(root, keep(root, "aaaa11112222"), HERE)
+    append_line(path, b"{torn")
+    append_line(path, b'{"schema":"weigh.record/2","id":"ffff00001111"}')
+    assert weigh().stderr.splitlines() == [
+        "weigh: 1 line is torn or no record: passed over",
+        "weigh: 1 record is of a newer weigh (weigh.record/2): passed over",
+    ]
+
+
+def test_a_run_whose_weigh_was_killed_is_listed_as_interrupted(root: str) -> None:
+    record = keep(root, "aaaa11112222")
+    lost = msgspec.structs.replace(record, id="bbbb11112222", state="RUNNING")
+    gone = Process(2**22 + 1, 1)
+    save(root, Checkpoint(machine=HERE, weigh=gone, record=lost))
+    assert weigh().stdout.count("INTERRUPTED") == 1
+    assert "weigh was killed" in weigh("show", "bbbb").stdout
+
+
+def test_another_machines_silent_run_is_listed_as_stale(root: str) -> None:
+    record = keep(root, "aaaa11112222")
+    far = msgspec.structs.replace(record, id="bbbb11112222", state="RUNNING")
+    there = Machine("node99", "another", "boot")
+    save(root, Checkpoint(machine=there, weigh=Process(1), record=far))
+    os.utime(os.path.join(root, "running", "bbbb11112222.json"), (0, 0))
+    assert "RUNNING stale" in weigh().stdout
+
+
+def test_show_says_every_figure_with_its_source(root: str) -> None:
+    gpu = GpuUsage(uuid="u", name="V100", peak_memory=2 << 30, source="NVML")
+    usage = keep(root, "aaaa11112222").usage
+    assert usage is not None
+    keep(root, "aaaa11112222", usage=msgspec.structs.replace(usage, gpus=(gpu,)))
+    text = weigh("show", "last").stdout
+    for words in (
+        "aaaa11112222  COMPLETED, 12.4 s",
+        "python tag.py 'a file.txt'",
+        "lr=0.1",
+        "node07, Linux, 4 CPUs, 16.0 GiB",
+        "392 MiB  between 390 MiB and 401 MiB, at 9.8",
+        "anonymous 300 MiB, shared 50.0 MiB, mapped files 42.0 MiB",
+        "source: pages of the tree",
+        "V100: 2.00 GiB",
+        "source: NVML",
+        "| :@|",
+        "perf refused",
+    ):
+        assert words in " ".join(text.split()) or words in text
+
+
+def test_show_json_is_the_whole_record(root: str) -> None:
+    record = keep(root, "aaaa11112222")
+    shown = msgspec.json.decode(weigh("show", "aaaa", "--json").stdout, type=Record)
+    assert shown == record
+
+
+def test_show_reads_a_file_of_run(root: str, tmp_path: Path) -> None:
+    record = keep(root, "aaaa11112222")
+    (tmp_path / "out.json").write_bytes(msgspec.json.encode(record))
+    weigh("rm", "last")
+    assert "aaaa11112222" in weigh("show", "out.json").stdout
+
+
+def test_show_refuses_a_newer_schema_by_name(root: str) -> None:
+    path = append(root, keep(root, "aaaa11112222"), HERE)
+    append_line(path, b'{"schema":"weigh.record/2","id":"ffff00001111"}')
+    with pytest.raises(SchemaError, match=r"weigh\.record/2"):
+        weigh("show", "ffff")
+
+
+def test_rm_removes_what_it_names(root: str) -> None:
+    keep(root, "aaaa11112222")
+    keep(root, "bbbb11112222")
+    assert weigh("rm", "aaaa").stdout.startswith("removed aaaa11112222  python tag.py")
+    assert first_words(weigh().stdout)[1:] == ["bbbb11"]
+
+
+def test_rm_dry_run_removes_nothing(root: str) -> None:
+    keep(root, "aaaa11112222")
+    assert weigh("rm", "--dry-run", "last").stdout.startswith("would remove aaaa")
+    assert first_words(weigh().stdout)[1:] == ["aaaa11"]
+
+
+def test_rm_with_one_wrong_name_removes_none(root: str) -> None:
+    keep(root, "aaaa11112222", label="train")
+    with pytest.raises(RecordNotFoundError, match="did you mean train"):
+        weigh("rm", "aaaa", "trian")
+    assert first_words(weigh().stdout)[1:] == ["aaaa11"]
+
+
+def test_rm_of_a_running_one_is_refused(root: str) -> None:
+    running = msgspec.structs.replace(keep(root, "aaaa11112222"), id="bbbb11112222")
+    me = process(os.getpid())
+    save(root, Checkpoint(machine=HERE, weigh=me, record=running))
+    with pytest.raises(UsageError, match="still running"):
+        weigh("rm", "bbbb")
+
+
+def test_export_jsonl_is_what_was_stored_oldest_first(root: str) -> None:
+    newer = keep(root, "aaaa11112222")
+    older = keep(root, "bbbb11112222", started="2026-11-20T10:00:00Z")
+    lines = weigh("export").stdout.splitlines()
+    read = [msgspec.json.decode(line, type=Record) for line in lines]
+    assert read == [older, newer]
+
+
+def test_export_csv_is_a_table_of_plain_numbers(root: str) -> None:
+    keep(root, "aaaa11112222", label='a,"b"')
+    keep(root, "bbbb11112222", parameters={"seed": 1}, usage=None)
+    table = list(csv.DictReader(io.StringIO(weigh("export", "--csv").stdout)))
+    assert [row["param:lr"] + row["param:seed"] for row in table] == ["0.1", "1"]
+    assert [row["peak_memory"] for row in table] == [str(392 << 20), ""]
+    assert table[0]["label"] == 'a,"b"'
+
+
+def test_export_of_a_wrong_name_leaves_the_file_alone(
+    root: str, tmp_path: Path
+) -> None:
+    keep(root, "aaaa11112222")
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(RecordNotFoundError):
+        weigh("export", "-o", "out", "nope")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_joblog_is_imported_and_what_is_not_a_run_is_named(
+    root: str, tmp_path: Path
+) -> None:
+    (tmp_path / "log").write_text(JOBLOG)
+    done = weigh("import", "log")
+    assert done.stderr.splitlines() == [
+        "weigh: log:5: skipped: a task that parallel skipped",
+        "weigh: log:6: skipped: torn: it has no newline at its end",
+        "weigh: 3 records imported, 2 skipped",
+    ]
+    states = {line.split()[2] for line in done.stdout.splitlines()}
+    assert states == {"COMPLETED", "FAILED", "TIMEOUT"}
+    assert len(os.listdir(os.path.join(root, "records", "2025-11"))) == 1
+
+
+def test_a_task_of_a_joblog_keeps_its_times_and_its_end(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(JOBLOG)
+    weigh("import", "log", "--label", "batch")
+    lines = weigh("export").stdout.splitlines()
+    first, killed, late = (msgspec.json.decode(line, type=Record) for line in lines)
+    assert first.command == ("sh", "-c", "printf 'a\tb'")
+    assert (first.started, first.label) == ("2025-11-21T04:40:00.123Z", "batch")
+    assert first.usage == Usage(wall_time=1.25)
+    assert (killed.exit_code, killed.signal, killed.state) == (None, 9, "FAILED")
+    assert (late.exit_code, late.signal, late.state) == (None, 15, "TIMEOUT")
+
+
+def test_gnu_time_is_imported_as_the_largest_single_process() -> None:
+    weigh("import", "-", stdin=GNU_TIME)
+    record = msgspec.json.decode(weigh("show", "last", "--json").stdout, type=Record)
+    assert record.usage is not None
+    assert record.usage.peak_memory is None
+    assert record.usage.max_process_memory == 2 << 20
+    assert (record.usage.cpus_used, record.usage.write_bytes) == (0.5, 4096)
+    assert (record.command, record.exit_code) == (("python", "tag.py"), 3)
+    assert "single process, not the tree" in weigh("show", "last").stdout
+    assert "2.00 MiB*" in weigh().stdout
+
+
+def test_importing_a_file_that_grew_takes_the_new_runs_only(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text(GNU_TIME)
+    weigh("import", "t")
+    (tmp_path / "t").write_text(GNU_TIME + GNU_TIME)
+    assert weigh("import", "t").stderr.endswith("1 record imported, 1 skipped\n")
+    assert len(weigh("export").stdout.splitlines()) == 2
+
+
+def test_a_removed_import_comes_back_only_when_asked_for() -> None:
+    weigh("import", "-", stdin=GNU_TIME)
+    weigh("rm", "last")
+    assert "--again" in weigh("import", "-", stdin=GNU_TIME).stderr
+    weigh("import", "--again", "-", stdin=GNU_TIME)
+    assert len(weigh("export").stdout.splitlines()) == 1
+
+
+def test_a_file_of_another_kind_imports_nothing_at_all(tmp_path: Path) -> None:
+    (tmp_path / "good").write_text(GNU_TIME)
+    (tmp_path / "bad").write_bytes(b"\xff\xfe\0")
+    with pytest.raises(FormatError, match="bad: neither"):
+        weigh("import", "good", "bad")
+    assert weigh().stdout == "no records yet\n"
+
+
+def test_a_file_that_cannot_be_read_is_named(root: str) -> None:
+    with pytest.raises(UsageError, match="cannot read none: No such file"):
+        weigh("import", "none")
+    assert not os.path.exists(root)
+
+
+def test_help_fits_80_columns() -> None:
+    for verb in ([], ["show"], ["rm"], ["export"], ["import"]):
+        text = weigh(*verb, "--help").stdout
+        assert max(map(len, text.splitlines())) <= 80
