@@ -1,0 +1,395 @@
+"""Run a command and watch its process tree by the means that every system has.
+
+For macOS, Windows, and a Linux that hides /proc; there even psutil may have nothing to
+say, and what the kernel accounts at the end is all there is. Where the system keeps a
+peak of its own it is used; everything else is sampled.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import FrameType, TracebackType
+from typing import Self, TypeAlias
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.measure.allowance import Allowance
+from weigh.measure.launcher import launch_error
+from weigh.measure.reduce import is_growing, thin_series
+from weigh.measure.sightings import KernelPeak, Sightings, peak_memory
+from weigh.model import Measurement, Monitor, Usage
+from weigh.probe.psutil_tree import Psutil, PsutilTree, Totals
+from weigh.units import KIB, Bytes, Seconds
+
+Checkpoint: TypeAlias = Callable[[Measurement], None]
+
+_SHARE = 0.005  # of a core for finding processes, and as much for reading them
+_FIRST_INTERVAL = 0.005
+_GRACE = 5.0  # seconds between TERM and KILL for what a job left behind
+_FIRST_CHECKPOINT = 0.2
+_CHECKPOINT_INTERVAL = 10.0
+_PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
+_LEFT_TO_TERMINAL = ("SIGINT", "SIGBREAK")  # it reaches the job without our help
+_ENDING = ("SIGTERM", "SIGHUP", "SIGINT", "SIGBREAK")
+_BLOCK = 512  # what ru_inblock counts in
+_SHELL_SIGNAL_BASE = 128
+_ENDED_BY_CTRL_C = 0xC000013A  # the exit code on Windows
+
+
+def run_command(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    interval: Seconds = 0.05,
+    wait_orphans: bool = True,
+    checkpoint: Checkpoint | None = None,
+) -> Measurement:
+    """Run *command*, in *env* if given, until nothing known of its tree is left.
+
+    With *wait_orphans* false, what outlives the command is told to end.
+
+    Raises:
+        CommandNotFoundError: no such command.
+        CommandNotExecutableError: it cannot be executed.
+        UsageError: it holds a NUL byte.
+    """
+    psutil = import_psutil()
+    with _Signals() as signals:
+        run = _Run(_launch(command, env), psutil, interval, checkpoint)
+        signals.reach(run.pass_on)
+        run.watch()
+        run.finish(stop_orphans=not wait_orphans)
+        return run.measurement()
+
+
+def import_psutil() -> Psutil | None:
+    """Load psutil; None where it is not installed or the system tells it nothing."""
+    try:
+        import psutil  # noqa: PLC0415 - 29 ms that Linux need not spend
+    except (ImportError, OSError):
+        return None
+    module: Psutil = psutil
+    return module
+
+
+def _launch(
+    command: Sequence[str], env: Mapping[str, str] | None
+) -> "subprocess.Popen[bytes]":
+    words = list(command)
+    try:
+        # not close_fds: descriptors meant for the job (3>file) pass through
+        return subprocess.Popen(words, env=env, close_fds=False)
+    except OSError as error:
+        raise launch_error(words[0], error.errno or 0) from error
+    except ValueError as error:
+        raise UsageError("a command cannot hold a NUL byte") from error
+
+
+class _Exit(msgspec.Struct, frozen=True):
+    """How the command ended, and what the kernel accounts to it and its children."""
+
+    code: int
+    at: Seconds
+    user_time: Seconds | None = None
+    system_time: Seconds | None = None
+    largest: KernelPeak | None = None
+    read_bytes: Bytes | None = None
+    write_bytes: Bytes | None = None
+
+
+class _Waiter(threading.Thread):
+    """Sleeps until the command ends: no moment is lost, and no CPU is spent.
+
+    wait4 says what this command used; getrusage would mix in every earlier one.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        super().__init__(daemon=True)
+        self.ended = threading.Event()
+        self.exit: _Exit | None = None
+        self._process = process
+        self.start()
+
+    def run(self) -> None:
+        """Wait, and keep what the system says."""
+        try:
+            self.exit = self._wait()
+        finally:
+            self.ended.set()
+
+    def _wait(self) -> _Exit:
+        if not hasattr(os, "wait4"):
+            return _Exit(self._process.wait(), time.perf_counter())
+        _, status, used = os.wait4(self._process.pid, 0)
+        at = time.perf_counter()
+        code = os.waitstatus_to_exitcode(status)
+        self._process.returncode = code  # or Popen would ask in vain
+        counts_blocks = sys.platform == "linux"  # macOS leaves most of them out
+        return _Exit(
+            code,
+            at,
+            user_time=used.ru_utime,
+            system_time=used.ru_stime,
+            largest=kernel_peak(used.ru_maxrss, sys.platform),
+            read_bytes=used.ru_inblock * _BLOCK if counts_blocks else None,
+            write_bytes=used.ru_oublock * _BLOCK if counts_blocks else None,
+        )
+
+
+def kernel_peak(ru_maxrss: int, platform: str) -> KernelPeak:
+    """Read ru_maxrss: bytes on macOS, KiB elsewhere."""
+    if platform == "darwin":
+        return KernelPeak(ru_maxrss)
+    import resource  # noqa: PLC0415 - no such module on Windows
+
+    # a child starts with what its parent held, which exec does not take off
+    floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return KernelPeak(ru_maxrss * KIB, floor=floor * KIB)
+
+
+class _Signals:
+    """Takes the signals meant for the job while it runs, each to be passed on once.
+
+    A signal to the whole process group reaches the job twice; from Python's handlers
+    it cannot be told from one sent to weigh alone. SIGINT is never passed on, since
+    the terminal sends it to the group. Signals ignored from the start (nohup) stay so.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[int, object] = {}
+        self._early: list[int] = []
+        self._take: Callable[[int], None] = self._early.append
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        if hasattr(signal, "SIGCHLD"):
+            # where it came ignored, nobody could wait for the command
+            self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for name in (*_PASSED_ON, *_LEFT_TO_TERMINAL):
+            number = getattr(signal, name, None)
+            if number is None or signal.getsignal(number) in (signal.SIG_IGN, None):
+                continue
+            # a handler, not SIG_IGN: only that becomes the default in the job
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)  # type: ignore[arg-type] # from getsignal
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self._take(number)
+
+    def reach(self, take: Callable[[int], None]) -> None:
+        """Hand signals to *take* from now on, and those that came before it was."""
+        self._take = take
+        while self._early:
+            take(self._early.pop(0))
+
+
+class _Run:
+    """One command under watch."""
+
+    def __init__(
+        self,
+        process: "subprocess.Popen[bytes]",
+        psutil: Psutil | None,
+        interval: Seconds,
+        checkpoint: Checkpoint | None,
+    ) -> None:
+        self._begun = time.perf_counter()
+        self._started = time.time()
+        self._own_cpu = time.process_time()
+        self._pid = process.pid
+        self._psutil = psutil
+        # before anybody waits for the command, so that it cannot be gone yet
+        self._tree = PsutilTree(process.pid, psutil) if psutil is not None else None
+        self._interval = interval
+        self._turn = min(_FIRST_INTERVAL, interval)
+        self._finding = Allowance(_SHARE, 0.0)
+        self._reading = Allowance(_SHARE, 0.0)
+        self._seen = Sightings()
+        self._checkpoint = checkpoint
+        self._checkpoint_at = _FIRST_CHECKPOINT
+        self._ended: Seconds | None = None
+        self._told_to_end: int | None = None
+        self._told_again = False
+        self._waiter = _Waiter(process)
+
+    def watch(self) -> None:
+        """Sample until the command itself ends."""
+        while not self._waiter.ended.is_set():
+            self._waiter.ended.wait(self._look())
+        exited = self._waiter.exit
+        self._ended = self._elapsed() if exited is None else exited.at - self._begun
+
+    def finish(self, *, stop_orphans: bool) -> None:
+        """Sample until what outlives the command ends too, by itself or told to."""
+        if self._tree is None:
+            return
+        self._tree.walk()
+        self._look()
+        kill_at: Seconds | None = None
+        while self._tree.is_alive():
+            now = self._elapsed()
+            if kill_at is None and (stop_orphans or self._was_told_to_end()):
+                self._tree.send_signal(signal.SIGTERM)
+                kill_at = now + _GRACE
+            elif kill_at is not None and (now >= kill_at or self._told_again):
+                self._tree.kill()
+            if kill_at is not None and now >= kill_at + _GRACE:
+                break  # another user's, out of our reach
+            time.sleep(self._look())
+            self._ended = self._elapsed()
+
+    def pass_on(self, number: int) -> None:
+        """See to one signal that weigh got."""
+        name = signal.Signals(number).name
+        if self._waiter.ended.is_set():
+            self._told_again = self._told_to_end is not None
+        elif name in _LEFT_TO_TERMINAL:
+            return
+        else:
+            _send(self._pid, number)
+        if name in _ENDING:
+            self._told_to_end = number
+
+    def _was_told_to_end(self) -> bool:
+        """Tell whether weigh, or somebody else the command, was told to end."""
+        if self._told_to_end is not None or self._waiter.exit is None:
+            return self._told_to_end is not None
+        code = self._waiter.exit.code
+        number = -code if code < 0 else code - _SHELL_SIGNAL_BASE
+        ending = [getattr(signal, name, None) for name in _ENDING]
+        return number in ending or code == _ENDED_BY_CTRL_C
+
+    def _elapsed(self) -> Seconds:
+        return time.perf_counter() - self._begun
+
+    def _look(self) -> Seconds:
+        """Take one sample; give the seconds until the next is due."""
+        if self._tree is not None:
+            if self._finding.wait(self._elapsed()) == 0:
+                before = time.thread_time()
+                self._tree.walk()
+                self._finding.spend(time.thread_time() - before, self._elapsed())
+            before = time.thread_time()
+            self._seen.add(self._elapsed(), self._tree.read())
+            self._reading.spend(time.thread_time() - before, self._elapsed())
+        self._write_checkpoint()
+        self._turn = min(2 * self._turn, self._interval)
+        return max(self._turn, self._reading.wait(self._elapsed()))
+
+    def _write_checkpoint(self) -> None:
+        now = self._elapsed()
+        if self._checkpoint is not None and now >= self._checkpoint_at:
+            self._checkpoint_at = now + _CHECKPOINT_INTERVAL
+            self._checkpoint(self.measurement())
+
+    def measurement(self) -> Measurement:
+        """Sum up what is known by now."""
+        ended = self._ended
+        wall = self._elapsed() if ended is None else ended
+        exited = None if ended is None else self._waiter.exit
+        code = None if exited is None else exited.code
+        return Measurement(
+            started=self._started,
+            ended=None if ended is None else self._started + ended,
+            exit_code=code if code is not None and code >= 0 else None,
+            signal=-code if code is not None and code < 0 else None,
+            usage=self._usage(wall, exited),
+            series=thin_series(self._seen.samples),
+            monitor=self._monitor(wall),
+            told_to_end=self._told_to_end,
+        )
+
+    def _usage(self, wall: Seconds, exited: _Exit | None) -> Usage:
+        processes = 1 if self._tree is None else max(1, self._tree.processes)
+        largest = exited.largest if exited is not None else None
+        exact = None if largest is None else largest.exact
+        totals = self._totals(exited)
+        user, system = totals.user_time, totals.system_time
+        cpu = None if user is None or system is None else user + system
+        return Usage(
+            wall_time=wall,
+            cpu_time=cpu,
+            user_time=user,
+            system_time=system,
+            cpus_used=None if cpu is None or not wall else cpu / wall,
+            peak_memory=peak_memory(
+                self._seen,
+                largest,
+                processes=processes,
+                interval=self._real_interval(wall),
+            ),
+            max_process_memory=max(self._seen.largest, exact or 0) or None,
+            virtual_memory=self._virtual_memory(),
+            read_bytes=totals.read_bytes,
+            write_bytes=totals.write_bytes,
+            processes=processes,
+            growing=is_growing(self._seen.samples),
+        )
+
+    def _totals(self, exited: _Exit | None) -> Totals:
+        """Take the kernel's account, and what it leaves out; else what was sampled."""
+        if exited is None or exited.user_time is None:
+            return Totals() if self._tree is None else self._tree.totals()
+        accounted = Totals(
+            exited.user_time,
+            exited.system_time,
+            exited.read_bytes,
+            exited.write_bytes,
+        )
+        if self._tree is None:
+            return accounted
+        return accounted + self._tree.totals(detached_only=True)
+
+    def _virtual_memory(self) -> Bytes | None:
+        # Windows means committed memory by it, and macOS maps hundreds of GiB for
+        # everybody: neither says what h_vmem would count on a cluster's Linux
+        return self._seen.virtual if sys.platform == "linux" else None
+
+    def _real_interval(self, wall: Seconds) -> Seconds:
+        return max(self._interval, wall / max(1, self._seen.looks))
+
+    def _monitor(self, wall: Seconds) -> Monitor:
+        warnings = []
+        if self._tree is None:
+            warnings.append("psutil is missing: only the largest process was measured")
+        if self._seen.unread:
+            warnings.append(f"{self._seen.unread} of the processes may not be read")
+        return Monitor(
+            cpu_time=time.process_time() - self._own_cpu,
+            memory=_own_memory(self._psutil),
+            samples=self._seen.looks,
+            interval=self._real_interval(wall),
+            warnings=tuple(warnings),
+        )
+
+
+def _own_memory(psutil: Psutil | None) -> Bytes | None:
+    if psutil is None:
+        return None
+    try:
+        return psutil.Process(os.getpid()).memory_info().rss
+    except (psutil.Error, OSError):
+        return None
+
+
+def _send(pid: int, number: int) -> None:
+    """Signal a process; one that ended, or became another user, is left alone."""
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return

@@ -1,0 +1,318 @@
+"""Read a process tree through psutil, where there is no /proc: macOS and Windows.
+
+What the systems tell differs. Windows knows every process's own peak; macOS does not,
+nor the pages a process shares, nor its disk traffic; neither knows the CPU time of
+children that have ended. What is not told is None.
+"""
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from weigh.units import MIB, Bytes, Seconds
+
+Number = TypeVar("Number", int, float)
+
+_MATERIAL = 1.01  # of the largest sum yet, to be worth asking what is shared
+
+
+class MemoryInfo(Protocol):
+    """What every system tells; Windows adds ``peak_wset``."""
+
+    rss: Bytes
+    vms: Bytes
+
+
+class CpuTimes(Protocol):
+    """A process's own CPU time."""
+
+    user: Seconds
+    system: Seconds
+
+
+class Process(Protocol):
+    """The part of ``psutil.Process`` used here; equal when pid and start are."""
+
+    def __hash__(self) -> int: ...
+    def children(self, *, recursive: bool) -> "list[Process]": ...  # noqa: D102
+    def is_running(self) -> bool: ...  # noqa: D102
+    def status(self) -> str: ...  # noqa: D102
+    def oneshot(self) -> AbstractContextManager[None]: ...  # noqa: D102
+    def memory_info(self) -> MemoryInfo: ...  # noqa: D102
+    def cpu_times(self) -> CpuTimes: ...  # noqa: D102
+    def send_signal(self, number: int) -> None: ...  # noqa: D102
+    def kill(self) -> None: ...  # noqa: D102
+
+
+class Psutil(Protocol):
+    """The part of the psutil module used here."""
+
+    STATUS_ZOMBIE: str
+    Error: type[Exception]
+    NoSuchProcess: type[Exception]
+    ZombieProcess: type[Exception]
+
+    def Process(self, pid: int) -> Process: ...  # noqa: N802, D102 - psutil's name
+
+
+class TreeReading(msgspec.Struct, frozen=True):
+    """One look at a process tree.
+
+    ``memory`` adds up resident sets, with a peak in place of one where it is known to
+    have risen since the look before; shared pages count in each process.
+    ``memory_high`` adds up the most each process is known to have held, with those
+    that ended since. ``largest_process`` is the most one process ever held;
+    ``unshared`` what no two processes share, looked at only near a new peak.
+    ``virtual_memory`` and ``cpu_time`` are of the live processes; ``unread`` is how
+    many of them may not be read.
+    """
+
+    memory: Bytes
+    memory_high: Bytes
+    largest_process: Bytes
+    virtual_memory: Bytes | None
+    cpu_time: Seconds | None
+    processes: int
+    unshared: Bytes | None = None
+    unread: int = 0
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """What processes were last seen to have used, those that ended included."""
+
+    user_time: Seconds | None = None
+    system_time: Seconds | None = None
+    read_bytes: Bytes | None = None
+    write_bytes: Bytes | None = None
+
+    def __add__(self, other: "Totals") -> "Totals":
+        return Totals(
+            _sum((self.user_time, other.user_time)),
+            _sum((self.system_time, other.system_time)),
+            _sum((self.read_bytes, other.read_bytes)),
+            _sum((self.write_bytes, other.write_bytes)),
+        )
+
+
+class _Seen:
+    """What is known of one process."""
+
+    __slots__ = ("detached", "live", "peak", "process", "rss", "totals", "vms")
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.live = True
+        self.detached = False  # its parent ended first: nobody of the tree waits for it
+        self.rss: Bytes | None = None
+        self.vms: Bytes | None = None
+        self.peak: Bytes = 0
+        self.totals = Totals()
+
+
+class PsutilTree:
+    """The processes started from *root_pid*, kept in sight once they were seen.
+
+    ``processes`` counts those seen so far. A process that cannot be read is skipped.
+    """
+
+    def __init__(self, root_pid: int, psutil: Psutil) -> None:
+        self.processes = 0
+        self._psutil = psutil
+        self._skip = (psutil.Error, OSError)
+        self._seen: dict[Process, _Seen] = {}
+        self._ended = {False: Totals(), True: Totals()}  # by whether detached
+        self._largest: Bytes = 0
+        self._best: Bytes = 0
+        self._tells_unshared = True
+        self._root: Process | None = None
+        try:
+            self._root = psutil.Process(root_pid)
+        except self._skip:
+            return
+        self._add([self._root])
+
+    def sample(self) -> TreeReading:
+        """Look for new processes, and read all."""
+        self.walk()
+        return self.read()
+
+    def walk(self) -> None:
+        """Look for new processes. It costs a look at every process of the machine."""
+        found = set(self._below(self._root)) if self._root is not None else set()
+        self._add(found)
+        for seen in list(self._seen.values()):
+            process = seen.process
+            if process in found or process == self._root or not self._runs(process):
+                continue
+            seen.detached = True
+            below = self._below(process)
+            found.update(below)
+            self._add(below, detached=True)
+
+    def read(self) -> TreeReading:
+        """Read the processes known by now."""
+        memory = high = 0
+        for seen in list(self._seen.values()):
+            before, was_live = seen.peak, seen.live
+            self._refresh(seen)
+            if seen.live:
+                memory += seen.peak if _rose(seen, before) else seen.rss or 0
+            if was_live:
+                high += seen.peak
+            self._largest = max(self._largest, seen.peak)
+        live = [seen for seen in self._seen.values() if seen.live]
+        return TreeReading(
+            memory=memory,
+            memory_high=max(memory, high),
+            largest_process=self._largest,
+            virtual_memory=_sum(seen.vms for seen in live),
+            cpu_time=_sum(_cpu_time(seen.totals) for seen in live),
+            processes=len(live),
+            unshared=self._unshared(live, memory),
+            unread=sum(seen.rss is None for seen in live),
+        )
+
+    def totals(self, *, detached_only: bool = False) -> Totals:
+        """Add up what the processes used by their last reading.
+
+        With *detached_only*, of those alone whose parent ended before them: no wait
+        will ever account for these.
+        """
+        total = self._ended[True]
+        if not detached_only:
+            total += self._ended[False]
+        for seen in self._seen.values():
+            if seen.detached or not detached_only:
+                total += seen.totals
+        return total
+
+    def is_alive(self) -> bool:
+        """Tell whether the last reading found a process that has not ended."""
+        return any(seen.live for seen in self._seen.values())
+
+    def send_signal(self, number: int) -> None:
+        """Signal every process that has not ended."""
+        for seen in self._seen.values():
+            try:
+                seen.process.send_signal(number)
+            except self._skip:
+                continue
+
+    def kill(self) -> None:
+        """End every process at once."""
+        for seen in self._seen.values():
+            try:
+                seen.process.kill()
+            except self._skip:
+                continue
+
+    def _add(self, processes: Iterable[Process], *, detached: bool = False) -> None:
+        for process in processes:
+            if process not in self._seen:
+                self._seen[process] = _Seen(process)
+                self.processes += 1
+            if detached:
+                self._seen[process].detached = True
+
+    def _below(self, process: Process) -> list[Process]:
+        try:
+            return process.children(recursive=True)
+        except self._skip:
+            return []
+
+    def _runs(self, process: Process) -> bool:
+        try:
+            return process.is_running()
+        except self._skip:
+            return False
+
+    def _refresh(self, seen: _Seen) -> None:
+        """Read one process; forget it when it is gone."""
+        process = seen.process
+        # also asks whether the pid has passed to a stranger
+        if not self._runs(process):
+            self._forget(seen)
+            return
+        try:
+            with process.oneshot():
+                self._read_memory(seen)
+                seen.totals = self._read_totals(seen)
+        except self._psutil.ZombieProcess:
+            seen.live, seen.rss = False, 0
+        except self._psutil.NoSuchProcess:
+            self._forget(seen)
+        except self._skip:
+            return
+
+    def _read_memory(self, seen: _Seen) -> None:
+        now = seen.process.memory_info()
+        seen.rss, seen.vms = now.rss, now.vms
+        seen.peak = max(seen.peak, now.rss, getattr(now, "peak_wset", 0))
+        # Linux reads a zombie like any process, and finds nothing
+        seen.live = now.rss > 0 or not self._is_zombie(seen.process)
+
+    def _is_zombie(self, process: Process) -> bool:
+        return process.status() == self._psutil.STATUS_ZOMBIE
+
+    def _read_totals(self, seen: _Seen) -> Totals:
+        """Read what it used so far; a source that refuses leaves what it last said."""
+        known = seen.totals
+        try:
+            times = seen.process.cpu_times()
+        except self._skip:
+            return known
+        known = Totals(times.user, times.system, known.read_bytes, known.write_bytes)
+        # macOS has no such method
+        io_counters = getattr(seen.process, "io_counters", None)
+        if io_counters is None:
+            return known
+        try:
+            io = io_counters()
+        except (*self._skip, NotImplementedError):
+            return known
+        return Totals(times.user, times.system, io.read_bytes, io.write_bytes)
+
+    def _forget(self, seen: _Seen) -> None:
+        seen.live = False
+        self._seen.pop(seen.process, None)
+        self._ended[seen.detached] += seen.totals
+
+    def _unshared(self, live: list[_Seen], memory: Bytes) -> Bytes | None:
+        """Add up the pages that are one process's alone.
+
+        Asked for near a new peak only: the system goes through every page for it.
+        """
+        if len(live) <= 1 or memory <= self._best * _MATERIAL + MIB:
+            return None
+        self._best = memory
+        if not self._tells_unshared:
+            return None
+        unshared = _sum(self._unshared_of(seen.process) for seen in live)
+        # macOS keeps this to root: asking once is enough
+        self._tells_unshared = unshared is not None
+        return unshared
+
+    def _unshared_of(self, process: Process) -> Bytes | None:
+        read = getattr(process, "memory_full_info", None)
+        try:
+            size: Bytes | None = getattr(read(), "uss", None) if read else None
+        except self._skip:
+            return None
+        return size
+
+
+def _rose(seen: _Seen, before: Bytes) -> bool:
+    """Tell whether the system reports a new peak, above what is held now."""
+    return seen.peak > before and seen.peak > (seen.rss or 0)
+
+
+def _cpu_time(totals: Totals) -> Seconds | None:
+    return _sum((totals.user_time, totals.system_time))
+
+
+def _sum(values: Iterable[Number | None]) -> Number | None:
+    """Add up what is known; None where nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

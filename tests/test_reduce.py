@@ -1,0 +1,173 @@
+import random
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.measure.reduce import is_growing, thin_samples, thin_series
+from weigh.model import Sample
+from weigh.units import GIB
+
+
+def at(time: float, memory: int, cpu_time: float | None = None) -> Sample:
+    return Sample(time, memory, memory, cpu_time, 1)
+
+
+@st.composite
+def runs(draw: st.DrawFn, largest: int = 400) -> list[Sample]:
+    gaps = st.floats(min_value=1e-3, max_value=1e3)
+    memory = st.integers(0, 1 << 50)
+    time, samples = 0.0, []
+    for gap, size in draw(st.lists(st.tuples(gaps, memory), max_size=largest)):
+        time += gap
+        samples.append(at(time, size, cpu_time=time / 2))
+    return samples
+
+
+limits = st.integers(3, 60)
+
+
+@given(runs(), limits)
+def test_a_thinned_series_is_no_longer_than_the_limit(
+    samples: list[Sample], limit: int
+) -> None:
+    series = thin_series(samples, limit)
+    assert len(series.t) == len(series.memory) == len(series.cpu) <= limit
+
+
+@given(runs().filter(bool), limits)
+def test_thinning_keeps_the_peak_the_first_and_the_last(
+    samples: list[Sample], limit: int
+) -> None:
+    kept = thin_samples(samples, limit)
+    assert max(s.memory for s in kept) == max(s.memory for s in samples)
+    assert (kept[0], kept[-1]) == (samples[0], samples[-1])
+
+
+@given(runs(), limits)
+def test_thinning_keeps_time_running_forward(samples: list[Sample], limit: int) -> None:
+    times = thin_series(samples, limit).t
+    assert all(before < after for before, after in pairwise(times))
+
+
+@given(runs(), limits)
+def test_thinning_what_was_thinned_changes_nothing(
+    samples: list[Sample], limit: int
+) -> None:
+    kept = thin_samples(samples, limit)
+    assert thin_samples(kept, limit) == kept
+
+
+def test_each_local_peak_survives_thinning() -> None:
+    samples = [at(i, 9 if i % 100 == 50 else 1) for i in range(10_000)]
+    assert thin_series(samples, 500).memory.count(9) == 100
+
+
+@given(runs().filter(lambda samples: len(samples) > 1), limits)
+def test_cpus_busy_is_the_steady_rate_however_thinned(
+    samples: list[Sample], limit: int
+) -> None:
+    assert thin_series(samples, limit).cpu[1:] == pytest.approx(
+        [0.5] * (min(len(samples), len(thin_samples(samples, limit))) - 1)
+    )
+
+
+def test_cpus_busy_is_unknown_at_first_and_when_a_process_took_its_time_away() -> None:
+    samples = [at(0, 1, 0.0), at(1, 1, 2.0), at(2, 1, 0.5), at(3, 1, 1.5)]
+    assert thin_series(samples).cpu == (None, 2.0, None, 1.0)
+
+
+def test_cpus_busy_spans_samples_that_did_not_read_it() -> None:
+    samples = [at(0, 1, 0.0), at(1, 1), at(2, 1, 1.0)]
+    assert thin_series(samples).cpu == (None, None, 0.5)
+
+
+def test_no_samples_make_an_empty_series() -> None:
+    assert thin_series([]).t == ()
+
+
+def run_of(
+    shape: Callable[[float], float], samples: int = 200, seconds: float = 10.0
+) -> list[Sample]:
+    return [
+        at(seconds * i / (samples - 1), round(GIB * shape(i / (samples - 1))))
+        for i in range(samples)
+    ]
+
+
+def saw_tooth(teeth: int, rise: float) -> Callable[[float], float]:
+    return lambda x: 0.2 + 0.4 * (x * teeth % 1) + rise * int(x * teeth) / teeth
+
+
+GROWING: dict[str, Callable[[float], float]] = {
+    "ramp": lambda x: 0.1 + 0.9 * x,
+    "slow ramp": lambda x: 0.6 + 0.4 * x,
+    "square root": lambda x: x**0.5,
+    "ramp, released at exit": lambda x: x if x < 0.97 else 0.05,
+    "loads, then leaks": lambda x: 2 if x < 0.1 else 0.5 + x,
+    "batches that leak": saw_tooth(10, rise=0.5),
+}
+FLAT: dict[str, Callable[[float], float]] = {
+    "flat": lambda _: 1,
+    "zero": lambda _: 0,
+    "falling": lambda x: 1 - 0.5 * x,
+    "plateau after a third": lambda x: min(3 * x, 1),
+    "plateau after four fifths": lambda x: min(1.25 * x, 1),
+    "levels off": lambda x: 1 - 2.7 ** (-6 * x),
+    "immaterial ramp": lambda x: 1 + 0.1 * x,
+    "flat, released at exit": lambda x: 1 if x < 0.97 else 0.05,
+    "loads, then flat": lambda x: 2 if x < 0.1 else 0.5,
+}
+
+
+@pytest.mark.parametrize("shape", GROWING.values(), ids=GROWING)
+@pytest.mark.parametrize("samples", [20, 57, 1000])
+def test_memory_that_rises_to_the_end_is_growing(
+    shape: Callable[[float], float], samples: int
+) -> None:
+    assert is_growing(run_of(shape, samples)) is True
+
+
+@pytest.mark.parametrize("shape", FLAT.values(), ids=FLAT)
+@pytest.mark.parametrize("samples", [20, 57, 1000])
+def test_memory_that_found_its_level_is_not_growing(
+    shape: Callable[[float], float], samples: int
+) -> None:
+    assert is_growing(run_of(shape, samples)) is False
+
+
+@given(st.floats(0.02, 0.98), st.integers(20, 300))
+def test_one_step_up_is_not_growth_whenever_it_comes(step: float, samples: int) -> None:
+    assert is_growing(run_of(lambda x: 0.3 if x < step else 1, samples)) is False
+
+
+@given(st.integers(2, 40), st.floats(0, 1))
+def test_batches_of_equal_size_are_not_growth(teeth: int, phase: float) -> None:
+    shape = saw_tooth(teeth, rise=0)
+    assert is_growing(run_of(lambda x: shape(x + phase / teeth), 1000)) is False
+
+
+@given(st.integers(0, 10_000), st.sampled_from([20, 100, 500]))
+def test_noise_is_not_growth(seed: int, samples: int) -> None:
+    noise = random.Random(seed)
+    assert is_growing(run_of(lambda _: 1 - 0.1 * noise.random(), samples)) is False
+
+
+@given(st.integers(0, 10_000), st.sampled_from([20, 100, 500]))
+def test_noise_does_not_hide_growth(seed: int, samples: int) -> None:
+    noise = random.Random(seed)
+    run = run_of(lambda x: 0.1 + 0.9 * x + 0.03 * noise.uniform(-1, 1), samples)
+    assert is_growing(run) is True
+
+
+def test_the_beginning_may_be_sampled_more_often_than_the_end() -> None:
+    times = [10 * (i / 99) ** 3 for i in range(100)]
+    assert is_growing([at(t, round(t * GIB)) for t in times]) is True
+
+
+@pytest.mark.parametrize(("samples", "seconds"), [(19, 10.0), (200, 0.9), (0, 0.0)])
+def test_a_run_too_short_to_tell_says_so(samples: int, seconds: float) -> None:
+    run = [at(seconds * i / samples, i * GIB) for i in range(samples)]
+    assert is_growing(run) is None
