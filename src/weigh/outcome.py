@@ -37,7 +37,7 @@ def judge(measured: Measurement) -> tuple[State, Outcome | None]:
     A shell reports a child killed by signal n as exit code 128 + n, so both count.
     """
     number = measured.signal or _signal_in(measured.exit_code)
-    if measured.oom_kills:
+    if measured.oom_kills is not None and measured.oom_kills > 0:
         return _killed_for_memory(measured)
     if measured.exit_code == 0:
         return "COMPLETED", None
@@ -47,7 +47,9 @@ def judge(measured: Measurement) -> tuple[State, Outcome | None]:
     if number is None:
         return "FAILED", Outcome(f"exit code {measured.exit_code}")
     state = _STATES_BY_SIGNAL.get(number, "FAILED")
-    return state, Outcome(f"ended by {signal_name(number)}", _hints(number))
+    return state, Outcome(
+        f"ended by {signal_name(number)}", _hints(number, measured.oom_kills)
+    )
 
 
 def _killed_for_memory(measured: Measurement) -> tuple[State, Outcome]:
@@ -68,9 +70,11 @@ def _signal_in(exit_code: int | None) -> int | None:
     return exit_code - _SHELL_SIGNAL_BASE
 
 
-def _hints(number: int) -> tuple[str, ...]:
+def _hints(number: int, oom_kills: int | None) -> tuple[str, ...]:
     if number == _XCPU:
         return ("the limit on CPU time was used up",)
     if number != _KILL:
         return ()
+    if oom_kills is None:
+        return ("whether for memory is not known: the control group cannot be read",)
     return ("no oom_kill was counted in this control group; somebody else killed it",)

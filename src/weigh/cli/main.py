@@ -71,15 +71,14 @@ def weigh() -> None:
 
 def run_cli(argv: Sequence[str], launchers: list[Launcher]) -> int:
     """Carry out *argv*; give the exit code, having said in one line what failed."""
-    usage_code = _INTERNAL if "run" in argv[:1] else _USAGE
     try:
         code = weigh.main(list(argv), "weigh", standalone_mode=False, obj=launchers)
-    except click.ClickException as error:
-        _complain(_one_line(error))
-        return usage_code
     except WeighError as error:
         _complain(str(error))
         return error.exit_code
+    except click.ClickException as error:
+        _complain_of_usage(error)
+        return _INTERNAL if "run" in argv[:1] else _USAGE
     except (click.Abort, KeyboardInterrupt):
         return _SIGNAL_BASE + signal.SIGINT
     except BrokenPipeError:
@@ -106,11 +105,15 @@ def _complain(line: str) -> None:
         print(f"weigh: {line}", file=sys.stderr)
 
 
-def _one_line(error: click.ClickException) -> str:
+def _complain_of_usage(error: click.ClickException) -> None:
+    """Say in one line what is wrong; with no words at all, what there is."""
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.ctx.get_help(), err=True)
+        return
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "weigh"
     message = " ".join(error.format_message().split()).rstrip(".")
-    return f"{message}   (see {path} --help)"
+    _complain(f"{message}   (see {path} --help)")
 
 
 def _unknown_verb(name: str) -> str:

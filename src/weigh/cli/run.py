@@ -8,9 +8,8 @@ import click
 
 from weigh import config
 from weigh.errors import FormatError
-from weigh.flow.run import RunOptions
+from weigh.flow.run import RunOptions, advise
 from weigh.flow.run import run as run_flow
-from weigh.request import parse_headroom
 
 _SIGNAL_BASE = 128
 _SHORTEST_INTERVAL = 0.001
@@ -145,6 +144,7 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     """
     settings = config.load(os.getcwd(), os.environ)
     quiet = _chosen(words.pop("quiet"), settings, "quiet", default=False)
+    headroom = _headroom(words["headroom"], settings)
     options = _options(words, settings)
     command = list(words["command"])
 
@@ -158,18 +158,27 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
 
         for line in (*settings.warnings, *warnings):
             say(line)
-        _print_summary(render_summary(record, colour=_colour()))
+        request = advise(record, headroom)
+        _print_summary(render_summary(record, request, colour=_colour()))
     if record.signal is not None:
         return _SIGNAL_BASE + record.signal
     return record.exit_code or 0
 
 
-def _options(words: dict[str, Any], settings: config.Config) -> RunOptions:
-    headroom = _chosen(words["headroom"], settings, "headroom", default="20%")
+def _headroom(word: str | None, settings: config.Config) -> float | None:
+    """Give the share to ask for beyond what was used; None for the usual one."""
+    chosen = _chosen(word, settings, "headroom", default=None)
+    if chosen is None:
+        return None
+    from weigh.request import parse_headroom  # noqa: PLC0415 - start-up time
+
     try:
-        share = parse_headroom(str(headroom))
+        return parse_headroom(str(chosen))
     except FormatError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _options(words: dict[str, Any], settings: config.Config) -> RunOptions:
     interval = _chosen(words["interval"], settings, "interval", default=0.05)
     return RunOptions(
         label=words["label"],
@@ -180,7 +189,6 @@ def _options(words: dict[str, Any], settings: config.Config) -> RunOptions:
         wait_orphans=bool(
             _chosen(words["wait_orphans"], settings, "wait_orphans", default=True)
         ),
-        headroom=share,
         output=words["output"],
     )
 

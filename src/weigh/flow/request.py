@@ -1,7 +1,6 @@
 """``weigh request``: records in, lines for a job script out."""
 
 import shutil
-import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -9,10 +8,11 @@ import msgspec
 from weigh import config
 from weigh.dialect import gridengine, slurm
 from weigh.errors import FormatError
+from weigh.flow.records import Store, find_record, open_store
 from weigh.model import Record, Request
 from weigh.report import request_lines
 from weigh.request import DEFAULT_HEADROOM, from_usages, parse_headroom
-from weigh.store import checkpoint, find, identity, location
+from weigh.store.find import LAST
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ def request(
         FormatError: the headroom or a configuration file does not parse.
     """
     settings = config.load(cwd, env)
-    records = _records(names or (find.LAST,), location.locate(cwd, env))
+    records = _records(names or (LAST,), open_store(cwd, env))
     share = _headroom(settings) if headroom is None else parse_headroom(headroom)
     asked = from_usages(records, headroom=share)
     scheduler = scheduler_at_hand(env)
@@ -73,11 +73,8 @@ def scheduler_at_hand(env: Mapping[str, str]) -> str:
     return slurm.NAME
 
 
-def _records(names: Sequence[str], root: str) -> list[Record]:
-    here = identity.this_machine()
-    checkpoint.finalise_interrupted(root, here)
-    unfinished = [run.record for run in checkpoint.running(root, here, time.time())]
-    found = (find.find(root, name, unfinished) for name in names)
+def _records(names: Sequence[str], store: Store) -> list[Record]:
+    found = (find_record(store, name) for name in names)
     return list({record.id: record for record in found}.values())
 
 

@@ -12,19 +12,25 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from weigh import __version__
-from weigh.dialect import gridengine, slurm
 from weigh.errors import StoreError
 from weigh.measure.launcher import Launcher
-from weigh.model import Measurement, Provenance, Record, Repeat
+from weigh.model import (
+    Allocation,
+    Job,
+    Measurement,
+    Provenance,
+    Record,
+    Repeat,
+    Request,
+)
 from weigh.outcome import judge
 from weigh.probe.host import read_host
 from weigh.probe.source import read_commit
-from weigh.request import from_usages
-from weigh.store import checkpoint, identity, ids, location, shards
+from weigh.store import identity, ids, lines, location, shards
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user chose for a run; ``interval`` in seconds, ``headroom`` a share."""
+    """What the user chose for a run; ``interval`` in seconds."""
 
     label: str | None = None
     parameters: dict[str, int | float | str] = {}
@@ -32,7 +38,6 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     repeat: int = 1
     warmup: int = 0
     wait_orphans: bool = True
-    headroom: float = 0.2
     output: str | None = None
 
 
@@ -93,6 +98,16 @@ def run(
     return record, warner.lines
 
 
+def advise(record: Record, headroom: float | None = None) -> Request | None:
+    """Work out what to ask for after this run; None where nothing was measured."""
+    from weigh.request import DEFAULT_HEADROOM, from_usages  # noqa: PLC0415 - -q needs none
+
+    if record.usage is None:
+        return None
+    share = DEFAULT_HEADROOM if headroom is None else headroom
+    return from_usages([record], headroom=share)
+
+
 def _measurer(
     command: list[str],
     options: RunOptions,
@@ -127,6 +142,7 @@ def _blank_record(
 ) -> Record:
     """Fill in what is known before the start."""
     cwd = _current_folder()
+    allocation, job = _scheduler_facts(env)
     return Record(
         id=ids.new_id(),
         label=options.label,
@@ -136,15 +152,32 @@ def _blank_record(
         host=read_host(),
         started=_utc(time.time()),
         state="RUNNING",
-        allocation=slurm.allocation_from_environment(env)
-        or gridengine.allocation_from_environment(env),
-        job=slurm.job_from_environment(env) or gridengine.job_from_environment(env),
+        allocation=allocation,
+        job=job,
         provenance=Provenance(
             git_commit=read_commit(cwd) if cwd else None,
             python=sys.version.split()[0],
             weigh=__version__,
         ),
     )
+
+
+def _scheduler_facts(
+    env: Mapping[str, str],
+) -> tuple[Allocation | None, Job | None]:
+    """Read what a scheduler granted; a dialect is imported only inside a job."""
+    if "SLURM_JOB_ID" in env:
+        from weigh.dialect import slurm  # noqa: PLC0415 - start-up time
+
+        return slurm.allocation_from_environment(env), slurm.job_from_environment(env)
+    if "SGE_TASK_ID" in env:
+        from weigh.dialect import gridengine  # noqa: PLC0415 - start-up time
+
+        return (
+            gridengine.allocation_from_environment(env),
+            gridengine.job_from_environment(env),
+        )
+    return None, None
 
 
 def _as_seen(blank: Record, seen: Measurement) -> Record:
@@ -162,7 +195,7 @@ def _finished(
     last = measured[-1]
     biggest = last if last.exit_code != 0 else max(counted, key=_peak)
     state, outcome = judge(last)
-    record = msgspec.structs.replace(
+    return msgspec.structs.replace(
         blank,
         started=_utc(measured[0].started),
         ended=_utc(last.ended or last.started),
@@ -174,9 +207,6 @@ def _finished(
         series=biggest.series,
         monitor=biggest.monitor,
         repeats=_repeats(measured, options) if len(measured) > 1 else (),
-    )
-    return msgspec.structs.replace(
-        record, request=from_usages([record], headroom=options.headroom)
     )
 
 
@@ -223,7 +253,7 @@ class _Output:
         """Replace the file's content by the record."""
         if self._file is None:
             return
-        document = msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+        document = msgspec.json.format(lines.encode(record), indent=1) + b"\n"
         try:
             with self._file as file:
                 if file.seekable():
@@ -244,6 +274,8 @@ class _Keeper:
 
     def checkpoint(self, record: Record, leader: int | None) -> None:
         """Write down a run in progress, for the case that weigh is killed."""
+        from weigh.store import checkpoint  # noqa: PLC0415 - not for the shortest runs
+
         seen = checkpoint.Checkpoint(
             machine=self._machine,
             weigh=identity.process(os.getpid()),
@@ -260,7 +292,16 @@ class _Keeper:
         """Append the finished record and take its checkpoint away."""
         try:
             shards.append(self._root, record, self._machine)
-            if self._checkpointed:
-                checkpoint.finish(self._root, record.id)
         except StoreError as error:
             self._warner.warn(f"the record was not kept: {error}")
+            return
+        if self._checkpointed:
+            self._drop_checkpoint(record.id)
+
+    def _drop_checkpoint(self, record_id: str) -> None:
+        from weigh.store import checkpoint  # noqa: PLC0415 - as above
+
+        try:
+            checkpoint.finish(self._root, record_id)
+        except StoreError as error:
+            self._warner.warn(str(error))

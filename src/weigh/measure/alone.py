@@ -12,9 +12,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from weigh.probe.kcmp import share_memory_map
 from weigh.probe.proc import ProcessReading, ProcTree
-from weigh.probe.sharing import FilePages, read_pss_anon
 from weigh.units import MIB, Bytes, Seconds
 
 _MATERIAL = 0.01  # what a peak must be passed by, or a sum change by, to matter
@@ -23,7 +21,6 @@ _MUCH = 0.25  # a change that is looked into even on credit
 _WORTH_COUNTING = 0.02  # overlap of files that makes pagemap worth reading
 _LOOK_SHARE = 0.003  # of the job's time; regular samples may take another 0.7 %
 _CREDIT = 0.1  # seconds of looking allowed before any are earned
-_PAGE = 4096
 
 
 class Holding(msgspec.Struct, frozen=True, gc=False):
@@ -97,10 +94,8 @@ class SharingGauge:
         most = sum(reading.resident for reading in readings)
         if most <= best * (1 + _MATERIAL) + _MATERIAL_FLOOR:
             return self._assume(readings, changed=0)
-        readings = self._without_doubles(readings)
-        most = sum(reading.resident for reading in readings)
         # copying a shared page leaves the sum as it is, but it takes a fault
-        copied = (self._faults(self._last.forks) - self._last.faults) * _PAGE
+        copied = (self._faults(self._last.forks) - self._last.faults) * PAGE
         changed = max(abs(most - self._last.most), copied)
         if not self._may_look(len(readings), changed, best):
             return self._assume(readings, changed)
@@ -134,17 +129,19 @@ class SharingGauge:
 
     def _look(self, readings: Sequence[ProcessReading], most: Bytes) -> Holding:
         families = self._families(readings)
-        private = sum(map(_private_anonymous, families))
+        private = _private_anonymous(families)
         before = _parts(readings)
         overlap = sum(kind.most - kind.least for kind in before[1:])
-        counted = _count_files(readings) if overlap > most * _WORTH_COUNTING else None
+        needed = overlap > most * _WORTH_COUNTING
+        counted = _count_files(readings) if needed else None
         again = [now for p in readings if (now := self._tree.reading(p.pid))]
         if len(again) < len(readings):
             # shares of one that ended fell to the others: some were counted twice
             return self._assume(readings, most)
         # whoever grew while the pages were counted is not to look less shared for it
         anonymous, shared, file = map(_Parts.at_least, before, _parts(again))
-        self._anonymous = anonymous.private_share(private)
+        if private is not None:
+            self._anonymous = anonymous.private_share(private)
         if counted is not None:
             self._file = file.private_share(counted[0])
             self._shared = shared.private_share(counted[1])
@@ -153,8 +150,12 @@ class SharingGauge:
         )
         self._last = _Look(len(readings), most, forks, self._faults(forks))
         held = self._assume(readings, changed=0)
-        doubt = 0 if counted is not None else overlap
-        return msgspec.structs.replace(held, low=held.total, high=held.total + doubt)
+        refused = private is None or (needed and counted is None)
+        return msgspec.structs.replace(
+            held,
+            low=held.low if refused else held.total,
+            high=held.total + (overlap if counted is None else 0),
+        )
 
     def _families(
         self, readings: Sequence[ProcessReading]
@@ -178,34 +179,26 @@ class SharingGauge:
         times = map(self._tree.times, pids)
         return sum(each.minor_faults for each in times if each is not None)
 
-    def _without_doubles(
-        self, readings: Sequence[ProcessReading]
-    ) -> Sequence[ProcessReading]:
-        """Drop vfork children that still run in their parent's memory."""
-        kept: dict[tuple[Bytes, ...], ProcessReading] = {}
-        for reading in readings:
-            key = (reading.virtual, reading.resident, reading.peak, reading.anonymous)
-            twin = kept.get(key)
-            if twin is None:
-                kept[key] = reading
-            elif not share_memory_map(twin.pid, reading.pid):
-                kept[*key, reading.pid] = reading
-        return list(kept.values())
 
+def _private_anonymous(families: Sequence[Sequence[ProcessReading]]) -> Bytes | None:
+    """Add anonymous memory up by shares within families; None where one refuses."""
+    from weigh.probe.sharing import read_pss_anon  # noqa: PLC0415 - start-up time
 
-def _private_anonymous(family: Sequence[ProcessReading]) -> Bytes:
-    """Add a family's anonymous memory up by shares; whole where that is refused."""
-    if len(family) == 1:
-        return family[0].anonymous
     total = 0
-    for reading in family:
-        share = read_pss_anon(reading.pid)
-        total += reading.anonymous if share is None else share
+    for family in families:
+        for reading in family:
+            alone = len(family) == 1
+            share = reading.anonymous if alone else read_pss_anon(reading.pid)
+            if share is None:
+                return None
+            total += share
     return total
 
 
 def _count_files(readings: Sequence[ProcessReading]) -> tuple[Bytes, Bytes] | None:
     """Count distinct (file, shared memory) bytes; None where one process refuses."""
+    from weigh.probe.sharing import FilePages  # noqa: PLC0415 - start-up time
+
     pages = FilePages()
     complete = all(pages.add(reading.pid) for reading in readings)
     return pages.sizes() if complete else None

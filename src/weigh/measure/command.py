@@ -24,11 +24,13 @@ from weigh.probe.cgroup import CgroupReading, read_cgroup
 from weigh.probe.perf import CpuClock, open_cpu_clock
 from weigh.probe.proc import ProcTree
 from weigh.probe.storage import IoReading, read_reaped_io
-from weigh.units import KIB, Seconds
+from weigh.units import KIB, MIB, Seconds
 
 _GRACE = 5.0  # seconds between TERM and KILL for what a told-to-end job left behind
 _FIRST_CHECKPOINT = 0.2
 _CHECKPOINT_INTERVAL = 10.0
+_LAUNCHER_GROWTH = MIB  # the search along PATH, and how far off VmHWM's counters are
+_SHORTEST_MEAN = 0.1  # seconds below which a mean over the run says nothing
 _SHELL_SIGNAL_BASE = 128
 
 
@@ -111,9 +113,10 @@ class _Run:
         self._cgroup = read_cgroup()
         self._io = read_reaped_io()
         self._own_cpu = time.process_time()
-        self._tracker = PeakTracker(self._launcher_floor())
         self._started = time.time()
-        self._launcher.launch(command, env)
+        launch = self._launcher.launch(command, env)
+        self._launch_cpu_time = launch.cpu_time
+        self._tracker = PeakTracker(launch.peak_memory + _LAUNCHER_GROWTH)
         self._sampler = Sampler(
             self._tree, self._tracker, self._clock, self._watch.interval
         )
@@ -251,11 +254,6 @@ class _Run:
         if self._watch.checkpoint is not None:
             self._watch.checkpoint(self.measurement(), self._leader)
 
-    def _launcher_floor(self) -> int:
-        """Give what the launcher's own memory puts under the job's ru_maxrss."""
-        reading = self._tree.reading(self._leader)
-        return 0 if reading is None else reading.peak
-
     def measurement(self) -> Measurement:
         """Sum up what is known by now."""
         wall = self._sampler.elapsed() if self._exit is None else self._ended
@@ -283,7 +281,7 @@ class _Run:
             cpu_time=cpu,
             user_time=user,
             system_time=system,
-            cpus_used=None if cpu is None or not wall else cpu / wall,
+            cpus_used=None if cpu is None or wall < _SHORTEST_MEAN else cpu / wall,
             peak_memory=self._tracker.peak(self._method()),
             max_process_memory=self._tracker.max_process(),
             virtual_memory=self._tracker.virtual or None,
@@ -297,12 +295,11 @@ class _Run:
     def _cpu_times(self) -> tuple[Seconds | None, Seconds | None, Seconds | None]:
         """Give (user, system, both): reaped children exactly, the others by perf."""
         counted = self._clock.read() if self._clock is not None else None
-        both = max(
-            self._user + self._system, counted or 0.0, self._sampler.most_cpu_time
-        )
+        system = max(0.0, self._system - self._launch_cpu_time)
+        both = max(self._user + system, counted or 0.0, self._sampler.most_cpu_time)
         if self._exit is None:
             return None, None, both
-        return self._user, self._system, both
+        return self._user, system, both
 
     def _io_since_start(self) -> IoReading | None:
         now = read_reaped_io()

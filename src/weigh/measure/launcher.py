@@ -12,6 +12,7 @@ pipe closes and the child ends.
 import _signal  # type: ignore[import-not-found]  # signal itself imports enum
 import os
 import sys
+import time
 
 from weigh.errors import (
     CommandNotExecutableError,
@@ -23,6 +24,23 @@ _ENOENT, _ENOEXEC = 2, 8
 _MOST_WAITING = 32  # repeats beyond these are forked when their turn comes
 
 
+class Launch:
+    """What a child cost before it became the job, in bytes and CPU seconds.
+
+    Both are part of what the kernel later reports as the job's own.
+    """
+
+    __slots__ = ("cpu_time", "peak_memory")
+
+    def __init__(self, peak_memory: int, cpu_time: float) -> None:
+        self.peak_memory = peak_memory
+        self.cpu_time = cpu_time
+
+
+# What a later child must not keep open: an earlier one would never see its pipe close
+_kept_ends: set[int] = set()
+
+
 class Launcher:
     """One waiting child: ``pid`` is the process id that the job will have."""
 
@@ -32,34 +50,38 @@ class Launcher:
         self._status, status = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            os.close(self._go)
-            os.close(self._status)
+            for end in (self._go, self._status, *_kept_ends):
+                os.close(end)
             _become_the_job(go, status)
         os.close(go)
         os.close(status)
+        _kept_ends.update((self._go, self._status))
 
-    def launch(self, command: list[str], env: dict[str, str]) -> None:
+    def launch(self, command: list[str], env: dict[str, str]) -> Launch:
         """Have the child exec *command* with *env* added to the environment.
 
-        Returns when it runs.
+        Returns when it runs, with what the child itself cost until then.
 
         Raises:
             CommandNotFoundError: no such command.
             CommandNotExecutableError: it cannot be executed.
         """
+        _kept_ends.difference_update((self._go, self._status))
         words = [os.fsencode(word) for word in command]
         settings = [os.fsencode(f"{name}={value}") for name, value in env.items()]
         payload = b"\0".join([str(len(words)).encode(), *words, *settings])
         with open(self._go, "wb") as go:
             go.write(payload)
         with open(self._status, "rb") as status:
-            failure = status.read()
+            peak, cpu_time, failure = (*status.read().split(b" "), b"", b"", b"")[:3]
         if failure:
             os.waitpid(self.pid, 0)
-            raise _launch_error(command[0], int(failure))
+            raise launch_error(command[0], int(failure))
+        return Launch(int(peak or 0), int(cpu_time or 0) / 1e9)
 
     def discard(self) -> None:
         """Let the child go; it ends without having run anything."""
+        _kept_ends.difference_update((self._go, self._status))
         os.close(self._go)
         os.close(self._status)
         os.waitpid(self.pid, 0)
@@ -105,30 +127,42 @@ def _become_the_job(go: int, status: int) -> None:
         for word in words[int(count) :]:
             name, _, value = word.partition(b"=")
             env[name] = value
-        _exec(command, env)
+        folders = os.get_exec_path()  # before the peak is read: it imports warnings
+        os.write(status, b"%d %d " % (_own_peak(), time.process_time_ns()))
+        _exec(command, folders, env)
     except OSError as error:
         os.write(status, str(error.errno or _ENOENT).encode())
     finally:
         os._exit(127)
 
 
-def _exec(command: list[bytes], env: dict[bytes, bytes]) -> None:
+def _exec(command: list[bytes], folders: list[str], env: dict[bytes, bytes]) -> None:
+    """Exec as execvp(3) does: along PATH, by the shell where there is no #! line."""
+    name = command[0]
+    paths = [os.path.join(os.fsencode(folder), name) for folder in folders]
+    failure: OSError = FileNotFoundError(_ENOENT, "")
+    for path in [name] if b"/" in name else paths:
+        try:
+            os.execve(path, command, env)  # noqa: S606 - argv as the user gave it
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            if error.errno == _ENOEXEC:
+                script = [b"/bin/sh", path, *command[1:]]
+                os.execve("/bin/sh", script, env)  # noqa: S606
+            failure = error
+    raise failure
+
+
+def _own_peak() -> int:
+    """Read this process's VmHWM in bytes; 0 where /proc is hidden."""
     try:
-        os.execvpe(command[0], command, env)  # noqa: S606 - argv as the user gave it
-    except OSError as error:
-        # what execvp(3) and every shell do with a script that has no #! line
-        if error.errno != _ENOEXEC:
-            raise
-        path = _find(command[0])
-        os.execve("/bin/sh", [b"/bin/sh", path, *command[1:]], env)  # noqa: S606
-
-
-def _find(name: bytes) -> bytes:
-    if b"/" in name:
-        return name
-    folders = (os.environb.get(b"PATH") or os.fsencode(os.defpath)).split(b":")
-    paths = [os.path.join(folder or b".", name) for folder in folders]
-    return next((path for path in paths if os.access(path, os.X_OK)), name)
+        with open("/proc/self/status", "rb", buffering=0) as status:
+            text = status.read(4096)
+    except OSError:
+        return 0
+    at = text.find(b"VmHWM:")
+    return int(text[at:].split(None, 2)[1]) * 1024 if at >= 0 else 0
 
 
 def _restore_signals() -> None:
@@ -143,7 +177,8 @@ def _restore_signals() -> None:
         _signal.signal(number, _signal.SIG_DFL)
 
 
-def _launch_error(name: str, number: int) -> WeighError:
+def launch_error(name: str, number: int) -> WeighError:
+    """Say in one line why *name* could not be started; *number* is the errno."""
     if number == _ENOENT and "/" in name and os.path.exists(name):
         return CommandNotFoundError(
             f"{name}: its interpreter does not exist (see its first line)"

@@ -1,25 +1,39 @@
 """Which signals weigh passes on to the job, and which the job has already.
 
-weigh stays in the job's process group, so what the terminal sends (Ctrl-C, Ctrl-Z, a
-hang-up) reaches both by itself; the kernel marks those with si_code SI_KERNEL. What
-someone sends to weigh alone is passed on. A sender inside the job's own tree signalled
-the group (``kill 0``), which the job is part of.
+weigh stays in the job's process group. What the terminal sends (Ctrl-C, Ctrl-Z, a
+hang-up), what timeout(1) or ``kill 0`` sends to the group and what a scheduler sends
+to every process reaches the job by itself; only what somebody sent to weigh alone is
+passed on. The kernel marks the terminal's signals with si_code SI_KERNEL; for the
+others weigh asks a witness, a child in the same group that only notes its signals.
 """
 
 import os
 import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _SI_KERNEL = 0x80
-_PASSED_ON = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGCONT,
-    signal.SIGTSTP,
-)
+# the sender that signals one process after the other is not done yet
+_SETTLING = 0.01
+_WITNESS_PATIENCE = 100  # milliseconds; somebody may have stopped it
+_NOT_PASSED_ON = {
+    signal.SIGKILL,  # can be neither caught ...
+    signal.SIGSTOP,  # ... nor blocked
+    signal.SIGCHLD,  # weigh's own
+    signal.SIGTTIN,  # the terminal's, for the process that reads ...
+    signal.SIGTTOU,  # ... or writes
+    signal.SIGPIPE,  # what a process did itself, and its default end
+    signal.SIGXFSZ,
+    signal.SIGABRT,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGSEGV,
+    signal.SIGSYS,
+    signal.SIGTRAP,
+}
+_PASSED_ON = frozenset(signal.valid_signals() - _NOT_PASSED_ON)
 _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 
 
@@ -33,18 +47,25 @@ class Wakeup:
 
     def __init__(self) -> None:
         self._ignored = frozenset(
-            number
-            for number in _PASSED_ON
-            if signal.getsignal(number) is signal.SIG_IGN
+            number for number in _ENDING if signal.getsignal(number) is signal.SIG_IGN
         )
         # an inherited SIG_IGN would have the kernel throw exit statuses away
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        self._waited = frozenset({*_PASSED_ON, signal.SIGCHLD})
+        self._waited = _PASSED_ON | {signal.SIGCHLD}
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._waited)
+        self._noted: set[int] = set()
+        self.witness = _call_witness()
 
     def restore(self) -> None:
         """Put the signal mask back."""
+        self.dismiss_witness()
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+    def dismiss_witness(self) -> None:
+        """End the witness: there is no job left to pass anything on to."""
+        if self.witness is not None:
+            self.witness.close()
+            self.witness = None
 
     def asks_to_end(self, number: int) -> bool:
         """Tell whether a signal would have ended weigh, had it not been waiting."""
@@ -54,14 +75,116 @@ class Wakeup:
         """Sleep until a signal comes or *seconds* have gone; None for the latter."""
         return signal.sigtimedwait(self._waited, max(0.0, seconds))
 
+    def missed(self) -> list[int]:
+        """Give what came while the job was no program yet and could get none of it."""
+        if self.witness is not None:
+            self.witness.noted()
+        return [info.si_signo for info in _pending(_PASSED_ON)]
 
-def is_for_the_job(info: signal.struct_siginfo, tree: list[int]) -> bool:
-    """Tell whether the job has not got this signal yet."""
-    return info.si_code != _SI_KERNEL and info.si_pid not in tree
+    def is_for_the_job(self, info: signal.struct_siginfo, tree: list[int]) -> bool:
+        """Tell whether the job has not got this signal yet.
+
+        A sender in the job's own *tree* knows the job; weigh passes nothing back.
+        """
+        number = info.si_signo
+        if self.witness is not None:
+            time.sleep(_SETTLING)
+            self._noted |= self.witness.noted()
+        if number not in self._noted:
+            return info.si_code != _SI_KERNEL and info.si_pid not in tree
+        self._noted.discard(number)
+        for _again in _pending({number}):  # timeout(1) signals weigh, then the group
+            pass
+        return False
+
+
+class Witness:
+    """A child in weigh's process group that notes the signals it gets."""
+
+    def __init__(self) -> None:
+        """Fork it, its signals blocked. Raises OSError when no process can be made."""
+        asked, self._ask = os.pipe()
+        self._answer, answer = os.pipe()
+        try:
+            self.pid = os.fork()
+            if self.pid == 0:
+                os.close(self._ask)
+                _bear_witness(asked, answer)
+        except OSError:
+            self._close_pipes()
+            raise
+        finally:
+            os.close(asked)
+            os.close(answer)
+
+    def noted(self) -> set[int]:
+        """Give the signals it got since it was asked last."""
+        import select  # noqa: PLC0415 - most runs get no signal
+
+        answers = select.poll()
+        answers.register(self._answer, select.POLLIN)
+        try:
+            os.write(self._ask, b"?")
+            return set(os.read(self._answer, 64)) if answers.poll(100) else set()
+        except OSError:  # somebody killed it
+            return set()
+
+    def close(self) -> None:
+        """End it."""
+        self._close_pipes()
+        try:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            return
+
+    def _close_pipes(self) -> None:
+        os.close(self._ask)
+        os.close(self._answer)
+
+
+def _call_witness() -> Witness | None:
+    try:
+        return Witness()
+    except OSError:
+        return None  # si_code alone decides then
+
+
+def _bear_witness(asked: int, answer: int) -> None:
+    """Answer each question with the signals that are pending; never returns."""
+    try:
+        while os.read(asked, 1):  # ends with weigh, however that ends
+            numbers = [info.si_signo for info in _pending(_PASSED_ON)]
+            os.write(answer, bytes([0, *numbers]))
+    finally:
+        os._exit(0)
+
+
+def _pending(numbers: frozenset[int] | set[int]) -> Iterator[signal.struct_siginfo]:
+    """Take the blocked signals that have arrived, one by one."""
+    while (info := signal.sigtimedwait(numbers, 0)) is not None:
+        yield info
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Keep signals from ending weigh while it writes down what it measured.
+
+    A signal to the whole group often arrives just as it has ended the job. Ctrl-\\
+    still ends a weigh that hangs.
+    """
+    numbers = _PASSED_ON - {signal.SIGQUIT}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    try:
+        yield
+    finally:
+        for _late in _pending(numbers - before):
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def stop_self() -> None:
-    """Stop like the rest of the foreground job, until the shell says ``fg``."""
+    """Stop like the rest of the job, until a shell's ``fg`` or a CONT."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 

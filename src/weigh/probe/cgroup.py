@@ -4,6 +4,8 @@ The path comes from /proc/self/cgroup and never from a job id: sites name their 
 as they like. Both versions of the interface are read.
 """
 
+import os
+
 import msgspec
 
 from weigh.units import Bytes
@@ -17,7 +19,11 @@ class CgroupReading(msgspec.Struct, frozen=True):
 
 
 def memory_folder(cgroup_text: str, root: str = "/sys/fs/cgroup") -> tuple[str, int]:
-    """Find the memory group's folder and version from the text of /proc/self/cgroup."""
+    """Find the memory group's folder and version from the text of /proc/self/cgroup.
+
+    Raises:
+        ValueError: a line is not of that form.
+    """
     unified = ""
     for line in cgroup_text.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -41,9 +47,17 @@ def read_cgroup(proc: str = "/proc", root: str = "/sys/fs/cgroup") -> CgroupRead
         peak = _read(f"{folder}/memory.max_usage_in_bytes")
         events = _read(f"{folder}/memory.oom_control")
     else:
+        folder = _accounted(folder, root)
         peak = _read(f"{folder}/memory.peak")
         events = _read(f"{folder}/memory.events")
     return CgroupReading(_number(peak), _oom_kills(events or ""))
+
+
+def _accounted(folder: str, root: str) -> str:
+    """Go up to the group whose memory is counted; not every one below it is."""
+    while folder != root and not os.path.exists(f"{folder}/memory.events"):
+        folder = folder.rpartition("/")[0]
+    return folder
 
 
 def _oom_kills(events: str) -> int | None:

@@ -29,7 +29,7 @@ def _usable_cpus() -> int | None:
 def _total_memory(meminfo: str | None) -> Bytes | None:
     """Read ``MemTotal:  16384 kB``, meminfo's first line."""
     words = (meminfo or "").split()
-    if len(words) != 3 or words[0] != "MemTotal:":  # noqa: PLR2004
+    if words[:1] != ["MemTotal:"] or words[2:] != ["kB"] or not words[1].isdecimal():
         return None
     return int(words[1]) * 1024
 

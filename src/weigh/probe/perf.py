@@ -15,14 +15,17 @@ _SYSCALL_NUMBERS = {"x86_64": 298, "aarch64": 241, "ppc64le": 319, "s390x": 331}
 _TYPE_SOFTWARE = 1
 _TASK_CLOCK = 1
 _ATTR_SIZE = 112  # PERF_ATTR_SIZE_VER5
+_DISABLED = 1 << 0
 _INHERIT = 1 << 1
 _EXCLUDE_KERNEL = 1 << 5
 _EXCLUDE_HYPERVISOR = 1 << 6
+_ENABLE_ON_EXEC = 1 << 12
+_FLAGS = _DISABLED | _INHERIT | _EXCLUDE_KERNEL | _EXCLUDE_HYPERVISOR | _ENABLE_ON_EXEC
 _FLAG_CLOEXEC = 1 << 3
 
 
 class CpuClock:
-    """The CPU time of one process and everything it starts from now on."""
+    """The CPU time of one process since its exec, and of all that it starts."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -40,7 +43,7 @@ class CpuClock:
 
 
 def open_cpu_clock(pid: int) -> CpuClock | None:
-    """Attach to *pid* before it starts anything; None where the kernel refuses."""
+    """Attach to *pid*, to count from its next exec on; None where refused."""
     number = _SYSCALL_NUMBERS.get(os.uname().machine)
     if number is None:
         return None
@@ -54,7 +57,7 @@ def open_cpu_clock(pid: int) -> CpuClock | None:
         0,
         0,
         0,
-        _INHERIT | _EXCLUDE_KERNEL | _EXCLUDE_HYPERVISOR,
+        _FLAGS,
     ).ljust(_ATTR_SIZE, b"\0")
     fd = ctypes.CDLL(None, use_errno=True).syscall(
         number, attr, pid, -1, -1, ctypes.c_ulong(_FLAG_CLOEXEC)

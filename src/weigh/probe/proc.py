@@ -16,7 +16,8 @@ _KIB = 1024
 _STATUS_BYTES = 8192
 _CHILDREN_BYTES = 65536
 _NEAR_A_PAGE = 3072  # the kernel hands out seq files a page at a time
-_MOST_OPEN = 200  # processes with open descriptors; the soft limit is often 1024
+_MOST_OPEN = 200  # processes with open descriptors, two each
+_OPEN_SHARE = 4  # of the descriptors weigh may have, processes with open ones
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
@@ -37,23 +38,34 @@ class ProcessReading(msgspec.Struct, frozen=True, gc=False):
 
 
 class ProcessTimes(msgspec.Struct, frozen=True, gc=False):
-    """CPU time of a process and its reaped children, and where its stack starts.
+    """CPU time of a process and its reaped children, its parent, its identity.
 
     ``minor_faults`` counts pages got without reading a disk, copies of pages that
     were shared with a fork among them. ``stack_start`` and ``code_start`` survive a
     fork and change at exec, so equal ones mean memory that may be shared.
     """
 
+    parent: int
     cpu_time: Seconds
     minor_faults: int
     start_ticks: int
     code_start: int
     stack_start: int
 
+    def is_fork_of(self, other: "ProcessTimes") -> bool:
+        """Tell whether neither has execed since one was forked from the other.
+
+        False where the kernel hides the stack.
+        """
+        return self.stack_start != 0 and (self.code_start, self.stack_start) == (
+            other.code_start,
+            other.stack_start,
+        )
+
 
 def parse_status(pid: int, text: bytes) -> ProcessReading | None:
     """Read the memory lines of /proc/PID/status; None for a zombie or kernel thread."""
-    at = text.find(b"VmPeak:")
+    at = text.find(b"\nVmPeak:")  # a process may be named VmPeak:
     if at < 0:
         return None
     words = text[at:].split(None, 28)
@@ -95,14 +107,20 @@ def parse_stat(text: bytes) -> ProcessTimes | None:
     words = text[text.rfind(b")") + 2 :].split()
     try:
         return ProcessTimes(
+            parent=int(words[1]),
             cpu_time=sum(int(word) for word in words[11:15]) / _CLOCK_TICKS,
             minor_faults=int(words[7]),
             start_ticks=int(words[19]),
             code_start=int(words[23]),
             stack_start=int(words[25]),
         )
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, OverflowError):
         return None
+
+
+def parse_children(text: bytes) -> list[int]:
+    """Read the process ids of a ``children`` file."""
+    return [int(word) for word in text.split() if word.isdigit()]
 
 
 class _Known:
@@ -136,7 +154,8 @@ class ProcTree:
         self.seen = 0
         self._root = root
         self._known: dict[int, _Known] = {}
-        self._last_pid = b""
+        self._most_open = min(_MOST_OPEN, os.sysconf("SC_OPEN_MAX") // _OPEN_SHARE)
+        self._last_pids = (b"", b"")
 
     def close(self) -> None:
         """Close every descriptor."""
@@ -186,7 +205,7 @@ class ProcTree:
         text = self._read(f"{self.top}/task/{self.top}/children", _CHILDREN_BYTES)
         if text is None:
             return None
-        return [pid for pid in map(int, text.split()) if pid not in self.besides]
+        return [pid for pid in parse_children(text) if pid not in self.besides]
 
     def _status(self, known: _Known) -> bytes:
         if known.status_fd is not None:
@@ -197,11 +216,15 @@ class ProcTree:
         return text
 
     def _walk(self) -> None:
-        """Find new processes, unless no process was started anywhere meanwhile."""
-        text = self._read("loadavg", 128)
-        last_pid = text.rsplit(None, 1)[-1] if text else b""
-        if last_pid and last_pid == self._last_pid:
+        """Find new processes, unless none was started anywhere since the last two walks.
+
+        One walk is not enough: a process has its id before its parent shows it, and
+        children change hands while they are being listed.
+        """
+        last_pid = (self._read("loadavg", 128) or b"").rpartition(b" ")[2]
+        if last_pid and self._last_pids == (last_pid, last_pid):
             return
+        self._last_pids = (self._last_pids[1], last_pid)
         queue = self.children()
         if queue is None:
             queue = self._children_by_scan()
@@ -215,11 +238,10 @@ class ProcTree:
             known = self._known.get(pid) or self._meet(pid)
             if known is not None:
                 queue.extend(self._children_of(known))
-        self._last_pid = last_pid
 
     def _meet(self, pid: int) -> _Known | None:
         """Take a new process into the tree; None when it is gone already."""
-        keep = len(self._known) < _MOST_OPEN
+        keep = len(self._known) < self._most_open
         status_fd = self._open(f"{pid}/status")
         if status_fd is None:
             return None
@@ -239,14 +261,14 @@ class ProcTree:
                 text = _read_from(known.children_fd)
             else:
                 text = self._read(f"{pid}/task/{pid}/children", _CHILDREN_BYTES) or b""
-            found = [int(word) for word in text.split()]
+            found = parse_children(text)
             # the link count of a directory is two more than the tasks in it
-            if os.stat(f"{self._root}/{pid}/task").st_nlink > 3:  # noqa: PLR2004
+            if os.stat(f"{self._root}/{pid}/task").st_nlink != 3:  # noqa: PLR2004
                 for tid in os.listdir(f"{self._root}/{pid}/task"):
                     if tid != str(pid):
                         text = self._read(f"{pid}/task/{tid}/children", 4096) or b""
-                        found.extend(map(int, text.split()))
-        except (OSError, ValueError):
+                        found.extend(parse_children(text))
+        except OSError:
             return []
         return found
 
@@ -259,10 +281,9 @@ class ProcTree:
         except OSError:
             return []
         for name in names:
-            text = self._read(f"{name}/stat", 1024)
-            if text:
-                words = text[text.rfind(b")") + 2 :].split(None, 2)
-                parents[int(name)] = int(words[1])
+            times = self.times(int(name))
+            if times is not None:
+                parents[int(name)] = times.parent
         grew = True
         while grew:
             found = {p for p, parent in parents.items() if parent in below} - below

@@ -8,17 +8,19 @@ Both reads hold the process's memory map lock, so callers must space them.
 """
 
 import os
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from weigh.units import Bytes
 
-_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _ENTRY = 8  # bytes of pagemap a page
 _BLOCK = 8192  # pages a read: 64 KiB of pagemap keeps each stall short
+_MOST_PAGES = 1 << 25  # a look at more would take half a second: LMDB maps a tebibyte
 # Bit 63 (present) and bit 61 (file page or shared anonymous) of a pagemap entry lie in
 # its last byte; Documentation/admin-guide/mm/pagemap.rst of the kernel.
-_MAPPED = bytes(1 if byte & 0xA0 == 0xA0 else 0 for byte in range(256))  # noqa: PLR2004
+_MAPPED = bytes(ord("1" if byte & 0xA0 == 0xA0 else "0") for byte in range(256))  # noqa: PLR2004
 # memfd, SysV and shared anonymous memory live on a mount that nobody sees
 _SHMEM_PREFIXES = (b"/dev/shm/", b"/memfd:", b"/SYSV", b"/dev/zero")
 
@@ -36,28 +38,34 @@ class Mapping(msgspec.Struct, frozen=True, gc=False):
     is_shared_memory: bool
 
 
-def parse_pss_anon(text: bytes) -> Bytes | None:
-    """Find Pss_Anon in smaps_rollup; None before Linux 5.4, which has it not."""
-    at = text.find(b"Pss_Anon:")
-    return None if at < 0 else int(text[at : at + 40].split(None, 2)[1]) * 1024
+def parse_pss_anon(rollup: bytes) -> Bytes | None:
+    """Find Pss_Anon in smaps_rollup; None where it is not told.
+
+    Linux before 5.4 has Pss alone, which bounds it from above.
+    """
+    sizes = dict(line.partition(b":")[::2] for line in rollup.splitlines())
+    number, *_ = sizes.get(b"Pss_Anon", sizes.get(b"Pss", b"")).split() or [b""]
+    return int(number) * 1024 if number.isdigit() else None
 
 
-def parse_maps(text: bytes, tmpfs: frozenset[bytes] = frozenset()) -> list[Mapping]:
-    """Find the mappings of files and shared memory in /proc/PID/maps.
+def parse_maps(
+    lines: Iterable[bytes], tmpfs: frozenset[bytes] = frozenset()
+) -> Iterator[Mapping]:
+    """Find the mappings of files and shared memory in the lines of /proc/PID/maps.
 
     *tmpfs* names the devices whose files are shared memory, as maps writes them.
+
+    Raises:
+        ValueError: a line is not of that form.
     """
-    mappings = []
-    for line in text.splitlines():
+    for line in lines:
         address, _, offset, device, inode, *path = line.split(None, 5)
         if inode == b"0":  # anonymous
             continue
-        start, end = (int(word, 16) // _PAGE for word in address.split(b"-"))
+        start, end = (int(word, 16) // PAGE for word in address.split(b"-"))
         shared = device in tmpfs or bool(path and path[0].startswith(_SHMEM_PREFIXES))
-        first = int(offset, 16) // _PAGE
-        file = device + b" " + inode
-        mappings.append(Mapping(start, end - start, first, file, shared))
-    return mappings
+        first = int(offset, 16) // PAGE
+        yield Mapping(start, end - start, first, device + b" " + inode, shared)
 
 
 def parse_tmpfs_devices(mountinfo: bytes) -> frozenset[bytes]:
@@ -65,9 +73,11 @@ def parse_tmpfs_devices(mountinfo: bytes) -> frozenset[bytes]:
     devices = set()
     for line in mountinfo.splitlines():
         fields, _, kind = line.partition(b" - ")
-        if kind.startswith(b"tmpfs "):
-            major, minor = (int(word) for word in fields.split()[2].split(b":"))
-            devices.add(b"%02x:%02x" % (major, minor))
+        device = fields.split()[2:3]
+        if kind.startswith(b"tmpfs ") and device:
+            major, _, minor = device[0].partition(b":")
+            if major.isdigit() and minor.isdigit():
+                devices.add(b"%02x:%02x" % (int(major), int(minor)))
     return frozenset(devices)
 
 
@@ -76,24 +86,29 @@ class FilePages:
 
     def __init__(self, root: str = "/proc") -> None:
         self._root = root
-        # A set of pages is one integer a block, a byte a page: union is |
+        # A set of pages is one integer a block, a bit a page: union is |
         self._blocks: dict[tuple[bytes, int], int] = {}
         self._shared: set[bytes] = set()
+        self._left = _MOST_PAGES
         try:
             with open(f"{root}/self/mountinfo", "rb") as mountinfo:
                 self._tmpfs = parse_tmpfs_devices(mountinfo.read())
-        except (OSError, ValueError, IndexError):
+        except OSError:
             self._tmpfs = frozenset()
 
     def add(self, pid: int) -> bool:
-        """Add the file pages that *pid* maps; False where refused or gone."""
+        """Add the file pages that *pid* maps; False where refused, gone or too many."""
         try:
-            with open(f"{self._root}/{pid}/maps", "rb") as maps:
-                mappings = parse_maps(maps.read(), self._tmpfs)
-            with open(f"{self._root}/{pid}/pagemap", "rb", buffering=0) as pagemap:
-                for mapping in mappings:
+            with (
+                open(f"{self._root}/{pid}/maps", "rb") as maps,
+                open(f"{self._root}/{pid}/pagemap", "rb", buffering=0) as pagemap,
+            ):
+                for mapping in parse_maps(maps, self._tmpfs):
+                    self._left -= mapping.pages
+                    if self._left < 0:
+                        return False
                     self._add_mapping(mapping, pagemap.fileno())
-        except (OSError, ValueError):
+        except (OSError, ValueError, OverflowError):
             return False
         return True
 
@@ -101,7 +116,7 @@ class FilePages:
         """Give the bytes of distinct (file, shared memory) pages."""
         file = shared = 0
         for (name, _), pages in self._blocks.items():
-            size = pages.bit_count() * _PAGE
+            size = pages.bit_count() * PAGE
             if name in self._shared:
                 shared += size
             else:
@@ -117,9 +132,9 @@ class FilePages:
                 pagemap, pages * _ENTRY, (mapping.first_page + done) * _ENTRY
             )
             flags = entries[_ENTRY - 1 :: _ENTRY].translate(_MAPPED)
-            if 1 in flags:
+            if b"1" in flags:
                 key = (mapping.file, block)
-                present = int.from_bytes(flags, "little") << (8 * within)
+                present = int(flags, 2) << (_BLOCK - within - len(flags))
                 self._blocks[key] = self._blocks.get(key, 0) | present
                 if mapping.is_shared_memory:
                     self._shared.add(mapping.file)
@@ -131,5 +146,5 @@ def read_pss_anon(pid: int, root: str = "/proc") -> Bytes | None:
     try:
         with open(f"{root}/{pid}/smaps_rollup", "rb") as rollup:
             return parse_pss_anon(rollup.read())
-    except (OSError, ValueError, IndexError):
+    except OSError:
         return None

@@ -3,6 +3,8 @@
 import os
 
 _LONGEST = 4096
+_HEX = frozenset("0123456789abcdef")
+_LENGTHS = (40, 64)  # SHA-1, SHA-256
 
 
 def read_commit(folder: str) -> str | None:
@@ -12,11 +14,15 @@ def read_commit(folder: str) -> str | None:
         return None
     head = _read(f"{git}/HEAD")
     if not head.startswith("ref: "):
-        return head or None
+        return _commit(head)
     name = head.removeprefix("ref: ")
     common = _read(f"{git}/commondir")  # a worktree keeps its branches elsewhere
     home = os.path.join(git, common) if common else git
-    return _read(f"{home}/{name}") or _packed(f"{home}/packed-refs", name)
+    return _commit(_read(f"{home}/{name}") or _packed(f"{home}/packed-refs", name))
+
+
+def _commit(text: str) -> str | None:
+    return text if len(text) in _LENGTHS and _HEX.issuperset(text) else None
 
 
 def _find_git(folder: str) -> str | None:
@@ -33,20 +39,21 @@ def _find_git(folder: str) -> str | None:
         folder = parent
 
 
-def _packed(path: str, name: str) -> str | None:
+def _packed(path: str, name: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
-                if line.rstrip("\n").endswith(" " + name):
-                    return line.split()[0]
+                commit, _, branch = line.rstrip("\n").partition(" ")
+                if branch == name:
+                    return commit
     except OSError:
-        return None
-    return None
+        return ""
+    return ""
 
 
 def _read(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(_LONGEST).strip()
-    except OSError:
+    except (OSError, ValueError):  # the latter for a path with a null byte
         return ""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from weigh.model import Outcome, PeakMemory, Record, Repeat, Usage
+from weigh.model import Outcome, PeakMemory, Record, Repeat, Request, Usage
 from weigh.report.request_lines import gridengine_line, note_lines, slurm_line
 from weigh.units import Bytes, Seconds, format_duration, format_size
 
@@ -15,15 +15,18 @@ _Number = TypeVar("_Number", Bytes, Seconds)
 _SURE = 1.02  # bounds closer together than this are one figure
 
 
-def render_summary(record: Record, *, colour: bool = False) -> str:
-    """Write a finished record as the lines shown after the job."""
+def render_summary(
+    record: Record, request: Request | None = None, *, colour: bool = False
+) -> str:
+    """Write a finished record, and what to ask for, as the lines after the job."""
     lines = [_headline(record, colour=colour)]
     lines += _outcome(record.outcome)
     if record.repeats:
         lines += _repeats(record.repeats)
     elif record.usage is not None:
         lines += _usage(record.usage)
-    lines += _request(record)
+    if request is not None:
+        lines += _request(request, record.usage)
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -134,12 +137,9 @@ def _spread(words: list[str]) -> str:
     return "".join(f"{word:<12}" for word in words).rstrip()
 
 
-def _request(record: Record) -> Iterator[str]:
-    request = record.request
-    if request is None:
-        return
+def _request(request: Request, usage: Usage | None) -> Iterator[str]:
     yield _row("ask for", slurm_line(request))
-    virtual = record.usage.virtual_memory if record.usage else None
+    virtual = usage.virtual_memory if usage else None
     size = f"     (virtual size: {format_size(virtual)})" if virtual else ""
     line = gridengine_line(request)
     yield f"{_INDENT}{line}{size}"
