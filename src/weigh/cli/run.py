@@ -129,7 +129,7 @@ def _typed(text: str) -> int | float | str:
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_context
 def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click's own
-    r"""Measure one run of COMMAND, with no change to it.
+    """Measure one run of COMMAND, with no change to it.
 
     Everything after -- is run as it stands, never through a shell, with this
     terminal, these pipes and this exit code. What it used, and the lines to ask
@@ -141,7 +141,7 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     \b
     weigh run -- python train.py --epochs 1
     weigh run --label tag --param batch_size=50 -o tag.json -- python tag.py 50
-    """
+    """  # noqa: D301 - click reads \b
     settings = config.load(os.getcwd(), os.environ)
     quiet = _chosen(words.pop("quiet"), settings, "quiet", default=False)
     headroom = _headroom(words["headroom"], settings)

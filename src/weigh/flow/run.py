@@ -24,7 +24,7 @@ from weigh.model import (
     Request,
 )
 from weigh.outcome import judge
-from weigh.probe.host import read_host
+from weigh.probe.host import is_login_node, read_host
 from weigh.probe.source import read_commit
 from weigh.store import identity, ids, lines, location, shards
 
@@ -92,6 +92,8 @@ def run(
         warner.warn("stopped repeating: the command failed")
     for line in measured[0].monitor.warnings:
         warner.warn(line)
+    if is_login_node(os.environ):
+        warner.warn("this is a login node: heavy work belongs on a compute node")
     record = _finished(blank, measured, options)
     keeper.keep(record)
     output.write(record, warner)

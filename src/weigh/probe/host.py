@@ -1,6 +1,7 @@
 """Say which machine this is, and what of it this process may use."""
 
 import os
+from collections.abc import Mapping
 
 from weigh.model import Host
 from weigh.units import Bytes
@@ -8,15 +9,34 @@ from weigh.units import Bytes
 
 def read_host(proc: str = "/proc", etc: str = "/etc") -> Host:
     """Read the machine's name, kernel, identity, usable CPUs and memory."""
-    uname = os.uname()
+    name, system, kernel = _names()
     return Host(
-        name=uname.nodename,
-        system=uname.sysname,
-        kernel=uname.release,
+        name=name,
+        system=system,
+        kernel=kernel,
         machine_id=_first_line(f"{etc}/machine-id"),
         boot_id=_first_line(f"{proc}/sys/kernel/random/boot_id"),
         cpus=_usable_cpus(),
         memory=_total_memory(_first_line(f"{proc}/meminfo")),
+    )
+
+
+def _names() -> tuple[str, str, str | None]:
+    """Give (host name, system, kernel); Windows has no uname."""
+    if not hasattr(os, "uname"):
+        return os.environ.get("COMPUTERNAME", "localhost"), "Windows", None
+    uname = os.uname()
+    return uname.nodename, uname.sysname, uname.release
+
+
+def is_login_node(env: Mapping[str, str]) -> bool:
+    """Tell whether a scheduler's commands are at hand and this is no job of it."""
+    if "SLURM_JOB_ID" in env or "SGE_TASK_ID" in env:
+        return False
+    return any(
+        os.access(os.path.join(folder, command), os.X_OK)
+        for folder in env.get("PATH", "").split(os.pathsep)
+        for command in ("sbatch", "qsub")
     )
 
 
