@@ -84,6 +84,81 @@ class GpuUsage(msgspec.Struct, frozen=True):
     throttle: dict[str, Seconds] | None = None
 
 
+class GpuMemory(msgspec.Struct, frozen=True):
+    """One GPU's memory over a phase or a loop; None where it was not read.
+
+    ``torch_allocated`` and ``torch_reserved`` are torch's own peaks, where torch was
+    imported; NVML's figure is larger by the CUDA context.
+    """
+
+    uuid: str
+    before: Bytes | None = None
+    after: Bytes | None = None
+    peak: Bytes | None = None
+    torch_allocated: Bytes | None = None
+    torch_reserved: Bytes | None = None
+
+
+class Phase(msgspec.Struct, frozen=True):
+    """A named region of a program; of several calls, times add up and peaks do not.
+
+    ``start`` (of the first call) and ``end`` (of the last) are seconds since the run
+    began; ``depth`` 0 is outermost.
+    """
+
+    name: str
+    depth: int
+    calls: int
+    start: Seconds
+    end: Seconds
+    wall_time: Seconds
+    cpu_time: Seconds | None = None
+    memory_before: Bytes | None = None
+    memory_after: Bytes | None = None
+    peak_memory: Bytes | None = None
+    gpus: tuple[GpuMemory, ...] = ()
+    rank: int | None = None
+
+
+class Batches(msgspec.Struct, frozen=True):
+    """A timed loop over batches. ``size`` is nominal, ``samples`` were counted.
+
+    ``total`` is how many batches were expected, if known.
+    """
+
+    size: int | None
+    count: int
+    samples: int | None
+    time_min: Seconds | None = None
+    time_mean: Seconds | None = None
+    time_median: Seconds | None = None
+    time_max: Seconds | None = None
+    time_per_sample: Seconds | None = None
+    peak_memory: Bytes | None = None
+    gpus: tuple[GpuMemory, ...] = ()
+    total: int | None = None
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something the program said of itself: ``weigh.event("epoch", 3)``."""
+
+    name: str
+    time: Seconds
+    value: int | float | str | None = None
+
+
+class Rank(msgspec.Struct, frozen=True):
+    """One rank of a distributed run: where it ran and what its process said."""
+
+    rank: int
+    local_rank: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    peak_memory: Bytes | None = None
+    cpu_time: Seconds | None = None
+    gpus: tuple[GpuMemory, ...] = ()
+
+
 class Usage(msgspec.Struct, frozen=True):
     """What one run used.
 
@@ -248,10 +323,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None = None
     outcome: Outcome | None = None
     usage: Usage | None = None
-    phases: tuple[dict[str, object], ...] = ()
-    batches: dict[str, object] | None = None
-    events: tuple[dict[str, object], ...] = ()
-    ranks: tuple[dict[str, object], ...] = ()
+    phases: tuple[Phase, ...] = ()
+    batches: Batches | None = None
+    events: tuple[Event, ...] = ()
+    ranks: tuple[Rank, ...] = ()
     repeats: tuple[Repeat, ...] = ()
     series: Series | None = None
     request: Request | None = None

@@ -3,12 +3,15 @@
 from hypothesis import strategies as st
 
 from weigh.model import (
+    Batches,
+    Event,
     GpuUsage,
     Host,
     Job,
     Monitor,
     Outcome,
     PeakMemory,
+    Phase,
     Record,
     Series,
     Usage,
@@ -83,10 +86,25 @@ _usages = st.builds(
     growing=st.none() | st.booleans(),
     gpus=st.lists(_gpus, max_size=2).map(tuple),
 )
-_loose = st.dictionaries(
-    _text, st.none() | _size | _text | st.lists(_size, max_size=2), max_size=2
+_phases = st.builds(
+    Phase,
+    name=_text,
+    depth=st.integers(0, 9),
+    calls=st.integers(1, 10**6),
+    start=_figure,
+    end=_figure,
+    wall_time=_figure,
 )
-_loose_tuples = st.lists(_loose, max_size=2).map(tuple)
+_batches = st.builds(
+    Batches,
+    size=st.none() | st.integers(1, 10**6),
+    count=st.integers(0, 10**6),
+    samples=_sizes,
+    time_min=_figures,
+)
+_events = st.builds(
+    Event, name=_text, time=_figure, value=st.none() | _size | _figure | _text
+)
 ids = st.text("0123456789abcdef", min_size=12, max_size=12)
 records = st.builds(
     Record,
@@ -100,9 +118,9 @@ records = st.builds(
     exit_code=st.none() | st.integers(0, 255),
     outcome=st.none() | st.builds(Outcome, reason=_text),
     usage=st.none() | _usages,
-    phases=_loose_tuples,
-    batches=st.none() | _loose,
-    events=_loose_tuples,
+    phases=st.lists(_phases, max_size=2).map(tuple),
+    batches=st.none() | _batches,
+    events=st.lists(_events, max_size=2).map(tuple),
     series=st.none() | st.builds(Series, memory=st.lists(_size, max_size=4).map(tuple)),
     job=st.none() | st.builds(Job, id=_text),
     monitor=st.none() | st.builds(Monitor, warnings=st.lists(_text).map(tuple)),
