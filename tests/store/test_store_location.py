@@ -10,6 +10,13 @@ from weigh.store.location import locate, make_folder
 from weigh.store.shards import append
 
 
+@pytest.fixture
+def nothing_above(tmp_path: Path) -> None:
+    stray = next((p for p in tmp_path.parents if (p / ".weigh").exists()), None)
+    if stray:
+        pytest.skip(f"somebody keeps records in {stray}, above the test's folder")
+
+
 def test_the_nearest_store_upwards_is_used(tmp_path: Path) -> None:
     store = tmp_path / ".weigh"
     store.mkdir()
@@ -18,6 +25,7 @@ def test_the_nearest_store_upwards_is_used(tmp_path: Path) -> None:
     assert locate(str(below), {}) == str(store)
 
 
+@pytest.mark.usefixtures("nothing_above")
 def test_without_a_store_one_is_to_be_made_here(tmp_path: Path) -> None:
     assert locate(str(tmp_path), {}) == str(tmp_path / ".weigh")
 
@@ -29,6 +37,7 @@ def test_weigh_dir_overrides_and_is_relative_to_the_folder(tmp_path: Path) -> No
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+@pytest.mark.usefixtures("nothing_above")
 def test_a_store_planted_by_somebody_else_is_passed_over(tmp_path: Path) -> None:
     planted = tmp_path / ".weigh"
     planted.mkdir()
@@ -38,6 +47,7 @@ def test_a_store_planted_by_somebody_else_is_passed_over(tmp_path: Path) -> None
     assert locate(str(below), {}) == str(below / ".weigh")
 
 
+@pytest.mark.usefixtures("nothing_above")
 def test_a_file_in_the_way_is_no_store(tmp_path: Path) -> None:
     (tmp_path / ".weigh").write_text("not a folder")
     below = tmp_path / "job"
