@@ -1,0 +1,67 @@
+# A fresh Debian needs python3 and make, nothing else: each target sets up what it uses,
+# in .venv (and .bench-venv) beside the sources, and a second call skips what is done.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+BENCH := .bench-venv
+BATCH := 50
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+INSTALL := -m pip install --quiet
+# an editable install is not compiled by pip, and some environments forbid it later
+COMPILE = $(BIN)/python -m compileall -q src
+
+.PHONY: help demo test bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    tag Alice's Adventures in Wonderland under weigh run"
+	@echo "make test    style, types, import contract, tests"
+	@echo "make bench   weigh beside its peers (some minutes)"
+	@echo "make clean   remove what these made; records in .weigh stay"
+
+demo: $(VENV)/.demo
+	$(BIN)/weigh run --label alice --param batch_size=$(BATCH) -- \
+	  $(BIN)/python examples/ner/tag.py examples/ner/alice.txt out.tsv $(BATCH)
+
+test: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(PYTEST)
+
+bench: $(VENV)/.weigh $(BENCH)/.peers
+	$(BIN)/python benchmarks/measure.py --peers $(BENCH)/bin $(BENCHMARK)
+
+clean:
+	rm -rf $(VENV) $(BENCH) build dist out.tsv .mypy_cache .ruff_cache .pytest_cache \
+	  .hypothesis .import_linter_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/.made $(BENCH)/.made:
+	@echo "setting up $(@D), once"
+	@.ci/venv $(PYTHON) $(@D)
+	@touch $@
+
+$(VENV)/.weigh: $(VENV)/.made pyproject.toml
+	$(BIN)/python $(INSTALL) --editable .
+	$(COMPILE)
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.made pyproject.toml
+	$(BIN)/python $(INSTALL) --editable '.[dev]'
+	$(COMPILE)
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.weigh examples/ner/requirements.txt
+	$(BIN)/python $(INSTALL) --requirement examples/ner/requirements.txt
+	@touch $@
+
+# one at a time: a peer that cannot be installed here is left out, not fatal
+$(BENCH)/.peers: $(BENCH)/.made benchmarks/peers.txt
+	@while read -r peer; do \
+	  $(BENCH)/bin/python $(INSTALL) "$$peer" || echo "skipped: $$peer" >&2; \
+	done < benchmarks/peers.txt
+	@touch $@
