@@ -11,6 +11,7 @@ from weigh.report.request_lines import (
     FORMS,
     gridengine_line,
     note_lines,
+    packed_lines,
     render,
     slurm_line,
 )
@@ -47,6 +48,14 @@ def test_the_summary_has_each_scheduler_on_one_line() -> None:
         "#SBATCH --mem=500M --cpus-per-task=1 --time=00:05:00"
     )
     assert gridengine_line(a_request()) == "#$ -l h_vmem=1200M -l h_rt=00:05:00"
+
+
+def test_directives_beyond_the_width_go_on_a_line_of_their_own() -> None:
+    assert packed_lines(a_request(), "slurm", 80) == (slurm_line(a_request()),)
+    assert packed_lines(a_request(cpus=2), "gridengine", 30) == (
+        "#$ -l h_vmem=600M -pe smp 2",
+        "#$ -l h_rt=00:05:00",
+    )
 
 
 def test_json_is_one_document_that_names_its_schema_first() -> None:

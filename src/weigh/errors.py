@@ -8,6 +8,8 @@
     ├── StoreError            125   records cannot be read or written
     │   └── RecordNotFoundError 2   no such record; offers the nearest names
     ├── SchemaError           125   a record from a newer weigh
+    ├── GpuError              125   a GPU's driver is here and does not answer
+    │   └── NoGpuError        125   there is none: nothing to read, nothing broken
     └── FormatError             2   a file or value that does not parse
 
 The exit codes 125 to 127 are those of env(1), timeout(1) and nohup(1).
@@ -50,6 +52,14 @@ class RecordNotFoundError(StoreError):
 
 class SchemaError(WeighError):
     """A record was written by a newer weigh, in a schema this one does not know."""
+
+
+class GpuError(WeighError):
+    """A GPU's driver does not answer as it should."""
+
+
+class NoGpuError(GpuError):
+    """No GPU's driver is here, or it has no GPU: nothing is broken."""
 
 
 class FormatError(WeighError):

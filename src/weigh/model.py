@@ -59,8 +59,25 @@ class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
     time: Seconds | None = None
 
 
+class GpuProcess(msgspec.Struct, frozen=True):
+    """What one process of the job did on one GPU; utilisations are means."""
+
+    pid: int
+    peak_memory: Bytes | None = None
+    sm_utilization: float | None = None
+    memory_utilization: float | None = None
+
+
 class GpuUsage(msgspec.Struct, frozen=True):
-    """What one GPU did while the job ran. Powers in watts, clocks in MHz."""
+    """What one GPU did while the job ran. Powers in watts, clocks in MHz.
+
+    ``peak_memory`` is the most that the job held, by ``source``;
+    ``process_peak_memory`` the same by the driver's account of the job's processes,
+    None where that is hidden; ``device_peak_memory`` the most in use by everybody.
+    Utilisations are per cent of time, ``pcie_rx`` and ``pcie_tx`` bytes a second,
+    ``throttle`` seconds by reason, ``xids`` the driver's error numbers. ``index`` is
+    NVML's, as nvidia-smi shows it.
+    """
 
     uuid: str
     name: str
@@ -82,6 +99,52 @@ class GpuUsage(msgspec.Struct, frozen=True):
     ecc_errors: int | None = None
     xid_errors: int | None = None
     throttle: dict[str, Seconds] | None = None
+    index: int | None = None
+    memory_reserved: Bytes | None = None
+    device_peak_memory: Bytes | None = None
+    power_min: float | None = None
+    energy_source: str | None = None
+    xids: tuple[int, ...] = ()
+    processes: tuple[GpuProcess, ...] = ()
+
+
+class GpuOccupant(msgspec.Struct, frozen=True):
+    """A process that is on a GPU now; ``mine`` if it is this user's."""
+
+    pid: int
+    user: str | None = None
+    command: str | None = None
+    memory: Bytes | None = None
+    mine: bool | None = None
+
+
+class Gpu(msgspec.Struct, frozen=True):
+    """One GPU that is mine, as it is now. Bytes; utilisation in per cent.
+
+    ``index`` is NVML's, as nvidia-smi shows it; ``cuda_index`` CUDA's, as torch counts
+    (``cuda:0``). ``occupants`` is None where the driver hides processes. ``allocated``:
+    a scheduler or CUDA_VISIBLE_DEVICES gave it to this process.
+
+    Of torch in this process, where it has a CUDA context: ``torch_current`` if it is
+    torch's current device; its peaks ``torch_allocated`` and ``torch_reserved``; and
+    ``outside_torch``, what this process holds now by NVML beyond what torch reserved:
+    the CUDA context, libraries and others.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    cuda_index: int | None = None
+    memory_used: Bytes | None = None
+    memory_total: Bytes | None = None
+    memory_percent: float | None = None
+    utilization: float | None = None
+    occupants: tuple[GpuOccupant, ...] | None = None
+    allocated: bool = False
+    torch_current: bool | None = None
+    torch_allocated: Bytes | None = None
+    torch_reserved: Bytes | None = None
+    outside_torch: Bytes | None = None
 
 
 class GpuMemory(msgspec.Struct, frozen=True):
@@ -103,7 +166,8 @@ class Phase(msgspec.Struct, frozen=True):
     """A named region of a program; of several calls, times add up and peaks do not.
 
     ``start`` (of the first call) and ``end`` (of the last) are seconds since the run
-    began; ``depth`` 0 is outermost.
+    began; ``depth`` 0 is outermost; ``calls`` 0 was begun and never ended. ``source``
+    says where ``peak_memory``, of this one process, is from.
     """
 
     name: str
@@ -118,6 +182,7 @@ class Phase(msgspec.Struct, frozen=True):
     peak_memory: Bytes | None = None
     gpus: tuple[GpuMemory, ...] = ()
     rank: int | None = None
+    source: str | None = None
 
 
 class Batches(msgspec.Struct, frozen=True):
@@ -157,6 +222,23 @@ class Rank(msgspec.Struct, frozen=True):
     peak_memory: Bytes | None = None
     cpu_time: Seconds | None = None
     gpus: tuple[GpuMemory, ...] = ()
+
+
+class Regions(msgspec.Struct, frozen=True):
+    """All that a program measured of itself.
+
+    ``phases`` each behind the one it lies in, ``batches`` the longest loop first;
+    ``peak_memory`` is the most that a single process held; ``gpus`` give the cards'
+    totals and what was in use before; ``wall_time`` is since the first region.
+    """
+
+    phases: tuple[Phase, ...] = ()
+    batches: tuple[Batches, ...] = ()
+    events: tuple[Event, ...] = ()
+    ranks: tuple[Rank, ...] = ()
+    peak_memory: Bytes | None = None
+    wall_time: Seconds | None = None
+    gpus: tuple[GpuUsage, ...] = ()
 
 
 class Usage(msgspec.Struct, frozen=True):

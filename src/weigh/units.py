@@ -70,6 +70,14 @@ def format_duration(seconds: Seconds) -> str:
     return f"{hours // 24} d {hours % 24:02d} h"
 
 
+def format_brief(seconds: Seconds) -> str:
+    """Write a time that may be very short: ``820 ns``, ``12.3 us``, ``9.81 ms``."""
+    for factor, unit in ((1e9, "ns"), (1e6, "us"), (1e3, "ms")):
+        if round(seconds * factor) < 1000:  # noqa: PLR2004 - three digits
+            return f"{_three_digits(seconds * factor)} {unit}"
+    return format_duration(seconds)
+
+
 def parse_duration(text: str) -> int:
     """Read a time as people write it: ``90m``, ``1h30m``, ``1-12:00:00``, ``02:00:00``.
 

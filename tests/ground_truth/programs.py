@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("kind", choices=KINDS)
     parser.add_argument("--truth", help="file for the truth as JSON (or stdout)")
     parser.add_argument("--scale", type=float, default=1.0, help="of all allocations")
-    parser.add_argument("--seconds", type=float, default=2.0, help="for m, tree10")
+    parser.add_argument("--seconds", type=float, default=0.2, help="to hold a peak")
     parser.add_argument("--file", help="to map or to write; for m, writes")
     options = parser.parse_args()
     if options.kind in {"m", "writes"} and not options.file:
@@ -76,7 +76,7 @@ def a(options: argparse.Namespace) -> Truth:
     for start in range(0, size, size // 16):
         touch(memory, start, start + size // 16)
         time.sleep(0.02)
-    time.sleep(HOLD)
+    time.sleep(options.seconds)
     return {"peak_memory": base + size}
 
 
@@ -95,8 +95,8 @@ def b(options: argparse.Namespace) -> Truth:
 
 
 def c(options: argparse.Namespace) -> Truth:
-    """Run 30 children of 100 MiB one after another, 20 ms each: one is the peak."""
-    size, base = _scaled(100, options), resident()
+    """Run 30 children of 96 MiB one after another, 20 ms each: one is the peak."""
+    size, base = _scaled(96, options), resident()
     largest = max(together([_holder(size)], hold=0.02) for _ in range(30))
     return {"peak_memory": base + largest}
 
@@ -119,34 +119,35 @@ def d(options: argparse.Namespace) -> Truth:
         read(memory)
         return unshared()
 
-    return {"peak_memory": base + size + together([reader] * 4, hold=0.2)}
+    return {"peak_memory": base + size + together([reader] * 4, hold=options.seconds)}
 
 
 def e(options: argparse.Namespace) -> Truth:
     """Map 1 GiB of /dev/shm in 2 processes, both touching all of it: once."""
     size = _scaled(1024, options)
-    return _share(size, parts=[(0, size), (0, size)])
+    return _share(size, hold=options.seconds, parts=[(0, size), (0, size)])
 
 
 def e2(options: argparse.Namespace) -> Truth:
     """Map 1 GiB of /dev/shm in 2 processes, each touching its own half: the whole."""
     size = _scaled(1024, options)
-    return _share(size, parts=[(0, size // 2), (size // 2, size)])
+    halves = [(0, size // 2), (size // 2, size)]
+    return _share(size, hold=options.seconds, parts=halves)
 
 
 def f(options: argparse.Namespace) -> Truth:
-    """Let a daemon (double fork, setsid) hold 500 MiB while the leader waits idly.
+    """Let a daemon (double fork, setsid) hold 496 MiB while the leader waits idly.
 
     The intermediate process is gone by then: the leader's base counts, and what the
     daemon adds to it.
     """
-    size, base = _scaled(500, options), resident()
+    size, base = _scaled(496, options), resident()
     reading, writing = os.pipe()
 
     def daemon() -> None:
         own = unshared() + size
         memory = allocate(size)
-        time.sleep(4 * HOLD)
+        time.sleep(options.seconds)
         memory.close()
         os.write(writing, str(own).encode())
 
@@ -161,7 +162,7 @@ def f2(options: argparse.Namespace) -> Truth:
     Alone by then, it is the whole tree: its own base and its allocation. It writes
     the truth itself, because it outlives the leader.
     """
-    size = _scaled(500, options)
+    size = _scaled(496, options)
     reading, writing = os.pipe()
     if daemonise(None):
         os.close(reading)
@@ -171,7 +172,7 @@ def f2(options: argparse.Namespace) -> Truth:
     time.sleep(HOLD)
     base = resident()
     memory = allocate(size)
-    time.sleep(4 * HOLD)
+    time.sleep(options.seconds)
     memory.close()
     return {"peak_memory": base + size}
 
@@ -179,7 +180,7 @@ def f2(options: argparse.Namespace) -> Truth:
 def k(options: argparse.Namespace) -> Truth:
     """Hold 256 MiB in each of 4 children at once: the sum of them."""
     size, base = _scaled(256, options), resident()
-    return {"peak_memory": base + together([_holder(size)] * 4, hold=0.2)}
+    return {"peak_memory": base + together([_holder(size)] * 4, hold=options.seconds)}
 
 
 def m(options: argparse.Namespace) -> Truth:
@@ -290,7 +291,7 @@ def _holder(size: int) -> Callable[[], int]:
     return hold
 
 
-def _share(size: int, *, parts: Sequence[tuple[int, int]]) -> Truth:
+def _share(size: int, *, hold: float, parts: Sequence[tuple[int, int]]) -> Truth:
     """Let one child a part touch that part of one shared file; its pages count once."""
     base = resident()
     memory = mmap.mmap(shared_file(size), size, flags=mmap.MAP_SHARED)
@@ -303,7 +304,7 @@ def _share(size: int, *, parts: Sequence[tuple[int, int]]) -> Truth:
 
         return part
 
-    own = together([toucher(*part) for part in parts], hold=0.2)
+    own = together([toucher(*part) for part in parts], hold=hold)
     return {"peak_memory": base + size + own}
 
 

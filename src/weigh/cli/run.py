@@ -8,7 +8,7 @@ import click
 
 from weigh import config
 from weigh.errors import FormatError
-from weigh.flow.run import RunOptions, advise
+from weigh.flow.run import RunOptions, advise, current_folder
 from weigh.flow.run import run as run_flow
 
 _SIGNAL_BASE = 128
@@ -142,15 +142,15 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     weigh run -- python train.py --epochs 1
     weigh run --label tag --param batch_size=50 -o tag.json -- python tag.py 50
     """  # noqa: D301 - click reads \b
-    settings = config.load(os.getcwd(), os.environ)
+    settings = config.load(current_folder() or os.sep, os.environ)
     quiet = _chosen(words.pop("quiet"), settings, "quiet", default=False)
     headroom = _headroom(words["headroom"], settings)
     options = _options(words, settings)
     command = list(words["command"])
 
     def say(line: str) -> None:
-        if not quiet and sys.stderr is not None:
-            print(f"weigh: {line}", file=sys.stderr, flush=True)
+        if not quiet:
+            _print(f"weigh: {line}\n")
 
     record, warnings = run_flow(command, options, launchers=context.obj or [], say=say)
     if not quiet:
@@ -159,7 +159,7 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
         for line in (*settings.warnings, *warnings):
             say(line)
         request = advise(record, headroom)
-        _print_summary(render_summary(record, request, colour=_colour()))
+        _print(render_summary(record, request, colour=_colour()))
     if record.signal is not None:
         return _SIGNAL_BASE + record.signal
     return record.exit_code or 0
@@ -210,11 +210,11 @@ def _colour() -> bool:
     return sys.stderr is not None and sys.stderr.isatty() and not dumb
 
 
-def _print_summary(text: str) -> None:
-    """Print to stderr; a reader that went away is no reason to fail the job."""
+def _print(text: str) -> None:
+    """Write to stderr; one that takes nothing is no reason to fail the job."""
     try:
         if sys.stderr is not None:
             sys.stderr.write(text)
             sys.stderr.flush()
     except (OSError, UnicodeEncodeError):
-        return
+        sys.stderr = None  # type: ignore[assignment]  # nor to fail at exit

@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
@@ -78,26 +79,48 @@ def run(
         lambda seen, leader: keeper.checkpoint(_as_seen(blank, seen), leader),
         say,
     )
-    runs = options.warmup + options.repeat
-    measured: list[Measurement] = []
-    try:
-        while len(measured) < runs:
-            measured.append(measure())
-            if measured[-1].exit_code != 0:
-                break
-    finally:
+    with _signals_held():
+        measured = _measure_all(measure, options)
         for launcher in launchers:
             launcher.discard()
-    if len(measured) < runs:
-        warner.warn("stopped repeating: the command failed")
+        _note_oddities(measured, options, warner)
+        record = _finished(blank, measured, options)
+        keeper.keep(record)
+        output.write(record, warner)
+    return record, warner.lines
+
+
+def _signals_held() -> AbstractContextManager[None]:
+    """Keep signals from ending weigh between the job's end and the record's."""
+    if sys.platform != "linux":
+        return nullcontext()
+    from weigh.measure import signals  # noqa: PLC0415 - Linux only
+
+    return signals.held()
+
+
+def _measure_all(
+    measure: Callable[[], Measurement], options: RunOptions
+) -> list[Measurement]:
+    """Run the command as often as asked, or until it fails or is told to end."""
+    measured: list[Measurement] = []
+    while len(measured) < options.warmup + options.repeat:
+        measured.append(measure())
+        if measured[-1].exit_code != 0 or measured[-1].told_to_end is not None:
+            break
+    return measured
+
+
+def _note_oddities(
+    measured: list[Measurement], options: RunOptions, warner: Warner
+) -> None:
+    if len(measured) < options.warmup + options.repeat:
+        why = "the command failed" if measured[-1].exit_code else "told to end"
+        warner.warn(f"stopped repeating: {why}")
     for line in measured[0].monitor.warnings:
         warner.warn(line)
     if is_login_node(os.environ):
         warner.warn("this is a login node: heavy work belongs on a compute node")
-    record = _finished(blank, measured, options)
-    keeper.keep(record)
-    output.write(record, warner)
-    return record, warner.lines
 
 
 def advise(record: Record, headroom: float | None = None) -> Request | None:
@@ -118,7 +141,7 @@ def _measurer(
     say: Callable[[str], None] | None,
 ) -> Callable[[], Measurement]:
     """Choose what this machine measures best with; each call is one run."""
-    if sys.platform != "linux" or not os.path.exists("/proc/self/status"):
+    if sys.platform != "linux":
         from weigh.measure import portable  # noqa: PLC0415 - imports psutil
 
         return lambda: portable.run_command(
@@ -143,7 +166,7 @@ def _blank_record(
     command: list[str], options: RunOptions, env: Mapping[str, str]
 ) -> Record:
     """Fill in what is known before the start."""
-    cwd = _current_folder()
+    cwd = current_folder()
     allocation, job = _scheduler_facts(env)
     return Record(
         id=ids.new_id(),
@@ -228,10 +251,11 @@ def _utc(seconds: float) -> str:
     return f"{whole}.{int(seconds % 1 * 1000):03d}Z"
 
 
-def _current_folder() -> str | None:
+def current_folder() -> str | None:
+    """Give the folder weigh runs in; None when somebody removed it."""
     try:
         return os.getcwd()
-    except OSError:  # somebody removed it
+    except OSError:
         return None
 
 
@@ -270,9 +294,10 @@ class _Keeper:
 
     def __init__(self, env: Mapping[str, str], warner: Warner) -> None:
         self._warner = warner
-        self._root = location.locate(_current_folder() or "/", env)
+        self._root = location.locate(current_folder() or "/", env)
         self._machine = identity.this_machine()
         self._checkpointed = False
+        self._trouble: str | None = None
 
     def checkpoint(self, record: Record, leader: int | None) -> None:
         """Write down a run in progress, for the case that weigh is killed."""
@@ -288,7 +313,7 @@ class _Keeper:
             checkpoint.save(self._root, seen)
             self._checkpointed = True
         except StoreError as error:
-            self._warner.warn(str(error))
+            self._trouble = str(error)
 
     def keep(self, record: Record) -> None:
         """Append the finished record and take its checkpoint away."""
@@ -297,6 +322,8 @@ class _Keeper:
         except StoreError as error:
             self._warner.warn(f"the record was not kept: {error}")
             return
+        if self._trouble is not None:
+            self._warner.warn(self._trouble)
         if self._checkpointed:
             self._drop_checkpoint(record.id)
 

@@ -44,10 +44,6 @@ class _Parts(msgspec.Struct, frozen=True, gc=False):
     most: Bytes
     least: Bytes
 
-    def at_least(self, other: "_Parts") -> "_Parts":
-        """Give the larger of each."""
-        return _Parts(max(self.most, other.most), max(self.least, other.least))
-
     def mixed(self, private_share: float) -> Bytes:
         """Give the size when *private_share* of what may be shared is not."""
         return self.least + round((self.most - self.least) * private_share)
@@ -63,8 +59,9 @@ class _Look(msgspec.Struct, frozen=True, gc=False):
 
     processes: int = 0
     most: Bytes = 0
+    overlap: Bytes = 0  # of anonymous memory: counted more than once in the sum
     forks: tuple[int, ...] = ()  # processes that are forks of one another
-    faults: int = 0
+    faulted: Bytes = 0
 
 
 class SharingGauge:
@@ -95,7 +92,7 @@ class SharingGauge:
         if most <= best * (1 + _MATERIAL) + _MATERIAL_FLOOR:
             return self._assume(readings, changed=0)
         # copying a shared page leaves the sum as it is, but it takes a fault
-        copied = (self._faults(self._last.forks) - self._last.faults) * PAGE
+        copied = self._faulted(self._last.forks) - self._last.faulted
         changed = max(abs(most - self._last.most), copied)
         if not self._may_look(len(readings), changed, best):
             return self._assume(readings, changed)
@@ -116,6 +113,9 @@ class SharingGauge:
         """Take the sharing last seen for granted, but for what changed since."""
         anonymous, shared, file = _parts(readings)
         kept = anonymous.mixed(self._anonymous)
+        if len(readings) == self._last.processes:
+            # only a fork shares anonymous memory: what came since is private
+            kept = max(anonymous.least, anonymous.most - self._last.overlap)
         held = Holding(
             kept,
             shared.mixed(self._shared),
@@ -129,26 +129,26 @@ class SharingGauge:
 
     def _look(self, readings: Sequence[ProcessReading], most: Bytes) -> Holding:
         families = self._families(readings)
-        private = _private_anonymous(families)
-        before = _parts(readings)
-        overlap = sum(kind.most - kind.least for kind in before[1:])
+        anonymous, shared, file = _parts(readings)
+        overlap = sum(kind.most - kind.least for kind in (shared, file))
+        private = _private_share(families)
         needed = overlap > most * _WORTH_COUNTING
         counted = _count_files(readings) if needed else None
-        again = [now for p in readings if (now := self._tree.reading(p.pid))]
-        if len(again) < len(readings):
+        if any(self._tree.reading(reading.pid) is None for reading in readings):
             # shares of one that ended fell to the others: some were counted twice
             return self._assume(readings, most)
-        # whoever grew while the pages were counted is not to look less shared for it
-        anonymous, shared, file = map(_Parts.at_least, before, _parts(again))
         if private is not None:
-            self._anonymous = anonymous.private_share(private)
+            self._anonymous = private
         if counted is not None:
-            self._file = file.private_share(counted[0])
-            self._shared = shared.private_share(counted[1])
-        forks = tuple(
-            reading.pid for family in families if len(family) > 1 for reading in family
+            self._file, self._shared = counted
+        forks = tuple(r.pid for family in families if len(family) > 1 for r in family)
+        self._last = _Look(
+            len(readings),
+            most,
+            overlap=anonymous.most - anonymous.mixed(self._anonymous),
+            forks=forks,
+            faulted=self._faulted(forks),
         )
-        self._last = _Look(len(readings), most, forks, self._faults(forks))
         held = self._assume(readings, changed=0)
         refused = private is None or (needed and counted is None)
         return msgspec.structs.replace(
@@ -175,41 +175,55 @@ class SharingGauge:
                 families.setdefault(key, []).append(reading)
         return list(families.values())
 
-    def _faults(self, pids: Sequence[int]) -> int:
+    def _faulted(self, pids: Sequence[int]) -> Bytes:
         times = map(self._tree.times, pids)
-        return sum(each.minor_faults for each in times if each is not None)
+        return sum(each.faulted for each in times if each is not None)
 
 
-def _private_anonymous(families: Sequence[Sequence[ProcessReading]]) -> Bytes | None:
-    """Add anonymous memory up by shares within families; None where one refuses."""
-    from weigh.probe.sharing import read_pss_anon  # noqa: PLC0415 - start-up time
+def _private_share(families: Sequence[Sequence[ProcessReading]]) -> float | None:
+    """Give how private anonymous memory is; None where a process refuses to tell."""
+    from weigh.probe.sharing import read_anonymous  # noqa: PLC0415 - start-up time
 
-    total = 0
+    sizes, total = [], 0
     for family in families:
         for reading in family:
-            alone = len(family) == 1
-            share = reading.anonymous if alone else read_pss_anon(reading.pid)
-            if share is None:
-                return None
+            size = share = reading.anonymous
+            if len(family) > 1:
+                pages = read_anonymous(reading.pid)
+                if pages is None:
+                    return None
+                size, share = pages.size, pages.share
+            sizes.append(size)
             total += share
-    return total
+    return _parts_of(sizes).private_share(total)
 
 
-def _count_files(readings: Sequence[ProcessReading]) -> tuple[Bytes, Bytes] | None:
-    """Count distinct (file, shared memory) bytes; None where one process refuses."""
+def _count_files(readings: Sequence[ProcessReading]) -> tuple[float, float] | None:
+    """Give how private (mapped files, shared memory) are; None where refused.
+
+    All is judged by the pages counted: the processes may grow meanwhile.
+    """
     from weigh.probe.sharing import FilePages  # noqa: PLC0415 - start-up time
 
-    pages = FilePages()
-    complete = all(pages.add(reading.pid) for reading in readings)
-    return pages.sizes() if complete else None
+    pages, own = FilePages(), []
+    for reading in readings:
+        sizes = pages.add(reading.pid)
+        if sizes is None:
+            return None
+        own.append(sizes)
+    kinds = zip(zip(*own, strict=True), pages.sizes(), strict=True)
+    file, shared = (_parts_of(kind).private_share(union) for kind, union in kinds)
+    return file, shared
 
 
 def _parts(readings: Sequence[ProcessReading]) -> tuple[_Parts, _Parts, _Parts]:
     """Split what the processes hold into (anonymous, shared, file)."""
-    columns = (
-        [reading.anonymous for reading in readings],
-        [reading.shared for reading in readings],
-        [reading.file for reading in readings],
+    return (
+        _parts_of([reading.anonymous for reading in readings]),
+        _parts_of([reading.shared for reading in readings]),
+        _parts_of([reading.file for reading in readings]),
     )
-    anonymous, shared, file = (_Parts(sum(c), max(c, default=0)) for c in columns)
-    return anonymous, shared, file
+
+
+def _parts_of(sizes: Sequence[Bytes]) -> _Parts:
+    return _Parts(sum(sizes), max(sizes, default=0))

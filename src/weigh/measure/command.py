@@ -5,7 +5,6 @@ sample's time wakes it. The job's streams are its own descriptors; weigh never t
 them.
 """
 
-import errno
 import os
 import signal
 import time
@@ -15,6 +14,7 @@ import msgspec
 
 from weigh.measure import signals
 from weigh.measure.launcher import Launcher
+from weigh.measure.orphans import Orphans, send
 from weigh.measure.peak import PeakTracker
 from weigh.measure.reduce import is_growing, thin_series
 from weigh.measure.sampler import Sampler
@@ -26,12 +26,14 @@ from weigh.probe.proc import ProcTree
 from weigh.probe.storage import IoReading, read_reaped_io
 from weigh.units import KIB, MIB, Seconds
 
-_GRACE = 5.0  # seconds between TERM and KILL for what a told-to-end job left behind
 _FIRST_CHECKPOINT = 0.2
 _CHECKPOINT_INTERVAL = 10.0
+_WITNESS_AFTER = 0.08  # seconds; by then most programs have handlers for signals
+_BLIND_INTERVAL = 1.0  # seconds between looks after one that failed
 _LAUNCHER_GROWTH = MIB  # the search along PATH, and how far off VmHWM's counters are
 _SHORTEST_MEAN = 0.1  # seconds below which a mean over the run says nothing
 _SHELL_SIGNAL_BASE = 128
+_ANY_CHANGE = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,11 +42,13 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     ``interval`` is the seconds between samples at best; ``checkpoint`` is handed what
     is known so far and the command's process id, soon after the start and every ten
     seconds; ``say`` speaks to the user while the run goes on, which only the wait for
-    orphans needs.
+    orphans needs; ``grace`` is the seconds between TERM and KILL for orphans that are
+    to be stopped.
     """
 
     interval: Seconds = 0.05
     wait_orphans: bool = True
+    grace: Seconds = 5.0
     checkpoint: Callable[[Measurement, int | None], None] | None = None
     say: Callable[[str], None] | None = None
 
@@ -64,6 +68,8 @@ def run_command(
         CommandNotExecutableError: it cannot be executed.
         OSError: no process can be made.
     """
+    while launchers and not launchers[0].is_waiting():  # somebody killed it
+        launchers.pop(0)
     launcher = launchers.pop(0) if launchers else Launcher()
     wakeup = signals.Wakeup()
     try:
@@ -94,21 +100,23 @@ class _Run:
         self._wakeup = wakeup
         self._warnings: list[str] = []
         self._tree = ProcTree(os.getpid())
-        self._tree.besides = frozenset(besides)
+        self._besides = frozenset(besides)
+        self._tree.besides = self._besides
         self._clock: CpuClock | None = None
         self._exit: int | None = None  # the leader's wait status
         self._ended: Seconds | None = None
         self._user = self._system = 0.0
-        self._leader_stopped = False
+        self._has_witness = False
+        self._leader_stopped = self._told_to_stop = False
         self._told_to_end: int | None = None
-        self._kill_at: Seconds | None = None
-        self._said_waiting = False
         self._reaped = 0
 
     def start(self, command: list[str], env: dict[str, str]) -> None:
         """Let the launcher go, with every account opened before it does."""
         if not adopt_orphans():
             self._warnings.append("cannot adopt orphans: daemons may be missed")
+        if self._tree.reading(os.getpid()) is None:
+            self._warnings.append("cannot read /proc: the largest process alone counts")
         self._clock = open_cpu_clock(self._leader)
         self._cgroup = read_cgroup()
         self._io = read_reaped_io()
@@ -120,7 +128,13 @@ class _Run:
         self._sampler = Sampler(
             self._tree, self._tracker, self._clock, self._watch.interval
         )
+        self._orphans = Orphans(
+            self._tree, self._sampler.elapsed, self._watch.grace, self._watch.say
+        )
         self._checkpoint_at = _FIRST_CHECKPOINT
+        for number in self._wakeup.missed():
+            self._pass_on(number)
+            self._follow(number)
 
     def close(self) -> None:
         """Give back descriptors."""
@@ -131,9 +145,10 @@ class _Run:
     def watch_to_the_end(self) -> None:
         """Sample, reap and pass signals on until nothing of the tree is left."""
         due = self._sampler.elapsed() + self._look()
-        while self._something_left():
+        while self._exit is None or self._orphans.are_left():
             now = self._sampler.elapsed()
-            info = self._wakeup.wait(min(due, self._checkpoint_at) - now)
+            wake_at = min(due, self._checkpoint_at, self._orphans.wake_at)
+            info = self._wakeup.wait(wake_at - now)
             if info is not None:
                 self._take(info)
                 continue
@@ -145,54 +160,24 @@ class _Run:
         self._tracker.finish(self._sampler.elapsed())
 
     def _look(self) -> Seconds:
-        wait = self._sampler.look()
-        self._kill_when_due()
-        return wait
-
-    def _something_left(self) -> bool:
-        """Tell whether to go on; see to what the leader left behind."""
-        if self._exit is None:
-            return True
-        left = self._tree.children()
-        if left is None:
-            left = self._left_unseen()
-        if not left:
-            return False
-        if self._must_stop_orphans():
-            self._stop(left)
-        elif not self._said_waiting and self._watch.say is not None:
-            self._said_waiting = True
-            self._watch.say(_waiting_for(left))
-        return True
-
-    def _left_unseen(self) -> list[int]:
-        """Ask wait itself for children, where /proc will not tell who they are."""
+        """Take a sample; give the seconds until the next."""
+        self._call_witness()
         try:
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return []
-        return [] if self._tree.besides else [-1]
+            return self._sampler.look()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on
+            self._measuring_failed(error)
+            return _BLIND_INTERVAL
 
-    def _must_stop_orphans(self) -> bool:
-        if not self._watch.wait_orphans or self._told_to_end is not None:
-            return True
-        status = self._exit or 0
-        number = _signal_of(status)
-        return number is not None and self._wakeup.asks_to_end(number)
+    def _measuring_failed(self, error: Exception) -> None:
+        warning = f"measuring failed: {type(error).__name__}: {error}"
+        if warning not in self._warnings:
+            self._warnings.append(warning)
 
-    def _stop(self, pids: list[int]) -> None:
-        """Send TERM once; KILL follows when the grace is over."""
-        if self._kill_at is not None:
-            return
-        self._kill_at = self._sampler.elapsed() + _GRACE
-        for pid in {*pids, *self._tree.pids()}:
-            _send(pid, signal.SIGTERM)
-            _send(pid, signal.SIGCONT)
-
-    def _kill_when_due(self) -> None:
-        if self._kill_at is not None and self._sampler.elapsed() >= self._kill_at:
-            for pid in self._tree.pids():
-                _send(pid, signal.SIGKILL)
+    def _call_witness(self) -> None:
+        late = self._sampler.elapsed() >= _WITNESS_AFTER
+        if late and self._exit is None and not self._has_witness:
+            self._has_witness = True
+            self._tree.besides |= {self._wakeup.call_witness() or 0}
 
     def _take(self, info: signal.struct_siginfo) -> None:
         """See to one signal."""
@@ -200,38 +185,46 @@ class _Run:
         if number == signal.SIGCHLD:
             self._reap()
         elif self._exit is not None:
-            if self._wakeup.asks_to_end(number):
-                self._hurry(number)
-        elif signals.is_for_the_job(info, self._tree.pids()):
-            self._pass_on(number)
+            self._take_after_the_end(number)
+        else:
+            if self._wakeup.is_for_the_job(info, self._tree.pids()):
+                self._pass_on(number)
+            self._follow(number)
 
-    def _hurry(self, number: int) -> None:
-        """Stop what was left behind; told twice, kill it."""
-        if self._told_to_end is not None and self._kill_at is not None:
-            self._kill_at = self._sampler.elapsed()
-        self._told_to_end = number
+    def _follow(self, number: int) -> None:
+        """Note what TSTP and CONT ask of weigh itself."""
+        if number == signal.SIGTSTP:
+            self._told_to_stop = True
+            self._stop_too()
+        elif number == signal.SIGCONT:
+            self._told_to_stop = False
+
+    def _take_after_the_end(self, number: int) -> None:
+        if self._wakeup.asks_to_end(number):
+            self._orphans.stop()
+        elif number == signal.SIGTSTP:
+            signals.stop_self()
 
     def _pass_on(self, number: int) -> None:
         if self._wakeup.asks_to_end(number):
             self._told_to_end = number
-        if number == signal.SIGCONT and self._leader_stopped:
-            # the shell's fg continues the whole group; a lone CONT finds it stopped
-            self._leader_stopped = False
-            if not self._tree.is_stopped(self._leader):
-                return
-        _send(self._leader, number)
+        send(self._leader, number)
 
     def _reap(self) -> None:
         """Collect every child that ended, with what it and its own children used."""
         while True:
             try:
-                pid, status, used = os.wait4(-1, os.WNOHANG | os.WUNTRACED)
+                pid, status, used = os.wait4(-1, _ANY_CHANGE)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
-            if os.WIFSTOPPED(status):
-                self._follow_stop(pid, os.WSTOPSIG(status))
+            if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
+                if pid == self._leader:
+                    self._leader_stopped = os.WIFSTOPPED(status)
+                    self._stop_too()
+                continue
+            if pid in self._tree.besides:
                 continue
             self._reaped += 1
             self._user += used.ru_utime
@@ -239,20 +232,37 @@ class _Run:
             self._tracker.reap(used.ru_maxrss * KIB)
             self._ended = self._sampler.elapsed()
             if pid == self._leader:
-                self._exit = status
+                self._end(status)
 
-    def _follow_stop(self, pid: int, number: int) -> None:
-        """Stop with the job where a shell waits to hear of it (Ctrl-Z)."""
-        if pid != self._leader:
-            return
-        self._leader_stopped = True
-        if number == signal.SIGTSTP and signals.in_foreground():
+    def _end(self, status: int) -> None:
+        """Note the end of the command; decide about what it left behind."""
+        self._exit = status
+        self._wakeup.dismiss_witness()
+        self._tree.besides = self._besides
+        number = _signal_of(status)
+        if (
+            not self._watch.wait_orphans
+            or self._told_to_end is not None
+            or (number is not None and self._wakeup.asks_to_end(number))
+        ):
+            self._orphans.stop()
+
+    def _stop_too(self) -> None:
+        """Stop with the job, if weigh was told to or a shell waits to hear of it.
+
+        Else nobody would continue weigh after a job that was stopped on its own.
+        """
+        if self._leader_stopped and (self._told_to_stop or signals.in_foreground()):
             signals.stop_self()
 
     def _write_checkpoint(self, now: Seconds) -> None:
         self._checkpoint_at = now + _CHECKPOINT_INTERVAL
-        if self._watch.checkpoint is not None:
+        if self._watch.checkpoint is None:
+            return
+        try:
             self._watch.checkpoint(self.measurement(), self._leader)
+        except Exception as error:  # noqa: BLE001 - as for a look
+            self._measuring_failed(error)
 
     def measurement(self) -> Measurement:
         """Sum up what is known by now."""
@@ -326,15 +336,6 @@ class _Run:
         )
 
 
-def _send(pid: int, number: int) -> None:
-    """Signal a process; one that ended, or became another user, is left alone."""
-    try:
-        os.kill(pid, number)
-    except OSError as error:
-        if error.errno not in (errno.ESRCH, errno.EPERM):
-            raise
-
-
 def _signal_of(status: int) -> int | None:
     """Give the signal that ended a process, also as a shell words it: 128 + n."""
     if os.WIFSIGNALED(status):
@@ -345,11 +346,3 @@ def _signal_of(status: int) -> int | None:
 
 def _increase(before: int | None, after: int | None) -> int | None:
     return None if before is None or after is None else after - before
-
-
-def _waiting_for(pids: list[int]) -> str:
-    left = f"process {pids[0]}" if len(pids) == 1 else f"{len(pids)} processes"
-    return (
-        f"the command ended and left {left} behind; waiting for the end "
-        "(--no-wait-orphans stops such processes)"
-    )

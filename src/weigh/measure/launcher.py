@@ -6,7 +6,8 @@ forked first thing, by plain fork, while this process is a bare interpreter; tha
 why this module may import nothing but what is built in.
 
 The child waits for a payload on a pipe and then execs it. When weigh dies first, the
-pipe closes and the child ends.
+pipe closes and the child ends. Meanwhile its signals are blocked, so that a Ctrl-C for
+one run leaves alone those that wait for the next.
 """
 
 import _signal  # type: ignore[import-not-found]  # signal itself imports enum
@@ -20,8 +21,17 @@ from weigh.errors import (
     WeighError,
 )
 
-_ENOENT, _ENOEXEC = 2, 8
+_ENOENT, _ENOEXEC, _ENOTDIR = 2, 8, 20
 _MOST_WAITING = 32  # repeats beyond these are forked when their turn comes
+# bytes that say how many follow: children hold each other's pipes open, so the end of
+# the payload cannot be the end of the pipe
+_SIZE = 8
+_COERCED = (b"C.UTF-8", b"C.utf8", b"UTF-8")
+
+# the signal mask that weigh was started with, and so the job's
+_first_mask = (
+    _signal.pthread_sigmask(_signal.SIG_BLOCK, ()) if sys.platform != "win32" else ()
+)
 
 
 class Launch:
@@ -37,10 +47,6 @@ class Launch:
         self.cpu_time = cpu_time
 
 
-# What a later child must not keep open: an earlier one would never see its pipe close
-_kept_ends: set[int] = set()
-
-
 class Launcher:
     """One waiting child: ``pid`` is the process id that the job will have."""
 
@@ -48,30 +54,43 @@ class Launcher:
         """Fork the child. Raises OSError when no process can be made."""
         go, self._go = os.pipe()
         self._status, status = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            for end in (self._go, self._status, *_kept_ends):
-                os.close(end)
-            _become_the_job(go, status)
-        os.close(go)
-        os.close(status)
-        _kept_ends.update((self._go, self._status))
+        try:
+            self.pid = os.fork()
+        except OSError:
+            os.close(self._go)
+            os.close(self._status)
+            raise
+        else:
+            if self.pid == 0:
+                os.close(self._go)
+                os.close(self._status)
+                _become_the_job(go, status)
+        finally:
+            os.close(go)
+            os.close(status)
+
+    def is_waiting(self) -> bool:
+        """Tell whether the child is still there."""
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        try:
+            return os.waitid(os.P_PID, self.pid, flags) is None
+        except ChildProcessError:
+            return False
 
     def launch(self, command: list[str], env: dict[str, str]) -> Launch:
         """Have the child exec *command* with *env* added to the environment.
 
-        Returns when it runs, with what the child itself cost until then.
+        Returns when it runs, with what the child itself cost until then; also when a
+        signal ended the child first, which then reads as the end of the job.
 
         Raises:
             CommandNotFoundError: no such command.
             CommandNotExecutableError: it cannot be executed.
         """
-        _kept_ends.difference_update((self._go, self._status))
         words = [os.fsencode(word) for word in command]
         settings = [os.fsencode(f"{name}={value}") for name, value in env.items()]
         payload = b"\0".join([str(len(words)).encode(), *words, *settings])
-        with open(self._go, "wb") as go:
-            go.write(payload)
+        self._send(payload)
         with open(self._status, "rb") as status:
             peak, cpu_time, failure = (*status.read().split(b" "), b"", b"", b"")[:3]
         if failure:
@@ -81,10 +100,19 @@ class Launcher:
 
     def discard(self) -> None:
         """Let the child go; it ends without having run anything."""
-        _kept_ends.difference_update((self._go, self._status))
-        os.close(self._go)
+        self._send(b"")
         os.close(self._status)
-        os.waitpid(self.pid, 0)
+        try:
+            os.waitpid(self.pid, 0)
+        except ChildProcessError:  # killed, and reaped by then
+            return
+
+    def _send(self, payload: bytes) -> None:
+        try:
+            with open(self._go, "wb") as go:
+                go.write(len(payload).to_bytes(_SIZE, "big") + payload)
+        except BrokenPipeError:
+            return
 
 
 def prepare(argv: list[str]) -> list[Launcher]:
@@ -98,7 +126,15 @@ def prepare(argv: list[str]) -> list[Launcher]:
     if "-h" in own or "--help" in own:
         return []
     runs = _number_after(own, "--repeat", 1) + _number_after(own, "--warmup", 0)
-    return [Launcher() for _ in range(max(1, min(runs, _MOST_WAITING)))]
+    launchers: list[Launcher] = []
+    while len(launchers) < max(1, min(runs, _MOST_WAITING)):
+        try:
+            launchers.append(Launcher())
+        except OSError:
+            if not launchers:
+                raise
+            break
+    return launchers
 
 
 def _number_after(words: list[str], option: str, default: int) -> int:
@@ -116,14 +152,16 @@ def _number_after(words: list[str], option: str, default: int) -> int:
 def _become_the_job(go: int, status: int) -> None:
     """Wait for the payload and exec it; never returns."""
     try:
-        _restore_signals()
+        _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
         with open(go, "rb") as pipe:
-            payload = pipe.read()
-        if not payload:
+            size = int.from_bytes(pipe.read(_SIZE), "big")
+            payload = pipe.read(size)
+        if not size or len(payload) < size:
             os._exit(0)
+        _restore_signals()
         count, *words = payload.split(b"\0")
         command = words[: int(count)]
-        env = dict(os.environb)
+        env = _first_environment()
         for word in words[int(count) :]:
             name, _, value = word.partition(b"=")
             env[name] = value
@@ -132,8 +170,30 @@ def _become_the_job(go: int, status: int) -> None:
         _exec(command, folders, env)
     except OSError as error:
         os.write(status, str(error.errno or _ENOENT).encode())
+    except ValueError:  # no command has an empty name
+        os.write(status, str(_ENOENT).encode())
     finally:
         os._exit(127)
+
+
+def _first_environment() -> dict[bytes, bytes]:
+    """Give the environment that weigh was started with.
+
+    In a C locale the interpreter sets LC_CTYPE for itself and its children (PEP 538).
+    """
+    env = dict(os.environb)
+    if env.get(b"LC_CTYPE") not in _COERCED or env.get(b"LC_ALL"):
+        return env
+    try:
+        with open("/proc/self/environ", "rb", buffering=0) as file:
+            first = file.readall().split(b"\0")
+    except OSError:
+        return env
+    del env[b"LC_CTYPE"]
+    for setting in first:
+        if setting.startswith(b"LC_CTYPE="):
+            env[b"LC_CTYPE"] = setting.partition(b"=")[2]
+    return env
 
 
 def _exec(command: list[bytes], folders: list[str], env: dict[bytes, bytes]) -> None:
@@ -144,13 +204,14 @@ def _exec(command: list[bytes], folders: list[str], env: dict[bytes, bytes]) -> 
     for path in [name] if b"/" in name else paths:
         try:
             os.execve(path, command, env)  # noqa: S606 - argv as the user gave it
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             continue
         except OSError as error:
             if error.errno == _ENOEXEC:
                 script = [b"/bin/sh", path, *command[1:]]
                 os.execve("/bin/sh", script, env)  # noqa: S606
-            failure = error
+            if error.errno != _ENOTDIR or b"/" in name:
+                failure = error
     raise failure
 
 
@@ -169,17 +230,24 @@ def _restore_signals() -> None:
     """Undo what the interpreter changed, so that the job starts as from a shell.
 
     An exec turns handlers into defaults, but until then Ctrl-C must end this child
-    without a traceback. Ignored signals (nohup, ``cmd &``) stay ignored.
+    without a traceback. Ignored signals (nohup, ``cmd &``) stay ignored. What came
+    while the child waited was for another, or weigh passes it on: ignoring a signal
+    discards it. Whether weigh was started with SIGPIPE ignored cannot be known.
     """
+    for number in _signal.sigpending():
+        if _signal.getsignal(number) is not _signal.SIG_IGN:
+            _signal.signal(number, _signal.SIG_IGN)
+            _signal.signal(number, _signal.SIG_DFL)
     if _signal.getsignal(_signal.SIGINT) is not _signal.SIG_IGN:
         _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, _first_mask)
 
 
 def launch_error(name: str, number: int) -> WeighError:
     """Say in one line why *name* could not be started; *number* is the errno."""
-    if number == _ENOENT and "/" in name and os.path.exists(name):
+    if number == _ENOENT and _exists(name):
         return CommandNotFoundError(
             f"{name}: its interpreter does not exist (see its first line)"
         )
@@ -188,6 +256,11 @@ def launch_error(name: str, number: int) -> WeighError:
     if os.path.isdir(name):
         return CommandNotExecutableError(f"{name} is a directory")
     return CommandNotExecutableError(f"cannot execute {name}: {os.strerror(number)}")
+
+
+def _exists(name: str) -> bool:
+    folders = [""] if "/" in name else os.get_exec_path()
+    return any(os.path.isfile(os.path.join(folder, name)) for folder in folders)
 
 
 def _suggestion(name: str) -> str:

@@ -5,7 +5,7 @@ reaped its ru_maxrss tells how large it became at last. What neither tells widen
 bounds instead.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -17,6 +17,7 @@ from weigh.units import GIB, Bytes, Seconds
 # Faulting memory in means zeroing it: no process is known to grow faster than this
 _FASTEST_GROWTH = 4 * GIB  # bytes a second
 _MOST_DEPARTURES = 16
+_NOTHING: Mapping[int, Bytes] = {}
 _UNSEEN = 1.05  # a reaped peak beyond the largest seen by this is of one never seen
 
 
@@ -53,6 +54,7 @@ class PeakTracker:
         self._floor = floor
         self._low: Bytes = 0
         self._high: Bytes = 0
+        self._grown: Bytes = 0
         self._at: Seconds | None = None
         self._split: Holding | None = None
         self._reaped: Bytes = 0
@@ -65,18 +67,33 @@ class PeakTracker:
         self._met = 0
 
     def look(
-        self, now: Seconds, readings: Sequence[ProcessReading], held: Holding
+        self,
+        now: Seconds,
+        readings: Sequence[ProcessReading],
+        held: Holding,
+        inherited: Mapping[int, Bytes] = _NOTHING,
     ) -> Sample:
-        """Take in one look at all processes of the tree."""
+        """Take in one look at all processes of the tree.
+
+        *inherited* is what new forks had of their parents' memory; a high-water mark
+        up to that is no sign of memory of their own.
+        """
         self._note_changes(now, readings)
-        spikes = sum(map(self._spike, readings))
+        self._settle()
+        spikes = own_spikes = 0
+        for reading in readings:
+            spike = self._spike(reading)
+            spikes += spike
+            own_spikes += min(
+                spike, max(0, reading.peak - inherited.get(reading.pid, 0))
+            )
         virtual = sum(map(self._virtual_with_spike, readings))
         self.virtual = max(self.virtual, virtual)
         self._residents = {reading.pid: reading.resident for reading in readings}
         self._last, self._last_time = held, now
         self._low = max(self._low, held.low, self.largest)
         self._high = max(self._high, held.high + spikes)
-        value = held.total + spikes
+        value = held.total + own_spikes
         if value > self.best:
             self.best, self._at, self._split = value, now, held
         return Sample(now, value, held.high + spikes, None, len(readings))
@@ -102,6 +119,14 @@ class PeakTracker:
         """Take in the ru_maxrss of a reaped process and all that it waited for."""
         self._reaped = max(self._reaped, max_rss)
 
+    def _settle(self) -> None:
+        """Keep what is known of past moments: later looks tell nothing about them."""
+        self._grown = max(self._grown, self._grown_unseen())
+        self._high = max(self._high, self._upper_bound())
+        if len(self._departures) > _MOST_DEPARTURES:
+            self._departures.sort(key=lambda d: d.high + d.room * len(d.held))
+            del self._departures[0]
+
     def finish(self, now: Seconds) -> None:
         """Say that nothing of the tree is left."""
         self._note_changes(now, ())
@@ -109,34 +134,41 @@ class PeakTracker:
 
     def max_process(self) -> Bytes | None:
         """Give the most that a single process ever held; None when unknown."""
-        reaped = self._reaped if self._reaped > self._floor else 0
-        return max(self.largest, reaped) or None
+        return max(self.largest, self._reaped_surely()) or None
 
     def peak(self, method: str) -> PeakMemory | None:
         """Give the peak; None when nothing at all could be read."""
-        reaped = self._reaped if self._reaped > self._floor else 0
+        reaped = self._reaped_surely()
         if not self.best and not reaped:
             return _below_the_floor(self._floor) if self._reaped else None
-        value = max(self.best, reaped)
-        if reaped > self.largest:
-            # someone grew after the last look at them: put it in their place
-            value = max([value, *(d.value(reaped) for d in self._departures)])
+        value = max(self.best, reaped, self._grown, self._grown_unseen())
         return PeakMemory(
             value=value,
             low=min(value, max(self._low, reaped)),
-            high=max(value, self._upper_bound(reaped)),
+            high=max(value, self._high, self._upper_bound()),
             **self._split_of(value),
             source=method if self.best else "kernel: largest single process",
             time=self._at,
         )
 
-    def _upper_bound(self, reaped: Bytes) -> Bytes:
+    def _reaped_surely(self) -> Bytes:
+        """Give the largest ru_maxrss that is not the launcher's own, or 0."""
+        return self._reaped if self._reaped > self._floor else 0
+
+    def _grown_unseen(self) -> Bytes:
+        """Estimate the peak where one had grown after the last look at it."""
+        reaped = self._reaped_surely()
+        if reaped <= self.largest:
+            return 0
+        return max((d.value(reaped) for d in self._departures), default=0)
+
+    def _upper_bound(self) -> Bytes:
         largest = max(self.largest, self._reaped)
         bounds = [departure.bound(largest) for departure in self._departures]
-        unseen = 0
+        reaped = self._reaped_surely()
         if reaped > self.largest * _UNSEEN and self._met != 1:
-            unseen = self.best + reaped
-        return max([self._high, unseen, *bounds])
+            bounds.append(self.best + reaped)
+        return max(bounds, default=0)
 
     def _split_of(self, value: Bytes) -> dict[str, Bytes | None]:
         """Split the peak as at the last look before it; a spike is anonymous."""
@@ -173,9 +205,6 @@ class PeakTracker:
         for pid in gone:
             self._peaks.pop(pid, None)
             self._virtual_peaks.pop(pid, None)
-        if len(self._departures) > _MOST_DEPARTURES:
-            self._departures.sort(key=lambda d: d.high + d.room * len(d.held))
-            del self._departures[0]
 
 
 def _below_the_floor(floor: Bytes) -> PeakMemory:

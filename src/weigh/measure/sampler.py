@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from weigh.measure.alone import SharingGauge
+from weigh.measure.arrivals import Arrivals
 from weigh.measure.peak import PeakTracker
 from weigh.model import Sample
 from weigh.probe.perf import CpuClock
@@ -34,6 +35,7 @@ class Sampler:
         self.most_cpu_time: Seconds = 0.0
         self._tree = tree
         self._tracker = tracker
+        self._arrivals = Arrivals(tree)
         self._gauge = SharingGauge(tree, clock)
         self._cpu_clock = cpu_clock
         self._clock = clock
@@ -49,10 +51,10 @@ class Sampler:
     def look(self) -> Seconds:
         """Take one sample; give the seconds until the next is due."""
         before, spent = time.thread_time(), self._gauge.spent
-        readings = self._tree.read()
+        readings, inherited = self._arrivals.sift(self._tree.read())
         held = self._gauge.hold(readings, self._tracker.best)
         now = self.elapsed()
-        sample = self._tracker.look(now, readings, held)
+        sample = self._tracker.look(now, readings, held, inherited)
         self._keep(sample, self._cpu_time(now, [r.pid for r in readings]))
         self.looks += 1
         # looking closely has an allowance of its own

@@ -3,8 +3,10 @@
 weigh stays in the job's process group. What the terminal sends (Ctrl-C, Ctrl-Z, a
 hang-up), what timeout(1) or ``kill 0`` sends to the group and what a scheduler sends
 to every process reaches the job by itself; only what somebody sent to weigh alone is
-passed on. The kernel marks the terminal's signals with si_code SI_KERNEL; for the
-others weigh asks a witness, a child in the same group that only notes its signals.
+passed on. A siginfo does not tell these apart, so weigh asks a witness: a child in
+the same group that only notes its signals. Until it has one it goes by si_code, which
+is SI_KERNEL for the terminal's signals (also for the hang-up that only the leader of
+a session gets).
 """
 
 import os
@@ -54,18 +56,29 @@ class Wakeup:
         self._waited = _PASSED_ON | {signal.SIGCHLD}
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._waited)
         self._noted: set[int] = set()
-        self.witness = _call_witness()
+        self._witness: Witness | None = None
 
     def restore(self) -> None:
         """Put the signal mask back."""
         self.dismiss_witness()
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
+    def call_witness(self) -> int | None:
+        """Fork the witness, where there can be one; give its process id.
+
+        It costs some milliseconds, which a short run had better save.
+        """
+        try:
+            self._witness = Witness()
+        except OSError:
+            return None  # si_code alone decides then
+        return self._witness.pid
+
     def dismiss_witness(self) -> None:
         """End the witness: there is no job left to pass anything on to."""
-        if self.witness is not None:
-            self.witness.close()
-            self.witness = None
+        if self._witness is not None:
+            self._witness.close()
+            self._witness = None
 
     def asks_to_end(self, number: int) -> bool:
         """Tell whether a signal would have ended weigh, had it not been waiting."""
@@ -77,8 +90,6 @@ class Wakeup:
 
     def missed(self) -> list[int]:
         """Give what came while the job was no program yet and could get none of it."""
-        if self.witness is not None:
-            self.witness.noted()
         return [info.si_signo for info in _pending(_PASSED_ON)]
 
     def is_for_the_job(self, info: signal.struct_siginfo, tree: list[int]) -> bool:
@@ -87,15 +98,23 @@ class Wakeup:
         A sender in the job's own *tree* knows the job; weigh passes nothing back.
         """
         number = info.si_signo
-        if self.witness is not None:
-            time.sleep(_SETTLING)
-            self._noted |= self.witness.noted()
-        if number not in self._noted:
-            return info.si_code != _SI_KERNEL and info.si_pid not in tree
-        self._noted.discard(number)
-        for _again in _pending({number}):  # timeout(1) signals weigh, then the group
-            pass
-        return False
+        answer = self._ask_witness()
+        if number in self._noted:
+            self._noted.discard(number)
+            for _again in _pending({number}):  # timeout(1) tells weigh, then the group
+                pass
+            return False
+        by_terminal = answer is None and info.si_code == _SI_KERNEL
+        return not by_terminal and info.si_pid not in tree
+
+    def _ask_witness(self) -> set[int] | None:
+        """Let what the witness saw be noted; None when there is no answer."""
+        if self._witness is None:
+            return None
+        time.sleep(_SETTLING)
+        answer = self._witness.noted()
+        self._noted |= answer or set()
+        return answer
 
 
 class Witness:
@@ -117,37 +136,32 @@ class Witness:
             os.close(asked)
             os.close(answer)
 
-    def noted(self) -> set[int]:
-        """Give the signals it got since it was asked last."""
+    def noted(self) -> set[int] | None:
+        """Give the signals it got since it was asked last; None if it cannot say."""
         import select  # noqa: PLC0415 - most runs get no signal
 
         answers = select.poll()
         answers.register(self._answer, select.POLLIN)
         try:
             os.write(self._ask, b"?")
-            return set(os.read(self._answer, 64)) if answers.poll(100) else set()
+            answered = answers.poll(_WITNESS_PATIENCE)
+            return set(os.read(self._answer, 64)) or None if answered else None
         except OSError:  # somebody killed it
-            return set()
+            return None
 
     def close(self) -> None:
         """End it."""
         self._close_pipes()
         try:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        except (ProcessLookupError, ChildProcessError):
+            if os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+                os.kill(self.pid, signal.SIGKILL)
+                os.waitpid(self.pid, 0)
+        except ChildProcessError:  # killed, and reaped by then
             return
 
     def _close_pipes(self) -> None:
         os.close(self._ask)
         os.close(self._answer)
-
-
-def _call_witness() -> Witness | None:
-    try:
-        return Witness()
-    except OSError:
-        return None  # si_code alone decides then
 
 
 def _bear_witness(asked: int, answer: int) -> None:
@@ -170,8 +184,8 @@ def _pending(numbers: frozenset[int] | set[int]) -> Iterator[signal.struct_sigin
 def held() -> Iterator[None]:
     """Keep signals from ending weigh while it writes down what it measured.
 
-    A signal to the whole group often arrives just as it has ended the job. Ctrl-\\
-    still ends a weigh that hangs.
+    A signal to the whole group often arrives just as it has ended the job. QUIT still
+    ends a weigh that hangs.
     """
     numbers = _PASSED_ON - {signal.SIGQUIT}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)

@@ -55,7 +55,7 @@ def read_cgroup(proc: str = "/proc", root: str = "/sys/fs/cgroup") -> CgroupRead
 
 def _accounted(folder: str, root: str) -> str:
     """Go up to the group whose memory is counted; not every one below it is."""
-    while folder != root and not os.path.exists(f"{folder}/memory.events"):
+    while len(folder) > len(root) and not os.path.exists(f"{folder}/memory.events"):
         folder = folder.rpartition("/")[0]
     return folder
 

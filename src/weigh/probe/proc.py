@@ -13,11 +13,12 @@ import msgspec
 from weigh.units import Bytes, Seconds
 
 _KIB = 1024
-_STATUS_BYTES = 8192
+_STATUS_BYTES = 16384  # a thousand groups come before the memory
 _CHILDREN_BYTES = 65536
 _NEAR_A_PAGE = 3072  # the kernel hands out seq files a page at a time
 _MOST_OPEN = 200  # processes with open descriptors, two each
 _OPEN_SHARE = 4  # of the descriptors weigh may have, processes with open ones
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
@@ -40,14 +41,14 @@ class ProcessReading(msgspec.Struct, frozen=True, gc=False):
 class ProcessTimes(msgspec.Struct, frozen=True, gc=False):
     """CPU time of a process and its reaped children, its parent, its identity.
 
-    ``minor_faults`` counts pages got without reading a disk, copies of pages that
+    ``faulted`` are the bytes of pages got without reading a disk, copies of pages that
     were shared with a fork among them. ``stack_start`` and ``code_start`` survive a
     fork and change at exec, so equal ones mean memory that may be shared.
     """
 
     parent: int
     cpu_time: Seconds
-    minor_faults: int
+    faulted: Bytes
     start_ticks: int
     code_start: int
     stack_start: int
@@ -109,7 +110,7 @@ def parse_stat(text: bytes) -> ProcessTimes | None:
         return ProcessTimes(
             parent=int(words[1]),
             cpu_time=sum(int(word) for word in words[11:15]) / _CLOCK_TICKS,
-            minor_faults=int(words[7]),
+            faulted=int(words[7]) * _PAGE,
             start_ticks=int(words[19]),
             code_start=int(words[23]),
             stack_start=int(words[25]),
@@ -216,7 +217,7 @@ class ProcTree:
         return text
 
     def _walk(self) -> None:
-        """Find new processes, unless none was started anywhere since the last two walks.
+        """Find new processes, unless none was started since the last two walks.
 
         One walk is not enough: a process has its id before its parent shows it, and
         children change hands while they are being listed.

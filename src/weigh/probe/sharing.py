@@ -14,7 +14,7 @@ import msgspec
 
 from weigh.units import Bytes
 
-PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _ENTRY = 8  # bytes of pagemap a page
 _BLOCK = 8192  # pages a read: 64 KiB of pagemap keeps each stall short
 _MOST_PAGES = 1 << 25  # a look at more would take half a second: LMDB maps a tebibyte
@@ -38,14 +38,27 @@ class Mapping(msgspec.Struct, frozen=True, gc=False):
     is_shared_memory: bool
 
 
-def parse_pss_anon(rollup: bytes) -> Bytes | None:
-    """Find Pss_Anon in smaps_rollup; None where it is not told.
+class AnonymousPages(msgspec.Struct, frozen=True, gc=False):
+    """One process's anonymous memory, and its ``share`` when sharers split it."""
 
-    Linux before 5.4 has Pss alone, which bounds it from above.
+    size: Bytes
+    share: Bytes
+
+
+def parse_rollup(text: bytes) -> AnonymousPages | None:
+    """Read the anonymous memory in smaps_rollup; None where it is not told.
+
+    Linux before 5.4 has Pss in place of Pss_Anon, which bounds it from above.
     """
-    sizes = dict(line.partition(b":")[::2] for line in rollup.splitlines())
-    number, *_ = sizes.get(b"Pss_Anon", sizes.get(b"Pss", b"")).split() or [b""]
-    return int(number) * 1024 if number.isdigit() else None
+    sizes = dict(line.partition(b":")[::2] for line in text.splitlines())
+    words = [
+        sizes.get(name, b"").split()[:1]
+        for name in (b"Anonymous", b"Pss_Anon" if b"Pss_Anon" in sizes else b"Pss")
+    ]
+    if not all(word and word[0].isdigit() for word in words):
+        return None
+    size, share = (int(word[0]) * 1024 for word in words)
+    return AnonymousPages(size, min(size, share))
 
 
 def parse_maps(
@@ -62,9 +75,9 @@ def parse_maps(
         address, _, offset, device, inode, *path = line.split(None, 5)
         if inode == b"0":  # anonymous
             continue
-        start, end = (int(word, 16) // PAGE for word in address.split(b"-"))
+        start, end = (int(word, 16) // _PAGE for word in address.split(b"-"))
         shared = device in tmpfs or bool(path and path[0].startswith(_SHMEM_PREFIXES))
-        first = int(offset, 16) // PAGE
+        first = int(offset, 16) // _PAGE
         yield Mapping(start, end - start, first, device + b" " + inode, shared)
 
 
@@ -96,8 +109,12 @@ class FilePages:
         except OSError:
             self._tmpfs = frozenset()
 
-    def add(self, pid: int) -> bool:
-        """Add the file pages that *pid* maps; False where refused, gone or too many."""
+    def add(self, pid: int) -> tuple[Bytes, Bytes] | None:
+        """Add the pages that *pid* maps; give its own (file, shared memory) bytes.
+
+        None where refused, gone or too many.
+        """
+        own = {False: 0, True: 0}
         try:
             with (
                 open(f"{self._root}/{pid}/maps", "rb") as maps,
@@ -106,25 +123,27 @@ class FilePages:
                 for mapping in parse_maps(maps, self._tmpfs):
                     self._left -= mapping.pages
                     if self._left < 0:
-                        return False
-                    self._add_mapping(mapping, pagemap.fileno())
+                        return None
+                    mapped = self._add_mapping(mapping, pagemap.fileno())
+                    own[mapping.is_shared_memory] += mapped * _PAGE
         except (OSError, ValueError, OverflowError):
-            return False
-        return True
+            return None
+        return own[False], own[True]
 
     def sizes(self) -> tuple[Bytes, Bytes]:
         """Give the bytes of distinct (file, shared memory) pages."""
         file = shared = 0
         for (name, _), pages in self._blocks.items():
-            size = pages.bit_count() * PAGE
+            size = pages.bit_count() * _PAGE
             if name in self._shared:
                 shared += size
             else:
                 file += size
         return file, shared
 
-    def _add_mapping(self, mapping: Mapping, pagemap: int) -> None:
-        done = 0
+    def _add_mapping(self, mapping: Mapping, pagemap: int) -> int:
+        """Add one mapping's pages; give how many are mapped."""
+        done = mapped = 0
         while done < mapping.pages:
             block, within = divmod(mapping.offset + done, _BLOCK)
             pages = min(_BLOCK - within, mapping.pages - done)
@@ -133,18 +152,20 @@ class FilePages:
             )
             flags = entries[_ENTRY - 1 :: _ENTRY].translate(_MAPPED)
             if b"1" in flags:
+                mapped += flags.count(b"1")
                 key = (mapping.file, block)
                 present = int(flags, 2) << (_BLOCK - within - len(flags))
                 self._blocks[key] = self._blocks.get(key, 0) | present
                 if mapping.is_shared_memory:
                     self._shared.add(mapping.file)
             done += pages
+        return mapped
 
 
-def read_pss_anon(pid: int, root: str = "/proc") -> Bytes | None:
-    """Read a process's share of its anonymous pages; None where refused or gone."""
+def read_anonymous(pid: int, root: str = "/proc") -> AnonymousPages | None:
+    """Read a process's anonymous memory and its share; None where refused or gone."""
     try:
         with open(f"{root}/{pid}/smaps_rollup", "rb") as rollup:
-            return parse_pss_anon(rollup.read())
+            return parse_rollup(rollup.read())
     except OSError:
         return None

@@ -53,12 +53,24 @@ def gridengine_line(request: Request) -> str:
     return _one_line(gridengine, request)
 
 
+def packed_lines(request: Request, form: str, width: int) -> tuple[str, ...]:
+    """Write *request* for one scheduler on as few lines of *width* as will do."""
+    prefix = _DIALECTS[form].PREFIX
+    lines: list[str] = []
+    for directive in _DIALECTS[form].directives(request):
+        if lines and len(lines[-1]) + 1 + len(directive) <= width:
+            lines[-1] += f" {directive}"
+        else:
+            lines.append(f"{prefix} {directive}")
+    return tuple(lines)
+
+
 def note_lines(request: Request, *, indent: str = "") -> tuple[str, ...]:
     """Write the request's notes, folded to 80 columns behind *indent*."""
     return tuple(
         indent + line
         for note in request.notes
-        for line in _folded(note, WIDTH - len(indent))
+        for line in folded(note, WIDTH - len(indent))
     )
 
 
@@ -66,7 +78,8 @@ def _one_line(dialect: Dialect, request: Request) -> str:
     return " ".join((dialect.PREFIX, *dialect.directives(request)))
 
 
-def _folded(text: str, width: int) -> Iterator[str]:
+def folded(text: str, width: int) -> Iterator[str]:
+    """Cut *text* between words where it is longer than *width*."""
     line = ""
     for word in text.split():
         if line and len(line) + 1 + len(word) > width:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from weigh.model import Outcome, PeakMemory, Record, Repeat, Request, Usage
-from weigh.report.request_lines import gridengine_line, note_lines, slurm_line
+from weigh.report.printable import printable
+from weigh.report.request_lines import folded, note_lines, packed_lines
 from weigh.units import Bytes, Seconds, format_duration, format_size
 
 WIDTH = 80
@@ -53,20 +54,21 @@ def _ending(record: Record) -> str:
 
 def _outcome(outcome: Outcome | None) -> Iterator[str]:
     if outcome is not None and not outcome.reason.startswith("exit code"):
-        yield _row("ended", "; ".join((outcome.reason, *outcome.evidence)))
+        text = "; ".join((outcome.reason, *outcome.evidence))
+        yield from _row("ended", printable(text))
 
 
 def _usage(usage: Usage) -> Iterator[str]:
     if usage.peak_memory is not None:
-        yield _row("memory", _memory(usage.peak_memory, growing=usage.growing))
+        yield from _row("memory", _memory(usage.peak_memory, growing=usage.growing))
         yield from _parts(usage.peak_memory)
     else:
-        yield _row("memory", "not measured: /proc told nothing")
+        yield from _row("memory", "not measured: /proc told nothing")
     if usage.cpu_time is not None:
-        yield _row("cpu", _cpu(usage))
+        yield from _row("cpu", _cpu(usage))
     if usage.read_bytes is not None and usage.write_bytes is not None:
         read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
-        yield _row("disk", f"{read} read, {written} written")
+        yield from _row("disk", f"{read} read, {written} written")
 
 
 def _memory(peak: PeakMemory, *, growing: bool | None) -> str:
@@ -77,7 +79,7 @@ def _memory(peak: PeakMemory, *, growing: bool | None) -> str:
         words.append(f"(between {_range(peak.low, peak.high)})")
     if peak.time is not None:
         words.append(f"peak at {format_duration(peak.time)}")
-    text = "  ".join(words)
+    text = "  ".join(words).rstrip()
     if growing:
         return f"{text}, still rising at the end"
     return f"{text}, then flat" if growing is False and peak.time else text
@@ -99,7 +101,7 @@ def _parts(peak: PeakMemory) -> Iterator[str]:
     if peak.file and peak.file > _FILE_SHARE * peak.value:
         parts.append(f"{format_size(peak.file)} mapped files the kernel can drop")
     if parts:
-        yield f"{_INDENT}of which {', '.join(parts)}"
+        yield from _row("", f"of which {', '.join(parts)}")
 
 
 def _cpu(usage: Usage) -> str:
@@ -117,7 +119,9 @@ def _repeats(repeats: tuple[Repeat, ...]) -> Iterator[str]:
     yield f"{_INDENT}{'minimum':<12}{'median':<12}maximum"
     peaks = [usage.peak_memory.value for usage in counted if usage.peak_memory]
     if peaks:
-        yield _row("memory", _spread([format_size(size) for size in _three(peaks)]))
+        yield from _row(
+            "memory", _spread([format_size(size) for size in _three(peaks)])
+        )
     times = {
         "time": [usage.wall_time for usage in counted],
         "cpu": [usage.cpu_time for usage in counted if usage.cpu_time is not None],
@@ -125,7 +129,7 @@ def _repeats(repeats: tuple[Repeat, ...]) -> Iterator[str]:
     for name, values in times.items():
         if values:
             spread = [format_duration(seconds) for seconds in _three(values)]
-            yield _row(name, _spread(spread))
+            yield from _row(name, _spread(spread))
 
 
 def _three(values: Sequence[_Number]) -> list[_Number]:
@@ -138,13 +142,24 @@ def _spread(words: list[str]) -> str:
 
 
 def _request(request: Request, usage: Usage | None) -> Iterator[str]:
-    yield _row("ask for", slurm_line(request))
-    virtual = usage.virtual_memory if usage else None
-    size = f"     (virtual size: {format_size(virtual)})" if virtual else ""
-    line = gridengine_line(request)
-    yield f"{_INDENT}{line}{size}"
+    slurm, gridengine = (
+        packed_lines(request, form, WIDTH - len(_INDENT))
+        for form in ("slurm", "gridengine")
+    )
+    lines = [_INDENT + line for line in (*slurm, *gridengine)]
+    lines[0] = f"  {'ask for':<9}{lines[0].lstrip()}"
+    if gridengine and usage is not None and usage.virtual_memory:
+        hint = f"     (virtual size: {format_size(usage.virtual_memory)})"
+        lines[-1] += hint if len(lines[-1] + hint) <= WIDTH else ""
+    yield from lines
     yield from note_lines(request, indent=_INDENT)
 
 
-def _row(name: str, text: str) -> str:
-    return f"  {name:<9}{text}".rstrip()
+def _row(name: str, text: str) -> Iterator[str]:
+    """Write one row; what does not fit goes on below."""
+    line = f"  {name:<9}{text}".rstrip()
+    if len(line) <= WIDTH:
+        yield line
+        return
+    for turn, part in enumerate(folded(text, WIDTH - len(_INDENT))):
+        yield f"  {'' if turn else name:<9}{part}"

@@ -1,0 +1,110 @@
+"""`weigh run` against programs that know their own use; notes in programs.py.
+
+At a quarter of the sizes: the interpreter's own 10 MiB weigh four times as much here.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weigh.probe.perf import open_cpu_clock
+from weigh.units import MIB
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="the programs are for Linux"
+)
+PROGRAMS = Path(__file__).with_name("programs.py")
+KINDS = ("a", "b", "c", "c2", "d", "e", "e2", "f", "f2", "k", "m")
+
+
+def base_tolerance(truth: int) -> float:
+    """Give what interpreters touch after they read what they hold: 0.2 MiB each."""
+    return max(0.005 * truth, MIB / 2)
+
+
+WEIGH = (sys.executable, "-m", "weigh", "run")
+
+
+class Run:
+    """One program run under weigh: its truth, and what weigh wrote."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        truth, output = folder / "truth.json", folder / "record.json"
+        words = [kind, "--scale=0.25", f"--truth={truth}", f"--file={folder / 'file'}"]
+        subprocess.run(
+            [*WEIGH, "-q", "-o", output, "--", sys.executable, PROGRAMS, *words],
+            check=True,
+            env={**os.environ, "WEIGH_DIR": str(folder / "store")},
+        )
+        self.truth: dict[str, Any] = json.loads(truth.read_text())
+        self.record: dict[str, Any] = json.loads(output.read_text())
+        self.usage: dict[str, Any] = self.record["usage"]
+
+
+def is_on_a_disk(folder: Path) -> bool:
+    """Tell whether the kernel counts writes to *folder* as storage traffic."""
+    device = folder.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with open("/proc/self/mountinfo", encoding="utf-8") as mounts:
+        return not any(
+            line.split()[2] == number and " - tmpfs " in line for line in mounts
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_peak_memory_is_the_programs_own_and_within_the_bounds(
+    kind: str, tmp_path: Path
+) -> None:
+    run = Run(tmp_path, kind)
+    truth, peak = run.truth["peak_memory"], run.usage["peak_memory"]
+    assert peak["value"] == pytest.approx(truth, rel=0.05)
+    assert peak["low"] <= truth + base_tolerance(truth)
+    assert truth - base_tolerance(truth) <= peak["high"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"), [("k", "anonymous"), ("e2", "shared"), ("m", "file")]
+)
+def test_the_peak_is_told_by_kind_of_memory(
+    kind: str, part: str, tmp_path: Path
+) -> None:
+    run = Run(tmp_path, kind)
+    peak = run.usage["peak_memory"]
+    size = run.truth.get("file", run.truth["peak_memory"])
+    assert peak[part] == pytest.approx(size, rel=0.15)  # the interpreter's own: 12 MiB
+    assert peak["anonymous"] + peak["shared"] + peak["file"] == peak["value"]
+
+
+def test_cpu_time_of_100_short_children_is_counted(tmp_path: Path) -> None:
+    run = Run(tmp_path, "cpu")
+    assert run.usage["cpu_time"] == pytest.approx(run.truth["cpu_time"], rel=0.02)
+    assert run.usage["processes"] >= 20  # those of 15 ms that some look met
+
+
+def test_cpu_time_of_children_that_nobody_waits_for_is_counted(tmp_path: Path) -> None:
+    if open_cpu_clock(os.getpid()) is None:
+        pytest.skip("the kernel lets this user open no perf event")
+    run = Run(tmp_path, "nowait")
+    assert run.usage["cpu_time"] == pytest.approx(run.truth["cpu_time"], rel=0.02)
+
+
+def test_bytes_written_are_counted(tmp_path: Path) -> None:
+    if not is_on_a_disk(tmp_path):
+        pytest.skip("the temporary folder is in memory: nothing reaches storage")
+    run = Run(tmp_path, "writes")
+    assert run.usage["write_bytes"] == pytest.approx(run.truth["write_bytes"], rel=0.01)
+
+
+def test_a_record_says_what_measuring_cost(tmp_path: Path) -> None:
+    run = Run(tmp_path, "tree10")
+    monitor = run.record["monitor"]
+    assert run.usage["processes"] == run.truth["processes"]
+    assert 0 < monitor["cpu_time"] < run.usage["wall_time"]
+    assert 0 < monitor["memory"] < 30 * MIB
+    assert monitor["samples"] > 1
+    assert monitor["interval"] == 0.05

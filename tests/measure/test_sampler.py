@@ -1,0 +1,133 @@
+import time
+from itertools import count
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from looks import HUNDRED, reading
+
+from weigh.measure.peak import PeakTracker
+from weigh.measure.sampler import Sampler
+from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
+
+INTERVAL = 0.05
+SHARE = 0.007
+
+
+class OneProcess(ProcTree):
+    """A tree of one process of a size to be set, whose reading costs CPU time."""
+
+    def __init__(self) -> None:
+        super().__init__(10, "/nowhere")
+        self.size = HUNDRED
+        self.cost = 0.0
+        self.cpu_spent = 0.0
+        self.job_cpu: float | None = 1.0
+
+    def read(self) -> list[ProcessReading]:
+        self.cpu_spent += self.cost
+        return [reading(7, self.size)]
+
+    def times(self, pid: int) -> ProcessTimes | None:
+        if self.job_cpu is None:
+            return None
+        return ProcessTimes(
+            parent=1,
+            cpu_time=self.job_cpu,
+            faulted=0,
+            start_ticks=pid,
+            code_start=0,
+            stack_start=0,
+        )
+
+
+class Run:
+    """A sampler in a time of its own."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.tree = OneProcess()
+        self.sampler = Sampler(
+            self.tree, PeakTracker(0), None, INTERVAL, clock=lambda: self.now
+        )
+
+    def look(self) -> float:
+        """Look once, and wait as long as that says."""
+        wait = self.sampler.look()
+        self.now += wait
+        return wait
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    run = Run()
+    monkeypatch.setattr(time, "thread_time", lambda: run.tree.cpu_spent)
+    return run
+
+
+def test_a_short_run_is_looked_at_often_and_a_long_one_at_the_interval(
+    run: Run,
+) -> None:
+    waits = [run.look() for _ in range(20)]
+    assert waits[0] < 0.01
+    assert waits == sorted(waits)
+    assert waits[-1] == INTERVAL
+
+
+@given(st.lists(st.floats(0, 2), min_size=1, max_size=50))
+def test_looking_takes_its_share_of_a_core_whatever_a_look_costs(
+    costs: list[float],
+) -> None:
+    run = Run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(time, "thread_time", lambda: run.tree.cpu_spent)
+        for cost in (*costs, *[0.0] * 60):  # the last cost is paid off in time
+            run.tree.cost = cost
+            run.look()
+    assert run.tree.cpu_spent <= SHARE * run.now * 1.001
+
+
+def test_when_looking_gets_cheap_again_it_gets_frequent_again(run: Run) -> None:
+    run.tree.cost = 0.1
+    assert [run.look() for _ in range(10)][-1] > 10
+    run.tree.cost = 0.0
+    assert [run.look() for _ in range(60)][-1] == INTERVAL
+
+
+def test_samples_stay_few_and_keep_the_highest(run: Run) -> None:
+    for turn in range(20_000):
+        run.tree.size = 9 * HUNDRED if turn == 777 else HUNDRED
+        run.look()
+    assert run.sampler.looks == 20_000
+    assert len(run.sampler.samples) <= 4096
+    assert max(sample.memory for sample in run.sampler.samples) == 9 * HUNDRED
+    times = [sample.time for sample in run.sampler.samples]
+    assert times == sorted(times)
+
+
+def test_without_perf_cpu_time_is_read_now_and_then(run: Run) -> None:
+    for _ in range(100):
+        run.look()
+    known = [s.time for s in run.sampler.samples if s.cpu_time is not None]
+    assert 2 <= len(known) <= run.now / 0.5 + 1
+
+
+def test_the_most_cpu_time_seen_outlives_the_process(run: Run) -> None:
+    run.look()
+    run.tree.job_cpu = None
+    for _ in range(40):
+        run.look()
+    assert run.sampler.most_cpu_time == 1.0
+
+
+def test_a_perf_clock_is_read_at_every_look() -> None:
+    ticks = count()
+
+    class Clock:
+        def read(self) -> int:
+            return next(ticks)
+
+    sampler = Sampler(OneProcess(), PeakTracker(0), Clock(), INTERVAL)  # type: ignore[arg-type]
+    for _ in range(3):
+        sampler.look()
+    assert [sample.cpu_time for sample in sampler.samples] == [0, 1, 2]

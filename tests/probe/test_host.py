@@ -1,0 +1,48 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from weigh.probe.host import is_login_node, read_host
+
+
+def test_the_machine_is_told_by_its_own_files(tmp_path: Path) -> None:
+    (tmp_path / "sys/kernel/random").mkdir(parents=True)
+    (tmp_path / "sys/kernel/random/boot_id").write_text("8a-9b\n")
+    (tmp_path / "machine-id").write_text("cafe\n")
+    (tmp_path / "meminfo").write_text("MemTotal:       2048 kB\nMemFree: 7 kB\n")
+    host = read_host(str(tmp_path), str(tmp_path))
+    assert (host.boot_id, host.machine_id) == ("8a-9b", "cafe")
+    assert host.memory == 2048 * 1024
+    assert host.name == os.uname().nodename
+
+
+@pytest.mark.parametrize(
+    "meminfo", ["", "MemTotal:", "MemTotal: lots kB", "MemTotal: -5 kB", "Mem: 1 kB"]
+)
+def test_odd_memory_is_not_known(tmp_path: Path, meminfo: str) -> None:
+    (tmp_path / "meminfo").write_text(meminfo)
+    assert read_host(str(tmp_path), str(tmp_path)).memory is None
+
+
+def test_what_no_file_tells_is_not_known(tmp_path: Path) -> None:
+    host = read_host(str(tmp_path), str(tmp_path))
+    assert (host.boot_id, host.machine_id, host.memory) == (None, None, None)
+
+
+def test_cpus_are_those_this_process_may_use() -> None:
+    everything = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(everything)})
+    try:
+        assert read_host().cpus == 1
+    finally:
+        os.sched_setaffinity(0, everything)
+
+
+def test_a_login_node_has_the_commands_and_no_job(tmp_path: Path) -> None:
+    command = tmp_path / "sbatch"
+    command.touch(mode=0o755)
+    here = {"PATH": f"/nowhere:{tmp_path}"}
+    assert is_login_node(here)
+    assert not is_login_node({**here, "SLURM_JOB_ID": "7"})
+    assert not is_login_node({"PATH": "/nowhere"})

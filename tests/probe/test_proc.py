@@ -1,0 +1,327 @@
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from doctored import KIB, ZOMBIE, DoctoredProc, stat_text, status_text
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from weigh.probe.proc import ProcTree, parse_children, parse_stat, parse_status
+
+TOP = 10
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads the live /proc")
+NAMES = st.text(alphabet="ab() \\:VmPeak", max_size=15)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> DoctoredProc:
+    return DoctoredProc(tmp_path)
+
+
+@pytest.fixture
+def tree(proc: DoctoredProc) -> Iterator[ProcTree]:
+    tree = ProcTree(TOP, str(proc.root))
+    yield tree
+    tree.close()
+
+
+def seen(tree: ProcTree) -> set[int]:
+    return {reading.pid for reading in tree.read()}
+
+
+# Text of one file
+
+
+def test_status_is_read_in_bytes() -> None:
+    reading = parse_status(7, status_text(resident=30, peak=60))
+    assert reading is not None
+    assert (reading.resident, reading.peak) == (30 * KIB, 60 * KIB)
+    assert (reading.virtual, reading.virtual_peak) == (8000 * KIB, 9000 * KIB)
+    assert reading.anonymous == reading.file == reading.shared == 10 * KIB
+
+
+@given(NAMES)
+@example("VmPeak:")
+def test_no_name_hides_a_process(name: str) -> None:
+    reading = parse_status(7, status_text(name=name))
+    assert reading is not None
+    assert reading.resident == 30 * KIB
+
+
+def test_a_zombie_holds_nothing() -> None:
+    assert parse_status(7, ZOMBIE) is None
+
+
+def test_status_without_a_split_counts_all_as_anonymous() -> None:
+    lines = status_text(resident=30, peak=60).splitlines(keepends=True)
+    linux_3 = b"".join(line for line in lines if not line.startswith(b"Rss"))
+
+    reading = parse_status(7, linux_3)
+
+    assert reading is not None
+    assert (reading.resident, reading.peak, reading.anonymous) == (
+        30 * KIB,
+        60 * KIB,
+        30 * KIB,
+    )
+    assert (reading.file, reading.shared) == (0, 0)
+
+
+@given(NAMES)
+def test_stat_reads_past_any_name(name: str) -> None:
+    times = parse_stat(stat_text(name, parent=42))
+    assert times is not None
+    assert (times.parent, times.start_ticks) == (42, 4567)
+    assert times.cpu_time == pytest.approx(200 / os.sysconf("SC_CLK_TCK"))
+    assert times.faulted == 321 * resource.getpagesize()
+
+
+def test_only_processes_with_one_stack_and_program_are_forks() -> None:
+    one, other = parse_stat(stat_text()), parse_stat(stat_text(stack=1 << 40))
+    assert one is not None
+    assert other is not None
+    assert one.is_fork_of(one)
+    assert not one.is_fork_of(other)
+
+
+def test_a_hidden_stack_makes_nobody_a_fork() -> None:
+    hidden = parse_stat(stat_text(stack=0))
+    assert hidden is not None
+    assert not hidden.is_fork_of(hidden)
+
+
+@pytest.mark.parametrize("parse", [parse_stat, lambda text: parse_status(7, text)])
+@given(text=st.binary() | st.text(alphabet="7 ()\n-_.VmPeak:", max_size=300))
+def test_no_text_stops_a_parser(
+    parse: Callable[[bytes], object], text: bytes | str
+) -> None:
+    parse(text if isinstance(text, bytes) else text.encode())
+
+
+@given(st.integers(0, len(status_text())))
+def test_a_status_cut_short_is_half_a_reading_never_a_wrong_one(length: int) -> None:
+    reading = parse_status(7, status_text(resident=30)[:length])
+    assert reading is None or reading.virtual_peak == 9000 * KIB
+
+
+@given(st.lists(st.integers(1, 1 << 22)))
+def test_children_are_read_back(pids: list[int]) -> None:
+    assert parse_children("".join(f"{pid} " for pid in pids).encode()) == pids
+
+
+@given(st.binary())
+def test_no_text_stops_the_reading_of_children(text: bytes) -> None:
+    assert all(pid >= 0 for pid in parse_children(text))
+
+
+# A doctored tree
+
+
+def test_the_tree_is_all_below_the_top(proc: DoctoredProc, tree: ProcTree) -> None:
+    proc.process(TOP, [11, 12])
+    proc.process(11, [13])
+    proc.process(12)
+    proc.process(13)
+    proc.process(99)
+    assert seen(tree) == {11, 12, 13}
+
+
+def test_children_of_every_thread_belong(proc: DoctoredProc, tree: ProcTree) -> None:
+    proc.process(TOP, [11])
+    proc.process(11, [12])
+    proc.thread(11, 501, [13])
+    proc.process(12)
+    proc.process(13)
+    assert seen(tree) == {11, 12, 13}
+
+
+def test_a_list_of_children_longer_than_pages_is_read_whole(
+    proc: DoctoredProc, tree: ProcTree
+) -> None:
+    # more than 64 KiB of process ids, the most that is asked for at a time
+    children = list(range(100_000, 112_000))
+    proc.process(TOP, children)
+    assert tree.children() == children
+
+
+def test_those_besides_the_job_are_left_out(proc: DoctoredProc, tree: ProcTree) -> None:
+    proc.process(TOP, [11, 12])
+    proc.process(11)
+    proc.process(12)
+    tree.besides = frozenset({12})
+    assert tree.children() == [11]
+    assert seen(tree) == {11}
+
+
+def test_an_orphan_stays_in_the_tree_whoever_adopts_it(
+    proc: DoctoredProc, tree: ProcTree
+) -> None:
+    proc.process(TOP, [11])
+    proc.process(11, [12])
+    proc.process(12)
+    assert seen(tree) == {11, 12}
+
+    proc.process(TOP, [])
+    proc.last_pid(2)
+
+    assert 12 in seen(tree)
+
+
+def test_a_child_shown_late_is_found_though_nothing_was_started_since(
+    proc: DoctoredProc, tree: ProcTree
+) -> None:
+    """Its id is given out before its parent lists it."""
+    proc.last_pid(11)
+    proc.process(TOP)
+    assert seen(tree) == set()
+
+    proc.process(TOP, [11])
+    proc.process(11)
+
+    assert seen(tree) == {11}
+
+
+def test_nobody_is_looked_for_while_nothing_is_started(
+    proc: DoctoredProc, tree: ProcTree
+) -> None:
+    proc.process(TOP, [11])
+    proc.process(11)
+    for _ in range(2):
+        seen(tree)
+
+    proc.process(TOP, [11, 12])
+    proc.process(12)
+    assert seen(tree) == {11}
+
+    proc.last_pid(12)
+    assert seen(tree) == {11, 12}
+
+
+def test_without_loadavg_the_tree_is_walked_at_every_look(
+    proc: DoctoredProc, tree: ProcTree
+) -> None:
+    proc.remove("loadavg")
+    for children in ([11], [11, 12], [11, 12, 13]):
+        proc.process(TOP, children)
+        proc.process(children[-1])
+        assert seen(tree) == set(children)
+
+
+def test_without_children_files_the_tree_is_found_by_parents(
+    proc: DoctoredProc, tree: ProcTree
+) -> None:
+    proc.process(11, stat=stat_text(parent=TOP))
+    proc.process(12, stat=stat_text("a) (b", parent=11))
+    proc.process(13, stat=stat_text(parent=1))
+    proc.write("14/stat", b"odd")
+    assert tree.children() is None
+    assert seen(tree) == {11, 12}
+
+
+@given(odd=st.binary(max_size=200))
+def test_one_odd_process_never_hides_the_others(
+    odd: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    proc = DoctoredProc(tmp_path_factory.mktemp("proc"))
+    tree = ProcTree(TOP, str(proc.root))
+    proc.process(TOP, [11, 12])
+    proc.process(12)
+    proc.process(11, status=odd + b".", stat=odd + b".")
+    proc.write("11/task/11/children", odd)
+    try:
+        assert 12 in seen(tree)
+        tree.times(11)
+        tree.is_stopped(11)
+    finally:
+        tree.close()
+
+
+def test_zombies_are_in_no_reading(proc: DoctoredProc, tree: ProcTree) -> None:
+    proc.process(TOP, [11, 12])
+    proc.process(11, status=ZOMBIE)
+    proc.process(12)
+    assert seen(tree) == {12}
+
+
+def test_a_process_with_a_thousand_groups_is_seen(
+    proc: DoctoredProc, tree: ProcTree
+) -> None:
+    groups = " ".join(str(10_000_000 + number) for number in range(1000))
+    proc.process(TOP, [11])
+    proc.process(11, status=status_text(groups=groups))
+    assert seen(tree) == {11}
+
+
+def test_more_processes_than_descriptors_are_all_seen(proc: DoctoredProc) -> None:
+    children = list(range(1000, 1500))
+    proc.process(TOP, children)
+    for pid in children:
+        proc.process(pid)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, limits[1]))
+    tree = ProcTree(TOP, str(proc.root))
+    try:
+        assert seen(tree) == set(children)
+    finally:
+        tree.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_stopped_process_is_told_from_a_sleeping_one(
+    proc: DoctoredProc, tree: ProcTree
+) -> None:
+    proc.process(11, stat=stat_text("a) T (b", state="S"))
+    proc.process(12, stat=stat_text(state="T"))
+    assert [tree.is_stopped(pid) for pid in (11, 12, 13)] == [False, True, False]
+
+
+# The live kernel
+
+
+@linux
+def test_a_live_process_reads_as_psutil_reads_it() -> None:
+    with subprocess.Popen(["/bin/sleep", "60"]) as sleeper:
+        time.sleep(0.1)  # Popen returns at exec, before the program is loaded
+        tree = ProcTree(os.getpid())
+        reading = tree.reading(sleeper.pid)
+        said = psutil.Process(sleeper.pid)
+        assert reading is not None
+        assert reading.resident == pytest.approx(said.memory_info().rss, abs=256 * KIB)
+        assert reading.virtual == said.memory_info().vms
+        times = tree.times(sleeper.pid)
+        assert times is not None
+        assert times.parent == os.getpid()
+        sleeper.kill()
+
+
+@linux
+def test_a_child_started_by_a_thread_is_found() -> None:
+    code = "import subprocess as s, threading as t; t.Thread(target={}).start()"
+    child = "lambda: s.run(['/bin/sleep', '60'])"
+    tree = ProcTree(os.getpid())
+    with subprocess.Popen([sys.executable, "-c", code.format(child)]) as python:
+        below: list[psutil.Process] = []
+        while not below:
+            below = psutil.Process(python.pid).children()
+        assert {python.pid, below[0].pid} <= seen(tree)
+        below[0].kill()
+    tree.close()
+
+
+@linux
+def test_descriptors_are_given_back_as_processes_end() -> None:
+    tree = ProcTree(os.getpid())
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        with subprocess.Popen(["/bin/sleep", "60"]) as sleeper:
+            tree.read()
+            sleeper.kill()
+    tree.read()
+    assert len(os.listdir("/proc/self/fd")) == before
+    tree.close()

@@ -1,0 +1,150 @@
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from processes import Weigh
+
+ENV = shutil.which("env") or "env"
+
+
+def _script(path: Path, text: str, mode: int = 0o755) -> Path:
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.parametrize("code", [0, 1, 7, 125, 126, 127, 128, 255])
+def test_the_jobs_exit_code_passes_through(weigh: Weigh, code: int) -> None:
+    assert weigh.run("--", "sh", "-c", f"exit {code}").returncode == code
+
+
+@pytest.mark.parametrize("name", ["HUP", "INT", "QUIT", "ABRT", "KILL", "SEGV", "TERM"])
+def test_a_job_that_a_signal_ended_reads_as_128_plus_n(weigh: Weigh, name: str) -> None:
+    number = signal.Signals[f"SIG{name}"]
+    done = weigh.run("--", "sh", "-c", f"ulimit -c 0; kill -{name} $$")
+    assert done.returncode == 128 + number
+    assert weigh.record()["signal"] == number
+
+
+def _no_such_command(folder: Path) -> str:
+    return str(folder / "nowhere")
+
+
+def _below_a_file(folder: Path) -> str:
+    return str(_script(folder / "file", "") / "command")
+
+
+def _not_executable(folder: Path) -> str:
+    return str(_script(folder / "data.txt", "text", 0o644))
+
+
+def _folder(folder: Path) -> str:
+    return str(folder)
+
+
+def _no_interpreter(folder: Path) -> str:
+    return str(_script(folder / "script", "#!/no/such/interpreter\n"))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [_no_such_command, _below_a_file, _not_executable, _folder, _no_interpreter],
+)
+def test_what_cannot_be_started_has_the_code_that_env_gives(
+    weigh: Weigh, tmp_path: Path, make: "object"
+) -> None:
+    assert callable(make)
+    command = make(tmp_path)
+    expected = subprocess.run([ENV, command], capture_output=True, check=False)
+    done = weigh.run("--", command)
+    assert done.returncode == expected.returncode
+    assert command.encode() in done.stderr
+    assert done.stderr.count(b"\n") == 1
+    assert done.stdout == b""
+
+
+def test_an_unknown_command_gets_the_nearest_name_offered(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    _script(tmp_path / "tagger-of-texts", "#!/bin/sh\n")
+    env = weigh.env(PATH=f"{tmp_path}:{weigh.env()['PATH']}")
+    done = weigh.run("--", "tager-of-texts", env=env)
+    assert done.returncode == 127
+    assert done.stderr == (
+        b"weigh: command not found: tager-of-texts   (did you mean tagger-of-texts?)\n"
+    )
+
+
+def test_a_script_beside_you_gets_the_dot_slash_offered(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    _script(tmp_path / "train.sh", "#!/bin/sh\n")
+    done = weigh.run("--", "train.sh")
+    assert done.returncode == 127
+    assert b"did you mean ./train.sh?" in done.stderr
+
+
+def test_an_empty_name_is_a_command_not_found(weigh: Weigh) -> None:
+    done = weigh.run("--", "")
+    assert done.returncode == 127
+    assert b"command not found" in done.stderr
+
+
+def test_a_missing_interpreter_is_named_as_the_reason(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    _script(tmp_path / "tag", "#!/no/such/interpreter\n")
+    done = weigh.run("--", "tag", env=weigh.env(PATH=str(tmp_path)))
+    assert done.returncode == 127
+    assert b"interpreter" in done.stderr
+
+
+def test_a_script_without_its_first_line_runs_as_from_a_shell(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    script = _script(tmp_path / "plain", 'echo "$# $2"; exit 4\n')
+    done = weigh.run("-q", "--", str(script), "a", "b c")
+    assert (done.returncode, done.stdout) == (4, b"2 b c\n")
+
+
+def test_path_is_searched_past_what_cannot_be_executed(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    for name, mode in (("first", 0o644), ("second", 0o755)):
+        (tmp_path / name).mkdir()
+        _script(tmp_path / name / "tag", "#!/bin/sh\nexit 5\n", mode)
+    path = f"{tmp_path}/nowhere:{tmp_path}/first:{tmp_path}/second"
+    assert weigh.run("--", "tag", env=weigh.env(PATH=path)).returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["touch", "made"], "put -- before the command: weigh run -- touch made"),
+        (["--param", "n=1", "touch", "made"], "weigh run --param n=1 -- touch made"),
+        (["--nope", "--", "touch", "made"], "--nope"),
+        (["--repeet", "3", "--", "touch", "made"], "--repeat"),
+        (["--param", "n", "--", "touch", "made"], "NAME=VALUE"),
+        (["--param", "=1", "--", "touch", "made"], "NAME=VALUE"),
+        (["--interval", "-1", "--", "touch", "made"], "0.001 s or more"),
+        (["--interval", "nan", "--", "touch", "made"], "--interval"),
+        (["--interval", "fast", "--", "touch", "made"], "--interval"),
+        (["--repeat", "0", "--", "touch", "made"], "--repeat"),
+        (["--headroom", "much", "--", "touch", "made"], "much"),
+        (["-o", "no/such/folder/r.json", "--", "touch", "made"], "choose another"),
+        (["-o", ".", "--", "touch", "made"], "choose another"),
+        (["--"], "COMMAND"),
+        ([], "COMMAND"),
+    ],
+)
+def test_bad_words_get_one_line_and_125_and_nothing_runs(
+    weigh: Weigh, words: list[str], hint: str
+) -> None:
+    done = weigh.run(*words)
+    assert done.returncode == 125
+    assert hint in done.stderr.decode()
+    assert done.stderr.count(b"\n") == 1
+    assert not (weigh.folder / "made").exists()
+    assert not weigh.left()

@@ -1,0 +1,275 @@
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from processes import Weigh
+
+InNamespace = Callable[[str], tuple[str, ...]]
+# long enough for a checkpoint and many looks
+JOB = ("sh", "-c", "echo out; sleep 0.3; exit 7")
+
+
+def _unharmed(
+    done: "subprocess.CompletedProcess[bytes]", *, warnings: int
+) -> list[str]:
+    """Check that the job ran to its own end; give weigh's words of warning."""
+    assert (done.returncode, done.stdout) == (7, b"out\n"), done.stderr
+    lines = done.stderr.decode().splitlines()
+    said = [line for line in lines if line.startswith("weigh: ")]
+    assert len(said) == warnings, said
+    assert "Traceback" not in done.stderr.decode()
+    return said
+
+
+def test_a_folder_that_cannot_be_written_costs_one_warning(
+    nobodys_weigh: Weigh,
+) -> None:
+    nobodys_weigh.folder.chmod(0o555)
+    if nobodys_weigh.prefix:
+        os.chown(nobodys_weigh.folder, 0, 0)
+    env = nobodys_weigh.env()
+    del env["WEIGH_DIR"]
+    (said,) = _unharmed(nobodys_weigh.run("--", *JOB, env=env), warnings=1)
+    assert "Permission denied" in said
+    assert "WEIGH_DIR" in said
+
+
+def test_a_file_where_the_store_should_be_costs_one_warning(weigh: Weigh) -> None:
+    weigh.store.write_text("in the way")
+    (said,) = _unharmed(weigh.run("--", *JOB), warnings=1)
+    assert str(weigh.store) in said
+
+
+@pytest.mark.parametrize("already", ["", "mkdir -p $WEIGH_DIR/records &&"])
+def test_a_full_disk_costs_one_warning(
+    weigh: Weigh, in_namespace: InNamespace, already: str
+) -> None:
+    weigh.store.mkdir()
+    fill = "{ cat /dev/zero > $WEIGH_DIR/filler 2> /dev/null; true; }"
+    mount = "mount -t tmpfs -o size=32k none $WEIGH_DIR"
+    prefix = in_namespace(f"{mount} && {already} {fill}")
+    (said,) = _unharmed(weigh.run("--", *JOB, prefix=prefix), warnings=1)
+    assert "No space left on device" in said
+
+
+def test_a_full_record_file_costs_one_warning(weigh: Weigh) -> None:
+    (said,) = _unharmed(weigh.run("-o", "/dev/full", "--", *JOB), warnings=1)
+    assert "/dev/full" in said
+
+
+def test_a_limit_on_file_size_costs_one_warning(weigh: Weigh) -> None:
+    limit = ("sh", "-c", 'ulimit -f 0; exec "$@"', "sh")
+    (said,) = _unharmed(weigh.run("--", *JOB, prefix=limit), warnings=1)
+    assert "File too large" in said
+
+
+@pytest.mark.parametrize("limit", ["-v 400000", "-t 60", "-l 0", "-s 256"])
+def test_limits_that_schedulers_set_do_no_harm(weigh: Weigh, limit: str) -> None:
+    prefix = ("bash", "-c", f'ulimit {limit} && exec "$@"', "sh")
+    _unharmed(weigh.run("--", *JOB, prefix=prefix), warnings=0)
+
+
+@pytest.mark.parametrize("options", [[], ["-q"]])
+def test_a_missing_proc_does_not_keep_the_job_from_running(
+    weigh: Weigh, in_namespace: InNamespace, options: list[str]
+) -> None:
+    prefix = in_namespace("mount -t tmpfs none /proc")
+    done = weigh.run(*options, "--", *JOB, prefix=prefix)
+    _unharmed(done, warnings=0 if options else 1)
+
+
+def test_without_proc_weigh_still_waits_for_orphans(
+    weigh: Weigh, in_namespace: InNamespace
+) -> None:
+    prefix = in_namespace("mount -t tmpfs none /proc")
+    done = weigh.folder / "done"
+    script = f"(sleep 0.2; touch {done}) &"
+    assert weigh.run("-q", "--", "sh", "-c", script, prefix=prefix).returncode == 0
+    assert done.exists()
+
+
+def test_without_proc_orphans_that_cannot_be_seen_are_left_alone(
+    weigh: Weigh, in_namespace: InNamespace
+) -> None:
+    prefix = (*in_namespace("mount -t tmpfs none /proc"), "setsid", "--wait")
+    options = ("-q", "--no-wait-orphans")
+    script = "sleep 0.5 & sleep 0.1; exit 7"
+    done = weigh.run(*options, "--", "sh", "-c", script, prefix=prefix)
+    assert done.returncode == 7
+
+
+@pytest.mark.parametrize("option", ["hidepid=2", "hidepid=1", "subset=pid"])
+def test_a_proc_that_hides_others_does_no_harm(
+    weigh: Weigh,
+    as_nobody: tuple[str, ...],
+    in_namespace: InNamespace,
+    option: str,
+) -> None:
+    line = f"mount -t proc -o {option} none /proc"
+    tried = subprocess.run([*in_namespace(line), "true"], check=False)
+    if tried.returncode:
+        pytest.skip(f"this kernel does not mount /proc with {option}")
+    prefix = (*in_namespace(line), *as_nobody)
+    env = weigh.env(WEIGH_DIR="/nonexistent/store")
+    done = weigh.run("--", *JOB, prefix=prefix, env=env, cwd="/")
+    _unharmed(done, warnings=1)
+    assert b"memory" in done.stderr
+
+
+_SYSTEM_CALLS = {  # prctl, perf_event_open, kcmp
+    "x86_64": (157, 298, 312),
+    "aarch64": (167, 241, 272),
+}
+# Has the kernel refuse the system calls named first with the error named second.
+REFUSE = """
+import ctypes, os, struct, sys
+numbers, error, *argv = sys.argv[1:]
+load, equal, give = 0x20, 0x15, 0x06
+steps = [(load, 0, 0, 0)]
+calls = [int(word) for word in numbers.split(",")]
+for left, call in enumerate(reversed(calls)):
+    steps.insert(1, (equal, left + 1, 0, call))
+steps += [(give, 0, 0, 0x7FFF0000), (give, 0, 0, 0x00050000 | int(error))]
+program = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *s) for s in steps))
+class Filter(ctypes.Structure):
+    _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.c_void_p)]
+filter = Filter(len(steps), ctypes.addressof(program))
+prctl = ctypes.CDLL(None, use_errno=True).prctl
+assert prctl(38, 1, 0, 0, 0) == 0, "no_new_privs"
+assert prctl(22, 2, ctypes.byref(filter), 0, 0) == 0, os.strerror(ctypes.get_errno())
+os.execvp(argv[0], argv)
+"""
+
+
+@pytest.fixture
+def refusing() -> Callable[[int], tuple[str, ...]]:
+    """Give the words under which the kernel refuses what measuring would like."""
+    numbers = _SYSTEM_CALLS.get(os.uname().machine)
+    if numbers is None:
+        pytest.skip(f"no system call numbers for {os.uname().machine}")
+    words = (sys.executable, "-c", REFUSE, ",".join(map(str, numbers)))
+    tried = subprocess.run([*words, "1", "true"], capture_output=True, check=False)
+    if tried.returncode:
+        pytest.skip("no seccomp filter can be set here")
+    return lambda error: (*words, str(error))
+
+
+@pytest.mark.parametrize("error", [errno.EPERM, errno.ENOSYS])
+def test_refused_system_calls_cost_one_warning(
+    weigh: Weigh, refusing: Callable[[int], tuple[str, ...]], error: int
+) -> None:
+    done = weigh.run("--", *JOB, prefix=refusing(error))
+    (said,) = _unharmed(done, warnings=1)
+    assert "orphans" in said
+    assert weigh.record()["usage"]["peak_memory"]["value"] > 0
+
+
+def test_a_job_that_hides_from_its_own_user_is_measured_all_the_same(
+    nobodys_weigh: Weigh,
+) -> None:
+    script = (
+        "import ctypes, os, sys, time\n"
+        "ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)\n"
+        "held = b'x' * (30 << 20)\n"
+        "child = os.fork()\n"
+        "time.sleep(0.3)\n"
+        "if child:\n"
+        "    os.wait()\n"
+        "    print('out')\n"
+        "    sys.exit(7)\n"
+    )
+    done = nobodys_weigh.run("--", sys.executable, "-c", script)
+    _unharmed(done, warnings=0)
+    peak = nobodys_weigh.record()["usage"]["peak_memory"]
+    assert peak["high"] > 30 << 20
+
+
+def test_processes_that_vanish_while_they_are_read_do_no_harm(weigh: Weigh) -> None:
+    script = (
+        "i=0; while [ $i -lt 400 ]; do (:) & i=$((i+1)); done; wait; echo out; exit 7"
+    )
+    done = weigh.run("--interval", "0.001", "--", "sh", "-c", script)
+    _unharmed(done, warnings=0)
+
+
+# weigh with a slip in its own code where it looks at processes, or at what it saw
+SLIP = """
+import sys
+from weigh.measure import command, launcher, sampler
+def slip(*_):
+    raise RuntimeError("a slip")
+if sys.argv.pop(1) == "look":
+    sampler.Sampler.look = slip
+else:
+    from weigh.store import checkpoint
+    checkpoint.save = slip
+from weigh.cli.main import run_cli
+sys.exit(run_cli(sys.argv[1:], launcher.prepare(sys.argv[1:])))
+"""
+
+
+@pytest.mark.parametrize("where", ["look", "checkpoint"])
+def test_a_slip_in_weighs_own_code_costs_one_warning(weigh: Weigh, where: str) -> None:
+    argv = [sys.executable, "-c", SLIP, where, "run", "--", *JOB]
+    done = subprocess.run(
+        argv, capture_output=True, env=weigh.env(), cwd=weigh.folder, check=False
+    )
+    (said,) = _unharmed(done, warnings=1)
+    assert "RuntimeError: a slip" in said
+
+
+def test_a_folder_that_was_removed_does_no_harm(weigh: Weigh) -> None:
+    gone = weigh.folder / "gone"
+    gone.mkdir()
+    prefix = ("sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh")
+    done = weigh.run("--", *JOB, prefix=prefix, cwd=gone)
+    _unharmed(done, warnings=0)
+    assert weigh.record()["cwd"] is None
+
+
+def test_no_leave_to_start_a_process_is_said_in_one_line(nobodys_weigh: Weigh) -> None:
+    script = (
+        "import os, resource, sys;"
+        "resource.setrlimit(resource.RLIMIT_NPROC, (0, 0));"
+        "os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    prefix = (sys.executable, "-c", script)
+    done = nobodys_weigh.run("--", "touch", "made", prefix=prefix)
+    assert done.returncode == 125
+    assert done.stderr.count(b"\n") == 1
+    assert b"cannot start a process" in done.stderr
+    assert not (nobodys_weigh.folder / "made").exists()
+
+
+def test_few_descriptors_are_enough(weigh: Weigh) -> None:
+    script = "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.2 & done; wait; echo out; exit 7"
+    limit = ("sh", "-c", 'ulimit -n 16; exec "$@"', "sh")
+    done = weigh.run("--", "sh", "-c", script, prefix=limit)
+    _unharmed(done, warnings=0)
+
+
+@pytest.mark.parametrize("where", [">&-", "> /dev/full", "| true"])
+@pytest.mark.parametrize("left", ["", "sleep 0.2 &"])
+def test_a_stderr_that_takes_nothing_does_not_change_the_exit_code(
+    weigh: Weigh, where: str, left: str
+) -> None:
+    weigh.store.write_text("in the way, which makes a warning")
+    gone = f"{left} sleep 0.1; exit 7"
+    line = f'{{ "$@" 2>&1; echo $? >&3; }} {where}'
+    if not where.startswith("|"):
+        line = f'"$@" 2{where}; echo $? >&3'
+    done = subprocess.run(
+        ["sh", "-c", f"exec 3>&1; {line}", "sh", *_argv("run", "--", "sh", "-c", gone)],
+        stdout=subprocess.PIPE,
+        env=weigh.env(),
+        cwd=weigh.folder,
+        check=False,
+    )
+    assert done.stdout == b"7\n"
+
+
+def _argv(*words: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "weigh", *words)

@@ -1,0 +1,115 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import (
+    PATIENCE,
+    WEIGH,
+    Weigh,
+    children_of,
+    is_running,
+    job_of,
+    until,
+)
+
+# Holds 30 MiB, and writes a file when it is told to go on.
+HOLDER = """
+import os, sys, time
+held = b"x" * (30 << 20)
+print("ready", flush=True)
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.01)
+with open(sys.argv[2], "w") as file:
+    file.write("finished")
+"""
+
+
+def _weigh(weigh: Weigh, *words: str) -> bytes:
+    return subprocess.run(
+        [*WEIGH, *words], env=weigh.env(), check=True, capture_output=True
+    ).stdout
+
+
+def _kill_after_a_checkpoint(weigh: Weigh, *options: str) -> tuple[int, Path, Path]:
+    """Kill weigh -9; give the job's id, the file to let it go on and what it makes."""
+    go, made = weigh.folder / "go", weigh.folder / "made"
+    job = (sys.executable, "-c", HOLDER, str(go), str(made))
+    words = ("run", "--label", "killed", *options, "--", *job)
+    process = weigh.start(*words, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    until(lambda: list(weigh.store.glob("running/*.json")), "a checkpoint")
+    leader = min(children_of(process.pid))
+    process.kill()
+    process.wait(PATIENCE)
+    return leader, go, made
+
+
+def test_the_job_lives_on_when_weigh_is_killed(weigh: Weigh) -> None:
+    leader, go, made = _kill_after_a_checkpoint(weigh)
+    assert is_running(leader)
+    go.touch()
+    until(made.exists, "the job to finish")
+    until(lambda: not is_running(leader))
+    assert made.read_text() == "finished"
+
+
+def test_nothing_of_weigh_itself_outlives_it(weigh: Weigh) -> None:
+    leader, _, _ = _kill_after_a_checkpoint(weigh, "--repeat", "4")
+    until(lambda: weigh.left() == [leader], "witness and launchers to end")
+
+
+def test_the_next_weigh_shows_the_run_as_interrupted_with_what_was_seen(
+    weigh: Weigh,
+) -> None:
+    leader, go, _ = _kill_after_a_checkpoint(weigh)
+    listed = _weigh(weigh, "records").decode()
+    assert "INTERRUPTED" in listed
+    record = json.loads(_weigh(weigh, "records", "show", "killed", "--json"))
+    assert record["state"] == "INTERRUPTED"
+    assert str(leader) in record["outcome"]["reason"]
+    assert record["exit_code"] is None
+    assert record["usage"]["peak_memory"]["value"] > 30 << 20
+    go.touch()
+    until(lambda: not is_running(leader))
+
+
+def test_a_weigh_killed_with_its_job_reads_the_same(weigh: Weigh) -> None:
+    leader, _, _ = _kill_after_a_checkpoint(weigh)
+    os.kill(leader, signal.SIGKILL)
+    until(lambda: not is_running(leader))
+    assert "INTERRUPTED" in _weigh(weigh, "records").decode()
+
+
+def test_a_run_that_ended_leaves_no_checkpoint(weigh: Weigh) -> None:
+    process = weigh.start("run", "-q", "--", "sleep", "60")
+    job_of(process.pid, "sleep")
+    until(lambda: list(weigh.store.glob("running/*.json")), "a checkpoint")
+    process.terminate()
+    process.wait(PATIENCE)
+    assert list(weigh.store.glob("running/*")) == []
+    assert weigh.record()["state"] == "CANCELLED"
+
+
+@pytest.mark.parametrize("name", ["KILL", "TERM"])
+def test_killing_what_waits_for_its_turn_does_not_stop_the_repeats(
+    weigh: Weigh, name: str
+) -> None:
+    script = "read line; echo done"
+    process = weigh.start(
+        *("run", "-q", "--repeat", "3", "--", "sh", "-c", script),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    job = job_of(process.pid, "sh")
+    others = [pid for pid in children_of(process.pid) if pid != job]
+    for pid in others:
+        os.kill(pid, signal.Signals[f"SIG{name}"])
+    until(lambda: name == "TERM" or not any(map(is_running, others)))
+    assert process.communicate(b"1\n2\n3\n")[0] == b"done\n" * 3
+    assert process.returncode == 0
+    assert weigh.record()["usage"]["processes"] == 1

@@ -1,0 +1,167 @@
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from processes import PATIENCE, Weigh, is_running, until
+
+# A daemon as the book has it: forked twice, a session of its own, deaf to TERM. It
+# keeps what its standard output was, so that a test can wait for its end.
+DAEMON = r"""
+import os, signal, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        for name in sys.argv[2:]:
+            signal.signal(getattr(signal, "SIG" + name), signal.SIG_IGN)
+        with open(sys.argv[1] + ".tmp", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(sys.argv[1] + ".tmp", sys.argv[1])
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+while not os.path.exists(sys.argv[1]):
+    time.sleep(0.005)
+"""
+# Runs a command with a grace that no test minds to wait for.
+IMPATIENT = """
+import sys
+from weigh.measure.command import Watch, run_command
+measured = run_command(sys.argv[1:], {}, Watch(grace=0.1), [])
+sys.exit(measured.exit_code or 128 + (measured.signal or -128))
+"""
+
+
+def _daemon(folder: Path, *deaf_to: str) -> tuple[list[str], Path]:
+    """Give the words that leave a daemon behind, and the file with its id."""
+    noted = folder / "daemon"
+    return [sys.executable, "-c", DAEMON, str(noted), *deaf_to], noted
+
+
+def _started(noted: Path) -> int:
+    until(noted.exists, "the daemon")
+    return int(noted.read_text())
+
+
+def test_weigh_waits_for_what_the_command_leaves_behind(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    words, noted = _daemon(tmp_path)
+    process = weigh.start("run", "--", *words, stderr=subprocess.PIPE)
+    pid = _started(noted)
+    assert process.stderr is not None
+    line = process.stderr.readline().decode()
+    assert f"left process {pid} behind" in line
+    assert process.poll() is None
+    os.kill(pid, signal.SIGKILL)
+    assert process.wait(PATIENCE) == 0
+    assert weigh.record()["state"] == "COMPLETED"
+
+
+def test_no_wait_orphans_stops_them(weigh: Weigh, tmp_path: Path) -> None:
+    words, noted = _daemon(tmp_path)
+    done = weigh.run("--no-wait-orphans", "--", *words)
+    assert done.returncode == 0
+    assert not is_running(_started(noted))
+
+
+def test_a_stopped_orphan_is_ended_too(weigh: Weigh, tmp_path: Path) -> None:
+    noted = tmp_path / "stopped"
+    script = f"sh -c 'echo $$ > {noted}; kill -STOP $$' & sleep 0.05"
+    weigh.run("--no-wait-orphans", "--", "sh", "-c", script)
+    assert not is_running(int(noted.read_text()))
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP"])
+def test_a_signal_during_the_wait_ends_the_orphans_and_keeps_the_exit_code(
+    weigh: Weigh, tmp_path: Path, name: str
+) -> None:
+    words, noted = _daemon(tmp_path)
+    script = '"$@"; exit 7'
+    process = weigh.start(
+        "run", "--", "sh", "-c", script, "sh", *words, stderr=subprocess.PIPE
+    )
+    assert process.stderr is not None
+    process.stderr.readline()  # it waits now
+    process.send_signal(signal.Signals[f"SIG{name}"])
+    assert process.wait(PATIENCE) == 7
+    assert not is_running(_started(noted))
+    assert weigh.record()["state"] == "FAILED"
+
+
+def test_told_twice_weigh_kills_what_ignores_the_first(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    words, noted = _daemon(tmp_path, "TERM", "INT", "HUP")
+    process = weigh.start("run", "--", *words, stderr=subprocess.PIPE)
+    assert process.stderr is not None
+    process.stderr.readline()
+    process.terminate()
+    until(lambda: _pending(process.pid) == 0)
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+    assert not is_running(_started(noted))
+
+
+def _pending(pid: int) -> int:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(text.partition("ShdPnd:")[2].split()[0], 16)
+
+
+def _run_impatiently(weigh: Weigh, words: Sequence[str]) -> "subprocess.Popen[bytes]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", IMPATIENT, *words],
+        stdout=subprocess.PIPE,
+        env=weigh.env(),
+        cwd=weigh.folder,
+    )
+    weigh.started.append(process)
+    return process
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT"])
+def test_a_job_told_to_end_leaves_no_daemon_however_deaf(
+    weigh: Weigh, tmp_path: Path, name: str
+) -> None:
+    words, noted = _daemon(tmp_path, "TERM", "INT", "HUP")
+    script = '"$@"; echo ready; exec sleep 60'
+    process = _run_impatiently(weigh, ["sh", "-c", script, "sh", *words])
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.Signals[f"SIG{name}"])
+    assert process.wait(PATIENCE) == 128 + signal.Signals[f"SIG{name}"]
+    assert not is_running(_started(noted))
+    assert not weigh.left()
+
+
+def test_a_job_that_ends_well_when_told_leaves_no_daemon_either(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    words, noted = _daemon(tmp_path, "TERM")
+    script = 'trap "exit 5" TERM; "$@"; echo ready; while :; do sleep 0.01; done'
+    process = _run_impatiently(weigh, ["sh", "-c", script, "sh", *words])
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.terminate()
+    assert process.wait(PATIENCE) == 5
+    assert not is_running(_started(noted))
+
+
+def test_children_that_keep_coming_are_all_ended(weigh: Weigh) -> None:
+    respawn = 'trap "" TERM; while :; do sleep 60; done'
+    script = f"sh -c '{respawn}' & sh -c '{respawn}' & echo ready; kill -TERM $$"
+    process = _run_impatiently(weigh, ["sh", "-c", script])
+    assert process.wait(PATIENCE) == 143
+    assert not weigh.left()
+
+
+def test_a_crash_of_the_command_does_not_stop_its_workers(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    done = tmp_path / "done"
+    script = f"ulimit -c 0; (sleep 0.2; touch {done}) & kill -SEGV $$"
+    assert weigh.run("--", "sh", "-c", script).returncode == 128 + signal.SIGSEGV
+    assert done.exists()

@@ -1,0 +1,272 @@
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from processes import (
+    PATIENCE,
+    WEIGH,
+    Counted,
+    Weigh,
+    children_of,
+    is_running,
+    is_stopped,
+    job_of,
+    until,
+)
+
+PASSED_ON = ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2", "CONT", "TSTP", "XCPU"]
+
+
+def _number(name: str) -> signal.Signals:
+    return signal.Signals[f"SIG{name}"]
+
+
+def _wait_for(job: Counted, name: str, count: int = 1) -> None:
+    until(lambda: job.counts()[name] >= count, f"{name} to reach the job")
+
+
+@pytest.mark.parametrize("name", PASSED_ON)
+def test_a_signal_to_weigh_reaches_the_job_once(weigh: Weigh, name: str) -> None:
+    job = weigh.count_signals("-q")
+    os.kill(job.weigh.pid, _number(name))
+    _wait_for(job, name)
+    if name == "TSTP":  # the job only noted it
+        assert not is_stopped(job.weigh.pid)
+    assert job.finish() == {name: 1}
+    assert job.weigh.wait(PATIENCE) == 3
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "USR1", "TSTP"])
+def test_a_signal_to_the_whole_group_reaches_the_job_once(
+    weigh: Weigh, name: str
+) -> None:
+    job = weigh.count_signals("-q", process_group=0)
+    job.wait_for_witness()
+    os.killpg(job.weigh.pid, _number(name))
+    _wait_for(job, name)
+    assert job.finish() == {name: 1}
+
+
+@pytest.mark.parametrize("name", ["TERM", "USR1"])
+def test_a_scheduler_that_signals_every_process_reaches_the_job_once(
+    weigh: Weigh, name: str
+) -> None:
+    job = weigh.count_signals("-q")
+    job.wait_for_witness()
+    for pid in (job.weigh.pid, *children_of(job.weigh.pid)):
+        os.kill(pid, _number(name))
+    _wait_for(job, name)
+    assert job.finish() == {name: 1}
+
+
+def test_a_signal_to_the_group_does_not_swallow_the_next_to_weigh(weigh: Weigh) -> None:
+    job = weigh.count_signals("-q", process_group=0)
+    job.wait_for_witness()
+    os.killpg(job.weigh.pid, signal.SIGUSR1)
+    _wait_for(job, "USR1")
+    os.kill(job.weigh.pid, signal.SIGUSR2)  # weigh has seen to USR1 when this is there
+    _wait_for(job, "USR2")
+    os.kill(job.weigh.pid, signal.SIGUSR1)
+    _wait_for(job, "USR1", 2)
+    assert job.finish() == {"USR1": 2, "USR2": 1}
+
+
+def test_kill_0_from_within_the_job_reaches_it_once(weigh: Weigh) -> None:
+    job = weigh.count_signals("-q", process_group=0)
+    job.wait_for_witness()
+    kill = [shutil.which("kill") or "kill", "-USR1", "--", f"-{job.weigh.pid}"]
+    subprocess.run(kill, check=True)
+    _wait_for(job, "USR1")
+    assert job.finish() == {"USR1": 1}
+
+
+def test_a_second_int_works(weigh: Weigh) -> None:
+    job = weigh.count_signals("-q")
+    for count in (1, 2):
+        os.kill(job.weigh.pid, signal.SIGINT)
+        _wait_for(job, "INT", count)
+    assert job.finish() == {"INT": 2}
+
+
+def test_a_job_that_ignores_int_lives_on(weigh: Weigh) -> None:
+    script = 'trap "" INT; echo $$; read line; exit 9'
+    with weigh.start(
+        *("run", "-q", "--", "sh", "-c", script),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        job = int(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        until(lambda: not _is_pending(process.pid, signal.SIGINT))
+        assert is_running(job)
+        process.communicate(b"\n")
+    assert process.returncode == 9
+
+
+def _is_pending(pid: int, number: int) -> bool:
+    text = Path(f"/proc/{pid}/status").read_text()
+    pending = text.partition("ShdPnd:")[2].split()[0]
+    return bool(int(pending, 16) & 1 << number - 1)
+
+
+GRACEFUL = """
+import signal, sys
+def end(number, frame): sys.exit(int(sys.argv[1]))
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+while True: signal.pause()
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "state"), [(5, "CANCELLED"), (0, "COMPLETED"), (143, "CANCELLED")]
+)
+def test_a_job_that_ends_itself_on_term_keeps_its_exit_code(
+    weigh: Weigh, code: int, state: str
+) -> None:
+    job = (sys.executable, "-c", GRACEFUL, str(code))
+    process = weigh.start("run", "-q", "--", *job, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.terminate()
+    assert process.wait(PATIENCE) == code
+    assert weigh.record()["state"] == state
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "QUIT", "USR1"])
+def test_a_job_that_a_passed_on_signal_ends_is_recorded(
+    weigh: Weigh, name: str
+) -> None:
+    process = weigh.start("run", "-q", "--", "sleep", "60")
+    job_of(process.pid, "sleep")
+    process.send_signal(_number(name))
+    assert process.wait(PATIENCE) == 128 + _number(name)
+    record = weigh.record()
+    assert record["signal"] == _number(name)
+    assert record["state"] == ("FAILED" if name == "USR1" else "CANCELLED")
+    assert not weigh.left()
+
+
+@pytest.mark.parametrize("name", ["TERM", "INT", "HUP", "USR1"])
+def test_a_signal_that_ends_the_whole_group_still_leaves_a_record(
+    weigh: Weigh, name: str
+) -> None:
+    process = weigh.start("run", "-q", "--", "sleep", "60", process_group=0)
+    job_of(process.pid, "sleep")
+    until(lambda: len(children_of(process.pid)) > 1, "the witness")
+    while process.poll() is None:  # a sender that insists
+        os.killpg(process.pid, _number(name))
+        time.sleep(0.001)
+    assert process.returncode in (128 + _number(name), -_number(name))
+    assert weigh.record()["signal"] == _number(name)
+
+
+@pytest.mark.parametrize("delay", [0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.09, 0.13])
+def test_term_at_any_moment_leaves_nothing_running(weigh: Weigh, delay: float) -> None:
+    process = weigh.start("run", "-q", "--repeat", "3", "--", "sleep", "60")
+    time.sleep(delay)
+    process.terminate()
+    assert process.wait(PATIENCE) in (143, -15)
+    until(lambda: not weigh.left(), "everything to end")
+
+
+def test_repeats_end_with_a_job_that_was_told_to_end(weigh: Weigh) -> None:
+    job = (sys.executable, "-c", GRACEFUL, "0")
+    process = weigh.start(
+        "run", "-q", "--repeat", "3", "--", *job, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+    assert process.stdout.read() == b""
+
+
+def test_a_signal_to_the_group_leaves_the_repeats_to_come(weigh: Weigh) -> None:
+    words = ("run", "-q", "--repeat", "2", "--", sys.executable, "-c")
+    script = (
+        "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1});"
+        "print('ready', flush=True); signal.sigwait({signal.SIGUSR1})"
+    )
+    process = weigh.start(*words, script, stdout=subprocess.PIPE, process_group=0)
+    assert process.stdout is not None
+    for _ in range(2):
+        assert process.stdout.readline() == b"ready\n"
+        os.killpg(process.pid, signal.SIGUSR1)
+    assert process.wait(PATIENCE) == 0
+
+
+@pytest.mark.skipif(not shutil.which("nohup"), reason="no nohup here")
+def test_under_nohup_a_hang_up_changes_nothing(weigh: Weigh) -> None:
+    process = weigh.start(
+        "run", "-q", "--", "sh", "-c", "echo; read line; exit 4",
+        prefix=["nohup"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        process_group=0,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+    os.killpg(process.pid, signal.SIGHUP)
+    os.kill(process.pid, signal.SIGHUP)
+    process.communicate(b"\n")
+    assert process.returncode == 4
+    assert weigh.record()["state"] == "FAILED"
+
+
+def test_in_the_background_of_a_script_int_stays_ignored(weigh: Weigh) -> None:
+    inner = " ".join([*WEIGH, "run", "-q", "--", "sh", "-c", "'echo; read l; exit 4'"])
+    script = f"exec 3<&0; {inner} <&3 & echo $! >&2; wait $!; echo code $?"
+    with subprocess.Popen(
+        ["sh", "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=weigh.env(),
+        cwd=weigh.folder,
+    ) as shell:
+        assert shell.stdout is not None
+        assert shell.stderr is not None
+        pid = int(shell.stderr.readline())
+        shell.stdout.readline()
+        os.kill(pid, signal.SIGINT)
+        until(lambda: not _is_pending(pid, signal.SIGINT))
+        assert shell.communicate(b"\n", timeout=PATIENCE)[0] == b"code 4\n"
+
+
+def test_tstp_stops_the_job_and_weigh_and_cont_continues_both(weigh: Weigh) -> None:
+    process = weigh.start("run", "-q", "--", "sleep", "60")
+    job = job_of(process.pid, "sleep")
+    process.send_signal(signal.SIGTSTP)
+    until(lambda: is_stopped(job), "the job to stop")
+    until(lambda: is_stopped(process.pid), "weigh to stop")
+    process.send_signal(signal.SIGCONT)
+    until(lambda: not is_stopped(job), "the job to go on")
+    until(lambda: not is_stopped(process.pid), "weigh to go on")
+    process.terminate()
+    assert process.wait(PATIENCE) == 143
+
+
+def test_a_job_stopped_on_its_own_does_not_stop_weigh(weigh: Weigh) -> None:
+    process = weigh.start("run", "-q", "--", "sleep", "60", process_group=0)
+    job = job_of(process.pid, "sleep")
+    os.kill(job, signal.SIGTSTP)
+    until(lambda: is_stopped(job))
+    os.kill(process.pid, signal.SIGTERM)  # weigh still listens
+    os.kill(job, signal.SIGCONT)
+    assert process.wait(PATIENCE) == 143
+
+
+@pytest.mark.skipif(not shutil.which("timeout"), reason="no timeout here")
+def test_the_term_of_timeout_reaches_the_job_once(weigh: Weigh) -> None:
+    job = weigh.count_signals("-q", prefix=["timeout", "0.4"])
+    _wait_for(job, "TERM")
+    (own,) = until(lambda: children_of(job.weigh.pid))
+    assert job.finish(own) == {"TERM": 1, "CONT": job.counts()["CONT"]}
+    assert job.weigh.wait(PATIENCE) == 124

@@ -1,0 +1,277 @@
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from processes import PATIENCE, WEIGH, Weigh, until
+
+# Writes down all that a program can see of how it was started, but its parent.
+FACTS = r"""
+import fcntl, json, os, sys
+out = sys.argv[1]
+def stream(fd):
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    try:
+        at = os.lseek(fd, 0, os.SEEK_CUR)
+    except OSError:
+        at = None
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    return [status.st_dev, status.st_ino, at, flags, os.isatty(fd)]
+def status():
+    text = open("/proc/self/status").read()
+    lines = dict(line.split(":", 1) for line in text.splitlines())
+    names = "Umask SigBlk SigIgn SigCgt CapEff NoNewPrivs Seccomp Cpus_allowed Uid Gid"
+    return {name: lines.get(name) for name in names.split()}
+def own(fd):  # not the listing of /proc/self/fd
+    return os.path.exists(f"/proc/self/fd/{fd}")
+listed = [fd for fd in os.listdir("/proc/self/fd") if own(fd)]
+seen = {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in listed}
+stat = open("/proc/self/stat").read().rpartition(")")[2].split()
+first = open("/proc/self/environ", "rb").read()
+facts = {
+    "streams": [stream(fd) for fd in range(3)],
+    "descriptors": sorted(seen.items()),
+    "status": status(),
+    "cwd": os.getcwd(),
+    "nice": os.nice(0),
+    "limits": open("/proc/self/limits").read(),
+    "group": os.getpgrp(),
+    "session": os.getsid(0),
+    "environ": sorted(first.decode("latin-1").split("\0")),
+    "terminal": stat[4],
+    "oom": open("/proc/self/oom_score_adj").read(),
+    "argv": [os.fsencode(word).hex() for word in sys.argv],
+}
+open(out, "w").write(json.dumps(facts))
+"""
+
+
+def _facts(prefix: Sequence[str], folder: Path, **options: Any) -> dict[str, Any]:
+    """Start the witness of facts behind *prefix*; give what it saw."""
+    script, out = folder / "facts.py", folder / "facts.json"
+    script.write_text(FACTS)
+    argv = [*prefix, sys.executable, "-I", str(script), str(out)]
+    subprocess.run(argv, check=True, cwd=folder, **options)
+    facts: dict[str, Any] = json.loads(out.read_text())
+    out.unlink()
+    return facts
+
+
+def _same_under_weigh(
+    weigh: Weigh, folder: Path, streams: Callable[[], Any], **options: Any
+) -> dict[str, Any]:
+    """Check that a job sees the same with and without weigh; give what it saw."""
+    options.setdefault("env", weigh.env())
+    with streams() as given:
+        plain = _facts([], folder, **given, **options)
+        weighed = _facts([*WEIGH, "run", "-q", "--"], folder, **given, **options)
+    assert weighed == plain
+    return weighed
+
+
+@contextmanager
+def _nothing() -> Iterator[dict[str, Any]]:
+    yield {}
+
+
+@contextmanager
+def _pipes() -> Iterator[dict[str, Any]]:
+    ends = [os.pipe() for _ in range(3)]
+    yield {
+        "stdin": ends[0][0],
+        "stdout": ends[1][1],
+        "stderr": ends[2][1],
+    }
+    for pair in ends:
+        for end in pair:
+            os.close(end)
+
+
+@contextmanager
+def _one_pipe() -> Iterator[dict[str, Any]]:
+    reading, writing = os.pipe()
+    yield {"stdout": writing, "stderr": writing, "stdin": subprocess.DEVNULL}
+    os.close(reading)
+    os.close(writing)
+
+
+@contextmanager
+def _files() -> Iterator[dict[str, Any]]:
+    opened: list[IO[bytes]] = []
+    for name, mode in (("in", "r+b"), ("out", "r+b"), ("err", "ab")):
+        path = Path(f"stream-{os.getpid()}-{name}").absolute()
+        path.write_bytes(b"0123456789")
+        opened.append(path.open(mode))
+        path.unlink()
+    os.lseek(opened[0].fileno(), 5, os.SEEK_SET)
+    os.lseek(opened[1].fileno(), 7, os.SEEK_SET)
+    yield dict(zip(("stdin", "stdout", "stderr"), opened, strict=True))
+    for file in opened:
+        file.close()
+
+
+@contextmanager
+def _terminal() -> Iterator[dict[str, Any]]:
+    master, slave = os.openpty()
+    yield {"stdin": slave, "stdout": slave, "stderr": slave}
+    os.close(master)
+    os.close(slave)
+
+
+@contextmanager
+def _sockets() -> Iterator[dict[str, Any]]:
+    one, other = socket.socketpair()
+    other.setblocking(False)
+    yield {"stdin": other, "stdout": other, "stderr": other}
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    "streams", [_nothing, _pipes, _one_pipe, _files, _terminal, _sockets]
+)
+def test_streams_are_the_very_same_open_files(
+    weigh: Weigh,
+    tmp_path: Path,
+    streams: Callable[[], Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _same_under_weigh(weigh, tmp_path, streams)
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 2), (1, 2), (0, 1, 2)])
+def test_a_closed_stream_stays_closed(
+    weigh: Weigh, tmp_path: Path, closed: tuple[int, ...]
+) -> None:
+    def close() -> None:
+        for number in closed:
+            os.close(number)
+
+    seen = _same_under_weigh(weigh, tmp_path, _nothing, preexec_fn=close)
+    assert [fd for fd in range(3) if seen["streams"][fd] is None] == list(closed)
+
+
+def test_further_descriptors_of_the_shell_reach_the_job(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    reading, writing = os.pipe()
+    seen = _same_under_weigh(weigh, tmp_path, _nothing, pass_fds=(reading, writing))
+    os.close(reading)
+    os.close(writing)
+    assert {str(reading), str(writing)} <= {fd for fd, _ in seen["descriptors"]}
+
+
+def _change_surroundings() -> None:
+    os.umask(0o027)
+    os.nice(3)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (77, 99))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2, signal.SIGTERM})
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    Path("/proc/self/oom_score_adj").write_text("500")
+
+
+def test_limits_masks_and_the_rest_reach_the_job(weigh: Weigh, tmp_path: Path) -> None:
+    seen = _same_under_weigh(weigh, tmp_path, _nothing, preexec_fn=_change_surroundings)
+    assert int(seen["status"]["SigIgn"], 16) & 1 << signal.SIGUSR1 - 1
+    assert int(seen["status"]["SigBlk"], 16) & 1 << signal.SIGUSR2 - 1
+
+
+def test_a_session_of_its_own_is_the_jobs_as_well(weigh: Weigh, tmp_path: Path) -> None:
+    (tmp_path / "weighed").mkdir()
+    facts = tmp_path / "weighed"
+    script = tmp_path / "facts.py"
+    script.write_text(FACTS)
+    job = [sys.executable, str(script), str(facts / "seen")]
+    process = weigh.start("run", "-q", "--", *job, start_new_session=True)
+    assert process.wait(PATIENCE) == 0
+    seen = json.loads((facts / "seen").read_text())
+    assert (seen["group"], seen["session"]) == (process.pid, process.pid)
+
+
+@pytest.mark.parametrize(
+    "locale",
+    [
+        {},
+        {"LANG": "C"},
+        {"LC_CTYPE": "C"},
+        {"LC_CTYPE": "C.UTF-8"},
+        {"LANG": "en_US.UTF-8"},
+        {"LC_ALL": "C"},
+        {"LC_ALL": "", "LANG": "POSIX"},
+    ],
+)
+def test_the_environment_is_the_jobs_own(
+    weigh: Weigh, tmp_path: Path, locale: dict[str, str]
+) -> None:
+    plain = {k: v for k, v in weigh.env().items() if k != "LANG" and k[:3] != "LC_"}
+    odd = {"LINES_IN": "a\nb", "EMPTY": "", "BYTES": os.fsdecode(b"\xff\xfe")}
+    _same_under_weigh(weigh, tmp_path, _nothing, env={**plain, **odd, **locale})
+
+
+def test_what_the_job_leaves_of_its_input_is_there_for_the_next(weigh: Weigh) -> None:
+    words = 'read first; echo "job $first"'
+    both = f"{' '.join(WEIGH)} run -q -- sh -c '{words}'; cat"
+    done = subprocess.run(
+        ["sh", "-c", both],
+        input=b"one\ntwo\n",
+        capture_output=True,
+        env=weigh.env(),
+        cwd=weigh.folder,
+        check=True,
+    )
+    assert done.stdout == b"job one\ntwo\n"
+
+
+def test_output_passes_byte_for_byte(weigh: Weigh) -> None:
+    every = bytes(range(256)) * 4096
+    with weigh.start(
+        "run", "-q", "--", "cat", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.communicate(every)[0] == every
+
+
+def test_a_reader_that_leaves_ends_the_job_as_without_weigh(weigh: Weigh) -> None:
+    reading, writing = os.pipe()
+    process = weigh.start("run", "-q", "--", "yes", stdout=writing)
+    os.close(writing)
+    until(lambda: os.read(reading, 4096))
+    os.close(reading)
+    assert process.wait(PATIENCE) == 128 + signal.SIGPIPE
+
+
+def test_words_go_to_stderr_after_the_job_and_never_to_stdout(weigh: Weigh) -> None:
+    script = "echo out; echo err >&2"
+    done = weigh.run("--", "sh", "-c", script)
+    assert done.stdout == b"out\n"
+    assert done.stderr.startswith(b"err\nweigh  COMPLETED")
+    assert weigh.run("-q", "--", "sh", "-c", script).stderr == b"err\n"
+
+
+def test_nothing_of_weigh_is_left_when_it_ends(weigh: Weigh) -> None:
+    weigh.run("--repeat", "3", "--", "sleep", "0.15")
+    assert not weigh.left()
+
+
+@pytest.mark.parametrize("count", [2, 5, 34])
+def test_each_repeat_gets_the_same_streams(weigh: Weigh, count: int) -> None:
+    words = ["-q", "--repeat", str(count - 1), "--warmup", "1"]
+    done = weigh.run(*words, "--", "sh", "-c", "echo one; ls /proc/self/fd | wc -l")
+    lines = done.stdout.decode().split()
+    assert done.returncode == 0
+    assert lines == ["one", lines[1]] * count

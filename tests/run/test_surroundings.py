@@ -1,0 +1,123 @@
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from processes import WEIGH, Weigh
+
+RUN = " ".join([*WEIGH, "run", "-q", "--"])
+
+
+def _shell(
+    weigh: Weigh, line: str, **more: str
+) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        ["bash", "-c", line],
+        capture_output=True,
+        env=weigh.env(**more),
+        cwd=weigh.folder,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(not shutil.which("timeout"), reason="no timeout here")
+def test_timeout_ends_job_and_weigh_with_its_own_code(weigh: Weigh) -> None:
+    done = weigh.run("-q", "--", "sleep", "60", prefix=["timeout", "0.3"])
+    assert done.returncode == 124
+    assert weigh.record()["state"] == "CANCELLED"
+    assert not weigh.left()
+
+
+@pytest.mark.skipif(not shutil.which("nohup"), reason="no nohup here")
+def test_nohup_passes_the_exit_code(weigh: Weigh) -> None:
+    done = weigh.run("-q", "--", "sh", "-c", "exit 7", prefix=["nohup"])
+    assert done.returncode == 7
+
+
+def test_every_place_in_a_pipeline_works(weigh: Weigh) -> None:
+    line = f"{RUN} echo hello | {RUN} tr a-z A-Z | {RUN} sh -c 'cat; exit 7'"
+    done = _shell(weigh, f'{line}; echo "${{PIPESTATUS[@]}}"')
+    assert done.stdout == b"HELLO\n0 0 7\n"
+
+
+def test_the_head_of_a_pipeline_ends_the_rest_as_without_weigh(weigh: Weigh) -> None:
+    done = _shell(weigh, f"{RUN} yes | head -n 1; echo ${{PIPESTATUS[0]}}")
+    assert done.stdout == b"y\n141\n"
+
+
+def test_ten_thousand_arguments_arrive(weigh: Weigh) -> None:
+    words = [f"argument-{n}" for n in range(10_000)]
+    script = "import sys; print(len(sys.argv), sys.argv[-1]); sys.exit(7)"
+    done = weigh.run("-q", "--", sys.executable, "-c", script, *words)
+    assert (done.returncode, done.stdout) == (7, b"10001 argument-9999\n")
+    assert weigh.record()["command"][-1] == "argument-9999"
+
+
+def test_bytes_that_are_no_text_arrive_and_are_recorded(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    name = b"caf\xe9\xff"
+    (tmp_path / os.fsdecode(name)).write_text('#!/bin/sh\nprintf %s "$1"; exit 7\n')
+    (tmp_path / os.fsdecode(name)).chmod(0o755)
+    options = ("-o", b"record\xfe.json", "--label", b"lab\xfe")
+    done = weigh.run(*options, "--", b"./" + name, b"a\xfe\nb")
+    assert (done.returncode, done.stdout) == (7, b"a\xfe\nb")
+    record = json.loads((tmp_path / os.fsdecode(b"record\xfe.json")).read_bytes())
+    assert record["command"][0].startswith("./caf")
+    assert weigh.record()["exit_code"] == 7
+
+
+def test_a_command_not_found_may_have_any_name(weigh: Weigh) -> None:
+    done = weigh.run("--", b"no\xff\ncommand")
+    assert done.returncode == 127
+    assert b"command not found" in done.stderr
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX", "C.UTF-8"])
+def test_any_locale_will_do(weigh: Weigh, locale: str) -> None:
+    env = weigh.env(LC_ALL=locale)
+    done = weigh.run("--", "sh", "-c", 'echo "$1"; exit 7', "sh", "größe", env=env)
+    assert (done.returncode, done.stdout) == (7, "größe\n".encode())
+
+
+def test_an_empty_environment_will_do(weigh: Weigh) -> None:
+    env = {"WEIGH_DIR": str(weigh.store)}
+    done = weigh.run("--", "sh", "-c", "exit 7", env=env)
+    assert done.returncode == 7
+
+
+@pytest.mark.parametrize(
+    "setting", ["PYTHONWARNINGS=error", "PYTHONDEVMODE=1", "PYTHONOPTIMIZE=2"]
+)
+def test_settings_for_the_jobs_python_are_no_trouble(
+    weigh: Weigh, setting: str
+) -> None:
+    name, _, value = setting.partition("=")
+    done = weigh.run("--", "sh", "-c", "exit 7", env=weigh.env(**{name: value}))
+    assert done.returncode == 7
+    assert b"Traceback" not in done.stderr
+    assert b"Warning" not in done.stderr
+
+
+def test_modules_beside_the_job_are_not_weighs(weigh: Weigh) -> None:
+    script = shutil.which("weigh", path=os.path.dirname(sys.executable))
+    if script is None:
+        pytest.skip("the weigh command is not installed")
+    for name in ("signal.py", "click.py", "random.py", "weigh.py"):
+        (weigh.folder / name).write_text("raise SystemExit('the wrong module')\n")
+    done = subprocess.run(
+        [script, "run", "-q", "--", "sh", "-c", "exit 7"],
+        env=weigh.env(),
+        cwd=weigh.folder,
+        check=False,
+    )
+    assert done.returncode == 7
+
+
+def test_weigh_in_weigh_passes_the_innermost_code(weigh: Weigh) -> None:
+    inner = (*WEIGH, "run", "-q", "--", "sh", "-c", "exit 7")
+    assert weigh.run("-q", "--", *inner).returncode == 7
+    assert weigh.run("-q", "--", *WEIGH, "run", "--", "nosuchcommand").returncode == 127

@@ -1,0 +1,271 @@
+import os
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from processes import (
+    COUNTER,
+    WEIGH,
+    Counted,
+    Terminal,
+    Weigh,
+    children_of,
+    is_running,
+    is_stopped,
+    job_of,
+    until,
+)
+
+PROMPT = "PROMPT> "
+CTRL_C, CTRL_Z, CTRL_BACKSLASH, CTRL_D = "\x03", "\x1a", "\x1c", "\x04"
+RUN = " ".join([*WEIGH, "run", "-q", "--"])
+
+
+@pytest.fixture
+def shell(weigh: Weigh) -> Terminal:
+    """Give bash on a terminal, at its first prompt."""
+    shell = weigh.shell()
+    shell.expect(PROMPT)
+    return shell
+
+
+def _exit_code(shell: Terminal) -> int:
+    shell.expect(PROMPT)
+    shell.type("echo code=$?\n")
+    return int(shell.expect(r"code=(\d+)")[1])
+
+
+def _weigh_under(shell: Terminal) -> int:
+    return until(lambda: children_of(shell.pid), "weigh to start")[0]
+
+
+def _wait_for(job: Counted, name: str, count: int) -> None:
+    until(lambda: job.counts()[name] >= count, f"{name} to reach the job")
+
+
+def _counted(weigh: Weigh, *typed: str) -> tuple[Terminal, Counted]:
+    """Run the job that notes its signals, alone on a terminal."""
+    notes = weigh.folder / "signals"
+    argv = [*WEIGH, "run", "-q", *typed, "--", sys.executable, "-c", COUNTER]
+    terminal = weigh.terminal(*argv, str(notes))
+    return terminal, Counted(terminal, notes)
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [(CTRL_C, "INT"), (CTRL_BACKSLASH, "QUIT"), (CTRL_Z, "TSTP")],
+)
+def test_a_typed_signal_reaches_the_job_once(weigh: Weigh, key: str, name: str) -> None:
+    terminal, job = _counted(weigh)
+    for count in (1, 2):
+        terminal.type(key)
+        _wait_for(job, name, count)
+    assert job.finish() == {name: 2}
+    assert terminal.wait() == 3
+
+
+# What stays where no witness can be had: no second process allowed, say.
+ALONE = """
+import sys
+from weigh.measure import signals
+from weigh.measure.command import Watch, run_command
+def refuse():
+    raise BlockingIOError
+signals.Witness = refuse
+sys.exit(run_command(sys.argv[1:], {}, Watch(), []).exit_code)
+"""
+
+
+def test_without_a_witness_the_terminals_signals_still_come_once(
+    weigh: Weigh,
+) -> None:
+    notes = weigh.folder / "signals"
+    job = (sys.executable, "-c", COUNTER, str(notes))
+    terminal = weigh.terminal(sys.executable, "-c", ALONE, *job)
+    counted = Counted(terminal, notes)
+    terminal.type(CTRL_C)
+    until(lambda: counted.counts()["INT"])
+    os.kill(terminal.pid, signal.SIGTERM)
+    until(lambda: counted.counts()["TERM"])
+    assert counted.finish() == {"INT": 1, "TERM": 1}
+
+
+def test_a_new_window_size_reaches_the_job_once(weigh: Weigh) -> None:
+    terminal, job = _counted(weigh)
+    before = job.counts()["WINCH"]  # the first size may come while weigh starts
+    terminal.resize(40, 100)
+    until(lambda: job.counts()["WINCH"] > before)
+    assert job.finish() == {"WINCH": before + 1}
+
+
+def test_an_int_that_is_sent_passes_also_after_a_typed_one(weigh: Weigh) -> None:
+    terminal, job = _counted(weigh)
+    job.wait_for_witness()
+    terminal.type(CTRL_C)
+    until(lambda: job.counts()["INT"])
+    os.kill(job.weigh.pid, signal.SIGUSR1)
+    until(lambda: job.counts()["USR1"])  # weigh has seen to the first INT by now
+    os.kill(job.weigh.pid, signal.SIGINT)
+    until(lambda: job.counts()["INT"] > 1)
+    assert job.finish() == {"INT": 2, "USR1": 1}
+
+
+def test_closing_the_window_hangs_up_once(weigh: Weigh) -> None:
+    terminal, job = _counted(weigh)
+    job.wait_for_witness()
+    terminal.hang_up()
+    until(lambda: job.counts()["HUP"])
+    assert job.finish()["HUP"] == 1
+
+
+def test_ctrl_c_ends_the_job_with_130(weigh: Weigh, shell: Terminal) -> None:
+    shell.type(f"{RUN} sleep 60\n")
+    job_of(_weigh_under(shell), "sleep")
+    shell.type(CTRL_C)
+    assert _exit_code(shell) == 130
+    assert weigh.record()["state"] == "CANCELLED"
+
+
+def test_ctrl_c_before_the_job_runs_leaves_nothing(
+    weigh: Weigh, shell: Terminal
+) -> None:
+    shell.type(f"{RUN} sleep 60\n")
+    pid = _weigh_under(shell)
+    until(lambda: children_of(pid), "weigh to be more than an interpreter")
+    shell.type(CTRL_C)
+    assert _exit_code(shell) == 130
+    until(lambda: not is_running(pid) and weigh.left() == [shell.pid])
+
+
+def test_ctrl_z_and_fg_work(shell: Terminal) -> None:
+    shell.type(f"{RUN} sh -c 'sleep 60 & wait; exit 6'\n")
+    own = _weigh_under(shell)
+    job = job_of(own, "sh")
+    (sleep,) = until(lambda: children_of(job))
+    for _ in range(2):
+        shell.type(CTRL_Z)
+        shell.expect("Stopped")
+        shell.expect(PROMPT)
+        until(lambda: all(map(is_stopped, (own, job, sleep))), "all to stop")
+        shell.type("fg\n")
+        until(lambda: not any(map(is_stopped, (own, job, sleep))), "fg")
+    shell.type(CTRL_Z)
+    shell.expect("Stopped")
+    shell.type("bg\n")
+    until(lambda: not any(map(is_stopped, (own, job, sleep))), "bg")
+    shell.type(f"kill {sleep}; wait %1\n")
+    shell.expect("Exit 6")
+
+
+@pytest.mark.parametrize("name", ["TSTP", "STOP"])
+def test_the_shells_kill_and_fg_work_on_a_job_in_the_background(
+    shell: Terminal, name: str
+) -> None:
+    shell.type(f"{RUN} sh -c 'sleep 60 & wait; exit 6' &\n")
+    own = _weigh_under(shell)
+    job = job_of(own, "sh")
+    (sleep,) = until(lambda: children_of(job))
+    shell.type(f"kill -{name} %1\n")
+    until(lambda: is_stopped(own) and is_stopped(job), "both to stop")
+    shell.type("jobs\n")
+    shell.expect("Stopped")
+    shell.type("fg\n")
+    until(lambda: not is_stopped(own) and not is_stopped(job), "fg")
+    os.kill(sleep, signal.SIGTERM)
+    assert _exit_code(shell) == 6
+
+
+def test_a_reader_in_the_background_stops_until_fg(shell: Terminal) -> None:
+    shell.type(f"{RUN} sh -c 'read line; exit 6' &\n")
+    own = _weigh_under(shell)
+    job = job_of(own, "sh")
+    until(lambda: is_stopped(own) and is_stopped(job), "the reader to stop")
+    shell.type("fg\n")
+    until(lambda: not is_stopped(own) and not is_stopped(job), "fg")
+    shell.type("\n")
+    assert _exit_code(shell) == 6
+
+
+def test_a_program_that_stops_itself_gives_the_shell_back(shell: Terminal) -> None:
+    shell.type(f"{RUN} sh -c 'kill -STOP $$; exit 6'\n")
+    shell.expect("Stopped")
+    shell.expect(PROMPT)
+    shell.type("fg\n")
+    assert _exit_code(shell) == 6
+
+
+def test_weigh_in_weigh_stops_and_goes_on(shell: Terminal) -> None:
+    shell.type(f"{RUN} {RUN} sh -c 'echo up; read line; exit 6'\n")
+    shell.expect("\nup")
+    shell.type(CTRL_Z)
+    shell.expect("Stopped")
+    shell.type("fg\n\n")
+    assert _exit_code(shell) == 6
+
+
+def test_a_job_reads_the_terminal(shell: Terminal) -> None:
+    shell.type(f"{RUN} cat\n")
+    shell.type("hello\n")
+    shell.expect("hello\r\nhello\r\n")
+    shell.type(CTRL_D)
+    assert _exit_code(shell) == 0
+
+
+def test_the_job_sees_the_terminals_size(shell: Terminal) -> None:
+    shell.type(f"{RUN} stty size\n")
+    shell.expect("24 80")
+
+
+def test_the_summary_comes_after_what_the_job_wrote(weigh: Weigh) -> None:
+    terminal = weigh.terminal(*WEIGH, "run", "--", "echo", "mine")
+    terminal.expect("mine\r\n")
+    terminal.expect("COMPLETED")
+    assert terminal.wait() == 0
+
+
+def test_python_is_interactive_under_weigh(shell: Terminal) -> None:
+    shell.type(f"{RUN} {sys.executable} -q\n")
+    shell.expect(">>> ")
+    shell.type("6 * 7\n")
+    shell.expect("42")
+    shell.expect(">>> ")
+    shell.type("import time; time.sleep(60)\n")
+    shell.expect(r"sleep\(60\)\r?\n")  # a Ctrl-C drops what was typed before it
+    shell.type(CTRL_C)
+    shell.expect("KeyboardInterrupt")
+    shell.expect(">>> ")
+    shell.type("raise SystemExit(8)\n")
+    assert _exit_code(shell) == 8
+
+
+@pytest.mark.skipif(not shutil.which("vim"), reason="no vim here")
+def test_vim_edits_stops_and_goes_on(weigh: Weigh, shell: Terminal) -> None:
+    shell.type(f"{RUN} vim -u NONE -n text\n")
+    shell.expect(r'"text"')
+    shell.type("ione")
+    shell.expect("one")
+    shell.type("\x1b" + CTRL_Z)
+    shell.expect("Stopped")
+    shell.expect(PROMPT)
+    shell.type("fg\n")
+    shell.expect("one")
+    shell.type("A two\x1b:wq\n")
+    assert _exit_code(shell) == 0
+    assert (weigh.folder / "text").read_text() == "one two\n"
+
+
+@pytest.mark.skipif(not shutil.which("less"), reason="no less here")
+@pytest.mark.parametrize("line", [f"{RUN} less text", f"cat text | {RUN} less"])
+def test_less_pages(weigh: Weigh, shell: Terminal, line: str) -> None:
+    lines = "".join(f"line {n} end\n" for n in range(1, 101))
+    Path(weigh.folder / "text").write_text(lines)
+    shell.type(f"{line}\n")
+    shell.expect("line 20 end")
+    shell.type("G")
+    shell.expect("line 100 end")
+    shell.type("?line 50 \n")
+    shell.expect("line 60 end")
+    shell.type("q")
+    assert _exit_code(shell) == 0
