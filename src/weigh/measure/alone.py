@@ -13,13 +13,14 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from weigh.probe.proc import ProcessReading, ProcTree
-from weigh.units import MIB, Bytes, Seconds
+from weigh.units import GIB, MIB, Bytes, Seconds
 
 _MATERIAL = 0.01  # what a peak must be passed by, or a sum change by, to matter
 _MATERIAL_FLOOR = MIB  # a job of 2 MiB passes 1 % by jitter
 _MUCH = 0.25  # a change that is looked into even on credit
 _WORTH_COUNTING = 0.02  # overlap of files that makes pagemap worth reading
 _LOOK_SHARE = 0.003  # of the job's time; regular samples may take another 0.7 %
+_FASTEST_COPY = 4 * GIB  # bytes a CPU second, page faults included
 _CREDIT = 0.1  # seconds of looking allowed before any are earned
 
 
@@ -62,6 +63,7 @@ class _Look(msgspec.Struct, frozen=True, gc=False):
     overlap: Bytes = 0  # of anonymous memory: counted more than once in the sum
     forks: tuple[int, ...] = ()  # processes that are forks of one another
     faulted: Bytes = 0
+    cpu_time: Seconds | None = None
 
 
 class SharingGauge:
@@ -81,8 +83,16 @@ class SharingGauge:
         # how private each kind is: before anything is known, libraries are shared
         self._anonymous, self._shared, self._file = 1.0, 0.0, 0.0
 
-    def hold(self, readings: Sequence[ProcessReading], best: Bytes) -> Holding:
-        """Add the processes up; look closely where they may pass *best*."""
+    def hold(
+        self,
+        readings: Sequence[ProcessReading],
+        best: Bytes,
+        cpu_time: Seconds | None = None,
+    ) -> Holding:
+        """Add the processes up; look closely where they may pass *best*.
+
+        *cpu_time* is what the tree has used so far: an idle one copies no pages.
+        """
         if len(readings) == 1:
             one = readings[0]
             return Holding(
@@ -91,15 +101,29 @@ class SharingGauge:
         most = sum(reading.resident for reading in readings)
         if most <= best * (1 + _MATERIAL) + _MATERIAL_FLOOR:
             return self._assume(readings, changed=0)
-        # copying a shared page leaves the sum as it is, but it takes a fault
-        copied = self._faulted(self._last.forks) - self._last.faulted
+        copied = 0 if self._is_idle(cpu_time, best) else self._copied()
         changed = max(abs(most - self._last.most), copied)
         if not self._may_look(len(readings), changed, best):
             return self._assume(readings, changed)
         before = self._clock()
         held = self._look(readings, most)
+        self._last = msgspec.structs.replace(self._last, cpu_time=cpu_time)
         self.spent += self._clock() - before
         return held
+
+    def _copied(self) -> Bytes:
+        """Bound what forks got as their own since the last close look.
+
+        Copying a shared page leaves the sum as it is, but it takes a fault.
+        """
+        return self._faulted(self._last.forks) - self._last.faulted
+
+    def _is_idle(self, cpu_time: Seconds | None, best: Bytes) -> bool:
+        """Tell whether too little CPU was used for any copying that matters."""
+        if cpu_time is None or self._last.cpu_time is None:
+            return False
+        used = cpu_time - self._last.cpu_time
+        return used * _FASTEST_COPY < best * _MATERIAL
 
     def _may_look(self, processes: int, changed: Bytes, best: Bytes) -> bool:
         """Keep looks under their share; much change may borrow ahead."""

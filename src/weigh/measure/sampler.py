@@ -1,14 +1,14 @@
 """Look at the tree every so often, and less often where looking costs too much."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from weigh.measure.alone import SharingGauge
 from weigh.measure.arrivals import Arrivals
 from weigh.measure.peak import PeakTracker
 from weigh.model import Sample
 from weigh.probe.perf import CpuClock
-from weigh.probe.proc import ProcTree
+from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import Seconds
 
 _LOOK_SHARE = 0.007  # of one core, with what SharingGauge may take below 1 %
@@ -52,10 +52,11 @@ class Sampler:
         """Take one sample; give the seconds until the next is due."""
         before, spent = time.thread_time(), self._gauge.spent
         readings, inherited = self._arrivals.sift(self._tree.read())
-        held = self._gauge.hold(readings, self._tracker.best)
         now = self.elapsed()
+        cpu_time = self._cpu_time(now, readings)
+        held = self._gauge.hold(readings, self._tracker.best, cpu_time)
         sample = self._tracker.look(now, readings, held, inherited)
-        self._keep(sample, self._cpu_time(now, [r.pid for r in readings]))
+        self._keep(sample, cpu_time)
         self.looks += 1
         # looking closely has an allowance of its own
         cost = time.thread_time() - before - (self._gauge.spent - spent)
@@ -78,13 +79,16 @@ class Sampler:
             pairs = zip(self.samples[::2], self.samples[1::2], strict=False)
             self.samples = [max(pair, key=lambda s: s.memory) for pair in pairs]
 
-    def _cpu_time(self, now: Seconds, pids: list[int]) -> Seconds | None:
+    def _cpu_time(
+        self, now: Seconds, readings: Sequence[ProcessReading]
+    ) -> Seconds | None:
         """Read the CPU time so far; without perf only the live tree's, now and then."""
         if self._cpu_clock is not None:
             return self._cpu_clock.read()
         if now - self._times_read < _TIMES_INTERVAL:
             return None
         self._times_read = now
-        times = [t.cpu_time for t in map(self._tree.times, pids) if t is not None]
-        self.most_cpu_time = max(self.most_cpu_time, sum(times))
-        return sum(times)
+        times = [self._tree.times(reading.pid) for reading in readings]
+        total = sum(each.cpu_time for each in times if each is not None)
+        self.most_cpu_time = max(self.most_cpu_time, total)
+        return total

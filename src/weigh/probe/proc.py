@@ -14,9 +14,11 @@ from weigh.units import Bytes, Seconds
 
 _KIB = 1024
 _STATUS_BYTES = 16384  # a thousand groups come before the memory
+_STAT_BYTES = 1024
+_ONE_THREAD = b"\nThreads:\t1\n"
 _CHILDREN_BYTES = 65536
 _NEAR_A_PAGE = 3072  # the kernel hands out seq files a page at a time
-_MOST_OPEN = 200  # processes with open descriptors, two each
+_MOST_OPEN = 200  # processes with open descriptors, up to three each
 _OPEN_SHARE = 4  # of the descriptors weigh may have, processes with open ones
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -127,7 +129,7 @@ def parse_children(text: bytes) -> list[int]:
 class _Known:
     """A process of the tree, with what stays open of it."""
 
-    __slots__ = ("children_fd", "pid", "status_fd")
+    __slots__ = ("children_fd", "is_threaded", "pid", "stat_fd", "status_fd")
 
     def __init__(
         self, pid: int, status_fd: int | None, children_fd: int | None
@@ -135,10 +137,12 @@ class _Known:
         self.pid = pid
         self.status_fd = status_fd
         self.children_fd = children_fd
+        self.stat_fd: int | None = None  # opened when first asked for
+        self.is_threaded = True  # until its status says otherwise
 
     def close(self) -> None:
         """Give back the descriptors."""
-        for fd in (self.status_fd, self.children_fd):
+        for fd in (self.status_fd, self.children_fd, self.stat_fd):
             if fd is not None:
                 os.close(fd)
 
@@ -182,6 +186,7 @@ class ProcTree:
             reading = parse_status(known.pid, text)
             if reading is not None:
                 readings.append(reading)
+                known.is_threaded = _ONE_THREAD not in text
         for pid in gone:
             self._known.pop(pid).close()
         return readings
@@ -193,13 +198,25 @@ class ProcTree:
 
     def is_stopped(self, pid: int) -> bool:
         """Tell whether a signal has stopped the process."""
-        text = self._read(f"{pid}/stat", 1024) or b""
+        text = self._read(f"{pid}/stat", _STAT_BYTES) or b""
         return text[text.rfind(b")") + 2 :].startswith(b"T")
 
     def times(self, pid: int) -> ProcessTimes | None:
         """Read one process's CPU time and identity; None when it is gone."""
-        text = self._read(f"{pid}/stat", 1024)
-        return None if text is None else parse_stat(text)
+        known = self._known.get(pid)
+        if known is None or known.status_fd is None:
+            text = self._read(f"{pid}/stat", _STAT_BYTES)
+            return None if text is None else parse_stat(text)
+        if known.stat_fd is None:
+            known.stat_fd = self._open(f"{pid}/stat")
+        try:
+            return parse_stat(os.pread(known.stat_fd or -1, _STAT_BYTES, 0))
+        except OSError:
+            return None
+
+    def adopt(self, pid: int) -> bool:
+        """Take in a process that is not below the top; False when it is gone."""
+        return self._meet(pid) is not None
 
     def children(self) -> list[int] | None:
         """Give the top process's own children; None where the kernel will not tell."""
@@ -263,8 +280,7 @@ class ProcTree:
             else:
                 text = self._read(f"{pid}/task/{pid}/children", _CHILDREN_BYTES) or b""
             found = parse_children(text)
-            # the link count of a directory is two more than the tasks in it
-            if os.stat(f"{self._root}/{pid}/task").st_nlink != 3:  # noqa: PLR2004
+            if known.is_threaded:
                 for tid in os.listdir(f"{self._root}/{pid}/task"):
                     if tid != str(pid):
                         text = self._read(f"{pid}/task/{tid}/children", 4096) or b""
