@@ -37,6 +37,7 @@ _TIME_STEPS = ((HOUR, 5 * MINUTE), (6 * HOUR, 15 * MINUTE))
 
 _WIDEST_BOUND = 1.25  # a wider one says how little is known, not what is needed
 _FILE_SHARE = 0.2
+_FILE_FLOOR = 32 * MIB  # a program's own libraries are no mapped data
 _GPU_MAKERS = frozenset(
     ("nvidia", "tesla", "geforce", "quadro", "amd", "radeon", "instinct")
 )
@@ -256,7 +257,7 @@ def _memory_base(usage: Usage) -> Bytes | None:
 
 def _droppable(peak: PeakMemory) -> bool:
     split = peak.anonymous is not None and peak.file is not None
-    return split and (peak.file or 0) > _FILE_SHARE * peak.value
+    return split and (peak.file or 0) > max(_FILE_SHARE * peak.value, _FILE_FLOOR)
 
 
 def _memory_notes(usage: Usage) -> Iterator[str]:

@@ -6,9 +6,11 @@ them.
 """
 
 import os
+import resource  # noqa: F401 - wait4 would load it when descriptors have run out
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,18 +21,23 @@ from weigh.measure.peak import PeakTracker
 from weigh.measure.reduce import is_growing, thin_series
 from weigh.measure.sampler import Sampler
 from weigh.measure.subreaper import adopt_orphans
-from weigh.model import Measurement, Monitor, Usage
+from weigh.model import GpuUsage, Measurement, Monitor, Series, Usage
 from weigh.probe.cgroup import CgroupReading, read_cgroup
+from weigh.probe.driver import a_card_may_be_here
 from weigh.probe.perf import CpuClock, open_cpu_clock
 from weigh.probe.proc import ProcTree
 from weigh.probe.storage import IoReading, read_reaped_io
 from weigh.units import KIB, MIB, Seconds
+
+if TYPE_CHECKING:
+    from weigh.measure.gpu_sampler import GpuSampler
 
 _FIRST_CHECKPOINT = 0.2
 _CHECKPOINT_INTERVAL = 10.0
 _WITNESS_AFTER = 0.08  # seconds; by then most programs have handlers for signals
 _BLIND_INTERVAL = 1.0  # seconds between looks after one that failed
 _LAUNCHER_GROWTH = MIB  # the search along PATH, and how far off VmHWM's counters are
+_GPU_INTERVAL = 0.05  # seconds; NVML calls cost more than /proc
 _SHORTEST_MEAN = 0.1  # seconds below which a mean over the run says nothing
 _SHELL_SIGNAL_BASE = 128
 _ANY_CHANGE = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
@@ -106,7 +113,7 @@ class _Run:
         self._exit: int | None = None  # the leader's wait status
         self._ended: Seconds | None = None
         self._user = self._system = 0.0
-        self._has_witness = False
+        self._has_witness = self._has_failed = False
         self._leader_stopped = self._told_to_stop = False
         self._told_to_end: int | None = None
         self._reaped = 0
@@ -118,6 +125,7 @@ class _Run:
         if self._tree.reading(os.getpid()) is None:
             self._warnings.append("cannot read /proc: the largest process alone counts")
         self._clock = open_cpu_clock(self._leader)
+        self._gpus = _start_gpu_sampler(self._watch.interval, self._tree.pids)
         self._cgroup = read_cgroup()
         self._io = read_reaped_io()
         self._own_cpu = time.process_time()
@@ -139,6 +147,8 @@ class _Run:
     def close(self) -> None:
         """Give back descriptors."""
         self._tree.close()
+        if self._gpus is not None:
+            self._gpus.stop()
         if self._clock is not None:
             self._clock.close()
 
@@ -169,9 +179,9 @@ class _Run:
             return _BLIND_INTERVAL
 
     def _measuring_failed(self, error: Exception) -> None:
-        warning = f"measuring failed: {type(error).__name__}: {error}"
-        if warning not in self._warnings:
-            self._warnings.append(warning)
+        if not self._has_failed:  # saying so once is enough
+            self._has_failed = True
+            self._warnings.append(f"measuring failed: {type(error).__name__}: {error}")
 
     def _call_witness(self) -> None:
         late = self._sampler.elapsed() >= _WITNESS_AFTER
@@ -276,7 +286,7 @@ class _Run:
             exit_code=code if code is not None and code >= 0 else None,
             signal=-code if code is not None and code < 0 else None,
             usage=self._usage(wall or 0.0, cgroup),
-            series=thin_series(self._sampler.samples),
+            series=self._series(),
             monitor=self._monitor(),
             oom_kills=_increase(self._cgroup.oom_kills, cgroup.oom_kills),
             told_to_end=self._told_to_end,
@@ -300,7 +310,23 @@ class _Run:
             write_bytes=None if io is None else io.write_bytes,
             processes=max(self._tree.seen, self._reaped, 1),
             growing=is_growing(self._sampler.samples),
+            gpus=self._gpu_usages(),
         )
+
+    def _gpu_usages(self) -> tuple[GpuUsage, ...]:
+        if self._gpus is None:
+            return ()
+        return self._gpus.usages() if self._exit is None else self._gpus.stop()
+
+    def _series(self) -> Series:
+        series = thin_series(self._sampler.samples)
+        if self._gpus is None:
+            return series
+        from weigh.measure.gpu_account import gpu_columns  # noqa: PLC0415 - with GPUs
+
+        began = time.monotonic() - self._sampler.elapsed()
+        columns = gpu_columns(self._gpus.rows(), [began + at for at in series.t])
+        return msgspec.structs.replace(series, gpu_memory=columns)
 
     def _cpu_times(self) -> tuple[Seconds | None, Seconds | None, Seconds | None]:
         """Give (user, system, both): reaped children exactly, the others by perf."""
@@ -332,8 +358,24 @@ class _Run:
             memory=None if reading is None else reading.peak,
             samples=self._sampler.looks,
             interval=self._sampler.interval,
-            warnings=tuple(self._warnings),
+            warnings=(*self._warnings, *(self._gpus.warnings() if self._gpus else ())),
         )
+
+
+def _start_gpu_sampler(
+    interval: Seconds, pids: Callable[[], list[int]]
+) -> "GpuSampler | None":
+    """Watch the GPUs that are mine, where there can be any; read them once before."""
+    if not a_card_may_be_here(os.environ):
+        return None
+    from weigh.measure.gpu_sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
+    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
+
+    sampler = GpuSampler(
+        lambda: NvmlProbe(os.environ), max(interval, _GPU_INTERVAL), pids=pids
+    )
+    sampler.start()
+    return sampler
 
 
 def _signal_of(status: int) -> int | None:

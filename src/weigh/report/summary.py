@@ -6,12 +6,13 @@ from typing import TypeVar
 from weigh.model import Outcome, PeakMemory, Record, Repeat, Request, Usage
 from weigh.report.printable import printable
 from weigh.report.request_lines import folded, note_lines, packed_lines
-from weigh.units import Bytes, Seconds, format_duration, format_size
+from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 WIDTH = 80
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 _INDENT = "           "
 _FILE_SHARE = 0.2  # mapped files beyond this share of the peak are named
+_FILE_FLOOR = 32 * MIB  # unless they are just the program's own libraries
 _Number = TypeVar("_Number", Bytes, Seconds)
 _SURE = 1.02  # bounds closer together than this are one figure
 
@@ -26,6 +27,10 @@ def render_summary(
         lines += _repeats(record.repeats)
     elif record.usage is not None:
         lines += _usage(record.usage)
+        if record.usage.gpus:
+            from weigh.report.gpu_summary import gpu_lines  # noqa: PLC0415 - start-up
+
+            lines += gpu_lines(record.usage.gpus, allocated=bool(record.allocation))
     if request is not None:
         lines += _request(request, record.usage)
     return "".join(f"{line}\n" for line in lines)
@@ -96,9 +101,9 @@ def _range(low: Bytes, high: Bytes) -> str:
 def _parts(peak: PeakMemory) -> Iterator[str]:
     """Name mapped files and shared memory where they matter."""
     parts = []
-    if peak.shared and peak.shared > _FILE_SHARE * peak.value:
+    if peak.shared and peak.shared > max(_FILE_SHARE * peak.value, _FILE_FLOOR):
         parts.append(f"{format_size(peak.shared)} shared memory")
-    if peak.file and peak.file > _FILE_SHARE * peak.value:
+    if peak.file and peak.file > max(_FILE_SHARE * peak.value, _FILE_FLOOR):
         parts.append(f"{format_size(peak.file)} mapped files the kernel can drop")
     if parts:
         yield from _row("", f"of which {', '.join(parts)}")

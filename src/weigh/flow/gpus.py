@@ -1,0 +1,191 @@
+"""``weigh gpus``: the GPUs that are mine, how full they are and who is on them."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from weigh.errors import GpuError, NoGpuError
+from weigh.model import Gpu, GpuOccupant
+from weigh.probe.driver import a_card_may_be_here, has_amd_driver
+from weigh.probe.gpu import DetailedGpuProbe, GpuDevice, GpuReading
+from weigh.probe.processes import read_process
+from weigh.probe.torch_cuda import TorchDevice, read_torch
+from weigh.probe.visible import VARIABLE, names_none
+from weigh.report.gpu_list import GpuListing
+from weigh.units import Seconds
+
+_GRANTED = (VARIABLE, "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SGE_HGR_gpu")
+_PATIENCE = 10.0  # seconds: cards that sleep without persistence mode wake slowly
+
+Factory = Callable[[Mapping[str, str]], DetailedGpuProbe]
+
+
+class _Look(msgspec.Struct, frozen=True):
+    """What a probe showed at one moment."""
+
+    devices: tuple[GpuDevice, ...]
+    readings: tuple[GpuReading, ...]
+    notes: tuple[str, ...]
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """Give each GPU that is mine as it is now; nothing where there is none.
+
+    CUDA_VISIBLE_DEVICES and what the scheduler allocated are honoured. Where this
+    process has used torch on a GPU, torch's own figures are beside the driver's.
+
+    Raises:
+        GpuError: a driver is here and does not answer.
+    """
+    return list_gpus(os.environ).gpus
+
+
+def list_gpus(
+    environment: Mapping[str, str],
+    *,
+    factory: Factory | None = None,
+    patience: Seconds = _PATIENCE,
+) -> GpuListing:
+    """Look at the GPUs that are mine; where there are none, the notes say why.
+
+    Raises:
+        GpuError: a driver is here, and does not start or has not answered within
+            *patience* seconds.
+    """
+    if factory is None and not a_card_may_be_here(environment):
+        return GpuListing((), (_absence(environment),))
+    try:
+        look = _look_in_time(factory or _nvml, environment, patience)
+    except NoGpuError as error:
+        return GpuListing((), (str(error),))
+    torch = read_torch(sys.modules.get("torch"))
+    allocated = any(name in environment for name in _GRANTED)
+    readings = {reading.uuid: reading for reading in look.readings}
+    found = tuple(
+        _gpu(device, readings.get(device.uuid), number, torch, allocated=allocated)
+        for number, device in enumerate(look.devices)
+    )
+    return GpuListing(found, look.notes)
+
+
+def _absence(environment: Mapping[str, str]) -> str:
+    if names_none(environment):
+        return f"no GPU is yours: {VARIABLE}={environment[VARIABLE][:40]}"
+    if has_amd_driver():
+        return "no NVIDIA driver here (AMD's is, which weigh does not read yet)"
+    return "no NVIDIA driver here"
+
+
+def _nvml(environment: Mapping[str, str]) -> DetailedGpuProbe:
+    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only where a card may be
+
+    return NvmlProbe(environment)
+
+
+def _look_in_time(
+    factory: Factory, environment: Mapping[str, str], patience: Seconds
+) -> _Look:
+    """Ask in a thread, which a driver that hangs may keep."""
+    answers: list[_Look | GpuError] = []
+
+    def ask() -> None:
+        try:
+            probe = factory(environment)
+            answers.append(_Look(probe.devices(), probe.read(), probe.notes))
+            probe.close()
+        except GpuError as error:
+            answers.append(error)
+        except Exception as error:  # noqa: BLE001 - handed on to who waits
+            answers.append(GpuError(f"GPUs cannot be read: {error!r}"))
+
+    thread = threading.Thread(target=ask, name="weigh-gpus", daemon=True)
+    thread.start()
+    thread.join(patience)
+    if not answers:
+        raise GpuError(f"the GPU driver has not answered for {patience:g} s")
+    if isinstance(answers[0], GpuError):
+        raise answers[0]
+    return answers[0]
+
+
+def _gpu(
+    device: GpuDevice,
+    reading: GpuReading | None,
+    number: int,
+    torch: tuple[TorchDevice, ...],
+    *,
+    allocated: bool,
+) -> Gpu:
+    now = reading or GpuReading(device.uuid)
+    of_torch = next((one for one in torch if _is_same(one, device, number)), None)
+    gpu = Gpu(
+        index=device.index,
+        uuid=device.uuid,
+        name=device.name,
+        cuda_index=number,
+        memory_used=now.memory_used,
+        memory_total=device.memory_total,
+        memory_percent=_percent(now.memory_used, device.memory_total),
+        utilization=now.utilization,
+        occupants=_occupants(now),
+        allocated=allocated,
+    )
+    return gpu if of_torch is None else _with_torch(gpu, of_torch, now)
+
+
+def _is_same(torch: TorchDevice, device: GpuDevice, number: int) -> bool:
+    if torch.uuid is None:
+        return torch.index == number
+    return device.uuid.removeprefix("GPU-") == torch.uuid
+
+
+def _with_torch(gpu: Gpu, torch: TorchDevice, now: GpuReading) -> Gpu:
+    """Set torch's figures beside NVML's, and name the difference."""
+    held = (now.process_memory or {}).get(os.getpid())
+    return msgspec.structs.replace(
+        gpu,
+        cuda_index=torch.index,
+        torch_current=torch.is_current,
+        torch_allocated=torch.max_allocated,
+        torch_reserved=torch.max_reserved,
+        outside_torch=None if held is None else max(0, held - torch.reserved),
+    )
+
+
+def _percent(part: int | None, whole: int | None) -> float | None:
+    return None if part is None or not whole else 100 * part / whole
+
+
+def _occupants(reading: GpuReading) -> tuple[GpuOccupant, ...] | None:
+    if reading.processes is None:
+        return None
+    memory = reading.process_memory or {}
+    return tuple(_occupant(pid, memory.get(pid)) for pid in reading.processes)
+
+
+def _occupant(pid: int, memory: int | None) -> GpuOccupant:
+    """Name a process, as far as /proc shows it."""
+    process = read_process(pid)
+    try:
+        owner = os.stat(f"/proc/{pid}").st_uid
+    except OSError:  # gone, another user's and hidden, or a container's host's
+        return GpuOccupant(pid, memory=memory)
+    return GpuOccupant(
+        pid,
+        user=_user(owner),
+        command=None if process is None else process.name,
+        memory=memory,
+        mine=owner == os.getuid(),
+    )
+
+
+def _user(uid: int) -> str:
+    import pwd  # noqa: PLC0415 - not on Windows
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:  # a container knows few names
+        return str(uid)

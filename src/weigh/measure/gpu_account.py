@@ -1,0 +1,334 @@
+"""Keep the account of one GPU: readings in, what the job used of it out.
+
+Neither clock nor driver is touched here, so that each rule can be tried on readings
+made up for it.
+"""
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import msgspec
+
+from weigh.measure.gpu_use import UNTOUCHED
+from weigh.model import GpuProcess, GpuUsage
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
+from weigh.units import Bytes, Seconds
+
+PER_PROCESS = "NVML per process"
+DEVICE_RISE = (
+    "NVML device memory minus what was in use before; other users' changes count too"
+)
+_COUNTED = "difference of the card's own counter, everybody's work"
+_INTEGRATED = "power samples added up, everybody's work"
+_MOST_MOMENTS = 4096
+_MOST_PROCESSES = 64
+_STRANGE = 3  # looks at processes that are not in this namespace, to believe it
+_LATE = 0.5  # seconds after the start, from which a baseline is named late
+
+
+class Moment(msgspec.Struct, frozen=True, gc=False):
+    """A GPU's memory at one time: everybody's, and the job's where it was told."""
+
+    time: Seconds
+    device: Bytes
+    job: Bytes | None
+
+
+class _Mean:
+    """Mean and bounds of a figure over the samples that had it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+        self.least: float | None = None
+        self.most: float | None = None
+
+    def add(self, value: float | None) -> None:
+        """Count one more, unless it was not measured."""
+        if value is None:
+            return
+        self.count += 1
+        self.total += value
+        self.least = value if self.least is None else min(self.least, value)
+        self.most = value if self.most is None else max(self.most, value)
+
+    def mean(self) -> float | None:
+        """Give the mean; None of nothing."""
+        return self.total / self.count if self.count else None
+
+
+class GpuAccount:
+    """What one GPU did so far. ``started`` is when the job could first use it.
+
+    *exists* tells whether a process id means anything here: in a container, the
+    driver's may not.
+    """
+
+    def __init__(
+        self,
+        device: GpuDevice,
+        started: Seconds,
+        exists: Callable[[int], bool] | None = None,
+    ) -> None:
+        self.device = device
+        self.moments: list[Moment] = []
+        self.lost_at: Seconds | None = None
+        self._started = started
+        self._exists = exists or process_exists
+        self._before: Bytes | None = None
+        self._first: Seconds | None = None
+        self._device_peak: Bytes | None = None
+        self._job_peak: Bytes | None = None
+        self._mine: set[int] = set()
+        self._peaks: dict[int, Bytes] = {}
+        self._lists_processes = self._listed_any = False
+        self._strange = 0
+        self._figures = {
+            name: _Mean()
+            for name in (
+                "utilization",
+                "memory_utilization",
+                "power",
+                "sm_clock",
+                "memory_clock",
+                "rx",
+                "tx",
+            )
+        }
+        self._shares: dict[int, tuple[_Mean, _Mean]] = {}
+        self._power_at: tuple[Seconds, float] | None = None
+        self._integral: float | None = None
+        self._counters: tuple[GpuCounters, GpuCounters] | None = None
+        self._xids: list[int] | None = None
+
+    def take(self, time: Seconds, reading: GpuReading, tree: Collection[int]) -> None:
+        """Count one look; *tree* are the job's processes at that time."""
+        if reading.lost and self.lost_at is None:
+            self.lost_at = time - self._started
+        job = self._job_memory(reading, tree)
+        if reading.memory_used is not None:
+            self._take_memory(time, reading.memory_used, job)
+        if self._first is None:
+            self._first = time
+            return  # what was going on before the job is not its own
+        for name in ("utilization", "memory_utilization", "sm_clock", "memory_clock"):
+            self._figures[name].add(getattr(reading, name))
+        self._take_power(time, reading.power)
+
+    def take_counters(self, counters: GpuCounters) -> None:
+        """Count from the first to the last."""
+        first = counters if self._counters is None else self._counters[0]
+        self._counters = (first, counters)
+
+    def take_pcie(self, *, rx: Bytes | None = None, tx: Bytes | None = None) -> None:
+        """Count one short look at the bus, in bytes a second."""
+        self._figures["rx"].add(rx)
+        self._figures["tx"].add(tx)
+
+    def take_xids(self, xids: tuple[int, ...] | None) -> None:
+        """Count driver errors; None: not told."""
+        if xids is not None:
+            self._xids = [*(self._xids or []), *xids]
+
+    def take_shares(self, shares: Sequence[GpuShare], tree: Collection[int]) -> None:
+        """Count the part that each of the job's processes had of the card's time."""
+        for share in shares:
+            known = share.pid in self._shares or len(self._shares) < _MOST_PROCESSES
+            if known and (share.pid in tree or share.pid in self._mine):
+                sm, memory = self._shares.setdefault(share.pid, (_Mean(), _Mean()))
+                sm.add(share.sm_utilization)
+                memory.add(share.memory_utilization)
+
+    def job_moments(self) -> list[tuple[Seconds, Bytes]]:
+        """Give the job's memory over time, by the same rule as the peak."""
+        if self._is_per_process():
+            return [(one.time, one.job or 0) for one in self.moments]
+        before = self._before or 0
+        return [(one.time, max(0, one.device - before)) for one in self.moments]
+
+    def usage(self) -> GpuUsage:
+        """Sum up what is known by now."""
+        device = self.device
+        figures = {name: mean.mean() for name, mean in self._figures.items()}
+        power, busy = self._figures["power"], self._figures["utilization"]
+        peak, source = self._peak()
+        energy, energy_source = self._energy()
+        first, last = self._counters or (GpuCounters(), GpuCounters())
+        return GpuUsage(
+            uuid=device.uuid,
+            name=device.name,
+            memory_total=device.memory_total,
+            memory_before=self._before,
+            peak_memory=peak,
+            process_peak_memory=(self._job_peak or 0)
+            if source == PER_PROCESS
+            else None,
+            source=source,
+            utilization_mean=figures["utilization"],
+            utilization_max=busy.most,
+            memory_utilization_mean=figures["memory_utilization"],
+            power_mean=figures["power"],
+            power_max=power.most,
+            energy=energy,
+            sm_clock_mean=figures["sm_clock"],
+            memory_clock_mean=figures["memory_clock"],
+            pcie_rx=_whole(figures["rx"]),
+            pcie_tx=_whole(figures["tx"]),
+            ecc_errors=_increase(first.ecc_errors, last.ecc_errors),
+            xid_errors=None if self._xids is None else len(self._xids),
+            throttle=_throttled(first.throttle, last.throttle),
+            index=device.index,
+            memory_reserved=device.memory_reserved,
+            device_peak_memory=self._device_peak,
+            power_min=power.least,
+            energy_source=energy_source,
+            xids=tuple(self._xids or ()),
+            processes=self._processes(),
+        )
+
+    def _take_memory(self, time: Seconds, used: Bytes, job: Bytes | None) -> None:
+        if self._before is None:
+            self._before = max(0, used - (job or 0))
+        self._device_peak = max(self._device_peak or 0, used)
+        self.moments.append(Moment(time, used, job))
+        if len(self.moments) >= _MOST_MOMENTS:
+            pairs = zip(self.moments[::2], self.moments[1::2], strict=False)
+            self.moments = [_larger(*pair) for pair in pairs]
+
+    def _job_memory(self, reading: GpuReading, tree: Collection[int]) -> Bytes | None:
+        """Add up what the driver lists under the job's processes."""
+        listed = reading.process_memory
+        if listed is None:
+            return None
+        self._lists_processes = True
+        self._listed_any = self._listed_any or bool(listed)
+        # a process that ended may stay listed for a moment: it is still the job's
+        self._mine.update(pid for pid in listed if pid in tree)
+        strangers = [pid for pid in listed if pid not in self._mine]
+        if self._strange < _STRANGE and any(not self._exists(pid) for pid in strangers):
+            self._strange += 1
+        held = {pid: listed[pid] for pid in listed if pid in self._mine}
+        for pid, memory in held.items():
+            if pid in self._peaks or len(self._peaks) < _MOST_PROCESSES:
+                self._peaks[pid] = max(self._peaks.get(pid, 0), memory)
+        total = sum(held.values())
+        self._job_peak = max(self._job_peak or 0, total)
+        return total
+
+    def _is_per_process(self) -> bool:
+        """Tell whether the driver's list of processes can be believed.
+
+        It can if it has named one of the job's, or if nothing has happened that it
+        failed to name. In a container the list is empty or has ids of elsewhere.
+        """
+        if not self._lists_processes:
+            return False
+        if self._mine or self._rise() <= UNTOUCHED:
+            return True
+        return self._listed_any and self._strange < _STRANGE
+
+    def _rise(self) -> Bytes:
+        return (self._device_peak or 0) - (self._before or 0)
+
+    def _peak(self) -> tuple[Bytes | None, str | None]:
+        if self._is_per_process():
+            return self._job_peak, PER_PROCESS
+        if self._before is None or self._first is None:
+            return None, None
+        late = self._first - self._started
+        words = f"; first looked {late:.1f} s after the start" if late > _LATE else ""
+        return self._rise(), DEVICE_RISE + words
+
+    def _take_power(self, time: Seconds, power: float | None) -> None:
+        self._figures["power"].add(power)
+        if power is None:
+            return
+        if self._power_at is not None:
+            before, at_that = self._power_at
+            rise = (time - before) * (power + at_that) / 2
+            self._integral = (self._integral or 0.0) + rise
+        self._power_at = (time, power)
+
+    def _energy(self) -> tuple[float | None, str | None]:
+        if self._counters is not None:
+            first, last = self._counters
+            if first.energy is not None and last.energy is not None:
+                return max(0.0, last.energy - first.energy), _COUNTED
+        if self._integral is None:
+            return None, None
+        return self._integral, _INTEGRATED
+
+    def _processes(self) -> tuple[GpuProcess, ...]:
+        pids = sorted(self._peaks.keys() | self._shares.keys())
+        nothing = (_Mean(), _Mean())
+        return tuple(
+            GpuProcess(
+                pid,
+                peak_memory=self._peaks.get(pid),
+                sm_utilization=self._shares.get(pid, nothing)[0].mean(),
+                memory_utilization=self._shares.get(pid, nothing)[1].mean(),
+            )
+            for pid in pids
+        )
+
+
+def process_exists(pid: int) -> bool:
+    """Tell whether *pid* is a process here, also of another user."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+def gpu_columns(
+    rows: Sequence[Sequence[tuple[Seconds, Bytes]]], times: Sequence[Seconds]
+) -> tuple[tuple[Bytes, ...], ...]:
+    """Lay each GPU's (time, memory) out along *times*, keeping every peak.
+
+    Each column has, at a time, the most held since the time before; what was held
+    after the last time counts there. *times* rise.
+    """
+    return tuple(_column(row, times) for row in rows)
+
+
+def _column(
+    row: Sequence[tuple[Seconds, Bytes]], times: Sequence[Seconds]
+) -> tuple[Bytes, ...]:
+    column: list[Bytes] = []
+    at, held = 0, 0
+    for place, time in enumerate(times):
+        is_last = place == len(times) - 1
+        most: Bytes | None = None
+        while at < len(row) and (is_last or row[at][0] <= time):
+            held = row[at][1]
+            most = held if most is None else max(most, held)
+            at += 1
+        column.append(held if most is None else most)
+    return tuple(column)
+
+
+def _larger(first: Moment, second: Moment) -> Moment:
+    """Keep of two moments the one with more memory; the job's own decides."""
+    by = (second.job or 0, second.device) > (first.job or 0, first.device)
+    return second if by else first
+
+
+def _increase(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else max(0, after - before)
+
+
+def _throttled(
+    before: Mapping[str, Seconds] | None, after: Mapping[str, Seconds] | None
+) -> dict[str, Seconds] | None:
+    """Give the seconds by reason, without the reasons that did not occur."""
+    if before is None or after is None:
+        return None
+    rises = {reason: after[reason] - before.get(reason, 0.0) for reason in after}
+    return {reason: rise for reason, rise in rises.items() if rise > 0}
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)

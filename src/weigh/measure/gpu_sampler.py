@@ -1,0 +1,259 @@
+"""Watch the GPUs from a thread of its own, so that nobody waits for their driver.
+
+All of NVML, its start included, happens in one daemon thread. Others only read what
+that thread has left for them; if a call never returns, what was known until then is
+the answer, and the process can end.
+"""
+
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
+
+import msgspec
+
+from weigh.errors import NoGpuError
+from weigh.measure.gpu_account import GpuAccount
+from weigh.model import GpuUsage
+from weigh.probe.gpu import DetailedGpuProbe, GpuDevice, GpuReading
+from weigh.units import Bytes, Seconds
+
+_ACTIVITY_INTERVAL = 0.2  # cards renew these figures about as often themselves
+_SLOW_INTERVAL = 10.0
+_FIRST_SLOW = 1.0
+_SHARE_PER_GPU = 0.01  # of one core, at most
+_HUNG_AFTER = 5.0  # seconds without an answer, before it is called hung
+_Slow = tuple[str, Callable[[], None]]
+
+
+class GpuSampler:
+    """Samples the GPUs that are mine, from :meth:`start` to :meth:`stop`.
+
+    *pids* gives the job's processes at the time; without it what a GPU holds beyond
+    its baseline counts. Times are *clock*'s.
+    """
+
+    def __init__(
+        self,
+        probe_factory: Callable[[], DetailedGpuProbe],
+        interval: Seconds,
+        clock: Callable[[], Seconds] = time.monotonic,
+        *,
+        pids: Callable[[], Collection[int]] = tuple,
+    ) -> None:
+        self.interval = interval
+        self.looks = 0
+        self._factory = probe_factory
+        self._clock = clock
+        self._pids = pids
+        self._accounts: dict[str, GpuAccount] = {}
+        self._readings: tuple[GpuReading, ...] = ()
+        self._warnings: list[str] = []
+        self._lock = threading.Lock()  # around accounts; never held in the driver
+        self._stopping = threading.Event()
+        self._ready = threading.Event()  # the baseline is known, or will never be
+        self._thread = threading.Thread(target=self._run, name="weigh-gpu", daemon=True)
+        self._asked_at: Seconds | None = None  # since when the driver is busy for us
+        self._started: Seconds = 0.0
+        self._slow: deque[_Slow] = deque()
+        self._too_slow: set[str] = set()
+        self._slow_at: Seconds = 0.0
+        self._activity_at = float("-inf")
+
+    def start(self, wait: Seconds = 1.0) -> bool:
+        """Begin; tell whether the baseline was read within *wait* seconds."""
+        self._started = self._clock()
+        self._thread.start()
+        return self._ready.wait(wait) and bool(self._readings)
+
+    def is_watching(self) -> bool:
+        """Tell whether the thread is at work: it ends where there is nothing to do."""
+        return self._thread.is_alive()
+
+    def latest(self) -> tuple[GpuReading, ...]:
+        """Give the last look at each GPU; nothing before the first."""
+        return self._readings
+
+    def devices(self) -> tuple[GpuDevice, ...]:
+        """Give the GPUs that are watched, in CUDA's order."""
+        return tuple(account.device for account in self._accounts.values())
+
+    def usages(self) -> tuple[GpuUsage, ...]:
+        """Sum up each GPU so far."""
+        with self._lock:
+            return tuple(account.usage() for account in self._accounts.values())
+
+    def rows(self) -> tuple[tuple[tuple[Seconds, Bytes], ...], ...]:
+        """Give the job's memory on each GPU over *clock*'s time: (time, bytes)."""
+        with self._lock:
+            return tuple(
+                tuple(account.job_moments()) for account in self._accounts.values()
+            )
+
+    def warnings(self) -> tuple[str, ...]:
+        """Say what went wrong or is in doubt, each once."""
+        with self._lock:
+            lost = [
+                f"GPU {account.device.index} fell off the bus after "
+                f"{account.lost_at:.0f} s: its figures end there"
+                for account in self._accounts.values()
+                if account.lost_at is not None
+            ]
+        hung = self._hung_for()
+        silent = [] if hung is None else [f"the GPU driver has not answered {hung}"]
+        return (*self._warnings, *lost, *silent)
+
+    def stop(self, timeout: Seconds = 1.0) -> tuple[GpuUsage, ...]:
+        """Take the last figures, waiting *timeout* for them at most; sum up."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+        return self.usages()
+
+    def _hung_for(self) -> str | None:
+        asked_at = self._asked_at
+        if asked_at is None or not self._thread.is_alive():
+            return None
+        since = self._clock() - asked_at
+        if since < _HUNG_AFTER and not self._stopping.is_set():
+            return None
+        return f"for {since:.0f} s: GPU figures may be incomplete"
+
+    def _run(self) -> None:
+        """Be the thread: open, look, close; nothing escapes it."""
+        if hasattr(signal, "pthread_sigmask"):  # signals are the main thread's
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self._watch()
+        except NoGpuError:
+            return  # most machines; nothing to warn of
+        except Exception as error:  # noqa: BLE001 - a driver's trouble is not the job's
+            self._warnings.append(f"GPUs not measured: {error}")
+        finally:
+            self._asked_at = None
+            self._ready.set()
+
+    def _watch(self) -> None:
+        self._asked_at = self._clock()
+        probe = self._factory()
+        try:
+            self._open(probe)
+            if self._accounts:
+                self._sample(probe)
+                self._look(probe, activity=False)  # it rested since the job ended
+                self._count(probe)
+            self._asked_at = self._clock()
+        finally:
+            probe.close()
+
+    def _open(self, probe: DetailedGpuProbe) -> None:
+        """Take the baseline, then the counters."""
+        with self._lock:
+            for device in probe.devices():
+                account = GpuAccount(device, self._started)
+                self._accounts[device.uuid] = account
+        if not self._accounts:
+            return
+        self._look(probe, activity=True)
+        self._warnings += probe.notes
+        self._count(probe)
+        self._ready.set()
+        self._slow_at = self._clock() + _FIRST_SLOW
+
+    def _sample(self, probe: DetailedGpuProbe) -> None:
+        """Look every so often; slow figures fill the time between two looks."""
+        pause = self.interval
+        while not self._stopping.wait(pause):
+            now = self._clock()
+            spent = time.thread_time()
+            is_due = now - self._activity_at >= _ACTIVITY_INTERVAL
+            self._look(probe, activity=is_due)
+            if is_due:
+                self._activity_at = now
+            spent = time.thread_time() - spent
+            self.looks += 1
+            share = _SHARE_PER_GPU * len(self._accounts)
+            pause = max(self.interval, spent / share)
+            pause -= self._ask_something_slow(probe, pause)
+
+    def _look(self, probe: DetailedGpuProbe, *, activity: bool) -> None:
+        self._asked_at = self._clock()
+        readings = probe.read(activity=activity)
+        self._asked_at = None
+        now, tree = self._clock(), self._pids()
+        with self._lock:
+            for reading in readings:
+                self._accounts[reading.uuid].take(now, reading, tree)
+        if not activity:
+            readings = tuple(self._with_activity(one) for one in readings)
+        self._readings = readings
+
+    def _with_activity(self, reading: GpuReading) -> GpuReading:
+        """Complete a look at the memory by the last look at everything."""
+        before = next((one for one in self._readings if one.uuid == reading.uuid), None)
+        if before is None or reading.lost:
+            return reading
+        return msgspec.structs.replace(
+            before,
+            memory_used=reading.memory_used,
+            process_memory=reading.process_memory,
+            processes=reading.processes,
+        )
+
+    def _count(self, probe: DetailedGpuProbe) -> None:
+        for uuid in self._accounts:
+            for _, ask in self._quick_questions(probe, uuid):
+                self._asked_at = self._clock()
+                ask()
+                self._asked_at = None
+
+    def _ask_something_slow(self, probe: DetailedGpuProbe, pause: Seconds) -> Seconds:
+        """Ask one slow question, if it is time; give the seconds that it took.
+
+        One that takes longer than the pause between two looks is not asked again
+        before the end.
+        """
+        before = self._clock()
+        if not self._slow and before >= self._slow_at:
+            self._slow_at = before + _SLOW_INTERVAL
+            for uuid in self._accounts:
+                self._slow.extend(self._quick_questions(probe, uuid))
+                self._slow.extend(self._bus_questions(probe, uuid))
+        if not self._slow:
+            return 0.0
+        name, ask = self._slow.popleft()
+        if name in self._too_slow:
+            return 0.0
+        self._asked_at = before
+        ask()
+        self._asked_at = None
+        took = self._clock() - before
+        if took > max(pause, self.interval):
+            self._too_slow.add(name)
+        return min(took, pause)
+
+    def _quick_questions(self, probe: DetailedGpuProbe, uuid: str) -> Iterator[_Slow]:
+        """Give the questions that are asked at the start and the end too."""
+        account = self._accounts[uuid]
+        yield "counters", lambda: account.take_counters(probe.counters(uuid))
+        yield "xids", lambda: account.take_xids(probe.new_xids(uuid))
+        yield "shares", lambda: self._take_shares(account, probe)
+
+    def _take_shares(self, account: GpuAccount, probe: DetailedGpuProbe) -> None:
+        shares = probe.shares(account.device.uuid)
+        if shares is not None:
+            account.take_shares(shares, self._pids())
+
+    @staticmethod
+    def _bus(probe: DetailedGpuProbe, account: GpuAccount, *, inwards: bool) -> None:
+        uuid = account.device.uuid
+        if inwards:
+            account.take_pcie(rx=probe.pcie_rx(uuid))
+        else:
+            account.take_pcie(tx=probe.pcie_tx(uuid))
+
+    def _bus_questions(self, probe: DetailedGpuProbe, uuid: str) -> Iterator[_Slow]:
+        account = self._accounts[uuid]
+        yield "pcie", lambda: self._bus(probe, account, inwards=True)
+        yield "pcie", lambda: self._bus(probe, account, inwards=False)

@@ -1,0 +1,22 @@
+"""Which GPUs a job used at all, from what is kept of its run. Pure."""
+
+from collections.abc import Sequence
+
+from weigh.model import GpuUsage
+from weigh.units import MIB, Bytes
+
+UNTOUCHED: Bytes = 16 * MIB  # a CUDA context alone takes a hundred and more
+
+
+def was_used(usage: GpuUsage) -> bool | None:
+    """Tell whether the job held memory on this GPU; None where that was not seen."""
+    if usage.process_peak_memory is not None:
+        return usage.process_peak_memory > 0
+    if usage.peak_memory is not None:
+        return usage.peak_memory > UNTOUCHED
+    return None
+
+
+def unused_gpus(usages: Sequence[GpuUsage]) -> tuple[GpuUsage, ...]:
+    """Give the GPUs that the job had and never touched."""
+    return tuple(usage for usage in usages if was_used(usage) is False)

@@ -1,0 +1,49 @@
+"""Whether a GPU's driver may be here at all, without loading any of it."""
+
+import os
+from collections.abc import Mapping
+
+from weigh.probe.visible import names_none
+
+_LIBRARY = "libnvidia-ml.so.1"
+_DEVICES = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")  # the last: WSL
+_LONGEST_CACHE = 4 << 20
+
+
+def a_card_may_be_here(environment: Mapping[str, str], root: str = "") -> bool:
+    """Tell whether asking NVML is worth its start: cheap, and never wrongly no.
+
+    A process that CUDA would show no card needs no NVML either.
+    """
+    if names_none(environment):
+        return False
+    if any(os.path.exists(root + path) for path in _DEVICES):
+        return True
+    folders = environment.get("LD_LIBRARY_PATH", "").split(":")
+    if any(os.path.exists(os.path.join(f, _LIBRARY)) for f in folders if f):
+        return True
+    return _LIBRARY.encode() in _loader_cache(root)
+
+
+def kernel_module_version(root: str = "") -> str | None:
+    """Read the version of the NVIDIA kernel module that is loaded."""
+    text = _read(f"{root}/sys/module/nvidia/version", 64).strip()
+    return text.decode("ascii", "replace") or None
+
+
+def has_amd_driver(root: str = "") -> bool:
+    """Tell whether AMD's compute driver is loaded."""
+    return os.path.exists(f"{root}/dev/kfd")
+
+
+def _loader_cache(root: str) -> bytes:
+    """Read the list of libraries that the dynamic loader finds by name."""
+    return _read(f"{root}/etc/ld.so.cache", _LONGEST_CACHE)
+
+
+def _read(path: str, size: int) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(size)
+    except OSError:
+        return b""

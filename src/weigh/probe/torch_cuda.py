@@ -1,0 +1,49 @@
+"""What torch, where this process has imported it, says of its own GPU memory."""
+
+from typing import Any
+
+import msgspec
+
+from weigh.units import Bytes
+
+
+class TorchDevice(msgspec.Struct, frozen=True):
+    """One of torch's GPUs: its peaks, and what it holds now.
+
+    ``uuid`` as NVML writes it, but without ``GPU-``; None in older versions of torch.
+    """
+
+    index: int
+    is_current: bool
+    uuid: str | None
+    max_allocated: Bytes
+    max_reserved: Bytes
+    reserved: Bytes
+
+
+def read_torch(torch: Any) -> tuple[TorchDevice, ...]:  # noqa: ANN401 - not imported here
+    """Read each of torch's GPUs; none where torch has not used CUDA yet.
+
+    *torch* is what ``sys.modules`` has: importing it here would take seconds, and
+    asking CUDA first would make a context that holds hundreds of MiB.
+    """
+    cuda = getattr(torch, "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return ()
+    current = int(cuda.current_device())
+    return tuple(
+        TorchDevice(
+            index=index,
+            is_current=index == current,
+            uuid=_uuid(cuda.get_device_properties(index)),
+            max_allocated=int(cuda.max_memory_allocated(index)),
+            max_reserved=int(cuda.max_memory_reserved(index)),
+            reserved=int(cuda.memory_reserved(index)),
+        )
+        for index in range(int(cuda.device_count()))
+    )
+
+
+def _uuid(properties: object) -> str | None:
+    uuid = getattr(properties, "uuid", None)
+    return None if uuid is None else str(uuid).removeprefix("GPU-")

@@ -1,0 +1,61 @@
+"""Write what the stub NVML plays: see nvml_stub.c for the keys."""
+
+import os
+from pathlib import Path
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+
+class Script:
+    """The cards that the stub plays; each change is seen by the next call."""
+
+    def __init__(self, path: Path, library: Path) -> None:
+        self.path = path
+        self.library = library
+        self.lines: dict[str, str] = {}
+
+    def set(self, key: str, value: object) -> None:
+        """Write one line anew; the file is replaced as a whole."""
+        self.lines[key] = str(value)
+        self._write()
+
+    def drop(self, *keys: str) -> None:
+        """Let these keys be unsupported from now on."""
+        for key in keys:
+            self.lines.pop(key, None)
+        self._write()
+
+    def cards(self, count: int, **values: object) -> None:
+        """Play so many idle cards of 32 GiB, alike, with *values* set on each."""
+        self.lines["count"] = str(count)
+        for index in range(count):
+            known = {
+                "uuid": uuid(index),
+                "name": "Tesla V100-SXM2-32GB",
+                "bus": f"00000000:{index + 1:02X}:00.0",
+                "total": 32 * GIB,
+                "used": 0,
+                "procs": "",
+                "util": 0,
+            }
+            for name, value in (known | values).items():
+                self.lines[f"{index}.{name}"] = str(value)
+        self._write()
+
+    def environment(self) -> dict[str, str]:
+        """Give what a process needs to meet this stub instead of a driver."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_")}
+        folder = str(self.library.parent)
+        return {**kept, "LD_LIBRARY_PATH": folder, "NVML_STUB_SCRIPT": str(self.path)}
+
+    def _write(self) -> None:
+        text = "".join(f"{key}={value}\n" for key, value in self.lines.items())
+        new = self.path.with_suffix(".new")
+        new.write_text(text)
+        new.replace(self.path)
+
+
+def uuid(index: int) -> str:
+    """Give the UUID of a card that the script plays."""
+    return f"GPU-{index:08x}-0000-4000-8000-000000000000"

@@ -1,0 +1,258 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from nvml_script import GIB, MIB, Script, uuid
+
+from weigh.measure.gpu_account import DEVICE_RISE, PER_PROCESS, gpu_columns
+from weigh.measure.gpu_sampler import GpuSampler
+from weigh.model import GpuUsage
+from weigh.probe.nvml import NvmlProbe
+
+JOB = (71,)
+INTERVAL = 0.005
+DEADLINE = 20.0
+LOST, MISMATCH, NOT_LOADED = 15, 18, 9
+HANGS = """
+import os, sys, time
+from weigh.measure.gpu_sampler import GpuSampler
+from weigh.probe.nvml import NvmlProbe
+sampler = GpuSampler(lambda: NvmlProbe(os.environ), 0.005, pids=lambda: (71,))
+sampler.start(wait=0.5)
+with open(sys.argv[1], "a") as script:
+    script.write("hang.%s=600\\n" % sys.argv[2])
+time.sleep(0.5)
+usages = sampler.stop(timeout=0.2)
+print([usage.peak_memory for usage in usages], sampler.warnings())
+"""
+
+
+@contextmanager
+def sampling(
+    environment: dict[str, str] | None = None,
+) -> Iterator[GpuSampler]:
+    sampler = GpuSampler(
+        lambda: NvmlProbe(environment or {}), INTERVAL, pids=lambda: JOB
+    )
+    sampler.start(wait=DEADLINE)
+    try:
+        yield sampler
+    finally:
+        sampler.stop(DEADLINE)
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + DEADLINE
+    while not is_so():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.002)
+
+
+def let_look(sampler: GpuSampler, times: int = 3) -> None:
+    """Wait for so many whole looks from now on."""
+    target = sampler.looks + times + 1
+    wait_until(lambda: sampler.looks >= target)
+
+
+def only(sampler: GpuSampler) -> GpuUsage:
+    (usage,) = sampler.stop(DEADLINE)
+    return usage
+
+
+def test_a_rise_and_fall_while_the_job_runs_is_its_peak(nvml: Script) -> None:
+    nvml.cards(1, used=GIB, procs="99:1")
+    with sampling() as sampler:
+        for held in (2 * GIB, 7 * GIB, 3 * GIB):
+            nvml.set("0.procs", f"99:{GIB},71:{held}")
+            let_look(sampler)
+        usage = only(sampler)
+    assert (usage.peak_memory, usage.source) == (7 * GIB, PER_PROCESS)
+
+
+def test_in_a_container_the_rise_of_the_device_is_the_peak(nvml: Script) -> None:
+    nvml.cards(1, used=GIB)
+    with sampling() as sampler:
+        nvml.set("0.used", 6 * GIB)
+        let_look(sampler)
+        usage = only(sampler)
+    assert (usage.memory_before, usage.peak_memory) == (GIB, 5 * GIB)
+    assert usage.source == DEVICE_RISE
+
+
+def test_the_baseline_is_read_before_start_returns(nvml: Script) -> None:
+    nvml.cards(2, used=GIB)
+    with sampling() as sampler:
+        assert [one.memory_used for one in sampler.latest()] == [GIB, GIB]
+
+
+def test_a_card_lost_midway_keeps_its_figures_and_is_said(nvml: Script) -> None:
+    nvml.cards(2, procs=f"71:{GIB}", energy=5_000)
+    with sampling() as sampler:
+        let_look(sampler)
+        nvml.set("0.lost", LOST)
+        let_look(sampler)
+        nvml.set("1.procs", f"71:{2 * GIB}")
+        let_look(sampler)
+        first, second = sampler.stop(DEADLINE)
+        assert (first.peak_memory, second.peak_memory) == (GIB, 2 * GIB)
+        assert "GPU 0 fell off the bus" in sampler.warnings()[0]
+
+
+def test_counters_are_read_at_the_start_and_the_end(nvml: Script) -> None:
+    nvml.cards(1, energy=1_000_000, ecc=2, **{"throttle.1": 10**9, "xid": 0})
+    with sampling() as sampler:
+        nvml.lines |= {"0.ecc": "3", "0.throttle.1": str(3 * 10**9), "0.xid": "79"}
+        nvml.set("0.energy", 1_500_000)
+        usage = only(sampler)
+    assert (usage.energy, usage.ecc_errors, usage.xids) == (500.0, 1, (79,))
+    assert usage.throttle == {"thermal": 2.0}
+
+
+def test_slow_figures_are_asked_between_the_looks(nvml: Script) -> None:
+    nvml.cards(1, rx=2_000, tx=1_000, shares="71:80:20,99:10:10")
+    with sampling() as sampler:
+        wait_until(lambda: sampler.usages()[0].pcie_tx is not None)
+        usage = only(sampler)
+    assert (usage.pcie_rx, usage.pcie_tx) == (2_000_000, 1_000_000)
+    assert [(p.pid, p.sm_utilization) for p in usage.processes] == [(71, 80.0)]
+
+
+def test_memory_is_looked_at_more_often_than_the_bus(nvml: Script) -> None:
+    nvml.cards(1, rx="1;2;3;4;5;6;7;8;9", tx=1)
+    with sampling() as sampler:
+        wait_until(lambda: sampler.usages()[0].pcie_rx is not None)
+        let_look(sampler, 50)
+        assert only(sampler).pcie_rx == 1000  # asked once
+
+
+def test_the_series_has_the_peak_of_the_account(nvml: Script) -> None:
+    nvml.cards(2, used=GIB)
+    with sampling() as sampler:
+        begun = time.monotonic()
+        nvml.set("1.used", 9 * GIB)
+        let_look(sampler)
+        nvml.set("1.used", 2 * GIB)
+        let_look(sampler)
+        peaks = [usage.peak_memory for usage in sampler.stop(DEADLINE)]
+        columns = gpu_columns(sampler.rows(), [begun, time.monotonic()])
+    assert [max(column) for column in columns] == peaks == [0, 8 * GIB]
+
+
+def test_only_my_cards_are_watched(nvml: Script) -> None:
+    nvml.cards(4)
+    with sampling({"CUDA_VISIBLE_DEVICES": "2,0"}) as sampler:
+        assert [usage.uuid for usage in sampler.stop(DEADLINE)] == [uuid(2), uuid(0)]
+
+
+def test_a_machine_without_a_driver_is_nothing_to_warn_of(nvml: Script) -> None:
+    nvml.set("init", NOT_LOADED)
+    with sampling() as sampler:
+        assert sampler.stop(DEADLINE) == ()
+        assert sampler.warnings() == ()
+
+
+def test_a_driver_that_does_not_fit_its_library_is_a_warning(nvml: Script) -> None:
+    nvml.set("init", MISMATCH)
+    with sampling() as sampler:
+        assert sampler.stop(DEADLINE) == ()
+        assert "differ" in sampler.warnings()[0]
+
+
+def test_trouble_of_any_kind_stays_in_the_thread() -> None:
+    def broken() -> NvmlProbe:
+        raise RuntimeError("no such luck")
+
+    sampler = GpuSampler(broken, INTERVAL)
+    assert not sampler.start(wait=DEADLINE)
+    assert sampler.stop(DEADLINE) == ()
+    assert sampler.warnings() == ("GPUs not measured: no such luck",)
+
+
+def test_no_card_of_mine_ends_the_thread(nvml: Script) -> None:
+    nvml.cards(2)
+    with sampling({"CUDA_VISIBLE_DEVICES": ""}) as sampler:
+        wait_until(lambda: not sampler.is_watching())
+
+
+def test_it_can_be_stopped_before_the_driver_has_started() -> None:
+    let_go = threading.Event()
+
+    def slow() -> NvmlProbe:
+        let_go.wait(DEADLINE)
+        raise RuntimeError("too late")
+
+    sampler = GpuSampler(slow, INTERVAL)
+    assert not sampler.start(wait=0.01)
+    assert sampler.stop(timeout=0.01) == ()
+    assert "has not answered" in sampler.warnings()[0]
+    let_go.set()
+
+
+@pytest.mark.parametrize(
+    ("function", "peak"),
+    [
+        ("nvmlDeviceGetComputeRunningProcesses_v3", MIB),
+        ("nvmlDeviceGetMemoryInfo", MIB),
+        ("nvmlDeviceGetTotalEnergyConsumption", MIB),
+        ("nvmlShutdown", MIB),
+    ],
+)
+def test_a_call_that_hangs_keeps_neither_figures_nor_the_exit(
+    script: Script, function: str, peak: int
+) -> None:
+    script.cards(1, procs=f"71:{MIB}", energy=1)
+    done = hangs(script, function)
+    assert f"[{peak}]" in done.stdout
+    assert "has not answered" in done.stdout
+
+
+def test_a_start_that_hangs_keeps_nobody(script: Script) -> None:
+    script.cards(1)
+    script.set("hang.nvmlInitWithFlags", 600)
+    done = hangs(script, "nvmlInitWithFlags")
+    assert "[]" in done.stdout
+    assert "has not answered" in done.stdout
+
+
+def hangs(script: Script, function: str) -> subprocess.CompletedProcess[str]:
+    """Let one call hang for ten minutes; the process has to end long before."""
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS, str(script.path), function],
+        env=script.environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done
+
+
+def test_nothing_of_nvml_is_imported_by_the_sampler_itself() -> None:
+    code = "import sys, weigh.measure.gpu_sampler; print('pynvml' in sys.modules)"
+    said = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert said == "False\n"
+
+
+def test_the_pids_may_be_those_of_this_process(nvml: Script) -> None:
+    nvml.cards(1, procs=f"{os.getpid()}:{GIB}")
+    sampler = GpuSampler(lambda: NvmlProbe({}), INTERVAL, pids=lambda: (os.getpid(),))
+    sampler.start(wait=DEADLINE)
+    assert only(sampler).peak_memory == GIB
+
+
+def test_signals_are_left_to_the_main_thread(nvml: Script) -> None:
+    nvml.cards(1)
+    with sampling():
+        (thread,) = (t for t in threading.enumerate() if t.name == "weigh-gpu")
+        status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+    blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1):
+        assert blocked & 1 << number - 1

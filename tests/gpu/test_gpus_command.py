@@ -1,0 +1,223 @@
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from nvml_script import GIB, MIB, Script, uuid
+
+from weigh.errors import GpuError
+from weigh.flow.gpus import list_gpus
+from weigh.model import Gpu
+from weigh.probe.driver import a_card_may_be_here
+from weigh.probe.nvml import NvmlProbe
+from weigh.probe.torch_cuda import read_torch
+
+CLICK = """
+import sys
+from weigh.cli.gpus import gpus
+sys.exit(gpus.main(sys.argv[1:], standalone_mode=False))
+"""
+
+
+def weigh_gpus(
+    script: Script, *options: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", CLICK, *options],
+        env=script.environment() | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def my_gpus(environment: Mapping[str, str] | None = None) -> tuple[Gpu, ...]:
+    return list_gpus(environment or {}, factory=NvmlProbe).gpus
+
+
+def test_my_gpus_are_a_line_each(script: Script) -> None:
+    script.cards(2, used=7 * GIB, util=84, procs=f"{os.getpid()}:{7 * GIB}")
+    done = weigh_gpus(script)
+    assert done.returncode == 0
+    first, second = done.stdout.splitlines()
+    assert "V100-SXM2-32GB" in first
+    assert "7.0 of 32.0 GiB" in first
+    assert f"{os.getpid()}" in second
+
+
+def test_only_what_cuda_would_show_is_listed(script: Script) -> None:
+    script.cards(4)
+    done = weigh_gpus(script, "--json", CUDA_VISIBLE_DEVICES="2,0")
+    document = json.loads(done.stdout)
+    assert [gpu["index"] for gpu in document["gpus"]] == [2, 0]
+    assert [gpu["cuda_index"] for gpu in document["gpus"]] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("init", "words"), [("9", "not loaded"), ("12", "no NVIDIA driver here")]
+)
+def test_no_driver_is_a_line_on_stderr_and_no_failure(
+    script: Script, init: str, words: str
+) -> None:
+    script.set("init", init)
+    done = weigh_gpus(script)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert words in done.stderr
+
+
+def test_hidden_gpus_are_a_line_on_stderr(script: Script) -> None:
+    script.cards(2)
+    done = weigh_gpus(script, CUDA_VISIBLE_DEVICES="")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "no GPU is yours: CUDA_VISIBLE_DEVICES=" in done.stderr
+
+
+def test_a_driver_and_library_that_differ_are_an_error(nvml: Script) -> None:
+    nvml.set("init", 18)
+    with pytest.raises(GpuError, match="differ"):
+        my_gpus()
+
+
+def test_a_driver_that_hangs_is_an_error_in_time() -> None:
+    let_go = threading.Event()
+
+    def hangs(_environment: Mapping[str, str]) -> NvmlProbe:
+        let_go.wait(60)
+        raise GpuError("too late")
+
+    with pytest.raises(GpuError, match="has not answered"):
+        list_gpus({}, factory=hangs, patience=0.01)
+    let_go.set()
+
+
+def test_a_process_on_a_gpu_has_its_owner_and_name(nvml: Script) -> None:
+    nvml.cards(1, procs=f"{os.getpid()}:{GIB}")
+    ((occupant,),) = (gpu.occupants or () for gpu in my_gpus())
+    with open(f"/proc/{os.getpid()}/comm", encoding="utf-8") as file:
+        name = file.read().strip()
+    assert (occupant.mine, occupant.command, occupant.memory) == (True, name, GIB)
+
+
+def test_a_process_of_elsewhere_is_a_number_only(nvml: Script) -> None:
+    nvml.cards(1, procs=f"{1 << 30}:4096")
+    ((occupant,),) = (gpu.occupants or () for gpu in my_gpus())
+    assert (occupant.pid, occupant.command, occupant.mine) == (1 << 30, None, None)
+
+
+def test_what_a_scheduler_granted_is_allocated(nvml: Script) -> None:
+    nvml.cards(1)
+    assert my_gpus()[0].allocated is False
+    assert my_gpus({"SLURM_JOB_GPUS": "0"})[0].allocated is True
+    assert my_gpus({"CUDA_VISIBLE_DEVICES": "0"})[0].allocated is True
+
+
+class Cuda:
+    """As much of torch.cuda as is asked for."""
+
+    def __init__(self, *uuids: str | None, started: bool = True) -> None:
+        self.uuids = uuids
+        self.started = started
+
+    def is_initialized(self) -> bool:
+        return self.started
+
+    def device_count(self) -> int:
+        return len(self.uuids)
+
+    def current_device(self) -> int:
+        return 1
+
+    def get_device_properties(self, index: int) -> SimpleNamespace:
+        named = self.uuids[index]
+        return SimpleNamespace() if named is None else SimpleNamespace(uuid=named)
+
+    def max_memory_allocated(self, index: int) -> int:
+        return (index + 2) * GIB
+
+    def max_memory_reserved(self, index: int) -> int:
+        return (index + 3) * GIB
+
+    def memory_reserved(self, index: int) -> int:
+        return (index + 1) * GIB
+
+
+def with_torch(monkeypatch: pytest.MonkeyPatch, cuda: Cuda) -> tuple[Gpu, ...]:
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    return my_gpus()
+
+
+def test_torchs_gpus_are_found_by_uuid_whatever_their_order(
+    nvml: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml.cards(2)
+    order = [uuid(1).removeprefix("GPU-"), uuid(0).removeprefix("GPU-")]
+    first, second = with_torch(monkeypatch, Cuda(*order))
+    assert (first.cuda_index, first.torch_current) == (1, True)
+    assert (second.cuda_index, second.torch_allocated) == (0, 2 * GIB)
+
+
+def test_an_older_torch_counts_as_cuda_does(
+    nvml: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml.cards(2)
+    first, second = with_torch(monkeypatch, Cuda(None, None))
+    assert (first.torch_current, second.torch_current) == (False, True)
+
+
+def test_what_this_process_holds_outside_torch_is_named(
+    nvml: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml.cards(1, procs=f"{os.getpid()}:{GIB + 450 * MIB}")
+    (gpu,) = with_torch(monkeypatch, Cuda(None))
+    assert gpu.outside_torch == 450 * MIB
+
+
+def test_the_difference_is_not_named_where_processes_are_hidden(
+    nvml: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml.cards(1, used=9 * GIB)
+    (gpu,) = with_torch(monkeypatch, Cuda(None))
+    assert (gpu.torch_reserved, gpu.outside_torch) == (3 * GIB, None)
+
+
+def test_a_torch_that_has_not_used_cuda_is_left_alone() -> None:
+    assert read_torch(SimpleNamespace(cuda=Cuda(None, started=False))) == ()
+    assert read_torch(None) == ()
+
+
+def test_no_card_can_be_where_nothing_of_a_driver_is(tmp_path: Path) -> None:
+    assert not a_card_may_be_here({}, root=str(tmp_path))
+
+
+@pytest.mark.parametrize("path", ["dev/nvidiactl", "proc/driver/nvidia", "dev/dxg"])
+def test_a_card_may_be_where_the_drivers_files_are(tmp_path: Path, path: str) -> None:
+    os.makedirs(f"{tmp_path}/{path}")
+    assert a_card_may_be_here({}, root=str(tmp_path))
+    assert not a_card_may_be_here({"CUDA_VISIBLE_DEVICES": ""}, root=str(tmp_path))
+
+
+def test_a_card_may_be_where_the_loader_knows_the_library(tmp_path: Path) -> None:
+    os.makedirs(f"{tmp_path}/etc")
+    with open(f"{tmp_path}/etc/ld.so.cache", "wb") as file:
+        file.write(b"ld.so-1.7.0\0libnvidia-ml.so.1\0")
+    assert a_card_may_be_here({}, root=str(tmp_path))
+
+
+def test_a_card_may_be_where_the_library_is_on_the_path(script: Script) -> None:
+    folder = str(script.library.parent)
+    assert a_card_may_be_here({"LD_LIBRARY_PATH": f"/nowhere::{folder}"})
+
+
+def test_asking_whether_a_card_may_be_here_loads_nothing() -> None:
+    code = (
+        "import sys; from weigh.probe.driver import a_card_may_be_here as ask;"
+        "ask({}); print({'pynvml', 'ctypes', 'threading'} & set(sys.modules))"
+    )
+    said = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert said == "set()\n"

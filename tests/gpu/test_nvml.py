@@ -1,0 +1,278 @@
+from collections.abc import Mapping
+
+import pytest
+from nvml_script import GIB, MIB, Script, uuid
+
+from weigh.errors import GpuError, NoGpuError
+from weigh.probe.nvml import NvmlProbe
+
+NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND_HERE, LOST = 3, 4, 13, 15
+EVERYTHING = {
+    "reserved": 500 * MIB,
+    "util": 84,
+    "memutil": 40,
+    "power": 212_500,
+    "smclock": 1530,
+    "memclock": 877,
+    "energy": 7_000_000,
+    "ecc": 3,
+    "rx": 2_000,
+    "tx": 3_000,
+    "xid": 0,
+    "throttle.0": 2_500_000_000,
+    "throttle.1": 0,
+    "procs": f"71:{2 * GIB},72:{GIB}",
+    "shares": "71:80:30,72:4:1",
+}
+
+
+def probe(environment: Mapping[str, str] | None = None) -> NvmlProbe:
+    return NvmlProbe(environment or {})
+
+
+def test_a_card_is_described_by_its_driver(nvml: Script) -> None:
+    nvml.cards(2, reserved=500 * MIB)
+    second = probe().devices()[1]
+    assert (second.index, second.uuid, second.name) == (
+        1,
+        uuid(1),
+        "Tesla V100-SXM2-32GB",
+    )
+    assert (second.memory_total, second.memory_reserved) == (32 * GIB, 500 * MIB)
+
+
+def test_one_look_reads_every_figure_in_our_units(nvml: Script) -> None:
+    nvml.cards(1, used=3 * GIB, **EVERYTHING)
+    (reading,) = probe().read()
+    assert reading.memory_used == 3 * GIB
+    assert reading.process_memory == {71: 2 * GIB, 72: GIB}
+    assert (reading.utilization, reading.memory_utilization) == (84.0, 40.0)
+    assert (reading.power, reading.sm_clock, reading.memory_clock) == (212.5, 1530, 877)
+
+
+def test_counters_come_in_joules_and_seconds(nvml: Script) -> None:
+    nvml.cards(1, **EVERYTHING)
+    counters = probe().counters(uuid(0))
+    assert (counters.energy, counters.ecc_errors) == (7000.0, 3)
+    assert counters.throttle == {"power": 2.5, "thermal": 0.0}
+
+
+def test_the_bus_comes_in_bytes_a_second(nvml: Script) -> None:
+    nvml.cards(1, **EVERYTHING)
+    one = probe()
+    assert (one.pcie_rx(uuid(0)), one.pcie_tx(uuid(0))) == (2_000_000, 3_000_000)
+
+
+def test_what_a_card_does_not_support_is_none(nvml: Script) -> None:
+    nvml.lines.update({"count": "1", "0.uuid": uuid(0)})
+    nvml.set("0.name", "Odd Card")
+    one = probe()
+    (reading,) = one.read()
+    told = {
+        field: getattr(reading, field)
+        for field in reading.__struct_fields__
+        if field not in {"uuid", "lost"}
+    }
+    assert set(told.values()) == {None}
+    counters = one.counters(uuid(0))
+    assert (counters.energy, counters.ecc_errors, counters.throttle) == (None,) * 3
+    assert one.pcie_rx(uuid(0)) is None
+    assert one.new_xids(uuid(0)) is None
+    assert one.shares(uuid(0)) is None
+
+
+@pytest.mark.parametrize("code", [NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND_HERE, 999])
+@pytest.mark.parametrize(
+    ("function", "field"),
+    [
+        ("nvmlDeviceGetUtilizationRates", "utilization"),
+        ("nvmlDeviceGetPowerUsage", "power"),
+        ("nvmlDeviceGetClockInfo", "sm_clock"),
+        ("nvmlDeviceGetMemoryInfo", "memory_used"),
+    ],
+)
+def test_a_figure_that_fails_is_none_and_the_others_stay(
+    nvml: Script, function: str, field: str, code: int
+) -> None:
+    known = {key: value for key, value in EVERYTHING.items() if key != "reserved"}
+    nvml.cards(1, used=GIB, **known)
+    nvml.set(f"fail.{function}", code)
+    (reading,) = probe().read()
+    assert getattr(reading, field) is None
+    assert reading.process_memory == {71: 2 * GIB, 72: GIB}
+
+
+def test_memory_is_read_the_old_way_where_the_driver_is_old(nvml: Script) -> None:
+    nvml.cards(1, used=GIB)
+    nvml.set("fail.nvmlDeviceGetMemoryInfo_v2", NOT_FOUND_HERE)
+    assert probe().read()[0].memory_used == GIB
+
+
+def test_processes_are_read_the_old_way_where_the_driver_is_old(nvml: Script) -> None:
+    nvml.cards(1, procs="71:4096")
+    nvml.set("fail.nvmlDeviceGetComputeRunningProcesses_v3", NOT_FOUND_HERE)
+    assert probe().read()[0].process_memory == {71: 4096}
+
+
+def test_processes_whose_memory_is_hidden_are_named_all_the_same(nvml: Script) -> None:
+    nvml.cards(1, procs="71:na,72:4096")
+    (reading,) = probe().read()
+    assert reading.process_memory is None
+    assert reading.processes == (71, 72)
+
+
+def test_no_process_is_not_the_same_as_hidden_ones(nvml: Script) -> None:
+    nvml.cards(1, procs="")
+    assert probe().read()[0].process_memory == {}
+    nvml.drop("0.procs")
+    assert probe().read()[0].process_memory is None
+
+
+def test_a_process_that_also_draws_counts_once(nvml: Script) -> None:
+    nvml.cards(1, procs="71:4096", graphics="71:4096,80:1024")
+    one = probe()
+    assert one.read()[0].process_memory == {71: 4096, 80: 1024}
+    assert one.read(activity=False)[0].process_memory == {71: 4096, 80: 1024}
+
+
+def test_a_look_at_memory_asks_for_nothing_else(nvml: Script) -> None:
+    nvml.cards(1, used=GIB, **EVERYTHING)
+    (reading,) = probe().read(activity=False)
+    assert reading.memory_used == GIB
+    assert (reading.utilization, reading.power, reading.sm_clock) == (None,) * 3
+
+
+def test_a_card_that_falls_off_the_bus_is_none_from_then_on(nvml: Script) -> None:
+    nvml.cards(2, used=GIB, **EVERYTHING)
+    one = probe()
+    assert one.read()[0].memory_used == GIB
+    nvml.set("0.lost", LOST)
+    assert one.read()[0].lost
+    nvml.drop("0.lost")
+    first, second = one.read()
+    assert (first.memory_used, first.process_memory, first.lost) == (None, None, True)
+    assert (second.memory_used, second.lost) == (GIB, False)
+
+
+def test_driver_errors_are_told_once_and_never_waited_for(nvml: Script) -> None:
+    nvml.cards(1, **EVERYTHING)
+    one = probe()
+    assert one.new_xids(uuid(0)) == ()
+    nvml.set("0.xid", 31)
+    assert one.new_xids(uuid(0)) == (31,)
+    assert one.new_xids(uuid(0)) == ()
+
+
+def test_each_process_has_its_share_of_the_card(nvml: Script) -> None:
+    nvml.cards(1, **EVERYTHING)
+    shares = probe().shares(uuid(0)) or ()
+    assert [(one.pid, one.sm_utilization) for one in shares] == [(71, 80.0), (72, 4.0)]
+
+
+def test_cards_that_a_cgroup_keeps_from_me_are_not_mine(nvml: Script) -> None:
+    nvml.cards(4)
+    nvml.set("0.handle", NO_PERMISSION)
+    nvml.set("2.handle", NO_PERMISSION)
+    assert [one.index for one in probe().devices()] == [1, 3]
+    assert [one.index for one in probe({"CUDA_VISIBLE_DEVICES": "1"}).devices()] == [3]
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [({}, "none was allocated"), ({"CUDA_VISIBLE_DEVICES": "0"}, "none was allocated")],
+)
+def test_cards_of_others_alone_are_said(
+    nvml: Script, environment: dict[str, str], words: str
+) -> None:
+    nvml.cards(2, handle=NO_PERMISSION)
+    one = probe(environment)
+    assert one.devices() == ()
+    assert words in one.notes[-1]
+
+
+def test_cards_hidden_by_the_variable_are_said(nvml: Script) -> None:
+    nvml.cards(2)
+    assert "hidden" in probe({"CUDA_VISIBLE_DEVICES": "7"}).notes[-1]
+
+
+def test_a_broken_card_is_said_and_the_others_are_mine(nvml: Script) -> None:
+    nvml.cards(2)
+    nvml.set("0.handle", LOST)
+    one = probe()
+    assert [device.index for device in one.devices()] == [1]
+    assert "GPU 0 cannot be read" in one.notes[0]
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_as_many_cards_as_there_are(nvml: Script, count: int) -> None:
+    nvml.cards(count)
+    assert len(probe().read()) == count
+
+
+def split(nvml: Script) -> None:
+    nvml.cards(2, used=4 * GIB)
+    nvml.set("0.mig", 3)
+    for place in range(3):
+        nvml.lines |= {
+            f"0.mig{place}.uuid": f"MIG-{place}c-0",
+            f"0.mig{place}.name": "NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+            f"0.mig{place}.total": str(5 * GIB),
+            f"0.mig{place}.used": str(place * GIB),
+            f"0.mig{place}.procs": f"9{place}:{GIB}",
+            f"0.mig{place}.gi": str(7 + place),
+            f"0.mig{place}.ci": "0",
+        }
+    nvml.set("0.mig2.handle", NO_PERMISSION)
+
+
+def test_a_mig_instance_has_its_own_memory_and_no_utilisation(nvml: Script) -> None:
+    split(nvml)
+    one = probe({"CUDA_VISIBLE_DEVICES": "MIG-1c-0"})
+    (device,), (reading,) = one.devices(), one.read()
+    assert (device.mig_parent, device.memory_total) == (uuid(0), 5 * GIB)
+    assert (reading.memory_used, reading.process_memory) == (GIB, {91: GIB})
+    assert (reading.utilization, reading.power) == (None, None)
+
+
+def test_an_instance_answers_to_its_old_name(nvml: Script) -> None:
+    split(nvml)
+    name = f"MIG-{uuid(0)}/8/0"
+    (device,) = probe({"CUDA_VISIBLE_DEVICES": name}).devices()
+    assert device.uuid == "MIG-1c-0"
+
+
+def test_instances_closed_to_me_are_not_mine(nvml: Script) -> None:
+    split(nvml)
+    assert [one.uuid for one in probe().devices()] == ["MIG-0c-0", "MIG-1c-0", uuid(1)]
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "words"),
+    [
+        (9, NoGpuError, "not loaded"),
+        (12, NoGpuError, "no NVIDIA driver"),
+        (18, GpuError, "differ"),
+        (4, GpuError, "closed to you"),
+        (999, GpuError, "does not start"),
+    ],
+)
+def test_why_nvml_does_not_start_is_one_clear_line(
+    nvml: Script, code: int, kind: type[GpuError], words: str
+) -> None:
+    nvml.set("init", code)
+    with pytest.raises(kind, match=words) as caught:
+        probe()
+    assert len(f"weigh: {caught.value}") <= 80
+
+
+def test_a_driver_without_any_card_is_said(nvml: Script) -> None:
+    nvml.set("count", 0)
+    assert probe().notes == ("an NVIDIA driver is here, but no GPU",)
+
+
+def test_the_driver_can_be_let_go_and_asked_again(nvml: Script) -> None:
+    nvml.cards(1, **EVERYTHING)
+    one = probe()
+    one.new_xids(uuid(0))
+    one.close()
+    assert len(probe().devices()) == 1

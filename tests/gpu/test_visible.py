@@ -1,0 +1,130 @@
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.probe.gpu import GpuDevice
+from weigh.probe.visible import names_none, visible_devices
+
+CARDS = tuple(
+    GpuDevice(index, f"GPU-{index}a{index}b", "V100", bus=f"0000:0{index}:00.0")
+    for index in range(4)
+)
+SPLIT = msgspec.structs.replace(CARDS[0], is_split=True)
+PARTS = tuple(
+    GpuDevice(
+        0,
+        f"MIG-{place}c0",
+        "V100 MIG 1g",
+        mig_parent=SPLIT.uuid,
+        gpu_instance=place + 7,
+        compute_instance=0,
+    )
+    for place in range(2)
+)
+
+
+def seen(value: str | None, devices: tuple[GpuDevice, ...] = CARDS) -> list[str]:
+    environment = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
+    return [one.uuid for one in visible_devices(devices, environment).devices]
+
+
+def notes(value: str | None, devices: tuple[GpuDevice, ...], **more: str) -> str:
+    environment = {} if value is None else {"CUDA_VISIBLE_DEVICES": value}
+    return "\n".join(visible_devices(devices, environment | more).notes)
+
+
+def uuids(*indices: int) -> list[str]:
+    return [CARDS[index].uuid for index in indices]
+
+
+def test_every_card_is_mine_where_the_variable_is_unset() -> None:
+    assert seen(None) == uuids(0, 1, 2, 3)
+
+
+@pytest.mark.parametrize("value", ["", " ", "-1", "NoDevFiles", "none", "-1,0", "9"])
+def test_a_value_that_names_no_card_first_hides_all(value: str) -> None:
+    assert seen(value) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "indices"),
+    [("2", [2]), ("3,1", [3, 1]), (" 1 , 0 ", [1, 0]), ("1gpu,2", [1, 2])],
+)
+def test_numbers_choose_and_order(value: str, indices: list[int]) -> None:
+    assert seen(value) == uuids(*indices)
+
+
+@pytest.mark.parametrize("value", ["2,-1,0", "2,9,0", "2,x,0", "2,,0", "2,GPU-0a0b"])
+def test_the_first_invalid_number_ends_the_list(value: str) -> None:
+    assert seen(value) == uuids(2)
+
+
+def test_a_list_that_is_cut_short_is_said() -> None:
+    assert "no GPU is 'x'" in notes("2,x,0", CARDS)
+
+
+@pytest.mark.parametrize("value", ["1,1", "0,1,0", "GPU-1a1b,GPU-1a1b"])
+def test_a_card_named_twice_hides_all(value: str) -> None:
+    assert seen(value) == []
+
+
+def test_the_beginning_of_a_uuid_names_its_card() -> None:
+    assert seen("GPU-3a,GPU-0a0b") == uuids(3, 0)
+
+
+@pytest.mark.parametrize("value", ["GPU-", "GPU-9", "GPU-1a,GPU-9,GPU-2a"])
+def test_a_uuid_of_several_cards_or_none_ends_the_list(value: str) -> None:
+    assert seen(value) == (uuids(1) if "1a" in value else [])
+
+
+def test_numbers_count_by_pci_bus_whatever_nvml_says() -> None:
+    assert seen("0", tuple(reversed(CARDS))) == uuids(0)
+
+
+def test_a_card_in_mig_mode_stands_for_its_instances() -> None:
+    devices = (SPLIT, *PARTS, *CARDS[1:])
+    assert seen("0", devices) == [part.uuid for part in PARTS]
+    assert seen("1", devices) == uuids(1)
+
+
+@pytest.mark.parametrize("name", ["MIG-1c0", "MIG-1c", f"MIG-{SPLIT.uuid}/8/0"])
+def test_an_instance_is_named_by_its_uuid_new_or_old(name: str) -> None:
+    assert seen(name, (SPLIT, *PARTS)) == [PARTS[1].uuid]
+
+
+def test_several_instances_are_mine_and_one_process_gets_the_first() -> None:
+    assert "one MIG instance only" in notes(None, (SPLIT, *PARTS))
+
+
+def test_a_card_in_mig_mode_without_instances_is_no_gpu() -> None:
+    assert seen(None, (SPLIT,)) == []
+
+
+def test_different_cards_make_the_order_a_guess() -> None:
+    mixed = (CARDS[0], msgspec.structs.replace(CARDS[1], name="A100"))
+    assert "CUDA_DEVICE_ORDER" in notes("1", mixed)
+    assert notes("1", mixed, CUDA_DEVICE_ORDER="PCI_BUS_ID") == ""
+    assert notes("GPU-1a", mixed) == ""
+
+
+def test_equal_cards_leave_no_doubt() -> None:
+    assert notes("1,0", CARDS) == ""
+
+
+@given(st.text("0123456789,-GPUMIabc /x", max_size=30))
+def test_whatever_the_value_no_card_comes_twice(value: str) -> None:
+    chosen = seen(value, (SPLIT, *PARTS, *CARDS[1:]))
+    assert len(chosen) == len(set(chosen))
+
+
+@given(st.permutations(range(4)), st.integers(0, 4))
+def test_any_choice_of_numbers_is_taken_in_order(order: list[int], count: int) -> None:
+    chosen = order[:count]
+    assert seen(",".join(map(str, chosen))) == uuids(*chosen)
+
+
+@given(st.text("0123456789,-GPUMIabc /x", max_size=30))
+def test_names_none_never_hides_a_card_that_is_mine(value: str) -> None:
+    if names_none({"CUDA_VISIBLE_DEVICES": value}):
+        assert seen(value) == []
