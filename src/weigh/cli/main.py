@@ -20,6 +20,9 @@ _USAGE = 2
 _GROUPS = {
     "Measure": {
         "run": ("weigh.cli.run", "measure one run of any command"),
+        "top": ("weigh.cli.top", "watch what runs now"),
+        "gpus": ("weigh.cli.gpus", "the GPUs that are mine, and who is on them"),
+        "profile": ("weigh.cli.profile", "where a Python program spends, line by line"),
     },
     "Decide": {
         "request": ("weigh.cli.request", "the lines to ask a scheduler for"),

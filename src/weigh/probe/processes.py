@@ -1,0 +1,96 @@
+"""List the processes of one user from /proc: one small read for each."""
+
+import os
+
+import msgspec
+
+from weigh.units import Bytes, Seconds
+
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_COMMAND_BYTES = 4096  # more of a command than any screen shows
+
+
+class UserProcess(msgspec.Struct, frozen=True, gc=False):
+    """One process now. ``pid`` and ``start_ticks`` together name it for good.
+
+    ``cpu_time`` is its own, ``reaped_time`` that of the children it has waited for.
+    ``resident`` is the kernel's RSS: pages shared with others count in each.
+    """
+
+    pid: int
+    name: str
+    start_ticks: int
+    cpu_time: Seconds
+    reaped_time: Seconds
+    resident: Bytes
+
+
+def parse_process(pid: int, text: bytes) -> UserProcess | None:
+    """Read /proc/PID/stat; None where it is not of that form."""
+    start, end = text.find(b"("), text.rfind(b")")
+    words = text[end + 2 :].split()
+    try:
+        return UserProcess(
+            pid,
+            name=text[start + 1 : end].decode("utf-8", "replace"),
+            start_ticks=int(words[19]),
+            cpu_time=(int(words[11]) + int(words[12])) / _CLOCK_TICKS,
+            reaped_time=(int(words[13]) + int(words[14])) / _CLOCK_TICKS,
+            resident=int(words[21]) * _PAGE,
+        )
+    except (IndexError, ValueError):
+        return None
+
+
+def read_process(pid: int, root: str = "/proc") -> UserProcess | None:
+    """Look at one process; None when it is gone or hidden."""
+    text = _read(f"{root}/{pid}/stat")
+    return None if text is None else parse_process(pid, text)
+
+
+def read_processes(user: int, root: str = "/proc") -> tuple[UserProcess, ...] | None:
+    """Look at every process of *user* (a uid) that holds memory.
+
+    None where there is no /proc to look at.
+    """
+    try:
+        with os.scandir(root) as entries:
+            pids = [
+                int(entry.name)
+                for entry in entries
+                if entry.name.isdecimal() and _owner(entry) == user
+            ]
+    except OSError:
+        return None
+    if not pids:  # this process is always there: what is mounted is no /proc
+        return None
+    read = (read_process(pid, root) for pid in pids)
+    return tuple(one for one in read if one is not None and one.resident)
+
+
+def read_command(pid: int, root: str = "/proc") -> tuple[str, ...]:
+    """Read a process's command line; empty for one that is gone or has none."""
+    text = _read(f"{root}/{pid}/cmdline") or b""
+    words = text.rstrip(b"\0").split(b"\0") if text else []
+    return tuple(word.decode("utf-8", "replace") for word in words)
+
+
+def _owner(entry: "os.DirEntry[str]") -> int | None:
+    try:
+        return entry.stat().st_uid
+    except OSError:  # it ended meanwhile
+        return None
+
+
+def _read(path: str) -> bytes | None:
+    try:
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        return None
+    try:
+        return os.read(fd, _COMMAND_BYTES)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)

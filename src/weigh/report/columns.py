@@ -1,0 +1,84 @@
+"""Columns of text on a terminal: how wide letters are, and tables that fit a width."""
+
+from collections.abc import Iterator, Sequence
+from unicodedata import combining, east_asian_width
+
+import msgspec
+
+_NARROWEST = 8  # columns of a flexible cell worth showing
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of a table; those with the highest ``drop`` leave a narrow one first."""
+
+    title: str
+    cells: tuple[str, ...]
+    right: bool = True
+    drop: int = 0
+    flexible: bool = False
+
+    def width(self) -> int:
+        """Give the columns it takes as it is."""
+        return max(map(columns_of, (self.title, *self.cells)))
+
+
+def columns_of(text: str) -> int:
+    """Count the columns that *text* takes on a terminal at most."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if combining(c) else 2 if east_asian_width(c) in "WF" else 1 for c in text
+    )
+
+
+def shortened(text: str, width: int) -> str:
+    """Cut *text* to *width* columns, and show that it was cut."""
+    if columns_of(text) <= width:
+        return text
+    dots = "..." if width >= _NARROWEST else ""
+    room = width - len(dots)
+    kept, taken = 0, 0
+    for character in text:
+        taken += columns_of(character)
+        if taken > room:
+            break
+        kept += 1
+    return text[:kept] + dots
+
+
+def table(columns: Sequence[Column], width: int) -> Iterator[str]:
+    """Lay columns out in *width*, titles first; a flexible one takes what is left."""
+    kept = list(columns)
+    while len(kept) > 1 and _least(kept) > width:
+        worst = max(kept, key=lambda column: column.drop)
+        if not worst.drop:
+            break
+        kept.remove(worst)
+    spare = width - _least(kept)
+    widths = [
+        min(one.width(), _NARROWEST + max(0, spare)) if one.flexible else one.width()
+        for one in kept
+    ]
+    titles = [one.title for one in kept]
+    yield _aligned(titles, kept, widths)
+    for row in zip(*(one.cells for one in kept), strict=True):
+        yield _aligned(row, kept, widths)
+
+
+def _least(columns: Sequence[Column]) -> int:
+    """Give the width that a table cannot do without, gaps included."""
+    widths = (
+        min(_NARROWEST, one.width()) if one.flexible else one.width() for one in columns
+    )
+    return sum(width + 2 for width in widths)
+
+
+def _aligned(
+    cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]
+) -> str:
+    padded = []
+    for cell, column, width in zip(cells, columns, widths, strict=True):
+        text = shortened(cell, width)
+        fill = " " * (width - columns_of(text))
+        padded.append(fill + text if column.right else text + fill)
+    return "  " + "  ".join(padded).rstrip()
