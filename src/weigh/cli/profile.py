@@ -1,0 +1,70 @@
+"""``weigh profile``: the words of the command line, and the top lines after it."""
+
+import os
+import sys
+
+import click
+
+from weigh.flow.profile import Profiled
+from weigh.flow.profile import profile as profile_flow
+from weigh.report.profile_lines import render_profile, render_totals
+
+
+class _AfterDashes(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse a command line without ``--``, as ``weigh run`` does."""
+        if args and "--" not in args and not {"-h", "--help"} & set(args):
+            raise click.UsageError(
+                "put -- before the command: weigh profile -- python train.py", ctx
+            )
+        return super().parse_args(ctx, args)
+
+
+@click.command(
+    cls=_AfterDashes,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    options_metavar="[OPTIONS] --",
+)
+@click.option("-o", "--output", metavar="FILE", help="Write the profile here too.")
+@click.option("--force", is_flag=True, help="Also inside a batch job.")
+@click.option(
+    "--html/--no-html", default=True, help="Keep a page to look at.  [default: yes]"
+)
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+def profile(
+    command: tuple[str, ...], *, output: str | None, force: bool, html: bool
+) -> int:
+    """See which lines of a Python program take the time and the memory.
+
+    Runs COMMAND through Scalene (pip install 'weigh[profile]') with this terminal,
+    these pipes and this exit code, keeps the profile beside the records, and
+    says on stderr which lines took the most. A profiler slows the program, so
+    profile a short run; inside a batch job only with --force.
+
+    \b
+    weigh profile -- python train.py --epochs 1
+    weigh profile -- python -m mypackage.train
+    """  # noqa: D301 - click reads \b
+    done = profile_flow(
+        command, environ=os.environ, output=output, page=html, force=force
+    )
+    if sys.stderr is not None:
+        print(_summary(done, os.getcwd()), end="", file=sys.stderr)
+    return done.exit_code
+
+
+def _summary(done: Profiled, cwd: str) -> str:
+    if done.profile is None:
+        return "weigh  no profile: Scalene wrote none\n"
+    title = f"weigh  profile {done.id}  {render_totals(done.profile)}".rstrip()
+    kept = [f"  kept as  {_short(path, cwd)}\n" for path in _kept(done)]
+    return "".join([f"{title}\n", render_profile(done.profile, cwd=cwd), *kept])
+
+
+def _kept(done: Profiled) -> list[str]:
+    return [path for path in (done.path, done.page) if path is not None]
+
+
+def _short(path: str, cwd: str) -> str:
+    below = path.startswith(os.path.join(cwd, ""))
+    return os.path.relpath(path, cwd) if below else path

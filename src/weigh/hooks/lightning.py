@@ -1,0 +1,108 @@
+"""A callback for the Trainer of Lightning.
+
+``Trainer(callbacks=[WeighCallback()])`` marks the phases train, validate, test and
+predict, notes each epoch as an event, and times the training batches.
+"""
+
+from typing import Any
+
+try:
+    from lightning.pytorch.callbacks import Callback
+except ModuleNotFoundError:
+    from pytorch_lightning.callbacks import Callback  # the name before Lightning 2
+
+from weigh.flow.regions import event
+from weigh.hooks.course import Course
+
+
+class WeighCallback(Callback):
+    """Tells weigh the course of a ``Trainer``; changes nothing of it.
+
+    A batch runs from the end of the one before, so that loading data counts;
+    validating in between does not.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._course = Course()
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin the phase train."""
+        self._course.begin("train")
+        loader = getattr(trainer, "train_dataloader", None)
+        size = getattr(loader, "batch_size", None)
+        self._course.begin_steps(size or None, _expected(trainer))
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Note the epoch, counted from 0."""
+        event("epoch", trainer.current_epoch)
+        self._course.pause()
+
+    def on_train_batch_end(
+        self,
+        trainer: Any,
+        pl_module: Any,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """End a batch."""
+        self._course.step(samples_in(batch))
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """End the phase train."""
+        self._course.end_steps()
+        self._course.end("train")
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin the phase validate; Lightning first tries it on a few batches."""
+        self._course.begin(_validation(trainer))
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """End the phase validate."""
+        self._course.end(_validation(trainer))
+        self._course.pause()
+
+    def on_test_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin the phase test."""
+        self._course.begin("test")
+
+    def on_test_end(self, trainer: Any, pl_module: Any) -> None:
+        """End the phase test."""
+        self._course.end("test")
+
+    def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
+        """Begin the phase predict."""
+        self._course.begin("predict")
+
+    def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
+        """End the phase predict."""
+        self._course.end("predict")
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: Any) -> None:
+        """End what is open: the training broke off."""
+        self._course.end_all()
+
+
+def samples_in(batch: Any) -> int | None:
+    """Count the samples of a batch: a tensor, or columns of them; None if neither."""
+    shape = getattr(batch, "shape", None)
+    if shape:
+        return int(shape[0])
+    if hasattr(batch, "values"):
+        batch = tuple(batch.values())
+    if isinstance(batch, list | tuple) and batch:
+        return samples_in(batch[0])
+    return None
+
+
+def _validation(trainer: Any) -> str:
+    return "sanity check" if trainer.sanity_checking else "validate"
+
+
+def _expected(trainer: Any) -> int | None:
+    """Give the number of batches to come; None where training has no set end."""
+    batches, epochs = trainer.num_training_batches, trainer.max_epochs
+    if epochs is None or epochs < 0 or not isinstance(batches, int):  # inf: a stream
+        return None
+    return batches * max(0, int(epochs) - int(trainer.current_epoch))

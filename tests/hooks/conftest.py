@@ -1,0 +1,15 @@
+from collections.abc import Callable
+
+import pytest
+
+from weigh.measure import this_process
+from weigh.measure.tracker import Tracker
+from weigh.model import Regions
+
+
+@pytest.fixture
+def regions(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Regions]:
+    """Give what is measured in this test alone."""
+    tracker = Tracker({"WEIGH_EXACT_PHASES": "0"})
+    monkeypatch.setattr(this_process._process, "tracker", tracker)
+    return tracker.regions

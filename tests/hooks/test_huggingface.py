@@ -1,0 +1,161 @@
+import importlib
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from weigh.model import Regions
+
+MODULE = "weigh.hooks.huggingface"
+Measured = Callable[[], Regions]
+REAL = """\
+import json, os, sys
+os.environ["HF_HUB_OFFLINE"] = "1"
+import torch, weigh
+from transformers import Trainer, TrainingArguments
+from weigh.hooks.huggingface import WeighCallback
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+    def forward(self, x=None, labels=None):
+        logits = self.layer(x)
+        loss = torch.nn.functional.cross_entropy(logits, labels)
+        return {"loss": loss, "logits": logits}
+
+rows = [{"x": torch.ones(4), "labels": torch.tensor(n % 2)} for n in range(20)]
+arguments = TrainingArguments(
+    output_dir=sys.argv[1], per_device_train_batch_size=2, num_train_epochs=2,
+    gradient_accumulation_steps=2, eval_strategy="epoch", save_strategy="no",
+    report_to=[], use_cpu=True, disable_tqdm=True,
+)
+trainer = Trainer(
+    model=Model(), args=arguments, train_dataset=rows, eval_dataset=rows,
+    callbacks=[WeighCallback],
+)
+trainer.train()
+trainer.predict(rows)
+regions = weigh.report()
+(loop,) = regions.batches
+print(json.dumps([
+    [[phase.name, phase.depth, phase.calls] for phase in regions.phases],
+    [loop.size, loop.count, loop.total],
+    [[event.name, event.value] for event in regions.events],
+]))
+"""
+
+
+@pytest.fixture
+def callback(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Give the callback over a stand-in for transformers, which need not be here."""
+    transformers = ModuleType("transformers")
+    transformers.TrainerCallback = object  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "transformers", transformers)
+    sys.modules.pop(MODULE, None)
+    yield importlib.import_module(MODULE).WeighCallback()
+    sys.modules.pop(MODULE)
+
+
+class Trainer:
+    """Calls a callback in the order in which transformers' Trainer does."""
+
+    def __init__(self, callback: Any) -> None:
+        self.callback = callback
+        self.args = SimpleNamespace(train_batch_size=4, gradient_accumulation_steps=2)
+        self.state = SimpleNamespace(max_steps=6, global_step=0, epoch=0.0)
+        self.control = SimpleNamespace(should_evaluate=False)
+
+    def tell(self, event: str, **words: Any) -> None:
+        told = getattr(self.callback, event)
+        told(self.args, self.state, self.control, model=None, **words)
+
+    def train(self, *, breaks_at: int = 100) -> None:
+        self.tell("on_train_begin")
+        for epoch in range(2):
+            self.state.epoch = float(epoch)
+            self.tell("on_epoch_begin")
+            for _ in range(3):
+                self.state.global_step += 1
+                if self.state.global_step == breaks_at:
+                    return
+                self.tell("on_step_end")
+            self.control.should_evaluate = True
+            self.tell("on_epoch_end")
+            self.tell("on_log", logs={})
+            self.predict("on_evaluate")
+            self.control.should_evaluate = False
+            self.tell("on_save")
+        self.tell("on_train_end")
+
+    def predict(self, event: str) -> None:
+        self.tell("on_prediction_step")
+        self.tell("on_prediction_step")
+        self.tell(event, metrics={})
+
+
+def phases(regions: Measured) -> list[tuple[str, int, int]]:
+    return [(phase.name, phase.depth, phase.calls) for phase in regions().phases]
+
+
+def test_evaluations_during_training_lie_within_it(
+    callback: Any, regions: Measured
+) -> None:
+    Trainer(callback).train()
+    assert phases(regions) == [("train", 0, 1), ("evaluate", 1, 2)]
+
+
+def test_steps_are_batches_of_the_effective_size(
+    callback: Any, regions: Measured
+) -> None:
+    Trainer(callback).train()
+    (loop,) = regions().batches
+    assert (loop.count, loop.size, loop.total) == (6, 8, 6)
+
+
+def test_epochs_are_events_counted_from_0(callback: Any, regions: Measured) -> None:
+    Trainer(callback).train()
+    assert [(one.name, one.value) for one in regions().events] == [
+        ("epoch", 0),
+        ("epoch", 1),
+    ]
+
+
+@pytest.mark.parametrize("event", ["on_evaluate", "on_predict"])
+def test_an_evaluation_by_itself_is_a_phase(
+    callback: Any, regions: Measured, event: str
+) -> None:
+    Trainer(callback).predict(event)
+    assert phases(regions) == [("evaluate", 0, 1)]
+
+
+def test_a_training_begun_again_after_an_error_is_a_second_call(
+    callback: Any, regions: Measured
+) -> None:
+    Trainer(callback).train(breaks_at=5)
+    Trainer(callback).train()
+    assert phases(regions) == [("train", 0, 2), ("evaluate", 1, 3)]
+
+
+@pytest.mark.skipif(
+    any(not importlib.util.find_spec(name) for name in ("transformers", "torch")),
+    reason="transformers or torch is not installed",
+)
+def test_the_real_trainer_tells_the_same(tmp_path: Any) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", REAL, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+        timeout=300,
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == [
+        [["train", 0, 1], ["evaluate", 1, 2], ["evaluate", 0, 1]],
+        [4, 10, 10],
+        [["epoch", 0], ["epoch", 1]],
+    ]

@@ -1,0 +1,183 @@
+import importlib
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from weigh.model import Regions
+
+MODULE = "weigh.hooks.lightning"
+Measured = Callable[[], Regions]
+REAL = """\
+import json, warnings
+warnings.simplefilter("ignore")
+import lightning, torch, weigh
+from weigh.hooks.lightning import WeighCallback
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+    def training_step(self, batch, number):
+        return self.layer(batch[0]).sum()
+    validation_step = test_step = training_step
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.01)
+
+rows = torch.utils.data.TensorDataset(torch.ones(20, 4))
+loader = torch.utils.data.DataLoader(rows, batch_size=6)
+trainer = lightning.Trainer(
+    max_epochs=2, callbacks=[WeighCallback()], logger=False, accelerator="cpu",
+    enable_checkpointing=False, enable_progress_bar=False,
+)
+trainer.fit(Model(), loader, loader)
+trainer.test(Model(), loader, verbose=False)
+regions = weigh.report()
+(loop,) = regions.batches
+print(json.dumps([
+    [[phase.name, phase.depth, phase.calls] for phase in regions.phases],
+    [loop.size, loop.count, loop.total, loop.samples],
+    [[event.name, event.value] for event in regions.events],
+]))
+"""
+
+
+@pytest.fixture
+def hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Give the hooks over a stand-in for Lightning, which need not be here."""
+    for name in ("lightning", "lightning.pytorch", "lightning.pytorch.callbacks"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    sys.modules["lightning.pytorch.callbacks"].Callback = object  # type: ignore[attr-defined]
+    sys.modules.pop(MODULE, None)
+    yield importlib.import_module(MODULE)
+    sys.modules.pop(MODULE)
+
+
+class Trainer:
+    """Calls a callback in the order in which Lightning's Trainer does."""
+
+    num_training_batches: float = 3
+    max_epochs = 2
+    current_epoch = 0
+    sanity_checking = False
+    train_dataloader = SimpleNamespace(batch_size=8)
+
+    def __init__(self, callback: Any) -> None:
+        self.callback = callback
+
+    def fit(self, *, breaks_at: int = 100) -> None:
+        self.sanity_checking = True
+        self.validate()
+        self.sanity_checking = False
+        self.callback.on_train_start(self, None)
+        for self.current_epoch in range(2):
+            self.callback.on_train_epoch_start(self, None)
+            for number in range(3):
+                if number == breaks_at:
+                    self.callback.on_exception(self, None, ValueError())
+                    return
+                rows = SimpleNamespace(shape=(8 if number < 2 else 5, 4))
+                self.callback.on_train_batch_end(self, None, None, [rows], number)
+            self.validate()
+        self.callback.on_train_end(self, None)
+
+    def validate(self) -> None:
+        self.callback.on_validation_start(self, None)
+        self.callback.on_validation_end(self, None)
+
+
+def phases(regions: Measured) -> list[tuple[str, int, int]]:
+    return [(phase.name, phase.depth, phase.calls) for phase in regions().phases]
+
+
+def test_validations_lie_within_training_and_the_first_try_does_not(
+    hooks: Any, regions: Measured
+) -> None:
+    Trainer(hooks.WeighCallback()).fit()
+    assert phases(regions) == [
+        ("sanity check", 0, 1),
+        ("train", 0, 1),
+        ("validate", 1, 2),
+    ]
+
+
+def test_training_batches_are_counted_with_their_samples(
+    hooks: Any, regions: Measured
+) -> None:
+    Trainer(hooks.WeighCallback()).fit()
+    (loop,) = regions().batches
+    assert (loop.count, loop.size, loop.total, loop.samples) == (6, 8, 6, 42)
+
+
+def test_epochs_are_events_counted_from_0(hooks: Any, regions: Measured) -> None:
+    Trainer(hooks.WeighCallback()).fit()
+    assert [one.value for one in regions().events] == [0, 1]
+
+
+def test_a_training_that_breaks_off_is_ended(hooks: Any, regions: Measured) -> None:
+    Trainer(hooks.WeighCallback()).fit(breaks_at=1)
+    (loop,) = regions().batches
+    assert phases(regions)[-1] == ("train", 0, 1)
+    assert loop.count == 1
+
+
+def test_a_stream_without_an_end_has_no_total(hooks: Any, regions: Measured) -> None:
+    trainer = Trainer(hooks.WeighCallback())
+    trainer.num_training_batches = float("inf")
+    trainer.fit()
+    assert regions().batches[0].total is None
+
+
+@pytest.mark.parametrize("stage", ["test", "predict"])
+def test_other_stages_are_phases(hooks: Any, regions: Measured, stage: str) -> None:
+    callback = hooks.WeighCallback()
+    getattr(callback, f"on_{stage}_start")(None, None)
+    getattr(callback, f"on_{stage}_end")(None, None)
+    assert phases(regions) == [(stage, 0, 1)]
+
+
+def rows(number: int) -> SimpleNamespace:
+    return SimpleNamespace(shape=(number, 3))
+
+
+@pytest.mark.parametrize(
+    ("batch", "samples"),
+    [
+        (rows(7), 7),
+        ([rows(7), rows(7)], 7),
+        ({"input_ids": rows(5), "labels": rows(5)}, 5),
+        (({"x": rows(4)}, rows(4)), 4),
+        (SimpleNamespace(shape=()), None),
+        ("text", None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_samples_are_the_first_tensors_rows(
+    hooks: Any, batch: object, samples: int | None
+) -> None:
+    assert hooks.samples_in(batch) == samples
+
+
+@pytest.mark.skipif(
+    any(not importlib.util.find_spec(name) for name in ("lightning", "torch")),
+    reason="lightning or torch is not installed",
+)
+def test_the_real_trainer_tells_the_same() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", REAL],
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+        timeout=300,
+    )
+    assert json.loads(done.stdout.splitlines()[-1]) == [
+        [["sanity check", 0, 1], ["train", 0, 1], ["validate", 1, 2], ["test", 0, 1]],
+        [6, 8, 8, 40],
+        [["epoch", 0], ["epoch", 1]],
+    ]
