@@ -3,16 +3,47 @@
 Importing this package imports nothing else: names are forwarded when first used.
 """
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from weigh.flow.api import run as run
+    from weigh.flow.gpus import gpus as gpus
+    from weigh.flow.regions import batches as batches
+    from weigh.flow.regions import event as event
+    from weigh.flow.regions import measured as measured
+    from weigh.flow.regions import phase as phase
+    from weigh.flow.regions import report as report
+    from weigh.flow.regions import timeit as timeit
     from weigh.model import Record as Record
 
 __version__ = "0.1.0"
-__all__ = ["Record", "__version__", "run"]
+__all__ = [
+    "Record",
+    "__version__",
+    "batches",
+    "event",
+    "gpus",
+    "measured",
+    "phase",
+    "report",
+    "run",
+    "timeit",
+]
 
-_HOMES = {"run": "weigh.flow.api", "Record": "weigh.model"}
+_HOMES = {
+    "run": "weigh.flow.api",
+    "Record": "weigh.model",
+    "batches": "weigh.flow.regions",
+    "event": "weigh.flow.regions",
+    "gpus": "weigh.flow.gpus",
+    "load_ipython_extension": "weigh.hooks.ipython",  # %load_ext weigh
+    "measured": "weigh.flow.regions",
+    "phase": "weigh.flow.regions",
+    "report": "weigh.flow.regions",
+    "timeit": "weigh.flow.regions",
+}
 
 
 def __getattr__(name: str) -> object:
@@ -23,3 +54,18 @@ def __getattr__(name: str) -> object:
     from importlib import import_module  # noqa: PLC0415 - start-up time
 
     return getattr(import_module(home), name)
+
+
+class _Package(ModuleType):
+    """This package: ``weigh.report`` is the function also once its namesake is loaded.
+
+    The import system binds a subpackage to its parent; ``from weigh.report import ...``
+    does without.
+    """
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in _HOMES or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

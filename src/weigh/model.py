@@ -355,6 +355,7 @@ class Measurement(msgspec.Struct, frozen=True):
     monitor: Monitor
     oom_kills: int | None = None
     told_to_end: int | None = None
+    regions: "Regions | None" = None
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -245,8 +245,8 @@ def test_no_leave_to_start_a_process_is_said_in_one_line(nobodys_weigh: Weigh) -
 
 
 def test_few_descriptors_are_enough(weigh: Weigh) -> None:
-    script = "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.2 & done; wait; echo out; exit 7"
-    limit = ("sh", "-c", 'ulimit -n 16; exec "$@"', "sh")
+    script = "for i in $(seq 40); do sleep 0.3 & done; wait; echo out; exit 7"
+    limit = ("sh", "-c", 'ulimit -n 64; exec "$@"', "sh")
     done = weigh.run("--", "sh", "-c", script, prefix=limit)
     _unharmed(done, warnings=0)
 

@@ -38,7 +38,7 @@ def own(fd):  # not the listing of /proc/self/fd
 listed = [fd for fd in os.listdir("/proc/self/fd") if own(fd)]
 seen = {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in listed}
 stat = open("/proc/self/stat").read().rpartition(")")[2].split()
-first = open("/proc/self/environ", "rb").read()
+words = open("/proc/self/environ", "rb").read().decode("latin-1").split("\0")
 facts = {
     "streams": [stream(fd) for fd in range(3)],
     "descriptors": sorted(seen.items()),
@@ -48,7 +48,7 @@ facts = {
     "limits": open("/proc/self/limits").read(),
     "group": os.getpgrp(),
     "session": os.getsid(0),
-    "environ": sorted(first.decode("latin-1").split("\0")),
+    "environ": sorted(word for word in words if not word.startswith("WEIGH_")),
     "terminal": stat[4],
     "oom": open("/proc/self/oom_score_adj").read(),
     "argv": [os.fsencode(word).hex() for word in sys.argv],

@@ -8,7 +8,7 @@ import click
 
 from weigh import config
 from weigh.errors import FormatError
-from weigh.flow.run import RunOptions, advise, current_folder
+from weigh.flow.run import RunOptions, advise, attach, current_folder
 from weigh.flow.run import run as run_flow
 
 _SIGNAL_BASE = 128
@@ -20,7 +20,8 @@ class AfterDashes(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse a command line without ``--``, showing it with one."""
-        if args and "--" not in args and not {"-h", "--help"} & set(args):
+        words = {arg.partition("=")[0] for arg in args}
+        if args and "--" not in args and not {"-h", "--help", "--attach"} & words:
             raise click.UsageError(_put_dashes(self, args), ctx)
         return super().parse_args(ctx, args)
 
@@ -126,7 +127,13 @@ def _typed(text: str) -> int | float | str:
     default=None,
     help="Wait for processes the command leaves behind, or stop them.  [default: wait]",
 )
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option(
+    "--attach",
+    type=click.IntRange(1),
+    metavar="PID",
+    help="Watch a process that is running already; no COMMAND then.",
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click's own
     """Measure one run of COMMAND, with no change to it.
@@ -152,7 +159,15 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
         if not quiet:
             _print(f"weigh: {line}\n")
 
-    record, warnings = run_flow(command, options, launchers=context.obj or [], say=say)
+    if words["attach"] is not None:
+        if command:
+            raise click.UsageError("--attach watches a process: no command then")
+        record, warnings = attach(words["attach"], options, gone_on=say)
+    elif command:
+        launchers = context.obj or []
+        record, warnings = run_flow(command, options, launchers=launchers, say=say)
+    else:
+        raise click.UsageError("no command to run: weigh run -- COMMAND")
     if not quiet:
         from weigh.report.summary import render_summary  # noqa: PLC0415 - after the job
 
@@ -217,4 +232,4 @@ def _print(text: str) -> None:
             sys.stderr.write(text)
             sys.stderr.flush()
     except (OSError, UnicodeEncodeError):
-        sys.stderr = None  # type: ignore[assignment]  # nor to fail at exit
+        sys.stderr = None  # nor to fail at exit

@@ -8,19 +8,22 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 
 import msgspec
 
 from weigh import __version__
-from weigh.errors import StoreError
+from weigh.errors import StoreError, UsageError
+from weigh.flow.channel import Channel
 from weigh.measure.launcher import Launcher
 from weigh.model import (
     Allocation,
     Job,
     Measurement,
+    Outcome,
     Provenance,
     Record,
+    Regions,
     Repeat,
     Request,
 )
@@ -72,19 +75,65 @@ def run(
     output = _Output(options.output)
     keeper = _Keeper(os.environ, warner)
     blank = _blank_record(command, options, os.environ)
+    channel = Channel(blank.id)
     measure = _measurer(
         command,
         options,
-        launchers,
-        lambda seen, leader: keeper.checkpoint(_as_seen(blank, seen), leader),
-        say,
+        launchers=launchers,
+        env=channel.environment(),
+        checkpoint=lambda seen, leader: keeper.checkpoint(
+            _as_seen(blank, seen), leader
+        ),
+        say=say,
     )
-    with _signals_held():
-        measured = _measure_all(measure, options)
+    with _signals_held(), closing(channel):
+        measured = _measure_all(lambda: channel.take(measure()), options)
         for launcher in launchers:
             launcher.discard()
         _note_oddities(measured, options, warner)
         record = _finished(blank, measured, options)
+        keeper.keep(record)
+        output.write(record, warner)
+    return record, warner.lines
+
+
+def attach(
+    pid: int, options: RunOptions, *, gone_on: Callable[[str], None] | None = None
+) -> tuple[Record, list[str]]:
+    """Watch process *pid*, already running, until it ends or weigh is told to.
+
+    Its end tells no exit code, so the state is UNKNOWN; *gone_on* is told where the
+    process outlives the watch.
+
+    Raises:
+        UsageError: there is no such process, or this is not Linux.
+        StoreError: the file asked for with ``output`` cannot be opened.
+    """
+    if sys.platform != "linux":
+        raise UsageError("--attach needs Linux: start the job under weigh run instead")
+    from weigh.measure.attached import command_of, watch_process  # noqa: PLC0415
+    from weigh.measure.command import Watch  # noqa: PLC0415 - Linux only
+
+    warner = Warner()
+    output = _Output(options.output)
+    keeper = _Keeper(os.environ, warner)
+    blank = _blank_record(command_of(pid), options, os.environ)
+    watch = Watch(
+        interval=options.interval,
+        checkpoint=lambda seen, leader: keeper.checkpoint(
+            _as_seen(blank, seen), leader
+        ),
+    )
+    with _signals_held():
+        measured = watch_process(pid, watch)
+        if measured.told_to_end is not None and gone_on is not None:
+            gone_on(f"process {pid} goes on without weigh")
+        how = "goes on" if measured.told_to_end is not None else "ended"
+        record = msgspec.structs.replace(
+            _finished(blank, [measured], options),
+            state="UNKNOWN",
+            outcome=Outcome(f"watched from outside; the process {how}"),
+        )
         keeper.keep(record)
         output.write(record, warner)
     return record, warner.lines
@@ -133,10 +182,12 @@ def advise(record: Record, headroom: float | None = None) -> Request | None:
     return from_usages([record], headroom=share)
 
 
-def _measurer(
+def _measurer(  # noqa: PLR0913 - keyword-only but for two
     command: list[str],
     options: RunOptions,
+    *,
     launchers: list[Launcher],
+    env: dict[str, str],
     checkpoint: Callable[[Measurement, int | None], None],
     say: Callable[[str], None] | None,
 ) -> Callable[[], Measurement]:
@@ -146,7 +197,7 @@ def _measurer(
 
         return lambda: portable.run_command(
             command,
-            env=None,
+            env={**os.environ, **env},
             interval=options.interval,
             wait_orphans=options.wait_orphans,
             checkpoint=lambda seen: checkpoint(seen, None),
@@ -159,7 +210,7 @@ def _measurer(
         checkpoint=checkpoint,
         say=say,
     )
-    return lambda: run_command(command, {}, watch, launchers)
+    return lambda: run_command(command, env, watch, launchers)
 
 
 def _blank_record(
@@ -220,8 +271,13 @@ def _finished(
     last = measured[-1]
     biggest = last if last.exit_code != 0 else max(counted, key=_peak)
     state, outcome = judge(last)
+    told = biggest.regions or Regions()
     return msgspec.structs.replace(
         blank,
+        phases=told.phases,
+        batches=told.batches[0] if told.batches else None,
+        events=told.events,
+        ranks=told.ranks,
         started=_utc(measured[0].started),
         ended=_utc(last.ended or last.started),
         state=state,

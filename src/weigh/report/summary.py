@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from weigh.model import Outcome, PeakMemory, Record, Repeat, Request, Usage
+from weigh.model import Outcome, PeakMemory, Record, Regions, Repeat, Request, Usage
 from weigh.report.printable import printable
 from weigh.report.request_lines import folded, note_lines, packed_lines
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
@@ -31,9 +31,22 @@ def render_summary(
             from weigh.report.gpu_summary import gpu_lines  # noqa: PLC0415 - start-up
 
             lines += gpu_lines(record.usage.gpus, allocated=bool(record.allocation))
+    lines += _regions(record)
     if request is not None:
         lines += _request(request, record.usage)
     return "".join(f"{line}\n" for line in lines)
+
+
+def _regions(record: Record) -> list[str]:
+    """Write what the program measured of itself, if it did."""
+    if not (record.phases or record.batches or record.events):
+        return []
+    from weigh.report.regions import region_lines  # noqa: PLC0415 - start-up
+
+    loops = () if record.batches is None else (record.batches,)
+    return region_lines(
+        Regions(phases=record.phases, batches=loops, events=record.events)
+    )
 
 
 def _headline(record: Record, *, colour: bool) -> str:

@@ -1,0 +1,113 @@
+"""What a program calls on itself: phases, decorators, loops, events, the report."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+from weigh.measure import region
+from weigh.measure.loops import batches
+from weigh.measure.names import clean_name
+from weigh.measure.region import phase
+from weigh.measure.this_process import current, report_at_exit, report_now
+from weigh.measure.timing import timeit
+from weigh.measure.tracker import Tracker, say
+from weigh.model import Regions
+
+__all__ = ["batches", "event", "measured", "phase", "report", "timeit"]
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_LONGEST_VALUE = 200
+_LARGEST_WHOLE = 1 << 63  # what JSON readers take
+
+
+@overload
+def measured(function: _Function, /) -> _Function: ...
+@overload
+def measured(
+    *, name: str | None = None, show_gpus: bool = False
+) -> Callable[[_Function], _Function]: ...
+def measured(
+    function: Any = None, /, *, name: str | None = None, show_gpus: bool = False
+) -> Any:
+    """Measure every call of a function, as a phase of its name.
+
+    Plain functions, coroutines, generators and async generators; a generator counts
+    only while it runs itself, not while its consumer does.
+
+    Args:
+        function: the function, where the decorator has no parentheses.
+        name: what the report calls it; by default its own name.
+        show_gpus: print a line for each of my GPUs on stderr after each call.
+
+    Raises:
+        UsageError: what is decorated is no function.
+    """
+    after = _show_gpus if show_gpus else None
+    if function is None:
+        return region.measured(name=name, after=after)
+    return region.measured(function)
+
+
+def event(name: str, value: object = None) -> None:
+    """Note that something happened, with a number or a word: ``event("epoch", 3)``.
+
+    Raises:
+        UsageError: the name is no text, or empty.
+    """
+    text, _ = clean_name(name, of="event")
+    current().add_event(text, _plain(value))
+
+
+def report() -> Regions:
+    """Print on stderr what was measured so far, and give it back."""
+    return report_now().regions()
+
+
+def _plain(value: object) -> float | str | None:
+    """Make a number or text of *value*: of a tensor with one number, that."""
+    if hasattr(value, "item"):
+        try:
+            value = value.item()
+        except Exception:  # noqa: BLE001 - whoever's item() it is
+            value = None
+    if isinstance(value, bool):
+        return int(value)
+    if isinstance(value, int):
+        return value if abs(value) < _LARGEST_WHOLE else _float_or_text(value)
+    if value is None or isinstance(value, float):
+        return value
+    return str(value).encode("utf-8", "replace").decode()[:_LONGEST_VALUE]
+
+
+def _float_or_text(value: int) -> float | str:
+    """Give a number too large to keep whole as a float, or in words."""
+    try:
+        return float(value)
+    except OverflowError:
+        return "too large a number"
+
+
+def _render(tracker: Tracker) -> str:
+    from weigh.report.regions import render_regions  # noqa: PLC0415 - once, at the end
+
+    script = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else ""
+    return render_regions(tracker.regions(), script or "python")
+
+
+def _show_gpus(name: str) -> None:
+    from weigh.report.regions import render_gpu  # noqa: PLC0415 - where it is asked for
+
+    devices, marks = current().gpus()
+    used = {mark.uuid: mark.used for mark in marks}
+    if not devices:
+        current().warn(f"after {name}: no GPU to be seen")
+        return
+    lines = [
+        render_gpu(number, card.name, used.get(card.uuid), card.memory_total)
+        for number, card in enumerate(devices)
+    ]
+    say("".join(f"{line}\n" for line in (f"weigh  after {name}", *lines)))
+
+
+report_at_exit(_render)

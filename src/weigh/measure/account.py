@@ -1,0 +1,218 @@
+"""Accounts of regions: one for each that is open, one for all calls of the same."""
+
+import time
+from contextvars import ContextVar
+from types import ModuleType
+
+from weigh.measure.durations import Durations
+from weigh.measure.gpu_meter import GpuSpan
+from weigh.model import Batches, Phase
+from weigh.units import Bytes, Seconds
+
+resource: ModuleType | None
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
+RESET = "kernel high-water mark, started anew at each region"
+ROSE = "kernel high-water mark, which rose in it"
+BOUND = "upper bound: the process's high-water mark, not reset"
+
+
+class Span:
+    """Memory from the beginning of a region to its end; peaks so far while it is open.
+
+    ``mark`` is the process's high-water mark when it began; ``exact`` is known at its
+    end.
+    """
+
+    __slots__ = ("after", "before", "closed", "exact", "gpus", "mark", "peak")
+
+    def __init__(self) -> None:
+        self.before: Bytes | None = None
+        self.after: Bytes | None = None
+        self.peak: Bytes | None = None
+        self.mark: Bytes | None = None
+        self.exact = False
+        self.gpus: GpuSpan | None = None
+        self.closed = False
+
+
+class Peak:
+    """The highest of several spans, and whether it is surely theirs."""
+
+    __slots__ = ("exact", "value")
+
+    def __init__(self) -> None:
+        self.value: Bytes | None = None
+        self.exact = False
+
+    def fold(self, span: Span) -> None:
+        """Take in another span."""
+        if span.peak is None or span.peak < (self.value or 0):
+            return
+        self.exact = span.exact or (self.exact and span.peak == self.value)
+        self.value = span.peak
+
+    def source(self, *, resets: bool) -> str | None:
+        """Say where the figure is from."""
+        if self.value is None:
+            return None
+        if not self.exact:
+            return BOUND
+        return RESET if resets else ROSE
+
+
+class Node:
+    """All calls of the region at one place below others; times add up."""
+
+    __slots__ = (
+        "after",
+        "before",
+        "calls",
+        "changed",
+        "cpu",
+        "end",
+        "gpus",
+        "path",
+        "peak",
+        "start",
+        "wall",
+    )
+
+    def __init__(self, path: tuple[str, ...], start: Seconds) -> None:
+        self.path = path
+        self.calls = 0
+        self.start = self.end = start
+        self.wall = self.cpu = 0.0
+        self.before: Bytes | None = None
+        self.after: Bytes | None = None
+        self.peak = Peak()
+        self.gpus = GpuSpan()
+        self.changed = True
+
+    def add(self, account: "Account", end: Seconds) -> None:
+        """Take in a call that ended."""
+        span = account.span
+        self.calls += 1
+        self.end = end
+        self.wall += account.wall
+        self.cpu += account.cpu
+        self.after = span.after
+        self.peak.fold(span)
+        if span.gpus is not None:
+            self.gpus.merge(span.gpus.cards())
+        self.changed = True
+
+    def phase(self, origin: Seconds, *, resets: bool) -> Phase:
+        """Give the calls so far, with times since *origin*."""
+        return Phase(
+            name=self.path[-1],
+            depth=len(self.path) - 1,
+            calls=self.calls,
+            start=self.start - origin,
+            end=self.end - origin,
+            wall_time=self.wall,
+            cpu_time=self.cpu if self.calls else None,
+            memory_before=self.before,
+            memory_after=self.after,
+            peak_memory=self.peak.value,
+            gpus=self.gpus.cards(),
+            source=self.peak.source(resets=resets),
+        )
+
+
+class Account:
+    """One open region at its place; ``owner`` is the tracker that opened it."""
+
+    __slots__ = ("cpu", "node", "owner", "parent", "span", "start", "wall")
+
+    def __init__(self, owner: object, node: Node, parent: "Account | None") -> None:
+        self.owner = owner
+        self.node = node
+        self.parent = parent
+        self.span = Span()
+        self.start = self.wall = self.cpu = 0.0
+
+
+class LoopSum:
+    """All loops over batches of one nominal size and expected number."""
+
+    __slots__ = ("changed", "gpus", "peak", "samples", "size", "times", "total")
+
+    def __init__(self, size: int | None) -> None:
+        self.size = size
+        self.times = Durations()
+        self.samples: int | None = 0
+        self.total: int | None = None
+        self.peak = Peak()
+        self.gpus = GpuSpan()
+        self.changed = True
+
+    def add_total(self, total: int | None) -> None:
+        """Expect *total* batches more."""
+        if total is not None:
+            self.total = (self.total or 0) + total
+
+    def add(self, times: Durations, samples: int | None) -> None:
+        """Take in batches; samples are unknown once some are."""
+        self.times.merge(times)
+        known = self.samples is not None and samples is not None
+        self.samples = (self.samples or 0) + (samples or 0) if known else None
+        self.changed = True
+
+    def look(self, span: Span) -> None:
+        """Take in what memory was held so far."""
+        self.peak.fold(span)
+        if span.gpus is not None:
+            self.gpus.merge(span.gpus.cards())
+
+    def batches(self) -> Batches:
+        """Sum up."""
+        times = self.times
+        some = times.count > 0
+        return Batches(
+            size=self.size,
+            count=times.count,
+            samples=self.samples,
+            time_min=times.minimum if some else None,
+            time_mean=times.total / times.count if some else None,
+            time_median=times.median(),
+            time_max=times.maximum if some else None,
+            time_per_sample=times.total / self.samples if self.samples else None,
+            peak_memory=self.peak.value,
+            gpus=self.gpus.cards(),
+            total=self.total,
+        )
+
+
+_innermost: ContextVar[Account | None] = ContextVar("weigh_region", default=None)
+
+
+def innermost(owner: object) -> Account | None:
+    """Give the innermost region of *owner* open here, in this thread or task."""
+    account = _innermost.get()
+    while account is not None and (account.span.closed or account.owner is not owner):
+        account = account.parent
+    return account
+
+
+def step_in(account: Account | None) -> None:
+    """Make *account* the innermost region of this thread or task."""
+    _innermost.set(account)
+
+
+def step_out(account: Account) -> None:
+    """Make the region around *account* the innermost, if it is that now."""
+    if _innermost.get() is account:
+        _innermost.set(account.parent)
+
+
+def cpu_time() -> Seconds:
+    """Give this process's CPU seconds, with those of children that were waited for."""
+    if resource is None:
+        return time.process_time()
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    waited_for = float(children.ru_utime + children.ru_stime)
+    return time.process_time() + waited_for

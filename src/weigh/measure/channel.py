@@ -1,0 +1,288 @@
+"""The event file that a program under ``weigh run`` tells its regions to.
+
+The wrapper makes an empty file and names it in WEIGH_CHANNEL; every process of the
+job appends whole lines to it, and the wrapper reads it when the job has ended. Figures
+are totals so far: of lines about the same thing the last one counts, so a process that
+is killed loses little, and a torn line loses nothing else. Times are on
+:data:`clock`, which on Linux is one for all processes of a machine.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from weigh.measure.gpu_meter import GpuSpan, most
+from weigh.model import Batches, Event, GpuUsage, Phase, Rank, Regions
+from weigh.units import MIB, Bytes, Seconds
+
+VARIABLE = "WEIGH_CHANNEL"
+clock = time.perf_counter if sys.platform == "win32" else time.monotonic
+
+_LONGEST_LINE = MIB
+_MOST_READ = 256 * MIB
+_MOST_EVENTS = 100_000
+_LONGEST_RANK = 9
+_RANKS = (  # rank, how many there are, rank on this node
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+)
+
+
+class ProcessLine(msgspec.Struct, frozen=True, tag_field="line", tag="process"):
+    """A process that measures; its name there tells it from one with its old id."""
+
+    process: str
+    pid: int
+    host: str | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+
+
+class PeakLine(msgspec.Struct, frozen=True, tag_field="line", tag="peak"):
+    """The most a process has held, told before its high-water mark is reset."""
+
+    process: str
+    memory: Bytes
+
+
+class PhaseLine(msgspec.Struct, frozen=True, tag_field="line", tag="phase"):
+    """A phase so far, at its place below others; begun and not ended: no calls."""
+
+    process: str
+    path: tuple[str, ...]
+    phase: Phase
+
+
+class BatchesLine(msgspec.Struct, frozen=True, tag_field="line", tag="batches"):
+    """A loop so far, with the time it took."""
+
+    process: str
+    loop: str
+    time: Seconds
+    batches: Batches
+
+
+class EventLine(msgspec.Struct, frozen=True, tag_field="line", tag="event"):
+    """An event."""
+
+    process: str
+    event: Event
+
+
+class GpusLine(msgspec.Struct, frozen=True, tag_field="line", tag="gpus"):
+    """The cards a process saw."""
+
+    process: str
+    gpus: tuple[GpuUsage, ...]
+
+
+Line = ProcessLine | PeakLine | PhaseLine | BatchesLine | EventLine | GpusLine
+
+
+class Writer:
+    """Appends lines; opens the file for each write and never makes one.
+
+    A descriptor kept open could be closed by the program and then be a file of its
+    own. ``written`` counts bytes.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.abspath(path)  # the program may change its folder
+        self.written = 0
+
+    def write(self, lines: Iterable[Line]) -> None:
+        """Append all *lines* at once.
+
+        Raises:
+            OSError: the file is gone or cannot be written.
+        """
+        text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+        try:
+            self.written += os.write(descriptor, text)
+        finally:
+            os.close(descriptor)
+
+
+def this_process(env: Mapping[str, str], name: str) -> ProcessLine:
+    """Say who this process is, and its rank where there are several."""
+    host = os.uname().nodename if hasattr(os, "uname") else None
+    for rank, size, local in _RANKS:
+        number, ranks = _whole(env.get(rank)), _whole(env.get(size))
+        if number is not None and ranks is not None and ranks > 1:
+            return ProcessLine(name, os.getpid(), host, number, _whole(env.get(local)))
+    return ProcessLine(name, os.getpid(), host)
+
+
+def read_channel(
+    path: str, *, started: Seconds, ended: Seconds | None = None
+) -> Regions:
+    """Read what the job's processes told of themselves; empty if there is nothing.
+
+    Args:
+        path: the file that WEIGH_CHANNEL named.
+        started: when the run began, on :data:`clock`; times become seconds since.
+        ended: when it ended; phases that were open then end there.
+    """
+    told = _Told()
+    for line in _lines(path):
+        told.take(line)
+    return told.regions(started, ended)
+
+
+def _lines(path: str) -> Iterator[Line]:
+    """Read line by line; what does not parse is skipped."""
+    decoder = msgspec.json.Decoder(Line)
+    read = 0
+    try:
+        with open(path, "rb") as file:
+            while read < _MOST_READ and (text := file.readline(_LONGEST_LINE)):
+                read += len(text)
+                try:
+                    yield decoder.decode(text)
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    continue
+    except OSError:
+        return
+
+
+class _Told:
+    """What was told so far, the last word on each thing."""
+
+    def __init__(self) -> None:
+        self._processes: dict[str, ProcessLine] = {}
+        self._peaks: dict[str, Bytes] = {}
+        self._phases: dict[tuple[str, tuple[str, ...]], Phase] = {}
+        self._loops: dict[tuple[str, str], BatchesLine] = {}
+        self._gpus: dict[str, GpuUsage] = {}
+        self._events: list[Event] = []
+
+    def take(self, line: Line) -> None:
+        """Take in a line."""
+        match line:
+            case ProcessLine():
+                self._processes.setdefault(line.process, line)
+            case PeakLine():
+                old = self._peaks.get(line.process, 0)
+                self._peaks[line.process] = max(line.memory, old)
+            case PhaseLine():
+                self._phases[line.process, line.path] = line.phase
+            case BatchesLine():
+                self._loops[line.process, line.loop] = line
+            case EventLine():
+                if len(self._events) < _MOST_EVENTS:
+                    self._events.append(line.event)
+            case GpusLine():
+                for gpu in line.gpus:
+                    self._gpus[gpu.uuid] = _joined(self._gpus.get(gpu.uuid), gpu)
+
+    def regions(self, started: Seconds, ended: Seconds | None) -> Regions:
+        """Sum up, with times in seconds since *started*."""
+        loops = sorted(self._loops.values(), key=lambda line: -line.time)
+        events = sorted(self._events, key=lambda event: event.time)
+        return Regions(
+            phases=tuple(
+                _since(phase, started, ended) for phase in in_order(self._by_rank())
+            ),
+            batches=tuple(line.batches for line in loops),
+            events=tuple(
+                Event(event.name, max(0.0, event.time - started), event.value)
+                for event in events
+            ),
+            ranks=self._ranks(),
+            peak_memory=max(self._peaks.values(), default=None),
+            wall_time=None if ended is None else ended - started,
+            gpus=tuple(self._gpus.values()),
+        )
+
+    def _by_rank(self) -> dict[tuple[int, tuple[str, ...]], Phase]:
+        """Join the same phases of a rank's processes; ranks are kept apart."""
+        joined: dict[tuple[int, tuple[str, ...]], Phase] = {}
+        for (process, path), phase in self._phases.items():
+            known = self._processes.get(process)
+            rank = None if known is None else known.rank
+            key = (-1 if rank is None else rank, path)
+            ranked = msgspec.structs.replace(phase, rank=rank)
+            joined[key] = _both(joined[key], ranked) if key in joined else ranked
+        return joined
+
+    def _ranks(self) -> tuple[Rank, ...]:
+        ranks: dict[int, Rank] = {}
+        for name, line in self._processes.items():
+            if line.rank is None:
+                continue
+            peak = self._peaks.get(name)
+            if line.rank in ranks:
+                old = ranks[line.rank]
+                peak = most(old.peak_memory, peak)
+                ranks[line.rank] = msgspec.structs.replace(old, peak_memory=peak)
+            else:
+                ranks[line.rank] = Rank(
+                    line.rank, line.local_rank, line.host, line.pid, peak
+                )
+        return tuple(ranks[rank] for rank in sorted(ranks))
+
+
+def in_order(phases: Mapping[tuple[int, tuple[str, ...]], Phase]) -> list[Phase]:
+    """Put each phase behind the one it lies in, else by when they began."""
+
+    def place(key: tuple[int, tuple[str, ...]]) -> list[tuple[float, str]]:
+        rank, path = key
+        starts = []
+        for depth in range(1, len(path) + 1):
+            above = phases.get((rank, path[:depth]), phases[key])
+            starts.append((above.start, path[depth - 1]))
+        return starts
+
+    return [phases[key] for key in sorted(phases, key=lambda key: (key[0], place(key)))]
+
+
+def _both(one: Phase, other: Phase) -> Phase:
+    """Join the same phase of two processes: times add up, the higher peak counts."""
+    first, last = (one, other) if one.start <= other.start else (other, one)
+    higher = max(one, other, key=lambda phase: phase.peak_memory or 0)
+    spans = GpuSpan()
+    spans.merge(first.gpus)
+    spans.merge(last.gpus)
+    cpu = [phase.cpu_time for phase in (one, other) if phase.cpu_time is not None]
+    return msgspec.structs.replace(
+        first,
+        calls=one.calls + other.calls,
+        end=max(one.end, other.end),
+        wall_time=one.wall_time + other.wall_time,
+        cpu_time=sum(cpu) if cpu else None,
+        memory_after=higher.memory_after,
+        memory_before=higher.memory_before,
+        peak_memory=higher.peak_memory,
+        source=higher.source,
+        gpus=spans.cards(),
+    )
+
+
+def _since(phase: Phase, started: Seconds, ended: Seconds | None) -> Phase:
+    end, wall = phase.end, phase.wall_time
+    if phase.calls == 0 and ended is not None:
+        end, wall = max(ended, phase.start), max(0.0, ended - phase.start)
+    return msgspec.structs.replace(
+        phase,
+        start=max(0.0, phase.start - started),
+        end=max(0.0, end - started),
+        wall_time=wall,
+    )
+
+
+def _joined(old: GpuUsage | None, new: GpuUsage) -> GpuUsage:
+    if old is None:
+        return new
+    peak = most(old.peak_memory, new.peak_memory)
+    return msgspec.structs.replace(old, peak_memory=peak)
+
+
+def _whole(word: str | None) -> int | None:
+    is_whole = word is not None and word.isdecimal() and len(word) <= _LONGEST_RANK
+    return int(word or "") if is_whole else None

@@ -1,0 +1,85 @@
+"""Many times, kept in bounded room: exact until there are too many for it."""
+
+from array import array
+from collections.abc import Iterable
+from math import exp, log
+
+from weigh.units import Seconds
+
+EXACT = 100_000  # times kept one by one: 800 kB
+_BINS = 200  # per factor of e: half a percent wide
+_SHORTEST = 1e-9
+
+
+class Durations:
+    """Counts times. Count, sum, minimum and maximum are exact however many there are.
+
+    The median is exact up to :data:`EXACT` times, and within half a percent beyond.
+    """
+
+    __slots__ = ("bins", "count", "exact", "maximum", "minimum", "total")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total: Seconds = 0.0
+        self.minimum: Seconds = float("inf")
+        self.maximum: Seconds = 0.0
+        self.exact: array[float] | None = array("d")
+        self.bins: dict[int, int] = {}
+
+    def extend(self, times: "array[float]") -> None:
+        """Take in more times."""
+        if not times:
+            return
+        self.count += len(times)
+        self.total += sum(times)
+        shortest, longest = min(times), max(times)
+        self.minimum = min(self.minimum, shortest)
+        self.maximum = max(self.maximum, longest)
+        if self.exact is None:
+            self._count(times)
+            return
+        self.exact.extend(times)
+        if len(self.exact) > EXACT:
+            self._count(self.exact)
+            self.exact = None
+
+    def merge(self, other: "Durations") -> None:
+        """Take in what another has counted."""
+        if other.exact is not None:
+            self.extend(other.exact)
+            return
+        if self.exact is not None:
+            self._count(self.exact)
+            self.exact = None
+        self.count += other.count
+        self.total += other.total
+        self.minimum = min(self.minimum, other.minimum)
+        self.maximum = max(self.maximum, other.maximum)
+        for number, seen in other.bins.items():
+            self.bins[number] = self.bins.get(number, 0) + seen
+
+    def median(self) -> Seconds | None:
+        """Give the time in the middle; of an even number, the mean of the two."""
+        if not self.count:
+            return None
+        if self.exact is None:
+            return min(max(self._binned_median(), self.minimum), self.maximum)
+        ordered = sorted(self.exact)
+        middle = len(ordered) // 2
+        if len(ordered) % 2:
+            return ordered[middle]
+        return (ordered[middle - 1] + ordered[middle]) / 2
+
+    def _count(self, times: Iterable[float]) -> None:
+        for time in times:
+            number = int(log(max(time, _SHORTEST)) * _BINS // 1)
+            self.bins[number] = self.bins.get(number, 0) + 1
+
+    def _binned_median(self) -> Seconds:
+        wanted, seen, number = (self.count + 1) // 2, 0, 0
+        for number in sorted(self.bins):
+            seen += self.bins[number]
+            if seen >= wanted:
+                break
+        return exp((number + 0.5) / _BINS)

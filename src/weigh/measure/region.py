@@ -1,0 +1,287 @@
+"""Regions of a program: ``with phase(...)``, and ``@measured`` on functions."""
+
+# ruff: noqa: ANN401 - decorators take and give whatever is called
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from functools import wraps
+from typing import Any, Self, TypeVar, overload
+
+from weigh.errors import UsageError
+from weigh.measure.account import Account, cpu_time, step_in, step_out
+from weigh.measure.channel import clock
+from weigh.measure.names import clean_name
+from weigh.measure.this_process import current, is_current
+from weigh.units import Bytes, Seconds
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+After = Callable[[str], None]
+
+
+class Region:
+    """A region of a program, measured from ``with`` to the end of its block.
+
+    Its figures are there when it has ended. It is used once.
+    """
+
+    __slots__ = ("_account", "_state", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = _named(name, of="phase")
+        self._account: Account | None = None
+        self._state = "new"
+
+    def __enter__(self) -> Self:
+        if self._state != "new":
+            raise UsageError(
+                f"phase {self.name!r} is used twice: "
+                "write `with weigh.phase(...)` anew each time"
+            )
+        self._state = "open"
+        self._account = current().enter(self.name)
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._state != "open":
+            if kind is None:
+                raise UsageError(f"phase {self.name!r} is not open: closed twice?")
+            return  # the program's own error is the one to see
+        self._state = "closed"
+        if self._account is not None:
+            _leave(self._account)
+
+    @property
+    def wall_time(self) -> Seconds | None:
+        """Seconds it took; None until it has ended."""
+        account = self._ended()
+        return None if account is None else account.wall
+
+    @property
+    def cpu_time(self) -> Seconds | None:
+        """CPU seconds of the whole process meanwhile."""
+        account = self._ended()
+        return None if account is None else account.cpu
+
+    @property
+    def peak_memory(self) -> Bytes | None:
+        """The most that this process held meanwhile."""
+        account = self._ended()
+        return None if account is None else account.span.peak
+
+    def _ended(self) -> Account | None:
+        return self._account if self._state == "closed" else None
+
+    def __repr__(self) -> str:
+        return f"<weigh.phase {self.name!r}, {self._state}>"
+
+
+def phase(name: str) -> Region:
+    """Measure a block: ``with weigh.phase("load model"):``. Phases nest.
+
+    A name that does not print, or is long, is shortened, with one line on stderr.
+
+    Raises:
+        UsageError: the name is no text or empty; later, if used or closed twice.
+    """
+    return Region(name)
+
+
+@overload
+def measured(function: _Function, /) -> _Function: ...
+@overload
+def measured(
+    *, name: str | None = None, after: After | None = None
+) -> Callable[[_Function], _Function]: ...
+def measured(
+    function: Any = None,
+    /,
+    *,
+    name: str | None = None,
+    after: After | None = None,
+) -> Any:
+    """Measure every call of a function, as a phase of its name.
+
+    Coroutines count from their first step to their last; generators only while they
+    run, not while their consumer does.
+
+    Args:
+        function: what to measure: plain, async, a generator or an async generator.
+        name: what to call it in the report; its own name if not given.
+        after: called with that name after each call.
+
+    Raises:
+        UsageError: *function* cannot be called, or is a class.
+    """
+    if name is not None:
+        name = _named(name, of="measured")
+    if function is None:
+        return lambda decorated: _decorated(decorated, name, after)
+    return _decorated(function, name, after)
+
+
+def _decorated(function: Any, name: str | None, after: After | None) -> Any:
+    if isinstance(function, staticmethod | classmethod):
+        return type(function)(_decorated(function.__func__, name, after))
+    if not callable(function) or isinstance(function, type):
+        raise UsageError(
+            f"measured goes above a function, not {type(function).__name__}: "
+            "@weigh.measured, or @weigh.measured(name=...)"
+        )
+    import inspect  # noqa: PLC0415 - phases do without
+
+    called = name or _own_name(function)
+    if inspect.isasyncgenfunction(function):
+        return _async_generator(function, called, after)
+    if inspect.iscoroutinefunction(function):
+        return _coroutine(function, called, after)
+    if inspect.isgeneratorfunction(function):
+        return _generator(function, called, after)
+    return _function(function, called, after)
+
+
+def _own_name(function: Any) -> str:
+    """Give a function's own name, without the place of its definition."""
+    found = getattr(function, "__qualname__", None) or type(function).__name__
+    return clean_name(str(found).replace("<locals>.", ""), of="measured")[0]
+
+
+def _function(
+    function: Callable[..., Any], name: str, after: After | None
+) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        account = current().enter(name)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _end(account, name, after)
+
+    return call
+
+
+def _coroutine(
+    function: Callable[..., Coroutine[Any, Any, Any]], name: str, after: After | None
+) -> Callable[..., Any]:
+    @wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        account = current().enter(name)
+        try:
+            return await function(*args, **kwargs)
+        finally:
+            _end(account, name, after)
+
+    return call
+
+
+class _Slices:
+    """A generator's region: it is inside only while the generator itself runs."""
+
+    def __init__(self, name: str) -> None:
+        self._account = current().enter(name)
+        self._wall = self._cpu = 0.0
+        self._since = (0.0, 0.0)
+        if self._account is not None:
+            step_out(self._account)
+
+    def __enter__(self) -> None:
+        if self._account is not None:
+            step_in(self._account)
+        self._since = (clock(), cpu_time())
+
+    def __exit__(self, *_: object) -> None:
+        if self._account is not None:
+            step_out(self._account)
+        self._wall += clock() - self._since[0]
+        self._cpu += cpu_time() - self._since[1]
+
+    def end(self, name: str, after: After | None) -> None:
+        """End the region."""
+        if self._account is not None:
+            _leave(self._account, self._wall, self._cpu)
+        if after is not None:
+            after(name)
+
+
+def _generator(
+    function: Callable[..., Generator[Any, Any, Any]], name: str, after: After | None
+) -> Callable[..., Any]:
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        slices = _Slices(name)
+        generator = function(*args, **kwargs)
+        try:
+            with slices:
+                item = next(generator)
+            while True:
+                try:
+                    sent = yield item
+                except GeneratorExit:
+                    with slices:
+                        generator.close()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - handed on
+                    with slices:
+                        item = generator.throw(error)
+                else:
+                    with slices:
+                        item = generator.send(sent)
+        except StopIteration as stop:
+            return stop.value
+        finally:
+            slices.end(name, after)
+
+    return call
+
+
+def _async_generator(
+    function: Callable[..., AsyncGenerator[Any, Any]], name: str, after: After | None
+) -> Callable[..., Any]:
+    @wraps(function)
+    async def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        slices = _Slices(name)
+        generator = function(*args, **kwargs)
+        try:
+            with slices:
+                item = await anext(generator)
+            while True:
+                try:
+                    sent = yield item
+                except GeneratorExit:
+                    with slices:
+                        await generator.aclose()
+                    raise
+                except BaseException as error:  # noqa: BLE001 - handed on
+                    with slices:
+                        item = await generator.athrow(error)
+                else:
+                    with slices:
+                        item = await generator.asend(sent)
+        except StopAsyncIteration:
+            return
+        finally:
+            slices.end(name, after)
+
+    return call
+
+
+def _end(account: Account | None, name: str, after: After | None) -> None:
+    if account is not None:
+        _leave(account)
+    if after is not None:
+        after(name)
+
+
+def _leave(
+    account: Account, wall: Seconds | None = None, cpu: Seconds | None = None
+) -> None:
+    """Leave a region, unless this is a fork of the process that entered it."""
+    if is_current(account.owner):
+        current().leave(account, wall, cpu)
+    else:
+        step_out(account)
+
+
+def _named(name: object, *, of: str) -> str:
+    text, changed = clean_name(name, of=of)
+    if changed:
+        current().warn(f"a name does not print, or is too long: written as {text:.20}")
+    return text

@@ -1,0 +1,126 @@
+"""Time a small piece of code: many calls, several times, the quickest counts."""
+
+import gc
+import inspect
+from collections.abc import Callable
+from itertools import repeat as times
+from operator import index
+from time import perf_counter
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.units import Seconds, format_brief
+
+_LONG_ENOUGH = 0.2  # seconds; shorter ones say more of the clock than of the code
+_STEPS = (1, 2, 5)
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Seconds a call, over *repeat* times *number* calls.
+
+    ``minimum`` is the figure to compare: what the others took more, something else
+    on the machine took. ``times`` are the repetitions' means a call, as they came.
+    """
+
+    minimum: Seconds
+    median: Seconds
+    maximum: Seconds
+    number: int
+    repeat: int
+    times: tuple[Seconds, ...]
+
+    def __str__(self) -> str:
+        best, worst = format_brief(self.minimum), format_brief(self.maximum)
+        runs = f"{self.repeat} x {self.number:,} calls"
+        return f"{best} a call (quickest of {runs}; slowest {worst})"
+
+
+def timeit(
+    function: Callable[[], object],
+    *,
+    number: int | None = None,
+    repeat: int = 5,
+    setup: Callable[[], object] | None = None,
+) -> Timing:
+    """Time *function*, with the garbage collector off as ``timeit`` has it.
+
+    Args:
+        function: what to time; ``lambda: f(x)`` for one with arguments.
+        number: calls in a repetition; by default as many as take 0.2 s.
+        repeat: repetitions.
+        setup: called before each repetition, and not timed.
+
+    Raises:
+        UsageError: what is given is no function, or a number below 1.
+    """
+    _check_callable("the function", function)
+    if setup is not None:
+        _check_callable("setup", setup)
+    repeat = _at_least_one("repeat", repeat)
+    if number is None:
+        number = _enough(function, setup)
+    number = _at_least_one("number", number)
+    took = [_time(function, setup, number) / number for _ in range(repeat)]
+    ordered = sorted(took)
+    middle = (ordered[(repeat - 1) // 2] + ordered[repeat // 2]) / 2
+    return Timing(
+        minimum=ordered[0],
+        median=middle,
+        maximum=ordered[-1],
+        number=number,
+        repeat=repeat,
+        times=tuple(took),
+    )
+
+
+def _enough(function: Callable[[], object], setup: Callable[[], object] | None) -> int:
+    """Find how many calls take long enough: 1, 2, 5, 10, 20, 50 and so on."""
+    power = 1
+    while True:
+        for step in _STEPS:
+            if _time(function, setup, step * power) >= _LONG_ENOUGH:
+                return step * power
+        power *= 10
+
+
+def _time(
+    function: Callable[[], object],
+    setup: Callable[[], object] | None,
+    number: int,
+) -> Seconds:
+    """Give the seconds that *number* calls take."""
+    if setup is not None:
+        setup()
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        began = perf_counter()
+        for _ in times(None, number):
+            function()
+        return perf_counter() - began
+    finally:
+        if collects:
+            gc.enable()
+
+
+def _check_callable(what: str, value: object) -> None:
+    if not callable(value):
+        raise UsageError(
+            f"timeit: {what} cannot be called: give a function without arguments, "
+            f"such as a lambda, not {type(value).__name__}"
+        )
+    if inspect.iscoroutinefunction(value):
+        raise UsageError(f"timeit: {what} is async, and would only make a coroutine")
+
+
+def _at_least_one(what: str, value: int) -> int:
+    try:
+        whole = index(value)
+    except TypeError:
+        whole = 0
+    if whole < 1 or isinstance(value, bool):
+        raise UsageError(
+            f"timeit: {what} is a whole number of at least 1, not {value!r:.40}"
+        )
+    return whole

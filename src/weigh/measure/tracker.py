@@ -1,0 +1,316 @@
+"""One tracker a process: every region goes through it, one at a time.
+
+Whatever fails in here turns measuring off with one line: the program goes on.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from threading import RLock
+
+from weigh.measure import channel
+from weigh.measure.account import (
+    Account,
+    LoopSum,
+    Node,
+    Span,
+    cpu_time,
+    innermost,
+    step_in,
+    step_out,
+)
+from weigh.measure.durations import Durations
+from weigh.measure.gpu_meter import GpuMark, GpuMeter, ProbeFactory
+from weigh.measure.high_water import HighWater
+from weigh.measure.teller import Teller
+from weigh.model import Event, Phase, Regions
+from weigh.probe.gpu import GpuDevice
+from weigh.probe.own_memory import OwnMemory, own_memory
+from weigh.units import Seconds
+
+_MOST_PLACES = 1000
+_DEEPEST = 32
+_MOST_LOOPS = 100
+_MOST_EVENTS = 10_000
+_OFTEN = 10  # calls after which a GPU reading may be a little old
+_MORE = "(more phases)"
+
+
+class Tracker:
+    """Accounts for the regions of one process.
+
+    Args:
+        env: WEIGH_CHANNEL, WEIGH_EXACT_PHASES and the rank's variables are read.
+        memory: where this process's memory is read.
+        gpus: makes the GPU probe, once, when the first region begins.
+    """
+
+    def __init__(
+        self,
+        env: Mapping[str, str],
+        *,
+        memory: OwnMemory | None = None,
+        gpus: ProbeFactory | None = None,
+    ) -> None:
+        self.changes = 0  # of what a report would say
+        self._off = False
+        self._lock = RLock()
+        self._warned: set[str] = set()
+        process = f"{os.getpid()}.{time.time_ns():x}"
+        self._teller = Teller(env, process, self.warn)
+        self._meter = GpuMeter(gpus, channel.clock)
+        self._high_water = HighWater(
+            memory or own_memory(),
+            self._meter,
+            resets=env.get("WEIGH_EXACT_PHASES") != "0",
+            before_reset=self._teller.tell_peak,
+        )
+        self._nodes: dict[tuple[str, ...], Node] = {}
+        self._open: set[Account] = set()
+        self._loops: dict[str, LoopSum] = {}
+        self._events: list[Event] = []
+        self._started = channel.clock()
+
+    @property
+    def is_under_weigh_run(self) -> bool:
+        """Tell whether a wrapper reports what is measured."""
+        return self._teller.is_under_weigh_run
+
+    def enter(self, name: str) -> Account | None:
+        """Begin a region below the innermost open one; None once measuring is off."""
+        if self._off:
+            return None
+        try:
+            with self._lock:
+                account = self._enter(name)
+        except Exception as error:  # noqa: BLE001 - the program comes first
+            self._turn_off(error)
+            return None
+        step_in(account)
+        account.cpu = cpu_time()
+        account.start = channel.clock()
+        return account
+
+    def leave(
+        self, account: Account, wall: Seconds | None = None, cpu: Seconds | None = None
+    ) -> None:
+        """End a region; *wall* and *cpu* are given where it ran only now and then."""
+        now = channel.clock()
+        account.wall = now - account.start if wall is None else wall
+        account.cpu = cpu_time() - account.cpu if cpu is None else cpu
+        step_out(account)
+        if self._off or account.span.closed:
+            return
+        try:
+            with self._lock:
+                self._leave(account, now)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._turn_off(error)
+
+    def begin_loop(self, size: int | None, total: int | None) -> "OpenLoop | None":
+        """Begin to watch a loop over batches; None once measuring is off."""
+        if self._off:
+            return None
+        try:
+            with self._lock:
+                return OpenLoop(self._loop(size, total), self._opened(Span()))
+        except Exception as error:  # noqa: BLE001 - as above
+            self._turn_off(error)
+            return None
+
+    def add_batches(
+        self, loop: "OpenLoop", times: Durations, samples: int | None, *, ends: bool
+    ) -> None:
+        """Take in batches of a running loop, with a look at memory."""
+        if self._off or loop.span.closed:
+            return
+        try:
+            with self._lock:
+                self._add_batches(loop, times, samples, ends=ends)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._turn_off(error)
+
+    def add_event(self, name: str, value: float | str | None) -> None:
+        """Note what the program says of itself."""
+        event = Event(name, channel.clock(), value)
+        with self._lock:
+            self.changes += 1
+            if len(self._events) >= _MOST_EVENTS:
+                self.warn(f"only the first {_MOST_EVENTS} events are kept")
+                return
+            self._events.append(event)
+            self._teller.tell(channel.EventLine(self._teller.process, event))
+
+    def gpus(self) -> tuple[tuple[GpuDevice, ...], tuple[GpuMark, ...]]:
+        """Give the cards that are mine, and what they hold."""
+        with self._lock:
+            marks = self._meter.read()
+            return self._meter.devices, marks
+
+    def regions(self) -> Regions:
+        """Sum up what was measured so far, with times since the first region."""
+        with self._lock:
+            if not self._off:
+                self._high_water.edge()
+            phases = {
+                (-1, path): self._phase(node, self._started)
+                for path, node in tuple(self._nodes.items())
+            }
+            loops = sorted(self._loops.values(), key=lambda loop: -loop.times.total)
+            return Regions(
+                phases=tuple(channel.in_order(phases)),
+                batches=tuple(loop.batches() for loop in loops),
+                events=tuple(
+                    Event(event.name, event.time - self._started, event.value)
+                    for event in self._events
+                ),
+                peak_memory=self._high_water.peak,
+                wall_time=channel.clock() - self._started,
+                gpus=self._meter.usage(),
+            )
+
+    def finish(self) -> None:
+        """End what is still open, and have the last word."""
+        if self._off:
+            return
+        try:
+            with self._lock:
+                self._meter.close()  # the driver may be shut down by now
+                now = channel.clock()
+                for account in tuple(self._open):
+                    account.wall = now - account.start
+                    account.cpu = cpu_time() - account.cpu
+                    self._leave(account, now)
+                self._high_water.edge()
+                self._tell_all(now)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._turn_off(error)
+
+    def warn(self, line: str) -> None:
+        """Say something on stderr, once."""
+        if line in self._warned:
+            return
+        self._warned.add(line)
+        say(f"weigh: {line}\n")
+
+    def _enter(self, name: str) -> Account:
+        parent = innermost(self)
+        node = self._node(parent.node.path if parent else (), name)
+        account = Account(self, node, parent)
+        self._opened(account.span, often=node.calls > _OFTEN)
+        self._open.add(account)
+        if node.changed and not node.calls:  # its first: a killed job says where it was
+            node.changed = False
+            node.before = account.span.before
+            self._teller.tell(self._phase_line(node))
+        return account
+
+    def _leave(self, account: Account, now: Seconds) -> None:
+        node = account.node
+        self._high_water.close(account.span, often=node.calls > _OFTEN)
+        self._open.discard(account)
+        node.add(account, now)
+        self.changes += 1
+        self._say_gpu_trouble()
+        if self._teller.is_due(now):
+            self._tell_all(now)
+
+    def _opened(self, span: Span, *, often: bool = False) -> Span:
+        self._high_water.open(span, often=often)
+        self._say_gpu_trouble()
+        return span
+
+    def _node(self, above: tuple[str, ...], name: str) -> Node:
+        """Find the place of a region; too deep and too many ones share theirs."""
+        path = (*above, name)
+        if len(path) > _DEEPEST:
+            path = (*path[: _DEEPEST - 1], _MORE)
+        node = self._nodes.get(path)
+        if node is None and len(self._nodes) >= _MOST_PLACES:
+            path = (_MORE,)
+            node = self._nodes.get(path)
+        if node is None:
+            node = self._nodes[path] = Node(path, channel.clock())
+        return node
+
+    def _loop(self, size: int | None, total: int | None) -> LoopSum:
+        key = f"{size}/{total}"
+        if key not in self._loops and len(self._loops) >= _MOST_LOOPS:
+            key = "more"
+        loop = self._loops.get(key)
+        if loop is None:
+            loop = self._loops[key] = LoopSum(None if key == "more" else size)
+        loop.add_total(total)
+        return loop
+
+    def _add_batches(
+        self, loop: "OpenLoop", times: Durations, samples: int | None, *, ends: bool
+    ) -> None:
+        if ends:
+            self._high_water.close(loop.span)
+        else:
+            self._high_water.look(loop.span)
+        loop.sum.add(times, samples)
+        loop.sum.look(loop.span)
+        self.changes += 1
+        self._say_gpu_trouble()
+        now = channel.clock()
+        if self._teller.is_due(now):
+            self._tell_all(now)
+
+    def _tell_all(self, now: Seconds) -> None:
+        """Tell the wrapper all that has changed."""
+        if not self._teller.is_open:
+            return
+        process = self._teller.process
+        if self._high_water.peak is not None:
+            self._teller.tell_peak(self._high_water.peak)
+        lines: list[channel.Line] = []
+        for node in tuple(self._nodes.values()):
+            if node.changed and node.calls:
+                node.changed = False
+                lines.append(self._phase_line(node))
+        for key, loop in tuple(self._loops.items()):
+            if loop.changed and loop.times.count:
+                loop.changed = False
+                total = loop.times.total
+                lines.append(channel.BatchesLine(process, key, total, loop.batches()))
+        if self._meter.devices:
+            lines.append(channel.GpusLine(process, self._meter.usage()))
+        self._teller.tell(*lines)
+        self._teller.told_all(now)
+
+    def _phase_line(self, node: Node) -> channel.PhaseLine:
+        phase = self._phase(node, 0.0)
+        return channel.PhaseLine(self._teller.process, node.path, phase)
+
+    def _phase(self, node: Node, origin: Seconds) -> Phase:
+        return node.phase(origin, resets=self._high_water.resets)
+
+    def _say_gpu_trouble(self) -> None:
+        if self._meter.trouble is not None:
+            self.warn(self._meter.trouble)
+
+    def _turn_off(self, error: Exception) -> None:
+        self._off = True
+        self.warn(f"regions are no longer measured: {type(error).__name__}: {error}")
+
+
+class OpenLoop:
+    """A loop that runs: what it adds to, and its own peak."""
+
+    __slots__ = ("span", "sum")
+
+    def __init__(self, total: LoopSum, span: Span) -> None:
+        self.sum = total
+        self.span = span
+
+
+def say(text: str) -> None:
+    """Write on stderr, if anybody can be reached there."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):  # None, a broken pipe, closed
+        return

@@ -1,0 +1,61 @@
+"""``weigh run --attach``: a process that was running already."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from processes import Weigh, until
+
+MIB = 1 << 20
+HOLDS_AND_ENDS = (
+    "import sys; held = bytearray(64 << 20); print('ready', flush=True); "
+    "sys.stdin.readline()"
+)
+
+
+@pytest.fixture
+def holder() -> Iterator[subprocess.Popen[str]]:
+    """Give a process that holds 64 MiB until it reads a line."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDS_AND_ENDS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_a_running_process_is_measured_to_its_end(
+    weigh: Weigh, holder: subprocess.Popen[str]
+) -> None:
+    watching = weigh.start("run", "-q", "--attach", str(holder.pid))
+    until(lambda: list(weigh.store.glob("running/*.json")))
+    holder.communicate("end\n")
+    assert watching.wait(20) == 0
+    record = weigh.record()
+    assert 64 * MIB < record["usage"]["peak_memory"]["value"] < 100 * MIB
+    assert record["command"][:2] == [sys.executable, "-c"]
+    assert (record["state"], record["exit_code"]) == ("UNKNOWN", None)
+
+
+def test_an_end_of_the_watch_leaves_the_process_alone(
+    weigh: Weigh, holder: subprocess.Popen[str]
+) -> None:
+    watching = weigh.start("run", "-q", "--attach", str(holder.pid))
+    until(lambda: list(weigh.store.glob("running/*.json")))
+    os.kill(watching.pid, signal.SIGINT)
+    assert watching.wait(20) == 0
+    assert holder.poll() is None
+    assert "goes on" in weigh.record()["outcome"]["reason"]
+
+
+def test_a_process_that_is_not_there_is_said_in_one_line(weigh: Weigh) -> None:
+    done = weigh.run("--attach", "4194305")
+    assert done.returncode == 2
+    assert done.stderr.decode().startswith("weigh: no process 4194305")
