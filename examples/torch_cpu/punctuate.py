@@ -30,7 +30,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Learn to punctuate a text.")
     parser.add_argument("text", help="plain text, UTF-8")
     parser.add_argument("batch_size", type=whole, help="rows of 64 words at a time")
-    parser.add_argument("--epochs", type=whole, default=2)
+    parser.add_argument("--epochs", type=whole, default=6)
     options = parser.parse_args()
     torch.manual_seed(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -53,7 +53,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module 'weigh' has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - start-up time
 
-    return getattr(import_module(home), name)
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
 
 
 class _Package(ModuleType):

@@ -3,6 +3,7 @@
 import os
 import sys
 
+from weigh.errors import WeighError
 from weigh.measure.launcher import interrupt_quietly, prepare
 
 
@@ -12,7 +13,9 @@ def main() -> int:
     try:
         launchers = prepare(sys.argv[1:])
     except OSError as error:
-        sys.exit(f"weigh: cannot start a process: {error.strerror}")
+        if sys.stderr is not None:
+            sys.stderr.write(f"weigh: cannot start a process: {error.strerror}\n")
+        return WeighError.exit_code
     _fill_closed_streams()
     from weigh.cli.main import run_cli  # noqa: PLC0415 - after the launchers' fork
 

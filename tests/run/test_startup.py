@@ -32,15 +32,16 @@ sys.exit(main())
 """
 _OURS = """
     weigh weigh.__main__ weigh.errors weigh.units weigh.model weigh.config weigh.request
-    weigh.outcome weigh.cli weigh.cli.main weigh.cli.run weigh.flow weigh.flow.run
+    weigh.outcome weigh.cli weigh.cli.main weigh.cli.run weigh.flow weigh.flow.channel
+    weigh.flow.run
     weigh.dialect weigh.dialect.gridengine weigh.dialect.numerals
     weigh.dialect.protocol weigh.dialect.slurm
     weigh.measure weigh.measure.alone weigh.measure.arrivals weigh.measure.command
     weigh.measure.launcher weigh.measure.orphans weigh.measure.peak
     weigh.measure.reduce weigh.measure.sampler weigh.measure.signals
     weigh.measure.subreaper
-    weigh.probe weigh.probe.cgroup weigh.probe.host weigh.probe.perf weigh.probe.proc
-    weigh.probe.source weigh.probe.storage
+    weigh.probe weigh.probe.cgroup weigh.probe.driver weigh.probe.host weigh.probe.perf
+    weigh.probe.proc weigh.probe.source weigh.probe.storage
     weigh.report weigh.report.printable weigh.report.request_lines weigh.report.summary
     weigh.store weigh.store.identity weigh.store.ids weigh.store.lines
     weigh.store.location weigh.store.shards

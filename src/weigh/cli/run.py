@@ -10,6 +10,7 @@ from weigh import config
 from weigh.errors import FormatError
 from weigh.flow.run import RunOptions, advise, attach, current_folder
 from weigh.flow.run import run as run_flow
+from weigh.model import Record
 
 _SIGNAL_BASE = 128
 _SHORTEST_INTERVAL = 0.001
@@ -169,15 +170,22 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     else:
         raise click.UsageError("no command to run: weigh run -- COMMAND")
     if not quiet:
-        from weigh.report.summary import render_summary  # noqa: PLC0415 - after the job
-
         for line in (*settings.warnings, *warnings):
             say(line)
-        request = advise(record, headroom)
-        _print(render_summary(record, request, colour=_colour()))
+        try:
+            _summarise(record, headroom)
+        except Exception as error:  # noqa: BLE001 - the job's exit code must pass
+            say(f"internal error: {type(error).__name__}: {error}")
     if record.signal is not None:
         return _SIGNAL_BASE + record.signal
     return record.exit_code or 0
+
+
+def _summarise(record: Record, headroom: float | None) -> None:
+    from weigh.report.summary import render_summary  # noqa: PLC0415 - after the job
+
+    request = advise(record, headroom)
+    _print(render_summary(record, request, colour=_colour()))
 
 
 def _headroom(word: str | None, settings: config.Config) -> float | None:

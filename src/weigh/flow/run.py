@@ -90,10 +90,14 @@ def run(
         measured = _measure_all(lambda: channel.take(measure()), options)
         for launcher in launchers:
             launcher.discard()
-        _note_oddities(measured, options, warner)
-        record = _finished(blank, measured, options)
-        keeper.keep(record)
-        output.write(record, warner)
+        record = _ended(blank, measured[-1])
+        try:
+            _note_oddities(measured, options, warner)
+            record = _finished(record, measured, options)
+            keeper.keep(record)
+            output.write(record, warner)
+        except Exception as error:  # noqa: BLE001 - the job's exit code must pass
+            warner.warn(f"internal error: {type(error).__name__}: {error}")
     return record, warner.lines
 
 
@@ -260,6 +264,13 @@ def _as_seen(blank: Record, seen: Measurement) -> Record:
     """Fill in what a run in progress has shown so far."""
     return msgspec.structs.replace(
         blank, usage=seen.usage, series=seen.series, monitor=seen.monitor
+    )
+
+
+def _ended(blank: Record, last: Measurement) -> Record:
+    """Fill in how it ended, if nothing else."""
+    return msgspec.structs.replace(
+        blank, exit_code=last.exit_code, signal=last.signal, state="UNKNOWN"
     )
 
 

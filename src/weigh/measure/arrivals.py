@@ -43,7 +43,11 @@ class Arrivals:
                 continue
             if share_memory_map(times.parent, pid):
                 continue
-            parent = self._tree.times(times.parent)
+            # read again: until a moment ago it may have been a vfork child
+            times, parent = (
+                self._tree.times(pid) or times,
+                self._tree.times(times.parent),
+            )
             if parent is not None and times.is_fork_of(parent):
                 before = self._residents.get(times.parent, 0)
                 inherited[pid] = max(before, residents[times.parent])

@@ -310,6 +310,10 @@ class OpenLoop:
 def say(text: str) -> None:
     """Write on stderr, if anybody can be reached there."""
     try:
+        if sys.stderr is sys.__stderr__ and sys.stderr is not None:
+            sys.stderr.flush()
+            os.write(sys.stderr.fileno(), text.encode(errors="backslashreplace"))
+            return  # nothing stays in a buffer, to fail the program at its end
         sys.stderr.write(text)
         sys.stderr.flush()
     except (AttributeError, OSError, ValueError):  # None, a broken pipe, closed

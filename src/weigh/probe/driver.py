@@ -3,8 +3,6 @@
 import os
 from collections.abc import Mapping
 
-from weigh.probe.visible import names_none
-
 _LIBRARY = "libnvidia-ml.so.1"
 _DEVICES = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")  # the last: WSL
 _LONGEST_CACHE = 4 << 20
@@ -15,8 +13,14 @@ def a_card_may_be_here(environment: Mapping[str, str], root: str = "") -> bool:
 
     A process that CUDA would show no card needs no NVML either.
     """
-    if names_none(environment):
+    if not _driver_may_be_here(environment, root):
         return False
+    from weigh.probe.visible import names_none  # noqa: PLC0415 - few machines have one
+
+    return not names_none(environment)
+
+
+def _driver_may_be_here(environment: Mapping[str, str], root: str) -> bool:
     if any(os.path.exists(root + path) for path in _DEVICES):
         return True
     folders = environment.get("LD_LIBRARY_PATH", "").split(":")

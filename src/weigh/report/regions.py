@@ -85,9 +85,12 @@ def _phase(phase: Phase) -> str:
 
 
 def _phase_gpus(phases: Sequence[Phase]) -> Iterator[str]:
-    """Write a table of GPU memory, for the cards that a phase found or put to use."""
+    """Write a table of GPU memory, for each card that was put to use."""
     uuids = list(dict.fromkeys(gpu.uuid for phase in phases for gpu in phase.gpus))
     for number, uuid in enumerate(uuids):
+        cards = [gpu for phase in phases for gpu in phase.gpus if gpu.uuid == uuid]
+        if all(card.peak == card.before == card.after for card in cards):
+            continue
         yield (
             f"  {f'gpu {number} memory in use':<{_NAME}}{'':>7}{'taken':>10}{'':>10}"
             f"{'before':>9}{'peak':>9}{'after':>9}"
@@ -137,6 +140,9 @@ def _gpu(number: int, gpu: GpuUsage, regions: Regions) -> Iterator[str]:
     total = "" if gpu.memory_total is None else f", {format_size(gpu.memory_total)}"
     name = shortened(printable(gpu.name), 40)
     yield _row(f"gpu {number}", f"{name}{total}")
+    if gpu.peak_memory is not None and gpu.peak_memory == gpu.memory_before:
+        yield _row("", "at no time more in use than before: not put to use")
+        return
     rows = [("in use before the first region", _size(gpu.memory_before))]
     loop = _of_card(gpu.uuid, (one.gpus for one in regions.batches))
     if loop is not None:

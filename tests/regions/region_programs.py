@@ -1,0 +1,69 @@
+"""Programs with regions in them, run in processes of their own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from weigh.measure.channel import read_channel
+from weigh.model import Regions
+
+PATIENCE = 30
+_TELL = """
+import msgspec
+print(msgspec.json.encode(weigh.report()).decode())
+"""
+
+
+def run(code: str, **env: str) -> "subprocess.CompletedProcess[str]":
+    """Run Python code with ``import weigh`` before it; *env* is added."""
+    import os  # noqa: PLC0415
+
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("WEIGH_")}
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", f"import weigh\n{code}"],
+        env={**inherited, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+
+
+def report_of(code: str, **env: str) -> Any:
+    """Run code, then ``weigh.report()``; give what that returned."""
+    done = run(code + _TELL, **env)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+class Channel:
+    """A wrapper's side of the channel."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.path.touch()
+
+    def run(self, code: str, **env: str) -> "subprocess.CompletedProcess[str]":
+        """Run code that tells this channel."""
+        return run(code, WEIGH_CHANNEL=str(self.path), **env)
+
+    def regions(self, started: float = 0.0, ended: float | None = None) -> Regions:
+        """Read what was told."""
+        return read_channel(str(self.path), started=started, ended=ended)
+
+    def lines(self, kind: str) -> list[dict[str, Any]]:
+        """Give the raw lines of a kind."""
+        lines = [json.loads(line) for line in self.path.read_text().splitlines()]
+        return [line for line in lines if line["line"] == kind]
+
+
+@contextmanager
+def held(size: int) -> Iterator[None]:
+    """Hold memory that was written to, and give it back."""
+    ballast = bytearray(size)
+    yield
+    del ballast

@@ -1,0 +1,266 @@
+"""Loops over batches."""
+
+import gc
+import random
+import statistics
+import weakref
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from region_programs import report_of
+
+from weigh.errors import UsageError
+from weigh.flow.regions import batches
+from weigh.measure import durations
+from weigh.measure.durations import Durations
+from weigh.measure.tracker import Tracker
+from weigh.model import Batches
+from weigh.probe.own_memory import NoMemory
+
+
+def only(tracker: Tracker) -> Batches:
+    (loop,) = tracker.regions().batches
+    return loop
+
+
+def test_the_items_are_the_batches_and_pass_unchanged(tracker: Tracker) -> None:
+    items = [[1, 2, 3], [4, 5, 6], [7]]
+    seen = list(batches(items, size=3))
+    assert all(mine is theirs for mine, theirs in zip(seen, items, strict=True))
+    loop = only(tracker)
+    assert (loop.size, loop.count, loop.samples, loop.total) == (3, 3, 7, 3)
+
+
+def test_a_loop_over_an_iterator_does_not_know_how_many_come(tracker: Tracker) -> None:
+    list(batches(iter([[1], [2]])))
+    assert (only(tracker).count, only(tracker).total) == (2, None)
+
+
+def test_a_total_can_be_given(tracker: Tracker) -> None:
+    list(batches(iter([[1], [2]]), total=10))
+    assert only(tracker).total == 10
+
+
+def test_the_loop_has_the_length_of_what_it_goes_over() -> None:
+    assert len(batches([[1], [2]])) == 2
+    assert batches([])
+
+
+class Tensor(list[Any]):
+    """Something with a shape, as arrays and tensors have."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self),)
+
+
+class Unsized:
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("batch", "size", "samples"),
+    [
+        (["a sentence", "another"], None, 2),
+        ("one sentence", None, 1),
+        (Tensor("abcd"), None, 4),
+        ([Tensor("abcd"), Tensor("wxyz")], None, 4),
+        ((Tensor("abcd"), Tensor("wxyz")), 4, 4),
+        ([Tensor("ab"), Tensor("wxyz")], None, 2),
+        ([Tensor("ab"), Tensor("cd")], 2, 2),
+        ({"ids": Tensor("abcd"), "mask": Tensor("wxyz")}, None, 4),
+        (7, None, None),
+        (Unsized(), None, None),
+        ({}, None, None),
+    ],
+)
+def test_samples_are_counted_whatever_a_batch_is_made_of(
+    tracker: Tracker, batch: object, size: int | None, samples: int | None
+) -> None:
+    for _ in batches([batch], size=size):
+        pass
+    assert (only(tracker).count, only(tracker).samples) == (1, samples)
+
+
+def test_a_batch_of_no_length_leaves_the_samples_unknown(tracker: Tracker) -> None:
+    list(batches([[1, 2], 3, [4]]))
+    assert (only(tracker).count, only(tracker).samples) == (3, None)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, "5", True])
+def test_a_size_that_is_no_positive_number_is_refused_before_the_loop(
+    size: Any,
+) -> None:
+    with pytest.raises(UsageError, match="size is a whole number of at least 1"):
+        batches([[1]], size=size)
+
+
+@pytest.mark.parametrize("total", [-1, 2.5, "many"])
+def test_a_total_that_is_no_number_is_refused(total: Any) -> None:
+    with pytest.raises(UsageError, match="total is a whole number of at least 0"):
+        batches([[1]], total=total)
+
+
+def test_what_is_no_iterable_is_refused(tracker: Tracker) -> None:
+    with pytest.raises(UsageError, match="not int"):
+        batches(50)  # type: ignore[arg-type]
+    assert tracker.regions().batches == ()
+
+
+def test_a_loop_that_is_left_counts_the_batches_that_were_done(
+    tracker: Tracker,
+) -> None:
+    for batch in batches([[1], [2], [3]]):
+        if batch == [3]:
+            break
+    assert (only(tracker).count, only(tracker).samples) == (2, 2)
+
+
+def test_a_context_ends_a_loop_that_is_still_held(tracker: Tracker) -> None:
+    with batches([[1], [2], [3]]) as loop:
+        held = iter(loop)
+        next(held)
+        next(held)
+    assert only(tracker).count == 1
+    with pytest.raises(StopIteration):
+        next(held)
+
+
+def test_an_exception_in_the_loop_passes_and_what_was_done_counts(
+    tracker: Tracker,
+) -> None:
+    def work(batch: list[int]) -> None:
+        if batch == [2]:
+            raise KeyError
+
+    with pytest.raises(KeyError), batches([[1], [2]]) as loop:
+        list(map(work, loop))
+    assert only(tracker).count == 1
+
+
+def test_an_exception_of_the_loader_passes(tracker: Tracker) -> None:
+    def load() -> Iterator[list[int]]:
+        yield [1]
+        raise OSError("disk")
+
+    with pytest.raises(OSError, match="disk"):
+        list(batches(load()))
+    assert only(tracker).count == 1
+
+
+def test_a_loop_nobody_ended_is_in_the_report_at_the_end() -> None:
+    code = (
+        "loop = iter(weigh.batches([[1]] * 5))\nnext(loop); next(loop); next(loop)\n"
+        "from weigh.measure import this_process\nthis_process._finish()\n"
+    )
+    (loop,) = report_of(code)["batches"]
+    assert loop["count"] == 2
+
+
+def test_each_epoch_over_the_same_loop_adds_up(tracker: Tracker) -> None:
+    loop = batches([[1], [2]])
+    for _ in range(3):
+        list(loop)
+    assert (only(tracker).count, only(tracker).total) == (6, 6)
+
+
+def test_loops_of_other_sizes_stay_apart_the_longest_first(tracker: Tracker) -> None:
+    for _ in batches([[1]], size=1):
+        pass
+    for _ in batches([[1, 2]], size=2):
+        sum(range(200_000))
+    assert [loop.size for loop in tracker.regions().batches] == [2, 1]
+
+
+def test_a_batch_that_the_program_drops_is_not_kept_alive(tracker: Tracker) -> None:
+    class Batch(list[int]):
+        pass
+
+    def load() -> Iterator[Batch]:
+        yield Batch([1])
+        yield Batch([2])
+
+    for batch in batches(load()):
+        seen = weakref.ref(batch)
+        del batch
+        assert seen() is None
+    assert only(tracker).count == 2
+
+
+def test_200_000_batches_look_at_memory_some_fifty_times() -> None:
+    class Counted(NoMemory):
+        looks = 0
+
+        def read(self) -> tuple[int, int]:
+            self.looks += 1
+            return 100, 100
+
+    from weigh.measure import loops, this_process  # noqa: PLC0415
+
+    memory = Counted()
+    process = this_process._Process()
+    process.tracker = Tracker({}, memory=memory)
+    real, this_process._process = this_process._process, process
+    try:
+        for _ in loops.batches([[1]] * 200_000):
+            pass
+    finally:
+        this_process._process = real
+    assert memory.looks <= 2 + 200_000 / 4096 + 20
+
+
+times = st.floats(min_value=1e-7, max_value=1e4)
+
+
+@given(st.lists(times, min_size=1), st.lists(times))
+def test_durations_agree_with_the_statistics_of_all_times(
+    first: list[float], second: list[float]
+) -> None:
+    counted, other = Durations(), Durations()
+    counted.extend(array("d", first))
+    other.extend(array("d", second))
+    counted.merge(other)
+    every = first + second
+    assert counted.count == len(every)
+    assert counted.median() == pytest.approx(statistics.median(every))
+    assert (counted.minimum, counted.maximum) == (min(every), max(every))
+    assert counted.total == pytest.approx(sum(every))
+
+
+@given(st.integers(), st.integers(min_value=1, max_value=4))
+def test_the_median_of_very_many_is_within_half_a_percent(
+    seed: int, parts: int
+) -> None:
+    chance = random.Random(seed)
+    every = [chance.lognormvariate(-5, 1) for _ in range(2001)]
+    exact, durations.EXACT = durations.EXACT, 100
+    try:
+        counted = Durations()
+        for part in range(parts):
+            other = Durations()
+            other.extend(array("d", every[part::parts]))
+            counted.merge(other)
+    finally:
+        durations.EXACT = exact
+    assert counted.exact is None
+    assert counted.median() == pytest.approx(statistics.median(every), rel=0.006)
+    assert (counted.minimum, counted.maximum) == (min(every), max(every))
+
+
+def test_no_batches_have_no_median() -> None:
+    assert Durations().median() is None
+
+
+@pytest.mark.usefixtures("tracker")
+def test_loops_leave_nothing_for_the_garbage_collector() -> None:
+    gc.collect()
+    for _ in batches([[1], [2]]):
+        pass
+    for _ in batches([[1], [2]]):
+        break
+    assert gc.collect() == 0

@@ -1,0 +1,206 @@
+"""``@measured`` on whatever can be called."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Generator, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from weigh.errors import UsageError
+from weigh.flow.regions import measured, phase
+from weigh.measure.tracker import Tracker
+
+
+def places(tracker: Tracker) -> list[tuple[str, int, int]]:
+    return [(one.name, one.depth, one.calls) for one in tracker.regions().phases]
+
+
+def test_a_function_is_a_phase_of_its_name(tracker: Tracker) -> None:
+    @measured
+    def double(number: int, *, twice: bool = False) -> int:
+        return number * (4 if twice else 2)
+
+    assert (double(3), double(3, twice=True)) == (6, 12)
+    assert places(tracker)[0][0].endswith("double")
+    assert places(tracker)[0][1:] == (0, 2)
+
+
+def test_a_name_can_be_given(tracker: Tracker) -> None:
+    @measured(name="generate")
+    def function() -> None:
+        pass
+
+    function()
+    assert places(tracker) == [("generate", 0, 1)]
+    assert function.__name__ == "function"
+
+
+def test_what_a_function_raises_passes_through(tracker: Tracker) -> None:
+    @measured(name="fail")
+    def fail() -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        fail()
+    assert places(tracker) == [("fail", 0, 1)]
+
+
+@pytest.mark.parametrize("kind", [staticmethod, classmethod])
+def test_static_and_class_methods_may_be_decorated_above(
+    tracker: Tracker, kind: Any
+) -> None:
+    class Model:
+        load = measured(name="load")(kind(lambda *_: "loaded"))
+
+    assert Model.load() == Model().load() == "loaded"
+    assert places(tracker) == [("load", 0, 2)]
+
+
+def test_a_method_knows_its_object(tracker: Tracker) -> None:
+    class Model:
+        @measured(name="me")
+        def me(self) -> "Model":
+            return self
+
+    model = Model()
+    assert model.me() is model
+    assert places(tracker) == [("me", 0, 1)]
+
+
+def test_a_coroutine_function_stays_one(tracker: Tracker) -> None:
+    @measured(name="wait")
+    async def wait(number: int) -> int:
+        await asyncio.sleep(0)
+        return number
+
+    assert inspect.iscoroutinefunction(wait)
+    assert asyncio.run(wait(7)) == 7
+    assert places(tracker) == [("wait", 0, 1)]
+
+
+def test_a_partial_of_a_coroutine_function_is_awaited(tracker: Tracker) -> None:
+    async def wait(number: int) -> int:
+        return number
+
+    assert asyncio.run(measured(name="wait")(partial(wait, 7))()) == 7
+    assert places(tracker) == [("wait", 0, 1)]
+
+
+def test_tasks_nest_below_what_started_them_and_not_in_each_other(
+    tracker: Tracker,
+) -> None:
+    @measured(name="task")
+    async def task(number: int) -> None:
+        with phase(f"inside {number}"):
+            await asyncio.sleep(0.001 * (3 - number))
+
+    async def main() -> None:
+        with phase("main"):
+            await asyncio.gather(*(task(number) for number in range(3)))
+
+    asyncio.run(main())
+    assert sorted(places(tracker)) == [
+        ("inside 0", 2, 1),
+        ("inside 1", 2, 1),
+        ("inside 2", 2, 1),
+        ("main", 0, 1),
+        ("task", 1, 3),
+    ]
+
+
+def test_a_generators_consumer_is_not_inside_it(tracker: Tracker) -> None:
+    @measured(name="produce")
+    def produce() -> Iterator[int]:
+        for number in range(3):
+            with phase("made"):
+                pass
+            yield number
+
+    for _ in produce():
+        with phase("used"):
+            sum(range(100_000))
+    assert places(tracker) == [("produce", 0, 1), ("made", 1, 3), ("used", 0, 3)]
+    produced, _, used = tracker.regions().phases
+    assert (produced.cpu_time or 0) < (used.cpu_time or 0)
+
+
+def test_a_generator_takes_and_gives_all_that_it_did(tracker: Tracker) -> None:
+    @measured(name="talk")
+    def talk() -> Generator[str, str, str]:
+        heard = yield "hello"
+        try:
+            yield heard.upper()
+        except KeyError as error:
+            yield f"caught {error}"
+        return "bye"
+
+    talking = talk()
+    assert next(talking) == "hello"
+    assert talking.send("you") == "YOU"
+    assert talking.throw(KeyError(1)) == "caught 1"
+    with pytest.raises(StopIteration) as stop:
+        next(talking)
+    assert stop.value.value == "bye"
+    assert places(tracker) == [("talk", 0, 1)]
+
+
+def test_a_generator_left_half_way_is_closed_and_counted(tracker: Tracker) -> None:
+    closed = []
+
+    @measured(name="produce")
+    def produce() -> Iterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            closed.append(True)
+
+    for _ in produce():
+        break
+    assert closed == [True]
+    assert places(tracker) == [("produce", 0, 1)]
+
+
+def test_an_async_generator_does_the_same(tracker: Tracker) -> None:
+    closed = []
+
+    @measured(name="produce")
+    async def produce(count: int) -> AsyncIterator[int]:
+        try:
+            for number in range(count):
+                await asyncio.sleep(0)
+                yield number
+        finally:
+            closed.append(count)
+
+    async def main() -> list[int]:
+        left = produce(5)
+        async for _ in left:
+            break
+        await left.aclose()  # type: ignore[attr-defined]
+        return [number async for number in produce(3)]
+
+    assert asyncio.run(main()) == [0, 1, 2]
+    assert closed == [5, 3]
+    assert places(tracker) == [("produce", 0, 2)]
+
+
+@pytest.mark.parametrize("thing", [3, "load", int, None.__class__])
+def test_what_is_no_function_is_refused_by_name(thing: Any) -> None:
+    with pytest.raises(UsageError, match="above a function"):
+        measured(thing)
+
+
+def test_show_gpus_without_a_gpu_says_so_once(
+    tracker: Tracker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @measured(name="step", show_gpus=True)
+    def step() -> None:
+        pass
+
+    step()
+    step()
+    assert capsys.readouterr().err == "weigh: after step: no GPU to be seen\n"
+    assert places(tracker) == [("step", 0, 2)]

@@ -1,0 +1,262 @@
+"""Phases: what a block of a program held and took."""
+
+import os
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from region_programs import Channel, held, report_of, run
+
+from weigh.errors import UsageError
+from weigh.flow.regions import phase
+from weigh.measure.tracker import Tracker
+from weigh.probe.own_memory import ProcMemory
+from weigh.units import MIB
+
+linux = pytest.mark.skipif(
+    not os.access("/proc/self/clear_refs", os.W_OK), reason="needs clear_refs"
+)
+NOISE = 4 * MIB
+
+
+def only(tracker: Tracker, name: str) -> Any:
+    (found,) = [one for one in tracker.regions().phases if one.name == name]
+    return found
+
+
+@linux
+def test_the_peak_of_a_phase_is_what_it_held_though_it_was_freed(
+    tracker: Tracker,
+) -> None:
+    with phase("load"), held(64 * MIB):
+        pass
+    seen = only(tracker, "load")
+    assert seen.peak_memory - seen.memory_before == pytest.approx(64 * MIB, abs=NOISE)
+    assert seen.memory_after - seen.memory_before == pytest.approx(0, abs=NOISE)
+
+
+@linux
+def test_a_later_phase_does_not_inherit_an_earlier_peak(tracker: Tracker) -> None:
+    with phase("large"), held(64 * MIB):
+        pass
+    with phase("small"), held(8 * MIB):
+        pass
+    seen = only(tracker, "small")
+    assert seen.peak_memory - seen.memory_before == pytest.approx(8 * MIB, abs=NOISE)
+
+
+@linux
+def test_an_inner_phase_does_not_take_the_outer_ones_peak_away(
+    tracker: Tracker,
+) -> None:
+    with phase("outer"):
+        with held(64 * MIB):
+            pass
+        with phase("inner"), held(8 * MIB):
+            pass
+    outer, inner = only(tracker, "outer"), only(tracker, "inner")
+    assert outer.peak_memory - outer.memory_before == pytest.approx(64 * MIB, abs=NOISE)
+    assert inner.peak_memory - inner.memory_before == pytest.approx(8 * MIB, abs=NOISE)
+
+
+@linux
+def test_the_outer_phase_has_the_inner_ones_peak(tracker: Tracker) -> None:
+    with phase("outer"), phase("inner"), held(64 * MIB):
+        pass
+    outer = only(tracker, "outer")
+    assert outer.peak_memory - outer.memory_before == pytest.approx(64 * MIB, abs=NOISE)
+
+
+@linux
+def test_the_highest_of_several_calls_counts(tracker: Tracker) -> None:
+    for size in (1, 64, 8):
+        with phase("load"), held(size * MIB):
+            pass
+    seen = only(tracker, "load")
+    assert seen.calls == 3
+    assert seen.peak_memory - seen.memory_before == pytest.approx(64 * MIB, abs=NOISE)
+
+
+@linux
+def test_the_processs_own_peak_survives_the_resets() -> None:
+    told = report_of(
+        "with weigh.phase('a'):\n  x = bytearray(200 << 20); del x\n"
+        "with weigh.phase('b'): pass\n"
+    )
+    assert told["peak_memory"] > 200 * MIB
+
+
+@linux
+def test_the_wrapper_hears_of_a_peak_that_the_kernel_forgets(tmp_path: Path) -> None:
+    channel = Channel(tmp_path / "channel")
+    done = channel.run(
+        "import os, resource\n"
+        "with weigh.phase('a'):\n  x = bytearray(200 << 20); del x\n"
+        "with weigh.phase('b'): pass\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+        "os._exit(0)"
+    )
+    assert int(done.stdout) * 1024 < 150 * MIB  # what wait4 would say
+    assert (channel.regions().peak_memory or 0) > 200 * MIB
+
+
+def test_without_resets_the_kernels_own_mark_is_left_alone() -> None:
+    code = (
+        "x = bytearray(100 << 20); del x\n"
+        "import resource\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "with weigh.phase('a'): pass\n"
+        "assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >= before\n"
+    )
+    (seen,) = report_of(code, WEIGH_EXACT_PHASES="0")["phases"]
+    assert seen["peak_memory"] > 100 * MIB
+    assert seen["source"].startswith("upper bound")
+
+
+def test_without_resets_a_mark_that_rose_is_exact() -> None:
+    code = "with weigh.phase('a'):\n  x = bytearray(100 << 20); del x\n"
+    (seen,) = report_of(code, WEIGH_EXACT_PHASES="0")["phases"]
+    assert seen["peak_memory"] - seen["memory_before"] > 99 * MIB
+    assert "rose" in seen["source"]
+
+
+def test_times_of_several_calls_add_up(tracker: Tracker) -> None:
+    regions = []
+    for _ in range(3):
+        with phase("work") as region:
+            sum(range(50_000))
+        regions.append(region)
+    seen = only(tracker, "work")
+    assert seen.wall_time == pytest.approx(sum(r.wall_time or 0 for r in regions))
+    assert seen.cpu_time == pytest.approx(sum(r.cpu_time or 0 for r in regions))
+
+
+def test_cpu_time_counts_children_once_they_are_waited_for(tracker: Tracker) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with phase("work"):
+        run("sum(range(3_000_000))")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    children = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert (only(tracker, "work").cpu_time or 0) >= children > 0
+
+
+def test_phases_come_each_behind_the_one_they_lie_in(tracker: Tracker) -> None:
+    for _ in range(2):
+        with phase("a"):
+            with phase("c"):
+                pass
+            with phase("b"):
+                pass
+    with phase("b"):
+        pass
+    found = [(one.name, one.depth, one.calls) for one in tracker.regions().phases]
+    assert found == [("a", 0, 2), ("c", 1, 2), ("b", 1, 2), ("b", 0, 1)]
+
+
+def test_an_exception_ends_its_phase_and_passes_through(tracker: Tracker) -> None:
+    with pytest.raises(KeyError, match="mine"), phase("outer"), phase("inner"):
+        raise KeyError("mine")
+    with phase("next"):
+        pass
+    found = [(one.name, one.depth, one.calls) for one in tracker.regions().phases]
+    assert found == [("outer", 0, 1), ("inner", 1, 1), ("next", 0, 1)]
+
+
+def test_a_phase_is_used_once(tracker: Tracker) -> None:
+    region = phase("load")
+    with region, pytest.raises(UsageError, match="'load' is used twice"):
+        region.__enter__()
+    with pytest.raises(UsageError, match="used twice"):
+        region.__enter__()
+    assert only(tracker, "load").calls == 1
+
+
+def test_a_phase_is_closed_once(tracker: Tracker) -> None:
+    region = phase("load")
+    with region:
+        pass
+    with pytest.raises(UsageError, match="closed twice"):
+        region.__exit__(None, None, None)
+    assert only(tracker, "load").calls == 1
+
+
+@pytest.mark.usefixtures("tracker")
+def test_closing_twice_does_not_hide_an_error_of_the_programs_own() -> None:
+    region = phase("load")
+    region.__enter__()
+    region.__exit__(None, None, None)
+    region.__exit__(KeyError, KeyError(), None)
+
+
+def test_phases_that_overlap_are_each_accounted(tracker: Tracker) -> None:
+    first, second = phase("first"), phase("second")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    with phase("third"):
+        pass
+    found = [(one.name, one.depth) for one in tracker.regions().phases]
+    assert found == [("first", 0), ("second", 1), ("third", 0)]
+
+
+@pytest.mark.parametrize("name", ["", "  ", None, 3, b"load"])
+def test_a_name_that_is_no_text_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="name"):
+        phase(name)
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "\x1b[31mred", "x" * 10_000, "\udcff"])
+def test_a_name_that_cannot_be_shown_is_changed_and_said_once(
+    tracker: Tracker, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    for _ in range(2):
+        with phase(name):
+            pass
+    (kept,) = [one.name for one in tracker.regions().phases]
+    said = capsys.readouterr().err
+    assert kept.isprintable()
+    assert len(kept) <= 100
+    assert said.count("\n") == 1
+    assert len(said) <= 81
+
+
+def test_a_million_names_do_not_make_a_million_phases(tracker: Tracker) -> None:
+    for number in range(3000):
+        with phase(f"step {number}"):
+            pass
+    phases = tracker.regions().phases
+    assert len(phases) <= 1001
+    assert sum(one.calls for one in phases) == 3000
+
+
+def test_endless_nesting_ends_in_one_place(tracker: Tracker) -> None:
+    def nest(depth: int) -> None:
+        if depth:
+            with phase("deeper"):
+                nest(depth - 1)
+
+    nest(200)
+    assert len(tracker.regions().phases) == 33  # 32 places, and one for the rest
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_many_groups_before_the_figures_do_not_hide_them(tmp_path: Path) -> None:
+    groups = " ".join(str(number) for number in range(20_000))
+    (tmp_path / "status").write_text(
+        f"Name:\tpython\nGroups:\t{groups}\nVmHWM:\t    2048 kB\nVmRSS:\t 1024 kB\n"
+    )
+    assert ProcMemory(str(tmp_path)).read() == (MIB, 2 * MIB)
+
+
+@pytest.mark.parametrize("text", ["", "Name:\tpython\n", "\nVmHWM:\nVmRSS:\n"])
+def test_a_status_without_figures_is_not_measured(tmp_path: Path, text: str) -> None:
+    (tmp_path / "status").write_text(text)
+    assert ProcMemory(str(tmp_path)).read() is None
+
+
+def test_no_proc_gives_no_figures_and_no_trouble(tmp_path: Path) -> None:
+    memory = ProcMemory(str(tmp_path / "nowhere"))
+    assert (memory.read(), memory.reset()) == (None, False)

@@ -1,0 +1,103 @@
+"""``weigh.timeit``."""
+
+import gc
+from typing import Any
+
+import pytest
+
+from weigh.errors import UsageError
+from weigh.flow.regions import timeit
+from weigh.measure import timing
+
+
+class Clock:
+    """A clock that tests wind."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(timing, "perf_counter", clock)
+    return clock
+
+
+def test_the_minimum_a_call_is_given_and_set_up_is_left_out(clock: Clock) -> None:
+    steps = iter([3.0] * 4 + [2.0] * 4 + [9.0] * 4)
+
+    def work() -> None:
+        clock.now += next(steps)
+
+    def setup() -> None:
+        clock.now += 1000
+
+    timed = timeit(work, number=4, repeat=3, setup=setup)
+    assert (timed.minimum, timed.median, timed.maximum) == (2.0, 3.0, 9.0)
+    assert timed.times == (3.0, 2.0, 9.0)
+
+
+def test_it_calls_as_often_as_told_with_set_up_before_each_repetition() -> None:
+    calls: list[str] = []
+    timeit(
+        lambda: calls.append("c"),
+        number=2,
+        repeat=3,
+        setup=lambda: calls.append("s"),
+    )
+    assert "".join(calls) == "sccsccscc"
+
+
+def test_without_a_number_it_calls_until_that_takes_long_enough(clock: Clock) -> None:
+    def work() -> None:
+        clock.now += 0.003
+
+    assert timeit(work, repeat=1).number == 100
+
+
+def test_the_collector_is_off_while_it_times_and_as_before_after() -> None:
+    states: list[bool] = []
+    timeit(lambda: states.append(gc.isenabled()), number=1, repeat=1)
+    assert states == [False]
+    assert gc.isenabled()
+
+
+def test_an_exception_passes_and_leaves_the_collector_on() -> None:
+    with pytest.raises(ZeroDivisionError):
+        timeit(lambda: 1 / 0, number=1)
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        ("pass", {}),
+        (print, {"number": 0}),
+        (print, {"repeat": -1}),
+        (print, {"number": 1.5}),
+        (print, {"setup": "x = 1"}),
+    ],
+)
+def test_bad_input_is_one_clear_line(function: Any, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"^timeit: [^\n]+$"):
+        timeit(function, **options)
+
+
+def test_a_coroutine_function_is_refused() -> None:
+    async def work() -> None:
+        pass
+
+    with pytest.raises(UsageError, match="async"):
+        timeit(work)
+
+
+def test_it_prints_as_one_line(clock: Clock) -> None:
+    def work() -> None:
+        clock.now += 0.25
+
+    text = str(timeit(work, number=1, repeat=2))
+    assert text == "250 ms a call (quickest of 2 x 1 calls; slowest 250 ms)"
