@@ -227,3 +227,10 @@ def test_with_no_record_at_all_the_way_out_is_named(
 
     assert code == 2
     assert "weigh run" in err
+
+
+def test_a_cpu_run_is_no_measure_of_gpu_memory(weigh: Weigh) -> None:
+    _, out, err = weigh("request")
+
+    assert "gres" not in out
+    assert "no GPU was used" in err

@@ -50,7 +50,11 @@ def request(
     form = form or scheduler
     asked = msgspec.structs.replace(
         asked,
-        notes=(*asked.notes, *_virtual_notes(asked, _dialect_of(form, scheduler))),
+        notes=(
+            *asked.notes,
+            *_virtual_notes(asked, _dialect_of(form, scheduler)),
+            *_gpu_notes(asked),
+        ),
     )
     return Answer(
         request=asked,
@@ -76,6 +80,13 @@ def scheduler_at_hand(env: Mapping[str, str]) -> str:
 def _records(names: Sequence[str], store: Store) -> list[Record]:
     found = (find_record(store, name) for name in names)
     return list({record.id: record for record in found}.values())
+
+
+def _gpu_notes(asked: Request) -> tuple[str, ...]:
+    """Keep people from sizing a card by what a CPU run held."""
+    if asked.gpus:
+        return ()
+    return ("no GPU was used: what one would need has to be measured on one",)
 
 
 def _headroom(settings: config.Config) -> float:
