@@ -213,7 +213,10 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Rank(msgspec.Struct, frozen=True):
-    """One rank of a distributed run: where it ran and what its process said."""
+    """One rank of a distributed run: where it ran, and what its processes held.
+
+    ``peak_memory`` adds resident sets up, so what ranks share counts in each.
+    """
 
     rank: int
     local_rank: int | None = None
@@ -356,6 +359,7 @@ class Measurement(msgspec.Struct, frozen=True):
     oom_kills: int | None = None
     told_to_end: int | None = None
     regions: "Regions | None" = None
+    ranks: tuple["Rank", ...] = ()
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -288,7 +288,7 @@ def _finished(
         phases=told.phases,
         batches=told.batches[0] if told.batches else None,
         events=told.events,
-        ranks=told.ranks,
+        ranks=biggest.ranks or told.ranks,
         started=_utc(measured[0].started),
         ended=_utc(last.ended or last.started),
         state=state,

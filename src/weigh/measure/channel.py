@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from weigh.measure.gpu_meter import GpuSpan, most
+from weigh.measure.ranks import place_of
 from weigh.model import Batches, Event, GpuUsage, Phase, Rank, Regions
 from weigh.units import MIB, Bytes, Seconds
 
@@ -24,13 +25,6 @@ clock = time.perf_counter if sys.platform == "win32" else time.monotonic
 _LONGEST_LINE = MIB
 _MOST_READ = 256 * MIB
 _MOST_EVENTS = 100_000
-_LONGEST_RANK = 9
-_RANKS = (  # rank, how many there are, rank on this node
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
-)
 
 
 class ProcessLine(msgspec.Struct, frozen=True, tag_field="line", tag="process"):
@@ -112,10 +106,9 @@ class Writer:
 def this_process(env: Mapping[str, str], name: str) -> ProcessLine:
     """Say who this process is, and its rank where there are several."""
     host = os.uname().nodename if hasattr(os, "uname") else None
-    for rank, size, local in _RANKS:
-        number, ranks = _whole(env.get(rank)), _whole(env.get(size))
-        if number is not None and ranks is not None and ranks > 1:
-            return ProcessLine(name, os.getpid(), host, number, _whole(env.get(local)))
+    place = place_of(env)
+    if place is not None:
+        return ProcessLine(name, os.getpid(), host, place.rank, place.local_rank)
     return ProcessLine(name, os.getpid(), host)
 
 
@@ -281,8 +274,3 @@ def _joined(old: GpuUsage | None, new: GpuUsage) -> GpuUsage:
         return new
     peak = most(old.peak_memory, new.peak_memory)
     return msgspec.structs.replace(old, peak_memory=peak)
-
-
-def _whole(word: str | None) -> int | None:
-    is_whole = word is not None and word.isdecimal() and len(word) <= _LONGEST_RANK
-    return int(word or "") if is_whole else None

@@ -290,6 +290,7 @@ class _Run:
             monitor=self._monitor(),
             oom_kills=_increase(self._cgroup.oom_kills, cgroup.oom_kills),
             told_to_end=self._told_to_end,
+            ranks=self._sampler.ranks(),
         )
 
     def _usage(self, wall: Seconds, cgroup: CgroupReading) -> Usage:

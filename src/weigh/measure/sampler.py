@@ -2,14 +2,18 @@
 
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from weigh.measure.alone import SharingGauge
 from weigh.measure.arrivals import Arrivals
 from weigh.measure.peak import PeakTracker
-from weigh.model import Sample
+from weigh.model import Rank, Sample
 from weigh.probe.perf import CpuClock
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import Seconds
+
+if TYPE_CHECKING:
+    from weigh.measure.ranks import RankTracker
 
 _LOOK_SHARE = 0.007  # of one core, with what SharingGauge may take below 1 %
 _FIRST_INTERVAL = 0.002  # a run of 30 ms deserves some looks too
@@ -35,6 +39,7 @@ class Sampler:
         self.most_cpu_time: Seconds = 0.0
         self._tree = tree
         self._tracker = tracker
+        self._ranks: RankTracker | None = None
         self._arrivals = Arrivals(tree)
         self._gauge = SharingGauge(tree, clock)
         self._cpu_clock = cpu_clock
@@ -57,6 +62,8 @@ class Sampler:
         held = self._gauge.hold(readings, self._tracker.best, cpu_time)
         sample = self._tracker.look(now, readings, held, inherited)
         self._keep(sample, cpu_time)
+        if len(readings) > 1:
+            self._look_at_ranks(readings)
         self.looks += 1
         # looking closely has an allowance of its own
         cost = time.thread_time() - before - (self._gauge.spent - spent)
@@ -64,6 +71,17 @@ class Sampler:
         self._cost = cost if self.looks == 1 else 0.8 * self._cost + 0.2 * cost
         self._next_interval = min(2 * self._next_interval, self.interval)
         return max(self._next_interval, self._cost / _LOOK_SHARE)
+
+    def ranks(self) -> tuple[Rank, ...]:
+        """Give the ranks of a distributed run, with what each held at most."""
+        return () if self._ranks is None else self._ranks.ranks()
+
+    def _look_at_ranks(self, readings: Sequence[ProcessReading]) -> None:
+        if self._ranks is None:
+            from weigh.measure.ranks import RankTracker  # noqa: PLC0415 - start-up time
+
+            self._ranks = RankTracker(self._tree)
+        self._ranks.look(readings)
 
     def _keep(self, sample: Sample, cpu_time: Seconds | None) -> None:
         self.samples.append(

@@ -15,6 +15,7 @@ from weigh.units import Bytes, Seconds
 _KIB = 1024
 _STATUS_BYTES = 16384  # a thousand groups come before the memory
 _STAT_BYTES = 1024
+_ENVIRONMENT_BYTES = 1 << 20
 _ONE_THREAD = b"\nThreads:\t1\n"
 _CHILDREN_BYTES = 65536
 _NEAR_A_PAGE = 3072  # the kernel hands out seq files a page at a time
@@ -213,6 +214,12 @@ class ProcTree:
             return parse_stat(os.pread(known.stat_fd or -1, _STAT_BYTES, 0))
         except OSError:
             return None
+
+    def environment(self, pid: int) -> dict[str, str]:
+        """Read what a process's environment was at its exec; empty where refused."""
+        text = self._read(f"{pid}/environ", _ENVIRONMENT_BYTES) or b""
+        words = (os.fsdecode(word).partition("=") for word in text.split(b"\0"))
+        return {name: value for name, _, value in words}
 
     def adopt(self, pid: int) -> bool:
         """Take in a process that is not below the top; False when it is gone."""

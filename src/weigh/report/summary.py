@@ -3,7 +3,16 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from weigh.model import Outcome, PeakMemory, Record, Regions, Repeat, Request, Usage
+from weigh.model import (
+    Outcome,
+    PeakMemory,
+    Rank,
+    Record,
+    Regions,
+    Repeat,
+    Request,
+    Usage,
+)
 from weigh.report.printable import printable
 from weigh.report.request_lines import folded, note_lines, packed_lines
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
@@ -31,10 +40,24 @@ def render_summary(
             from weigh.report.gpu_summary import gpu_lines  # noqa: PLC0415 - start-up
 
             lines += gpu_lines(record.usage.gpus, allocated=bool(record.allocation))
+    lines += _ranks(record.ranks)
     lines += _regions(record)
     if request is not None:
         lines += _request(request, record.usage)
     return "".join(f"{line}\n" for line in lines)
+
+
+def _ranks(ranks: Sequence[Rank]) -> Iterator[str]:
+    """Say how evenly the ranks of a distributed run used memory."""
+    peaks = sorted(rank.peak_memory for rank in ranks if rank.peak_memory is not None)
+    if peaks:
+        least, most = peaks[0], peaks[-1]
+        yield from _row("ranks", f"{len(ranks)}, each {_between(least, most)} (RSS)")
+
+
+def _between(least: Bytes, most: Bytes) -> str:
+    even = most <= least * _SURE
+    return format_size(most) if even else f"between {_range(least, most)}"
 
 
 def _regions(record: Record) -> list[str]:

@@ -1,0 +1,82 @@
+"""The ranks of a distributed run on this machine: which process belongs to which.
+
+A launcher (torchrun, mpirun, srun) names the rank in each process's environment, and
+what a rank starts inherits it. Ranks are kept apart by their resident sets, in which
+pages that several share count in each.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from weigh.model import Rank
+from weigh.probe.proc import ProcessReading, ProcTree
+
+_LONGEST_NUMBER = 9
+_VARIABLES = (  # rank, how many there are, rank on this node
+    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+)
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A rank among the others, and among those of its node."""
+
+    rank: int
+    local_rank: int | None = None
+
+
+def place_of(env: Mapping[str, str]) -> Place | None:
+    """Find a process's rank in its environment; None unless there are several."""
+    for rank, size, local in _VARIABLES:
+        number, ranks = _whole(env.get(rank)), _whole(env.get(size))
+        if number is not None and ranks is not None and ranks > 1:
+            return Place(number, _whole(env.get(local)))
+    return None
+
+
+class RankTracker:
+    """Follows the most memory that each rank held."""
+
+    def __init__(self, tree: ProcTree) -> None:
+        self._tree = tree
+        self._met: set[int] = set()
+        self._places: dict[int, Place | None] = {}
+        self._ranks: dict[int, Rank] = {}
+
+    def look(self, readings: Sequence[ProcessReading]) -> None:
+        """Take in one look; a process is asked for its rank when seen twice."""
+        for reading in readings:
+            if reading.pid in self._met and reading.pid not in self._places:
+                self._ask(reading.pid)
+        self._met = {reading.pid for reading in readings}
+        if self._ranks:
+            self._add_up(readings)
+
+    def ranks(self) -> tuple[Rank, ...]:
+        """Give the ranks seen, in order."""
+        return tuple(self._ranks[rank] for rank in sorted(self._ranks))
+
+    def _ask(self, pid: int) -> None:
+        place = place_of(self._tree.environment(pid))
+        self._places[pid] = place
+        if place is not None and place.rank not in self._ranks:
+            self._ranks[place.rank] = Rank(place.rank, place.local_rank, pid=pid)
+
+    def _add_up(self, readings: Sequence[ProcessReading]) -> None:
+        held: dict[int, int] = {}
+        for reading in readings:
+            place = self._places.get(reading.pid)
+            if place is not None:
+                held[place.rank] = held.get(place.rank, 0) + reading.resident
+        for number, size in held.items():
+            rank = self._ranks[number]
+            if size > (rank.peak_memory or 0):
+                self._ranks[number] = msgspec.structs.replace(rank, peak_memory=size)
+
+
+def _whole(word: str | None) -> int | None:
+    is_whole = word is not None and word.isdecimal() and len(word) <= _LONGEST_NUMBER
+    return int(word or "") if is_whole else None

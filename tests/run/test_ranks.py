@@ -1,0 +1,63 @@
+"""A distributed run under one weigh: a part for each rank."""
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from processes import Weigh
+
+from weigh.measure.ranks import place_of
+
+MIB = 1 << 20
+# what torchrun does to its workers, and each holds more than the one before
+LAUNCHER = """
+import os, subprocess, sys
+workers = []
+for rank in range(2):
+    env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank)}
+    code = f"import time; held = bytearray({32 + 64 * rank} << 20); time.sleep(0.6)"
+    workers.append(subprocess.Popen([sys.executable, "-c", code], env=env))
+sys.exit(max(worker.wait() for worker in workers))
+"""
+
+
+def test_each_rank_has_its_part_in_one_record(weigh: Weigh) -> None:
+    done = weigh.run("--", sys.executable, "-c", LAUNCHER)
+    record = weigh.record()
+    ranks = record["ranks"]
+    assert [(rank["rank"], rank["local_rank"]) for rank in ranks] == [(0, 0), (1, 1)]
+    small, large = (rank["peak_memory"] for rank in ranks)
+    assert 32 * MIB < small < 64 * MIB < 96 * MIB < large < 128 * MIB
+    assert b"ranks    2, each between" in done.stderr
+
+
+def test_one_process_alone_is_no_rank(weigh: Weigh) -> None:
+    env = weigh.env(RANK="0", WORLD_SIZE="1")
+    weigh.run("-q", "--", "sleep", "0.3", env=env)
+    assert weigh.record()["ranks"] == []
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"},
+        {
+            "OMPI_COMM_WORLD_RANK": "3",
+            "OMPI_COMM_WORLD_SIZE": "4",
+            "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+        },
+        {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1"},
+    ],
+    ids=["torchrun", "mpirun", "srun"],
+)
+def test_every_launchers_words_name_the_rank(env: dict[str, str]) -> None:
+    place = place_of(env)
+    assert place is not None
+    assert (place.rank, place.local_rank) == (3, 1)
+
+
+@given(st.dictionaries(st.sampled_from(["RANK", "WORLD_SIZE", "PMI_RANK"]), st.text()))
+def test_an_odd_environment_is_no_trouble(env: dict[str, str]) -> None:
+    place = place_of(env)
+    assert place is None or place.rank >= 0
