@@ -1,6 +1,7 @@
 """Programs with regions in them, run in processes of their own."""
 
 import json
+import mmap
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,7 +64,7 @@ class Channel:
 
 @contextmanager
 def held(size: int) -> Iterator[None]:
-    """Hold memory that was written to, and give it back."""
-    ballast = bytearray(size)
-    yield
-    del ballast
+    """Hold memory that was written to, and give it back; malloc might keep it."""
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as ballast:
+        ballast.write(bytes(size))
+        yield

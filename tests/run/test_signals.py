@@ -241,7 +241,8 @@ def test_in_the_background_of_a_script_int_stays_ignored(weigh: Weigh) -> None:
 
 
 def test_tstp_stops_the_job_and_weigh_and_cont_continues_both(weigh: Weigh) -> None:
-    process = weigh.start("run", "-q", "--", "sleep", "60")
+    # in a group of its own: the kernel stops nobody in an orphaned one
+    process = weigh.start("run", "-q", "--", "sleep", "60", process_group=0)
     job = job_of(process.pid, "sleep")
     process.send_signal(signal.SIGTSTP)
     until(lambda: is_stopped(job), "the job to stop")
