@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from live import Job, jobs, plain_pss, write_file
-from looks import reading
+from looks import HUNDRED, reading
 
 from weigh.measure import alone
 from weigh.measure.alone import Holding, SharingGauge
@@ -243,6 +243,19 @@ def test_files_that_cannot_be_counted_widen_the_bounds(
     gauge = SharingGauge(_OfOneFamily(), Clock())
     held = gauge.hold([kinds(pid, 1, 0, 100 * MIB) for pid in range(4)], best=0)
     assert (held.low, held.high) == (100 * MIB + 1, 400 * MIB + 4)
+
+
+def test_shared_memory_that_comes_after_a_look_is_taken_to_be_shared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sharing.FilePages, "add", lambda _self, _pid: (HUNDRED, 0))
+    monkeypatch.setattr(sharing.FilePages, "sizes", lambda _self: (HUNDRED, 0))
+    gauge = SharingGauge(_OfOneFamily(), Clock())
+    gauge.hold([kinds(pid, 0, 0, HUNDRED) for pid in range(4)], best=0)
+    gauge.spent = 1e9  # no more looks
+    held = gauge.hold([kinds(pid, 0, HUNDRED, HUNDRED) for pid in range(4)], best=0)
+    assert held.total == 2 * HUNDRED
+    assert held.high >= 5 * HUNDRED
 
 
 STEPS = st.lists(

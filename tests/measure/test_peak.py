@@ -1,10 +1,12 @@
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from looks import HUNDRED, INTERVAL, Looks
+from looks import HUNDRED, INTERVAL, Looks, reading, unshared
 
+from weigh.measure.alone import Holding
 from weigh.measure.peak import PeakTracker
 from weigh.units import MIB
 
@@ -146,6 +148,22 @@ def test_one_that_grew_after_the_last_look_is_put_beside_the_others() -> None:
     looks.look({1: 3 * HUNDRED, 2: HUNDRED})
     looks.look({1: 3 * HUNDRED})
     assert looks.end(max_rss=5 * HUNDRED).value == (3 + 5) * HUNDRED
+
+
+def test_files_that_a_fork_maps_like_its_parent_are_no_growth() -> None:
+    parent = msgspec.structs.replace(reading(1, 2 * HUNDRED), anonymous=HUNDRED)
+    parent = msgspec.structs.replace(parent, file=HUNDRED)
+    young = reading(2, HUNDRED)  # it has come to none of its parent's files yet
+    held = Holding(2 * HUNDRED, 0, HUNDRED, low=3 * HUNDRED, high=3 * HUNDRED)
+    tracker = PeakTracker(0)
+    tracker.look(0.1, [parent, young], held)
+    tracker.look(0.2, [parent], unshared(parent))
+
+    tracker.reap(4 * HUNDRED)  # the young one at last: 300 of its own, and the files
+
+    peak = tracker.peak("by hand")
+    assert peak is not None
+    assert peak.value == (1 + 3 + 1) * HUNDRED
 
 
 def test_growth_known_once_stays_known_when_others_outgrow_it() -> None:

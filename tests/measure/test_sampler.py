@@ -131,3 +131,22 @@ def test_a_perf_clock_is_read_at_every_look() -> None:
     for _ in range(3):
         sampler.look()
     assert [sample.cpu_time for sample in sampler.samples] == [0, 1, 2]
+
+
+def test_an_idle_tree_is_not_read_again_until_it_works() -> None:
+    class Clock:
+        now = 1.0
+
+        def read(self) -> float:
+            return self.now
+
+    tree, clock = OneProcess(), Clock()
+    sampler = Sampler(tree, PeakTracker(0), clock, INTERVAL)  # type: ignore[arg-type]
+    for _ in range(5):
+        sampler.look()
+    tree.size = 9 * HUNDRED  # which takes CPU time
+    idle = [sample.memory for sample in sampler.samples]
+    clock.now += 0.2
+    sampler.look()
+    assert (idle, sampler.samples[-1].memory) == ([HUNDRED] * 5, 9 * HUNDRED)
+    assert sampler.looks == 6

@@ -49,10 +49,13 @@ class _Parts(msgspec.Struct, frozen=True, gc=False):
         """Give the size when *private_share* of what may be shared is not."""
         return self.least + round((self.most - self.least) * private_share)
 
-    def private_share(self, size: Bytes) -> float:
-        """Give the share that makes *size*: the inverse of :meth:`mixed`."""
+    def private_share(self, size: Bytes, known: float) -> float:
+        """Give the share that makes *size*, or *known* where any would.
+
+        The inverse of :meth:`mixed`.
+        """
         slack = self.most - self.least
-        return min(1.0, max(0.0, (size - self.least) / slack)) if slack else 1.0
+        return min(1.0, max(0.0, (size - self.least) / slack)) if slack else known
 
 
 class _Look(msgspec.Struct, frozen=True, gc=False):
@@ -157,7 +160,8 @@ class SharingGauge:
         overlap = sum(kind.most - kind.least for kind in (shared, file))
         private = _private_share(families)
         needed = overlap > most * _WORTH_COUNTING
-        counted = _count_files(readings) if needed else None
+        known = self._file, self._shared
+        counted = _count_files(readings, known) if needed else None
         if any(self._tree.reading(reading.pid) is None for reading in readings):
             # shares of one that ended fell to the others: some were counted twice
             return self._assume(readings, most)
@@ -219,13 +223,16 @@ def _private_share(families: Sequence[Sequence[ProcessReading]]) -> float | None
                 size, share = pages.size, pages.share
             sizes.append(size)
             total += share
-    return _parts_of(sizes).private_share(total)
+    return _parts_of(sizes).private_share(total, known=1.0)
 
 
-def _count_files(readings: Sequence[ProcessReading]) -> tuple[float, float] | None:
+def _count_files(
+    readings: Sequence[ProcessReading], known: tuple[float, float]
+) -> tuple[float, float] | None:
     """Give how private (mapped files, shared memory) are; None where refused.
 
-    All is judged by the pages counted: the processes may grow meanwhile.
+    All is judged by the pages counted: the processes may grow meanwhile. A kind of
+    which at most one process has any stays as *known*.
     """
     from weigh.probe.sharing import FilePages  # noqa: PLC0415 - start-up time
 
@@ -235,8 +242,8 @@ def _count_files(readings: Sequence[ProcessReading]) -> tuple[float, float] | No
         if sizes is None:
             return None
         own.append(sizes)
-    kinds = zip(zip(*own, strict=True), pages.sizes(), strict=True)
-    file, shared = (_parts_of(kind).private_share(union) for kind, union in kinds)
+    kinds = zip(zip(*own, strict=True), pages.sizes(), known, strict=True)
+    file, shared = (_parts_of(k).private_share(union, old) for k, union, old in kinds)
     return file, shared
 
 

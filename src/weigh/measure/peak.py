@@ -24,18 +24,19 @@ _UNSEEN = 1.05  # a reaped peak beyond the largest seen by this is of one never 
 class _Departure(msgspec.Struct, frozen=True):
     """Processes that ended between two looks, and may have grown meanwhile.
 
-    ``total`` and ``high`` are what the tree held at the look before, ``held`` what each
-    of the ended had of it, ``room`` how far one could grow before the look after.
+    ``high`` bounds what the tree held at the look before, ``others`` is what it held
+    beside the largest that ended; ``held`` is what each of these had, ``room`` how far
+    one could grow before the look after.
     """
 
-    total: Bytes
+    others: Bytes
     high: Bytes
     held: tuple[Bytes, ...]
     room: Bytes
 
     def value(self, largest: Bytes) -> Bytes:
         """Estimate the peak, where one of them grew to *largest* at last."""
-        return self.total - max(self.held) + largest
+        return self.others + largest
 
     def bound(self, largest: Bytes) -> Bytes:
         """Bound the peak, where no process ever exceeded *largest*."""
@@ -61,6 +62,7 @@ class PeakTracker:
         self._last: Holding | None = None
         self._last_time: Seconds = 0.0
         self._residents: dict[int, Bytes] = {}
+        self._whole: dict[int, Bytes] = {}
         self._peaks: dict[int, Bytes] = {}
         self._virtual_peaks: dict[int, Bytes] = {}
         self._departures: list[_Departure] = []
@@ -89,7 +91,7 @@ class PeakTracker:
             )
         virtual = sum(map(self._virtual_with_spike, readings))
         self.virtual = max(self.virtual, virtual)
-        self._residents = {reading.pid: reading.resident for reading in readings}
+        self._remember(readings)
         self._last, self._last_time = held, now
         self._low = max(self._low, held.low, self.largest)
         self._high = max(self._high, held.high + spikes)
@@ -97,6 +99,16 @@ class PeakTracker:
         if value > self.best:
             self.best, self._at, self._split = value, now, held
         return Sample(now, value, held.high + spikes, None, len(readings))
+
+    def _remember(self, readings: Sequence[ProcessReading]) -> None:
+        """Note what each process holds, and would with every file that one maps.
+
+        A fork comes to map its parent's files one after another: that it then holds
+        more is no growth of the tree.
+        """
+        self._residents = {reading.pid: reading.resident for reading in readings}
+        files = max((reading.file for reading in readings), default=0)
+        self._whole = {r.pid: r.resident - r.file + files for r in readings}
 
     def _spike(self, reading: ProcessReading) -> Bytes:
         """Give what a process held beyond what it holds, since the look before."""
@@ -114,6 +126,10 @@ class PeakTracker:
             return reading.virtual
         self._virtual_peaks[reading.pid] = reading.virtual_peak
         return max(reading.virtual, reading.virtual_peak)
+
+    def stay(self, now: Seconds) -> None:
+        """Take note that nothing changed since the last look."""
+        self._last_time = now
 
     def reap(self, max_rss: Bytes) -> None:
         """Take in the ru_maxrss of a reaped process and all that it waited for."""
@@ -196,7 +212,7 @@ class PeakTracker:
         )
         self._departures.append(
             _Departure(
-                total=self._last.total,
+                others=self._last.total - max(self._whole[pid] for pid in gone),
                 high=self._last.high + came,
                 held=tuple(self._residents[pid] for pid in gone),
                 room=round((now - self._last_time) * _FASTEST_GROWTH),

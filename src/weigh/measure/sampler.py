@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from weigh.measure.alone import SharingGauge
 from weigh.measure.arrivals import Arrivals
 from weigh.measure.peak import PeakTracker
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 _LOOK_SHARE = 0.007  # of one core, with what SharingGauge may take below 1 %
 _FIRST_INTERVAL = 0.002  # a run of 30 ms deserves some looks too
 _TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
+_IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
+_LONGEST_IDLE = 1.0  # seconds; a process that somebody kills takes no CPU
 _MOST_SAMPLES = 4096
 
 
@@ -47,6 +51,8 @@ class Sampler:
         self._started = clock()
         self._next_interval = min(_FIRST_INTERVAL, interval)
         self._cost: Seconds = 0.0
+        self._looked_at: Seconds = float("-inf")
+        self._counted: Seconds = 0.0
         self._times_read: Seconds = -_TIMES_INTERVAL
 
     def elapsed(self) -> Seconds:
@@ -55,13 +61,19 @@ class Sampler:
 
     def look(self) -> Seconds:
         """Take one sample; give the seconds until the next is due."""
+        counted = None if self._cpu_clock is None else self._cpu_clock.read()
+        if counted is not None and self._is_idle(counted):
+            self._repeat(counted)
+            return self.interval
         before, spent = time.thread_time(), self._gauge.spent
         readings, inherited = self._arrivals.sift(self._tree.read())
         now = self.elapsed()
-        cpu_time = self._cpu_time(now, readings)
+        cpu_time = counted if self._cpu_clock else self._cpu_time(now, readings)
         held = self._gauge.hold(readings, self._tracker.best, cpu_time)
         sample = self._tracker.look(now, readings, held, inherited)
         self._keep(sample, cpu_time)
+        self._looked_at = now if readings else float("-inf")
+        self._counted = counted or 0.0
         if len(readings) > 1:
             self._look_at_ranks(readings)
         self.looks += 1
@@ -71,6 +83,21 @@ class Sampler:
         self._cost = cost if self.looks == 1 else 0.8 * self._cost + 0.2 * cost
         self._next_interval = min(2 * self._next_interval, self.interval)
         return max(self._next_interval, self._cost / _LOOK_SHARE)
+
+    def _is_idle(self, counted: Seconds) -> bool:
+        """Tell whether the tree had too little CPU time for anything to have changed.
+
+        Starting a process takes more than this, and so does touching much memory.
+        """
+        recent = self.elapsed() - self._looked_at <= _LONGEST_IDLE
+        return recent and counted - self._counted <= _IDLE_CPU_TIME
+
+    def _repeat(self, counted: Seconds) -> None:
+        """Take the last sample again."""
+        now = self.elapsed()
+        self._tracker.stay(now)
+        self._keep(msgspec.structs.replace(self.samples[-1], time=now), counted)
+        self.looks += 1
 
     def ranks(self) -> tuple[Rank, ...]:
         """Give the ranks of a distributed run, with what each held at most."""
@@ -100,9 +127,7 @@ class Sampler:
     def _cpu_time(
         self, now: Seconds, readings: Sequence[ProcessReading]
     ) -> Seconds | None:
-        """Read the CPU time so far; without perf only the live tree's, now and then."""
-        if self._cpu_clock is not None:
-            return self._cpu_clock.read()
+        """Add up the live tree's CPU time, now and then."""
         if now - self._times_read < _TIMES_INTERVAL:
             return None
         self._times_read = now
