@@ -133,20 +133,56 @@ def test_a_perf_clock_is_read_at_every_look() -> None:
     assert [sample.cpu_time for sample in sampler.samples] == [0, 1, 2]
 
 
-def test_an_idle_tree_is_not_read_again_until_it_works() -> None:
-    class Clock:
-        now = 1.0
+class StillClock:
+    """A perf clock of a tree that waits for something."""
 
-        def read(self) -> float:
-            return self.now
+    used = 1.0
 
-    tree, clock = OneProcess(), Clock()
-    sampler = Sampler(tree, PeakTracker(0), clock, INTERVAL)  # type: ignore[arg-type]
+    def read(self) -> float:
+        return self.used
+
+
+@pytest.fixture
+def idle() -> tuple[Run, StillClock]:
+    """A run whose tree does nothing, though it would read as nine times as large."""
+    run, clock = Run(), StillClock()
+    run.sampler = Sampler(
+        run.tree,
+        PeakTracker(0),
+        clock,  # type: ignore[arg-type]
+        INTERVAL,
+        clock=lambda: run.now,
+    )
+    run.look()
+    run.tree.size = 9 * HUNDRED
+    return run, clock
+
+
+def test_an_idle_tree_is_not_read_again_until_it_works(
+    idle: tuple[Run, StillClock],
+) -> None:
+    run, clock = idle
     for _ in range(5):
-        sampler.look()
-    tree.size = 9 * HUNDRED  # which takes CPU time
-    idle = [sample.memory for sample in sampler.samples]
-    clock.now += 0.2
-    sampler.look()
-    assert (idle, sampler.samples[-1].memory) == ([HUNDRED] * 5, 9 * HUNDRED)
-    assert sampler.looks == 6
+        run.look()
+    assert {sample.memory for sample in run.sampler.samples} == {HUNDRED}
+    clock.used += 0.2
+    run.look()
+    assert run.sampler.samples[-1].memory == 9 * HUNDRED
+
+
+def test_an_idle_tree_is_read_every_second_all_the_same(
+    idle: tuple[Run, StillClock],
+) -> None:
+    run, _ = idle
+    while run.now <= 1:
+        run.look()
+    run.look()
+    assert run.sampler.samples[-1].memory == 9 * HUNDRED
+
+
+def test_a_run_that_begins_idle_is_looked_at_often_too(
+    idle: tuple[Run, StillClock],
+) -> None:
+    run, _ = idle
+    assert run.look() < 0.01
+    assert [run.look() for _ in range(6)][-1] == INTERVAL

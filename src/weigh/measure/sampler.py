@@ -61,10 +61,11 @@ class Sampler:
 
     def look(self) -> Seconds:
         """Take one sample; give the seconds until the next is due."""
+        self._next_interval = min(2 * self._next_interval, self.interval)
         counted = None if self._cpu_clock is None else self._cpu_clock.read()
         if counted is not None and self._is_idle(counted):
             self._repeat(counted)
-            return self.interval
+            return self._next_interval
         before, spent = time.thread_time(), self._gauge.spent
         readings, inherited = self._arrivals.sift(self._tree.read())
         now = self.elapsed()
@@ -81,7 +82,6 @@ class Sampler:
         cost = time.thread_time() - before - (self._gauge.spent - spent)
         cost = max(0.0, cost)
         self._cost = cost if self.looks == 1 else 0.8 * self._cost + 0.2 * cost
-        self._next_interval = min(2 * self._next_interval, self.interval)
         return max(self._next_interval, self._cost / _LOOK_SHARE)
 
     def _is_idle(self, counted: Seconds) -> bool:
