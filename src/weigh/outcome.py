@@ -77,4 +77,4 @@ def _hints(number: int, oom_kills: int | None) -> tuple[str, ...]:
         return ()
     if oom_kills is None:
         return ("whether for memory is not known: the control group cannot be read",)
-    return ("no oom_kill was counted in this control group; somebody else killed it",)
+    return ("no oom_kill was counted in this control group",)

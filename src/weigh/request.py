@@ -265,7 +265,7 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
     if peak is None:
         yield "memory is the largest process's alone: weigh run measures them all"
         return
-    if peak.high > peak.value * _WIDEST_BOUND:
+    if peak.high > max(peak.value * _WIDEST_BOUND, LEAST_MEMORY):
         yield f"memory may have reached {format_size(peak.high)} between samples"
     if _droppable(peak):
         yield f"{format_size(peak.file or 0)} more are mapped files the kernel can drop"
@@ -292,7 +292,9 @@ def _basis(runs: Sequence[Run], headroom: float) -> Iterator[str]:
 
 def _spread(completed: Sequence[Run], headroom: float, margin: str) -> Iterator[str]:
     sizes = [_memory_base(run.usage) for run in completed]
-    memory = _relative_range([float(size) for size in sizes if size is not None])
+    # what lies below the least that is asked for makes no difference
+    measured = [float(max(size, LEAST_MEMORY)) for size in sizes if size is not None]
+    memory = _relative_range(measured)
     time = _relative_range([run.usage.wall_time for run in completed])
     yield (
         f"from {_count(completed)} {margin}; they vary by {100 * memory:.0f} % in "

@@ -57,5 +57,5 @@ def test_an_end_of_the_watch_leaves_the_process_alone(
 
 def test_a_process_that_is_not_there_is_said_in_one_line(weigh: Weigh) -> None:
     done = weigh.run("--attach", "4194305")
-    assert done.returncode == 2
+    assert done.returncode == 125
     assert done.stderr.decode().startswith("weigh: no process 4194305")

@@ -78,15 +78,15 @@ def run_cli(argv: Sequence[str], launchers: list[Launcher]) -> int:
         code = weigh.main(list(argv), "weigh", standalone_mode=False, obj=launchers)
     except WeighError as error:
         _complain(str(error))
-        return error.exit_code
+        is_usage = error.exit_code == _USAGE
+        return _usage_code(argv) if is_usage else error.exit_code
     except click.ClickException as error:
         _complain_of_usage(error)
-        return _INTERNAL if "run" in argv[:1] else _USAGE
+        return _usage_code(argv)
     except (click.Abort, KeyboardInterrupt):
         return _SIGNAL_BASE + signal.SIGINT
-    except BrokenPipeError:
-        _close_stdout()
-        return _SIGNAL_BASE + signal.SIGPIPE
+    except OSError as error:
+        return _lose_output(error)
     except Exception as error:
         if os.environ.get("WEIGH_DEBUG"):
             raise
@@ -98,9 +98,18 @@ def run_cli(argv: Sequence[str], launchers: list[Launcher]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _close_stdout() -> None:
-    """Send what is left to nowhere: its reader went away (``| head``)."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _usage_code(argv: Sequence[str]) -> int:
+    """Keep weigh's own trouble with its words apart from a job's exit code 2."""
+    return _INTERNAL if "run" in argv[:1] else _USAGE
+
+
+def _lose_output(error: OSError) -> int:
+    """Say what cannot be written; nothing where a reader went away (``| head``)."""
+    if isinstance(error, BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _SIGNAL_BASE + signal.SIGPIPE
+    _complain(f"{error.filename or 'standard output'}: {error.strerror}")
+    return _INTERNAL
 
 
 def _complain(line: str) -> None:

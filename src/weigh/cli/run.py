@@ -1,7 +1,9 @@
 """``weigh run``: the words of the command line, and what is printed after the job."""
 
 import os
+import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -10,6 +12,7 @@ from weigh import config
 from weigh.errors import FormatError
 from weigh.flow.run import RunOptions, advise, attach, current_folder
 from weigh.flow.run import run as run_flow
+from weigh.measure.launcher import Launcher
 from weigh.model import Record
 
 _SIGNAL_BASE = 128
@@ -160,18 +163,13 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
         if not quiet:
             _print(f"weigh: {line}\n")
 
-    if words["attach"] is not None:
-        if command:
-            raise click.UsageError("--attach watches a process: no command then")
-        record, warnings = attach(words["attach"], options, gone_on=say)
-    elif command:
-        launchers = context.obj or []
-        record, warnings = run_flow(command, options, launchers=launchers, say=say)
-    else:
-        raise click.UsageError("no command to run: weigh run -- COMMAND")
+    launchers = context.obj or []
+    record, warnings = _watch(words["attach"], command, options, launchers, say)
     if not quiet:
         for line in (*settings.warnings, *warnings):
             say(line)
+        if record.signal == signal.SIGINT and sys.stderr and sys.stderr.isatty():
+            _print("\n")  # the terminal wrote ^C where the first line would begin
         try:
             _summarise(record, headroom)
         except Exception as error:  # noqa: BLE001 - the job's exit code must pass
@@ -179,6 +177,23 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     if record.signal is not None:
         return _SIGNAL_BASE + record.signal
     return record.exit_code or 0
+
+
+def _watch(
+    pid: int | None,
+    command: list[str],
+    options: RunOptions,
+    launchers: list[Launcher],
+    say: Callable[[str], None],
+) -> tuple[Record, list[str]]:
+    """Run the command, or attach to a process: exactly one of the two."""
+    if pid is not None and command:
+        raise click.UsageError("--attach watches a process: no command then")
+    if pid is not None:
+        return attach(pid, options, gone_on=say)
+    if not command:
+        raise click.UsageError("no command to run: weigh run -- COMMAND")
+    return run_flow(command, options, launchers=launchers, say=say)
 
 
 def _summarise(record: Record, headroom: float | None) -> None:

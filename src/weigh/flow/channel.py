@@ -19,8 +19,7 @@ class Channel:
     """
 
     def __init__(self, name: str) -> None:
-        folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - opened exclusively
-        self._path: str | None = os.path.join(folder, f"weigh-{name}.events")
+        self._path: str | None = _path(name)
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
         try:
             os.close(os.open(self._path, flags, 0o600))
@@ -47,10 +46,12 @@ class Channel:
     def close(self) -> None:
         """Remove the file."""
         if self._path is not None:
-            try:
-                os.unlink(self._path)
-            except OSError:
-                return
+            _remove(self._path)
+
+
+def forget(name: str) -> None:
+    """Remove the file of a run whose weigh was killed, if it lies here."""
+    _remove(_path(name))
 
 
 def with_told_peak(usage: Usage, told: Bytes | None) -> Usage:
@@ -86,3 +87,15 @@ def _size(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return 0
+
+
+def _path(name: str) -> str:
+    folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - opened exclusively
+    return os.path.join(folder, f"weigh-{name}.events")
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return

@@ -7,6 +7,7 @@ from typing import BinaryIO
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.flow import channel
 from weigh.model import Record
 from weigh.report.record_csv import write_csv
 from weigh.report.record_list import Listing, Row
@@ -155,6 +156,8 @@ def _unfinished(store: Store) -> tuple[list[Record], list[Running]]:
     """Return runs just found interrupted, and those in progress."""
     interrupted = finalise_interrupted(store.root, store.machine)
     over = {record.id for record in interrupted}
+    for name in over:
+        channel.forget(name)
     everyone = running(store.root, store.machine, store.now)
     return interrupted, [one for one in everyone if one.record.id not in over]
 

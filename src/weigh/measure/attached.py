@@ -60,14 +60,14 @@ class _Attached:
         self._own_cpu = time.process_time()
         self._tracker = PeakTracker(0)
         self._sampler = Sampler(tree, self._tracker, None, watch.interval)
-        self._cpu_before = self._cpu_time()
-        self._cpu = self._cpu_before
+        self._cpu = self._cpu_before = 0.0
 
     def to_the_end(self, wakeup: signals.Wakeup) -> Measurement:
         """Sample until nothing is left, or a signal asks weigh to end."""
         checkpoint_at = 0.0
+        wait = self._sampler.look()
+        self._cpu = self._cpu_before = self._cpu_time()  # of all that was there
         while True:
-            wait = self._sampler.look()
             if not self._tree.pids():
                 return self._measurement(ended=True, told_to_end=None)
             self._cpu = max(self._cpu, self._cpu_time())
@@ -79,6 +79,7 @@ class _Attached:
             info = wakeup.wait(wait)
             if info is not None and wakeup.asks_to_end(info.si_signo):
                 return self._measurement(ended=True, told_to_end=info.si_signo)
+            wait = self._sampler.look()
 
     def _cpu_time(self) -> Seconds:
         times = map(self._tree.times, self._tree.pids())

@@ -277,7 +277,7 @@ def _suggestion(name: str) -> str:
             names.update(os.listdir(folder))
         except OSError:
             continue
-    near = get_close_matches(name, sorted(names), n=1)
+    near = get_close_matches(name, sorted(names), n=1, cutoff=0.75)
     return f"   (did you mean {near[0]}?)" if near else ""
 
 

@@ -18,6 +18,7 @@ from weigh.units import GIB, Bytes, Seconds
 _FASTEST_GROWTH = 4 * GIB  # bytes a second
 _MOST_DEPARTURES = 16
 _NOTHING: Mapping[int, Bytes] = {}
+_SHORT = 0.1  # seconds; a program that runs for less is mostly start and end
 _UNSEEN = 1.05  # a reaped peak beyond the largest seen by this is of one never seen
 
 
@@ -67,6 +68,7 @@ class PeakTracker:
         self._virtual_peaks: dict[int, Bytes] = {}
         self._departures: list[_Departure] = []
         self._met = 0
+        self._ended_at: Seconds | None = None
 
     def look(
         self,
@@ -147,6 +149,7 @@ class PeakTracker:
         """Say that nothing of the tree is left."""
         self._note_changes(now, ())
         self._residents = {}
+        self._ended_at = now
 
     def max_process(self) -> Bytes | None:
         """Give the most that a single process ever held; None when unknown."""
@@ -155,8 +158,10 @@ class PeakTracker:
     def peak(self, method: str) -> PeakMemory | None:
         """Give the peak; None when nothing at all could be read."""
         reaped = self._reaped_surely()
-        if not self.best and not reaped:
-            return _below_the_floor(self._floor) if self._reaped else None
+        if not self.best and not reaped and not self._reaped:
+            return None
+        if not reaped and self._reaped and (not self.best or self._was_short()):
+            return self._below_the_floor()
         value = max(self.best, reaped, self._grown, self._grown_unseen())
         return PeakMemory(
             value=value,
@@ -165,6 +170,23 @@ class PeakTracker:
             **self._split_of(value),
             source=method if self.best else "kernel: largest single process",
             time=self._at,
+        )
+
+    def _was_short(self) -> bool:
+        """Tell whether the last look came so early that it says little."""
+        return self._ended_at is not None and self._ended_at < _SHORT
+
+    def _below_the_floor(self) -> PeakMemory:
+        """Give what is left to say: no more than the launcher itself had held."""
+        high = max(self._floor, self.best, self._high, self._upper_bound())
+        return PeakMemory(
+            value=max(self._floor, self.best),
+            low=self._low,
+            high=high,
+            anonymous=None,
+            shared=None,
+            file=None,
+            source="launcher floor",
         )
 
     def _reaped_surely(self) -> Bytes:
@@ -221,15 +243,3 @@ class PeakTracker:
         for pid in gone:
             self._peaks.pop(pid, None)
             self._virtual_peaks.pop(pid, None)
-
-
-def _below_the_floor(floor: Bytes) -> PeakMemory:
-    return PeakMemory(
-        value=floor,
-        low=0,
-        high=floor,
-        anonymous=None,
-        shared=None,
-        file=None,
-        source="launcher floor",
-    )

@@ -156,7 +156,9 @@ def _cpu(usage: Usage) -> str:
 
 
 def _repeats(repeats: tuple[Repeat, ...]) -> Iterator[str]:
-    counted = [repeat.usage for repeat in repeats if not repeat.warmup]
+    ran = [repeat for repeat in repeats if not repeat.warmup]
+    whole = [repeat.usage for repeat in ran if repeat.exit_code == 0]
+    counted = whole or [repeat.usage for repeat in ran]
     yield f"{_INDENT}{'minimum':<12}{'median':<12}maximum"
     peaks = [usage.peak_memory.value for usage in counted if usage.peak_memory]
     if peaks:
