@@ -200,7 +200,9 @@ def _summarise(record: Record, headroom: float | None) -> None:
     from weigh.report.summary import render_summary  # noqa: PLC0415 - after the job
 
     request = advise(record, headroom)
-    _print(render_summary(record, request, colour=_colour()))
+    given = bool(record.allocation or os.environ.get("CUDA_VISIBLE_DEVICES"))
+    text = render_summary(record, request, colour=_colour(), gpus_allocated=given)
+    _print(text)
 
 
 def _headroom(word: str | None, settings: config.Config) -> float | None:

@@ -27,9 +27,16 @@ _SURE = 1.02  # bounds closer together than this are one figure
 
 
 def render_summary(
-    record: Record, request: Request | None = None, *, colour: bool = False
+    record: Record,
+    request: Request | None = None,
+    *,
+    colour: bool = False,
+    gpus_allocated: bool = False,
 ) -> str:
-    """Write a finished record, and what to ask for, as the lines after the job."""
+    """Write a finished record, and what to ask for, as the lines after the job.
+
+    With *gpus_allocated* a GPU that was not used is worth a line.
+    """
     lines = [_headline(record, colour=colour)]
     lines += _outcome(record.outcome)
     if record.repeats:
@@ -39,7 +46,7 @@ def render_summary(
         if record.usage.gpus:
             from weigh.report.gpu_summary import gpu_lines  # noqa: PLC0415 - start-up
 
-            lines += gpu_lines(record.usage.gpus, allocated=bool(record.allocation))
+            lines += gpu_lines(record.usage.gpus, allocated=gpus_allocated)
     lines += _ranks(record.ranks)
     lines += _regions(record)
     if request is not None:

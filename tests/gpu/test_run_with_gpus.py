@@ -1,0 +1,72 @@
+"""``weigh run`` beside the stub's cards: what the record and the summary say."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from nvml_script import GIB, Script
+
+# the job itself plays what it does to the card, through the stub's script
+USES_THE_CARD = """
+import os, sys, time
+def play(**values):
+    path = os.environ["NVML_STUB_SCRIPT"]
+    lines = dict(line.rstrip().split("=", 1) for line in open(path))
+    lines.update({"0." + key: str(value) for key, value in values.items()})
+    with open(path + ".new", "w") as new:
+        new.write("".join(f"{key}={value}\\n" for key, value in lines.items()))
+    os.replace(path + ".new", path)
+time.sleep(0.3)
+play(used=5 << 30, procs=f"{os.getpid()}:{4 << 30}", util=80)
+time.sleep(0.6)
+play(used=1 << 30, procs="", util=0)
+time.sleep(0.3)
+sys.exit(3)
+"""
+
+
+def weigh_run(
+    script: Script, folder: Path, *command: str, **environment: str
+) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+    path = folder / "record.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "weigh", "run", "-o", path, "--", *command],
+        env=script.environment() | {"WEIGH_DIR": str(folder / "store")} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    record: dict[str, Any] = json.loads(path.read_text())
+    return done, record
+
+
+def test_the_jobs_own_peak_on_a_card_is_told_from_its_neighbours(
+    script: Script, tmp_path: Path
+) -> None:
+    script.cards(1, used=GIB)
+    done, record = weigh_run(script, tmp_path, sys.executable, "-c", USES_THE_CARD)
+    (gpu,) = record["usage"]["gpus"]
+    assert (done.returncode, gpu["memory_before"]) == (3, GIB)
+    assert gpu["peak_memory"] == gpu["process_peak_memory"] == 4 * GIB
+    assert max(record["series"]["gpu_memory"][0]) == 4 * GIB
+    assert "4.00 GiB of 32.0 GiB" in done.stderr
+
+
+def test_a_card_that_was_never_used_is_said(script: Script, tmp_path: Path) -> None:
+    script.cards(2)
+    given = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    done, record = weigh_run(script, tmp_path, "sleep", "0.4", **given)
+    assert len(record["usage"]["gpus"]) == 2
+    assert "none of the 2 GPUs was used: ask for none" in done.stderr
+
+
+def test_a_driver_that_hangs_holds_up_neither_job_nor_weigh(
+    script: Script, tmp_path: Path
+) -> None:
+    script.cards(1)
+    script.set("hang.nvmlInitWithFlags", 600)
+    done, record = weigh_run(script, tmp_path, "sh", "-c", "echo done; exit 4")
+    assert (done.returncode, done.stdout, record["exit_code"]) == (4, "done\n", 4)
