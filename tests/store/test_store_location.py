@@ -7,7 +7,7 @@ from some_records import HERE, some_record
 
 from weigh.errors import StoreError
 from weigh.store.location import locate, make_folder
-from weigh.store.shards import append
+from weigh.store.shards import append, shards
 
 
 @pytest.fixture
@@ -78,3 +78,12 @@ def test_a_store_that_is_a_file_is_named_with_the_way_out(tmp_path: Path) -> Non
     in_the_way.write_text("")
     with pytest.raises(StoreError, match=r"file/records: .*WEIGH_DIR"):
         make_folder(str(in_the_way), "records")
+
+
+def test_a_file_where_the_records_should_be_is_not_an_empty_store(
+    tmp_path: Path,
+) -> None:
+    in_the_way = tmp_path / ".weigh"
+    in_the_way.write_text("not a folder")
+    with pytest.raises(StoreError, match="is a file"):
+        list(shards(str(in_the_way)))

@@ -70,6 +70,9 @@ def shards(root: str) -> Iterator[str]:
     Raises:
         StoreError: the store is there and cannot be read.
     """
+    for path in (root, os.path.join(root, RECORDS)):
+        if os.path.exists(path) and not os.path.isdir(path):
+            raise StoreError(f"{path} is a file where records should be ({_WAY_OUT})")
     for name in listing(os.path.join(root, RECORDS)):
         folder = os.path.join(root, RECORDS, name)
         for shard in listing(folder):
