@@ -58,6 +58,20 @@ def _number(
     return value
 
 
+def _label(
+    _context: click.Context, option: click.Parameter, value: str | None
+) -> str | None:
+    """Refuse what could not be typed to find the record again."""
+    if value is not None and (
+        not value.strip() or value == "last" or value.startswith("-")
+    ):
+        raise click.BadParameter(
+            f"{value!r} names no record (choose a word that is not 'last')",
+            param=option,
+        )
+    return value
+
+
 def _parameters(
     _context: click.Context, option: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, int | float | str]:
@@ -90,7 +104,9 @@ def _typed(text: str) -> int | float | str:
     options_metavar="[OPTIONS] --",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write the record as JSON.")
-@click.option("--label", metavar="NAME", help="A name to find the record by.")
+@click.option(
+    "--label", metavar="NAME", callback=_label, help="A name to find the record by."
+)
 @click.option(
     "--param",
     "parameters",
