@@ -39,7 +39,10 @@ class Channel:
         started = clock() - (time.time() - measured.started)
         ended = started + measured.usage.wall_time
         regions = read_channel(self._path, started=started, ended=ended)
-        os.truncate(self._path, 0)
+        try:
+            os.truncate(self._path, 0)
+        except OSError:  # the job did away with its temporary folder
+            self._path = None
         usage = with_told_peak(measured.usage, regions.peak_memory)
         return msgspec.structs.replace(measured, regions=regions, usage=usage)
 

@@ -81,9 +81,7 @@ def run(
         options,
         launchers=launchers,
         env=channel.environment(),
-        checkpoint=lambda seen, leader: keeper.checkpoint(
-            _as_seen(blank, seen), leader
-        ),
+        checkpoint=keeper.follow(blank),
         say=say,
     )
     with _signals_held(), closing(channel):
@@ -124,9 +122,7 @@ def attach(
     blank = _blank_record(command_of(pid), options, os.environ)
     watch = Watch(
         interval=options.interval,
-        checkpoint=lambda seen, leader: keeper.checkpoint(
-            _as_seen(blank, seen), leader
-        ),
+        checkpoint=keeper.follow(blank),
     )
     with _signals_held():
         measured = watch_process(pid, watch)
@@ -365,6 +361,10 @@ class _Keeper:
         self._machine = identity.this_machine()
         self._checkpointed = False
         self._trouble: str | None = None
+
+    def follow(self, blank: Record) -> Callable[[Measurement, int | None], None]:
+        """Give what writes *blank* down again as more of its run is seen."""
+        return lambda seen, leader: self.checkpoint(_as_seen(blank, seen), leader)
 
     def checkpoint(self, record: Record, leader: int | None) -> None:
         """Write down a run in progress, for the case that weigh is killed."""
