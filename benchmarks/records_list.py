@@ -15,7 +15,7 @@ import time
 
 import msgspec
 
-from weigh.model import (
+from weigh.model.record import (
     Host,
     Monitor,
     PeakMemory,

@@ -3,7 +3,7 @@
 import msgspec
 from hypothesis import strategies as st
 
-from weigh.model import Request
+from weigh.model.record import Request
 from weigh.units import MIB
 
 SIZES = st.integers(min_value=0, max_value=1 << 50)

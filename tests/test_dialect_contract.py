@@ -10,7 +10,7 @@ from some_requests import REQUESTS, SIZES, TIMES, a_request
 from weigh.dialect import gridengine, slurm
 from weigh.dialect.protocol import Dialect
 from weigh.errors import FormatError
-from weigh.model import Allocation, Request
+from weigh.model.record import Allocation, Request
 from weigh.units import GIB, HOUR, KIB, MIB
 
 DIALECTS: dict[str, Dialect] = {slurm.NAME: slurm, gridengine.NAME: gridengine}

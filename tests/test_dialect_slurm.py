@@ -6,7 +6,7 @@ from hypothesis import given
 from some_requests import REQUESTS, a_request
 from weigh.dialect import slurm
 from weigh.errors import FormatError
-from weigh.model import Allocation, Job, Request
+from weigh.model.record import Allocation, Job, Request
 from weigh.units import DAY, GIB, HOUR, MIB
 
 

@@ -4,7 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.model import Measurement, Monitor, Series, Usage
+from weigh.model.record import (
+    Measurement,
+    Monitor,
+    Series,
+    Usage,
+)
 from weigh.outcome import judge, signal_name
 
 

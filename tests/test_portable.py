@@ -14,7 +14,7 @@ from weigh.measure import portable
 from weigh.measure.allowance import Allowance
 from weigh.measure.portable import kernel_peak, run_command
 from weigh.measure.sightings import KernelPeak, Sightings, peak_memory
-from weigh.model import Measurement, PeakMemory
+from weigh.model.record import Measurement, PeakMemory
 from weigh.probe.psutil_tree import TreeReading
 from weigh.units import KIB, MIB
 

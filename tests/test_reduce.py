@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.measure.reduce import is_growing, thin_samples, thin_series
-from weigh.model import Sample
+from weigh.model.record import Sample
 from weigh.units import GIB
 
 

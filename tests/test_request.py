@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError, UsageError
-from weigh.model import (
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import (
     Allocation,
-    GpuUsage,
     Outcome,
     PeakMemory,
     Record,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from some_requests import REQUESTS, a_request
 from weigh.errors import UsageError
-from weigh.model import Request
+from weigh.model.record import Request
 from weigh.report.request_lines import (
     FORMS,
     gridengine_line,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from weigh.flow.regions import phase as phase
     from weigh.flow.regions import report as report
     from weigh.flow.regions import timeit as timeit
-    from weigh.model import Record as Record
+    from weigh.model.record import Record as Record
 
 __version__ = "0.1.0"
 __all__ = [
@@ -34,7 +34,7 @@ __all__ = [
 
 _HOMES = {
     "run": "weigh.flow.api",
-    "Record": "weigh.model",
+    "Record": "weigh.model.record",
     "batches": "weigh.flow.regions",
     "event": "weigh.flow.regions",
     "gpus": "weigh.flow.gpus",

@@ -1,6 +1,6 @@
 """Say why a run ended as it did, from how it ended and what the kernel counted."""
 
-from weigh.model import Measurement, Outcome, State
+from weigh.model.record import Measurement, Outcome, State
 
 _SIGNAL_NAMES = {
     1: "SIGHUP",

@@ -10,7 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from weigh.errors import FormatError, UsageError
-from weigh.model import PeakMemory, Record, Request, Usage
+from weigh.model.record import (
+    PeakMemory,
+    Record,
+    Request,
+    Usage,
+)
 from weigh.units import (
     GIB,
     HOUR,

@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 from weigh.cli.records import records
 from weigh.errors import FormatError, RecordNotFoundError, SchemaError, UsageError
 from weigh.joblog import HEADER
-from weigh.model import (
-    GpuUsage,
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import (
     Host,
     Monitor,
     PeakMemory,

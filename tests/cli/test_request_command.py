@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from weigh.cli.main import run_cli
-from weigh.model import PeakMemory, Record, Usage
+from weigh.model.record import PeakMemory, Record, Usage
 from weigh.store import identity, shards
 from weigh.units import MIB
 

@@ -11,7 +11,7 @@ from weigh.measure.gpu_account import (
     process_exists,
 )
 from weigh.measure.gpu_use import unused_gpus, was_used
-from weigh.model import GpuUsage
+from weigh.model.gpu import GpuUsage
 from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
 from weigh.units import GIB, MIB
 

@@ -13,7 +13,7 @@ from nvml_script import GIB, MIB, Script, uuid
 
 from weigh.measure.gpu_account import DEVICE_RISE, PER_PROCESS, gpu_columns
 from weigh.measure.gpu_sampler import GpuSampler
-from weigh.model import GpuUsage
+from weigh.model.gpu import GpuUsage
 from weigh.probe.nvml import NvmlProbe
 
 JOB = (71,)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.measure.gpu_account import DEVICE_RISE, PER_PROCESS
-from weigh.model import Gpu, GpuOccupant, GpuUsage
+from weigh.model.gpu import Gpu, GpuOccupant, GpuUsage
 from weigh.report.gpu_list import GpuListing, render_json, render_text
 from weigh.report.gpu_summary import gpu_lines
 from weigh.units import GIB

@@ -12,7 +12,7 @@ from nvml_script import GIB, MIB, Script, uuid
 
 from weigh.errors import GpuError
 from weigh.flow.gpus import list_gpus
-from weigh.model import Gpu
+from weigh.model.gpu import Gpu
 from weigh.probe.driver import a_card_may_be_here
 from weigh.probe.nvml import NvmlProbe
 from weigh.probe.torch_cuda import read_torch

@@ -4,7 +4,7 @@ import pytest
 
 from weigh.measure import this_process
 from weigh.measure.tracker import Tracker
-from weigh.model import Regions
+from weigh.model.record import Regions
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 
 from weigh.hooks import course
 from weigh.hooks.course import Course
-from weigh.model import Batches, Regions
+from weigh.model.record import Batches, Regions
 
 Measured = Callable[[], Regions]
 

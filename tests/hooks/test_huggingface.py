@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from weigh.model import Regions
+from weigh.model.record import Regions
 
 MODULE = "weigh.hooks.huggingface"
 Measured = Callable[[], Regions]

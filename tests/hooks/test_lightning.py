@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from weigh.model import Regions
+from weigh.model.record import Regions
 
 MODULE = "weigh.hooks.lightning"
 Measured = Callable[[], Regions]

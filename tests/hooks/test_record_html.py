@@ -3,10 +3,9 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.model import (
+from weigh.model.gpu import GpuMemory, GpuUsage
+from weigh.model.record import (
     Batches,
-    GpuMemory,
-    GpuUsage,
     PeakMemory,
     Phase,
     Record,

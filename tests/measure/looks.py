@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from weigh.measure.alone import Holding
 from weigh.measure.peak import PeakTracker
-from weigh.model import PeakMemory, Sample
+from weigh.model.record import PeakMemory, Sample
 from weigh.probe.proc import ProcessReading
 from weigh.units import MIB
 

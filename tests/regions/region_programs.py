@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from weigh.measure.channel import read_channel
-from weigh.model import Regions
+from weigh.model.record import Regions
 
 PATIENCE = 30
 _TELL = """

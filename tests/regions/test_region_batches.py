@@ -18,7 +18,7 @@ from weigh.flow.regions import batches
 from weigh.measure import durations
 from weigh.measure.durations import Durations
 from weigh.measure.tracker import Tracker
-from weigh.model import Batches
+from weigh.model.record import Batches
 from weigh.probe.own_memory import NoMemory
 
 

@@ -11,7 +11,7 @@ from region_programs import Channel
 from weigh.measure import channel as wire
 from weigh.measure.channel import read_channel
 from weigh.measure.teller import Teller
-from weigh.model import Event, Phase, Regions
+from weigh.model.record import Event, Phase, Regions
 
 CODE = """
 with weigh.phase("load model"):

@@ -13,7 +13,7 @@ from weigh.flow.regions import batches, measured, phase
 from weigh.measure import this_process
 from weigh.measure.gpu_meter import GpuMeter, GpuSpan, join
 from weigh.measure.tracker import Tracker
-from weigh.model import GpuMemory
+from weigh.model.gpu import GpuMemory
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.report.regions import render_regions
 from weigh.units import GIB, MIB, Bytes

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.model import Batches, Event, GpuMemory, GpuUsage, Phase, Regions
+from weigh.model.gpu import GpuMemory, GpuUsage
+from weigh.model.record import (
+    Batches,
+    Event,
+    Phase,
+    Regions,
+)
 from weigh.report.regions import render_gpu, render_regions
 from weigh.units import GIB, format_brief
 

@@ -3,7 +3,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.model import Outcome, PeakMemory, Record, Repeat, Request, Usage
+from weigh.model.record import (
+    Outcome,
+    PeakMemory,
+    Record,
+    Repeat,
+    Request,
+    Usage,
+)
 from weigh.report.summary import render_summary
 from weigh.units import GIB, MIB
 

@@ -31,7 +31,8 @@ from weigh.__main__ import main
 sys.exit(main())
 """
 _OURS = """
-    weigh weigh.__main__ weigh.errors weigh.units weigh.model weigh.config weigh.request
+    weigh weigh.__main__ weigh.errors weigh.units weigh.model weigh.model.gpu
+    weigh.model.record weigh.config weigh.request
     weigh.outcome weigh.cli weigh.cli.main weigh.cli.run weigh.flow weigh.flow.channel
     weigh.flow.run
     weigh.dialect weigh.dialect.gridengine weigh.dialect.numerals

@@ -2,10 +2,10 @@
 
 from hypothesis import strategies as st
 
-from weigh.model import (
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import (
     Batches,
     Event,
-    GpuUsage,
     Host,
     Job,
     Monitor,

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from some_records import HERE, records, some_record
 
 from weigh.errors import FormatError, SchemaError, StoreError
-from weigh.model import Record
+from weigh.model.record import Record
 from weigh.store.heads import Index, read_index, read_record, read_short
 from weigh.store.identity import Machine
 from weigh.store.lines import decode, encode

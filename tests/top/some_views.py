@@ -2,7 +2,13 @@
 
 from hypothesis import strategies as st
 
-from weigh.model import Host, PeakMemory, Record, Request, Usage
+from weigh.model.record import (
+    Host,
+    PeakMemory,
+    Record,
+    Request,
+    Usage,
+)
 from weigh.report.top_view import (
     GpuHolder,
     GpuView,

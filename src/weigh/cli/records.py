@@ -21,7 +21,7 @@ from weigh.flow.records import (
     open_store,
     remove_records,
 )
-from weigh.model import State
+from weigh.model.record import State
 from weigh.report import record_list
 from weigh.report.printable import count, printable, short_command, shortened
 from weigh.report.record_show import render_record

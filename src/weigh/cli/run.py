@@ -13,7 +13,7 @@ from weigh.errors import FormatError
 from weigh.flow.run import RunOptions, advise, attach, current_folder
 from weigh.flow.run import run as run_flow
 from weigh.measure.launcher import Launcher
-from weigh.model import Record
+from weigh.model.record import Record
 
 _SIGNAL_BASE = 128
 _SHORTEST_INTERVAL = 0.001

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from weigh.model import Allocation, Job, Request
+from weigh.model.record import Allocation, Job, Request
 from weigh.units import Bytes, Seconds
 
 

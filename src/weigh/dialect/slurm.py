@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from weigh.dialect.numerals import binary_size, positive_number, whole_number
 from weigh.errors import FormatError
-from weigh.model import Allocation, Job, Request
+from weigh.model.record import Allocation, Job, Request
 from weigh.units import DAY, HOUR, MIB, MINUTE, Bytes, Seconds
 
 NAME = "slurm"

@@ -12,7 +12,7 @@ from weigh.errors import (
     FormatError,
     WeighError,
 )
-from weigh.model import Record
+from weigh.model.record import Record
 
 _ERRORS: dict[int, type[WeighError]] = {
     125: WeighError,

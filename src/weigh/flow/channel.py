@@ -5,7 +5,7 @@ import time
 
 import msgspec
 
-from weigh.model import Measurement, PeakMemory, Usage
+from weigh.model.record import Measurement, PeakMemory, Usage
 from weigh.units import Bytes
 
 VARIABLE = "WEIGH_CHANNEL"

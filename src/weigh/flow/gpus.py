@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from weigh.errors import GpuError, NoGpuError
-from weigh.model import Gpu, GpuOccupant
+from weigh.model.gpu import Gpu, GpuOccupant
 from weigh.probe.driver import a_card_may_be_here, has_amd_driver
 from weigh.probe.gpu import DetailedGpuProbe, GpuDevice, GpuReading
 from weigh.probe.processes import read_process

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 
 from weigh.measure.onlooker import Glance, Onlooker
-from weigh.model import PeakMemory, Record, Usage
+from weigh.model.record import PeakMemory, Record, Usage
 from weigh.probe.processes import UserProcess
 from weigh.report.top_view import RunView
 from weigh.store.checkpoint import RUNNING, Checkpoint, Running

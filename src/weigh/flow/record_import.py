@@ -12,7 +12,14 @@ import msgspec
 from weigh import joblog
 from weigh.errors import FormatError, UsageError
 from weigh.flow.records import Store
-from weigh.model import Host, Job, Monitor, Outcome, Record, Usage
+from weigh.model.record import (
+    Host,
+    Job,
+    Monitor,
+    Outcome,
+    Record,
+    Usage,
+)
 from weigh.store.gnu_time import Timing, is_gnu_time, read_gnu_time
 from weigh.store.heads import Index, read_index
 from weigh.store.ids import content_id, new_id

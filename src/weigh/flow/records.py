@@ -8,7 +8,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.flow import channel
-from weigh.model import Record
+from weigh.model.record import Record
 from weigh.report.record_csv import write_csv
 from weigh.report.record_list import Listing, Row
 from weigh.store.checkpoint import Running, finalise_interrupted, finish, running

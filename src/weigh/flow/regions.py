@@ -12,7 +12,7 @@ from weigh.measure.region import phase
 from weigh.measure.this_process import current, report_at_exit, report_now
 from weigh.measure.timing import timeit
 from weigh.measure.tracker import Tracker, say
-from weigh.model import Regions
+from weigh.model.record import Regions
 
 __all__ = ["batches", "event", "measured", "phase", "report", "timeit"]
 

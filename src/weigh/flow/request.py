@@ -9,7 +9,7 @@ from weigh import config
 from weigh.dialect import gridengine, slurm
 from weigh.errors import FormatError
 from weigh.flow.records import Store, find_record, open_store
-from weigh.model import Record, Request
+from weigh.model.record import Record, Request
 from weigh.report import request_lines
 from weigh.request import DEFAULT_HEADROOM, from_usages, parse_headroom
 from weigh.store.find import LAST

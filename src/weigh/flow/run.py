@@ -16,7 +16,7 @@ from weigh import __version__
 from weigh.errors import StoreError, UsageError
 from weigh.flow.channel import Channel
 from weigh.measure.launcher import Launcher
-from weigh.model import (
+from weigh.model.record import (
     Allocation,
     Job,
     Measurement,

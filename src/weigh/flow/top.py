@@ -10,7 +10,7 @@ from weigh.errors import RecordNotFoundError, UsageError
 from weigh.flow.gpu_watch import GpuFactory, GpuLook, GpuWatch
 from weigh.flow.live_run import LiveRun
 from weigh.flow.records import Store
-from weigh.model import Record, Request
+from weigh.model.record import Record, Request
 from weigh.probe.gpu import GpuDevice, GpuReading
 from weigh.probe.host import read_host
 from weigh.probe.processes import UserProcess, read_command, read_processes

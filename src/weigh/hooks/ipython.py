@@ -5,7 +5,7 @@ from typing import Any
 
 from weigh.measure.account import Account
 from weigh.measure.this_process import current
-from weigh.model import GpuMemory
+from weigh.model.gpu import GpuMemory
 from weigh.units import Bytes, format_brief, format_size
 
 _NAME = "cell"

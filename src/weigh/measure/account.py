@@ -6,7 +6,7 @@ from types import ModuleType
 
 from weigh.measure.durations import Durations
 from weigh.measure.gpu_meter import GpuSpan
-from weigh.model import Batches, Phase
+from weigh.model.record import Batches, Phase
 from weigh.units import Bytes, Seconds
 
 resource: ModuleType | None

@@ -13,7 +13,7 @@ from weigh.measure.command import Watch
 from weigh.measure.peak import PeakTracker
 from weigh.measure.reduce import is_growing, thin_series
 from weigh.measure.sampler import Sampler
-from weigh.model import Measurement, Monitor, Usage
+from weigh.model.record import Measurement, Monitor, Usage
 from weigh.probe.proc import ProcTree
 from weigh.units import Seconds
 

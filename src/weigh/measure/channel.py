@@ -16,7 +16,14 @@ import msgspec
 
 from weigh.measure.gpu_meter import GpuSpan, most
 from weigh.measure.ranks import place_of
-from weigh.model import Batches, Event, GpuUsage, Phase, Rank, Regions
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import (
+    Batches,
+    Event,
+    Phase,
+    Rank,
+    Regions,
+)
 from weigh.units import MIB, Bytes, Seconds
 
 VARIABLE = "WEIGH_CHANNEL"

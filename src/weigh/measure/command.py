@@ -21,7 +21,13 @@ from weigh.measure.peak import PeakTracker
 from weigh.measure.reduce import is_growing, thin_series
 from weigh.measure.sampler import Sampler
 from weigh.measure.subreaper import adopt_orphans
-from weigh.model import GpuUsage, Measurement, Monitor, Series, Usage
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import (
+    Measurement,
+    Monitor,
+    Series,
+    Usage,
+)
 from weigh.probe.cgroup import CgroupReading, read_cgroup
 from weigh.probe.driver import a_card_may_be_here
 from weigh.probe.perf import CpuClock, open_cpu_clock

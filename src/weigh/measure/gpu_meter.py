@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from weigh.errors import WeighError
-from weigh.model import GpuMemory, GpuUsage
+from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.probe.gpu import GpuDevice, GpuProbe
 from weigh.units import Bytes, Seconds
 

@@ -15,7 +15,7 @@ import msgspec
 
 from weigh.errors import NoGpuError
 from weigh.measure.gpu_account import GpuAccount
-from weigh.model import GpuUsage
+from weigh.model.gpu import GpuUsage
 from weigh.probe.gpu import DetailedGpuProbe, GpuDevice, GpuReading
 from weigh.units import Bytes, Seconds
 

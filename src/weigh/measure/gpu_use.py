@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from weigh.model import GpuUsage
+from weigh.model.gpu import GpuUsage
 from weigh.units import MIB, Bytes
 
 UNTOUCHED: Bytes = 16 * MIB  # a CUDA context alone takes a hundred and more

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from weigh.measure.alone import Holding
-from weigh.model import PeakMemory, Sample
+from weigh.model.record import PeakMemory, Sample
 from weigh.probe.proc import ProcessReading
 from weigh.units import GIB, Bytes, Seconds
 

@@ -22,7 +22,7 @@ from weigh.measure.allowance import Allowance
 from weigh.measure.launcher import launch_error
 from weigh.measure.reduce import is_growing, thin_series
 from weigh.measure.sightings import KernelPeak, Sightings, peak_memory
-from weigh.model import Measurement, Monitor, Usage
+from weigh.model.record import Measurement, Monitor, Usage
 from weigh.probe.psutil_tree import Psutil, PsutilTree, Totals
 from weigh.units import KIB, Bytes, Seconds
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from weigh.model import Rank
+from weigh.model.record import Rank
 from weigh.probe.proc import ProcessReading, ProcTree
 
 _LONGEST_NUMBER = 9

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from weigh.model import Sample, Series
+from weigh.model.record import Sample, Series
 from weigh.units import Bytes, Seconds
 
 _FEWEST = 20  # samples, below which a trend is a guess

@@ -9,7 +9,7 @@ import msgspec
 from weigh.measure.alone import SharingGauge
 from weigh.measure.arrivals import Arrivals
 from weigh.measure.peak import PeakTracker
-from weigh.model import Rank, Sample
+from weigh.model.record import Rank, Sample
 from weigh.probe.perf import CpuClock
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import Seconds

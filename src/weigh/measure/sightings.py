@@ -3,7 +3,7 @@
 import msgspec
 
 from weigh.measure.reduce import thin_samples
-from weigh.model import PeakMemory, Sample
+from weigh.model.record import PeakMemory, Sample
 from weigh.probe.psutil_tree import TreeReading
 from weigh.units import Bytes, Seconds
 

@@ -24,7 +24,7 @@ from weigh.measure.durations import Durations
 from weigh.measure.gpu_meter import GpuMark, GpuMeter, ProbeFactory
 from weigh.measure.high_water import HighWater
 from weigh.measure.teller import Teller
-from weigh.model import Event, Phase, Regions
+from weigh.model.record import Event, Phase, Regions
 from weigh.probe.gpu import GpuDevice
 from weigh.probe.own_memory import OwnMemory, own_memory
 from weigh.units import Seconds

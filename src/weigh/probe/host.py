@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 
-from weigh.model import Host
+from weigh.model.record import Host
 from weigh.units import Bytes
 
 

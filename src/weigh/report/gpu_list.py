@@ -2,7 +2,7 @@
 
 import msgspec
 
-from weigh.model import Gpu, GpuOccupant
+from weigh.model.gpu import Gpu, GpuOccupant
 from weigh.report.gpu_words import short_name
 from weigh.report.printable import printable, shortened
 from weigh.units import GIB, Bytes, format_size

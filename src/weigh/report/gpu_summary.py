@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from weigh.measure.gpu_use import unused_gpus, was_used
-from weigh.model import GpuUsage
+from weigh.model.gpu import GpuUsage
 from weigh.report.gpu_words import listed, short_name, xid_words
 from weigh.report.printable import printable, shortened
 from weigh.units import format_duration, format_size

@@ -5,7 +5,8 @@ import io
 from collections.abc import Iterable, Sequence
 from typing import BinaryIO
 
-from weigh.model import GpuUsage, Record, Usage
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import Record, Usage
 from weigh.report.printable import command_line
 
 _OF_RECORD = ("id", "label", "state", "started", "ended", "exit_code", "signal", "cwd")

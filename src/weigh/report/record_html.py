@@ -6,7 +6,14 @@ Colours are the page's own, so that it reads on dark and on light.
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from weigh.model import Batches, GpuMemory, GpuUsage, PeakMemory, Phase, Record, Usage
+from weigh.model.gpu import GpuMemory, GpuUsage
+from weigh.model.record import (
+    Batches,
+    PeakMemory,
+    Phase,
+    Record,
+    Usage,
+)
 from weigh.report.printable import command_line, printable
 from weigh.units import Bytes, Seconds, format_brief, format_duration, format_size
 

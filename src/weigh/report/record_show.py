@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from weigh.model import (
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import (
     Allocation,
-    GpuUsage,
     Host,
     PeakMemory,
     Provenance,

@@ -2,7 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 
-from weigh.model import Batches, Event, GpuMemory, GpuUsage, Phase, Regions
+from weigh.model.gpu import GpuMemory, GpuUsage
+from weigh.model.record import (
+    Batches,
+    Event,
+    Phase,
+    Regions,
+)
 from weigh.report.printable import count, printable, shortened
 from weigh.units import Bytes, format_brief, format_duration, format_size
 

@@ -8,7 +8,7 @@ import msgspec
 from weigh.dialect import gridengine, slurm
 from weigh.dialect.protocol import Dialect
 from weigh.errors import UsageError
-from weigh.model import Request
+from weigh.model.record import Request
 
 SCHEMA = "weigh.request/1"
 WIDTH = 80

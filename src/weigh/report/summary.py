@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from weigh.model import (
+from weigh.model.record import (
     Outcome,
     PeakMemory,
     Rank,

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from weigh.model import Request
+from weigh.model.record import Request
 from weigh.report.columns import Column, columns_of, shortened, table
 from weigh.report.printable import local_time, printable, short_command
 from weigh.report.record_show import sparkline

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from weigh.model import Record, Request
+from weigh.model.record import Record, Request
 from weigh.units import Bytes, Seconds
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 import msgspec
 
 from weigh.errors import FormatError, StoreError, WeighError
-from weigh.model import Outcome, Record
+from weigh.model.record import Outcome, Record
 from weigh.store.identity import Machine, Process, is_alive, process
 from weigh.store.ids import is_id
 from weigh.store.lines import UNREADABLE, decode, encode

@@ -4,7 +4,7 @@ import os
 from collections.abc import Sequence
 
 from weigh.errors import FormatError, RecordNotFoundError, UsageError
-from weigh.model import Record
+from weigh.model.record import Record
 from weigh.store.heads import Entry, Index, read_index, read_record
 from weigh.store.ids import is_prefix
 from weigh.store.lines import decode

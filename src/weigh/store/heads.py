@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 
 from weigh.errors import RecordNotFoundError, StoreError
-from weigh.model import SCHEMA, Record
+from weigh.model.record import SCHEMA, Record
 from weigh.store.lines import UNREADABLE, decode, encode
 from weigh.store.shards import read_lines, shards
 

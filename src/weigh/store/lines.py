@@ -7,7 +7,7 @@ A line is a whole record or a tombstone, ``{"schema": ..., "id": ..., "removed":
 import msgspec
 
 from weigh.errors import FormatError, SchemaError
-from weigh.model import SCHEMA, Record
+from weigh.model.record import SCHEMA, Record
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _RECORDS = msgspec.json.Decoder(Record)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 
 from weigh.errors import StoreError
-from weigh.model import Record
+from weigh.model.record import Record
 from weigh.store.identity import Machine
 from weigh.store.lines import Tombstone, encode
 from weigh.store.location import make_folder

@@ -1,0 +1,1 @@
+"""Curves through a few measured sizes, their margins, and what past runs say."""

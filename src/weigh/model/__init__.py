@@ -1,0 +1,1 @@
+"""The frozen records that travel between the stages, and nothing else."""

@@ -1,0 +1,1 @@
+"""Items into bins by GPU memory, host memory and CPUs."""

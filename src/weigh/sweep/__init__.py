@@ -1,0 +1,1 @@
+"""Grids of parameters, and the task files they are written to."""
