@@ -1,1 +1,374 @@
-"""GPU models: what each is called and how much memory a program can use on it."""
+"""GPU models: what each is called and how much memory a program can use on it.
+
+``memory`` is what is left for programs on an idle card. Drivers before 510 list just
+that as the total; newer ones list more and keep a few hundred MiB of it for themselves.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.units import GIB, MIB, Bytes
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU model as a scheduler or NVML knows it.
+
+    ``memory`` is what programs can use of one logical GPU, ``totals`` what drivers
+    list; ``nominal`` the GB on the box, ``others`` sizes that its names carry besides.
+    ``words`` are its names in lower case without maker and form factor, ``sized``
+    those that mean it only together with its size. ``mig`` gives the memory of each
+    profile, ``logical`` how many GPUs one card is to its users. ``verified`` is false
+    where no listing was at hand.
+    """
+
+    name: str
+    memory: Bytes
+    nominal: int
+    words: tuple[str, ...]
+    totals: tuple[Bytes, ...] = ()
+    others: tuple[int, ...] = ()
+    sized: tuple[str, ...] = ()
+    mig: dict[str, Bytes] = {}
+    logical: int = 1
+    profile: str | None = None
+    verified: bool = True
+
+
+def _model(  # noqa: PLR0913 - a row of the table below
+    name: str,
+    nominal: int,
+    mib: int,
+    *,
+    words: str = "",
+    totals: Sequence[int] = (),
+    others: tuple[int, ...] = (),
+    sized: str = "",
+    mig: Mapping[str, float] | None = None,
+    logical: int = 1,
+    verified: bool = True,
+) -> Model:
+    """Write a row in MiB, a MIG profile in GiB, names with blanks between them."""
+    return Model(
+        name=name,
+        memory=mib * MIB,
+        nominal=nominal,
+        words=tuple(sorted({*words.split(), _joined(name)} - {*sized.split()})),
+        totals=tuple(total * MIB for total in (mib, *totals)),
+        others=others,
+        sized=tuple(sized.split()),
+        mig={profile: round(gib * GIB) for profile, gib in (mig or {}).items()},
+        logical=logical,
+        verified=verified,
+    )
+
+
+_MAKERS = frozenset(
+    ("nvidia", "tesla", "geforce", "quadro", "amd", "radeon", "instinct", "gpu", "tm")
+)
+_FORMS = re.compile(
+    r"(sxm|smx)\d?|pcie?|oam|nvlink|fhhl|hbm\d?e?|generation|edition|server|"
+    r"workstation|maxq|max|q|lc|mba|graphics|accelerator"
+)
+_SIZE = re.compile(r"(\d{1,3})(?:g|gb|gib)")
+_MIG = re.compile(r"(?:^|[:_\s-])(?:mig[\s_-]*)?(\d+g\.\d+gb)(?:\+\w+)?$")
+_CLOSE = 0.06  # ECC switched on or off moves a total by as much
+
+
+def _joined(name: str) -> str:
+    return "".join(_read(name)[0])
+
+
+def _read(text: str) -> tuple[list[str], int | None]:
+    """Split a name into the words that tell models apart, and its size in GB."""
+    words: list[str] = []
+    size = None
+    plain = text.lower().replace("(tm)", " ").removeprefix("gpu:")
+    for word in re.split(r"[\s_/:,()-]+", plain):
+        found = _SIZE.fullmatch(word)
+        if found:
+            size = int(found[1])
+        elif word and word not in _MAKERS and not _FORMS.fullmatch(word):
+            words.append(word)
+    return words, size
+
+
+_A100_40 = {
+    "1g.5gb": 4.75,
+    "1g.10gb": 9.62,
+    "2g.10gb": 9.62,
+    "3g.20gb": 19.5,
+    "4g.20gb": 19.5,
+    "7g.40gb": 39.25,
+}
+_A100_80 = {
+    "1g.10gb": 9.5,
+    "1g.20gb": 19.5,
+    "2g.20gb": 19.5,
+    "3g.40gb": 39.25,
+    "4g.40gb": 39.25,
+    "7g.80gb": 78.75,
+}
+_H100_80 = {
+    "1g.10gb": 9.75,
+    "1g.20gb": 19.62,
+    "2g.20gb": 19.62,
+    "3g.40gb": 39.5,
+    "4g.40gb": 39.5,
+    "7g.80gb": 79,
+}
+_H100_94 = {
+    "1g.12gb": 10.62,
+    "1g.24gb": 21.5,
+    "2g.24gb": 21.5,
+    "3g.47gb": 46.12,
+    "4g.47gb": 46.12,
+    "7g.94gb": 92.5,
+}
+_GH200 = {  # not listed anywhere at hand: as on the 94 GB card, which is smaller
+    "1g.12gb": 10.62,
+    "1g.24gb": 21.5,
+    "2g.24gb": 21.5,
+    "3g.48gb": 46.12,
+    "4g.48gb": 46.12,
+    "7g.96gb": 92.5,
+}
+_H200 = {
+    "1g.18gb": 16.0,
+    "1g.35gb": 32.5,
+    "2g.35gb": 32.5,
+    "3g.71gb": 68.0,
+    "4g.71gb": 68.0,
+    "7g.141gb": 139.5,
+}
+_B200 = {  # not listed anywhere at hand: its eighths, a tenth off, as on the H200
+    "1g.23gb": 20.0,
+    "1g.45gb": 40.5,
+    "2g.45gb": 40.5,
+    "3g.90gb": 82.0,
+    "4g.90gb": 82.0,
+    "7g.180gb": 178.0,
+}
+_PRO_6000 = {"1g.24gb": 23.12, "2g.48gb": 46.5, "4g.96gb": 93.38}
+_A30 = {"1g.6gb": 5.81, "2g.12gb": 11.69, "4g.24gb": 23.44}
+
+# MiB as nvidia-smi and rocm-smi list them on idle cards; the driver's reserve, where
+# the listed total holds it (behind `totals`), is taken off as nvidia-smi -q gives it
+MODELS: tuple[Model, ...] = (
+    _model("P4", 8, 7611, totals=(7680,)),
+    _model("P40", 24, 22919, totals=(23040,)),
+    _model("P100-12GB", 12, 12198, words="p100", totals=(12193, 12288)),
+    _model("P100-16GB", 16, 16280, words="p100 p100l", totals=(16276, 16384)),
+    _model("V100-16GB", 16, 16160, words="v100", totals=(16130, 16152, 16384)),
+    _model(
+        "V100-32GB", 32, 32510, words="v100 v100l v100s", totals=(32480, 32502, 32768)
+    ),
+    _model("T4", 16, 15109, totals=(15079, 15360)),
+    _model("RTX2080Ti", 11, 11019, words="2080ti", totals=(11016, 11264)),
+    _model("TitanRTX", 24, 24220, totals=(24190, 24576)),
+    # with ECC on; without it 24220 and 48601
+    _model("RTX6000", 24, 22698, totals=(23040, 24220, 24576)),
+    _model("RTX8000", 48, 45556, totals=(46080, 48601, 49152)),
+    _model("RTX3090", 24, 24268, words="3090", totals=(24258, 24576)),
+    _model("RTX4090", 24, 24112, words="4090", totals=(24564,)),
+    _model("RTX5090", 32, 32109, words="5090", totals=(32607,)),
+    _model("A10", 24, 22731, words="a10g", totals=(23028, 24258)),
+    # one card is four GPUs; its reserve as on other cards of its size
+    _model("A16", 16, 15100, totals=(15356,), others=(64,), logical=4),
+    _model("A30", 24, 24258, totals=(24576,), mig=_A30),
+    # with ECC on; without it 48685
+    _model("A40", 48, 45634, totals=(46068, 48685)),
+    _model("A100-40GB", 40, 40536, words="a100", totals=(40537, 40960), mig=_A100_40),
+    _model(
+        "A100-80GB",
+        80,
+        81251,
+        words="a100 a100l a800",
+        totals=(81252, 81920),
+        mig=_A100_80,
+    ),
+    _model("A5000", 24, 24258, words="rtxa5000", totals=(24256, 24564)),
+    _model("A6000", 48, 48685, words="rtxa6000", totals=(45634, 48682, 49140)),
+    _model("L4", 24, 22478, totals=(23034,)),
+    _model("L40", 48, 45383, totals=(46068,), verified=False),
+    _model("L40S", 48, 45383, totals=(46068,)),
+    _model("RTX6000-Ada", 48, 48640, words="6000ada", sized="rtx6000", totals=(49140,)),
+    _model(
+        "RTX-PRO-6000",
+        96,
+        95775,
+        words="rtxpro6000blackwell pro6000",
+        totals=(97887, 97250),
+        mig=_PRO_6000,
+    ),
+    _model("H20", 96, 97071, totals=(97871,), others=(141,)),
+    _model("H100-80GB", 80, 81008, words="h100 h800", totals=(81559,), mig=_H100_80),
+    _model(
+        "H100-94GB",
+        94,
+        95236,
+        words="h100nvl",
+        sized="h100",
+        totals=(95830,),
+        mig=_H100_94,
+    ),
+    _model("H200", 141, 143071, words="h200nvl", totals=(143771,), mig=_H200),
+    # its name carries the host's memory: GH200 480GB
+    _model("GH200", 96, 96768, totals=(97871,), others=(120, 480), mig=_GH200),
+    # its reserve is not known
+    _model("B200", 180, 183359, others=(192,), mig=_B200),
+    _model("MI100", 32, 32752, verified=False),
+    _model("MI210", 64, 65520),
+    # one card is two GPUs
+    _model("MI250X", 64, 65520, words="mi250", others=(128,), logical=2),
+    _model("MI300X", 192, 196592),
+)
+
+
+def all_models() -> tuple[Model, ...]:
+    """Give every model: NVIDIA's by generation, then AMD's."""
+    return MODELS
+
+
+def find(
+    name: str,
+    *,
+    memory: Bytes | None = None,
+    sites: Mapping[str, Bytes] | None = None,
+) -> Model:
+    """Return the model that a person or a scheduler calls *name*.
+
+    Args:
+        name: such as ``V100-32GB``, ``v100l``, ``NVIDIA A100-SXM4-40GB``,
+            ``A100-40GB:1g.5gb`` or ``1g.5gb``, of any case.
+        memory: what NVML or the scheduler says that it has; decides between sizes,
+            and is believed where it is not one that drivers list.
+        sites: a site's own names and what programs can use on each.
+
+    Raises:
+        UsageError: several models are called so, or none; names the nearest.
+    """
+    known = _of_site(name, sites or {})
+    if known is not None:
+        return known
+    found = list(_called(name))
+    if memory is not None and found:
+        found = [_nearest_size(found, memory)]
+    if len(found) == 1:
+        return found[0] if memory is None else _with_total(found[0], memory)
+    if found:
+        names = " or ".join(model.name for model in found)
+        raise UsageError(f"which {name}? write {names}")
+    raise UsageError(_unknown(name, sites or {}))
+
+
+def matching(nvml_name: str, memory_total: Bytes | None = None) -> Model | None:
+    """Return the model of a card by what NVML says of it; None where it is new.
+
+    *memory_total* decides between sizes, and a total that no driver lists, as with
+    ECC switched off, becomes the model's memory.
+    """
+    found = list(_called(nvml_name))
+    if memory_total is not None:
+        found = [model for model in found if _is_close(model, memory_total)]
+        if found:
+            return _with_total(_nearest_size(found, memory_total), memory_total)
+    return found[0] if len(found) == 1 else None
+
+
+def _of_site(name: str, sites: Mapping[str, Bytes]) -> Model | None:
+    for written, memory in sites.items():
+        if _same_name(written, name):
+            found = list(_called(written))
+            if not found:
+                return Model(
+                    name=written, memory=memory, nominal=round(memory / GIB), words=()
+                )
+            model = _nearest_size(found, memory)
+            return msgspec.structs.replace(model, memory=memory, totals=(memory,))
+    return None
+
+
+def _same_name(one: str, other: str) -> bool:
+    return one.casefold() == other.casefold() or (
+        _MIG.search(one.lower()) is None
+        and _MIG.search(other.lower()) is None
+        and _read(one) == _read(other)
+        and _read(one)[0] != []
+    )
+
+
+def _called(name: str) -> Iterator[Model]:
+    """Find the models that *name* may mean; of a bare MIG profile, the least one."""
+    profile = _MIG.search(name.strip().lower())
+    if profile is None:
+        yield from _whole(name)
+        return
+    parent = name.strip()[: profile.start()]
+    cards = list(_whole(parent)) if parent.strip(" :-_") else list(MODELS)
+    slices = [_slice(card, profile[1]) for card in cards if profile[1] in card.mig]
+    if parent.strip(" :-_"):
+        yield from slices
+    elif slices:  # the profile's name says its size: cards differ by a few per cent
+        yield min(slices, key=lambda model: model.memory)
+
+
+def _whole(name: str) -> Iterator[Model]:
+    words, size = _read(name)
+    joined = "".join(words)
+    for model in MODELS:
+        fits = size is None or size == model.nominal or size in model.others
+        if fits and (
+            joined in model.words or (size is not None and joined in model.sized)
+        ):
+            yield model
+
+
+def _slice(card: Model, profile: str) -> Model:
+    memory = card.mig[profile]
+    return msgspec.structs.replace(
+        card,
+        name=f"{card.name}:{profile}",
+        memory=memory,
+        totals=(memory,),
+        nominal=int(profile.partition(".")[2].removesuffix("gb")),
+        mig={},
+        profile=profile,
+    )
+
+
+def _nearest_size(models: Sequence[Model], memory: Bytes) -> Model:
+    return min(models, key=lambda model: _distance(model, memory))
+
+
+def _distance(model: Model, memory: Bytes) -> Bytes:
+    return min(abs(total - memory) for total in model.totals)
+
+
+def _is_close(model: Model, memory: Bytes) -> bool:
+    return _distance(model, memory) <= _CLOSE * memory
+
+
+def _with_total(model: Model, total: Bytes) -> Model:
+    """Believe *total* where it is none that drivers list with their reserve in it."""
+    if any(abs(total - known) < MIB for known in model.totals):
+        return model
+    return msgspec.structs.replace(model, memory=total)
+
+
+def _unknown(name: str, sites: Mapping[str, Bytes]) -> str:
+    from difflib import get_close_matches  # noqa: PLC0415 - only for a typing error
+
+    words, size = _read(name)
+    joined = "".join(words)
+    sizes = [model for model in MODELS if size and joined in model.words]
+    if sizes:
+        names = " or ".join(model.name for model in sizes)
+        return f"no {name!r}: there is {names} (or give --gpu-memory)"
+    known = {model.name.lower(): model.name for model in MODELS}
+    known |= {written.lower(): written for written in sites}
+    near = get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    offer = f"did you mean {' or '.join(known[n] for n in near)}?" if near else ""
+    return f"no such GPU: {name!r} ({offer or 'give its memory: --gpu-memory 24GiB'})"

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from weigh.errors import FormatError
+from weigh.units import MIB, Bytes, parse_size
 
 Value: TypeAlias = str | int | float | bool
 
@@ -26,6 +27,9 @@ KEYS = {
     "wait_orphans": "yes",
 }
 
+# a table of names and memory: [gpus]
+GPUS = "gpus"
+
 _YES = {"1": True, "true": True, "yes": True, "on": True}
 _NO = {"0": False, "false": False, "no": False, "off": False}
 
@@ -38,10 +42,14 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 class Config(msgspec.Struct, frozen=True):
-    """The settings in force by key, and a line of warning for each key unknown."""
+    """The settings in force by key, and a line of warning for each key unknown.
+
+    ``gpus`` is the memory of a site's GPUs by the names it has for them.
+    """
 
     settings: dict[str, Setting] = {}
     warnings: tuple[str, ...] = ()
+    gpus: dict[str, Bytes] = {}
 
     def value(self, key: str) -> Value | None:
         """Return the value in force for *key*, or None where nothing sets it."""
@@ -57,12 +65,14 @@ def load(cwd: str, env: Mapping[str, str], *, site_file: str = SITE_FILE) -> Con
     """
     settings: dict[str, Setting] = {}
     warnings: list[str] = []
+    gpus: dict[str, Bytes] = {}
     for path, table in _tables(cwd, env, site_file):
         found, unknown = _from_table(path, table)
         settings |= found
         warnings += unknown
+        gpus |= _gpus(path, table.get(GPUS, {}))
     settings |= _from_environment(env)
-    return Config(settings=settings, warnings=tuple(warnings))
+    return Config(settings=settings, warnings=tuple(warnings), gpus=gpus)
 
 
 def _tables(
@@ -153,9 +163,26 @@ def _from_table(
         key = written.replace("-", "_")
         if key in KEYS:
             settings[key] = Setting(_checked(f"{path}: {written}", key, value), path)
-        else:
+        elif key != GPUS:
             warnings.append(f"{path}: unknown key {written!r}{_nearest(key)}; ignored")
     return settings, warnings
+
+
+def _gpus(path: str, table: object) -> dict[str, Bytes]:
+    """Read ``[gpus]``: what programs can use of each, such as ``V100 = "32510MiB"``."""
+    if not isinstance(table, dict):
+        raise FormatError(f"{path}: gpus must be a table of names and sizes: [gpus]")
+    return {name: _gpu_memory(f"{path}: gpus.{name}", table[name]) for name in table}
+
+
+def _gpu_memory(where: str, value: object) -> Bytes:
+    try:
+        memory = parse_size(value) if isinstance(value, str) else 0
+    except FormatError as error:
+        raise FormatError(f"{where}: {error}") from error
+    if memory < MIB:  # a bare number is bytes, and nobody means those
+        raise FormatError(f"{where} must be like '32510MiB', not {value!r}")
+    return memory
 
 
 def _from_environment(env: Mapping[str, str]) -> dict[str, Setting]:

@@ -4,7 +4,7 @@ A line is written when its task ends, so lines stand in order of completion. The
 command comes last and raw: it may hold tabs, and its newlines are written as NUL.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -131,3 +131,32 @@ def _seconds(column: str, text: str) -> Seconds:
     if not 0 <= value < _LATEST:
         raise FormatError(f"{column} is not a time: {text[:20]!r}")
     return value
+
+
+def format_entry(entry: Entry) -> bytes:
+    """Write *entry* as GNU parallel does, with its newline.
+
+    Tabs of the command stay as they are; its newlines become NUL.
+    """
+    columns = (
+        f"{entry.seq}\t{entry.host}\t{entry.started:.3f}\t{entry.wall_time:10.3f}\t"
+        f"{entry.sent}\t{entry.received}\t{entry.exit_code}\t{entry.signal}\t"
+    )
+    command = entry.command.replace("\n", "\0")
+    return (columns + command + "\n").encode("utf-8", "surrogateescape")
+
+
+def read_ends(lines: Iterable[bytes]) -> Iterator[tuple[int, bool, bytes]]:
+    """Yield (seq, whether it succeeded, command) of each whole line that parses.
+
+    The quick way through a long joblog; the command is as it stands.
+    """
+    for line in lines:
+        fields = line.split(b"\t", 8)
+        try:
+            seq, code, number = int(fields[0]), int(fields[6]), int(fields[7])
+            command = fields[8]
+        except (IndexError, ValueError):
+            continue
+        if command[-1:] == b"\n":
+            yield seq, code == number == 0, command[:-1].removesuffix(b"\r")

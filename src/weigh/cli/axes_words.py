@@ -1,0 +1,38 @@
+"""Command lines such as ``weigh sweep lr=0.1,0.01 -- python run.py {lr}``."""
+
+import click
+
+_COMMAND = "weigh.command"
+
+
+class AxesThenCommand(click.Command):
+    """A command that takes NAME=VALUES words, and behind ``--`` the user's argv."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put what is behind the first ``--`` aside, word for word."""
+        at = args.index("--") if "--" in args else len(args)
+        ctx.meta[_COMMAND] = tuple(args[at + 1 :])
+        try:
+            rest = super().parse_args(ctx, args[:at])
+        except click.NoSuchOption as error:
+            if at < len(args):
+                raise
+            message = f"no such option: {error.option_name} (the command goes after --)"
+            raise click.UsageError(message, ctx) from error
+        _refuse_other_words(ctx, args[:at])
+        return rest
+
+
+def command_of(context: click.Context) -> tuple[str, ...]:
+    """Return the user's argv; empty where there was none behind ``--``."""
+    command: tuple[str, ...] = context.meta[_COMMAND]
+    return command
+
+
+def _refuse_other_words(ctx: click.Context, args: list[str]) -> None:
+    """Show where ``--`` goes, at the first word that is no NAME=VALUES."""
+    for word in ctx.params.get("axes") or ():
+        if "=" not in word:
+            at = args.index(word)
+            line = " ".join([ctx.command_path, *args[:at], "--", *args[at:]])
+            raise click.UsageError(f"put -- before the command: {line}", ctx)

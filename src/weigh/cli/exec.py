@@ -1,0 +1,265 @@
+"""``weigh exec``: the words of the command line; results out, progress beside them."""
+
+import os
+import sys
+import time
+from typing import Any
+
+import click
+import msgspec
+
+from weigh.errors import FormatError, WeighError
+from weigh.flow.exec import ExecOptions, Finished, Voice, execute, plan
+from weigh.flow.run import current_folder
+from weigh.report import exec_lines
+from weigh.runner.halt import parse_halt
+from weigh.units import Seconds, parse_duration
+
+_SIGNAL_BASE = 128
+_REDRAW = 0.5
+_HEARTBEAT = 60.0
+_FAILED = 1
+
+
+def _seconds(
+    _context: click.Context, option: click.Parameter, value: str | None
+) -> Seconds | None:
+    if value is None:
+        return None
+    try:
+        return float(value) if _is_plain(value) else float(parse_duration(value))
+    except FormatError as error:
+        raise click.BadParameter(str(error), param=option) from error
+
+
+def _is_plain(value: str) -> bool:
+    digits = value.replace(".", "", 1)
+    return digits.isdecimal() and digits.isascii()
+
+
+@click.command("exec", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1, 100_000),
+    metavar="N",
+    help="Tasks side by side.  [default: one a CPU or GPU that is ours]",
+)
+@click.option(
+    "--per-gpu",
+    type=click.IntRange(1, 1000),
+    metavar="K",
+    help="Tasks side by side on each GPU.",
+)
+@click.option("--joblog", metavar="FILE", help="[default: TASKFILE.joblog]")
+@click.option(
+    "--output",
+    metavar="FOLDER",
+    help="A file a task goes here.  [default: TASKFILE.out]",
+)
+@click.option("-u", "--ungroup", is_flag=True, help="Let tasks write here at once.")
+@click.option("--tag", is_flag=True, help="Write lines here, each task's number first.")
+@click.option(
+    "--resume/--no-resume",
+    default=True,
+    help="Go on where the joblog ends, or begin anew.  [default: resume]",
+)
+@click.option("--resume-failed", is_flag=True, help="Run again what failed, too.")
+@click.option(
+    "--retries",
+    type=click.IntRange(1, 1000),
+    default=1,
+    metavar="N",
+    help="Try a task N times in all.",
+)
+@click.option(
+    "--oom-retries",
+    type=click.IntRange(1, 100),
+    default=3,
+    metavar="N",
+    help="The same for one that ran out of memory, then alone.  [default: 3]",
+)
+@click.option(
+    "--halt",
+    default="never",
+    metavar="WHEN,WHY",
+    help="never, or as now,fail=1 or soon,fail=10%.",
+)
+@click.option(
+    "--timeout", metavar="TIME", callback=_seconds, help="End a task after TIME."
+)
+@click.option(
+    "--grace",
+    metavar="TIME",
+    default="30",
+    callback=_seconds,
+    help="From telling a task to end to killing it.  [default: 30s]",
+)
+@click.option(
+    "--time-limit",
+    metavar="TIME",
+    callback=_seconds,
+    help="Tell the tasks to end before TIME.  [default: the job's]",
+)
+@click.option("--shuf", "shuffle", is_flag=True, help="Run them in random order.")
+@click.option("--seed", type=int, metavar="N", help="The order that --shuf draws.")
+@click.option("--dry-run", is_flag=True, help="Print what would run.")
+@click.option("--pin/--no-pin", default=True, help="Give each slot cores of its own.")
+@click.option(
+    "--wait-orphans/--no-wait-orphans",
+    default=True,
+    help="Wait for processes a task leaves behind, or stop them.  [default: wait]",
+)
+@click.option("--kill-survivors", is_flag=True, help="End tasks of a killed run.")
+@click.option("--forget-survivors", is_flag=True, help="Run beside them, at your risk.")
+@click.option("--interval", type=float, default=0.05, metavar="SECONDS", hidden=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing while tasks run.")
+@click.argument("task_file", metavar="TASKFILE")
+def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
+    """Run the lines of TASKFILE side by side, each measured, none lost.
+
+    Each line is a shell line; blank lines and # comments are none. Run it again
+    and it goes on where it stopped. Each task gets a record, a line in a joblog
+    as GNU parallel writes it, and a file for what it prints.
+
+    Exit codes: 0 all done, 1 some failed, 2 the command line or the file is
+    off, 125 weigh failed, 128+n told to end by signal n; after --halt the
+    task's own.
+
+    \b
+    weigh exec tasks.txt
+    weigh exec --per-gpu 2 --retries 2 --timeout 6h tasks.txt
+    weigh exec --resume-failed tasks.txt
+    """  # noqa: D301 - click reads \b
+    task_file = words.pop("task_file")
+    as_json, quiet = words.pop("as_json"), words.pop("quiet")
+    is_dry = words.pop("dry_run")
+    words["halt"] = parse_halt(words["halt"])
+    if words["ungroup"] and words["tag"]:
+        raise click.UsageError("--ungroup and --tag: choose one")
+    options = ExecOptions(**words)
+    if is_dry:
+        for line in exec_lines.plan_lines(*plan(task_file, options)):
+            click.echo(line)
+        return 0
+    speaker = _Speaker(quiet=quiet)
+    finished = execute(
+        task_file,
+        options,
+        Voice(speaker.say, speaker.show),
+        cwd=current_folder() or os.sep,
+        env=os.environ,
+    )
+    speaker.clear()
+    for line in finished.warnings:
+        speaker.say(line)
+    report = _report(task_file, finished)
+    if as_json:
+        click.echo(msgspec.json.encode(report))
+    else:
+        to_stderr = options.ungroup or options.tag
+        for line in exec_lines.summary_lines(report):
+            click.echo(line, err=to_stderr)
+    return _exit_code(finished)
+
+
+exec = exec_  # noqa: A001 - the verb's name
+
+
+class _Speaker:
+    """Speaks on stderr: a line drawn again and again, or now and then one more."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._draws = terminal and os.environ.get("TERM", "dumb") != "dumb"
+        self._is_drawn = False
+        self._began = time.monotonic()
+        self._first = True
+
+    def say(self, line: str) -> None:
+        """Say one line, whatever is drawn."""
+        self.clear()
+        _write(f"weigh: {line}\n")
+
+    def show(self, tally: Any) -> Seconds:  # noqa: ANN401 - runner's own
+        """Show how far it has come; give the seconds until the next time."""
+        if self._quiet:
+            return _HEARTBEAT
+        standing = _standing(tally, time.monotonic() - self._began)
+        if self._draws:
+            _write(f"\r\x1b[K{exec_lines.progress_line(standing)}")
+            self._is_drawn = True
+            return _REDRAW
+        if self._first:
+            self._first = False
+            return _HEARTBEAT
+        clock = time.strftime("%H:%M:%S")
+        _write(f"weigh  {exec_lines.heartbeat_line(standing, clock)}\n")
+        return _HEARTBEAT
+
+    def clear(self) -> None:
+        """Take the drawn line away."""
+        if self._is_drawn:
+            self._is_drawn = False
+            _write("\r\x1b[K")
+
+
+def _standing(tally: Any, elapsed: Seconds) -> exec_lines.Standing:  # noqa: ANN401
+    return exec_lines.Standing(
+        tasks=tally.tasks,
+        done=tally.done,
+        failed=tally.failed,
+        running=tally.running,
+        waiting=tally.waiting,
+        earlier=tally.earlier,
+        again=tally.again,
+        interrupted=tally.interrupted,
+        elapsed=elapsed,
+        time_left=tally.time_left(),
+    )
+
+
+def _report(task_file: str, finished: Finished) -> exec_lines.Report:
+    tally = finished.result.tally
+    return exec_lines.Report(
+        task_file=task_file,
+        joblog=finished.joblog,
+        events=finished.events,
+        output=finished.output,
+        tasks=tally.tasks,
+        done=tally.done,
+        failed=tally.failed,
+        interrupted=tally.interrupted,
+        left=tally.tasks - tally.done - tally.failed,
+        earlier=tally.earlier,
+        retried=tally.again,
+        wall_time=round(finished.wall_time, 3),
+        slots=finished.slots,
+        failures=(),
+        signal=finished.result.signal,
+        trouble=finished.result.trouble,
+        halted=finished.result.halted,
+    )
+
+
+def _exit_code(finished: Finished) -> int:
+    result = finished.result
+    if result.trouble is not None:
+        return WeighError.exit_code
+    if result.signal is not None:
+        return _SIGNAL_BASE + result.signal
+    if result.halt_code is not None:
+        return result.halt_code
+    return _FAILED if result.tally.failed else 0
+
+
+def _write(text: str) -> None:
+    """Write to stderr; one that takes nothing is no reason to fail the tasks."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+    except (OSError, UnicodeEncodeError):
+        sys.stderr = None

@@ -1,0 +1,91 @@
+"""``weigh plan``: the words of the command line; how many go together, and where."""
+
+import os
+import sys
+from textwrap import fill
+
+import click
+
+from weigh.flow.plan import ALL, Wishes
+from weigh.flow.plan import plan as plan_flow
+from weigh.report.plan_lines import render_json, render_text
+from weigh.report.printable import printable
+
+_COUNT = click.IntRange(min=1)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("task_file", metavar="TASKS")
+@click.option(
+    "--gpu",
+    "gpus",
+    metavar="NAME[,NAME...]",
+    help="The GPU to fill, such as V100-32GB, p100=11.9GiB, A100-80GB:1g.10gb. "
+    "Several are compared.  [default: the one measured on]",
+)
+@click.option("--gpu-memory", metavar="SIZE", help="What a task uses of a GPU.")
+@click.option("--memory", metavar="SIZE", help="What a task uses of the node.")
+@click.option("--cpus", type=_COUNT, metavar="N", help="CPUs a task keeps busy.")
+@click.option("--time", metavar="TIME", help="How long a task takes: 90m, 1-12:00:00.")
+@click.option(
+    "--from-records",
+    "records",
+    default=ALL,
+    metavar="NAME[,NAME...]",
+    help="Labels or ids to take what is not said from.  [default: all that match]",
+)
+@click.option("--headroom", metavar="SHARE", help="On top of what is used: 20% or 0.2.")
+@click.option("--per-gpu", type=_COUNT, metavar="N", help="At most so many together.")
+@click.option("--node-memory", metavar="SIZE", help="Memory of a node.")
+@click.option("--node-cpus", type=_COUNT, metavar="N", help="CPUs of a node.")
+@click.option(
+    "--node-gpus",
+    type=_COUNT,
+    metavar="N",
+    help="GPUs of a node: each element gets one, and its share of the rest.",
+)
+@click.option("--name", help="Write to plan/NAME.  [default: the file's name]")
+@click.option("--leave-out", is_flag=True, help="Leave out tasks that are too big.")
+@click.option("--replace", is_flag=True, help="Replace the plan of that name.")
+@click.option("--dry-run", is_flag=True, help="Write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
+    """Plan how many tasks share a GPU or a node, and write a task file for each.
+
+    TASKS holds one shell line a task; `-` is standard input. What a task needs is
+    taken from the records of commands like it, where nothing is said. Figures are
+    what is used: headroom is added to them.
+
+    \b
+    weigh plan tasks.txt --gpu V100-32GB --gpu-memory 2.3GiB --time 90m
+    weigh plan tasks.txt --gpu V100-16GB,V100-32GB,A100-40GB
+    weigh plan tasks.txt --from-records ppo,dqn --node-cpus 32 --node-memory 128GiB
+    """  # noqa: D301 - click reads \b as: keep these lines
+    wishes = Wishes(**words)  # type: ignore[arg-type]
+    answer = plan_flow(wishes, cwd=os.getcwd(), env=os.environ)
+    for warning in answer.warnings:
+        click.echo(f"weigh: {warning}", err=True)
+    if as_json:
+        click.echo(render_json(answer.plans))
+        return 0
+    for line in render_text(answer.plans):
+        click.echo(line)
+    sys.stdout.flush()  # the plan before the notes, where both reach one terminal
+    for note in answer.notes:
+        click.echo(fill(f"  {printable(note)}", 80, subsequent_indent="    "), err=True)
+    for line in _next(answer.directory, wishes):
+        click.echo(line)
+    return 0
+
+
+def _next(directory: str | None, wishes: Wishes) -> tuple[str, ...]:
+    """Say where the plan is and what to do with it."""
+    if directory is None:
+        return (f"  next: weigh plan {printable(wishes.task_file)} --gpu NAME",)
+    if wishes.dry_run:
+        return (f"  would be written to {printable(directory)}{os.sep}",)
+    first = os.path.join(directory, "tasks_0.txt")
+    return (
+        f"  -> {printable(directory)}{os.sep}",
+        f"  next: weigh exec {printable(first)}   (inside an allocation)",
+    )

@@ -1,0 +1,272 @@
+"""``weigh sweep``: parameters and a command in, a task file and its table out."""
+
+import filecmp
+import os
+import random
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import BinaryIO
+
+import msgspec
+
+from weigh.errors import FormatError, UsageError, WeighError
+from weigh.model.task import Task
+from weigh.report.sweep_lines import State, Sweep
+from weigh.sweep import table
+from weigh.sweep.condition import Condition, parse_condition
+from weigh.sweep.fields import match_fields
+from weigh.sweep.grid import Grid, choose, draw, make_grid
+from weigh.sweep.seeds import few_seeds
+from weigh.sweep.spec import Spec, parse_spec
+from weigh.sweep.tasks import Entry, make_entries, make_entry, with_distinct_lines
+from weigh.sweep.values import Axis, parse_axis
+
+STDOUT = "-"
+MANY = 100_000
+
+_SHOWN_FIRST, _SHOWN_LAST = 3, 2
+_SEEDS = 1 << 31
+
+
+class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to sweep over, and where to write it; ``spec_file`` is a TOML file."""
+
+    axes: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    zips: tuple[str, ...] = ()
+    where: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    random: int | None = None
+    seed: int | None = None
+    spec_file: str | None = None
+    output: str = "tasks.txt"
+    force: bool = False
+    dry_run: bool = False
+
+
+def sweep(
+    options: SweepOptions, *, confirm: Callable[[int], None], stdout: BinaryIO
+) -> Sweep:
+    """Write the task file, and the table of each task's parameters beside it.
+
+    *confirm* is asked before more than 100,000 tasks are written, and raises where
+    they are not to be; ``-`` writes the lines to *stdout*, and no table.
+
+    Raises:
+        UsageError: the command and the parameters do not go together, no task is
+            left, or another file is in the way.
+        FormatError: values, a condition or the file do not parse.
+        WeighError: a file cannot be written.
+    """
+    made = _make(_seeded(_spec(options)))
+    paths = _paths(options.output)
+    if options.dry_run:
+        return _summary(made, paths, "dry run")
+    if len(made.indices) > MANY:
+        confirm(len(made.indices))
+    entries = make_entries(made.grid, made.indices, made.spec.command)
+    if paths is None:
+        stdout.writelines(entry.task.line.encode() + b"\n" for entry in entries)
+        stdout.flush()
+        return _summary(made, paths, "printed")
+    changed = _write(entries, paths, made.grid.names, force=options.force)
+    return _summary(made, paths, "written" if changed else "unchanged")
+
+
+class _Made(msgspec.Struct, frozen=True):
+    """A sweep worked out: ``indices`` are those of ``kept`` with a line of its own."""
+
+    spec: Spec
+    grid: Grid
+    kept: Sequence[int]
+    indices: Sequence[int]
+
+
+def _make(spec: Spec) -> _Made:
+    grid = make_grid(spec.axes, spec.zips)
+    _check_command(spec.command, grid)
+    conditions = _conditions(spec, grid)
+    if spec.random is None:
+        kept = choose(grid, conditions)
+    else:
+        kept = draw(grid, conditions, spec.random, random.Random(spec.seed))  # noqa: S311
+    if not kept:
+        raise UsageError(f"no task is left: the conditions rule out all {grid.size:,}")
+    return _Made(spec, grid, kept, with_distinct_lines(grid, kept, spec.command))
+
+
+def _summary(made: _Made, paths: tuple[str, str] | None, state: State) -> Sweep:
+    grid, tasks = made.grid, len(made.indices)
+    few = few_seeds(axis for one in grid.dimensions for axis in one.axes)
+    return Sweep(
+        tasks=tasks,
+        dimensions=tuple((one.name, len(one)) for one in grid.dimensions),
+        combinations=grid.size,
+        kept=len(made.kept),
+        conditions=len(made.spec.where) + len(made.spec.exclude),
+        random=made.spec.random,
+        seed=made.spec.seed,
+        repeated=grid.repeated,
+        first=_tasks(made, range(min(_SHOWN_FIRST, tasks))),
+        last=_tasks(made, range(max(_SHOWN_FIRST, tasks - _SHOWN_LAST), tasks)),
+        output=None if paths is None else paths[0],
+        table=None if paths is None else paths[1],
+        few_seeds=None if few is None else (few.name, len(few.texts)),
+        state=state,
+    )
+
+
+def _tasks(made: _Made, places: range) -> tuple[Task, ...]:
+    return tuple(
+        make_entry(
+            made.grid, made.indices[place], made.spec.command, seq=place + 1
+        ).task
+        for place in places
+    )
+
+
+def _spec(options: SweepOptions) -> Spec:
+    """Join the file and the words: a parameter, command or number typed wins."""
+    spec = Spec() if options.spec_file is None else _read_spec(options.spec_file)
+    typed = tuple(parse_axis(text) for text in options.axes)
+    axes = _joined(spec.axes, typed)
+    if not axes:
+        raise UsageError(
+            "no parameters: weigh sweep lr=0.1,0.01 -- python run.py --lr {lr}"
+        )
+    zips = (tuple(part.strip() for part in words.split(",")) for words in options.zips)
+    return Spec(
+        command=options.command or spec.command,
+        axes=axes,
+        zips=(*spec.zips, *zips),
+        where=(*spec.where, *options.where),
+        exclude=(*spec.exclude, *options.exclude),
+        random=spec.random if options.random is None else options.random,
+        seed=spec.seed if options.seed is None else options.seed,
+    )
+
+
+def _joined(axes: tuple[Axis, ...], typed: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    """Put what was typed in the place of those of the same name, or behind all."""
+    replaced = {axis.name: axis for axis in typed}
+    here = {axis.name for axis in axes}
+    return (
+        *(replaced.get(axis.name, axis) for axis in axes),
+        *(axis for axis in typed if axis.name not in here),
+    )
+
+
+def _read_spec(path: str) -> Spec:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_spec(file.read())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: not UTF-8 (byte {error.start})") from error
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error
+
+
+def _seeded(spec: Spec) -> Spec:
+    """Give a sweep by chance the seed that makes it again."""
+    if spec.random is None:
+        if spec.seed is not None:
+            raise UsageError("--seed goes with --random N (a parameter is seed=1..5)")
+        return spec
+    if spec.seed is None:
+        return msgspec.structs.replace(
+            spec, seed=random.SystemRandom().randrange(_SEEDS)
+        )
+    return spec
+
+
+def _check_command(argv: Sequence[str], grid: Grid) -> None:
+    if not (argv and argv[0]):
+        raise UsageError("no command: put it after --, with {name} where a value goes")
+    if len(argv) == 1 and len(argv[0].split()) > 1:
+        raise UsageError(
+            "the command is one word with spaces: write it without quotes, "
+            "or for a shell as: bash -c '...'"
+        )
+    for name in (table.SEQ, table.COMMAND):
+        if name in grid.names:
+            raise UsageError(f"{name} is a column of every table: choose another name")
+    match_fields(argv, grid.names)
+
+
+def _conditions(spec: Spec, grid: Grid) -> tuple[Condition, ...]:
+    return (
+        *(parse_condition(text, grid.names) for text in spec.where),
+        *(_not(parse_condition(text, grid.names)) for text in spec.exclude),
+    )
+
+
+def _not(condition: Condition) -> Condition:
+    return lambda row: not condition(row)
+
+
+def _paths(output: str) -> tuple[str, str] | None:
+    """Name the task file and its table; None for standard output."""
+    if output == STDOUT:
+        return None
+    paths = output, table.table_path(output)
+    if paths[0] == paths[1]:
+        better = output.removesuffix(".tsv") + ".txt"
+        raise UsageError(f"{output} is where the table goes: write to {better}")
+    for path in paths:
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                raise UsageError(f"{path} is no plain file (-o - prints the tasks)")
+    return paths
+
+
+def _write(
+    entries: Iterable[Entry],
+    paths: tuple[str, str],
+    names: Sequence[str],
+    *,
+    force: bool,
+) -> bool:
+    """Put both files in place whole, or neither; tell whether anything changed."""
+    fresh = [f"{path}.{os.getpid()}.new" for path in paths]
+    try:
+        _write_fresh(entries, fresh, names)
+        changed = [
+            path
+            for path, new in zip(paths, fresh, strict=True)
+            if not (os.path.exists(path) and filecmp.cmp(path, new, shallow=False))
+        ]
+        in_the_way = [path for path in changed if os.path.exists(path)]
+        if in_the_way and not force:
+            raise UsageError(
+                f"{in_the_way[0]} is there and differs "
+                "(--force replaces it, -o FILE writes another)"
+            )
+        if changed:
+            for path, new in zip(paths, fresh, strict=True):
+                os.replace(new, os.path.realpath(path))
+    except OSError as error:
+        raise WeighError(f"{paths[0]}: {error.strerror}: not written") from error
+    finally:
+        for new in fresh:
+            with suppress(OSError):
+                os.remove(new)
+    return bool(changed)
+
+
+def _write_fresh(
+    entries: Iterable[Entry], fresh: Sequence[str], names: Sequence[str]
+) -> None:
+    # bytes that are no UTF-8 are escaped in a line, and pass as they are in the table
+    with (
+        open(fresh[0], "w", encoding="utf-8", newline="") as lines,
+        open(
+            fresh[1], "w", encoding="utf-8", errors="surrogateescape", newline=""
+        ) as rows,
+    ):
+        rows.write(table.header(names))
+        for entry in entries:
+            lines.write(f"{entry.task.line}\n")
+            rows.write(table.row(entry.task, entry.texts))

@@ -1,0 +1,144 @@
+"""What runs where: items, the bins they go into, and the plan that is made of it.
+
+Bytes, seconds and whole CPUs; ``None`` means not known, or no limit in a capacity.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from weigh.units import Bytes, Seconds
+
+SCHEMA = "weigh.plan/1"
+
+Resource = Literal["gpu_memory", "memory", "cpus"]
+RESOURCES: tuple[Resource, ...] = ("gpu_memory", "memory", "cpus")
+
+
+class Item(msgspec.Struct, frozen=True):
+    """What one task needs while it runs, headroom and all; a task takes a CPU."""
+
+    gpu_memory: Bytes = 0
+    memory: Bytes = 0
+    cpus: int = 1
+    time: Seconds | None = None
+
+
+class Capacity(msgspec.Struct, frozen=True):
+    """What one bin holds: a GPU with its share of the node, or a node.
+
+    ``count`` is the most items, whatever they need.
+    """
+
+    gpu_memory: Bytes | None = None
+    memory: Bytes | None = None
+    cpus: int | None = None
+    count: int | None = None
+
+
+class Bin(msgspec.Struct, frozen=True):
+    """Items that run side by side, by their place in what was packed, and their sums.
+
+    ``time`` is the longest item's, None where one's is not known.
+    """
+
+    items: tuple[int, ...]
+    gpu_memory: Bytes
+    memory: Bytes
+    cpus: int
+    time: Seconds | None = None
+
+
+class TooBig(msgspec.Struct, frozen=True):
+    """An item that no bin holds, and the first resource that is short."""
+
+    item: int
+    resource: Resource
+    need: int
+    capacity: int
+
+
+class Packing(msgspec.Struct, frozen=True):
+    """Every item in one bin, or among those too big for any.
+
+    ``lower_bound`` is how many bins no packing can do without.
+    """
+
+    bins: tuple[Bin, ...]
+    too_big: tuple[TooBig, ...] = ()
+    lower_bound: int = 0
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """Tasks that need the same: how many there are, and what their need rests on.
+
+    ``item`` holds the headroom; ``used`` is as measured or given, without it.
+    ``busy`` is the share of a GPU's time that one task alone takes, 0 to 1.
+    """
+
+    item: Item
+    used: Item
+    tasks: int
+    example: str
+    runs: int = 0
+    records: tuple[str, ...] = ()
+    busy: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Card(msgspec.Struct, frozen=True):
+    """A GPU to plan for: its name and what programs can use of it."""
+
+    name: str
+    memory: Bytes
+
+
+class Element(msgspec.Struct, frozen=True):
+    """One element of the array job: its task file, and the tasks in it, from 1."""
+
+    file: str
+    tasks: tuple[int, ...]
+    gpu_memory: Bytes
+    memory: Bytes
+    cpus: int
+    time: Seconds | None = None
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """A task that no element holds, and what it is short of."""
+
+    task: int
+    resource: Resource
+    need: int
+    capacity: int
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """What to ask the scheduler for, for each element: the most that any needs."""
+
+    cpus: int
+    memory: Bytes | None = None
+    time_limit: int | None = None
+    gpus: int = 0
+    gpu: str | None = None
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks run side by side, and what each element of the array job needs.
+
+    ``fewest`` is how many elements no packing can do without.
+    """
+
+    schema: str = SCHEMA
+    name: str
+    task_file: str
+    tasks: int
+    headroom: float
+    card: Card | None
+    capacity: Capacity
+    ask: Ask
+    kinds: tuple[Kind, ...]
+    elements: tuple[Element, ...]
+    left_out: tuple[LeftOut, ...] = ()
+    fewest: int = 0
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,77 @@
+"""One try at one task, from its start until nothing of it is left."""
+
+from typing import TYPE_CHECKING, Literal
+
+from weigh.runner.slots import Slot
+
+if TYPE_CHECKING:
+    from weigh.runner.output import OutputFile
+    from weigh.units import Bytes, Seconds
+
+# why weigh stopped a task before its end
+Stop = Literal["timeout", "told", "halt", "memory"]
+
+
+class Attempt:
+    """What is known of a try at a task; the loop fills it in as it goes.
+
+    ``started`` is seconds since the epoch, ``began`` and ``ended`` on the monotonic
+    clock. ``status`` is the wait status of the leader once that has ended, and
+    ``orphans`` are processes it left behind. ``peak`` is what the watcher has seen it
+    hold at most, so far.
+    """
+
+    __slots__ = (
+        "alone",
+        "began",
+        "ended",
+        "floor",
+        "kill_at",
+        "look_at",
+        "max_rss",
+        "number",
+        "orphans",
+        "output",
+        "peak",
+        "pid",
+        "read_bytes",
+        "reaped",
+        "record",
+        "seq",
+        "slot",
+        "start_time",
+        "started",
+        "status",
+        "stop",
+        "system",
+        "text",
+        "user",
+        "write_bytes",
+    )
+
+    def __init__(self, seq: int, number: int, text: bytes, slot: Slot) -> None:
+        self.seq = seq
+        self.number = number
+        self.text = text
+        self.slot = slot
+        self.pid = 0
+        self.start_time: int | None = None
+        self.record = ""
+        self.started: Seconds = 0.0
+        self.began: Seconds = 0.0
+        self.ended: Seconds = 0.0
+        self.status: int | None = None
+        self.user: Seconds = 0.0
+        self.system: Seconds = 0.0
+        self.max_rss: Bytes = 0
+        self.floor: Bytes = 0
+        self.read_bytes: Bytes = 0
+        self.write_bytes: Bytes = 0
+        self.reaped = 0
+        self.orphans: set[int] = set()
+        self.output: OutputFile | None = None
+        self.look_at: Seconds = 0.0
+        self.peak: Bytes = 0
+        self.stop: Stop | None = None
+        self.kill_at: Seconds | None = None
+        self.alone = False

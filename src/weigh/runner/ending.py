@@ -1,0 +1,77 @@
+"""How an attempt ended, and whether it is worth another: pure."""
+
+import msgspec
+
+from weigh.model.record import Measurement, Outcome, State
+from weigh.outcome import judge
+from weigh.runner.attempt import Stop
+
+TAIL = 16384  # bytes of output looked through for words of memory trouble
+_KILLED = 9
+_KILLED_IN_A_SHELL = 137
+_HOST_WORDS = (
+    b"MemoryError",
+    b"Cannot allocate memory",
+    b"std::bad_alloc",
+    b"java.lang.OutOfMemoryError",
+    b"oom-kill",
+    b"Out of memory: Killed process",
+)
+_GPU_WORDS = (
+    b"CUDA out of memory",
+    b"CUDA_ERROR_OUT_OF_MEMORY",
+    b"cudaErrorMemoryAllocation",
+    b"CUBLAS_STATUS_ALLOC_FAILED",
+    b"CUDNN_STATUS_ALLOC_FAILED",
+    b"torch.OutOfMemoryError",
+    b"HIP out of memory",
+    b"RESOURCE_EXHAUSTED: Out of memory",
+    b"failed to allocate memory",
+)
+_STOPPED: dict[Stop, tuple[State, str]] = {
+    "timeout": ("TIMEOUT", "took longer than --timeout"),
+    "told": ("INTERRUPTED", "weigh was told to end"),
+    "halt": ("CANCELLED", "stopped by --halt"),
+    "memory": ("PREEMPTED", "stopped to make room: memory was running out"),
+}
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How an attempt ended. ``is_oom``: for want of memory, as far as one can tell."""
+
+    state: State
+    exit_code: int | None
+    signal: int | None
+    outcome: Outcome | None = None
+    is_oom: bool = False
+
+    @property
+    def succeeded(self) -> bool:
+        """Say whether the task is done."""
+        return self.state == "COMPLETED"
+
+
+def end(measured: Measurement, stop: Stop | None = None, tail: bytes = b"") -> Ending:
+    """Judge an attempt by how it ended, why weigh stopped it, and its last words."""
+    code, number = measured.exit_code, measured.signal
+    if stop is not None:
+        state, reason = _STOPPED[stop]
+        return Ending(state, code, number, Outcome(reason))
+    if code == 0:
+        return Ending("COMPLETED", code, number)
+    word = _memory_word(tail)
+    if word is not None:
+        evidence = (f"its output says {word!r}",)
+        outcome = Outcome("ran out of memory", evidence)
+        return Ending("OUT_OF_MEMORY", code, number, outcome, is_oom=True)
+    state, why = judge(measured)
+    killed = number == _KILLED or code == _KILLED_IN_A_SHELL
+    is_oom = state == "OUT_OF_MEMORY" or killed
+    return Ending(state, code, number, why, is_oom=is_oom)
+
+
+def _memory_word(tail: bytes) -> str | None:
+    for word in (*_GPU_WORDS, *_HOST_WORDS):
+        if word in tail:
+            return word.decode("ascii")
+    return None

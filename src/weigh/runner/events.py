@@ -1,0 +1,178 @@
+"""The events file beside a joblog: JSON Lines, one write a record.
+
+It holds what the nine columns have no room for: attempts, where and as which process
+each ran, what it used, why it ended. Like the joblog it has one writer.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+
+import msgspec
+
+from weigh.errors import StoreError
+from weigh.store.identity import Machine, Process
+from weigh.units import Bytes, Seconds
+
+SUFFIX = ".events.jsonl"
+SCHEMA = "weigh.exec-events/1"
+
+
+class Opened(msgspec.Struct, frozen=True, tag_field="event", tag="opened"):
+    """A ``weigh exec`` began; the mark of its processes begins with ``run``."""
+
+    run: str
+    time: Seconds
+    machine: Machine
+    process: Process
+    task_file: str
+    tasks: int
+    weigh: str
+    job: str | None = None
+    schema: str = SCHEMA
+
+
+class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
+    """An attempt at a task began, as this process. ``task`` is a hash of its text."""
+
+    seq: int
+    attempt: int
+    run: str
+    time: Seconds
+    slot: int
+    pid: int
+    start_time: int | None
+    task: str
+    gpu: str | None = None
+
+
+class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
+    """An attempt ended; ``again`` if the task is to run once more.
+
+    ``record`` names the record with all that was measured.
+    """
+
+    seq: int
+    attempt: int
+    time: Seconds
+    state: str
+    exit_code: int | None
+    signal: int | None
+    record: str
+    reason: str | None = None
+    again: bool = False
+    wall_time: Seconds | None = None
+    cpu_time: Seconds | None = None
+    peak_memory: Bytes | None = None
+    gpu_memory: Bytes | None = None
+
+
+class Closed(msgspec.Struct, frozen=True, tag_field="event", tag="closed"):
+    """A ``weigh exec`` ended and left nothing running."""
+
+    run: str
+    time: Seconds
+    reason: str
+
+
+_STARTED = b'{"event":"started","seq":'
+_ENDED = b'{"event":"ended","seq":'
+_RUNS = msgspec.json.Decoder(Opened | Closed)
+
+
+class EventsFile:
+    """The events of one joblog, appended to by one writer."""
+
+    def __init__(self, path: str) -> None:
+        """Open the file, made where it is missing.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        self.path = path
+        self.trouble: str | None = None
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._fd = os.open(path, flags, 0o666)
+            size = os.fstat(self._fd).st_size
+            self._torn = size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error.strerror}") from error
+
+    def append(self, *events: msgspec.Struct) -> None:
+        """Write events; what cannot be written is noted in ``trouble``."""
+        text = b"".join([msgspec.json.encode(event) + b"\n" for event in events])
+        if self._torn:
+            text = b"\n" + text
+        try:
+            self._torn = os.write(self._fd, text) != len(text)
+            if self._torn:
+                self.trouble = "No space left on device"
+        except OSError as error:
+            self.trouble = error.strerror
+
+    def sync(self) -> None:
+        """Have the disk take what was written."""
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Let the file go."""
+        os.close(self._fd)
+
+    def read_past(self, is_wanted: Callable[[int], bool]) -> "Past":
+        """Read what earlier runs left behind; count attempts where *is_wanted*."""
+        with open(self.path, "rb", buffering=1 << 20) as file:
+            return read_past(file, is_wanted)
+
+
+class Past(msgspec.Struct, frozen=True):
+    """Earlier runs on this joblog.
+
+    ``open_runs`` did not say that they ended; ``in_flight`` are starts without an end,
+    and ``attempts`` how often tasks were started, both by number.
+    """
+
+    open_runs: dict[str, Opened]
+    in_flight: dict[int, Started]
+    attempts: dict[int, int]
+
+
+def read_past(lines: Iterable[bytes], is_wanted: Callable[[int], bool]) -> Past:
+    """Read an events file; what does not parse is stepped over.
+
+    Few lines are looked into: there may be hundreds of thousands.
+    """
+    runs: dict[str, Opened] = {}
+    begun: dict[int, bytes] = {}
+    attempts: dict[int, int] = {}
+    for line in lines:
+        if line.startswith(_STARTED):
+            seq = _number_at(line, len(_STARTED))
+            begun[seq] = line
+            if is_wanted(seq):
+                attempts[seq] = attempts.get(seq, 0) + 1
+        elif line.startswith(_ENDED):
+            begun.pop(_number_at(line, len(_ENDED)), None)
+        else:
+            _follow_run(line, runs)
+    return Past(runs, dict(_decoded(begun)), attempts)
+
+
+def _number_at(line: bytes, at: int) -> int:
+    digits = line[at : line.find(b",", at)]
+    return int(digits) if digits.isdigit() else 0
+
+
+def _follow_run(line: bytes, runs: dict[str, Opened]) -> None:
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        event = _RUNS.decode(line)
+        if isinstance(event, Opened):
+            runs[event.run] = event
+        else:
+            runs.pop(event.run, None)
+
+
+def _decoded(lines: dict[int, bytes]) -> Iterator[tuple[int, Started]]:
+    for seq, line in lines.items():
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            yield seq, msgspec.json.decode(line, type=Started)

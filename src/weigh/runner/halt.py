@@ -1,0 +1,68 @@
+"""When to stop before every task has run: ``--halt`` in GNU parallel's words."""
+
+from typing import Literal
+
+import msgspec
+
+from weigh.errors import UsageError
+
+When = Literal["never", "soon", "now"]
+_WHYS = ("fail", "success", "done")
+_OLD = {
+    "0": "never",
+    "1": "soon,fail=1",
+    "2": "now,fail=1",
+    "-1": "soon,success=1",
+    "-2": "now,success=1",
+}
+
+
+class Halt(msgspec.Struct, frozen=True):
+    """Stop ``now`` (running tasks too) or ``soon`` (start no more), and why.
+
+    ``share`` is of all tasks; where it is None, ``count`` tasks are enough.
+    """
+
+    when: When = "never"
+    why: str = "fail"
+    count: int = 1
+    share: float | None = None
+
+    def is_due(self, *, failed: int, succeeded: int, tasks: int) -> bool:
+        """Tell whether enough tasks have ended so."""
+        if self.when == "never":
+            return False
+        ended = {"fail": failed, "success": succeeded}.get(self.why, failed + succeeded)
+        if self.share is None:
+            return ended >= self.count
+        return ended > 0 and ended >= self.share * tasks
+
+
+def parse_halt(text: str) -> Halt:
+    """Read ``never``, ``now,fail=1``, ``soon,done=50%``, or the old 0, 1, 2, 10%.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    words = _OLD.get(text, text)
+    if words == "never":
+        return Halt()
+    if words.endswith("%") and words[:-1].isdecimal():
+        words = f"soon,fail={words}"
+    when, comma, rest = words.partition(",")
+    why, equals, number = rest.partition("=")
+    digits = number.removesuffix("%")
+    if (
+        when not in {"now", "soon"}
+        or why not in _WHYS
+        or not (comma and equals and digits.isdecimal() and len(digits) < 10)  # noqa: PLR2004
+        or int(digits) == 0
+    ):
+        raise UsageError(
+            f"--halt {text}: write it like now,fail=1 or soon,fail=10% "
+            "(never; now or soon; fail, success or done)"
+        )
+    chosen: When = "now" if when == "now" else "soon"
+    if number.endswith("%"):
+        return Halt(chosen, why, share=int(digits) / 100)
+    return Halt(chosen, why, count=int(digits))

@@ -1,0 +1,124 @@
+"""A joblog on disk with one writer: opened, mended, appended to."""
+
+import os
+
+from weigh.errors import FormatError, StoreError
+from weigh.joblog import HEADER, Entry, format_entry, read_ends
+from weigh.runner.resume import Settled, settle
+from weigh.runner.task_source import TaskSource
+
+_HEADER_LINE = HEADER.encode() + b"\n"
+_TAIL = 1 << 16
+
+
+class JoblogFile:
+    """The joblog of this run; lines that could not be written wait in ``unwritten``."""
+
+    def __init__(self, path: str) -> None:
+        """Open the file, make it where it is missing, cut a torn last line off.
+
+        Raises:
+            StoreError: it cannot be opened or written.
+            FormatError: it is no joblog.
+        """
+        self.path = path
+        self.unwritten: list[bytes] = []
+        self._dirty = False
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._fd = os.open(path, flags, 0o666)
+            self._size = _mend(self._fd, path)
+        except OSError as error:
+            raise StoreError(_trouble(path, error)) from error
+
+    def append(self, entry: Entry) -> str | None:
+        """Write one line; give what is in the way, if anything is."""
+        return self._write([*self.unwritten, format_entry(entry)])
+
+    def try_again(self) -> str | None:
+        """Write what could not be written before; give what is in the way."""
+        return self._write(self.unwritten) if self.unwritten else None
+
+    def sync(self) -> None:
+        """Have the disk take what was written since the last time."""
+        if self._dirty:
+            self._dirty = False
+            os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Let the file go."""
+        os.close(self._fd)
+
+    def _write(self, lines: list[bytes]) -> str | None:
+        text = b"".join(lines)
+        try:
+            written = os.write(self._fd, text)
+            if written == len(text):
+                self._size += written
+                self._dirty = True
+                self.unwritten = []
+                return None
+            trouble = "No space left on device"
+            os.ftruncate(self._fd, self._size)  # a torn line would swallow the next
+        except OSError as error:
+            trouble = error.strerror
+        self.unwritten = lines
+        return f"cannot write {self.path}: {trouble}"
+
+
+def settle_by(path: str, source: TaskSource) -> Settled:
+    """Match what the joblog at *path* says to the tasks of *source*.
+
+    Raises:
+        FormatError: it is about another task file altogether.
+    """
+    with open(path, "rb", buffering=1 << 20) as file:
+        file.readline()
+        ends = ((seq, good, hash(text)) for seq, good, text in read_ends(file))
+        settled = settle(source.keys, ends)
+    if settled.strange and not settled.known:
+        raise FormatError(
+            f"{path} is the joblog of another task file: none of its "
+            f"{settled.strange} lines is about a task of {source.name} "
+            "(choose another --joblog)"
+        )
+    return settled
+
+
+def _mend(fd: int, path: str) -> int:
+    """Cut off a torn last line, write a missing header; give the size then."""
+    size = os.fstat(fd).st_size
+    begin = os.pread(fd, len(_HEADER_LINE) + 4, 0)
+    bare = begin.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    if not bare.startswith(_HEADER_LINE) and not _HEADER_LINE.startswith(begin):
+        raise FormatError(
+            f"{path} is no joblog: it does not begin with {HEADER[:24]!r} "
+            "(choose another --joblog)"
+        )
+    end = _end_of_last_line(fd, size)
+    if end < size:
+        os.ftruncate(fd, end)
+    if end == 0:
+        if os.write(fd, _HEADER_LINE) != len(_HEADER_LINE):
+            os.ftruncate(fd, 0)
+            raise OSError(28, "No space left on device")
+        end = len(_HEADER_LINE)
+    return end
+
+
+def _end_of_last_line(fd: int, size: int) -> int:
+    at = size
+    while at > 0:
+        begin = max(0, at - _TAIL)
+        found = os.pread(fd, at - begin, begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        at = begin
+    return 0
+
+
+def _trouble(path: str, error: OSError) -> str:
+    return (
+        f"cannot write {path}: {error.strerror or error} "
+        "(choose a --joblog in a folder that can be written to)"
+    )

@@ -1,0 +1,95 @@
+"""What of a task line needs a shell, and which shell that is.
+
+Most lines are a program and its arguments: starting a shell only to have it start them
+takes longer than a short task runs. Where there is any doubt the shell decides.
+"""
+
+import os
+from collections.abc import Mapping
+
+_PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%_+:,./-@ \t="
+_QUOTED = _PLAIN + b"'\""
+# builtins that do something else than the programs of the same name, or have none
+_SHELLS_OWN = frozenset(
+    b"alias bg bind break builtin case cd command compgen continue coproc declare "
+    b"dirs disown do done echo elif else enable esac eval exec exit export false fc "
+    b"fg fi for function getopts hash help history if in jobs kill let local logout "
+    b"mapfile popd printf pushd pwd read readarray readonly return select set shift "
+    b"shopt source suspend test then time times trap type typeset ulimit umask "
+    b"unalias unset until wait while . : [".split()
+) - {b"false"}
+_FUNCTION = b"BASH_FUNC_"
+
+
+class Shell:
+    """Turns a line into what to execute, for one environment."""
+
+    def __init__(self, env: Mapping[bytes, bytes]) -> None:
+        self._folders = env.get(b"PATH", os.defpath.encode()).split(b":")
+        found = self._along_path(b"bash")
+        self.program = found or b"/bin/sh"
+        self._name = b"bash" if found else b"sh"
+        # either may put a function in the place of any program
+        self._always = b"BASH_ENV" in env or any(
+            name.startswith(_FUNCTION) for name in env
+        )
+        self._programs: dict[bytes, bytes | None] = {}
+
+    def words(self, line: bytes) -> tuple[bytes, list[bytes]]:
+        """Give (program, argv) for *line*: itself, or a shell that reads it."""
+        argv = None if self._always else plain_words(line)
+        program = self._find(argv[0]) if argv else None
+        if argv is None or program is None:
+            return self.shell_words(line)
+        return program, argv
+
+    def shell_words(self, line: bytes) -> tuple[bytes, list[bytes]]:
+        """Give (program, argv) of a shell that reads *line*."""
+        return self.program, [self._name, b"-c", line]
+
+    def _find(self, name: bytes) -> bytes | None:
+        """Find a program along PATH, asking once for each name."""
+        if name not in self._programs:
+            found = name if _is_program(name) else None
+            self._programs[name] = found if b"/" in name else self._along_path(name)
+        return self._programs[name]
+
+    def _along_path(self, name: bytes) -> bytes | None:
+        paths = (os.path.join(folder, name) for folder in self._folders)
+        return next(filter(_is_program, paths), None)
+
+
+def _is_program(path: bytes) -> bool:
+    return os.access(path, os.X_OK) and not os.path.isdir(path)
+
+
+def plain_words(line: bytes) -> list[bytes] | None:
+    """Split a line that means the same to exec as to a shell; None for others."""
+    if line.translate(None, _PLAIN):
+        if line.translate(None, _QUOTED):
+            return None
+        words = _unquoted(line)
+    else:
+        words = line.split()
+    if not words or b"=" in words[0] or words[0] in _SHELLS_OWN:
+        return None
+    return words
+
+
+def _unquoted(line: bytes) -> list[bytes] | None:
+    import shlex  # noqa: PLC0415 - few lines have quotes and nothing else of a shell's
+
+    try:
+        return [word.encode() for word in shlex.split(line.decode("ascii"))]
+    except ValueError:
+        return None
+
+
+def accepts(line: bytes) -> bool:
+    """Ask a shell whether *line* is whole, without running any of it."""
+    shell = Shell(os.environb)
+    program, argv = shell.shell_words(line)
+    nothing = (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)
+    argv = [argv[0], b"-n", *argv[1:]]
+    pid = os.posix_spawn(program, argv, os.environ, file_actions=[nothing])
+    return os.waitpid(pid, 0)[1] == 0

@@ -1,0 +1,144 @@
+"""Start a task: its words, its environment, its streams, its cores."""
+
+import os
+import signal
+import time
+from collections.abc import Collection, Mapping, Sequence
+
+from weigh.measure.launcher import first_environment
+from weigh.runner.attempt import Attempt
+from weigh.runner.shell import Shell
+from weigh.runner.slots import Layout, Slot, thread_settings
+from weigh.store.identity import process
+
+MARK = b"WEIGH_TASK"
+_CUDA = b"CUDA_VISIBLE_DEVICES"
+_ENOENT, _EACCES, _ENOEXEC = 2, 13, 8
+_NO_INPUT = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+_OWN = frozenset({signal.SIGPIPE, signal.SIGXFSZ})  # what the interpreter ignores
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Spawner:
+    """Starts attempts of one run, whose id begins the mark in their environment."""
+
+    def __init__(
+        self,
+        run: str,
+        layout: Layout,
+        mask: Collection[int],
+        settings: Mapping[int, Mapping[str, str]] | None = None,
+    ) -> None:
+        """Take what all tasks have; *settings* are more variables for each slot."""
+        env = first_environment()
+        self._run = run.encode()
+        self._shell = Shell(env)
+        self._mask = tuple(mask)
+        self._cores: frozenset[int] | None = None  # of this thread, as set last
+        self._defaults = _to_default()
+        threads = thread_settings(os.environ, layout.threads)
+        self._envs = {
+            slot.number: {
+                **env,
+                **_encoded(threads),
+                **_slot_settings(slot),
+                **_encoded((settings or {}).get(slot.number, {})),
+            }
+            for slot in layout.slots
+        }
+
+    def start(self, attempt: Attempt, streams: Sequence[int] | None) -> None:
+        """Start *attempt*, with (stdout, stderr) as *streams* or else weigh's own.
+
+        Raises OSError when no process can be made.
+        """
+        env = self._envs[attempt.slot.number]
+        env[b"PARALLEL_SEQ"] = b"%d" % attempt.seq
+        env[MARK] = b"%b.%d.%d" % (self._run, attempt.seq, attempt.number)
+        program, argv = self._shell.words(attempt.text)
+        cores = attempt.slot.cores
+        if cores and cores != self._cores:
+            # A child begins with the affinity of the thread that starts it. That is
+            # not put back, for moving between cores takes longer than a short task.
+            os.sched_setaffinity(0, cores)
+            self._cores = cores
+        attempt.started, attempt.began = time.time(), time.monotonic()
+        earliest = _ticks_since_boot()
+        attempt.pid = self._spawn(program, argv, env, streams, attempt.text)
+        # asking /proc waits until the exec is over, so only where there is doubt
+        latest = _ticks_since_boot()
+        attempt.start_time = (
+            latest if earliest == latest else process(attempt.pid).start_time
+        )
+
+    def argv(self, text: bytes) -> tuple[str, ...]:
+        """Give the words that run *text*, as a record has them."""
+        return tuple(os.fsdecode(word) for word in self._shell.words(text)[1])
+
+    def _spawn(
+        self,
+        program: bytes,
+        argv: list[bytes],
+        env: Mapping[bytes, bytes],
+        streams: Sequence[int] | None,
+        text: bytes,
+    ) -> int:
+        actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [_NO_INPUT]
+        for number, stream in enumerate(streams or (), start=1):
+            actions.append((os.POSIX_SPAWN_DUP2, stream, number))
+        try:
+            return self._posix_spawn(program, argv, env, actions)
+        except OSError as error:
+            if error.errno not in (_ENOENT, _EACCES, _ENOEXEC):
+                raise
+            # the shell says what is wrong, where the task's output goes
+            program, argv = self._shell.shell_words(text)
+            return self._posix_spawn(program, argv, env, actions)
+
+    def _posix_spawn(
+        self,
+        program: bytes,
+        argv: list[bytes],
+        env: Mapping[bytes, bytes],
+        actions: Sequence[tuple[object, ...]],
+    ) -> int:
+        return os.posix_spawn(
+            program,
+            argv,
+            env,
+            file_actions=actions,
+            setpgroup=0,
+            setsigmask=self._mask,
+            setsigdef=self._defaults,
+        )
+
+
+def _to_default() -> tuple[int, ...]:
+    """Give the signals that a task finds at their default, as from a shell.
+
+    An exec sees to the others as well, but naming them halves what a spawn asks of the
+    kernel.
+    """
+    fixed = {signal.SIGKILL, signal.SIGSTOP}
+    return tuple(
+        number
+        for number in signal.valid_signals() - fixed
+        if number in _OWN or signal.getsignal(number) is not signal.SIG_IGN
+    )
+
+
+def _ticks_since_boot() -> int:
+    """Give the time as the kernel notes the start of a process."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS // 1_000_000_000
+
+
+def _slot_settings(slot: Slot) -> dict[bytes, bytes]:
+    number = b"%d" % slot.number
+    settings = {b"PARALLEL_JOBSLOT": number, b"WEIGH_SLOT": number}
+    if slot.gpu is not None:
+        settings[_CUDA] = os.fsencode(slot.gpu)
+    return settings
+
+
+def _encoded(settings: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in settings.items()}

@@ -1,0 +1,107 @@
+"""Have attempts end: tell them, remind them, kill them."""
+
+import os
+import signal
+from collections.abc import Iterable
+from time import monotonic
+
+from weigh.runner.attempt import Attempt, Stop
+from weigh.units import Seconds
+
+_KILL_AGAIN = 0.05
+_NEVER = float("inf")
+
+
+class Stopper:
+    """The attempts that were told to end, and when patience with each is over.
+
+    ``wake_at`` is when something is due.
+    """
+
+    def __init__(self, grace: Seconds) -> None:
+        self.wake_at: Seconds = _NEVER
+        self._grace = grace
+        self._told: dict[int, Attempt] = {}
+        self._reminded: set[int] = set()
+
+    def stop(self, attempt: Attempt, why: Stop, number: int) -> None:
+        """Send *number* to an attempt's processes; KILL is to follow."""
+        if attempt.stop is None:
+            attempt.stop = why
+        if attempt.kill_at is None:
+            attempt.kill_at = monotonic() + self._grace
+        self._told[attempt.pid] = attempt
+        if number == signal.SIGTERM:
+            self._reminded.add(attempt.pid)
+        _send(attempt, number)
+        self._set_alarm()
+
+    def stop_orphans(self, attempt: Attempt) -> None:
+        """Have what a task left behind end as well."""
+        if attempt.kill_at is None:
+            attempt.kill_at = monotonic() + self._grace
+        self._told[attempt.pid] = attempt
+        self._reminded.add(attempt.pid)
+        _send(attempt, signal.SIGTERM)
+        self._set_alarm()
+
+    def hurry(self) -> None:
+        """Let patience be over."""
+        for attempt in self._told.values():
+            attempt.kill_at = monotonic()
+        self._set_alarm()
+
+    def forget(self, attempt: Attempt) -> None:
+        """Drop an attempt that has ended."""
+        if self._told.pop(attempt.pid, None) is not None:
+            self._reminded.discard(attempt.pid)
+            self._set_alarm()
+
+    def see_to_what_is_due(self, now: Seconds) -> None:
+        """Remind half-way those that were sent something milder; kill in the end."""
+        if now < self.wake_at:
+            return
+        for pid, attempt in self._told.items():
+            kill_at = attempt.kill_at or now
+            if now >= kill_at:
+                _send(attempt, signal.SIGKILL)
+                attempt.kill_at = now + _KILL_AGAIN
+            elif pid not in self._reminded and now >= kill_at - self._grace / 2:
+                self._reminded.add(pid)
+                _send(attempt, signal.SIGTERM)
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        self.wake_at = min(map(self._due, self._told.values()), default=_NEVER)
+
+    def _due(self, attempt: Attempt) -> Seconds:
+        kill_at = attempt.kill_at or 0.0
+        reminded = attempt.pid in self._reminded
+        return kill_at if reminded else kill_at - self._grace / 2
+
+
+def _send(attempt: Attempt, number: int) -> None:
+    if attempt.status is None:
+        send_to_group(attempt.pid, number)
+    send_to_all(attempt.orphans, number)
+
+
+def send_to_group(leader: int, number: int) -> None:
+    """Signal a task's process group; a stopped one is continued to hear it."""
+    try:
+        os.killpg(leader, number)
+        if number != signal.SIGKILL:
+            os.killpg(leader, signal.SIGCONT)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def send_to_all(pids: Iterable[int], number: int) -> None:
+    """Signal processes one by one; those that are gone do not matter."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+            if number != signal.SIGKILL:
+                os.kill(pid, signal.SIGCONT)
+        except (ProcessLookupError, PermissionError):
+            continue

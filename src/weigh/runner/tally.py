@@ -1,0 +1,40 @@
+"""How far a run has come, in numbers."""
+
+import msgspec
+
+from weigh.units import Seconds
+
+
+class Tally(msgspec.Struct):
+    """Counts of tasks, kept up to date by the loop.
+
+    ``done`` and ``failed`` include those of earlier runs, which ``earlier`` counts;
+    ``ended`` are those of this one and ``spent`` the seconds they ran for.
+    """
+
+    tasks: int
+    slots: int
+    done: int = 0
+    failed: int = 0
+    earlier: int = 0
+    running: int = 0
+    ended: int = 0
+    spent: Seconds = 0.0
+    again: int = 0
+    interrupted: int = 0
+
+    @property
+    def waiting(self) -> int:
+        """Count the tasks that have not been started, or will be again."""
+        return max(0, self.tasks - self.done - self.failed - self.running)
+
+    def time_left(self) -> Seconds | None:
+        """Estimate the seconds to the end from the mean of the tasks that ended.
+
+        None before one has.
+        """
+        if not self.ended:
+            return None
+        mean = self.spent / self.ended
+        lanes = max(1, min(self.slots, self.waiting + self.running))
+        return (self.waiting + self.running / 2) * mean / lanes

@@ -1,0 +1,107 @@
+"""A task file on disk: its tasks found once, their text read when they are due.
+
+Only where each task begins and a hash of its text stay in memory.
+"""
+
+import os
+from array import array
+from typing import BinaryIO
+
+from weigh.errors import FormatError, UsageError
+from weigh.runner.shell import accepts
+from weigh.sweep.task_file import (
+    TaskLine,
+    is_script,
+    open_quote,
+    read_task_lines,
+    task_text,
+)
+
+_LONGEST = 1 << 20
+
+
+class TaskSource:
+    """The tasks of one file, by their numbers from 1.
+
+    ``name`` is what the user called it. ``keys`` are hashes that hold within this
+    process only.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Read the file once.
+
+        Raises:
+            UsageError: it is not there, or is a script.
+            FormatError: a line cannot be a command; says which and why.
+        """
+        self.name = "standard input" if path == "-" else path
+        self.keys = array("q")
+        self._offsets = array("Q")
+        self._file = _open(path)
+        try:
+            self._index()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def text(self, seq: int) -> bytes:
+        """Read the command of a task.
+
+        Raises:
+            FormatError: the file was changed under our hands.
+        """
+        self._file.seek(self._offsets[seq - 1])
+        text = task_text(self._file.readline(), is_first=self._offsets[seq - 1] == 0)
+        if hash(text) != self.keys[seq - 1]:
+            raise FormatError(
+                f"{self.name} was changed while its tasks ran: task {seq} is another "
+                "now (run it again: what is done stays done)"
+            )
+        return text
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._file.close()
+
+    def _index(self) -> None:
+        for task in read_task_lines(self._lines(), self.name):
+            self._check(task)
+            self.keys.append(hash(task.text))
+            self._offsets.append(task.offset)
+        self._file.seek(0)
+
+    def _lines(self) -> BinaryIO:
+        if is_script(self._file.peek(_LONGEST)[:8]):  # type: ignore[attr-defined]
+            raise UsageError(
+                f"{self.name} is a script, for its first line begins with #!: "
+                "its lines are no tasks (run it as it is, or take that line out)"
+            )
+        return self._file
+
+    def _check(self, task: TaskLine) -> None:
+        missing = open_quote(task.text)
+        if missing is None or accepts(task.text):
+            return
+        what = missing if len(missing) > 1 else f"a {missing} that is never closed"
+        raise FormatError(f"{self.name}:{task.line}: {what}")
+
+
+def _open(path: str) -> BinaryIO:
+    """Open a file that can be read again; what cannot is copied to memory."""
+    try:
+        file = open(0 if path == "-" else path, "rb", closefd=path != "-")  # noqa: SIM115
+        if file.seekable():
+            return file
+        with file:
+            copy = os.fdopen(os.memfd_create("weigh-tasks"), "w+b")
+            while piece := file.read(_LONGEST):
+                copy.write(piece)
+        copy.seek(0)
+    except IsADirectoryError as error:
+        raise UsageError(f"{path} is a folder, not a task file") from error
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    return copy

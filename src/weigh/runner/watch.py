@@ -1,0 +1,271 @@
+"""One thread that watches every task and writes down what they used.
+
+It alone owns the trackers, so nothing of them needs a lock: the loop hands it attempts
+as they start and as they end, through a queue. A slow read of /proc, a slow disk or a
+slow fsync holds it up and never a launch.
+"""
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weigh.errors import StoreError
+from weigh.measure.sampler import Sampler
+from weigh.model.record import Record, Usage
+from weigh.runner.attempt import Attempt
+from weigh.runner.ending import Ending
+from weigh.runner.events import Ended, EventsFile
+from weigh.runner.recording import (
+    RecordBatch,
+    filled,
+    measurement,
+    own_peak,
+    peak_tracker,
+)
+from weigh.runner.task_tree import TaskTree
+from weigh.store import checkpoint
+from weigh.store.identity import Machine, Process
+from weigh.units import Bytes, Seconds
+
+if TYPE_CHECKING:
+    from weigh.measure.peak import PeakTracker
+
+_TICK = 0.02
+_FIRST_LOOK = 0.005  # seconds; what ends before is measured by the kernel alone
+_SYNC_INTERVAL = 1.0
+_CHECKPOINT_AFTER = 10.0
+_CHECKPOINT_INTERVAL = 60.0
+_MOST_LOOKS = 16  # in a row, before the queue is seen to
+
+
+class Watching(msgspec.Struct, frozen=True, kw_only=True):
+    """What the watcher needs to know of a run.
+
+    ``blank`` is the record of any attempt before it starts, ``command`` gives the
+    words that run a task's text; ``sync`` has the disk take the joblog.
+    """
+
+    interval: Seconds
+    slots: int
+    blank: Record
+    machine: Machine
+    weigh: Process
+    root: str
+    command: Callable[[bytes], tuple[str, ...]]
+    events: EventsFile
+    sync: Callable[[], None]
+
+
+class _Watched:
+    """An attempt that lives long enough to be looked at."""
+
+    __slots__ = ("attempt", "checkpoint_at", "due", "sampler", "tracker", "tree")
+
+    def __init__(self, attempt: Attempt, interval: Seconds, slots: int) -> None:
+        self.attempt = attempt
+        self.tree = TaskTree(attempt.pid, slots)
+        self.tracker = peak_tracker(attempt)
+        self.sampler = Sampler(
+            self.tree, self.tracker, None, interval, started=attempt.began
+        )
+        self.due: Seconds = 0.0
+        self.checkpoint_at = attempt.began + _CHECKPOINT_AFTER
+
+
+class Watcher:
+    """The thread. ``floor`` is the most that weigh itself has held, in bytes."""
+
+    def __init__(self, watching: Watching) -> None:
+        self.floor: Bytes = own_peak()
+        self.trouble: str | None = None
+        self._watching = watching
+        self._batch = RecordBatch(watching.root, watching.machine)
+        self._ends: list[Ended] = []
+        self._queue: deque[tuple[Attempt, Ending | int | None]] = deque()
+        self._young: dict[int, Attempt] = {}
+        self._watched: dict[int, _Watched] = {}
+        self._closing = False
+        self._sync_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="weigh-watch")
+
+    def begin(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def started(self, attempt: Attempt) -> None:
+        """Take note of an attempt that runs."""
+        self._queue.append((attempt, None))
+
+    def left(self, attempt: Attempt, orphan: int) -> None:
+        """Take note of a process that belongs to an attempt and is not below it."""
+        self._queue.append((attempt, orphan))
+
+    def ended(self, attempt: Attempt, ending: Ending) -> None:
+        """Take note of an attempt of which nothing is left; the loop lets go of it."""
+        self._queue.append((attempt, ending))
+
+    def close(self) -> None:
+        """Have everything written down; wait for that."""
+        self._closing = True
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            closing = self._closing  # what was queued before it counts
+            try:
+                self._drain()
+                self._look()
+                self._write(closing=closing)
+            except Exception as error:  # noqa: BLE001 - the tasks go on without
+                self.trouble = f"recording failed: {type(error).__name__}: {error}"
+            if closing:
+                return
+            time.sleep(_TICK)
+
+    def _drain(self) -> None:
+        queue = self._queue
+        while queue:
+            attempt, news = queue.popleft()
+            if news is None:
+                self._young[attempt.pid] = attempt
+            elif isinstance(news, int):
+                self._watch(attempt).tree.adopt(news)
+            else:
+                self._young.pop(attempt.pid, None)
+                self._record(attempt, news, self._watched.pop(attempt.pid, None))
+
+    def _watch(self, attempt: Attempt) -> _Watched:
+        """Begin to look at an attempt, if that is not so yet."""
+        self._young.pop(attempt.pid, None)
+        watched = self._watched.get(attempt.pid)
+        if watched is None:
+            one = self._watching
+            watched = _Watched(attempt, one.interval, one.slots)
+            self._watched[attempt.pid] = watched
+        return watched
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        grown = [a for a in self._young.values() if now - a.began >= _FIRST_LOOK]
+        for attempt in grown:
+            self._watch(attempt)
+        looks = 0
+        for watched in list(self._watched.values()):
+            if now >= watched.due:
+                self._look_at(watched)
+                looks += 1
+                if looks % _MOST_LOOKS == 0:
+                    self._drain()
+
+    def _look_at(self, watched: _Watched) -> None:
+        try:
+            pause = watched.sampler.look()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the tasks go on
+            self.trouble = f"measuring failed: {type(error).__name__}: {error}"
+            pause = 1.0
+        watched.attempt.peak = watched.tracker.best
+        now = time.monotonic()
+        watched.due = now + pause
+        if now >= watched.checkpoint_at:
+            watched.checkpoint_at = now + _CHECKPOINT_INTERVAL
+            self._checkpoint(watched)
+
+    def _checkpoint(self, watched: _Watched) -> None:
+        """Write an attempt down as it is, for the case that weigh is killed."""
+        one, attempt = self._watching, watched.attempt
+        measured = measurement(
+            attempt,
+            watched.tracker,
+            watched.sampler,
+            processes=watched.tree.seen,
+            ended=False,
+        )
+        record = filled(
+            one.blank,
+            attempt,
+            measured,
+            command=one.command(attempt.text),
+            ending=None,
+        )
+        seen = checkpoint.Checkpoint(
+            machine=one.machine,
+            weigh=one.weigh,
+            leader=Process(attempt.pid, attempt.start_time),
+            record=record,
+        )
+        try:
+            checkpoint.save(one.root, seen)
+        except StoreError as error:
+            self.trouble = str(error)
+
+    def _record(
+        self, attempt: Attempt, ending: Ending, watched: _Watched | None
+    ) -> None:
+        one = self._watching
+        tracker: PeakTracker = (
+            peak_tracker(attempt) if watched is None else watched.tracker
+        )
+        measured = measurement(
+            attempt,
+            tracker,
+            None if watched is None else watched.sampler,
+            processes=1 if watched is None else watched.tree.seen,
+        )
+        command = one.command(attempt.text)
+        self._batch.add(
+            filled(one.blank, attempt, measured, command=command, ending=ending)
+        )
+        self._ends.append(_ended(attempt, ending, measured.usage))
+        if watched is not None:
+            watched.tree.close()
+            if watched.checkpoint_at > attempt.began + _CHECKPOINT_AFTER:
+                checkpoint.finish(one.root, attempt.record)
+
+    def _write(self, *, closing: bool) -> None:
+        self._batch.flush()
+        if self._ends:
+            ends, self._ends = self._ends, []
+            self._watching.events.append(*ends)
+        now = time.monotonic()
+        if closing or now >= self._sync_at:
+            self._sync_at = now + _SYNC_INTERVAL
+            self.floor = own_peak()
+            self.trouble = self._batch.trouble or self.trouble
+            self._watching.sync()
+
+
+def _ended(attempt: Attempt, ending: Ending, usage: Usage) -> Ended:
+    peak, cpu_time = usage.peak_memory, usage.cpu_time
+    if peak is not None and peak.anonymous is None and not attempt.peak:
+        peak = None  # no more is known than how large weigh itself is
+    return Ended(
+        seq=attempt.seq,
+        attempt=attempt.number,
+        time=round(attempt.started + attempt.ended - attempt.began, 3),
+        state=ending.state,
+        exit_code=ending.exit_code,
+        signal=ending.signal,
+        record=attempt.record,
+        reason=None if ending.outcome is None else ending.outcome.reason,
+        wall_time=round(usage.wall_time, 4),
+        cpu_time=None if cpu_time is None else round(cpu_time, 4),
+        peak_memory=None if peak is None else peak.value,
+    )
+
+
+def new_records() -> Callable[[], str]:
+    """Give what draws the ids of records: random ones, many at a time."""
+    drawn: deque[str] = deque()
+
+    def draw() -> str:
+        if not drawn:
+            text = os.urandom(6 * 64).hex()
+            drawn.extend(text[at : at + 12] for at in range(0, len(text), 12))
+        return drawn.popleft()
+
+    return draw

@@ -1,0 +1,210 @@
+"""Axes to combinations: every one, those that meet a condition, or some by chance.
+
+A combination is known by its index, so that a large grid is never held in memory.
+"""
+
+from array import array
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Protocol
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.sweep.condition import Condition
+from weigh.sweep.values import Axis, Value
+
+MOST_COMBINATIONS = 10_000_000
+MOST_DRAWS = 1_000_000
+
+
+class Combination(msgspec.Struct, frozen=True):
+    """One value of every parameter: as written in a command, and as meant."""
+
+    texts: dict[str, str]
+    values: dict[str, Value]
+
+
+class Dimension(msgspec.Struct, frozen=True):
+    """Axes that go together, value by value; a plain parameter is alone in its own."""
+
+    axes: tuple[Axis, ...]
+
+    def __len__(self) -> int:
+        return len(self.axes[0].texts)
+
+    @property
+    def name(self) -> str:
+        """Name the parameter, or those that go together: ``(model, size)``."""
+        names = ", ".join(axis.name for axis in self.axes)
+        return names if len(self.axes) == 1 else f"({names})"
+
+
+class Grid(msgspec.Struct, frozen=True):
+    """The product of its dimensions, the last one quickest.
+
+    ``repeated`` are the values that were given more than once, and count once.
+    """
+
+    dimensions: tuple[Dimension, ...]
+    repeated: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the parameters in order."""
+        return tuple(axis.name for one in self.dimensions for axis in one.axes)
+
+    @property
+    def size(self) -> int:
+        """Count the combinations."""
+        return prod(len(dimension) for dimension in self.dimensions)
+
+    def combination(self, index: int) -> Combination:
+        """Return the combination at *index*, which counts from 0."""
+        places: list[int] = []
+        for dimension in reversed(self.dimensions):
+            index, place = divmod(index, len(dimension))
+            places.append(place)
+        texts: dict[str, str] = {}
+        values: dict[str, Value] = {}
+        for dimension in self.dimensions:
+            place = places.pop()
+            for axis in dimension.axes:
+                texts[axis.name] = axis.texts[place]
+                values[axis.name] = axis.values[place]
+        return Combination(texts, values)
+
+
+class Chance(Protocol):
+    """Where random numbers come from; ``random.Random`` is one such."""
+
+    def randrange(self, stop: int, /) -> int:
+        """Return an integer from 0 up to and without *stop*."""
+
+
+def make_grid(axes: Sequence[Axis], zips: Sequence[Sequence[str]] = ()) -> Grid:
+    """Put axes together; each group of names in *zips* goes value by value.
+
+    Raises:
+        UsageError: a name is there twice or not at all, or lengths differ.
+    """
+    by_name = {axis.name: axis for axis in axes}
+    if len(by_name) < len(axes):
+        names = [axis.name for axis in axes]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"{twice} is given twice (write {twice}=V1,V2 once)")
+    group_of: dict[str, tuple[str, ...]] = {}
+    for group in zips:
+        _check_zip(group, by_name, group_of)
+        group_of |= dict.fromkeys(group, tuple(group))
+    groups = dict.fromkeys(group_of.get(name, (name,)) for name in by_name)
+    repeated: list[str] = []
+    dimensions = tuple(
+        _once(Dimension(tuple(by_name[name] for name in group)), repeated)
+        for group in groups
+    )
+    return Grid(dimensions, tuple(repeated))
+
+
+def choose(grid: Grid, conditions: Sequence[Condition] = ()) -> Sequence[int]:
+    """Return the indices of the combinations that meet every condition, in order.
+
+    Raises:
+        UsageError: there are more combinations than one can go through.
+        FormatError: a condition makes no sense for a combination.
+    """
+    if grid.size > MOST_COMBINATIONS:
+        raise UsageError(
+            f"{grid.size:,} combinations are more than {MOST_COMBINATIONS:,}: "
+            "draw some of them with --random N"
+        )
+    if not conditions:
+        return range(grid.size)
+    return array("Q", _meeting(grid, range(grid.size), conditions))
+
+
+def draw(
+    grid: Grid, conditions: Sequence[Condition], count: int, chance: Chance
+) -> Sequence[int]:
+    """Return the indices of *count* different combinations, drawn evenly.
+
+    Fewer where no more meet the conditions.
+
+    Raises:
+        UsageError: hardly any combination of a large grid meets the conditions, or
+            more than a million are wanted.
+    """
+    if not 0 < count <= MOST_DRAWS:
+        raise UsageError(f"--random {count}: a number from 1 to {MOST_DRAWS:,}")
+    drawn: list[int] = []
+    for index in _meeting(grid, _shuffled(grid.size, chance), conditions):
+        drawn.append(index)
+        if len(drawn) == count:
+            return drawn
+    if grid.size > MOST_DRAWS:
+        raise UsageError(
+            f"only {len(drawn):,} of {MOST_DRAWS:,} combinations drawn meet the "
+            "conditions (ask for fewer, or narrow the values themselves)"
+        )
+    return drawn
+
+
+def _meeting(
+    grid: Grid, indices: Iterator[int] | range, conditions: Sequence[Condition]
+) -> Iterator[int]:
+    for index in indices:
+        values = grid.combination(index).values if conditions else {}
+        if all(holds(values) for holds in conditions):
+            yield index
+
+
+def _shuffled(size: int, chance: Chance) -> Iterator[int]:
+    """Give the numbers below *size* in random order, a bounded many of them.
+
+    Fisher and Yates's shuffle, remembering only the places that were swapped.
+    """
+    moved: dict[int, int] = {}
+    for place in range(min(size, MOST_DRAWS)):
+        other = place + chance.randrange(size - place)
+        yield moved.get(other, other)
+        moved[other] = moved.pop(place, place)
+
+
+def _check_zip(
+    group: Sequence[str], by_name: dict[str, Axis], taken: dict[str, tuple[str, ...]]
+) -> None:
+    words = ",".join(group)
+    if len(set(group)) < 2 or len(set(group)) < len(group):  # noqa: PLR2004 - a pair
+        raise UsageError(f"--zip {words}: two different parameters at least")
+    for name in group:
+        if name not in by_name:
+            known = ", ".join(by_name) or "none"
+            raise UsageError(f"--zip {words}: no parameter {name} (there are: {known})")
+        if name in taken:
+            raise UsageError(f"--zip {words}: {name} goes with others already")
+    counts = {name: len(by_name[name].texts) for name in group}
+    if len(set(counts.values())) > 1:
+        said = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise UsageError(f"--zip {words}: as many values of each ({said})")
+
+
+def _once(dimension: Dimension, repeated: list[str]) -> Dimension:
+    """Keep the first of equal values, and add the others to *repeated*."""
+    rows = list(zip(*(axis.texts for axis in dimension.axes), strict=True))
+    first: dict[tuple[str, ...], int] = {}
+    for place, row in enumerate(rows):
+        if first.setdefault(row, place) != place:
+            repeated.append(f"{dimension.name}={','.join(row)}")
+    if len(first) == len(rows):
+        return dimension
+    kept = first.values()
+    return Dimension(
+        tuple(
+            Axis(
+                axis.name,
+                values=tuple(axis.values[place] for place in kept),
+                texts=tuple(axis.texts[place] for place in kept),
+            )
+            for axis in dimension.axes
+        )
+    )

@@ -1,0 +1,67 @@
+"""A command as one line that bash reads back word for word.
+
+A task file is read by lines, so no word may hold a character that some reader takes
+for the end of one: these, and bytes that are no UTF-8, stand in ``$'...'`` as octal.
+"""
+
+import re
+import shlex
+from collections.abc import Sequence
+
+# what may end a line for some reader (str.splitlines has the longest list), every
+# other control character, and what surrogateescape makes of bytes that are no UTF-8
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_IN_DOLLAR_QUOTES = re.compile(f"[\\\\']|{_UNSAFE.pattern}")
+_SHORT = {"\n": r"\n", "\t": r"\t", "\r": r"\r", "\\": r"\\", "'": r"\'"}
+
+# bash(1), RESERVED WORDS: only the first word of a command is taken for one
+_RESERVED = frozenset(
+    (
+        "case",
+        "coproc",
+        "do",
+        "done",
+        "elif",
+        "else",
+        "esac",
+        "fi",
+        "for",
+        "function",
+        "if",
+        "in",
+        "select",
+        "then",
+        "time",
+        "until",
+        "while",
+    )
+)
+
+
+def shell_line(argv: Sequence[str]) -> str:
+    """Write *argv* as one line of bash, without a newline anywhere in it."""
+    first, *rest = argv
+    return " ".join([_command_word(first), *map(quoted, rest)])
+
+
+def quoted(word: str) -> str:
+    """Quote *word* for bash, on one line; as it is where it needs no quotes."""
+    if _UNSAFE.search(word):
+        return "$'" + _IN_DOLLAR_QUOTES.sub(_escape, word) + "'"
+    return shlex.quote(word)
+
+
+def _command_word(word: str) -> str:
+    """Quote what bash would take for an assignment or a part of its grammar."""
+    text = quoted(word)
+    if text == word and (word in _RESERVED or "=" in word):
+        return f"'{word}'"
+    return text
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if character in _SHORT:
+        return _SHORT[character]
+    raw = character.encode("utf-8", "surrogateescape")
+    return "".join(f"\\{byte:03o}" for byte in raw)

@@ -1,0 +1,153 @@
+"""A sweep as a TOML file, for one too long to type.
+
+command = ["python", "run.py", "--lr", "{lr}", "--seed", "{seed}"]
+where = "lr < 1e-2 or seed == 1"      # or a list; exclude likewise
+
+[grid]
+lr = [1e-2, 1e-3]                     # values as they stand
+seed = "1..5"                         # or the grammar of the command line
+
+[zip]                                 # value by value; [[zip]] for several
+model = ["small", "large"]
+batch = [64, 16]
+
+[random]
+tasks = 20
+seed = 1
+"""
+
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias, TypeGuard
+
+import msgspec
+
+from weigh.errors import FormatError
+from weigh.sweep.values import Axis, make_axis, parse_values, typed
+
+Table: TypeAlias = Mapping[str, Any]
+
+_KEYS = ("command", "grid", "zip", "where", "exclude", "random")
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """What a sweep is made of, wherever it was written."""
+
+    command: tuple[str, ...] = ()
+    axes: tuple[Axis, ...] = ()
+    zips: tuple[tuple[str, ...], ...] = ()
+    where: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    random: int | None = None
+    seed: int | None = None
+
+
+class _Written(str):
+    """A number with a point or exponent, as it stands in the file."""
+
+    __slots__ = ()
+
+
+def parse_spec(text: str) -> Spec:
+    """Read a sweep from the text of a TOML file.
+
+    Raises:
+        FormatError: *text* is no TOML, or says what a sweep cannot be.
+    """
+    import tomllib  # noqa: PLC0415 - only for a sweep from a file
+
+    try:
+        table = tomllib.loads(text, parse_float=_Written)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"no TOML: {error}") from error
+    for key in table:
+        if key not in _KEYS:
+            raise FormatError(f"no such key: {key} (there are: {', '.join(_KEYS)})")
+    groups = tuple(tuple(_axes(one, "zip")) for one in _zips(table.get("zip", [])))
+    tasks, seed = _random(table.get("random"))
+    return Spec(
+        command=_command(table.get("command", [])),
+        axes=(
+            *_axes(_table(table.get("grid", {}), "grid"), "grid"),
+            *(axis for group in groups for axis in group),
+        ),
+        zips=tuple(tuple(axis.name for axis in group) for group in groups),
+        where=_conditions(table, "where"),
+        exclude=_conditions(table, "exclude"),
+        random=tasks,
+        seed=seed,
+    )
+
+
+def _axes(table: Table, path: str) -> Iterator[Axis]:
+    """Read a table of axes; one inside it puts its name and a dot before theirs."""
+    for key, given in table.items():
+        if isinstance(given, Mapping):
+            yield from _axes(
+                {f"{key}.{name}": one for name, one in given.items()}, path
+            )
+        elif isinstance(given, str) and not isinstance(given, _Written):
+            yield parse_values(key, given)
+        else:
+            items = given if isinstance(given, list) else [given]
+            texts = [_text(item, f"{path}.{key}") for item in items]
+            values = [
+                text if type(item) is str else typed(text)
+                for item, text in zip(items, texts, strict=True)
+            ]
+            yield make_axis(key, values, texts)
+
+
+def _text(item: object, path: str) -> str:
+    """Write a value of the file for a command, as it stands in the file."""
+    if isinstance(item, _Written):
+        return item.replace("_", "")
+    if isinstance(item, bool):
+        return "true" if item else "false"
+    if isinstance(item, str | int):
+        return str(item)
+    raise FormatError(f"{path}: numbers and text only (dates go in quotes)")
+
+
+def _zips(given: object) -> list[Table]:
+    groups = given if isinstance(given, list) else [given]
+    return [_table(group, "zip") for group in groups]
+
+
+def _table(given: object, path: str) -> Table:
+    if not isinstance(given, Mapping):
+        raise FormatError(f"{path}: a table such as [{path}] with seed = [1, 2]")
+    return given
+
+
+def _command(given: object) -> tuple[str, ...]:
+    """Read the words of the command: a list, or a text cut as a shell would."""
+    try:
+        words = shlex.split(given) if isinstance(given, str) else given
+    except ValueError as error:
+        raise FormatError(f"command: {error}".lower()) from error
+    if not isinstance(words, list) or not all(type(word) is str for word in words):
+        raise FormatError('command: a list of words, such as ["python", "run.py"]')
+    return tuple(words)
+
+
+def _conditions(table: Table, key: str) -> tuple[str, ...]:
+    given = table.get(key, [])
+    texts = given if isinstance(given, list) else [given]
+    if not all(type(text) is str for text in texts):
+        raise FormatError(f'{key}: text such as "lr < 1e-2", or a list of such')
+    return tuple(texts)
+
+
+def _random(given: object) -> tuple[int | None, int | None]:
+    """Read ``random = 20``, or a table of tasks and seed."""
+    table = given if isinstance(given, Mapping) else {"tasks": given}
+    tasks, seed = table.get("tasks"), table.get("seed")
+    is_plain = table.keys() <= {"tasks", "seed"} and (tasks is not None or not given)
+    if is_plain and _is_count(tasks) and _is_count(seed):
+        return tasks, seed
+    raise FormatError("random: a number of tasks, or tasks = 20 and seed = 1")
+
+
+def _is_count(value: object) -> TypeGuard[int | None]:
+    return value is None or type(value) is int

@@ -1,0 +1,78 @@
+"""The parameters of every task as a table: tab-separated, one line a task.
+
+Tab-separated and not JSON Lines, because a spreadsheet, R, pandas, awk and ``cut``
+open it as it is. It opens with ``Seq`` and ends with ``Command``, GNU parallel's words
+for the same things in a joblog, so that the two join by number or, where the task file
+was edited since, by text. Numbers stand as typed; ``read_table`` reads them as the
+command line does.
+"""
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from weigh.errors import FormatError
+from weigh.model.task import Task
+from weigh.sweep.values import typed
+
+SEQ = "Seq"
+COMMAND = "Command"
+
+_LONGEST_CELL = 1 << 30
+_NEEDS_QUOTES = re.compile('[\t\r\n"]')
+
+
+def table_path(task_file: str) -> str:
+    """Name the table of a task file: beside it, with ``.tsv`` for its ending."""
+    folder, slash, name = task_file.rpartition("/")
+    stem, dot, _ = name.rpartition(".")
+    return f"{folder}{slash}{stem if dot and stem else name}.tsv"
+
+
+def header(names: Sequence[str]) -> str:
+    """Write the table's first line."""
+    return _line((SEQ, *names, COMMAND))
+
+
+def row(task: Task, texts: Mapping[str, str]) -> str:
+    """Write the line of one task; quotes stand only where a cell needs them."""
+    return _line((str(task.seq), *texts.values(), task.line))
+
+
+def read_table(lines: Iterable[str]) -> Iterator[Task]:
+    """Read a table back, one task at a time.
+
+    *lines* are of a file opened with ``newline=""``: a cell may hold line ends.
+
+    Raises:
+        FormatError: it is no such table, or a row has other columns.
+    """
+    csv.field_size_limit(_LONGEST_CELL)
+    rows = csv.reader(lines, "excel-tab", strict=True)
+    try:
+        names = next(rows, [])
+        if names[:1] != [SEQ] or names[1:][-1:] != [COMMAND]:
+            raise FormatError(f"no table of tasks: {SEQ} ... {COMMAND} is not on top")
+        for cells in rows:
+            yield _task(names[1:-1], cells, rows.line_num)
+    except csv.Error as error:
+        raise FormatError(f"table of tasks, line {rows.line_num}: {error}") from error
+
+
+def _task(names: Sequence[str], cells: Sequence[str], line: int) -> Task:
+    if len(cells) != len(names) + 2 or not re.fullmatch("[0-9]{1,18}", cells[0]):
+        raise FormatError(
+            f"table of tasks, line {line}: {len(names) + 2} columns, a number first"
+        )
+    values = map(typed, cells[1:-1])
+    return Task(int(cells[0]), cells[-1], dict(zip(names, values, strict=True)))
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "\t".join(map(_cell, cells)) + "\n"
+
+
+def _cell(text: str) -> str:
+    if _NEEDS_QUOTES.search(text):
+        return '"' + text.replace('"', '""') + '"'
+    return text

@@ -1,0 +1,99 @@
+"""The task file: one shell line a task; blank lines and ``#`` comments are none.
+
+Lines are bytes, as commands are. Only a newline ends a line; a carriage return before
+it came from Windows and is dropped. Tasks are numbered from 1 in their order.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from weigh.errors import FormatError
+
+_BOM = b"\xef\xbb\xbf"
+_OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16
+_QUOTING = (b"'", b'"', b"\\")
+_WORD_ENDS = frozenset(" \t;&|()<>")
+
+
+class TaskLine(msgspec.Struct, frozen=True, gc=False):
+    """One task: its number, the line it stands in, and where that line begins."""
+
+    seq: int
+    line: int
+    offset: int
+    text: bytes
+
+    @property
+    def command(self) -> str:
+        """Give the line as text; bytes that are no UTF-8 survive the way back."""
+        return self.text.decode("utf-8", "surrogateescape")
+
+
+def read_task_lines(lines: Iterable[bytes], name: str) -> Iterator[TaskLine]:
+    """Yield the tasks of a file called *name*, given its lines as they stand.
+
+    Raises:
+        FormatError: a line cannot be a command; says which and why.
+    """
+    seq = offset = 0
+    for number, raw in enumerate(lines, start=1):
+        text = task_text(raw, is_first=number == 1)
+        if text:
+            if b"\0" in text:
+                raise FormatError(_nul(name, number, raw))
+            seq += 1
+            yield TaskLine(seq, number, offset, text)
+        offset += len(raw)
+
+
+def task_text(raw: bytes, *, is_first: bool = False) -> bytes:
+    """Give the command in a line as it stands in the file; empty where it has none."""
+    if is_first:
+        raw = raw.removeprefix(_BOM)
+    text = raw.removesuffix(b"\n").removesuffix(b"\r")
+    bare = text.lstrip()
+    return b"" if not bare or bare[:1] == b"#" else text
+
+
+def is_script(first_line: bytes) -> bool:
+    """Tell whether a file that begins so is a script, to be run as a whole."""
+    return first_line.removeprefix(_BOM).startswith(b"#!")
+
+
+def open_quote(text: bytes) -> str | None:
+    """Find what a shell would wait for the end of: a quote, or a backslash's line.
+
+    Quotes within ``$(...)`` within quotes are not followed: what is found there may
+    be whole after all, which only a shell can say.
+    """
+    if not any(mark in text for mark in _QUOTING):
+        return None
+    return _scan(text.decode("utf-8", "replace"))
+
+
+def _scan(text: str) -> str | None:
+    quote, at, before = "", 0, " "
+    while at < len(text):
+        character = text[at]
+        is_escape = character == "\\" and quote != "'"
+        if is_escape and at + 1 == len(text):
+            return "a backslash at its end" if not quote else quote[-1]
+        if is_escape:
+            at += 1
+        elif quote:
+            quote = "" if character == quote[-1] else quote
+        elif character in "'\"":
+            # $'...' knows escapes, '...' does not
+            quote = "$'" if character == "'" and before == "$" else character
+        elif character == "#" and before in _WORD_ENDS:
+            return None
+        before = character
+        at += 1
+    return quote[-1] if quote else None
+
+
+def _nul(name: str, number: int, raw: bytes) -> str:
+    if number == 1 and raw[:2] in _OTHER_BOMS:
+        return f"{name} is in UTF-16: save it as UTF-8"
+    return f"{name}:{number}: a NUL byte, which no command can hold"

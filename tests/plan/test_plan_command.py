@@ -1,0 +1,349 @@
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from weigh.cli.main import run_cli
+from weigh.model.gpu import GpuUsage
+from weigh.model.plan import Plan
+from weigh.model.record import PeakMemory, Record, Usage
+from weigh.store import identity, shards
+from weigh.units import GIB, MIB
+
+Weigh = Callable[..., tuple[int, str, str]]
+
+HUNDRED = "".join(f"python ppo.py --seed {seed}\n" for seed in range(1, 101))
+SAID = ("--gpu-memory", "2.3GiB", "--memory", "1GiB", "--time", "5h", "--cpus", "1")
+
+
+@pytest.fixture
+def weigh(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Weigh:
+    """``weigh`` in a folder of its own, without records or settings."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("WEIGH_DIR", "WEIGH_HEADROOM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    (tmp_path / "tasks.txt").write_text(HUNDRED)
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = run_cli(argv, [])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Callable[[str, int, float], None]:
+    """Keep a record of one algorithm: its GPU memory, and how busy it kept a V100."""
+
+    def keep_it(algorithm: str, gpu_memory: int, busy: float) -> None:
+        peak = PeakMemory(GIB, GIB, GIB, None, None, None, "test")
+        card = GpuUsage(
+            "GPU-1",
+            "Tesla V100-SXM2-32GB",
+            32768 * MIB,
+            peak_memory=gpu_memory,
+            utilization_mean=busy,
+        )
+        record = Record(
+            id=algorithm.encode().hex().ljust(12, "0"),
+            label=algorithm,
+            command=("python", "rl.py", "--algo", algorithm, "--seed", "1"),
+            started="2026-11-21T10:00:00Z",
+            state="COMPLETED",
+            exit_code=0,
+            usage=Usage(wall_time=3000.0, peak_memory=peak, gpus=(card,)),
+        )
+        shards.append(str(tmp_path / ".weigh"), record, identity.this_machine())
+
+    return keep_it
+
+
+def lines_of(folder: Path) -> Iterator[str]:
+    for path in folder.glob("tasks_*.txt"):
+        yield from path.read_text().splitlines()
+
+
+def read_plan(folder: Path) -> Plan:
+    return msgspec.json.decode((folder / "plan.json").read_bytes(), type=Plan)
+
+
+def test_a_hundred_experiments_are_25_task_files_of_four(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    code, out, _ = weigh("plan", "tasks.txt", "--gpu", "p100=11.9GiB", *SAID)
+
+    assert code == 0
+    assert "p100 11.9 GiB: 4 fit by GPU memory" in out
+    assert "25 array elements x 4 tasks, 1 GPU, 4 CPUs, 4.88 GiB, 06:00:00" in out
+    folder = tmp_path / "plan" / "tasks"
+    assert sorted(lines_of(folder)) == sorted(HUNDRED.splitlines())
+    assert len(list(folder.glob("tasks_*.txt"))) == 25
+
+
+def test_the_plan_in_the_folder_says_what_is_in_each_file(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    weigh("plan", "tasks.txt", "--gpu", "p100=11.9GiB", *SAID)
+
+    plan = read_plan(tmp_path / "plan" / "tasks")
+    assert plan.schema == "weigh.plan/1"
+    assert (plan.tasks, len(plan.elements), plan.fewest) == (100, 25, 24)
+    assert plan.elements[0].file == "tasks_0.txt"
+    assert plan.elements[0].tasks == (1, 2, 3, 4)
+    assert plan.elements[0].gpu_memory == 4 * math.ceil(round(2.3 * GIB) * 1.2)
+    assert (plan.ask.cpus, plan.ask.gpus, plan.ask.gpu) == (4, 1, "p100")
+    assert plan.ask.time_limit == 6 * 3600
+
+
+def test_json_is_the_document_that_is_written(weigh: Weigh, tmp_path: Path) -> None:
+    _, out, _ = weigh("plan", "tasks.txt", "--gpu", "T4", *SAID, "--json")
+
+    written = json.loads((tmp_path / "plan" / "tasks" / "plan.json").read_text())
+    assert json.loads(out) == written
+
+
+def test_algorithms_are_packed_each_by_its_own_record(
+    weigh: Weigh, tmp_path: Path, keep: Callable[[str, int, float], None]
+) -> None:
+    keep("ppo", 2 * GIB, 30.0)
+    keep("dqn", 9 * GIB, 60.0)
+    lines = [
+        f"python rl.py --algo {a} --seed {n}" for n in range(9) for a in ("ppo", "dqn")
+    ]
+    (tmp_path / "rl.txt").write_text("\n".join(lines))
+
+    code, out, _ = weigh("plan", "rl.txt")
+
+    assert code == 0
+    assert "18 tasks of 2 kinds" in out
+    assert "V100-32GB" in out  # the card they were measured on
+    plan = read_plan(tmp_path / "plan" / "rl")
+    assert plan.card is not None
+    for element in plan.elements:
+        algorithms = [lines[task - 1].split()[3] for task in element.tasks]
+        need = 2.4 * algorithms.count("ppo") + 10.8 * algorithms.count("dqn")
+        assert need * GIB <= plan.card.memory
+    assert sorted(t for e in plan.elements for t in e.tasks) == list(range(1, 19))
+
+
+def test_tasks_that_keep_a_gpu_busy_are_given_the_time_to_take_turns(
+    weigh: Weigh, tmp_path: Path, keep: Callable[[str, int, float], None]
+) -> None:
+    keep("ppo", 2 * GIB, 100.0)
+    (tmp_path / "rl.txt").write_text("python rl.py --algo ppo --seed 2\n" * 4)
+
+    weigh("plan", "rl.txt")
+
+    plan = read_plan(tmp_path / "plan" / "rl")
+    assert plan.kinds[0].item.time == 3600
+    assert plan.ask.time_limit == 4 * 3600
+
+
+def test_an_element_gets_its_gpus_share_of_the_node(weigh: Weigh) -> None:
+    node = ("--node-cpus", "8", "--node-gpus", "4", "--node-memory", "64GiB")
+
+    _, out, _ = weigh("plan", "tasks.txt", "--gpu", "V100-32GB", *SAID, *node)
+
+    assert "2 fit by CPUs" in out
+    assert "50 array elements x 2 tasks, 1 GPU, 2 CPUs" in out
+
+
+def test_without_a_gpu_tasks_share_a_node_by_cpus_and_memory(weigh: Weigh) -> None:
+    said = ("--memory", "3GiB", "--cpus", "2", "--time", "1h")
+
+    _, out, _ = weigh(
+        "plan", "tasks.txt", *said, "--node-cpus", "32", "--node-memory", "64GiB"
+    )
+
+    assert "7 array elements x 16 tasks, 32 CPUs, 58.0 GiB, 01:15:00 each" in out
+
+
+def test_without_a_node_each_task_is_an_element(weigh: Weigh) -> None:
+    _, out, err = weigh("plan", "tasks.txt", "--dry-run")
+
+    assert "100 array elements x 1 task, 1 CPU each" in out
+    assert "--memory" in err
+    assert "--time" in err
+
+
+def test_gpus_are_compared_and_nothing_is_written(weigh: Weigh, tmp_path: Path) -> None:
+    names = "T4,V100-32GB,a100_80gb,A100-40GB:1g.5gb"
+
+    code, out, _ = weigh("plan", "tasks.txt", "--gpu", names, *SAID)
+
+    assert code == 0
+    rows = {line.split()[0]: line.split() for line in out.splitlines()}
+    assert rows["T4"][3:5] == ["5", "20"]
+    assert rows["A100-80GB"][3:5] == ["28", "4"]
+    assert not (tmp_path / "plan").exists()
+
+
+def test_a_comparison_is_one_json_document(weigh: Weigh) -> None:
+    _, out, _ = weigh("plan", "tasks.txt", "--gpu", "T4,V100-32GB", *SAID, "--json")
+
+    document: dict[str, Any] = json.loads(out)
+    assert document["schema"] == "weigh.plan-comparison/1"
+    assert [plan["card"]["name"] for plan in document["plans"]] == ["T4", "V100-32GB"]
+
+
+def test_every_line_fits_80_columns(
+    weigh: Weigh, tmp_path: Path, keep: Callable[[str, int, float], None]
+) -> None:
+    keep("ppo", 2 * GIB, 30.0)
+    keep("dqn", 9 * GIB, 60.0)
+    long = " ".join(f"--option-{n} value" for n in range(9))
+    (tmp_path / "rl.txt").write_text(
+        f"python rl.py --algo ppo {long}\npython rl.py --algo dqn {long}\n"
+    )
+
+    _, one, notes = weigh("plan", "rl.txt")
+    _, several, _ = weigh("plan", "rl.txt", "--gpu", "T4,A100-40GB:1g.5gb,V100-32GB")
+
+    for line in (one + notes + several).splitlines():
+        assert len(line) <= 80, line
+
+
+def test_a_task_too_big_is_named_and_nothing_is_written(
+    weigh: Weigh, tmp_path: Path, keep: Callable[[str, int, float], None]
+) -> None:
+    keep("ppo", 2 * GIB, 30.0)
+    keep("dqn", 20 * GIB, 30.0)
+    (tmp_path / "rl.txt").write_text(
+        "python rl.py --algo ppo --seed 2\npython rl.py --algo dqn --seed 2\n"
+    )
+
+    code, _, err = weigh("plan", "rl.txt", "--gpu", "T4")
+
+    assert code == 2
+    assert "task 2: 24.0 GiB of GPU memory with headroom, and T4 has 14.8" in err
+    assert not (tmp_path / "plan").exists()
+
+    code, out, _ = weigh("plan", "rl.txt", "--gpu", "T4", "--leave-out")
+
+    assert code == 0
+    assert "left out, too big: 1 task (2)" in out
+    left = (tmp_path / "plan" / "rl" / "left_out.txt").read_text()
+    assert left == "python rl.py --algo dqn --seed 2\n"
+
+
+def test_a_plan_is_not_overwritten_unless_asked(weigh: Weigh, tmp_path: Path) -> None:
+    weigh("plan", "tasks.txt", "--gpu", "p100=11.9GiB", *SAID)
+    folder = tmp_path / "plan" / "tasks"
+    (folder / "log").mkdir()
+
+    code, _, err = weigh("plan", "tasks.txt", "--gpu", "B200", *SAID)
+
+    assert code == 2
+    assert "--replace" in err
+
+    assert weigh("plan", "tasks.txt", "--gpu", "B200", *SAID, "--replace")[0] == 0
+    assert sorted(lines_of(folder)) == sorted(HUNDRED.splitlines())
+    assert len(list(folder.glob("tasks_*.txt"))) == 2
+    assert (folder / "log").is_dir()
+
+
+def test_a_folder_that_is_no_plan_is_left_alone(weigh: Weigh, tmp_path: Path) -> None:
+    (tmp_path / "plan" / "tasks").mkdir(parents=True)
+
+    code, _, err = weigh("plan", "tasks.txt", "--gpu", "T4", *SAID, "--replace")
+
+    assert code == 2
+    assert "no plan" in err
+
+
+def test_lines_from_windows_with_comments_are_written_bare(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    (tmp_path / "odd.txt").write_bytes(
+        b"\xef\xbb\xbfpython a.py\r\n\r\n# no task\r\n  python b.py 'x y'\r\nlast \xff"
+    )
+
+    code, _, _ = weigh("plan", "odd.txt", "--gpu", "T4", *SAID)
+
+    assert code == 0
+    written = (tmp_path / "plan" / "odd" / "tasks_0.txt").read_bytes()
+    assert written == b"python a.py\n  python b.py 'x y'\nlast \xff\n"
+    assert json.loads((tmp_path / "plan" / "odd" / "plan.json").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "no task in bad.txt"),
+        (b"# only a comment\n", "no task in bad.txt"),
+        (b"#!/bin/bash\npython a.py\n", "script"),
+        (b"python a.py\n#SBATCH --mem=8G\n", "bad.txt:2 is a directive"),
+        (b"#$ -l h_rt=1:0:0\npython a.py\n", "bad.txt:1 is a directive"),
+        (b"python a.py\npython 'b.py\n", "bad.txt:2"),
+        (b"python a.py\npython \0b.py\n", "bad.txt:2: a NUL byte"),
+    ],
+)
+def test_a_file_that_is_no_task_file_is_refused_by_its_line(
+    weigh: Weigh, tmp_path: Path, content: bytes, says: str
+) -> None:
+    (tmp_path / "bad.txt").write_bytes(content)
+
+    code, out, err = weigh("plan", "bad.txt", "--gpu", "T4", *SAID)
+
+    assert (code, out) == (2, "")
+    assert says in err
+    assert not (tmp_path / "plan").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["nosuch.txt"], "nosuch.txt"),
+        (["tasks.txt", "--gpu", "v100", *SAID], "V100-16GB or V100-32GB"),
+        (["tasks.txt", "--gpu", "T4"], "--gpu-memory 2GiB"),
+        (["tasks.txt", "--gpu-memory", "2GiB"], "which GPU? --gpu"),
+        (["tasks.txt", "--gpu", "T4", "--gpu-memory", "much"], "not a size: 'much'"),
+        (["tasks.txt", "--gpu", "x=0", *SAID], "not a GPU"),
+        (["tasks.txt", "--gpu", "T4", "--gpu-memory", "20GiB"], "tasks 1, 2, 3 and 97"),
+        (["tasks.txt", "--time", "24:00"], "not a time"),
+        (["tasks.txt", "--cpus", "0"], "--cpus"),
+        (["tasks.txt", "--headroom", "20"], "write 20% or 0.2"),
+        (["tasks.txt", "--from-records", "nosuch"], "no records"),
+        (["tasks.txt", "--name", "../up"], "not a name"),
+        (["tasks.txt", "--name", ".."], "not a name"),
+        (["tasks.txt", "--node-cpus", "1", "--cpus", "2"], "2 CPUs"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_way_out(
+    weigh: Weigh, tmp_path: Path, argv: list[str], says: str
+) -> None:
+    code, out, err = weigh("plan", *argv)
+
+    assert (code, out) == (2, "")
+    assert says in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "plan").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    (tmp_path / "plan").write_text("a file")
+
+    code, _, err = weigh("plan", "tasks.txt", "--gpu", "T4", *SAID)
+
+    assert code == 125
+    assert "cannot write" in err
+
+
+def test_a_sites_gpu_is_known_from_its_settings(weigh: Weigh, tmp_path: Path) -> None:
+    (tmp_path / "weigh.toml").write_text('[gpus]\nbig = "200GiB"\n')
+
+    _, out, _ = weigh("plan", "tasks.txt", "--gpu", "big", *SAID)
+
+    assert "big 200 GiB: 72 fit by GPU memory" in out

@@ -1,0 +1,416 @@
+import csv
+import errno
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from weigh.cli.main import run_cli
+from weigh.sweep import table
+
+Weigh = Callable[..., tuple[int, str, str]]
+
+RUN = ("python", "run.py", "--lr", "{lr}", "--seed={seed}")
+
+
+@pytest.fixture
+def weigh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Weigh:
+    monkeypatch.chdir(tmp_path)
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = run_cli(("sweep", *argv), [])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().split("\n")
+
+
+def test_a_sweep_writes_one_line_a_task_and_counts_first(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    code, out, _ = weigh("lr=1e-2,1e-3", "seed=1..5", "--", *RUN)
+
+    assert code == 0
+    assert out.startswith("10 tasks: 2 lr x 5 seed\n")
+    assert lines(tmp_path / "tasks.txt") == [
+        *(
+            f"python run.py --lr {lr} --seed={seed}"
+            for lr, seed in itertools.product(["1e-2", "1e-3"], range(1, 6))
+        ),
+        "",
+    ]
+
+
+def test_the_table_beside_it_has_every_task_s_parameters(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    weigh("lr=1e-2,1e-3", "seed=7", "-o", "my.tasks", "--", *RUN)
+
+    with (tmp_path / "my.tsv").open(newline="") as file:
+        rows = list(csv.DictReader(file, dialect="excel-tab"))
+    assert [(row["Seq"], row["lr"], row["seed"]) for row in rows] == [
+        ("1", "1e-2", "7"),
+        ("2", "1e-3", "7"),
+    ]
+    assert [row["Command"] for row in rows] == lines(tmp_path / "my.tasks")[:-1]
+
+
+# what a command line can pass: no NUL
+WORDS = st.text(
+    st.characters(exclude_characters="\0", exclude_categories=["Cs"])
+    | st.sampled_from(list("\n\r\t'\"\\$`!{}; "))
+)
+
+
+@settings(
+    deadline=None,
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.lists(WORDS, min_size=1, max_size=4, unique=True), WORDS)
+def test_bash_gives_each_task_the_words_that_were_meant(
+    weigh: Weigh, tmp_path: Path, values: list[str], prefix: str
+) -> None:
+    quoted = ",".join("'" + value.replace("'", "''") + "'" for value in values)
+    word = prefix.replace("{", "(") + "{x}"
+
+    weigh(f"x={quoted}", "--force", "--", "printf", "%s\\0", word, "{x}")
+
+    printed = b"".join(
+        subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout
+        for line in (tmp_path / "tasks.txt")
+        .read_bytes()
+        .removesuffix(b"\n")
+        .split(b"\n")
+    )
+    expected = [(word.replace("{x}", value), value) for value in values]
+    assert printed.decode().split("\0")[:-1] == list(itertools.chain(*expected))
+
+
+def test_bytes_that_are_no_utf_8_reach_the_program(tmp_path: Path) -> None:
+    subprocess.run(
+        b"%s -m weigh sweep --json x=$'a\\377',$'\\376' -- printf '%%s\\0' {x}"
+        % sys.executable.encode(),
+        shell=True,
+        executable="bash",
+        cwd=tmp_path,
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+
+    done = subprocess.run(
+        ["bash", str(tmp_path / "tasks.txt")], capture_output=True, check=True
+    )
+    assert done.stdout == b"a\xff\0\xfe\0"
+    assert b"1\ta\xff\t" in (tmp_path / "tasks.tsv").read_bytes()
+
+
+def test_the_command_s_own_dashes_and_options_are_its_own(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    weigh("x=1", "--", "run", "--force", "--", "-o", "{x}", "--json")
+
+    assert lines(tmp_path / "tasks.txt")[0] == "run --force -- -o 1 --json"
+
+
+def test_lines_go_to_stdout_and_the_count_beside_them(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    code, out, err = weigh("x=1..3", "-o", "-", "--", "echo", "{x}")
+
+    assert (code, out) == (0, "echo 1\necho 2\necho 3\n")
+    assert err == "3 tasks: 3 x\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_shows_the_first_and_the_last_and_writes_nothing(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    code, out, _ = weigh("x=1..1000", "--dry-run", "--", "echo", "{x}")
+
+    assert code == 0
+    assert out.splitlines() == [
+        "1,000 tasks: 1,000 x",
+        "      1  echo 1",
+        "      2  echo 2",
+        "      3  echo 3",
+        "    ...",
+        "    999  echo 999",
+        "  1,000  echo 1000",
+        "nothing written (dry run): tasks.txt, tasks.tsv",
+    ]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_conditions_keep_and_leave_out(weigh: Weigh, tmp_path: Path) -> None:
+    _, out, _ = weigh(
+        *("lr=1e-2,1e-3", "seed=1..5", "--where", "lr < 1e-2 or seed == 1"),
+        *("--exclude", "seed == 5", "--", *RUN),
+    )
+
+    assert out.startswith("5 tasks: 2 lr x 5 seed, less 5 by conditions\n")
+    assert lines(tmp_path / "tasks.txt")[0] == "python run.py --lr 1e-2 --seed=1"
+
+
+def test_zipped_parameters_are_counted_together(weigh: Weigh) -> None:
+    _, out, _ = weigh(
+        "a=1..3", "b=4..6", "s=1..5", "--zip", "a,b", "--", "run", "{a}", "{b}", "{s}"
+    )
+
+    assert out.startswith("15 tasks: 3 (a, b) x 5 s\n")
+
+
+def test_a_draw_says_how_to_draw_it_again(weigh: Weigh, tmp_path: Path) -> None:
+    argv = ("x=1..1000", "y=1..1000", "--random", "5")
+    command = ("--", "run", "{x}", "{y}")
+
+    _, out, _ = weigh(*argv, *command)
+    seed = out.splitlines()[0].rpartition(" ")[2]
+    once = lines(tmp_path / "tasks.txt")
+    weigh(*argv, "--seed", seed, "-o", "again.txt", *command)
+
+    assert len(set(once)) == 6
+    assert lines(tmp_path / "again.txt") == once
+
+
+def test_fewer_to_draw_from_than_asked_for_is_said(weigh: Weigh) -> None:
+    _, out, err = weigh("x=1..3", "--random", "5", "--", "run", "{x}")
+
+    assert out.startswith("3 tasks drawn from 3 x, --seed ")
+    assert "no more than 3 combinations to draw from" in err
+
+
+@pytest.mark.parametrize(
+    ("axes", "note"),
+    [
+        (["seed=1..3"], True),
+        (["seed=1..4"], False),
+        (["lr=1"], False),
+        (["data_seed=1"], True),
+        (["random_state=1,2"], True),
+        (["linseed=1,2"], False),
+        (["seed=1..3", "data-seed=1..3"], True),
+        (["seed=1..5", "data-seed=1"], False),
+    ],
+)
+def test_few_seeds_get_one_note(weigh: Weigh, axes: list[str], note: bool) -> None:  # noqa: FBT001
+    names = [axis.partition("=")[0] for axis in axes]
+
+    _, _, err = weigh(*axes, "--", "run", *(f"{{{name}}}" for name in names))
+
+    assert err.count("luck can look like a result") == note
+
+
+def test_what_is_there_twice_is_left_out_and_said(weigh: Weigh) -> None:
+    _, out, err = weigh("a=1,11,1", "b=1,11", "--", "run", "{a}{b}")
+
+    assert out.startswith("3 tasks:")
+    assert "given twice, used once: a=1" in err
+    assert "left out 1 tasks whose line another has" not in err
+    assert "left out 1 task whose line another has" in err
+
+
+def test_the_same_sweep_again_changes_nothing(weigh: Weigh, tmp_path: Path) -> None:
+    weigh("x=1..3", "--", "run", "{x}")
+    before = (tmp_path / "tasks.txt").stat().st_mtime_ns
+
+    code, out, _ = weigh("x=1..3", "--", "run", "{x}")
+
+    assert (code, out.splitlines()[-1].split()[0]) == (0, "unchanged")
+    assert (tmp_path / "tasks.txt").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("name", ["tasks.txt", "tasks.tsv"])
+def test_a_file_that_differs_is_kept_unless_forced(
+    weigh: Weigh, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_text("mine\n")
+
+    code, _, err = weigh("x=1..3", "--", "run", "{x}")
+
+    assert (code, (tmp_path / name).read_text()) == (2, "mine\n")
+    assert f"{name} is there and differs" in err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert weigh("x=1..3", "--force", "--", "run", "{x}")[0] == 0
+
+
+def test_many_tasks_are_refused_where_nobody_can_be_asked(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    code, _, err = weigh("x=1..100001", "--", "run", "{x}")
+
+    assert code == 2
+    assert "100,001 tasks are many (--yes writes them" in err
+    assert list(tmp_path.iterdir()) == []
+    assert weigh("x=1..100001", "--yes", "--", "run", "{x}")[0] == 0
+    assert len(lines(tmp_path / "tasks.txt")) == 100_002
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 130)])
+def test_a_person_is_asked_before_many_tasks(
+    weigh: Weigh,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answer: str,
+    code: int,
+) -> None:
+    class Terminal:
+        def __init__(self, stream: Any) -> None:
+            self.stream = stream
+
+        def isatty(self) -> bool:
+            return True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.stream, name)
+
+    monkeypatch.setattr("sys.stderr", Terminal(sys.stderr))
+    monkeypatch.setattr("sys.stdin", Terminal(None))
+    monkeypatch.setattr("click.termui.visible_prompt_func", lambda _: answer.strip())
+
+    assert weigh("x=1..100001", "--", "run", "{x}")[0] == code
+    assert (tmp_path / "tasks.txt").exists() == (code == 0)
+
+
+def test_json_is_one_document_with_a_schema(weigh: Weigh) -> None:
+    _, out, err = weigh("seed=1,2,1", "--json", "--", "run", "{seed}")
+
+    document = json.loads(out)
+    assert next(iter(document)) == "schema"
+    assert document["schema"] == "weigh.sweep/1"
+    assert (document["tasks"], document["output"]) == (2, "tasks.txt")
+    assert document["dimensions"] == [{"name": "seed", "values": 2}]
+    assert document["first"][0]["parameters"] == {"seed": 1}
+    assert (len(document["notes"]), err) == (2, "")
+
+
+def test_a_file_says_the_sweep_and_what_is_typed_wins(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    (tmp_path / "sweep.toml").write_text(
+        'command = "run {a} {b}"\nwhere = "a < 3"\n[grid]\na = "1..3"\nb = [5, 6]\n'
+    )
+
+    code, out, _ = weigh("--from", "sweep.toml", "b=7", "-o", "-")
+
+    assert (code, out) == (0, "run 1 7\nrun 2 7\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], "no parameters: weigh sweep lr="),
+        (["--", "run"], "no parameters"),
+        (["x=1"], "no command: put it after --"),
+        (["x=1", "--"], "no command: put it after --"),
+        (["x=1", "--", ""], "no command"),
+        (["x=1", "python", "{x}"], "weigh sweep x=1 -- python {x}"),
+        (["x=1", "python", "--lr", "{x}"], "no such option: --lr (the command goes"),
+        (["x=1", "--zap", "--", "run", "{x}"], "--zap"),
+        (["x=1", "--", "run {x} > out"], "bash -c"),
+        (["x=1", "--", "run"], "x is not used in the command (write {x}"),
+        (["x=1", "--", "run", "{y}", "{x}"], "{y} in the command has no values"),
+        (["x=1", "x=2", "--", "run", "{x}"], "x is given twice"),
+        (["Seq=1", "--", "run", "{Seq}"], "Seq is a column"),
+        (["x=1", "--seed", "1", "--", "run", "{x}"], "--seed goes with --random"),
+        (["x=1", "--random", "0", "--", "run", "{x}"], "from 1 to 1,000,000"),
+        (["x=1", "--where", "x > 1", "--", "run", "{x}"], "no task is left"),
+        (["x=1", "--where", "y > 1", "--", "run", "{x}"], "y is no parameter"),
+        (["x=1", "-o", "-", "--json", "--", "run", "{x}"], "standard output"),
+        (["x=1", "-o", "t.tsv", "--", "run", "{x}"], "write to t.txt"),
+        (["x=1", "-o", "/dev/null", "--", "run", "{x}"], "no plain file"),
+        (["x=1", "-o", ".", "--", "run", "{x}"], "no plain file"),
+        (["--from", "none.toml"], "none.toml: No such file"),
+        (["--from", "/dev/null"], "no parameters"),
+    ],
+)
+def test_what_cannot_be_swept_is_one_line_with_the_way_out(
+    weigh: Weigh, tmp_path: Path, argv: list[str], words: str
+) -> None:
+    code, out, err = weigh(*argv)
+
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.startswith("weigh: ")
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", [b"\xff", b"grid = 1", b"x" * 10_000])
+def test_a_bad_file_is_named(weigh: Weigh, tmp_path: Path, text: bytes) -> None:
+    (tmp_path / "sweep.toml").write_bytes(text)
+
+    code, _, err = weigh("--from", "sweep.toml")
+
+    assert code == 2
+    assert err.startswith("weigh: sweep.toml: ")
+
+
+def test_a_folder_that_is_not_there_is_named(weigh: Weigh) -> None:
+    code, _, err = weigh("x=1", "-o", "no/tasks.txt", "--", "run", "{x}")
+
+    assert (code, err) == (
+        125,
+        "weigh: no/tasks.txt: No such file or directory: not written\n",
+    )
+
+
+def test_a_full_disk_leaves_what_was_there(
+    weigh: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weigh("x=1", "--", "run", "{x}")
+
+    def full(*_: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(table, "row", full)
+    code, _, err = weigh("x=2", "--force", "--", "run", "{x}")
+
+    assert (code, err) == (
+        125,
+        "weigh: tasks.txt: No space left on device: not written\n",
+    )
+    assert (tmp_path / "tasks.txt").read_text() == "run 1\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "tasks.tsv",
+        "tasks.txt",
+    ]
+
+
+def test_memory_is_flat_however_many_tasks(tmp_path: Path) -> None:
+    program = (
+        "import resource, sys\n"
+        "from weigh.cli.main import run_cli\n"
+        "run_cli(['sweep', *sys.argv[1:]], [])\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)\n"
+    )
+    argv = ("--yes", "-o", "-", "--", "python", "run.py", "{a}", "{b}")
+    peaks = [
+        int(
+            subprocess.run(
+                [sys.executable, "-c", program, "a=1..100", f"b=1..{b}", *argv],
+                cwd=tmp_path,
+                check=True,
+                text=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            ).stderr.split()[-1]
+        )
+        for b in (10, 2000)
+    ]
+
+    assert peaks[1] - peaks[0] < 4096  # KiB; 200,000 lines are 5 MiB

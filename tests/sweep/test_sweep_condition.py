@@ -1,0 +1,150 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.errors import FormatError
+from weigh.sweep.condition import parse_condition
+
+NAMES = ("lr", "seed", "name", "opt.beta")
+ROW: dict[str, Any] = {"lr": 0.01, "seed": 1, "name": "adam", "opt.beta": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("lr < 1e-2 or seed == 1", True),
+        ("lr < 1e-2 and seed == 1", False),
+        ("not lr < 1e-2", True),
+        ("1e-3 < lr <= 1e-2", True),
+        ("1e-3 < lr < 1e-2 < seed", False),
+        ("seed in (1, 2)", True),
+        ("seed not in [2, 3]", True),
+        ("name == 'adam' and lr != 1", True),
+        ('"ad" in name', True),
+        ("lr * 100 == seed", True),
+        ("seed % 2 == 1", True),
+        ("-seed + 3 // 2 == 0", True),
+        ("seed / 4 - 0.25 == 0", True),
+        ("opt.beta > 0.5", True),
+        ("True", True),
+        (" (lr < 1)\n", True),
+        ("(lr < 1) == (seed < 2)", True),
+        ("name == 'sgd' or lr > 1 or seed == 2", False),
+    ],
+)
+def test_conditions_read_as_they_are_written(text: str, holds: bool) -> None:  # noqa: FBT001
+    assert parse_condition(text, NAMES)(ROW) is holds
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "there is more to come"),
+        ("lr <", "there is more to come"),
+        ("lr => 1", "write >="),
+        ("lr ≤ 1", "invalid character '≤'"),
+        ("lr = 1", "write =="),
+        ("lr", "write lr == ..."),
+        ("seed == 1 or 2", "'2' is not true or false"),
+        ("not seed", "'seed' is not true or false"),
+        ("rl < 1", "rl is no parameter (there are: lr, seed, name, opt.beta"),
+        ("name == adam", "adam is no parameter"),
+        ("lr is 1", "write =="),
+        ("open('x') == 1", "cannot stand in a condition"),
+        ("lr.real == 1", "lr.real is no parameter"),
+        ("().__class__ == 1", "is no parameter"),
+        ("name[0] == 'a'", "cannot stand in a condition"),
+        ("9 ** 9 ** 9 ** 9 > 1", "cannot stand in a condition"),
+        ("1 << 9999999999 > 1", "cannot stand in a condition"),
+        ("f'{lr}' == '1'", "cannot stand in a condition"),
+        ("(lambda: 1) == 1", "cannot stand in a condition"),
+        ("[x for x in (1,)] == 1", "cannot stand in a condition"),
+        ("(seed := 2) == 2", "cannot stand in a condition"),
+        ("lr == None", "cannot stand in a condition"),
+        ("lr == 1j", "cannot stand in a condition"),
+        ("lr < 1; lr > 2", "invalid syntax"),
+        ("lr < 1" + " or lr < 1" * 200, "longer than 1000"),
+        ("(" * 400 + "lr < 1" + ")" * 400, "too many nested"),
+        ("lr <\0 1", "null bytes"),
+    ],
+)
+def test_anything_else_is_refused_in_one_line(text: str, words: str) -> None:
+    with pytest.raises(FormatError) as refused:
+        parse_condition(text, NAMES)(ROW)
+
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["not " * 240 + "lr < 1", "lr < " + "9" * 900])
+def test_a_long_condition_is_no_trouble(text: str) -> None:
+    assert parse_condition(text, NAMES)(ROW) is True
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("name < 1", "text and numbers do not mix: lr=0.01"),
+        ("name * 1000000000 == name", "do not mix"),
+        ("name % 3 == 1", "do not mix"),
+        ("-name == 1", "do not mix"),
+        ("1 in name", "do not mix"),
+        ("seed in 1", "do not mix"),
+        ("lr / (seed - 1) > 1", "division by zero"),
+    ],
+)
+def test_what_makes_no_sense_for_a_row_names_its_parameters(
+    text: str, words: str
+) -> None:
+    with pytest.raises(FormatError) as refused:
+        parse_condition(text, NAMES)(ROW)
+
+    assert words in str(refused.value)
+
+
+def test_a_comparison_never_made_is_never_wrong() -> None:
+    holds = parse_condition("name == 'adam' or name < 1", NAMES)
+
+    assert holds(ROW)
+
+
+NUMBERS = st.integers(-5, 5).map(str) | st.sampled_from(["lr", "seed"])
+ARITHMETIC = st.recursive(
+    NUMBERS,
+    lambda inner: st.builds(
+        "({} {} {})".format, inner, st.sampled_from(["+", "-", "*", "/", "//"]), inner
+    ),
+    max_leaves=4,
+)
+CONDITIONS = st.recursive(
+    st.builds(
+        "{} {} {}".format, ARITHMETIC, st.sampled_from(["<", "<=", "==", "!="]), NUMBERS
+    ),
+    lambda inner: (
+        st.builds("({} {} {})".format, inner, st.sampled_from(["and", "or"]), inner)
+        | inner.map("(not {})".format)
+    ),
+    max_leaves=6,
+)
+
+
+@given(CONDITIONS)
+def test_python_itself_agrees(text: str) -> None:
+    try:
+        expected = eval(text, {"lr": 0.01, "seed": 1})
+    except ZeroDivisionError:
+        with pytest.raises(FormatError, match="zero"):
+            parse_condition(text, NAMES)(ROW)
+        return
+    assert parse_condition(text, NAMES)(ROW) == expected
+
+
+@given(st.text() | st.text(alphabet="lr seed<>=()'\"0123.*+-%[],andornotin"))
+def test_every_text_is_a_condition_or_a_format_error(text: str) -> None:
+    try:
+        result = parse_condition(text, NAMES)(ROW)
+    except FormatError:
+        return
+    assert isinstance(result, bool)

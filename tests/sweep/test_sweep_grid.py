@@ -1,0 +1,171 @@
+import itertools
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.errors import UsageError
+from weigh.sweep import grid as room
+from weigh.sweep.condition import parse_condition
+from weigh.sweep.fields import fields
+from weigh.sweep.grid import Grid, choose, draw, make_grid
+from weigh.sweep.tasks import make_entries, with_distinct_lines
+from weigh.sweep.values import parse_axis
+
+
+def grid_of(*axes: str, zips: tuple[tuple[str, ...], ...] = ()) -> Grid:
+    return make_grid([parse_axis(axis) for axis in axes], zips)
+
+
+def rows(grid: Grid) -> list[tuple[str, ...]]:
+    return [tuple(grid.combination(n).texts.values()) for n in range(grid.size)]
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+def test_a_grid_is_the_product_in_the_order_of_itertools(sizes: list[int]) -> None:
+    grid = grid_of(*(f"p{n}=1..{size}" for n, size in enumerate(sizes)))
+
+    counted = [[str(n) for n in range(1, size + 1)] for size in sizes]
+    assert rows(grid) == list(itertools.product(*counted))
+
+
+def test_zipped_parameters_go_value_by_value() -> None:
+    grid = grid_of("a=1,2", "s=1,2", "b=x,y", zips=(("a", "b"),))
+
+    assert grid.names == ("a", "b", "s")
+    assert rows(grid) == [
+        ("1", "x", "1"),
+        ("1", "x", "2"),
+        ("2", "y", "1"),
+        ("2", "y", "2"),
+    ]
+
+
+def test_values_given_twice_count_once_and_are_named() -> None:
+    grid = grid_of("a=1,2,1", "b=1,1.0")
+
+    assert (grid.size, grid.repeated) == (4, ("a=1",))
+
+
+def test_zipped_pairs_are_repeated_only_as_pairs() -> None:
+    grid = grid_of("a=1,1,1", "b=x,y,x", zips=(("a", "b"),))
+
+    assert rows(grid) == [("1", "x"), ("1", "y")]
+    assert grid.repeated == ("(a, b)=1,x",)
+
+
+@pytest.mark.parametrize(
+    ("group", "words"),
+    [
+        (("a", "b"), "a has 2, b has 3"),
+        (("a", "z"), "no parameter z (there are: a, b, c)"),
+        (("a",), "two different parameters"),
+        (("a", "a"), "two different parameters"),
+        (("a", ""), "no parameter"),
+    ],
+)
+def test_what_cannot_be_zipped_is_refused(group: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        grid_of("a=1,2", "b=1,2,3", "c=1,2", zips=(group,))
+
+    assert words in str(refused.value)
+
+
+def test_a_parameter_goes_with_one_group_only() -> None:
+    with pytest.raises(UsageError, match="a goes with others already"):
+        grid_of("a=1", "b=1", "c=1", zips=(("a", "b"), ("a", "c")))
+
+
+def test_a_name_given_twice_is_refused() -> None:
+    with pytest.raises(UsageError, match="lr is given twice"):
+        grid_of("lr=1", "lr=2")
+
+
+def test_conditions_choose_as_a_comprehension_would() -> None:
+    grid = grid_of("a=1..9", "b=1..9")
+    holds = parse_condition("a < b and a + b != 10", grid.names)
+
+    chosen = [grid.combination(n).values for n in choose(grid, [holds])]
+
+    assert chosen == [
+        {"a": a, "b": b}
+        for a, b in itertools.product(range(1, 10), repeat=2)
+        if a < b and a + b != 10
+    ]
+
+
+def test_a_grid_too_large_to_go_through_says_how_to_draw_from_it() -> None:
+    with pytest.raises(UsageError, match="--random N"):
+        choose(grid_of("a=1..100000", "b=1..100000"))
+
+
+@given(st.integers(1, 40), st.integers())
+def test_a_draw_is_of_different_combinations_and_repeatable(
+    count: int, seed: int
+) -> None:
+    grid = grid_of("a=1..5", "b=1..6")
+
+    drawn = draw(grid, [], count, random.Random(seed))
+
+    assert len(set(drawn)) == len(drawn) == min(count, 30)
+    assert set(drawn) <= set(range(30))
+    assert drawn == draw(grid, [], count, random.Random(seed))
+
+
+def test_every_draw_is_as_likely_as_any_other() -> None:
+    grid = grid_of("a=1..4")
+    chance = random.Random(1)
+
+    drawn = [tuple(draw(grid, [], 2, chance)) for _ in range(12_000)]
+
+    pairs = list(itertools.permutations(range(4), 2))
+    counts = [drawn.count(pair) for pair in pairs]
+    # 11 degrees of freedom: above 31.3 once in a thousand
+    assert sum((count - 1000) ** 2 / 1000 for count in counts) < 31.3
+
+
+def test_a_draw_meets_the_conditions() -> None:
+    grid = grid_of("a=1..100", "b=1..100")
+    holds = parse_condition("a == b", grid.names)
+
+    drawn = draw(grid, [holds], 1000, random.Random(1))
+
+    assert sorted(drawn) == list(choose(grid, [holds]))
+
+
+def test_a_draw_from_a_huge_grid_is_quick() -> None:
+    grid = grid_of(*(f"p{n}=1..1000" for n in range(20)))
+
+    assert len(set(draw(grid, [], 1000, random.Random(1)))) == 1000
+
+
+def test_a_draw_that_finds_too_few_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MOST_DRAWS", 1000)
+    grid = grid_of("a=1..2000", "b=1..2000")
+    holds = parse_condition("a == 1 and b == 1", grid.names)
+
+    with pytest.raises(UsageError, match="of 1,000 combinations drawn"):
+        draw(grid, [holds], 2, random.Random(1))
+
+
+@pytest.mark.parametrize("count", [0, -1, 1_000_001])
+def test_a_draw_of_none_or_too_many_is_refused(count: int) -> None:
+    with pytest.raises(UsageError, match="from 1 to 1,000,000"):
+        draw(grid_of("a=1"), [], count, random.Random(1))
+
+
+TEMPLATES = st.lists(
+    st.sampled_from(["{a}", "{b}", "{a}{b}", "{a}-{b}", "x{b}", "x"]), min_size=1
+).filter(lambda words: set(fields(words)) == {"a", "b"})
+
+
+@given(TEMPLATES)
+def test_no_two_tasks_have_one_line(argv: list[str]) -> None:
+    grid = grid_of("a=1,11,1-1,''", "b=1,11,1-1,''")
+
+    indices = with_distinct_lines(grid, choose(grid), argv)
+
+    every = [entry.task.line for entry in make_entries(grid, choose(grid), argv)]
+    kept = [entry.task.line for entry in make_entries(grid, indices, argv)]
+    assert kept == list(dict.fromkeys(every))

@@ -1,0 +1,69 @@
+import subprocess
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from weigh.sweep.quoting import shell_line
+
+# every character a word can hold, bytes that are no UTF-8 among them
+WORDS = st.text(
+    st.one_of(
+        st.characters(exclude_characters="\0", exclude_categories=["Cs"]),
+        st.sampled_from(
+            list(" \t\n\r\\'\"$`!*?~#&;|<>(){}[]=%^,\x0b\x0c\x1c\x85\u2028")
+        ),
+        st.characters(min_codepoint=0xDC80, max_codepoint=0xDCFF),
+    )
+)
+
+
+def run_by_bash(line: str, locale: str) -> list[bytes]:
+    """Give the arguments that bash makes of *line*, as bytes."""
+    done = subprocess.run(
+        ["bash", "-c", line],
+        env={"LC_ALL": locale, "PATH": "/usr/bin:/bin", "HOME": "/home/nobody"},
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stdout.split(b"\0")[:-1]
+
+
+@settings(deadline=None, max_examples=150)
+@example(words=["", "\n", "~", "a\tb", "'", "\\'\n", "$HOME", "\udcff", "\r\n7"])
+@given(words=st.lists(WORDS, min_size=1))
+def test_bash_reads_every_word_back(words: list[str]) -> None:
+    line = shell_line(["printf", "%s\\0", *words])
+
+    expected = [word.encode("utf-8", "surrogateescape") for word in words]
+    assert run_by_bash(line, "C") == expected
+    assert run_by_bash(line, "C.UTF-8") == expected
+
+
+@given(st.lists(WORDS, min_size=1))
+def test_a_task_is_one_line_of_utf_8_for_every_reader(words: list[str]) -> None:
+    line = shell_line(words)
+
+    assert line.splitlines() == [line]
+    assert line.encode().decode() == line
+    assert line[0] not in "# \ufeff"
+
+
+@pytest.mark.parametrize("name", ["A=1", "time", "if", "my program", "naïve", "-x"])
+def test_the_first_word_is_the_program_whatever_it_is_called(
+    name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("bin")
+    (folder / name).write_text('#!/bin/sh\nprintf "%s\\0" "$(basename -- "$0")" "$@"\n')
+    (folder / name).chmod(0o755)
+
+    line = f"PATH={folder}:$PATH; " + shell_line([name, "B=2"])
+
+    assert run_by_bash(line, "C.UTF-8") == [name.encode(), b"B=2"]
+
+
+def test_plain_words_are_left_plain() -> None:
+    line = shell_line(["python", "run.py", "--lr=1e-3", "out/a_b.txt"])
+
+    assert line == "python run.py --lr=1e-3 out/a_b.txt"
