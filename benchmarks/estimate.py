@@ -1,0 +1,223 @@
+"""How well sizes foretell larger ones: the tables of docs/estimate.md.
+
+    python benchmarks/estimate.py
+
+SchedTune's measurements (tests/data/gpu_memory): 12 networks on 5 GPUs, peak memory at
+batches of 8, 16, 32 and 64. The three smallest are known, 64 is held out. Every
+coefficient is found from the other eleven networks, never from the one it judges.
+"""
+
+import csv
+import os
+import time
+from collections.abc import Callable, Sequence
+from statistics import fmean, median
+
+import msgspec
+
+from weigh.estimate.capacity import holding
+from weigh.estimate.curve import fit_line, fit_power
+from weigh.estimate.estimate import Estimate, estimate
+from weigh.estimate.fit import Fit, fit
+from weigh.estimate.margin import coefficient, doubt, from_scores
+from weigh.estimate.points import Point, gather
+from weigh.model.record import PeakMemory, Record, Usage
+from weigh.units import GIB, MIB
+
+DATA = os.path.join(
+    os.path.dirname(__file__), "..", "tests", "data", "gpu_memory", "schedtune.csv"
+)
+LEVELS = (0.9, 0.95, 0.99)
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One network on one GPU: what is known, and what is held out."""
+
+    model: str
+    known: tuple[Point, ...]
+    size: float
+    truth: float
+
+
+def cases() -> list[Case]:
+    """Read the measurements, the largest batch of each curve held out."""
+    curves: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    with open(DATA, newline="") as file:
+        for row in csv.DictReader(file):
+            gpu = (row["Pipelines/CUDA cores"], row["Memory bandwidth (GB/s)"])
+            point = (float(row["batchsize"]), float(row["peak mem usage"]) * MIB)
+            curves.setdefault((row["model"], *gpu), []).append(point)
+    return [
+        Case(key[0], gather(pairs[:-1], keep="most"), *pairs[-1])
+        for key, pairs in curves.items()
+        if pairs.sort() is None
+    ]
+
+
+def fitted(case: Case) -> Fit:
+    """Fit what is known."""
+    return fit(case.known, "memory")
+
+
+def score(case: Case) -> float:
+    """Say how many doubts above the line the truth lies."""
+    made, last = fitted(case), case.known[-1]
+    line = made.curve.at(case.size)
+    unit = doubt(line, proportional=last.y * case.size / last.x, largest=last.y)
+    return (case.truth - line) / unit
+
+
+def predictions(found: Sequence[Case]) -> None:
+    """Print how far off each way is at the held-out size."""
+
+    def last_through_origin(case: Case) -> float:
+        return case.known[-1].y * case.size / case.known[-1].x
+
+    def first_through_origin(case: Case) -> float:
+        return case.known[0].y * case.size / case.known[0].x
+
+    def power(case: Case) -> float:
+        curve = fit_power(case.known)
+        return curve.at(case.size) if curve else float("nan")
+
+    ways: dict[str, Callable[[Case], float]] = {
+        "weigh": lambda case: fitted(case).predict(case.size),
+        "Theil-Sen line": lambda case: fit_line(case.known).at(case.size),
+        "power law": power,
+        "largest through the origin": last_through_origin,
+        "smallest through the origin": first_through_origin,
+    }
+    print("| way | MAPE | median | worst under | worst over |")
+    print("|---|---|---|---|---|")
+    for name, way in ways.items():
+        errors = [(way(case) - case.truth) / case.truth for case in found]
+        sizes = [abs(error) for error in errors]
+        print(
+            f"| {name} | {fmean(sizes):.1%} | {median(sizes):.1%} "
+            f"| {min(errors):.0%} | {max(errors):.0%} |"
+        )
+
+
+def bounds(found: Sequence[Case]) -> None:
+    """Print how often the bound holds, and how far above the truth it is."""
+    print("\n| level | covered | mean slack | coefficient | shipped |")
+    print("|---|---|---|---|---|")
+    for level in LEVELS:
+        covered, slack, used = [], [], []
+        for case in found:
+            made = with_coefficient(found, case, level)
+            upper = made(case.size)
+            covered.append(upper >= case.truth)
+            slack.append(upper / case.truth - 1)
+            used.append(others(found, case, level))
+        print(
+            f"| {level:.0%} | {fmean(covered):.1%} | {fmean(slack):.1%} "
+            f"| {fmean(used):.2f} | {coefficient(level):.2f} |"
+        )
+
+
+def others(found: Sequence[Case], case: Case, level: float) -> float:
+    """Find the coefficient from the other networks."""
+    return from_scores([score(c) for c in found if c.model != case.model], level)
+
+
+def with_coefficient(
+    found: Sequence[Case], case: Case, level: float
+) -> Callable[[float], float]:
+    """Give the case's upper bound with the coefficient of the other networks."""
+    made, factor = fitted(case), others(found, case, level)
+    return lambda x: made.bound(x, factor)
+
+
+def largest(found: Sequence[Case]) -> None:
+    """The card holds just what the held-out size took: 64 is the true maximum."""
+    print("\n| largest batch | no OOM | of the true maximum |")
+    print("|---|---|---|")
+    for name, level in [(f"bound {level:.0%}", level) for level in LEVELS]:
+        sizes = [_most(with_coefficient(found, c, level), c.truth) for c in found]
+        _tell(name, sizes, found)
+    confirmed = [_confirmed(found, case) for case in found]
+    _tell("bound 95%, after one confirming run", confirmed, found)
+    lines = [_most(fit_line(case.known).at, case.truth) for case in found]
+    _tell("bare line", lines, found)
+
+
+def _confirmed(found: Sequence[Case], case: Case) -> int:
+    """Run the recommended size once, as if between 32 and 64 memory were a line."""
+    first = _most(with_coefficient(found, case, 0.95), case.truth)
+    last = case.known[-1]
+    if first >= case.size or first <= last.x:
+        return first
+    slope = (case.truth - last.y) / (case.size - last.x)
+    seen = Point(first, *(last.y + slope * (first - last.x),) * 3)
+    made = Case(case.model, (*case.known, seen), case.size, case.truth)
+    return _most(with_coefficient(found, made, 0.95), case.truth)
+
+
+def _most(use: Callable[[float], float], memory: float) -> int:
+    size = 1
+    while use(size + 1) <= memory:
+        size += 1
+    return size
+
+
+def _tell(name: str, sizes: Sequence[int], found: Sequence[Case]) -> None:
+    safe = [size <= case.size for size, case in zip(sizes, found, strict=True)]
+    share = [min(size, c.size) / c.size for size, c in zip(sizes, found, strict=True)]
+    print(f"| {name} | {fmean(safe):.1%} | {fmean(share):.1%} |")
+
+
+def guide() -> None:
+    """The V100 example: 50 and 300, 30 GB for the model and the batch together."""
+    giga = 10**9
+    totals = gather([(50, 1.9911 * giga), (300, 7.0809 * giga)], keep="most")
+    held = holding(fit(totals, "gpu_memory", base=1.3270 * giga), 30 * giga)
+    print(f"\nV100, 30 GB: {held.size} to {held.at_most}; next {held.next_size}")
+    print(*held.why, sep="\n")
+
+
+def speed() -> None:
+    """Time a fit of many records and a bound."""
+    made = of_many(10_000)
+    start = time.perf_counter()
+    of_many_fitted: Estimate = estimate(made, "size")
+    fitting = time.perf_counter() - start
+    start = time.perf_counter()
+    for size in range(1, 1001):
+        of_many_fitted.upper(size)
+    print(f"\nfit of 10,000 records {fitting:.2f} s; ", end="")
+    print(f"a bound {(time.perf_counter() - start):.3f} ms")
+
+
+def of_many(count: int) -> list[Record]:
+    """Make *count* records of different sizes."""
+    return [
+        Record(
+            id=f"{i:012x}",
+            command=("job", str(i + 1)),
+            parameters={"size": i + 1},
+            started="2026-11-21T10:00:00Z",
+            state="COMPLETED",
+            usage=Usage(
+                wall_time=1.0 + i,
+                peak_memory=PeakMemory(
+                    GIB + i * MIB, GIB, 2 * GIB + i * MIB, None, None, None, "made"
+                ),
+            ),
+        )
+        for i in range(count)
+    ]
+
+
+def main() -> None:
+    """Print every table."""
+    found = cases()
+    predictions(found)
+    bounds(found)
+    largest(found)
+    guide()
+    speed()
+
+
+if __name__ == "__main__":
+    main()

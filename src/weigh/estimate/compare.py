@@ -1,0 +1,274 @@
+"""Hold runs against each other: medians, how far they spread, what is only noise."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.estimate.compare_notes import differences, notes
+from weigh.estimate.student import ratio_interval
+from weigh.estimate.trend import median
+from weigh.model.comparison import (
+    Change,
+    Comparison,
+    Figure,
+    Order,
+    Row,
+    Side,
+    Unit,
+)
+from weigh.model.record import Record, Usage
+
+LEVEL = 0.95
+COMPLETED = "COMPLETED"
+_FEWEST = 2
+
+
+class Group(msgspec.Struct, frozen=True):
+    """The records that one name stands for: runs of one thing."""
+
+    name: str
+    records: tuple[Record, ...]
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """One quantity of one run, and the bounds it is known between."""
+
+    value: float
+    low: float
+    high: float
+
+
+class _Counted(msgspec.Struct, frozen=True):
+    """The runs of a group that count, and those that failed beside them."""
+
+    usages: tuple[Usage, ...]
+    records: tuple[Record, ...]
+    failed: int
+
+
+_Pick: TypeAlias = Callable[[_Counted], list[Reading]]
+
+
+def compare(groups: Sequence[Group], by: Order | None = None) -> Comparison:
+    """Compare each of *groups* with the first; the others in the order of *by*.
+
+    Runs that failed are left out where others completed, and warm-ups always.
+
+    Raises:
+        UsageError: fewer than two groups, or one without any measurement.
+    """
+    if len(groups) < _FEWEST:
+        raise UsageError("nothing to compare with: name two records or more")
+    counted = [_counted(group) for group in groups]
+    if by is not None:
+        order = _order(counted, by)
+        groups = [groups[turn] for turn in order]
+        counted = [counted[turn] for turn in order]
+    sides = [_side(group, one) for group, one in zip(groups, counted, strict=True)]
+    everyone = [one.records for one in counted]
+    return Comparison(
+        sides=tuple(sides),
+        differences=tuple(differences(everyone)),
+        rows=tuple(_rows(counted)),
+        notes=tuple(notes(sides, everyone)),
+    )
+
+
+def change(base: Sequence[Reading], other: Sequence[Reading]) -> Change:
+    """Say how *other* differs from *base*, and whether that may be noise.
+
+    With a spread, the test is whether Welch's 95 % interval of the ratio holds 1. It
+    is no difference either where the bounds of two measurements overlap.
+    """
+    first, second = ([r.value for r in readings] for readings in (base, other))
+    middles = median(first), median(second)
+    interval = None
+    if min(*first, *second) > 0:
+        interval = ratio_interval(first, second, LEVEL)
+    low, high = interval or (None, None)
+    return Change(
+        ratio=middles[1] / middles[0] if middles[0] > 0 else None,
+        difference=middles[1] - middles[0],
+        low=low,
+        high=high,
+        distinguishable=_distinguishable(base, other, interval),
+    )
+
+
+def _distinguishable(
+    base: Sequence[Reading],
+    other: Sequence[Reading],
+    interval: tuple[float, float] | None,
+) -> bool | None:
+    low, high = _bounds(base)
+    its_low, its_high = _bounds(other)
+    if low <= its_high and its_low <= high and (low < high or its_low < its_high):
+        return False
+    if interval is not None:
+        return not interval[0] <= 1 <= interval[1]
+    return None
+
+
+def _bounds(readings: Sequence[Reading]) -> tuple[float, float]:
+    return median([r.low for r in readings]), median([r.high for r in readings])
+
+
+def _counted(group: Group) -> _Counted:
+    ran = [(record, *run) for record in group.records for run in _runs(record)]
+    if not ran:
+        raise UsageError(
+            f"nothing was measured in {group.name}: measure again: weigh run -- COMMAND"
+        )
+    whole = [run for run in ran if run[2]] or ran
+    records = {record.id: record for record, _, _ in whole}
+    return _Counted(
+        usages=tuple(usage for _, usage, _ in whole),
+        records=tuple(records.values()),
+        failed=len(ran) - len(whole),
+    )
+
+
+def _runs(record: Record) -> Iterator[tuple[Usage, bool]]:
+    """Give each run of a record and whether it completed."""
+    if not record.repeats:
+        if record.usage is not None:
+            yield record.usage, record.state == COMPLETED
+        return
+    for repeat in record.repeats:
+        if not repeat.warmup:
+            yield repeat.usage, repeat.exit_code == 0 and repeat.signal is None
+
+
+def _side(group: Group, counted: _Counted) -> Side:
+    records = counted.records
+    bad = [record.state for record in records if record.state != COMPLETED]
+    return Side(
+        name=group.name,
+        records=tuple(record.id for record in records),
+        command=records[0].command,
+        runs=len(counted.usages),
+        state=bad[0] if bad else COMPLETED,
+        failed=counted.failed,
+        growing=any(usage.growing for usage in counted.usages),
+    )
+
+
+def _order(counted: Sequence[_Counted], by: Order) -> list[int]:
+    """Give the places of all, the first as it is, the others the least first."""
+    pick = _wall_time if by == "time" else _peak_memory
+
+    def size(turn: int) -> tuple[bool, float]:
+        values = [r.value for u in counted[turn].usages if (r := pick(u)) is not None]
+        return not values, median(values)
+
+    return [0, *sorted(range(1, len(counted)), key=size)]
+
+
+def _rows(counted: Sequence[_Counted]) -> Iterator[Row]:
+    for name, unit, pick in _QUANTITIES:
+        yield from _row(name, unit, [pick(one) for one in counted])
+
+
+def _row(name: str, unit: Unit, found: Sequence[list[Reading]]) -> Iterator[Row]:
+    if not any(found):
+        return
+    yield Row(
+        name=name,
+        unit=unit,
+        figures=tuple(_figure(readings) if readings else None for readings in found),
+        changes=(
+            None,
+            *(
+                change(found[0], readings) if found[0] and readings else None
+                for readings in found[1:]
+            ),
+        ),
+    )
+
+
+def _figure(readings: Sequence[Reading]) -> Figure:
+    values = tuple(reading.value for reading in readings)
+    alone = len(values) == 1
+    return Figure(
+        median=median(values),
+        least=readings[0].low if alone else min(values),
+        most=readings[0].high if alone else max(values),
+        runs=len(values),
+        values=values,
+    )
+
+
+def _exactly(value: float | None) -> Reading | None:
+    return None if value is None else Reading(value, value, value)
+
+
+def _wall_time(usage: Usage) -> Reading | None:
+    return _exactly(usage.wall_time)
+
+
+def _cpu_time(usage: Usage) -> Reading | None:
+    return _exactly(usage.cpu_time)
+
+
+def _peak_memory(usage: Usage) -> Reading | None:
+    peak = usage.peak_memory
+    return None if peak is None else Reading(peak.value, peak.low, peak.high)
+
+
+def _largest_process(usage: Usage) -> Reading | None:
+    """Give what one process held, where that is all that is known."""
+    return _exactly(usage.max_process_memory) if usage.peak_memory is None else None
+
+
+def _gpu_memory(usage: Usage) -> Reading | None:
+    peaks = [gpu.peak_memory for gpu in usage.gpus if gpu.peak_memory is not None]
+    return _exactly(max(peaks)) if peaks else None
+
+
+def _gpu_utilization(usage: Usage) -> Reading | None:
+    used = [gpu for gpu in usage.gpus if gpu.peak_memory != 0]
+    busy = [g.utilization_mean for g in used if g.utilization_mean is not None]
+    return _exactly(sum(busy) / len(busy)) if busy else None
+
+
+def _batch_gpu_memory(record: Record) -> Reading | None:
+    """Give what the batches took beyond the model that was there before."""
+    gpus = () if record.batches is None else record.batches.gpus
+    taken = [
+        gpu.peak - gpu.before
+        for gpu in gpus
+        if gpu.peak is not None and gpu.before is not None
+    ]
+    return _exactly(max(taken)) if taken else None
+
+
+def _time_a_batch(record: Record) -> Reading | None:
+    return _exactly(None if record.batches is None else record.batches.time_mean)
+
+
+def _time_a_sample(record: Record) -> Reading | None:
+    return _exactly(None if record.batches is None else record.batches.time_per_sample)
+
+
+def _of_runs(pick: Callable[[Usage], Reading | None]) -> _Pick:
+    return lambda one: [r for usage in one.usages if (r := pick(usage)) is not None]
+
+
+def _of_records(pick: Callable[[Record], Reading | None]) -> _Pick:
+    """Make a picker of what a record knows once, however often it ran."""
+    return lambda one: [r for record in one.records if (r := pick(record)) is not None]
+
+
+_QUANTITIES: tuple[tuple[str, Unit, _Pick], ...] = (
+    ("wall_time", "seconds", _of_runs(_wall_time)),
+    ("cpu_time", "seconds", _of_runs(_cpu_time)),
+    ("peak_memory", "bytes", _of_runs(_peak_memory)),
+    ("max_process_memory", "bytes", _of_runs(_largest_process)),
+    ("gpu_memory", "bytes", _of_runs(_gpu_memory)),
+    ("batch_gpu_memory", "bytes", _of_records(_batch_gpu_memory)),
+    ("gpu_utilization", "per cent", _of_runs(_gpu_utilization)),
+    ("time_per_batch", "seconds", _of_records(_time_a_batch)),
+    ("time_per_sample", "seconds", _of_records(_time_a_sample)),
+)

@@ -1,0 +1,109 @@
+"""Which runs are of one kind: the same label, the same command but for its arguments.
+
+A command's template keeps the program, its options and plain words; a word that is a
+parameter's value, a number, or the path of data stands for whatever is there. Scripts
+are kept: they are the program.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from weigh.errors import UsageError
+
+Parameters: TypeAlias = Mapping[str, int | float | str]
+
+LABEL, COMMAND, HOST = "label", "command", "host"
+KEYS = (LABEL, COMMAND, HOST)
+DEFAULT = (LABEL, COMMAND)
+NUMBER, FILE = "{number}", "{file}"
+MOST_SIZES = 4  # sizes to learn from: each asks for its own share of the runs
+
+_PROGRAMS = frozenset(("py", "r", "sh", "jl", "pl", "m", "rb", "lua", "js", "jar"))
+_LONGEST_ENDING = 8
+
+
+def template(command: Sequence[str], parameters: Parameters) -> tuple[str, ...]:
+    """Give *command* with what varies from run to run taken out of its words."""
+    values = {str(value): f"{{{name}}}" for name, value in parameters.items()}
+    program = tuple(_base(word) for word in command[:1])
+    return program + tuple(_general(word, values) for word in command[1:])
+
+
+def parse_keys(text: str) -> tuple[str, ...]:
+    """Read ``label,command``: label, command, host, or any parameter's name.
+
+    Raises:
+        UsageError: no key, or one twice.
+    """
+    keys = tuple(word.strip() for word in text.split(","))
+    if not all(keys) or len(set(keys)) < len(keys):
+        raise UsageError(
+            f"not keys to group by: {text!r} (write it like label,command; "
+            "a parameter's name will do, too)"
+        )
+    return keys
+
+
+def choose_sizes(
+    runs: Iterable[Parameters], leave_out: Sequence[str] = ()
+) -> list[str]:
+    """Choose the parameters to learn from: numbers that vary, the best known first.
+
+    They must be known of half of the *runs*; *leave_out* are those grouped by.
+    """
+    seen: dict[str, list[float]] = {}
+    count = 0
+    for parameters in runs:
+        count += 1
+        for name, value in parameters.items():
+            if name not in leave_out and is_size(value):
+                seen.setdefault(name, []).append(float(value))
+    varying = [
+        name
+        for name, values in seen.items()
+        if len(values) * 2 >= count and min(values) < max(values)
+    ]
+    return sorted(varying, key=lambda name: (-len(seen[name]), name))[:MOST_SIZES]
+
+
+def is_size(value: float | str) -> bool:
+    """Tell whether a parameter's value is a number to draw a line in."""
+    return not isinstance(value, (str, bool)) and math.isfinite(value)
+
+
+def _general(word: str, values: Mapping[str, str]) -> str:
+    name, equals, value = word.partition("=")
+    if equals and name and not _is_path(name):
+        return f"{name}={_general(value, values)}"
+    if word in values:
+        return values[word]
+    if _is_number(word):
+        return NUMBER
+    if _is_path(word):
+        return _base(word) if _ending(word) in _PROGRAMS else FILE
+    return word
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_path(word: str) -> bool:
+    if word.startswith("-"):
+        return False
+    return "/" in word or bool(_ending(word))
+
+
+def _ending(word: str) -> str:
+    stem, dot, ending = word.rpartition(".")
+    plain = ending.isalnum() and len(ending) <= _LONGEST_ENDING
+    return ending.lower() if dot and stem and plain else ""
+
+
+def _base(word: str) -> str:
+    return word.rpartition("/")[2] or word
