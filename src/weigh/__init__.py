@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from weigh.flow.api import run as run
+    from weigh.flow.compare import compare as compare
+    from weigh.flow.fit import fit as fit
     from weigh.flow.gpus import gpus as gpus
     from weigh.flow.regions import batches as batches
     from weigh.flow.regions import event as event
@@ -23,7 +25,9 @@ __all__ = [
     "Record",
     "__version__",
     "batches",
+    "compare",
     "event",
+    "fit",
     "gpus",
     "measured",
     "phase",
@@ -36,7 +40,9 @@ _HOMES = {
     "run": "weigh.flow.api",
     "Record": "weigh.model.record",
     "batches": "weigh.flow.regions",
+    "compare": "weigh.flow.compare",
     "event": "weigh.flow.regions",
+    "fit": "weigh.flow.fit",
     "gpus": "weigh.flow.gpus",
     "load_ipython_extension": "weigh.hooks.ipython",  # %load_ext weigh
     "measured": "weigh.flow.regions",

@@ -35,6 +35,10 @@ ENOUGH_RUNS = 3
 LEAST_MEMORY: Bytes = 50 * MIB  # the shell of the job script, and weigh beside it
 LEAST_VIRTUAL: Bytes = 200 * MIB  # a shell maps its locale archive, 110 MiB of it
 LEAST_TIME = 5 * MINUTE
+STILL_RISING = (
+    "memory was still rising at the end of the run: the full job needs more; "
+    "measure a longer run"
+)
 
 # up to the first, in steps of the second; then whole GiB and whole hours
 _MEMORY_STEPS = ((100 * MIB, 10 * MIB), (1000 * MIB, 50 * MIB), (10 * GIB, 100 * MIB))
@@ -104,6 +108,11 @@ def from_usages(
             *_mixture(records),
         ),
     )
+
+
+def uses_of(record: Record) -> tuple[tuple[Bytes | None, Run], ...]:
+    """Give each run in *record* with the memory it used, or was stopped at."""
+    return tuple((_memory_use(run), run) for run in _runs(record))
 
 
 def parse_headroom(text: str) -> float:
@@ -320,10 +329,7 @@ def _count(runs: Sequence[Run]) -> str:
 
 def _growth(runs: Sequence[Run]) -> Iterator[str]:
     if any(run.usage.growing for run in runs):
-        yield (
-            "memory was still rising at the end of the run: the full job needs more; "
-            "measure a longer run"
-        )
+        yield STILL_RISING
 
 
 def _troubles(records: Sequence[Record]) -> Iterator[str]:

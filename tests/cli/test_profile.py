@@ -1,7 +1,6 @@
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -163,9 +162,24 @@ def test_a_module_runs_as_python_m_and_its_error_is_its_own(
     assert trace[1].strip() == f'File "{package / "tool.py"}", line 3, in <module>'
 
 
+def to_weigh(process: subprocess.Popen[str], number: int) -> None:
+    process.send_signal(number)
+
+
+def to_its_group(process: subprocess.Popen[str], number: int) -> None:
+    os.killpg(process.pid, number)
+
+
 @needs_scalene
 @pytest.mark.skipif(sys.platform == "win32", reason="no process groups to signal")
-def test_ctrl_c_keeps_the_profile_up_to_there(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("send", "number"),
+    [(to_its_group, 2), (to_its_group, 15), (to_weigh, 15)],
+    ids=["Ctrl-C", "timeout", "kill"],
+)
+def test_a_signal_ends_the_program_and_keeps_the_profile_up_to_there(
+    folder: Path, send: Callable[[subprocess.Popen[str], int], None], number: int
+) -> None:
     (folder / "long.py").write_text(
         "import sys\nprint('ready', flush=True)\nn = 0\n"
         "while n < 10_000_000:\n    n += 1\n"
@@ -184,10 +198,28 @@ def test_ctrl_c_keeps_the_profile_up_to_there(folder: Path) -> None:
     ) as child:
         assert child.stdout is not None
         assert [next(child.stdout).strip() for _ in range(2)] == ["ready", "half"]
-        os.killpg(child.pid, signal.SIGINT)
+        send(child, number)
         _, said = child.communicate(timeout=30)
-    assert child.returncode == 130
+    assert child.returncode == 128 + number
     assert "long.py:5 " in said
+
+
+@needs_scalene
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
+def test_what_the_program_leaves_behind_is_stopped_and_said(
+    folder: Path, weigh: Run
+) -> None:
+    (folder / "leaves.py").write_text(
+        "import subprocess\n"
+        "left = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "print(left.pid, flush=True)\nleft.returncode = 0\n"
+        "for n in range(3_000_000):\n    n += 1\n"
+    )
+    done = weigh("--no-html", "--", sys.executable, "leaves.py")
+    pid = int(done.stdout.split()[0])
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert "stopped  a process that the program left behind" in done.stderr
 
 
 @needs_scalene

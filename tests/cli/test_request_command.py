@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from weigh.cli.main import run_cli
-from weigh.model.record import PeakMemory, Record, Usage
+from weigh.model.record import PeakMemory, Record, Series, Usage
 from weigh.store import identity, shards
 from weigh.units import MIB
 
@@ -234,3 +234,35 @@ def test_a_cpu_run_is_no_measure_of_gpu_memory(weigh: Weigh) -> None:
 
     assert "gres" not in out
     assert "no GPU was used" in err
+
+
+# The full length of the job
+
+
+def rising(name: str) -> Record:
+    """Give a run of 100 s that held 100 MiB and 1 MiB a second more."""
+    times = tuple(float(second) for second in range(101))
+    memory = tuple(round((100 + time) * MIB) for time in times)
+    peak = PeakMemory(memory[-1], memory[-1], memory[-1], None, None, None, "test")
+    return msgspec.structs.replace(
+        TAG,
+        id="8a3a91c0ffee",
+        label=name,
+        usage=Usage(wall_time=100.0, peak_memory=peak, growing=True),
+        series=Series(t=times, memory=memory),
+    )
+
+
+def test_rising_memory_is_carried_on_to_all_steps(
+    weigh: Weigh, keep: Callable[[Record], None]
+) -> None:
+    keep(rising("leak"))
+    code, out, err = weigh("request", "leak", "--steps", "1000", "--done", "100")
+    assert (code, out.splitlines()[0]) == (0, "#SBATCH --mem=1400M")
+    assert "memory rises by 1.00 MiB/s" in err.replace("\n#   ", " ")
+
+
+def test_steps_that_nobody_counted_are_asked_for(weigh: Weigh) -> None:
+    code, out, err = weigh("request", "tag", "--steps", "1000")
+    assert (code, out) == (2, "")
+    assert "measure again" in err or "--done N" in err

@@ -89,6 +89,36 @@ def test_a_baseline_taken_late_leaves_out_what_the_job_had_by_then() -> None:
     assert one.usage().memory_before == GIB
 
 
+def joined(*readings: GpuReading) -> GpuUsage:
+    one = GpuAccount(CARD, 0.0, exists=lambda _pid: True, joined=True)
+    for turn, each in enumerate(readings):
+        one.take(turn / 10, each, JOB)
+    return one.usage()
+
+
+def test_of_a_job_at_work_before_a_hidden_rise_tells_nothing() -> None:
+    nobody: dict[int, int] = {}
+    for hidden in (None, nobody):
+        usage = joined(reading(5 * GIB, hidden), reading(6 * GIB, hidden))
+        assert (usage.peak_memory, usage.memory_before, usage.source) == (None,) * 3
+        assert usage.device_peak_memory == 6 * GIB
+
+
+def test_of_a_job_at_work_before_what_the_driver_names_is_believed() -> None:
+    named = joined(reading(5 * GIB, {71: 4 * GIB}), reading(6 * GIB, {71: 5 * GIB}))
+    assert (named.peak_memory, named.memory_before) == (5 * GIB, GIB)
+    assert was_used(joined(reading(5 * GIB, {99: 5 * GIB}))) is False
+    assert was_used(joined(reading(0, {}))) is False
+
+
+def test_a_card_that_shares_the_hosts_memory_has_its_processes_peak() -> None:
+    one = account()
+    for turn, held in enumerate((0, 4 * GIB, GIB)):
+        one.take(turn, reading(None, {71: held}), JOB)
+    assert one.usage().peak_memory == 4 * GIB
+    assert one.job_moments() == [(0, 0), (1, 4 * GIB), (2, GIB)]
+
+
 def test_a_rise_measured_from_a_late_baseline_says_so() -> None:
     one = GpuAccount(CARD, 0.0)
     one.take(3.0, reading(5 * GIB), JOB)

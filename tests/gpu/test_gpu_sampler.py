@@ -61,6 +61,10 @@ def let_look(sampler: GpuSampler, times: int = 3) -> None:
     wait_until(lambda: sampler.looks >= target)
 
 
+def is_sampling(thread: threading.Thread) -> bool:
+    return thread.name == "weigh-gpu"
+
+
 def only(sampler: GpuSampler) -> GpuUsage:
     (usage,) = sampler.stop(DEADLINE)
     return usage
@@ -70,7 +74,8 @@ def test_a_rise_and_fall_while_the_job_runs_is_its_peak(nvml: Script) -> None:
     nvml.cards(1, used=GIB, procs="99:1")
     with sampling() as sampler:
         for held in (2 * GIB, 7 * GIB, 3 * GIB):
-            nvml.set("0.procs", f"99:{GIB},71:{held}")
+            nvml.lines["0.procs"] = f"99:{GIB},71:{held}"
+            nvml.set("0.used", GIB + held)
             let_look(sampler)
         usage = only(sampler)
     assert (usage.peak_memory, usage.source) == (7 * GIB, PER_PROCESS)
@@ -89,7 +94,7 @@ def test_in_a_container_the_rise_of_the_device_is_the_peak(nvml: Script) -> None
 def test_the_baseline_is_read_before_start_returns(nvml: Script) -> None:
     nvml.cards(2, used=GIB)
     with sampling() as sampler:
-        assert [one.memory_used for one in sampler.latest()] == [GIB, GIB]
+        assert [one.memory_before for one in sampler.usages()] == [GIB, GIB]
 
 
 def test_a_card_lost_midway_keeps_its_figures_and_is_said(nvml: Script) -> None:
@@ -98,7 +103,8 @@ def test_a_card_lost_midway_keeps_its_figures_and_is_said(nvml: Script) -> None:
         let_look(sampler)
         nvml.set("0.lost", LOST)
         let_look(sampler)
-        nvml.set("1.procs", f"71:{2 * GIB}")
+        nvml.lines["1.procs"] = f"71:{2 * GIB}"
+        nvml.set("1.used", 2 * GIB)
         let_look(sampler)
         first, second = sampler.stop(DEADLINE)
         assert (first.peak_memory, second.peak_memory) == (GIB, 2 * GIB)
@@ -130,6 +136,68 @@ def test_memory_is_looked_at_more_often_than_the_bus(nvml: Script) -> None:
         wait_until(lambda: sampler.usages()[0].pcie_rx is not None)
         let_look(sampler, 50)
         assert only(sampler).pcie_rx == 1000  # asked once
+
+
+def test_a_question_that_holds_up_the_looks_again_and_again_is_dropped(
+    nvml: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml.cards(8, rx=1, tx=1)
+    asked = []
+
+    def slow(_probe: NvmlProbe, _uuid: str) -> int:
+        asked.append(1)
+        time.sleep(0.02)
+        return 1
+
+    monkeypatch.setattr(NvmlProbe, "pcie_rx", slow)
+    monkeypatch.setattr(NvmlProbe, "pcie_tx", slow)
+    with sampling() as sampler:
+        wait_until(lambda: bool(asked))
+        let_look(sampler, 8 * 5 + 20)  # a round of questions, and more
+        assert len(asked) == 3
+
+
+def test_where_looking_is_dear_memory_is_looked_at_before_the_rest(
+    nvml: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml.cards(1)
+    looks = []
+    read = NvmlProbe.read
+
+    def dear(probe: NvmlProbe, *, activity: bool = True) -> object:
+        looks.append(activity)
+        end = time.thread_time() + 0.02 * activity
+        while time.thread_time() < end:
+            pass
+        return read(probe, activity=activity)
+
+    monkeypatch.setattr(NvmlProbe, "read", dear)
+    with sampling() as sampler:
+        let_look(sampler, 50)
+    assert sum(looks) == 2  # the baseline, and one in what would be a second
+
+
+def test_doubts_are_said_also_where_no_card_is_left(nvml: Script) -> None:
+    nvml.cards(2)
+    with sampling({"CUDA_VISIBLE_DEVICES": "0,0"}) as sampler:
+        assert sampler.stop(DEADLINE) == ()
+        assert "a GPU twice" in sampler.warnings()[0]
+
+
+def test_who_asks_again_is_not_kept_waiting_again() -> None:
+    let_go = threading.Event()
+
+    def slow() -> NvmlProbe:
+        let_go.wait(DEADLINE)
+        raise RuntimeError("too late")
+
+    sampler = GpuSampler(slow, INTERVAL)
+    sampler.start(wait=0.01)
+    sampler.stop(timeout=0.01)
+    before = time.monotonic()
+    sampler.stop(timeout=DEADLINE)
+    assert time.monotonic() - before < DEADLINE
+    let_go.set()
 
 
 def test_the_series_has_the_peak_of_the_account(nvml: Script) -> None:
@@ -170,15 +238,15 @@ def test_trouble_of_any_kind_stays_in_the_thread() -> None:
         raise RuntimeError("no such luck")
 
     sampler = GpuSampler(broken, INTERVAL)
-    assert not sampler.start(wait=DEADLINE)
+    sampler.start(wait=DEADLINE)
     assert sampler.stop(DEADLINE) == ()
     assert sampler.warnings() == ("GPUs not measured: no such luck",)
 
 
 def test_no_card_of_mine_ends_the_thread(nvml: Script) -> None:
     nvml.cards(2)
-    with sampling({"CUDA_VISIBLE_DEVICES": ""}) as sampler:
-        wait_until(lambda: not sampler.is_watching())
+    with sampling({"CUDA_VISIBLE_DEVICES": ""}):
+        wait_until(lambda: not any(is_sampling(t) for t in threading.enumerate()))
 
 
 def test_it_can_be_stopped_before_the_driver_has_started() -> None:
@@ -189,7 +257,7 @@ def test_it_can_be_stopped_before_the_driver_has_started() -> None:
         raise RuntimeError("too late")
 
     sampler = GpuSampler(slow, INTERVAL)
-    assert not sampler.start(wait=0.01)
+    sampler.start(wait=0.01)
     assert sampler.stop(timeout=0.01) == ()
     assert "has not answered" in sampler.warnings()[0]
     let_go.set()
@@ -251,7 +319,7 @@ def test_the_pids_may_be_those_of_this_process(nvml: Script) -> None:
 def test_signals_are_left_to_the_main_thread(nvml: Script) -> None:
     nvml.cards(1)
     with sampling():
-        (thread,) = (t for t in threading.enumerate() if t.name == "weigh-gpu")
+        (thread,) = filter(is_sampling, threading.enumerate())
         status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
     blocked = int(status.partition("SigBlk:")[2].split()[0], 16)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGUSR1):

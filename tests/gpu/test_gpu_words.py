@@ -81,6 +81,18 @@ def test_a_figure_with_a_bias_says_so() -> None:
     assert "others" not in said(V100)
 
 
+def test_of_a_run_joined_midway_the_whole_card_is_a_bound() -> None:
+    hidden = changed(
+        V100,
+        peak_memory=None,
+        process_peak_memory=None,
+        source=None,
+        device_peak_memory=6 * GIB,
+    )
+    assert "gpu      at most 6.00 GiB of 32.0 GiB" in said(hidden)
+    assert "what the whole card held, others' too" in said(hidden)
+
+
 def test_memory_that_nobody_told_is_not_zero() -> None:
     unknown = changed(V100, peak_memory=None, process_peak_memory=None, source=None)
     assert "memory not told" in said(unknown)
@@ -96,7 +108,7 @@ def test_what_the_card_went_through_is_said() -> None:
         changed(V100, ecc_errors=2, xids=(79,), throttle={"thermal": 12.0, "power": 9})
     )
     assert "2 memory errors that could not be corrected" in words
-    assert "XID 79: a fault of the card" in words
+    assert "XID 79: the card's fault" in words
     assert "heat for 12.0 s" in words
 
 
@@ -122,6 +134,7 @@ shares = st.none() | st.floats(0, 100)
             utilization_max=shares,
             source=st.sampled_from([None, PER_PROCESS, DEVICE_RISE]),
             ecc_errors=st.none() | st.integers(0, 10**6),
+            device_peak_memory=sizes,
             xids=st.lists(st.integers(0, 140), max_size=6).map(tuple),
             index=st.integers(0, 15),
         ),
@@ -151,7 +164,7 @@ def test_lines_are_aligned() -> None:
 
 
 def test_an_empty_gpu_that_was_granted_is_not_used() -> None:
-    empty = card(occupants=(), memory_used=0)
+    empty = card(occupants=(), memory_used=0, utilization=0.0)
     assert "allocated, not used" in listed(empty)
     assert listed(msgspec.structs.replace(empty, allocated=False)).endswith("free")
 
@@ -163,8 +176,14 @@ def test_mine_comes_before_others_on_the_same_gpu() -> None:
 
 
 def test_who_is_hidden_is_not_nobody() -> None:
-    assert "processes hidden" in listed(card(occupants=None))
-    assert "by whom is hidden" in listed(card(occupants=()))
+    empty = card(occupants=(), memory_used=0, utilization=0.0)
+    for hidden in (
+        card(occupants=None),
+        msgspec.structs.replace(empty, memory_used=2 * GIB),
+        msgspec.structs.replace(empty, utilization=84.0),
+    ):
+        assert listed(hidden).endswith("processes hidden")
+    assert "hidden" not in listed(empty)
 
 
 def test_torchs_figures_are_beside_nvmls_with_the_difference() -> None:

@@ -75,7 +75,7 @@ def test_hidden_gpus_are_a_line_on_stderr(script: Script) -> None:
     script.cards(2)
     done = weigh_gpus(script, CUDA_VISIBLE_DEVICES="")
     assert (done.returncode, done.stdout) == (0, "")
-    assert "no GPU is yours: CUDA_VISIBLE_DEVICES=" in done.stderr
+    assert "no GPU is yours: CUDA_VISIBLE_DEVICES is empty" in done.stderr
 
 
 def test_a_driver_and_library_that_differ_are_an_error(nvml: Script) -> None:

@@ -132,7 +132,28 @@ def test_a_process_that_also_draws_counts_once(nvml: Script) -> None:
     nvml.cards(1, procs="71:4096", graphics="71:4096,80:1024")
     one = probe()
     assert one.read()[0].process_memory == {71: 4096, 80: 1024}
+    nvml.set("0.used", 1)
     assert one.read(activity=False)[0].process_memory == {71: 4096, 80: 1024}
+
+
+def test_a_card_whose_memory_stayed_is_not_asked_who_holds_it(nvml: Script) -> None:
+    nvml.cards(2, used=GIB, procs=f"71:{GIB}")
+    one = probe()
+    one.read()
+    assert one.read(activity=False) == ()
+    nvml.lines["1.procs"] = f"71:{2 * GIB}"
+    nvml.set("1.used", 2 * GIB)
+    (changed,) = one.read(activity=False)
+    assert (changed.uuid, changed.process_memory) == (uuid(1), {71: 2 * GIB})
+    assert len(one.read()) == 2
+
+
+def test_a_card_that_hides_its_memory_is_asked_each_time(nvml: Script) -> None:
+    nvml.cards(1, procs="71:4096")
+    nvml.drop("0.used")
+    one = probe()
+    one.read()
+    assert [look.process_memory for look in one.read(activity=False)] == [{71: 4096}]
 
 
 def test_a_look_at_memory_asks_for_nothing_else(nvml: Script) -> None:
@@ -187,12 +208,12 @@ def test_cards_of_others_alone_are_said(
     nvml.cards(2, handle=NO_PERMISSION)
     one = probe(environment)
     assert one.devices() == ()
-    assert words in one.notes[-1]
+    assert words in (one.absence or "")
 
 
 def test_cards_hidden_by_the_variable_are_said(nvml: Script) -> None:
     nvml.cards(2)
-    assert "hidden" in probe({"CUDA_VISIBLE_DEVICES": "7"}).notes[-1]
+    assert "hidden" in (probe({"CUDA_VISIBLE_DEVICES": "7"}).absence or "")
 
 
 def test_a_broken_card_is_said_and_the_others_are_mine(nvml: Script) -> None:
@@ -267,7 +288,7 @@ def test_why_nvml_does_not_start_is_one_clear_line(
 
 def test_a_driver_without_any_card_is_said(nvml: Script) -> None:
     nvml.set("count", 0)
-    assert probe().notes == ("an NVIDIA driver is here, but no GPU",)
+    assert probe().absence == "an NVIDIA driver is here, but no GPU"
 
 
 def test_the_driver_can_be_let_go_and_asked_again(nvml: Script) -> None:

@@ -49,7 +49,7 @@ def test_a_value_that_names_no_card_first_hides_all(value: str) -> None:
 
 @pytest.mark.parametrize(
     ("value", "indices"),
-    [("2", [2]), ("3,1", [3, 1]), (" 1 , 0 ", [1, 0]), ("1gpu,2", [1, 2])],
+    [("2", [2]), ("3,1", [3, 1]), (" 1 , 0 ", [1, 0]), ("1gpu,2", [1, 2]), ("+1", [1])],
 )
 def test_numbers_choose_and_order(value: str, indices: list[int]) -> None:
     assert seen(value) == uuids(*indices)
@@ -61,7 +61,13 @@ def test_the_first_invalid_number_ends_the_list(value: str) -> None:
 
 
 def test_a_list_that_is_cut_short_is_said() -> None:
-    assert "no GPU is 'x'" in notes("2,x,0", CARDS)
+    assert "no GPU, or more than one, is 'x'" in notes("2,x,0", CARDS)
+
+
+@pytest.mark.parametrize("value", ["2 3", "2;3", "2gpu", "2.0"])
+def test_a_number_with_more_behind_it_is_said(value: str) -> None:
+    assert f"CUDA reads {value!r} as 2" in notes(value, CARDS)
+    assert notes("2,3", CARDS) == notes("GPU-2a", CARDS) == ""
 
 
 @pytest.mark.parametrize("value", ["1,1", "0,1,0", "GPU-1a1b,GPU-1a1b"])

@@ -83,6 +83,14 @@ def test_a_cell_may_be_given_a_name(
     assert capsys.readouterr().out.startswith("weigh  load model  ")
 
 
+@pytest.mark.usefixtures("regions")
+def test_a_name_that_is_too_long_is_shortened(
+    shell: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell.run_cell(f"%%weigh {'x' * 10_000}\npass").raise_error()
+    assert len(capsys.readouterr().out) < 400
+
+
 def an_account(*, exact: bool) -> Account:
     account = Account(None, Node(("cell",), 0.0), None)
     account.wall, account.cpu = 2.0, 1.0

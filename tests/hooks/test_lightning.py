@@ -164,6 +164,17 @@ def test_samples_are_the_first_tensors_rows(
     assert hooks.samples_in(batch) == samples
 
 
+def test_a_batch_of_a_shape_never_seen_does_not_end_a_training(
+    hooks: Any, regions: Measured
+) -> None:
+    callback = hooks.WeighCallback()
+    callback.on_train_start(Trainer(callback), None)
+    callback.on_train_batch_end(None, None, None, SimpleNamespace(values=3), 0)
+    callback.on_train_end(None, None)
+    (loop,) = regions().batches
+    assert (loop.count, loop.samples) == (1, None)
+
+
 @pytest.mark.skipif(
     any(not importlib.util.find_spec(name) for name in ("lightning", "torch")),
     reason="lightning or torch is not installed",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from region_programs import report_of
+from region_programs import report_of, run
 
 from weigh.errors import UsageError
 from weigh.flow.regions import batches
@@ -162,6 +162,19 @@ def test_a_loop_nobody_ended_is_in_the_report_at_the_end() -> None:
     assert loop["count"] == 2
 
 
+def test_a_thread_that_loops_on_at_the_end_is_not_disturbed() -> None:
+    done = run(
+        "import threading\n"
+        "def work():\n"
+        "  while True:\n"
+        "    for _ in weigh.batches([[1]] * 3): pass\n"
+        "for _ in range(4): threading.Thread(target=work, daemon=True).start()\n"
+        "import time; time.sleep(0.2)\n"
+    )
+    assert "Traceback" not in done.stderr
+    assert "batches" in done.stderr
+
+
 def test_each_epoch_over_the_same_loop_adds_up(tracker: Tracker) -> None:
     loop = batches([[1], [2]])
     for _ in range(3):
@@ -175,6 +188,24 @@ def test_loops_of_other_sizes_stay_apart_the_longest_first(tracker: Tracker) -> 
     for _ in batches([[1, 2]], size=2):
         sum(range(200_000))
     assert [loop.size for loop in tracker.regions().batches] == [2, 1]
+
+
+def test_loops_of_many_lengths_are_one_but_for_the_first(tracker: Tracker) -> None:
+    for number in range(300):
+        list(batches([[1]] * number, size=4))
+    found = tracker.regions().batches
+    assert len(found) == 11
+    assert sum(loop.count for loop in found) == sum(range(300))
+    assert max(loop.count for loop in found) == sum(range(10, 300))
+    assert {loop.size for loop in found} == {4}
+
+
+def test_loops_of_any_sizes_are_kept_in_bounded_room(tracker: Tracker) -> None:
+    for size in range(1, 300):
+        list(batches([[1]], size=size))
+    found = tracker.regions().batches
+    assert len(found) == 101
+    assert sum(loop.count for loop in found) == 299
 
 
 def test_a_batch_that_the_program_drops_is_not_kept_alive(tracker: Tracker) -> None:

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -122,6 +123,32 @@ def test_threads_are_accounted_each_at_its_own_depth(tracker: Tracker) -> None:
     assert found == {("main", 0, 1), ("thread", 0, 200), ("inside", 1, 200)}
 
 
+def test_threads_that_begin_at_once_share_one_account(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Slow(Tracker):
+        def __init__(self, *words: Any, **options: Any) -> None:
+            time.sleep(0.01)
+            super().__init__(*words, **options)
+
+    process = this_process._Process()
+    monkeypatch.setattr(this_process, "_process", process)
+    monkeypatch.setattr(this_process, "Tracker", Slow)
+    monkeypatch.setattr(this_process, "_finish_at_exit", list)
+
+    def work() -> None:
+        with phase("work"):
+            pass
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert process.tracker is not None
+    assert [one.calls for one in process.tracker.regions().phases] == [8]
+
+
 def test_a_region_inside_a_finaliser_does_not_lock_up() -> None:
     told = report_of(
         "import gc\n"
@@ -184,12 +211,20 @@ def test_workers_of_a_pool_write_no_reports_of_their_own() -> None:
         ("10 ** 400", "too large a number"),
         ("type('T', (), {'item': lambda self: 7})()", 7),
         ("[1, 2]", "[1, 2]"),
+        ("type('Bad', (), {'__str__': lambda self: 1 / 0})()", "a Bad"),
+        ("type('T', (), {'item': lambda s: 1 / 0, '__str__': lambda s: 't'})()", "t"),
         ("'\\udcff'", "?"),
     ],
 )
 def test_an_event_takes_whatever_it_is_given(value: str, kept: Any) -> None:
     (told,) = report_of(f"weigh.event('epoch', {value})")["events"]
     assert (told["name"], told["value"]) == ("epoch", kept)
+
+
+def test_a_name_of_an_event_that_cannot_be_shown_is_changed_and_said() -> None:
+    done = run("print(weigh.event('two\\nlines'), weigh.report().events[0].name)")
+    assert done.stdout == "None two\\nlines\n"
+    assert done.stderr.splitlines()[0].startswith("weigh: a name does not print")
 
 
 def test_events_without_end_are_kept_up_to_a_number(

@@ -126,6 +126,45 @@ def test_a_generators_consumer_is_not_inside_it(tracker: Tracker) -> None:
     assert (produced.cpu_time or 0) < (used.cpu_time or 0)
 
 
+def test_a_generator_stepped_in_several_phases_leaves_each_as_it_was(
+    tracker: Tracker,
+) -> None:
+    @measured(name="produce")
+    def produce() -> Iterator[int]:
+        yield 1
+        yield 2
+
+    items = produce()
+    with phase("a"):
+        next(items)
+    with phase("b"):
+        next(items)
+        with phase("inside b"):
+            pass
+    assert places(tracker)[1:] == [("produce", 1, 0), ("b", 0, 1), ("inside b", 1, 1)]
+
+
+def test_what_a_generator_has_open_is_not_around_its_consumer(
+    tracker: Tracker,
+) -> None:
+    @measured(name="produce")
+    def produce() -> Iterator[int]:
+        with phase("making"):
+            yield 1
+            with phase("more"):
+                yield 2
+
+    for _ in produce():
+        with phase("use"):
+            pass
+    assert places(tracker) == [
+        ("produce", 0, 1),
+        ("making", 1, 1),
+        ("more", 2, 1),
+        ("use", 0, 2),
+    ]
+
+
 def test_a_generator_takes_and_gives_all_that_it_did(tracker: Tracker) -> None:
     @measured(name="talk")
     def talk() -> Generator[str, str, str]:
@@ -185,6 +224,11 @@ def test_an_async_generator_does_the_same(tracker: Tracker) -> None:
     assert asyncio.run(main()) == [0, 1, 2]
     assert closed == [5, 3]
     assert places(tracker) == [("produce", 0, 2)]
+
+
+def test_a_function_and_its_name_may_be_given_at_once(tracker: Tracker) -> None:
+    assert measured(len, name="count")([1, 2]) == 2  # type: ignore[call-overload]
+    assert places(tracker) == [("count", 0, 1)]
 
 
 @pytest.mark.parametrize("thing", [3, "load", int, None.__class__])

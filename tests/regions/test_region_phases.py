@@ -80,6 +80,25 @@ def test_the_highest_of_several_calls_counts(tracker: Tracker) -> None:
 
 
 @linux
+def test_phases_that_overlap_have_each_its_own_peak(tracker: Tracker) -> None:
+    first, second = phase("first"), phase("second")
+    first.__enter__()
+    with held(64 * MIB):
+        pass
+    second.__enter__()
+    with held(16 * MIB):
+        pass
+    first.__exit__(None, None, None)
+    with held(32 * MIB):
+        pass
+    second.__exit__(None, None, None)
+    for name, size in (("first", 64), ("second", 32)):
+        seen = only(tracker, name)
+        rose = seen.peak_memory - seen.memory_before
+        assert rose == pytest.approx(size * MIB, abs=NOISE)
+
+
+@linux
 def test_the_processs_own_peak_survives_the_resets() -> None:
     told = report_of(
         "with weigh.phase('a'):\n  x = bytearray(200 << 20); del x\n"
@@ -190,6 +209,14 @@ def test_closing_twice_does_not_hide_an_error_of_the_programs_own() -> None:
     region.__exit__(KeyError, KeyError(), None)
 
 
+def test_a_phase_above_a_function_names_what_to_write_there() -> None:
+    with pytest.raises(UsageError, match=r"@weigh\.measured\(name='load'\)"):
+
+        @phase("load")
+        def load() -> None:
+            pass
+
+
 def test_phases_that_overlap_are_each_accounted(tracker: Tracker) -> None:
     first, second = phase("first"), phase("second")
     first.__enter__()
@@ -221,6 +248,15 @@ def test_a_name_that_cannot_be_shown_is_changed_and_said_once(
     assert len(kept) <= 100
     assert said.count("\n") == 1
     assert len(said) <= 81
+
+
+@pytest.mark.usefixtures("tracker")
+def test_a_thousand_names_that_cannot_be_shown_are_not_a_thousand_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for number in range(1000):
+        phase(f"step {number}\n")
+    assert capsys.readouterr().err.count("\n") == 20
 
 
 def test_a_million_names_do_not_make_a_million_phases(tracker: Tracker) -> None:

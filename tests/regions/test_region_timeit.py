@@ -1,6 +1,7 @@
 """``weigh.timeit``."""
 
 import gc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -92,6 +93,14 @@ def test_a_coroutine_function_is_refused() -> None:
         pass
 
     with pytest.raises(UsageError, match="async"):
+        timeit(work)
+
+
+def test_a_generator_function_is_refused() -> None:
+    def work() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(UsageError, match="generator"):
         timeit(work)
 
 

@@ -55,6 +55,44 @@ def test_an_end_of_the_watch_leaves_the_process_alone(
     assert "goes on" in weigh.record()["outcome"]["reason"]
 
 
+def test_ctrl_z_stops_the_watch_until_it_is_continued(
+    weigh: Weigh, holder: subprocess.Popen[str]
+) -> None:
+    watching = weigh.start("run", "-q", "--attach", str(holder.pid))
+    until(lambda: list(weigh.store.glob("running/*.json")))
+    os.kill(watching.pid, signal.SIGTSTP)
+    until(lambda: ") T " in _stat(watching.pid))
+    os.kill(watching.pid, signal.SIGCONT)
+    holder.communicate("end\n")
+    assert watching.wait(20) == 0
+
+
+def test_a_process_that_ends_unnoticed_by_its_parent_ends_the_watch(
+    weigh: Weigh, holder: subprocess.Popen[str]
+) -> None:
+    watching = weigh.start("run", "-q", "--attach", str(holder.pid))
+    until(lambda: list(weigh.store.glob("running/*.json")))
+    assert holder.stdin is not None
+    holder.stdin.close()  # it ends, and stays a zombie for now
+    assert watching.wait(20) == 0
+    assert weigh.record()["outcome"]["reason"].endswith("the process ended")
+
+
+def test_a_process_that_has_ended_unnoticed_is_refused(weigh: Weigh) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as ended:
+        assert ended.stdout is not None
+        ended.stdout.read()
+        until(lambda: ") Z " in _stat(ended.pid))
+        done = weigh.run("--attach", str(ended.pid))
+    assert done.returncode == 125
+    assert "has ended" in done.stderr.decode()
+
+
+def _stat(pid: int) -> str:
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return file.read()
+
+
 def test_a_process_that_is_not_there_is_said_in_one_line(weigh: Weigh) -> None:
     done = weigh.run("--attach", "4194305")
     assert done.returncode == 125

@@ -9,7 +9,7 @@ from weigh.errors import GpuError, NoGpuError
 from weigh.flow.gpu_watch import GpuLook, GpuWatch
 from weigh.flow.records import open_store
 from weigh.flow.top import Watcher, Watching
-from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
+from weigh.probe.gpu import GpuDevice, GpuReading, OutspokenGpuProbe
 
 DEVICE = GpuDevice(0, "GPU-1", "V100", memory_total=32 << 30)
 
@@ -18,6 +18,8 @@ class Card:
     """A card whose memory rises by a GiB a look, and that hangs when told to."""
 
     def __init__(self) -> None:
+        self.notes: tuple[str, ...] = ()
+        self.absence: str | None = None
         self.used = 0
         self.holders: dict[int, int] | None = None
         self.answers = threading.Event()
@@ -87,9 +89,23 @@ def test_no_driver_is_no_gpu_and_no_complaint() -> None:
 def test_a_driver_in_trouble_is_named_once_there_is_one(
     error: GpuError, note: str | None
 ) -> None:
-    def refuse() -> GpuProbe | None:
+    def refuse() -> OutspokenGpuProbe | None:
         raise error
 
     watch = GpuWatch(refuse, patience=10)
     assert watch.look() == GpuLook(note=note)
     assert watch.look() == GpuLook(note=note)
+
+
+def test_what_is_in_doubt_about_the_cards_is_said(card: Card) -> None:
+    card.notes, card.absence = ("one is broken",), "none is yours"
+    assert _watch(card).look().note == "one is broken; none is yours"
+
+
+def test_a_card_that_breaks_keeps_its_last_reading_and_the_screen(card: Card) -> None:
+    watch = _watch(card)
+    before = watch.look()
+    card.used = "odd"  # type: ignore[assignment] # what no driver should give
+    after = watch.look()
+    assert after.readings == before.readings
+    assert "GPUs cannot be read: TypeError" in (after.note or "")

@@ -25,9 +25,9 @@ runs in progress
   c0d2e4  python ...        ?  2.00 GiB      ?      ?  2 h 02 m  node12, 4 s ago
 
 GPUs
-     card                          memory  busy  on it
-  0  V100-SXM2-32GB  7.00 GiB of 32.0 GiB  84 %  python 457520 6.00 GiB, 1 other
-  2  V100-SXM2-32GB                     ?     ?  not told
+     card                    memory  busy  on it
+  0  V100-SXM2-32GB  7.0 of 32.0 GiB  84 %  python 457520 6.00 GiB, 1 other
+  2  V100-SXM2-32GB    ? of 32.0 GiB     ?  not told
 
 my processes, biggest first   (RSS: pages shared by several count in each)
      pid       RSS   cpu  command

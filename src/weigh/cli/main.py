@@ -20,12 +20,20 @@ _USAGE = 2
 _GROUPS = {
     "Measure": {
         "run": ("weigh.cli.run", "measure one run of any command"),
+        "scan": ("weigh.cli.scan", "measure a few sizes; say what fits where"),
         "top": ("weigh.cli.top", "watch what runs now"),
         "gpus": ("weigh.cli.gpus", "the GPUs that are mine, and who is on them"),
         "profile": ("weigh.cli.profile", "where a Python program spends, line by line"),
     },
     "Decide": {
         "request": ("weigh.cli.request", "the lines to ask a scheduler for"),
+        "fit": ("weigh.cli.fit", "the same as scan, from records there are"),
+        "compare": ("weigh.cli.compare", "how runs differ from the first one named"),
+    },
+    "Ship": {
+        "sweep": ("weigh.cli.sweep", "a task file: one command, many parameters"),
+        "plan": ("weigh.cli.plan", "how many tasks share a GPU and a node"),
+        "exec": ("weigh.cli.exec", "run the tasks, each measured, and resume"),
     },
     "Review": {
         "records": ("weigh.cli.records", "list, show, export and import records"),

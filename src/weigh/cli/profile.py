@@ -54,11 +54,22 @@ def profile(
 
 
 def _summary(done: Profiled, cwd: str) -> str:
+    left = _left_behind(done.stopped)
     if done.profile is None:
-        return "weigh  no profile: Scalene wrote none\n"
+        return f"weigh  no profile: Scalene wrote none\n{left}"
+    table = render_profile(done.profile, cwd=cwd)
+    if done.path is None:
+        return f"weigh  no profile\n{table}{left}"
     title = f"weigh  profile {done.id}  {render_totals(done.profile)}".rstrip()
     kept = [f"  kept as  {_short(path, cwd)}\n" for path in _kept(done)]
-    return "".join([f"{title}\n", render_profile(done.profile, cwd=cwd), *kept])
+    return "".join([f"{title}\n", table, *kept, left])
+
+
+def _left_behind(stopped: int) -> str:
+    if not stopped:
+        return ""
+    what = "a process" if stopped == 1 else f"{stopped} processes"
+    return f"  stopped  {what} that the program left behind\n"
 
 
 def _kept(done: Profiled) -> list[str]:

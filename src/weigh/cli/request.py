@@ -2,11 +2,38 @@
 
 import os
 import sys
+from typing import Any
 
 import click
 
+from weigh.errors import UsageError
+from weigh.estimate.history_risk import RISKS
+from weigh.flow.growth import Steps
+from weigh.flow.request import Answer
 from weigh.flow.request import request as request_flow
 from weigh.report.request_lines import FORMS
+
+_HISTORY = "history"
+_OF_HISTORY = ("group", "risk", "parameters", "node_memory")
+_OF_RECORDS = ("headroom", "steps", "done")
+
+
+def _parameters(
+    _context: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> dict[str, float | str]:
+    parameters: dict[str, float | str] = {}
+    for text in values:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise click.BadParameter(
+                f"{text!r} is not NAME=VALUE (write it like batch_size=50)",
+                param=option,
+            )
+        try:
+            parameters[name.strip()] = float(value)
+        except ValueError:
+            parameters[name.strip()] = value
+    return parameters
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -21,28 +48,104 @@ from weigh.report.request_lines import FORMS
     metavar="SHARE",
     help="What to ask for beyond the biggest use: 20% or 0.2.  [default: 20%]",
 )
+@click.option(
+    "--steps",
+    type=float,
+    metavar="TOTAL",
+    help="How many steps the full job does: time and rising memory are carried on.",
+)
+@click.option(
+    "--done",
+    type=float,
+    metavar="N",
+    help="How many of them were measured.  [default: what the record counted]",
+)
+@click.option(
+    "--from",
+    "source",
+    type=click.Choice(("records", _HISTORY)),
+    default="records",
+    help="Rest on the records named, or on all runs like the one named.",
+)
+@click.option(
+    "--group",
+    metavar="KEYS",
+    help="What runs like it agree in: label, command, host, any parameter.  "
+    "[default: label,command]",
+)
+@click.option(
+    "--risk",
+    type=click.Choice(RISKS),
+    help="low: the most seen + 10 %. normal, high: what cost least on the past, "
+    "at 97.5 % or 95 %.  [default: low]",
+)
+@click.option(
+    "--param",
+    "parameters",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_parameters,
+    help="A parameter of the coming run; repeatable.  [default: the record's]",
+)
+@click.option(
+    "--node-memory", metavar="SIZE", help="What a node has: never ask for more."
+)
 @click.argument("records", nargs=-1, metavar="[ID]...")
-def request(records: tuple[str, ...], form: str | None, headroom: str | None) -> int:
+def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - click's
     """Write the lines to ask a scheduler for, from one or several records.
 
     ID is a record's id, the beginning of one, its label, `last` or a file that
     `weigh run -o` wrote; without one it is the last record. Of several runs the
     biggest use counts. The lines go to stdout, how sure they are to stderr.
 
+    With --from history all runs of the same label and command count, and each that
+    ends makes the next request sharper; --risk, --group and --param go with it.
+
     \b
     weigh request
+    weigh request --steps 10000 --done 500
+    weigh request --from history --risk normal --param batch_size=300 tag
     weigh request --for gridengine --headroom 30% tag-50 tag-100 tag-300
     sbatch $(weigh request --for flags) job.sh
     """  # noqa: D301 - click reads \b as: keep these lines
-    answer = request_flow(
-        records, form=form, headroom=headroom, cwd=os.getcwd(), env=os.environ
-    )
+    answer = _answer(records, words)
     for line in answer.lines:
         click.echo(line)
     sys.stdout.flush()  # the lines before the notes, where both reach one terminal
     for warning in answer.warnings:
         click.echo(f"weigh: {warning}", err=True)
-    if form != "json":  # the document holds them
+    if words["form"] != "json":  # the document holds them
         for note in answer.notes:
             click.echo(note, err=True)
     return 0
+
+
+def _answer(records: tuple[str, ...], words: dict[str, Any]) -> Answer:
+    history = words["source"] == _HISTORY
+    _check_goes_with(words, _OF_RECORDS if history else _OF_HISTORY, history=history)
+    if not history:
+        return request_flow(
+            records,
+            form=words["form"],
+            headroom=words["headroom"],
+            steps=Steps(total=words["steps"], done=words["done"]),
+            cwd=os.getcwd(),
+            env=os.environ,
+        )
+    from weigh.flow.history import Words, request_from_history  # noqa: PLC0415 - numpy
+
+    said = {name: words[name] for name in _OF_HISTORY if words[name]}
+    return request_from_history(
+        records, Words(**said), form=words["form"], cwd=os.getcwd(), env=os.environ
+    )
+
+
+def _check_goes_with(
+    words: dict[str, Any], others: tuple[str, ...], *, history: bool
+) -> None:
+    """Refuse an option that would be without effect."""
+    given = [name for name in others if words[name] not in (None, {})]
+    if given:
+        flag = "--" + {"parameters": "param"}.get(given[0], given[0]).replace("_", "-")
+        way_out = "leave --from history out" if history else "add --from history"
+        raise UsageError(f"{flag} has no effect here: {way_out}")

@@ -114,7 +114,9 @@ _SURROUNDINGS: tuple[tuple[str, Callable[[Record], str | None]], ...] = (
 
 
 def _parameter(group: Sequence[Record], name: str) -> _Value:
-    values = dict.fromkeys(record.parameters.get(name) for record in group)
+    values: dict[_Value, None] = dict.fromkeys(
+        record.parameters.get(name) for record in group
+    )
     if len(values) == 1:
         return next(iter(values))
     return ", ".join("none" if value is None else str(value) for value in values)

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from weigh.estimate.choice import choose
-from weigh.estimate.curve import Curve, Line, Power, Quadratic, bend, fit_power
+from weigh.estimate.curve import Curve, Inverse, Line, Power, Quadratic, bend, fit_power
 from weigh.estimate.margin import STEADY, VARYING, coefficient, doubt
 from weigh.estimate.points import Point
 
@@ -66,7 +66,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     def upper(self, x: float, level: float = 0.95) -> float:
         """Return a bound that the use at size *x* stays below with *level*.
 
-        Never below ``predict`` nor below what was measured at *x* or smaller sizes.
+        Never below ``predict``, nor below what was measured at *x* or a lesser size.
         """
         return self.bound(x, coefficient(level, self.scores))
 
@@ -74,13 +74,19 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         """Return the bound at *x* that is *factor* doubts above the curve."""
         curve = self.curve.at(x)
         bounds = [self.predict(x), curve + factor * self._doubt(x, curve)]
-        bounds += [point.high for point in self.points if point.x <= x]
+        bounds += [point.high for point in self.points if self._is_less(point, x)]
         if x > self.largest_size:
             bounds += self._steeper(x)
         highest = max(bounds)
         if self.quantity == "gpu_memory":
             return float(math.ceil(highest / _SEGMENT) * _SEGMENT)
         return highest
+
+    def _is_less(self, point: Point, x: float) -> bool:
+        """Tell whether what was measured there is no more than what *x* takes."""
+        if isinstance(self.curve, Inverse):
+            return point.x >= x
+        return point.x <= x
 
     def _steeper(self, x: float) -> Iterator[float]:
         """Give what a faster growth would need beyond the largest size."""

@@ -43,7 +43,7 @@ _TAIL_SCORE = 1.64  # one in twenty: a second opinion, on half of the series
 _MATERIAL = 0.02  # of the peak, in a run as long again
 _NEGLIGIBLE = 0.002
 _LEAST = MIB  # the same, in bytes: interpreters breathe
-_DYING = 0.35  # of the rate before, left in the last quarter
+_DYING = 0.5  # of the rate before, left in the last quarter
 _RELEASE = 0.05  # of the run, at its end, in which a program may let go of everything
 _KEPT = 0.8  # below which share of what was held it has
 _HELD = 0.98  # of the peak: a run that holds as much has found its level
@@ -94,10 +94,13 @@ class _Track:
 
     def _stretch(self, left: Seconds, right: Seconds) -> _Stretch:
         low, high = bisect_right(self.times, left), bisect_right(self.times, right)
-        # memory stays as it is between samples
-        held = sorted(self.memory[low:high] or self.memory[max(low - 1, 0) :][:1])
-        middle, top = (left + right) / 2, self.top(right)
-        return _Stretch(middle, right, median(held), held[-1], top)
+        if low == high:  # memory stays as it is between samples
+            held = self.memory[max(low - 1, 0)]
+            return _Stretch((left + right) / 2, right, held, held, self.top(right))
+        within, last = self.times[low:high], self.times[high - 1]
+        memory = self.memory[low:high]
+        top = self.tops[high - 1]
+        return _Stretch(median(within), last, median(memory), max(memory), top)
 
 
 def growth_of(times: Sequence[Seconds], memory: Sequence[Bytes]) -> Growth | None:

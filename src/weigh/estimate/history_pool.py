@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-CONSTANTS = ("the most seen", "the median")
+MOST_SEEN = "the most seen"
+CONSTANTS = (MOST_SEEN, "the median")
 PER_SIZE = (
     "a line in {}",
     "a robust line in {}",

@@ -12,7 +12,8 @@ variance by the autocorrelation of what is left when the slope is taken off.
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from statistics import NormalDist
+
+from weigh.estimate.student import student_quantile
 
 _MOST_CORRELATION = 0.5  # a curve's own bend looks like correlation, too
 _MOST_IN_INTERVALS = 0.75  # where that bend is a doubt, too
@@ -68,9 +69,10 @@ def slope_interval(
     *times* are equally spaced.
     """
     ordered = slopes(times, values)
-    quantile = NormalDist().inv_cdf((1 + level) / 2)
-    spread = _plain_variance(len(values)) * inflation(values, _MOST_IN_INTERVALS)
-    reach = quantile * math.sqrt(max(0.0, spread))
+    count, wider = len(values), inflation(values, _MOST_IN_INTERVALS)
+    # so few figures, and fewer where they are alike, do not know their own spread
+    quantile = student_quantile(max(1, round(count / wider) - 2), level)
+    reach = quantile * math.sqrt(_plain_variance(count) * wider)
     last = len(ordered) - 1
     low = ordered[max(0, math.floor((last - reach) / 2))]
     high = ordered[min(last, math.ceil((last + reach) / 2))]

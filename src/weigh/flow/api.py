@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -10,6 +10,7 @@ from weigh.errors import (
     CommandNotExecutableError,
     CommandNotFoundError,
     FormatError,
+    UsageError,
     WeighError,
 )
 from weigh.model.record import Record
@@ -39,6 +40,7 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
     fails is no error here: see the record's ``state`` and ``exit_code``.
 
     Raises:
+        UsageError: the command is no list of words, or a parameter has no name.
         CommandNotFoundError: no such command.
         CommandNotExecutableError: it cannot be executed.
         WeighError: weigh itself failed; the message says how.
@@ -46,18 +48,55 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
     import subprocess  # noqa: PLC0415 - start-up time
     import tempfile  # noqa: PLC0415 - start-up time
 
+    words = _words(command)
     options = [f"--repeat={repeat}", f"--warmup={warmup}"]
     options += [] if label is None else [f"--label={label}"]
     options += [] if interval is None else [f"--interval={interval}"]
     options += [] if wait_orphans else ["--no-wait-orphans"]
-    for name, value in (parameters or {}).items():
-        options.append(f"--param={name}={value}")
-    with tempfile.TemporaryDirectory(prefix="weigh-") as folder:
-        path = os.path.join(folder, "record.json")
-        words = [os.fspath(word) for word in command]
-        argv = [sys.executable, "-m", "weigh", "run", "-q", "-o", path, *options]
-        done = subprocess.run([*argv, "--", *words], check=False)
+    options += [_parameter(*pair) for pair in (parameters or {}).items()]
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="weigh-")
+    except OSError as error:
+        raise WeighError(
+            f"run: no temporary folder: {error.strerror}; TMPDIR can name one"
+        ) from error
+    with folder:
+        path = os.path.join(folder.name, "record.json")
+        argv = [sys.executable, "-m", "weigh", "run", "-q", "-o", path]
+        argv += [*map(_word, options), "--", *words]
+        done = subprocess.run(argv, check=False)
         return _read(path, done.returncode, words)
+
+
+def _words(command: object) -> list[str]:
+    """Give the words of a command.
+
+    Raises:
+        UsageError: it is one text, or a word is none.
+    """
+    if isinstance(command, str | bytes | os.PathLike) or not isinstance(
+        command, Iterable
+    ):
+        raise UsageError(
+            'run: the command is a list of words, such as ["python", "train.py"], '
+            f"not {type(command).__name__}"
+        )
+    return [_word(word) for word in command]
+
+
+def _word(word: object) -> str:
+    if not isinstance(word, str | bytes | os.PathLike):
+        raise UsageError(f"run: {word!r:.40} in the command is no text: write str(...)")
+    text = os.fsdecode(word)
+    if "\0" in text:
+        raise UsageError("run: no word of a command can contain a NUL byte")
+    return text
+
+
+def _parameter(name: str, value: object) -> str:
+    if "=" in name or not name.strip():
+        raise UsageError(f"run: a parameter cannot be called {name!r:.40}")
+    return f"--param={name}={value}"
 
 
 def _read(path: str, code: int, words: list[str]) -> Record:
@@ -67,5 +106,7 @@ def _read(path: str, code: int, words: list[str]) -> Record:
     except (OSError, msgspec.DecodeError) as error:
         if code in _ERRORS:
             what = " ".join(words) or "an empty command"
-            raise _ERRORS[code](f"weigh run could not start {what}") from error
+            raise _ERRORS[code](
+                f"weigh run could not start {what}; its line on stderr says why"
+            ) from error
         raise FormatError(f"weigh run left no record (exit code {code})") from error

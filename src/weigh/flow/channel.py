@@ -2,13 +2,15 @@
 
 import os
 import time
+from collections.abc import Mapping
 
 import msgspec
 
-from weigh.model.record import Measurement, PeakMemory, Usage
+from weigh.model.record import Measurement, PeakMemory, Rank, Usage
 from weigh.units import Bytes
 
 VARIABLE = "WEIGH_CHANNEL"
+_SEVERAL = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 class Channel:
@@ -19,12 +21,7 @@ class Channel:
     """
 
     def __init__(self, name: str) -> None:
-        self._path: str | None = _path(name)
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY
-        try:
-            os.close(os.open(self._path, flags, 0o600))
-        except OSError:
-            self._path = None
+        self._path = next((path for path in _paths(name) if _is_made(path)), None)
 
     def environment(self) -> dict[str, str]:
         """Give what the job's environment has to name."""
@@ -32,6 +29,9 @@ class Channel:
 
     def take(self, measured: Measurement) -> Measurement:
         """Add what the job told, and empty the file for a next run."""
+        return with_own_rank(self._with_told(measured), os.environ)
+
+    def _with_told(self, measured: Measurement) -> Measurement:
         if self._path is None or not _size(self._path):
             return measured
         from weigh.measure.channel import clock, read_channel  # noqa: PLC0415 - rare
@@ -54,7 +54,8 @@ class Channel:
 
 def forget(name: str) -> None:
     """Remove the file of a run whose weigh was killed, if it lies here."""
-    _remove(_path(name))
+    for path in _paths(name):
+        _remove(path)
 
 
 def with_told_peak(usage: Usage, told: Bytes | None) -> Usage:
@@ -71,6 +72,25 @@ def with_told_peak(usage: Usage, told: Bytes | None) -> Usage:
         more = told - seen if seen else max(0, told - peak.value)
         peak = _raised(peak, more)
     return msgspec.structs.replace(usage, max_process_memory=told, peak_memory=peak)
+
+
+def with_own_rank(measured: Measurement, env: Mapping[str, str]) -> Measurement:
+    """Name the rank that weigh itself was started as, by ``srun weigh run`` say.
+
+    The record's usage is that rank's then. Where the job has ranks of its own, those
+    count.
+    """
+    told = () if measured.regions is None else measured.regions.ranks
+    if measured.ranks or told or not any(name in env for name in _SEVERAL):
+        return measured
+    from weigh.measure.ranks import place_of  # noqa: PLC0415 - rare
+
+    place = place_of(env)
+    if place is None:
+        return measured
+    host = os.uname().nodename if hasattr(os, "uname") else None
+    rank = Rank(place.rank, place.local_rank, host)
+    return msgspec.structs.replace(measured, ranks=(rank,))
 
 
 def _raised(peak: PeakMemory, more: Bytes) -> PeakMemory:
@@ -92,9 +112,19 @@ def _size(path: str) -> int:
         return 0
 
 
-def _path(name: str) -> str:
-    folder = os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - opened exclusively
-    return os.path.join(folder, f"weigh-{name}.events")
+def _paths(name: str) -> list[str]:
+    """Give where the file may lie: schedulers name folders that are not there."""
+    folders = dict.fromkeys((os.environ.get("TMPDIR", ""), "/tmp"))  # noqa: S108 - opened exclusively
+    file = f"weigh-{name}.events"
+    return [os.path.join(folder, file) for folder in folders if os.path.isabs(folder)]
+
+
+def _is_made(path: str) -> bool:
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError:
+        return False
+    return True
 
 
 def _remove(path: str) -> None:

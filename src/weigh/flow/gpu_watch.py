@@ -8,10 +8,10 @@ import msgspec
 
 from weigh.errors import GpuError, NoGpuError
 from weigh.probe.driver import a_card_may_be_here
-from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
+from weigh.probe.gpu import GpuDevice, GpuReading, OutspokenGpuProbe
 from weigh.units import Seconds
 
-GpuFactory = Callable[[], GpuProbe | None]
+GpuFactory = Callable[[], OutspokenGpuProbe | None]
 
 _PATIENCE = 0.3  # seconds for an answer: cards without persistence are slow to wake
 _SILENT = "the GPU driver does not answer"
@@ -59,14 +59,18 @@ class GpuWatch:
     def _answer(self) -> None:
         try:
             probe = self._factory()
-            devices = probe.devices() if probe else ()
             while probe and self._wait():
-                self._latest = GpuLook(devices, probe.read())
+                note = "; ".join([*probe.notes, *filter(None, [probe.absence])])
+                look = GpuLook(probe.devices(), probe.read(), note or None)
+                self._latest = look
                 self._answered.set()
         except NoGpuError:
             self._latest = GpuLook()
         except GpuError as error:
             self._latest = GpuLook(note=str(error))
+        except Exception as error:  # noqa: BLE001 - the screen is not its place
+            note = f"GPUs cannot be read: {error!r}"
+            self._latest = msgspec.structs.replace(self._latest, note=note)
         finally:
             self._answered.set()
 
@@ -76,7 +80,7 @@ class GpuWatch:
         return not self._over
 
 
-def nvml_gpus() -> GpuProbe | None:
+def nvml_gpus() -> OutspokenGpuProbe | None:
     """Open NVML; None where no NVIDIA driver can be here.
 
     Raises:

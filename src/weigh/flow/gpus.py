@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
 
 import msgspec
 
@@ -12,7 +13,7 @@ from weigh.model.gpu import Gpu, GpuOccupant
 from weigh.probe.driver import a_card_may_be_here, has_amd_driver
 from weigh.probe.gpu import DetailedGpuProbe, GpuDevice, GpuReading
 from weigh.probe.processes import read_process
-from weigh.probe.torch_cuda import TorchDevice, read_torch
+from weigh.probe.torch_cuda import TorchDevice, read_torch, torch_number
 from weigh.probe.visible import VARIABLE, names_none
 from weigh.report.gpu_list import GpuListing
 from weigh.units import Seconds
@@ -73,7 +74,8 @@ def list_gpus(
 
 def _absence(environment: Mapping[str, str]) -> str:
     if names_none(environment):
-        return f"no GPU is yours: {VARIABLE}={environment[VARIABLE][:40]}"
+        value = environment[VARIABLE].strip()[:40]
+        return f"no GPU is yours: {VARIABLE}{f'={value}' if value else ' is empty'}"
     if has_amd_driver():
         return "no NVIDIA driver here (AMD's is, which weigh does not read yet)"
     return "no NVIDIA driver here"
@@ -89,26 +91,28 @@ def _look_in_time(
     factory: Factory, environment: Mapping[str, str], patience: Seconds
 ) -> _Look:
     """Ask in a thread, which a driver that hangs may keep."""
-    answers: list[_Look | GpuError] = []
+    answers: SimpleQueue[_Look | GpuError] = SimpleQueue()
 
     def ask() -> None:
         try:
             probe = factory(environment)
-            answers.append(_Look(probe.devices(), probe.read(), probe.notes))
+            notes = (*probe.notes, *filter(None, [probe.absence]))
+            answers.put(_Look(probe.devices(), probe.read(), notes))
             probe.close()
         except GpuError as error:
-            answers.append(error)
+            answers.put(error)
         except Exception as error:  # noqa: BLE001 - handed on to who waits
-            answers.append(GpuError(f"GPUs cannot be read: {error!r}"))
+            answers.put(GpuError(f"GPUs cannot be read: {error!r}"))
 
-    thread = threading.Thread(target=ask, name="weigh-gpus", daemon=True)
-    thread.start()
-    thread.join(patience)
-    if not answers:
-        raise GpuError(f"the GPU driver has not answered for {patience:g} s")
-    if isinstance(answers[0], GpuError):
-        raise answers[0]
-    return answers[0]
+    threading.Thread(target=ask, name="weigh-gpus", daemon=True).start()
+    try:
+        answer = answers.get(timeout=patience)
+    except Empty:
+        message = f"the GPU driver has not answered for {patience:g} s"
+        raise GpuError(message) from None
+    if isinstance(answer, GpuError):
+        raise answer
+    return answer
 
 
 def _gpu(
@@ -120,7 +124,7 @@ def _gpu(
     allocated: bool,
 ) -> Gpu:
     now = reading or GpuReading(device.uuid)
-    of_torch = next((one for one in torch if _is_same(one, device, number)), None)
+    in_torch = torch_number(device, number, [one.uuid for one in torch])
     gpu = Gpu(
         index=device.index,
         uuid=device.uuid,
@@ -133,13 +137,7 @@ def _gpu(
         occupants=_occupants(now),
         allocated=allocated,
     )
-    return gpu if of_torch is None else _with_torch(gpu, of_torch, now)
-
-
-def _is_same(torch: TorchDevice, device: GpuDevice, number: int) -> bool:
-    if torch.uuid is None:
-        return torch.index == number
-    return device.uuid.removeprefix("GPU-") == torch.uuid
+    return gpu if in_torch is None else _with_torch(gpu, torch[in_torch], now)
 
 
 def _with_torch(gpu: Gpu, torch: TorchDevice, now: GpuReading) -> Gpu:

@@ -5,9 +5,7 @@ Scalene must be in the Python that runs the program, which need not be weigh's o
 
 import os
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 
@@ -21,7 +19,7 @@ from weigh.errors import (
     WeighError,
 )
 from weigh.flow import profiled
-from weigh.measure.subreaper import adopt_orphans
+from weigh.flow.scalene_process import Ended, run_scalene
 from weigh.report.profile_lines import Profile, read_profile
 from weigh.store import ids, location
 
@@ -32,7 +30,6 @@ _ASK = (
     "print(m.version('scalene') if u.find_spec('scalene') else '')"
 )
 _EXAMPLE = "weigh profile -- python train.py"
-_INTERRUPTED = 128 + signal.SIGINT
 # Scalene starts Python anew without its options: these have a variable that stays
 _VARIABLES = {
     "-u": {"PYTHONUNBUFFERED": "1"},
@@ -53,10 +50,14 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class Profiled(msgspec.Struct, frozen=True):
-    """A finished profile: where it is kept; None where Scalene left none."""
+    """A finished profile: where it is kept; None where Scalene left none.
+
+    ``stopped`` counts processes that the program left behind.
+    """
 
     id: str
     exit_code: int
+    stopped: int = 0
     path: str | None = None
     page: str | None = None
     profile: Profile | None = None
@@ -89,16 +90,16 @@ def profile(
     _check_writable(output)
     name = ids.new_id()
     path = os.path.join(folder, f"{name}.json")
-    code = _run(program, path, environ)
-    seen = _seen(path)
-    if seen is None:
-        return Profiled(name, code)
+    ended = _run(program, path, environ)
+    done = Profiled(name, ended.exit_code, ended.stopped, profile=_seen(path))
+    if done.profile is None:
+        return done
     _copy(path, output)
-    if not seen.lines:  # an empty file is not worth keeping
+    if not done.profile.lines:  # an empty file is not worth keeping
         os.unlink(path)
-        return Profiled(name, code, None, None, seen)
+        return done
     html = _write_page(program.python, path) if page else None
-    return Profiled(name, code, path, html, seen)
+    return msgspec.structs.replace(done, path=path, page=html)
 
 
 def refuse_in_job(environ: Mapping[str, str]) -> None:
@@ -166,10 +167,7 @@ def _not_python(command: Sequence[str]) -> str:
     word = command[0]
     if word.endswith(".py"):
         return f"put python before it: weigh profile -- python {word}"
-    return (
-        f"not a Python command: {word}   (write it like {_EXAMPLE}; "
-        "weigh run measures any command)"
-    )
+    return f"not a Python command: {word}   (weigh run measures any command)"
 
 
 def _program(words: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
@@ -194,29 +192,13 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def _run(program: Program, path: str, environ: Mapping[str, str]) -> int:
-    """Run the program to its end, also where a Ctrl-C ended it; give its code."""
+def _run(program: Program, path: str, environ: Mapping[str, str]) -> Ended:
+    """Run the program to its end, also where a signal ended it."""
     task = msgspec.json.encode([program.kind, program.name, *program.words])
     argv = [program.python, "-m", "scalene", "run", "-o", path]
     argv += ["--program-path", _program_path(program), profiled.__file__]
-    interrupted = False
-
-    def note(_number: int, _frame: object) -> None:
-        nonlocal interrupted
-        interrupted = True
-
-    before = signal.signal(signal.SIGINT, note)
-    adopt_orphans()
-    try:
-        child = subprocess.Popen(
-            [*argv, task.decode()], env={**environ, **program.variables}
-        )
-        code = child.wait()
-        if interrupted:  # Scalene leaves at once, and its child writes the profile
-            _wait_for_orphans()
-    finally:
-        signal.signal(signal.SIGINT, before)
-    return _INTERRUPTED if interrupted else code
+    env = {**environ, **program.variables}
+    return run_scalene([*argv, task.decode()], env)
 
 
 def _program_path(program: Program) -> str:
@@ -226,14 +208,6 @@ def _program_path(program: Program) -> str:
     if program.kind == "module" or folder.startswith(os.path.join(cwd, "")):
         return cwd
     return folder
-
-
-def _wait_for_orphans() -> None:
-    while sys.platform != "win32":
-        try:
-            os.wait()
-        except ChildProcessError:
-            return
 
 
 def _seen(path: str) -> Profile | None:

@@ -3,12 +3,12 @@
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar, overload
 
-from weigh.measure import region
 from weigh.measure.loops import batches
-from weigh.measure.names import clean_name
-from weigh.measure.region import phase
+from weigh.measure.ranks import place_of
+from weigh.measure.region import measuring, named, phase
 from weigh.measure.this_process import current, report_at_exit, report_now
 from weigh.measure.timing import timeit
 from weigh.measure.tracker import Tracker, say
@@ -43,10 +43,8 @@ def measured(
     Raises:
         UsageError: what is decorated is no function.
     """
-    after = _show_gpus if show_gpus else None
-    if function is None:
-        return region.measured(name=name, after=after)
-    return region.measured(function)
+    decorate = measuring(name=name, after=_show_gpus if show_gpus else None)
+    return decorate if function is None else decorate(function)
 
 
 def event(name: str, value: object = None) -> None:
@@ -55,8 +53,7 @@ def event(name: str, value: object = None) -> None:
     Raises:
         UsageError: the name is no text, or empty.
     """
-    text, _ = clean_name(name, of="event")
-    current().add_event(text, _plain(value))
+    current().add_event(named(name, of="event"), _plain(value))
 
 
 def report() -> Regions:
@@ -67,17 +64,19 @@ def report() -> Regions:
 def _plain(value: object) -> float | str | None:
     """Make a number or text of *value*: of a tensor with one number, that."""
     if hasattr(value, "item"):
-        try:
+        with suppress(Exception):  # of several numbers, or whoever's item() it is
             value = value.item()
-        except Exception:  # noqa: BLE001 - whoever's item() it is
-            value = None
     if isinstance(value, bool):
         return int(value)
     if isinstance(value, int):
         return value if abs(value) < _LARGEST_WHOLE else _float_or_text(value)
     if value is None or isinstance(value, float):
         return value
-    return str(value).encode("utf-8", "replace").decode()[:_LONGEST_VALUE]
+    try:
+        text = str(value)
+    except Exception:  # noqa: BLE001 - whoever's __str__ it is
+        text = f"a {type(value).__name__}"
+    return text[:_LONGEST_VALUE].encode("utf-8", "replace").decode()
 
 
 def _float_or_text(value: int) -> float | str:
@@ -92,7 +91,9 @@ def _render(tracker: Tracker) -> str:
     from weigh.report.regions import render_regions  # noqa: PLC0415 - once, at the end
 
     script = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else ""
-    return render_regions(tracker.regions(), script or "python")
+    place = place_of(os.environ)
+    rank = "" if place is None else f", rank {place.rank}"
+    return render_regions(tracker.regions(), f"{script or 'python'}{rank}")
 
 
 def _show_gpus(name: str) -> None:

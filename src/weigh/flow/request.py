@@ -8,6 +8,7 @@ import msgspec
 from weigh import config
 from weigh.dialect import gridengine, slurm
 from weigh.errors import FormatError
+from weigh.flow.growth import Steps, carry_on
 from weigh.flow.records import Store, find_record, open_store
 from weigh.model.record import Record, Request
 from weigh.report import request_lines
@@ -24,28 +25,47 @@ class Answer(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-def request(
+def request(  # noqa: PLR0913 - the options of the command line, keyword-only
     names: Sequence[str],
     *,
     form: str | None = None,
     headroom: str | None = None,
+    steps: Steps | None = None,
     cwd: str,
     env: Mapping[str, str],
 ) -> Answer:
     """Work out the request from the records called *names*, or from the last one.
 
     *form* is one of ``request_lines.FORMS``, by default the scheduler's at hand;
-    *headroom* is text such as ``20%``, by default the configured one.
+    *headroom* is text such as ``20%``, by default the configured one; *steps* how long
+    the full job is, and how much of it was measured.
 
     Raises:
         RecordNotFoundError: no such record; offers the nearest names.
-        UsageError: a record holds no measurement, or a name fits several.
+        UsageError: a record holds no measurement, a name fits several, or nobody
+            counted the steps.
         FormatError: the headroom or a configuration file does not parse.
     """
     settings = config.load(cwd, env)
     records = _records(names or (LAST,), open_store(cwd, env))
     share = _headroom(settings) if headroom is None else parse_headroom(headroom)
-    asked = from_usages(records, headroom=share)
+    asked = carry_on(from_usages(records, headroom=share), records, steps)
+    return answer(asked, records, form=form, env=env, warnings=settings.warnings)
+
+
+def answer(  # noqa: PLR0913 - keyword-only past the second
+    asked: Request,
+    records: Sequence[Record],
+    *,
+    form: str | None,
+    env: Mapping[str, str],
+    warnings: tuple[str, ...] = (),
+    history: object = None,
+) -> Answer:
+    """Write *asked*, which rests on *records*, for the scheduler at hand or *form*.
+
+    *history* is what the JSON form tells of where it is from, if from there.
+    """
     scheduler = scheduler_at_hand(env)
     form = form or scheduler
     asked = msgspec.structs.replace(
@@ -63,9 +83,10 @@ def request(
             form,
             scheduler=scheduler,
             records=tuple(record.id for record in records),
+            history=history,
         ),
         notes=request_lines.note_lines(asked, indent="# "),
-        warnings=settings.warnings,
+        warnings=warnings,
     )
 
 

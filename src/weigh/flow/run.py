@@ -74,7 +74,7 @@ def run(
     warner = Warner()
     output = _Output(options.output)
     keeper = _Keeper(os.environ, warner)
-    blank = _blank_record(command, options, os.environ)
+    blank = blank_record(command, options, os.environ)
     channel = Channel(blank.id)
     measure = _measurer(
         command,
@@ -119,7 +119,7 @@ def attach(
     warner = Warner()
     output = _Output(options.output)
     keeper = _Keeper(os.environ, warner)
-    blank = _blank_record(command_of(pid), options, os.environ)
+    blank = blank_record(command_of(pid), options, os.environ)
     watch = Watch(
         interval=options.interval,
         checkpoint=keeper.follow(blank),
@@ -179,7 +179,12 @@ def advise(record: Record, headroom: float | None = None) -> Request | None:
     if record.usage is None:
         return None
     share = DEFAULT_HEADROOM if headroom is None else headroom
-    return from_usages([record], headroom=share)
+    asked = from_usages([record], headroom=share)
+    if not record.usage.growing:
+        return asked
+    from weigh.flow.growth import carry_on  # noqa: PLC0415 - start-up time
+
+    return carry_on(asked, [record])
 
 
 def _measurer(  # noqa: PLR0913 - keyword-only but for two
@@ -213,12 +218,12 @@ def _measurer(  # noqa: PLR0913 - keyword-only but for two
     return lambda: run_command(command, env, watch, launchers)
 
 
-def _blank_record(
+def blank_record(
     command: list[str], options: RunOptions, env: Mapping[str, str]
 ) -> Record:
     """Fill in what is known before the start."""
     cwd = current_folder()
-    allocation, job = _scheduler_facts(env)
+    allocation, job = scheduler_facts(env)
     return Record(
         id=ids.new_id(),
         label=options.label,
@@ -238,7 +243,7 @@ def _blank_record(
     )
 
 
-def _scheduler_facts(
+def scheduler_facts(
     env: Mapping[str, str],
 ) -> tuple[Allocation | None, Job | None]:
     """Read what a scheduler granted; a dialect is imported only inside a job."""

@@ -4,6 +4,7 @@ import ast
 from typing import Any
 
 from weigh.measure.account import Account
+from weigh.measure.region import named
 from weigh.measure.this_process import current
 from weigh.model.gpu import GpuMemory
 from weigh.units import Bytes, format_brief, format_size
@@ -30,6 +31,7 @@ def measure(shell: Any, source: str, *, label: str = "") -> object:
     run, value = _compiled(shell, source)
     names = shell.user_ns
     tracker = current()
+    label = named(label, of="%%weigh") if label else ""
     account = tracker.enter(label or _NAME)
     try:
         exec(run, names)  # noqa: S102 - what the user typed

@@ -47,7 +47,11 @@ class WeighCallback(Callback):
         batch_idx: int,
     ) -> None:
         """End a batch."""
-        self._course.step(samples_in(batch))
+        try:
+            samples = samples_in(batch)
+        except Exception:  # noqa: BLE001 - whoever's batch it is, the training goes on
+            samples = None
+        self._course.step(samples)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the phase train."""

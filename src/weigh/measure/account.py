@@ -21,19 +21,20 @@ BOUND = "upper bound: the process's high-water mark, not reset"
 
 
 class Span:
-    """Memory from the beginning of a region to its end; peaks so far while it is open.
+    """Memory from the beginning of a region to its end, or to the last look at it.
 
-    ``mark`` is the process's high-water mark when it began; ``exact`` is known at its
-    end.
+    ``mark`` is the process's high-water mark when it began, ``moment`` counts up with
+    every beginning; ``exact`` is known at its end.
     """
 
-    __slots__ = ("after", "before", "closed", "exact", "gpus", "mark", "peak")
+    __slots__ = ("after", "before", "closed", "exact", "gpus", "mark", "moment", "peak")
 
     def __init__(self) -> None:
         self.before: Bytes | None = None
         self.after: Bytes | None = None
         self.peak: Bytes | None = None
         self.mark: Bytes | None = None
+        self.moment = 0
         self.exact = False
         self.gpus: GpuSpan | None = None
         self.closed = False
@@ -65,7 +66,10 @@ class Peak:
 
 
 class Node:
-    """All calls of the region at one place below others; times add up."""
+    """All calls of the region at one place below others; times add up.
+
+    ``calls`` have ended, ``entered`` were begun.
+    """
 
     __slots__ = (
         "after",
@@ -74,6 +78,7 @@ class Node:
         "changed",
         "cpu",
         "end",
+        "entered",
         "gpus",
         "path",
         "peak",
@@ -83,7 +88,7 @@ class Node:
 
     def __init__(self, path: tuple[str, ...], start: Seconds) -> None:
         self.path = path
-        self.calls = 0
+        self.entered = self.calls = 0
         self.start = self.end = start
         self.wall = self.cpu = 0.0
         self.before: Bytes | None = None
@@ -190,22 +195,29 @@ class LoopSum:
 _innermost: ContextVar[Account | None] = ContextVar("weigh_region", default=None)
 
 
+def here() -> Account | None:
+    """Give what this thread or task is in; it may have ended, or be of a parent."""
+    return _innermost.get()
+
+
 def innermost(owner: object) -> Account | None:
     """Give the innermost region of *owner* open here, in this thread or task."""
-    account = _innermost.get()
+    account = here()
     while account is not None and (account.span.closed or account.owner is not owner):
         account = account.parent
     return account
 
 
-def step_in(account: Account | None) -> None:
-    """Make *account* the innermost region of this thread or task."""
+def step_in(account: Account | None) -> Account | None:
+    """Make *account* the innermost region of this thread or task; give what was."""
+    before = here()
     _innermost.set(account)
+    return before
 
 
 def step_out(account: Account) -> None:
     """Make the region around *account* the innermost, if it is that now."""
-    if _innermost.get() is account:
+    if here() is account:
         _innermost.set(account.parent)
 
 

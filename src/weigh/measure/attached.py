@@ -1,11 +1,17 @@
 """Watch a process that is running already, with everything below it.
 
 It is not ours: nothing is passed on to it, its end tells no exit code, and CPU time is
-as last seen. Its memory peak is from before the watch too, for the kernel keeps it.
+as last seen. Its memory peak is from before the watch too, for the kernel keeps it; a
+GPU's is not, for no driver does.
 """
 
 import os
+import signal
 import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from weigh.errors import UsageError
 from weigh.measure import signals
@@ -13,11 +19,20 @@ from weigh.measure.command import Watch
 from weigh.measure.peak import PeakTracker
 from weigh.measure.reduce import is_growing, thin_series
 from weigh.measure.sampler import Sampler
-from weigh.model.record import Measurement, Monitor, Usage
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import Measurement, Monitor, Series, Usage
+from weigh.probe.driver import a_card_may_be_here
 from weigh.probe.proc import ProcTree
+from weigh.probe.processes import has_ended
+from weigh.probe.visible import ORDER, VARIABLE
 from weigh.units import Seconds
 
+if TYPE_CHECKING:
+    from weigh.measure.gpu_sampler import GpuSampler
+
 _CHECKPOINT_INTERVAL = 10.0
+_GPU_INTERVAL = 0.05  # seconds
+_CHOICE = (VARIABLE, ORDER)
 _METHOD = "watched from a later start, with the kernel's high-water marks"
 
 
@@ -27,17 +42,22 @@ def watch_process(pid: int, watch: Watch) -> Measurement:
     ``told_to_end`` of the result says which: the signal, or None.
 
     Raises:
-        UsageError: there is no such process.
+        UsageError: there is no such process, or it has no memory.
     """
     tree = ProcTree(pid)
     if not tree.adopt(pid):
         raise UsageError(f"no process {pid} (ps -u $USER lists yours)")
+    if has_ended(pid):
+        raise UsageError(f"process {pid} has ended; its parent has not noticed yet")
+    if tree.reading(pid) is None:
+        raise UsageError(f"process {pid} is the kernel's own: it has no memory")
     wakeup = signals.Wakeup()
+    attached = _Attached(pid, tree, watch)
     try:
-        return _Attached(pid, tree, watch).to_the_end(wakeup)
+        return attached.to_the_end(wakeup)
     finally:
+        attached.close()
         wakeup.restore()
-        tree.close()
 
 
 def command_of(pid: int, root: str = "/proc") -> list[str]:
@@ -56,20 +76,25 @@ class _Attached:
         self._pid = pid
         self._tree = tree
         self._watch = watch
+        self._gpus = _start_gpu_sampler(pid, tree, watch.interval)
         self._began = time.time()
         self._own_cpu = time.process_time()
         self._tracker = PeakTracker(0)
         self._sampler = Sampler(tree, self._tracker, None, watch.interval)
         self._cpu = self._cpu_before = 0.0
 
+    def close(self) -> None:
+        """Give back descriptors, and let the driver go."""
+        self._tree.close()
+        if self._gpus is not None:
+            self._gpus.stop()
+
     def to_the_end(self, wakeup: signals.Wakeup) -> Measurement:
         """Sample until nothing is left, or a signal asks weigh to end."""
         checkpoint_at = 0.0
         wait = self._sampler.look()
         self._cpu = self._cpu_before = self._cpu_time()  # of all that was there
-        while True:
-            if not self._tree.pids():
-                return self._measurement(ended=True, told_to_end=None)
+        while not self._is_over():
             self._cpu = max(self._cpu, self._cpu_time())
             now = self._sampler.elapsed()
             if now >= checkpoint_at and self._watch.checkpoint is not None:
@@ -79,7 +104,16 @@ class _Attached:
             info = wakeup.wait(wait)
             if info is not None and wakeup.asks_to_end(info.si_signo):
                 return self._measurement(ended=True, told_to_end=info.si_signo)
+            if info is not None and info.si_signo == signal.SIGTSTP:
+                signals.stop_self()
             wait = self._sampler.look()
+        return self._measurement(ended=True, told_to_end=None)
+
+    def _is_over(self) -> bool:
+        """Tell whether all have ended, though some parent may not have noticed."""
+        if self._sampler.samples and self._sampler.samples[-1].processes:
+            return False
+        return all(has_ended(pid) for pid in self._tree.pids())
 
     def _cpu_time(self) -> Seconds:
         times = map(self._tree.times, self._tree.pids())
@@ -87,29 +121,81 @@ class _Attached:
 
     def _measurement(self, *, ended: bool, told_to_end: int | None) -> Measurement:
         wall = self._sampler.elapsed()
-        cpu = self._cpu - self._cpu_before
-        own = self._tree.reading(os.getpid())
         return Measurement(
             started=self._began,
             ended=self._began + wall if ended else None,
             exit_code=None,
             signal=None,
-            usage=Usage(
-                wall_time=wall,
-                cpu_time=cpu,
-                cpus_used=cpu / wall if wall else None,
-                peak_memory=self._tracker.peak(_METHOD),
-                max_process_memory=self._tracker.max_process(),
-                virtual_memory=self._tracker.virtual or None,
-                processes=self._tree.seen,
-                growing=is_growing(self._sampler.samples),
-            ),
-            series=thin_series(self._sampler.samples),
-            monitor=Monitor(
-                cpu_time=time.process_time() - self._own_cpu,
-                memory=None if own is None else own.peak,
-                samples=self._sampler.looks,
-                interval=self._sampler.interval,
-            ),
+            usage=self._usage(wall, self._gpu_usages(ended=ended)),
+            series=self._series(),
+            monitor=self._monitor(),
             told_to_end=told_to_end,
         )
+
+    def _usage(self, wall: Seconds, gpus: tuple[GpuUsage, ...]) -> Usage:
+        cpu = self._cpu - self._cpu_before
+        return Usage(
+            wall_time=wall,
+            cpu_time=cpu,
+            cpus_used=cpu / wall if wall else None,
+            peak_memory=self._tracker.peak(_METHOD),
+            max_process_memory=self._tracker.max_process(),
+            virtual_memory=self._tracker.virtual or None,
+            processes=self._tree.seen,
+            growing=is_growing(self._sampler.samples),
+            gpus=gpus,
+        )
+
+    def _gpu_usages(self, *, ended: bool) -> tuple[GpuUsage, ...]:
+        if self._gpus is None:
+            return ()
+        return self._gpus.stop() if ended else self._gpus.usages()
+
+    def _series(self) -> Series:
+        series = thin_series(self._sampler.samples)
+        rows = () if self._gpus is None else self._gpus.rows()
+        if not all(rows):  # of one it is not known what the process held
+            return series
+        from weigh.measure.gpu_account import gpu_columns  # noqa: PLC0415 - with GPUs
+
+        began = time.monotonic() - self._sampler.elapsed()
+        columns = gpu_columns(rows, [began + at for at in series.t])
+        return msgspec.structs.replace(series, gpu_memory=columns)
+
+    def _monitor(self) -> Monitor:
+        own = self._tree.reading(os.getpid())
+        return Monitor(
+            cpu_time=time.process_time() - self._own_cpu,
+            memory=None if own is None else own.peak,
+            samples=self._sampler.looks,
+            interval=self._sampler.interval,
+            warnings=self._gpus.warnings() if self._gpus is not None else (),
+        )
+
+
+def _start_gpu_sampler(
+    pid: int, tree: ProcTree, interval: Seconds
+) -> "GpuSampler | None":
+    """Watch the GPUs that CUDA shows the process, which need not be weigh's."""
+    environment = _environment(tree.environment(pid))
+    if not a_card_may_be_here(environment):
+        return None
+    from weigh.measure.gpu_sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
+    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
+
+    sampler = GpuSampler(
+        lambda: NvmlProbe(environment),
+        max(interval, _GPU_INTERVAL),
+        pids=tree.pids,
+        joined=True,
+    )
+    sampler.start()
+    return sampler
+
+
+def _environment(theirs: Mapping[str, str]) -> dict[str, str]:
+    """Take what chooses GPUs from *theirs*, where that may be read."""
+    if not any(theirs):
+        return dict(os.environ)
+    ours = {name: os.environ[name] for name in os.environ if name not in _CHOICE}
+    return ours | {name: theirs[name] for name in _CHOICE if name in theirs}

@@ -1,14 +1,16 @@
 """Many times, kept in bounded room: exact until there are too many for it."""
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable
 from math import exp, log
 
 from weigh.units import Seconds
 
-EXACT = 100_000  # times kept one by one: 800 kB
+EXACT = 20_000  # times kept one by one; a median of more holds a program up
 _BINS = 200  # per factor of e: half a percent wide
-_SHORTEST = 1e-9
+_FIRST = 5000  # number of the bin of 1 s, so that no bin is below 0
+_SHORTEST = 1e-10
 
 
 class Durations:
@@ -25,7 +27,7 @@ class Durations:
         self.minimum: Seconds = float("inf")
         self.maximum: Seconds = 0.0
         self.exact: array[float] | None = array("d")
-        self.bins: dict[int, int] = {}
+        self.bins: Counter[int] = Counter()
 
     def extend(self, times: "array[float]") -> None:
         """Take in more times."""
@@ -56,8 +58,7 @@ class Durations:
         self.total += other.total
         self.minimum = min(self.minimum, other.minimum)
         self.maximum = max(self.maximum, other.maximum)
-        for number, seen in other.bins.items():
-            self.bins[number] = self.bins.get(number, 0) + seen
+        self.bins.update(other.bins)
 
     def median(self) -> Seconds | None:
         """Give the time in the middle; of an even number, the mean of the two."""
@@ -72,9 +73,9 @@ class Durations:
         return (ordered[middle - 1] + ordered[middle]) / 2
 
     def _count(self, times: Iterable[float]) -> None:
-        for time in times:
-            number = int(log(max(time, _SHORTEST)) * _BINS // 1)
-            self.bins[number] = self.bins.get(number, 0) + 1
+        self.bins.update(
+            [int(log(time + _SHORTEST) * _BINS + _FIRST) for time in times]
+        )
 
     def _binned_median(self) -> Seconds:
         wanted, seen, number = (self.count + 1) // 2, 0, 0
@@ -82,4 +83,4 @@ class Durations:
             seen += self.bins[number]
             if seen >= wanted:
                 break
-        return exp((number + 0.5) / _BINS)
+        return exp((number - _FIRST + 0.5) / _BINS)

@@ -61,7 +61,8 @@ class GpuAccount:
     """What one GPU did so far. ``started`` is when the job could first use it.
 
     *exists* tells whether a process id means anything here: in a container, the
-    driver's may not.
+    driver's may not. *joined*: the job was at work before the first look, so that
+    what was in use then may be its own.
     """
 
     def __init__(
@@ -69,9 +70,12 @@ class GpuAccount:
         device: GpuDevice,
         started: Seconds,
         exists: Callable[[int], bool] | None = None,
+        *,
+        joined: bool = False,
     ) -> None:
         self.device = device
         self.moments: list[Moment] = []
+        self._joined = joined
         self.lost_at: Seconds | None = None
         self._started = started
         self._exists = exists or process_exists
@@ -108,6 +112,8 @@ class GpuAccount:
         job = self._job_memory(reading, tree)
         if reading.memory_used is not None:
             self._take_memory(time, reading.memory_used, job)
+        elif job is not None:  # cards that share the host's memory tell no more
+            self._keep(Moment(time, job, job))
         if self._first is None:
             self._first = time
             return  # what was going on before the job is not its own
@@ -143,6 +149,8 @@ class GpuAccount:
         """Give the job's memory over time, by the same rule as the peak."""
         if self._is_per_process():
             return [(one.time, one.job or 0) for one in self.moments]
+        if self._joined:
+            return []
         before = self._before or 0
         return [(one.time, max(0, one.device - before)) for one in self.moments]
 
@@ -158,7 +166,7 @@ class GpuAccount:
             uuid=device.uuid,
             name=device.name,
             memory_total=device.memory_total,
-            memory_before=self._before,
+            memory_before=None if self._joined and source is None else self._before,
             peak_memory=peak,
             process_peak_memory=(self._job_peak or 0)
             if source == PER_PROCESS
@@ -190,7 +198,11 @@ class GpuAccount:
         if self._before is None:
             self._before = max(0, used - (job or 0))
         self._device_peak = max(self._device_peak or 0, used)
-        self.moments.append(Moment(time, used, job))
+        self._keep(Moment(time, used, job))
+
+    def _keep(self, moment: Moment) -> None:
+        """Note a moment; when there are many, of two the one with more memory."""
+        self.moments.append(moment)
         if len(self.moments) >= _MOST_MOMENTS:
             pairs = zip(self.moments[::2], self.moments[1::2], strict=False)
             self.moments = [_larger(*pair) for pair in pairs]
@@ -223,7 +235,8 @@ class GpuAccount:
         """
         if not self._lists_processes:
             return False
-        if self._mine or self._rise() <= UNTOUCHED:
+        unnamed = (self._device_peak or 0) if self._joined else self._rise()
+        if self._mine or unnamed <= UNTOUCHED:
             return True
         return self._listed_any and self._strange < _STRANGE
 
@@ -233,7 +246,7 @@ class GpuAccount:
     def _peak(self) -> tuple[Bytes | None, str | None]:
         if self._is_per_process():
             return self._job_peak, PER_PROCESS
-        if self._before is None or self._first is None:
+        if self._joined or self._before is None or self._first is None:
             return None, None
         late = self._first - self._started
         words = f"; first looked {late:.1f} s after the start" if late > _LATE else ""

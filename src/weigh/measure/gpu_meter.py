@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from weigh.errors import WeighError
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.probe.gpu import GpuDevice, GpuProbe
+from weigh.probe.torch_cuda import torch_number, torch_uuid
 from weigh.units import Bytes, Seconds
 
 ProbeFactory = Callable[[], GpuProbe | None]
@@ -146,7 +147,7 @@ class GpuMeter:
         readings = within(self._reading, probe.read)
         used = {reading.uuid: reading.memory_used for reading in readings}
         return tuple(
-            GpuMark(device.uuid, used.get(device.uuid), *torch_peaks(number))
+            GpuMark(device.uuid, used.get(device.uuid), *torch_peaks(device, number))
             for number, device in enumerate(self.devices)
         )
 
@@ -177,17 +178,21 @@ def within(seconds: Seconds, call: Callable[[], _T]) -> _T:
     return answers[0]
 
 
-def torch_peaks(number: int) -> tuple[Bytes | None, Bytes | None]:
-    """Give torch's own (allocated, reserved) peaks on its GPU of that number.
+def torch_peaks(device: GpuDevice, number: int) -> tuple[Bytes | None, Bytes | None]:
+    """Give torch's own (allocated, reserved) peaks on *device*, my *number*-th.
 
     None where torch is not imported or has not used CUDA: it is never imported here,
     and asking too early would make a CUDA context.
     """
     torch: Any = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
-    if cuda is None or not cuda.is_initialized() or number >= cuda.device_count():
+    if cuda is None or not cuda.is_initialized():
         return None, None
-    return int(cuda.max_memory_allocated(number)), int(cuda.max_memory_reserved(number))
+    uuids = [torch_uuid(cuda, index) for index in range(cuda.device_count())]
+    index = torch_number(device, number, uuids)
+    if index is None:
+        return None, None
+    return int(cuda.max_memory_allocated(index)), int(cuda.max_memory_reserved(index))
 
 
 def join(first: GpuMemory, later: GpuMemory) -> GpuMemory:

@@ -8,21 +8,21 @@ the answer, and the process can end.
 import signal
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
-
-import msgspec
 
 from weigh.errors import NoGpuError
 from weigh.measure.gpu_account import GpuAccount
 from weigh.model.gpu import GpuUsage
-from weigh.probe.gpu import DetailedGpuProbe, GpuDevice, GpuReading
+from weigh.probe.gpu import DetailedGpuProbe
 from weigh.units import Bytes, Seconds
 
 _ACTIVITY_INTERVAL = 0.2  # cards renew these figures about as often themselves
 _SLOW_INTERVAL = 10.0
 _FIRST_SLOW = 1.0
-_SHARE_PER_GPU = 0.01  # of one core, at most
+# of one core for each GPU, at most: looks at memory, and those at everything
+_MEMORY_SHARE, _ACTIVITY_SHARE = 0.0075, 0.0025
+_STRIKES = 3  # a question that took long once may have met a busy machine
 _HUNG_AFTER = 5.0  # seconds without an answer, before it is called hung
 _Slow = tuple[str, Callable[[], None]]
 
@@ -31,7 +31,7 @@ class GpuSampler:
     """Samples the GPUs that are mine, from :meth:`start` to :meth:`stop`.
 
     *pids* gives the job's processes at the time; without it what a GPU holds beyond
-    its baseline counts. Times are *clock*'s.
+    its baseline counts. Times are *clock*'s. *joined*: the job was running already.
     """
 
     def __init__(
@@ -41,14 +41,15 @@ class GpuSampler:
         clock: Callable[[], Seconds] = time.monotonic,
         *,
         pids: Callable[[], Collection[int]] = tuple,
+        joined: bool = False,
     ) -> None:
         self.interval = interval
         self.looks = 0
         self._factory = probe_factory
         self._clock = clock
         self._pids = pids
+        self._joined = joined
         self._accounts: dict[str, GpuAccount] = {}
-        self._readings: tuple[GpuReading, ...] = ()
         self._warnings: list[str] = []
         self._lock = threading.Lock()  # around accounts; never held in the driver
         self._stopping = threading.Event()
@@ -57,27 +58,15 @@ class GpuSampler:
         self._asked_at: Seconds | None = None  # since when the driver is busy for us
         self._started: Seconds = 0.0
         self._slow: deque[_Slow] = deque()
-        self._too_slow: set[str] = set()
-        self._slow_at: Seconds = 0.0
-        self._activity_at = float("-inf")
+        self._strikes: Counter[str] = Counter()  # of questions that took too long
+        self._slow_at = self._activity_at = 0.0  # when they are due
+        self._cost: Seconds = 0.0  # of a look at memory, of late
 
-    def start(self, wait: Seconds = 1.0) -> bool:
-        """Begin; tell whether the baseline was read within *wait* seconds."""
+    def start(self, wait: Seconds = 1.0) -> None:
+        """Begin, and wait up to *wait* seconds for the baseline."""
         self._started = self._clock()
         self._thread.start()
-        return self._ready.wait(wait) and bool(self._readings)
-
-    def is_watching(self) -> bool:
-        """Tell whether the thread is at work: it ends where there is nothing to do."""
-        return self._thread.is_alive()
-
-    def latest(self) -> tuple[GpuReading, ...]:
-        """Give the last look at each GPU; nothing before the first."""
-        return self._readings
-
-    def devices(self) -> tuple[GpuDevice, ...]:
-        """Give the GPUs that are watched, in CUDA's order."""
-        return tuple(account.device for account in self._accounts.values())
+        self._ready.wait(wait)
 
     def usages(self) -> tuple[GpuUsage, ...]:
         """Sum up each GPU so far."""
@@ -105,9 +94,12 @@ class GpuSampler:
         return (*self._warnings, *lost, *silent)
 
     def stop(self, timeout: Seconds = 1.0) -> tuple[GpuUsage, ...]:
-        """Take the last figures, waiting *timeout* for them at most; sum up."""
-        self._stopping.set()
-        if self._thread.is_alive():
+        """Take the last figures, waiting *timeout* for them at most; sum up.
+
+        Who asks again is not kept waiting again.
+        """
+        if self._thread.is_alive() and not self._stopping.is_set():
+            self._stopping.set()
             self._thread.join(timeout)
         return self.usages()
 
@@ -151,55 +143,50 @@ class GpuSampler:
         """Take the baseline, then the counters."""
         with self._lock:
             for device in probe.devices():
-                account = GpuAccount(device, self._started)
+                account = GpuAccount(device, self._started, joined=self._joined)
                 self._accounts[device.uuid] = account
+        self._warnings += probe.notes
         if not self._accounts:
             return
         self._look(probe, activity=True)
-        self._warnings += probe.notes
         self._count(probe)
         self._ready.set()
         self._slow_at = self._clock() + _FIRST_SLOW
 
     def _sample(self, probe: DetailedGpuProbe) -> None:
         """Look every so often; slow figures fill the time between two looks."""
-        pause = self.interval
-        while not self._stopping.wait(pause):
-            now = self._clock()
-            spent = time.thread_time()
-            is_due = now - self._activity_at >= _ACTIVITY_INTERVAL
-            self._look(probe, activity=is_due)
-            if is_due:
-                self._activity_at = now
-            spent = time.thread_time() - spent
-            self.looks += 1
-            share = _SHARE_PER_GPU * len(self._accounts)
-            pause = max(self.interval, spent / share)
-            pause -= self._ask_something_slow(probe, pause)
+        rest = self.interval
+        while not self._stopping.wait(rest):
+            pause = self._timed_look(probe)
+            rest = pause - self._ask_something_slow(probe, pause)
+
+    def _timed_look(self, probe: DetailedGpuProbe) -> Seconds:
+        """Look; give the seconds until the next, by what looks cost of late.
+
+        Where looking is dear, everything else is looked at less often before memory.
+        """
+        now, before = self._clock(), time.thread_time()
+        is_due = now >= self._activity_at
+        self._look(probe, activity=is_due)
+        spent = (time.thread_time() - before) / len(self._accounts)
+        if is_due:
+            rest = max(_ACTIVITY_INTERVAL, spent / _ACTIVITY_SHARE)
+            self._activity_at = now + rest
+        else:
+            self._cost = 0.8 * self._cost + 0.2 * spent
+        self.looks += 1
+        return max(self.interval, self._cost / _MEMORY_SHARE)
 
     def _look(self, probe: DetailedGpuProbe, *, activity: bool) -> None:
         self._asked_at = self._clock()
         readings = probe.read(activity=activity)
         self._asked_at = None
+        if not readings:
+            return
         now, tree = self._clock(), self._pids()
         with self._lock:
             for reading in readings:
                 self._accounts[reading.uuid].take(now, reading, tree)
-        if not activity:
-            readings = tuple(self._with_activity(one) for one in readings)
-        self._readings = readings
-
-    def _with_activity(self, reading: GpuReading) -> GpuReading:
-        """Complete a look at the memory by the last look at everything."""
-        before = next((one for one in self._readings if one.uuid == reading.uuid), None)
-        if before is None or reading.lost:
-            return reading
-        return msgspec.structs.replace(
-            before,
-            memory_used=reading.memory_used,
-            process_memory=reading.process_memory,
-            processes=reading.processes,
-        )
 
     def _count(self, probe: DetailedGpuProbe) -> None:
         for uuid in self._accounts:
@@ -211,8 +198,8 @@ class GpuSampler:
     def _ask_something_slow(self, probe: DetailedGpuProbe, pause: Seconds) -> Seconds:
         """Ask one slow question, if it is time; give the seconds that it took.
 
-        One that takes longer than the pause between two looks is not asked again
-        before the end.
+        One that takes longer than the pause between two looks, and not only once, is
+        not asked again before the end.
         """
         before = self._clock()
         if not self._slow and before >= self._slow_at:
@@ -223,14 +210,14 @@ class GpuSampler:
         if not self._slow:
             return 0.0
         name, ask = self._slow.popleft()
-        if name in self._too_slow:
+        if self._strikes[name] >= _STRIKES:
             return 0.0
         self._asked_at = before
         ask()
         self._asked_at = None
         took = self._clock() - before
         if took > max(pause, self.interval):
-            self._too_slow.add(name)
+            self._strikes[name] += 1
         return min(took, pause)
 
     def _quick_questions(self, probe: DetailedGpuProbe, uuid: str) -> Iterator[_Slow]:

@@ -161,7 +161,7 @@ def _become_the_job(go: int, status: int) -> None:
         _restore_signals()
         count, *words = payload.split(b"\0")
         command = words[: int(count)]
-        env = _first_environment()
+        env = first_environment()
         for word in words[int(count) :]:
             name, _, value = word.partition(b"=")
             env[name] = value
@@ -176,7 +176,7 @@ def _become_the_job(go: int, status: int) -> None:
         os._exit(127)
 
 
-def _first_environment() -> dict[bytes, bytes]:
+def first_environment() -> dict[bytes, bytes]:
     """Give the environment that weigh was started with.
 
     In a C locale the interpreter sets LC_CTYPE for itself and its children (PEP 538).

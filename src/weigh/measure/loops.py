@@ -2,6 +2,7 @@
 
 from array import array
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
 from operator import index
 from typing import Any, Generic, Self, TypeVar
 from weakref import WeakSet
@@ -10,6 +11,7 @@ from weigh.errors import UsageError
 from weigh.measure.channel import clock
 from weigh.measure.durations import Durations
 from weigh.measure.this_process import before_the_end, current, is_current
+from weigh.measure.tracker import OpenLoop, Tracker
 
 _Batch = TypeVar("_Batch")
 _LOOK_INTERVAL = 1.0
@@ -35,7 +37,6 @@ class Loop(Generic[_Batch]):
     def __iter__(self) -> Iterator[_Batch]:
         running = _run(self._iterable, self._size, self._total)
         self._mine.add(running)
-        _running.add(running)
         return running
 
     def __len__(self) -> int:
@@ -52,7 +53,9 @@ class Loop(Generic[_Batch]):
 
     def close(self) -> None:
         """End what still runs; the batches that were done count."""
-        _close(self._mine)
+        for one in tuple(self._mine):
+            with suppress(ValueError):  # another thread is inside it
+                one.close()
 
 
 def batches(
@@ -79,6 +82,32 @@ def batches(
     return Loop(iterable, size, _length(iterable))
 
 
+class _Taken:
+    """What a running loop has taken and not told the tracker."""
+
+    __slots__ = ("_loop", "_tracker", "samples", "times")
+
+    def __init__(self, tracker: Tracker, loop: OpenLoop, size: int | None) -> None:
+        self._tracker = tracker
+        self._loop = loop
+        self.times = array("d")
+        self.samples = _Samples(size)
+
+    def tell(self, *, ends: bool) -> None:
+        """Tell the tracker, unless this is a fork of the process that loops."""
+        if is_current(self._tracker):
+            durations = Durations()
+            durations.extend(self.times)
+            counted = self.samples.taken()
+            self._tracker.add_batches(self._loop, durations, counted, ends=ends)
+        del self.times[:]
+
+    def end(self) -> None:
+        """Tell the rest; what the loop takes after that does not count."""
+        _running.discard(self)
+        self.tell(ends=True)
+
+
 def _run(
     iterable: Iterable[_Batch], size: int | None, total: int | None
 ) -> Generator[_Batch]:
@@ -88,10 +117,10 @@ def _run(
     if loop is None:
         yield from iterable
         return
-    samples = _Samples(size)
-    times = array("d")
+    taken = _Taken(tracker, loop, size)
+    _running.add(taken)
+    samples, times = taken.samples, taken.times
     box: list[_Batch] = []
-    done = 0
     look_at = clock() + _LOOK_INTERVAL
     started = clock()
     try:
@@ -106,38 +135,36 @@ def _run(
             yield box.pop()
             now = clock()
             times.append(now - started)
-            done += count
+            samples.done += count
             if now < look_at and len(times) < _MOST_KEPT:
                 started = now
                 continue
-            if is_current(tracker):
-                counted = done if samples.known else None
-                tracker.add_batches(loop, _counted(times), counted, ends=False)
-            del times[:]
-            done = 0
+            taken.tell(ends=False)
             started = clock()
             look_at = started + _LOOK_INTERVAL
     finally:
-        if is_current(tracker):
-            counted = done if samples.known else None
-            tracker.add_batches(loop, _counted(times), counted, ends=True)
-
-
-def _counted(times: "array[float]") -> Durations:
-    durations = Durations()
-    durations.extend(times)
-    return durations
+        taken.end()
 
 
 class _Samples:
-    """Counts the samples of a batch; those of the type ``plain`` by len alone."""
+    """Counts the samples of a batch; those of the type ``plain`` by len alone.
 
-    __slots__ = ("_size", "known", "plain")
+    ``done`` are those of batches that were done and not told; once some batch's
+    cannot be counted, none are ``known``.
+    """
+
+    __slots__ = ("_size", "done", "known", "plain")
 
     def __init__(self, size: int | None) -> None:
         self._size = size
+        self.done = 0
         self.known = True
         self.plain: type | None = None
+
+    def taken(self) -> int | None:
+        """Give what was done, and begin anew."""
+        done, self.done = self.done, 0
+        return done if self.known else None
 
     def count(self, batch: Any) -> int:  # noqa: ANN401 - whatever a loader gives
         """Count samples: of text one, of columns the rows; raises what len raises."""
@@ -179,13 +206,11 @@ def _length(iterable: object) -> int | None:
         return None
 
 
-def _close(running: "WeakSet[Generator[Any]]") -> None:
-    for one in tuple(running):
-        try:
-            one.close()
-        except ValueError:  # another thread is inside it
-            continue
+def _end_all() -> None:
+    """End the accounts of loops that still run; the loops themselves go on."""
+    for taken in tuple(_running):
+        taken.end()
 
 
-_running: "WeakSet[Generator[Any]]" = WeakSet()
-before_the_end(lambda: _close(_running))
+_running: set[_Taken] = set()
+before_the_end(_end_all)

@@ -5,6 +5,7 @@ what a rank starts inherits it. Ranks are kept apart by their resident sets, in 
 pages that several share count in each.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -48,10 +49,12 @@ class RankTracker:
 
     def look(self, readings: Sequence[ProcessReading]) -> None:
         """Take in one look; a process is asked for its rank when seen twice."""
-        for reading in readings:
-            if reading.pid in self._met and reading.pid not in self._places:
-                self._ask(reading.pid)
-        self._met = {reading.pid for reading in readings}
+        seen = {reading.pid for reading in readings}
+        self._places = {pid: at for pid, at in self._places.items() if pid in seen}
+        for pid in seen & self._met:
+            if pid not in self._places:
+                self._ask(pid)
+        self._met = seen
         if self._ranks:
             self._add_up(readings)
 
@@ -63,7 +66,8 @@ class RankTracker:
         place = place_of(self._tree.environment(pid))
         self._places[pid] = place
         if place is not None and place.rank not in self._ranks:
-            self._ranks[place.rank] = Rank(place.rank, place.local_rank, pid=pid)
+            host = os.uname().nodename
+            self._ranks[place.rank] = Rank(place.rank, place.local_rank, host, pid)
 
     def _add_up(self, readings: Sequence[ProcessReading]) -> None:
         held: dict[int, int] = {}

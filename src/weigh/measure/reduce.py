@@ -4,18 +4,13 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from weigh.model.record import Sample, Series
-from weigh.units import Bytes, Seconds
+from weigh.units import Seconds
 
-_FEWEST = 20  # samples, below which a trend is a guess
-_SHORTEST = 1.0  # seconds, below which a run is all start-up
-_SETTLED = 0.25  # of the run: loading may peak higher than all that follows
-_TAILS = (0.5, 0.75)  # of the run: rising since the one and since the other
-_GRID = 64  # moments a tail is looked at: 2,016 slopes, about a millisecond
-_STEP_AHEAD = 0.1  # of the run
-_MATERIAL = 0.02  # of the peak
+_LONGEST = 500  # columns of a series
+_WORTH_ASKING = 20  # samples; the shortest runs do without the import
 
 
-def thin_series(samples: Sequence[Sample], limit: int = 500) -> Series:
+def thin_series(samples: Sequence[Sample], limit: int = _LONGEST) -> Series:
     """Lay samples out in columns of at most *limit* (3 or more), keeping every peak.
 
     CPUs busy are those since the sample kept before; None where that is not known, or
@@ -76,54 +71,13 @@ def _rate(
 def is_growing(samples: Sequence[Sample]) -> bool | None:
     """Tell whether the run ended while its memory was still rising.
 
-    It was if the most held so far rose all through the last half of the run, and all
-    through its last quarter, fast enough to add 2 % of the peak in a tenth of the run.
-    Taking the most held so far makes flat batches and a final release look flat;
-    taking the median of all slopes makes one late step look flat. None for a run too
-    short to tell. What a run held in its first quarter does not count: a model may
-    peak while it loads.
-
-    Source: P. K. Sen, Estimates of the regression coefficient based on Kendall's tau,
-    JASA 63 (1968) 1379-1389, for the slope.
+    None for a run too short to tell. It is looked for in what the record's series
+    keeps, so that whoever reads the record later finds the same.
     """
-    if len(samples) < _FEWEST or _duration(samples) < _SHORTEST:
+    if len(samples) < _WORTH_ASKING:
         return None
-    duration = _duration(samples)
-    times, most = _most_so_far(samples, samples[0].time + _SETTLED * duration)
-    peak = max(sample.memory for sample in samples)
-    needed = _MATERIAL * peak / (_STEP_AHEAD * duration)
-    end = samples[-1].time
-    for tail in _TAILS:
-        start = samples[0].time + tail * duration
-        step = (end - start) / (_GRID - 1)
-        grid = [start + step * turn for turn in range(_GRID - 1)] + [end]
-        held = [most[max(bisect_right(times, time) - 1, 0)] for time in grid]
-        if _median_slope(grid, held) <= needed:
-            return False
-    return True
+    from weigh.estimate import growth  # noqa: PLC0415 - start-up time
 
-
-def _duration(samples: Sequence[Sample]) -> Seconds:
-    return samples[-1].time - samples[0].time
-
-
-def _most_so_far(
-    samples: Sequence[Sample], start: Seconds
-) -> tuple[list[Seconds], list[Bytes]]:
-    times, most, largest = [], [], 0
-    for sample in samples:
-        if sample.time >= start:
-            largest = max(largest, sample.memory)
-            times.append(sample.time)
-            most.append(largest)
-    return times, most
-
-
-def _median_slope(times: Sequence[Seconds], values: Sequence[float]) -> float:
-    """Give the median of the slopes between all pairs of points, the lower of two."""
-    slopes = sorted(
-        (values[later] - values[earlier]) / (times[later] - times[earlier])
-        for later in range(len(times))
-        for earlier in range(later)
-    )
-    return slopes[(len(slopes) - 1) // 2]
+    kept = thin_samples(samples, _LONGEST)
+    times = [sample.time for sample in kept]
+    return growth.is_growing(times, [sample.memory for sample in kept])

@@ -1,13 +1,13 @@
-"""Regions of a program: ``with phase(...)``, and ``@measured`` on functions."""
+"""Regions of a program: ``with phase(...)``, and decorated functions."""
 
 # ruff: noqa: ANN401 - decorators take and give whatever is called
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import wraps
-from typing import Any, Self, TypeVar, overload
+from typing import Any, NoReturn, Self, TypeVar
 
 from weigh.errors import UsageError
-from weigh.measure.account import Account, cpu_time, step_in, step_out
+from weigh.measure.account import Account, cpu_time, here, step_in, step_out
 from weigh.measure.channel import clock
 from weigh.measure.names import clean_name
 from weigh.measure.this_process import current, is_current
@@ -26,7 +26,7 @@ class Region:
     __slots__ = ("_account", "_state", "name")
 
     def __init__(self, name: str) -> None:
-        self.name = _named(name, of="phase")
+        self.name = named(name, of="phase")
         self._account: Account | None = None
         self._state = "new"
 
@@ -67,6 +67,13 @@ class Region:
         account = self._ended()
         return None if account is None else account.span.peak
 
+    def __call__(self, *_: object) -> NoReturn:
+        """Refuse to be a decorator, which is the usual slip."""
+        raise UsageError(
+            f"phase {self.name!r} goes into a with statement; above a function, "
+            f"write @weigh.measured(name={self.name!r})"
+        )
+
     def _ended(self) -> Account | None:
         return self._account if self._state == "closed" else None
 
@@ -85,37 +92,24 @@ def phase(name: str) -> Region:
     return Region(name)
 
 
-@overload
-def measured(function: _Function, /) -> _Function: ...
-@overload
-def measured(
+def measuring(
     *, name: str | None = None, after: After | None = None
-) -> Callable[[_Function], _Function]: ...
-def measured(
-    function: Any = None,
-    /,
-    *,
-    name: str | None = None,
-    after: After | None = None,
-) -> Any:
-    """Measure every call of a function, as a phase of its name.
+) -> Callable[[_Function], _Function]:
+    """Give a decorator: every call of the function is a phase of its name.
 
     Coroutines count from their first step to their last; generators only while they
     run, not while their consumer does.
 
     Args:
-        function: what to measure: plain, async, a generator or an async generator.
-        name: what to call it in the report; its own name if not given.
+        name: what to call it in the report; the function's own name if not given.
         after: called with that name after each call.
 
     Raises:
-        UsageError: *function* cannot be called, or is a class.
+        UsageError: later, where what is decorated cannot be called, or is a class.
     """
     if name is not None:
-        name = _named(name, of="measured")
-    if function is None:
-        return lambda decorated: _decorated(decorated, name, after)
-    return _decorated(function, name, after)
+        name = named(name, of="measured")
+    return lambda function: _decorated(function, name, after)
 
 
 def _decorated(function: Any, name: str | None, after: After | None) -> Any:
@@ -173,25 +167,28 @@ def _coroutine(
 
 
 class _Slices:
-    """A generator's region: it is inside only while the generator itself runs."""
+    """A generator's region: it is inside only while the generator itself runs.
+
+    A generator that is stepped in another region leaves that one as it was, and
+    keeps its own open regions to itself.
+    """
 
     def __init__(self, name: str) -> None:
+        around = here()
         self._account = current().enter(name)
+        self._inside = step_in(around)
+        self._around: Account | None = None
         self._wall = self._cpu = 0.0
         self._since = (0.0, 0.0)
-        if self._account is not None:
-            step_out(self._account)
 
     def __enter__(self) -> None:
-        if self._account is not None:
-            step_in(self._account)
+        self._around = step_in(self._inside)
         self._since = (clock(), cpu_time())
 
     def __exit__(self, *_: object) -> None:
-        if self._account is not None:
-            step_out(self._account)
         self._wall += clock() - self._since[0]
         self._cpu += cpu_time() - self._since[1]
+        self._inside, self._around = step_in(self._around), None
 
     def end(self, name: str, after: After | None) -> None:
         """End the region."""
@@ -280,8 +277,14 @@ def _leave(
         step_out(account)
 
 
-def _named(name: object, *, of: str) -> str:
+def named(name: object, *, of: str) -> str:
+    """Give a name as it is kept; where it had to be changed, say so once.
+
+    Raises:
+        UsageError: it is no text, or empty.
+    """
     text, changed = clean_name(name, of=of)
     if changed:
-        current().warn(f"a name does not print, or is too long: written as {text:.20}")
+        line = f"a name does not print, or is too long: written as {text:.20}"
+        current().warn(line, matters=False)
     return text

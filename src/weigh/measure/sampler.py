@@ -28,7 +28,7 @@ _MOST_SAMPLES = 4096
 class Sampler:
     """Takes the samples of one run; ``samples`` is thinned as it grows."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword-only but for four
         self,
         tree: ProcTree,
         tracker: PeakTracker,
@@ -36,7 +36,9 @@ class Sampler:
         interval: Seconds,
         *,
         clock: Callable[[], Seconds] = time.monotonic,
+        started: Seconds | None = None,
     ) -> None:
+        """Start; the run may have *started* earlier, on *clock*."""
         self.samples: list[Sample] = []
         self.looks = 0
         self.interval = interval
@@ -48,7 +50,7 @@ class Sampler:
         self._gauge = SharingGauge(tree, clock)
         self._cpu_clock = cpu_clock
         self._clock = clock
-        self._started = clock()
+        self._started = clock() if started is None else started
         self._next_interval = min(_FIRST_INTERVAL, interval)
         self._cost: Seconds = 0.0
         self._looked_at: Seconds = float("-inf")

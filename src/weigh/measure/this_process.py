@@ -4,6 +4,7 @@ import atexit
 import os
 import sys
 from collections.abc import Callable
+from threading import RLock
 
 from weigh.errors import NoGpuError
 from weigh.measure.tracker import Tracker, say
@@ -16,6 +17,7 @@ class _Process:
     """What is known of this process; a fork starts anew."""
 
     def __init__(self) -> None:
+        self.making = RLock()
         self.tracker: Tracker | None = None
         self.report: Report | None = None
         self.is_child = False
@@ -24,6 +26,7 @@ class _Process:
 
     def forget(self) -> None:
         """Leave to the parent what it began: nothing is told twice."""
+        self.making = RLock()  # a thread that is not here may hold the old one
         self.tracker = None
         self.is_child = True
 
@@ -33,12 +36,14 @@ _process = _Process()
 
 def current() -> Tracker:
     """Give this process's tracker; made when first asked for."""
-    tracker = _process.tracker
-    if tracker is None:
-        gpus = None if _process.is_child else visible_gpus  # NVML does not fork
-        tracker = _process.tracker = Tracker(os.environ, gpus=gpus)
-        _finish_at_exit()
-    return tracker
+    if _process.tracker is not None:
+        return _process.tracker
+    with _process.making:
+        if _process.tracker is None:
+            gpus = None if _process.is_child else visible_gpus  # NVML does not fork
+            _process.tracker = Tracker(os.environ, gpus=gpus)
+            _finish_at_exit()
+        return _process.tracker
 
 
 def is_current(tracker: object) -> bool:

@@ -110,8 +110,10 @@ def _check_callable(what: str, value: object) -> None:
             f"timeit: {what} cannot be called: give a function without arguments, "
             f"such as a lambda, not {type(value).__name__}"
         )
-    if inspect.iscoroutinefunction(value):
+    if inspect.iscoroutinefunction(value) or inspect.isasyncgenfunction(value):
         raise UsageError(f"timeit: {what} is async, and would only make a coroutine")
+    if inspect.isgeneratorfunction(value):
+        raise UsageError(f"timeit: {what} would only make a generator, and not run it")
 
 
 def _at_least_one(what: str, value: int) -> int:

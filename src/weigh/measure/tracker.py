@@ -31,7 +31,9 @@ from weigh.units import Seconds
 
 _MOST_PLACES = 1000
 _DEEPEST = 32
-_MOST_LOOPS = 100
+_MOST_LOOPS = 10  # by size and length; then by size; then all in one
+_MOST_SIZES = 100
+_MOST_WARNINGS = 20
 _MOST_EVENTS = 10_000
 _OFTEN = 10  # calls after which a GPU reading may be a little old
 _MORE = "(more phases)"
@@ -133,14 +135,14 @@ class Tracker:
 
     def add_event(self, name: str, value: float | str | None) -> None:
         """Note what the program says of itself."""
+        if self._off:
+            return
         event = Event(name, channel.clock(), value)
-        with self._lock:
-            self.changes += 1
-            if len(self._events) >= _MOST_EVENTS:
-                self.warn(f"only the first {_MOST_EVENTS} events are kept")
-                return
-            self._events.append(event)
-            self._teller.tell(channel.EventLine(self._teller.process, event))
+        try:
+            with self._lock:
+                self._add_event(event)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._turn_off(error)
 
     def gpus(self) -> tuple[tuple[GpuDevice, ...], tuple[GpuMark, ...]]:
         """Give the cards that are mine, and what they hold."""
@@ -184,12 +186,13 @@ class Tracker:
                     self._leave(account, now)
                 self._high_water.edge()
                 self._tell_all(now)
+                self._teller.at_the_end = True  # handlers at exit may have regions too
         except Exception as error:  # noqa: BLE001 - as above
             self._turn_off(error)
 
-    def warn(self, line: str) -> None:
-        """Say something on stderr, once."""
-        if line in self._warned:
+    def warn(self, line: str, *, matters: bool = True) -> None:
+        """Say something on stderr, once; what does not *matter*, not without end."""
+        if line in self._warned or not (matters or len(self._warned) < _MOST_WARNINGS):
             return
         self._warned.add(line)
         say(f"weigh: {line}\n")
@@ -198,17 +201,18 @@ class Tracker:
         parent = innermost(self)
         node = self._node(parent.node.path if parent else (), name)
         account = Account(self, node, parent)
-        self._opened(account.span, often=node.calls > _OFTEN)
+        node.entered += 1
+        self._opened(account.span, often=node.entered > _OFTEN)
         self._open.add(account)
-        if node.changed and not node.calls:  # its first: a killed job says where it was
-            node.changed = False
+        if node.entered == 1:  # a killed job says where it was, and what came before
             node.before = account.span.before
-            self._teller.tell(self._phase_line(node))
+            if self._teller.has_room:
+                self._tell_all(channel.clock())
         return account
 
     def _leave(self, account: Account, now: Seconds) -> None:
         node = account.node
-        self._high_water.close(account.span, often=node.calls > _OFTEN)
+        self._high_water.close(account.span, often=node.entered > _OFTEN)
         self._open.discard(account)
         node.add(account, now)
         self.changes += 1
@@ -237,12 +241,20 @@ class Tracker:
     def _loop(self, size: int | None, total: int | None) -> LoopSum:
         key = f"{size}/{total}"
         if key not in self._loops and len(self._loops) >= _MOST_LOOPS:
-            key = "more"
-        loop = self._loops.get(key)
-        if loop is None:
-            loop = self._loops[key] = LoopSum(None if key == "more" else size)
+            key = f"{size}"
+        if key not in self._loops and len(self._loops) >= _MOST_SIZES:
+            key, size = "more", None
+        loop = self._loops.setdefault(key, LoopSum(size))
         loop.add_total(total)
         return loop
+
+    def _add_event(self, event: Event) -> None:
+        self.changes += 1
+        if len(self._events) >= _MOST_EVENTS:
+            self.warn(f"only the first {_MOST_EVENTS} events are kept")
+            return
+        self._events.append(event)
+        self._teller.tell(channel.EventLine(self._teller.process, event))
 
     def _add_batches(
         self, loop: "OpenLoop", times: Durations, samples: int | None, *, ends: bool
@@ -268,7 +280,7 @@ class Tracker:
             self._teller.tell_peak(self._high_water.peak)
         lines: list[channel.Line] = []
         for node in tuple(self._nodes.values()):
-            if node.changed and node.calls:
+            if node.changed:
                 node.changed = False
                 lines.append(self._phase_line(node))
         for key, loop in tuple(self._loops.items()):

@@ -79,18 +79,26 @@ class GpuProbe(Protocol):
         """Look at each of them once; never raises, never blocks for long."""
 
 
-class DetailedGpuProbe(GpuProbe, Protocol):
-    """A probe that also knows counters and other figures that are slow to get.
-
-    Each takes the UUID of one of its devices and gives None for what is not told.
-    """
+class OutspokenGpuProbe(GpuProbe, Protocol):
+    """A probe that knows why it has the GPUs it has."""
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Say what is in doubt about which GPUs are mine."""
 
+    @property
+    def absence(self) -> str | None:
+        """Say why none is mine; None where one is."""
+
+
+class DetailedGpuProbe(OutspokenGpuProbe, Protocol):
+    """A probe that also knows counters and other figures that are slow to get.
+
+    Each takes the UUID of one of its devices and gives None for what is not told.
+    """
+
     def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
-        """Look at each once; without *activity* at its memory only."""
+        """Look at each once; without *activity* give those whose memory changed."""
 
     def counters(self, uuid: str) -> GpuCounters:
         """Read the counters that run since the driver was loaded."""

@@ -40,6 +40,7 @@ class _Card:
         self.handle = handle
         self.lost = False
         self.lacks: set[tuple[object, ...]] = set()
+        self.used: Bytes | None = None  # when last looked
         self.draws = False  # it ran graphics when last asked
         self.events: Any = None
         self.shares_seen = 0  # NVML's time stamp, in microseconds
@@ -57,6 +58,7 @@ class NvmlProbe:
         self._nvml = _started_nvml()
         self._hidden = 0
         self._notes: list[str] = []
+        self._absence: str | None = None
         self._cards = self._find(environment)
 
     @property
@@ -64,15 +66,19 @@ class NvmlProbe:
         """Say what is in doubt about which GPUs are mine."""
         return tuple(self._notes)
 
+    @property
+    def absence(self) -> str | None:
+        """Say why none is mine; None where one is."""
+        return self._absence
+
     def devices(self) -> tuple[GpuDevice, ...]:
         """Give the GPUs that are mine, in CUDA's order."""
         return tuple(card.device for card in self._cards.values())
 
     def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
-        """Look at each once; without *activity* at its memory only."""
-        return tuple(
-            self._look(card, activity=activity) for card in self._cards.values()
-        )
+        """Look at each once; without *activity* give those whose memory changed."""
+        looks = [self._look(card, activity=activity) for card in self._cards.values()]
+        return tuple(look for look in looks if look is not None)
 
     def counters(self, uuid: str) -> GpuCounters:
         """Read the counters that run since the driver was loaded."""
@@ -146,23 +152,18 @@ class NvmlProbe:
                 found.append(device)
         visible = visible_devices(found, environment)
         self._notes += visible.notes
-        self._say_what_is_hidden(len(visible.devices), len(found), environment)
+        if not visible.devices:
+            self._absence = self._why_none(len(found), environment)
         return {one.uuid: _Card(one, handles[one.uuid]) for one in visible.devices}
 
-    def _say_what_is_hidden(
-        self, mine: int, found: int, environment: Mapping[str, str]
-    ) -> None:
-        if mine:
-            return
+    def _why_none(self, found: int, environment: Mapping[str, str]) -> str:
+        if found and VARIABLE in environment:
+            return f"there are GPUs here, hidden from you by {VARIABLE}"
         if found:
-            why = "in MIG mode, with no instance for you"
-            if VARIABLE in environment:
-                why = f"hidden from you by {VARIABLE}"
-            self._notes.append(f"there are GPUs here, {why}")
-        elif self._hidden:
-            self._notes.append("there are GPUs here, but none was allocated to you")
-        else:
-            self._notes.append("an NVIDIA driver is here, but no GPU")
+            return "there are GPUs here, in MIG mode, with no instance for you"
+        if self._hidden:
+            return "there are GPUs here, but none was allocated to you"
+        return "an NVIDIA driver is here, but no GPU"
 
     def _count(self) -> int:
         try:
@@ -221,13 +222,22 @@ class NvmlProbe:
             compute_instance=self._try(compute, handle) if parent else None,
         )
 
-    def _look(self, card: _Card, *, activity: bool) -> GpuReading:
+    def _look(self, card: _Card, *, activity: bool) -> GpuReading | None:
+        """Look at a card; None where only its memory was asked for, and stayed.
+
+        To list processes costs as much again, and what they hold changes with the
+        card's memory: memory is read first, so that no later change can be missed.
+        """
         memory = self._memory(card)
+        used = None if memory is None else int(memory.used)
+        stayed = used is not None and used == card.used
+        card.used = used
+        if stayed and not activity:
+            return None
         holders = self._holders(card, activity=activity)
         told = holders is not None and None not in holders.values()
         process_memory = holders if told else None
         processes = None if holders is None else tuple(holders)
-        used = None if memory is None else int(memory.used)
         rates = self._ask(card, "nvmlDeviceGetUtilizationRates") if activity else None
         power = self._ask(card, "nvmlDeviceGetPowerUsage") if activity else None
         return GpuReading(

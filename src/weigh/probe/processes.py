@@ -49,6 +49,16 @@ def read_process(pid: int, root: str = "/proc") -> UserProcess | None:
     return None if text is None else parse_process(pid, text)
 
 
+def has_ended(pid: int, root: str = "/proc") -> bool:
+    """Tell whether a process is gone, or a zombie that its parent has not reaped.
+
+    A first thread that ended before the others is a zombie too, and they go on.
+    """
+    text = _read(f"{root}/{pid}/stat") or b""
+    words = text[text.rfind(b")") + 2 :].split()
+    return not words or (words[0] in b"ZX" and words[17:18] in ([b"0"], [b"1"]))
+
+
 def read_processes(user: int, root: str = "/proc") -> tuple[UserProcess, ...] | None:
     """Look at every process of *user* (a uid) that holds memory.
 

@@ -1,9 +1,11 @@
 """What torch, where this process has imported it, says of its own GPU memory."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from weigh.probe.gpu import GpuDevice
 from weigh.units import Bytes
 
 
@@ -35,7 +37,7 @@ def read_torch(torch: Any) -> tuple[TorchDevice, ...]:  # noqa: ANN401 - not imp
         TorchDevice(
             index=index,
             is_current=index == current,
-            uuid=_uuid(cuda.get_device_properties(index)),
+            uuid=torch_uuid(cuda, index),
             max_allocated=int(cuda.max_memory_allocated(index)),
             max_reserved=int(cuda.max_memory_reserved(index)),
             reserved=int(cuda.memory_reserved(index)),
@@ -44,6 +46,22 @@ def read_torch(torch: Any) -> tuple[TorchDevice, ...]:  # noqa: ANN401 - not imp
     )
 
 
-def _uuid(properties: object) -> str | None:
-    uuid = getattr(properties, "uuid", None)
+def torch_uuid(cuda: Any, index: int) -> str | None:  # noqa: ANN401 - as above
+    """Read a card's UUID, without ``GPU-``; None in older versions of torch."""
+    properties = getattr(cuda, "get_device_properties", None)
+    uuid = getattr(properties and properties(index), "uuid", None)
     return None if uuid is None else str(uuid).removeprefix("GPU-")
+
+
+def torch_number(
+    device: GpuDevice, number: int, uuids: Sequence[str | None]
+) -> int | None:
+    """Find *device*, the *number*-th that is mine, among torch's *uuids*.
+
+    By UUID, because CUDA may count cards of different kinds otherwise; by number where
+    torch tells none, and for a MIG instance, which CUDA gives its card's UUID.
+    """
+    if device.mig_parent is None and None not in uuids:
+        own = device.uuid.removeprefix("GPU-")
+        return uuids.index(own) if own in uuids else None
+    return number if number < len(uuids) else None

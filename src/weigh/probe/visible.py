@@ -113,10 +113,16 @@ def _listed(value: str, find: _Find, notes: list[str]) -> list[GpuDevice]:
         found = find(name.strip())
         if found is None:
             notes.append(
-                f"{VARIABLE}={_shown(value)}: no GPU is {_shown(name.strip())!r}, "
-                "and CUDA reads no further"
+                f"{VARIABLE}={_shown(value)}: no GPU, or more than one, is "
+                f"{_shown(name.strip())!r}, and CUDA reads no further"
             )
             break
+        number = _number(name.strip())
+        if number is not None and not name.strip().isdecimal():
+            notes.append(
+                f"CUDA reads {_shown(name.strip())!r} as {number}: "
+                "commas go between GPUs"
+            )
         if any(one in chosen for one in found):
             notes.append(f"{VARIABLE}={_shown(value)}: a GPU twice, so CUDA sees none")
             return []
@@ -127,7 +133,7 @@ def _listed(value: str, find: _Find, notes: list[str]) -> list[GpuDevice]:
 def _number(name: str) -> int | None:
     """Read the digits a name begins with, as CUDA does: ``1`` from ``1gpu``."""
     digits = ""
-    for character in name:
+    for character in name.removeprefix("+"):
         if not ("0" <= character <= "9"):
             break
         digits += character

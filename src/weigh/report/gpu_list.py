@@ -3,9 +3,9 @@
 import msgspec
 
 from weigh.model.gpu import Gpu, GpuOccupant
-from weigh.report.gpu_words import short_name
+from weigh.report.gpu_words import memory_words, short_name
 from weigh.report.printable import printable, shortened
-from weigh.units import GIB, Bytes, format_size
+from weigh.units import GIB, format_size
 
 SCHEMA = "weigh.gpus/1"
 WIDTH = 80
@@ -13,6 +13,7 @@ _LONGEST_NAME = 26
 _LONGEST_COMMAND = 15  # as the kernel keeps it
 _RIGHT = frozenset({0, 2, 3})  # number, memory and share
 _LITTLE = GIB  # without a process beside it, this much may be the driver's own
+_HIDDEN = "processes hidden"
 
 
 class GpuListing(msgspec.Struct, frozen=True):
@@ -49,15 +50,8 @@ def render_json(listing: GpuListing) -> bytes:
 def _cells(gpu: Gpu) -> tuple[str, str, str, str, str, str]:
     name = shortened(printable(short_name(gpu.name)), _LONGEST_NAME)
     share = "" if gpu.memory_percent is None else f"{gpu.memory_percent:.0f} %"
-    memory = _memory(gpu.memory_used, gpu.memory_total)
+    memory = memory_words(gpu.memory_used, gpu.memory_total)
     return str(gpu.index), name, memory, share, _busy(gpu), _who(gpu)
-
-
-def _memory(used: Bytes | None, total: Bytes | None) -> str:
-    if total is None:
-        return "memory not told" if used is None else f"{used / GIB:.1f} GiB used"
-    known = "?" if used is None else f"{used / GIB:.1f}"
-    return f"{known} of {total / GIB:.1f} GiB"
 
 
 def _busy(gpu: Gpu) -> str:
@@ -70,10 +64,10 @@ def _who(gpu: Gpu) -> str:
     """Say who is on it: mine first, the rest as a number."""
     occupants = gpu.occupants
     if occupants is None:
-        return "processes hidden"
+        return _HIDDEN
     if not occupants:
-        if (gpu.memory_used or 0) > _LITTLE:
-            return "in use; by whom is hidden"
+        if (gpu.memory_used or 0) > _LITTLE or gpu.utilization:
+            return _HIDDEN
         return "allocated, not used" if gpu.allocated else "free"
     first = max(occupants, key=lambda one: (one.mine is True, one.memory or 0))
     more = f" +{len(occupants) - 1}" if len(occupants) > 1 else ""

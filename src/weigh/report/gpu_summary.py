@@ -34,15 +34,19 @@ def gpu_lines(usages: Sequence[GpuUsage], *, allocated: bool) -> list[str]:
 
 def _used(usage: GpuUsage) -> str:
     """Give peak, total, how busy and which card: what fits in one line."""
-    if usage.peak_memory is None:
-        memory = "memory not told"
-    else:
-        total = usage.memory_total
-        of = f" of {format_size(total)}" if total else ""
-        memory = f"{format_size(usage.peak_memory)}{of}"
-    words = f"{memory:<20}  {_busy(usage)}"
+    words = f"{_memory(usage):<20}  {_busy(usage)}"
     room = WIDTH - len(_INDENT) - len(words)
     return words + shortened(printable(short_name(usage.name)), room)
+
+
+def _memory(usage: GpuUsage) -> str:
+    total = usage.memory_total
+    of = f" of {format_size(total)}" if total else ""
+    if usage.peak_memory is not None:
+        return f"{format_size(usage.peak_memory)}{of}"
+    if usage.device_peak_memory is not None:
+        return f"at most {format_size(usage.device_peak_memory)}{of}"
+    return "memory not told"
 
 
 def _busy(usage: GpuUsage) -> str:
@@ -75,6 +79,8 @@ def _sources(rows: Sequence[GpuUsage]) -> Iterator[str]:
     if sources:
         yield "processes hidden here: the card's memory minus what was in use"
         yield "before the run; what others did meanwhile counts too"
+    if any(row.peak_memory is None and row.device_peak_memory for row in rows):
+        yield "processes hidden here: what the whole card held, others' too"
 
 
 def _idle(

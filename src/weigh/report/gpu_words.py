@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from weigh.units import GIB, Bytes
+
 _MAKERS = ("NVIDIA ", "Tesla ")
 # NVIDIA's XID catalogue: those that speak of the card, not of the program on it
 _CARD_FAULTS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120})
@@ -14,6 +16,14 @@ def short_name(name: str) -> str:
     for maker in _MAKERS:
         name = name.removeprefix(maker)
     return name
+
+
+def memory_words(used: Bytes | None, total: Bytes | None) -> str:
+    """Say how full a card is: ``7.1 of 32.0 GiB``."""
+    if total is None:
+        return "memory not told" if used is None else f"{used / GIB:.1f} GiB used"
+    known = "?" if used is None else f"{used / GIB:.1f}"
+    return f"{known} of {total / GIB:.1f} GiB"
 
 
 def listed(numbers: Sequence[int | None]) -> str:
@@ -30,7 +40,7 @@ def xid_words(xids: Sequence[int]) -> str:
     words = f"driver XID {listed(different[:_SHOWN])}"
     words += ", ..." if len(different) > _SHOWN else ""
     if any(xid in _CARD_FAULTS for xid in different):
-        return f"{words}: a fault of the card, tell the admins"
+        return f"{words}: the card's fault, tell the admins"
     if different == [_BAD_ADDRESS]:
         return f"{words}: the program used an address that is not its own"
     return f"{words}: most likely the program's own"

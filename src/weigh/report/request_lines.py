@@ -25,10 +25,12 @@ def render(
     *,
     scheduler: str = slurm.NAME,
     records: tuple[str, ...] = (),
+    history: object = None,
 ) -> tuple[str, ...]:
     """Write *request* in one of FORMS, a line each; *scheduler* says whose flags.
 
-    *records* are the ids it rests on, for the JSON form.
+    *records* are the ids it rests on, *history* how it was learnt from them where it
+    was, both for the JSON form.
 
     Raises:
         UsageError: there is no such form.
@@ -39,7 +41,7 @@ def render(
     if form == "flags":
         return (" ".join(_DIALECTS[scheduler].directives(request)),)
     if form == "json":
-        return tuple(_document(request, records).splitlines())
+        return tuple(_document(request, records, history).splitlines())
     raise UsageError(f"no such form: {form!r} (one of {', '.join(FORMS)})")
 
 
@@ -90,7 +92,7 @@ def folded(text: str, width: int) -> Iterator[str]:
     yield line
 
 
-def _document(request: Request, records: tuple[str, ...]) -> str:
+def _document(request: Request, records: tuple[str, ...], history: object) -> str:
     # the schema comes first: a reader sees at once what this is
     fields = {
         "schema": SCHEMA,
@@ -98,5 +100,6 @@ def _document(request: Request, records: tuple[str, ...]) -> str:
         "records": records,
         "slurm": slurm.directives(request),
         "gridengine": gridengine.directives(request),
+        **({} if history is None else {"history": msgspec.to_builtins(history)}),
     }
     return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()

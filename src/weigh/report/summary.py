@@ -42,7 +42,7 @@ def render_summary(
     if record.repeats:
         lines += _repeats(record.repeats)
     elif record.usage is not None:
-        lines += _usage(record.usage)
+        lines += _usage(record.usage, _course(record))
         if record.usage.gpus:
             from weigh.report.gpu_summary import gpu_lines  # noqa: PLC0415 - start-up
 
@@ -106,9 +106,25 @@ def _outcome(outcome: Outcome | None) -> Iterator[str]:
         yield from _row("ended", printable(text))
 
 
-def _usage(usage: Usage) -> Iterator[str]:
+def _course(record: Record) -> str:
+    """Say how memory moved at the end, as far as the series shows it."""
+    usage, series = record.usage, record.series
+    if usage is None or usage.growing is None or usage.peak_memory is None:
+        return ""
+    time = usage.peak_memory.time
+    if series is None or not series.t:
+        still = "still rising at the end" if usage.growing else ""
+        return still or ("then flat" if time else "")
+    from weigh.estimate.growth import growth_of  # noqa: PLC0415 - not for short runs
+    from weigh.report.growth_words import growth_words  # noqa: PLC0415 - as above
+
+    growth = growth_of(series.t, series.memory)
+    return "" if growth is None else growth_words(growth, time)
+
+
+def _usage(usage: Usage, course: str) -> Iterator[str]:
     if usage.peak_memory is not None:
-        yield from _row("memory", _memory(usage.peak_memory, growing=usage.growing))
+        yield from _row("memory", _memory(usage.peak_memory, course))
         yield from _parts(usage.peak_memory)
     else:
         yield from _row("memory", "not measured: /proc told nothing")
@@ -119,7 +135,7 @@ def _usage(usage: Usage) -> Iterator[str]:
         yield from _row("disk", f"{read} read, {written} written")
 
 
-def _memory(peak: PeakMemory, *, growing: bool | None) -> str:
+def _memory(peak: PeakMemory, course: str) -> str:
     words = [f"{format_size(peak.value):<10}"]
     if peak.source == "launcher floor":
         return f"at most {format_size(peak.high)}: too short or small to see more"
@@ -128,9 +144,7 @@ def _memory(peak: PeakMemory, *, growing: bool | None) -> str:
     if peak.time is not None:
         words.append(f"peak at {format_duration(peak.time)}")
     text = "  ".join(words).rstrip()
-    if growing:
-        return f"{text}, still rising at the end"
-    return f"{text}, then flat" if growing is False and peak.time else text
+    return f"{text}, {course}" if course else text
 
 
 def _range(low: Bytes, high: Bytes) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from weigh.model.record import Request
 from weigh.report.columns import Column, columns_of, shortened, table
+from weigh.report.gpu_words import memory_words, short_name
 from weigh.report.printable import local_time, printable, short_command
 from weigh.report.record_show import sparkline
 from weigh.report.request_lines import folded, packed_lines
@@ -217,7 +218,7 @@ def _gpus(gpus: Sequence[GpuView], note: str | None, width: int) -> Iterator[Lin
     yield from _table(
         [
             Column("", tuple(str(one.index) for one in gpus)),
-            Column("card", tuple(printable(g.name) for g in gpus), right=False),
+            Column("card", tuple(map(_card, gpus)), right=False),
             Column("memory", tuple(map(_gpu_memory, gpus))),
             Column("busy", tuple(_percent(one.utilization) for one in gpus), drop=1),
             Column(
@@ -232,11 +233,12 @@ def _gpus(gpus: Sequence[GpuView], note: str | None, width: int) -> Iterator[Lin
     )
 
 
+def _card(gpu: GpuView) -> str:
+    return printable(short_name(gpu.name))
+
+
 def _gpu_memory(gpu: GpuView) -> str:
-    if gpu.memory_used is None:
-        return "?"
-    of = "" if gpu.memory_total is None else f" of {format_size(gpu.memory_total)}"
-    return format_size(gpu.memory_used) + of
+    return memory_words(gpu.memory_used, gpu.memory_total)
 
 
 def _on_it(gpu: GpuView) -> str:

@@ -75,8 +75,10 @@ class Closed(msgspec.Struct, frozen=True, tag_field="event", tag="closed"):
     reason: str
 
 
-_STARTED = b'{"event":"started","seq":'
-_ENDED = b'{"event":"ended","seq":'
+# where in a line the kind of event and the number of its task begin
+_KIND = len('{"event":"')
+_STARTED = len('{"event":"started","seq":')
+_ENDED = len('{"event":"ended","seq":')
 _RUNS = msgspec.json.Decoder(Opened | Closed)
 
 
@@ -143,24 +145,20 @@ def read_past(lines: Iterable[bytes], is_wanted: Callable[[int], bool]) -> Past:
     Few lines are looked into: there may be hundreds of thousands.
     """
     runs: dict[str, Opened] = {}
-    begun: dict[int, bytes] = {}
+    begun: dict[bytes, bytes] = {}
     attempts: dict[int, int] = {}
     for line in lines:
-        if line.startswith(_STARTED):
-            seq = _number_at(line, len(_STARTED))
-            begun[seq] = line
-            if is_wanted(seq):
+        kind = line[_KIND : _KIND + 1]
+        if kind == b"e":
+            begun.pop(line[_ENDED : line.find(b",", _ENDED)], None)
+        elif kind == b"s":
+            digits = line[_STARTED : line.find(b",", _STARTED)]
+            begun[digits] = line
+            if digits.isdigit() and is_wanted(seq := int(digits)):
                 attempts[seq] = attempts.get(seq, 0) + 1
-        elif line.startswith(_ENDED):
-            begun.pop(_number_at(line, len(_ENDED)), None)
         else:
             _follow_run(line, runs)
-    return Past(runs, dict(_decoded(begun)), attempts)
-
-
-def _number_at(line: bytes, at: int) -> int:
-    digits = line[at : line.find(b",", at)]
-    return int(digits) if digits.isdigit() else 0
+    return Past(runs, dict(_decoded(begun.values())), attempts)
 
 
 def _follow_run(line: bytes, runs: dict[str, Opened]) -> None:
@@ -172,7 +170,8 @@ def _follow_run(line: bytes, runs: dict[str, Opened]) -> None:
             runs.pop(event.run, None)
 
 
-def _decoded(lines: dict[int, bytes]) -> Iterator[tuple[int, Started]]:
-    for seq, line in lines.items():
+def _decoded(lines: Iterable[bytes]) -> Iterator[tuple[int, Started]]:
+    for line in lines:
         with suppress(msgspec.DecodeError, UnicodeDecodeError):
-            yield seq, msgspec.json.decode(line, type=Started)
+            start = msgspec.json.decode(line, type=Started)
+            yield start.seq, start

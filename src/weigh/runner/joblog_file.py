@@ -61,7 +61,7 @@ class JoblogFile:
             trouble = "No space left on device"
             os.ftruncate(self._fd, self._size)  # a torn line would swallow the next
         except OSError as error:
-            trouble = error.strerror
+            trouble = error.strerror or str(error)
         self.unwritten = lines
         return f"cannot write {self.path}: {trouble}"
 

@@ -51,7 +51,9 @@ class OutputFolder:
 
     def open(self, slot: int, seq: int, attempt: int) -> OutputFile:
         """Give the file for an attempt. Raises OSError where none can be made."""
-        fd, spare = self._spares.pop(slot, None) or self._new_spare(slot)
+        if slot not in self._spares:
+            self._spares[slot] = self._new_spare(slot)
+        fd, spare = self._spares.pop(slot)
         name = f"{seq}.out" if attempt == 1 else f"{seq}.{attempt}.out"
         return OutputFile(fd, spare, os.path.join(self.folder, name))
 

@@ -5,10 +5,11 @@ takes longer than a short task runs. Where there is any doubt the shell decides.
 """
 
 import os
+import re
 from collections.abc import Mapping
 
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%_+:,./-@ \t="
-_QUOTED = _PLAIN + b"'\""
+_QUOTED = re.compile(rb"""(?:[A-Za-z0-9%_+:,./@ \t=-]++|'[^']*+'|"[^"$`\\!]*+")*+""")
 # builtins that do something else than the programs of the same name, or have none
 _SHELLS_OWN = frozenset(
     b"alias bg bind break builtin case cd command compgen continue coproc declare "
@@ -66,7 +67,7 @@ def _is_program(path: bytes) -> bool:
 def plain_words(line: bytes) -> list[bytes] | None:
     """Split a line that means the same to exec as to a shell; None for others."""
     if line.translate(None, _PLAIN):
-        if line.translate(None, _QUOTED):
+        if not _QUOTED.fullmatch(line):
             return None
         words = _unquoted(line)
     else:
@@ -76,13 +77,11 @@ def plain_words(line: bytes) -> list[bytes] | None:
     return words
 
 
-def _unquoted(line: bytes) -> list[bytes] | None:
+def _unquoted(line: bytes) -> list[bytes]:
     import shlex  # noqa: PLC0415 - few lines have quotes and nothing else of a shell's
 
-    try:
-        return [word.encode() for word in shlex.split(line.decode("ascii"))]
-    except ValueError:
-        return None
+    words = shlex.split(line.decode("utf-8", "surrogateescape"))
+    return [word.encode("utf-8", "surrogateescape") for word in words]
 
 
 def accepts(line: bytes) -> bool:

@@ -44,6 +44,23 @@ def find(root: str, name: str, unfinished: Sequence[Record] = ()) -> Record:
     raise not_found(root, name, index)
 
 
+def find_all(root: str, name: str) -> list[Record]:
+    """Return every record that *name* stands for, newest first: a label's, or one.
+
+    Raises:
+        RecordNotFoundError: nothing answers to it; offers the nearest names.
+        UsageError: several records begin so.
+        SchemaError: a newer weigh wrote it.
+        FormatError: a file that is not a record.
+    """
+    if os.sep not in name:
+        entries = read_index(root).entries
+        labelled = [entry for entry in entries if entry.head.label == name]
+        if labelled:
+            return [read_record(entry) for entry in labelled]
+    return [find(root, name)]
+
+
 def find_entry(index: Index, name: str) -> Entry | None:
     """Return where the record called *name* stands; None where there is none.
 

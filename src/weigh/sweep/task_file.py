@@ -4,6 +4,7 @@ Lines are bytes, as commands are. Only a newline ends a line; a carriage return 
 it came from Windows and is dropped. Tasks are numbered from 1 in their order.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -12,7 +13,10 @@ from weigh.errors import FormatError
 
 _BOM = b"\xef\xbb\xbf"
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16
-_QUOTING = (b"'", b'"', b"\\")
+# quotes that end and backslashes before something: most lines need no closer look
+_WHOLE = re.compile(
+    rb"""(?:[^'"\\]++|'[^']*+'|"(?:[^"\\]++|\\.)*+"|\\.)*+""", re.DOTALL
+)
 _WORD_ENDS = frozenset(" \t;&|()<>")
 
 
@@ -67,7 +71,7 @@ def open_quote(text: bytes) -> str | None:
     Quotes within ``$(...)`` within quotes are not followed: what is found there may
     be whole after all, which only a shell can say.
     """
-    if not any(mark in text for mark in _QUOTING):
+    if _WHOLE.fullmatch(text):
         return None
     return _scan(text.decode("utf-8", "replace"))
 

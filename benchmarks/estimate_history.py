@@ -1,0 +1,244 @@
+"""How much right-sizing from history wastes, and how many tasks it kills.
+
+    python benchmarks/estimate_history.py [TRACE.csv ...]
+
+Plays workflow traces back in order: each task is given memory from the tasks of its
+type before it; one given too little is killed, wastes all it was given, and is tried
+again with twice that or the most seen. Prints waste / used (in memory x time) and the
+tasks killed, after 5 runs of a task's type and (from the first) from the first run.
+
+Without arguments: the traces under tests/data/workflows. A trace of your own has the
+columns task, peak_memory, wall_time (s), asked (may lack); any others are sizes that
+are known before a task starts. A first run gets what was asked for; where that is not
+known, what a user would ask who knows the trace's worst: that, up to a power of two.
+"""
+
+import csv
+import math
+import os
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from weigh.estimate.history import ENOUGH, History, Past
+from weigh.estimate.history_bounds import escalate
+from weigh.estimate.history_risk import APPETITES, RISKS, Appetite, Risk
+from weigh.units import parse_size
+
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
+FOLDER = os.path.join(HERE, "tests", "data", "workflows")
+SETS = ("fairymags.csv", "galaxy_metaspades.csv", "galaxy_metaspades_size.csv")
+KNOWN = ("task", "peak_memory", "wall_time", "asked")
+LEARNT = 5
+MANY = 10_000
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One task of a trace, and what its user asked for, if known."""
+
+    run: Past
+    asked: float | None
+
+
+class Score(msgspec.Struct):
+    """What a method came to, over tasks."""
+
+    tasks: int = 0
+    killed: int = 0
+    wasted: float = 0.0
+    used: float = 0.0
+
+    def add(self, other: "Score") -> None:
+        """Count *other* in."""
+        self.tasks += other.tasks
+        self.killed += other.killed
+        self.wasted += other.wasted
+        self.used += other.used
+
+    def __str__(self) -> str:
+        """Write waste / used and the share killed."""
+        if not self.tasks:
+            return "-"
+        waste, killed = self.wasted / self.used, self.killed / self.tasks
+        return f"{100 * waste:.1f} % {100 * killed:.2f} %"
+
+
+Method = Callable[[Sequence[Task], int], Iterator[float | None]]
+
+
+def read(path: str) -> tuple[dict[str, list[Task]], int]:
+    """Read a trace: its tasks by type, and how many sizes are known of each."""
+    types: dict[str, list[Task]] = defaultdict(list)
+    with open(path, encoding="utf-8") as file:
+        reader = csv.DictReader(file)
+        sizes = [name for name in reader.fieldnames or () if name not in KNOWN]
+        for row in reader:
+            past = Past(
+                value=parse_size(row["peak_memory"]),
+                sizes=tuple(float(row[size] or "nan") for size in sizes),
+                weight=float(row["wall_time"]),
+            )
+            asked = row.get("asked")
+            types[row["task"]].append(Task(past, parse_size(asked) if asked else None))
+    return types, len(sizes)
+
+
+def by_history(risk: Risk) -> Method:
+    """Give weigh's method at *risk*."""
+
+    def asked(tasks: Sequence[Task], sizes: int) -> Iterator[float | None]:
+        history, most = History([f"size{n}" for n in range(sizes)], risk=risk), 0.0
+        for task in tasks:
+            if history.runs >= ENOUGH:
+                yield history.predict(task.run.sizes).value
+            else:  # what `weigh request` says of one or two runs
+                yield most * 1.2 or None
+            history.add(task.run)
+            most = max(most, task.run.value)
+
+    return asked
+
+
+def between(lowest: int, kill_price: float) -> Method:
+    """Give weigh's method with another lowest level and price of a kill."""
+
+    def asked(tasks: Sequence[Task], sizes: int) -> Iterator[float | None]:
+        kept = APPETITES["normal"]
+        early = kept.early if lowest >= kept.lowest else 0.0
+        APPETITES["normal"] = Appetite(lowest, kill_price, early)
+        yield from by_history("normal")(tasks, sizes)
+        APPETITES["normal"] = kept
+
+    return asked
+
+
+def of_values(rule: Callable[[np.ndarray], float]) -> Method:
+    """Give a method that looks at the values before and nothing else."""
+
+    def asked(tasks: Sequence[Task], _sizes: int) -> Iterator[float | None]:
+        values = np.array([task.run.value for task in tasks])
+        for place in range(len(tasks)):
+            yield rule(values[:place]) if place else None
+
+    return asked
+
+
+def of_line(lift: Callable[[np.ndarray], float]) -> Method:
+    """Give a least-squares line in the first size, lifted by its own past errors."""
+
+    def asked(tasks: Sequence[Task], sizes: int) -> Iterator[float | None]:
+        errors: list[float] = []
+        for place, task in enumerate(tasks):
+            if not place:
+                yield None
+                continue
+            said = line([one.run for one in tasks[:place]], task.run, sizes)
+            yield max(said + (lift(np.array(errors)) if errors else 0), 1)
+            errors.append(task.run.value - said)
+
+    return asked
+
+
+def line(before: Sequence[Past], run: Past, sizes: int) -> float:
+    """Read a least-squares line through *before* at *run*; else the most seen."""
+    values = np.array([one.value for one in before])
+    if sizes and math.isfinite(run.sizes[0]):
+        x = np.array([one.sizes[0] for one in before])
+        known = np.isfinite(x)
+        if np.unique(x[known]).size > 1:
+            off = x[known] - x[known].mean()
+            slope = (off * values[known]).sum() / (off * off).sum()
+            away = run.sizes[0] - x[known].mean()
+            return float(values[known].mean() + slope * away)
+    return float(values.max())
+
+
+def users_own(tasks: Sequence[Task], _sizes: int) -> Iterator[float | None]:
+    """Ask for what the user did."""
+    return (None for _ in tasks)
+
+
+METHODS: dict[str, Method] = {
+    "the user's request": users_own,
+    "most seen + 10 %": of_values(lambda values: 1.1 * values.max()),
+    "Witt, 95th percentile": of_values(lambda values: float(np.quantile(values, 0.95))),
+    "Witt, line + deviation": of_line(np.std),
+    "line + largest error": of_line(lambda errors: max(errors.max(), 0)),
+    **{f"weigh --risk {risk}": by_history(risk) for risk in RISKS},
+    "  level 100 %, kill 2": between(4, 2.0),
+    "  level 97.5 %, kill 1": between(3, 1.0),
+    "  level 97.5 %, kill 4": between(3, 4.0),
+    "  level 95 %, kill 2": between(2, 2.0),
+    "  level 90 %, kill 2": between(1, 2.0),
+    "  level 75 %, kill .5": between(0, 0.5),
+}
+
+
+def play(tasks: Sequence[Task], sizes: int, method: Method) -> Iterator[Score]:
+    """Give every task of one type what *method* says, and count what it costs."""
+    users = 2.0 ** math.ceil(math.log2(max(task.run.value for task in tasks)))
+    most = 0.0
+    for task, said in zip(tasks, method(tasks, sizes), strict=True):
+        asked = said or task.asked or users
+        value, weight = task.run.value, task.run.weight
+        total, killed = 0.0, 0
+        while asked < value:
+            total, asked, killed = total + asked, escalate(asked, most), 1
+        yield Score(1, killed, (total + asked - value) * weight, value * weight)
+        most = max(most, value)
+
+
+def score(path: str, method: Method) -> tuple[Score, Score]:
+    """Score *method* on a trace: after 5 runs of each type, and from the first."""
+    learnt, whole = Score(), Score()
+    types, sizes = read(path)
+    for tasks in types.values():
+        for place, one in enumerate(play(tasks, sizes, method)):
+            whole.add(one)
+            if place >= LEARNT:
+                learnt.add(one)
+    return learnt, whole
+
+
+def speed() -> str:
+    """Time a fit of 10,000 runs with two sizes, and one prediction."""
+    draw = np.random.default_rng(4)
+    sizes = draw.uniform(1, 100, (MANY, 2))
+    noise = draw.lognormal(0, 0.1, MANY)
+    runs = [
+        Past(float(1e9 * x * e), (float(x), float(y)), float(y))
+        for (x, y), e in zip(sizes, noise, strict=True)
+    ]
+    begun = time.perf_counter()
+    history = History.of(runs, ("x", "y"), risk="normal")
+    fitted = time.perf_counter()
+    for run in runs[:100]:
+        history.predict(run.sizes)
+    each = (time.perf_counter() - fitted) / 100
+    fit = f"a fit of {MANY:,} runs {fitted - begun:.2f} s"
+    return f"{fit}, a prediction {1e3 * each:.2f} ms"
+
+
+def main(paths: Sequence[str]) -> None:
+    """Print a table a trace, and one of all."""
+    in_all: dict[str, tuple[Score, Score]] = {m: (Score(), Score()) for m in METHODS}
+    for path in paths:
+        print(f"\n{os.path.basename(path)}")
+        print(f"{'':26}{'after 5: waste, killed':>24}{'from the first':>24}")
+        for name, method in METHODS.items():
+            learnt, whole = score(path, method)
+            in_all[name][0].add(learnt)
+            in_all[name][1].add(whole)
+            print(f"{name:26}{learnt!s:>24}{whole!s:>24}", flush=True)
+    print("\nin all")
+    for name, (learnt, whole) in in_all.items():
+        print(f"{name:26}{learnt!s:>24}{whole!s:>24}")
+    print(f"\n{speed()}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or [os.path.join(FOLDER, name) for name in SETS])

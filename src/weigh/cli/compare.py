@@ -1,0 +1,35 @@
+"""``weigh compare``: the words of the command line."""
+
+import os
+from typing import get_args
+
+import click
+
+from weigh.flow.compare import compare_named
+from weigh.model.comparison import Order
+from weigh.report.comparison_lines import comparison_json, comparison_text
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--by",
+    type=click.Choice(get_args(Order)),
+    help="Put the others in order, the least first.  [default: as named]",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.argument("records", nargs=-1, required=True, metavar="A B...")
+def compare(records: tuple[str, ...], *, by: Order | None, as_json: bool) -> int:
+    """Compare runs with the first one named: time, memory, GPU, a sample.
+
+    A and B are records: an id, the beginning of one, a label, `last` or a file of
+    `weigh run -o`. A label with several records stands for all of them, and so do the
+    runs of `weigh run --repeat`; then the spread says what may only be noise.
+
+    \b
+    weigh compare tag-50 tag-300
+    weigh compare --by time cpu v100 a100
+    """  # noqa: D301 - click reads \b as: keep these lines
+    comparison = compare_named(records, by=by, cwd=os.getcwd(), env=os.environ)
+    write = comparison_json if as_json else comparison_text
+    click.echo(write(comparison))
+    return 0

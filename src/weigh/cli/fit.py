@@ -1,0 +1,35 @@
+"""``weigh fit``: the words of the command line; curves and what fits, out."""
+
+import os
+from typing import Any
+
+import click
+
+from weigh.cli.estimate_words import estimate_options, show, wishes_of
+from weigh.flow.fit import fit_named
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--by",
+    required=True,
+    metavar="NAME",
+    help="The parameter that is the size; A*B for a product, A,B for the better.",
+)
+@estimate_options
+@click.argument("records", nargs=-1, metavar="[ID]...")
+def fit(**words: Any) -> int:  # noqa: ANN401 - click's own
+    """Fit records of several sizes: what fits where, what the full job needs.
+
+    ID is a record's id, a label (all of its records) or a file; without one, all
+    records that have the parameter, as `weigh run --param` and `scan` give it.
+
+    \b
+    weigh fit --by batch_size --target 1000 --gpu V100-32GB
+    """  # noqa: D301 - click reads \b
+    as_json, wishes = words.pop("as_json"), wishes_of(words)
+    answer = fit_named(
+        words["records"], words["by"], wishes, cwd=os.getcwd(), env=os.environ
+    )
+    show(answer, as_json=as_json)
+    return 0

@@ -1,0 +1,426 @@
+"""``weigh exec``: run the lines of a task file, each measured, none lost."""
+
+import gc
+import os
+import signal
+import time
+from binascii import crc32
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+
+import msgspec
+
+from weigh import __version__
+from weigh.errors import StoreError, UsageError
+from weigh.flow.run import RunOptions, blank_record
+from weigh.measure.subreaper import adopt_orphans
+from weigh.model.record import Job, Record
+from weigh.runner import events as events_file
+from weigh.runner import joblog_file, lock, resources, survivors
+from weigh.runner.halt import Halt
+from weigh.runner.loop import Loop, Parts, Result, Rules
+from weigh.runner.output import OutputFolder
+from weigh.runner.queue import Queue
+from weigh.runner.recording import forget_own_peak
+from weigh.runner.resume import DONE, FAILED, WAITING, Settled
+from weigh.runner.slots import Layout, lay_out
+from weigh.runner.spawn import Spawner
+from weigh.runner.tally import Tally
+from weigh.runner.task_source import TaskSource
+from weigh.runner.watch import Watcher, Watching
+from weigh.store import identity, ids, location
+from weigh.units import Seconds
+
+_STDIN = "-"
+_WAITED = frozenset(
+    {
+        signal.SIGTERM,
+        signal.SIGINT,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGXCPU,
+    }
+)
+
+
+class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user chose. Times in seconds; without ``jobs`` the machine decides."""
+
+    jobs: int | None = None
+    per_gpu: int | None = None
+    joblog: str | None = None
+    output: str | None = None
+    ungroup: bool = False
+    tag: bool = False
+    resume: bool = True
+    resume_failed: bool = False
+    retries: int = 1
+    oom_retries: int = 3
+    halt: Halt = Halt()
+    timeout: Seconds | None = None
+    grace: Seconds = 30.0
+    time_limit: Seconds | None = None
+    shuffle: bool = False
+    seed: int | None = None
+    pin: bool = True
+    wait_orphans: bool = True
+    interval: Seconds = 0.05
+    kill_survivors: bool = False
+    forget_survivors: bool = False
+
+
+class Voice(msgspec.Struct, frozen=True):
+    """How to speak to the user: ``say`` a line; ``show`` how far it has come."""
+
+    say: Callable[[str], None]
+    show: Callable[[Tally], Seconds]
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A run that ended, and where its files are."""
+
+    result: Result
+    joblog: str
+    events: str
+    output: str | None
+    slots: int
+    wall_time: Seconds
+    warnings: tuple[str, ...]
+
+
+def execute(
+    task_file: str,
+    options: ExecOptions,
+    voice: Voice,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+) -> Finished:
+    """Run the tasks of *task_file* that are left to run.
+
+    Raises:
+        UsageError: the file or the options cannot be carried out as they stand.
+        FormatError: a line of it is no command, or the joblog is none of it.
+        StoreError: the joblog or the output cannot be written.
+    """
+    began = time.monotonic()
+    with ExitStack() as opened:
+        source = TaskSource(task_file)
+        opened.callback(source.close)
+        layout = _layout(options, env)
+        joblog_path = _joblog_path(task_file, options)
+        me = lock.Holder(identity.this_machine(), identity.process(os.getpid()))
+        held = lock.acquire(joblog_path + ".lock", me)
+        opened.callback(held.release)
+        run = _Run(source, options, voice, layout=layout, me=me)
+        mask = _block_signals(opened)
+        run.open_files(joblog_path, opened)
+        queue, tally = run.settle_the_past()
+        result = run.run(queue, tally, cwd=cwd, env=env, mask=mask, held=held)
+        return run.finished(result, began)
+
+
+def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], int]:
+    """Give (number, command) of the tasks that would run, and how many there are.
+
+    Raises:
+        UsageError, FormatError: as for :func:`execute`.
+    """
+    source = TaskSource(task_file)
+    path = _joblog_path(task_file, options)
+    settled = Settled(bytearray(len(source)))
+    if options.resume and os.path.exists(path):
+        settled = joblog_file.settle_by(path, source)
+    order = _order(settled, options)
+    texts = [(seq, os.fsdecode(source.text(seq))) for seq in order]
+    source.close()
+    return texts, len(source)
+
+
+class _Run:
+    """One run: its files, its past, and the loop over what is left."""
+
+    def __init__(
+        self,
+        source: TaskSource,
+        options: ExecOptions,
+        voice: Voice,
+        *,
+        layout: Layout,
+        me: lock.Holder,
+    ) -> None:
+        self.id = ids.new_id()
+        self._source = source
+        self._options = options
+        self._voice = voice
+        self._layout = layout
+        self._me = me
+        self._warnings: list[str] = []
+        self._output: OutputFolder | None = None
+        self._attempts: dict[int, int] = {}
+
+    def open_files(self, joblog: str, opened: ExitStack) -> None:
+        """Open joblog, events and output, before anything is started."""
+        options = self._options
+        self._old_joblog(joblog)
+        self._joblog = joblog_file.JoblogFile(joblog)
+        opened.callback(self._joblog.close)
+        self._events = events_file.EventsFile(joblog + events_file.SUFFIX)
+        opened.callback(self._events.close)
+        if not options.ungroup:
+            folder = options.output or f"{joblog.removesuffix('.joblog')}.out"
+            self._output = OutputFolder(folder, self.id)
+            opened.callback(self._output.close_all)
+
+    def _old_joblog(self, joblog: str) -> None:
+        """Put the joblog of earlier runs aside where they are not to count."""
+        if self._options.resume or not os.path.exists(joblog):
+            return
+        try:
+            os.replace(joblog, joblog + ".old")
+        except OSError as error:
+            raise StoreError(f"cannot rename {joblog}: {error.strerror}") from error
+
+    def settle_the_past(self) -> tuple[Queue, Tally]:
+        """Find out what is left to run, and outlast what still runs."""
+        options, here = self._options, self._me.machine
+        settled = joblog_file.settle_by(self._joblog.path, self._source)
+        states = settled.states
+
+        def is_left(seq: int) -> bool:
+            return not 0 < seq <= len(states) or states[seq - 1] != DONE
+
+        past = self._events.read_past(is_left)
+        self._attempts = past.attempts
+        if not options.forget_survivors:
+            survivors.refuse_elsewhere(past, here)
+            self._outlast(past)
+        if settled.moved:
+            self._voice.say(
+                f"{settled.moved} tasks have another number than before: known by "
+                "their text"
+            )
+        order = _order(settled, options)
+        failed = 0 if options.resume_failed else settled.failed
+        tally = Tally(
+            len(self._source),
+            len(self._layout.slots),
+            done=settled.done,
+            failed=failed,
+            earlier=settled.done + failed,
+        )
+        return Queue(order), tally
+
+    def _outlast(self, past: events_file.Past) -> None:
+        here, kill = self._me.machine, self._options.kill_survivors
+        found = survivors.survivors(past, here)
+        if not found:
+            return
+        tasks = ", ".join(str(seq) for seq in sorted(set(found.values()))[:8])
+        verb = "ending" if kill else "waiting for"
+        self._voice.say(
+            f"{verb} {len(found)} processes of an earlier run, of task {tasks}"
+        )
+        over = survivors.outlast(
+            found,
+            kill=kill,
+            is_told=_is_told_to_end,
+            find=lambda: survivors.survivors(past, here),
+        )
+        if not over:
+            raise UsageError("told to end while waiting for an earlier run's tasks")
+
+    def run(  # noqa: PLR0913 - keyword-only but for two
+        self,
+        queue: Queue,
+        tally: Tally,
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        mask: frozenset[int],
+        held: lock.Lock,
+    ) -> Result:
+        """Run what is left."""
+        blank = self._blank(env)
+        self._events.append(self._opening(blank))
+        spawner = Spawner(self.id, self._layout, mask)
+        adopt_orphans()
+        gc.freeze()  # nothing of what is here now will ever be garbage
+        forget_own_peak()
+        watcher = Watcher(
+            Watching(
+                interval=self._options.interval,
+                slots=len(self._layout.slots),
+                blank=blank,
+                machine=self._me.machine,
+                weigh=self._me.process,
+                root=location.locate(cwd, env),
+                command=spawner.argv,
+                events=self._events,
+                sync=self._syncer(held),
+            )
+        )
+        watcher.begin()
+        loop = Loop(self._parts(queue, spawner, watcher), self._rules(), tally)
+        reason = "weigh failed"
+        try:
+            result = loop.run(_heeded() | {signal.SIGCHLD})
+            trouble = self._joblog.try_again()
+            if result.trouble is None and trouble is not None:
+                result = msgspec.structs.replace(result, trouble=trouble)
+            reason = _reason(result)
+        finally:
+            watcher.close()
+            self._events.append(events_file.Closed(self.id, time.time(), reason))
+        if watcher.trouble is not None:
+            self._warnings.append(watcher.trouble)
+        return result
+
+    def finished(self, result: Result, began: Seconds) -> Finished:
+        """Sum up."""
+        return Finished(
+            result,
+            self._joblog.path,
+            self._events.path,
+            None if self._output is None else self._output.folder,
+            len(self._layout.slots),
+            time.monotonic() - began,
+            tuple(self._warnings),
+        )
+
+    def _parts(self, queue: Queue, spawner: Spawner, watcher: Watcher) -> Parts:
+        return Parts(
+            run=self.id,
+            source=self._source,
+            queue=queue,
+            layout=self._layout,
+            spawner=spawner,
+            watcher=watcher,
+            joblog=self._joblog,
+            events=self._events,
+            output=self._output,
+            streams=None,
+            attempts=self._attempts,
+            digest=_digest,
+            say=self._voice.say,
+            show=self._voice.show,
+        )
+
+    def _rules(self) -> Rules:
+        chosen = self._options
+        return Rules(
+            retries=chosen.retries,
+            oom_retries=chosen.oom_retries,
+            halt=chosen.halt,
+            timeout=chosen.timeout,
+            grace=chosen.grace,
+            wait_orphans=chosen.wait_orphans,
+            time_limit=chosen.time_limit,
+        )
+
+    def _blank(self, env: Mapping[str, str]) -> Record:
+        blank = blank_record([], RunOptions(interval=self._options.interval), env)
+        return msgspec.structs.replace(blank, job=blank.job or Job(self.id))
+
+    def _opening(self, blank: Record) -> events_file.Opened:
+        return events_file.Opened(
+            run=self.id,
+            time=round(time.time(), 3),
+            machine=self._me.machine,
+            process=self._me.process,
+            task_file=self._source.name,
+            tasks=len(self._source),
+            weigh=__version__,
+            job=blank.job.id if blank.job and blank.job.id != self.id else None,
+        )
+
+    def _syncer(self, held: lock.Lock) -> Callable[[], None]:
+        """Give what is done once a second: to disk, and a sign of life now and then."""
+        touched = time.monotonic()
+
+        def sync() -> None:
+            nonlocal touched
+            self._joblog.sync()
+            if time.monotonic() - touched >= lock.SIGN_OF_LIFE:
+                touched = time.monotonic()
+                held.touch()
+
+        return sync
+
+
+def _digest(text: bytes) -> str:
+    return f"{crc32(text):08x}"
+
+
+def _order(settled: Settled, options: ExecOptions) -> Iterator[int]:
+    """Give the numbers of the tasks left to run, in the order to run them."""
+    wanted = {WAITING, FAILED} if options.resume_failed else {WAITING}
+    left = (seq for seq, state in enumerate(settled.states, 1) if state in wanted)
+    if not options.shuffle:
+        return left
+    import random  # noqa: PLC0415 - start-up time
+
+    shuffled = list(left)
+    random.Random(options.seed).shuffle(shuffled)  # noqa: S311 - no secret
+    return iter(shuffled)
+
+
+def _layout(options: ExecOptions, env: Mapping[str, str]) -> Layout:
+    """Work out the slots from what of this machine is ours."""
+    blank = blank_record([], RunOptions(), env)
+    ours = resources.read_resources(
+        env,
+        blank.allocation,
+        affinity=resources.affinity(),
+        quota=resources.read_cpu_quota(),
+    )
+    gpus = ours.gpus or ()
+    if options.per_gpu is not None and not gpus:
+        raise UsageError(
+            "--per-gpu: no GPU is given to this job "
+            f"(set {resources.CUDA} to those that are yours)"
+        )
+    if options.jobs is not None:
+        jobs = options.jobs
+    elif options.per_gpu is not None:
+        jobs = len(gpus) * options.per_gpu
+    else:
+        jobs = min(ours.cpus, len(gpus)) if gpus else ours.cpus
+    cores = ours.cores if options.pin and jobs > 1 else ()
+    return lay_out(jobs, cpus=ours.cpus, cores=cores, gpus=gpus)
+
+
+def _joblog_path(task_file: str, options: ExecOptions) -> str:
+    if options.joblog is not None:
+        return options.joblog
+    if task_file == _STDIN:
+        raise UsageError("tasks from standard input need --joblog FILE")
+    return f"{task_file}.joblog"
+
+
+def _heeded() -> frozenset[signal.Signals]:
+    """Give the signals to see to: those that weigh was not started to ignore."""
+    return frozenset(
+        number for number in _WAITED if signal.getsignal(number) != signal.SIG_IGN
+    )
+
+
+def _block_signals(opened: ExitStack) -> frozenset[int]:
+    """Keep signals for the loop to take; give the mask that was, for the tasks."""
+    # an inherited SIG_IGN would have the kernel throw exit statuses away
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _heeded() | {signal.SIGCHLD})
+    opened.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+    return frozenset(before)
+
+
+def _is_told_to_end() -> bool:
+    return signal.sigtimedwait(_heeded(), 0) is not None
+
+
+def _reason(result: Result) -> str:
+    if result.signal is not None:
+        return f"signal {result.signal}"
+    return result.trouble or result.halted or "all tasks ended"

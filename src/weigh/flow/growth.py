@@ -1,0 +1,174 @@
+"""Carry a request on to the full length of the job, where memory still rises."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.estimate.growth import extrapolate, growth_of
+from weigh.estimate.progress import progress_of, time_needed
+from weigh.model.growth import Extrapolation, Growth, Progress
+from weigh.model.record import Record, Request
+from weigh.report.growth_words import extrapolation_words, rate_words
+from weigh.request import LEAST_MEMORY, STILL_RISING, round_memory, round_time
+from weigh.units import Bytes, Seconds, format_duration
+
+_FAR = 4.0  # times the measured run, beyond which a line is a guess
+
+
+class Steps(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the full job is, and how much of it was measured, as a user says."""
+
+    total: float | None = None
+    done: float | None = None
+
+
+class _Ahead(msgspec.Struct, frozen=True):
+    """One run carried on to the full job."""
+
+    record: Record
+    progress: Progress
+    growth: Growth
+    memory: Extrapolation
+    time: Seconds
+
+
+def check_steps(steps: Steps) -> None:
+    """Refuse numbers of steps that cannot be.
+
+    Raises:
+        UsageError: not above zero, more done than there are, or done alone.
+    """
+    for name, value in (("--steps", steps.total), ("--done", steps.done)):
+        if value is not None and not 0 < value < float("inf"):
+            raise UsageError(f"{name} must be a number above 0, not {value:g}")
+    if steps.done is not None and steps.total is None:
+        raise UsageError("--done says how many steps were measured: add --steps TOTAL")
+    if steps.done is not None and steps.total is not None and steps.done > steps.total:
+        raise UsageError(f"--done {steps.done:g} is more than --steps {steps.total:g}")
+
+
+def carry_on(
+    asked: Request, records: Sequence[Record], steps: Steps | None = None
+) -> Request:
+    """Raise *asked* to what the full job needs, and say in its notes what was done.
+
+    Memory that rises goes on rising; time is what the remaining steps take. Without a
+    number of steps, a timed loop that did not reach its end tells it.
+
+    Raises:
+        UsageError: no record knows how many steps it did, or the numbers are off.
+    """
+    steps = steps or Steps()
+    check_steps(steps)
+    ahead = [one for record in records if (one := _ahead(record, steps)) is not None]
+    if ahead:
+        return _carried(asked, ahead)
+    if steps.total is not None:
+        raise UsageError(_uncounted(records))
+    return _as_it_is(asked, records)
+
+
+def _ahead(record: Record, steps: Steps) -> _Ahead | None:
+    growth = _growth(record)
+    progress = progress_of(record, total=steps.total, done=steps.done)
+    if growth is None or progress is None or progress.total is None:
+        return None
+    if steps.total is None and progress.total <= progress.done:
+        return None
+    time = time_needed(record, progress)
+    return _Ahead(record, progress, growth, extrapolate(growth, time), time)
+
+
+def _growth(record: Record) -> Growth | None:
+    if record.series is None or record.usage is None:
+        return None
+    return growth_of(record.series.t, record.series.memory)
+
+
+def _carried(asked: Request, ahead: Sequence[_Ahead]) -> Request:
+    most = max(ahead, key=lambda one: one.memory.high)
+    longest = max(one.time for one in ahead)
+    # headroom, or the upper bound where that is more
+    memory = max(most.memory.value * (1 + asked.headroom), most.memory.high)
+    rising = most.memory.high > most.growth.peak
+    sized = _rounded(memory) if rising else None
+    notes = (note for note in asked.notes if note != STILL_RISING)
+    time_limit = round_time(longest * (1 + asked.headroom))
+    return msgspec.structs.replace(
+        asked,
+        memory=_most(asked.memory, sized),
+        virtual_memory=_with_growth(asked.virtual_memory, most if rising else None),
+        time_limit=max(asked.time_limit or 0, time_limit),
+        notes=(*notes, *_notes(most, longest)),
+    )
+
+
+def _notes(most: _Ahead, longest: Seconds) -> Iterator[str]:
+    progress, memory, growth = most.progress, most.memory, most.growth
+    total = progress.total or 0
+    yield (
+        f"{progress.done:g} of {total:g} steps were measured ({progress.source}); "
+        f"all take about {format_duration(longest)}"
+    )
+    if memory.high > growth.peak and growth.trend is not None:
+        yield (
+            f"memory rises by {rate_words(growth.trend.rate)}: at the end "
+            f"{extrapolation_words(memory)}, unless it levels off"
+        )
+        if memory.factor > _FAR:
+            yield (
+                f"that is {memory.factor:.0f} times as long as was measured: a longer "
+                "run would say it more surely"
+            )
+    elif growth.growing is None:
+        yield "the run was too short to see whether memory rises: measure a longer one"
+    else:
+        yield "memory had levelled out: no more is asked for than the run held"
+
+
+def _as_it_is(asked: Request, records: Sequence[Record]) -> Request:
+    """Say how fast memory rises where nobody knows how long the job is."""
+    rising = [(r, g) for r in records if (g := _growth(r)) and g.growing and g.trend]
+    if STILL_RISING not in asked.notes or not rising:
+        return asked
+    record, growth = max(rising, key=lambda pair: pair[1].trend.rate)  # type: ignore[union-attr]
+    rate = rate_words(growth.trend.rate)  # type: ignore[union-attr]
+    said = (
+        f"memory was still rising at the end, by {rate}: the full job needs more; say "
+        "how long it is: weigh request --steps TOTAL --done N"
+    )
+    memory = asked.memory
+    if record.state == "TIMEOUT" and asked.time_limit is not None:
+        ahead = extrapolate(growth, asked.time_limit)
+        memory = _most(memory, _rounded(ahead.high))
+        said = (
+            f"memory was still rising when the time was up, by {rate}: in "
+            f"{format_duration(asked.time_limit)} to {extrapolation_words(ahead)}"
+        )
+    notes = tuple(said if note == STILL_RISING else note for note in asked.notes)
+    return msgspec.structs.replace(asked, memory=memory, notes=notes)
+
+
+def _uncounted(records: Sequence[Record]) -> str:
+    if not any(record.series for record in records):
+        return "no series of samples in the record: measure again with weigh run"
+    return (
+        "how many steps did the measured run do? add --done N (or let it tell: "
+        "weigh.batches, weigh.event('step', n))"
+    )
+
+
+def _with_growth(size: Bytes | None, most: _Ahead | None) -> Bytes | None:
+    """Add what memory grows by to the address space."""
+    if size is None or most is None:
+        return size
+    return round_memory(size + most.memory.high - most.growth.peak)
+
+
+def _rounded(size: float) -> Bytes:
+    return max(LEAST_MEMORY, round_memory(size))
+
+
+def _most(*sizes: Bytes | None) -> Bytes | None:
+    return max((size for size in sizes if size is not None), default=None)

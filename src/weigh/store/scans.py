@@ -1,0 +1,63 @@
+"""The scans that were made here, so that one can be resumed by its sizes alone."""
+
+import os
+
+import msgspec
+
+from weigh.errors import StoreError
+from weigh.store.location import make_folder
+
+SCHEMA = "weigh.scan/1"
+_FILE = "scans.jsonl"
+
+
+class Scan(msgspec.Struct, frozen=True):
+    """A scan: its command with fields, and the label of its records."""
+
+    label: str
+    command: tuple[str, ...]
+    cwd: str
+    schema: str = SCHEMA
+
+
+def append_scan(root: str, scan: Scan) -> None:
+    """Keep *scan* as the newest.
+
+    Raises:
+        StoreError: the store cannot be written.
+    """
+    path = os.path.join(make_folder(root), _FILE)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    try:
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            # a line feed first: a line torn by a full disk spoils none but itself
+            os.write(descriptor, b"\n" + msgspec.json.encode(scan) + b"\n")
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+
+
+def last_scan(root: str, label: str | None = None) -> Scan | None:
+    """Return the newest scan, or the newest called *label*; None where none is.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    path = os.path.join(root, _FILE)
+    try:
+        with open(path, "rb") as file:
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}") from error
+    for line in reversed(lines):
+        try:
+            scan = msgspec.json.decode(line, type=Scan)
+        except msgspec.DecodeError:
+            continue
+        if label in (None, scan.label) and scan.schema == SCHEMA:
+            return scan
+    return None

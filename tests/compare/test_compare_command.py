@@ -1,0 +1,106 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from runs_to_compare import guide_run, run, usage
+
+from weigh.cli.main import run_cli
+from weigh.errors import UsageError
+from weigh.flow.compare import compare
+from weigh.model.comparison import Comparison
+from weigh.store import identity, shards
+
+Weigh = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def weigh(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Weigh:
+    """``weigh`` in a folder with the guide's two runs and a label of three."""
+    same = [
+        run("same", usage(time), id=f"{n}aaaaaaaaaaa")
+        for n, time in enumerate((5.0, 5.2, 5.1))
+    ]
+    guide = [
+        msgspec.structs.replace(guide_run(size), id=f"{size:03d}bbbbbbbbb")
+        for size in (50, 300)
+    ]
+    for record in (*same, *guide):
+        shards.append(str(tmp_path / ".weigh"), record, identity.this_machine())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WEIGH_DIR", raising=False)
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = run_cli(argv, [])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_two_labels_are_compared_on_stdout(weigh: Weigh) -> None:
+    code, out, err = weigh("compare", "tag-50", "tag-300")
+    assert (code, err) == (0, "")
+    assert "31 % quicker" in out
+
+
+def test_a_label_stands_for_all_of_its_records(weigh: Weigh) -> None:
+    _, out, _ = weigh("compare", "tag-50", "same")
+    assert "5.00 to 5.20 s, 3 runs" in out
+
+
+def test_an_id_of_a_label_stands_for_itself(weigh: Weigh) -> None:
+    _, out, _ = weigh("compare", "0aaaaa", "1aaaaa")
+    assert out.splitlines()[0].endswith("1 run")
+
+
+def test_json_is_one_document_that_reads_back(weigh: Weigh) -> None:
+    _, out, _ = weigh("compare", "--json", "tag-50", "tag-300")
+    assert json.loads(out)["schema"] == "weigh.comparison/1"
+    assert msgspec.json.decode(out, type=Comparison).row("wall_time") is not None
+
+
+def test_the_others_come_in_the_order_asked_for(weigh: Weigh) -> None:
+    _, out, _ = weigh("compare", "--by", "memory", "tag-50", "tag-300", "same")
+    assert [line.split()[1] for line in out.splitlines()[:3]] == [
+        "tag-50",
+        "same",
+        "tag-300",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("names", "complaint"),
+    [
+        (("tag-50",), "name two records or more"),
+        (("tag-50", "tag-30"), "did you mean tag-300"),
+        (("tag-50", "050bbb"), "are the same record"),
+    ],
+)
+def test_names_that_will_not_do_are_one_clear_line(
+    weigh: Weigh, names: tuple[str, ...], complaint: str
+) -> None:
+    code, out, err = weigh("compare", *names)
+    assert (code, out) == (2, "")
+    assert complaint in err
+    assert err.count("\n") == 1
+
+
+def test_records_of_this_program_are_compared_without_a_store() -> None:
+    told = compare(guide_run(50), [guide_run(300)])
+    assert [side.name for side in told.sides] == ["tag-50", "tag-300"]
+
+
+def test_names_are_found_from_python_too(weigh: Weigh) -> None:
+    assert weigh("compare", "tag-50", "tag-300")[0] == 0
+    assert compare("tag-50", guide_run(300)).sides[0].records == ("050bbbbbbbbb",)
+
+
+def test_an_empty_list_is_refused() -> None:
+    with pytest.raises(UsageError, match="empty list"):
+        compare(guide_run(50), [])

@@ -1,0 +1,58 @@
+import math
+
+import pytest
+
+from weigh.errors import UsageError
+from weigh.estimate.history_groups import choose_sizes, parse_keys, template
+
+
+@pytest.mark.parametrize(
+    ("command", "general"),
+    [
+        ("/usr/bin/python tag.py a.txt 50", "python tag.py {file} {batch_size}"),
+        ("python src/tag.py --out=x/y.tsv", "python tag.py --out={file}"),
+        ("python run.py lr=1e-3 model=bert", "python run.py lr={number} model=bert"),
+        ("tag --seed 7 --model bert-base", "tag --seed {number} --model bert-base"),
+        ("./tag -v --batch=50", "tag -v --batch={batch_size}"),
+        ("sort /data/a /data/b", "sort {file} {file}"),
+        ("echo -1.5 ...", "echo {number} ..."),
+        ("", ""),
+    ],
+)
+def test_a_template_keeps_the_program_and_leaves_the_data_out(
+    command: str, general: str
+) -> None:
+    words = tuple(command.split())
+
+    assert " ".join(template(words, {"batch_size": 50})) == general
+
+
+def test_another_script_is_another_command() -> None:
+    assert template(["python", "a.py"], {}) != template(["python", "b.py"], {})
+
+
+@pytest.mark.parametrize("text", ["", ",", "label,", "label,label"])
+def test_keys_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="label,command"):
+        parse_keys(text)
+
+
+def test_a_parameter_is_a_key_like_any_other() -> None:
+    assert parse_keys("label, model") == ("label", "model")
+
+
+def test_sizes_are_numbers_that_vary_and_half_of_the_runs_have() -> None:
+    runs: list[dict[str, int | float | str]] = [
+        {"batch": 50, "epochs": 3, "model": "a", "rare": 1, "odd": math.nan},
+        {"batch": 100, "epochs": 3, "model": "b", "rare": 2},
+        {"batch": 200.5, "epochs": 3, "half": 1},
+        {"batch": 50, "epochs": 3, "half": 2},
+        {"batch": 50},
+    ]
+
+    assert choose_sizes(runs[:4]) == ["batch", "half", "rare"]
+    assert choose_sizes(runs) == ["batch"]
+
+
+def test_what_is_grouped_by_is_no_size() -> None:
+    assert choose_sizes([{"a": 1}, {"a": 2}], ["a"]) == []

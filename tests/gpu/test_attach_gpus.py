@@ -1,0 +1,81 @@
+"""``weigh run --attach`` beside the stub's cards: the job was at work before."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvml_script import GIB, Script, uuid
+
+DEADLINE = 60.0
+WAITS = "import sys; print('ready', flush=True); sys.stdin.readline()"
+
+
+@pytest.fixture
+def job() -> Iterator[subprocess.Popen[str]]:
+    """Give a process with a card of its own that runs until it reads a line."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITS],
+        env={"CUDA_VISIBLE_DEVICES": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def attached(
+    script: Script, job: subprocess.Popen[str], folder: Path, play: Callable[[], None]
+) -> dict[str, Any]:
+    """Watch *job* while *play* changes the card; give the GPU's part of the record."""
+    path = folder / "record.json"
+    store = folder / "store"
+    words = ["run", "-q", "-o", str(path), "--attach", str(job.pid)]
+    weigh = subprocess.Popen(
+        [sys.executable, "-m", "weigh", *words],
+        env=script.environment() | {"WEIGH_DIR": str(store)},
+    )
+    end = time.monotonic() + DEADLINE
+    while not list(store.glob("running/*.json")):
+        assert time.monotonic() < end, "weigh does not watch"
+        time.sleep(0.01)
+    play()
+    time.sleep(0.5)
+    weigh.send_signal(signal.SIGINT)
+    assert weigh.wait(DEADLINE) == 0
+    record: dict[str, Any] = json.loads(path.read_text())
+    (gpu,) = record["usage"]["gpus"]
+    return {**gpu, "series": record["series"]["gpu_memory"]}
+
+
+def test_what_a_process_holds_on_its_card_is_measured(
+    script: Script, tmp_path: Path, job: subprocess.Popen[str]
+) -> None:
+    script.cards(2, used=3 * GIB, procs=f"{job.pid}:{2 * GIB}")
+
+    def grow() -> None:
+        script.lines["1.procs"] = f"{job.pid}:{5 * GIB}"
+        script.set("1.used", 6 * GIB)
+
+    gpu = attached(script, job, tmp_path, grow)
+    assert (gpu["uuid"], gpu["memory_before"]) == (uuid(1), GIB)
+    assert gpu["peak_memory"] == gpu["process_peak_memory"] == 5 * GIB
+    assert max(gpu["series"][0]) == 5 * GIB
+
+
+def test_where_processes_are_hidden_nobody_can_tell_what_it_held_before(
+    script: Script, tmp_path: Path, job: subprocess.Popen[str]
+) -> None:
+    script.cards(2, used=3 * GIB)
+    gpu = attached(script, job, tmp_path, lambda: script.set("1.used", 4 * GIB))
+    assert (gpu["peak_memory"], gpu["memory_before"], gpu["source"]) == (None,) * 3
+    assert gpu["device_peak_memory"] == 4 * GIB
+    assert not gpu["series"]

@@ -1,0 +1,92 @@
+"""The tests for a real card, rehearsed: the stub plays the card, a few lines torch.
+
+They will meet a real card on somebody else's machine, once, and should not fail there
+for a slip of their own.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from nvml_script import GIB, MIB, Script
+
+TESTS = Path(__file__).parent / "test_real_card.py"
+CONTEXT = 300 * MIB
+TORCH = f"""
+import atexit, fcntl, os
+from types import SimpleNamespace
+uint8, __version__ = "uint8", "played"
+path, card, held, allocated = os.environ["NVML_STUB_SCRIPT"], None, 0, 0
+def played():
+    return dict(line.rstrip().split("=", 1) for line in open(path))
+def hold(size):
+    "Change what this process holds on the card."
+    global held
+    with open(path + ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lines = played()
+        there = lines[card + ".procs"].split(",")
+        others = [one for one in there if one and one != f"{{os.getpid()}}:{{held}}"]
+        mine = [f"{{os.getpid()}}:{{size}}"] if size else []
+        lines[card + ".procs"] = ",".join(others + mine)
+        lines[card + ".used"] = int(lines[card + ".used"]) + size - held
+        held = size
+        with open(path + ".new", "w") as new:
+            new.writelines(f"{{key}}={{value}}\\n" for key, value in lines.items())
+        os.rename(path + ".new", path)
+def empty(size, dtype=None, device=None):
+    global card, allocated
+    if card is None:
+        name = os.environ["CUDA_VISIBLE_DEVICES"]
+        named = {{v: k[0] for k, v in played().items() if k.endswith(".uuid")}}
+        card = named.get(name, name)
+        atexit.register(hold, 0)
+    allocated += (size if dtype else 4 * size) + 511 & ~511
+    hold({CONTEXT} + reserved())
+def reserved(index=0):
+    return allocated + {2 * MIB - 1} & ~{2 * MIB - 1}
+def properties(index):
+    return SimpleNamespace(uuid=played()[card + ".uuid"].removeprefix("GPU-"))
+cuda = SimpleNamespace(
+    is_available=lambda: True,
+    is_initialized=lambda: card is not None,
+    current_device=lambda: 0,
+    device_count=lambda: 1,
+    synchronize=lambda: None,
+    get_device_properties=properties,
+    memory_reserved=reserved,
+    max_memory_reserved=reserved,
+    max_memory_allocated=lambda index=0: allocated,
+)
+"""
+
+
+def rehearse(script: Script, folder: Path, choice: str) -> str:
+    (folder / "torch.py").write_text(TORCH)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rsP", TESTS, "-k", choice],
+        env=script.environment() | {"PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_all_but_the_sampling_cost_pass_on_a_played_card(
+    script: Script, tmp_path: Path
+) -> None:
+    script.cards(2)
+    script.set("0.used", GIB)
+    said = rehearse(script, tmp_path, "not sampling")
+    assert "5 passed" in said
+    assert "context 300.0, peak 4398.0 MiB by NVML per process" in said
+
+
+def test_without_a_card_they_say_what_they_need(script: Script, tmp_path: Path) -> None:
+    script.set("init", 9)
+    said = rehearse(script, tmp_path, "phase")
+    assert "1 skipped" in said
+    assert "needs an NVIDIA GPU: an NVIDIA driver is installed here" in said

@@ -1,0 +1,129 @@
+from typing import Any
+
+import msgspec
+import pytest
+
+from weigh.errors import UsageError
+from weigh.flow.growth import Steps, carry_on
+from weigh.model.record import Batches, Event, PeakMemory, Record, Series, Usage
+from weigh.request import from_usages
+from weigh.units import GIB, MIB
+
+SAMPLES = 200
+
+
+def record(rate: float = MIB, seconds: float = 100.0, **changes: Any) -> Record:
+    """Give a run that held 100 MiB and *rate* bytes a second more."""
+    times = tuple(seconds * n / (SAMPLES - 1) for n in range(SAMPLES))
+    memory = tuple(round(100 * MIB + rate * time) for time in times)
+    top = memory[-1]
+    peak = PeakMemory(top, top, top, None, None, None, "test")
+    plain = Record(
+        id="7f3a91c0ffee",
+        command=("train",),
+        started="2026-11-21T10:00:00Z",
+        state="COMPLETED",
+        usage=Usage(wall_time=seconds, peak_memory=peak, growing=rate > 0),
+        series=Series(t=times, memory=memory),
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
+def carried(one: Record, **steps: float) -> tuple[int, int, str]:
+    asked = carry_on(from_usages([one]), [one], Steps(**steps))
+    assert asked.memory is not None
+    assert asked.time_limit is not None
+    return asked.memory, asked.time_limit, " ".join(asked.notes)
+
+
+def test_memory_and_time_are_those_of_all_the_steps() -> None:
+    memory, time, _ = carried(record(), total=1000, done=100)
+    truth = 100 * MIB + 1000 * MIB
+    assert truth * 1.2 <= memory <= truth * 1.35
+    assert 1000 * 1.2 <= time <= 1000 * 1.5
+
+
+def test_the_notes_say_rate_interval_and_how_far_that_is() -> None:
+    _, _, notes = carried(record(), total=1000, done=100)
+    assert "100 of 1000 steps were measured (as given)" in notes
+    assert "memory rises by 1.00 MiB/s: at the end" in notes
+    assert "10 times as long as was measured" in notes
+    assert "measure a longer run" not in notes.replace("a longer run would", "")
+
+
+def test_flat_memory_stays_as_it_is_and_only_time_grows() -> None:
+    flat = record(0)
+    memory, time, notes = carried(flat, total=1000, done=100)
+    assert memory == from_usages([flat]).memory
+    assert time >= 1200
+    assert "had levelled out" in notes
+
+
+@pytest.mark.parametrize(
+    ("changes", "source"),
+    [
+        (
+            {"batches": Batches(size=1, count=100, samples=None, time_mean=1.0)},
+            "by the timed loop",
+        ),
+        (
+            {"events": tuple(Event("step", float(n), n) for n in range(1, 101))},
+            "by the events 'step'",
+        ),
+        ({"parameters": {"steps": 100}}, "by the parameter steps"),
+    ],
+)
+def test_steps_done_are_those_the_record_counted(
+    changes: dict[str, object], source: str
+) -> None:
+    given = carried(record(), total=1000, done=100)
+    memory, time, notes = carried(
+        msgspec.structs.replace(record(), **changes), total=1000
+    )
+    assert (memory, time) == given[:2]
+    assert source in notes
+
+
+def test_start_up_is_not_counted_into_the_steps_of_a_timed_loop() -> None:
+    loop = Batches(size=1, count=100, samples=None, time_mean=0.5)
+    _, time, _ = carried(record(batches=loop), total=1000)
+    assert time <= (100 + 450) * 1.2 + 300
+
+
+def test_a_loop_that_stopped_early_tells_the_total_itself() -> None:
+    loop = Batches(size=1, count=100, samples=None, time_mean=1.0, total=1000)
+    told = carried(record(batches=loop))
+    assert told[0] >= 1.2 * 1100 * MIB
+
+
+def test_without_a_total_the_rate_is_said_and_how_to_say_it() -> None:
+    rising = record()
+    memory, _, notes = carried(rising)
+    assert memory == from_usages([rising]).memory
+    assert "by 1.00 MiB/s" in notes
+    assert "weigh request --steps TOTAL" in notes
+
+
+def test_a_run_stopped_by_its_time_limit_is_carried_on_to_the_next_one() -> None:
+    stopped = record(10 * MIB, 3600.0, state="TIMEOUT")
+    memory, time, _ = carried(stopped)
+    assert time == 7200
+    assert memory >= 100 * MIB + 10 * MIB * 7200 >= 70 * GIB
+
+
+@pytest.mark.parametrize(
+    ("steps", "complaint"),
+    [
+        ({"total": 1000}, "add --done N"),
+        ({"total": 10, "done": 100}, "more than --steps 10"),
+        ({"done": 100}, "add --steps TOTAL"),
+        ({"total": 0.0, "done": 1}, "above 0"),
+        ({"total": float("nan")}, "above 0"),
+        ({"total": float("inf")}, "above 0"),
+    ],
+)
+def test_steps_that_will_not_do_are_refused(
+    steps: dict[str, float], complaint: str
+) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        carried(record(), **steps)

@@ -1,0 +1,174 @@
+"""Simulated runs: how often growth is found, claimed for nothing, and foretold."""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.estimate.growth import FEWEST, extrapolate, growth_of, is_growing
+from weigh.estimate.trend import rise_score, slope_interval
+from weigh.measure import reduce
+from weigh.units import GIB
+
+SECONDS = 60.0
+Shape = Callable[[float], float]
+
+
+def noise(seed: int, samples: int, correlation: float, size: float) -> list[float]:
+    """Make noise of a size, each sample alike to the last by the correlation."""
+    draw = random.Random(seed)
+    step = size * math.sqrt(1 - correlation**2)
+    found = [draw.gauss(0, size)]
+    while len(found) < samples:
+        found.append(correlation * found[-1] + draw.gauss(0, step))
+    return found
+
+
+def run(
+    shape: Shape, samples: int = 200, off: Sequence[float] = (), longer: float = 1.0
+) -> tuple[list[float], list[int]]:
+    """Sample a shape over 0 to 1 (or *longer*) of a minute, in GiB."""
+    count = int(samples * longer)
+    at = [turn / (samples - 1) for turn in range(count)]
+    strays = off or [0.0] * count
+    memory = [
+        max(0, round(GIB * (shape(x) + e))) for x, e in zip(at, strays, strict=True)
+    ]
+    return [SECONDS * x for x in at], memory
+
+
+def steps(*rises: float) -> Shape:
+    return lambda x: 1 + 0.2 * sum(x >= rise for rise in rises)
+
+
+@pytest.mark.parametrize("correlation", [0, 0.5, 0.9])
+@pytest.mark.parametrize("samples", [30, 200, 500])
+@pytest.mark.parametrize("size", [0.002, 0.02, 0.1])
+def test_flat_memory_with_noise_is_growing_in_five_of_a_hundred_at_most(
+    samples: int, correlation: float, size: float
+) -> None:
+    alarms = sum(
+        is_growing(*run(lambda _: 1, samples, noise(seed, samples, correlation, size)))
+        is True
+        for seed in range(100)
+    )
+    assert alarms <= 5
+
+
+@pytest.mark.parametrize("correlation", [0, 0.5])
+@pytest.mark.parametrize(("rise", "size"), [(0.1, 0.005), (0.3, 0.02), (1.0, 0.06)])
+def test_a_rise_of_many_times_the_noise_is_found(
+    rise: float, size: float, correlation: float
+) -> None:
+    found = sum(
+        is_growing(
+            *run(lambda x: 1 + rise * x, 200, noise(seed, 200, correlation, size))
+        )
+        is True
+        for seed in range(50)
+    )
+    assert found >= 48
+
+
+@pytest.mark.parametrize("factor", [1.5, 4, 20])
+@pytest.mark.parametrize(("correlation", "size"), [(0, 0.02), (0.5, 0.02), (0, 0.002)])
+def test_an_extrapolation_holds_the_true_peak_at_its_level(
+    factor: float, correlation: float, size: float
+) -> None:
+    held = 0
+    for seed in range(100):
+        off = noise(seed, int(200 * factor), correlation, size)
+        times, memory = run(lambda x: 1 + 0.5 * x, 200, off, longer=factor)
+        growth = growth_of(times[:200], memory[:200])
+        assert growth is not None
+        ahead = extrapolate(growth, times[-1])
+        held += ahead.low <= max(memory) <= ahead.high
+    assert held >= 92  # of a true 95, with what chance does to a hundred
+
+
+def test_a_collectors_saw_tooth_that_leaks_is_carried_on() -> None:
+    def shape(x: float) -> float:
+        return 0.3 + 0.4 * (x * 20 % 1) + 0.5 * x
+
+    times, memory = run(shape, 400, longer=5)
+    growth = growth_of(times[:400], memory[:400])
+    assert growth is not None
+    ahead = extrapolate(growth, times[-1])
+    assert ahead.low <= max(memory) <= ahead.high
+
+
+def test_a_leak_beneath_a_peak_of_its_own_is_found() -> None:
+    times, memory = run(lambda x: 3 if 0.4 < x < 0.42 else 1 + 0.5 * x)
+    assert is_growing(times, memory) is True
+
+
+@pytest.mark.parametrize("rises", [(0.3, 0.5, 0.7, 0.9), (0.4, 0.6, 0.8)])
+def test_even_steps_that_go_on_are_growth(rises: tuple[float, ...]) -> None:
+    assert is_growing(*run(steps(*rises))) is True
+
+
+@pytest.mark.parametrize(
+    "rises", [(0.3, 0.35, 0.4), (0.02, 0.1, 0.3), (0.5, 0.6, 0.65)]
+)
+def test_steps_that_stopped_or_come_ever_later_are_not(
+    rises: tuple[float, ...],
+) -> None:
+    assert is_growing(*run(steps(*rises))) is False
+
+
+@given(st.floats(0.05, 0.7), st.floats(0.1, 1))
+def test_memory_that_levels_out_says_when(full: float, rise: float) -> None:
+    growth = growth_of(*run(lambda x: 0.2 + rise * min(x / full, 1)))
+    assert growth is not None
+    assert growth.growing is False
+    assert growth.since is not None
+    assert growth.since <= full * SECONDS + SECONDS / 100
+
+
+@given(st.floats(1, 100), st.integers(0, 1000))
+def test_more_steps_never_need_less(factor: float, seed: int) -> None:
+    growth = growth_of(*run(lambda x: 1 + x, 200, noise(seed, 200, 0, 0.02)))
+    assert growth is not None
+    near, far = (extrapolate(growth, SECONDS * f) for f in (factor, factor * 1.5))
+    assert growth.peak <= near.low <= near.value <= near.high
+    assert (near.value, near.high) <= (far.value, far.high)
+
+
+@given(st.lists(st.integers(0, 1 << 50), min_size=1, max_size=60))
+def test_any_series_has_an_answer(memory: list[int]) -> None:
+    times = [0.1 * turn for turn in range(len(memory))]
+    growth = growth_of(times, memory)
+    assert growth is not None
+    assert growth.peak == max(memory)
+    assert extrapolate(growth, 1e9).low >= growth.peak
+
+
+def test_nothing_seen_is_nothing_known() -> None:
+    assert growth_of([], []) is None
+
+
+def test_the_run_is_asked_from_as_many_samples_on_as_there_is_an_answer() -> None:
+    assert reduce._WORTH_ASKING <= FEWEST
+
+
+# The line
+
+
+@given(st.floats(-1e6, 1e6), st.floats(-1e9, 1e9), st.integers(4, 30))
+def test_the_slope_of_a_line_is_its_own(slope: float, start: float, count: int) -> None:
+    times = [float(turn) for turn in range(count)]
+    found = slope_interval(times, [start + slope * time for time in times], 0.95)
+    assert found == pytest.approx((slope,) * 3, rel=1e-6, abs=1e-4)
+
+
+@given(st.lists(st.integers(0, 1000), min_size=4, max_size=16))
+def test_falling_scores_as_rising_does_turned_round(values: list[float]) -> None:
+    assert rise_score([-v for v in values]) == pytest.approx(-rise_score(values))
+
+
+def test_twelve_figures_in_order_score_as_the_tables_say() -> None:
+    # S = 66, its variance 212.67: Kendall's own formula
+    assert rise_score(range(12)) == pytest.approx(65 / math.sqrt(212.6667), rel=1e-6)

@@ -1,0 +1,132 @@
+"""A task file, and ``weigh exec`` run on it for real: what the tests here share."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from weigh.joblog import Entry, read_joblog
+
+WEIGH = (sys.executable, "-m", "weigh")
+PATIENCE = 30.0  # seconds until a test gives up; none is meant to wait that long
+_MARK = "WEIGH_TEST_MARK"
+_T = TypeVar("_T")
+
+
+def until(condition: Callable[[], _T], what: str = "") -> _T:
+    """Wait for *condition* to hold; give what it gave."""
+    deadline = time.monotonic() + PATIENCE
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited in vain for {what or condition}")
+        time.sleep(0.01)
+    return value
+
+
+class Batch:
+    """A folder with ``tasks.txt``, and what came of running it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tasks = folder / "tasks.txt"
+        self.joblog = folder / "tasks.txt.joblog"
+        self.events = folder / "tasks.txt.joblog.events.jsonl"
+        self.output = folder / "tasks.txt.out"
+        self.started: list[subprocess.Popen[str]] = []
+        self._mark = uuid.uuid4().hex
+
+    def write(self, *lines: str) -> "Batch":
+        """Write the task file."""
+        self.tasks.write_text("".join(f"{line}\n" for line in lines))
+        return self
+
+    def env(self, **more: str) -> dict[str, str]:
+        """Give the environment that weigh runs in."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("WEIGH", "SLURM", "SGE", "CUDA", "OMP_", "BASH_"))
+        }
+        store = str(self.folder / ".weigh")
+        return {**kept, "WEIGH_DIR": store, _MARK: self._mark, **more}
+
+    def run(
+        self, *options: str, before: tuple[str, ...] = (), **env: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the tasks to the end."""
+        return subprocess.run(
+            [*before, *WEIGH, "exec", *options, "tasks.txt"],
+            cwd=self.folder,
+            env=self.env(**env),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    def start(self, *options: str, **env: str) -> "subprocess.Popen[str]":
+        """Start running the tasks."""
+        started = subprocess.Popen(
+            [*WEIGH, "exec", *options, "tasks.txt"],
+            cwd=self.folder,
+            env=self.env(**env),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(started)
+        return started
+
+    def entries(self) -> list[Entry]:
+        """Read the joblog."""
+        if not self.joblog.exists():
+            return []
+        text = self.joblog.read_text()
+        return [line.entry for line in read_joblog(text) if line.entry is not None]
+
+    def ended(self) -> dict[int, tuple[int, int]]:
+        """Give (exit code, signal) of each task in the joblog."""
+        return {one.seq: (one.exit_code, one.signal) for one in self.entries()}
+
+    def ran(self) -> list[str]:
+        """Give the lines that tasks wrote to the file ``ran``, in order."""
+        ran = self.folder / "ran"
+        return ran.read_text().split() if ran.exists() else []
+
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        """Give the events of one kind."""
+        if not self.events.exists():
+            return []
+        lines = self.events.read_text().splitlines()
+        events = [json.loads(line) for line in lines]
+        return [event for event in events if event["event"] == kind]
+
+    def records(self) -> list[dict[str, Any]]:
+        """Give the records, in the order they were written."""
+        shards = sorted((self.folder / ".weigh" / "records").rglob("*.jsonl"))
+        lines = [line for shard in shards for line in shard.read_text().splitlines()]
+        return [json.loads(line) for line in lines]
+
+    def record(self, task: int) -> dict[str, Any]:
+        """Give the last record of a task."""
+        return [one for one in self.records() if one["job"]["task"] == task][-1]
+
+    def marked(self) -> list[int]:
+        """Give the ids of all processes that came of this batch and are alive."""
+        found = []
+        wanted = f"{_MARK}={self._mark}".encode()
+        for name in os.listdir("/proc"):
+            if not name.isdecimal():
+                continue
+            with suppress(OSError):
+                text = Path(f"/proc/{name}/environ").read_bytes()
+                state = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2]
+                if wanted in text and state.split()[0] not in "ZX":
+                    found.append(int(name))
+        return found

@@ -1,0 +1,246 @@
+"""``weigh exec`` from end to end: real tasks, real files."""
+
+import json
+import os
+import sys
+
+import pytest
+from batches import Batch, until
+
+
+def test_every_task_runs_once_and_stands_in_the_joblog(batch: Batch) -> None:
+    batch.write(*(f"echo {n} >> ran" for n in range(1, 21)))
+    assert batch.run("-j", "3").returncode == 0
+    assert sorted(map(int, batch.ran())) == list(range(1, 21))
+    assert batch.ended() == dict.fromkeys(range(1, 21), (0, 0))
+
+
+def test_a_joblog_line_has_the_command_as_it_stands(batch: Batch) -> None:
+    line = """echo "a  b" 'c\td' # e"""
+    batch.write(line)
+    batch.run()
+    assert [entry.command for entry in batch.entries()] == [line]
+
+
+def test_what_a_task_prints_is_in_its_file_and_silent_ones_have_none(
+    batch: Batch,
+) -> None:
+    batch.write("echo out; echo err >&2", "true", "echo third")
+    batch.run("-j", "1")
+    assert sorted(os.listdir(batch.output)) == ["1.out", "3.out"]
+    assert (batch.output / "1.out").read_text() == "out\nerr\n"
+    assert (batch.output / "3.out").read_text() == "third\n"
+
+
+def test_a_running_tasks_output_can_be_read(batch: Batch) -> None:
+    batch.write("echo begun; while [ ! -e go ]; do sleep 0.02; done")
+    started = batch.start()
+    until((batch.output / "1.out").exists)
+    assert (batch.output / "1.out").read_text() == "begun\n"
+    (batch.folder / "go").touch()
+    assert started.wait(30) == 0
+
+
+def test_exit_codes_and_signals_are_told_apart(batch: Batch) -> None:
+    batch.write("exit 3", "kill -TERM $$", "true")
+    finished = batch.run("-j", "1")
+    assert finished.returncode == 1
+    assert batch.ended() == {1: (3, 0), 2: (0, 15), 3: (0, 0)}
+    assert "1 of 3 tasks done, 2 failed" in finished.stdout
+
+
+def test_a_task_knows_its_number_and_slot(batch: Batch) -> None:
+    batch.write(*["echo $PARALLEL_SEQ $PARALLEL_JOBSLOT $WEIGH_SLOT >> ran"] * 3)
+    batch.run("-j", "1")
+    assert batch.ran() == ["1", "1", "1", "2", "1", "1", "3", "1", "1"]
+
+
+def test_a_line_needs_no_shell_or_gets_bash(batch: Batch) -> None:
+    batch.write(f"{sys.executable} -c 'print(1)'", "[[ a == a ]] && echo $BASH")
+    batch.run()
+    assert (batch.output / "1.out").read_text() == "1\n"
+    assert (batch.output / "2.out").read_text().endswith("bash\n")
+    assert batch.record(1)["command"] == [sys.executable, "-c", "print(1)"]
+    assert batch.record(2)["command"][:2] == ["bash", "-c"]
+
+
+def test_a_missing_program_fails_as_in_a_shell(batch: Batch) -> None:
+    batch.write("no-such-program-at-all")
+    assert batch.run().returncode == 1
+    assert batch.ended() == {1: (127, 0)}
+    assert "no-such-program-at-all" in (batch.output / "1.out").read_text()
+
+
+def test_tasks_read_nothing_from_the_terminal_or_pipe(batch: Batch) -> None:
+    batch.write("cat; echo end >> ran")
+    batch.run()
+    assert batch.ran() == ["end"]
+
+
+def test_each_task_has_a_record_of_what_it_used(batch: Batch) -> None:
+    hold = "a = bytearray(60 << 20); sum(range(9**6)); import time; time.sleep(0.3)"
+    batch.write(f'{sys.executable} -c "{hold}"', "true")
+    batch.run("-j", "2")
+    big, small = batch.record(1), batch.record(2)
+    assert (big["state"], big["exit_code"]) == ("COMPLETED", 0)
+    assert 60 << 20 < big["usage"]["peak_memory"]["value"] < 90 << 20
+    assert big["usage"]["wall_time"] > 0.3
+    assert (big["job"]["task"], big["job"]["attempt"]) == (1, 1)
+    assert small["usage"]["peak_memory"]["source"] == "launcher floor"
+
+
+def test_a_failed_task_says_why_in_its_record(batch: Batch) -> None:
+    batch.write("exit 4")
+    batch.run()
+    record = batch.record(1)
+    assert (record["state"], record["exit_code"]) == ("FAILED", 4)
+
+
+def test_a_second_run_has_nothing_to_do(batch: Batch) -> None:
+    batch.write("echo a >> ran", "echo b >> ran")
+    batch.run()
+    assert batch.run().returncode == 0
+    assert sorted(batch.ran()) == ["a", "b"]
+
+
+def test_resume_leaves_failed_tasks_and_resume_failed_runs_them(batch: Batch) -> None:
+    batch.write("echo a >> ran; [ -e ok ]", "echo b >> ran")
+    batch.run("-j", "1")
+    (batch.folder / "ok").touch()
+    assert batch.run().returncode == 1
+    assert batch.ran() == ["a", "b"]
+    assert batch.run("--resume-failed").returncode == 0
+    assert batch.ran() == ["a", "b", "a"]
+    assert batch.told("started")[-1]["attempt"] == 2
+
+
+def test_an_edited_task_file_reruns_what_changed_and_nothing_else(
+    batch: Batch,
+) -> None:
+    batch.write("echo a >> ran", "echo b >> ran", "echo c >> ran")
+    batch.run("-j", "1")
+    batch.write("echo new >> ran", "echo a >> ran", "echo B >> ran", "echo c >> ran")
+    assert batch.run("-j", "1").returncode == 0
+    assert batch.ran() == ["a", "b", "c", "new", "B"]
+
+
+def test_equal_lines_are_tasks_of_their_own(batch: Batch) -> None:
+    batch.write(*["echo x >> ran"] * 3)
+    batch.run()
+    batch.write(*["echo x >> ran"] * 4)
+    batch.run()
+    assert batch.ran() == ["x"] * 4
+
+
+def test_begin_anew_keeps_the_old_joblog(batch: Batch) -> None:
+    batch.write("echo a >> ran")
+    batch.run()
+    batch.run("--no-resume")
+    assert batch.ran() == ["a", "a"]
+    assert (batch.folder / "tasks.txt.joblog.old").exists()
+
+
+def test_retries_are_tries_in_all(batch: Batch) -> None:
+    batch.write("echo a >> ran; false", "echo b >> ran")
+    assert batch.run("-j", "1", "--retries", "3").returncode == 1
+    assert sorted(batch.ran()) == ["a", "a", "a", "b"]
+    assert [entry.seq for entry in batch.entries()].count(1) == 1
+    states = [event["attempt"] for event in batch.told("ended") if event["seq"] == 1]
+    assert states == [1, 2, 3]
+
+
+def test_a_retry_that_succeeds_counts(batch: Batch) -> None:
+    batch.write("echo a >> ran; [ $(wc -l < ran) = 2 ]")
+    assert batch.run("--retries", "2").returncode == 0
+    assert batch.ended() == {1: (0, 0)}
+
+
+def test_halt_now_kills_what_runs(batch: Batch) -> None:
+    batch.write("sleep 100", "exit 7", "echo a >> ran")
+    finished = batch.run("-j", "2", "--halt", "now,fail=1")
+    assert finished.returncode == 7
+    assert batch.ran() == []
+    assert batch.ended() == {2: (7, 0)}
+    assert batch.marked() == []
+
+
+def test_halt_soon_lets_running_tasks_end(batch: Batch) -> None:
+    batch.write("sleep 0.4; echo a >> ran", "exit 7", "echo b >> ran")
+    assert batch.run("-j", "2", "--halt", "soon,fail=1").returncode == 7
+    assert batch.ran() == ["a"]
+    assert batch.run().returncode == 1
+    assert batch.ran() == ["a", "b"]
+
+
+def test_a_task_that_takes_too_long_is_ended_as_gnu_parallel_says(
+    batch: Batch,
+) -> None:
+    batch.write("sleep 100", "true")
+    assert batch.run("--timeout", "0.3").returncode == 1
+    assert batch.ended() == {1: (-1, 15), 2: (0, 0)}
+    assert batch.record(1)["state"] == "TIMEOUT"
+
+
+def test_a_dry_run_prints_what_is_left_and_runs_nothing(batch: Batch) -> None:
+    batch.write("echo a >> ran", "echo b >> ran")
+    assert batch.run("--dry-run").stdout.splitlines() == [
+        "1\techo a >> ran",
+        "2\techo b >> ran",
+        "2 of 2 tasks would run",
+    ]
+    assert os.listdir(batch.folder) == ["tasks.txt"]
+
+
+def test_shuffled_tasks_all_run_in_the_order_of_the_seed(batch: Batch) -> None:
+    batch.write(*(f"echo {n} >> ran" for n in range(30)))
+    batch.run("-j", "1", "--shuf", "--seed", "5")
+    first = batch.ran()
+    (batch.folder / "ran").unlink()
+    batch.run("-j", "1", "--shuf", "--seed", "5", "--no-resume")
+    assert batch.ran() == first != sorted(first, key=int)
+    assert sorted(map(int, first)) == list(range(30))
+
+
+def test_ungrouped_output_comes_through_at_once(batch: Batch) -> None:
+    batch.write("echo out; echo err >&2")
+    finished = batch.run("-u")
+    assert finished.stdout == "out\n"
+    assert "err\n" in finished.stderr
+    assert not batch.output.exists()
+
+
+def test_threads_of_numeric_libraries_follow_the_slots_share(batch: Batch) -> None:
+    cpus = len(os.sched_getaffinity(0))
+    batch.write("echo $OMP_NUM_THREADS $MKL_NUM_THREADS >> ran")
+    batch.run("-j", "1")
+    batch.run("-j", "1", "--no-resume", OMP_NUM_THREADS="7")
+    words = batch.ran()
+    assert words == [str(cpus), str(cpus), "7"]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core only")
+def test_slots_have_disjoint_cores(batch: Batch) -> None:
+    show = "import os; print(os.environ['WEIGH_SLOT'], *os.sched_getaffinity(0))"
+    line = f'{sys.executable} -c "{show}" >> ran; sleep 0.2'
+    batch.write(line, line)
+    batch.run("-j", "2")
+    lines = (batch.folder / "ran").read_text().splitlines()
+    cores = [set(line.split()[1:]) for line in lines]
+    assert cores[0]
+    assert cores[1]
+    assert not cores[0] & cores[1]
+
+
+def test_the_result_can_be_read_by_a_program(batch: Batch) -> None:
+    batch.write("true", "false")
+    finished = batch.run("--json")
+    result = json.loads(finished.stdout)
+    assert result["schema"] == "weigh.exec/1"
+    assert (result["tasks"], result["done"], result["failed"]) == (2, 1, 1)
+
+
+def test_gpus_are_shared_out_among_the_slots(batch: Batch) -> None:
+    batch.write(*["echo $WEIGH_SLOT $CUDA_VISIBLE_DEVICES >> ran; sleep 0.3"] * 4)
+    batch.run("--per-gpu", "2", CUDA_VISIBLE_DEVICES="3,5")
+    lines = sorted((batch.folder / "ran").read_text().splitlines())
+    assert lines == ["1 3", "2 5", "3 3", "4 5"]
