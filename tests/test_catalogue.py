@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.catalogue import Model, all_models, find, matching
+from weigh.catalogue import Model, all_models, called, find, matching
 from weigh.errors import UsageError
 from weigh.units import GIB, MIB
 
@@ -119,6 +119,18 @@ def test_every_model_is_found_by_its_own_name_and_fits_its_box(model: Model) -> 
 def test_a_name_that_settles_nothing_says_what_would(name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         find(name)
+
+
+def test_a_name_of_two_sizes_means_the_smaller_first() -> None:
+    assert [model.name for model in called("p100")] == ["P100-12GB", "P100-16GB"]
+
+
+def test_a_name_of_one_card_means_that_card() -> None:
+    assert [model.name for model in called("v100l")] == ["V100-32GB"]
+
+
+def test_a_sites_own_figure_settles_a_name_of_two_sizes() -> None:
+    assert [m.memory for m in called("p100", sites={"p100": 12 * GIB})] == [12 * GIB]
 
 
 def test_memory_decides_between_two_cards_of_one_name() -> None:

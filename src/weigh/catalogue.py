@@ -264,6 +264,20 @@ def find(
     raise UsageError(_unknown(name, sites or {}))
 
 
+def called(name: str, *, sites: Mapping[str, Bytes] | None = None) -> tuple[Model, ...]:
+    """Return every model that *name* may mean, the one with the least memory first.
+
+    ``p100`` may have 12 or 16 GB: what fits the smaller fits either.
+
+    Raises:
+        UsageError: no model is called so; names the nearest.
+    """
+    found = list(_called(name))
+    if len(found) < 2 or _of_site(name, sites or {}):  # noqa: PLR2004 - no choice
+        return (find(name, sites=sites),)
+    return tuple(sorted(found, key=lambda model: model.memory))
+
+
 def matching(nvml_name: str, memory_total: Bytes | None = None) -> Model | None:
     """Return the model of a card by what NVML says of it; None where it is new.
 

@@ -176,6 +176,15 @@ def test_without_a_node_each_task_is_an_element(weigh: Weigh) -> None:
     assert "--time" in err
 
 
+def test_a_card_of_two_sizes_is_taken_for_the_smaller_and_says_so(
+    weigh: Weigh,
+) -> None:
+    code, out, err = weigh("plan", "tasks.txt", "--gpu", "p100", *SAID)
+    assert code == 0
+    assert "P100-12GB" in out
+    assert "write P100-16GB if it is that" in out + err
+
+
 def test_gpus_are_compared_and_nothing_is_written(weigh: Weigh, tmp_path: Path) -> None:
     names = "T4,V100-32GB,a100_80gb,A100-40GB:1g.5gb"
 
@@ -304,7 +313,6 @@ def test_a_file_that_is_no_task_file_is_refused_by_its_line(
     ("argv", "says"),
     [
         (["nosuch.txt"], "nosuch.txt"),
-        (["tasks.txt", "--gpu", "v100", *SAID], "V100-16GB or V100-32GB"),
         (["tasks.txt", "--gpu", "T4"], "--gpu-memory 2GiB"),
         (["tasks.txt", "--gpu-memory", "2GiB"], "which GPU? --gpu"),
         (["tasks.txt", "--gpu", "T4", "--gpu-memory", "much"], "not a size: 'much'"),

@@ -144,8 +144,10 @@ def _limits(
                     for model in catalogue.all_models()
                 )
             else:
-                model = catalogue.find(word, sites=settings.gpus)
-                yield Limit(model.name, model.memory, "gpu_memory")
+                yield from (
+                    Limit(model.name, model.memory, "gpu_memory")
+                    for model in catalogue.called(word, sites=settings.gpus)
+                )
     for word in wishes.gpu_memory:
         size = parse_size(word)
         yield Limit("GPU", size, "gpu_memory")

@@ -75,6 +75,7 @@ class Target(msgspec.Struct, frozen=True):
 
     card: Card | None
     word: str | None = None
+    note: str | None = None
 
 
 def plan(wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Answer:
@@ -238,8 +239,10 @@ def _target(word: str, sites: Mapping[str, Bytes]) -> Target:
     """Read ``V100-32GB``, or ``p100=11.9GiB`` for a card with so much memory."""
     name, equals, size = (part.strip() for part in word.partition("="))
     if not equals:
-        model = catalogue.find(name, sites=sites)
-        return Target(Card(model.name, model.memory), name)
+        model, *others = catalogue.called(name, sites=sites)
+        also = " or ".join(other.name for other in others)
+        note = f"{name} is taken for {model.name}; write {also} if it is that"
+        return Target(Card(model.name, model.memory), name, note if others else None)
     memory = parse_size(size)
     if not name or not memory:
         raise UsageError(f"not a GPU: {word!r} (write it like p100=11.9GiB)")
@@ -363,6 +366,8 @@ def _notes(
     needs: Needs, elements: Sequence[Element], target: Target, wishes: Wishes
 ) -> Iterator[str]:
     kinds = needs.kinds
+    if target.note:
+        yield target.note
     yield from dict.fromkeys(note for kind in kinds for note in kind.notes)
     if not any(kind.item.memory for kind in kinds):
         yield "memory is not known: --memory, or measure a task with weigh run"
