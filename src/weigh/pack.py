@@ -9,7 +9,15 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from weigh.model.plan import RESOURCES, Bin, Capacity, Item, Packing, TooBig
+from weigh.model.plan import (
+    RESOURCES,
+    Bin,
+    Capacity,
+    Item,
+    Packing,
+    Together,
+    TooBig,
+)
 
 Need: TypeAlias = tuple[int, int, int]
 Groups: TypeAlias = list[list[int]]
@@ -20,6 +28,8 @@ _WINDOW, _LOOKED_AT = 64, 200  # candidates for a place, and items looked at for
 _FEW = 48  # items packed exactly, where the search stays within its steps
 _STEPS = 10_000
 _NO_ROOM = (-1, -1, -1)
+_AS_GOOD = 0.98  # of the most work: fewer together are as good
+_FELT, _HALF_BUSY = 1.3, 50  # times as long, per cent of a card's time
 
 
 class _Problem(NamedTuple):
@@ -361,3 +371,28 @@ def _bin(group: Sequence[int], items: Sequence[Item]) -> Bin:
         cpus=sum(item.cpus for item in inside),
         time=max(known) if len(known) == len(times) else None,
     )
+
+
+def most_work(found: Sequence[Together]) -> Together:
+    """Return how many together do the most work; the fewest of nearly equal ones."""
+    most = max(one.speed_up for one in found)
+    return next(one for one in found if one.speed_up >= most * _AS_GOOD)
+
+
+def sharing_notes(found: Sequence[Together]) -> tuple[str, ...]:
+    """Advise to try MPS where tasks wait for each other on a card that has time left.
+
+    Without it the processes on a card take turns; a card that one task keeps busy for
+    less than half of the time has room for kernels of several at once.
+    """
+    alone, pair = found[0], next((one for one in found if one.count == 2), None)  # noqa: PLR2004
+    if pair is None or alone.gpu_busy is None:
+        return ()
+    if pair.slow_down < _FELT or alone.gpu_busy >= _HALF_BUSY:
+        return ()
+    advice = (
+        f"a neighbour makes a task {pair.slow_down:.1f} times as long on a card that "
+        f"is {alone.gpu_busy:.0f} % busy: NVIDIA's MPS (nvidia-cuda-mps-control -d) "
+        "may help; probe again with it"
+    )
+    return (advice,)

@@ -244,3 +244,27 @@ def test_gpus_are_shared_out_among_the_slots(batch: Batch) -> None:
     batch.run("--per-gpu", "2", CUDA_VISIBLE_DEVICES="3,5")
     lines = sorted((batch.folder / "ran").read_text().splitlines())
     assert lines == ["1 3", "2 5", "3 3", "4 5"]
+
+
+def test_tagged_lines_come_whole_behind_their_tasks_number(batch: Batch) -> None:
+    line = "for i in 1 2 3; do echo -n a; sleep 0.03; echo b; done; echo end >&2"
+    batch.write(line, f"{line}; echo -n rest")
+    finished = batch.run("-j", "2", "--tag")
+    assert sorted(finished.stdout.splitlines()) == [
+        *["1\tab"] * 3,
+        *["2\tab"] * 3,
+        "2\trest",
+    ]
+    assert {"1\tend", "2\tend"} <= set(finished.stderr.splitlines())
+
+
+def test_what_a_program_tells_of_its_phases_is_in_its_own_tasks_record(
+    batch: Batch,
+) -> None:
+    for name in ("load", "train"):
+        program = f"import weigh\nwith weigh.phase({name!r}):\n    pass\n"
+        (batch.folder / f"{name}.py").write_text(program)
+    batch.write(*(f"{sys.executable} {name}.py" for name in ("load", "train", "load")))
+    batch.run("-j", "1")
+    phases = [[p["name"] for p in batch.record(task)["phases"]] for task in (1, 2, 3)]
+    assert phases == [["load"], ["train"], ["load"]]

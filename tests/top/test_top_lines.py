@@ -25,7 +25,7 @@ runs in progress
   c0d2e4  python ...        ?  2.00 GiB      ?      ?  2 h 02 m  node12, 4 s ago
 
 GPUs
-     card                    memory  busy  on it
+     card                     memory  busy  on it
   0  V100-SXM2-32GB  7.0 of 32.0 GiB  84 %  python 457520 6.00 GiB, 1 other
   2  V100-SXM2-32GB    ? of 32.0 GiB     ?  not told
 
@@ -67,6 +67,12 @@ def test_nothing_running_says_so_and_what_to_do() -> None:
 def test_a_gpu_driver_in_trouble_is_named() -> None:
     view = replace(NOTHING, gpu_note="the GPU driver does not answer")
     assert "  the GPU driver does not answer" in render_text(view).splitlines()
+
+
+def test_a_low_window_keeps_the_cards_rather_than_what_is_in_doubt() -> None:
+    view = replace(OVERVIEW, gpu_note="a doubt of many words, " * 5)
+    shown = [line.text for line in top_lines(view, 40, 10)]
+    assert any("V100" in line for line in shown)
 
 
 def test_a_run_that_ended_says_how_and_where_to_read_on() -> None:

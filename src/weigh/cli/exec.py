@@ -13,7 +13,7 @@ from weigh.flow.exec import ExecOptions, Finished, Voice, execute, plan
 from weigh.flow.run import current_folder
 from weigh.report import exec_lines
 from weigh.runner.halt import parse_halt
-from weigh.units import Seconds, parse_duration
+from weigh.units import Bytes, Seconds, parse_duration, parse_size
 
 _SIGNAL_BASE = 128
 _REDRAW = 0.5
@@ -28,6 +28,15 @@ def _seconds(
         return None
     try:
         return float(value) if _is_plain(value) else float(parse_duration(value))
+    except FormatError as error:
+        raise click.BadParameter(str(error), param=option) from error
+
+
+def _size(
+    _context: click.Context, option: click.Parameter, value: str | None
+) -> Bytes | None:
+    try:
+        return None if value is None else parse_size(value)
     except FormatError as error:
         raise click.BadParameter(str(error), param=option) from error
 
@@ -100,6 +109,12 @@ def _is_plain(value: str) -> bool:
     metavar="TIME",
     callback=_seconds,
     help="Tell the tasks to end before TIME.  [default: the job's]",
+)
+@click.option(
+    "--memory",
+    metavar="SIZE",
+    callback=_size,
+    help="Keep the tasks below SIZE in all.  [default: the job's]",
 )
 @click.option("--shuf", "shuffle", is_flag=True, help="Run them in random order.")
 @click.option("--seed", type=int, metavar="N", help="The order that --shuf draws.")

@@ -44,6 +44,12 @@ _COUNT = click.IntRange(min=1)
     metavar="N",
     help="GPUs of a node: each element gets one, and its share of the rest.",
 )
+@click.option(
+    "--probe",
+    is_flag=True,
+    help="Run 1, 2, 3... tasks together here, and keep the number that does the most "
+    "work. Use short ones.",
+)
 @click.option("--name", help="Write to plan/NAME.  [default: the file's name]")
 @click.option("--leave-out", is_flag=True, help="Leave out tasks that are too big.")
 @click.option("--replace", is_flag=True, help="Replace the plan of that name.")
@@ -62,7 +68,7 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     weigh plan tasks.txt --from-records ppo,dqn --node-cpus 32 --node-memory 128GiB
     """  # noqa: D301 - click reads \b as: keep these lines
     wishes = Wishes(**words)  # type: ignore[arg-type]
-    answer = plan_flow(wishes, cwd=os.getcwd(), env=os.environ)
+    answer = plan_flow(wishes, cwd=os.getcwd(), env=os.environ, say=_say)
     for warning in answer.warnings:
         click.echo(f"weigh: {warning}", err=True)
     if as_json:
@@ -76,6 +82,10 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     for line in _next(answer.directory, wishes):
         click.echo(line)
     return 0
+
+
+def _say(line: str) -> None:
+    click.echo(f"weigh: {line}", err=True)
 
 
 def _next(directory: str | None, wishes: Wishes) -> tuple[str, ...]:

@@ -12,24 +12,28 @@ import msgspec
 
 from weigh import __version__
 from weigh.errors import StoreError, UsageError
+from weigh.flow.channel import with_told_peak
 from weigh.flow.run import RunOptions, blank_record
 from weigh.measure.subreaper import adopt_orphans
-from weigh.model.record import Job, Record
+from weigh.model.record import Job, Measurement, Record
 from weigh.runner import events as events_file
 from weigh.runner import joblog_file, lock, resources, survivors
+from weigh.runner.channels import Channels
 from weigh.runner.halt import Halt
 from weigh.runner.loop import Loop, Parts, Result, Rules
 from weigh.runner.output import OutputFolder
 from weigh.runner.queue import Queue
 from weigh.runner.recording import forget_own_peak
 from weigh.runner.resume import DONE, FAILED, WAITING, Settled
+from weigh.runner.room import MemoryGauge
 from weigh.runner.slots import Layout, lay_out
 from weigh.runner.spawn import Spawner
+from weigh.runner.streams import Output, Ungrouped
 from weigh.runner.tally import Tally
 from weigh.runner.task_source import TaskSource
 from weigh.runner.watch import Watcher, Watching
 from weigh.store import identity, ids, location
-from weigh.units import Seconds
+from weigh.units import Bytes, Seconds
 
 _STDIN = "-"
 _WAITED = frozenset(
@@ -62,6 +66,7 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout: Seconds | None = None
     grace: Seconds = 30.0
     time_limit: Seconds | None = None
+    memory: Bytes | None = None
     shuffle: bool = False
     seed: int | None = None
     pin: bool = True
@@ -158,21 +163,29 @@ class _Run:
         self._layout = layout
         self._me = me
         self._warnings: list[str] = []
-        self._output: OutputFolder | None = None
+        self._output: Output
         self._attempts: dict[int, int] = {}
 
     def open_files(self, joblog: str, opened: ExitStack) -> None:
         """Open joblog, events and output, before anything is started."""
-        options = self._options
         self._old_joblog(joblog)
         self._joblog = joblog_file.JoblogFile(joblog)
         opened.callback(self._joblog.close)
         self._events = events_file.EventsFile(joblog + events_file.SUFFIX)
         opened.callback(self._events.close)
-        if not options.ungroup:
-            folder = options.output or f"{joblog.removesuffix('.joblog')}.out"
-            self._output = OutputFolder(folder, self.id)
-            opened.callback(self._output.close_all)
+        self._output = self._new_output(joblog)
+        opened.callback(self._output.close)
+
+    def _new_output(self, joblog: str) -> Output:
+        options = self._options
+        if options.ungroup:
+            return Ungrouped()
+        if options.tag:
+            from weigh.runner.tagged import Tagged  # noqa: PLC0415 - rarely
+
+            return Tagged()
+        folder = options.output or f"{joblog.removesuffix('.joblog')}.out"
+        return OutputFolder(folder, self.id)
 
     def _old_joblog(self, joblog: str) -> None:
         """Put the joblog of earlier runs aside where they are not to count."""
@@ -244,8 +257,11 @@ class _Run:
     ) -> Result:
         """Run what is left."""
         blank = self._blank(env)
+        self._allocation = blank.allocation
         self._events.append(self._opening(blank))
-        spawner = Spawner(self.id, self._layout, mask)
+        numbers = [slot.number for slot in self._layout.slots]
+        channels = Channels(self.id, numbers, env.get("TMPDIR") or "/tmp")  # noqa: S108 - opened exclusively
+        spawner = Spawner(self.id, self._layout, mask, channels.settings())
         adopt_orphans()
         gc.freeze()  # nothing of what is here now will ever be garbage
         forget_own_peak()
@@ -260,10 +276,13 @@ class _Run:
                 command=spawner.argv,
                 events=self._events,
                 sync=self._syncer(held),
+                told=_with_regions,
             )
         )
         watcher.begin()
-        loop = Loop(self._parts(queue, spawner, watcher), self._rules(), tally)
+        loop = Loop(
+            self._parts(queue, spawner, watcher, channels), self._rules(), tally
+        )
         reason = "weigh failed"
         try:
             result = loop.run(_heeded() | {signal.SIGCHLD})
@@ -273,6 +292,7 @@ class _Run:
             reason = _reason(result)
         finally:
             watcher.close()
+            channels.close()
             self._events.append(events_file.Closed(self.id, time.time(), reason))
         if watcher.trouble is not None:
             self._warnings.append(watcher.trouble)
@@ -284,13 +304,15 @@ class _Run:
             result,
             self._joblog.path,
             self._events.path,
-            None if self._output is None else self._output.folder,
+            self._output.folder,
             len(self._layout.slots),
             time.monotonic() - began,
             tuple(self._warnings),
         )
 
-    def _parts(self, queue: Queue, spawner: Spawner, watcher: Watcher) -> Parts:
+    def _parts(
+        self, queue: Queue, spawner: Spawner, watcher: Watcher, channels: Channels
+    ) -> Parts:
         return Parts(
             run=self.id,
             source=self._source,
@@ -301,14 +323,23 @@ class _Run:
             joblog=self._joblog,
             events=self._events,
             output=self._output,
-            streams=None,
+            channels=channels,
+            gauge=self._gauge(),
             attempts=self._attempts,
             digest=_digest,
             say=self._voice.say,
             show=self._voice.show,
         )
 
-    def _rules(self) -> Rules:
+    def _gauge(self) -> MemoryGauge:
+        """Watch the limits that hold; the scheduler's word where no group enforces."""
+        gauge = MemoryGauge(self._options.memory)
+        granted = None if self._allocation is None else self._allocation.memory
+        if self._options.memory is None and granted and not gauge.is_grouped:
+            return MemoryGauge(granted)
+        return gauge
+
+    def _rules(self, env: Mapping[str, str]) -> Rules:
         chosen = self._options
         return Rules(
             retries=chosen.retries,
@@ -317,7 +348,7 @@ class _Run:
             timeout=chosen.timeout,
             grace=chosen.grace,
             wait_orphans=chosen.wait_orphans,
-            time_limit=chosen.time_limit,
+            end_at=_end_at(chosen.time_limit, env),
         )
 
     def _blank(self, env: Mapping[str, str]) -> Record:
@@ -348,6 +379,27 @@ class _Run:
                 held.touch()
 
         return sync
+
+
+def _end_at(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
+    """Give when the time is over, on the monotonic clock; None for never."""
+    if limit is not None:
+        return time.monotonic() + limit
+    end = env.get("SLURM_JOB_END_TIME", "")
+    if not end.isdecimal():
+        return None
+    return time.monotonic() + int(end) - time.time()
+
+
+def _with_regions(path: str, measured: Measurement) -> Measurement:
+    """Add what a task's program told of itself to what was seen of it."""
+    from weigh.measure.channel import clock, read_channel  # noqa: PLC0415 - few tasks
+
+    started = clock() - (time.time() - measured.started)
+    ended = started + measured.usage.wall_time
+    regions = read_channel(path, started=started, ended=ended)
+    usage = with_told_peak(measured.usage, regions.peak_memory)
+    return msgspec.structs.replace(measured, regions=regions, usage=usage)
 
 
 def _digest(text: bytes) -> str:

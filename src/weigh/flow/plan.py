@@ -1,14 +1,17 @@
 """``weigh plan``: tasks in; which run side by side, and what each element asks for."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh import catalogue, config
+from weigh import config
 from weigh.errors import FormatError, UsageError
 from weigh.flow import plan_directory
 from weigh.flow.plan_needs import Given, Library, Needs, candidates, of_tasks
+from weigh.flow.plan_notes import plan_notes, too_big
+from weigh.flow.plan_probe import Place, probe_more, probe_one
+from weigh.flow.plan_targets import Target, targets
 from weigh.flow.records import open_store
 from weigh.model.plan import (
     Ask,
@@ -19,12 +22,13 @@ from weigh.model.plan import (
     LeftOut,
     Packing,
     Plan,
+    Together,
 )
 from weigh.model.record import Record
-from weigh.pack import pack
+from weigh.pack import most_work, pack, sharing_notes
+from weigh.probe.host import read_host
 from weigh.request import (
     DEFAULT_HEADROOM,
-    gpu_type,
     parse_headroom,
     round_memory,
     round_time,
@@ -32,11 +36,16 @@ from weigh.request import (
 from weigh.runner.task_source import TaskSource
 from weigh.store.find import find_entry, not_found, read_file
 from weigh.store.heads import Entry, Index, head_of, read_index, read_record
-from weigh.units import Bytes, format_size, parse_duration, parse_size
+from weigh.units import (
+    Bytes,
+    format_duration,
+    parse_duration,
+    parse_size,
+)
 
 ALL = "all"
 FOLDER = "plan"
-_NAMED = 3  # tasks too big that are named one by one
+_NOISE = 1.05  # times as long: runs differ by that much on their own
 _DIRECTIVES = (b"#SBATCH", b"#$ -", b"#PBS", b"#BSUB")
 
 
@@ -59,6 +68,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     leave_out: bool = False
     replace: bool = False
     dry_run: bool = False
+    probe: bool = False
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -70,18 +80,17 @@ class Answer(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-class Target(msgspec.Struct, frozen=True):
-    """A GPU to plan for, and the word the user has for it."""
-
-    card: Card | None
-    word: str | None = None
-    note: str | None = None
-
-
-def plan(wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Answer:
+def plan(
+    wishes: Wishes,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    say: Callable[[str], None] = lambda _: None,
+) -> Answer:
     """Plan the tasks of a file for one GPU, or compare several.
 
-    With one GPU, or none, the plan is written to ``plan/NAME``.
+    With one GPU, or none, the plan is written to ``plan/NAME``. *say* is told how a
+    probe goes on.
 
     Raises:
         UsageError: there is no task, no measure of one, a task no element holds, or a
@@ -96,19 +105,28 @@ def plan(wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Answer:
     try:
         if not len(source):
             raise UsageError(f"no task in {source.name}: it takes one command a line")
+        place = _place(wishes, cwd, env)
+        alone = None
+        if place is not None:
+            wishes = _of_this_node(wishes, place)
+            alone = probe_one(_line(source, 1), place)
+            say(f"1 alone: {format_duration(alone.wall_time)}")
         needs = _needs(source, wishes, headroom, cwd=cwd, env=env)
-        targets = _targets(wishes, needs, settings)
-        plans = [_planned(wishes, needs, target, headroom) for target in targets]
+        wanted = targets(wishes.gpus, needs, settings.gpus)
+        plans = [_planned(wishes, needs, target, headroom) for target in wanted]
         if len(plans) > 1:
             return Answer(tuple(plans), warnings=settings.warnings)
         made = plans[0]
+        if place is not None and alone is not None and made.elements:
+            found = (alone, *_probed(source, made, alone, place, say))
+            made = _with_probe(wishes, needs, wanted[0], headroom, found)
         if made.left_out and not (wishes.leave_out and made.elements):
-            raise UsageError(_too_big(made))
+            raise UsageError(too_big(made))
         directory = os.path.join(FOLDER, made.name)
         if not wishes.dry_run:
-            place = os.path.join(cwd, directory)
-            plan_directory.check_free(place, replace=wishes.replace)
-            plan_directory.write(place, made, source.text)
+            folder = os.path.join(cwd, directory)
+            plan_directory.check_free(folder, replace=wishes.replace)
+            plan_directory.write(folder, made, source.text)
     finally:
         source.close()
     return Answer((made,), directory, made.notes, settings.warnings)
@@ -212,44 +230,67 @@ def _called(index: Index, name: str, root: str) -> list[Entry]:
     return [entry] if entry else labelled
 
 
-def _targets(wishes: Wishes, needs: Needs, settings: config.Config) -> list[Target]:
-    """Find the GPUs to plan for: as named, or the one that was measured on."""
-    uses_gpu = any(kind.item.gpu_memory for kind in needs.kinds)
-    if wishes.gpus is not None:
-        words = [word.strip() for word in wishes.gpus.split(",") if word.strip()]
-        if not uses_gpu:
-            raise UsageError(
-                "how much GPU memory does a task use? --gpu-memory 2GiB, or measure "
-                f"one on a GPU: weigh run -- {needs.kinds[0].example[:40]}"
-            )
-        if words:
-            return [_target(word, settings.gpus) for word in words]
-    if not uses_gpu:
-        return [Target(None)]
-    measured = needs.gpu
-    if measured is None or measured.memory_total is None:
-        raise UsageError("which GPU? --gpu NAME, such as V100-32GB or a100_80gb")
-    model = catalogue.matching(measured.name, measured.memory_total)
-    if model is None:
-        return [Target(Card(measured.name, measured.memory_total))]
-    return [Target(Card(model.name, model.memory), gpu_type(measured.name))]
+def _place(wishes: Wishes, cwd: str, env: Mapping[str, str]) -> Place | None:
+    """Say where a probe runs; None where none is asked for."""
+    if not wishes.probe:
+        return None
+    if wishes.gpus and "," in wishes.gpus:
+        raise UsageError("--probe measures on the GPU that is here: name one --gpu")
+    named = (env.get("CUDA_VISIBLE_DEVICES") or "0").split(",")[0]
+    uses_gpu = wishes.gpus is not None or wishes.gpu_memory is not None
+    return Place(cwd, env, read_host().cpus or 1, named if uses_gpu else None)
 
 
-def _target(word: str, sites: Mapping[str, Bytes]) -> Target:
-    """Read ``V100-32GB``, or ``p100=11.9GiB`` for a card with so much memory."""
-    name, equals, size = (part.strip() for part in word.partition("="))
-    if not equals:
-        model, *others = catalogue.called(name, sites=sites)
-        also = " or ".join(other.name for other in others)
-        note = f"{name} is taken for {model.name}; write {also} if it is that"
-        return Target(Card(model.name, model.memory), name, note if others else None)
-    memory = parse_size(size)
-    if not name or not memory:
-        raise UsageError(f"not a GPU: {word!r} (write it like p100=11.9GiB)")
-    return Target(Card(name, memory), name)
+def _of_this_node(wishes: Wishes, place: Place) -> Wishes:
+    """Take this machine for the node, where it is not said what a node has."""
+    memory = read_host().memory
+    return msgspec.structs.replace(
+        wishes,
+        node_cpus=wishes.node_cpus or place.cpus,
+        node_memory=wishes.node_memory or (None if memory is None else str(memory)),
+    )
 
 
-def _planned(wishes: Wishes, needs: Needs, target: Target, headroom: float) -> Plan:
+def _line(source: TaskSource, task: int) -> str:
+    return source.text(task).decode("utf-8", "surrogateescape")
+
+
+def _probed(
+    source: TaskSource,
+    made: Plan,
+    alone: Together,
+    place: Place,
+    say: Callable[[str], None],
+) -> Iterator[Together]:
+    """Run the tasks of the fullest element, more and more of them together."""
+    fullest = max(made.elements, key=lambda element: len(element.tasks))
+    lines = [_line(source, task) for task in fullest.tasks]
+    yield from probe_more(lines, alone, place, most=len(lines), say=say)
+
+
+def _with_probe(
+    wishes: Wishes,
+    needs: Needs,
+    target: Target,
+    headroom: float,
+    found: tuple[Together, ...],
+) -> Plan:
+    """Plan again with the number that did the most work, and the time it takes."""
+    best = most_work(found)
+    again = msgspec.structs.replace(wishes, per_gpu=best.count)
+    made = _planned(again, needs, target, headroom, slow_down=best.slow_down)
+    notes = (*made.notes, *sharing_notes(found))
+    return msgspec.structs.replace(made, probe=found, notes=notes)
+
+
+def _planned(
+    wishes: Wishes,
+    needs: Needs,
+    target: Target,
+    headroom: float,
+    *,
+    slow_down: float | None = None,
+) -> Plan:
     capacity = _capacity(wishes, target.card)
     packing = pack([needs.kinds[place].item for place in needs.places], capacity)
     elements = tuple(
@@ -259,7 +300,7 @@ def _planned(wishes: Wishes, needs: Needs, target: Target, headroom: float) -> P
             gpu_memory=bin_.gpu_memory,
             memory=bin_.memory,
             cpus=bin_.cpus,
-            time=_time(bin_, needs),
+            time=_time(bin_, needs, slow_down),
         )
         for number, bin_ in enumerate(packing.bins)
     )
@@ -275,7 +316,15 @@ def _planned(wishes: Wishes, needs: Needs, target: Target, headroom: float) -> P
         elements=elements,
         left_out=_left_out(packing),
         fewest=packing.lower_bound,
-        notes=tuple(_notes(needs, elements, target, wishes)),
+        notes=tuple(
+            plan_notes(
+                needs,
+                elements,
+                target,
+                time_is_said=wishes.time is not None,
+                slow_down=slow_down,
+            )
+        ),
     )
 
 
@@ -302,14 +351,16 @@ def _capacity(wishes: Wishes, card: Card | None) -> Capacity:
     )
 
 
-def _time(bin_: Bin, needs: Needs) -> float | None:
-    """Bound how long a bin takes, were its tasks never to share their GPU.
+def _time(bin_: Bin, needs: Needs, slow_down: float | None) -> float | None:
+    """Bound how long a bin takes: as measured together, or without any sharing.
 
     At any moment the slowest task either leaves the GPU alone, or waits while the
     work of one of them is done on it.
     """
     if bin_.time is None:
         return None
+    if slow_down is not None:
+        return bin_.time * (slow_down if slow_down > _NOISE else 1.0)
     kinds = [needs.kinds[needs.places[at]] for at in bin_.items]
     parts = [(kind.item.time or 0.0, kind.busy or 0.0) for kind in kinds]
     on_gpu = sum(time * busy for time, busy in parts)
@@ -339,49 +390,3 @@ def _left_out(packing: Packing) -> tuple[LeftOut, ...]:
         LeftOut(short.item + 1, short.resource, short.need, short.capacity)
         for short in packing.too_big
     )
-
-
-def _too_big(plan: Plan) -> str:
-    """Name the tasks that no element holds, and the way out."""
-    first = plan.left_out[0]
-    more = len(plan.left_out) - _NAMED
-    numbers = ", ".join(str(short.task) for short in plan.left_out[:_NAMED])
-    tasks = f"tasks {numbers}" if len(plan.left_out) > 1 else f"task {numbers}"
-    if first.resource == "cpus":
-        need, has = f"{first.need} CPUs", str(first.capacity)
-    else:
-        need, has = format_size(first.need), format_size(first.capacity)
-        need += " of GPU memory" if first.resource == "gpu_memory" else " of memory"
-    where = plan.card.name if plan.card and first.resource == "gpu_memory" else "a bin"
-    if where == "a bin":
-        where = "a GPU's share of the node" if plan.card else "the node"
-    out = "" if len(plan.left_out) == plan.tasks else "; --leave-out plans the rest"
-    return (
-        f"{tasks}{f' and {more:,} more' if more > 0 else ''}: {need} with headroom, "
-        f"and {where} has {has}{out}"
-    )
-
-
-def _notes(
-    needs: Needs, elements: Sequence[Element], target: Target, wishes: Wishes
-) -> Iterator[str]:
-    kinds = needs.kinds
-    if target.note:
-        yield target.note
-    yield from dict.fromkeys(note for kind in kinds for note in kind.notes)
-    if not any(kind.item.memory for kind in kinds):
-        yield "memory is not known: --memory, or measure a task with weigh run"
-    if any(kind.item.time is None for kind in kinds):
-        yield "the time is not known: --time, or measure a task with weigh run"
-    together = any(len(element.tasks) > 1 for element in elements)
-    if together and target.card and not wishes.time:
-        unknown = any(kind.busy is None for kind in kinds)
-        yield (
-            "how far tasks on one GPU slow each other down was not measured: the time "
-            + ("is that of tasks alone" if unknown else "is if they take turns on it")
-        )
-    elif together and target.card:
-        yield "the time is taken as said, whatever the neighbours on the GPU do"
-    unlike = sum(kind.tasks for kind in kinds if not kind.records)
-    if 0 < unlike < len(needs.places):
-        yield f"{unlike:,} tasks are like no record: only what was said counts for them"

@@ -123,6 +123,22 @@ class Ask(msgspec.Struct, frozen=True):
     gpu: str | None = None
 
 
+class Together(msgspec.Struct, frozen=True, kw_only=True):
+    """So many tasks measured side by side: until the last ended, and the work done.
+
+    ``slow_down`` is that time over one task's alone, ``speed_up`` the work an hour
+    over one task's. ``gpu_busy`` is the card's mean utilisation in per cent.
+    """
+
+    count: int
+    wall_time: Seconds
+    slow_down: float = 1.0
+    speed_up: float = 1.0
+    memory: Bytes | None = None
+    gpu_memory: Bytes | None = None
+    gpu_busy: float | None = None
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks run side by side, and what each element of the array job needs.
 
@@ -141,4 +157,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     elements: tuple[Element, ...]
     left_out: tuple[LeftOut, ...] = ()
     fewest: int = 0
+    probe: tuple[Together, ...] = ()
     notes: tuple[str, ...] = ()

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.dialect.slurm import format_time
-from weigh.model.plan import RESOURCES, Ask, Element, Item, Kind, Plan
+from weigh.model.plan import RESOURCES, Ask, Element, Item, Kind, Plan, Together
+from weigh.pack import most_work
 from weigh.report.columns import Column, table
 from weigh.report.printable import printable
 from weigh.report.request_lines import WIDTH, folded
@@ -13,6 +14,7 @@ from weigh.units import format_size
 
 COMPARISON_SCHEMA = "weigh.plan-comparison/1"
 _MOST_KINDS = 12
+_MOST_PROBED = 9
 _WORDS = {"gpu_memory": "GPU memory", "memory": "memory", "cpus": "CPUs"}
 
 
@@ -100,6 +102,7 @@ def _packing(plan: Plan) -> Iterator[str]:
         by = f" by {limit}" if limit else ""
         size = format_size(plan.card.memory)
         yield f"  {plan.card.name} {size}: {together} fit{by}"
+    yield from _probe(plan.probe)
     if plan.left_out:
         numbers = [str(short.task) for short in plan.left_out[:5]]
         dots = ", ..." if len(plan.left_out) > len(numbers) else ""
@@ -115,6 +118,22 @@ def _packing(plan: Plan) -> Iterator[str]:
             WIDTH - 2,
         )
     )
+
+
+def _probe(found: Sequence[Together]) -> Iterator[str]:
+    """Show what so many tasks did side by side."""
+    if not found:
+        return
+    best = most_work(found).count
+    does = "does" if best == 1 else "do"
+    yield f"  measured together, {best} {does} the most work an hour"
+    rows = {
+        "together": [str(one.count) for one in found],
+        "speed-up": [f"{one.speed_up:.2f}" for one in found],
+        "each takes": [f"{one.slow_down:.2f}x" for one in found],
+    }
+    for name, cells in rows.items():
+        yield f"    {name:<10}" + "".join(f"{cell:>7}" for cell in cells[:_MOST_PROBED])
 
 
 def _together(elements: Sequence[Element]) -> str:

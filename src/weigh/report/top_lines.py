@@ -210,11 +210,14 @@ def _gpus(gpus: Sequence[GpuView], note: str | None, width: int) -> Iterator[Lin
     if gpus or note:
         yield Line("")
         yield Line("GPUs", "bold")
-    if note:
+    if gpus:
+        yield from _gpu_table(gpus, width)
+    if note:  # a low window rather loses this
         lines = folded(printable(note), width - 2)
         yield from (Line(f"  {line}", "yellow") for line in lines)
-    if not gpus:
-        return
+
+
+def _gpu_table(gpus: Sequence[GpuView], width: int) -> Iterator[Line]:
     yield from _table(
         [
             Column("", tuple(str(one.index) for one in gpus)),

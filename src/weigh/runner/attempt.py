@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 from weigh.runner.slots import Slot
 
 if TYPE_CHECKING:
-    from weigh.runner.output import OutputFile
+    from weigh.runner.streams import Stream
     from weigh.units import Bytes, Seconds
 
 # why weigh stopped a task before its end
@@ -17,18 +17,19 @@ class Attempt:
 
     ``started`` is seconds since the epoch, ``began`` and ``ended`` on the monotonic
     clock. ``status`` is the wait status of the leader once that has ended, and
-    ``orphans`` are processes it left behind. ``peak`` is what the watcher has seen it
-    hold at most, so far.
+    ``orphans`` are processes it left behind. ``now`` and ``peak`` are what the watcher
+    has seen it hold last and at most; ``channel`` is the file it told its regions to.
     """
 
     __slots__ = (
         "alone",
         "began",
+        "channel",
         "ended",
         "floor",
         "kill_at",
-        "look_at",
         "max_rss",
+        "now",
         "number",
         "orphans",
         "output",
@@ -69,8 +70,9 @@ class Attempt:
         self.write_bytes: Bytes = 0
         self.reaped = 0
         self.orphans: set[int] = set()
-        self.output: OutputFile | None = None
-        self.look_at: Seconds = 0.0
+        self.output: Stream | None = None
+        self.channel: str | None = None
+        self.now: Bytes = 0
         self.peak: Bytes = 0
         self.stop: Stop | None = None
         self.kill_at: Seconds | None = None

@@ -6,7 +6,6 @@ from weigh.model.record import Measurement, Outcome, State
 from weigh.outcome import judge
 from weigh.runner.attempt import Stop
 
-TAIL = 16384  # bytes of output looked through for words of memory trouble
 _KILLED = 9
 _KILLED_IN_A_SHELL = 137
 _HOST_WORDS = (
@@ -15,6 +14,7 @@ _HOST_WORDS = (
     b"std::bad_alloc",
     b"java.lang.OutOfMemoryError",
     b"oom-kill",
+    b"is killed by signal: Killed",  # what torch says of a data loader's worker
     b"Out of memory: Killed process",
 )
 _GPU_WORDS = (

@@ -41,15 +41,15 @@ class Leftovers:
             attempt.orphans.discard(pid)
         return attempt
 
-    def find(self) -> Iterator[Attempt]:
-        """Look for new orphans; give each to its attempt, and yield that."""
+    def find(self) -> Iterator[tuple[Attempt, int]]:
+        """Look for new orphans; give each to its attempt, and yield both."""
         for pid in self._pids():
             if pid in self._running or pid in self._owners:
                 continue
             attempt = self._owners[pid] = self._owner(pid)
             if attempt is not None:
                 attempt.orphans.add(pid)
-                yield attempt
+                yield attempt, pid
 
     def clear(self, grace: Seconds) -> None:
         """Have end what is left in the end and belongs to no task that is known."""

@@ -4,7 +4,6 @@ One thread sleeps in sigtimedwait. What wakes it is a child that ended, a signal
 weigh, or the time of something due. Everything slow is the watcher thread's.
 """
 
-import os
 import resource  # noqa: F401 - wait4 would load it when descriptors have run out
 import signal
 import time
@@ -14,32 +13,39 @@ import msgspec
 
 from weigh.errors import FormatError
 from weigh.joblog import TIMED_OUT, Entry
-from weigh.model.record import Measurement, Monitor, Series, Usage
+from weigh.model.record import Outcome
 from weigh.runner.attempt import Attempt, Stop
-from weigh.runner.ending import TAIL, Ending, end
+from weigh.runner.channels import Channels
+from weigh.runner.ending import Ending
 from weigh.runner.events import EventsFile, Started
 from weigh.runner.halt import Halt
 from weigh.runner.joblog_file import JoblogFile
 from weigh.runner.leftovers import Leftovers
-from weigh.runner.output import OutputFolder, is_full
+from weigh.runner.memory_watch import MemoryWatch
+from weigh.runner.output import is_full
 from weigh.runner.queue import Queue, Turn
 from weigh.runner.reaper import Reaped, Reaper
+from weigh.runner.room import MemoryGauge
 from weigh.runner.slots import FreeSlots, Layout
 from weigh.runner.spawn import Spawner
 from weigh.runner.stopping import Stopper
+from weigh.runner.streams import Output
 from weigh.runner.tally import Tally
 from weigh.runner.task_source import TaskSource
+from weigh.runner.verdict import Verdicts
 from weigh.runner.watch import Watcher, new_records
 from weigh.units import Seconds
 
 _TICK = 0.25
 _RESPAWN_PAUSE = 0.5  # seconds after the system had no process to give
-_NO_USAGE = Usage(wall_time=0.0)
-_NOTHING = (Series(), Monitor())
+_ORPHAN_PATIENCE = 5.0  # seconds until what a task left behind is worth a word
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """How tasks are to be run. ``retries`` and ``oom_retries`` are tries in all."""
+    """How tasks are to be run. ``retries`` and ``oom_retries`` are tries in all.
+
+    ``end_at``, on the monotonic clock, is when weigh itself will be ended.
+    """
 
     retries: int = 1
     oom_retries: int = 3
@@ -47,7 +53,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     timeout: Seconds | None = None
     grace: Seconds = 30.0
     wait_orphans: bool = True
-    time_limit: Seconds | None = None
+    end_at: Seconds | None = None
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,8 +67,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     watcher: Watcher
     joblog: JoblogFile
     events: EventsFile
-    output: OutputFolder | None
-    streams: tuple[int, int] | None
+    output: Output
+    channels: Channels
+    gauge: MemoryGauge
     attempts: dict[int, int]
     digest: Callable[[bytes], str]
     say: Callable[[str], None]
@@ -93,16 +100,18 @@ class Loop:
         self._leftovers = Leftovers(self._running)
         self._new_record = new_records()
         self._attempts = parts.attempts
-        self._tries: dict[int, int] = {}
-        self._oom_tries: dict[int, int] = {}
+        self._verdicts = Verdicts(rules.retries, rules.oom_retries)
+        self._memory = MemoryWatch(parts.gauge, self._stopper, parts.say)
         self._told: int | None = None
         self._trouble: str | None = None
         self._halted: str | None = None
         self._halt_code: int | None = None
         self._is_alone = False
+        self._earlier = (tally.failed, tally.done)
         self._spawn_at: Seconds = 0.0
         self._show_at: Seconds = 0.0
         self._look_at: Seconds = 0.0
+        self._mentioned: set[int] = set()
 
     def run(self, waited: Collection[signal.Signals]) -> Result:
         """Run until nothing is left to do or something says stop.
@@ -138,7 +147,8 @@ class Loop:
 
     def _start_tasks(self) -> None:
         while self._free and self._may_start() and not self._is_alone:
-            if time.monotonic() < self._spawn_at:
+            running = self._running.values()
+            if time.monotonic() < self._spawn_at or not self._memory.has_room(running):
                 return
             turn = self._parts.queue.take(len(self._running))
             if turn is None or not self._start(turn):
@@ -157,13 +167,11 @@ class Loop:
         attempt = Attempt(turn.seq, number, text, slot)
         attempt.alone = turn.alone
         try:
-            streams = parts.streams
-            if parts.output is not None:
-                attempt.output = parts.output.open(slot.number, turn.seq, number)
-                streams = (attempt.output.fd, attempt.output.fd)
+            stream = attempt.output = parts.output.open(slot.number, turn.seq, number)
             attempt.floor = parts.watcher.floor
             attempt.record = self._new_record()
-            parts.spawner.start(attempt, streams)
+            parts.spawner.start(attempt, stream.descriptors())
+            stream.started()
         except OSError as error:
             self._not_started(turn, attempt, error)
             return False
@@ -177,16 +185,17 @@ class Loop:
     def _not_started(self, turn: Turn, attempt: Attempt, error: OSError) -> None:
         """Put a task back that could not be started, and stop or wait a little."""
         parts = self._parts
-        if attempt.output is not None and parts.output is not None:
-            parts.output.close(attempt.slot.number, attempt.output, is_reusable=True)
+        if attempt.output is not None:
+            attempt.output.started()
+            attempt.output.close()
         self._free.give_back(attempt.slot)
         if turn.alone:
             parts.queue.alone(turn.seq)
         else:
             parts.queue.again(turn.seq)
         if is_full(error):
-            where = "" if parts.output is None else f" {parts.output.folder}"
-            self._stop_launching(f"cannot write to{where}: {error.strerror}")
+            where = parts.output.folder or "the output"
+            self._stop_launching(f"cannot write to {where}: {error.strerror}")
         elif self._running:
             self._spawn_at = time.monotonic() + _RESPAWN_PAUSE
         else:
@@ -227,22 +236,16 @@ class Loop:
                 touched[attempt.pid] = attempt
         if not touched:
             return
-        for attempt in self._leftovers.find():
+        for attempt, orphan in self._leftovers.find():
             touched[attempt.pid] = attempt
+            self._parts.watcher.left(attempt, orphan)
         for attempt in touched.values():
             if attempt.status is None:
                 continue
-            if attempt.orphans:
-                self._keep_waiting(attempt)
-            else:
+            if not attempt.orphans:
                 self._finish(attempt)
-
-    def _keep_waiting(self, attempt: Attempt) -> None:
-        """Decide about what a task left behind."""
-        for orphan in attempt.orphans:
-            self._parts.watcher.left(attempt, orphan)
-        if not self._rules.wait_orphans or attempt.stop is not None:
-            self._stopper.stop_orphans(attempt)
+            elif not self._rules.wait_orphans or attempt.stop is not None:
+                self._stopper.stop_orphans(attempt)
 
     def _finish(self, attempt: Attempt) -> None:
         """Write down the end of an attempt of which nothing is left."""
@@ -251,65 +254,37 @@ class Loop:
         self._tally.running -= 1
         self._is_alone = self._is_alone and not attempt.alone
         self._stopper.forget(attempt)
-        ending = self._judge(attempt)
-        size = 0
-        if attempt.output is not None and parts.output is not None:
-            size = parts.output.close(
-                attempt.slot.number, attempt.output, is_reusable=True
-            )
-            if size and parts.output.is_full():
-                self._stop_launching(f"the disk under {parts.output.folder} is full")
-                ending = Ending("INTERRUPTED", ending.exit_code, ending.signal)
+        ending = self._verdicts.judge(attempt)
+        size = 0 if attempt.output is None else attempt.output.close()
+        if size and parts.output.is_full():
+            self._stop_launching(f"the disk under {parts.output.folder} is full")
+            outcome = Outcome("the disk under its output was full")
+            ending = Ending("INTERRUPTED", ending.exit_code, ending.signal, outcome)
+        attempt.channel = parts.channels.take(attempt.slot.number)
         self._free.give_back(attempt.slot)
         if not self._goes_again(attempt, ending):
             self._settle(attempt, ending, size)
         parts.watcher.ended(attempt, ending)
 
-    def _judge(self, attempt: Attempt) -> Ending:
-        status = 0 if attempt.status is None else attempt.status
-        if status == 0 and attempt.stop is None:
-            return Ending("COMPLETED", 0, None)
-        code = os.waitstatus_to_exitcode(status)
-        measured = Measurement(
-            attempt.started,
-            None,
-            code if code >= 0 else None,
-            -code if code < 0 else None,
-            _NO_USAGE,
-            *_NOTHING,
-        )
-        tail = b""
-        if attempt.output is not None:
-            size = os.fstat(attempt.output.fd).st_size
-            tail = os.pread(attempt.output.fd, TAIL, max(0, size - TAIL))
-        return end(measured, attempt.stop, tail)
-
     def _goes_again(self, attempt: Attempt, ending: Ending) -> bool:
-        """Give a task another turn, if it has one left and deserves it."""
-        seq, queue = attempt.seq, self._parts.queue
-        if ending.succeeded or self._told is not None or self._halted is not None:
+        """Give a task another turn, or leave it for a later run."""
+        verdict, queue = self._verdicts.next(attempt, ending), self._parts.queue
+        if verdict == "settled":
             return False
-        if attempt.stop in ("told", "halt") or ending.state == "INTERRUPTED":
-            return False
-        if ending.is_oom:
-            self._oom_tries[seq] = self._oom_tries.get(seq, 0) + 1
-            if self._oom_tries[seq] < self._rules.oom_retries:
-                queue.alone(seq)
-                self._tally.again += 1
-                return True
-        self._tries[seq] = self._tries.get(seq, 0) + 1
-        if self._tries[seq] < self._rules.retries:
-            queue.again(seq)
+        if attempt.stop == "memory":
+            self._memory.learn(attempt)
+        if verdict == "unfinished" or self._is_stopping():
+            self._tally.interrupted += 1
+        elif verdict == "alone":
+            queue.alone(attempt.seq)
             self._tally.again += 1
-            return True
-        self._tries.pop(seq)
-        return False
+        else:
+            queue.again(attempt.seq)
+            self._tally.again += 1
+        return True
 
     def _settle(self, attempt: Attempt, ending: Ending, size: int) -> None:
-        """Write a task's last end into the joblog, unless it has to run again."""
-        if ending.state == "INTERRUPTED" or attempt.stop in ("told", "halt"):
-            self._tally.interrupted += 1
-            return
+        """Write a task's last end into the joblog."""
         wall = attempt.ended - attempt.began
         timed_out = attempt.stop == "timeout"
         trouble = self._parts.joblog.append(
@@ -345,8 +320,11 @@ class Loop:
 
     def _consider_halt(self, attempt: Attempt, ending: Ending) -> None:
         rules, tally = self._rules, self._tally
+        failed, done = self._earlier
         is_due = rules.halt.is_due(
-            failed=tally.failed, succeeded=tally.done, tasks=tally.tasks
+            failed=tally.failed - failed,
+            succeeded=tally.done - done,
+            tasks=tally.tasks,
         )
         if self._halted is not None or not is_due:
             return
@@ -388,18 +366,28 @@ class Loop:
                 if attempt.stop is None and now - attempt.began >= rules.timeout:
                     self._stopper.stop(attempt, "timeout", signal.SIGTERM)
         self._stopper.see_to_what_is_due(now)
-        limit = rules.time_limit
-        if limit is not None and now >= limit - rules.grace and self._told is None:
+        if now >= self._memory.due:
+            self._memory.look(now, self._running.values())
+        end_at = rules.end_at
+        if end_at is not None and now >= end_at - rules.grace and self._told is None:
+            self._parts.say("the time limit is near")
             self._take_signal(signal.SIGTERM)
         if now >= self._look_at:
             self._look_at = now + _TICK
-            self._name_outputs()
+            self._look_around(now)
 
-    def _name_outputs(self) -> None:
-        if self._parts.output is not None:
-            for attempt in self._running.values():
-                if attempt.output is not None and attempt.output.path is None:
-                    self._parts.output.look(attempt.output)
+    def _look_around(self, now: Seconds) -> None:
+        for attempt in self._running.values():
+            if attempt.output is not None:
+                attempt.output.look()
+            waits = attempt.status is not None and now - attempt.ended
+            if waits > _ORPHAN_PATIENCE and attempt.seq not in self._mentioned:
+                self._mentioned.add(attempt.seq)
+                self._parts.say(
+                    f"task {attempt.seq} has ended and left process "
+                    f"{min(attempt.orphans)} behind: its slot waits "
+                    "(--no-wait-orphans stops what is left)"
+                )
 
     def _show(self) -> None:
         now = time.monotonic()
@@ -409,7 +397,9 @@ class Loop:
     def _pause(self) -> Seconds:
         """Give the seconds to sleep, at most."""
         now = time.monotonic()
-        wake_at = min(now + _TICK, self._stopper.wake_at, self._show_at)
+        wake_at = min(
+            now + _TICK, self._stopper.wake_at, self._show_at, self._memory.due
+        )
         if self._rules.timeout is not None:
             for attempt in self._running.values():
                 if attempt.stop is None:

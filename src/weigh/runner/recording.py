@@ -14,6 +14,7 @@ from weigh.model.record import (
     Measurement,
     Monitor,
     Record,
+    Regions,
     Series,
     Usage,
 )
@@ -27,6 +28,7 @@ from weigh.units import KIB, MIB, Bytes, Seconds
 _SHORTEST_MEAN = 0.1  # seconds below which a mean over the run says nothing
 _FLOOR_GROWTH = MIB  # how far off the counters behind VmHWM are
 _NO_SERIES = Series()
+_NO_REGIONS = Regions()
 
 
 def peak_tracker(attempt: Attempt) -> PeakTracker:
@@ -108,6 +110,7 @@ def filled(
 ) -> Record:
     """Make an attempt's record; without *ending*, of one that still runs."""
     job = blank.job or Job("")
+    told = measured.regions or _NO_REGIONS
     return msgspec.structs.replace(
         blank,
         id=attempt.record,
@@ -121,7 +124,10 @@ def filled(
         usage=measured.usage,
         series=measured.series,
         monitor=measured.monitor,
-        ranks=measured.ranks,
+        phases=told.phases,
+        batches=told.batches[0] if told.batches else None,
+        events=told.events,
+        ranks=measured.ranks or told.ranks,
         job=msgspec.structs.replace(job, task=attempt.seq, attempt=attempt.number),
     )
 

@@ -24,12 +24,20 @@ class Stopper:
         self._told: dict[int, Attempt] = {}
         self._reminded: set[int] = set()
 
-    def stop(self, attempt: Attempt, why: Stop, number: int) -> None:
-        """Send *number* to an attempt's processes; KILL is to follow."""
+    def stop(
+        self,
+        attempt: Attempt,
+        why: Stop,
+        number: int,
+        *,
+        grace: Seconds | None = None,
+    ) -> None:
+        """Send *number* to an attempt's processes; KILL follows after *grace*."""
         if attempt.stop is None:
             attempt.stop = why
         if attempt.kill_at is None:
-            attempt.kill_at = monotonic() + self._grace
+            patience = self._grace if grace is None else min(grace, self._grace)
+            attempt.kill_at = monotonic() + patience
         self._told[attempt.pid] = attempt
         if number == signal.SIGTERM:
             self._reminded.add(attempt.pid)
@@ -45,10 +53,11 @@ class Stopper:
         _send(attempt, signal.SIGTERM)
         self._set_alarm()
 
-    def hurry(self) -> None:
-        """Let patience be over."""
+    def hurry(self, why: Stop | None = None) -> None:
+        """Let patience be over, with all or with those that were stopped for *why*."""
         for attempt in self._told.values():
-            attempt.kill_at = monotonic()
+            if why is None or attempt.stop == why:
+                attempt.kill_at = monotonic()
         self._set_alarm()
 
     def forget(self, attempt: Attempt) -> None:

@@ -17,6 +17,7 @@ from weigh.sweep.task_file import (
     task_text,
 )
 
+_PIECE = 4096
 _LONGEST = 1 << 20
 
 
@@ -53,8 +54,8 @@ class TaskSource:
         Raises:
             FormatError: the file was changed under our hands.
         """
-        self._file.seek(self._offsets[seq - 1])
-        text = task_text(self._file.readline(), is_first=self._offsets[seq - 1] == 0)
+        begin = self._offsets[seq - 1]
+        text = task_text(self._line_at(begin), is_first=begin == 0)
         if hash(text) != self.keys[seq - 1]:
             raise FormatError(
                 f"{self.name} was changed while its tasks ran: task {seq} is another "
@@ -66,12 +67,19 @@ class TaskSource:
         """Let the file go."""
         self._file.close()
 
+    def _line_at(self, begin: int) -> bytes:
+        fd, line = self._file.fileno(), b""
+        while piece := os.pread(fd, _PIECE, begin + len(line)):
+            line += piece
+            if b"\n" in piece:
+                break
+        return line[: line.find(b"\n") + 1] or line
+
     def _index(self) -> None:
         for task in read_task_lines(self._lines(), self.name):
             self._check(task)
             self.keys.append(hash(task.text))
             self._offsets.append(task.offset)
-        self._file.seek(0)
 
     def _lines(self) -> BinaryIO:
         if is_script(self._file.peek(_LONGEST)[:8]):  # type: ignore[attr-defined]
@@ -83,9 +91,13 @@ class TaskSource:
 
     def _check(self, task: TaskLine) -> None:
         missing = open_quote(task.text)
-        if missing is None or accepts(task.text):
+        if missing is None:
             return
-        what = missing if len(missing) > 1 else f"a {missing} that is never closed"
+        what = missing
+        if len(missing) == 1:
+            if accepts(task.text):
+                return
+            what = f"a {missing} that is never closed"
         raise FormatError(f"{self.name}:{task.line}: {what}")
 
 

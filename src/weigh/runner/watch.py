@@ -16,8 +16,9 @@ import msgspec
 
 from weigh.errors import StoreError
 from weigh.measure.sampler import Sampler
-from weigh.model.record import Record, Usage
+from weigh.model.record import Measurement, Record, Usage
 from weigh.runner.attempt import Attempt
+from weigh.runner.channels import forget
 from weigh.runner.ending import Ending
 from weigh.runner.events import Ended, EventsFile
 from weigh.runner.recording import (
@@ -47,7 +48,8 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     """What the watcher needs to know of a run.
 
     ``blank`` is the record of any attempt before it starts, ``command`` gives the
-    words that run a task's text; ``sync`` has the disk take the joblog.
+    words that run a task's text; ``sync`` has the disk take the joblog; ``told`` adds
+    what a program wrote of its regions to the file of that name.
     """
 
     interval: Seconds
@@ -59,6 +61,7 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     command: Callable[[bytes], tuple[str, ...]]
     events: EventsFile
     sync: Callable[[], None]
+    told: Callable[[str, Measurement], Measurement]
 
 
 class _Watched:
@@ -134,7 +137,9 @@ class Watcher:
             if news is None:
                 self._young[attempt.pid] = attempt
             elif isinstance(news, int):
-                self._watch(attempt).tree.adopt(news)
+                tree = self._watch(attempt).tree
+                if news not in tree.pids():
+                    tree.adopt(news)
             else:
                 self._young.pop(attempt.pid, None)
                 self._record(attempt, news, self._watched.pop(attempt.pid, None))
@@ -168,7 +173,9 @@ class Watcher:
         except Exception as error:  # noqa: BLE001 - whatever it is, the tasks go on
             self.trouble = f"measuring failed: {type(error).__name__}: {error}"
             pause = 1.0
+        samples = watched.sampler.samples
         watched.attempt.peak = watched.tracker.best
+        watched.attempt.now = samples[-1].memory if samples else 0
         now = time.monotonic()
         watched.due = now + pause
         if now >= watched.checkpoint_at:
@@ -216,6 +223,9 @@ class Watcher:
             None if watched is None else watched.sampler,
             processes=1 if watched is None else watched.tree.seen,
         )
+        if attempt.channel is not None:
+            measured = one.told(attempt.channel, measured)
+            forget(attempt.channel)
         command = one.command(attempt.text)
         self._batch.add(
             filled(one.blank, attempt, measured, command=command, ending=ending)

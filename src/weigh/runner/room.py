@@ -1,0 +1,109 @@
+"""How much memory is left before somebody is killed: limits and what is used of them.
+
+A control group's use counts without inactive page cache, which the kernel drops first.
+Every group up to the root may have a limit; the tightest counts.
+"""
+
+import os
+
+import msgspec
+
+from weigh.probe.cgroup import memory_folder
+from weigh.units import KIB, Bytes
+
+_VOID = 1 << 60  # what version 1 has where there is no limit
+_STAT_BYTES = 16384
+
+
+class Room(msgspec.Struct, frozen=True):
+    """A limit on memory, and what is used of it."""
+
+    used: Bytes
+    limit: Bytes
+
+    @property
+    def free(self) -> Bytes:
+        """Give what is left."""
+        return self.limit - self.used
+
+
+class MemoryGauge:
+    """Reads the limits that hold here; *limit* is one on the tasks' own memory."""
+
+    def __init__(
+        self,
+        limit: Bytes | None = None,
+        *,
+        proc: str = "/proc",
+        root: str = "/sys/fs/cgroup",
+    ) -> None:
+        self._limit = limit
+        self._proc = proc
+        self._groups, self._version = _limited_groups(proc, root)
+        self.is_grouped = bool(self._groups)
+
+    def tightest(self, tasks: Bytes) -> Room | None:
+        """Give the limit with least left, where *tasks* hold so much themselves."""
+        rooms = [self._read(folder, limit) for folder, limit in self._groups.items()]
+        rooms.append(self._machine())
+        if self._limit is not None:
+            rooms.append(Room(tasks, self._limit))
+        known = [room for room in rooms if room is not None]
+        return min(known, key=lambda room: room.free, default=None)
+
+    def _read(self, folder: str, limit: Bytes) -> Room | None:
+        names = {1: ("memory.usage_in_bytes", b"total_inactive_file")}
+        name, key = names.get(self._version, ("memory.current", b"inactive_file"))
+        used = _number(_read(f"{folder}/{name}"))
+        if used is None:
+            return None
+        stat = b"\n" + _read(f"{folder}/memory.stat")
+        _, _, rest = stat.partition(b"\n" + key + b" ")
+        cache = _number(rest.partition(b"\n")[0]) or 0
+        return Room(max(0, used - cache), limit)
+
+    def _machine(self) -> Room | None:
+        """Read the whole machine: MemTotal and MemAvailable."""
+        words = _read(f"{self._proc}/meminfo").split(None, 9)
+        if words[0:1] != [b"MemTotal:"] or words[6:7] != [b"MemAvailable:"]:
+            return None
+        total, available = _number(words[1]), _number(words[7])
+        if total is None or available is None:
+            return None
+        return Room((total - available) * KIB, total * KIB)
+
+
+def _limited_groups(proc: str, root: str) -> tuple[dict[str, Bytes], int]:
+    """Find our memory group and those above it that have a limit."""
+    text = _read(f"{proc}/self/cgroup").decode("utf-8", "replace")
+    try:
+        folder, version = memory_folder(text, root)
+    except ValueError:
+        return {}, 2
+    top = f"{root}/memory" if version == 1 else root
+    name = "memory.limit_in_bytes" if version == 1 else "memory.max"
+    groups = {}
+    while len(folder) >= len(top):
+        limit = _number(_read(f"{folder}/{name}"))
+        if limit is not None and limit < _VOID:
+            groups[folder] = limit
+        folder = folder.rpartition("/")[0]
+    return groups, version
+
+
+def _number(text: bytes) -> int | None:
+    digits = text.strip()
+    return int(digits) if digits.isdigit() else None
+
+
+def _read(path: str) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, _STAT_BYTES)
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)

@@ -1,0 +1,366 @@
+"""What goes wrong around ``weigh exec``, each fault made for real."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from batches import Batch, until
+
+from weigh.joblog import HEADER
+
+
+def test_a_joblog_cut_at_every_byte_of_its_last_record_loses_no_task(
+    batch: Batch,
+) -> None:
+    batch.write("echo a >> ran", "echo b >> ran")
+    batch.run("-j", "1")
+    whole = batch.joblog.read_bytes()
+    begin = whole.rstrip(b"\n").rfind(b"\n") + 1
+    for size in range(begin, len(whole)):
+        batch.joblog.write_bytes(whole[:size])
+        (batch.folder / "ran").unlink()
+        assert batch.run("-j", "1").returncode == 0
+        assert batch.ran() == ["b"], f"cut at {size - begin}"
+        assert batch.ended() == {1: (0, 0), 2: (0, 0)}
+
+
+def test_a_joblog_cut_in_its_header_begins_again(batch: Batch) -> None:
+    batch.write("echo a >> ran")
+    batch.joblog.write_text(HEADER[:20])
+    assert batch.run().returncode == 0
+    assert batch.joblog.read_text().startswith(f"{HEADER}\n1\t:")
+
+
+def test_after_kill_9_only_tasks_in_flight_run_again(batch: Batch) -> None:
+    slow = "echo slow >> ran; while [ ! -e go ]; do sleep 0.05; done"
+    batch.write("echo a >> ran", slow, "echo b >> ran")
+    started = batch.start("-j", "2")
+    until(lambda: len(batch.ended()) == 2)
+    started.kill()
+    started.wait()
+    (batch.folder / "go").touch()
+    until(lambda: not batch.marked())
+    assert batch.run().returncode == 0
+    assert sorted(batch.ran()) == ["a", "b", "slow", "slow"]
+
+
+def test_tasks_that_survived_kill_9_are_waited_for(batch: Batch) -> None:
+    slow = "echo in >> ran; while [ ! -e go ]; do sleep 0.05; done; echo out >> ran"
+    batch.write(slow)
+    first = batch.start()
+    until(batch.ran)
+    first.kill()
+    first.wait()
+    second = batch.start()
+    assert second.stderr is not None
+    assert "waiting for" in second.stderr.readline()
+    assert batch.ran() == ["in"]
+    (batch.folder / "go").touch()
+    assert second.wait(30) == 0
+    assert batch.ran() == ["in", "out", "in", "out"]
+
+
+def test_survivors_in_a_session_of_their_own_are_known_by_their_mark(
+    batch: Batch,
+) -> None:
+    wait = "while [ ! -e go ]; do sleep 0.05; done; echo out >> ran"
+    batch.write(f"setsid bash -c 'echo in >> ran; {wait}' & sleep 100")
+    first = batch.start()
+    until(batch.ran)
+    os.killpg(batch.told("started")[0]["pid"], signal.SIGSTOP)  # it cannot reap
+    first.kill()
+    first.wait()
+    os.killpg(batch.told("started")[0]["pid"], signal.SIGKILL)
+    batch.write("echo after >> ran")
+    batch.joblog.write_text(f"{HEADER}\n")
+    second = batch.start()
+    assert second.stderr is not None
+    assert "waiting for" in second.stderr.readline()
+    (batch.folder / "go").touch()
+    assert second.wait(30) == 0
+    assert batch.ran() == ["in", "out", "after"]
+
+
+def test_survivors_can_be_killed_instead(batch: Batch) -> None:
+    batch.write("echo in >> ran; [ -e go ] || sleep 100")
+    first = batch.start()
+    until(batch.ran)
+    first.kill()
+    first.wait()
+    (batch.folder / "go").touch()
+    finished = batch.run("--kill-survivors")
+    assert finished.returncode == 0
+    assert batch.ran() == ["in", "in"]
+    assert batch.marked() == []
+
+
+def test_two_on_one_joblog_are_refused(batch: Batch) -> None:
+    batch.write("while [ ! -e go ]; do sleep 0.05; done; echo a >> ran")
+    first = batch.start()
+    until(lambda: batch.told("started"))
+    second = batch.run()
+    assert second.returncode == 2
+    assert f"process {first.pid}" in second.stderr
+    (batch.folder / "go").touch()
+    assert first.wait(30) == 0
+    assert batch.ran() == ["a"]
+
+
+def test_a_lock_that_a_killed_run_left_is_no_obstacle(batch: Batch) -> None:
+    batch.write("sleep 0.3; echo a >> ran")
+    first = batch.start()
+    until(lambda: batch.told("started"))
+    first.kill()
+    first.wait()
+    assert (batch.folder / "tasks.txt.joblog.lock").exists()
+    assert batch.run().returncode == 0
+    assert not (batch.folder / "tasks.txt.joblog.lock").exists()
+
+
+@pytest.mark.parametrize("number", ["TERM", "INT", "HUP", "USR1", "USR2"])
+def test_told_to_end_it_tells_the_tasks_and_can_go_on_later(
+    batch: Batch, number: str
+) -> None:
+    trap = f"trap 'echo told >> ran; exit 0' {number}"
+    batch.write(f"{trap}; echo in >> ran; [ -e go ] || sleep 100 & wait", "true")
+    started = batch.start("-j", "1", "--grace", "20")
+    until(batch.ran)
+    started.send_signal(getattr(signal, f"SIG{number}"))
+    assert started.wait(30) == 128 + getattr(signal, f"SIG{number}")
+    assert batch.ran() == ["in", "told"]
+    assert batch.ended() == {}
+    assert batch.record(1)["state"] == "INTERRUPTED"
+    assert batch.marked() == []
+    (batch.folder / "go").touch()
+    assert batch.run("-j", "1").returncode == 0
+    assert batch.ended() == {1: (0, 0), 2: (0, 0)}
+
+
+def test_a_task_that_ignores_term_is_killed_after_the_grace(batch: Batch) -> None:
+    batch.write("trap '' TERM; echo in >> ran; while :; do sleep 0.1; done")
+    started = batch.start("--grace", "0.5")
+    until(batch.ran)
+    started.terminate()
+    assert started.wait(30) == 128 + signal.SIGTERM
+    assert batch.marked() == []
+
+
+def test_told_twice_it_waits_no_longer(batch: Batch) -> None:
+    batch.write("trap '' TERM; echo in >> ran; while :; do sleep 0.1; done")
+    started = batch.start("--grace", "1000")
+    until(batch.ran)
+    started.terminate()
+    assert started.stderr is not None
+    assert "SIGTERM" in started.stderr.readline()
+    started.terminate()
+    assert started.wait(30) == 128 + signal.SIGTERM
+    assert batch.marked() == []
+
+
+def test_what_a_task_leaves_in_another_session_dies_with_the_run(
+    batch: Batch,
+) -> None:
+    batch.write("setsid bash -c 'echo in >> ran; sleep 1000' & sleep 1000")
+    started = batch.start("--grace", "1")
+    until(batch.ran)
+    started.terminate()
+    assert started.wait(30) == 128 + signal.SIGTERM
+    assert batch.marked() == []
+
+
+HOLDER = """
+import os, sys, time
+if os.fork():
+    os._exit(0)
+os.setsid()
+if os.fork():
+    os._exit(0)
+held = bytearray(int(sys.argv[1]) << 20)
+time.sleep(0.6)
+open("ran", "a").write("daemon\\n")
+"""
+
+
+def test_a_daemon_belongs_to_its_task_and_ends_before_it(batch: Batch) -> None:
+    (batch.folder / "holder.py").write_text(HOLDER)
+    run = f"{sys.executable} holder.py"
+    batch.write(f"{run} 50", f"{run} 120")
+    assert batch.run("-j", "2").returncode == 0
+    assert batch.ran() == ["daemon", "daemon"]
+    peaks = [batch.record(task)["usage"]["peak_memory"]["value"] for task in (1, 2)]
+    assert 50 << 20 < peaks[0] < 80 << 20
+    assert 120 << 20 < peaks[1] < 150 << 20
+    assert all(entry.wall_time > 0.6 for entry in batch.entries())
+
+
+def test_what_a_task_leaves_behind_can_be_stopped(batch: Batch) -> None:
+    batch.write("setsid sleep 1000 & echo a >> ran")
+    assert batch.run("--no-wait-orphans").returncode == 0
+    assert batch.marked() == []
+
+
+def test_a_task_that_fills_its_output_holds_up_nobody(batch: Batch) -> None:
+    batch.write("head -c 20000000 /dev/zero", "echo b")
+    assert batch.run("-j", "1").returncode == 0
+    assert (batch.output / "1.out").stat().st_size == 20_000_000
+    assert batch.entries()[0].received == 20_000_000
+
+
+def test_windows_line_ends_blank_lines_comments_and_a_bom_are_no_tasks(
+    batch: Batch,
+) -> None:
+    text = "\ufeff# first\r\n\r\n  \r\necho a >> ran\r\n\t# more\r\necho b >> ran"
+    batch.tasks.write_bytes(text.encode())
+    assert batch.run("-j", "1").returncode == 0
+    assert (batch.folder / "ran").read_bytes() == b"a\nb\n"
+    assert [entry.command for entry in batch.entries()] == [
+        "echo a >> ran",
+        "echo b >> ran",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (b"true\n\necho 'a\n", "tasks.txt:3: a ' that is never closed"),
+        (b'echo "a\n', 'tasks.txt:1: a " that is never closed'),
+        (b"echo a \\\necho b\n", "tasks.txt:1: a backslash at its end"),
+        (b"true\necho a\0b\n", "tasks.txt:2: a NUL byte"),
+        ("true\n".encode("utf-16"), "UTF-16"),
+        (b"#!/bin/sh\ntrue\n", "a script"),
+    ],
+)
+def test_a_line_that_cannot_be_a_command_is_named_before_anything_starts(
+    batch: Batch, text: bytes, complaint: str
+) -> None:
+    batch.tasks.write_bytes(text)
+    finished = batch.run()
+    assert finished.returncode == 2
+    assert complaint in finished.stderr
+    assert len(finished.stderr.splitlines()) == 1
+    assert batch.ran() == []
+    assert not batch.joblog.exists()
+
+
+def test_quotes_inside_a_substitution_are_left_to_the_shell(batch: Batch) -> None:
+    batch.write("""echo "$(echo 'it"s')" >> ran""")
+    assert batch.run().returncode == 0
+    assert batch.ran() == ['it"s']
+
+
+def test_a_joblog_of_another_task_file_is_refused(batch: Batch) -> None:
+    batch.write("echo a >> ran")
+    batch.run()
+    before = batch.joblog.read_bytes()
+    batch.write("echo other >> ran")
+    finished = batch.run()
+    assert finished.returncode == 2
+    assert "another task file" in finished.stderr
+    assert batch.joblog.read_bytes() == before
+    assert batch.ran() == ["a"]
+
+
+def test_a_file_that_is_no_joblog_is_left_alone(batch: Batch) -> None:
+    batch.write("true")
+    batch.joblog.write_text("my notes\n")
+    finished = batch.run()
+    assert finished.returncode == 2
+    assert "no joblog" in finished.stderr
+    assert batch.joblog.read_text() == "my notes\n"
+
+
+def test_a_task_file_changed_while_it_runs_stops_the_launching(batch: Batch) -> None:
+    first = "echo a >> ran; while [ ! -e go ]; do sleep 0.05; done"
+    batch.write(first, "echo b >> ran")
+    started = batch.start("-j", "1")
+    until(batch.ran)
+    batch.write(first, "rm -r thing")
+    (batch.folder / "go").touch()
+    assert started.wait(30) == 125
+    assert batch.ran() == ["a"]
+    assert started.stderr is not None
+    assert "was changed" in started.stderr.read()
+
+
+def test_no_task_file_is_said_in_one_line(batch: Batch) -> None:
+    finished = batch.run()
+    assert finished.returncode == 2
+    assert finished.stderr.count("\n") == 1
+    assert "tasks.txt" in finished.stderr
+
+
+def test_an_empty_task_file_is_no_fault(batch: Batch) -> None:
+    batch.write()
+    assert batch.run().returncode == 0
+
+
+def _as_nobody() -> tuple[str, ...]:
+    if os.geteuid() != 0:
+        return ()
+    setpriv = shutil.which("setpriv")
+    if setpriv is None:
+        pytest.skip("root, and no setpriv to become an ordinary user")
+    words = (setpriv, "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    trial = [*words, sys.executable, "-m", "weigh", "-V"]
+    if subprocess.run(trial, capture_output=True, check=False).returncode:
+        pytest.skip("root, and nobody may not execute this python")
+    return words
+
+
+def test_a_folder_that_cannot_be_written_is_said_before_anything_starts(
+    batch: Batch,
+) -> None:
+    words = _as_nobody()
+    batch.write("echo a > ran")
+    batch.folder.chmod(0o555)
+    for parent in batch.folder.parents[:3]:
+        parent.chmod(parent.stat().st_mode | 0o055)
+    finished = batch.run(before=words)
+    batch.folder.chmod(0o755)
+    assert finished.returncode == 125
+    assert "tasks.txt.joblog" in finished.stderr
+    assert batch.ran() == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> tuple[str, ...]:
+    """Give the words that run a command where ``small/`` is a disk of 64 KiB."""
+    unshare = shutil.which("unshare")
+    (tmp_path / "small").mkdir()
+    options = ["--mount"] if os.geteuid() == 0 else ["--map-root-user", "--mount"]
+    mount = f"mount -t tmpfs -o size=64k none {tmp_path}/small"
+    start = (unshare or "unshare", *options, "sh", "-c")
+    if unshare is None or subprocess.run([*start, mount], check=False).returncode:
+        pytest.skip("no leave to mount anything, not even in a namespace")
+    # the disk goes with the namespace: what is on it is copied out at the end
+    line = f'{mount}; "$@"; code=$?; cp -r small/. kept; exit $code'
+    return (*start, line, "sh")
+
+
+def test_a_full_disk_under_the_joblog_stops_the_launching(
+    batch: Batch, small_disk: tuple[str, ...]
+) -> None:
+    fill = "head -c 70000 /dev/zero > small/fill 2>/dev/null; echo {} >> ran"
+    batch.write(*(f"{fill.format(n)} # {'long ' * 200}" for n in range(20)))
+    finished = batch.run("-j", "1", "--joblog", "small/log", before=small_disk)
+    assert finished.returncode == 125
+    assert "small/log" in finished.stderr
+    assert len(batch.ran()) < 20
+    log = (batch.folder / "kept" / "log").read_text()
+    assert log.endswith("\n") or not log
+    assert len(log.splitlines()) - 1 <= len(batch.ran())
+
+
+def test_a_full_disk_under_the_output_stops_the_launching_and_marks_nothing_done(
+    batch: Batch, small_disk: tuple[str, ...]
+) -> None:
+    batch.write("echo a >> ran; head -c 200000 /dev/zero; true", "echo b >> ran")
+    finished = batch.run("-j", "1", "--output", "small/out", before=small_disk)
+    assert finished.returncode == 125
+    assert "full" in finished.stderr
+    assert batch.ran() == ["a"]
+    assert batch.ended() == {}

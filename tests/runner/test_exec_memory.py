@@ -1,0 +1,68 @@
+"""Tasks that run out of memory, or are about to."""
+
+import sys
+
+from batches import Batch
+
+HOLD = """
+import sys, time
+held = bytearray()
+for _ in range(int(sys.argv[1])):
+    held += bytes(10 << 20)
+    time.sleep(0.03)
+time.sleep(0.3)
+open("ran", "a").write(sys.argv[2] + "\\n")
+"""
+
+
+def test_the_youngest_is_stopped_when_memory_runs_out_and_runs_later(
+    batch: Batch,
+) -> None:
+    (batch.folder / "hold.py").write_text(HOLD)
+    run = f"{sys.executable} hold.py 15"
+    batch.write(f"{run} a", f"sleep 0.2; {run} b")
+    finished = batch.run("-j", "2", "--memory", "220MiB")
+    assert finished.returncode == 0, finished.stderr
+    assert batch.ran() == ["a", "b"]
+    assert "task 2 is stopped" in finished.stderr
+    states = [(one["job"]["task"], one["state"]) for one in batch.records()]
+    assert states == [(2, "PREEMPTED"), (1, "COMPLETED"), (2, "COMPLETED")]
+    assert batch.ended() == {1: (0, 0), 2: (0, 0)}
+
+
+def test_a_task_alone_is_never_stopped(batch: Batch) -> None:
+    (batch.folder / "hold.py").write_text(HOLD)
+    batch.write(f"{sys.executable} hold.py 10 a")
+    assert batch.run("--memory", "50MiB").returncode == 0
+    assert batch.ran() == ["a"]
+
+
+def test_out_of_memory_is_tried_again_alone_and_a_bug_is_not(batch: Batch) -> None:
+    oom = "echo oom >> ran; [ $(grep -c oom ran) = 2 ] || {{ {}; exit 1; }}"
+    said = 'echo "torch.OutOfMemoryError: CUDA out of memory. Tried to" >&2'
+    batch.write(oom.format(said), "echo bug >> ran; echo ValueError; exit 1")
+    assert batch.run("-j", "2").returncode == 1
+    assert sorted(batch.ran()) == ["bug", "oom", "oom"]
+    assert batch.ended() == {1: (0, 0), 2: (1, 0)}
+    states = [one["state"] for one in batch.records() if one["job"]["task"] == 1]
+    assert states == ["OUT_OF_MEMORY", "COMPLETED"]
+    attempts = [one["attempt"] for one in batch.told("ended") if one["seq"] == 1]
+    assert attempts == [1, 2]
+
+
+def test_exit_code_137_is_tried_again_so_often_and_no_more(batch: Batch) -> None:
+    batch.write("echo a >> ran; exit 137")
+    assert batch.run("--oom-retries", "2").returncode == 1
+    assert batch.ran() == ["a", "a"]
+    assert batch.ended() == {1: (137, 0)}
+
+
+def test_a_task_that_ran_out_of_memory_runs_with_nothing_beside_it(
+    batch: Batch,
+) -> None:
+    oom = "[ -e tried ] || { touch tried; echo MemoryError; exit 1; }"
+    show = "ls .weigh-test-* 2>/dev/null | wc -l >> ran"
+    beside = "touch .weigh-test-$PARALLEL_SEQ; sleep 0.4; rm .weigh-test-$PARALLEL_SEQ"
+    batch.write(f"{oom}; {show}", *[beside] * 4)
+    assert batch.run("-j", "3").returncode == 0
+    assert batch.ran() == ["0"]
