@@ -23,6 +23,7 @@ PREFIX = "WEIGH_"
 KEYS = {
     "headroom": "share",
     "interval": "seconds",
+    "login_node": "yes",
     "quiet": "yes",
     "wait_orphans": "yes",
 }

@@ -1,4 +1,12 @@
-"""Say why a run ended as it did, from how it ended and what the kernel counted."""
+"""Say why a run ended as it did, from how it ended and what the kernel counted.
+
+And find the sign of a run that goes on and is lost: NaN or inf where numbers stand.
+"""
+
+import re
+from functools import cache
+
+import msgspec
 
 from weigh.model.record import Measurement, Outcome, State
 
@@ -78,3 +86,125 @@ def _hints(number: int, oom_kills: int | None) -> tuple[str, ...]:
     if oom_kills is None:
         return ("whether for memory is not known: the control group cannot be read",)
     return ("no oom_kill was counted in this control group",)
+
+
+class Divergence(msgspec.Struct, frozen=True):
+    """A NaN or an inf in a number's place: which *line* (from 1), and its text."""
+
+    line: int
+    text: str
+    word: str
+
+
+def find_divergence(text: bytes) -> Divergence | None:
+    """Find the first NaN or inf that stands where a number should, in whole lines.
+
+    A number's place is behind the name of a quantity (``loss: nan``, ``acc=inf``), in a
+    list (``[nan, 0.5]``) or in a column among numbers. Bounds and settings that may be
+    infinite or missing (``best=inf``, ``fill_value=nan``) are none, nor is prose.
+    """
+    patterns = _patterns()
+    if not patterns.hint.search(text):
+        return None
+    for number, line in enumerate(text.split(b"\n"), start=1):
+        if not patterns.hint.search(line):
+            continue
+        for part in line.split(b"\r"):  # a progress bar draws over itself
+            shown = patterns.colour.sub(b"", part).decode("utf-8", "replace")
+            word = _number_lost(shown)
+            if word is not None:
+                return Divergence(number, shown.strip(), word)
+    return None
+
+
+def _number_lost(line: str) -> str | None:
+    for found in _patterns().word.finditer(line):
+        is_nan = found[1][0] in "nN"
+        before, after = line[: found.start()], line[found.end() :]
+        if _is_a_number_place(before, after, is_nan=is_nan, caps=found[1] == "INF"):
+            return "NaN" if is_nan else "inf"
+    return None
+
+
+def _is_a_number_place(before: str, after: str, *, is_nan: bool, caps: bool) -> bool:
+    patterns = _patterns()
+    following = patterns.first_token.match(after)
+    next_word = "" if following is None else following[1]
+    if next_word.lower() in _PROSE:
+        return False
+    named = patterns.name.search(before)
+    if named is not None:
+        return not _may_be_lost(named[1], is_nan=is_nan)
+    if caps:  # INF: a log's level
+        return False
+    in_list = patterns.opening.search(before)
+    if in_list is not None:
+        round_one = in_list[2] == "(" and not in_list[1]
+        return (is_nan or not round_one) and bool(patterns.closing.match(after))
+    if not is_nan and patterns.interval.match(after):
+        return False
+    words = patterns.token.findall(before)
+    if any(metric in word.lower() for word in words[-1:] for metric in _METRICS):
+        return True
+    if words[-1:] and words[-1].lower() in _BECOMES:
+        return any(metric in "".join(words[-4:-1]).lower() for metric in _METRICS)
+    beside = [word for word in (*words[-1:], next_word) if word]
+    return all(patterns.number.fullmatch(word) for word in beside)
+
+
+def _may_be_lost(name: str, *, is_nan: bool) -> bool:
+    """Tell whether a quantity of that name may well be missing, or without bound."""
+    parts = set(re.split(r"[^a-z]+", name.lower()))
+    return not parts.isdisjoint(_MISSING if is_nan else _MISSING | _BOUNDS)
+
+
+class _Patterns:
+    """Compiled when first needed: ``weigh run`` does without."""
+
+    def __init__(self) -> None:
+        number = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?%?|[+-]?(?:nan|inf)"
+        self.hint = re.compile(rb"nan|inf", re.IGNORECASE)
+        self.colour = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
+        self.word = re.compile(
+            r"(?<![\w./\\-])[+-]?(nan|NaN|NAN|inf|Inf|Infinity|INF)(?![\w\-/\\(=:]|\.\w)"
+        )
+        self.name = re.compile(
+            r"([A-Za-z_][\w./@-]*)[\])%]*[\"']?\s*(?:[=:]|->|=>)\s*"
+            r"[\"'\[]*(?:(?:[\w.]*(?:tensor|array|float\d+))\(\[*)?$",
+            re.IGNORECASE,
+        )
+        self.opening = re.compile(
+            r"(?:^|[\s=,(\[])((?:[\w.]*(?:tensor|array|float\d+))?)([(\[])[\[\s]*$",
+            re.IGNORECASE,
+        )
+        self.closing = re.compile(r"\s*[,\])]")
+        self.interval = re.compile(r"\s*\)")
+        self.first_token = re.compile(r"[\s,;|\])}%\"']*([^\s,;|\[\](){}\"']*)")
+        self.token = re.compile(r"[^\s,;|\[\](){}\"']+")
+        self.number = re.compile(number, re.IGNORECASE)
+
+
+@cache
+def _patterns() -> _Patterns:
+    return _Patterns()
+
+
+_METRICS = (
+    *("loss", "perplexity", "ppl", "acc", "error", "grad", "norm", "reward", "return"),
+    *("score", "mse", "mae", "rmse", "nll", "elbo", "entropy", "likelihood", "bleu"),
+    *("energy", "objective", "residual", "cost"),
+)
+_BECOMES = frozenset(("is", "was", "became", "to", "->", "reached", "hit", "now"))
+_PROSE = frozenset(
+    "value values or and is are in entries rows check checks count counts will not if "
+    "handling guard detection policy were filter warnings columns cells".split()
+)
+_MISSING = frozenset(
+    "missing fill na default nan null none drop skip allow replace invalid inf "
+    "warning info note debug isnan isinf placeholder init initial".split()
+)
+_BOUNDS = frozenset(
+    "best min max minimum maximum patience limit threshold clip timeout lowest "
+    "highest bound bounds range budget remaining eta tol tolerance low high lower "
+    "upper ttl ord p cap until interval clipping window horizon".split()
+)

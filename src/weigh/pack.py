@@ -28,7 +28,7 @@ _WINDOW, _LOOKED_AT = 64, 200  # candidates for a place, and items looked at for
 _FEW = 48  # items packed exactly, where the search stays within its steps
 _STEPS = 10_000
 _NO_ROOM = (-1, -1, -1)
-_AS_GOOD = 0.98  # of the most work: fewer together are as good
+_AS_GOOD = 0.95  # of the most work: fewer together are as good
 _FELT, _HALF_BUSY = 1.3, 50  # times as long, per cent of a card's time
 
 

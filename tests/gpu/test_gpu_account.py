@@ -3,14 +3,14 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.measure.gpu_account import (
+from weigh.measure.gpu.account import (
     DEVICE_RISE,
     PER_PROCESS,
     GpuAccount,
     gpu_columns,
     process_exists,
 )
-from weigh.measure.gpu_use import unused_gpus, was_used
+from weigh.measure.gpu.use import unused_gpus, was_used
 from weigh.model.gpu import GpuUsage
 from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
 from weigh.units import GIB, MIB

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from nvml_script import GIB, MIB, Script, uuid
 
-from weigh.measure.gpu_account import DEVICE_RISE, PER_PROCESS, gpu_columns
-from weigh.measure.gpu_sampler import GpuSampler
+from weigh.measure.gpu.account import DEVICE_RISE, PER_PROCESS, gpu_columns
+from weigh.measure.gpu.sampler import GpuSampler
 from weigh.model.gpu import GpuUsage
 from weigh.probe.nvml import NvmlProbe
 
@@ -22,7 +22,7 @@ DEADLINE = 20.0
 LOST, MISMATCH, NOT_LOADED = 15, 18, 9
 HANGS = """
 import os, sys, time
-from weigh.measure.gpu_sampler import GpuSampler
+from weigh.measure.gpu.sampler import GpuSampler
 from weigh.probe.nvml import NvmlProbe
 sampler = GpuSampler(lambda: NvmlProbe(os.environ), 0.005, pids=lambda: (71,))
 sampler.start(wait=0.5)
@@ -304,7 +304,7 @@ def hangs(script: Script, function: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_nothing_of_nvml_is_imported_by_the_sampler_itself() -> None:
-    code = "import sys, weigh.measure.gpu_sampler; print('pynvml' in sys.modules)"
+    code = "import sys, weigh.measure.gpu.sampler; print('pynvml' in sys.modules)"
     said = subprocess.check_output([sys.executable, "-c", code], text=True)
     assert said == "False\n"
 

@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.measure.gpu_account import DEVICE_RISE, PER_PROCESS
+from weigh.measure.gpu.account import DEVICE_RISE, PER_PROCESS
 from weigh.model.gpu import Gpu, GpuOccupant, GpuUsage
 from weigh.report.gpu_list import GpuListing, render_json, render_text
 from weigh.report.gpu_summary import gpu_lines

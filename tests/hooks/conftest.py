@@ -2,8 +2,8 @@ from collections.abc import Callable
 
 import pytest
 
-from weigh.measure import this_process
-from weigh.measure.tracker import Tracker
+from weigh.measure.region import this_process
+from weigh.measure.region.tracker import Tracker
 from weigh.model.record import Regions
 
 

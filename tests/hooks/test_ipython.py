@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from weigh.hooks.ipython import render_cell
-from weigh.measure.account import Account, Node
-from weigh.measure.gpu_meter import GpuMark, GpuSpan
+from weigh.measure.region.account import Account, Node
+from weigh.measure.region.gpu_meter import GpuMark, GpuSpan
 from weigh.units import GIB, MIB
 
 

@@ -3,8 +3,8 @@ from collections.abc import Iterator
 import pytest
 
 from weigh.flow import regions
-from weigh.measure import this_process
-from weigh.measure.tracker import Tracker
+from weigh.measure.region import this_process
+from weigh.measure.region.tracker import Tracker
 
 
 @pytest.fixture

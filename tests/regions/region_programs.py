@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from weigh.measure.channel import read_channel
+from weigh.measure.region.channel import read_channel
 from weigh.model.record import Regions
 
 PATIENCE = 30

@@ -5,7 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.measure.high_water import Highest
+from weigh.measure.region.high_water import Highest
 
 _steps = st.lists(st.none() | st.integers(0, 20))  # None: a moment begins
 

@@ -15,9 +15,9 @@ from region_programs import report_of, run
 
 from weigh.errors import UsageError
 from weigh.flow.regions import batches
-from weigh.measure import durations
-from weigh.measure.durations import Durations
-from weigh.measure.tracker import Tracker
+from weigh.measure.region import durations
+from weigh.measure.region.durations import Durations
+from weigh.measure.region.tracker import Tracker
 from weigh.model.record import Batches
 from weigh.probe.own_memory import NoMemory
 
@@ -156,7 +156,7 @@ def test_an_exception_of_the_loader_passes(tracker: Tracker) -> None:
 def test_a_loop_nobody_ended_is_in_the_report_at_the_end() -> None:
     code = (
         "loop = iter(weigh.batches([[1]] * 5))\nnext(loop); next(loop); next(loop)\n"
-        "from weigh.measure import this_process\nthis_process._finish()\n"
+        "from weigh.measure.region import this_process\nthis_process._finish()\n"
     )
     (loop,) = report_of(code)["batches"]
     assert loop["count"] == 2
@@ -231,7 +231,7 @@ def test_200_000_batches_look_at_memory_some_fifty_times() -> None:
             self.looks += 1
             return 100, 100
 
-    from weigh.measure import loops, this_process  # noqa: PLC0415
+    from weigh.measure.region import loops, this_process  # noqa: PLC0415
 
     memory = Counted()
     process = this_process._Process()

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from region_programs import Channel, run
 
 from weigh.flow import channel as flow_channel
-from weigh.measure import channel as wire
-from weigh.measure.channel import read_channel
 from weigh.measure.ranks import RankTracker
-from weigh.measure.teller import Teller
+from weigh.measure.region import channel as wire
+from weigh.measure.region.channel import read_channel
+from weigh.measure.region.teller import Teller
 from weigh.model.record import (
     Event,
     Measurement,

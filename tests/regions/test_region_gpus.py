@@ -10,9 +10,9 @@ import pytest
 
 from weigh.errors import GpuError
 from weigh.flow.regions import batches, measured, phase
-from weigh.measure import this_process
-from weigh.measure.gpu_meter import GpuMeter, GpuSpan, join
-from weigh.measure.tracker import Tracker
+from weigh.measure.region import this_process
+from weigh.measure.region.gpu_meter import GpuMeter, GpuSpan, join
+from weigh.measure.region.tracker import Tracker
 from weigh.model.gpu import GpuMemory
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.report.regions import render_regions

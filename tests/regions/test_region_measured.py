@@ -10,7 +10,7 @@ import pytest
 
 from weigh.errors import UsageError
 from weigh.flow.regions import measured, phase
-from weigh.measure.tracker import Tracker
+from weigh.measure.region.tracker import Tracker
 
 
 def places(tracker: Tracker) -> list[tuple[str, int, int]]:

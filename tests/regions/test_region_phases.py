@@ -11,7 +11,7 @@ from region_programs import Channel, held, report_of, run
 
 from weigh.errors import UsageError
 from weigh.flow.regions import phase
-from weigh.measure.tracker import Tracker
+from weigh.measure.region.tracker import Tracker
 from weigh.probe.own_memory import ProcMemory
 from weigh.units import MIB
 

@@ -8,7 +8,7 @@ import pytest
 
 from weigh.errors import UsageError
 from weigh.flow.regions import timeit
-from weigh.measure import timing
+from weigh.measure.region import timing
 
 
 class Clock:

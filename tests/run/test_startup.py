@@ -34,7 +34,7 @@ _OURS = """
     weigh weigh.__main__ weigh.errors weigh.units weigh.model weigh.model.gpu
     weigh.model.record weigh.config weigh.request
     weigh.outcome weigh.cli weigh.cli.main weigh.cli.run weigh.flow weigh.flow.channel
-    weigh.flow.run
+    weigh.flow.keeping weigh.flow.run
     weigh.dialect weigh.dialect.gridengine weigh.dialect.numerals
     weigh.dialect.protocol weigh.dialect.slurm
     weigh.measure weigh.measure.alone weigh.measure.arrivals weigh.measure.command

@@ -10,7 +10,7 @@ import msgspec
 
 from weigh.errors import FormatError, WeighError
 from weigh.flow.exec import ExecOptions, Finished, Voice, execute, plan
-from weigh.flow.run import current_folder
+from weigh.flow.keeping import current_folder
 from weigh.report import exec_lines
 from weigh.runner.halt import parse_halt
 from weigh.units import Bytes, Seconds, parse_duration, parse_size

@@ -10,7 +10,8 @@ import click
 
 from weigh import config
 from weigh.errors import FormatError
-from weigh.flow.run import RunOptions, advise, attach, current_folder
+from weigh.flow.keeping import current_folder
+from weigh.flow.run import RunOptions, advise
 from weigh.flow.run import run as run_flow
 from weigh.measure.launcher import Launcher
 from weigh.model.record import Record
@@ -206,6 +207,8 @@ def _watch(
     if pid is not None and command:
         raise click.UsageError("--attach watches a process: no command then")
     if pid is not None:
+        from weigh.flow.attach import attach  # noqa: PLC0415 - start-up time
+
         return attach(pid, options, gone_on=say)
     if not command:
         raise click.UsageError("no command to run: weigh run -- COMMAND")
@@ -245,6 +248,7 @@ def _options(words: dict[str, Any], settings: config.Config) -> RunOptions:
         wait_orphans=bool(
             _chosen(words["wait_orphans"], settings, "wait_orphans", default=True)
         ),
+        login_node=_chosen(None, settings, "login_node", default=None),
         output=words["output"],
     )
 

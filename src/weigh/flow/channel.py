@@ -34,7 +34,7 @@ class Channel:
     def _with_told(self, measured: Measurement) -> Measurement:
         if self._path is None or not _size(self._path):
             return measured
-        from weigh.measure.channel import clock, read_channel  # noqa: PLC0415 - rare
+        from weigh.measure.region.channel import clock, read_channel  # noqa: PLC0415 - rare
 
         started = clock() - (time.time() - measured.started)
         ended = started + measured.usage.wall_time

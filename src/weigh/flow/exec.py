@@ -393,7 +393,7 @@ def _end_at(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
 
 def _with_regions(path: str, measured: Measurement) -> Measurement:
     """Add what a task's program told of itself to what was seen of it."""
-    from weigh.measure.channel import clock, read_channel  # noqa: PLC0415 - few tasks
+    from weigh.measure.region.channel import clock, read_channel  # noqa: PLC0415 - few tasks
 
     started = clock() - (time.time() - measured.started)
     ended = started + measured.usage.wall_time

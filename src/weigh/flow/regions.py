@@ -6,12 +6,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar, overload
 
-from weigh.measure.loops import batches
 from weigh.measure.ranks import place_of
-from weigh.measure.region import measuring, named, phase
-from weigh.measure.this_process import current, report_at_exit, report_now
-from weigh.measure.timing import timeit
-from weigh.measure.tracker import Tracker, say
+from weigh.measure.region.loops import batches
+from weigh.measure.region.region import measuring, named, phase
+from weigh.measure.region.this_process import current, report_at_exit, report_now
+from weigh.measure.region.timing import timeit
+from weigh.measure.region.tracker import Tracker, say
 from weigh.model.record import Regions
 
 __all__ = ["batches", "event", "measured", "phase", "report", "timeit"]

@@ -13,14 +13,13 @@ from contextlib import AbstractContextManager, closing, nullcontext
 import msgspec
 
 from weigh import __version__
-from weigh.errors import StoreError, UsageError
 from weigh.flow.channel import Channel
+from weigh.flow.keeping import Keeper, Output, Warner, current_folder
 from weigh.measure.launcher import Launcher
 from weigh.model.record import (
     Allocation,
     Job,
     Measurement,
-    Outcome,
     Provenance,
     Record,
     Regions,
@@ -30,11 +29,14 @@ from weigh.model.record import (
 from weigh.outcome import judge
 from weigh.probe.host import is_login_node, read_host
 from weigh.probe.source import read_commit
-from weigh.store import identity, ids, lines, location, shards
+from weigh.store import ids
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user chose for a run; ``interval`` in seconds."""
+    """What the user chose for a run; ``interval`` in seconds.
+
+    ``login_node``: whether this is one; None where nobody said.
+    """
 
     label: str | None = None
     parameters: dict[str, int | float | str] = {}
@@ -42,19 +44,8 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     repeat: int = 1
     warmup: int = 0
     wait_orphans: bool = True
+    login_node: bool | None = None
     output: str | None = None
-
-
-class Warner:
-    """Passes each warning on once, when it is safe to speak: after the job."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def warn(self, line: str) -> None:
-        """Keep a line, unless it was said before."""
-        if line not in self.lines:
-            self.lines.append(line)
 
 
 def run(
@@ -72,8 +63,8 @@ def run(
         StoreError: the file asked for with ``output`` cannot be opened.
     """
     warner = Warner()
-    output = _Output(options.output)
-    keeper = _Keeper(os.environ, warner)
+    output = Output(options.output)
+    keeper = Keeper(os.environ, warner)
     blank = blank_record(command, options, os.environ)
     channel = Channel(blank.id)
     measure = _measurer(
@@ -84,14 +75,14 @@ def run(
         checkpoint=keeper.follow(blank),
         say=say,
     )
-    with _signals_held(), closing(channel):
+    with signals_held(), closing(channel):
         measured = _measure_all(lambda: channel.take(measure()), options)
         for launcher in launchers:
             launcher.discard()
         record = _ended(blank, measured[-1])
         try:
             _note_oddities(measured, options, warner)
-            record = _finished(record, measured, options)
+            record = finished(record, measured, options)
             keeper.keep(record)
             output.write(record, warner)
         except Exception as error:  # noqa: BLE001 - the job's exit code must pass
@@ -99,47 +90,7 @@ def run(
     return record, warner.lines
 
 
-def attach(
-    pid: int, options: RunOptions, *, gone_on: Callable[[str], None] | None = None
-) -> tuple[Record, list[str]]:
-    """Watch process *pid*, already running, until it ends or weigh is told to.
-
-    Its end tells no exit code, so the state is UNKNOWN; *gone_on* is told where the
-    process outlives the watch.
-
-    Raises:
-        UsageError: there is no such process, or this is not Linux.
-        StoreError: the file asked for with ``output`` cannot be opened.
-    """
-    if sys.platform != "linux":
-        raise UsageError("--attach needs Linux: start the job under weigh run instead")
-    from weigh.measure.attached import command_of, watch_process  # noqa: PLC0415
-    from weigh.measure.command import Watch  # noqa: PLC0415 - Linux only
-
-    warner = Warner()
-    output = _Output(options.output)
-    keeper = _Keeper(os.environ, warner)
-    blank = blank_record(command_of(pid), options, os.environ)
-    watch = Watch(
-        interval=options.interval,
-        checkpoint=keeper.follow(blank),
-    )
-    with _signals_held():
-        measured = watch_process(pid, watch)
-        if measured.told_to_end is not None and gone_on is not None:
-            gone_on(f"process {pid} goes on without weigh")
-        how = "goes on" if measured.told_to_end is not None else "ended"
-        record = msgspec.structs.replace(
-            _finished(blank, [measured], options),
-            state="UNKNOWN",
-            outcome=Outcome(f"watched from outside; the process {how}"),
-        )
-        keeper.keep(record)
-        output.write(record, warner)
-    return record, warner.lines
-
-
-def _signals_held() -> AbstractContextManager[None]:
+def signals_held() -> AbstractContextManager[None]:
     """Keep signals from ending weigh between the job's end and the record's."""
     if sys.platform != "linux":
         return nullcontext()
@@ -168,7 +119,8 @@ def _note_oddities(
         warner.warn(f"stopped repeating: {why}")
     for line in measured[0].monitor.warnings:
         warner.warn(line)
-    if is_login_node(os.environ):
+    here = options.login_node
+    if is_login_node(os.environ) if here is None else here:
         warner.warn("this is a login node: heavy work belongs on a compute node")
 
 
@@ -261,13 +213,6 @@ def scheduler_facts(
     return None, None
 
 
-def _as_seen(blank: Record, seen: Measurement) -> Record:
-    """Fill in what a run in progress has shown so far."""
-    return msgspec.structs.replace(
-        blank, usage=seen.usage, series=seen.series, monitor=seen.monitor
-    )
-
-
 def _ended(blank: Record, last: Measurement) -> Record:
     """Fill in how it ended, if nothing else."""
     return msgspec.structs.replace(
@@ -275,9 +220,7 @@ def _ended(blank: Record, last: Measurement) -> Record:
     )
 
 
-def _finished(
-    blank: Record, measured: list[Measurement], options: RunOptions
-) -> Record:
+def finished(blank: Record, measured: list[Measurement], options: RunOptions) -> Record:
     """Make the record: of several runs, the usage is that of the biggest."""
     counted = measured[options.warmup :] or measured[-1:]
     last = measured[-1]
@@ -317,92 +260,3 @@ def _peak(one: Measurement) -> int:
 def _utc(seconds: float) -> str:
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{whole}.{int(seconds % 1 * 1000):03d}Z"
-
-
-def current_folder() -> str | None:
-    """Give the folder weigh runs in; None when somebody removed it."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return None
-
-
-class _Output:
-    """The file of ``-o``, opened before the job so that a typo costs nothing."""
-
-    def __init__(self, path: str | None) -> None:
-        """Raises StoreError when the file cannot be opened."""
-        self._path = path
-        self._file = None
-        if path is None:
-            return
-        try:
-            self._file = open(path, "ab")  # noqa: SIM115 - written after the job
-        except OSError as error:
-            raise StoreError(
-                f"cannot write {path}: {error.strerror} (choose another -o FILE)"
-            ) from error
-
-    def write(self, record: Record, warner: Warner) -> None:
-        """Replace the file's content by the record."""
-        if self._file is None:
-            return
-        document = msgspec.json.format(lines.encode(record), indent=1) + b"\n"
-        try:
-            with self._file as file:
-                if file.seekable():
-                    file.truncate(0)
-                file.write(document)
-        except OSError as error:
-            warner.warn(f"{self._path}: record not written: {error.strerror}")
-
-
-class _Keeper:
-    """Keeps a run's record in the store; trouble there never reaches the job."""
-
-    def __init__(self, env: Mapping[str, str], warner: Warner) -> None:
-        self._warner = warner
-        self._root = location.locate(current_folder() or "/", env)
-        self._machine = identity.this_machine()
-        self._checkpointed = False
-        self._trouble: str | None = None
-
-    def follow(self, blank: Record) -> Callable[[Measurement, int | None], None]:
-        """Give what writes *blank* down again as more of its run is seen."""
-        return lambda seen, leader: self.checkpoint(_as_seen(blank, seen), leader)
-
-    def checkpoint(self, record: Record, leader: int | None) -> None:
-        """Write down a run in progress, for the case that weigh is killed."""
-        from weigh.store import checkpoint  # noqa: PLC0415 - not for the shortest runs
-
-        seen = checkpoint.Checkpoint(
-            machine=self._machine,
-            weigh=identity.process(os.getpid()),
-            leader=None if leader is None else identity.process(leader),
-            record=record,
-        )
-        try:
-            checkpoint.save(self._root, seen)
-            self._checkpointed = True
-        except StoreError as error:
-            self._trouble = str(error)
-
-    def keep(self, record: Record) -> None:
-        """Append the finished record and take its checkpoint away."""
-        try:
-            shards.append(self._root, record, self._machine)
-        except StoreError as error:
-            self._warner.warn(f"the record was not kept: {error}")
-            return
-        if self._trouble is not None:
-            self._warner.warn(self._trouble)
-        if self._checkpointed:
-            self._drop_checkpoint(record.id)
-
-    def _drop_checkpoint(self, record_id: str) -> None:
-        from weigh.store import checkpoint  # noqa: PLC0415 - as above
-
-        try:
-            checkpoint.finish(self._root, record_id)
-        except StoreError as error:
-            self._warner.warn(str(error))

@@ -4,13 +4,13 @@ from array import array
 from typing import TYPE_CHECKING
 
 from weigh.flow.regions import phase
-from weigh.measure.channel import clock
-from weigh.measure.durations import Durations
-from weigh.measure.this_process import current, is_current
+from weigh.measure.region.channel import clock
+from weigh.measure.region.durations import Durations
+from weigh.measure.region.this_process import current, is_current
 
 if TYPE_CHECKING:
-    from weigh.measure.region import Region
-    from weigh.measure.tracker import OpenLoop, Tracker
+    from weigh.measure.region.region import Region
+    from weigh.measure.region.tracker import OpenLoop, Tracker
     from weigh.units import Seconds
 
 _TELL_INTERVAL = 1.0

@@ -3,9 +3,9 @@
 import ast
 from typing import Any
 
-from weigh.measure.account import Account
-from weigh.measure.region import named
-from weigh.measure.this_process import current
+from weigh.measure.region.account import Account
+from weigh.measure.region.region import named
+from weigh.measure.region.this_process import current
 from weigh.model.gpu import GpuMemory
 from weigh.units import Bytes, format_brief, format_size
 

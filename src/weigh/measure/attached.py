@@ -28,7 +28,7 @@ from weigh.probe.visible import ORDER, VARIABLE
 from weigh.units import Seconds
 
 if TYPE_CHECKING:
-    from weigh.measure.gpu_sampler import GpuSampler
+    from weigh.measure.gpu.sampler import GpuSampler
 
 _CHECKPOINT_INTERVAL = 10.0
 _GPU_INTERVAL = 0.05  # seconds
@@ -156,7 +156,7 @@ class _Attached:
         rows = () if self._gpus is None else self._gpus.rows()
         if not all(rows):  # of one it is not known what the process held
             return series
-        from weigh.measure.gpu_account import gpu_columns  # noqa: PLC0415 - with GPUs
+        from weigh.measure.gpu.account import gpu_columns  # noqa: PLC0415 - with GPUs
 
         began = time.monotonic() - self._sampler.elapsed()
         columns = gpu_columns(rows, [began + at for at in series.t])
@@ -180,7 +180,7 @@ def _start_gpu_sampler(
     environment = _environment(tree.environment(pid))
     if not a_card_may_be_here(environment):
         return None
-    from weigh.measure.gpu_sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
+    from weigh.measure.gpu.sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
     from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
 
     sampler = GpuSampler(

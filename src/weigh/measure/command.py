@@ -36,7 +36,7 @@ from weigh.probe.storage import IoReading, read_reaped_io
 from weigh.units import KIB, MIB, Seconds
 
 if TYPE_CHECKING:
-    from weigh.measure.gpu_sampler import GpuSampler
+    from weigh.measure.gpu.sampler import GpuSampler
 
 _FIRST_CHECKPOINT = 0.2
 _CHECKPOINT_INTERVAL = 10.0
@@ -329,7 +329,7 @@ class _Run:
         series = thin_series(self._sampler.samples)
         if self._gpus is None:
             return series
-        from weigh.measure.gpu_account import gpu_columns  # noqa: PLC0415 - with GPUs
+        from weigh.measure.gpu.account import gpu_columns  # noqa: PLC0415 - with GPUs
 
         began = time.monotonic() - self._sampler.elapsed()
         columns = gpu_columns(self._gpus.rows(), [began + at for at in series.t])
@@ -375,7 +375,7 @@ def _start_gpu_sampler(
     """Watch the GPUs that are mine, where there can be any; read them once before."""
     if not a_card_may_be_here(os.environ):
         return None
-    from weigh.measure.gpu_sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
+    from weigh.measure.gpu.sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
     from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
 
     sampler = GpuSampler(

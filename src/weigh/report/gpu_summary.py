@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from weigh.measure.gpu_use import unused_gpus, was_used
+from weigh.measure.gpu.use import unused_gpus, was_used
 from weigh.model.gpu import GpuUsage
 from weigh.report.gpu_words import listed, short_name, xid_words
 from weigh.report.printable import printable, shortened

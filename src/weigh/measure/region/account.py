@@ -4,8 +4,8 @@ import time
 from contextvars import ContextVar
 from types import ModuleType
 
-from weigh.measure.durations import Durations
-from weigh.measure.gpu_meter import GpuSpan
+from weigh.measure.region.durations import Durations
+from weigh.measure.region.gpu_meter import GpuSpan
 from weigh.model.record import Batches, Phase
 from weigh.units import Bytes, Seconds
 

@@ -8,8 +8,8 @@ lost; nothing else is. The caller holds a lock.
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 
-from weigh.measure.account import Span
-from weigh.measure.gpu_meter import GpuMark, GpuMeter, GpuSpan, most
+from weigh.measure.region.account import Span
+from weigh.measure.region.gpu_meter import GpuMark, GpuMeter, GpuSpan, most
 from weigh.probe.own_memory import OwnMemory
 from weigh.units import KIB, Bytes, Seconds
 

@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping
 from threading import RLock
 
-from weigh.measure import channel
-from weigh.measure.account import (
+from weigh.measure.region import channel
+from weigh.measure.region.account import (
     Account,
     LoopSum,
     Node,
@@ -20,10 +20,10 @@ from weigh.measure.account import (
     step_in,
     step_out,
 )
-from weigh.measure.durations import Durations
-from weigh.measure.gpu_meter import GpuMark, GpuMeter, ProbeFactory
-from weigh.measure.high_water import HighWater
-from weigh.measure.teller import Teller
+from weigh.measure.region.durations import Durations
+from weigh.measure.region.gpu_meter import GpuMark, GpuMeter, ProbeFactory
+from weigh.measure.region.high_water import HighWater
+from weigh.measure.region.teller import Teller
 from weigh.model.record import Event, Phase, Regions
 from weigh.probe.gpu import GpuDevice
 from weigh.probe.own_memory import OwnMemory, own_memory

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from weigh.measure.gpu_use import UNTOUCHED
+from weigh.measure.gpu.use import UNTOUCHED
 from weigh.model.gpu import GpuProcess, GpuUsage
 from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
 from weigh.units import Bytes, Seconds

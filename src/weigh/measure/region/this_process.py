@@ -7,7 +7,7 @@ from collections.abc import Callable
 from threading import RLock
 
 from weigh.errors import NoGpuError
-from weigh.measure.tracker import Tracker, say
+from weigh.measure.region.tracker import Tracker, say
 from weigh.probe.gpu import DetailedGpuProbe, GpuDevice, GpuProbe, GpuReading
 
 Report = Callable[[Tracker], str]

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 
 from weigh.errors import NoGpuError
-from weigh.measure.gpu_account import GpuAccount
+from weigh.measure.gpu.account import GpuAccount
 from weigh.model.gpu import GpuUsage
 from weigh.probe.gpu import DetailedGpuProbe
 from weigh.units import Bytes, Seconds

@@ -7,10 +7,10 @@ from functools import wraps
 from typing import Any, NoReturn, Self, TypeVar
 
 from weigh.errors import UsageError
-from weigh.measure.account import Account, cpu_time, here, step_in, step_out
-from weigh.measure.channel import clock
-from weigh.measure.names import clean_name
-from weigh.measure.this_process import current, is_current
+from weigh.measure.region.account import Account, cpu_time, here, step_in, step_out
+from weigh.measure.region.channel import clock
+from weigh.measure.region.names import clean_name
+from weigh.measure.region.this_process import current, is_current
 from weigh.units import Bytes, Seconds
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from weigh.measure.gpu_meter import GpuSpan, most
 from weigh.measure.ranks import place_of
+from weigh.measure.region.gpu_meter import GpuSpan, most
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Batches,

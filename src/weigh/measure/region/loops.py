@@ -8,10 +8,10 @@ from typing import Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
 from weigh.errors import UsageError
-from weigh.measure.channel import clock
-from weigh.measure.durations import Durations
-from weigh.measure.this_process import before_the_end, current, is_current
-from weigh.measure.tracker import OpenLoop, Tracker
+from weigh.measure.region.channel import clock
+from weigh.measure.region.durations import Durations
+from weigh.measure.region.this_process import before_the_end, current, is_current
+from weigh.measure.region.tracker import OpenLoop, Tracker
 
 _Batch = TypeVar("_Batch")
 _LOOK_INTERVAL = 1.0

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from weigh.measure import channel
+from weigh.measure.region import channel
 from weigh.units import MIB, Bytes, Seconds
 
 _INTERVAL = 1.0

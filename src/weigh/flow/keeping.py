@@ -1,0 +1,118 @@
+"""Where a run's record goes: the store, a checkpoint on the way, the file of ``-o``."""
+
+import os
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from weigh.errors import StoreError
+from weigh.model.record import Measurement, Record
+from weigh.store import identity, lines, location, shards
+
+
+class Warner:
+    """Passes each warning on once, when it is safe to speak: after the job."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def warn(self, line: str) -> None:
+        """Keep a line, unless it was said before."""
+        if line not in self.lines:
+            self.lines.append(line)
+
+
+class Output:
+    """The file of ``-o``, opened before the job so that a typo costs nothing."""
+
+    def __init__(self, path: str | None) -> None:
+        """Raises StoreError when the file cannot be opened."""
+        self._path = path
+        self._file = None
+        if path is None:
+            return
+        try:
+            self._file = open(path, "ab")  # noqa: SIM115 - written after the job
+        except OSError as error:
+            raise StoreError(
+                f"cannot write {path}: {error.strerror} (choose another -o FILE)"
+            ) from error
+
+    def write(self, record: Record, warner: Warner) -> None:
+        """Replace the file's content by the record."""
+        if self._file is None:
+            return
+        document = msgspec.json.format(lines.encode(record), indent=1) + b"\n"
+        try:
+            with self._file as file:
+                if file.seekable():
+                    file.truncate(0)
+                file.write(document)
+        except OSError as error:
+            warner.warn(f"{self._path}: record not written: {error.strerror}")
+
+
+class Keeper:
+    """Keeps a run's record in the store; trouble there never reaches the job."""
+
+    def __init__(self, env: Mapping[str, str], warner: Warner) -> None:
+        self._warner = warner
+        self._root = location.locate(current_folder() or "/", env)
+        self._machine = identity.this_machine()
+        self._checkpointed = False
+        self._trouble: str | None = None
+
+    def follow(self, blank: Record) -> Callable[[Measurement, int | None], None]:
+        """Give what writes *blank* down again as more of its run is seen."""
+        return lambda seen, leader: self.checkpoint(_as_seen(blank, seen), leader)
+
+    def checkpoint(self, record: Record, leader: int | None) -> None:
+        """Write down a run in progress, for the case that weigh is killed."""
+        from weigh.store import checkpoint  # noqa: PLC0415 - not for the shortest runs
+
+        seen = checkpoint.Checkpoint(
+            machine=self._machine,
+            weigh=identity.process(os.getpid()),
+            leader=None if leader is None else identity.process(leader),
+            record=record,
+        )
+        try:
+            checkpoint.save(self._root, seen)
+            self._checkpointed = True
+        except StoreError as error:
+            self._trouble = str(error)
+
+    def keep(self, record: Record) -> None:
+        """Append the finished record and take its checkpoint away."""
+        try:
+            shards.append(self._root, record, self._machine)
+        except StoreError as error:
+            self._warner.warn(f"the record was not kept: {error}")
+            return
+        if self._trouble is not None:
+            self._warner.warn(self._trouble)
+        if self._checkpointed:
+            self._drop_checkpoint(record.id)
+
+    def _drop_checkpoint(self, record_id: str) -> None:
+        from weigh.store import checkpoint  # noqa: PLC0415 - as above
+
+        try:
+            checkpoint.finish(self._root, record_id)
+        except StoreError as error:
+            self._warner.warn(str(error))
+
+
+def current_folder() -> str | None:
+    """Give the folder weigh runs in; None when somebody removed it."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def _as_seen(blank: Record, seen: Measurement) -> Record:
+    """Fill in what a run in progress has shown so far."""
+    return msgspec.structs.replace(
+        blank, usage=seen.usage, series=seen.series, monitor=seen.monitor
+    )

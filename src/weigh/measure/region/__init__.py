@@ -1,0 +1,1 @@
+"""Regions of a program: phases, loops of batches, and what is told of them."""

@@ -1,0 +1,120 @@
+"""A handful of tasks as different as they come: extremes first, then the gaps.
+
+Numbers are placed between the least and the most of their parameter (by their
+logarithm where they span orders of magnitude), words are alike or not. The first task
+has the largest numbers, which is where memory runs out; each further one is as far as
+can be from its nearest among those chosen (greedy max-min distance).
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from weigh.sweep.seeds import is_seed
+from weigh.sweep.values import typed
+
+Value: TypeAlias = int | float | str
+Parameters: TypeAlias = Mapping[str, Value]
+
+_ORDERS = 30.0  # most over least, from which numbers are spaced by factors
+_SEED_WEIGHT = 0.1  # seeds differ in luck, not in need
+_UNLIKE = 1.0
+_FLAG = re.compile(r"-{1,2}([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
+_SETTING = re.compile(r"([A-Za-z_][\w./-]*)=(.*)", re.DOTALL)
+
+
+def choose_diverse(tasks: Sequence[Parameters], count: int) -> tuple[int, ...]:
+    """Choose *count* of the tasks, by their index; all where there are no more.
+
+    The same tasks always give the same choice, most telling first. Tasks alike in
+    everything are taken only when nothing else is left.
+    """
+    if count <= 0 or not tasks:
+        return ()
+    space = _Space(tasks)
+    chosen = [max(range(len(tasks)), key=lambda at: (space.size(at), -at))]
+    nearest = [math.inf] * len(tasks)
+    while len(chosen) < min(count, len(tasks)):
+        last = chosen[-1]
+        nearest[last] = -1.0
+        for at, before in enumerate(nearest):
+            if before > 0:
+                nearest[at] = min(before, space.distance(at, last))
+        chosen.append(max(range(len(tasks)), key=lambda at: (nearest[at], -at)))
+    return tuple(chosen)
+
+
+def varying(tasks: Sequence[Parameters]) -> tuple[str, ...]:
+    """Name the parameters that are not the same in all tasks, as they come."""
+    first: dict[str, Value | None] = dict(tasks[0]) if tasks else {}
+    unlike: dict[str, None] = {}
+    for task in tasks:
+        if len(task) < len(first):
+            unlike.update((name, None) for name in first if name not in task)
+        for name, value in task.items():
+            if name not in first or first[name] != value:
+                unlike[name] = None
+                first.setdefault(name, None)
+    return tuple(unlike)
+
+
+def read_parameters(line: str) -> dict[str, Value]:
+    """Read what a command line says of its parameters: flags, settings, other words.
+
+    ``--lr 0.1``, ``--lr=0.1`` and ``lr=0.1`` are ``lr``; a word that has no name is
+    called by its place, ``#3``.
+    """
+    found: dict[str, Value] = {}
+    flag = ""
+    for place, word in enumerate(line.split()):
+        is_flag = _FLAG.fullmatch(word)
+        named = is_flag or _SETTING.fullmatch(word)
+        if named is not None and named[2] is not None:
+            found[named[1]] = typed(named[2])
+        elif is_flag is not None:
+            found[is_flag[1]] = ""
+        else:
+            found[flag or f"#{place}"] = typed(word)
+        flag = is_flag[1] if is_flag is not None and is_flag[2] is None else ""
+    return found
+
+
+class _Space:
+    """Tasks as points: numbers from 0 to 1, words by their own distance."""
+
+    def __init__(self, tasks: Sequence[Parameters]) -> None:
+        names = varying(tasks)
+        self._weights = [_SEED_WEIGHT if is_seed(name) else 1.0 for name in names]
+        columns = [_placed([task.get(name) for task in tasks]) for name in names]
+        self._points = list(zip(*columns, strict=True)) or [()] * len(tasks)
+
+    def size(self, at: int) -> float:
+        """Say how far up a task is in all that is a number."""
+        places = zip(self._points[at], self._weights, strict=True)
+        return sum(p * weight for p, weight in places if isinstance(p, float))
+
+    def distance(self, one: int, other: int) -> float:
+        """Give the squared distance, so that corners lie further than middles."""
+        total = 0.0
+        pairs = zip(self._points[one], self._points[other], self._weights, strict=True)
+        for a, b, weight in pairs:
+            if isinstance(a, float) and isinstance(b, float):
+                total += weight * (a - b) ** 2
+            elif a != b:
+                total += weight * _UNLIKE
+        return total
+
+
+def _placed(values: Sequence[Value | None]) -> list[float | str | None]:
+    """Put the numbers of one parameter between 0 and 1; words stay as they are."""
+    numbers = [value for value in values if isinstance(value, int | float)]
+    least, most = min(numbers, default=0), max(numbers, default=0)
+    by_factor = least > 0 and most / least >= _ORDERS
+    scale = math.log if by_factor else float
+    low = scale(least)
+    span = (scale(most) - low) or 1.0
+    return [
+        (scale(value) - low) / span if isinstance(value, int | float) else value
+        for value in values
+    ]
