@@ -1,0 +1,1 @@
+"""How a run went: why it ended, and whether its numbers were lost on the way."""
