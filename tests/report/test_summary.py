@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Outcome,
     PeakMemory,
@@ -145,6 +146,13 @@ def test_several_runs() -> None:
         "  time     1.00 s      2.00 s      3.00 s",
         "  cpu      11.9 s      11.9 s      11.9 s",
     ]
+
+
+def test_several_runs_show_the_gpu_of_the_biggest() -> None:
+    card = GpuUsage("GPU-1", "Tesla T4", peak_memory=3 * GIB, index=0)
+    usage = msgspec.structs.replace(USAGE, gpus=(card,))
+    runs = tuple(Repeat(usage, 0, None) for _ in range(2))
+    assert any("3.00 GiB" in line for line in summary(usage=usage, repeats=runs))
 
 
 # Single rows

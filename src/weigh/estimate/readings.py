@@ -150,14 +150,15 @@ def _row(x: float, usage: Usage, batches: Batches | None) -> Reading:
 
 
 def gpu_memory(usage: Usage) -> int | None:
-    """Return the most that the job held on one card, None where not measured."""
-    held = []
-    for gpu in usage.gpus:
-        if gpu.process_peak_memory is not None:
-            held.append(gpu.process_peak_memory)
-        elif gpu.peak_memory is not None:
-            held.append(max(0, gpu.peak_memory - (gpu.memory_before or 0)))
-    return max(held, default=None) or None
+    """Return the most that the job held on one card, None where not measured.
+
+    ``peak_memory`` is the job's already: what others held is taken off.
+    """
+    held = [
+        gpu.process_peak_memory if gpu.peak_memory is None else gpu.peak_memory
+        for gpu in usage.gpus
+    ]
+    return max((size for size in held if size is not None), default=None) or None
 
 
 def _gpu_base(usage: Usage, batches: Batches | None) -> int | None:

@@ -43,10 +43,10 @@ def render_summary(
         lines += _repeats(record.repeats)
     elif record.usage is not None:
         lines += _usage(record.usage, _course(record))
-        if record.usage.gpus:
-            from weigh.report.gpu_summary import gpu_lines  # noqa: PLC0415 - start-up
+    if record.usage is not None and record.usage.gpus:
+        from weigh.report.gpu_summary import gpu_lines  # noqa: PLC0415 - start-up
 
-            lines += gpu_lines(record.usage.gpus, allocated=gpus_allocated)
+        lines += gpu_lines(record.usage.gpus, allocated=gpus_allocated)
     lines += _ranks(record.ranks)
     lines += _regions(record)
     if request is not None:
