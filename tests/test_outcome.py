@@ -10,7 +10,7 @@ from weigh.model.record import (
     Series,
     Usage,
 )
-from weigh.outcome.judge import judge, signal_name
+from weigh.outcome import judge, signal_name
 
 
 def measured(

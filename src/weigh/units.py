@@ -22,6 +22,7 @@ _SIZE_PREFIXES = "KMGTP"
 _DURATION_UNITS = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY}
 _MAX_CLOCK_FIELDS = 3
 _LONGEST_DURATION = 40
+_LONGEST_HOURS = 1000 * 366 * 24
 
 
 def parse_size(text: str) -> Bytes:
@@ -67,6 +68,8 @@ def format_duration(seconds: Seconds) -> str:
     if minutes < 2 * DAY // MINUTE:
         return f"{minutes // 60} h {minutes % 60:02d} m"
     hours = round(seconds / HOUR)
+    if hours > _LONGEST_HOURS:
+        return "over 1000 years"  # a clock or a product gone wrong: no digits to trust
     return f"{hours // 24} d {hours % 24:02d} h"
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.outcome.divergence import Divergence, find_divergence
+from weigh.runner.divergence import Divergence, find_divergence
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ _GROUPS = {
     },
     "Ship": {
         "sweep": ("weigh.cli.sweep", "a task file: one command, many parameters"),
+        "check": ("weigh.cli.check", "try a few tasks, or read a job script"),
+        "stages": ("weigh.cli.stages", "the steps of an experiment, one record"),
         "plan": ("weigh.cli.plan", "how many tasks share a GPU and a node"),
         "exec": ("weigh.cli.exec", "run the tasks, each measured, and resume"),
     },

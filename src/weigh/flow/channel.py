@@ -6,10 +6,20 @@ from collections.abc import Mapping
 
 import msgspec
 
-from weigh.model.record import Measurement, PeakMemory, Rank, Usage
+from weigh.model.record import (
+    Measurement,
+    PeakMemory,
+    Phase,
+    Rank,
+    Regions,
+    Series,
+    Usage,
+)
 from weigh.units import Bytes
 
 VARIABLE = "WEIGH_CHANNEL"
+STEP = "largest process of the step"  # the source of what `weigh stages` tells
+_STEP_TREE = "sampled, all processes of the step"
 _SEVERAL = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
@@ -43,8 +53,7 @@ class Channel:
             os.truncate(self._path, 0)
         except OSError:  # the job did away with its temporary folder
             self._path = None
-        usage = with_told_peak(measured.usage, regions.peak_memory)
-        return msgspec.structs.replace(measured, regions=regions, usage=usage)
+        return with_regions(measured, regions)
 
     def close(self) -> None:
         """Remove the file."""
@@ -56,6 +65,34 @@ def forget(name: str) -> None:
     """Remove the file of a run whose weigh was killed, if it lies here."""
     for path in _paths(name):
         _remove(path)
+
+
+def with_regions(measured: Measurement, regions: Regions) -> Measurement:
+    """Join what the job told of itself with what was seen of it from outside."""
+    return msgspec.structs.replace(
+        measured,
+        regions=msgspec.structs.replace(
+            regions, phases=_with_step_peaks(regions.phases, measured.series)
+        ),
+        usage=with_told_peak(measured.usage, regions.peak_memory),
+    )
+
+
+def _with_step_peaks(phases: tuple[Phase, ...], series: Series) -> tuple[Phase, ...]:
+    """Raise the peak of each step of ``weigh stages`` to what its whole tree held."""
+    return tuple(
+        _with_tree_peak(phase, series) if phase.source == STEP else phase
+        for phase in phases
+    )
+
+
+def _with_tree_peak(phase: Phase, series: Series) -> Phase:
+    seen = zip(series.t, series.memory, strict=True)
+    within = (memory for at, memory in seen if phase.start <= at <= phase.end)
+    peak = max(within, default=0)
+    if peak <= (phase.peak_memory or 0):
+        return phase
+    return msgspec.structs.replace(phase, peak_memory=peak, source=_STEP_TREE)
 
 
 def with_told_peak(usage: Usage, told: Bytes | None) -> Usage:

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-_HINT = re.compile(rb"nan|inf", re.IGNORECASE)
+# most lines need no closer look; an m before may end a colour
+_HINT = re.compile(
+    rb"(?<![A-Za-ln-z0-9_./])(?:nan|NaN|NAN|inf|Inf|Infinity|INF)(?![A-Za-z0-9_])"
+)
 _COLOUR = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 _WORD = re.compile(
     r"(?<![\w./\\-])[+-]?(nan|NaN|NAN|inf|Inf|Infinity|INF)(?![\w\-/\\(=:]|\.\w)"

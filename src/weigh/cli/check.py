@@ -1,0 +1,116 @@
+"""``weigh check``: a trial of tasks, or what is off in a script; as lines or JSON."""
+
+import os
+from typing import Any
+
+import click
+
+from weigh.errors import UsageError
+from weigh.flow.check import CheckOptions, choose, is_job_script
+from weigh.flow.check import check as check_flow
+from weigh.report.check_lines import planned_line, render_json, render_text
+
+_WRONG = 1
+_SIGNAL_BASE = 128
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("path", metavar="TASKS|SCRIPT")
+@click.option(
+    "--tasks",
+    type=click.IntRange(1, 1000),
+    default=5,
+    metavar="N",
+    help="Try N tasks, as different as can be.  [default: 5]",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, 86400, min_open=True),
+    default=30.0,
+    metavar="S",
+    help="Stop each after S seconds.  [default: 30]",
+)
+@click.option(
+    "-j",
+    "--jobs",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Tasks side by side.  [default: one a CPU or GPU that is ours]",
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(0, 3600),
+    default=5.0,
+    metavar="S",
+    help="From telling a task to end to killing it.  [default: 5]",
+)
+@click.option(
+    "--allow-nan", is_flag=True, help="NaN and inf in their output are no fault."
+)
+@click.option(
+    "--for",
+    "form",
+    type=click.Choice(["slurm", "gridengine"]),
+    help="Read a SCRIPT so.  [default: as its directives are]",
+)
+@click.option("--dry-run", is_flag=True, help="Print the tasks; run nothing.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
+    """Try a few tasks of the file TASKS for a short while, before all of them run.
+
+    A job SCRIPT, with a #! line or a scheduler's directives, is read and never
+    run: what would go wrong with it is said.
+
+    Chosen are the extremes and a spread of each parameter. They run side by side,
+    each measured as by `weigh run`, and are watched for crashes, NaN and inf in
+    what they print, memory that runs out or still rises, and silence. One that
+    still runs when its time is up is stopped, and is fine.
+
+    Exit codes: 0 all fine, 1 something is wrong, 2 the file or the command line
+    is off, 125 weigh failed, 128+n told to end by signal n.
+
+    \b
+    weigh check tasks.txt
+    weigh check tasks.txt --tasks 8 --seconds 60
+    weigh check run.sh
+    """  # noqa: D301 - click reads \b
+    as_json, is_dry = words.pop("as_json"), words.pop("dry_run")
+    form = words.pop("form")
+    options = CheckOptions(**words)
+    if is_job_script(path):
+        return _check_script(path, form, as_json=as_json)
+    if is_dry and as_json:
+        raise UsageError("--dry-run prints tasks: leave --json out")
+    if is_dry:
+        for task in choose(path, options).tasks:
+            click.echo(planned_line(task.seq, os.fsdecode(task.line)))
+        return 0
+    done = check_flow(
+        path,
+        options,
+        say=lambda line: click.echo(f"weigh: {line}", err=True),
+        cwd=os.getcwd(),
+        env=os.environ,
+    )
+    if as_json:
+        click.echo(render_json(done))
+    else:
+        for line in render_text(done):
+            click.echo(line)
+    if done.signal is not None:
+        return _SIGNAL_BASE + done.signal
+    return _WRONG if done.wrong else 0
+
+
+def _check_script(path: str, form: str | None, *, as_json: bool) -> int:
+    """Say what is off in a job script."""
+    from weigh.flow.check_script import check_script  # noqa: PLC0415 - tasks do without
+    from weigh.report import script_lines  # noqa: PLC0415 - as above
+
+    checked = check_script(path, form=form, cwd=os.getcwd(), env=os.environ)
+    if as_json:
+        click.echo(script_lines.render_json(checked))
+    else:
+        for line in script_lines.render(checked):
+            click.echo(line)
+    return _WRONG if checked.problems else 0

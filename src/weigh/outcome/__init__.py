@@ -1,1 +1,0 @@
-"""How a run went: why it ended, and whether its numbers were lost on the way."""

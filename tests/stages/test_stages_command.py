@@ -1,0 +1,209 @@
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weigh.units import MIB
+
+WEIGH = (sys.executable, "-m", "weigh")
+PATIENCE = 30.0
+HOLD = "x = bytearray({0} << 20); import time; time.sleep({1})"
+
+
+def python(program: str) -> str:
+    return shlex.join((sys.executable, "-c", program))
+
+
+def write(folder: Path, **steps: str) -> None:
+    text = "".join(
+        f"[[stage]]\nname = {json.dumps(name)}\nrun = {json.dumps(line)}\n"
+        for name, line in steps.items()
+    )
+    (folder / "steps.toml").write_text(text)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    kept = {name: v for name, v in os.environ.items() if not name.startswith("WEIGH_")}
+    return {**kept, "WEIGH_DIR": str(folder / "store")}
+
+
+def weigh(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        (*WEIGH, *argv),
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+    )
+
+
+def records(folder: Path) -> list[dict[str, Any]]:
+    done = weigh(folder, "records", "--json")
+    listed = json.loads(done.stdout)["records"]
+    return [
+        json.loads(weigh(folder, "records", "show", one["id"], "--json").stdout)
+        for one in listed
+    ]
+
+
+def names(record: dict[str, Any]) -> Sequence[str]:
+    return [phase["name"] for phase in record["phases"]]
+
+
+def test_the_steps_are_phases_of_one_record(tmp_path: Path) -> None:
+    write(tmp_path, prepare="echo one", train="sleep 0.2", collect="echo three")
+    done = weigh(tmp_path, "stages", "steps.toml")
+    assert done.returncode == 0
+    assert done.stdout == "one\nthree\n"
+    (record,) = records(tmp_path)
+    assert names(record) == ["prepare", "train", "collect"]
+    train = record["phases"][1]
+    assert (train["calls"], train["depth"]) == (1, 0)
+    assert 0.2 <= train["wall_time"] < record["usage"]["wall_time"]
+
+
+def test_the_first_failure_ends_it_with_its_exit_code(tmp_path: Path) -> None:
+    write(tmp_path, prepare="true", train="exit 7", collect="touch was-run")
+    done = weigh(tmp_path, "stages", "steps.toml", "lr=2")
+    assert done.returncode == 7
+    assert not (tmp_path / "was-run").exists()
+    (record,) = records(tmp_path)
+    assert (record["state"], record["exit_code"]) == ("FAILED", 7)
+    assert names(record) == ["prepare", "train"]
+    assert "go on with: weigh stages steps.toml lr=2 --from" in done.stderr
+
+
+def test_it_goes_on_at_a_step(tmp_path: Path) -> None:
+    write(tmp_path, prepare="touch was-run", train="echo on")
+    done = weigh(tmp_path, "stages", "steps.toml", "--from", "train")
+    assert done.stdout == "on\n"
+    assert not (tmp_path / "was-run").exists()
+    assert names(records(tmp_path)[0]) == ["train"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads a tree from /proc")
+def test_a_step_s_peak_is_that_of_all_its_processes(tmp_path: Path) -> None:
+    two = f"{python(HOLD.format(60, 1))} & {python(HOLD.format(60, 1))}; wait"
+    write(tmp_path, one=python(HOLD.format(30, 0.4)), two=two, three="sleep 0.2")
+    weigh(tmp_path, "stages", "steps.toml")
+    phases = records(tmp_path)[0]["phases"]
+    one, two_, three = (phase["peak_memory"] for phase in phases)
+    assert 30 * MIB < one < 60 * MIB
+    assert 120 * MIB < two_ < 170 * MIB
+    assert three < 20 * MIB
+
+
+def test_a_step_s_peak_is_known_however_short_it_is(tmp_path: Path) -> None:
+    write(tmp_path, short=python("x = bytearray(40 << 20)"), long="sleep 0.2")
+    weigh(tmp_path, "stages", "steps.toml")
+    short, _ = records(tmp_path)[0]["phases"]
+    assert 40 * MIB < short["peak_memory"] < 70 * MIB
+
+
+def test_cpu_time_is_told_apart(tmp_path: Path) -> None:
+    busy = python("import time\nwhile time.process_time() < 0.3: pass")
+    write(tmp_path, busy=busy, idle="sleep 0.3")
+    weigh(tmp_path, "stages", "steps.toml")
+    busy_, idle = records(tmp_path)[0]["phases"]
+    assert busy_["cpu_time"] >= 0.3
+    assert idle["cpu_time"] < 0.1
+
+
+def test_settings_reach_the_steps_and_the_record(tmp_path: Path) -> None:
+    write(tmp_path, train='echo "$lr $name"')
+    done = weigh(tmp_path, "stages", "steps.toml", "lr=0.1", "name=a b")
+    assert done.stdout == "0.1 a b\n"
+    assert records(tmp_path)[0]["parameters"] == {"lr": 0.1, "name": "a b"}
+
+
+def test_under_weigh_run_there_is_still_one_record(tmp_path: Path) -> None:
+    write(tmp_path, prepare="true", train="true")
+    inner = (*WEIGH, "stages", "steps.toml")
+    done = weigh(tmp_path, "run", "--label", "mine", "--", *inner)
+    assert done.returncode == 0
+    (record,) = records(tmp_path)
+    assert record["label"] == "mine"
+    assert names(record) == ["prepare", "train"]
+
+
+def test_an_output_file_is_for_the_outer_one(tmp_path: Path) -> None:
+    write(tmp_path, train="touch was-run")
+    inner = (*WEIGH, "stages", "steps.toml", "-o", "record.json")
+    done = weigh(tmp_path, "run", "-q", "--", *inner)
+    assert done.returncode == 2
+    assert "the outer one" in done.stderr
+    assert not (tmp_path / "was-run").exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="weigh exec needs Linux")
+def test_tasks_of_exec_may_be_stages(tmp_path: Path) -> None:
+    write(tmp_path, prepare="true", train=python(HOLD.format(30, 0.3)))
+    line = shlex.join((*WEIGH, "stages", "steps.toml"))
+    (tmp_path / "tasks.txt").write_text(f"{line} lr=1\n{line} lr=2\n")
+    assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
+    found = records(tmp_path)
+    assert [names(record) for record in found] == [["prepare", "train"]] * 2
+    assert all(record["phases"][1]["peak_memory"] > 30 * MIB for record in found)
+
+
+def test_dry_run_shows_the_steps_and_runs_none(tmp_path: Path) -> None:
+    write(tmp_path, prepare="touch was-run", train="true")
+    done = weigh(tmp_path, "stages", "steps.toml", "--dry-run")
+    assert done.stdout == "prepare  touch was-run\ntrain    true\n"
+    assert not (tmp_path / "was-run").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("nowhere.toml",), "cannot read nowhere.toml"),
+        (("steps.toml", "--from", "fit"), "there are: train"),
+        (("steps.toml", "lr"), "not a setting"),
+        (("steps.toml", "a-b=1"), "not a setting"),
+    ],
+)
+def test_what_cannot_be_run_is_said_before_anything_is(
+    tmp_path: Path, argv: Sequence[str], said: str
+) -> None:
+    write(tmp_path, train="touch was-run")
+    done = weigh(tmp_path, "stages", *argv)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert not (tmp_path / "was-run").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_reaches_the_step_that_runs(tmp_path: Path, number: int) -> None:
+    name = signal.Signals(number).name.removeprefix("SIG")
+    trap = f"trap 'kill $!; echo told; exit 0' {name}; sleep 60 & touch ready; wait"
+    write(tmp_path, train=trap, collect="echo collected")
+    argv = (*WEIGH, "stages", "steps.toml", "-q")
+    with subprocess.Popen(
+        argv, cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE
+    ) as run:
+        deadline = time.monotonic() + PATIENCE
+        while not (tmp_path / "ready").exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        run.send_signal(number)
+        out, _ = run.communicate(timeout=PATIENCE)
+    assert out.startswith(b"told\n")
+    is_warning = number == signal.SIGUSR1
+    assert (b"collected" in out) == is_warning
+    assert run.returncode == (0 if is_warning else 128 + number)
+
+
+def test_a_step_has_the_signals_of_a_shell(tmp_path: Path) -> None:
+    write(tmp_path, train="kill -PIPE $$; echo alive")
+    done = weigh(tmp_path, "stages", "steps.toml", "-q")
+    assert done.returncode == 128 + signal.SIGPIPE
+    assert "alive" not in done.stdout
