@@ -12,13 +12,14 @@ INSTALL := -m pip install --quiet
 # an editable install is not compiled by pip, and some environments forbid it later
 COMPILE = $(BIN)/python -m compileall -q src
 
-.PHONY: help demo test bench clean
+.PHONY: help demo test bench figures clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    tag Alice's Adventures in Wonderland under weigh run"
 	@echo "make test    style, types, import contract, tests"
 	@echo "make bench   weigh beside its peers (some minutes)"
+	@echo "make figures what fits, packs and runs cost, and how good they are"
 	@echo "make clean   remove what these made; records in .weigh stay"
 
 demo: $(VENV)/.demo
@@ -34,6 +35,11 @@ test: $(VENV)/.dev
 
 bench: $(VENV)/.weigh $(BENCH)/.peers
 	$(BIN)/python benchmarks/measure.py --peers $(BENCH)/bin $(BENCHMARK)
+
+# weigh's own figures, a table each; --quick where a minute is too long
+figures: $(VENV)/.dev
+	for name in regions estimate estimate_history growth pack exec; do \
+	  echo "## $$name"; $(BIN)/python benchmarks/$$name.py $(FIGURES) || exit; done
 
 clean:
 	rm -rf $(VENV) $(BENCH) build dist out.tsv .mypy_cache .ruff_cache .pytest_cache \

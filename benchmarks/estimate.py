@@ -56,7 +56,7 @@ def cases() -> list[Case]:
 
 def fitted(case: Case) -> Fit:
     """Fit what is known."""
-    return fit(case.known, "memory")
+    return fit(case.known, "gpu_memory")
 
 
 def score(case: Case) -> float:

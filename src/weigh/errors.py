@@ -10,6 +10,7 @@
     ├── SchemaError           125   a record from a newer weigh
     ├── GpuError              125   a GPU's driver is here and does not answer
     │   └── NoGpuError        125   there is none: nothing to read, nothing broken
+    ├── SchedulerError        125   a scheduler is not here, refuses or is silent
     └── FormatError             2   a file or value that does not parse
 
 The exit codes 125 to 127 are those of env(1), timeout(1) and nohup(1).
@@ -60,6 +61,10 @@ class GpuError(WeighError):
 
 class NoGpuError(GpuError):
     """No GPU's driver is here, or it has no GPU: nothing is broken."""
+
+
+class SchedulerError(WeighError):
+    """A scheduler is not here, refuses what was asked, or does not answer."""
 
 
 class FormatError(WeighError):

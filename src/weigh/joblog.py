@@ -23,6 +23,7 @@ COLUMNS = (
     "Command",
 )
 HEADER = "\t".join(COLUMNS)
+_NEWLINE, _NUL = "\n", "\0"
 TIMED_OUT = -1
 SKIPPED = -2
 _LATEST = 253_402_300_800  # the year 10000: no calendar writes it
@@ -138,12 +139,11 @@ def format_entry(entry: Entry) -> bytes:
 
     Tabs of the command stay as they are; its newlines become NUL.
     """
-    columns = (
+    return (
         f"{entry.seq}\t{entry.host}\t{entry.started:.3f}\t{entry.wall_time:10.3f}\t"
         f"{entry.sent}\t{entry.received}\t{entry.exit_code}\t{entry.signal}\t"
-    )
-    command = entry.command.replace("\n", "\0")
-    return (columns + command + "\n").encode("utf-8", "surrogateescape")
+        f"{entry.command.replace(_NEWLINE, _NUL)}\n"
+    ).encode("utf-8", "surrogateescape")
 
 
 def read_ends(lines: Iterable[bytes]) -> Iterator[tuple[int, bool, bytes]]:

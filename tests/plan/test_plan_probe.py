@@ -68,8 +68,8 @@ def test_tasks_that_only_wait_share_a_node_without_loss(tmp_path: Path) -> None:
 
 
 def test_tasks_that_wait_for_one_lock_go_one_at_a_time(tmp_path: Path) -> None:
-    line = "flock lock sleep 0.4\n"
-    done = probed(tmp_path, line * 4, "--node-cpus", "4", "--json")
+    line = "flock lock sleep 1\n"
+    done = probed(tmp_path, line * 3, "--node-cpus", "3", "--json")
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     assert max(one["speed_up"] for one in plan["probe"]) < 1.6

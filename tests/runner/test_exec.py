@@ -220,15 +220,16 @@ def test_threads_of_numeric_libraries_follow_the_slots_share(batch: Batch) -> No
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core only")
 def test_slots_have_disjoint_cores(batch: Batch) -> None:
-    show = "import os; print(os.environ['WEIGH_SLOT'], *os.sched_getaffinity(0))"
+    cores = "' '.join(map(str, os.sched_getaffinity(0)))"
+    show = f"import os, sys; sys.stdout.write({cores} + chr(10))"
     line = f'{sys.executable} -c "{show}" >> ran; sleep 0.2'
     batch.write(line, line)
     batch.run("-j", "2")
     lines = (batch.folder / "ran").read_text().splitlines()
-    cores = [set(line.split()[1:]) for line in lines]
-    assert cores[0]
-    assert cores[1]
-    assert not cores[0] & cores[1]
+    first, second = (set(line.split()) for line in lines)
+    assert first
+    assert second
+    assert not first & second
 
 
 def test_the_result_can_be_read_by_a_program(batch: Batch) -> None:
@@ -268,3 +269,12 @@ def test_what_a_program_tells_of_its_phases_is_in_its_own_tasks_record(
     batch.run("-j", "1")
     phases = [[p["name"] for p in batch.record(task)["phases"]] for task in (1, 2, 3)]
     assert phases == [["load"], ["train"], ["load"]]
+
+
+def test_a_sweeps_parameters_are_in_the_records(batch: Batch) -> None:
+    batch.write("echo 1e-2 a", "echo 3 'b c'", "echo new")
+    table = "Seq\tlr\tname\tCommand\n1\t1e-2\ta\techo 1e-2 a\n2\t3\tb c\techo 3 'b c'\n"
+    (batch.folder / "tasks.tsv").write_text(f"{table}3\t4\td\techo old\n")
+    batch.run("-j", "1")
+    parameters = [batch.record(task)["parameters"] for task in (1, 2, 3)]
+    assert parameters == [{"lr": 0.01, "name": "a"}, {"lr": 3, "name": "b c"}, {}]

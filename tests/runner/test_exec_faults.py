@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -71,10 +72,10 @@ def test_survivors_in_a_session_of_their_own_are_known_by_their_mark(
     batch.write(f"setsid bash -c 'echo in >> ran; {wait}' & sleep 100")
     first = batch.start()
     until(batch.ran)
-    os.killpg(batch.told("started")[0]["pid"], signal.SIGSTOP)  # it cannot reap
+    leader = until(lambda: batch.told("started"))[0]["pid"]
     first.kill()
     first.wait()
-    os.killpg(batch.told("started")[0]["pid"], signal.SIGKILL)
+    os.killpg(leader, signal.SIGKILL)  # and its session leader lives on
     batch.write("echo after >> ran")
     batch.joblog.write_text(f"{HEADER}\n")
     second = batch.start()
@@ -364,3 +365,40 @@ def test_a_full_disk_under_the_output_stops_the_launching_and_marks_nothing_done
     assert "full" in finished.stderr
     assert batch.ran() == ["a"]
     assert batch.ended() == {}
+
+
+def test_killed_again_and_again_every_task_ends_and_none_runs_beside_itself(
+    batch: Batch,
+) -> None:
+    alone = "exec 9> lock.$PARALLEL_SEQ; flock -n 9 || echo twice >> ran"
+    batch.write(*(f"{alone}; sleep 0.0{n % 10}; echo {n} >> ran" for n in range(40)))
+    done: set[int] = set()
+    for pause in (0.15, 0.2, 0.25, 0.3, 0.35):
+        killed = batch.start("-j", "4")
+        time.sleep(pause)
+        killed.kill()
+        killed.wait()
+        before = batch.ended().keys()
+        assert done <= before
+        done = set(before)
+    assert batch.run("-j", "4").returncode == 0
+    ran = batch.ran()
+    assert "twice" not in ran
+    assert set(ran) == {str(n) for n in range(40)}
+    assert batch.ended() == dict.fromkeys(range(1, 41), (0, 0))
+
+
+def test_before_its_time_is_over_it_tells_the_tasks(batch: Batch) -> None:
+    batch.write("trap 'echo saved >> ran; exit 0' TERM; sleep 100 & wait", "true")
+    finished = batch.run("-j", "1", "--time-limit", "1", "--grace", "0.7")
+    assert finished.returncode == 128 + signal.SIGTERM
+    assert "time limit" in finished.stderr
+    assert batch.ran() == ["saved"]
+
+
+def test_the_end_of_a_slurm_job_is_a_time_limit(batch: Batch) -> None:
+    batch.write("trap 'echo saved >> ran; exit 0' TERM; sleep 100 & wait")
+    end = str(int(time.time()) + 3)
+    finished = batch.run("--grace", "2", SLURM_JOB_END_TIME=end)
+    assert finished.returncode == 128 + signal.SIGTERM
+    assert batch.ran() == ["saved"]

@@ -5,7 +5,8 @@ from typing import Any, TypeVar
 
 import click
 
-from weigh.flow.fit import Answer, Wishes
+from weigh.flow.fit import Answer
+from weigh.flow.fit_wishes import Wishes
 from weigh.report.estimate_lines import render, render_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -21,7 +22,7 @@ _OPTIONS = (
         "gpus",
         metavar="MODEL",
         multiple=True,
-        help="A card to fit, such as V100-32GB; several with commas; all.",
+        help="A card to fit, such as V100-32GB or p100=11.9GiB; A,B; all.",
     ),
     click.option(
         "--gpu-memory",
@@ -63,12 +64,17 @@ def wishes_of(words: dict[str, Any]) -> Wishes:
     return Wishes(**{name: words.pop(name) for name in Wishes.__struct_fields__})
 
 
-def show(answer: Answer, *, as_json: bool) -> None:
-    """Print what was found on stdout, what to know of it on stderr."""
+def show(answer: Answer, *, as_json: bool, **more: object) -> None:
+    """Print what was found on stdout, what to know of it on stderr.
+
+    *more* goes into the JSON document.
+    """
+    advice, request, narrow = answer.advice, answer.request, answer.narrow
     if as_json:
-        click.echo(render_json(answer.advice, answer.request))
+        said = {**more, "narrow": narrow, "warnings": answer.warnings}
+        click.echo(render_json(advice, request=request, **said))
     else:
-        for line in render(answer.advice, answer.request):
+        for line in render(advice, request=request, narrow=narrow):
             click.echo(line)
     for warning in answer.warnings:
         click.echo(f"weigh: {warning}", err=True)

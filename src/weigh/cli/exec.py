@@ -9,7 +9,8 @@ import click
 import msgspec
 
 from weigh.errors import FormatError, WeighError
-from weigh.flow.exec import ExecOptions, Finished, Voice, execute, plan
+from weigh.flow.exec import execute, plan
+from weigh.flow.exec_options import ExecOptions, Finished, Voice
 from weigh.flow.keeping import current_folder
 from weigh.report import exec_lines
 from weigh.runner.halt import parse_halt
@@ -59,6 +60,12 @@ def _is_plain(value: str) -> bool:
     type=click.IntRange(1, 1000),
     metavar="K",
     help="Tasks side by side on each GPU.",
+)
+@click.option(
+    "--gpus",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="Share out N GPUs; idle ones where the scheduler names none.",
 )
 @click.option("--joblog", metavar="FILE", help="[default: TASKFILE.joblog]")
 @click.option(
@@ -168,7 +175,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     )
     speaker.clear()
     for line in finished.warnings:
-        speaker.say(line)
+        click.echo(f"weigh: {line}", err=True)
     report = _report(task_file, finished)
     if as_json:
         click.echo(msgspec.json.encode(report))
@@ -195,6 +202,8 @@ class _Speaker:
 
     def say(self, line: str) -> None:
         """Say one line, whatever is drawn."""
+        if self._quiet:
+            return
         self.clear()
         _write(f"weigh: {line}\n")
 
@@ -237,12 +246,12 @@ def _standing(tally: Any, elapsed: Seconds) -> exec_lines.Standing:  # noqa: ANN
 
 
 def _report(task_file: str, finished: Finished) -> exec_lines.Report:
-    tally = finished.result.tally
+    tally, folder = finished.result.tally, finished.output
     return exec_lines.Report(
         task_file=task_file,
         joblog=finished.joblog,
         events=finished.events,
-        output=finished.output,
+        output=folder if folder and os.path.isdir(folder) else None,
         tasks=tally.tasks,
         done=tally.done,
         failed=tally.failed,
@@ -252,7 +261,10 @@ def _report(task_file: str, finished: Finished) -> exec_lines.Report:
         retried=tally.again,
         wall_time=round(finished.wall_time, 3),
         slots=finished.slots,
-        failures=(),
+        failures=tuple(
+            exec_lines.Failure(one.task, one.reason, one.output)
+            for one in finished.result.failures
+        ),
         signal=finished.result.signal,
         trouble=finished.result.trouble,
         halted=finished.result.halted,

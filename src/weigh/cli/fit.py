@@ -12,9 +12,9 @@ from weigh.flow.fit import fit_named
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--by",
-    required=True,
     metavar="NAME",
-    help="The parameter that is the size; A*B for a product, A,B for the better.",
+    help="The parameter that is the size, if several vary; A*B for a product, "
+    "A,B for the better of A, B and A*B.",
 )
 @estimate_options
 @click.argument("records", nargs=-1, metavar="[ID]...")
@@ -23,6 +23,7 @@ def fit(**words: Any) -> int:  # noqa: ANN401 - click's own
 
     ID is a record's id, a label (all of its records) or a file; without one, all
     records that have the parameter, as `weigh run --param` and `scan` give it.
+    Those of other commands, hosts and GPUs than most have are left out, and said.
 
     \b
     weigh fit --by batch_size --target 1000 --gpu V100-32GB

@@ -62,7 +62,8 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
     for command in done.planned:
         click.echo(shlex.join(command))
     if done.fit is not None:
-        show(done.fit, as_json=as_json)
+        more = {"label": done.label, "confirmed": done.confirmed}
+        show(done.fit, as_json=as_json, **more)
     if done.confirmed is not None:
         click.echo(f"weigh: {done.confirmed}", err=True)
     return done.exit_code

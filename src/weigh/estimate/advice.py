@@ -9,11 +9,12 @@ from weigh.estimate.capacity import Holding
 from weigh.estimate.curve import Inverse
 from weigh.estimate.doubts import doubts, next_size
 from weigh.estimate.estimate import Estimate
-from weigh.estimate.fit import Fit, Quantity
+from weigh.estimate.fit import TRUSTED_RATIO, Fit, Quantity
 from weigh.estimate.speed import share_of_best
 from weigh.units import Bytes, Seconds
 
-GPU, HOST = "gpu_memory", "memory"
+GPU: Quantity = "gpu_memory"
+HOST: Quantity = "memory"
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -45,7 +46,10 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
-    """What one size needs: what to expect, and the bound to ask for."""
+    """What one size needs: what to expect, and the bound to ask for.
+
+    ``why`` says what keeps the data from carrying one number there.
+    """
 
     size: float
     gpu_memory: Bytes | None = None
@@ -58,7 +62,10 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Card(msgspec.Struct, frozen=True):
-    """What a limit holds, and how to reach the target where it does not fit."""
+    """What a limit holds, and how to reach the target where it does not fit.
+
+    ``accumulation`` is for batches only: another size is not split so.
+    """
 
     limit: Limit
     holding: Holding
@@ -69,9 +76,10 @@ class Card(msgspec.Struct, frozen=True):
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that ``scan`` and ``fit`` print.
 
-    ``best_size`` is the smallest with ``near`` of the best speed, ``recommended`` what
-    of that fits the smallest card; None where the size is no matter of speed.
-    ``speeds`` are shares of the best speed at the measured sizes.
+    ``best_size`` is the smallest with ``near`` of the best speed, None where the size
+    is no matter of speed; ``recommended`` is that, or less where ``held_back`` says
+    why. ``speeds`` are shares of the best speed at the measured sizes. ``why`` says
+    what keeps the data from carrying numbers, ``next_size`` what would narrow them.
     """
 
     estimate: Estimate
@@ -81,6 +89,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     best_size: int | None = None
     speeds: tuple[float, ...] = ()
     recommended: Need | None = None
+    held_back: str | None = None
     target: Need | None = None
     why: tuple[str, ...] = ()
     next_size: int | None = None
@@ -89,37 +98,33 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 def advise(estimate: Estimate, wanted: Wanted) -> Advice:
     """Work out what *estimate* says to *wanted*.
 
-    Raises:
-        UsageError: a limit is of a quantity that was not measured.
+    Limits of a quantity that was not measured are passed over.
     """
-    cards = tuple(_card(estimate, limit, wanted) for limit in wanted.limits)
-    timed = estimate.time_per_sample or estimate.time
-    quicker = timed is not None and isinstance(timed.curve, Inverse)
-    best = estimate.best_size(wanted.near) if timed and quicker else None
-    recommended = _recommended(estimate, wanted, cards, best) if quicker else None
-    target = wanted.target
-    curve = estimate.fit_of() if _has_memory(estimate) else None
-    why = tuple(
-        dict.fromkeys(
-            (
-                *(doubts(curve, target) if curve else ()),
-                *(reason for card in cards for reason in card.holding.why),
-            )
-        )
+    cards = tuple(
+        _card(estimate, limit, wanted)
+        for limit in wanted.limits
+        if getattr(estimate, limit.of) is not None
     )
+    timed = estimate.speed
+    quicker = timed is not None and isinstance(timed.curve, Inverse)
+    best = estimate.best_size(wanted.near) if quicker else None
+    recommended, held_back = (
+        _recommended(estimate, wanted, cards, best) if quicker else (None, None)
+    )
+    curve = estimate.fit_of() if _has_memory(estimate) else None
+    why = doubts(curve, _farthest(wanted, cards)) if curve else ()
     return Advice(
         estimate=estimate,
         wanted=wanted,
         rows=rows(estimate),
         cards=cards,
         best_size=best,
-        speeds=tuple(share_of_best(timed, point.x) for point in timed.points)
-        if timed and quicker
-        else (),
+        speeds=_speeds(timed) if timed and quicker else (),
         recommended=recommended,
-        target=None if target is None else need(estimate, target, wanted.level),
+        held_back=held_back,
+        target=_target(estimate, wanted),
         why=why,
-        next_size=_next(curve, target, cards) if curve and why else None,
+        next_size=_next(curve, wanted.target, cards) if curve and why else None,
     )
 
 
@@ -161,31 +166,78 @@ def _has_memory(estimate: Estimate) -> bool:
     return not (estimate.gpu_memory is None and estimate.memory is None)
 
 
+def _target(estimate: Estimate, wanted: Wanted) -> Need | None:
+    size = wanted.target
+    return None if size is None else need(estimate, size, wanted.level)
+
+
+def _speeds(timed: Fit) -> tuple[float, ...]:
+    return tuple(share_of_best(timed, point.x) for point in timed.points)
+
+
 def _card(estimate: Estimate, limit: Limit, wanted: Wanted) -> Card:
     held = estimate.holding(limit.memory, wanted.level, limit.of)
     target, size = wanted.target, held.size or 0
     if target is None:
         return Card(limit, held)
     fits = held.unbounded or size >= target
-    batch = target.is_integer() and not fits
-    return Card(
-        limit, held, fits, accumulate(int(target), size) if batch and size else None
-    )
+    split = None
+    if _is_batch(estimate, limit) and float(target).is_integer() and not fits:
+        split = accumulate(int(target), size)
+    return Card(limit, held, fits, split)
+
+
+def _is_batch(estimate: Estimate, limit: Limit) -> bool:
+    """Tell whether gradients can be added up: of a batch, not of a file's size."""
+    return "batch" in estimate.by.lower() and limit.of == GPU
 
 
 def _recommended(
     estimate: Estimate, wanted: Wanted, cards: tuple[Card, ...], best: int | None
-) -> Need | None:
-    """Take the size near the best speed, or what the smallest card holds below it."""
-    room = [
-        card.holding.size
-        for card in cards
-        if card.holding.size is not None and not card.holding.unbounded
+) -> tuple[Need | None, str | None]:
+    """Take the size near the best speed, or the most below it that can be had.
+
+    Of several GPUs one has to hold it; memory limits all have to.
+    """
+    timed = estimate.speed
+    far = TRUSTED_RATIO * timed.largest_size if timed else math.inf
+    choices = [(math.inf if best is None else best, None), *_held_back(estimate, cards)]
+    choices.append(
+        (far, f"{TRUSTED_RATIO} times the largest measured, as far as can be told")
+    )
+    size, why = min(choices, key=lambda choice: choice[0])
+    if size < 1:
+        return None, why
+    return need(estimate, math.floor(size), wanted.level), why
+
+
+def _held_back(
+    estimate: Estimate, cards: tuple[Card, ...]
+) -> list[tuple[float, str | None]]:
+    """Return what memory allows, and the words for it."""
+    gpus = [card for card in cards if card.limit.of == GPU]
+    limits = [card for card in cards if card.limit.of == HOST]
+    deciding = [max(gpus, key=_holds), *limits] if gpus else limits
+    choices: list[tuple[float, str | None]] = [
+        (_holds(card), f"what {card.limit.name} holds") for card in deciding
     ]
-    sizes = [size for size in (best, *room) if size is not None]
-    if estimate.failed is not None:
-        sizes.append(math.ceil(estimate.failed) - 1)
-    return need(estimate, min(sizes), wanted.level) if sizes else None
+    for curve, asked in ((estimate.gpu_memory, gpus), (estimate.memory, limits)):
+        if curve is not None and curve.failed is not None and not asked:
+            below = math.ceil(curve.failed) - 1
+            choices.append((below, f"{curve.failed:g} ran out of memory"))
+    return choices
+
+
+def _holds(card: Card) -> float:
+    return math.inf if card.holding.unbounded else card.holding.size or 0
+
+
+def _farthest(wanted: Wanted, cards: tuple[Card, ...]) -> float | None:
+    """Return the size the screen speaks of that lies farthest from what was seen."""
+    if wanted.target is not None:
+        return wanted.target
+    held = [card.holding for card in cards if not card.holding.unbounded]
+    return max((one.at_most for one in held if one.at_most is not None), default=None)
 
 
 def _next(curve: Fit, target: float | None, cards: tuple[Card, ...]) -> int:
@@ -193,4 +245,4 @@ def _next(curve: Fit, target: float | None, cards: tuple[Card, ...]) -> int:
     wanted = [card.holding.next_size for card in cards if card.holding.next_size]
     if wanted and target is None:
         return min(wanted)
-    return next_size(curve, wanted=target, fits=min(sizes, default=None))
+    return next_size(curve, wanted=target, fits=max(sizes, default=None))

@@ -36,18 +36,26 @@ def holding(fit: Fit, memory: float, level: float = 0.95) -> Holding:
     most = _largest(fit, memory, None)
     far = most if most is not None and not flat else None
     why = doubts(fit, far)
-    if fit.failed is not None and most is not None:
-        most = min(most, math.ceil(fit.failed) - 1)
+    failed = _failed_within(fit, memory)
+    if failed is not None and most is not None:
+        most = min(most, math.ceil(failed) - 1)
         size = most if size is None else min(size, most)
     return Holding(
         memory=round(memory),
         level=level,
         size=size,
         at_most=most,
-        unbounded=flat and size is not None and fit.failed is None,
+        unbounded=flat and size is not None and failed is None,
         why=why,
         next_size=next_size(fit, wanted=far, fits=size) if why else None,
     )
+
+
+def _failed_within(fit: Fit, memory: float) -> float | None:
+    """Return the size that ran out of no less than *memory*."""
+    if fit.failed_in is not None and memory > fit.failed_in:
+        return None
+    return fit.failed
 
 
 def _largest(fit: Fit, memory: float, level: float | None) -> int | None:

@@ -14,6 +14,7 @@ from weigh.estimate.points import Point
 
 # the same run differs by this much from time to time (1 to 12 % was seen for memory)
 _SAME = 0.02
+_SAME_TIME = 0.1  # of one run each: the first also reads the files from disk
 _BETTER = 0.9  # a curve with one more coefficient has to earn it
 _SIZES_TO_LEAVE_OUT = 3
 _FOLDS = 10
@@ -29,7 +30,9 @@ def choose(points: Sequence[Point], *, falling: bool = False) -> Curve:
     that comes down is held constant at the most that was seen.
     """
     ys = [point.y for point in points]
-    if len(points) == 1 or max(ys) - min(ys) <= max(_SAME * max(ys), _spread(points)):
+    once = falling and all(point.runs == 1 for point in points)
+    noise = max((_SAME_TIME if once else _SAME) * max(ys), _spread(points))
+    if len(points) == 1 or max(ys) - min(ys) <= noise:
         return fit_constant(points)
     if ys[-1] < ys[0] or fit_line(points).slope <= 0:
         return _fall(points) if falling else fit_constant(points)

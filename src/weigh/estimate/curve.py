@@ -43,7 +43,9 @@ class Quadratic(msgspec.Struct, frozen=True, tag="quadratic"):
     square: float
 
     def at(self, x: float) -> float:
-        """Return the value at *x*."""
+        """Return the value at *x*, below the lowest point the value there."""
+        if self.square > 0:
+            x = max(x, -self.slope / (2 * self.square))
         return self.intercept + (self.slope + self.square * x) * x
 
 
@@ -92,7 +94,10 @@ def fit_inverse(points: Sequence[Point]) -> Inverse:
 
 
 def fit_power(points: Sequence[Point], base: float = 0.0) -> Power | None:
-    """Draw a straight line in logarithms above *base*; None where a point is below."""
+    """Draw a straight line in logarithms above *base*; None where a point is below.
+
+    No steeper than a cube, which no batch is: two sizes side by side may say anything.
+    """
     if any(point.y <= base for point in points):
         return None
     logs = [
@@ -100,7 +105,10 @@ def fit_power(points: Sequence[Point], base: float = 0.0) -> Power | None:
         for p in points
     ]
     line = fit_line(logs)
-    return Power(base, math.exp(line.intercept), line.slope)
+    if line.slope <= _STEEPEST:
+        return Power(base, math.exp(line.intercept), line.slope)
+    last = points[-1]
+    return Power(base, (last.y - base) / last.x**_STEEPEST, _STEEPEST)
 
 
 def fit_quadratic(points: Sequence[Point]) -> Quadratic | None:
@@ -111,9 +119,10 @@ def fit_quadratic(points: Sequence[Point]) -> Quadratic | None:
     """
     if len(points) < _SIZES_FOR_SQUARES:
         return None
-    scale = points[-1].x
+    scale, height = points[-1].x, points[-1].y
     rows = [(1.0, p.x / scale, (p.x / scale) ** 2) for p in points]
-    found = _least_squares(rows, [p.y for p in points], [1 / p.y for p in points])
+    weights = [height / p.y for p in points]
+    found = _least_squares(rows, [p.y for p in points], weights)
     if found is None:
         return None
     a, b, c = found[0], found[1] / scale, found[2] / scale**2
@@ -149,6 +158,7 @@ def bend(points: Sequence[Point]) -> float:
 
 
 _SIZES_FOR_SQUARES = 5
+_STEEPEST = 3.0
 
 
 def _least_squares(

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 
 from weigh.estimate.curve import Constant
 from weigh.estimate.fit import FEWEST_SIZES, STEADY_BEND, TRUSTED_RATIO, Fit
+from weigh.estimate.points import size_text
 
 _STEP = 2  # a size is trusted to foretell its double
 _DIGITS = 2
+_WHOLE = 10
 
 
 def doubts(fit: Fit, x: float | None = None) -> tuple[str, ...]:
@@ -47,18 +49,16 @@ def _doubts(fit: Fit, x: float | None) -> Iterator[str]:
         yield f"only {sizes} size{plural} measured: it takes three to see a bend"
     if fit.power is not None:
         yield (
-            "memory grows faster than the size: a line through it would start "
-            f"below {'what the model alone holds' if fit.base else 'zero'}"
+            "memory grows faster than the size: a line would start below "
+            f"{'what the model alone holds' if fit.base else 'zero'}"
         )
     elif abs(fit.bend) > STEADY_BEND and not isinstance(fit.curve, Constant):
         way = "grows" if fit.bend > 0 else "falls"
-        yield f"the slope {way} by {abs(fit.bend):.0%} along the sizes measured"
+        yield f"the slope {way} by {abs(fit.bend) * 100:.0f} % along the sizes measured"
     if x is not None and x > TRUSTED_RATIO * fit.largest_size:
-        yield (
-            f"{x:g} is {x / fit.largest_size:.1f} times the largest size measured"
-            if x < math.inf
-            else "it lies far beyond what was measured"
-        )
+        ratio = x / fit.largest_size
+        times = f"{ratio:.1f}" if ratio < _WHOLE else f"{ratio:.0f}"
+        yield f"{size_text(x)} is {times} times the largest size measured"
 
 
 def _rounded(size: float) -> int:

@@ -8,8 +8,9 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.estimate.capacity import Holding, holding
 from weigh.estimate.fit import Fit, Quantity, backtest, fit
-from weigh.estimate.points import gather
-from weigh.estimate.readings import Group, Reading, Readings, products, read
+from weigh.estimate.groups import Group
+from weigh.estimate.points import Failure, check_size, gather
+from weigh.estimate.readings import Reading, Readings, products, read
 from weigh.estimate.speed import near_best
 from weigh.model.record import Record
 from weigh.units import Bytes, parse_size
@@ -31,8 +32,28 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     gpu_memory: Fit | None = None
     time: Fit | None = None
     time_per_sample: Fit | None = None
-    failed: float | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> float | None:
+        """Return the smallest size that ran out of memory, None where none did."""
+        fits = [fit for fit in (self.memory, self.gpu_memory) if fit is not None]
+        sizes = [fit.failed for fit in fits if fit.failed is not None]
+        return min(sizes, default=None)
+
+    @property
+    def speed(self) -> Fit | None:
+        """Return the time a sample where each size's batches were timed, else the time.
+
+        The wall time of a run has its start-up in it, and is no measure of speed where
+        larger sizes do more work.
+        """
+        timed, whole = self.time_per_sample, self.time
+        if timed is not None and (
+            whole is None or len(timed.points) >= len(whole.points)
+        ):
+            return timed
+        return whole
 
     def fit_of(self, quantity: Quantity | None = None) -> Fit:
         """Return one curve; without a name GPU memory where measured, else memory.
@@ -55,7 +76,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
             UsageError: *x* is no size, or the quantity was not measured.
         """
         found = self.fit_of(quantity)
-        return _whole(found, found.predict(_size(x)))
+        return _whole(found, found.predict(check_size(x)))
 
     def upper(
         self, x: float, level: float = 0.95, quantity: Quantity | None = None
@@ -66,7 +87,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
             UsageError: *x* is no size, *level* no probability, or not measured.
         """
         found = self.fit_of(quantity)
-        return _whole(found, found.upper(_size(x), _level(level)))
+        return _whole(found, found.upper(check_size(x), _level(level)))
 
     def largest(
         self,
@@ -109,36 +130,24 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             UsageError: *near* is not between 0 and 1, or no time was measured.
         """
-        timed = self.time_per_sample or self.fit_of("time")
-        return near_best(timed, _level(near))
+        return near_best(self.speed or self.fit_of("time"), _level(near))
 
 
-def estimate(
-    records: Sequence[Record], by: str, *, scores: Sequence[float] = ()
-) -> Estimate:
+def estimate(records: Sequence[Record], by: str) -> Estimate:
     """Fit the records of one command against the parameter *by*.
 
     *by* may name several: ``batch_size*length`` is their product, and of
     ``batch_size,length`` the one or the product that explains memory best is taken.
-    *scores* are those of the user's other curves.
 
     Raises:
         UsageError: no such parameter, one size only, sizes that are no numbers.
     """
-    made = [_estimate(read(records, names), scores) for names in _choices(by)]
+    made = [_estimate(read(records, names)) for names in _choices(by)]
     best = made[0]
     for other in made[1:]:
         if _misfit(other) < _BETTER * _misfit(best):
             best = other
     return best
-
-
-def own_scores(records: Sequence[Record], by: str) -> tuple[float, ...]:
-    """Score how lines foretold the user's own past: for other curves' margins."""
-    readings = read(records, _choices(by)[0])
-    rows = [(row.x, row.memory) for row in readings.rows]
-    known = [(x, float(y)) for x, y in rows if y]
-    return backtest(gather(known, keep="most"))
 
 
 def _choices(by: str) -> list[tuple[str, ...]]:
@@ -154,7 +163,7 @@ def _names(by: str, separator: str) -> list[str]:
     return names
 
 
-def _estimate(readings: Readings, scores: Sequence[float]) -> Estimate:
+def _estimate(readings: Readings) -> Estimate:
     sizes = sorted({row.x for row in readings.rows})
     if len(sizes) < _FEWEST:
         there = f"one distinct size ({sizes[0]:g})" if sizes else "no finished run"
@@ -165,29 +174,29 @@ def _estimate(readings: Readings, scores: Sequence[float]) -> Estimate:
         by=readings.by,
         group=readings.group,
         records=readings.records,
-        memory=_fit(readings, "memory", scores),
-        gpu_memory=_fit(readings, "gpu_memory", scores),
-        time=_fit(readings, "time", ()),
-        time_per_sample=_fit(readings, "time_per_sample", ()),
-        failed=readings.failed,
+        memory=_fit(readings, "memory", readings.memory_failure),
+        gpu_memory=_fit(readings, "gpu_memory", readings.gpu_failure),
+        time=_fit(readings, "time"),
+        time_per_sample=_fit(readings, "time_per_sample"),
         notes=readings.notes,
     )
 
 
-def _fit(readings: Readings, quantity: Quantity, scores: Sequence[float]) -> Fit | None:
+def _fit(
+    readings: Readings, quantity: Quantity, failure: Failure | None = None
+) -> Fit | None:
     measured = [(row.x, getattr(row, quantity)) for row in readings.rows]
     pairs = [(x, float(y)) for x, y in measured if y is not None]
     if len({x for x, _ in pairs}) < _FEWEST:
         return None
     timed = quantity in {"time", "time_per_sample"}
     points = gather(pairs, keep="middle" if timed else "most")
-    own = () if timed else (*scores, *backtest(points))
     return fit(
         points,
         quantity,
         base=_base(readings.rows) if quantity == "gpu_memory" else None,
-        failed=None if timed else readings.failed,
-        scores=own,
+        failure=failure,
+        scores=() if timed else backtest(points),
     )
 
 
@@ -205,12 +214,6 @@ def _misfit(made: Estimate) -> float:
 
 def _whole(found: Fit, value: float) -> float:
     return math.ceil(value) if "memory" in found.quantity else value
-
-
-def _size(x: float) -> float:
-    if not (math.isfinite(x) and x > 0):
-        raise UsageError(f"a size has to be a number above 0, not {x!r}")
-    return x
 
 
 def _level(level: float) -> float:

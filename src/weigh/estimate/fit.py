@@ -9,14 +9,14 @@ import msgspec
 from weigh.estimate.choice import choose
 from weigh.estimate.curve import Curve, Inverse, Line, Power, Quadratic, bend, fit_power
 from weigh.estimate.margin import STEADY, VARYING, coefficient, doubt
-from weigh.estimate.points import Point
+from weigh.estimate.points import Failure, Point
 
 Quantity: TypeAlias = Literal["memory", "gpu_memory", "time", "time_per_sample"]
 
 TRUSTED_RATIO = 4  # beyond so many times the largest size, no number
 STEADY_BEND = 0.25  # a slope that changes by more than this share is no line
 FEWEST_SIZES = 3
-_LEAN = 0.3  # of the bend, towards proportion, where slopes disagree
+_LEAN = 0.3  # of the bend, towards proportion: steps of the allocator
 _MOST_LEAN = 0.1
 _HALF = 1.9  # sizes are rounded: 100 and 190 are a double too
 _NEAR = 1.25  # so close to the largest size the last two know best
@@ -27,9 +27,9 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     """A curve through the sizes measured.
 
     ``base`` is what is held before the first batch (the model), None where it was not
-    measured. ``failed`` is the smallest size that ran out of memory. ``scores`` are
-    those of the user's own past curves (see ``margin``). ``power`` is set where memory
-    grows faster than the size.
+    measured. ``failed`` is the smallest size that ran out of memory, ``failed_in`` how
+    much there was. ``scores`` are those of the user's own past curves (see ``margin``).
+    ``power`` is set where memory grows faster than the size.
     """
 
     quantity: Quantity
@@ -38,6 +38,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     bend: float = 0.0
     base: float | None = None
     failed: float | None = None
+    failed_in: int | None = None
     power: Power | None = None
     scores: tuple[float, ...] = ()
 
@@ -74,6 +75,7 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         """Return the bound at *x* that is *factor* doubts above the curve."""
         curve = self.curve.at(x)
         bounds = [self.predict(x), curve + factor * self._doubt(x, curve)]
+        bounds.append(self._between(min(x, self.largest_size), factor))
         bounds += [point.high for point in self.points if self._is_less(point, x)]
         if x > self.largest_size:
             bounds += self._steeper(x)
@@ -81,6 +83,12 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         if self.quantity == "gpu_memory":
             return float(math.ceil(highest / _SEGMENT) * _SEGMENT)
         return highest
+
+    def _between(self, x: float, factor: float) -> float:
+        """Return the bound among the sizes measured: as far off as one of them was."""
+        curve = self.curve.at(x)
+        misfit = max(point.high - self.curve.at(point.x) for point in self.points)
+        return curve + misfit + factor * self._share() * max(0.0, curve)
 
     def _is_less(self, point: Point, x: float) -> bool:
         """Tell whether what was measured there is no more than what *x* takes."""
@@ -92,20 +100,23 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         """Give what a faster growth would need beyond the largest size."""
         if self.power is not None:
             yield self.power.at(x)
-        if isinstance(self.curve, Line) and x <= _NEAR * self.largest_size:
+        if isinstance(self.curve, Line):
             before, last = self.points[-2:]
             slope = (last.y - before.y) / (last.x - before.x)
-            yield last.y + slope * (x - last.x)
+            yield last.y + slope * (min(x, _NEAR * last.x) - last.x)
 
     def _doubt(self, x: float, curve: float) -> float:
-        timed = self.quantity in {"time", "time_per_sample"}
-        varying = timed or not isinstance(self.curve, Line | Quadratic)
         return doubt(
             curve,
             proportional=self._proportional(x),
             largest=self.points[-1].y,
-            share=VARYING if varying else STEADY,
+            share=self._share(),
         )
+
+    def _share(self) -> float:
+        timed = self.quantity in {"time", "time_per_sample"}
+        varying = timed or not isinstance(self.curve, Line | Quadratic)
+        return VARYING if varying else STEADY
 
     def _proportional(self, x: float) -> float:
         if not isinstance(self.curve, Line):
@@ -118,7 +129,7 @@ def fit(
     quantity: Quantity,
     *,
     base: float | None = None,
-    failed: float | None = None,
+    failure: Failure | None = None,
     scores: Sequence[float] = (),
 ) -> Fit:
     """Choose a curve through *points* (in order of size, one at least) and fit it."""
@@ -133,7 +144,8 @@ def fit(
         curve=curve,
         bend=bent,
         base=base,
-        failed=failed,
+        failed=failure.size if failure else None,
+        failed_in=failure.room if failure else None,
         power=power,
         scores=tuple(scores),
     )

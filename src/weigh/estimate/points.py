@@ -9,7 +9,9 @@ from typing import Literal
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.units import Bytes
 
+LARGEST_SIZE = 1e18  # beyond, a figure would leave the numbers there are
 _MOST_SIZES = 100  # pairwise slopes grow with the square
 
 
@@ -21,6 +23,13 @@ class Point(msgspec.Struct, frozen=True):
     low: float
     high: float
     runs: int = 1
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """The smallest size that ended out of memory; *room* is how much there was."""
+
+    size: float
+    room: Bytes | None = None
 
 
 def gather(
@@ -36,8 +45,7 @@ def gather(
     """
     sizes: dict[float, list[float]] = {}
     for x, y in pairs:
-        if not (math.isfinite(x) and x > 0):
-            raise UsageError(f"a size has to be a number above 0, not {x!r}")
+        check_size(x)
         if not (math.isfinite(y) and y > 0):
             raise UsageError(f"size {x:g}: {y!r} cannot have been measured")
         sizes.setdefault(float(x), []).append(float(y))
@@ -47,6 +55,22 @@ def gather(
         for x, ys in sorted(sizes.items())
     )
     return points if len(points) <= _MOST_SIZES else _thinned(points)
+
+
+def check_size(x: float) -> float:
+    """Return *x*.
+
+    Raises:
+        UsageError: it is no number above 0, or larger than any size.
+    """
+    if not 0 < x <= LARGEST_SIZE:
+        raise UsageError(f"a size has to be a number above 0, not {x!r}")
+    return x
+
+
+def size_text(size: float) -> str:
+    """Write a size as a person would: ``300``, ``0.5``, never ``1e+06``."""
+    return f"{size:.0f}" if float(size).is_integer() else f"{size:g}"
 
 
 def _thinned(points: tuple[Point, ...]) -> tuple[Point, ...]:

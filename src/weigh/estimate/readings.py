@@ -1,5 +1,6 @@
 """What records of one command say, size by size: memory, GPU memory and time."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import combinations
@@ -7,9 +8,15 @@ from itertools import combinations
 import msgspec
 
 from weigh.errors import UsageError
+from weigh.estimate.groups import Group, groups_of
+from weigh.estimate.points import LARGEST_SIZE, Failure
 from weigh.model.record import Batches, Record, Usage
+from weigh.units import Bytes
 
 _TIMES = "*"
+_LONGEST_SAID = 50
+# what the libraries of a GPU say when its memory is spent; a record's evidence has it
+_GPU_WORDS = ("CUDA", "CUBLAS", "CUDNN", "cuda", "HIP ", "torch.", "RESOURCE_EXHAUSTED")
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -21,31 +28,21 @@ class Reading(msgspec.Struct, frozen=True):
     x: float
     memory: int | None
     gpu_memory: int | None
-    time: float
+    time: float | None
     time_per_sample: float | None
     gpu_base: int | None
 
 
-class Readings(msgspec.Struct, frozen=True):
-    """The readings of one group of records, and what to know about the others.
-
-    ``failed`` is the smallest size that ended out of memory.
-    """
+class Readings(msgspec.Struct, frozen=True, kw_only=True):
+    """The readings of one group of records, and what to know about the others."""
 
     by: str
-    group: "Group"
+    group: Group
     rows: tuple[Reading, ...]
     records: int
-    failed: float | None = None
+    memory_failure: Failure | None = None
+    gpu_failure: Failure | None = None
     notes: tuple[str, ...] = ()
-
-
-class Group(msgspec.Struct, frozen=True):
-    """Records that can be compared: one command, one host, the same GPUs."""
-
-    command: tuple[str, ...]
-    host: str | None
-    gpus: tuple[str, ...]
 
 
 def read(records: Sequence[Record], by: Sequence[str]) -> Readings:
@@ -54,63 +51,57 @@ def read(records: Sequence[Record], by: Sequence[str]) -> Readings:
     Several names are multiplied, as in a batch's tokens.
 
     Raises:
-        UsageError: no record has the parameters, or one of them is no number.
+        UsageError: no record has the parameters, or one of them is no size.
     """
-    having = [r for r in records if all(name in r.parameters for name in by)]
-    if not having:
-        raise UsageError(_none_has(records, by))
-    groups = Counter(group_of(record) for record in having)
-    group, _ = groups.most_common(1)[0]
-    chosen = [record for record in having if group_of(record) == group]
+    having = _having(records, by)
+    groups = groups_of(having)
+    group = _largest_group(having, groups)
+    chosen = [r for r, other in zip(having, groups, strict=True) if other == group]
     done = [record for record in chosen if record.state == "COMPLETED"]
-    burst = [record for record in chosen if record.state == "OUT_OF_MEMORY"]
-    failed = min((size_of(record, by) for record in burst), default=None)
-    notes = (
-        *_left_out(len(records) - len(having), f"no parameter {_TIMES.join(by)}"),
-        *_other_groups(groups, group),
-        *_left_out(len(chosen) - len(done) - len(burst), "failed"),
-    )
+    found = [row for record in done for row in _rows(record, by)]
+    rows = tuple(row for row in found if row is not None)
+    burst = [
+        record
+        for record, other in zip(having, groups, strict=True)
+        if record.state == "OUT_OF_MEMORY" and _is_same(other, group)
+    ]
+    ended = sum(record.state not in {"COMPLETED", "OUT_OF_MEMORY"} for record in chosen)
     return Readings(
         by=_TIMES.join(by),
         group=group,
-        rows=tuple(row for record in done for row in _rows(record, by)),
+        rows=rows,
         records=len(done),
-        failed=failed,
-        notes=notes,
+        memory_failure=_failure(burst, by, gpu=False),
+        gpu_failure=_failure(burst, by, gpu=True),
+        notes=(
+            *_unsized(records, by),
+            *_other_groups(Counter(groups), group),
+            *_left_out(ended, "it did not complete"),
+            *_left_out(len(found) - len(rows), "no memory or time that can be"),
+            *_others_vary(done, by),
+        ),
     )
 
 
-def group_of(record: Record) -> Group:
-    """Tell which records this one can be compared with."""
-    usage = record.usage
-    return Group(
-        command=template(record),
-        host=record.host.name if record.host else None,
-        gpus=tuple(sorted(gpu.name for gpu in usage.gpus)) if usage else (),
-    )
+def completed(records: Sequence[Record], by: Sequence[str]) -> list[Record]:
+    """Return those that ``read`` takes its rows from.
 
-
-def template(record: Record) -> tuple[str, ...]:
-    """Return the command with ``{name}`` where a parameter's value stands."""
-    return tuple(_field(word, record.parameters) for word in record.command)
+    Raises:
+        UsageError: no record has the parameters.
+    """
+    having = _having(records, by)
+    groups = groups_of(having)
+    group = _largest_group(having, groups)
+    return [
+        record
+        for record, other in zip(having, groups, strict=True)
+        if other == group and record.state == "COMPLETED"
+    ]
 
 
 def size_of(record: Record, by: Sequence[str]) -> float:
-    """Return the product of the parameters *by*.
-
-    Raises:
-        UsageError: one of them is no number.
-    """
-    size = 1.0
-    for name in by:
-        value = record.parameters[name]
-        if isinstance(value, str):
-            raise UsageError(
-                f"{name}={value!r} of record {record.id} is no number: "
-                "a fit needs sizes (choose another --by)"
-            )
-        size *= value
-    return size
+    """Return the product of the parameters *by*, which are numbers."""
+    return math.prod(float(record.parameters[name]) for name in by)
 
 
 def varying(records: Sequence[Record]) -> tuple[str, ...]:
@@ -129,16 +120,92 @@ def products(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
         yield from combinations(names, count)
 
 
-def _rows(record: Record, by: Sequence[str]) -> Iterator[Reading]:
+def gpu_memory(usage: Usage) -> int | None:
+    """Return the most that the job held on one card, None where not measured."""
+    held = []
+    for gpu in usage.gpus:
+        own = gpu.process_peak_memory
+        peak = gpu.peak_memory if own is None else own
+        if peak is not None:
+            held.append(peak)
+    return max(held, default=None) or None
+
+
+def _having(records: Sequence[Record], by: Sequence[str]) -> list[Record]:
+    """Return the records with sizes.
+
+    Raises:
+        UsageError: there is none.
+    """
+    having = [r for r in records if all(name in r.parameters for name in by)]
+    if not having:
+        raise UsageError(_none_has(records, by))
+    unsized = [_no_size(record, by) for record in having]
+    if all(unsized):
+        raise UsageError(
+            f"{unsized[0]} is no size above 0: a fit needs numbers (another --by)"
+        )
+    return [r for r, no_size in zip(having, unsized, strict=True) if no_size is None]
+
+
+def _no_size(record: Record, by: Sequence[str]) -> str | None:
+    """Return the parameter that is no number above 0, as typed; None: all are."""
+    for name in by:
+        value = record.parameters[name]
+        if isinstance(value, str) or not 0 < value <= LARGEST_SIZE:
+            return f"{name}={value!r}"
+    return None
+
+
+def _largest_group(records: Sequence[Record], groups: Sequence[Group]) -> Group:
+    """Choose by how many ran to the end; of equals, the first."""
+    ran = [g for r, g in zip(records, groups, strict=True) if r.state == "COMPLETED"]
+    return Counter(ran or groups).most_common(1)[0][0]
+
+
+def _is_same(other: Group, group: Group) -> bool:
+    """Tell whether a failure there counts here; it may have ended before its GPU."""
+    same = (other.command, other.host) == (group.command, group.host)
+    return same and other.gpus in {(), group.gpus}
+
+
+def _failure(
+    burst: Sequence[Record], by: Sequence[str], *, gpu: bool
+) -> Failure | None:
+    of_that = [record for record in burst if _may_be(record, gpu=gpu)]
+    if not of_that:
+        return None
+    first = min(of_that, key=lambda record: size_of(record, by))
+    return Failure(size_of(first, by), _room(first, gpu=gpu))
+
+
+def _may_be(record: Record, *, gpu: bool) -> bool:
+    """Tell whether it may have been GPU memory, or else host memory, that ran out."""
+    said = " ".join(record.outcome.evidence) if record.outcome else ""
+    if not said:
+        return True
+    return gpu == any(word in said for word in _GPU_WORDS)
+
+
+def _room(record: Record, *, gpu: bool) -> Bytes | None:
+    if gpu:
+        cards = record.usage.gpus if record.usage else ()
+        totals = [card.memory_total for card in cards if card.memory_total is not None]
+        return min(totals, default=None)
+    if record.allocation is not None and record.allocation.memory is not None:
+        return record.allocation.memory
+    return record.host.memory if record.host else None
+
+
+def _rows(record: Record, by: Sequence[str]) -> Iterator[Reading | None]:
     usages: list[Usage | None] = [r.usage for r in record.repeats if not r.warmup]
-    if not usages:
-        usages = [record.usage]
-    for usage in usages:
-        if usage is not None:
-            yield _row(size_of(record, by), usage, record.batches)
+    for usage in usages or [record.usage]:
+        row = None if usage is None else _row(size_of(record, by), usage, record)
+        yield row if row is not None and _can_be(row) else None
 
 
-def _row(x: float, usage: Usage, batches: Batches | None) -> Reading:
+def _row(x: float, usage: Usage, record: Record) -> Reading:
+    batches = record.batches
     return Reading(
         x=x,
         memory=usage.peak_memory.value if usage.peak_memory else None,
@@ -149,16 +216,10 @@ def _row(x: float, usage: Usage, batches: Batches | None) -> Reading:
     )
 
 
-def gpu_memory(usage: Usage) -> int | None:
-    """Return the most that the job held on one card, None where not measured.
-
-    ``peak_memory`` is the job's already: what others held is taken off.
-    """
-    held = [
-        gpu.process_peak_memory if gpu.peak_memory is None else gpu.peak_memory
-        for gpu in usage.gpus
-    ]
-    return max((size for size in held if size is not None), default=None) or None
+def _can_be(row: Reading) -> bool:
+    """Tell whether all that was measured is above zero and of this world."""
+    measured = (row.memory, row.gpu_memory, row.time, row.time_per_sample)
+    return all(y is None or 0 < y <= LARGEST_SIZE for y in measured)
 
 
 def _gpu_base(usage: Usage, batches: Batches | None) -> int | None:
@@ -174,16 +235,6 @@ def _gpu_base(usage: Usage, batches: Batches | None) -> int | None:
     return max(held, default=None)
 
 
-def _field(word: str, parameters: dict[str, int | float | str]) -> str:
-    for name, value in parameters.items():
-        text = str(value)
-        if word == text:
-            return f"{{{name}}}"
-        if word.endswith(f"={text}"):
-            return f"{word.removesuffix(text)}{{{name}}}"
-    return word
-
-
 def _none_has(records: Sequence[Record], by: Sequence[str]) -> str:
     if not records:
         return "no records to fit (measure a few sizes with weigh scan)"
@@ -197,15 +248,34 @@ def _left_out(count: int, why: str) -> Iterator[str]:
         yield f"{count} record{'s' if count > 1 else ''} left out: {why}"
 
 
+def _unsized(records: Sequence[Record], by: Sequence[str]) -> Iterator[str]:
+    having = [r for r in records if all(name in r.parameters for name in by)]
+    yield from _left_out(len(records) - len(having), f"no parameter {_TIMES.join(by)}")
+    unsized = sum(_no_size(record, by) is not None for record in having)
+    yield from _left_out(unsized, f"its {_TIMES.join(by)} is no number above 0")
+
+
 def _other_groups(groups: Counter[Group], group: Group) -> Iterator[str]:
+    said: Counter[str] = Counter()
     for other, count in groups.items():
         if other != group:
-            yield from _left_out(count, _difference(other, group))
+            said[_difference(other, group)] += count
+    for difference, count in said.items():
+        yield from _left_out(count, difference)
 
 
 def _difference(other: Group, group: Group) -> str:
     if other.command != group.command:
-        return f"another command, {' '.join(other.command)[:50]}"
+        words = " ".join(other.command)
+        dots = "..." if len(words) > _LONGEST_SAID else ""
+        return f"another command, {words[:_LONGEST_SAID]}{dots}"
     if other.host != group.host:
         return f"another host, {other.host or 'unknown'}"
     return f"another GPU, {', '.join(other.gpus) or 'none'}"
+
+
+def _others_vary(records: Sequence[Record], by: Sequence[str]) -> Iterator[str]:
+    """Name the parameters that vary beside *by*: they are not what the curve is of."""
+    others = [name for name in varying(records) if name not in by]
+    if others:
+        yield f"{', '.join(others)} varied too: of each size the largest run counts"

@@ -62,7 +62,7 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
         ) from error
     with folder:
         path = os.path.join(folder.name, "record.json")
-        argv = [sys.executable, "-m", "weigh", "run", "-q", "-o", path]
+        argv = [sys.executable, "-P", "-m", "weigh", "run", "-q", "-o", path]
         argv += [*map(_word, options), "--", *words]
         done = subprocess.run(argv, check=False)
         return _read(path, done.returncode, words)

@@ -4,95 +4,52 @@ import gc
 import os
 import signal
 import time
-from binascii import crc32
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from weigh import __version__
 from weigh.errors import StoreError, UsageError
-from weigh.flow.channel import with_told_peak
+from weigh.flow.exec_options import (
+    ExecOptions,
+    Finished,
+    Voice,
+    choose_layout,
+    end_at,
+    find_parameters,
+    temporary_folder,
+)
+from weigh.flow.exec_signals import block_signals, heeded, is_told_to_end
 from weigh.flow.run import RunOptions, blank_record
 from weigh.measure.subreaper import adopt_orphans
 from weigh.model.record import Job, Measurement, Record
+from weigh.probe.driver import a_card_may_be_here
 from weigh.runner import events as events_file
-from weigh.runner import joblog_file, lock, resources, survivors
+from weigh.runner import joblog_file, lock
 from weigh.runner.channels import Channels
-from weigh.runner.halt import Halt
-from weigh.runner.loop import Loop, Parts, Result, Rules
+from weigh.runner.loop import Loop
 from weigh.runner.output import OutputFolder
+from weigh.runner.parts import Parts, Result, Rules
 from weigh.runner.queue import Queue
 from weigh.runner.recording import forget_own_peak
 from weigh.runner.resume import DONE, FAILED, WAITING, Settled
 from weigh.runner.room import MemoryGauge
-from weigh.runner.slots import Layout, lay_out
+from weigh.runner.slots import Layout
 from weigh.runner.spawn import Spawner
 from weigh.runner.streams import Output, Ungrouped
 from weigh.runner.tally import Tally
 from weigh.runner.task_source import TaskSource
 from weigh.runner.watch import Watcher, Watching
 from weigh.store import identity, ids, location
-from weigh.units import Bytes, Seconds
+from weigh.units import Seconds
+
+if TYPE_CHECKING:
+    from weigh.runner.gpu_watch import GpuWatch
 
 _STDIN = "-"
-_WAITED = frozenset(
-    {
-        signal.SIGTERM,
-        signal.SIGINT,
-        signal.SIGHUP,
-        signal.SIGQUIT,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-        signal.SIGXCPU,
-    }
-)
-
-
-class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user chose. Times in seconds; without ``jobs`` the machine decides."""
-
-    jobs: int | None = None
-    per_gpu: int | None = None
-    joblog: str | None = None
-    output: str | None = None
-    ungroup: bool = False
-    tag: bool = False
-    resume: bool = True
-    resume_failed: bool = False
-    retries: int = 1
-    oom_retries: int = 3
-    halt: Halt = Halt()
-    timeout: Seconds | None = None
-    grace: Seconds = 30.0
-    time_limit: Seconds | None = None
-    memory: Bytes | None = None
-    shuffle: bool = False
-    seed: int | None = None
-    pin: bool = True
-    wait_orphans: bool = True
-    interval: Seconds = 0.05
-    kill_survivors: bool = False
-    forget_survivors: bool = False
-
-
-class Voice(msgspec.Struct, frozen=True):
-    """How to speak to the user: ``say`` a line; ``show`` how far it has come."""
-
-    say: Callable[[str], None]
-    show: Callable[[Tally], Seconds]
-
-
-class Finished(msgspec.Struct, frozen=True):
-    """A run that ended, and where its files are."""
-
-    result: Result
-    joblog: str
-    events: str
-    output: str | None
-    slots: int
-    wall_time: Seconds
-    warnings: tuple[str, ...]
+_RARELY = 20_000  # objects made between collections: tasks leave no cycles behind
 
 
 def execute(
@@ -114,16 +71,17 @@ def execute(
     with ExitStack() as opened:
         source = TaskSource(task_file)
         opened.callback(source.close)
-        layout = _layout(options, env)
+        layout = choose_layout(options, env, opened)
         joblog_path = _joblog_path(task_file, options)
         me = lock.Holder(identity.this_machine(), identity.process(os.getpid()))
         held = lock.acquire(joblog_path + ".lock", me)
         opened.callback(held.release)
         run = _Run(source, options, voice, layout=layout, me=me)
-        mask = _block_signals(opened)
+        mask = block_signals(opened)
         run.open_files(joblog_path, opened)
         queue, tally = run.settle_the_past()
-        result = run.run(queue, tally, cwd=cwd, env=env, mask=mask, held=held)
+        surroundings = Surroundings(cwd, env, mask, held, opened)
+        result = run.run(queue, tally, surroundings)
         return run.finished(result, began)
 
 
@@ -142,6 +100,16 @@ def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], i
     texts = [(seq, os.fsdecode(source.text(seq))) for seq in order]
     source.close()
     return texts, len(source)
+
+
+class Surroundings(NamedTuple):
+    """Where a run takes place; *opened* closes what it opens."""
+
+    cwd: str
+    env: Mapping[str, str]
+    mask: frozenset[int]
+    held: lock.Lock
+    opened: ExitStack
 
 
 class _Run:
@@ -198,7 +166,7 @@ class _Run:
 
     def settle_the_past(self) -> tuple[Queue, Tally]:
         """Find out what is left to run, and outlast what still runs."""
-        options, here = self._options, self._me.machine
+        options = self._options
         settled = joblog_file.settle_by(self._joblog.path, self._source)
         states = settled.states
 
@@ -207,8 +175,7 @@ class _Run:
 
         past = self._events.read_past(is_left)
         self._attempts = past.attempts
-        if not options.forget_survivors:
-            survivors.refuse_elsewhere(past, here)
+        if past.open_runs and not options.forget_survivors:
             self._outlast(past)
         if settled.moved:
             self._voice.say(
@@ -227,7 +194,10 @@ class _Run:
         return Queue(order), tally
 
     def _outlast(self, past: events_file.Past) -> None:
+        from weigh.runner import survivors  # noqa: PLC0415 - only after a kill -9
+
         here, kill = self._me.machine, self._options.kill_survivors
+        survivors.refuse_elsewhere(past, here)
         found = survivors.survivors(past, here)
         if not found:
             return
@@ -239,34 +209,28 @@ class _Run:
         over = survivors.outlast(
             found,
             kill=kill,
-            is_told=_is_told_to_end,
+            is_told=is_told_to_end,
             find=lambda: survivors.survivors(past, here),
         )
         if not over:
             raise UsageError("told to end while waiting for an earlier run's tasks")
 
-    def run(  # noqa: PLR0913 - keyword-only but for two
-        self,
-        queue: Queue,
-        tally: Tally,
-        *,
-        cwd: str,
-        env: Mapping[str, str],
-        mask: frozenset[int],
-        held: lock.Lock,
-    ) -> Result:
+    def run(self, queue: Queue, tally: Tally, around: "Surroundings") -> Result:
         """Run what is left."""
+        cwd, env, mask, held, opened = around
         blank = self._blank(env)
         self._allocation = blank.allocation
         self._events.append(self._opening(blank))
         numbers = [slot.number for slot in self._layout.slots]
-        channels = Channels(self.id, numbers, env.get("TMPDIR") or "/tmp")  # noqa: S108 - opened exclusively
+        channels = Channels(self.id, numbers, temporary_folder(env))
         spawner = Spawner(self.id, self._layout, mask, channels.settings())
         adopt_orphans()
         gc.freeze()  # nothing of what is here now will ever be garbage
+        gc.set_threshold(_RARELY)
         forget_own_peak()
         watcher = Watcher(
             Watching(
+                run=self.id,
                 interval=self._options.interval,
                 slots=len(self._layout.slots),
                 blank=blank,
@@ -276,16 +240,20 @@ class _Run:
                 command=spawner.argv,
                 events=self._events,
                 sync=self._syncer(held),
-                told=_with_regions,
+                told=_with_told,
+                parameters=find_parameters(self._source.name, opened),
+                watch_gpus=lambda pids: self._watch_gpus(env, pids),
             )
         )
         watcher.begin()
         loop = Loop(
-            self._parts(queue, spawner, watcher, channels), self._rules(), tally
+            self._parts(queue, spawner, watcher, channels), self._rules(env), tally
         )
         reason = "weigh failed"
         try:
-            result = loop.run(_heeded() | {signal.SIGCHLD})
+            result = loop.run(
+                tuple(int(number) for number in (*heeded(), signal.SIGCHLD))
+            )
             trouble = self._joblog.try_again()
             if result.trouble is None and trouble is not None:
                 result = msgspec.structs.replace(result, trouble=trouble)
@@ -294,6 +262,7 @@ class _Run:
             watcher.close()
             channels.close()
             self._events.append(events_file.Closed(self.id, time.time(), reason))
+        self._warnings += watcher.doubts
         if watcher.trouble is not None:
             self._warnings.append(watcher.trouble)
         return result
@@ -326,9 +295,25 @@ class _Run:
             channels=channels,
             gauge=self._gauge(),
             attempts=self._attempts,
-            digest=_digest,
             say=self._voice.say,
             show=self._voice.show,
+        )
+
+    def _watch_gpus(
+        self, env: Mapping[str, str], pids: Callable[[], list[int]]
+    ) -> "GpuWatch | None":
+        """Watch our GPUs, where there may be any: most machines have none."""
+        if not a_card_may_be_here(env):
+            return None
+        from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
+        from weigh.runner.gpu_watch import GpuWatch  # noqa: PLC0415 - only with GPUs
+
+        return GpuWatch(
+            lambda: NvmlProbe(os.environ),
+            pids,
+            names=self._layout.gpus,
+            env=env,
+            interval=self._options.interval,
         )
 
     def _gauge(self) -> MemoryGauge:
@@ -348,7 +333,7 @@ class _Run:
             timeout=chosen.timeout,
             grace=chosen.grace,
             wait_orphans=chosen.wait_orphans,
-            end_at=_end_at(chosen.time_limit, env),
+            end_at=end_at(chosen.time_limit, env),
         )
 
     def _blank(self, env: Mapping[str, str]) -> Record:
@@ -381,29 +366,10 @@ class _Run:
         return sync
 
 
-def _end_at(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
-    """Give when the time is over, on the monotonic clock; None for never."""
-    if limit is not None:
-        return time.monotonic() + limit
-    end = env.get("SLURM_JOB_END_TIME", "")
-    if not end.isdecimal():
-        return None
-    return time.monotonic() + int(end) - time.time()
+def _with_told(path: str, measured: Measurement) -> Measurement:
+    from weigh.flow.exec_regions import with_told  # noqa: PLC0415 - few tasks
 
-
-def _with_regions(path: str, measured: Measurement) -> Measurement:
-    """Add what a task's program told of itself to what was seen of it."""
-    from weigh.measure.region.channel import clock, read_channel  # noqa: PLC0415 - few tasks
-
-    started = clock() - (time.time() - measured.started)
-    ended = started + measured.usage.wall_time
-    regions = read_channel(path, started=started, ended=ended)
-    usage = with_told_peak(measured.usage, regions.peak_memory)
-    return msgspec.structs.replace(measured, regions=regions, usage=usage)
-
-
-def _digest(text: bytes) -> str:
-    return f"{crc32(text):08x}"
+    return with_told(path, measured)
 
 
 def _order(settled: Settled, options: ExecOptions) -> Iterator[int]:
@@ -419,57 +385,12 @@ def _order(settled: Settled, options: ExecOptions) -> Iterator[int]:
     return iter(shuffled)
 
 
-def _layout(options: ExecOptions, env: Mapping[str, str]) -> Layout:
-    """Work out the slots from what of this machine is ours."""
-    blank = blank_record([], RunOptions(), env)
-    ours = resources.read_resources(
-        env,
-        blank.allocation,
-        affinity=resources.affinity(),
-        quota=resources.read_cpu_quota(),
-    )
-    gpus = ours.gpus or ()
-    if options.per_gpu is not None and not gpus:
-        raise UsageError(
-            "--per-gpu: no GPU is given to this job "
-            f"(set {resources.CUDA} to those that are yours)"
-        )
-    if options.jobs is not None:
-        jobs = options.jobs
-    elif options.per_gpu is not None:
-        jobs = len(gpus) * options.per_gpu
-    else:
-        jobs = min(ours.cpus, len(gpus)) if gpus else ours.cpus
-    cores = ours.cores if options.pin and jobs > 1 else ()
-    return lay_out(jobs, cpus=ours.cpus, cores=cores, gpus=gpus)
-
-
 def _joblog_path(task_file: str, options: ExecOptions) -> str:
     if options.joblog is not None:
         return options.joblog
     if task_file == _STDIN:
         raise UsageError("tasks from standard input need --joblog FILE")
     return f"{task_file}.joblog"
-
-
-def _heeded() -> frozenset[signal.Signals]:
-    """Give the signals to see to: those that weigh was not started to ignore."""
-    return frozenset(
-        number for number in _WAITED if signal.getsignal(number) != signal.SIG_IGN
-    )
-
-
-def _block_signals(opened: ExitStack) -> frozenset[int]:
-    """Keep signals for the loop to take; give the mask that was, for the tasks."""
-    # an inherited SIG_IGN would have the kernel throw exit statuses away
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _heeded() | {signal.SIGCHLD})
-    opened.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
-    return frozenset(before)
-
-
-def _is_told_to_end() -> bool:
-    return signal.sigtimedwait(_heeded(), 0) is not None
 
 
 def _reason(result: Result) -> str:

@@ -95,7 +95,7 @@ def _start(
     if count > 1:  # a crowded run says nothing of one alone: its record is not kept
         env["WEIGH_DIR"] = os.path.join(folder, "records")
     output = os.path.join(folder, f"{number}.json")
-    argv = [sys.executable, "-m", "weigh", "run", "-q", "-o", output, "--"]
+    argv = [sys.executable, "-P", "-m", "weigh", "run", "-q", "-o", output, "--"]
     with open(os.path.join(folder, f"{number}.log"), "wb") as log:
         return subprocess.Popen(
             [*argv, "bash", "-c", line],

@@ -26,7 +26,7 @@ from weigh.model.record import (
     Repeat,
     Request,
 )
-from weigh.outcome.judge import judge
+from weigh.outcome import judge
 from weigh.probe.host import is_login_node, read_host
 from weigh.probe.source import read_commit
 from weigh.store import ids

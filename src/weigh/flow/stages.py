@@ -91,7 +91,7 @@ def become(launch: Launch, env: Mapping[str, str]) -> None:
 
 def _measured(path: str, options: StagesOptions) -> tuple[str, ...]:
     """Give the words of ``weigh run`` that runs the same steps."""
-    weigh = (sys.executable, "-m", "weigh")
+    weigh = (sys.executable, "-P", "-m", "weigh")
     run = ["run", *(["-q"] if options.quiet else [])]
     run += [f"--output={options.output}"] if options.output else []
     run += [f"--label={options.label}"] if options.label else []

@@ -132,7 +132,7 @@ class Running:
         program, words = shell.shell_words(self.task.line)
         options = [f"--label={setup.label}"]
         options += [f"--param={name}={text}" for name, text in self.task.texts.items()]
-        weigh = [sys.executable, "-m", "weigh", "run", "-q", "-o", self._record]
+        weigh = [sys.executable, "-P", "-m", "weigh", "run", "-q", "-o", self._record]
         try:
             with open(self.log, "wb") as out:
                 return subprocess.Popen(

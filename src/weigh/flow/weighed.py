@@ -19,8 +19,11 @@ from weigh.errors import (
     CommandNotFoundError,
     WeighError,
 )
-from weigh.model.record import Record
+from weigh.model.record import Measurement, Monitor, Record, Series
+from weigh.runner import ending
+from weigh.store import identity, shards
 
+_TAIL = 16384  # bytes of output: a traceback, and what torch says below it
 _ERRORS: dict[int, type[WeighError]] = {
     126: CommandNotExecutableError,
     127: CommandNotFoundError,
@@ -35,18 +38,21 @@ class Told(KeyboardInterrupt):
         self.number = number
 
 
-def run_weighed(
+def run_weighed(  # noqa: PLR0913 - one run, fully described
     command: Sequence[str],
     *,
     label: str,
     texts: Mapping[str, str],
     log: str,
+    root: str,
+    cwd: str,
     env: Mapping[str, str],
 ) -> Record:
     """Run *command* once and return its record; its output goes to the file *log*.
 
-    *texts* are the parameters as typed. A signal to this process is passed on, and the
-    run is waited for before ``Told`` is raised.
+    *texts* are the parameters as typed, *root* is the store. What the output says of
+    memory counts: a MemoryError is OUT_OF_MEMORY, in the store too. A signal to this
+    process is passed on, and the run is waited for before ``Told`` is raised.
 
     Raises:
         CommandNotFoundError: no such command.
@@ -57,37 +63,75 @@ def run_weighed(
     options = [f"--label={label}", *(f"--param={n}={t}" for n, t in texts.items())]
     with tempfile.TemporaryDirectory(prefix="weigh-") as folder:
         path = os.path.join(folder, "record.json")
-        argv = [sys.executable, "-m", "weigh", "run", "-q", "-o", path, *options]
-        code = _run([*argv, "--", *command], log, env)
+        # -P: no module of the user's folder stands in for one of weigh's
+        argv = [sys.executable, "-P", "-m", "weigh", "run", "-q", "-o", path, *options]
+        code = _run([*argv, "--", *command], log, cwd=cwd, env=env)
         try:
             with open(path, "rb") as file:
-                return msgspec.json.decode(file.read(), type=Record)
+                record = msgspec.json.decode(file.read(), type=Record)
         except (OSError, msgspec.DecodeError) as error:
             said = last_line(log) or f"weigh run left no record (exit code {code})"
             said = said.removeprefix("weigh: ")
             raise _ERRORS.get(code, WeighError)(said) from error
+    judged = _judged(record, _tail(log))
+    if judged is not record:  # of one id, the last line counts
+        shards.append(root, judged, identity.this_machine())
+    return judged
+
+
+def _judged(record: Record, tail: bytes) -> Record:
+    """Say that it ran out of memory where its last words do."""
+    if record.state != "FAILED" or record.usage is None:
+        return record
+    ended = ending.end(
+        Measurement(
+            started=0,
+            ended=0,
+            exit_code=record.exit_code,
+            signal=record.signal,
+            usage=record.usage,
+            series=Series(),
+            monitor=Monitor(),
+        ),
+        tail=tail,
+    )
+    if ended.state != "OUT_OF_MEMORY":
+        return record
+    return msgspec.structs.replace(record, state=ended.state, outcome=ended.outcome)
 
 
 def last_line(log: str) -> str:
     """Return the last line of a file that says something, at most 200 letters."""
-    try:
-        with open(log, "rb") as file:
-            file.seek(max(0, os.path.getsize(log) - 4096))
-            lines = file.read().decode(errors="replace").split("\n")
-    except OSError:
-        return ""
+    lines = _tail(log).decode(errors="replace").split("\n")
     return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
 
 
-def _run(argv: Sequence[str], log: str, env: Mapping[str, str]) -> int:
+def _tail(log: str) -> bytes:
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, os.path.getsize(log) - _TAIL))
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _run(argv: Sequence[str], log: str, *, cwd: str, env: Mapping[str, str]) -> int:
     try:
         out = open(log, "wb")  # noqa: SIM115 - closed below, after another error's text
     except OSError as error:
         raise WeighError(f"{log}: {error.strerror}") from error
     with out:
-        child = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=dict(env)
-        )
+        try:
+            child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=cwd,
+                env=dict(env),
+            )
+        except OSError as error:
+            raise WeighError(f"cannot run in {cwd}: {error.strerror}") from error
         return _wait(child)
 
 

@@ -1,71 +1,98 @@
 """``scan`` and ``fit`` on a terminal, at most 80 columns, and as JSON."""
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from weigh.estimate.advice import GPU, Advice, Card, Need
 from weigh.estimate.curve import Constant
+from weigh.estimate.fit import Fit
+from weigh.estimate.points import size_text
 from weigh.model.record import Request
 from weigh.report.columns import Column, table
-from weigh.report.estimate_plot import plot
+from weigh.report.estimate_plot import plots
 from weigh.report.request_lines import packed_lines
 from weigh.units import Bytes, Seconds, format_brief, format_duration, format_size
 
 SCHEMA = "weigh.estimate/1"
 WIDTH = 80
 _LABEL = 13
+_LONGEST_COMMAND = 50
+_KEPT = "\N{NO-BREAK SPACE}"
+_STEPS = (
+    "steps: gradients of smaller batches added up, so the effective batch stays;",
+    "another batch would train differently, and is yours to choose",
+)
 
 
-def render(advice: Advice, asked: Request | None = None) -> Iterator[str]:
-    """Give the lines of the screen; *asked* is the request for the target."""
-    yield from _measured(advice)
-    yield from _doubts(advice)
+def render(
+    advice: Advice, *, request: Request | None = None, narrow: str | None = None
+) -> Iterator[str]:
+    """Give the lines of the screen, the answers last.
+
+    *request* is for the target or else for the recommended size, *narrow* says what to
+    run next.
+    """
     yield from _plots(advice)
-    for card in advice.cards:
-        yield from _item(card.limit.name, _holds(card, advice.estimate.by))
-        if card.accumulation is not None:
-            yield from _item("", _accumulated(card, advice.estimate.by))
+    yield from _measured(advice)
+    yield ""
+    yield from _doubts(advice, narrow)
+    yield from _cards(advice)
     yield from _speed(advice)
     yield from _steady(advice)
-    if advice.target is not None:
-        yield from _item(_name(advice, advice.target), _needs(advice.target))
+    asked = tuple(_asked(advice, request))
     if advice.recommended is not None:
-        yield from _item("recommended", _recommended(advice, advice.recommended))
-    if asked is not None:
-        for number, line in enumerate(packed_lines(asked, "slurm", WIDTH - 15)):
-            yield f"  {'ask for' if number == 0 else '':{_LABEL}}{line}"
-    yield from _item("from", _basis(advice))
+        yield from _items("recommended", _recommended(advice, advice.recommended))
+        yield from asked if advice.target is None else ()
+    if advice.target is not None:
+        yield from _items(_name(advice, advice.target), [_needs(advice.target)])
+        yield from asked
+    yield from _items("from", _basis(advice))
 
 
-def render_json(advice: Advice, asked: Request | None = None) -> str:
+def render_json(
+    advice: Advice, *, request: Request | None = None, **more: object
+) -> str:
     """Write everything as one document."""
-    document = {"schema": SCHEMA, "request": asked, **msgspec.to_builtins(advice)}
+    fields = msgspec.to_builtins(advice)
+    document = {"schema": SCHEMA, **more, "request": request, **fields}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def size_text(size: float) -> str:
-    """Write a size: whole where it is."""
-    return f"{size:,.0f}".replace(",", "") if size >= 1 else f"{size:g}"
+def _plots(advice: Advice) -> Iterator[str]:
+    estimate, wanted = advice.estimate, advice.wanted
+    best = advice.recommended.size if advice.recommended else 0.0
+    named = (
+        ("GPU memory", estimate.gpu_memory),
+        ("RAM", estimate.memory),
+        ("time", estimate.time),
+    )
+    drawn = [(name, fit) for name, fit in named if _varies(fit) and fit is not None]
+    if drawn:
+        far = max(wanted.target or 0.0, best)
+        yield from plots(drawn, to=far, width=WIDTH, level=wanted.level)
+        yield ""
+
+
+def _varies(fit: Fit | None) -> bool:
+    return fit is not None and not isinstance(fit.curve, Constant)
 
 
 def _measured(advice: Advice) -> Iterator[str]:
-    rows, by = advice.rows, advice.estimate.by
-    columns = [Column(by, tuple(size_text(row.size) for row in rows))]
+    rows = advice.rows
+    columns = [Column(advice.estimate.by, tuple(size_text(row.size) for row in rows))]
     if any(row.gpu_memory for row in rows):
         cells = tuple(_size(row.gpu_memory) for row in rows)
         columns.append(Column("GPU peak", cells))
-    columns.append(Column("RAM peak", tuple(_size(row.memory) for row in rows)))
+    if any(row.memory for row in rows):
+        columns.append(Column("RAM peak", tuple(_size(row.memory) for row in rows)))
     columns.append(Column("time", tuple(_time(row.time) for row in rows)))
     if any(row.time_per_sample for row in rows):
-        cells = tuple(
-            "-" if row.time_per_sample is None else format_brief(row.time_per_sample)
-            for row in rows
-        )
+        cells = tuple(_brief(row.time_per_sample) for row in rows)
         columns.append(Column("a sample", cells))
     if advice.speeds and len(advice.speeds) == len(rows):
-        cells = tuple(f"{share:.0%}" for share in advice.speeds)
+        cells = tuple(f"{100 * share:.0f} %" for share in advice.speeds)
         columns.append(Column("of best speed", cells))
     if any(row.runs > 1 for row in rows):
         columns.append(Column("runs", tuple(str(row.runs) for row in rows)))
@@ -75,73 +102,84 @@ def _measured(advice: Advice) -> Iterator[str]:
         yield f"  {size_text(failed)} ran out of memory: a bound too"
 
 
-def _doubts(advice: Advice) -> Iterator[str]:
-    if not advice.why:
+def _doubts(advice: Advice, narrow: str | None) -> Iterator[str]:
+    if advice.why:
+        yield from _items("unsure", advice.why)
+        if narrow is not None:
+            yield from _items("narrow it", [narrow])
+        yield ""
+
+
+def _cards(advice: Advice) -> Iterator[str]:
+    """Lay out what each limit holds, and how the target gets in where it does not."""
+    cards = advice.cards
+    if not cards:
         return
-    text = "; ".join(advice.why) + ": a range, not a number."
-    yield from textwrap.wrap(
-        text[0].upper() + text[1:],
-        WIDTH,
-        initial_indent="  ",
-        subsequent_indent="  ",
-        break_on_hyphens=False,
-    )
-    if advice.next_size is not None:
-        yield from _item(
-            "narrow it", f"weigh scan --resume {advice.estimate.by}={advice.next_size}"
-        )
-
-
-def _plots(advice: Advice) -> Iterator[str]:
-    estimate, wanted = advice.estimate, advice.wanted
-    best = advice.recommended.size if advice.recommended else 0.0
-    far = max(wanted.target or 0.0, best)
-    fits = (estimate.gpu_memory, estimate.memory, estimate.time)
-    for fit, title in zip(fits, ("GPU memory", "RAM", "time"), strict=True):
-        if fit is not None and not isinstance(fit.curve, Constant):
-            yield ""
-            yield from plot(fit, title, to=far, width=WIDTH, level=wanted.level)
+    only_gpus = all(card.limit.of == GPU for card in cards)
+    columns = [
+        _left("GPU" if only_gpus else "limit", [card.limit.name for card in cards]),
+        Column("memory", tuple(format_size(card.limit.memory) for card in cards)),
+        _left("holds", [_holds(card) for card in cards]),
+    ]
+    if advice.target is not None:
+        title = f"for {size_text(advice.target.size)}"
+        columns.append(_left(title, [_fits(card) for card in cards]))
+    yield from table(columns, WIDTH)
+    if any(card.accumulation is not None for card in cards):
+        yield f"  {_STEPS[0]}"
+        yield f"  {_STEPS[1]}"
     yield ""
 
 
-def _holds(card: Card, by: str) -> str:
-    held, room = card.holding, format_size(card.limit.memory)
+def _left(title: str, cells: Sequence[str]) -> Column:
+    return Column(title, tuple(cells), right=False)
+
+
+def _holds(card: Card) -> str:
+    held = card.holding
     if held.unbounded:
-        return f"{room} holds any {by}: it does not grow with it"
+        return "any"
     if held.at_most is None:
-        return f"{room} does not hold even {by}=1"
+        return "not even 1"
     if held.size is None:
-        return f"{room} may hold up to {held.at_most}, and is not sure to"
+        return f"0 to {held.at_most}"
     if held.why and held.at_most > held.size:
-        return f"{room} holds {held.size} to {held.at_most}"
-    sure = f"{held.level:.0%} sure"
-    return f"{room} holds {held.size} ({sure}; {held.at_most} as expected)"
+        return f"{held.size} to {held.at_most}"
+    return str(held.size)
 
 
-def _accumulated(card: Card, by: str) -> str:
-    made = card.accumulation
-    if made is None:
-        return ""
-    return (
-        f"for {by}={made.batch}: {made.steps} steps of {made.micro_batch}, gradients "
-        "added up. The effective batch stays; another one trains differently"
-    )
+def _fits(card: Card) -> str:
+    if card.fits_target:
+        return "fits"
+    split = card.accumulation
+    if split is None:
+        return "does not fit"
+    return f"{split.steps} steps of {split.micro_batch}"
 
 
 def _speed(advice: Advice) -> Iterator[str]:
-    if not advice.speeds:
+    timed, wanted = advice.estimate.speed, advice.wanted
+    if timed is None:
         return
-    last = advice.rows[-1]
-    here = advice.speeds[-1]
-    text = f"{size_text(last.size)} has {here:.0%} of the best"
-    best = advice.best_size
+    if not advice.speeds:
+        if isinstance(timed.curve, Constant):
+            few = "; --repeat 3 would tell more" if _once(timed) else ""
+            yield from _items("speed", [f"no size is clearly quicker{few}"])
+        return
+    last, best = timed.points[-1], advice.best_size
+    text = f"{size_text(last.x)} has {100 * advice.speeds[-1]:.0f} % of the best"
     if best is None:
         text += "; no end to it in sight"
-    elif best > last.size:
-        text += f", {best} would have {advice.wanted.near:.0%}"
+    elif best > last.x:
+        text += f", {best} would have {_percent(wanted.near)}"
     else:
-        text += f"; {best} has {advice.wanted.near:.0%} already"
-    yield from _item("speed", text)
+        text += f"; {best} has {_percent(wanted.near)} already"
+    whole = "of the whole run, its start-up included"
+    yield from _items("speed", [text, *([whole] if timed.quantity == "time" else [])])
+
+
+def _once(fit: Fit) -> bool:
+    return all(point.runs == 1 for point in fit.points)
 
 
 def _steady(advice: Advice) -> Iterator[str]:
@@ -149,11 +187,26 @@ def _steady(advice: Advice) -> Iterator[str]:
         ("GPU memory", advice.estimate.gpu_memory),
         ("RAM", advice.estimate.memory),
     ):
-        if fit is not None and isinstance(fit.curve, Constant):
+        if fit is not None and not _varies(fit):
             upper = round(fit.upper(fit.largest_size, advice.wanted.level))
-            yield from _item(
-                name, f"the same at every size: at most {format_size(upper)}"
-            )
+            text = f"the same at every size: at most {format_size(upper)}"
+            yield from _items(name, [text])
+
+
+def _recommended(advice: Advice, need: Need) -> list[str]:
+    near = _percent(advice.wanted.near)
+    why = f"the smallest with {near} of the best speed"
+    if advice.held_back is not None:
+        why = advice.held_back
+    return [f"{advice.estimate.by}={size_text(need.size)}: {why}", _needs(need)]
+
+
+def _asked(advice: Advice, request: Request | None) -> Iterator[str]:
+    if request is not None:
+        for number, line in enumerate(packed_lines(request, "slurm", WIDTH - 15)):
+            yield f"  {'ask for' if number == 0 else '':{_LABEL}}{line}"
+    elif advice.target is not None:
+        yield from _items("ask for", ["nothing yet: it lies too far beyond"])
 
 
 def _name(advice: Advice, need: Need) -> str:
@@ -162,55 +215,61 @@ def _name(advice: Advice, need: Need) -> str:
 
 
 def _needs(need: Need) -> str:
-    parts = [
-        _range("GPU", need.gpu_memory, need.gpu_memory_upper),
-        _range("RAM", need.memory, need.memory_upper),
-    ]
+    parts = []
+    for what, low, high in (
+        ("GPU ", need.gpu_memory, need.gpu_memory_upper),
+        ("RAM ", need.memory, need.memory_upper),
+    ):
+        if low is not None and high is not None:
+            parts.append(what + _range(format_size(low), format_size(high)))
     if need.time is not None and need.time_upper is not None:
-        parts.append(
-            f"{format_duration(need.time)} to {format_duration(need.time_upper)}"
-        )
-    return ", ".join(part for part in parts if part)
+        ends = (need.time, need.time_upper)
+        parts.append(_range(*(format_duration(end) for end in ends)))
+    return ", ".join(part.replace(" ", _KEPT) for part in parts)
 
 
-def _range(what: str, low: Bytes | None, high: Bytes | None) -> str:
-    if low is None or high is None:
-        return ""
-    low_text, high_text = format_size(low), format_size(high)
-    if low_text == high_text:
-        return f"{what} {low_text}"
-    number, _, unit = low_text.partition(" ")
-    if high_text.endswith(unit):
-        low_text = number
-    return f"{what} {low_text} to {high_text}"
+def _range(low: str, high: str) -> str:
+    """Write a range, its unit once where both have the same."""
+    if low == high:
+        return low
+    number, _, unit = low.partition(" ")
+    same = high.count(" ") == 1 and high.endswith(f" {unit}")
+    return f"{number if same else low} to {high}"
 
 
-def _recommended(advice: Advice, need: Need) -> str:
-    size = size_text(need.size)
-    return f"{advice.estimate.by}={size}: {_needs(need)}"
-
-
-def _basis(advice: Advice) -> str:
+def _basis(advice: Advice) -> list[str]:
+    estimate = advice.estimate
     runs = sum(row.runs for row in advice.rows)
     sizes = len(advice.rows)
+    command = " ".join(estimate.group.command)
     text = f"{sizes} size{'s' * (sizes != 1)}, {runs} run{'s' * (runs != 1)}"
-    text += f"; bounds hold with {advice.wanted.level:.0%} on 60 public curves"
-    if advice.estimate.gpu_memory is None and not any(
-        card.limit.of == GPU for card in advice.cards
-    ):
-        text += "; GPU memory takes a run on a GPU"
-    return text
+    if len(command) <= _LONGEST_COMMAND and command.isprintable():
+        text += f" of {command}"
+    sure = _percent(advice.wanted.level)
+    bases = [text, f"ranges: from what is expected to a bound of {sure}"]
+    if estimate.gpu_memory is None:
+        bases.append("GPU memory takes a run on a GPU")
+    return bases
 
 
-def _item(name: str, text: str) -> Iterator[str]:
+def _items(name: str, texts: Sequence[str]) -> Iterator[str]:
+    """Write *texts* behind a name, each from a line of its own."""
     label = f"{name:{_LABEL}}" if len(name) < _LABEL else f"{name}  "
-    yield from textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=f"  {label}",
-        subsequent_indent=" " * (_LABEL + 2),
-        break_on_hyphens=False,
-    )
+    for text in texts:
+        for line in textwrap.wrap(
+            text,
+            WIDTH,
+            initial_indent=f"  {label}",
+            subsequent_indent=" " * (_LABEL + 2),
+            break_on_hyphens=False,
+            break_long_words=False,
+        ):
+            yield line.replace(_KEPT, " ")
+        label = " " * _LABEL
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.4g} %"
 
 
 def _size(size: Bytes | None) -> str:
@@ -219,3 +278,7 @@ def _size(size: Bytes | None) -> str:
 
 def _time(seconds: Seconds | None) -> str:
     return "-" if seconds is None else format_duration(seconds)
+
+
+def _brief(seconds: Seconds | None) -> str:
+    return "-" if seconds is None else format_brief(seconds)

@@ -3,7 +3,7 @@
 import msgspec
 
 from weigh.model.record import Measurement, Outcome, State
-from weigh.outcome.judge import judge
+from weigh.outcome import judge
 from weigh.runner.attempt import Stop
 
 _KILLED = 9

@@ -14,6 +14,7 @@ from weigh.units import Bytes, Seconds
 _MARGIN = 0.05  # of the limit, to be left free
 _LAST = 0.01  # of the limit: too little to wait for anybody
 _AHEAD: Seconds = 0.3  # growth is looked ahead for so long
+_SETTLING: Seconds = 2.0  # and so long before another task is let in
 _MORE = 1.2  # what was stopped while it grew needs more than it had
 _CLOSE = 0.7  # of the limit used, from which to look often
 _OFTEN, _SELDOM = 0.05, 0.25  # seconds between looks
@@ -25,6 +26,7 @@ class Guard:
     def __init__(self) -> None:
         self.need: Bytes = 0
         self._before: tuple[Seconds, Bytes] | None = None
+        self._growth = 0.0  # bytes a second
 
     def pause(self, room: Room) -> Seconds:
         """Give the seconds until the next look."""
@@ -32,12 +34,12 @@ class Guard:
 
     def is_short(self, now: Seconds, room: Room) -> bool:
         """Tell whether memory is about to run out, growing on as it does."""
-        growth = 0.0
+        self._growth /= 2  # one look without growth may be chance
         if self._before is not None and now > self._before[0]:
             at, used = self._before
-            growth = max(0.0, (room.used - used) / (now - at))
+            self._growth = max(self._growth, (room.used - used) / (now - at))
         self._before = (now, room.used)
-        return room.free < max(_MARGIN * room.limit, growth * _AHEAD)
+        return room.free < max(_MARGIN * room.limit, self._growth * _AHEAD)
 
     def is_desperate(self, room: Room) -> bool:
         """Tell whether nobody can be given time any more."""
@@ -57,5 +59,9 @@ class Guard:
         """Tell whether one more fits, with those that run at their full size."""
         if not self.need or not running or room is None:
             return True
-        growth = sum(max(0, self.need - attempt.now) for attempt in running)
-        return room.free - _MARGIN * room.limit >= growth + self.need
+        # tasks of one file are alike: what the largest needs, the next will
+        largest = max(attempt.peak for attempt in running)
+        need = max(self.need, round(largest * _MORE))
+        growth = sum(max(0, need - attempt.now) for attempt in running)
+        margin = _MARGIN * room.limit + self._growth * _SETTLING
+        return room.free - margin >= growth + need

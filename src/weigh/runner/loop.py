@@ -7,83 +7,30 @@ weigh, or the time of something due. Everything slow is the watcher thread's.
 import resource  # noqa: F401 - wait4 would load it when descriptors have run out
 import signal
 import time
-from collections.abc import Callable, Collection
-
-import msgspec
+from collections.abc import Collection
 
 from weigh.errors import FormatError
 from weigh.joblog import TIMED_OUT, Entry
 from weigh.model.record import Outcome
 from weigh.runner.attempt import Attempt, Stop
-from weigh.runner.channels import Channels
 from weigh.runner.ending import Ending
-from weigh.runner.events import EventsFile, Started
-from weigh.runner.halt import Halt
-from weigh.runner.joblog_file import JoblogFile
 from weigh.runner.leftovers import Leftovers
 from weigh.runner.memory_watch import MemoryWatch
 from weigh.runner.output import is_full
-from weigh.runner.queue import Queue, Turn
+from weigh.runner.parts import Failure, Parts, Result, Rules
+from weigh.runner.queue import Turn
 from weigh.runner.reaper import Reaped, Reaper
-from weigh.runner.room import MemoryGauge
-from weigh.runner.slots import FreeSlots, Layout
-from weigh.runner.spawn import Spawner
+from weigh.runner.slots import FreeSlots
 from weigh.runner.stopping import Stopper
-from weigh.runner.streams import Output
 from weigh.runner.tally import Tally
-from weigh.runner.task_source import TaskSource
 from weigh.runner.verdict import Verdicts
-from weigh.runner.watch import Watcher, new_records
+from weigh.runner.watch import new_records
 from weigh.units import Seconds
 
 _TICK = 0.25
+_MOST_FAILURES = 20  # that are worth a line each
 _RESPAWN_PAUSE = 0.5  # seconds after the system had no process to give
 _ORPHAN_PATIENCE = 5.0  # seconds until what a task left behind is worth a word
-
-
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """How tasks are to be run. ``retries`` and ``oom_retries`` are tries in all.
-
-    ``end_at``, on the monotonic clock, is when weigh itself will be ended.
-    """
-
-    retries: int = 1
-    oom_retries: int = 3
-    halt: Halt = Halt()
-    timeout: Seconds | None = None
-    grace: Seconds = 30.0
-    wait_orphans: bool = True
-    end_at: Seconds | None = None
-
-
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the loop works with."""
-
-    run: str
-    source: TaskSource
-    queue: Queue
-    layout: Layout
-    spawner: Spawner
-    watcher: Watcher
-    joblog: JoblogFile
-    events: EventsFile
-    output: Output
-    channels: Channels
-    gauge: MemoryGauge
-    attempts: dict[int, int]
-    digest: Callable[[bytes], str]
-    say: Callable[[str], None]
-    show: Callable[[Tally], Seconds]
-
-
-class Result(msgspec.Struct, frozen=True):
-    """How a run ended. ``signal`` told it to; ``trouble`` made it stop launching."""
-
-    tally: Tally
-    signal: int | None = None
-    trouble: str | None = None
-    halted: str | None = None
-    halt_code: int | None = None
 
 
 class Loop:
@@ -106,6 +53,7 @@ class Loop:
         self._trouble: str | None = None
         self._halted: str | None = None
         self._halt_code: int | None = None
+        self._failures: list[Failure] = []
         self._is_alone = False
         self._earlier = (tally.failed, tally.done)
         self._spawn_at: Seconds = 0.0
@@ -113,7 +61,7 @@ class Loop:
         self._look_at: Seconds = 0.0
         self._mentioned: set[int] = set()
 
-    def run(self, waited: Collection[signal.Signals]) -> Result:
+    def run(self, waited: Collection[int]) -> Result:
         """Run until nothing is left to do or something says stop.
 
         *waited* are the signals to see to, SIGCHLD among them, all blocked.
@@ -132,7 +80,12 @@ class Loop:
         finally:
             self._leftovers.clear(self._rules.grace)
         return Result(
-            self._tally, self._told, self._trouble, self._halted, self._halt_code
+            self._tally,
+            self._told,
+            self._trouble,
+            self._halted,
+            self._halt_code,
+            tuple(self._failures),
         )
 
     def _is_stopping(self) -> bool:
@@ -179,7 +132,7 @@ class Loop:
         self._is_alone = turn.alone
         self._running[attempt.pid] = attempt
         self._tally.running += 1
-        self._note_start(attempt)
+        parts.watcher.started(attempt)
         return True
 
     def _not_started(self, turn: Turn, attempt: Attempt, error: OSError) -> None:
@@ -200,27 +153,6 @@ class Loop:
             self._spawn_at = time.monotonic() + _RESPAWN_PAUSE
         else:
             self._stop_launching(f"cannot start a process: {error.strerror}")
-
-    def _note_start(self, attempt: Attempt) -> None:
-        parts = self._parts
-        parts.watcher.started(attempt)
-        parts.events.append(
-            Started(
-                seq=attempt.seq,
-                attempt=attempt.number,
-                run=parts.run,
-                time=round(attempt.started, 3),
-                slot=attempt.slot.number,
-                pid=attempt.pid,
-                start_time=attempt.start_time,
-                task=parts.digest(attempt.text),
-                gpu=attempt.slot.gpu,
-            )
-        )
-        if parts.events.trouble is not None:
-            self._stop_launching(
-                f"cannot write {parts.events.path}: {parts.events.trouble}"
-            )
 
     def _reap(self) -> None:
         """See to every child that ended."""
@@ -312,11 +244,15 @@ class Loop:
         self._consider_halt(attempt, ending)
 
     def _say_failed(self, attempt: Attempt, ending: Ending) -> None:
-        reason = "" if ending.outcome is None else f": {ending.outcome.reason}"
-        where = ""
-        if attempt.output is not None and attempt.output.path is not None:
-            where = f"   {attempt.output.path}"
-        self._parts.say(f"task {attempt.seq} failed{reason}{where}")
+        if len(self._failures) >= _MOST_FAILURES:
+            return
+        reason = "failed" if ending.outcome is None else ending.outcome.reason
+        path = None if attempt.output is None else attempt.output.path
+        self._failures.append(Failure(attempt.seq, reason, path))
+        where = "" if path is None else f"   {path}"
+        self._parts.say(f"task {attempt.seq} failed: {reason}{where}")
+        if len(self._failures) == _MOST_FAILURES:
+            self._parts.say("further failures are in the joblog")
 
     def _consider_halt(self, attempt: Attempt, ending: Ending) -> None:
         rules, tally = self._rules, self._tally
@@ -352,8 +288,9 @@ class Loop:
         if self._told is None:
             self._told = number
             name = signal.Signals(number).name
+            count = len(self._running)
             self._parts.say(
-                f"{name}: {len(self._running)} tasks have "
+                f"{name}: {count} running task{'s have' if count != 1 else ' has'} "
                 f"{self._rules.grace:g} s to end (run it again to go on)"
             )
         self._stop_all("told", number)
@@ -377,6 +314,9 @@ class Loop:
             self._look_around(now)
 
     def _look_around(self, now: Seconds) -> None:
+        trouble = self._parts.events.trouble
+        if trouble is not None:
+            self._stop_launching(f"cannot write {self._parts.events.path}: {trouble}")
         for attempt in self._running.values():
             if attempt.output is not None:
                 attempt.output.look()

@@ -2,6 +2,8 @@
 
 import os
 import time
+from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -9,6 +11,7 @@ from weigh.errors import StoreError
 from weigh.measure.peak import PeakTracker
 from weigh.measure.reduce import is_growing, thin_series
 from weigh.measure.sampler import Sampler
+from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Job,
     Measurement,
@@ -100,6 +103,26 @@ def _method(sampler: Sampler | None, processes: int) -> str:
     )
 
 
+def with_gpus(
+    measured: Measurement,
+    usages: tuple[GpuUsage, ...],
+    rows: Sequence[Sequence[tuple[Seconds, Bytes]]],
+    *,
+    began: Seconds,
+) -> Measurement:
+    """Add what a task did to its GPUs; *rows* are its memory on each over time."""
+    from weigh.measure.gpu.account import gpu_columns  # noqa: PLC0415 - with GPUs
+
+    times = [began + at for at in measured.series.t]
+    return msgspec.structs.replace(
+        measured,
+        usage=msgspec.structs.replace(measured.usage, gpus=usages),
+        series=msgspec.structs.replace(
+            measured.series, gpu_memory=gpu_columns(rows, times)
+        ),
+    )
+
+
 def filled(
     blank: Record,
     attempt: Attempt,
@@ -162,8 +185,12 @@ class RecordBatch:
 
 def utc(seconds: Seconds) -> str:
     """Write a time since the epoch as a record has it."""
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    return f"{whole}.{int(seconds % 1 * 1000):03d}Z"
+    return f"{_whole_second(int(seconds))}.{int(seconds % 1 * 1000):03d}Z"
+
+
+@lru_cache(maxsize=8)  # many short tasks begin and end in one second
+def _whole_second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def own_peak() -> Bytes:

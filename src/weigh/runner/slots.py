@@ -30,6 +30,11 @@ class Layout(msgspec.Struct, frozen=True):
     threads: int
 
     @property
+    def gpus(self) -> tuple[str, ...]:
+        """Give the GPUs of the slots, each once, in order."""
+        return tuple(dict.fromkeys(slot.gpu for slot in self.slots if slot.gpu))
+
+    @property
     def is_pinned(self) -> bool:
         """Tell whether each slot has cores of its own."""
         return bool(self.slots[0].cores)

@@ -34,7 +34,7 @@ class Spawner:
         self._run = run.encode()
         self._shell = Shell(env)
         self._mask = tuple(mask)
-        self._cores: frozenset[int] | None = None  # of this thread, as set last
+        self._everywhere = os.sched_getaffinity(0)
         self._defaults = _to_default()
         threads = thread_settings(os.environ, layout.threads)
         self._envs = {
@@ -57,14 +57,15 @@ class Spawner:
         env[MARK] = b"%b.%d.%d" % (self._run, attempt.seq, attempt.number)
         program, argv = self._shell.words(attempt.text)
         cores = attempt.slot.cores
-        if cores and cores != self._cores:
-            # A child begins with the affinity of the thread that starts it. That is
-            # not put back, for moving between cores takes longer than a short task.
+        if cores:
+            # A child begins with the affinity of the thread that starts it. It also
+            # keeps the kernel from starting all of them on one core, by vfork.
             os.sched_setaffinity(0, cores)
-            self._cores = cores
         attempt.started, attempt.began = time.time(), time.monotonic()
         earliest = _ticks_since_boot()
         attempt.pid = self._spawn(program, argv, env, streams, attempt.text)
+        if cores:
+            os.sched_setaffinity(0, self._everywhere)
         # asking /proc waits until the exec is over, so only where there is doubt
         latest = _ticks_since_boot()
         attempt.start_time = (

@@ -17,7 +17,7 @@ from weigh.sweep.task_file import (
     task_text,
 )
 
-_PIECE = 4096
+_PIECE = 512
 _LONGEST = 1 << 20
 
 
@@ -39,6 +39,7 @@ class TaskSource:
         self.keys = array("q")
         self._offsets = array("Q")
         self._file = _open(path)
+        self._fd = self._file.fileno()
         try:
             self._index()
         except BaseException:
@@ -68,12 +69,15 @@ class TaskSource:
         self._file.close()
 
     def _line_at(self, begin: int) -> bytes:
-        fd, line = self._file.fileno(), b""
-        while piece := os.pread(fd, _PIECE, begin + len(line)):
+        line = os.pread(self._fd, _PIECE, begin)
+        end = line.find(b"\n")
+        while end < 0:
+            piece = os.pread(self._fd, _LONGEST, begin + len(line))
+            if not piece:
+                return line
             line += piece
-            if b"\n" in piece:
-                break
-        return line[: line.find(b"\n") + 1] or line
+            end = line.find(b"\n")
+        return line[: end + 1]
 
     def _index(self) -> None:
         for task in read_task_lines(self._lines(), self.name):

@@ -8,6 +8,7 @@ slow fsync holds it up and never a launch.
 import os
 import threading
 import time
+from binascii import crc32
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -20,13 +21,14 @@ from weigh.model.record import Measurement, Record, Usage
 from weigh.runner.attempt import Attempt
 from weigh.runner.channels import forget
 from weigh.runner.ending import Ending
-from weigh.runner.events import Ended, EventsFile
+from weigh.runner.events import Ended, EventsFile, Started
 from weigh.runner.recording import (
     RecordBatch,
     filled,
     measurement,
     own_peak,
     peak_tracker,
+    with_gpus,
 )
 from weigh.runner.task_tree import TaskTree
 from weigh.store import checkpoint
@@ -35,6 +37,9 @@ from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.peak import PeakTracker
+
+if TYPE_CHECKING:
+    from weigh.runner.gpu_watch import GpuWatch, TaskGpus
 
 _TICK = 0.02
 _FIRST_LOOK = 0.005  # seconds; what ends before is measured by the kernel alone
@@ -49,9 +54,12 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
 
     ``blank`` is the record of any attempt before it starts, ``command`` gives the
     words that run a task's text; ``sync`` has the disk take the joblog; ``told`` adds
-    what a program wrote of its regions to the file of that name.
+    what a program wrote of its regions to the file of that name. ``parameters`` gives
+    those of a task, by its number and text. ``watch_gpus`` begins to watch the GPUs,
+    given what lists the tasks' processes.
     """
 
+    run: str
     interval: Seconds
     slots: int
     blank: Record
@@ -62,12 +70,22 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     events: EventsFile
     sync: Callable[[], None]
     told: Callable[[str, Measurement], Measurement]
+    parameters: Callable[[int, str], dict[str, int | float | str]]
+    watch_gpus: Callable[[Callable[[], list[int]]], "GpuWatch | None"]
 
 
 class _Watched:
     """An attempt that lives long enough to be looked at."""
 
-    __slots__ = ("attempt", "checkpoint_at", "due", "sampler", "tracker", "tree")
+    __slots__ = (
+        "attempt",
+        "checkpoint_at",
+        "due",
+        "gpus",
+        "sampler",
+        "tracker",
+        "tree",
+    )
 
     def __init__(self, attempt: Attempt, interval: Seconds, slots: int) -> None:
         self.attempt = attempt
@@ -78,6 +96,7 @@ class _Watched:
         )
         self.due: Seconds = 0.0
         self.checkpoint_at = attempt.began + _CHECKPOINT_AFTER
+        self.gpus: TaskGpus | None = None
 
 
 class Watcher:
@@ -86,12 +105,14 @@ class Watcher:
     def __init__(self, watching: Watching) -> None:
         self.floor: Bytes = own_peak()
         self.trouble: str | None = None
+        self.doubts: tuple[str, ...] = ()
         self._watching = watching
         self._batch = RecordBatch(watching.root, watching.machine)
-        self._ends: list[Ended] = []
+        self._news: list[Started | Ended] = []
         self._queue: deque[tuple[Attempt, Ending | int | None]] = deque()
         self._young: dict[int, Attempt] = {}
         self._watched: dict[int, _Watched] = {}
+        self._gpus = watching.watch_gpus(self._pids)
         self._closing = False
         self._sync_at = 0.0
         self._thread = threading.Thread(target=self._run, name="weigh-watch")
@@ -116,6 +137,8 @@ class Watcher:
         """Have everything written down; wait for that."""
         self._closing = True
         self._thread.join()
+        if self._gpus is not None:
+            self.doubts = self._gpus.stop()
 
     def _run(self) -> None:
         while True:
@@ -135,6 +158,7 @@ class Watcher:
         while queue:
             attempt, news = queue.popleft()
             if news is None:
+                self._news.append(_started(attempt, self._watching.run))
                 self._young[attempt.pid] = attempt
             elif isinstance(news, int):
                 tree = self._watch(attempt).tree
@@ -151,8 +175,15 @@ class Watcher:
         if watched is None:
             one = self._watching
             watched = _Watched(attempt, one.interval, one.slots)
+            if self._gpus is not None:
+                watched.gpus = self._gpus.begin(attempt, watched.tree.pids)
             self._watched[attempt.pid] = watched
         return watched
+
+    def _pids(self) -> list[int]:
+        """Give the processes of all tasks; asked by the GPUs' own thread."""
+        trees = [watched.tree for watched in tuple(self._watched.values())]
+        return [pid for tree in trees for pid in tree.pids()]
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -223,14 +254,19 @@ class Watcher:
             None if watched is None else watched.sampler,
             processes=1 if watched is None else watched.tree.seen,
         )
+        if self._gpus is not None and watched is not None and watched.gpus is not None:
+            usages, rows = self._gpus.end(watched.gpus)
+            measured = with_gpus(measured, usages, rows, began=attempt.began)
         if attempt.channel is not None:
             measured = one.told(attempt.channel, measured)
             forget(attempt.channel)
         command = one.command(attempt.text)
-        self._batch.add(
-            filled(one.blank, attempt, measured, command=command, ending=ending)
-        )
-        self._ends.append(_ended(attempt, ending, measured.usage))
+        record = filled(one.blank, attempt, measured, command=command, ending=ending)
+        parameters = one.parameters(attempt.seq, os.fsdecode(attempt.text))
+        if parameters:
+            record = msgspec.structs.replace(record, parameters=parameters)
+        self._batch.add(record)
+        self._news.append(_ended(attempt, ending, measured.usage))
         if watched is not None:
             watched.tree.close()
             if watched.checkpoint_at > attempt.began + _CHECKPOINT_AFTER:
@@ -238,15 +274,29 @@ class Watcher:
 
     def _write(self, *, closing: bool) -> None:
         self._batch.flush()
-        if self._ends:
-            ends, self._ends = self._ends, []
-            self._watching.events.append(*ends)
+        if self._news:
+            news, self._news = self._news, []
+            self._watching.events.append(*news)
         now = time.monotonic()
         if closing or now >= self._sync_at:
             self._sync_at = now + _SYNC_INTERVAL
             self.floor = own_peak()
             self.trouble = self._batch.trouble or self.trouble
             self._watching.sync()
+
+
+def _started(attempt: Attempt, run: str) -> Started:
+    return Started(
+        seq=attempt.seq,
+        attempt=attempt.number,
+        run=run,
+        time=round(attempt.started, 3),
+        slot=attempt.slot.number,
+        pid=attempt.pid,
+        start_time=attempt.start_time,
+        task=f"{crc32(attempt.text):08x}",
+        gpu=attempt.slot.gpu,
+    )
 
 
 def _ended(attempt: Attempt, ending: Ending, usage: Usage) -> Ended:
@@ -265,6 +315,7 @@ def _ended(attempt: Attempt, ending: Ending, usage: Usage) -> Ended:
         wall_time=round(usage.wall_time, 4),
         cpu_time=None if cpu_time is None else round(cpu_time, 4),
         peak_memory=None if peak is None else peak.value,
+        gpu_memory=max((gpu.peak_memory or 0 for gpu in usage.gpus), default=None),
     )
 
 

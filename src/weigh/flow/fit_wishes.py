@@ -1,0 +1,157 @@
+"""What a user wants to know of a fit: as typed, read before anything is run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from weigh import catalogue
+from weigh.errors import FormatError, UsageError
+from weigh.estimate.advice import GPU, HOST, Limit
+from weigh.estimate.fit import Quantity
+from weigh.estimate.points import LARGEST_SIZE
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import Record
+from weigh.units import Bytes, parse_size
+
+ALL = "all"
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """As typed; see ``weigh fit --help``."""
+
+    target: str | None = None
+    gpus: tuple[str, ...] = ()
+    gpu_memory: tuple[str, ...] = ()
+    memory: tuple[str, ...] = ()
+    near: str = "95%"
+    level: str = "95%"
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """The same as numbers; ``target_name`` is None where the value stood alone."""
+
+    target_name: str | None = None
+    target: float | None = None
+    limits: tuple[Limit, ...] = ()
+    near: float = 0.95
+    level: float = 0.95
+
+    @property
+    def has_gpu(self) -> bool:
+        """Tell whether the user named a card or its memory."""
+        return any(limit.of == GPU for limit in self.limits)
+
+    def target_of(self, by: str) -> tuple[float | None, tuple[str, ...]]:
+        """Return the target as a size of *by*, or what to say where it is none."""
+        if self.target is None or self.target_name in {None, by}:
+            return self.target, ()
+        said = f"--target {self.target_name} left out: the sizes are of {by}"
+        return None, (f"{said} (write --target '{by}=1000')",)
+
+
+def read_wishes(wishes: Wishes, by: str | None, sites: Mapping[str, Bytes]) -> Asked:
+    """Read what was typed; *by* as typed too, *sites* a site's own GPU names.
+
+    Raises:
+        UsageError: no such GPU, or the target is of another parameter.
+        FormatError: a size, share or target does not parse.
+    """
+    name, target = _target(wishes.target, by)
+    limits = (*_cards(wishes, sites), *_memory(wishes.memory, "--memory", HOST))
+    return Asked(
+        target_name=name,
+        target=target,
+        limits=tuple(dict.fromkeys(limits)),
+        near=_share(wishes.near, "--near"),
+        level=_share(wishes.level, "--level"),
+    )
+
+
+def limits_measured_on(records: Sequence[Record]) -> tuple[Limit, ...]:
+    """Return the cards that *records* used, each model once."""
+    gpus = (gpu for record in records if record.usage for gpu in record.usage.gpus)
+    limits = [
+        Limit(*_named(gpu, gpu.memory_total), GPU)
+        for gpu in gpus
+        if gpu.memory_total is not None and gpu.peak_memory != 0
+    ]
+    return tuple(dict.fromkeys(limits))
+
+
+def _named(gpu: GpuUsage, total: Bytes) -> tuple[str, Bytes]:
+    model = catalogue.matching(gpu.name, total)
+    return (gpu.name, total) if model is None else (model.name, model.memory)
+
+
+def _target(text: str | None, by: str | None) -> tuple[str | None, float | None]:
+    """Read ``NAME=VALUE``, or the value alone."""
+    if text is None:
+        return None, None
+    name, equals, value = (part.strip() for part in text.rpartition("="))
+    known = {by, *(by or "").replace("*", ",").split(",")}
+    if equals and by is not None and name not in known:
+        raise UsageError(
+            f"--target {text}: the sizes are of {by} (write --target {by}=1000)"
+        )
+    try:
+        number = float(value)
+    except ValueError:
+        number = 0.0
+    if not 0 < number <= LARGEST_SIZE:
+        raise FormatError(f"--target {text}: {value!r} is no size above 0")
+    return name if equals else None, number
+
+
+def _cards(wishes: Wishes, sites: Mapping[str, Bytes]) -> Iterator[Limit]:
+    words = [word.strip() for words in wishes.gpus for word in words.split(",")]
+    for word in filter(None, words):
+        if word.lower() == ALL:
+            yield from (Limit(name, sites[name], GPU) for name in sites)
+            yield from (
+                Limit(model.name, model.memory, GPU)
+                for model in catalogue.all_models()
+                if model.name not in sites
+            )
+        else:
+            yield from _card(word, sites)
+    yield from _memory(wishes.gpu_memory, "--gpu-memory", GPU)
+
+
+def _card(word: str, sites: Mapping[str, Bytes]) -> Iterator[Limit]:
+    """Read ``V100-32GB``, ``v100`` of either size, or ``p100=11.9GiB``."""
+    name, equals, size = (part.strip() for part in word.partition("="))
+    if equals and not name:
+        raise UsageError(f"not a GPU: {word!r} (write it like p100=11.9GiB)")
+    if equals:
+        yield Limit(name, _room(size, f"--gpu {word}"), GPU)
+        return
+    for model in catalogue.called(word, sites=sites):
+        yield Limit(model.name, model.memory, GPU)
+
+
+def _memory(words: Sequence[str], option: str, of: Quantity) -> Iterator[Limit]:
+    name = "a GPU" if of == GPU else "RAM"
+    for word in words:
+        yield Limit(name, _room(word, f"{option} {word}"), of)
+
+
+def _room(text: str, option: str) -> Bytes:
+    try:
+        size = parse_size(text)
+    except FormatError as error:
+        raise FormatError(f"{option}: {error}") from None
+    if not size:
+        raise FormatError(f"{option}: nothing fits in that")
+    return size
+
+
+def _share(text: str, option: str) -> float:
+    """Read ``95%``, ``95 %`` or ``0.95``."""
+    word = text.strip()
+    try:
+        number = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1:
+        raise FormatError(f"{option} {text}: not a share (write it like 95% or 0.95)")
+    return number

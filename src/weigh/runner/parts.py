@@ -1,0 +1,75 @@
+"""What a run is made of: its rules, the parts it works with, how it ended."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from weigh.runner.channels import Channels
+from weigh.runner.events import EventsFile
+from weigh.runner.halt import Halt
+from weigh.runner.joblog_file import JoblogFile
+from weigh.runner.queue import Queue
+from weigh.runner.room import MemoryGauge
+from weigh.runner.slots import Layout
+from weigh.runner.spawn import Spawner
+from weigh.runner.streams import Output
+from weigh.runner.tally import Tally
+from weigh.runner.task_source import TaskSource
+from weigh.runner.watch import Watcher
+from weigh.units import Seconds
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """How tasks are to be run. ``retries`` and ``oom_retries`` are tries in all.
+
+    ``end_at``, on the monotonic clock, is when weigh itself will be ended.
+    """
+
+    retries: int = 1
+    oom_retries: int = 3
+    halt: Halt = Halt()
+    timeout: Seconds | None = None
+    grace: Seconds = 30.0
+    wait_orphans: bool = True
+    end_at: Seconds | None = None
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the loop works with."""
+
+    run: str
+    source: TaskSource
+    queue: Queue
+    layout: Layout
+    spawner: Spawner
+    watcher: Watcher
+    joblog: JoblogFile
+    events: EventsFile
+    output: Output
+    channels: Channels
+    gauge: MemoryGauge
+    attempts: dict[int, int]
+    say: Callable[[str], None]
+    show: Callable[[Tally], Seconds]
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A task that failed for good; ``output`` is its file, where it said something."""
+
+    task: int
+    reason: str
+    output: str | None = None
+
+
+class Result(msgspec.Struct, frozen=True):
+    """How a run ended. ``signal`` told it to; ``trouble`` made it stop launching.
+
+    ``failures`` are the first of them; the joblog has all.
+    """
+
+    tally: Tally
+    signal: int | None = None
+    trouble: str | None = None
+    halted: str | None = None
+    halt_code: int | None = None
+    failures: tuple[Failure, ...] = ()

@@ -1,0 +1,87 @@
+"""What was submitted: ``jobs.jsonl`` in the store, a line a job, appended to."""
+
+import os
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from weigh.errors import StoreError, UsageError
+from weigh.model.job import Submitted
+from weigh.store.location import make_folder
+from weigh.store.shards import append_line
+
+FILE = "jobs.jsonl"
+LAST = "last"
+
+
+def append(root: str, job: Submitted) -> None:
+    """Keep a job.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    make_folder(root)
+    append_line(os.path.join(root, FILE), msgspec.json.encode(job))
+
+
+def read_jobs(root: str) -> list[Submitted]:
+    """Read all jobs, the oldest first; lines that do not parse are stepped over.
+
+    Raises:
+        StoreError: they are there and cannot be read.
+    """
+    return list(_read(os.path.join(root, FILE)))
+
+
+def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
+    """Give the jobs called *name*: one by its id, or all of the newest plan so called.
+
+    ``last`` is the one submitted last. A plan is called by its name or its folder, and
+    the jobs that resumed it belong to it, in their order.
+
+    Raises:
+        UsageError: there is none; says which there are.
+    """
+    if not jobs:
+        raise UsageError("no job was submitted from here: weigh submit PLAN")
+    if name == LAST:
+        return [jobs[-1]]
+    by_id = [job for job in jobs if job.id == name]
+    if by_id:
+        return [by_id[-1]]
+    folder = os.path.abspath(name)
+    called = [job for job in jobs if job.name == name or job.folder == folder]
+    if not called:
+        recent = ", ".join(f"{job.id} ({job.name})" for job in jobs[:-6:-1])
+        raise UsageError(f"no such job: {name} (the latest: {recent})")
+    return chain_of(jobs, called[-1])
+
+
+def chain_of(jobs: Sequence[Submitted], job: Submitted) -> list[Submitted]:
+    """Give the first job of the plan that *job* is of, and all that resumed it."""
+    by_id = {(one.scheduler, one.id): one for one in jobs}
+    first = job
+    while first.resumes and (first.scheduler, first.resumes) in by_id:
+        first = by_id[first.scheduler, first.resumes]
+    chain = {first.id}
+    found = []
+    for one in jobs:
+        if one is first or (one.resumes in chain and one.scheduler == first.scheduler):
+            chain.add(one.id)
+            found.append(one)
+    return found
+
+
+def _read(path: str) -> Iterator[Submitted]:
+    try:
+        with open(path, "rb") as file:
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    for line in lines:
+        try:
+            yield msgspec.json.decode(line, type=Submitted)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue

@@ -1,0 +1,88 @@
+"""Records of runs at several sizes, for fits."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from weigh.model.gpu import GpuMemory, GpuUsage
+from weigh.model.record import Batches, Host, PeakMemory, Record, Usage
+from weigh.units import GIB, MIB
+
+V100 = "Tesla V100-SXM2-32GB"
+V100_TOTAL = 32768 * MIB
+BY = "batch_size"
+
+
+def peak(value: float) -> PeakMemory:
+    return PeakMemory(
+        value=round(value),
+        low=round(value),
+        high=round(value),
+        anonymous=None,
+        shared=None,
+        file=None,
+        source="test",
+    )
+
+
+def sized_run(
+    size: float | str,
+    memory: float | None = None,
+    *,
+    time: float = 10.0,
+    gpu: float | None = None,
+    **other: object,
+) -> Record:
+    """Give a run of ``tag.py SIZE``; memory in bytes."""
+    card = GpuUsage(
+        uuid="GPU-1",
+        name=V100,
+        memory_total=V100_TOTAL,
+        memory_before=0,
+        peak_memory=None if gpu is None else round(gpu),
+    )
+    plain = Record(
+        id=f"id-{size}-{memory}-{time}-{gpu}",
+        command=("python", "tag.py", str(size)),
+        parameters={BY: size},
+        host=Host(name="node07", system="Linux"),
+        started="2026-11-21T10:00:00Z",
+        state="COMPLETED",
+        exit_code=0,
+        usage=Usage(
+            wall_time=time,
+            peak_memory=None if memory is None else peak(memory),
+            gpus=() if gpu is None else (card,),
+        ),
+    )
+    return msgspec.structs.replace(plain, **other)
+
+
+def sized_runs(sizes: Sequence[float], memories: Sequence[float]) -> list[Record]:
+    return [sized_run(*pair) for pair in zip(sizes, memories, strict=True)]
+
+
+def on_a_line(*sizes: float, base: float = GIB, each: float = 10 * MIB) -> list[Record]:
+    return sized_runs(sizes, [base + each * size for size in sizes])
+
+
+def timed_batches(size: int, memory: int, base: int, time: float) -> Batches:
+    """Give a loop over 881 samples that began with *base* bytes on the card."""
+    return Batches(
+        size=size,
+        count=-(-881 // size),
+        samples=881,
+        time_per_sample=time / 881,
+        gpus=(GpuMemory(uuid="GPU-1", before=base, peak=memory),),
+    )
+
+
+def guide_runs(unit: float = 10**9) -> list[Record]:
+    """Give the guide's two runs on a V100: the model's phase, then the batches."""
+    runs = []
+    for size, time, batch in ((50, 8.6445, 0.6641), (300, 5.9519, 5.7539)):
+        base = round(1.3270 * unit)
+        total = round((1.3270 + batch) * unit)
+        loop = timed_batches(size, total, base, time)
+        runs.append(sized_run(size, 2.45 * GIB, time=time, gpu=total, batches=loop))
+    return runs

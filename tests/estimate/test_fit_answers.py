@@ -1,0 +1,585 @@
+"""What a fit answers, and where it refuses to answer with one number."""
+
+import math
+
+import msgspec
+import pytest
+from sized_runs import BY, guide_runs, on_a_line, sized_run, sized_runs
+
+import weigh
+from weigh.errors import UsageError
+from weigh.estimate.advice import Limit, Wanted, advise
+from weigh.estimate.curve import Constant, Inverse, Line, Quadratic
+from weigh.estimate.estimate import Estimate
+from weigh.model.record import Allocation, Host, Outcome, Record, Repeat, Usage
+from weigh.units import GIB, MIB
+
+GB = 10**9
+THIRTY = Limit("V100", 30 * GB, "gpu_memory")
+
+
+def memory_fit(records: list[Record]) -> Estimate:
+    return weigh.fit(records, by=BY)
+
+
+def burst(size: float, *evidence: str, **other: object) -> Record:
+    out = Outcome("ran out of memory", evidence)
+    run = sized_run(size, 100 * MIB, state="OUT_OF_MEMORY", outcome=out)
+    return msgspec.structs.replace(run, **other)
+
+
+def test_three_points_of_a_line_foretell_the_fourth() -> None:
+    made = memory_fit(on_a_line(8, 16, 32))
+
+    assert made.predict(64) == pytest.approx(GIB + 640 * MIB, rel=1e-9)
+
+
+# The guide's V100: (30 / 0.66) x 50 = 2270 was its answer
+
+
+def test_the_guide_s_card_holds_a_range_within_its_line_and_its_power_law() -> None:
+    held = memory_fit(guide_runs()).holding(30 * GB)
+
+    assert (held.size, held.at_most) == (1137, 1425)
+
+
+def test_the_guide_s_memory_is_said_to_grow_faster_than_the_batch() -> None:
+    held = memory_fit(guide_runs()).holding(30 * GB)
+
+    assert any("grows faster than the size" in reason for reason in held.why)
+
+
+def test_the_guide_s_example_names_the_next_size_to_measure() -> None:
+    held = memory_fit(guide_runs()).holding(30 * GB)
+
+    assert held.next_size is not None
+    assert 300 < held.next_size < 1137
+
+
+@pytest.mark.parametrize(("near", "size"), [(0.95, 567), (0.9, 269)])
+def test_the_smallest_batch_near_the_best_speed_of_the_guide(
+    near: float, size: int
+) -> None:
+    assert memory_fit(guide_runs()).best_size(near) == size
+
+
+def test_the_guide_is_recommended_the_batch_near_the_best_speed_not_the_largest() -> (
+    None
+):
+    advice = advise(memory_fit(guide_runs()), Wanted(limits=(THIRTY,)))
+
+    assert advice.recommended is not None
+    assert advice.recommended.size == 567
+
+
+def test_without_the_model_s_phase_the_guide_s_totals_give_no_warning_of_growth() -> (
+    None
+):
+    bare = [msgspec.structs.replace(run, batches=None) for run in guide_runs()]
+
+    held = memory_fit(bare).holding(30 * GB)
+
+    assert not any("grows faster" in reason for reason in held.why)
+
+
+# Refusals
+
+
+def test_two_sizes_give_a_range_and_the_next_size() -> None:
+    held = memory_fit(on_a_line(50, 100)).holding(4 * GIB)
+
+    assert held.why
+    assert held.size is not None
+    assert held.at_most is not None
+    assert held.size < held.at_most
+    assert held.next_size == 200
+
+
+def test_a_line_that_would_start_below_zero_is_doubted() -> None:
+    made = memory_fit(sized_runs([8, 16, 32], [MIB, 9 * MIB, 25 * MIB]))
+
+    assert any("below zero" in why for why in made.holding(GIB).why)
+
+
+def test_a_slope_that_changes_by_more_than_a_quarter_is_doubted() -> None:
+    made = memory_fit(sized_runs([8, 16, 24], [1000 * MIB, 1100 * MIB, 1250 * MIB]))
+
+    assert any("slope grows by 33 %" in why for why in made.holding(2 * GIB).why)
+
+
+def test_a_steady_slope_is_not_doubted() -> None:
+    made = memory_fit(sized_runs([8, 16, 24], [1000 * MIB, 1100 * MIB, 1220 * MIB]))
+
+    assert made.holding(1500 * MIB).why == ()
+
+
+def test_beyond_four_times_the_largest_size_there_is_a_reason_and_a_next_size() -> None:
+    held = memory_fit(on_a_line(8, 16, 32)).holding(GIB + 1300 * MIB)
+
+    assert held.why == ("130 is 4.1 times the largest size measured",)
+    assert held.next_size is not None
+    assert 32 < held.next_size < 130
+
+
+def test_up_to_four_times_the_largest_size_there_is_a_number() -> None:
+    held = memory_fit(on_a_line(8, 16, 32)).holding(GIB + 1280 * MIB)
+
+    assert held.why == ()
+
+
+def test_a_target_far_beyond_is_doubted_and_has_a_next_size() -> None:
+    advice = advise(memory_fit(on_a_line(8, 16, 32)), Wanted(target=1000))
+
+    assert any("31 times the largest" in why for why in advice.why)
+    assert advice.next_size is not None
+
+
+def test_one_distinct_size_is_no_curve() -> None:
+    with pytest.raises(UsageError, match=r"one distinct size \(8\)"):
+        memory_fit([sized_run(8, GIB), sized_run(8, 2 * GIB)])
+
+
+@pytest.mark.parametrize("size", ["large", math.nan, math.inf, 0, -8])
+def test_a_size_that_is_no_number_above_zero_is_left_out_and_said(
+    size: float | str,
+) -> None:
+    made = memory_fit([sized_run(size, GIB), *on_a_line(8, 16, 32)])
+
+    assert made.records == 3
+    assert made.notes == ("1 record left out: its batch_size is no number above 0",)
+
+
+@pytest.mark.parametrize("size", ["large", math.nan, math.inf, 0, -8])
+def test_sizes_that_are_all_no_numbers_above_zero_are_refused(
+    size: float | str,
+) -> None:
+    with pytest.raises(UsageError, match=f"batch_size='?{size}'? is no size above 0"):
+        memory_fit([sized_run(size, GIB)])
+
+
+@pytest.mark.parametrize("memory", [0, -5])
+def test_memory_that_cannot_have_been_is_left_out_and_said(memory: int) -> None:
+    made = memory_fit([*on_a_line(8, 16, 32), sized_run(64, memory)])
+
+    assert made.records == 4
+    assert [point.x for point in made.fit_of("memory").points] == [8, 16, 32]
+    assert any("no memory or time that can be" in note for note in made.notes)
+
+
+@pytest.mark.parametrize("time", [0.0, -1.0, math.nan, math.inf])
+def test_a_time_that_cannot_have_been_is_left_out_and_said(time: float) -> None:
+    made = memory_fit([*on_a_line(8, 16, 32), sized_run(64, GIB, time=time)])
+
+    assert made.fit_of("time").largest_size == 32
+    assert any("no memory or time that can be" in note for note in made.notes)
+
+
+@pytest.mark.parametrize("x", [0, -1, math.nan, math.inf])
+def test_no_figure_for_a_size_that_is_none(x: float) -> None:
+    with pytest.raises(UsageError, match="a size has to be a number above 0"):
+        memory_fit(on_a_line(8, 16, 32)).predict(x)
+
+
+@pytest.mark.parametrize("level", [0, 1, 95, -1])
+def test_no_bound_for_a_level_that_is_no_probability(level: float) -> None:
+    with pytest.raises(UsageError, match="no share between 0 and 1"):
+        memory_fit(on_a_line(8, 16, 32)).upper(8, level)
+
+
+def test_no_records_at_all_point_to_scan() -> None:
+    with pytest.raises(UsageError, match="weigh scan"):
+        weigh.fit([], by=BY)
+
+
+def test_a_parameter_that_no_record_has_lists_those_they_have() -> None:
+    with pytest.raises(UsageError, match="they have batch_size"):
+        weigh.fit(on_a_line(8, 16), by="length")
+
+
+def test_gpu_memory_that_was_not_measured_is_not_inferred_from_ram() -> None:
+    with pytest.raises(UsageError, match="takes a run on a GPU"):
+        memory_fit(on_a_line(8, 16, 32)).predict(8, "gpu_memory")
+
+
+# Curves
+
+
+def test_memory_that_stays_is_held_at_the_most_seen() -> None:
+    made = memory_fit(sized_runs([8, 16, 32], [GIB, 1010 * MIB, 1020 * MIB]))
+
+    assert made.predict(1000) == GIB
+
+
+def test_a_limit_above_constant_memory_holds_any_size() -> None:
+    made = memory_fit(sized_runs([8, 16, 32], [GIB] * 3))
+
+    assert made.largest("4GiB") == math.inf
+    assert made.largest("512MiB") == 0
+
+
+def test_memory_that_comes_down_is_held_at_the_most_seen() -> None:
+    made = memory_fit(sized_runs([8, 16, 32], [3 * GIB, 2 * GIB, GIB]))
+
+    assert isinstance(made.fit_of("memory").curve, Constant)
+    assert made.upper(64) >= 3 * GIB
+
+
+def test_six_sizes_of_a_parabola_are_one() -> None:
+    sizes = [10, 20, 40, 60, 80, 100]
+    made = memory_fit(sized_runs(sizes, [GIB + MIB * x * x for x in sizes]))
+
+    assert isinstance(made.fit_of("memory").curve, Quadratic)
+    assert made.predict(200) == pytest.approx(GIB + MIB * 200**2, rel=0.01)
+
+
+def test_three_sizes_are_never_a_parabola() -> None:
+    sizes = [10, 20, 40]
+    made = memory_fit(sized_runs(sizes, [GIB + MIB * x * x for x in sizes]))
+
+    assert isinstance(made.fit_of("memory").curve, Line)
+
+
+def test_times_that_fall_have_a_floor_that_no_batch_goes_below() -> None:
+    runs = [sized_run(x, GIB, time=5.41 + 161.6 / x) for x in (50, 100, 300)]
+
+    time = memory_fit(runs).fit_of("time")
+
+    assert isinstance(time.curve, Inverse)
+    assert time.predict(10**6) == pytest.approx(5.41, rel=1e-3)
+
+
+def test_times_that_grow_are_a_line() -> None:
+    runs = [sized_run(x, GIB, time=3 + x / 10) for x in (50, 100, 300)]
+
+    assert memory_fit(runs).predict(600, "time") == pytest.approx(63)
+
+
+def test_single_times_a_tenth_apart_are_no_curve_of_speed() -> None:
+    runs = [sized_run(x, GIB, time=t) for x, t in ((25, 7.8), (50, 7.5), (100, 7.1))]
+
+    assert isinstance(memory_fit(runs).fit_of("time").curve, Constant)
+
+
+def test_the_time_a_sample_counts_for_speed_where_every_size_has_it() -> None:
+    made = memory_fit(guide_runs())
+
+    assert made.speed is made.time_per_sample
+
+
+def test_the_whole_run_counts_for_speed_where_one_size_has_no_batches() -> None:
+    made = memory_fit([*guide_runs(), sized_run(100, GIB, gpu=3 * GB, time=7.0)])
+
+    assert made.speed is made.time
+
+
+def test_between_sizes_the_bound_is_as_far_off_as_a_size_was() -> None:
+    """As tag.py took it: 187 MiB at 30, above the line through its neighbours."""
+    made = memory_fit(sized_runs([25, 50, 100], [177 * MIB, 209 * MIB, 261 * MIB]))
+
+    assert made.upper(30) >= 187 * MIB
+
+
+# Repeats
+
+
+def test_the_largest_of_repeated_runs_is_what_memory_has_to_hold() -> None:
+    made = memory_fit([*on_a_line(8, 16, 32), sized_run(32, 2 * GIB)])
+
+    assert made.fit_of("memory").points[-1].y == 2 * GIB
+
+
+def test_the_middle_of_repeated_times_is_the_time() -> None:
+    runs = [sized_run(8, GIB, time=t) for t in (1.0, 2.0, 30.0)]
+
+    time = memory_fit([*runs, sized_run(16, GIB, time=2.0)]).fit_of("time")
+
+    assert (time.points[0].y, time.points[0].runs) == (2.0, 3)
+
+
+def test_the_repeats_within_a_record_count_each_and_its_warm_ups_do_not() -> None:
+    repeats = tuple(
+        Repeat(Usage(wall_time=t), exit_code=0, signal=None, warmup=t > 5)
+        for t in (9.0, 1.0, 1.2)
+    )
+    run = sized_run(8, repeats=repeats)
+
+    made = memory_fit([run, sized_run(16, time=2.0)])
+
+    assert (made.fit_of("time").points[0].y, made.fit_of("time").runs) == (1.1, 3)
+
+
+# Out of memory is a bound too
+
+
+def test_a_size_that_ran_out_is_never_held() -> None:
+    made = memory_fit([*on_a_line(8, 16, 32), burst(64)])
+
+    assert made.failed == 64
+    assert made.largest("100GiB") == 63
+
+
+def test_a_size_that_ran_out_of_little_may_fit_in_more() -> None:
+    small = Allocation("slurm", memory=4 * GIB)
+    made = memory_fit([*on_a_line(8, 16, 32), burst(64, allocation=small)])
+
+    assert made.largest("4GiB") == 63
+    assert made.largest("100GiB") > 64
+
+
+def test_gpu_memory_that_ran_out_says_nothing_of_ram() -> None:
+    said = "its output says 'CUDA out of memory'"
+    runs = [sized_run(x, GIB + x * MIB, gpu=GIB + x * MIB) for x in (8, 16, 32)]
+
+    made = memory_fit([*runs, burst(64, said, usage=runs[0].usage)])
+
+    assert made.fit_of("gpu_memory").failed == 64
+    assert made.fit_of("memory").failed is None
+
+
+def test_a_failure_before_the_gpu_was_used_counts_with_the_runs_on_it() -> None:
+    runs = [sized_run(x, GIB + x * MIB, gpu=GIB + x * MIB) for x in (8, 16, 32)]
+
+    assert memory_fit([*runs, burst(64)]).failed == 64
+
+
+def test_the_next_size_lies_between_what_ran_and_what_did_not() -> None:
+    held = memory_fit([*on_a_line(8, 16), burst(64)]).holding(100 * GIB)
+
+    assert held.next_size == 32
+
+
+# Several parameters
+
+
+def test_the_product_of_two_parameters_is_taken_where_it_explains_more() -> None:
+    runs = [
+        sized_run(
+            b,
+            GIB + MIB * b * n,
+            command=("train.py", f"--b={b}", f"--n={n}"),
+            parameters={"b": b, "n": n},
+        )
+        for b, n in ((8, 128), (16, 32), (32, 64), (8, 512))
+    ]
+
+    assert weigh.fit(runs, by="b,n").by == "b*n"
+    assert weigh.fit(runs, by="b*n").predict(8192) == GIB + 8192 * MIB
+
+
+def test_one_parameter_is_taken_where_the_product_explains_no_more() -> None:
+    runs = [
+        sized_run(
+            b,
+            GIB + 10 * MIB * b,
+            command=("train.py", f"--b={b}", f"--n={n}"),
+            parameters={"b": b, "n": n},
+        )
+        for b, n in ((8, 128), (16, 32), (32, 64), (64, 512))
+    ]
+
+    assert weigh.fit(runs, by="b,n").by == "b"
+
+
+def test_without_a_name_the_one_parameter_that_varies_is_the_size() -> None:
+    assert weigh.fit(on_a_line(8, 16, 32)).by == BY
+
+
+def test_without_a_name_several_that_vary_are_asked_about() -> None:
+    runs = [sized_run(x, GIB, parameters={BY: x, "n": x}) for x in (8, 16)]
+
+    with pytest.raises(UsageError, match="--by one of batch_size, n"):
+        weigh.fit(runs)
+
+
+def test_another_parameter_that_varied_is_said() -> None:
+    runs = [
+        sized_run(x, GIB + x * MIB, parameters={BY: x, "seed": x}) for x in (8, 16, 32)
+    ]
+
+    assert any("seed varied too" in note for note in memory_fit(runs).notes)
+
+
+# Records of different things
+
+
+def test_records_without_the_parameter_are_left_out_and_said() -> None:
+    without = [
+        msgspec.structs.replace(run, parameters={}) for run in on_a_line(1, 2, 3)
+    ]
+
+    made = memory_fit([*without, *on_a_line(8, 16, 32)])
+
+    assert made.records == 3
+    assert "3 records left out: no parameter batch_size" in made.notes
+
+
+def test_another_host_s_records_are_left_out_and_said() -> None:
+    other = sized_run(64, GIB, host=Host(name="node08", system="Linux"))
+
+    made = memory_fit([*on_a_line(8, 16, 32), other])
+
+    assert made.notes == ("1 record left out: another host, node08",)
+    assert made.group.host == "node07"
+
+
+def test_another_command_s_records_are_left_out_and_said() -> None:
+    other = sized_run(64, GIB, command=("python", "train.py", "64"))
+
+    made = memory_fit([*on_a_line(8, 16, 32), other])
+
+    assert made.notes == (
+        "1 record left out: another command, python train.py {batch_size}",
+    )
+
+
+def test_another_gpu_s_records_are_left_out_and_said() -> None:
+    runs = [sized_run(x, GIB, gpu=GIB + x * MIB) for x in (8, 16, 32)]
+    card = msgspec.structs.replace(runs[0].usage.gpus[0], name="A100")  # type: ignore[union-attr]
+    usage = msgspec.structs.replace(runs[0].usage, gpus=(card,))  # type: ignore[type-var]
+
+    made = memory_fit([*runs, sized_run(64, usage=usage)])
+
+    assert made.notes == ("1 record left out: another GPU, A100",)
+
+
+def test_another_model_given_by_name_is_another_command() -> None:
+    runs = [
+        sized_run(
+            x,
+            GIB * (1 if model == "vgg" else 9),
+            command=("train.py", model, str(x)),
+            parameters={BY: x, "model": model},
+        )
+        for x, model in ((8, "vgg"), (16, "vgg"), (32, "vgg"), (64, "bert"))
+    ]
+
+    assert memory_fit(runs).fit_of("memory").largest_size == 32
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("tag.py", "out-{}.tsv", "{}"),
+        ("tag.py", "--batch={}", "1", "2"),
+        ("tag.py", "--gpus", "1", "bs{}/v2/log", "{}"),
+        ("sh", "-c", "tag.py {} > out/{}.txt"),
+    ],
+)
+def test_the_size_is_known_wherever_it_stands_in_the_command(
+    words: tuple[str, ...],
+) -> None:
+    runs = [
+        sized_run(x, GIB + x * MIB, command=tuple(w.format(x, x) for w in words))
+        for x in (1, 2, 4)
+    ]
+
+    made = memory_fit(runs)
+
+    assert (made.records, made.notes) == (3, ())
+    named = tuple(word.replace("{}", "{batch_size}") for word in words)
+    assert made.group.command == named
+
+
+def test_sizes_written_differently_are_the_same_command() -> None:
+    texts = {100.0: "1e2", 200.0: "200.0", 400.0: "4.0e2"}
+    runs = [
+        sized_run(x, GIB + x * MIB, command=("tag.py", text))
+        for x, text in texts.items()
+    ]
+
+    assert memory_fit(runs).records == 3
+
+
+def test_failed_runs_are_left_out_and_said() -> None:
+    made = memory_fit([*on_a_line(8, 16, 32), sized_run(64, GIB, state="FAILED")])
+
+    assert "1 record left out: it did not complete" in made.notes
+
+
+# Accumulation is never a silent choice
+
+
+def test_a_batch_that_does_not_fit_is_split_into_equal_ones_of_the_same_sum() -> None:
+    runs = [sized_run(x, GIB, gpu=GIB + x * 100 * MIB) for x in (8, 16, 32)]
+    card = Limit("V100", 8 * GIB, "gpu_memory")
+
+    advice = advise(memory_fit(runs), Wanted(target=128, limits=(card,)))
+
+    split = advice.cards[0].accumulation
+    assert split is not None
+    assert split.micro_batch * split.steps == 128
+    assert split.micro_batch <= (advice.cards[0].holding.size or 0)
+
+
+def test_a_batch_that_fits_is_not_split() -> None:
+    runs = [sized_run(x, GIB, gpu=GIB + x * 100 * MIB) for x in (8, 16, 32)]
+    card = Limit("V100", 80 * GIB, "gpu_memory")
+
+    advice = advise(memory_fit(runs), Wanted(target=128, limits=(card,)))
+
+    assert advice.cards[0].fits_target is True
+    assert advice.cards[0].accumulation is None
+
+
+def test_what_is_no_batch_is_never_split() -> None:
+    runs = [
+        sized_run(x, GIB, gpu=GIB + x * 100 * MIB, parameters={"vocabulary": x})
+        for x in (8, 16, 32)
+    ]
+    card = Limit("V100", 8 * GIB, "gpu_memory")
+
+    advice = advise(
+        weigh.fit(runs, by="vocabulary"), Wanted(target=128, limits=(card,))
+    )
+
+    assert advice.cards[0].fits_target is False
+    assert advice.cards[0].accumulation is None
+
+
+# What is recommended
+
+
+def falling(*sizes: int, each: float = 100 * MIB) -> list[Record]:
+    return [sized_run(x, GIB, gpu=GIB + x * each, time=3 + 40 / x) for x in sizes]
+
+
+def test_no_more_is_recommended_than_the_card_holds() -> None:
+    card = Limit("small", 4 * GIB, "gpu_memory")
+
+    advice = advise(memory_fit(falling(8, 16, 32)), Wanted(limits=(card,)))
+
+    assert advice.recommended is not None
+    assert advice.recommended.size == advice.cards[0].holding.size
+    assert advice.held_back == "what small holds"
+
+
+def test_of_several_cards_the_largest_decides_what_is_recommended() -> None:
+    cards = tuple(Limit(str(size), size * GIB, "gpu_memory") for size in (4, 8, 6))
+
+    advice = advise(memory_fit(falling(8, 16, 32)), Wanted(limits=cards))
+
+    assert advice.recommended is not None
+    assert advice.recommended.size == advice.cards[1].holding.size
+
+
+def test_nothing_is_recommended_for_a_card_that_holds_nothing() -> None:
+    card = Limit("tiny", 100 * MIB, "gpu_memory")
+
+    advice = advise(memory_fit(falling(8, 16, 32)), Wanted(limits=(card,)))
+
+    assert advice.recommended is None
+
+
+def test_nothing_is_recommended_farther_than_four_times_what_was_measured() -> None:
+    advice = advise(memory_fit(falling(8, 16, 32)), Wanted())
+
+    assert advice.best_size == 253
+    assert advice.recommended is not None
+    assert advice.recommended.size == 128
+
+
+def test_nothing_is_recommended_that_ran_out_of_memory() -> None:
+    advice = advise(memory_fit([*falling(8, 16, 32), burst(64)]), Wanted())
+
+    assert advice.recommended is not None
+    assert advice.recommended.size == 63

@@ -1,0 +1,221 @@
+"""``weigh fit``: from the records of a store to a screen, and from Python."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from sized_runs import BY, guide_runs, on_a_line, sized_run
+
+import weigh as api
+from weigh.cli.main import run_cli
+from weigh.errors import RecordNotFoundError
+from weigh.model.record import Record
+from weigh.store import identity, shards
+from weigh.units import GIB, MIB
+
+Weigh = Callable[..., tuple[int, str, str]]
+Keep = Callable[[Sequence[Record], str], None]
+
+
+@pytest.fixture
+def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keep:
+    """Keep records under a label, in the order given."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WEIGH_DIR", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    (tmp_path / ".weigh").mkdir()
+    count = 0
+
+    def keep_them(records: Sequence[Record], label: str) -> None:
+        nonlocal count
+        for record in records:
+            count += 1
+            named = msgspec.structs.replace(record, id=f"{count:012x}", label=label)
+            shards.append(str(tmp_path / ".weigh"), named, identity.this_machine())
+
+    return keep_them
+
+
+@pytest.fixture
+def fit(capsys: pytest.CaptureFixture[str]) -> Weigh:
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = run_cli(["fit", *argv], [])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def on_the_gpu(*sizes: int) -> list[Record]:
+    return [sized_run(x, GIB, gpu=GIB + x * 100 * MIB, time=3 + 40 / x) for x in sizes]
+
+
+def test_the_guide_s_screen_has_its_range_its_warning_and_its_best_batch(
+    keep: Keep, fit: Weigh
+) -> None:
+    keep(guide_runs(), "guide")
+
+    code, out, _ = fit("guide", "--gpu", f"v100={30 * 10**9}")
+
+    assert code == 0
+    assert "1137 to 1425" in out
+    assert "memory grows faster than the size" in out
+    assert "recommended  batch_size=567: the smallest with 95 % of the best" in out
+    assert "2270" not in out
+
+
+def test_nearness_to_the_best_speed_is_the_user_s_to_choose(
+    keep: Keep, fit: Weigh
+) -> None:
+    keep(guide_runs(), "guide")
+
+    _, out, _ = fit("guide", "--near", "90%", "--json")
+
+    assert json.loads(out)["recommended"]["size"] == 269
+
+
+def test_the_card_measured_on_is_the_one_fitted_where_none_is_named(
+    keep: Keep, fit: Weigh
+) -> None:
+    keep(on_the_gpu(8, 16, 32), "tag")
+
+    _, out, _ = fit("tag", "--json")
+
+    limits = [card["limit"]["name"] for card in json.loads(out)["cards"]]
+    assert limits == ["V100-32GB"]
+
+
+def test_every_card_of_the_catalogue_can_be_asked_for(keep: Keep, fit: Weigh) -> None:
+    keep(on_the_gpu(8, 16, 32), "tag")
+
+    _, out, _ = fit("tag", "--gpu", "all", "--target", "300")
+
+    lines = out.splitlines()
+    assert any(line.startswith("  MI250X") for line in lines)
+    assert max(map(len, lines)) <= 80
+    assert sum("times the largest size measured" in line for line in lines) == 1
+
+
+def test_a_name_of_two_sizes_gives_a_row_for_each(keep: Keep, fit: Weigh) -> None:
+    keep(on_the_gpu(8, 16, 32), "tag")
+
+    _, out, _ = fit("tag", "--gpu", "p100", "--json")
+
+    limits = [card["limit"]["name"] for card in json.loads(out)["cards"]]
+    assert limits == ["P100-12GB", "P100-16GB"]
+
+
+def test_a_site_s_own_card_goes_before_the_catalogue_s(
+    keep: Keep, fit: Weigh, tmp_path: Path
+) -> None:
+    keep(on_the_gpu(8, 16, 32), "tag")
+    (tmp_path / "weigh.toml").write_text('[gpus]\nV100-32GB = "31GiB"\n')
+
+    _, out, _ = fit("tag", "--gpu", "V100-32GB", "--json")
+
+    assert json.loads(out)["cards"][0]["limit"]["memory"] == 31 * GIB
+
+
+def test_a_split_batch_is_said_to_be_the_user_s_choice(keep: Keep, fit: Weigh) -> None:
+    keep(on_the_gpu(8, 16, 32), "tag")
+
+    _, out, _ = fit("tag", "--gpu", "P4", "--target", "batch_size=100")
+
+    assert "2 steps of 50" in out
+    assert "another batch would train differently, and is yours to choose" in out
+
+
+def test_the_request_for_the_target_asks_for_its_bound(keep: Keep, fit: Weigh) -> None:
+    keep(on_a_line(8, 16, 32), "tag")
+
+    _, out, _ = fit("tag", "--target", "64", "--json")
+
+    document = json.loads(out)
+    assert document["request"]["memory"] >= document["target"]["memory_upper"]
+    assert document["request"]["memory"] <= 1.1 * document["target"]["memory_upper"]
+
+
+def test_nothing_is_asked_for_a_target_too_far_beyond(keep: Keep, fit: Weigh) -> None:
+    keep(on_a_line(8, 16, 32), "tag")
+
+    _, out, _ = fit("tag", "--target", "1000")
+
+    assert "ask for      nothing yet: it lies too far beyond" in out
+    assert "#SBATCH" not in out
+
+
+def test_what_would_narrow_a_range_is_a_command_to_paste(
+    keep: Keep, fit: Weigh
+) -> None:
+    keep(on_a_line(8, 16), "tag")
+
+    _, out, _ = fit("tag")
+
+    assert "  narrow it    weigh run --param batch_size=32 -- python tag.py 32\n" in out
+
+
+def test_without_a_name_all_records_that_have_the_parameter_count(
+    keep: Keep, fit: Weigh
+) -> None:
+    keep(on_a_line(8, 16), "one")
+    keep(on_a_line(32), "other")
+
+    _, out, _ = fit("--by", BY)
+
+    assert "3 sizes, 3 runs of python tag.py {batch_size}" in out
+
+
+def test_of_mixed_records_the_screen_says_which_are_left_out(
+    keep: Keep, fit: Weigh
+) -> None:
+    keep(on_a_line(8, 16, 32), "tag")
+    keep([sized_run(64, GIB, command=("train.py", "64"))] * 2, "tag")
+
+    code, _, err = fit("tag")
+
+    assert code == 0
+    assert "2 records left out: another command, train.py {batch_size}" in err
+
+
+def test_json_is_one_document_with_a_schema(keep: Keep, fit: Weigh) -> None:
+    keep(on_a_line(8, 16, 32), "tag")
+
+    _, out, err = fit("tag", "--target", "64", "--memory", "4GiB", "--json")
+
+    assert json.loads(out)["schema"] == "weigh.estimate/1"
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("tags",), "did you mean tag?"),
+        (("tag", "--by", "length"), "they have batch_size"),
+        (("tag", "--target", "length=3"), "left out: the sizes are of batch_size"),
+        (("tag", "--by", BY, "--target", "length=3"), "the sizes are of batch_size"),
+        (("tag", "--target", "-3"), "no size above 0"),
+        (("tag", "--gpu", "V1000"), "no such GPU"),
+        (("tag", "--gpu", "=3GiB"), "not a GPU: '=3GiB'"),
+        (("tag", "--level", "1"), "not a share"),
+        (("--by", " , "), "names no parameter"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(
+    keep: Keep, fit: Weigh, words: Sequence[str], message: str
+) -> None:
+    keep(on_a_line(8, 16, 32), "tag")
+
+    _, _, err = fit(*words)
+
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_records_can_be_named_from_python(keep: Keep) -> None:
+    keep(on_a_line(8, 16, 32), "tag")
+
+    assert api.fit("tag").predict(64) == GIB + 640 * MIB
+    with pytest.raises(RecordNotFoundError):
+        api.fit("tga")
