@@ -43,3 +43,15 @@ def test_a_table_that_is_off_names_the_file_and_the_card(
         loaded(tmp_path, text)
 
     assert str(caught.value).startswith(str(tmp_path / "weigh.toml"))
+
+
+def test_what_a_file_says_of_the_cluster_is_kept_and_known(tmp_path: Path) -> None:
+    found = loaded(tmp_path, '[cluster.queues.short]\ntime_limit = "00:30:00"')
+
+    assert found.cluster == {"queues": {"short": {"time_limit": "00:30:00"}}}
+    assert found.warnings == ()
+
+
+def test_a_cluster_that_is_no_table_names_the_file(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="cluster must be a table"):
+        loaded(tmp_path, "cluster = 3")

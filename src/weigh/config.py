@@ -28,8 +28,8 @@ KEYS = {
     "wait_orphans": "yes",
 }
 
-# a table of names and memory: [gpus]
-GPUS = "gpus"
+# tables: [gpus] of names and memory, [cluster] as `weigh config cluster` writes it
+GPUS, CLUSTER = "gpus", "cluster"
 
 _YES = {"1": True, "true": True, "yes": True, "on": True}
 _NO = {"0": False, "false": False, "no": False, "off": False}
@@ -45,12 +45,14 @@ class Setting(msgspec.Struct, frozen=True):
 class Config(msgspec.Struct, frozen=True):
     """The settings in force by key, and a line of warning for each key unknown.
 
-    ``gpus`` is the memory of a site's GPUs by the names it has for them.
+    ``gpus`` is the memory of a site's GPUs by the names it has for them, ``cluster``
+    what a file says of its queues and scratch disks.
     """
 
     settings: dict[str, Setting] = {}
     warnings: tuple[str, ...] = ()
     gpus: dict[str, Bytes] = {}
+    cluster: dict[str, object] = {}
 
     def value(self, key: str) -> Value | None:
         """Return the value in force for *key*, or None where nothing sets it."""
@@ -67,13 +69,17 @@ def load(cwd: str, env: Mapping[str, str], *, site_file: str = SITE_FILE) -> Con
     settings: dict[str, Setting] = {}
     warnings: list[str] = []
     gpus: dict[str, Bytes] = {}
+    cluster: dict[str, object] = {}
     for path, table in _tables(cwd, env, site_file):
         found, unknown = _from_table(path, table)
         settings |= found
         warnings += unknown
         gpus |= _gpus(path, table.get(GPUS, {}))
+        cluster |= _cluster(path, table.get(CLUSTER, {}))
     settings |= _from_environment(env)
-    return Config(settings=settings, warnings=tuple(warnings), gpus=gpus)
+    return Config(
+        settings=settings, warnings=tuple(warnings), gpus=gpus, cluster=cluster
+    )
 
 
 def _tables(
@@ -164,9 +170,15 @@ def _from_table(
         key = written.replace("-", "_")
         if key in KEYS:
             settings[key] = Setting(_checked(f"{path}: {written}", key, value), path)
-        elif key != GPUS:
+        elif key not in {GPUS, CLUSTER}:
             warnings.append(f"{path}: unknown key {written!r}{_nearest(key)}; ignored")
     return settings, warnings
+
+
+def _cluster(path: str, table: object) -> dict[str, object]:
+    if not isinstance(table, dict):
+        raise FormatError(f"{path}: cluster must be a table: [cluster]")
+    return table
 
 
 def _gpus(path: str, table: object) -> dict[str, Bytes]:

@@ -35,10 +35,22 @@ _GROUPS = {
         "check": ("weigh.cli.check", "try a few tasks, or read a job script"),
         "stages": ("weigh.cli.stages", "the steps of an experiment, one record"),
         "plan": ("weigh.cli.plan", "how many tasks share a GPU and a node"),
+        "submit": ("weigh.cli.submit", "send a plan to the cluster, or run it here"),
         "exec": ("weigh.cli.exec", "run the tasks, each measured, and resume"),
+    },
+    "Follow": {
+        "status": ("weigh.cli.status", "how jobs stand, and why they wait"),
+        "logs": ("weigh.cli.logs", "what a job or a task has printed"),
+        "cancel": ("weigh.cli.cancel", "end jobs, or what of them waits"),
+        "resume": ("weigh.cli.resume", "run again what did not finish"),
     },
     "Review": {
         "records": ("weigh.cli.records", "list, show, export and import records"),
+    },
+    "Site": {
+        "cluster": ("weigh.cli.cluster", "queues, free GPUs, what is down, who runs"),
+        "doctor": ("weigh.cli.doctor", "what is wrong here, and the cure"),
+        "config": ("weigh.cli.config", "a site file from what the scheduler says"),
     },
 }
 _VERBS = {verb: entry for group in _GROUPS.values() for verb, entry in group.items()}

@@ -15,7 +15,12 @@ _BOM = b"\xef\xbb\xbf"
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16
 # quotes that end and backslashes before something: most lines need no closer look
 _WHOLE = re.compile(
-    rb"""(?:[^'"\\]++|'[^']*+'|"(?:[^"\\]++|\\.)*+"|\\.)*+""", re.DOTALL
+    rb"""(?:
+        [^'"\\$]++ | \\.
+        | '[^']*+' | "(?:[^"\\]++ | \\.)*+"
+        | \$\$ | \$'(?:[^'\\]++ | \\.)*+' | \$(?!')
+    )*+""",
+    re.DOTALL | re.VERBOSE,
 )
 _WORD_ENDS = frozenset(" \t;&|()<>")
 
@@ -92,7 +97,8 @@ def _scan(text: str) -> str | None:
             quote = "$'" if character == "'" and before == "$" else character
         elif character == "#" and before in _WORD_ENDS:
             return None
-        before = character
+        # of two dollars the second begins nothing: they are the shell's own id
+        before = "" if character == before == "$" else character
         at += 1
     return quote[-1] if quote else None
 

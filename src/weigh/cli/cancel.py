@@ -1,0 +1,59 @@
+"""``weigh cancel``: the words of the command line; what was told to end."""
+
+import os
+from typing import Literal
+
+import click
+
+from weigh.errors import UsageError
+from weigh.flow.cancel import cancel as cancel_flow
+from weigh.report.printable import printable
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("names", nargs=-1, metavar="JOB...")
+@click.option("--keep", multiple=True, metavar="JOB", help="Leave this; repeatable.")
+@click.option("--running", is_flag=True, help="Only elements that run.")
+@click.option("--pending", is_flag=True, help="Only elements that wait.")
+@click.option("--dry-run", is_flag=True, help="Say what would be cancelled.")
+def cancel(
+    names: tuple[str, ...],
+    *,
+    keep: tuple[str, ...],
+    running: bool,
+    pending: bool,
+    dry_run: bool,
+) -> int:
+    """Cancel jobs, or those of their elements that run or wait.
+
+    JOB is a job's id, a plan's name or folder, `last`, or `all` for every job that
+    was submitted from here and has not ended.
+
+    \b
+    weigh cancel 481516
+    weigh cancel all --keep 481516
+    weigh cancel ppo-sweep --pending
+    """  # noqa: D301 - click reads \b as: keep these lines
+    if running and pending:
+        raise UsageError("--running and --pending: that is all; leave both out")
+    done = cancel_flow(
+        names,
+        keep=keep,
+        only=_only(running, pending),
+        dry_run=dry_run,
+        cwd=os.getcwd(),
+        env=os.environ,
+    )
+    verb = "would cancel" if dry_run else "cancelled"
+    for one in done:
+        number = one.job.elements if one.elements is None else len(one.elements)
+        noun = "element" if number == 1 else "elements"
+        name = printable(one.job.name)
+        click.echo(f"  {verb} {one.job.id} ({name}): {number:,} {noun}")
+    if not done:
+        click.echo("  nothing to cancel: all have ended")
+    return 0
+
+
+def _only(running: bool, pending: bool) -> Literal["RUNNING", "PENDING"] | None:  # noqa: FBT001
+    return "RUNNING" if running else "PENDING" if pending else None

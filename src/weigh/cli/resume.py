@@ -1,0 +1,39 @@
+"""``weigh resume``: the words of the command line; what runs again, and what not."""
+
+import os
+
+import click
+
+from weigh.flow.resume import Wishes
+from weigh.flow.resume import resume as resume_flow
+from weigh.report.resume_lines import render_json, resumed_lines
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("name", metavar="JOB", default="last")
+@click.option("--memory", metavar="SIZE", help="For an element, whatever the reason.")
+@click.option("--time", metavar="TIME", help="The limit, whatever the reason.")
+@click.option("--gpus", metavar="TYPE:N", help="Another GPU.")
+@click.option("-q", "--queue", metavar="NAME", help="Another partition or queue.")
+@click.option("--bugs", is_flag=True, help="Run what failed of itself, too.")
+@click.option("--dry-run", is_flag=True, help="Submit nothing.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def resume(name: str, *, as_json: bool, **words: str | bool | None) -> int:
+    """Submit once more what did not finish, with what it lacked.
+
+    Twice the memory after running out of it, twice the time after the limit, another
+    node after one that failed. A task that a bug ended is left: mend it, then --bugs.
+    JOB is a job's id, a plan's name or folder, or `last`.
+
+    \b
+    weigh resume 481516
+    weigh resume ppo-sweep --dry-run
+    weigh resume last --bugs --time 12h
+    """  # noqa: D301 - click reads \b as: keep these lines
+    wishes = Wishes(**words)  # type: ignore[arg-type]
+    answer = resume_flow(name, wishes, cwd=os.getcwd(), env=os.environ)
+    if as_json:
+        click.echo(render_json(answer))
+    else:
+        click.echo("\n".join(resumed_lines(answer)))
+    return 0

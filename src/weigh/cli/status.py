@@ -1,0 +1,43 @@
+"""``weigh status``: the words of the command line; how jobs stand."""
+
+import os
+import time
+
+import click
+
+from weigh.flow.status import status as status_flow
+from weigh.report.status_lines import detail_lines, list_lines, render_json
+
+_PAUSE = 10.0
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("names", nargs=-1, metavar="[JOB]...")
+@click.option("--wait", is_flag=True, help="Come back when nothing runs or waits.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def status(names: tuple[str, ...], *, wait: bool, as_json: bool) -> int:
+    """Say how jobs stand: which tasks are done, failed, running, waiting and why.
+
+    JOB is a job's id, a plan's name or folder, or `last`; without one all that were
+    submitted of late are listed. The scheduler is asked at most every 30 seconds.
+
+    Exit codes: 0; with --wait 1 where a task did not succeed.
+
+    \b
+    weigh status
+    weigh status plan/ppo-sweep
+    weigh status last --wait && weigh report
+    """  # noqa: D301 - click reads \b as: keep these lines
+    standings = status_flow(names, cwd=os.getcwd(), env=os.environ)
+    while wait and not all(one.is_over for one in standings):
+        time.sleep(_PAUSE)
+        standings = status_flow(names, cwd=os.getcwd(), env=os.environ)
+    now = time.time()
+    if as_json:
+        click.echo(render_json(standings))
+    elif names:
+        for one in standings:
+            click.echo("\n".join(detail_lines(one, now)))
+    else:
+        click.echo("\n".join(list_lines(standings, now)))
+    return int(wait and not all(one.is_done for one in standings))

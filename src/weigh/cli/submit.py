@@ -1,0 +1,132 @@
+"""``weigh submit``: the words of the command line; the job's id and what next."""
+
+import os
+from typing import Any
+
+import click
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.flow.schedulers import NAMES
+from weigh.flow.submit import Wishes
+from weigh.flow.submit import submit as submit_flow
+from weigh.model.job import Setup
+from weigh.report.submit_lines import dry_run_lines, render_json, submitted_lines
+
+_COUNT = click.IntRange(min=1)
+_COMMAND = "weigh.command"
+_EXTRA = "weigh.extra"
+_SETUP = {"modules", "conda", "venv", "lines", "checks"}
+
+
+class SubmitCommand(click.Command):
+    """Keeps what stands after ``--``, and the scheduler's flags, from click."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the command and the flags in the form ``--flag=value`` out first."""
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[_COMMAND] = tuple(args[at + 1 :])
+            args = args[:at]
+        known = {name for option in self.params for name in option.opts}
+        extra, own = [], []
+        for word in args:
+            name, equals, value = word.partition("=")
+            if word.startswith("--") and equals and name not in known:
+                extra.append((name.removeprefix("--"), value))
+            else:
+                own.append(word)
+        ctx.meta[_EXTRA] = tuple(extra)
+        return super().parse_args(ctx, own)
+
+
+@click.command(
+    cls=SubmitCommand, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.argument("plan", required=False, metavar="[PLAN | -- COMMAND]")
+@click.option(
+    "--on",
+    "scheduler",
+    type=click.Choice(NAMES),
+    help="Who is to run it.  [default: the scheduler on PATH, else local]",
+)
+@click.option("--memory", metavar="SIZE", help="For an element.  [default: the plan's]")
+@click.option("--time", metavar="TIME", help="The limit: 90m, 1-12:00:00.")
+@click.option("--cpus", type=_COUNT, metavar="N", help="CPUs of an element.")
+@click.option("--gpus", metavar="TYPE:N", help="GPUs of an element: 1, v100, v100:2.")
+@click.option(
+    "--h-vmem",
+    "virtual_memory",
+    metavar="SIZE",
+    help="Grid Engine's limit on virtual size, for an element.",
+)
+@click.option("-q", "--queue", metavar="NAME", help="The partition or queue.")
+@click.option("-A", "--account", metavar="NAME", help="The account or project.")
+@click.option("--qos", metavar="NAME", help="Slurm's quality of service.")
+@click.option("--mail", metavar="ADDRESS", help="Whom to tell when it ends or fails.")
+@click.option(
+    "--after",
+    multiple=True,
+    metavar="JOB",
+    help="Begin once JOB has succeeded; repeatable.",
+)
+@click.option(
+    "--throttle", type=_COUNT, metavar="N", help="Elements at a time.  [default: 10]"
+)
+@click.option("--name", help="What to call it.  [default: the plan's name]")
+@click.option("--module", "modules", multiple=True, metavar="NAME", help="Load first.")
+@click.option("--conda", metavar="ENV", help="The conda environment to activate.")
+@click.option("--venv", metavar="FOLDER", help="The virtual environment to activate.")
+@click.option(
+    "--setup",
+    "lines",
+    multiple=True,
+    metavar="LINE",
+    help="A line of bash before the tasks; repeatable.",
+)
+@click.option(
+    "--checks/--no-checks",
+    default=True,
+    help="See on the node that programs and GPUs are there.",
+)
+@click.option(
+    "--runner",
+    type=click.Choice(("weigh", "parallel")),
+    default="weigh",
+    help="What runs the tasks: weigh exec, or GNU parallel.",
+)
+@click.option("--again", is_flag=True, help="Submit a plan that was submitted before.")
+@click.option("--dry-run", is_flag=True, help="Print the script; submit nothing.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.pass_context
+def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noqa: ANN401
+    """Submit a plan, or one command, to Slurm, Grid Engine or this machine.
+
+    The job script is written to the plan's folder: plain bash, to read and to edit.
+    Flags of the scheduler's own go through in the form --flag=value.
+
+    \b
+    weigh submit plan/ppo-sweep
+    weigh submit plan/ppo-sweep --queue gpu --time 6h --mail me@uni.edu
+    weigh submit --memory 8G --gpus v100 -- python train.py --seed 1
+    weigh submit plan/ppo-sweep --dry-run
+    """  # noqa: D301 - click reads \b as: keep these lines
+    command = ctx.meta.get(_COMMAND, ())
+    if command and words["plan"]:
+        raise UsageError("a plan or a command, not both")
+    setup = Setup(**{name: words.pop(name) for name in _SETUP})
+    if setup.venv is not None:
+        setup = msgspec.structs.replace(setup, venv=os.path.abspath(setup.venv))
+    wishes = Wishes(
+        **words, command=command, setup=setup, extra=ctx.meta.get(_EXTRA, ())
+    )
+    answer = submit_flow(wishes, cwd=os.getcwd(), env=os.environ)
+    for note in answer.notes:
+        click.echo(f"weigh: {note}", err=True)
+    if as_json:
+        click.echo(render_json(answer))
+    elif answer.job is None:
+        click.echo("\n".join(dry_run_lines(answer)))
+    else:
+        click.echo("\n".join(submitted_lines(answer)))
+    return 0

@@ -1,0 +1,303 @@
+"""What Grid Engine takes for something else, or accepts and never runs.
+
+What qsub and the job made of each was seen on 8.1.9.
+"""
+
+import re
+from collections.abc import Iterator
+
+from weigh.dialect import gridengine
+from weigh.dialect.lint.case import (
+    Case,
+    Option,
+    Rule,
+    Say,
+    error,
+    note,
+    refused,
+    warning,
+)
+from weigh.dialect.lint.gridengine_options import PREFIX
+from weigh.dialect.lint.placeholder_rules import holds_placeholder
+from weigh.dialect.lint.travel import is_shared
+from weigh.dialect.numerals import positive_number, whole_number
+from weigh.errors import FormatError
+from weigh.model.lint import Finding
+from weigh.units import HOUR, MINUTE, format_size
+
+GPU_RESOURCES = ("ngpus", "gpu", "gpus", "num_gpus", "gpu_card", "cuda")
+
+_TIMES = ("h_rt", "s_rt", "h_cpu", "s_cpu")
+_SIZES = ("h_vmem", "s_vmem", "mem_free", "virtual_free", "h_rss", "h_data", "tmpfs")
+_MEANT = re.compile(r"(?P<indent>\s*)(?P<hashes>#+)(?P<gap>\s*)\$\s*(?=-[A-Za-z])")
+_SLURM_PATTERN = re.compile(r"%[jAaxu]")
+_SAFE_TO_BEGIN = re.compile(r"\d")
+_MANY_BYTES = 1 << 20
+
+
+def _ignored(case: Case) -> Iterator[Finding]:
+    for line in case.script.lines:
+        if line.text.startswith(PREFIX):
+            if line.line in case.body.documents:
+                effect = "in a here-document: qsub reads it for this job all the same"
+                yield warning(line, "directive-in-document", effect)
+            continue
+        found = _MEANT.match(line.text)
+        if not found:
+            continue
+        if found["gap"]:
+            effect = "a space after '#': qsub ignores this line"
+            yield error(line, "space-in-directive", effect)
+        elif len(found["hashes"]) > 1:
+            effect = "'##' is a comment: qsub ignores this line"
+            yield note(line, "commented-directive", effect)
+        else:
+            effect = "spaces before '#': qsub ignores this line"
+            cure = "begin it in the first column"
+            yield error(line, "indented-directive", effect, cure)
+
+
+def _slurm_lines(case: Case) -> Iterator[Finding]:
+    line = next((o for o in case.script.lines if o.text.startswith("#SBATCH")), None)
+    if line is not None and not any(
+        o.text.startswith(PREFIX) for o in case.script.lines
+    ):
+        yield error(
+            line, "foreign-directive", "qsub ignores Slurm's lines", "#$ -l ..."
+        )
+
+
+def _times(case: Case) -> Iterator[Finding]:
+    for name in _TIMES:
+        option = case.option(f"l:{name}")
+        if option is None:
+            continue
+        try:
+            seconds = gridengine.parse_time(option.value)
+        except FormatError:
+            effect = f"{option.value!r} is no time to Grid Engine: refused"
+            yield refused(option, "time", effect, _time_cure(option.value))
+            continue
+        if seconds == 0:
+            yield error(option, "time-zero", "no time at all: killed at once")
+        elif whole_number(option.value) and seconds is not None and seconds < MINUTE:
+            cure = f"{option.value} hours are {option.value}:00:00"
+            effect = f"is {seconds} seconds"
+            yield warning(option, "time-in-seconds", effect, cure)
+
+
+def _time_cure(value: str) -> str:
+    if re.fullmatch(r"\d+:\d\d", value):
+        return f"three fields: {value}:00"
+    hours = re.fullmatch(r"(\d+)h", value)
+    return f"write {hours[1]}:00:00" if hours else "write it like 01:30:00 or 5400"
+
+
+def _grace(case: Case) -> Iterator[Finding]:
+    hard, soft = case.option("l:h_rt"), case.option("l:s_rt")
+    if hard is None or soft is not None or case.option("notify") is not None:
+        return
+    try:
+        seconds = gridengine.parse_time(hard.value)
+    except FormatError:
+        return
+    if seconds:
+        ahead = 5 * MINUTE if seconds >= HOUR else max(1, min(MINUTE, seconds // 10))
+        clock = gridengine.format_time(seconds - ahead)
+        effect = "kills at once, without a word; s_rt sends USR1 first"
+        yield warning(hard, "no-soft-limit", effect, f"add -l s_rt={clock}, trap USR1")
+
+
+def _sizes(case: Case) -> Iterator[Finding]:
+    for name in _SIZES:
+        option = case.option(f"l:{name}")
+        if option is None:
+            continue
+        size = size_of(option)
+        if size is None:
+            effect = f"{option.value!r} is no size to Grid Engine: refused"
+            found = re.match(r"(\d+)\s*([KMGT])i?B", option.value, re.IGNORECASE)
+            cure = f"write {found[1]}{found[2].upper()}" if found else ""
+            yield refused(option, "memory", effect, cure or "write it like 500M or 4G")
+        elif size < _MANY_BYTES:
+            cure = f"{option.value.rstrip('kK')} GiB are {option.value.rstrip('kK')}G"
+            yield warning(option, "memory-in-bytes", f"is {format_size(size)}", cure)
+        elif option.value[-1:] in "kmgt":
+            effect = f"lower case counts by 1000: {format_size(size)}"
+            upper = option.value[:-1] + option.value[-1].upper()
+            yield note(option, "memory-by-1000", effect, f"{upper} counts by 1024")
+
+
+def _virtual(case: Case) -> Iterator[Finding]:
+    option = case.option("l:h_vmem")
+    size = size_of(option)
+    slots = slots_of(case)
+    if option is None or not size:
+        return
+    if slots > 1:
+        effect = f"is for each of {slots} slots: {format_size(size * slots)} in all"
+        share = gridengine.format_memory(-(-size // slots))
+        cure = f"h_vmem={share} if {format_size(size)} was meant in all"
+        yield warning(option, "memory-per-slot", effect, cure)
+    if any(case.option(f"l:{name}") for name in GPU_RESOURCES):
+        effect = "limits virtual size, of which CUDA reserves tens of GiB unused"
+        cure = "leave it out if the site lets you, or try with much more"
+        yield warning(option, "virtual-with-cuda", effect, cure)
+
+
+def _arrays(case: Case) -> Iterator[Finding]:
+    option, throttle = case.option("t"), case.option("tc")
+    if option is None:
+        if throttle is not None:
+            yield refused(throttle, "tc-alone", "-tc without -t: refused")
+        return
+    value = option.value
+    found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::[0-9]{1,9})?)?", value)
+    if value.startswith("0"):
+        effect = "elements count from 1: refused"
+        last = value.partition("-")[2].partition(":")[0]
+        count = (whole_number(last) or 0) + 1
+        cure = f"-t 1-{count}, and subtract 1"
+        yield refused(option, "array-from-zero", effect, cure)
+    elif "%" in value:
+        indices, _, most = value.partition("%")
+        yield refused(
+            option, "array", "'%' is Slurm's: refused", f"-t {indices} -tc {most}"
+        )
+    elif "," in value:
+        effect = f"{value} becomes one range here, from the first to the last"
+        yield error(option, "array-list", effect, "one -t FIRST-LAST:STEP a job")
+    elif not found:
+        yield refused(option, "array", f"{value!r} is no range: refused", "-t 1-10")
+    elif found[2] and int(found[2]) < int(found[1]):
+        effect = f"is taken as {found[2]}-{found[1]}"
+        yield warning(option, "array-backwards", effect)
+    elif not found[2] and int(found[1]) > 1:
+        effect = f"is the one element {value}, not {value} of them"
+        yield warning(option, "array-of-one", effect, f"-t 1-{value}")
+
+
+def _logs(case: Case) -> Iterator[Finding]:
+    for name in ("o", "e"):
+        option = case.option(name)
+        if option is None or holds_placeholder(option.value):
+            continue
+        value = option.value.removeprefix(":")
+        if _SLURM_PATTERN.search(value):
+            effect = "'%' patterns are Slurm's: the file is called just so"
+            yield error(option, "log-pattern", effect, "$JOB_ID, $TASK_ID, $JOB_NAME")
+        directory, slash, _ = value.rpartition("/")
+        path = case.absolute(directory, case.start) if slash and directory else None
+        if path is not None and case.kind(path) in ("missing", "file"):
+            shared = is_shared(case, directory, path)
+            say: Say = error if shared else warning
+            here = "does not exist" if shared else "is not there here"
+            effect = f"{directory}/ {here}: without it, Eqw for ever"
+            written = directory if case.start == case.facts.cwd else path
+            yield say(option, "log-directory", effect, f"mkdir -p {written}")
+
+
+def _start(case: Case) -> Iterator[Finding]:
+    option = case.option("wd")
+    if option is None:
+        if case.option("cwd") is None and case.body.commands:
+            effect = "no -cwd: it starts in your home, and writes its logs there"
+            yield note(None, "starts-at-home", effect, "add #$ -cwd")
+        return
+    path = case.absolute(option.value, case.facts.cwd)
+    if path is not None and case.kind(path) in ("missing", "file"):
+        shared = is_shared(case, option.value, path)
+        say: Say = error if shared else warning
+        here = "does not exist" if shared else "is not there here"
+        effect = f"{option.value} {here}: without it, Eqw for ever"
+        yield say(option, "chdir", effect, "")
+
+
+def _names(case: Case) -> Iterator[Finding]:
+    option = case.option("N")
+    if option is None:
+        return
+    if _SAFE_TO_BEGIN.match(option.value):
+        effect = "a name cannot begin with a digit: refused"
+        yield refused(option, "job-name", effect, f"-N j{option.value}")
+    elif re.search(r"[/:@\\*?\s]", option.value):
+        yield refused(option, "job-name", "a name without / : @ \\ * ? : refused")
+    elif "$" in option.value:
+        effect = "no shell reads this line: '$' stays as it is"
+        yield warning(option, "literal-dollar", effect)
+
+
+def _mail(case: Case) -> Iterator[Finding]:
+    who, when = case.option("M"), case.option("m")
+    if who is not None and when is None:
+        yield warning(
+            who, "mail-without-type", "no mail is sent without -m", "add -m ea"
+        )
+    if when is not None and not re.fullmatch(r"[beasn]+(,[beasn]+)*", when.value):
+        effect = f"{when.value!r} is no event: refused"
+        yield refused(when, "mail-type", effect, "-m bea: begin, end, abort")
+
+
+def _shell(case: Case) -> Iterator[Finding]:
+    option = case.option("S")
+    if option is None:
+        if case.script.interpreter and case.script.is_shell:
+            effect = "no -S: where a site says so, the queue's shell runs it, not '#!'"
+            yield note(
+                None, "no-shell", effect, f"add #$ -S {case.script.interpreter[0]}"
+            )
+    elif case.is_missing(case.absolute(option.value.partition(" ")[0], None)):
+        yield error(option, "interpreter", f"{option.value} does not exist")
+
+
+def _resources(case: Case) -> Iterator[Finding]:
+    for name in GPU_RESOURCES:
+        option = case.option(f"l:{name}")
+        if option is not None and option.value == "TRUE":
+            effect = f"{name} without a number: not one GPU is counted for you"
+            yield warning(option, "resource-value", effect, f"-l {name}=1")
+    soft = [o for o in case.options if o.name == "soft"]
+    for option in case.options:
+        if soft and option.line >= soft[0].line and option.name == "l:h_vmem":
+            yield refused(option, "soft-consumable", "-soft h_vmem: refused", "-hard")
+
+
+def _holds(case: Case) -> Iterator[Finding]:
+    option = case.option("hold_jid", "hold_jid_ad")
+    for job in option.value.split(",") if option else ():
+        if case.facts.jobs.get(job, "") is None:
+            effect = f"job {job} is not known: the hold is dropped, it runs at once"
+            yield error(option, "unknown-job", effect)
+
+
+def size_of(option: Option | None) -> int | None:
+    """Read a size in bytes, None where there is none or qsub would refuse it."""
+    try:
+        return None if option is None else gridengine.parse_memory(option.value)
+    except FormatError:
+        return None
+
+
+def slots_of(case: Case) -> int:
+    """Give the slots that ``-pe`` asks for at least, one without it."""
+    option = case.option("pe")
+    least = option.value.split()[1].partition("-")[0] if option else ""
+    return positive_number(least) or 1
+
+
+RULES: tuple[Rule, ...] = (
+    _ignored,
+    _slurm_lines,
+    _times,
+    _grace,
+    _sizes,
+    _virtual,
+    _arrays,
+    _logs,
+    _start,
+    _names,
+    _mail,
+    _shell,
+    _resources,
+    _holds,
+)

@@ -1,0 +1,82 @@
+"""A job script as text: its lines, its interpreter, where its commands begin."""
+
+import msgspec
+
+BOM = "\ufeff"
+
+_SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "mksh", "zsh"})
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line of a script, counted from 1, without its line break."""
+
+    line: int
+    text: str
+
+
+class Script(msgspec.Struct, frozen=True, kw_only=True):
+    """A script's lines, and what its bytes tell.
+
+    ``interpreter`` are the words after ``#!``, none where there is no such line;
+    ``first_command`` is the line of the first that is neither blank nor a comment;
+    ``carriage_returns`` is the first line that ends as on Windows.
+    """
+
+    lines: tuple[Line, ...]
+    interpreter: tuple[str, ...] = ()
+    first_command: int | None = None
+    bom: bool = False
+    carriage_returns: int | None = None
+    nul: int | None = None
+
+    @property
+    def program(self) -> str:
+        """Name the program that runs it: ``bash``; behind env(1), what env runs."""
+        names = [word.rpartition("/")[2] for word in self.interpreter]
+        if names and names[0] == "env":
+            names = [word for word in names[1:] if word[:1] != "-" and "=" not in word]
+        return names[0] if names else ""
+
+    @property
+    def is_shell(self) -> bool:
+        """Tell whether a shell of Bourne's kind reads it; one does without ``#!``."""
+        return not self.interpreter or self.program in _SHELLS
+
+
+def read_script(text: str) -> Script:
+    """Read a script as it is on disk, line breaks and all."""
+    bom = text.startswith(BOM)
+    rows = text.removeprefix(BOM).split("\n")
+    if rows[-1] == "":
+        rows.pop()
+    lines = tuple(
+        Line(number, row.removesuffix("\r")) for number, row in enumerate(rows, 1)
+    )
+    return Script(
+        lines=lines,
+        interpreter=_interpreter(lines),
+        first_command=next((one.line for one in lines if _is_command(one.text)), None),
+        bom=bom,
+        carriage_returns=_first(rows, "\r", at_end=True),
+        nul=_first(rows, "\0"),
+    )
+
+
+def _interpreter(lines: tuple[Line, ...]) -> tuple[str, ...]:
+    if not lines or not lines[0].text.startswith("#!"):
+        return ()
+    return tuple(lines[0].text[2:].split())
+
+
+def _is_command(row: str) -> bool:
+    # sbatch stops reading directives at the first such line, whatever language it is
+    return row.strip()[:1] not in ("", "#")
+
+
+def _first(rows: list[str], mark: str, *, at_end: bool = False) -> int | None:
+    found = (
+        number
+        for number, row in enumerate(rows, 1)
+        if (row.endswith(mark) if at_end else mark in row)
+    )
+    return next(found, None)

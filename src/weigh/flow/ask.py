@@ -1,0 +1,174 @@
+"""Ask another program something: what it said, in a bounded time, and never more."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from weigh.errors import SchedulerError
+from weigh.scheduler.command import run
+from weigh.units import Seconds
+
+PATIENCE = 10.0
+_AFTER_THE_KILL = 1.0
+_AT_ONCE = 8
+
+T = TypeVar("T")
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What a command said. ``code`` is None where it did not end by itself.
+
+    ``trouble`` says why there is no answer: not there, or too slow.
+    """
+
+    code: int | None = None
+    stdout: str = ""
+    stderr: str = ""
+    trouble: str | None = None
+
+    @property
+    def is_answer(self) -> bool:
+        """Tell whether it ended well."""
+        return self.code == 0
+
+    def complaint(self) -> str:
+        """Give in one line why it failed: its own words where it had any."""
+        lines = [line.strip() for line in (self.stderr or self.stdout).splitlines()]
+        said = next((line for line in lines if line), None)
+        return self.trouble or said or f"exit code {self.code}"
+
+
+class Ask(Protocol):
+    """What asks a command; tests hand in their own."""
+
+    def __call__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None = None,
+        patience: Seconds = PATIENCE,
+    ) -> Reply:
+        """Run *argv* and give what it said; never raises."""
+
+
+def ask(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None = None,
+    patience: Seconds = PATIENCE,
+) -> Reply:
+    """Run *argv* with no input for at most *patience* seconds; never raises."""
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            env=dict(env),
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        return Reply(trouble=f"{argv[0]}: {why}")
+    try:
+        out, err = process.communicate(timeout=patience)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        return Reply(trouble=f"{argv[0]} has not answered for {patience:g} s")
+    return Reply(process.returncode, _text(out), _text(err))
+
+
+def ask_scheduler(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None = None,
+    patience: Seconds = PATIENCE,
+) -> Reply:
+    """Run a scheduler's command as its client does; never raises."""
+    try:
+        ran = run(tuple(argv), cwd=cwd, env=env, timeout=patience)
+    except SchedulerError as error:
+        return Reply(trouble=str(error))
+    return Reply(ran.code, ran.out, ran.err)
+
+
+def ask_all(
+    commands: Sequence[Sequence[str]],
+    *,
+    env: Mapping[str, str],
+    ask: Ask,
+) -> list[Reply]:
+    """Ask several commands side by side; the replies are in their order."""
+
+    def asking(argv: Sequence[str]) -> Callable[[], Reply]:
+        return lambda: ask(argv, env=env)
+
+    replies: list[Reply] = []
+    for begin in range(0, len(commands), _AT_ONCE):
+        together = [asking(argv) for argv in commands[begin : begin + _AT_ONCE]]
+        done = in_time(together, patience=PATIENCE + 2 * _AFTER_THE_KILL)
+        replies += [reply or Reply(trouble="no answer") for reply in done]
+    return replies
+
+
+def in_time(
+    functions: Sequence[Callable[[], T]], *, patience: Seconds
+) -> list[T | None]:
+    """Call *functions* side by side; None for one that has not returned in time.
+
+    A call that hangs (a file server that is gone) keeps its thread, and nobody waits.
+    """
+    results: dict[int, T] = {}
+    errors: list[Exception] = []
+
+    def call(place: int, function: Callable[[], T]) -> None:
+        try:
+            results[place] = function()
+        except Exception as error:  # noqa: BLE001 - raised again by who waits
+            errors.append(error)
+
+    threads = [
+        threading.Thread(target=call, args=(place, function), daemon=True)
+        for place, function in enumerate(functions)
+    ]
+    for thread in threads:
+        thread.start()
+    _join_all(threads, patience)
+    if errors:
+        raise errors[0]
+    return [results.get(place) for place in range(len(functions))]
+
+
+def _join_all(threads: Sequence[threading.Thread], patience: Seconds) -> None:
+    end = time.monotonic() + patience
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill *process* and what it started; do not wait for one that cannot die."""
+    try:
+        if hasattr(os, "killpg"):
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
+    except OSError:
+        return
+    try:
+        process.communicate(timeout=_AFTER_THE_KILL)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def _text(output: bytes) -> str:
+    return output.decode("utf-8", "replace")

@@ -1,0 +1,203 @@
+"""How the tasks of a job stand: by their joblogs, else by the element they are in."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import get_args
+
+import msgspec
+
+from weigh.dialect.job_script import ENDED
+from weigh.joblog import read_ends
+from weigh.model.job import ElementState, Submitted, TaskState
+from weigh.model.plan import Element, Plan
+from weigh.model.record import State
+from weigh.runner import events
+from weigh.scheduler.scheduler import Scheduler
+
+LOGS = "log"
+_TAIL = 4096
+_TOLD = 128 + 15
+_NEAR = "the time limit is near"
+_ENDED_LINE = b'{"event":"ended"'
+_ENDERS = frozenset({9, 15})
+_SHELL_ENDERS = frozenset({128 + 9, 128 + 15})
+_ENDED_FROM_OUTSIDE: frozenset[State] = frozenset(
+    {"CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED"}
+)
+_STATES: dict[str, State] = {word: word for word in get_args(State)}
+StateOf = Callable[[int], ElementState]
+
+
+def read_tasks(
+    job: Submitted, plan: Plan, scheduler: Scheduler, state_of: StateOf
+) -> Iterator[TaskState]:
+    """Yield how each task of *job* stands, element by element."""
+    logs = os.path.join(job.folder, LOGS)
+    there = _names(logs)
+    for number, element in enumerate(plan.elements):
+        name = element.file.removesuffix(".txt")
+        joblog = os.path.join(logs, f"{name}.joblog")
+        ends = _ends(joblog) if f"{name}.joblog" in there else {}
+        state = state_of(number)
+        if len(ends) < len(element.tasks) and not _goes_on(state):
+            log = scheduler.log_name(job.id, number, is_array=job.elements > 1)
+            state = judge_by_log(state, os.path.join(logs, log))
+        one = _Element(job.id, number, element, state, joblog)
+        yield from one.tasks(ends)
+
+
+def judge_by_log(state: ElementState, log: str) -> ElementState:
+    """Say how an element ended by the last words of its log, where they say more.
+
+    weigh exec ends the tasks itself before the time limit: the scheduler sees only
+    that it exited.
+    """
+    words = tail_of(log)
+    before, mark, code = words.rpartition(f"{ENDED} ")
+    if not mark or not code.strip().isdecimal():
+        return state
+    number = int(code)
+    if number == _TOLD and _NEAR in before:
+        return _as(state, "TIMEOUT", "stopped before its time limit", number)
+    if state.is_final and state.state != "FAILED":
+        return state
+    if number == 0:
+        return _as(state, "COMPLETED", None, number)
+    if number == _TOLD:
+        return _as(state, "INTERRUPTED", "told to end", number)
+    last = before.strip().rpartition("\n")[2].removeprefix("weigh: ").strip()
+    return _as(state, "FAILED", last or state.reason, number)
+
+
+def tail_of(path: str) -> str:
+    """Give the end of a file; nothing where there is none."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL))
+            return file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+class _Element(msgspec.Struct, frozen=True):
+    """One element of a job with all that is known of it."""
+
+    job: str
+    number: int
+    element: Element
+    state: ElementState
+    joblog: str
+
+    def tasks(self, ends: dict[int, bool]) -> Iterator[TaskState]:
+        """Yield how its tasks stand; *ends* says of a number whether it succeeded."""
+        failed = {seq for seq, good in ends.items() if not good}
+        said = self._said(failed) if failed else {}
+        running = self._running() if self.state.state == "RUNNING" else frozenset()
+        for seq, task in enumerate(self.element.tasks, start=1):
+            if seq not in ends:
+                yield self._unended(task, seq, is_running=seq in running)
+            elif ends[seq]:
+                yield self._task(task, seq, "COMPLETED")
+            else:
+                yield self._failed(task, seq, said.get(seq))
+
+    def _unended(self, task: int, seq: int, *, is_running: bool) -> TaskState:
+        state: State = self.state.state
+        if state == "RUNNING" and not is_running:
+            state = "PENDING"
+        elif state == "COMPLETED":
+            state = "INTERRUPTED"  # its element ended well and did not run it
+        return self._task(task, seq, state, reason=self.state.reason)
+
+    def _failed(self, task: int, seq: int, said: events.Ended | None) -> TaskState:
+        if said is None:
+            return self._task(task, seq, "FAILED", output=self._output(seq, 1))
+        killed = said.signal in _ENDERS or said.exit_code in _SHELL_ENDERS
+        return TaskState(
+            task=task,
+            job=self.job,
+            element=self.number,
+            seq=seq,
+            state=self._fate() if killed else _STATES.get(said.state, "FAILED"),
+            reason=said.reason,
+            exit_code=said.exit_code,
+            signal=said.signal,
+            output=self._output(seq, said.attempt),
+            attempt=said.attempt,
+        )
+
+    def _fate(self) -> State:
+        """Give why a task was killed: its element was ended, or it alone."""
+        state: State = self.state.state
+        return state if state in _ENDED_FROM_OUTSIDE else "FAILED"
+
+    def _task(
+        self,
+        task: int,
+        seq: int,
+        state: State,
+        *,
+        reason: str | None = None,
+        output: str | None = None,
+    ) -> TaskState:
+        return TaskState(
+            task=task,
+            job=self.job,
+            element=self.number,
+            seq=seq,
+            state=state,
+            reason=reason,
+            output=output,
+        )
+
+    def _output(self, seq: int, attempt: int) -> str | None:
+        folder = f"{self.joblog.removesuffix('.joblog')}.out"
+        name = f"{seq}.out" if attempt == 1 else f"{seq}.{attempt}.out"
+        path = os.path.join(folder, name)
+        return path if os.path.exists(path) else None
+
+    def _said(self, failed: set[int]) -> dict[int, events.Ended]:
+        """Read what the events say of tasks that failed, of each the last."""
+        said = {}
+        for line in _lines(self.joblog + events.SUFFIX):
+            if line.startswith(_ENDED_LINE):
+                with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                    event = msgspec.json.decode(line, type=events.Ended)
+                    if event.seq in failed:
+                        said[event.seq] = event
+        return said
+
+    def _running(self) -> frozenset[int]:
+        past = events.read_past(_lines(self.joblog + events.SUFFIX), lambda _: False)
+        return frozenset(past.in_flight)
+
+
+def _as(
+    state: ElementState, word: State, reason: str | None, code: int
+) -> ElementState:
+    return msgspec.structs.replace(state, state=word, reason=reason, exit_code=code)
+
+
+def _goes_on(state: ElementState) -> bool:
+    return state.state in {"PENDING", "RUNNING"}
+
+
+def _ends(joblog: str) -> dict[int, bool]:
+    return {seq: good for seq, good, _ in read_ends(_lines(joblog))}
+
+
+def _lines(path: str) -> Sequence[bytes]:
+    try:
+        with open(path, "rb") as file:
+            return file.read().splitlines(keepends=True)
+    except OSError:
+        return ()
+
+
+def _names(folder: str) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()

@@ -1,0 +1,107 @@
+"""Which unfinished tasks to run again, and with what more: pure."""
+
+import re
+
+import msgspec
+
+from weigh.model.job import ElementState, TaskState
+from weigh.model.record import State
+
+FACTOR = 2
+_QUICKLY = 10.0  # seconds: who dies sooner on a good node dies of itself
+_USAGE, _NOT_EXECUTABLE, _NOT_FOUND = 2, 126, 127
+_GPU_MEMORY = re.compile(
+    r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|torch\.OutOfMemoryError|"
+    r"HIP out of memory|CUBLAS_STATUS_ALLOC_FAILED"
+)
+# what Python says last where the program is wrong, not its surroundings
+_BUG = re.compile(
+    r"^(?:\w+\.)*(?:ArithmeticError|AssertionError|AttributeError|FloatingPointError|"
+    r"ImportError|IndentationError|IndexError|KeyError|ModuleNotFoundError|NameError|"
+    r"NotImplementedError|OverflowError|RecursionError|SyntaxError|TabError|TypeError|"
+    r"UnboundLocalError|UnicodeError|ValueError|ZeroDivisionError)\b.*",
+    re.MULTILINE,
+)
+
+_LEFT: dict[State, str] = {
+    "PENDING": "has not ended",
+    "RUNNING": "has not ended",
+    "UNKNOWN": "whether it has ended is not known",
+    "COMPLETED": "done",
+}
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """What becomes of a task: ``run`` it again or not, and why.
+
+    ``memory`` and ``time`` are times as much; ``avoid`` is a node to stay away from.
+    """
+
+    run: bool
+    reason: str
+    memory: int = 1
+    time: int = 1
+    avoid: str | None = None
+
+
+def choose(
+    task: TaskState, element: ElementState, words: str, *, failures: int
+) -> Choice:
+    """Decide by why it did not finish; *words* are the last that it printed.
+
+    *failures* is how often it failed of itself in this job and those before.
+    """
+    if task.state in _LEFT:
+        return Choice(run=False, reason=_LEFT[task.state])
+    if task.state == "OUT_OF_MEMORY":
+        return _more_memory(words)
+    if task.state == "TIMEOUT":
+        return Choice(run=True, reason="ran out of time", time=FACTOR)
+    if task.state == "NODE_FAIL":
+        return Choice(run=True, reason="its node failed", avoid=element.node)
+    if task.state == "FAILED":
+        return _failed(task, element, words, failures)
+    return Choice(run=True, reason=task.state.lower())
+
+
+def _more_memory(words: str) -> Choice:
+    if _GPU_MEMORY.search(words):
+        return Choice(
+            run=False, reason="needs more GPU memory than the card has: a bigger GPU"
+        )
+    return Choice(run=True, reason="ran out of memory", memory=FACTOR)
+
+
+def _failed(
+    task: TaskState, element: ElementState, words: str, failures: int
+) -> Choice:
+    bug = _bug(task, words)
+    if bug is not None:
+        return Choice(run=False, reason=f"a bug: {bug}")
+    if failures > 1:
+        return Choice(run=False, reason=f"failed {failures} times")
+    if task.exit_code is None and task.signal is None and _died_at_once(element):
+        return Choice(
+            run=True, reason="its node ended it within seconds", avoid=element.node
+        )
+    return Choice(run=True, reason="failed once")
+
+
+def _bug(task: TaskState, words: str) -> str | None:
+    """Name what is wrong with the program, where it says so."""
+    found = _BUG.findall(words)
+    if found:
+        return str(found[-1].strip())
+    if task.exit_code == _NOT_FOUND:
+        return "command not found"
+    if task.exit_code == _NOT_EXECUTABLE:
+        return "cannot be executed"
+    if task.exit_code == _USAGE:
+        return "exit code 2, as for a wrong option"
+    return None
+
+
+def _died_at_once(element: ElementState) -> bool:
+    if element.signal is None or None in {element.started, element.ended}:
+        return False
+    return (element.ended or 0) - (element.started or 0) < _QUICKLY

@@ -1,0 +1,206 @@
+"""What ``weigh doctor`` finds out about this machine, and what it makes of it.
+
+Bytes and seconds; ``None`` is not known, in a limit also none.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from weigh.units import Bytes, Seconds
+
+SCHEMA = "weigh.doctor/1"
+
+CheckState = Literal["ok", "warning", "broken"]
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing looked at: how it is, and what to do where it is not well."""
+
+    name: str
+    state: CheckState
+    text: str
+    cure: str | None = None
+
+
+class Disk(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder, the file system it is on, and what is left there for this user.
+
+    ``role`` is what it is to the user: home, scratch. ``is_shared``: other machines
+    see it too, as far as the kind of file system tells.
+    """
+
+    role: str
+    path: str
+    kind: str | None = None
+    mount: str | None = None
+    is_shared: bool | None = None
+    size: Bytes | None = None
+    free: Bytes | None = None
+    files: int | None = None
+    files_free: int | None = None
+    writable: bool | None = None
+    trouble: str | None = None
+
+
+class Quota(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of ``quota``: what is used, and the lower of the two limits, if any."""
+
+    file_system: str
+    used: Bytes
+    limit: Bytes | None = None
+    files: int = 0
+    files_limit: int | None = None
+
+
+class TorchBuild(msgspec.Struct, frozen=True):
+    """A torch that is installed: ``cuda`` (or ``hip``) as it was built for, if any."""
+
+    version: str
+    cuda: str | None = None
+    hip: str | None = None
+
+
+class PythonEnvironment(msgspec.Struct, frozen=True, kw_only=True):
+    """The environment of the ``python`` that a command would start."""
+
+    kind: Literal["conda", "venv", "system", "none"]
+    prefix: str | None = None
+    name: str | None = None
+    torch: TorchBuild | None = None
+
+
+class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A scheduler whose commands are (partly) here, and whether it answers."""
+
+    name: str
+    found: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    trouble: str | None = None
+
+
+class Cards(msgspec.Struct, frozen=True, kw_only=True):
+    """The GPUs of this machine; ``cuda`` is the newest that the driver itself is for.
+
+    ``absence`` says why there is none, ``trouble`` why they cannot be read.
+    """
+
+    names: tuple[str, ...] = ()
+    driver: str | None = None
+    cuda: str | None = None
+    absence: str | None = None
+    trouble: str | None = None
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process may have: the soft limits; None is no limit.
+
+    ``core_is_piped``: dumps go to a program of the system's and not to a file.
+    """
+
+    open_files: int | None = None
+    most_open_files: int | None = None
+    processes: int | None = None
+    locked_memory: Bytes | None = None
+    core: Bytes | None = 0
+    core_is_piped: bool = False
+    address_space: Bytes | None = None
+    cpu_time: Seconds | None = None
+    file_size: Bytes | None = None
+    has_fast_network: bool = False
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """The tightest limit on memory here; ``is_grouped``: a control group's."""
+
+    used: Bytes
+    limit: Bytes
+    is_grouped: bool
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of weigh's own readings can be taken here."""
+
+    perf_event: bool = False
+    cgroup_peak: bool = False
+    oom_kills: bool = False
+    shared_pages: bool = False
+    high_water: bool = False
+    storage: bool = False
+
+
+class Git(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkout: how many files are changed or new, how many commits not pushed."""
+
+    changed: int = 0
+    untracked: int = 0
+    ahead: int | None = None
+    upstream: str | None = None
+    commit: str | None = None
+
+
+class Path(msgspec.Struct, frozen=True):
+    """A file or folder that a job names, and the file system it is on."""
+
+    path: str
+    kind: str | None
+    is_shared: bool | None
+
+
+class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is of a job before it is shipped.
+
+    ``file`` is the plan or script; ``runs`` how many records stand behind what it
+    asks for, ``gpu_runs`` those that used a GPU.
+    """
+
+    file: str | None = None
+    kind: Literal["plan", "script"] | None = None
+    trouble: str | None = None
+    tasks: int | None = None
+    missing_files: tuple[str, ...] = ()
+    asks_gpus: bool | None = None
+    git: Git | None = None
+    git_trouble: str | None = None
+    data: tuple[Path, ...] = ()
+    activates: str | None = None
+    environment: PythonEnvironment | None = None
+    runs: int = 0
+    gpu_runs: int = 0
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was found out; None is what could not be, or does not apply here."""
+
+    host: str = ""
+    job_id: str | None = None
+    schedulers: tuple[SchedulerFacts, ...] = ()
+    python: str | None = None
+    interpreter: Disk | None = None
+    environment: PythonEnvironment | None = None
+    conda_prefix: str | None = None
+    virtual_env: str | None = None
+    cards: Cards = Cards()
+    disks: tuple[Disk, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+    limits: Limits | None = None
+    memory: Memory | None = None
+    clock_skew: Seconds | None = None
+    clock_disk: str | None = None
+    reach: Reach | None = None
+    store: Disk | None = None
+    job: JobFacts | None = None
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """The page: checks of the machine, then of a job where one was named."""
+
+    schema: str = SCHEMA
+    host: str
+    checks: tuple[Check, ...]
+    job: tuple[Check, ...] = ()
+
+    @property
+    def is_broken(self) -> bool:
+        """Tell whether something has to be mended before a job can run well."""
+        return any(check.state == "broken" for check in (*self.checks, *self.job))

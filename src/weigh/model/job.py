@@ -1,0 +1,158 @@
+"""A job at a scheduler: what is asked for, what was submitted, how its elements stand.
+
+Bytes and seconds; ``None`` is not asked for, or not known. Elements count from 0.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from weigh.model.record import State
+from weigh.units import Bytes, Seconds
+
+SCHEMA = "weigh.job/1"
+
+Runner = Literal["weigh", "parallel"]
+FINAL: frozenset[State] = frozenset(
+    {
+        "COMPLETED",
+        "FAILED",
+        "TIMEOUT",
+        "OUT_OF_MEMORY",
+        "CANCELLED",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "INTERRUPTED",
+    }
+)
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What each element is to get, and how the job is to be treated.
+
+    ``virtual_memory`` is what Grid Engine's h_vmem counts, for the whole element.
+    ``throttle`` is the most elements at a time; ``after`` are jobs that have to succeed
+    first; ``extra`` are flags of the scheduler's own, as (name, value).
+    """
+
+    cpus: int = 1
+    memory: Bytes | None = None
+    virtual_memory: Bytes | None = None
+    time_limit: int | None = None
+    gpus: int = 0
+    gpu_type: str | None = None
+    queue: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    mail: str | None = None
+    throttle: int | None = None
+    after: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    extra: tuple[tuple[str, str], ...] = ()
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """What makes the environment of the tasks, in this order; ``lines`` are bash."""
+
+    modules: tuple[str, ...] = ()
+    conda: str | None = None
+    venv: str | None = None
+    lines: tuple[str, ...] = ()
+    checks: bool = True
+
+
+class JobScript(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a job script is written from; folders and files are absolute.
+
+    ``together`` tasks run side by side in an element; ``elements`` is how many there
+    are; ``programs`` are looked for before the first task.
+    """
+
+    name: str
+    folder: str
+    cwd: str
+    store: str
+    python: str
+    elements: int
+    together: int
+    wanted: Wanted
+    setup: Setup = Setup()
+    runner: Runner = "weigh"
+    programs: tuple[str, ...] = ()
+    version: str = ""
+
+    @property
+    def log(self) -> str:
+        """Give the folder of the logs."""
+        return f"{self.folder}/log"
+
+    @property
+    def is_array(self) -> bool:
+        """Say whether the scheduler is to hold more than one element."""
+        return self.elements > 1
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that a scheduler took. ``submitted`` is seconds since the epoch.
+
+    ``resumes`` is the job whose unfinished tasks these are, if any, and ``reason`` why
+    they did not finish there.
+    """
+
+    schema: str = SCHEMA
+    scheduler: str
+    id: str
+    name: str
+    folder: str
+    cwd: str
+    script: str
+    elements: int
+    tasks: int
+    submitted: Seconds
+    wanted: Wanted
+    setup: Setup = Setup()
+    runner: Runner = "weigh"
+    resumes: str | None = None
+    reason: str | None = None
+
+
+class ElementState(msgspec.Struct, frozen=True, kw_only=True):
+    """How one element stands, in our words; ``reason`` is the scheduler's.
+
+    Times are seconds since the epoch, ``node`` where it runs or ran.
+    """
+
+    state: State
+    reason: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    started: Seconds | None = None
+    ended: Seconds | None = None
+    node: str | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Say whether nothing will change any more."""
+        return self.state in FINAL
+
+
+class TaskState(msgspec.Struct, frozen=True, kw_only=True):
+    """How one task stands: ``task`` counts over the plan, ``seq`` in its element.
+
+    ``output`` is the file with what it printed; ``job`` the job that it is in.
+    """
+
+    task: int
+    job: str
+    element: int
+    seq: int
+    state: State
+    reason: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    output: str | None = None
+    attempt: int | None = None
+
+
+Elements = dict[int, ElementState]
+States = dict[str, Elements]

@@ -1,0 +1,95 @@
+"""Which file system a path is on, whether other machines see it, and what is left."""
+
+import os
+
+from weigh.model.doctor import Disk
+
+_SHARED = frozenset(
+    (
+        *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "fhgfs", "ceph", "cifs", "smb3"),
+        *("afs", "panfs", "pvfs2", "orangefs", "wekafs", "glusterfs", "9p", "virtiofs"),
+        *("fuse.sshfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.glusterfs", "fuse.mfs"),
+        *("fuse.juicefs", "fuse.beegfs", "gfs2", "ocfs2", "dvs", "vastnfs", "moosefs"),
+    )
+)
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+_UNESCAPED = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
+
+
+def read_disk(role: str, path: str, proc: str = "/proc") -> Disk:
+    """Look at the file system of *path*, or of the nearest folder above that exists.
+
+    May hang where a file server does: to be called with a time-out.
+    """
+    there = _existing(path)
+    kind, mount = mount_of(os.path.realpath(there), _read(f"{proc}/self/mountinfo"))
+    shared = None if kind is None else kind in _SHARED
+    try:
+        status = os.statvfs(there)
+    except OSError as error:
+        return Disk(
+            role=role,
+            path=path,
+            kind=kind,
+            mount=mount,
+            is_shared=shared,
+            trouble=error.strerror,
+        )
+    return Disk(
+        role=role,
+        path=path,
+        kind=kind,
+        mount=mount,
+        is_shared=shared,
+        size=status.f_blocks * status.f_frsize,
+        free=status.f_bavail * status.f_frsize,
+        files=status.f_files or None,
+        files_free=status.f_favail if status.f_files else None,
+        writable=os.access(there, os.W_OK | os.X_OK),
+    )
+
+
+def mount_of(path: str, mountinfo: str) -> tuple[str | None, str | None]:
+    """Find (type, mount point) of *path* in the text of /proc/self/mountinfo.
+
+    Of mounts on one point the last is on top: proc_pid_mountinfo(5).
+    """
+    kind, mount = None, None
+    for line in mountinfo.splitlines():
+        before, dash, after = line.partition(" - ")
+        words, types = before.split(" "), after.split(" ")
+        if not dash or len(words) < 5:  # noqa: PLR2004 - the mount point is the fifth
+            continue
+        point = _plain(words[4])
+        is_above = path == point or path.startswith(point.rstrip("/") + "/")
+        if is_above and len(point) >= len(mount or ""):
+            kind, mount = types[0], point
+    return kind, mount
+
+
+def is_in_memory(kind: str | None) -> bool:
+    """Tell whether a file system of *kind* is gone with the machine's power."""
+    return kind in _IN_MEMORY
+
+
+def _existing(path: str) -> str:
+    while not os.path.exists(path):
+        parent = os.path.dirname(path)
+        if parent == path:
+            return path
+        path = parent
+    return path or "."
+
+
+def _plain(text: str) -> str:
+    for escaped, character in _UNESCAPED.items():
+        text = text.replace(escaped, character)
+    return text
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        return ""

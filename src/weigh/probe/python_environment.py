@@ -1,0 +1,124 @@
+"""Which Python a command would start, and which torch it has; nothing is imported."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from glob import escape, glob
+
+from weigh.model.doctor import PythonEnvironment, TorchBuild
+
+_LONGEST = 1 << 16
+_VALUE = re.compile(
+    r"""^(\w+)(?:\s*:[^=\n]*)?\s*=\s*(?:['"]([^'"\n]*)['"]|None)""", re.MULTILINE
+)
+_LOCAL = re.compile(r"\+(cpu|cu\d+|rocm[\d.]+)")
+_OF_CONDA = "conda-meta"
+_CONDA_FOLDERS = ("miniconda3", "anaconda3", "miniforge3", "mambaforge", ".conda")
+
+
+def find_python(env: Mapping[str, str]) -> str | None:
+    """Find the ``python`` (or else ``python3``) that is first on PATH."""
+    folders = [one for one in env.get("PATH", "").split(os.pathsep) if one]
+    for name in ("python", "python3"):
+        for folder in folders:
+            path = os.path.join(folder, name)
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                return path
+    return None
+
+
+def environment_of(python: str | None) -> PythonEnvironment:
+    """Describe the environment that *python* belongs to."""
+    if python is None:
+        return PythonEnvironment(kind="none")
+    return environment_at(os.path.dirname(os.path.dirname(os.path.abspath(python))))
+
+
+def environment_at(prefix: str) -> PythonEnvironment:
+    """Describe the environment in the folder *prefix*."""
+    if os.path.isfile(os.path.join(prefix, "pyvenv.cfg")):
+        kind = "venv"
+    elif os.path.isdir(os.path.join(prefix, _OF_CONDA)):
+        kind = "conda"
+    else:
+        kind = "system"
+    return PythonEnvironment(
+        kind=kind,  # type: ignore[arg-type] # one of three literals
+        prefix=prefix,
+        name=os.path.basename(prefix),
+        torch=_torch(prefix),
+    )
+
+
+def find_conda(name: str, env: Mapping[str, str]) -> str | None:
+    """Find the folder of the conda environment called *name*, or that is at a path."""
+    home = env.get("HOME", "")
+    if "/" in name or name.startswith("~"):
+        path = home + name[1:] if name.startswith("~/") else name
+        return path if os.path.isdir(os.path.join(path, _OF_CONDA)) else None
+    for base in _conda_bases(env, home):
+        paths = [os.path.join(base, "envs", name), os.path.join(base, name)]
+        for path in [base, *paths] if name == "base" else paths:
+            if os.path.isdir(os.path.join(path, _OF_CONDA)):
+                return path
+    return None
+
+
+def _conda_bases(env: Mapping[str, str], home: str) -> Iterator[str]:
+    for variable in ("CONDA_ENVS_PATH", "CONDA_ENVS_DIRS", "MAMBA_ROOT_PREFIX"):
+        yield from (one for one in env.get(variable, "").split(os.pathsep) if one)
+    executable = env.get("CONDA_EXE")
+    if executable:
+        yield os.path.dirname(os.path.dirname(executable))
+    if env.get("CONDA_PREFIX"):
+        prefix = env["CONDA_PREFIX"]
+        yield prefix
+        yield os.path.dirname(os.path.dirname(prefix))
+    if home:
+        yield from (os.path.join(home, one) for one in _CONDA_FOLDERS)
+
+
+def _torch(prefix: str) -> TorchBuild | None:
+    """Read torch's own version file; its metadata where there is none."""
+    for folder in _packages(prefix):
+        text = _read(os.path.join(folder, "torch", "version.py"))
+        if text:
+            return parse_torch(text)
+        for found in glob(os.path.join(escape(folder), "torch-*.dist-info")):
+            return _named(os.path.basename(found).removesuffix(".dist-info")[6:])
+    return None
+
+
+def parse_torch(text: str) -> TorchBuild | None:
+    """Read torch/version.py: ``__version__ = '2.4.0+cpu'``, ``cuda = None``."""
+    values = dict(_VALUE.findall(text))
+    version = values.get("__version__")
+    if not version:
+        return None
+    return TorchBuild(version, values.get("cuda") or None, values.get("hip") or None)
+
+
+def _named(version: str) -> TorchBuild | None:
+    """Tell the build from the version alone: ``2.4.0+cu121``, where it is told."""
+    local = _LOCAL.search(version)
+    if local is None:
+        return None
+    kind = local[1]
+    if kind.startswith("cu"):
+        return TorchBuild(version, f"{kind[2:-1]}.{kind[-1]}")
+    return TorchBuild(
+        version, None, kind.removeprefix("rocm") if kind != "cpu" else None
+    )
+
+
+def _packages(prefix: str) -> Iterator[str]:
+    pattern = os.path.join(escape(prefix), "lib*", "python3*", "*-packages")
+    yield from sorted(glob(pattern))
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(_LONGEST)
+    except OSError:
+        return ""

@@ -1,0 +1,284 @@
+"""``weigh cluster``: GPUs, queues, nodes that are down, users, my jobs; or one line."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import msgspec
+
+from weigh.model.cluster import Cluster, ClusterJob, GpuCount, Node, Queue, Start
+from weigh.report.columns import Column, shortened, table
+from weigh.report.printable import count, printable
+from weigh.units import format_duration, format_size
+
+WIDTH = 80
+_MOST_ROWS = 12
+_LONGEST_NAME = 16
+_SHOWN_NAMES = 3
+_SYSTEMS = {"slurm": "Slurm", "gridengine": "Grid Engine"}
+_OUT_OF_USE = {
+    "DOWN": "down",
+    "DRAINING": "drained",
+    "RESERVED": "reserved",
+    "UNKNOWN": "in an unknown state",
+}
+# Slurm's reasons as people would say them; others are shown as they are
+_WHY = {
+    "Resources": "next in line",
+    "Priority": "others are before it",
+    "Dependency": "waits for another job",
+    "DependencyNeverSatisfied": "waits for a job that failed: never starts",
+    "JobArrayTaskLimit": "the array's own throttle",
+    "JobHeldUser": "held by you",
+    "JobHeldAdmin": "held by the site",
+    "BeginTime": "its begin time",
+    "PartitionTimeLimit": "asks for more time than the queue allows",
+    "PartitionNodeLimit": "asks for more nodes than the queue allows",
+    "PartitionConfig": "asks for more than the queue allows",
+    "PartitionDown": "the queue is closed",
+    "ReqNodeNotAvail": "a node it needs is not available",
+    "error": "in error: qstat -j JOB says why",
+}
+
+
+def render_json(cluster: Cluster) -> bytes:
+    """Write all of it as one document."""
+    return msgspec.json.encode(cluster)
+
+
+def render_free(cluster: Cluster) -> str:
+    """Say in one line what is free now."""
+    cards = [f"{printable(one.name)} {one.free} of {one.total}" for one in cluster.gpus]
+    free, cpus = _cpus(cluster)
+    words = [*cards, f"CPUs {count(free)} of {count(cpus)}"]
+    shut = sum(node.state in _OUT_OF_USE for node in cluster.nodes)
+    tail = f"; {shut} of {len(cluster.nodes)} nodes out of use" if shut else ""
+    return shortened(f"free: {', '.join(words)}", WIDTH - len(tail)) + tail
+
+
+def render_text(cluster: Cluster) -> list[str]:
+    """Write the page: what there is first, then whose it is."""
+    parts = (
+        _gpus(cluster.gpus),
+        _queues(cluster.queues),
+        _out_of_use(cluster.nodes),
+        _users(cluster),
+        _mine(cluster),
+        _starts(cluster),
+    )
+    lines = [_title(cluster)]
+    for part in parts:
+        rows = [shortened(line, WIDTH) for line in part]
+        lines += ["", *rows] if rows else []
+    return lines
+
+
+def _title(cluster: Cluster) -> str:
+    version = printable(cluster.version or "").removeprefix("SGE ")
+    system = f"{_SYSTEMS[cluster.scheduler]} {version}".strip()
+    name = f"{printable(cluster.name)} ({system})" if cluster.name else system
+    free, cpus = _cpus(cluster)
+    nodes = f"{len(cluster.nodes)} node{'' if len(cluster.nodes) == 1 else 's'}"
+    return shortened(
+        f"  {name}   {nodes}, {count(free)} of {count(cpus)} CPUs free",
+        WIDTH,
+    )
+
+
+def _cpus(cluster: Cluster) -> tuple[int, int]:
+    """Give (free, all) CPUs; those of a node that takes no jobs are not free."""
+    up = [node for node in cluster.nodes if node.state not in _OUT_OF_USE]
+    free = sum(max(0, (node.cpus or 0) - (node.cpus_used or 0)) for node in up)
+    return free, sum(node.cpus or 0 for node in cluster.nodes)
+
+
+def _gpus(gpus: Sequence[GpuCount]) -> Iterator[str]:
+    if not gpus:
+        return
+    columns = [
+        Column("GPU", tuple(printable(one.name) for one in gpus), right=False),
+        Column("total", tuple(count(one.total) for one in gpus)),
+        Column("in use", tuple(count(one.used) for one in gpus)),
+        Column("free", tuple(count(one.free) for one in gpus)),
+    ]
+    if any(one.blocked for one in gpus):
+        cells = tuple(count(one.blocked) for one in gpus)
+        columns.append(Column("idle, node's CPUs or memory taken", cells))
+    if any(one.down for one in gpus):
+        columns.append(
+            Column("out of use", tuple(count(one.down) for one in gpus), drop=1)
+        )
+    yield from table(columns, WIDTH)
+
+
+def _queues(queues: Sequence[Queue]) -> Iterator[str]:
+    if not queues:
+        return
+    columns = [
+        Column("queue", tuple(map(_queue_name, queues)), right=False),
+        Column("time limit", tuple(_limit(one) for one in queues)),
+        Column("if not asked", tuple(_default(one) for one in queues), drop=2),
+        Column("nodes", tuple(map(_nodes, queues)), drop=1),
+        Column("CPUs free", tuple(map(_cpus_of, queues))),
+        Column("GPUs free", tuple(map(_gpus_of, queues)), right=False, flexible=True),
+        Column("run", tuple(count(one.running) for one in queues)),
+        Column("wait", tuple(count(one.waiting) for one in queues)),
+    ]
+    if not any(one.limits.default_time for one in queues):
+        del columns[2]
+    yield from table(columns, WIDTH)
+    yield from _queue_notes(queues)
+
+
+def _queue_notes(queues: Sequence[Queue]) -> Iterator[str]:
+    for one in queues:
+        limits = []
+        if one.limits.memory is not None:
+            limits.append(f"{format_size(one.limits.memory)} a node")
+        if one.limits.cpus is not None:
+            limits.append(f"{one.limits.cpus} CPUs a node")
+        if one.limits.nodes is not None:
+            limits.append(f"{one.limits.nodes} nodes a job")
+        if one.gpus_per_user is not None:
+            limits.append(f"{one.gpus_per_user} GPUs a user")
+        if one.limits.accounts:
+            limits.append(f"only for {_some(one.limits.accounts)}")
+        if limits:
+            yield f"  {printable(one.limits.name)} allows {', '.join(limits)}"
+
+
+def _queue_name(queue: Queue) -> str:
+    mark = " (default)" if queue.limits.default else ""
+    shut = "" if queue.limits.open else " (closed)"
+    return printable(queue.limits.name) + mark + shut
+
+
+def _limit(queue: Queue) -> str:
+    limit = queue.limits.time_limit
+    return "none" if limit is None else _duration(limit)
+
+
+def _default(queue: Queue) -> str:
+    default = queue.limits.default_time
+    return "" if default is None else _duration(default)
+
+
+def _duration(seconds: float) -> str:
+    """Write a limit without the zeros that round ones have."""
+    text = format_duration(seconds)
+    return text.removesuffix(" 00 s").removesuffix(" 00 m").removesuffix(" 00 h")
+
+
+def _nodes(queue: Queue) -> str:
+    return f"{queue.nodes - queue.nodes_down} of {queue.nodes}"
+
+
+def _cpus_of(queue: Queue) -> str:
+    return f"{count(queue.cpus_free)} of {count(queue.cpus)}"
+
+
+def _gpus_of(queue: Queue) -> str:
+    return ", ".join(f"{count(one.free)} {printable(one.name)}" for one in queue.gpus)
+
+
+def _out_of_use(nodes: Sequence[Node]) -> Iterator[str]:
+    """List nodes that take no jobs, those with one reason together."""
+    shut = [node for node in nodes if node.state in _OUT_OF_USE]
+    shut.sort(key=_why_out)
+    groups = [(why, list(group)) for why, group in groupby(shut, key=_why_out)]
+    if groups:
+        yield f"  out of use: {len(shut)} of {len(nodes)} nodes"
+    for (state, reason), group in groups[:_MOST_ROWS]:
+        names = _some([node.name for node in group])
+        why = f": {printable(reason)}" if reason else ""
+        yield f"    {names}  {_OUT_OF_USE[state]}{why}"
+    if len(groups) > _MOST_ROWS:
+        rest = sum(len(group) for _, group in groups[_MOST_ROWS:])
+        yield f"    and {rest} more (--json lists all)"
+
+
+def _why_out(node: Node) -> tuple[str, str]:
+    return node.state, node.reason or ""
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(printable(name) for name in names[:_SHOWN_NAMES])
+    more = len(names) - _SHOWN_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _users(cluster: Cluster) -> Iterator[str]:
+    users = cluster.users[:_MOST_ROWS]
+    if not users:
+        return
+    names = tuple(
+        printable(one.user) + (" (you)" if one.user == cluster.user else "")
+        for one in users
+    )
+    columns = [
+        Column("user", names, right=False),
+        Column("running", tuple(count(one.running) for one in users)),
+        Column("GPUs", tuple(count(one.gpus) for one in users)),
+        Column("CPUs", tuple(count(one.cpus) for one in users)),
+        Column("waiting", tuple(count(one.waiting) for one in users)),
+    ]
+    if not cluster.gpus:
+        del columns[2]
+    yield from table(columns, WIDTH)
+    if len(cluster.users) > _MOST_ROWS:
+        yield f"  and {len(cluster.users) - _MOST_ROWS} more users (--json)"
+
+
+def _mine(cluster: Cluster) -> Iterator[str]:
+    jobs = cluster.jobs[:_MOST_ROWS]
+    if not jobs:
+        yield "  no job is yours"
+        return
+    states = tuple(_state(one, cluster.time) for one in jobs)
+    names = tuple(shortened(printable(one.name), _LONGEST_NAME) for one in jobs)
+    columns = [
+        Column("your job", tuple(printable(one.id) for one in jobs), right=False),
+        Column("name", names, right=False, drop=1),
+        Column("queue", tuple(printable(one.queue) for one in jobs), right=False),
+        Column("elements", tuple(count(one.elements) for one in jobs), drop=2),
+        Column("GPUs", tuple(count(one.gpus) for one in jobs)),
+        Column("", states, right=False, flexible=True),
+    ]
+    if not any(one.gpus for one in jobs):
+        del columns[4]
+    yield from table(columns, WIDTH)
+    if len(cluster.jobs) > _MOST_ROWS:
+        yield f"  and {len(cluster.jobs) - _MOST_ROWS} more (weigh status)"
+
+
+def _state(job: ClusterJob, now: str) -> str:
+    start = "" if job.start is None else _moment(job.start, now)
+    if job.state == "RUNNING":
+        suffix = f", {printable(job.reason)}" if job.reason else ""
+        return f"runs since {start}{suffix}" if start else f"runs{suffix}"
+    reason = (job.reason or "").partition(",")[0]
+    why = _WHY.get(reason, printable(reason))
+    begin = f"starts about {start}" if start else "waits"
+    return f"{begin}: {why}" if why else begin
+
+
+def _starts(cluster: Cluster) -> Iterator[str]:
+    never = "not now" if cluster.scheduler == "gridengine" else "would never start"
+    width = max((len(printable(one.queue)) for one in cluster.starts), default=0)
+    for one in cluster.starts:
+        expected = _expected(one, cluster.time, never)
+        yield f"  {printable(one.queue):<{width}}  {expected}"
+
+
+def _expected(one: Start, now: str, never: str) -> str:
+    if one.start is None:
+        return f"{never}: {printable(one.trouble or '?')}"
+    if one.start == "now" or one.start <= now:
+        return "would start now"
+    return f"would start about {_moment(one.start, now)}"
+
+
+def _moment(moment: str, now: str) -> str:
+    """Leave out the date where it is today's, and the seconds always."""
+    date, _, clock = moment.partition("T")
+    today = now.partition("T")[0]
+    return clock[:5] if date == today else f"{printable(date)} {clock[:5]}"

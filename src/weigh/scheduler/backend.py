@@ -1,0 +1,66 @@
+"""What every scheduler's text can say; slurm and gridengine beside this one do.
+
+A backend is text in, text out: it gives the command line to run and reads what that
+printed. It runs nothing.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from weigh.model.job import JobScript, States, Submitted
+
+Argv = tuple[str, ...]
+
+
+class Backend(Protocol):
+    """One scheduler's commands. A job that an answer does not mention is absent."""
+
+    NAME: str
+    LOGIN_HINT: str
+
+    def render(self, script: JobScript) -> str:
+        """Write the job script.
+
+        Raises:
+            UsageError: a value cannot stand in it.
+        """
+
+    def log_name(self, job: str, element: int, *, is_array: bool) -> str:
+        """Name the file that an element's output goes to, in the log folder."""
+
+    def submit_argv(self, script: str) -> Argv:
+        """Give the command that submits the script at this path."""
+
+    def parse_submitted(self, out: str) -> str | None:
+        """Read the job's id; None where there is none in it."""
+
+    def queue_argv(self, user: str) -> Argv:
+        """Give the one command that lists all that *user* has there."""
+
+    def parse_queue(self, out: str) -> States:
+        """Read what is there.
+
+        Raises:
+            FormatError: it is cut off or something else altogether.
+        """
+
+    def ended_argvs(self, jobs: Sequence[str]) -> tuple[Argv, ...]:
+        """Give the commands that say how these jobs ended, as accounting knows it."""
+
+    def parse_ended(self, out: str) -> States:
+        """Read that; what does not parse is stepped over."""
+
+    def why_argv(self, job: str) -> Argv | None:
+        """Give the command that says why an element is in error, if there is one."""
+
+    def parse_why(self, out: str) -> str | None:
+        """Read that."""
+
+    def gpu_types_argv(self) -> Argv | None:
+        """Give the command that lists the site's words for GPUs, if there is one."""
+
+    def parse_gpu_types(self, out: str) -> tuple[str, ...]:
+        """Read them."""
+
+    def cancel_argv(self, job: Submitted, elements: Sequence[int] | None) -> Argv:
+        """Give the command that ends a job, or these elements of it."""

@@ -1,0 +1,138 @@
+"""Count what nodes and jobs show: GPUs by type, queues, users."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from weigh.model.cluster import (
+    ClusterJob,
+    GpuCount,
+    Node,
+    NodeGpus,
+    Queue,
+    UserCount,
+)
+from weigh.model.limits import QueueLimits
+
+_TAKES_JOBS = frozenset({"IDLE", "MIXED", "FULL"})
+
+
+def takes_jobs(node: Node) -> bool:
+    """Tell whether *node* takes anybody's jobs, now or when those on it have ended."""
+    return node.state in _TAKES_JOBS
+
+
+def count_gpus(nodes: Iterable[Node]) -> tuple[GpuCount, ...]:
+    """Count the GPUs of *nodes* by type, the most numerous first."""
+    counts: dict[str, GpuCount] = {}
+    for node in nodes:
+        for gpus in node.gpus:
+            counts[gpus.name] = _with_node(
+                counts.get(gpus.name, GpuCount(name=gpus.name, total=0)), gpus, node
+            )
+    return tuple(sorted(counts.values(), key=lambda one: (-one.total, one.name)))
+
+
+def count_queues(
+    limits: Sequence[QueueLimits],
+    nodes: Sequence[Node],
+    jobs: Sequence[ClusterJob],
+    *,
+    gpus_per_user: Mapping[str, int],
+) -> tuple[Queue, ...]:
+    """Count what each queue has and what is free in it; a node may be in several."""
+    return tuple(
+        _queue(
+            one,
+            [node for node in nodes if one.name in node.queues],
+            [job for job in jobs if one.name in job.queue.split(",")],
+            gpus_per_user.get(one.name),
+        )
+        for one in limits
+    )
+
+
+def count_users(jobs: Iterable[ClusterJob]) -> tuple[UserCount, ...]:
+    """Count what each user has, those with the most GPUs and CPUs first."""
+    mine: defaultdict[str, list[ClusterJob]] = defaultdict(list)
+    for job in jobs:
+        mine[job.user].append(job)
+    counts = (_user(user, owned) for user, owned in mine.items())
+    return tuple(
+        sorted(counts, key=lambda one: (-one.gpus, -one.cpus, -one.running, one.user))
+    )
+
+
+def merge_elements(jobs: Iterable[ClusterJob]) -> tuple[ClusterJob, ...]:
+    """Make one of an array's elements that are in one state for one reason."""
+    merged: dict[tuple[str | None, ...], ClusterJob] = {}
+    for job in jobs:
+        key = (job.id, job.state, job.reason, job.queue)
+        known = merged.get(key)
+        merged[key] = job if known is None else _both(known, job)
+    return tuple(merged.values())
+
+
+def _both(one: ClusterJob, other: ClusterJob) -> ClusterJob:
+    starts = [job.start for job in (one, other) if job.start is not None]
+    return msgspec.structs.replace(
+        one,
+        elements=one.elements + other.elements,
+        cpus=one.cpus + other.cpus,
+        gpus=one.gpus + other.gpus,
+        start=min(starts, default=None),
+    )
+
+
+def _with_node(count: GpuCount, gpus: NodeGpus, node: Node) -> GpuCount:
+    idle = gpus.total - gpus.used
+    blocked = takes_jobs(node) and _is_full(node)
+    return GpuCount(
+        name=count.name,
+        total=count.total + gpus.total,
+        used=count.used + gpus.used,
+        free=count.free + (idle if takes_jobs(node) and not blocked else 0),
+        blocked=count.blocked + (idle if blocked else 0),
+        down=count.down + (0 if takes_jobs(node) else idle),
+    )
+
+
+def _is_full(node: Node) -> bool:
+    """Tell whether no CPU or no memory is left for a job, whatever else is."""
+    pairs = ((node.cpus_used, node.cpus), (node.memory_used, node.memory))
+    return node.state == "FULL" or any(
+        used is not None and total is not None and used >= total
+        for used, total in pairs
+    )
+
+
+def _queue(
+    limits: QueueLimits,
+    nodes: Sequence[Node],
+    jobs: Sequence[ClusterJob],
+    gpus_per_user: int | None,
+) -> Queue:
+    up = [node for node in nodes if takes_jobs(node)]
+    return Queue(
+        limits=limits,
+        nodes=len(nodes),
+        nodes_down=len(nodes) - len(up),
+        cpus=sum(node.cpus or 0 for node in nodes),
+        cpus_free=sum(max(0, (n.cpus or 0) - (n.cpus_used or 0)) for n in up),
+        gpus=count_gpus(nodes),
+        gpus_per_user=gpus_per_user,
+        running=sum(job.elements for job in jobs if job.state == "RUNNING"),
+        waiting=sum(job.elements for job in jobs if job.state == "PENDING"),
+    )
+
+
+def _user(user: str, jobs: Sequence[ClusterJob]) -> UserCount:
+    running = [job for job in jobs if job.state == "RUNNING"]
+    return UserCount(
+        user=user,
+        running=sum(job.elements for job in running),
+        waiting=sum(job.elements for job in jobs if job.state == "PENDING"),
+        cpus=sum(job.cpus for job in running),
+        gpus=sum(job.gpus for job in running),
+    )

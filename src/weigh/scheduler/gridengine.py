@@ -1,0 +1,221 @@
+"""Grid Engine's commands: ``qsub``, ``qstat -xml``, ``qacct``, ``qdel``.
+
+It numbers elements from 1; here they count from 0 as everywhere.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from xml.etree import ElementTree as ET
+
+from weigh.dialect.gridengine_script import gridengine_script
+from weigh.dialect.gridengine_script import log_name as _log_name
+from weigh.dialect.numerals import whole_number
+from weigh.errors import FormatError
+from weigh.model.job import ElementState, JobScript, States, Submitted
+from weigh.model.record import State
+from weigh.scheduler.backend import Argv
+from weigh.scheduler.index_ranges import format_ranges, parse_ranges
+from weigh.units import Seconds
+
+NAME = "gridengine"
+LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
+_SUBMITTED = re.compile(r"^(\d{1,12})(\.\d+-\d+:\d+)?$")
+_DATES = ("%a %b %d %H:%M:%S %Y", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S.%f")
+_BLOCK = "=" * 20
+_SIGNAL_BASE = 128
+_KILL = 9
+
+# accounting(5): what `failed` says
+_RESCHEDULED = 25
+_OVER_A_LIMIT = 37
+_SIGNALLED = 100
+
+
+def render(script: JobScript) -> str:
+    """Write the job script."""
+    return gridengine_script(script)
+
+
+def log_name(job: str, element: int, *, is_array: bool) -> str:
+    """Name the log of an element."""
+    return _log_name(job, element, is_array=is_array)
+
+
+def submit_argv(script: str) -> Argv:
+    """Submit a script."""
+    return ("qsub", "-terse", script)
+
+
+def parse_submitted(out: str) -> str | None:
+    """Read ``42`` or ``42.1-3:1``, whatever is said before."""
+    for line in reversed(out.splitlines()):
+        found = _SUBMITTED.match(line.strip())
+        if found:
+            return found[1]
+    return None
+
+
+def queue_argv(user: str) -> Argv:
+    """List what waits and runs."""
+    return ("qstat", "-u", user, "-xml")
+
+
+def parse_queue(out: str) -> States:
+    """Read qstat's XML.
+
+    Raises:
+        FormatError: it is no XML, or cut off.
+    """
+    try:
+        root = ET.fromstring(out)  # noqa: S314 - the scheduler's own
+    except ET.ParseError as error:
+        raise FormatError("qstat's answer is cut off or no XML") from error
+    states: States = {}
+    for entry in root.iter("job_list"):
+        job = entry.findtext("JB_job_number", "")
+        if whole_number(job) is None:
+            raise FormatError("qstat lists a job without a number")
+        letters = entry.findtext("state", "")
+        element = ElementState(
+            state=_state(letters),
+            reason=_reason(letters),
+            started=_time(entry.findtext("JAT_start_time", "")),
+            node=entry.findtext("queue_name", "").partition("@")[2] or None,
+        )
+        for number in list(parse_ranges(entry.findtext("tasks", ""))) or [1]:
+            states.setdefault(job, {})[number - 1] = element
+    return states
+
+
+def ended_argvs(jobs: Sequence[str]) -> tuple[Argv, ...]:
+    """Ask accounting: it takes one job at a time."""
+    return tuple(("qacct", "-j", job) for job in jobs)
+
+
+def parse_ended(out: str) -> States:
+    """Read qacct's blocks; of a job that was run again the last one counts."""
+    states: States = {}
+    for block in _blocks(out):
+        job = block.get("jobnumber", "")
+        if whole_number(job) is None:
+            continue
+        element = _ended(block)
+        number = whole_number(block.get("taskid", "")) or 1
+        if element is not None:
+            states.setdefault(job, {})[number - 1] = element
+    return states
+
+
+def why_argv(job: str) -> Argv | None:
+    """Ask for all there is to know of a job."""
+    return ("qstat", "-j", job)
+
+
+def parse_why(out: str) -> str | None:
+    """Find why a job is in error."""
+    for line in out.splitlines():
+        if line.startswith("error reason"):
+            _, _, rest = line.partition(":")
+            return " ".join(re.sub(r"^\s*\S+ \S+ \[\S+\]:", "", rest).split()) or None
+    return None
+
+
+def gpu_types_argv() -> Argv | None:
+    """Ask nothing: each site has a complex of its own for it."""
+    return None
+
+
+def parse_gpu_types(out: str) -> tuple[str, ...]:  # noqa: ARG001
+    """Read nothing."""
+    return ()
+
+
+def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
+    """End a job or some of its elements."""
+    if elements is None or job.elements == 1:
+        return ("qdel", job.id)
+    spans = format_ranges(number + 1 for number in elements).split(",")
+    return ("qdel", *(f"{job.id}.{span}" for span in spans))
+
+
+def _state(letters: str) -> State:
+    """Fold qstat's letters: q, h, w wait; r, t run; d is being deleted; E is stuck."""
+    if "E" in letters:
+        return "FAILED"
+    if "w" in letters or letters in {"q", "hq", "Rq"}:
+        return "PENDING"
+    if set(letters) & set("rtsST"):
+        return "RUNNING"
+    return "UNKNOWN"
+
+
+def _reason(letters: str) -> str | None:
+    if "E" in letters:
+        return "in error state"
+    if "d" in letters:
+        return "being deleted"
+    if "h" in letters:
+        return "held"
+    if set(letters) & set("sST"):
+        return "suspended"
+    return None if _state(letters) != "UNKNOWN" else f"Grid Engine calls it {letters!r}"
+
+
+def _blocks(out: str) -> Iterator[dict[str, str]]:
+    block: dict[str, str] = {}
+    for line in out.splitlines():
+        if line.startswith(_BLOCK):
+            if block:
+                yield block
+            block = {}
+        else:
+            key, _, value = line.partition(" ")
+            block[key] = value.strip()
+    if block:
+        yield block
+
+
+def _ended(block: dict[str, str]) -> ElementState | None:
+    """Judge a block; None where it is of a run that was put back into the queue."""
+    number, _, words = block.get("failed", "").partition(":")
+    failed = whole_number(number.strip())
+    status = whole_number(block.get("exit_status", "").partition(" ")[0])
+    if failed is None or failed == _RESCHEDULED:
+        return None
+    signal = status - _SIGNAL_BASE if status and status > _SIGNAL_BASE else None
+    state, reason = _judge(failed, status, signal)
+    return ElementState(
+        state=state,
+        reason=reason or words.strip() or None,
+        exit_code=status,
+        signal=signal,
+        started=_time(block.get("start_time", "")),
+        ended=_time(block.get("end_time", "")),
+        node=block.get("hostname"),
+    )
+
+
+def _judge(
+    failed: int, status: int | None, signal: int | None
+) -> tuple[State, str | None]:
+    if failed == _OVER_A_LIMIT:
+        return "TIMEOUT", "over a limit of time or CPU time"
+    if failed == _SIGNALLED and signal == _KILL:
+        return "CANCELLED", "killed: by qdel, or over a limit"
+    if failed == 0 and status == 0:
+        return "COMPLETED", None
+    return "FAILED", None if failed else ""
+
+
+def _time(text: str) -> Seconds | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        pass
+    for form in _DATES:
+        try:
+            return datetime.strptime(text, form).timestamp()  # noqa: DTZ007 - local
+        except ValueError:
+            continue
+    return None

@@ -1,0 +1,31 @@
+"""Element numbers as schedulers write them: ``0-3,7,10-20:5%3``."""
+
+from collections.abc import Iterable, Iterator
+
+_MOST = 1_000_000
+
+
+def parse_ranges(text: str) -> Iterator[int]:
+    """Yield the numbers; what does not parse is stepped over.
+
+    Brackets, and a throttle behind ``%``, are no part of them.
+    """
+    plain = text.strip().strip("[]").partition("%")[0]
+    for part in plain.split(","):
+        span, _, step = part.partition(":")
+        first, dash, last = span.partition("-")
+        ends = (first, last if dash else first, step or "1")
+        if all(end.isascii() and end.isdecimal() and len(end) < 10 for end in ends):  # noqa: PLR2004
+            low, high, by = map(int, ends)
+            yield from range(low, min(high, low + _MOST) + 1, max(1, by))
+
+
+def format_ranges(numbers: Iterable[int]) -> str:
+    """Write numbers as ranges, in order."""
+    parts: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if parts and number == parts[-1][1] + 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts)

@@ -1,0 +1,56 @@
+"""What the flow asks of any scheduler, the local one included."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from weigh.model.job import ElementState, JobScript, States, Submitted
+from weigh.units import Seconds
+
+ABSENT = ElementState(state="UNKNOWN")
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """What a scheduler said of jobs, and when (seconds since the epoch).
+
+    ``trouble`` is why it could not be asked again since.
+    """
+
+    states: States
+    asked: Seconds
+    trouble: str | None = None
+
+    def of(self, job: Submitted, element: int) -> ElementState:
+        """Give how an element stands; UNKNOWN where the scheduler says nothing."""
+        return self.states.get(job.id, {}).get(element, ABSENT)
+
+
+class Scheduler(Protocol):
+    """One scheduler that can be asked."""
+
+    name: str
+
+    def render(self, script: JobScript) -> str:
+        """Write the job script. Raises UsageError where a value cannot stand in it."""
+
+    def log_name(self, job: str, element: int, *, is_array: bool) -> str:
+        """Name the file that an element's output goes to, in the log folder."""
+
+    def submit(self, script: str, *, cwd: str) -> str:
+        """Submit the script at a path; give the job's id. Raises SchedulerError."""
+
+    def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:
+        """Say how jobs stand, asked about together.
+
+        *fresh* asks even where it was asked a moment ago.
+        """
+
+    def gpu_types(self) -> tuple[str, ...]:
+        """Give the words it has for GPUs; none where it does not tell."""
+
+    def why(self, job: Submitted) -> str | None:
+        """Say why a job is in error, where the scheduler knows."""
+
+    def cancel(self, job: Submitted, elements: Sequence[int] | None) -> None:
+        """End a job, or these elements of it. Raises SchedulerError."""

@@ -1,0 +1,193 @@
+"""Slurm's commands: ``sbatch``, ``squeue``, ``sacct``, ``scancel``.
+
+Text with a format of our own is the one form that all versions agree on. The client
+sets SLURM_TIME_FORMAT so that times are seconds since the epoch.
+"""
+
+import re
+from collections.abc import Sequence
+
+from weigh.dialect.numerals import whole_number
+from weigh.dialect.slurm_script import log_name as _log_name
+from weigh.dialect.slurm_script import slurm_script
+from weigh.errors import FormatError
+from weigh.model.job import Elements, ElementState, JobScript, States, Submitted
+from weigh.model.record import State
+from weigh.scheduler.backend import Argv
+from weigh.scheduler.index_ranges import format_ranges, parse_ranges
+from weigh.units import Seconds
+
+NAME = "slurm"
+LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
+_QUEUE_FORMAT = "%F|%K|%T|%S|%N|%r"
+_QUEUE_FIELDS = 6
+_ENDED_FIELDS = "JobID,State,ExitCode,DerivedExitCode,Start,End,NodeList,Reason"
+_ENDED_COUNT = 8
+_GPU_TYPE = re.compile(r"\bgpu:([^:,()\s]+):\d")
+_OOM_EXIT = "0:125"
+
+# squeue(1) and sacct(1), JOB STATE CODES; what is not here is UNKNOWN
+STATES: dict[str, State] = {
+    "PENDING": "PENDING",
+    "CONFIGURING": "PENDING",
+    "REQUEUED": "PENDING",
+    "REQUEUE_FED": "PENDING",
+    "REQUEUE_HOLD": "PENDING",
+    "RESV_DEL_HOLD": "PENDING",
+    "SPECIAL_EXIT": "PENDING",
+    "RUNNING": "RUNNING",
+    "COMPLETING": "RUNNING",
+    "RESIZING": "RUNNING",
+    "SIGNALING": "RUNNING",
+    "STAGE_OUT": "RUNNING",
+    "STOPPED": "RUNNING",
+    "SUSPENDED": "RUNNING",
+    "COMPLETED": "COMPLETED",
+    "FAILED": "FAILED",
+    "TIMEOUT": "TIMEOUT",
+    "DEADLINE": "TIMEOUT",
+    "OUT_OF_MEMORY": "OUT_OF_MEMORY",
+    "CANCELLED": "CANCELLED",
+    "REVOKED": "CANCELLED",
+    "NODE_FAIL": "NODE_FAIL",
+    "BOOT_FAIL": "NODE_FAIL",
+    "PREEMPTED": "PREEMPTED",
+}
+_NO_REASON = frozenset({"", "None", "none", "(null)", "NonZeroExitCode"})
+
+
+def render(script: JobScript) -> str:
+    """Write the job script."""
+    return slurm_script(script)
+
+
+def log_name(job: str, element: int, *, is_array: bool) -> str:
+    """Name the log of an element."""
+    return _log_name(job, element, is_array=is_array)
+
+
+def submit_argv(script: str) -> Argv:
+    """Submit a script; what stands behind its name would be its arguments."""
+    return ("sbatch", "--parsable", script)
+
+
+def parse_submitted(out: str) -> str | None:
+    """Read ``481516`` or ``481516;cluster``, whatever a site's wrapper says before."""
+    for line in reversed(out.splitlines()):
+        number = line.strip().partition(";")[0]
+        if whole_number(number) is not None:
+            return number
+    return None
+
+
+def queue_argv(user: str) -> Argv:
+    """List a line for each element, those that ended a short while ago as well."""
+    return ("squeue", "-h", "-r", "-t", "all", "-u", user, "-o", _QUEUE_FORMAT)
+
+
+def parse_queue(out: str) -> States:
+    """Read squeue's lines.
+
+    Raises:
+        FormatError: the last line has no end, or there are other things in it.
+    """
+    if out and not out.endswith("\n"):
+        raise FormatError("squeue's answer is cut off")
+    states: States = {}
+    for line in out.splitlines():
+        fields = line.split("|", _QUEUE_FIELDS - 1)
+        if len(fields) < _QUEUE_FIELDS or whole_number(fields[0]) is None:
+            raise FormatError(f"squeue answered {line[:60]!r}")
+        job, index, word, start, node, reason = fields
+        state = STATES.get(word, "UNKNOWN")
+        element = ElementState(
+            state=state,
+            reason=_reason(reason, word, state),
+            # of one that waits, it is when it may begin
+            started=None if state == "PENDING" else _time(start),
+            node=node or None,
+        )
+        _put(states.setdefault(job, {}), index, element)
+    return states
+
+
+def ended_argvs(jobs: Sequence[str]) -> tuple[Argv, ...]:
+    """Ask accounting about all at once."""
+    if not jobs:
+        return ()
+    return (("sacct", "-X", "-n", "-P", "-j", ",".join(jobs), "-o", _ENDED_FIELDS),)
+
+
+def parse_ended(out: str) -> States:
+    """Read sacct's lines. Its exit codes have lost 128 where they had it."""
+    states: States = {}
+    for line in out.splitlines():
+        fields = line.split("|", _ENDED_COUNT - 1)
+        if len(fields) < _ENDED_COUNT:
+            continue
+        job, _, index = fields[0].partition("_")
+        if whole_number(job) is None:
+            continue
+        word = fields[1].split(" ")[0].rstrip("+")
+        state = STATES.get(word, "UNKNOWN")
+        code, _, signal = fields[2].partition(":")
+        reason = _reason(fields[7], word, state)
+        if state == "COMPLETED" and fields[3] == _OOM_EXIT:
+            reason = "a step of it ran out of memory"
+        element = ElementState(
+            state=state,
+            reason=reason,
+            exit_code=whole_number(code),
+            signal=whole_number(signal) or None,
+            started=_time(fields[4]),
+            ended=_time(fields[5]),
+            node=None if fields[6] == "None assigned" else fields[6] or None,
+        )
+        _put(states.setdefault(job, {}), index, element)
+    return states
+
+
+def why_argv(job: str) -> Argv | None:  # noqa: ARG001 - squeue tells already
+    """Ask nothing: squeue gives the reason."""
+    return None
+
+
+def parse_why(out: str) -> str | None:  # noqa: ARG001
+    """Read nothing."""
+    return None
+
+
+def gpu_types_argv() -> Argv | None:
+    """Ask for the generic resources of all nodes."""
+    return ("sinfo", "-h", "-o", "%G")
+
+
+def parse_gpu_types(out: str) -> tuple[str, ...]:
+    """Read ``gpu:v100:4(S:0-1)``; GPUs without a type have no word."""
+    return tuple(sorted(set(_GPU_TYPE.findall(out))))
+
+
+def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
+    """End a job or some of its elements; scancel says nothing of unknown ones."""
+    if elements is None or job.elements == 1:
+        return ("scancel", job.id)
+    return ("scancel", f"{job.id}_[{format_ranges(elements)}]")
+
+
+def _put(elements: Elements, index: str, state: ElementState) -> None:
+    numbers = list(parse_ranges(index))
+    for number in numbers or (0,):
+        elements[number] = state
+
+
+def _reason(text: str, word: str, state: State) -> str | None:
+    if state == "UNKNOWN":
+        return f"Slurm calls it {word}"
+    if state == "RUNNING" and word != "RUNNING":
+        return word.lower()
+    return None if text in _NO_REASON else text
+
+
+def _time(text: str) -> Seconds | None:
+    number = whole_number(text)
+    return None if number is None else float(number)

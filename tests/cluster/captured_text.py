@@ -1,0 +1,12 @@
+"""What real schedulers printed: Slurm 22.05.8 and Grid Engine 8.1.9, as captured.
+
+The 25.05 files are written after that version's forms.
+"""
+
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "captured"
+
+
+def captured(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")

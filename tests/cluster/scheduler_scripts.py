@@ -1,0 +1,47 @@
+"""Schedulers that answer from captured text, and know nothing else."""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from captured_text import captured
+
+from weigh.flow.ask import Ask, Reply
+from weigh.scheduler import gridengine_view, slurm_view
+
+Answers = Mapping[tuple[str, ...], Reply]
+
+SLURM: dict[tuple[str, ...], Reply] = {
+    slurm_view.NODES: Reply(0, captured("slurm-22.05-node.txt")),
+    slurm_view.PARTITIONS: Reply(0, captured("slurm-22.05-partition.txt")),
+    slurm_view.JOBS: Reply(0, captured("slurm-22.05-squeue.txt")),
+    slurm_view.CONFIG: Reply(0, captured("slurm-22.05-config.txt")),
+    slurm_view.QOS: Reply(0, "normal|\n"),
+}
+GRIDENGINE: dict[tuple[str, ...], Reply] = {
+    gridengine_view.HOSTS: Reply(0, captured("gridengine-8.1.9-qhost.txt")),
+    gridengine_view.QUEUES: Reply(0, captured("gridengine-8.1.9-queues.txt")),
+    gridengine_view.JOBS: Reply(0, captured("gridengine-8.1.9-qstat.xml")),
+    gridengine_view.COMPLEXES: Reply(0, captured("gridengine-8.1.9-complexes.txt")),
+    gridengine_view.QUOTAS: Reply(1, "No resource quota set found\n"),
+    gridengine_view.VERSION: Reply(0, "SGE 8.1.9\nusage: qstat [options]\n"),
+    gridengine_view.host_argv("rig"): Reply(0, captured("gridengine-8.1.9-host.txt")),
+}
+
+
+def answering(answers: Answers, asked: list[tuple[str, ...]] | None = None) -> Ask:
+    """Make an Ask of *answers*; what was asked goes to *asked*."""
+
+    def ask(
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None = None,
+        patience: float = 0,
+    ) -> Reply:
+        del env, cwd, patience
+        if asked is not None:
+            asked.append(tuple(argv))
+        missing = Reply(trouble=f"{argv[0]}: {os.strerror(2)}")
+        return answers.get(tuple(argv), missing)
+
+    return ask

@@ -1,0 +1,59 @@
+import os
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from weigh.flow.ask import ask, ask_all, in_time
+
+
+def test_what_a_command_says_comes_back() -> None:
+    reply = ask(("sh", "-c", "echo out; echo err >&2; exit 3"), env=os.environ)
+    assert (reply.code, reply.stdout, reply.stderr) == (3, "out\n", "err\n")
+    assert not reply.is_answer
+    assert reply.complaint() == "err"
+
+
+def test_a_command_that_is_not_there_is_a_trouble() -> None:
+    reply = ask(("no-such-command-here",), env=os.environ)
+    assert reply.code is None
+    assert reply.complaint() == "no-such-command-here: No such file or directory"
+
+
+def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
+    script = f"trap '' TERM; sleep 600 & echo $! > {tmp_path}/child; wait"
+    reply = ask(("sh", "-c", script), env=os.environ, patience=0.5)
+    assert reply.trouble == "sh has not answered for 0.5 s"
+    child = int((tmp_path / "child").read_text())
+    stat = Path(f"/proc/{child}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_output_that_is_no_utf_8_is_read() -> None:
+    reply = ask(("printf", r"a\377b"), env=os.environ)
+    assert reply.stdout == "a\N{REPLACEMENT CHARACTER}b"
+
+
+def test_a_command_gets_no_input_and_asks_nobody() -> None:
+    assert ask(("cat",), env=os.environ).stdout == ""
+
+
+def test_replies_are_in_the_order_of_the_questions() -> None:
+    commands = [("echo", str(number)) for number in range(20)]
+    replies = ask_all(commands, env=os.environ, ask=ask)
+    assert [int(reply.stdout) for reply in replies] == list(range(20))
+
+
+def test_a_call_that_hangs_is_none_and_the_others_are_not() -> None:
+    never = threading.Event()
+    try:
+        results = in_time([lambda: 1, lambda: int(never.wait()), lambda: 3], patience=1)
+    finally:
+        never.set()
+    assert results == [1, None, 3]
+
+
+def test_an_error_in_a_call_is_raised_here() -> None:
+    with pytest.raises(ZeroDivisionError):
+        in_time([lambda: sys.maxsize // 0], patience=5)

@@ -1,0 +1,105 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def weigh_doctor(
+    folder: Path, *words: str, **env: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "weigh", "doctor", *words],
+        cwd=folder,
+        env=dict(os.environ) | {"HOME": str(folder), "PATH": "/usr/bin:/bin"} | env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def fake(folder: Path, name: str, body: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+    (folder / name).chmod(0o755)
+
+
+def states(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    document = json.loads(done.stdout)
+    checks = [*document["checks"], *document["job"]]
+    return {check["name"]: check["state"] for check in checks}
+
+
+def test_the_page_has_a_line_for_each_thing(tmp_path: Path) -> None:
+    done = weigh_doctor(tmp_path, PATH=str(tmp_path))
+    assert done.returncode == 0, done.stdout
+    assert done.stderr == ""
+    for name in ("place", "environment", "GPU", "home", "ulimit", "reach", "records"):
+        assert f" {name} " in done.stdout
+    assert "no scheduler here" in done.stdout
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    weigh_doctor(tmp_path, "--job", PATH=str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scheduler_that_fails_breaks_the_page(tmp_path: Path) -> None:
+    fake(tmp_path, "sbatch", "exit 0")
+    fake(tmp_path, "sinfo", "echo 'cannot contact controller' >&2; exit 1")
+    done = weigh_doctor(tmp_path, "--json", PATH=str(tmp_path))
+    assert done.returncode == 1
+    assert states(done)["scheduler"] == "broken"
+    assert json.loads(done.stdout)["broken"] is True
+
+
+def test_a_full_quota_is_read_though_quota_fails(tmp_path: Path) -> None:
+    table = (
+        "Filesystem blocks quota limit grace files quota limit grace\\n"
+        "/home 1000* 1000 1100 6days 5 0 0\\n"
+    )
+    fake(tmp_path, "quota", f"printf '{table}'; exit 1")
+    done = weigh_doctor(tmp_path, "--json", PATH=f"{tmp_path}:/usr/bin:/bin")
+    assert states(done)["quota"] == "broken"
+
+
+def test_a_driver_that_lies_about_gives_no_traceback(tmp_path: Path) -> None:
+    library = tmp_path / "libnvidia-ml.so.1"
+    library.write_text("not a library")
+    done = weigh_doctor(tmp_path, PATH=str(tmp_path), LD_LIBRARY_PATH=str(tmp_path))
+    assert "Traceback" not in done.stderr
+
+
+def test_the_checklist_is_there_when_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/bash\n#SBATCH --mem=1G\npython a.py\n")
+    done = weigh_doctor(tmp_path, "--job", "run.sh", "--json")
+    found = states(done)
+    assert {"code", "data", "environment", "RAM", "GPUs", "script"} <= set(found)
+    assert found["script"] == "ok"
+    assert "job" in json.loads(weigh_doctor(tmp_path, "--json").stdout)
+
+
+def test_a_script_that_is_not_there_breaks_the_page(tmp_path: Path) -> None:
+    done = weigh_doctor(tmp_path, "--job", "nosuch.sh")
+    assert done.returncode == 1
+    assert "nosuch.sh: it is not there" in done.stdout
+
+
+def test_records_that_cannot_be_written_break_the_page(tmp_path: Path) -> None:
+    done = weigh_doctor(tmp_path, "--json", WEIGH_DIR="/proc/self/weigh")
+    assert states(done)["records"] == "broken"
+
+
+def test_a_folder_that_is_gone_is_no_reason_to_fail(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = f"rmdir {gone}; exec {sys.executable} -m weigh doctor --json"
+    done = subprocess.run(
+        ["sh", "-c", script],
+        cwd=gone,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert json.loads(done.stdout)["schema"] == "weigh.doctor/1"

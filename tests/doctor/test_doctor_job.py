@@ -1,0 +1,195 @@
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from weigh.flow.ask import ask
+from weigh.flow.doctor_job import job_facts, parse_git
+from weigh.model.doctor import Git, JobFacts
+from weigh.model.plan import Ask, Capacity, Element, Item, Kind, Plan
+from weigh.model.record import Host, Monitor, Provenance, Record, Usage
+from weigh.store.identity import this_machine
+from weigh.store.shards import append
+
+ENV = {
+    "PATH": os.environ["PATH"],
+    "GIT_CONFIG_GLOBAL": "/dev/null",
+    "GIT_CEILING_DIRECTORIES": "/",
+    "GIT_AUTHOR_NAME": "a",
+    "GIT_AUTHOR_EMAIL": "a@example.org",
+    "GIT_COMMITTER_NAME": "a",
+    "GIT_COMMITTER_EMAIL": "a@example.org",
+}
+
+
+def facts(
+    folder: Path, named: str = "", env: Mapping[str, str] | None = None
+) -> JobFacts:
+    return job_facts(named, str(folder), ENV | dict(env or {}), ask)
+
+
+def git(folder: Path, *words: str) -> None:
+    argv = ["git", "-C", str(folder), *words]
+    subprocess.run(argv, check=True, env=ENV, capture_output=True, timeout=60)
+
+
+def a_script(folder: Path, *lines: str) -> None:
+    (folder / "run.sh").write_text("\n".join(("#!/bin/bash", *lines)) + "\n")
+
+
+def a_plan(folder: Path, **changed: object) -> None:
+    plan = Plan(
+        name="p",
+        task_file="tasks.txt",
+        tasks=4,
+        headroom=0.2,
+        card=None,
+        capacity=Capacity(),
+        ask=Ask(cpus=1, gpus=1),
+        kinds=(
+            Kind(
+                item=Item(),
+                used=Item(gpu_memory=1),
+                tasks=4,
+                example="python a.py",
+                runs=2,
+            ),
+        ),
+        elements=(Element("tasks_1.txt", (1, 2, 3, 4), 0, 0, 1),),
+    )
+    (folder / "plan" / "p").mkdir(parents=True)
+    (folder / "plan" / "p" / "tasks_1.txt").touch()
+    whole = msgspec.structs.replace(plan, **changed)
+    (folder / "plan" / "p" / "plan.json").write_bytes(msgspec.json.encode(whole))
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not here")
+def test_a_real_checkout_is_followed_from_nothing_to_pushed(tmp_path: Path) -> None:
+    there, here = tmp_path / "there", tmp_path / "here"
+    git(tmp_path, "init", "-q", "--bare", str(there))
+    git(tmp_path, "init", "-q", str(here))
+    a_script(here)
+    assert facts(here).git == Git(untracked=1)
+    git(here, "add", "-A")
+    git(here, "commit", "-qm", "one")
+    committed = facts(here).git
+    assert committed is not None
+    assert (committed.changed, committed.untracked, committed.upstream) == (0, 0, None)
+    git(here, "remote", "add", "origin", str(there))
+    git(here, "push", "-qu", "origin", "HEAD")
+    a_script(here, "true")
+    git(here, "commit", "-qam", "two")
+    ahead = facts(here).git
+    assert ahead is not None
+    assert (ahead.ahead, ahead.changed) == (1, 0)
+
+
+def test_outside_a_checkout_git_says_so(tmp_path: Path) -> None:
+    found = facts(tmp_path)
+    assert found.git is None
+    assert found.git_trouble is not None
+    assert "not a git repository" in found.git_trouble
+
+
+def test_a_name_in_the_branch_lines_is_read() -> None:
+    text = (
+        "# branch.oid 1234\n# branch.head main\n# branch.upstream origin/main\n"
+        "# branch.ab +3 -1\n1 .M N... 100644 100644 100644 a b x y\n? new file\n"
+    )
+    assert parse_git(text) == Git(
+        changed=1, untracked=1, ahead=3, upstream="origin/main", commit="1234"
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        ("#SBATCH --gres=gpu:v100:1", True),
+        ("#SBATCH --gpus-per-node=2", True),
+        ("#SBATCH -G 1", True),
+        ("#$ -l ngpus=1", True),
+        ("#$ -l gpu=1,h_vmem=8G", True),
+        ("#$ -l ngpus=0", False),
+        ("#SBATCH --mem=4G", False),
+        ("echo --gres=gpu:1", False),
+    ],
+)
+def test_a_script_asks_for_gpus_by_its_directives(
+    tmp_path: Path,
+    line: str,
+    asks: bool,  # noqa: FBT001 - a parameter of the table
+) -> None:
+    a_script(tmp_path, line)
+    assert facts(tmp_path, "run.sh").asks_gpus is asks
+
+
+def test_the_one_script_of_a_folder_need_not_be_named(tmp_path: Path) -> None:
+    a_script(tmp_path, "#SBATCH --mem=1G")
+    (tmp_path / "setup.sh").write_text("echo no job script\n")
+    assert facts(tmp_path).file == "run.sh"
+
+
+def test_the_files_a_script_names_are_found(tmp_path: Path) -> None:
+    (tmp_path / "data.csv").touch()
+    a_script(tmp_path, "python train.py --data=data.csv 'it goes on", "# x.csv'")
+    paths = {one.path for one in facts(tmp_path, "run.sh").data}
+    assert paths == {".", "data.csv"}
+
+
+def test_the_environment_a_script_activates_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "v" / "bin").mkdir(parents=True)
+    (tmp_path / "v" / "bin" / "activate").touch()
+    (tmp_path / "v" / "pyvenv.cfg").touch()
+    a_script(tmp_path, 'source "$HOME/v/bin/activate"', "python a.py")
+    found = facts(tmp_path, "run.sh", {"HOME": str(tmp_path)})
+    assert found.environment is not None
+    assert (found.environment.kind, found.environment.name) == ("venv", "v")
+
+
+def test_an_environment_that_is_not_there_is_none(tmp_path: Path) -> None:
+    a_script(tmp_path, "conda activate nowhere")
+    found = facts(tmp_path, "run.sh", {"HOME": str(tmp_path)})
+    assert found.activates == "nowhere"
+    assert found.environment is not None
+    assert found.environment.kind == "none"
+
+
+def test_records_of_what_a_script_runs_are_counted(tmp_path: Path) -> None:
+    for number, command in enumerate((["python", "a.py"], ["python", "b.py"])):
+        record = Record(
+            id=f"00000000000{number}",
+            command=tuple(command),
+            cwd=str(tmp_path),
+            started="2026-11-21T10:00:00Z",
+            ended="2026-11-21T10:00:01Z",
+            state="COMPLETED",
+            exit_code=0,
+            host=Host(name="h", system="Linux"),
+            usage=Usage(wall_time=1.0),
+            provenance=Provenance(),
+            monitor=Monitor(),
+        )
+        append(str(tmp_path / ".weigh"), record, this_machine())
+    a_script(tmp_path, "/usr/bin/python a.py --epochs 9")
+    assert facts(tmp_path, "run.sh").runs == 1
+
+
+def test_a_plan_tells_its_runs_and_whether_its_files_are_there(tmp_path: Path) -> None:
+    a_plan(tmp_path)
+    found = facts(tmp_path)
+    assert (found.kind, found.tasks, found.runs, found.gpu_runs) == ("plan", 4, 2, 2)
+    assert (found.asks_gpus, found.missing_files) == (True, ())
+    (tmp_path / "plan" / "p" / "tasks_1.txt").unlink()
+    assert facts(tmp_path).missing_files == ("tasks_1.txt",)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"schema": 1}', "\x00\xff"])
+def test_a_plan_that_does_not_parse_is_said_so(tmp_path: Path, text: str) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    found = facts(tmp_path, "plan.json")
+    assert found.trouble is not None
+    assert "cannot be read" in found.trouble

