@@ -35,7 +35,13 @@ class Run:
 
     def __init__(self, folder: Path, kind: str) -> None:
         truth, output = folder / "truth.json", folder / "record.json"
-        words = [kind, "--scale=0.25", f"--truth={truth}", f"--file={folder / 'file'}"]
+        words = [
+            kind,
+            "--scale=0.25",
+            "--seconds=0.4",
+            f"--truth={truth}",
+            f"--file={folder / 'file'}",
+        ]
         subprocess.run(
             [*WEIGH, "-q", "-o", output, "--", sys.executable, PROGRAMS, *words],
             check=True,
