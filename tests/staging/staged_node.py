@@ -15,7 +15,6 @@ import pytest
 from weigh.model.staging import Staging
 from weigh.staging.script import render
 
-_RSYNC = shutil.which("rsync") or "rsync"
 PATIENCE = 60.0  # seconds until a test gives up; no test is about time
 
 
@@ -113,34 +112,31 @@ class Node:
 
     def counted_copies(self) -> dict[str, str]:
         """Give an environment in which every rsync leaves a line in ``copies``."""
-        text = f'echo "$*" >> {self.folder}/copies; exec {_RSYNC} "$@"'
+        text = f'echo "$*" >> {self.folder}/copies; exec {shutil.which("rsync")} "$@"'
         return {"PATH": program(self.folder / "bin", "rsync", text)}
 
-    def slow_copy(
-        self, word: str, *, unless: bool = False, after: bool = False
+    def slow(
+        self, name: str, word: str, *, unless: bool = False, after: bool = False
     ) -> dict[str, str]:
-        """Give an environment in which copies wait for :meth:`let_copy`.
+        """Give an environment in which the program *name* waits for :meth:`let_go`.
 
-        Those with *word* among their words do, or those without it; *after* they have
-        copied rather than before.
+        It does with *word* among its words, or without; before or *after* its work.
         """
         wait = (
-            f"touch {self.folder}/copying; "
+            f"touch {self.folder}/held; "
             f"until [ -e {self.folder}/go ]; do sleep 0.05; done"
         )
         pick = f'[[ "$*" {"!=" if unless else "=="} *{word}* ]]'
-        copy = f'{_RSYNC} "$@"'
-        steps = f"{copy}; code=$?; {wait}; exit $code" if after else f"{wait}; {copy}"
-        text = f"if {pick}; then {steps}; else {copy}; fi"
-        return {"PATH": program(self.folder / "bin", "rsync", text)}
+        work = f'{shutil.which(name) or name} "$@"'
+        steps = f"{work}; code=$?; {wait}; exit $code" if after else f"{wait}; {work}"
+        text = f"if {pick}; then {steps}; else {work}; fi"
+        return {"PATH": program(self.folder / "bin", name, text)}
 
-    def wait_for_copy(self) -> None:
-        until(self.is_copying)
+    def is_held(self) -> bool:
+        """Tell whether a program of :meth:`slow` has come to where it waits."""
+        return (self.folder / "held").exists()
 
-    def is_copying(self) -> bool:
-        return (self.folder / "copying").exists()
-
-    def let_copy(self) -> None:
+    def let_go(self) -> None:
         (self.folder / "go").touch()
 
     def close_tasks(self) -> None:

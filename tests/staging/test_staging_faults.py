@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from staged_node import Node, Tools
+from staged_node import Node, Tools, until
 
 from weigh.model.staging import Source
 from weigh.staging.script import render
@@ -147,11 +147,11 @@ def test_a_source_that_is_not_there_is_said_before_anything_runs(node: Node) -> 
 
 def test_a_source_that_vanishes_while_it_is_copied_is_said(node: Node) -> None:
     source = _big(node)
-    env = node.slow_copy("--copy-unsafe-links")
+    env = node.slow("rsync", "--copy-unsafe-links")
     task = node.start("touch a", node.staging(sources=(source,)), env=env)
-    node.wait_for_copy()
+    until(node.is_held)
     shutil.rmtree(source.path)
-    node.let_copy()
+    node.let_go()
     assert task.end() == 125
     assert f"input {source.path} is not there (any more)" in task.errors
     assert node.left() == []

@@ -97,21 +97,21 @@ def test_tasks_that_do_not_listen_are_killed_and_results_come_home(node: Node) -
 
 
 def test_a_signal_while_results_are_copied_does_not_stop_that(node: Node) -> None:
-    env = node.slow_copy("--copy-unsafe-links", unless=True)
+    env = node.slow("rsync", "--copy-unsafe-links", unless=True)
     task = node.start("echo all > a", env=env)
-    until(node.is_copying)
+    until(node.is_held)
     task.signal(signal.SIGTERM)
-    node.let_copy()
+    node.let_go()
     assert task.end() == 0
     assert (node.results / "a").read_text() == "all\n"
 
 
 def test_a_signal_while_inputs_are_copied_ends_the_job_at_once(node: Node) -> None:
     node.write("data/a")
-    env = node.slow_copy("--copy-unsafe-links")
+    env = node.slow("rsync", "--copy-unsafe-links")
     source = Source(str(node.home / "data"), "data")
     task = node.start("touch ran", node.staging(sources=(source,)), env=env)
-    until(node.is_copying)
+    until(node.is_held)
     task.signal(signal.SIGTERM)
     assert task.end() == 128 + 15
     assert "stopped by TERM while inputs were copied" in task.errors
@@ -120,11 +120,11 @@ def test_a_signal_while_inputs_are_copied_ends_the_job_at_once(node: Node) -> No
 
 
 def test_results_are_seen_whole_or_not_at_all(node: Node) -> None:
-    env = node.slow_copy("--copy-unsafe-links", unless=True, after=True)
+    env = node.slow("rsync", "--copy-unsafe-links", unless=True, after=True)
     task = node.start("seq 1000 > a", env=env)
-    until(node.is_copying)
+    until(node.is_held)
     assert not (node.results / "a").exists()
-    node.let_copy()
+    node.let_go()
     assert task.end() == 0
     assert (node.results / "a").exists()
 

@@ -138,12 +138,13 @@ def test_tasks_whose_shell_was_killed_keep_their_folder_while_they_run(
 
 
 def test_a_holder_killed_while_it_copied_is_no_hindrance(node: Node) -> None:
-    staging, env = _inputs(node), node.slow_copy("--copy-unsafe-links")
+    staging, env = _inputs(node), node.slow("rsync", "--copy-unsafe-links")
     holder = node.start(WAITS, staging, element=0, env=env)
-    until(node.is_copying)
+    until(node.is_held)
     waiting = [node.start(WAITS, staging, element=n) for n in (1, 2)]
     holder.signal(signal.SIGKILL)
     until(lambda: len(node.found("work.*/ready")) == 2)
+    assert [path.name for path in node.found("in*")] == ["in"]
     _go(node)
     assert [task.end() for task in waiting] == [0, 0]
     assert (node.results / "2/seen").read_text() == "hello\n"
@@ -153,16 +154,29 @@ def test_a_holder_killed_while_it_copied_is_no_hindrance(node: Node) -> None:
 def test_a_task_that_waits_for_the_inputs_says_so_and_can_be_stopped(
     node: Node,
 ) -> None:
-    staging, env = _inputs(node), node.slow_copy("--copy-unsafe-links")
+    staging, env = _inputs(node), node.slow("rsync", "--copy-unsafe-links")
     holder = node.start("cat data/a", staging, element=0, env=env)
-    until(node.is_copying)
+    until(node.is_held)
     waiting = node.start("cat data/a", staging, element=1)
     until(lambda: waits_for_lock(waiting))
     waiting.signal(signal.SIGTERM)
     assert waiting.end() == 128 + 15
     assert "another task of this node has the inputs in hand" in waiting.errors
-    node.let_copy()
+    node.let_go()
     assert holder.end() == 0
+    assert node.left() == []
+
+
+def test_a_task_that_comes_while_the_last_one_clears_begins_anew(node: Node) -> None:
+    staging = _inputs(node)
+    env = node.slow("mv", ".gone.")
+    last = node.start("true", staging, element=0, env=env)
+    until(node.is_held)
+    comes = node.start("cat data/a", staging, element=1)
+    until(lambda: waits_for_lock(comes))
+    node.let_go()
+    assert [last.end(), comes.end()] == [0, 0]
+    assert comes.output == "hello\n"
     assert node.left() == []
 
 

@@ -94,6 +94,7 @@ started() {  # in ticks since the boot; fails for a process that has ended
   for ((field = 3; field < 22; field++)); do stat=${stat#* }; done
   printf '%s' "${stat%% *}"
 }
+sign() { ln -s -- "$this_boot $1 $(started "$1")" "$2"; }
 alive() {  # the process that link $1 names
   local boot process start
   read -r boot process start < <(readlink -- "$1" && echo)
@@ -290,7 +291,7 @@ enter() {  # the folder that the job's tasks share on this node
   tidy_others
   hold "$shared"
   entered=1
-  ln -s -- "$this_boot $self $(started "$self")" "$shared/task.$id" ||
+  sign "$self" "$shared/task.$id" ||
     fail "cannot write to $(shown "$shared"): $(space "$shared")"
   rescue
   stage_in
@@ -359,7 +360,7 @@ enter
 cd -- "$work" || fail "cannot enter $(shown "$work")"
 tasks() {
   trap exit TERM  # the tasks are told as well: their exit code counts
-  ln -s -- "$this_boot $BASHPID $(started "$BASHPID")" "$shared/task.$id.run"
+  sign "$BASHPID" "$shared/task.$id.run"
   @PAYLOAD@
 }
 step tasks
