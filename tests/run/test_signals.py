@@ -254,6 +254,22 @@ def test_tstp_stops_the_job_and_weigh_and_cont_continues_both(weigh: Weigh) -> N
     assert process.wait(PATIENCE) == 143
 
 
+def test_stopped_for_long_and_continued_weigh_goes_on(weigh: Weigh) -> None:
+    # longer than weigh ever sleeps: then its wait for a signal ends with none
+    process = weigh.start("run", "-q", "--", "sleep", "60", process_group=0)
+    job_of(process.pid, "sleep")
+    for _ in range(2):
+        process.send_signal(signal.SIGSTOP)
+        until(lambda: is_stopped(process.pid), "weigh to stop")
+        time.sleep(1.2)
+        process.send_signal(signal.SIGCONT)
+        until(lambda: not is_stopped(process.pid), "weigh to go on")
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait(PATIENCE) == 143
+
+
 def test_a_job_stopped_on_its_own_does_not_stop_weigh(weigh: Weigh) -> None:
     process = weigh.start("run", "-q", "--", "sleep", "60", process_group=0)
     job = job_of(process.pid, "sleep")

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from batches import Batch, until
@@ -325,21 +324,6 @@ def test_a_folder_that_cannot_be_written_is_said_before_anything_starts(
     assert finished.returncode == 125
     assert "tasks.txt.joblog" in finished.stderr
     assert batch.ran() == []
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> tuple[str, ...]:
-    """Give the words that run a command where ``small/`` is a disk of 64 KiB."""
-    unshare = shutil.which("unshare")
-    (tmp_path / "small").mkdir()
-    options = ["--mount"] if os.geteuid() == 0 else ["--map-root-user", "--mount"]
-    mount = f"mount -t tmpfs -o size=64k none {tmp_path}/small"
-    start = (unshare or "unshare", *options, "sh", "-c")
-    if unshare is None or subprocess.run([*start, mount], check=False).returncode:
-        pytest.skip("no leave to mount anything, not even in a namespace")
-    # the disk goes with the namespace: what is on it is copied out at the end
-    line = f'{mount}; "$@"; code=$?; cp -r small/. kept; exit $code'
-    return (*start, line, "sh")
 
 
 def test_a_full_disk_under_the_joblog_stops_the_launching(

@@ -381,6 +381,13 @@ def test_a_task_starts_again_when_all_can_grow_to_its_size() -> None:
 
 
 def test_the_time_left_follows_the_mean_of_what_ended() -> None:
-    tally = Tally(10, 2, done=4, ended=4, spent=40.0, running=2)
-    assert tally.time_left() == pytest.approx((4 + 1) * 10 / 2)
-    assert Tally(10, 2).time_left() is None
+    tally = Tally(10, 2, done=4, ended=4, spent=40.0, running=2, begun=2 * 95.0)
+    assert tally.time_left(100.0) == pytest.approx((4 + 1) * 10 / 2)
+    assert Tally(10, 2).time_left(100.0) is None
+
+
+def test_a_task_that_runs_longer_than_those_that_ended_counts_for_the_time_left() -> (
+    None
+):
+    tally = Tally(5, 4, done=1, ended=1, spent=0.01, running=4, begun=4 * 40.0)
+    assert tally.time_left(100.0) == pytest.approx(2 * 60 / 4)

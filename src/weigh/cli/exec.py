@@ -158,14 +158,13 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     as_json, quiet = words.pop("as_json"), words.pop("quiet")
     is_dry = words.pop("dry_run")
     words["halt"] = parse_halt(words["halt"])
-    if words["ungroup"] and words["tag"]:
-        raise click.UsageError("--ungroup and --tag: choose one")
+    _refuse_contradictions(words)
     options = ExecOptions(**words)
     if is_dry:
         for line in exec_lines.plan_lines(*plan(task_file, options)):
             click.echo(line)
         return 0
-    speaker = _Speaker(quiet=quiet)
+    speaker = _Speaker(quiet=quiet, alone=not (options.ungroup or options.tag))
     finished = execute(
         task_file,
         options,
@@ -189,13 +188,27 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
 exec = exec_  # noqa: A001 - the verb's name
 
 
+def _refuse_contradictions(words: dict[str, Any]) -> None:
+    if words["ungroup"] and words["tag"]:
+        raise click.UsageError("--ungroup and --tag: choose one")
+    if words["resume_failed"] and not words["resume"]:
+        raise click.UsageError("--resume-failed and --no-resume: choose one")
+    if words["seed"] is not None and not words["shuffle"]:
+        raise click.UsageError("--seed is for the order of --shuf: add that")
+    for name in ("timeout", "time_limit"):
+        if words[name] == 0:
+            option = "--" + name.replace("_", "-")
+            raise click.UsageError(f"{option} 0 leaves a task no time at all")
+
+
 class _Speaker:
     """Speaks on stderr: a line drawn again and again, or now and then one more."""
 
-    def __init__(self, *, quiet: bool) -> None:
+    def __init__(self, *, quiet: bool, alone: bool) -> None:
+        """Take whether to speak at all, and whether no task writes here as well."""
         self._quiet = quiet
         terminal = sys.stderr is not None and sys.stderr.isatty()
-        self._draws = terminal and os.environ.get("TERM", "dumb") != "dumb"
+        self._draws = alone and terminal and os.environ.get("TERM", "dumb") != "dumb"
         self._is_drawn = False
         self._began = time.monotonic()
         self._first = True
@@ -241,7 +254,7 @@ def _standing(tally: Any, elapsed: Seconds) -> exec_lines.Standing:  # noqa: ANN
         again=tally.again,
         interrupted=tally.interrupted,
         elapsed=elapsed,
-        time_left=tally.time_left(),
+        time_left=tally.time_left(time.monotonic()),
     )
 
 

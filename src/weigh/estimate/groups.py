@@ -1,7 +1,6 @@
 """Which records can be compared: one command but for its sizes, one host, one GPU."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -10,7 +9,6 @@ from weigh.model.record import Record
 
 _NUMBER = re.compile(r"(?<![\d.])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\d)")
 _WORD_END, _A_NUMBER = "\0", "\1"
-_MOST_KINDS = 200  # of one command's numbers; beyond, they are no parameters
 
 Marks = tuple[str | None, ...]
 
@@ -41,13 +39,13 @@ def groups_of(records: Sequence[Record]) -> list[Group]:
     is. Where other records have that very number in its place, it is none.
     """
     commands = [_taken_apart(record) for record in records]
-    kinds: dict[str, Counter[Marks]] = {}
+    fixed: dict[str, set[tuple[int, str]]] = {}
     for command in commands:
-        kinds.setdefault(command.text, Counter())[command.marks] += 1
+        fixed.setdefault(command.text, set()).update(_unmarked(command))
     shown: dict[tuple[str, Marks], tuple[str, ...]] = {}
     found = []
     for record, command in zip(records, commands, strict=True):
-        key = command.text, _least_marked(command, kinds[command.text])
+        key = command.text, _marks(command, fixed[command.text])
         if key not in shown:
             shown[key] = _shown(record, command, key[1])
         host = record.host.name if record.host else None
@@ -68,20 +66,19 @@ def _taken_apart(record: Record) -> _Command:
     return _Command(_NUMBER.sub(_A_NUMBER, whole), numbers, marks)
 
 
-def _least_marked(command: _Command, kinds: Counter[Marks]) -> Marks:
-    if len(kinds) > _MOST_KINDS:
-        return command.marks
-    fewer = [marks for marks in kinds if _is_part(marks, command)]
-    return max(fewer, key=lambda marks: kinds[marks], default=command.marks)
+def _unmarked(command: _Command) -> Iterator[tuple[int, str]]:
+    """Give the places and numbers that are no parameter's value."""
+    for place, mark in enumerate(command.marks):
+        if mark is not None:
+            yield place, mark
 
 
-def _is_part(marks: Marks, command: _Command) -> bool:
-    """Tell whether *marks* are some of the command's own, and the rest its numbers."""
-    if marks == command.marks or None not in marks:
-        return False
-    return all(
-        mark == own or (own is None and mark == number)
-        for mark, own, number in zip(marks, command.marks, command.numbers, strict=True)
+def _marks(command: _Command, fixed: set[tuple[int, str]]) -> Marks:
+    """Take the mark off a number that another record has in its place by chance."""
+    numbers = enumerate(command.numbers)
+    return tuple(
+        number if (place, number) in fixed else mark
+        for (place, number), mark in zip(numbers, command.marks, strict=True)
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from weigh import __version__
-from weigh.errors import StoreError, UsageError
+from weigh.errors import UsageError
 from weigh.flow.exec_options import (
     ExecOptions,
     Finished,
@@ -136,7 +136,8 @@ class _Run:
 
     def open_files(self, joblog: str, opened: ExitStack) -> None:
         """Open joblog, events and output, before anything is started."""
-        self._old_joblog(joblog)
+        if not self._options.resume:
+            joblog_file.put_aside(joblog)
         self._joblog = joblog_file.JoblogFile(joblog)
         opened.callback(self._joblog.close)
         self._events = events_file.EventsFile(joblog + events_file.SUFFIX)
@@ -154,15 +155,6 @@ class _Run:
             return Tagged()
         folder = options.output or f"{joblog.removesuffix('.joblog')}.out"
         return OutputFolder(folder, self.id)
-
-    def _old_joblog(self, joblog: str) -> None:
-        """Put the joblog of earlier runs aside where they are not to count."""
-        if self._options.resume or not os.path.exists(joblog):
-            return
-        try:
-            os.replace(joblog, joblog + ".old")
-        except OSError as error:
-            raise StoreError(f"cannot rename {joblog}: {error.strerror}") from error
 
     def settle_the_past(self) -> tuple[Queue, Tally]:
         """Find out what is left to run, and outlast what still runs."""

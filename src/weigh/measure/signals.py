@@ -85,8 +85,12 @@ class Wakeup:
         return number in _ENDING and number not in self._ignored
 
     def wait(self, seconds: float) -> signal.struct_siginfo | None:
-        """Sleep until a signal comes or *seconds* have gone; None for the latter."""
-        return signal.sigtimedwait(self._waited, max(0.0, seconds))
+        """Sleep until a signal comes or *seconds* have gone; None for the latter.
+
+        Stopped and continued in its sleep, CPython gives a signal of number 0.
+        """
+        info = signal.sigtimedwait(self._waited, max(0.0, seconds))
+        return info if info is not None and info.si_signo in self._waited else None
 
     def missed(self) -> list[int]:
         """Give what came while the job was no program yet and could get none of it."""

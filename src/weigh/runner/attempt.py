@@ -19,9 +19,11 @@ class Attempt:
     clock. ``status`` is the wait status of the leader once that has ended, and
     ``orphans`` are processes it left behind. ``now`` and ``peak`` are what the watcher
     has seen it hold last and at most; ``channel`` is the file it told its regions to.
+    ``again``: its task has another turn in this run.
     """
 
     __slots__ = (
+        "again",
         "alone",
         "began",
         "channel",
@@ -77,3 +79,4 @@ class Attempt:
         self.stop: Stop | None = None
         self.kill_at: Seconds | None = None
         self.alone = False
+        self.again = False

@@ -47,7 +47,7 @@ class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
-    """An attempt ended; ``again`` if the task is to run once more.
+    """An attempt ended; ``again`` if the task has another turn in this run.
 
     ``record`` names the record with all that was measured.
     """

@@ -8,6 +8,7 @@ from weigh.errors import UsageError
 
 When = Literal["never", "soon", "now"]
 _WHYS = ("fail", "success", "done")
+_ALL = 100  # percent
 _OLD = {
     "0": "never",
     "1": "soon,fail=1",
@@ -57,6 +58,7 @@ def parse_halt(text: str) -> Halt:
         or why not in _WHYS
         or not (comma and equals and digits.isdecimal() and len(digits) < 10)  # noqa: PLR2004
         or int(digits) == 0
+        or (number.endswith("%") and int(digits) > _ALL)
     ):
         raise UsageError(
             f"--halt {text}: write it like now,fail=1 or soon,fail=10% "

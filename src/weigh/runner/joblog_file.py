@@ -1,6 +1,7 @@
 """A joblog on disk with one writer: opened, mended, appended to."""
 
 import os
+import stat
 
 from weigh.errors import FormatError, StoreError
 from weigh.joblog import HEADER, Entry, format_entry, read_ends
@@ -9,6 +10,26 @@ from weigh.runner.task_source import TaskSource
 
 _HEADER_LINE = HEADER.encode() + b"\n"
 _TAIL = 1 << 16
+
+
+def put_aside(path: str) -> None:
+    """Rename the joblog at *path*, if there is one, for a run that begins anew.
+
+    Raises:
+        StoreError: it cannot be renamed.
+        FormatError: it is no joblog.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            _check(fd, path)
+        finally:
+            os.close(fd)
+        os.replace(path, path + ".old")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"cannot rename {path}: {error.strerror}") from error
 
 
 class JoblogFile:
@@ -87,14 +108,7 @@ def settle_by(path: str, source: TaskSource) -> Settled:
 
 def _mend(fd: int, path: str) -> int:
     """Cut off a torn last line, write a missing header; give the size then."""
-    size = os.fstat(fd).st_size
-    begin = os.pread(fd, len(_HEADER_LINE) + 4, 0)
-    bare = begin.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
-    if not bare.startswith(_HEADER_LINE) and not _HEADER_LINE.startswith(begin):
-        raise FormatError(
-            f"{path} is no joblog: it does not begin with {HEADER[:24]!r} "
-            "(choose another --joblog)"
-        )
+    size = _check(fd, path)
     end = _end_of_last_line(fd, size)
     if end < size:
         os.ftruncate(fd, end)
@@ -104,6 +118,21 @@ def _mend(fd: int, path: str) -> int:
             raise OSError(28, "No space left on device")
         end = len(_HEADER_LINE)
     return end
+
+
+def _check(fd: int, path: str) -> int:
+    """Refuse what is no joblog; give its size."""
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise FormatError(f"{path} is no file (choose another --joblog)")
+    begin = os.pread(fd, len(_HEADER_LINE) + 4, 0)
+    bare = begin.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    if not bare.startswith(_HEADER_LINE) and not _HEADER_LINE.startswith(begin):
+        raise FormatError(
+            f"{path} is no joblog: it does not begin with {HEADER[:24]!r} "
+            "(choose another --joblog)"
+        )
+    return found.st_size
 
 
 def _end_of_last_line(fd: int, size: int) -> int:

@@ -66,6 +66,7 @@ class Loop:
 
         *waited* are the signals to see to, SIGCHLD among them, all blocked.
         """
+        told = frozenset(waited) - {signal.SIGCHLD}
         try:
             while True:
                 self._start_tasks()
@@ -73,7 +74,8 @@ class Loop:
                 if not self._running and not self._may_start():
                     break
                 info = signal.sigtimedwait(waited, self._pause())
-                if info is not None and info.si_signo != signal.SIGCHLD:
+                # stopped and continued, CPython gives what it never filled in
+                if info is not None and info.si_signo in told:
                     self._take_signal(info.si_signo)
                 self._reap()
                 self._see_to_what_is_due()
@@ -132,6 +134,7 @@ class Loop:
         self._is_alone = turn.alone
         self._running[attempt.pid] = attempt
         self._tally.running += 1
+        self._tally.begun += attempt.began
         parts.watcher.started(attempt)
         return True
 
@@ -150,9 +153,13 @@ class Loop:
             where = parts.output.folder or "the output"
             self._stop_launching(f"cannot write to {where}: {error.strerror}")
         elif self._running:
+            if not self._spawn_at:
+                parts.say(
+                    f"no more than {len(self._running)} at once: {error.strerror}"
+                )
             self._spawn_at = time.monotonic() + _RESPAWN_PAUSE
         else:
-            self._stop_launching(f"cannot start a process: {error.strerror}")
+            self._stop_launching(f"cannot start task {turn.seq}: {error.strerror}")
 
     def _reap(self) -> None:
         """See to every child that ended."""
@@ -184,12 +191,14 @@ class Loop:
         parts = self._parts
         del self._running[attempt.pid]
         self._tally.running -= 1
+        self._tally.begun -= attempt.began
         self._is_alone = self._is_alone and not attempt.alone
         self._stopper.forget(attempt)
         ending = self._verdicts.judge(attempt)
         size = 0 if attempt.output is None else attempt.output.close()
-        if size and parts.output.is_full():
-            self._stop_launching(f"the disk under {parts.output.folder} is full")
+        if (size or not ending.succeeded) and parts.output.is_full():
+            where = parts.output.folder or "the output"
+            self._stop_launching(f"the disk under {where} is full")
             outcome = Outcome("the disk under its output was full")
             ending = Ending("INTERRUPTED", ending.exit_code, ending.signal, outcome)
         attempt.channel = parts.channels.take(attempt.slot.number)
@@ -207,12 +216,13 @@ class Loop:
             self._memory.learn(attempt)
         if verdict == "unfinished" or self._is_stopping():
             self._tally.interrupted += 1
-        elif verdict == "alone":
+            return True
+        if verdict == "alone":
             queue.alone(attempt.seq)
-            self._tally.again += 1
         else:
             queue.again(attempt.seq)
-            self._tally.again += 1
+        attempt.again = True
+        self._tally.again += 1
         return True
 
     def _settle(self, attempt: Attempt, ending: Ending, size: int) -> None:

@@ -99,10 +99,9 @@ class OutputFolder:
     def is_full(self) -> bool:
         """Tell whether the disk takes nothing more."""
         try:
-            disk = os.statvfs(self._path)
+            return has_no_room(os.statvfs(self._path))
         except OSError:
             return False
-        return disk.f_bavail * disk.f_frsize < _LEAST
 
     def close(self) -> None:
         """Take the spare files away, and the folder if nobody said a word."""
@@ -119,6 +118,11 @@ class OutputFolder:
     def _new_spare(self, slot: int) -> _Spare:
         path = f"{self._path}/{_OPEN}/{self._run}-{slot}"
         return os.open(path, _FLAGS | os.O_TRUNC, 0o666), path
+
+
+def has_no_room(disk: os.statvfs_result) -> bool:
+    """Tell whether a disk takes nothing more."""
+    return disk.f_bavail * disk.f_frsize < _LEAST
 
 
 def is_full(error: OSError) -> bool:

@@ -180,7 +180,10 @@ class RecordBatch:
                 path = os.path.join(folder, shards.shard_name(self._machine))
                 shards.append_line(path, b"\n".join(batch))
             except StoreError as error:
-                self.trouble = f"{len(batch)} records were not kept: {error}"
+                few = (
+                    "1 record was" if len(batch) == 1 else f"{len(batch)} records were"
+                )
+                self.trouble = f"{few} not kept: {error}"
 
 
 def utc(seconds: Seconds) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%_+:,./-@ \t="
-_QUOTED = re.compile(rb"""(?:[A-Za-z0-9%_+:,./@ \t=-]++|'[^']*+'|"[^"$`\\!]*+")*+""")
+_QUOTED = re.compile(rb"""(?:[A-Za-z0-9%_+:,./@ \t=-]|'[^']*'|"[^"$`\\!]*")*""")
 # builtins that do something else than the programs of the same name, or have none
 _SHELLS_OWN = frozenset(
     b"alias bg bind break builtin case cd command compgen continue coproc declare "

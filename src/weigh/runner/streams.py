@@ -1,7 +1,10 @@
 """Where a task's output goes: what every way of it can do."""
 
+import os
+import stat
 from typing import Protocol
 
+from weigh.runner.output import has_no_room
 from weigh.units import Bytes
 
 
@@ -75,8 +78,15 @@ class Ungrouped:
         return _Inherited()
 
     def is_full(self) -> bool:
-        """Say no: nobody knows where weigh's own output goes."""
-        return False
+        """Tell whether weigh's own output goes to a file on a disk that is full."""
+        return any(map(_is_on_a_full_disk, (1, 2)))
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def _is_on_a_full_disk(fd: int) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(fd).st_mode) and has_no_room(os.fstatvfs(fd))
+    except OSError:
+        return False

@@ -9,6 +9,7 @@ import select
 import signal
 import threading
 
+from weigh.runner.output import is_full
 from weigh.units import Bytes
 
 _PIECE = 65536
@@ -86,6 +87,7 @@ class Tagged:
         self._wake_read, self._wake_write = os.pipe()
         self._poll.register(self._wake_read, select.POLLIN)
         self._closing = False
+        self._is_full = False
         self._thread = threading.Thread(target=self._run, name="weigh-tag", daemon=True)
         self._thread.start()
 
@@ -103,8 +105,8 @@ class Tagged:
         return stream
 
     def is_full(self) -> bool:
-        """Say no: a write that fails is seen where it happens."""
-        return False
+        """Tell whether lines were lost for want of room."""
+        return self._is_full
 
     def close(self) -> None:
         """Pass the rest on, and end."""
@@ -127,7 +129,11 @@ class Tagged:
     def _pass_on(self, fd: int) -> None:
         pipe, stream = self._pipes[fd]
         piece = os.read(fd, _PIECE)
-        _write(pipe.target, pipe.take(piece) if piece else pipe.finish())
+        try:
+            _write(pipe.target, pipe.take(piece) if piece else pipe.finish())
+        except OSError as error:
+            # a reader that went away is no reason to stop the tasks
+            self._is_full = self._is_full or is_full(error)
         if not piece:
             self._poll.unregister(fd)
             del self._pipes[fd]
@@ -136,9 +142,6 @@ class Tagged:
 
 
 def _write(target: int, text: bytes) -> None:
-    """Write all of it; a reader that went away is no reason to stop the tasks."""
+    """Write all of it. Raises OSError where that cannot be done."""
     while text:
-        try:
-            text = text[os.write(target, text) :]
-        except OSError:
-            return
+        text = text[os.write(target, text) :]

@@ -9,7 +9,8 @@ class Tally(msgspec.Struct):
     """Counts of tasks, kept up to date by the loop.
 
     ``done`` and ``failed`` include those of earlier runs, which ``earlier`` counts;
-    ``ended`` are those of this one and ``spent`` the seconds they ran for.
+    ``ended`` are those of this one and ``spent`` the seconds they ran for; ``begun`` is
+    the sum of when those running began, on the monotonic clock.
     """
 
     tasks: int
@@ -18,6 +19,7 @@ class Tally(msgspec.Struct):
     failed: int = 0
     earlier: int = 0
     running: int = 0
+    begun: Seconds = 0.0
     ended: int = 0
     spent: Seconds = 0.0
     again: int = 0
@@ -28,13 +30,16 @@ class Tally(msgspec.Struct):
         """Count the tasks that have not been started, or will be again."""
         return max(0, self.tasks - self.done - self.failed - self.running)
 
-    def time_left(self) -> Seconds | None:
+    def time_left(self, now: Seconds) -> Seconds | None:
         """Estimate the seconds to the end from the mean of the tasks that ended.
 
-        None before one has.
+        Those running may have taken longer by *now* already: then theirs counts. None
+        before one has ended.
         """
         if not self.ended:
             return None
         mean = self.spent / self.ended
+        if self.running:
+            mean = max(mean, now - self.begun / self.running)
         lanes = max(1, min(self.slots, self.waiting + self.running))
         return (self.waiting + self.running / 2) * mean / lanes

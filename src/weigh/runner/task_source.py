@@ -8,7 +8,7 @@ from array import array
 from typing import BinaryIO
 
 from weigh.errors import FormatError, UsageError
-from weigh.runner.shell import accepts
+from weigh.runner.shell import accepts, plain_words
 from weigh.sweep.task_file import (
     TaskLine,
     is_script,
@@ -19,6 +19,7 @@ from weigh.sweep.task_file import (
 
 _PIECE = 512
 _LONGEST = 1 << 20
+_WORD = 32 * os.sysconf("SC_PAGE_SIZE")  # Linux: MAX_ARG_STRLEN, its NUL included
 
 
 class TaskSource:
@@ -94,6 +95,11 @@ class TaskSource:
         return self._file
 
     def _check(self, task: TaskLine) -> None:
+        if len(task.text) >= _WORD and _has_a_long_word(task.text):
+            raise FormatError(
+                f"{self.name}:{task.line}: {len(task.text):,} bytes are too long for a "
+                f"command, which has {_WORD - 1:,} at most (put them into a script)"
+            )
         missing = open_quote(task.text)
         if missing is None:
             return
@@ -103,6 +109,11 @@ class TaskSource:
                 return
             what = f"a {missing} that is never closed"
         raise FormatError(f"{self.name}:{task.line}: {what}")
+
+
+def _has_a_long_word(text: bytes) -> bool:
+    """Tell whether an exec would refuse *text*: for a shell all of it is one word."""
+    return any(len(word) >= _WORD for word in plain_words(text) or [text])
 
 
 def _open(path: str) -> BinaryIO:

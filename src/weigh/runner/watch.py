@@ -312,6 +312,7 @@ def _ended(attempt: Attempt, ending: Ending, usage: Usage) -> Ended:
         signal=ending.signal,
         record=attempt.record,
         reason=None if ending.outcome is None else ending.outcome.reason,
+        again=attempt.again,
         wall_time=round(usage.wall_time, 4),
         cpu_time=None if cpu_time is None else round(cpu_time, 4),
         peak_memory=None if peak is None else peak.value,

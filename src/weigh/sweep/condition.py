@@ -57,6 +57,8 @@ def parse_condition(text: str, names: Collection[str]) -> Condition:
     Raises:
         FormatError: *text* is not a condition, or names something else.
     """
+    if "\0" in text:
+        raise _refusal(text, "null bytes")
     try:
         tree = _parse(text)
         judge = _boolean(tree.body, names)

@@ -14,12 +14,13 @@ from weigh.errors import FormatError
 _BOM = b"\xef\xbb\xbf"
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16
 # quotes that end and backslashes before something: most lines need no closer look
+# one way to match each letter, for possessive quantifiers are wrong before 3.11.5
 _WHOLE = re.compile(
     rb"""(?:
-        [^'"\\$]++ | \\.
-        | '[^']*+' | "(?:[^"\\]++ | \\.)*+"
-        | \$\$ | \$'(?:[^'\\]++ | \\.)*+' | \$(?!')
-    )*+""",
+        [^'"\\$] | \\.
+        | '[^']*' | "(?:[^"\\] | \\.)*"
+        | \$\$ | \$'(?:[^'\\] | \\.)*' | \$(?!')
+    )*""",
     re.DOTALL | re.VERBOSE,
 )
 _WORD_ENDS = frozenset(" \t;&|()<>")

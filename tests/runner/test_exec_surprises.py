@@ -1,0 +1,203 @@
+"""What a user of ``weigh exec`` does that nobody meant to be done, for real."""
+
+import errno
+import os
+import pty
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from batches import WEIGH, Batch, until
+
+from weigh.joblog import HEADER
+
+
+def test_stopped_and_continued_it_goes_on(batch: Batch) -> None:
+    batch.write("echo in >> ran; while [ ! -e go ]; do sleep 0.05; done; echo out")
+    started = batch.start()
+    until(batch.ran)
+    for _ in range(3):
+        started.send_signal(signal.SIGSTOP)
+        until(lambda: _state(started.pid) == "T")
+        time.sleep(0.6)  # longer than it sleeps at most
+        started.send_signal(signal.SIGCONT)
+        until(lambda: _state(started.pid) == "S")
+    (batch.folder / "go").touch()
+    assert started.wait(30) == 0
+    assert batch.ended() == {1: (0, 0)}
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_a_task_that_a_full_disk_made_fail_runs_again(
+    batch: Batch, small_disk: tuple[str, ...]
+) -> None:
+    fill = "head -c 200000 /dev/zero > small/fill 2> small/why"
+    batch.write(f"{fill}; echo a >> ran; exit 1", "echo b >> ran")
+    finished = batch.run("-j", "1", "--output", "small/out", before=small_disk)
+    assert finished.returncode == 125
+    assert "is full" in finished.stderr
+    assert batch.ran() == ["a"]
+    assert batch.ended() == {}
+
+
+@pytest.mark.parametrize("line", ["echo said; echo {} >> ran", "echo said >&2"])
+def test_tagged_lines_lost_to_a_full_disk_stop_the_launching(
+    batch: Batch, line: str
+) -> None:
+    batch.write(line.format("a"), "echo b >> ran")
+    shell = ("bash", "-c", '"$@" >/dev/full 2>/dev/full', "bash")
+    finished = batch.run("-j", "1", "--tag", before=shell)
+    assert finished.returncode == 125
+    assert "b" not in batch.ran()
+    assert batch.ended() == {}
+
+
+def test_ungrouped_output_to_a_file_on_a_full_disk_stops_the_launching(
+    batch: Batch, small_disk: tuple[str, ...]
+) -> None:
+    batch.write("head -c 200000 /dev/zero", "echo b >> ran")
+    shell = (*small_disk, "bash", "-c", '"$@" >small/said', "bash")
+    finished = batch.run("-j", "1", "--ungroup", before=shell)
+    assert finished.returncode == 125
+    assert batch.ran() == []
+    assert batch.ended() == {}
+
+
+def test_a_reader_that_goes_away_does_not_stop_tagged_tasks(batch: Batch) -> None:
+    batch.write("echo said", "sleep 0.2; echo said; echo b >> ran")
+    batch.run("-j", "1", "--tag", before=("bash", "-c", '"$@" | true', "bash"))
+    assert batch.ended() == {1: (0, 0), 2: (0, 0)}
+
+
+def test_where_no_more_fit_it_says_so_and_runs_them_a_few_at_a_time(
+    batch: Batch,
+) -> None:
+    batch.write(*(f"sleep 0.1; echo {n} >> ran" for n in range(20)))
+    few = ("bash", "-c", 'ulimit -n 20; "$@"', "bash")
+    finished = batch.run("-j", "20", before=few)
+    assert finished.returncode == 0
+    assert finished.stderr.count("at once: Too many open files") == 1
+    assert len(batch.ran()) == 20
+
+
+@pytest.mark.parametrize("line", ["echo {}; true", "echo {}", "ls {}"])
+def test_a_line_too_long_for_the_kernel_is_named_before_anything_starts(
+    batch: Batch, line: str
+) -> None:
+    batch.write("echo a >> ran", "", line.format("x" * 150_000))
+    finished = batch.run("-j", "1")
+    assert finished.returncode == 2
+    assert "tasks.txt:3: " in finished.stderr
+    assert "script" in finished.stderr
+    assert batch.ran() == []
+
+
+def test_a_line_as_long_as_the_kernel_takes_runs(batch: Batch) -> None:
+    most = 32 * os.sysconf("SC_PAGE_SIZE") - 1
+    shell = "echo a >> ran; : "
+    words = "true" + " x" * most
+    batch.write(shell + "x" * (most - len(shell)), words)
+    assert batch.run("-j", "1").returncode == 0
+    assert batch.ran() == ["a"]
+
+
+def test_an_event_says_whether_its_task_has_another_turn(batch: Batch) -> None:
+    batch.write("[ -e once ] || { touch once; exit 1; }")
+    assert batch.run("--retries", "2").returncode == 0
+    assert [event["again"] for event in batch.told("ended")] == [True, False]
+
+
+@pytest.mark.parametrize("option", ["--resume", "--no-resume"])
+def test_what_is_no_joblog_is_neither_written_nor_renamed(
+    batch: Batch, option: str
+) -> None:
+    batch.write("echo a >> ran")
+    os.mkfifo(batch.folder / "pipe")
+    (batch.folder / "folder").mkdir()
+    (batch.folder / "notes").write_text("my notes\n")
+    for name in ("pipe", "folder", "notes"):
+        finished = batch.run(option, "--joblog", name)
+        assert finished.returncode in {2, 125}, name
+        assert name in finished.stderr
+        assert (batch.folder / name).exists()
+    assert not list(batch.folder.glob("*.old"))
+    assert not list(batch.folder.glob("*.jsonl"))
+    assert batch.ran() == []
+
+
+def test_begun_anew_the_old_joblog_is_put_aside(batch: Batch) -> None:
+    batch.write("echo a >> ran")
+    batch.run()
+    old = batch.joblog.read_bytes()
+    assert batch.run("--no-resume").returncode == 0
+    assert batch.ran() == ["a", "a"]
+    assert (batch.folder / "tasks.txt.joblog.old").read_bytes() == old
+    assert batch.joblog.read_text().startswith(HEADER)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--resume-failed", "--no-resume"),
+        ("--ungroup", "--tag"),
+        ("--seed", "3"),
+        ("--timeout", "0"),
+        ("--time-limit", "0"),
+        ("--halt", "soon,fail=101%"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_in_one_line(
+    batch: Batch, options: tuple[str, ...]
+) -> None:
+    batch.write("echo a >> ran")
+    finished = batch.run(*options)
+    assert finished.returncode == 2
+    assert finished.stderr.count("\n") == 1
+    assert options[0] in finished.stderr
+    assert batch.ran() == []
+
+
+@pytest.mark.parametrize("option", ["--tag", "--ungroup"])
+def test_lines_of_tasks_on_a_terminal_are_not_mixed_with_the_progress(
+    batch: Batch, option: str
+) -> None:
+    batch.write("sleep 0.7; echo said", "sleep 0.1; sleep 0.1")
+    shown = _on_a_terminal(batch, "-j", "2", option)
+    lines = [line for line in shown.splitlines() if "said" in line]
+    assert lines == ["1\tsaid" if option == "--tag" else "said"]
+
+
+def test_on_a_terminal_the_progress_is_drawn(batch: Batch) -> None:
+    batch.write("sleep 0.7; echo said")
+    assert "0 of 1 done, 1 running" in _on_a_terminal(batch)
+
+
+def _on_a_terminal(batch: Batch, *options: str) -> str:
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [*WEIGH, "exec", *options, "tasks.txt"],
+        cwd=batch.folder,
+        env=batch.env(TERM="xterm"),
+        stdout=slave,
+        stderr=slave,
+    ):
+        os.close(slave)
+        shown = b""
+        while piece := _read(master):
+            shown += piece
+    os.close(master)
+    return shown.decode()
+
+
+def _read(master: int) -> bytes:
+    try:
+        return os.read(master, 4096)
+    except OSError as error:  # how Linux says that nobody has the other end
+        if error.errno != errno.EIO:
+            raise
+        return b""
