@@ -114,7 +114,7 @@ def test_the_wrapper_hears_of_a_peak_that_the_kernel_forgets(tmp_path: Path) -> 
         "import os, resource\n"
         "with weigh.phase('a'):\n  x = bytearray(200 << 20); del x\n"
         "with weigh.phase('b'): pass\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, flush=True)\n"
         "os._exit(0)"
     )
     assert int(done.stdout) * 1024 < 150 * MIB  # what wait4 would say
