@@ -8,6 +8,7 @@
 # WEIGH_RIG          where it lives                       [/var/lib/weigh-rig]
 # WEIGH_RIG_USER     a user that may submit beside root    [researcher]
 # WEIGH_RIG_DB=0     no database: squeue is there, sacct is not
+# WEIGH_RIG_CGROUP=0  memory is polled, as where no control group can be made
 # WEIGH_RIG_LIMITS   EnforcePartLimits                     [ALL]
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -49,7 +50,7 @@ fi
 
 # ---- memory: by control group where one can be made, else by polling
 probe=/sys/fs/cgroup/memory/weigh_rig_probe
-if mkdir "$probe" 2>/dev/null; then
+if [ "${WEIGH_RIG_CGROUP:-1}" != 0 ] && mkdir "$probe" 2>/dev/null; then
     rmdir "$probe"
     tracking="ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup

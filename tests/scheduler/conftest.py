@@ -52,8 +52,9 @@ def here(
     capsys: pytest.CaptureFixture[str],
 ) -> Weigh:
     """``weigh`` in a folder of its own, which asks a scheduler whenever it is asked."""
-    for name in [name for name in os.environ if name.startswith(("WEIGH_", "SLURM_"))]:
-        monkeypatch.delenv(name)
+    for name in list(os.environ):
+        if name.startswith(("WEIGH_", "SLURM_")) and not name.startswith("WEIGH_RIG"):
+            monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("WEIGH_POLL", "0s")
     folder = tmp_path / "here"

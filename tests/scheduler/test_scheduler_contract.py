@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from following import Weigh, until
 
-from weigh.joblog import read_joblog
+from weigh.joblog import HEADER, read_joblog
 
-TOUCHES = "python3 -c 'x = b\"x\" * (330 << 20)'"
+# some clusters look at the memory now and then only
+TOUCHES = "python3 -c 'import time; x = b\"x\" * (330 << 20); time.sleep(3)'"
 
 
 def spans(weigh: Weigh) -> list[tuple[float, float]]:
@@ -201,13 +202,37 @@ def test_no_name_of_a_plan_is_taken_for_code(weigh: Weigh, name: str) -> None:
     until(lambda: "weigh: exit code 0" in weigh("logs", "last")[1])
 
 
+def test_an_array_too_long_for_one_job_is_several(
+    weigh: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if weigh.scheduler == "local":
+        pytest.skip("this machine takes an array of any length")
+    monkeypatch.setattr("weigh.scheduler.client.Client.array_limit", lambda *_: 3)
+    plan = weigh.plan(*[fails_once(n) if n == 7 else f"touch {n}" for n in range(1, 8)])
+    job = weigh.submit(plan)
+    assert weigh.finish(job) == {"COMPLETED": 6, "FAILED": 1}
+    assert len(weigh.status(job)["jobs"]) == 3
+    assert all((weigh.folder / str(n)).exists() for n in range(1, 7))
+
+    again = weigh.resume(job)["again"]
+
+    assert [one["tasks"] for one in again] == [[7]]
+    assert weigh.finish(job) == {"COMPLETED": 7}
+
+
+def test_a_missing_program_is_said_before_anything_runs(weigh: Weigh) -> None:
+    job = weigh.submit(weigh.plan("no-such-program --epochs 3"))
+
+    assert weigh.finish(job) == {"FAILED": 1}
+    assert "not found on" in weigh.status(job)["failures"][0]["reason"]
+
+
 def test_gnu_parallel_can_run_the_tasks(weigh: Weigh) -> None:
     parallel = weigh.folder / "parallel"  # as much of it as the line uses
     parallel.write_text(
         "#!/bin/bash\n"
         'while [ $# -gt 0 ]; do [ "$1" != --joblog ] || log=$2; shift; done\n'
-        'printf "Seq\\tHost\\tStarttime\\tJobRuntime\\tSend\\tReceive\\tExitval\\tSignal'
-        '\\tCommand\\n" >"$log"\n'
+        f"printf '{HEADER}\\n' >\"$log\"\n"
         'while read -r line; do n=$((n + 1)); bash -c "$line"; '
         'printf "$n\\t:\\t1.0\\t1.0\\t0\\t0\\t$?\\t0\\t$line\\n" >>"$log"; done\n'
     )

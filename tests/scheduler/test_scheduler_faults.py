@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,38 @@ def test_a_refusal_is_passed_on_on_one_line(here: Weigh, fake: Fake) -> None:
         125,
         "weigh: sbatch refused the job: sbatch: error: invalid partition; BSF",
     )
+
+
+def test_a_command_that_was_refused_keeps_its_name(here: Weigh, fake: Fake) -> None:
+    words = ("submit", "--on", "slurm", "--", "python3", "train.py")
+    fake("sbatch", "exit 1")
+    here(*words)
+    fake("sbatch", "echo 7")
+    here(*words)
+    fake("sbatch", "echo 8")
+
+    here(*words)
+
+    assert sorted(path.name for path in Path("plan").iterdir()) == ["train", "train-2"]
+
+
+def test_a_dry_run_of_a_command_leaves_nothing_behind(here: Weigh, fake: Fake) -> None:
+    fake("sbatch", "exit 1")
+
+    code, out, _ = here("submit", "--on", "slurm", "--dry-run", "--", "true")
+
+    assert (code, out[:11]) == (0, "#!/bin/bash")
+    assert not list(here.folder.iterdir())
+
+
+def test_waiting_ends_with_the_job(
+    here: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weigh.cli.status._PAUSE", 0.1)
+    job = here.submit(here.plan("sleep 0.5; exit 3"))
+
+    assert here("status", job, "--wait")[0] == 1
+    assert here.status(job)["tasks"] == {"FAILED": 1}
 
 
 def test_a_refused_job_is_not_kept(here: Weigh, fake: Fake) -> None:
@@ -181,6 +214,33 @@ def test_without_accounting_the_log_tells_the_end(
     assert standing["failures"][0]["reason"] == "activate: No such file"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "weigh: exit code 1\nslurmstepd-n1: error: Detected 3 oom-kill event(s)\n",
+        "slurmstepd: error: Exceeded job memory limit\n",
+        "slurmstepd: error: StepId=1.batch exceeded memory limit (2 > 1)\n",
+    ],
+)
+def test_a_log_that_tells_of_memory_is_believed(
+    here: Weigh, fake: Fake, job: str, words: str
+) -> None:
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|FAILED|1|node1|None"; done')
+    for element in range(3):
+        (here.folder / f"plan/p/log/7_{element}.out").write_text(words)
+
+    assert here.status(job)["tasks"] == {"OUT_OF_MEMORY": 3}
+
+
+def test_what_the_scheduler_says_last_does_not_hide_the_exit_code(
+    here: Weigh, job: str
+) -> None:
+    words = "the time limit is near\nweigh: exit code 143\nslurmstepd: error: *** JOB\n"
+    (here.folder / "plan/p/log/7_1.out").write_text(words)
+
+    assert here.status(job)["tasks"] == {"UNKNOWN": 2, "TIMEOUT": 1}
+
+
 def test_many_looks_are_one_question(
     here: Weigh, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +256,7 @@ def test_many_looks_are_one_question(
 def test_all_jobs_are_asked_about_in_one_question(
     here: Weigh, fake: Fake, job: str, tmp_path: Path
 ) -> None:
-    fake("sbatch", "echo 8")
+    fake("sbatch", f"echo {int(job) + 1}")
     here.submit(here.plan("true", name="q"))
 
     here("status")
@@ -235,6 +295,38 @@ def test_a_torn_line_of_the_jobs_is_stepped_over(here: Weigh, job: str) -> None:
         file.write('{"schema": "weigh.job/1", "id": "9\n\xff\n')
 
     assert here.status("last")["job"]["id"] == job
+
+
+def test_a_plan_that_was_deleted_leaves_the_job_listed(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|RUNNING|1|node1|None"; done')
+    shutil.rmtree("plan")
+
+    assert here.status(job)["tasks"] == {"RUNNING": 3}
+
+
+def test_jobs_of_long_ago_are_not_asked_about(
+    here: Weigh, job: str, tmp_path: Path
+) -> None:
+    jobs = here.folder / ".weigh/jobs.jsonl"
+    document = json.loads(jobs.read_text())
+    jobs.write_text(json.dumps(document | {"submitted": 1e9}))
+
+    here.status(job)
+
+    assert not (tmp_path / "called").exists()
+
+
+def test_a_job_waits_for_none_of_another_scheduler(here: Weigh, fake: Fake) -> None:
+    fake("sbatch", "echo 9")
+    here.scheduler = "local"
+    first = here.submit(here.plan("true", name="first"))
+
+    code, err = submit(here, "--after", first)
+
+    assert code == 2
+    assert "cannot wait for it" in err
 
 
 def test_a_cancel_that_fails_is_said(here: Weigh, fake: Fake, job: str) -> None:
@@ -300,7 +392,6 @@ def test_a_local_job_of_another_machine_is_not_called_dead(here: Weigh) -> None:
     (folder / "exit").unlink()
     for log in (here.folder / "plan/p/log").glob("*_1*"):
         log.unlink()
-    (here.folder / "plan/p/log/tasks_1.joblog").unlink()
 
     assert here.status(job)["tasks"] == {"COMPLETED": 1, "UNKNOWN": 1}
 

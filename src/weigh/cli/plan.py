@@ -94,8 +94,7 @@ def _next(directory: str | None, wishes: Wishes) -> tuple[str, ...]:
         return (f"  next: weigh plan {printable(wishes.task_file)} --gpu NAME",)
     if wishes.dry_run:
         return (f"  would be written to {printable(directory)}{os.sep}",)
-    first = os.path.join(directory, "tasks_0.txt")
     return (
         f"  -> {printable(directory)}{os.sep}",
-        f"  next: weigh exec {printable(first)}   (inside an allocation)",
+        f"  next: weigh submit {printable(directory)}",
     )

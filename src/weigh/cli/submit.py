@@ -87,7 +87,7 @@ class SubmitCommand(click.Command):
 @click.option(
     "--checks/--no-checks",
     default=True,
-    help="See on the node that programs and GPUs are there.",
+    help="See that it can run, and on the node that programs and GPUs are there.",
 )
 @click.option(
     "--runner",

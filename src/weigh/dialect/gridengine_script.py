@@ -30,7 +30,7 @@ def gridengine_script(script: JobScript) -> str:
     return render(
         (f"{PREFIX} {flag}" for flag in _flags(script)),
         script,
-        element='"$((SGE_TASK_ID - 1))"' if script.is_array else "0",
+        element=_element(script),
         log=None if can_hold_path(script.log) else own,
     )
 
@@ -43,6 +43,13 @@ def log_name(job: str, element: int, *, is_array: bool) -> str:
 def can_hold_path(text: str) -> bool:
     """Say whether ``-o`` can say the path *text*, in double quotes if need be."""
     return text.isprintable() and not _NOT_IN_PATHS & set(text)
+
+
+def _element(script: JobScript) -> str:
+    if not script.is_array:
+        return str(script.first)
+    beyond = script.first - 1  # it counts from 1
+    return f'"$((SGE_TASK_ID {"+" if beyond > 0 else "-"} {abs(beyond)}))"'
 
 
 def _flags(script: JobScript) -> Iterator[str]:

@@ -26,7 +26,7 @@ def slurm_script(script: JobScript) -> str:
     return render(
         (f"{PREFIX} {flag}" for flag in _flags(script)),
         script,
-        element='"${SLURM_ARRAY_TASK_ID:-0}"',
+        element=_element(script.first),
         log=None if can_hold(script.log) else _LOG,
     )
 
@@ -39,6 +39,11 @@ def log_name(job: str, element: int, *, is_array: bool) -> str:
 def can_hold(text: str) -> bool:
     """Say whether a directive can say *text*, in double quotes if need be."""
     return text.isprintable() and not set('"\\') & set(text)
+
+
+def _element(first: int) -> str:
+    number = "${SLURM_ARRAY_TASK_ID:-0}"
+    return f'"$(({number} + {first}))"' if first else f'"{number}"'
 
 
 def _flags(script: JobScript) -> Iterator[str]:

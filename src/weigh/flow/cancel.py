@@ -6,7 +6,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.flow import schedulers
-from weigh.model.job import Submitted
+from weigh.model.job import STUCK, ElementState, Submitted
 from weigh.model.record import State
 from weigh.store import jobs as jobs_file
 from weigh.store import location
@@ -55,7 +55,7 @@ def cancel(  # noqa: PLR0913 - keyword-only past the first
             alive = [
                 number
                 for number in range(job.elements)
-                if not snapshot.of(job, number).is_final
+                if _is_there(snapshot.of(job, number))
                 and only in {None, snapshot.of(job, number).state}
             ]
             if not alive:
@@ -70,6 +70,11 @@ def cancel(  # noqa: PLR0913 - keyword-only past the first
 def name_is(job: Submitted, keep: Sequence[str]) -> bool:
     """Say whether *job* is none of those to keep."""
     return job.id not in keep and job.name not in keep
+
+
+def _is_there(state: ElementState) -> bool:
+    """Say whether the scheduler still holds an element."""
+    return not state.is_final or state.reason == STUCK
 
 
 def _named(names: Sequence[str], known: Sequence[Submitted]) -> list[Submitted]:

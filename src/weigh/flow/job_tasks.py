@@ -1,6 +1,7 @@
 """How the tasks of a job stand: by their joblogs, else by the element they are in."""
 
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import get_args
@@ -16,9 +17,15 @@ from weigh.runner import events
 from weigh.scheduler.scheduler import Scheduler
 
 LOGS = "log"
-_TAIL = 4096
+_TAIL = 1 << 16
 _TOLD = 128 + 15
 _NEAR = "the time limit is near"
+# what slurmstepd says, with control groups or by polling
+_OVER_MEMORY = re.compile(
+    r"slurmstepd(?:-\S+)?: error: .*"
+    r"(?:exceeded memory limit|Exceeded job memory limit|oom.kill)"
+)
+_EXIT = re.compile(f"^{ENDED} ([0-9]{{1,3}})$", re.MULTILINE)
 _ENDED_LINE = b'{"event":"ended"'
 _ENDERS = frozenset({9, 15})
 _SHELL_ENDERS = frozenset({128 + 9, 128 + 15})
@@ -35,7 +42,8 @@ def read_tasks(
     """Yield how each task of *job* stands, element by element."""
     logs = os.path.join(job.folder, LOGS)
     there = _names(logs)
-    for number, element in enumerate(plan.elements):
+    ours = plan.elements[job.first : job.first + job.elements]
+    for number, element in enumerate(ours):
         name = element.file.removesuffix(".txt")
         joblog = os.path.join(logs, f"{name}.joblog")
         ends = _ends(joblog) if f"{name}.joblog" in there else {}
@@ -54,20 +62,29 @@ def judge_by_log(state: ElementState, log: str) -> ElementState:
     that it exited.
     """
     words = tail_of(log)
-    before, mark, code = words.rpartition(f"{ENDED} ")
-    if not mark or not code.strip().isdecimal():
+    if state.state in {"FAILED", "UNKNOWN"} and _OVER_MEMORY.search(words):
+        return msgspec.structs.replace(
+            state, state="OUT_OF_MEMORY", reason="killed for memory"
+        )
+    exits = list(_EXIT.finditer(words))  # the scheduler may have a word after it
+    if not exits:
         return state
-    number = int(code)
-    if number == _TOLD and _NEAR in before:
-        return _as(state, "TIMEOUT", "stopped before its time limit", number)
-    if state.is_final and state.state != "FAILED":
+    before = words[: exits[-1].start()]
+    if state.is_final and state.state != "FAILED" and _NEAR not in before:
         return state
-    if number == 0:
-        return _as(state, "COMPLETED", None, number)
-    if number == _TOLD:
-        return _as(state, "INTERRUPTED", "told to end", number)
+    return _ended(state, int(exits[-1][1]), before)
+
+
+def _ended(state: ElementState, code: int, before: str) -> ElementState:
+    """Judge an element by its exit code and what its log says before that."""
+    if code == _TOLD and _NEAR in before:
+        return _as(state, "TIMEOUT", "stopped before its time limit", code)
+    if code == 0:
+        return _as(state, "COMPLETED", None, code)
+    if code == _TOLD:
+        return _as(state, "INTERRUPTED", "told to end", code)
     last = before.strip().rpartition("\n")[2].removeprefix("weigh: ").strip()
-    return _as(state, "FAILED", last or state.reason, number)
+    return _as(state, "FAILED", last or state.reason, code)
 
 
 def tail_of(path: str) -> str:
@@ -112,6 +129,8 @@ class _Element(msgspec.Struct, frozen=True):
         return self._task(task, seq, state, reason=self.state.reason)
 
     def _failed(self, task: int, seq: int, said: events.Ended | None) -> TaskState:
+        if said is None and self._is_being_written():
+            return self._task(task, seq, "RUNNING")
         if said is None:
             return self._task(task, seq, "FAILED", output=self._output(seq, 1))
         killed = said.signal in _ENDERS or said.exit_code in _SHELL_ENDERS
@@ -127,6 +146,10 @@ class _Element(msgspec.Struct, frozen=True):
             output=self._output(seq, said.attempt),
             attempt=said.attempt,
         )
+
+    def _is_being_written(self) -> bool:
+        """Say whether weigh exec is about to tell how a task has ended."""
+        return _goes_on(self.state) and os.path.exists(self.joblog + events.SUFFIX)
 
     def _fate(self) -> State:
         """Give why a task was killed: its element was ended, or it alone."""

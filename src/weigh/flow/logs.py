@@ -8,8 +8,8 @@ import msgspec
 from weigh.dialect.job_script import ENDED
 from weigh.errors import UsageError
 from weigh.flow.job_tasks import tail_of
+from weigh.flow.ship import LOGS
 from weigh.flow.status import View, look, merged
-from weigh.flow.submit import LOGS
 from weigh.model.job import TaskState
 from weigh.store import jobs as jobs_file
 from weigh.store import location
@@ -76,7 +76,8 @@ def _of_task(views: list[View], task: TaskState) -> LogFile:
 
 def _output(view: View, task: TaskState) -> str:
     """Find what a task has printed in its latest attempt."""
-    folder = os.path.join(view.job.folder, LOGS, f"tasks_{task.element}.out")
+    number = view.job.first + task.element
+    folder = os.path.join(view.job.folder, LOGS, f"tasks_{number}.out")
     first = os.path.join(folder, f"{task.seq}.out")
     attempt, latest = 2, first
     while os.path.exists(path := os.path.join(folder, f"{task.seq}.{attempt}.out")):

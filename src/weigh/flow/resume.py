@@ -12,9 +12,10 @@ from weigh import __version__
 from weigh.errors import UsageError
 from weigh.flow import plan_directory
 from weigh.flow.job_tasks import tail_of
+from weigh.flow.job_wanted import parse_gpus
 from weigh.flow.resume_choice import Choice, choose
+from weigh.flow.ship import Origin, read_plan, ship
 from weigh.flow.status import View, look, merged
-from weigh.flow.submit import parse_gpus, read_plan, ship
 from weigh.model.job import JobScript, Submitted, TaskState, Wanted
 from weigh.model.plan import Element, Plan
 from weigh.report.resume_lines import Again, Left, Resumed
@@ -119,15 +120,8 @@ def _resume_group(
         runner=before.runner,
         version=__version__,
     )
-    job = ship(
-        last.scheduler,
-        script,
-        last.scheduler.render(script),
-        tasks=len(tasks),
-        root=root,
-        resumes=last.job.id,
-        reason="; ".join(reasons),
-    )
+    origin = Origin(last.job.id, "; ".join(reasons))
+    job = ship(last.scheduler, script, made, root=root, origin=origin)
     return msgspec.structs.replace(again, job=job)
 
 
@@ -165,6 +159,7 @@ def _elements(
     Where all tasks need the same, the places of those that are done are taken.
     """
     plans = {view.job.id: read_plan(view.job.folder) for view in views}
+    firsts = {view.job.id: view.job.first for view in views}
     most = max(len(element.tasks) for element in plan.elements)
     bins: list[tuple[Element, list[int]]] = []
     keys: dict[tuple[str, int] | int, int] = {}
@@ -173,7 +168,8 @@ def _elements(
         key = place // most if alike else (task.job, task.element)
         if key not in keys:
             keys[key] = len(bins)
-            bins.append((plans[task.job].elements[task.element], []))
+            element = plans[task.job].elements[firsts[task.job] + task.element]
+            bins.append((element, []))
         bins[keys[key]][1].append(task.task)
     for number, (element, members) in enumerate(bins):
         yield msgspec.structs.replace(
@@ -185,14 +181,15 @@ def _write_plan(
     folder: str, plan: Plan, tasks: Sequence[TaskState], views: Sequence[View]
 ) -> None:
     """Write the task files from those that the tasks stand in."""
-    by_job = {view.job.id: view.job.folder for view in views}
+    by_job = {view.job.id: view.job for view in views}
     where = {task.task: task for task in tasks}
     with ExitStack() as opened:
         sources: dict[str, TaskSource] = {}
 
         def text_of(number: int) -> bytes:
             task = where[number]
-            path = os.path.join(by_job[task.job], f"tasks_{task.element}.txt")
+            job = by_job[task.job]
+            path = os.path.join(job.folder, f"tasks_{job.first + task.element}.txt")
             if path not in sources:
                 sources[path] = TaskSource(path)
                 opened.callback(sources[path].close)

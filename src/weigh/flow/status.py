@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.dialect import slurm_reasons
+from weigh.errors import WeighError
 from weigh.flow import schedulers
 from weigh.flow.job_tasks import judge_by_log, read_tasks, tail_of
-from weigh.flow.submit import LOGS, read_plan
-from weigh.model.job import ElementState, Submitted, TaskState
+from weigh.flow.ship import LOGS, read_plan
+from weigh.model.job import STUCK, ElementState, Submitted, TaskState
 from weigh.model.record import State
 from weigh.report.status_lines import Failure, Standing, Waiting
 from weigh.scheduler.scheduler import Scheduler, Snapshot
@@ -95,12 +96,42 @@ def _recent(known: Sequence[Submitted]) -> list[list[Submitted]]:
 
 
 def _view(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> View:
-    plan = read_plan(job.folder)
     elements = tuple(
         _element(job, number, scheduler, snapshot) for number in range(job.elements)
     )
+    if any(state.reason == STUCK for state in elements):
+        elements = _with_why(elements, scheduler.why(job))
+    try:
+        plan = read_plan(job.folder)
+    except WeighError:
+        return View(job, scheduler, elements, tuple(_bare(job, elements)), snapshot)
     tasks = tuple(read_tasks(job, plan, scheduler, elements.__getitem__))
     return View(job, scheduler, elements, tasks, snapshot)
+
+
+def _bare(job: Submitted, elements: Sequence[ElementState]) -> Iterator[TaskState]:
+    """Take each element for a task where the plan is gone: more is not known."""
+    for number, state in enumerate(elements):
+        yield TaskState(
+            task=job.first + number + 1,
+            job=job.id,
+            element=number,
+            seq=1,
+            state=state.state,
+            reason=state.reason,
+        )
+
+
+def _with_why(
+    elements: tuple[ElementState, ...], why: str | None
+) -> tuple[ElementState, ...]:
+    """Say of elements that are stuck why, where that is known."""
+    return tuple(
+        msgspec.structs.replace(state, reason=why)
+        if why and state.reason == STUCK
+        else state
+        for state in elements
+    )
 
 
 def _element(
@@ -143,7 +174,7 @@ def _failures(failed: Sequence[TaskState]) -> Iterator[Failure]:
             task=task.task,
             state=task.state,
             reason=task.reason,
-            words=words,
+            words=words if words != task.reason else None,
             output=None if output is None else _short(output),
         )
 
@@ -160,12 +191,16 @@ def _short(path: str) -> str:
 
 def _waiting(view: View) -> Iterator[Waiting]:
     """Put elements that wait for the same together."""
+    # what the scheduler said a moment ago may have begun, or be done, since
+    waits = {task.element for task in view.tasks if task.state == "PENDING"}
     reasons = Counter(
-        state.reason for state in view.elements if state.state == "PENDING"
+        state.reason
+        for number, state in enumerate(view.elements)
+        if state.state == "PENDING" and number in waits
     )
     for reason, elements in reasons.most_common():
         if reason is None:
-            yield Waiting(elements, "the scheduler has not said why")
+            yield Waiting(elements, "not said why yet")
             continue
         hopeless = slurm_reasons.is_hopeless(reason)
         words = slurm_reasons.in_words(reason)

@@ -13,6 +13,7 @@ from weigh.units import Bytes, Seconds
 SCHEMA = "weigh.job/1"
 
 Runner = Literal["weigh", "parallel"]
+STUCK = "in error state"  # Grid Engine keeps it until it is deleted
 FINAL: frozenset[State] = frozenset(
     {
         "COMPLETED",
@@ -65,7 +66,8 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     """All that a job script is written from; folders and files are absolute.
 
     ``together`` tasks run side by side in an element; ``elements`` is how many there
-    are; ``programs`` are looked for before the first task.
+    are, the first of which is number ``first`` of the plan; ``programs`` are looked
+    for before the first task.
     """
 
     name: str
@@ -76,6 +78,7 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     elements: int
     together: int
     wanted: Wanted
+    first: int = 0
     setup: Setup = Setup()
     runner: Runner = "weigh"
     programs: tuple[str, ...] = ()
@@ -95,8 +98,9 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     """A job that a scheduler took. ``submitted`` is seconds since the epoch.
 
-    ``resumes`` is the job whose unfinished tasks these are, if any, and ``reason`` why
-    they did not finish there.
+    ``resumes`` is the job that this one goes on from, if any, and ``reason`` why: its
+    tasks did not finish there, or the array was too long for one. Element 0 of it is
+    number ``first`` of the plan.
     """
 
     schema: str = SCHEMA
@@ -110,6 +114,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int
     submitted: Seconds
     wanted: Wanted
+    first: int = 0
     setup: Setup = Setup()
     runner: Runner = "weigh"
     resumes: str | None = None

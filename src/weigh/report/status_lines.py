@@ -80,8 +80,13 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
     """Write all there is to say of one job."""
     ids = " -> ".join(one.jobs)
-    headline = f"{printable(one.job.name)} {ids}   {_counts(one)}"
-    yield from (f"  {line}" for line in folded(headline, WIDTH - 2))
+    name = printable(one.job.name)
+    headline = f"  {name} {ids}   {_counts(one)}"
+    if len(headline) <= WIDTH:
+        yield headline
+    else:
+        yield shortened(f"  {name} {ids}", WIDTH)
+        yield from (f"    {line}" for line in folded(_counts(one), WIDTH - 4))
     yield from _failures(one.failures)
     for wait in one.waiting:
         noun = "element" if wait.elements == 1 else "elements"

@@ -22,7 +22,8 @@ _WORDS: Mapping[str, str] = {
 class Shipped(msgspec.Struct, frozen=True, kw_only=True):
     """A job that was submitted, or the script that would be.
 
-    ``job`` is None after a dry run; ``notes`` say what was decided for the user.
+    ``job`` is None after a dry run, ``more`` the rest of an array that was too long
+    for one job; ``notes`` say what was decided for the user.
     """
 
     plan: Plan
@@ -30,6 +31,7 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True):
     script: str
     text: str
     job: Submitted | None = None
+    more: tuple[Submitted, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -47,6 +49,8 @@ def submitted_lines(answer: Shipped) -> Iterator[str]:
     where = _WORDS.get(job.scheduler, job.scheduler)
     text = f"submitted {printable(job.name)} to {where} as job {job.id}: {what}{most}"
     yield from (f"  {line}" for line in folded(text, WIDTH - 2))
+    for part in answer.more:
+        yield f"           and as job {part.id}: {_count(part.elements, 'element')}"
     yield f"  each     {asked_words(job.wanted)}"
     yield f"  script   {printable(job.script)}"
     yield f"  follow   weigh status {job.id}"
@@ -64,6 +68,7 @@ def render_json(answer: Shipped) -> str:
         "scheduler": answer.scheduler,
         "script": answer.script,
         "job": None if answer.job is None else msgspec.to_builtins(answer.job),
+        "more": [msgspec.to_builtins(job) for job in answer.more],
         "notes": answer.notes,
         "text": answer.text,
     }

@@ -31,6 +31,12 @@ class Backend(Protocol):
     def submit_argv(self, script: str) -> Argv:
         """Give the command that submits the script at this path."""
 
+    def verify_argv(self, script: str) -> Argv | None:
+        """Give the command that says whether a job could ever run, if one is needed."""
+
+    def parse_doubt(self, out: str) -> str | None:
+        """Read why it could not; None where it could."""
+
     def parse_submitted(self, out: str) -> str | None:
         """Read the job's id; None where there is none in it."""
 
@@ -61,6 +67,12 @@ class Backend(Protocol):
 
     def parse_gpu_types(self, out: str) -> tuple[str, ...]:
         """Read them."""
+
+    def array_limit_argv(self, elements: int) -> Argv | None:
+        """Give the command that says how long an array may be, where that matters."""
+
+    def parse_array_limit(self, out: str) -> int | None:
+        """Read how many elements an array may have, counted from its first."""
 
     def cancel_argv(self, job: Submitted, elements: Sequence[int] | None) -> Argv:
         """Give the command that ends a job, or these elements of it."""

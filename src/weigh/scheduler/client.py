@@ -11,11 +11,12 @@ from weigh.scheduler.backend import Argv, Backend
 from weigh.scheduler.command import Ran, Runner
 from weigh.scheduler.poll import Poll
 from weigh.scheduler.scheduler import Snapshot
-from weigh.units import Seconds
+from weigh.units import DAY, Seconds
 
 _TO_SUBMIT: Seconds = 120.0
 _TO_ASK: Seconds = 30.0
 _TOLD = 128 + 15
+_OLD: Seconds = 30 * DAY  # what a scheduler says of older jobs is of no use
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,12 +49,14 @@ class Client:
         """Name the log of an element."""
         return self._backend.log_name(job, element, is_array=is_array)
 
-    def submit(self, script: str, *, cwd: str) -> str:
+    def submit(self, script: str, *, cwd: str, verify: bool = True) -> str:
         """Submit the script; a second try is the user's, for it might be there twice.
 
         Raises:
             SchedulerError: it was refused, or nobody knows.
         """
+        if verify:
+            self._verify(script, cwd)
         argv = self._backend.submit_argv(script)
         try:
             ran = self._run(argv, timeout=_TO_SUBMIT, cwd=cwd)
@@ -71,9 +74,25 @@ class Client:
         poll.forget(self._way.root, self.name)
         return job
 
+    def _verify(self, script: str, cwd: str) -> None:
+        """Refuse what would wait for ever."""
+        argv = self._backend.verify_argv(script)
+        if argv is None:
+            return
+        try:
+            ran = self._run(argv, timeout=_TO_ASK, cwd=cwd)
+        except SchedulerError:
+            return  # the submission itself will say what is wrong
+        doubt = self._backend.parse_doubt(ran.out + ran.err)
+        if doubt is not None:
+            raise SchedulerError(
+                f"the job would never run: {doubt} (--no-checks submits it anyway)"
+            )
+
     def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:
         """Say how jobs stand: from what was said a moment ago, or asked anew."""
         last = poll.load(self._way.root, self.name)
+        jobs = [job for job in jobs if self._way.clock() - job.submitted < _OLD]
         is_open = [job for job in jobs if not _is_over(job, last.states)]
         if is_open and (fresh or last.is_due(self._way.clock(), self._way.interval)):
             last = self._ask(last, jobs, is_open)
@@ -84,6 +103,13 @@ class Client:
         """Give the words it has for GPUs; none where it does not tell."""
         argv = self._backend.gpu_types_argv()
         return () if argv is None else self._backend.parse_gpu_types(self._told(argv))
+
+    def array_limit(self, elements: int) -> int | None:
+        """Say how many elements an array may have; None where nobody knows."""
+        argv = self._backend.array_limit_argv(elements)
+        if argv is None:
+            return None
+        return self._backend.parse_array_limit(self._told(argv))
 
     def why(self, job: Submitted) -> str | None:
         """Say why a job is in error."""

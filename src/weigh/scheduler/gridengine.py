@@ -12,7 +12,7 @@ from weigh.dialect.gridengine_script import gridengine_script
 from weigh.dialect.gridengine_script import log_name as _log_name
 from weigh.dialect.numerals import whole_number
 from weigh.errors import FormatError
-from weigh.model.job import ElementState, JobScript, States, Submitted
+from weigh.model.job import STUCK, ElementState, JobScript, States, Submitted
 from weigh.model.record import State
 from weigh.scheduler.backend import Argv
 from weigh.scheduler.index_ranges import format_ranges, parse_ranges
@@ -22,6 +22,12 @@ NAME = "gridengine"
 LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
 _SUBMITTED = re.compile(r"^(\d{1,12})(\.\d+-\d+:\d+)?$")
 _DATES = ("%a %b %d %H:%M:%S %Y", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S.%f")
+_MAX_ARRAY = re.compile(r"^max_aj_tasks\s+(\d{1,9})\s*$", re.MULTILINE)
+_SHORT_ARRAY = 1000
+_NO_QUEUE = "no suitable queues"
+_OTHER_QUEUE = "not contained in its hard queue list"
+_CANNOT = re.compile(r"^(Unable to run job: )?(Job \S+ )?")
+_MOST_REASONS = 3
 _BLOCK = "=" * 20
 _SIGNAL_BASE = 128
 _KILL = 9
@@ -45,6 +51,23 @@ def log_name(job: str, element: int, *, is_array: bool) -> str:
 def submit_argv(script: str) -> Argv:
     """Submit a script."""
     return ("qsub", "-terse", script)
+
+
+def verify_argv(script: str) -> Argv | None:
+    """Ask whether it fits an empty cluster: qsub takes what never runs."""
+    return ("qsub", "-w", "v", script)
+
+
+def parse_doubt(out: str) -> str | None:
+    """Read why no queue is suitable: the most telling lines."""
+    if _NO_QUEUE not in out:
+        return None
+    lines = [line.strip() for line in out.splitlines() if "cannot run" in line]
+    # of queues that were not asked for nobody wants to hear
+    telling = [line for line in lines if _OTHER_QUEUE not in line] or lines
+    telling.sort(key=lambda line: "because it" not in line)  # why comes first
+    found = dict.fromkeys(_CANNOT.sub("", line) for line in telling)
+    return "; ".join(list(found)[:_MOST_REASONS]) or "no suitable queue"
 
 
 def parse_submitted(out: str) -> str | None:
@@ -131,6 +154,17 @@ def parse_gpu_types(out: str) -> tuple[str, ...]:  # noqa: ARG001
     return ()
 
 
+def array_limit_argv(elements: int) -> Argv | None:
+    """Ask for the configuration, where the default might be too little."""
+    return ("qconf", "-sconf") if elements > _SHORT_ARRAY else None
+
+
+def parse_array_limit(out: str) -> int | None:
+    """Read max_aj_tasks; 0 is no limit."""
+    found = _MAX_ARRAY.search(out)
+    return (int(found[1]) or None) if found else None
+
+
 def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
     """End a job or some of its elements."""
     if elements is None or job.elements == 1:
@@ -152,7 +186,7 @@ def _state(letters: str) -> State:
 
 def _reason(letters: str) -> str | None:
     if "E" in letters:
-        return "in error state"
+        return STUCK
     if "d" in letters:
         return "being deleted"
     if "h" in letters:

@@ -69,7 +69,13 @@ class Local:
         """Name the log of an element."""
         return _log_name(job, element, is_array=is_array)
 
-    def submit(self, script: str, *, cwd: str) -> str:
+    def submit(
+        self,
+        script: str,
+        *,
+        cwd: str,
+        verify: bool = True,  # noqa: ARG002 - it runs
+    ) -> str:
         """Start the script in the background.
 
         Raises:
@@ -101,6 +107,10 @@ class Local:
     def gpu_types(self) -> tuple[str, ...]:
         """Give none: here nobody asks for a type."""
         return ()
+
+    def array_limit(self, elements: int) -> int | None:  # noqa: ARG002
+        """Give none."""
+        return None
 
     def why(self, job: Submitted) -> str | None:
         """Say what the script itself had to say, outside of any element."""

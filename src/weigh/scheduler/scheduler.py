@@ -37,8 +37,12 @@ class Scheduler(Protocol):
     def log_name(self, job: str, element: int, *, is_array: bool) -> str:
         """Name the file that an element's output goes to, in the log folder."""
 
-    def submit(self, script: str, *, cwd: str) -> str:
-        """Submit the script at a path; give the job's id. Raises SchedulerError."""
+    def submit(self, script: str, *, cwd: str, verify: bool = True) -> str:
+        """Submit the script at a path; give the job's id.
+
+        With *verify* one that could never run is refused where the scheduler would
+        take it. Raises SchedulerError.
+        """
 
     def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:
         """Say how jobs stand, asked about together.
@@ -48,6 +52,9 @@ class Scheduler(Protocol):
 
     def gpu_types(self) -> tuple[str, ...]:
         """Give the words it has for GPUs; none where it does not tell."""
+
+    def array_limit(self, elements: int) -> int | None:
+        """Say how many elements an array may have; None where *elements* may be."""
 
     def why(self, job: Submitted) -> str | None:
         """Say why a job is in error, where the scheduler knows."""

@@ -24,6 +24,8 @@ _QUEUE_FIELDS = 6
 _ENDED_FIELDS = "JobID,State,ExitCode,DerivedExitCode,Start,End,NodeList,Reason"
 _ENDED_COUNT = 8
 _GPU_TYPE = re.compile(r"\bgpu:([^:,()\s]+):\d")
+_MAX_ARRAY = re.compile(r"^MaxArraySize\s*=\s*(\d{1,9})\s*$", re.MULTILINE)
+_SHORT_ARRAY = 100  # few sites allow less
 _OOM_EXIT = "0:125"
 
 # squeue(1) and sacct(1), JOB STATE CODES; what is not here is UNKNOWN
@@ -53,6 +55,7 @@ STATES: dict[str, State] = {
     "BOOT_FAIL": "NODE_FAIL",
     "PREEMPTED": "PREEMPTED",
 }
+_PLAIN = frozenset({"", "N/A"})
 _NO_REASON = frozenset({"", "None", "none", "(null)", "NonZeroExitCode"})
 
 
@@ -69,6 +72,16 @@ def log_name(job: str, element: int, *, is_array: bool) -> str:
 def submit_argv(script: str) -> Argv:
     """Submit a script; what stands behind its name would be its arguments."""
     return ("sbatch", "--parsable", script)
+
+
+def verify_argv(script: str) -> Argv | None:  # noqa: ARG001
+    """Ask nothing: sbatch refuses by itself what --test-only would."""
+    return None
+
+
+def parse_doubt(out: str) -> str | None:  # noqa: ARG001
+    """Read nothing."""
+    return None
 
 
 def parse_submitted(out: str) -> str | None:
@@ -167,6 +180,17 @@ def parse_gpu_types(out: str) -> tuple[str, ...]:
     return tuple(sorted(set(_GPU_TYPE.findall(out))))
 
 
+def array_limit_argv(elements: int) -> Argv | None:
+    """Ask for the configuration, where the default might be too little."""
+    return ("scontrol", "show", "config") if elements > _SHORT_ARRAY else None
+
+
+def parse_array_limit(out: str) -> int | None:
+    """Read MaxArraySize: one more than the highest index."""
+    found = _MAX_ARRAY.search(out)
+    return int(found[1]) if found else None
+
+
 def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
     """End a job or some of its elements; scancel says nothing of unknown ones."""
     if elements is None or job.elements == 1:
@@ -175,8 +199,8 @@ def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
 
 
 def _put(elements: Elements, index: str, state: ElementState) -> None:
-    numbers = list(parse_ranges(index))
-    for number in numbers or (0,):
+    """Put *state* where *index* says; a plain job is its own element 0."""
+    for number in (0,) if index in _PLAIN else parse_ranges(index):
         elements[number] = state
 
 

@@ -1,0 +1,100 @@
+"""What to ask a scheduler for: what was said, else what the plan says."""
+
+import msgspec
+
+from weigh.errors import FormatError
+from weigh.model.job import Wanted
+from weigh.model.plan import Plan
+from weigh.scheduler import gridengine
+from weigh.scheduler.local import NAME as LOCAL
+from weigh.scheduler.scheduler import Scheduler
+from weigh.units import GIB, MIB, Bytes
+
+THROTTLE = 10
+# on top of the memory where nobody measured what is mapped: libraries, locales, weigh
+_MAPPED: Bytes = GIB
+_MAPPED_A_TASK: Bytes = 512 * MIB
+
+
+def parse_gpus(text: str | None) -> tuple[str | None, int]:
+    """Read ``2``, ``v100`` or ``v100:2``.
+
+    Raises:
+        FormatError: none of those.
+    """
+    if text is None:
+        return None, 0
+    kind, colon, count = text.rpartition(":")
+    if not colon:
+        kind, count = ("", text) if text.isdecimal() else (text, "1")
+    if not count.isdecimal() or not int(count) or (colon and not kind):
+        raise FormatError(f"not GPUs: {text!r} (write it like 1, v100 or v100:2)")
+    return kind or None, int(count)
+
+
+def asked(plan: Plan, said: Wanted, scheduler: Scheduler) -> tuple[Wanted, list[str]]:
+    """Fill in from the plan what was not said; note what nobody said."""
+    ask = plan.ask
+    notes: list[str] = []
+    wanted = msgspec.structs.replace(
+        said,
+        cpus=said.cpus or ask.cpus,
+        memory=ask.memory if said.memory is None else said.memory,
+        time_limit=ask.time_limit if said.time_limit is None else said.time_limit,
+        throttle=_throttle(said, plan, scheduler.name),
+    )
+    if not said.gpus and ask.gpus:
+        kind, note = _gpu_word(ask.gpu, scheduler)
+        wanted = msgspec.structs.replace(wanted, gpus=ask.gpus, gpu_type=kind)
+        notes += note
+    if scheduler.name == gridengine.NAME and wanted.virtual_memory is None:
+        wanted, note = _with_virtual(wanted, plan)
+        notes += note
+    if scheduler.name == gridengine.NAME and wanted.after:
+        notes.append("Grid Engine waits until a job has ended, even if it failed")
+    if scheduler.name != LOCAL:
+        if wanted.memory is None:
+            notes.append("memory: not known, so the queue's default (--memory SIZE)")
+        if wanted.time_limit is None:
+            notes.append("time: not known, so the queue's default (--time TIME)")
+    return wanted, notes
+
+
+def _gpu_word(
+    name: str | None, scheduler: Scheduler
+) -> tuple[str | None, tuple[str, ...]]:
+    """Find the site's word for a GPU: of ``v100-32gb`` it may know ``v100`` only."""
+    if name is None or scheduler.name == LOCAL:
+        return None, ()
+    types = scheduler.gpu_types()
+    plain = name.lower()
+    alike = [word for word in types if plain.startswith(word.lower())]
+    if alike:
+        return max(alike, key=len), ()
+    known = f": it has {', '.join(types)}" if types else ""
+    note = f"any GPU: the site has no word for {name}{known} (--gpus TYPE:N)"
+    return None, (note,)
+
+
+def _throttle(said: Wanted, plan: Plan, scheduler: str) -> int | None:
+    if scheduler == LOCAL:
+        return said.throttle or 1
+    if len(plan.elements) == 1:
+        return None
+    return said.throttle or THROTTLE
+
+
+def _with_virtual(wanted: Wanted, plan: Plan) -> tuple[Wanted, tuple[str, ...]]:
+    """Reckon h_vmem from the memory: it counts what is mapped as well."""
+    if wanted.gpus:
+        note = "h_vmem is left out: CUDA maps far more than it uses (--h-vmem SIZE)"
+        return wanted, (note,)
+    if wanted.memory is None:
+        return wanted, ()
+    together = max(len(element.tasks) for element in plan.elements)
+    size = wanted.memory + _MAPPED + together * _MAPPED_A_TASK
+    note = (
+        "h_vmem counts what is mapped, too, which nobody measured: the memory and "
+        "what libraries map (--h-vmem SIZE)"
+    )
+    return msgspec.structs.replace(wanted, virtual_memory=size), (note,)

@@ -1,0 +1,55 @@
+#!/bin/bash
+#$ -S /bin/bash
+#$ -cwd
+#$ -N ppo-sweep
+#$ -j y
+#$ -o /home/me/rl/plan/ppo-sweep/log/$JOB_ID.$TASK_ID.out
+#$ -t 1-25
+#$ -tc 3
+#$ -l h_vmem=10G
+#$ -pe smp 4
+#$ -l h_rt=06:00:00
+#$ -l ngpus=1
+#$ -l gpu_type=p100
+#$ -l s_rt=05:59:20
+#$ -l h=!(node07)
+#$ -q gpu_long
+#$ -P def-lab
+#$ -hold_jid 41,42
+#$ -M me@uni.edu
+#$ -m ea
+
+# 25 elements of up to 4 tasks side by side; written by weigh 1.0.
+# It is yours to edit: nothing reads it but the scheduler.
+
+trap 'echo "weigh: exit code $?"' EXIT
+export WEIGH_DIR=/home/me/rl/.weigh
+cd /home/me/rl || exit
+plan=/home/me/rl/plan/ppo-sweep
+element="$((SGE_TASK_ID - 1))"
+
+# the environment of the tasks
+source /etc/profile
+module load cuda/12 || exit
+eval "$(conda shell.bash hook)" || exit
+conda activate rl || exit
+export A=1
+
+# what is missing is said before anything runs
+command -v ffmpeg >/dev/null ||
+  { echo "weigh: not found on $(hostname):" ffmpeg >&2; exit 127; }
+python -c 'import sys, importlib.util as u; t = u.find_spec("torch") and __import__("torch"); sys.exit(bool(t) and not t.cuda.is_available())' ||
+  { echo "weigh: torch sees no GPU on $(hostname)" >&2; exit 69; }
+
+# the tasks: what ends this job is told to them at once
+told() {
+  [ -n "$tasks" ] || exit 143
+  kill -TERM "$tasks" 2>/dev/null
+  again=1
+}
+tasks= again=1
+trap told TERM INT USR1 USR2 XCPU
+/home/me/env/bin/python -m weigh exec --jobs 4 --grace 20 --time-limit "$((21600 - SECONDS))" --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &
+tasks=$!
+until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done
+exit "$code"

@@ -1,0 +1,66 @@
+#!/bin/bash
+
+# 25 elements of up to 4 tasks side by side; written by weigh 1.0.
+# It is yours to edit: nothing reads it but the scheduler.
+
+export WEIGH_DIR=/home/me/rl/.weigh
+cd /home/me/rl || exit
+plan=/home/me/rl/plan/ppo-sweep
+job=${WEIGH_JOB_ID:-here}
+
+# the environment of the tasks
+source /etc/profile
+module load cuda/12 || exit
+eval "$(conda shell.bash hook)" || exit
+conda activate rl || exit
+export A=1
+
+# what is missing is said before anything runs
+command -v ffmpeg >/dev/null ||
+  { echo "weigh: not found on $(hostname):" ffmpeg >&2; exit 127; }
+python -c 'import sys, importlib.util as u; t = u.find_spec("torch") and __import__("torch"); sys.exit(bool(t) and not t.cuda.is_available())' ||
+  { echo "weigh: torch sees no GPU on $(hostname)" >&2; exit 69; }
+
+# after 41 has succeeded
+until gone=$(cat /home/me/rl/.weigh/local/41/pid) && ! kill -0 "$gone" 2>/dev/null; do
+  sleep 1
+done
+[ "$(cat /home/me/rl/.weigh/local/41/exit 2>/dev/null)" = 0 ] || exit 1
+
+# after 42 has succeeded
+until gone=$(cat /home/me/rl/.weigh/local/42/pid) && ! kill -0 "$gone" 2>/dev/null; do
+  sleep 1
+done
+[ "$(cat /home/me/rl/.weigh/local/42/exit 2>/dev/null)" = 0 ] || exit 1
+
+element() {
+  trap 'echo "weigh: exit code $?"' EXIT
+  element=$1 SECONDS=0
+  told() {
+    [ -n "$tasks" ] || exit 143
+    kill -TERM "$tasks" 2>/dev/null
+    again=1
+  }
+  tasks= again=1
+  trap told TERM INT USR1 USR2 XCPU
+  /home/me/env/bin/python -m weigh exec --jobs 4 --grace 20 --time-limit "$((21600 - SECONDS))" --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &
+  tasks=$!
+  until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done
+  exit "$code"
+}
+
+# one element after the other, or a few at a time
+ended= worst=0
+trap 'ended=1 again=1; kill -TERM $(jobs -p) 2>/dev/null' TERM INT HUP
+for number in {0..24}; do
+  while [ "$(jobs -pr | wc -l)" -ge 3 ]; do wait -n; done
+  [ -z "$ended" ] || break
+  element "$number" >"$plan/log/${job}_$number.out" 2>&1 &
+  all+=($!)
+done
+for tasks in "${all[@]}"; do
+  again=1
+  until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done
+  [ "$code" -le "$worst" ] || worst=$code
+done
+exit "$worst"

@@ -1,0 +1,49 @@
+#!/bin/bash
+#SBATCH --job-name=ppo-sweep
+#SBATCH --output=/home/me/rl/plan/ppo-sweep/log/%A_%a.out
+#SBATCH --array=0-24%3
+#SBATCH --mem=8G
+#SBATCH --cpus-per-task=4
+#SBATCH --time=06:00:00
+#SBATCH --gres=gpu:p100:1
+#SBATCH --partition=gpu_long
+#SBATCH --account=def-lab
+#SBATCH --exclude=node07
+#SBATCH --dependency=afterok:41:42
+#SBATCH --mail-user=me@uni.edu
+#SBATCH --mail-type=END,FAIL
+
+# 25 elements of up to 4 tasks side by side; written by weigh 1.0.
+# It is yours to edit: nothing reads it but the scheduler.
+
+trap 'echo "weigh: exit code $?"' EXIT
+export WEIGH_DIR=/home/me/rl/.weigh
+cd /home/me/rl || exit
+plan=/home/me/rl/plan/ppo-sweep
+element="${SLURM_ARRAY_TASK_ID:-0}"
+
+# the environment of the tasks
+source /etc/profile
+module load cuda/12 || exit
+eval "$(conda shell.bash hook)" || exit
+conda activate rl || exit
+export A=1
+
+# what is missing is said before anything runs
+command -v ffmpeg >/dev/null ||
+  { echo "weigh: not found on $(hostname):" ffmpeg >&2; exit 127; }
+python -c 'import sys, importlib.util as u; t = u.find_spec("torch") and __import__("torch"); sys.exit(bool(t) and not t.cuda.is_available())' ||
+  { echo "weigh: torch sees no GPU on $(hostname)" >&2; exit 69; }
+
+# the tasks: what ends this job is told to them at once
+told() {
+  [ -n "$tasks" ] || exit 143
+  kill -TERM "$tasks" 2>/dev/null
+  again=1
+}
+tasks= again=1
+trap told TERM INT USR1 USR2 XCPU
+/home/me/env/bin/python -m weigh exec --jobs 4 --grace 20 --time-limit "$((21600 - SECONDS))" --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &
+tasks=$!
+until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done
+exit "$code"
