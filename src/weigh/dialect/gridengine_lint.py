@@ -16,14 +16,13 @@ from weigh.dialect.lint import (
     signal_rules,
 )
 from weigh.dialect.lint.asked import Asked
-from weigh.dialect.lint.case import Case, Option, note
+from weigh.dialect.lint.case import Case, Option, note, open_case
 from weigh.dialect.lint.element_rules import Elements, element_rules
 from weigh.dialect.lint.gridengine_options import Read, read_options
 from weigh.dialect.lint.gridengine_rules import GPU_RESOURCES, size_of, slots_of
 from weigh.dialect.lint.limit_rules import limit_rules
 from weigh.dialect.numerals import positive_number, whole_number
 from weigh.dialect.script import read_script
-from weigh.dialect.shell import Body, read_body
 from weigh.errors import FormatError
 from weigh.model.lint import Facts, Finding
 
@@ -54,16 +53,7 @@ def directives(text: str) -> int:
 def _case(text: str, facts: Facts) -> tuple[Case, Read]:
     script = read_script(text)
     read = read_options(script)
-    plain = "\n".join(line.text for line in script.lines)
-    case = Case(
-        tool="qsub",
-        script=script,
-        options=read.options,
-        body=read_body(plain) if script.is_shell else Body(),
-        facts=facts,
-        start=None,
-        element="SGE_TASK_ID",
-    )
+    case = open_case(script, read.options, facts, tool="qsub", element="SGE_TASK_ID")
     return msgspec.structs.replace(case, start=_start(case)), read
 
 

@@ -15,7 +15,7 @@ from weigh.dialect.lint import (
     slurm_spelling,
     slurm_values,
 )
-from weigh.dialect.lint.case import Case
+from weigh.dialect.lint.case import Case, open_case
 from weigh.dialect.lint.element_rules import element_rules
 from weigh.dialect.lint.limit_rules import limit_rules
 from weigh.dialect.lint.slurm_options import Read, read_options
@@ -27,7 +27,6 @@ from weigh.dialect.lint.slurm_requests import (
     elements_of,
 )
 from weigh.dialect.script import read_script
-from weigh.dialect.shell import Body, read_body
 from weigh.model.lint import Facts, Finding
 
 _RULES = (
@@ -58,15 +57,8 @@ def directives(text: str) -> int:
 def _case(text: str, facts: Facts) -> tuple[Case, Read]:
     script = read_script(text)
     read = read_options(script)
-    plain = "\n".join(line.text for line in script.lines)
-    case = Case(
-        tool="sbatch",
-        script=script,
-        options=read.options,
-        body=read_body(plain) if script.is_shell else Body(),
-        facts=facts,
-        start=None,
-        element="SLURM_ARRAY_TASK_ID",
+    case = open_case(
+        script, read.options, facts, tool="sbatch", element="SLURM_ARRAY_TASK_ID"
     )
     start = case.absolute(slurm_paths.start(read.options, facts.cwd), facts.cwd)
     return msgspec.structs.replace(case, start=start), read

@@ -9,6 +9,7 @@ from weigh.estimate.compare import compare as compare_groups
 from weigh.flow.records import Store, find_record, open_store
 from weigh.model.comparison import Comparison, Order
 from weigh.model.record import Record
+from weigh.store.find import labelled_entries
 from weigh.store.heads import Index, read_index, read_record
 
 
@@ -61,7 +62,7 @@ def compare_named(
 def _named(name: str, store: Store | None, index: Index | None) -> Group:
     if store is None or index is None:
         raise UsageError(f"no store to find {name!r} in")
-    labelled = [entry for entry in index.entries if entry.head.label == name]
+    labelled = labelled_entries(index, name)
     if labelled and os.sep not in name:
         return Group(name, tuple(read_record(entry) for entry in labelled[::-1]))
     return Group(name, (find_record(store, name),))

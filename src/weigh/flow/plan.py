@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh import config
-from weigh.errors import FormatError, UsageError
+from weigh.errors import UsageError
 from weigh.flow import plan_directory
 from weigh.flow.plan_needs import Given, Library, Needs, candidates, of_tasks
 from weigh.flow.plan_notes import plan_notes, too_big
 from weigh.flow.plan_probe import Place, probe_more, probe_one
 from weigh.flow.plan_targets import Target, targets
 from weigh.flow.records import open_store
+from weigh.flow.request import configured_headroom
 from weigh.model.plan import (
     Ask,
     Bin,
@@ -28,13 +29,12 @@ from weigh.model.record import Record
 from weigh.pack import most_work, pack, sharing_notes
 from weigh.probe.host import read_host
 from weigh.request import (
-    DEFAULT_HEADROOM,
     parse_headroom,
     round_memory,
     round_time,
 )
 from weigh.runner.task_source import TaskSource
-from weigh.store.find import find_entry, not_found, read_file
+from weigh.store.find import find_entry, labelled_entries, not_found, read_file
 from weigh.store.heads import Entry, Index, head_of, read_index, read_record
 from weigh.units import (
     Bytes,
@@ -135,13 +135,7 @@ def plan(
 def _headroom(wishes: Wishes, settings: config.Config) -> float:
     if wishes.headroom is not None:
         return parse_headroom(wishes.headroom)
-    setting = settings.settings.get("headroom")
-    if setting is None:
-        return DEFAULT_HEADROOM
-    try:
-        return parse_headroom(str(setting.value))
-    except FormatError as error:
-        raise FormatError(f"{setting.origin}: {error}") from error
+    return configured_headroom(settings)
 
 
 def _refuse_directives(path: str) -> None:
@@ -223,7 +217,7 @@ def _library(names: str, root: str) -> Library:
 
 def _called(index: Index, name: str, root: str) -> list[Entry]:
     """Give every record of a label, or the one of an id."""
-    labelled = [entry for entry in index.entries if entry.head.label == name]
+    labelled = labelled_entries(index, name)
     entry = None if labelled else find_entry(index, name)
     if entry is None and not labelled:
         raise not_found(root, name, index)

@@ -48,7 +48,9 @@ def request(  # noqa: PLR0913 - the options of the command line, keyword-only
     """
     settings = config.load(cwd, env)
     records = _records(names or (LAST,), open_store(cwd, env))
-    share = _headroom(settings) if headroom is None else parse_headroom(headroom)
+    share = (
+        configured_headroom(settings) if headroom is None else parse_headroom(headroom)
+    )
     asked = carry_on(from_usages(records, headroom=share), records, steps)
     return answer(asked, records, form=form, env=env, warnings=settings.warnings)
 
@@ -110,7 +112,12 @@ def _gpu_notes(asked: Request) -> tuple[str, ...]:
     return ("no GPU was used: what one would need has to be measured on one",)
 
 
-def _headroom(settings: config.Config) -> float:
+def configured_headroom(settings: config.Config) -> float:
+    """Return the headroom that a settings file or variable says, or the usual one.
+
+    Raises:
+        FormatError: it does not parse; names the file.
+    """
     setting = settings.settings.get("headroom")
     if setting is None:
         return DEFAULT_HEADROOM

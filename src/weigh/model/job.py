@@ -3,7 +3,7 @@
 Bytes and seconds; ``None`` is not asked for, or not known. Elements count from 0.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -14,18 +14,7 @@ SCHEMA = "weigh.job/1"
 
 Runner = Literal["weigh", "parallel"]
 STUCK = "in error state"  # Grid Engine keeps it until it is deleted
-FINAL: frozenset[State] = frozenset(
-    {
-        "COMPLETED",
-        "FAILED",
-        "TIMEOUT",
-        "OUT_OF_MEMORY",
-        "CANCELLED",
-        "NODE_FAIL",
-        "PREEMPTED",
-        "INTERRUPTED",
-    }
-)
+FINAL: frozenset[State] = frozenset(get_args(State)) - {"PENDING", "RUNNING", "UNKNOWN"}
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

@@ -54,11 +54,15 @@ def find_all(root: str, name: str) -> list[Record]:
         FormatError: a file that is not a record.
     """
     if os.sep not in name:
-        entries = read_index(root).entries
-        labelled = [entry for entry in entries if entry.head.label == name]
+        labelled = labelled_entries(read_index(root), name)
         if labelled:
             return [read_record(entry) for entry in labelled]
     return [find(root, name)]
+
+
+def labelled_entries(index: Index, label: str) -> list[Entry]:
+    """Return where the records of a label stand, newest first."""
+    return [entry for entry in index.entries if entry.head.label == label]
 
 
 def find_entry(index: Index, name: str) -> Entry | None:

@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from weigh.dialect.script import Script
-from weigh.dialect.shell import Body
+from weigh.dialect.shell import Body, read_body
 from weigh.model.lint import Facts, Finding, PathKind
 
 _LONGEST_PATH = 4096  # PATH_MAX of Linux
@@ -135,3 +135,24 @@ def did_you_mean(word: str, known: tuple[str, ...] | list[str]) -> str:
     if near:
         return f"did you mean {near}?"
     return f"there are {', '.join(known[:6])}" if known else ""
+
+
+def open_case(
+    script: Script,
+    options: tuple[Option, ...],
+    facts: Facts,
+    *,
+    tool: str,
+    element: str,
+) -> Case:
+    """Take a script apart; where the job starts is left to the dialect."""
+    plain = "\n".join(line.text for line in script.lines)
+    return Case(
+        tool=tool,
+        script=script,
+        options=options,
+        body=read_body(plain) if script.is_shell else Body(),
+        facts=facts,
+        start=None,
+        element=element,
+    )
