@@ -1,0 +1,111 @@
+"""Requested beside used: the data of a report, before any renderer draws it.
+
+Bytes, seconds, CPUs and shares from 0 to 1; ``None`` means not asked for, or not
+measured.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from weigh.model.record import Record, State
+from weigh.units import Seconds
+
+SCHEMA = "weigh.report/1"
+
+Unit = Literal["bytes", "seconds", "cpus", "share"]
+Name = Literal["memory", "gpu_memory", "cpus", "time", "gpu_utilization"]
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody else measured of the same, and what to make of it.
+
+    ``source`` is sacct, qacct, ru_maxrss, the scheduler's GPU table; ``word`` says in
+    one line which of the two to believe and why.
+    """
+
+    source: str
+    value: float
+    word: str | None = None
+
+
+class Measure(msgspec.Struct, frozen=True, kw_only=True):
+    """One resource: what an element asked for, and what the elements used.
+
+    ``median`` and ``most`` are over what ran side by side in an element (over the runs
+    where there is no job). ``efficiency`` is most / asked for memory and time, and
+    median / asked for CPUs. ``values`` are the figures behind them, one an element.
+    """
+
+    name: Name
+    unit: Unit
+    asked: float | None = None
+    median: float | None = None
+    most: float | None = None
+    efficiency: float | None = None
+    source: str = ""
+    others: tuple[Figure, ...] = ()
+    values: tuple[float, ...] = ()
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One task, or one run: where it ran, how it ended, what it used."""
+
+    task: int | None = None
+    element: int | None = None
+    attempt: int | None = None
+    record: str | None = None
+    label: str = ""
+    parameters: dict[str, int | float | str] = {}
+    state: State = "UNKNOWN"
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    node: str | None = None
+    started: Seconds | None = None
+    wall_time: Seconds | None = None
+    cpu_time: Seconds | None = None
+    cpus: float | None = None
+    memory: int | None = None
+    gpu_memory: int | None = None
+    gpu_utilization: float | None = None
+    output: str | None = None
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to know, in plain words; the strongest come first by ``weight``.
+
+    ``about`` is the resource or the thing; ``flag`` what to change, as it is typed;
+    ``is_finding`` makes ``--strict`` fail.
+    """
+
+    about: str
+    words: str
+    flag: str | None = None
+    weight: float = 0.0
+    is_finding: bool = False
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Requested beside used, of a run, a job with its tasks, or a plan with its jobs.
+
+    ``states`` counts the rows; ``gpu_hours``, ``cpu_hours`` and ``memory_hours`` (GiB
+    hours) are what was held. ``records`` are those with a series to draw, at most a
+    few; ``rows`` are all.
+    """
+
+    schema: str = SCHEMA
+    title: str
+    scheduler: str | None = None
+    job: str | None = None
+    elements: int | None = None
+    started: Seconds | None = None
+    ended: Seconds | None = None
+    states: dict[str, int] = {}
+    measures: tuple[Measure, ...] = ()
+    rows: tuple[Row, ...] = ()
+    notes: tuple[Note, ...] = ()
+    records: tuple[Record, ...] = ()
+    gpu_hours: float | None = None
+    cpu_hours: float | None = None
+    memory_hours: float | None = None
