@@ -118,7 +118,8 @@ class _Element(msgspec.Struct, frozen=True):
             elif ends[seq]:
                 yield self._task(task, seq, "COMPLETED")
             else:
-                yield self._failed(task, seq, said.get(seq))
+                is_last = len(ends) == len(self.element.tasks)
+                yield self._failed(task, seq, said.get(seq), is_last=is_last)
 
     def _unended(self, task: int, seq: int, *, is_running: bool) -> TaskState:
         state: State = self.state.state
@@ -128,18 +129,25 @@ class _Element(msgspec.Struct, frozen=True):
             state = "INTERRUPTED"  # its element ended well and did not run it
         return self._task(task, seq, state, reason=self.state.reason)
 
-    def _failed(self, task: int, seq: int, said: events.Ended | None) -> TaskState:
+    def _failed(
+        self, task: int, seq: int, said: events.Ended | None, *, is_last: bool
+    ) -> TaskState:
+        """Say how a task failed; *is_last* where its element has no more to run."""
         if said is None and self._is_being_written():
             return self._task(task, seq, "RUNNING")
         if said is None:
             return self._task(task, seq, "FAILED", output=self._output(seq, 1))
-        killed = said.signal in _ENDERS or said.exit_code in _SHELL_ENDERS
+        state: State = _STATES.get(said.state, "FAILED")
+        if _is_killed(said) and state != "OUT_OF_MEMORY":
+            if is_last and self.state.state == "RUNNING":
+                return self._task(task, seq, "RUNNING")  # soon it is known by whom
+            state = self._fate()
         return TaskState(
             task=task,
             job=self.job,
             element=self.number,
             seq=seq,
-            state=self._fate() if killed else _STATES.get(said.state, "FAILED"),
+            state=state,
             reason=said.reason,
             exit_code=said.exit_code,
             signal=said.signal,
@@ -201,6 +209,10 @@ def _as(
     state: ElementState, word: State, reason: str | None, code: int
 ) -> ElementState:
     return msgspec.structs.replace(state, state=word, reason=reason, exit_code=code)
+
+
+def _is_killed(said: events.Ended) -> bool:
+    return said.signal in _ENDERS or said.exit_code in _SHELL_ENDERS
 
 
 def _goes_on(state: ElementState) -> bool:
