@@ -12,12 +12,13 @@ INSTALL := -m pip install --quiet
 # an editable install is not compiled by pip, and some environments forbid it later
 COMPILE = $(BIN)/python -m compileall -q src
 
-.PHONY: help demo test bench figures clean
+.PHONY: help demo test docs bench figures clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    tag Alice's Adventures in Wonderland under weigh run"
 	@echo "make test    style, types, import contract, tests"
+	@echo "make docs    the pages as a site, in site/; what is generated from the code"
 	@echo "make bench   weigh beside its peers (some minutes)"
 	@echo "make figures what fits, packs and runs cost, and how good they are"
 	@echo "make clean   remove what these made; records in .weigh stay"
@@ -33,6 +34,10 @@ test: $(VENV)/.dev
 	$(BIN)/lint-imports
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(PYTEST)
 
+docs: $(VENV)/.dev
+	$(BIN)/python tools/reference.py .
+	$(BIN)/zensical build --clean --strict
+
 bench: $(VENV)/.weigh $(BENCH)/.peers
 	$(BIN)/python benchmarks/measure.py --peers $(BENCH)/bin $(BENCHMARK)
 
@@ -42,7 +47,7 @@ figures: $(VENV)/.dev
 	  echo "## $$name"; $(BIN)/python benchmarks/$$name.py $(FIGURES) || exit; done
 
 clean:
-	rm -rf $(VENV) $(BENCH) build dist out.tsv .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf $(VENV) $(BENCH) build dist site .cache out.tsv .mypy_cache .ruff_cache .pytest_cache \
 	  .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 

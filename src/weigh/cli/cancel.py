@@ -5,13 +5,14 @@ from typing import Literal
 
 import click
 
+from weigh.cli import complete
 from weigh.errors import UsageError
 from weigh.flow.cancel import cancel as cancel_flow
 from weigh.report.printable import printable
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("names", nargs=-1, metavar="JOB...")
+@click.argument("names", nargs=-1, metavar="JOB...", shell_complete=complete.jobs)
 @click.option("--keep", multiple=True, metavar="JOB", help="Leave this; repeatable.")
 @click.option("--running", is_flag=True, help="Only elements that run.")
 @click.option("--pending", is_flag=True, help="Only elements that wait.")

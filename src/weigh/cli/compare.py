@@ -5,6 +5,7 @@ from typing import get_args
 
 import click
 
+from weigh.cli import complete
 from weigh.flow.compare import compare_named
 from weigh.model.comparison import Order
 from weigh.report.comparison_lines import comparison_json, comparison_text
@@ -17,7 +18,13 @@ from weigh.report.comparison_lines import comparison_json, comparison_text
     help="Put the others in order, the least first.  [default: as named]",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-@click.argument("records", nargs=-1, required=True, metavar="A B...")
+@click.argument(
+    "records",
+    nargs=-1,
+    required=True,
+    metavar="A B...",
+    shell_complete=complete.records,
+)
 def compare(records: tuple[str, ...], *, by: Order | None, as_json: bool) -> int:
     """Compare runs with the first one named: time, memory, GPU, a sample.
 

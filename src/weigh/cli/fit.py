@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from weigh.cli import complete
 from weigh.cli.estimate_words import estimate_options, show, wishes_of
 from weigh.flow.fit import fit_named
 
@@ -17,7 +18,7 @@ from weigh.flow.fit import fit_named
     "A,B for the better of A, B and A*B.",
 )
 @estimate_options
-@click.argument("records", nargs=-1, metavar="[ID]...")
+@click.argument("records", nargs=-1, metavar="[ID]...", shell_complete=complete.records)
 def fit(**words: Any) -> int:  # noqa: ANN401 - click's own
     """Fit records of several sizes: what fits where, what the full job needs.
 

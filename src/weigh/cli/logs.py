@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import click
 
+from weigh.cli import complete
 from weigh.flow.logs import LogFile
 from weigh.flow.logs import logs as logs_flow
 from weigh.report.printable import printable
@@ -18,7 +19,7 @@ _LAST = 10
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("name", metavar="JOB[_TASK]")
+@click.argument("name", metavar="JOB[_TASK]", shell_complete=complete.jobs)
 @click.option("-f", "--follow", is_flag=True, help="Go on as more is written.")
 @click.option("--failed", is_flag=True, help="What the tasks that failed printed.")
 @click.option(

@@ -8,6 +8,7 @@ from typing import get_args
 
 import click
 
+from weigh.cli import complete
 from weigh.errors import StoreError
 from weigh.flow.record_import import STDIN, Format, import_records
 from weigh.flow.records import (
@@ -81,7 +82,7 @@ def records(  # noqa: PLR0913 - one parameter an option
 
 
 @records.command()
-@click.argument("name", metavar="ID")
+@click.argument("name", metavar="ID", shell_complete=complete.records)
 @click.option("--json", "as_json", is_flag=True, help="The whole record as JSON.")
 def show(name: str, *, as_json: bool) -> None:
     """Show one record; ID may also be a file of `weigh run -o`."""
@@ -90,7 +91,9 @@ def show(name: str, *, as_json: bool) -> None:
 
 
 @records.command()
-@click.argument("names", metavar="ID...", nargs=-1, required=True)
+@click.argument(
+    "names", metavar="ID...", nargs=-1, required=True, shell_complete=complete.records
+)
 @click.option("--dry-run", is_flag=True, help="Only say which.")
 def rm(names: tuple[str, ...], *, dry_run: bool) -> None:
     """Remove records, without asking: all that are named, or none."""
@@ -101,7 +104,7 @@ def rm(names: tuple[str, ...], *, dry_run: bool) -> None:
 
 
 @records.command()
-@click.argument("names", metavar="[ID...]", nargs=-1)
+@click.argument("names", metavar="[ID...]", nargs=-1, shell_complete=complete.records)
 @click.option("--csv", "form", flag_value="csv", help="A table, without the series.")
 @click.option("--jsonl", "form", flag_value="jsonl", help="As stored [default].")
 @click.option(

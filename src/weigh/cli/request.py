@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from weigh.cli import complete
 from weigh.errors import UsageError
 from weigh.estimate.history_risk import RISKS
 from weigh.flow.growth import Steps
@@ -90,7 +91,7 @@ def _parameters(
 @click.option(
     "--node-memory", metavar="SIZE", help="What a node has: never ask for more."
 )
-@click.argument("records", nargs=-1, metavar="[ID]...")
+@click.argument("records", nargs=-1, metavar="[ID]...", shell_complete=complete.records)
 def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - click's
     """Write the lines to ask a scheduler for, from one or several records.
 

@@ -5,12 +5,13 @@ from typing import Any
 
 import click
 
+from weigh.cli import complete
 from weigh.flow.stages import StagesOptions, become, plan_stages, planned, read_stages
 from weigh.report.printable import printable
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("path", metavar="FILE")
+@click.argument("path", metavar="FILE", shell_complete=complete.files)
 @click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option(
     "--from", "start", metavar="STEP", help="Leave out the steps before STEP."

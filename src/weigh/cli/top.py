@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 import click
 
 from weigh import config
+from weigh.cli import complete
 from weigh.cli.events import QUIT, REDRAW, STOP, TICK, Ended, Events
 from weigh.errors import FormatError, StoreError
 from weigh.flow.gpu_watch import nvml_gpus
@@ -46,7 +47,7 @@ def _interval(_context: click.Context, option: click.Parameter, value: float) ->
     help="Time between looks.  [default: 1]",
 )
 @click.option("--once", is_flag=True, help="Print one screen as plain text.")
-@click.argument("name", metavar="[ID]", required=False)
+@click.argument("name", metavar="[ID]", required=False, shell_complete=complete.records)
 def top(name: str | None, *, interval: float, once: bool) -> int:
     """Watch a run in progress; or without ID all runs here, GPUs and my processes.
 

@@ -1,0 +1,80 @@
+"""What <TAB> offers, as a shell asks for it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weigh.model.job import Submitted, Wanted
+from weigh.store import jobs
+
+AS_SCRIPT = "import sys; sys.argv[0] = 'weigh'; import weigh.__main__ as m; m.main()"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Give a folder with a record labelled small, and a job 481516."""
+    subprocess.run(
+        [sys.executable, "-m", "weigh", "run", "-q", "--label", "small", "--", "true"],
+        cwd=tmp_path,
+        check=True,
+        timeout=30,
+    )
+    job = Submitted(
+        scheduler="slurm",
+        id="481516",
+        name="ppo-sweep",
+        folder=str(tmp_path / "plan"),
+        cwd=str(tmp_path),
+        script="job.sh",
+        elements=1,
+        tasks=1,
+        submitted=0.0,
+        wanted=Wanted(),
+    )
+    jobs.append(str(tmp_path / ".weigh"), job)
+    return tmp_path
+
+
+def offered(folder: Path, line: str) -> list[str]:
+    """Give what bash would be offered after *line*."""
+    words = line.split(" ")
+    asked = {
+        "_WEIGH_COMPLETE": "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    answer = subprocess.run(
+        [sys.executable, "-c", AS_SCRIPT],
+        cwd=folder,
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert answer.stderr == ""
+    return answer.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "offer"),
+    [
+        ("weigh st", ["plain,stages", "plain,status"]),
+        ("weigh request sm", ["plain,small"]),
+        ("weigh status 48", ["plain,481516"]),
+        ("weigh records show sm", ["plain,small"]),
+        ("weigh plan tas", ["file,tas"]),
+        ("weigh plan --mem", ["plain,--memory"]),
+    ],
+)
+def test_tab_offers_verbs_options_jobs_and_records(
+    folder: Path, line: str, offer: list[str]
+) -> None:
+    assert offered(folder, line) == offer
+
+
+def test_tab_is_silent_where_there_is_nothing(tmp_path: Path) -> None:
+    assert offered(tmp_path, "weigh status 4") == []

@@ -1,0 +1,167 @@
+"""Write what is generated from the code: the reference pages, man pages, completion.
+
+    python tools/reference.py FOLDER
+
+writes docs/reference/*.md and share/** below FOLDER. The repository has the same files;
+a test generates them again and compares, so that they cannot go stale.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_type_hints
+
+import click
+from click.shell_completion import get_completion_class
+from click_man.core import generate_man_page
+
+import weigh
+from weigh.cli.main import _GROUPS
+from weigh.cli.main import weigh as command_line
+
+_VERBS = {verb: text for group in _GROUPS.values() for verb, (_, text) in group.items()}
+_MODULES = re.compile(r"\b(?:weigh|collections|typing)(?:\.[a-z_]+)*\.(?=[A-Z])")
+DATE = "2026-11-21"  # of the man pages: that of the release, not of the build
+COMPLETION = {
+    "bash": "share/bash-completion/completions/weigh",
+    "zsh": "share/zsh/site-functions/_weigh",
+    "fish": "share/fish/vendor_completions.d/weigh.fish",
+}
+Files = Iterator[tuple[str, str]]
+
+
+def files() -> Files:
+    """Yield (path, text) of all that is generated."""
+    yield "docs/reference/command-line.md", command_line_page()
+    yield "docs/reference/python.md", python_page()
+    yield from man_pages()
+    yield from completions()
+
+
+def command_line_page() -> str:
+    """Write every verb with its help, in the order of use."""
+    parts = [
+        "# The command line",
+        "Generated from the program; `weigh VERB --help` says the same.",
+    ]
+    top = click.Context(command_line, info_name="weigh", max_content_width=80)
+    for title, verbs in _GROUPS.items():
+        parts.append(f"## {title}")
+        for name in verbs:
+            command = command_line.get_command(top, name)
+            assert command is not None
+            parts += _help_of(command, name, top)
+    return "\n\n".join(parts) + "\n"
+
+
+def python_page() -> str:
+    """Write every public name with its signature and docstring."""
+    parts = [
+        "# From Python",
+        "Generated from the code. How it goes together: [in Python](../python.md).",
+    ]
+    for name in weigh.__all__:
+        if name.startswith("_"):
+            continue
+        found = getattr(weigh, name)
+        parts.append(f"## weigh.{name}")
+        if inspect.isclass(found):
+            parts.append(_fence(_fields(found), "python"))
+        else:
+            signature = _MODULES.sub("", f"{name}{inspect.signature(found)}")
+            parts.append(_fence(signature.replace("~", ""), "python"))
+        parts.append(_fence(inspect.getdoc(found) or "", "text"))
+    return "\n\n".join(parts) + "\n"
+
+
+def man_pages() -> Files:
+    """Yield a man page for the program and each verb, its subcommands included."""
+    top = click.Context(command_line, info_name="weigh")
+    for name, text in _VERBS.items():
+        command = command_line.get_command(top, name)
+        assert command is not None
+        command.short_help = text
+        command_line.add_command(command, name)  # where click-man looks for them
+        context = click.Context(command, info_name=name, parent=top)
+        yield f"share/man/man1/weigh-{name}.1", _man(context)
+    command_line.short_help = "weigh a job before you ship it to the cluster"
+    yield "share/man/man1/weigh.1", _man(top)
+
+
+def completions() -> Files:
+    """Yield the script of each shell that asks weigh what may come next."""
+    for shell, path in COMPLETION.items():
+        kind = get_completion_class(shell)
+        assert kind is not None
+        # the class, for bash would be asked for its version to make an instance do it
+        script = kind(command_line, {}, "weigh", "_WEIGH_COMPLETE")
+        text = kind.source_template % script.source_vars()
+        yield path, text.strip() + "\n"
+
+
+def _help_of(
+    command: click.Command, name: str, parent: click.Context, level: int = 3
+) -> Iterator[str]:
+    context = click.Context(
+        command, info_name=name, parent=parent, max_content_width=80
+    )
+    context.terminal_width = 80
+    yield f"{'#' * level} {context.command_path}"
+    yield _fence(command.get_help(context), "text")
+    if isinstance(command, click.Group):
+        for below in command.list_commands(context):
+            child = command.get_command(context, below)
+            assert child is not None
+            yield from _help_of(child, below, context, level + 1)
+
+
+def _man(context: click.Context) -> str:
+    page = generate_man_page(context, version=weigh.__version__, date=DATE)
+    return "\n".join(_unfilled(page.strip().splitlines())) + "\n"
+
+
+def _unfilled(lines: list[str]) -> Iterator[str]:
+    """Keep the lines after click's mark as they stand, as click does."""
+    is_kept = False
+    for line in lines:
+        if line == "\b":
+            is_kept = True
+            yield ".nf"
+        else:
+            if is_kept and line.startswith("."):
+                is_kept = False
+                yield ".fi"
+            yield line
+
+
+def _fields(kind: type) -> str:
+    hints = get_type_hints(kind)
+    names = getattr(kind, "__struct_fields__", ())
+    lines = [f"    {name}: {_word(hints[name])}" for name in names]
+    return "\n".join([f"class {kind.__name__}:", *lines])
+
+
+def _word(hint: object) -> str:
+    return hint.__name__ if isinstance(hint, type) else _MODULES.sub("", str(hint))
+
+
+def _fence(text: str, language: str) -> str:
+    return f"```{language}\n{text}\n```"
+
+
+def main(argv: list[str]) -> int:
+    """Write all below the folder named."""
+    if len(argv) != 1:
+        print("usage: python tools/reference.py FOLDER", file=sys.stderr)
+        return 2
+    for path, text in files():
+        target = Path(argv[0], path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
