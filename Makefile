@@ -12,7 +12,7 @@ INSTALL := -m pip install --quiet
 # an editable install is not compiled by pip, and some environments forbid it later
 COMPILE = $(BIN)/python -m compileall -q src
 
-.PHONY: help demo test docs bench figures clean
+.PHONY: help demo test docs bench figures soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -21,6 +21,7 @@ help:
 	@echo "make docs    the pages as a site, in site/; what is generated from the code"
 	@echo "make bench   weigh beside its peers (some minutes)"
 	@echo "make figures what fits, packs and runs cost, and how good they are"
+	@echo "make soak    a day in minutes: leaks, crowds, failing disks (some minutes)"
 	@echo "make clean   remove what these made; records in .weigh stay"
 
 demo: $(VENV)/.demo
@@ -45,6 +46,9 @@ bench: $(VENV)/.weigh $(BENCH)/.peers
 figures: $(VENV)/.dev
 	for name in regions estimate estimate_history growth pack exec; do \
 	  echo "## $$name"; $(BIN)/python benchmarks/$$name.py $(FIGURES) || exit; done
+
+soak: $(VENV)/.dev
+	$(BIN)/python soak/soak.py $(SOAK)
 
 clean:
 	rm -rf $(VENV) $(BENCH) build dist site .cache out.tsv .mypy_cache .ruff_cache .pytest_cache \

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "docs"))
 
-import pages  # noqa: E402
+import doc_pages as pages  # noqa: E402
 import test_docs_run as docs_run  # noqa: E402
 
 MOST = 30  # lines of output

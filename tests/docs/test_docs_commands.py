@@ -2,7 +2,7 @@
 
 import click
 import pytest
-from pages import PAGES, blocks, weigh_argvs
+from doc_pages import PAGES, blocks, weigh_argvs
 
 from weigh.cli.main import weigh
 

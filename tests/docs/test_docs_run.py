@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT, Block, Command, blocks, commands
+from doc_pages import PAGES, ROOT, Block, Command, blocks, commands
 
 CONSOLE = "console"
 PATIENCE = 120.0
