@@ -100,7 +100,8 @@ def crowd() -> Iterator[Finding]:
 def progress() -> Iterator[Finding]:
     """A GiB of progress bars into a file that is read along."""
     bars = (
-        "import sys\nline = '\\r 42%|####      | {}/1000 [00:10<00:13, 99.1it/s]' * 50\n"
+        "import sys\n"
+        "line = '\\r 42%|####      | {}/1000 [00:10<00:13, 99.1it/s]' * 50\n"
         "n = 0\nwhile n < 1 << 30:\n n += sys.stdout.write(line.format(*[n >> 20]*50))"
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -141,19 +142,8 @@ def writers() -> Iterator[Finding]:
 
 def clock() -> Iterator[Finding]:
     """The clock set back an hour in the middle of a run."""
-    fake = _library(
-        "#define _GNU_SOURCE\n#include <time.h>\n#include <dlfcn.h>\n"
-        "#include <sys/time.h>\n"
-        "static int calls;\n"
-        "int clock_gettime(clockid_t id, struct timespec *t) {\n"
-        " static int (*real)(clockid_t, struct timespec *);\n"
-        ' if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");\n'
-        " int code = real(id, t);\n"
-        " if (id == CLOCK_REALTIME && ++calls > 3) t->tv_sec -= 3600;\n"
-        " return code;\n}\n"
-    )
     with tempfile.TemporaryDirectory() as folder:
-        env = {"LD_PRELOAD": str(fake)}
+        env = {"LD_PRELOAD": _library("clock")}
         record = _record(folder, ["sleep", "1"], env=env)
     wall = record.usage.wall_time if record.usage else -1.0
     yield Finding(
@@ -165,21 +155,7 @@ def clock() -> Iterator[Finding]:
 
 def disk() -> Iterator[Finding]:
     """A file system that fails at the n-th write, for each n."""
-    library = _library(
-        "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <errno.h>\n"
-        "#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n#include <stdio.h>\n"
-        "static int seen;\n"
-        "static int bad(int fd) {\n char link[64], path[4096]; ssize_t n;\n"
-        ' snprintf(link, sizeof link, "/proc/self/fd/%d", fd);\n'
-        " n = readlink(link, path, sizeof path - 1); if (n < 0) return 0; path[n] = 0;\n"
-        ' if (!strstr(path, "/.weigh/")) return 0;\n'
-        ' return ++seen == atoi(getenv("FAIL_AT"));\n}\n'
-        "ssize_t write(int fd, const void *b, size_t n) {\n"
-        " static ssize_t (*real)(int, const void *, size_t);\n"
-        ' if (!real) real = dlsym(RTLD_NEXT, "write");\n'
-        ' if (bad(fd)) { errno = atoi(getenv("FAIL_WITH")); return -1; }\n'
-        " return real(fd, b, n);\n}\n"
-    )
+    library = _library("disk")
     lost, bad, tried = 0, [], 0
     for name, number in (("EIO", 5), ("ESTALE", 116), ("ENOSPC", 28)):
         for at in range(1, 9):
@@ -188,7 +164,7 @@ def disk() -> Iterator[Finding]:
                 done = subprocess.run(
                     [*WEIGH, "run", "--", "sh", "-c", "echo out; sleep .3; exit 3"],
                     cwd=folder,
-                    env={**os.environ, **env, "LD_PRELOAD": str(library)},
+                    env={**os.environ, **env, "LD_PRELOAD": library},
                     capture_output=True,
                     text=True,
                     check=False,
@@ -200,7 +176,7 @@ def disk() -> Iterator[Finding]:
                 bad.append(f"{name} at {at}: a traceback")
             lost += "not kept" in done.stderr
     yield Finding(
-        f"EIO, ESTALE, ENOSPC at each of the first 8 writes below .weigh ({tried} runs)",
+        f"EIO, ESTALE, ENOSPC at the 1st to 8th write below .weigh ({tried} runs)",
         "; ".join(bad[:3])
         or f"every job's output and exit code kept; {lost} records "
         "could not be, and it was said",
@@ -265,13 +241,11 @@ class _started:  # noqa: N801 - used as a with
         self._job.wait()
 
 
-def _library(source: str) -> Path:
-    folder = Path(tempfile.mkdtemp())
-    (folder / "fault.c").write_text(source)
-    out = folder / "fault.so"
-    subprocess.run(
-        ["cc", "-shared", "-fPIC", "-o", out, folder / "fault.c", "-ldl"], check=True
-    )
+def _library(name: str) -> str:
+    """Compile one of the C files here; give the path of what to preload."""
+    out = os.path.join(tempfile.mkdtemp(), f"{name}.so")
+    source = Path(__file__).with_name(f"{name}.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", out, source, "-ldl"], check=True)
     return out
 
 
@@ -298,9 +272,8 @@ def main(names: list[str]) -> int:
             f"no such soak: {unknown[0]} (there are {', '.join(ALL)})", file=sys.stderr
         )
         return 2
-    print(
-        f"{platform.system()} {platform.release()}, Python {platform.python_version()}\n"
-    )
+    system, release = platform.system(), platform.release()
+    print(f"{system} {release}, Python {platform.python_version()}\n")
     print("| what was done | what was found | |\n|---|---|---|")
     holds = True
     for name in names or list(ALL):
