@@ -3,7 +3,8 @@
     python benchmarks/exec.py [--quick]
 
 Pairs take turns, so that whatever else the machine does meets both; the median of the
-ratios is given, with the least and the most.
+ratios is given, with the least and the most. Every Python here runs from compiled
+modules, as installed ones do, and each program has run once before it counts.
 """
 
 import argparse
@@ -20,6 +21,7 @@ WEIGH = (sys.executable, "-m", "weigh", "exec", "-j2", "-q")
 LOG_HEADER = (
     "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n"
 )
+_MANY = 5000  # tasks, to tell what each costs from what a run does
 BARE = """
 import os, sys
 program, running = sys.argv[1], 0
@@ -52,6 +54,7 @@ def run(argv: Sequence[str], folder: str, stdin: str | None = None) -> Cost:
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
     ]
     env = {**os.environ, "WEIGH_DIR": f"{folder}/.weigh"}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
     began = time.monotonic()
     pid = os.posix_spawnp(argv[0], argv, env, file_actions=actions)
     _, status, used = os.wait4(pid, 0)
@@ -125,13 +128,13 @@ def dispatch(bench: Bench) -> None:
 
 def processor(bench: Bench) -> None:
     """Give the CPU that each further task costs, beyond starting it."""
-    few, many = bench.tasks(1000), bench.tasks(3000)
+    few, many = bench.tasks(1000), bench.tasks(_MANY)
     beyond, memory = [], []
     for _ in range(bench.rounds):
-        bare = bench.bare(3000).cpu - bench.bare(1000).cpu
+        bare = bench.bare(_MANY).cpu - bench.bare(1000).cpu
         last = bench.weigh(many)
         weigh = last.cpu - bench.weigh(few).cpu
-        beyond.append((weigh - bare) / 2000 * 1000)
+        beyond.append((weigh - bare) / (_MANY - 1000) * 1000)
         memory.append(last.memory / (1 << 20))
     print(f"CPU ms a task above bare spawn   {said(beyond, '{:.3f}')}   asked: 0.2")
     print(f"memory, MiB                      {said(memory, '{:.1f}')}   asked: 40")
@@ -184,6 +187,7 @@ def main() -> None:
     quick = parser.parse_args().quick
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(folder, rounds=3 if quick else 9)
+        bench.weigh(bench.tasks(10))
         dispatch(bench)
         processor(bench)
         start(bench)

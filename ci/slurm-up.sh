@@ -106,7 +106,7 @@ SlurmdParameters=config_overrides
 PropagateResourceLimits=NONE
 SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1
-KillWait=2
+KillWait=10
 MinJobAge=600
 CompleteWait=0
 InactiveLimit=0

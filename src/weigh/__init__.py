@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from weigh.flow.regions import event as event
     from weigh.flow.regions import measured as measured
     from weigh.flow.regions import phase as phase
-    from weigh.flow.regions import report as report
     from weigh.flow.regions import timeit as timeit
+    from weigh.flow.report_api import report as report
     from weigh.model.record import Record as Record
 
 __version__ = "0.1.0"
@@ -47,7 +47,7 @@ _HOMES = {
     "load_ipython_extension": "weigh.hooks.ipython",  # %load_ext weigh
     "measured": "weigh.flow.regions",
     "phase": "weigh.flow.regions",
-    "report": "weigh.flow.regions",
+    "report": "weigh.flow.report_api",
     "timeit": "weigh.flow.regions",
 }
 

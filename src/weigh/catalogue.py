@@ -73,7 +73,7 @@ _FORMS = re.compile(
     r"workstation|maxq|max|q|lc|mba|graphics|accelerator"
 )
 _SIZE = re.compile(r"(\d{1,3})(?:g|gb|gib)")
-_MIG = re.compile(r"(?:^|[:_\s-])(?:mig[\s_-]*)?(\d+g\.\d+gb)(?:\+\w+)?$")
+_MIG = re.compile(r"(?:^|[:_\s.-])(?:mig[\s_.-]*)?(\d+g\.\d+gb)(?:\+\w+)?$")
 _CLOSE = 0.06  # ECC switched on or off moves a total by as much
 
 
@@ -225,6 +225,12 @@ MODELS: tuple[Model, ...] = (
     _model("MI250X", 64, 65520, words="mi250", others=(128,), logical=2),
     _model("MI300X", 192, 196592),
 )
+
+
+def profile_of(name: str) -> str | None:
+    """Return the MIG profile in *name*, such as ``1g.10gb``; None in a whole card's."""
+    found = _MIG.search(name.strip().lower())
+    return None if found is None else found[1]
 
 
 def all_models() -> tuple[Model, ...]:

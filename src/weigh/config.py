@@ -6,7 +6,7 @@ A layer nearer the user wins, key by key. Where no file exists this costs a few
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -25,11 +25,28 @@ KEYS = {
     "interval": "seconds",
     "login_node": "yes",
     "quiet": "yes",
+    "scratch": "text",
+    "stalled_after": "seconds",
     "wait_orphans": "yes",
 }
 
-# tables: [gpus] of names and memory, [cluster] as `weigh config cluster` writes it
-GPUS, CLUSTER = "gpus", "cluster"
+# tables: [gpus] of names and memory, [cluster] as `weigh config cluster` writes it,
+# [exec] of that verb's options by their long names
+GPUS, CLUSTER, EXEC = "gpus", "cluster", "exec"
+EXEC_KEYS = (
+    "jobs",
+    "per_gpu",
+    "retries",
+    "oom_retries",
+    "halt",
+    "timeout",
+    "grace",
+    "memory",
+    "guard",
+    "pin",
+    "wait_orphans",
+    "quiet",
+)
 
 _YES = {"1": True, "true": True, "yes": True, "on": True}
 _NO = {"0": False, "false": False, "no": False, "off": False}
@@ -46,13 +63,14 @@ class Config(msgspec.Struct, frozen=True):
     """The settings in force by key, and a line of warning for each key unknown.
 
     ``gpus`` is the memory of a site's GPUs by the names it has for them, ``cluster``
-    what a file says of its queues and scratch disks.
+    what a file says of its queues and scratch disks, ``exec`` the options of that verb.
     """
 
     settings: dict[str, Setting] = {}
     warnings: tuple[str, ...] = ()
     gpus: dict[str, Bytes] = {}
     cluster: dict[str, object] = {}
+    exec: dict[str, Setting] = {}
 
     def value(self, key: str) -> Value | None:
         """Return the value in force for *key*, or None where nothing sets it."""
@@ -70,15 +88,23 @@ def load(cwd: str, env: Mapping[str, str], *, site_file: str = SITE_FILE) -> Con
     warnings: list[str] = []
     gpus: dict[str, Bytes] = {}
     cluster: dict[str, object] = {}
+    exec_: dict[str, Setting] = {}
     for path, table in _tables(cwd, env, site_file):
         found, unknown = _from_table(path, table)
         settings |= found
         warnings += unknown
         gpus |= _gpus(path, table.get(GPUS, {}))
         cluster |= _cluster(path, table.get(CLUSTER, {}))
+        options, strange = _exec(path, table.get(EXEC, {}))
+        exec_ |= options
+        warnings += strange
     settings |= _from_environment(env)
     return Config(
-        settings=settings, warnings=tuple(warnings), gpus=gpus, cluster=cluster
+        settings=settings,
+        warnings=tuple(warnings),
+        gpus=gpus,
+        cluster=cluster,
+        exec=exec_,
     )
 
 
@@ -170,9 +196,27 @@ def _from_table(
         key = written.replace("-", "_")
         if key in KEYS:
             settings[key] = Setting(_checked(f"{path}: {written}", key, value), path)
-        elif key not in {GPUS, CLUSTER}:
-            warnings.append(f"{path}: unknown key {written!r}{_nearest(key)}; ignored")
+        elif key not in {GPUS, CLUSTER, EXEC}:
+            near = _nearest(key, KEYS)
+            warnings.append(f"{path}: unknown key {written!r}{near}; ignored")
     return settings, warnings
+
+
+def _exec(path: str, table: object) -> tuple[dict[str, Setting], list[str]]:
+    """Read ``[exec]``; what its values mean is known where its options are."""
+    if not isinstance(table, dict):
+        raise FormatError(f"{path}: exec must be a table of its options: [exec]")
+    options, warnings = {}, []
+    for written, value in table.items():
+        key = written.replace("-", "_")
+        if key not in EXEC_KEYS:
+            near = _nearest(key, EXEC_KEYS)
+            warnings.append(f"{path}: unknown key exec.{written}{near}; ignored")
+        elif isinstance(value, str | int | float):
+            options[key] = Setting(value, path)
+        else:
+            raise FormatError(f"{path}: exec.{written} cannot be {value!r}")
+    return options, warnings
 
 
 def _cluster(path: str, table: object) -> dict[str, object]:
@@ -214,6 +258,10 @@ def _checked(where: str, key: str, value: object) -> Value:
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             return value
         raise FormatError(f"{where} must be like '20%' or 0.2, not {value!r}")
+    if kind == "text":
+        if isinstance(value, str) and value:
+            return value
+        raise FormatError(f"{where} must be text, not {value!r}")
     answer = _seconds(value) if kind == "seconds" else _answer(value)
     if answer is None:
         meant = "seconds, more than 0" if kind == "seconds" else "true or false"
@@ -237,8 +285,8 @@ def _seconds(value: object) -> float | None:
     return number if 0 < number < float("inf") else None
 
 
-def _nearest(key: str) -> str:
+def _nearest(key: str, known: Iterable[str]) -> str:
     import difflib  # noqa: PLC0415 - start-up time: only for a key that is off
 
-    near = difflib.get_close_matches(key, KEYS, n=1)
+    near = difflib.get_close_matches(key, known, n=1)
     return f" (did you mean {near[0]}?)" if near else ""

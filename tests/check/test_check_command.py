@@ -184,7 +184,7 @@ def test_what_is_no_task_file_is_refused(weigh: Weigh, name: str, said: str) -> 
 def test_a_file_without_tasks_is_refused(weigh: Weigh, tmp_path: Path) -> None:
     code, _, err = weigh("check", write(tmp_path, "", "# nothing"))
     assert code == 2
-    assert "no tasks" in err
+    assert "no task in tasks.txt" in err
 
 
 def test_the_choice_is_shown_without_running(weigh: Weigh, tmp_path: Path) -> None:

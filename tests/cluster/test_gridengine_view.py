@@ -167,3 +167,16 @@ def test_no_text_is_too_odd_to_read(text: str) -> None:
     gridengine_view.per_job(text)
     with suppress(FormatError):
         gridengine_view.parse_jobs(text)
+
+
+def test_quotas_that_are_not_in_force_limit_nobody() -> None:
+    off = (
+        "{\n   name         gpus\n   enabled      FALSE\n"
+        "   limit        users {*} queues short to ngpus=2\n}\n"
+    )
+
+    assert gridengine_view.parse_gpus_per_user(off, ["short"]) == {}
+    on = off.replace("FALSE", "TRUE")
+    assert gridengine_view.parse_gpus_per_user(on, ["short"]) == {"short": 2}
+    both = on.replace("=2", "=1") + off + on
+    assert gridengine_view.parse_gpus_per_user(both, ["short"]) == {"short": 1}

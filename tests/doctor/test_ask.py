@@ -18,21 +18,26 @@ def test_what_a_command_says_comes_back() -> None:
 def test_a_command_that_is_not_there_is_a_trouble() -> None:
     reply = ask(("no-such-command-here",), env=os.environ)
     assert reply.code is None
-    assert reply.complaint() == "no-such-command-here: No such file or directory"
+    assert reply.complaint() == "no-such-command-here is not on this machine"
 
 
 def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
     script = f"trap '' TERM; sleep 600 & echo $! > {tmp_path}/child; wait"
     reply = ask(("sh", "-c", script), env=os.environ, patience=0.5)
-    assert reply.trouble == "sh has not answered for 0.5 s"
+    assert reply.trouble == "sh did not answer within 0.5 seconds"
     child = int((tmp_path / "child").read_text())
     stat = Path(f"/proc/{child}/stat")
     assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
+def test_a_folder_that_is_gone_is_not_taken_for_a_command_that_is() -> None:
+    reply = ask(("true",), env=os.environ, cwd="/no/such/folder")
+    assert reply.complaint() == "cannot run true: there is no /no/such/folder"
+
+
 def test_output_that_is_no_utf_8_is_read() -> None:
     reply = ask(("printf", r"a\377b"), env=os.environ)
-    assert reply.stdout == "a\N{REPLACEMENT CHARACTER}b"
+    assert reply.stdout == r"a\xffb"
 
 
 def test_a_command_gets_no_input_and_asks_nobody() -> None:

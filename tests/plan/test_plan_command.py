@@ -6,39 +6,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from planning import HUNDRED, Weigh
 
-from weigh.cli.main import run_cli
 from weigh.model.gpu import GpuUsage
 from weigh.model.plan import Plan
 from weigh.model.record import PeakMemory, Record, Usage
 from weigh.store import identity, shards
 from weigh.units import GIB, MIB
 
-Weigh = Callable[..., tuple[int, str, str]]
-
-HUNDRED = "".join(f"python ppo.py --seed {seed}\n" for seed in range(1, 101))
 SAID = ("--gpu-memory", "2.3GiB", "--memory", "1GiB", "--time", "5h", "--cpus", "1")
-
-
-@pytest.fixture
-def weigh(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Weigh:
-    """``weigh`` in a folder of its own, without records or settings."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("WEIGH_DIR", "WEIGH_HEADROOM"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    (tmp_path / "tasks.txt").write_text(HUNDRED)
-
-    def call(*argv: str) -> tuple[int, str, str]:
-        code = run_cli(argv, [])
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return call
 
 
 @pytest.fixture
@@ -319,12 +295,18 @@ def test_a_file_that_is_no_task_file_is_refused_by_its_line(
         (["tasks.txt", "--gpu", "x=0", *SAID], "not a GPU"),
         (["tasks.txt", "--gpu", "T4", "--gpu-memory", "20GiB"], "tasks 1, 2, 3 and 97"),
         (["tasks.txt", "--time", "24:00"], "not a time"),
+        (["tasks.txt", "--memory", "4"], "--memory 4 is 4 B: write the unit, 4GiB"),
+        (["tasks.txt", "--node-memory", "x"], "--node-memory: not a size: 'x'"),
+        (["tasks.txt", "--gpu", "V10"], "did you mean"),
         (["tasks.txt", "--cpus", "0"], "--cpus"),
         (["tasks.txt", "--headroom", "20"], "write 20% or 0.2"),
         (["tasks.txt", "--from-records", "nosuch"], "no records"),
         (["tasks.txt", "--name", "../up"], "not a name"),
         (["tasks.txt", "--name", ".."], "not a name"),
-        (["tasks.txt", "--node-cpus", "1", "--cpus", "2"], "2 CPUs"),
+        (
+            ["tasks.txt", "--node-cpus", "1", "--cpus", "2"],
+            "2 CPUs, and the node has 1",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_with_the_way_out(

@@ -232,6 +232,8 @@ def test_windows_line_ends_blank_lines_comments_and_a_bom_are_no_tasks(
         (b"true\necho a\0b\n", "tasks.txt:2: a NUL byte"),
         ("true\n".encode("utf-16"), "UTF-16"),
         (b"#!/bin/sh\ntrue\n", "a script"),
+        (b"#SBATCH --mem=1G\necho a >> ran\n", "tasks.txt:1 is a directive"),
+        (b"echo a >> ran\n#$ -l h_rt=60\n", "tasks.txt:2 is a directive"),
     ],
 )
 def test_a_line_that_cannot_be_a_command_is_named_before_anything_starts(
@@ -293,9 +295,14 @@ def test_no_task_file_is_said_in_one_line(batch: Batch) -> None:
     assert "tasks.txt" in finished.stderr
 
 
-def test_an_empty_task_file_is_no_fault(batch: Batch) -> None:
-    batch.write()
-    assert batch.run().returncode == 0
+@pytest.mark.parametrize("text", ["", "\n# nothing\n"])
+def test_a_file_without_a_task_is_refused_in_one_line(batch: Batch, text: str) -> None:
+    batch.tasks.write_text(text)
+    finished = batch.run()
+    assert finished.returncode == 2
+    assert "no task in tasks.txt" in finished.stderr
+    assert finished.stderr.count("\n") == 1
+    assert not batch.joblog.exists()
 
 
 def _as_nobody() -> tuple[str, ...]:
@@ -337,7 +344,9 @@ def test_a_full_disk_under_the_joblog_stops_the_launching(
     assert len(batch.ran()) < 20
     log = (batch.folder / "kept" / "log").read_text()
     assert log.endswith("\n") or not log
-    assert len(log.splitlines()) - 1 <= len(batch.ran())
+    written = max(0, len(log.splitlines()) - 1)
+    assert written <= len(batch.ran())
+    assert f"weigh  {written} of 20 tasks done" in finished.stdout
 
 
 def test_a_full_disk_under_the_output_stops_the_launching_and_marks_nothing_done(

@@ -30,6 +30,15 @@ def test_the_youngest_is_stopped_when_memory_runs_out_and_runs_later(
     assert batch.ended() == {1: (0, 0), 2: (0, 0)}
 
 
+def test_without_the_guard_nobody_is_stopped(batch: Batch) -> None:
+    (batch.folder / "hold.py").write_text(HOLD)
+    run = f"{sys.executable} hold.py 5"
+    batch.write(f"{run} a", f"sleep 0.2; {run} b")
+    finished = batch.run("-j", "2", "--memory", "60MiB", "--no-guard")
+    assert finished.returncode == 0
+    assert [one["state"] for one in batch.records()] == ["COMPLETED"] * 2
+
+
 def test_a_task_alone_is_never_stopped(batch: Batch) -> None:
     (batch.folder / "hold.py").write_text(HOLD)
     batch.write(f"{sys.executable} hold.py 10 a")
@@ -57,12 +66,32 @@ def test_exit_code_137_is_tried_again_so_often_and_no_more(batch: Batch) -> None
     assert batch.ended() == {1: (137, 0)}
 
 
-def test_a_task_that_ran_out_of_memory_runs_with_nothing_beside_it(
+SHOW = "ls .weigh-test-* 2>/dev/null | wc -l >> ran"
+BESIDE = "touch .weigh-test-$PARALLEL_SEQ; sleep 0.4; rm .weigh-test-$PARALLEL_SEQ"
+
+
+def test_what_ran_out_of_memory_has_more_of_it_and_then_all_of_it(
     batch: Batch,
 ) -> None:
-    oom = "[ -e tried ] || { touch tried; echo MemoryError; exit 1; }"
-    show = "ls .weigh-test-* 2>/dev/null | wc -l >> ran"
-    beside = "touch .weigh-test-$PARALLEL_SEQ; sleep 0.4; rm .weigh-test-$PARALLEL_SEQ"
-    batch.write(f"{oom}; {show}", *[beside] * 4)
+    oom = "[ $(wc -l < ran) = 3 ] || { echo MemoryError; exit 1; }"
+    batch.write(f"sleep 0.1; {SHOW}; {oom}", *[BESIDE] * 6)
     assert batch.run("-j", "3").returncode == 0
-    assert batch.ran() == ["0"]
+    assert batch.ran() == ["2", "2", "0"]
+    kept = [one for one in batch.told("started") if one["seq"] == 1]
+    assert [one.get("memory") is not None for one in kept] == [False, True, False]
+    assert [one["alone"] for one in kept] == [False, False, True]
+
+
+def test_the_larger_share_is_twice_what_was_held_and_kept_free_for_it(
+    batch: Batch,
+) -> None:
+    (batch.folder / "hold.py").write_text(HOLD)
+    oom = "[ -e tried ] || { touch tried; echo MemoryError; exit 1; }"
+    hold = f"{sys.executable} hold.py 10"
+    batch.write(f"{hold} a; {oom}", *[f"{hold} {name}" for name in "bcd"])
+    assert batch.run("-j", "3", "--memory", "400MiB").returncode == 0
+    first, second = (one for one in batch.told("started") if one["seq"] == 1)
+    peaks = [one["peak_memory"] for one in batch.told("ended") if one["seq"] == 1]
+    assert "memory" not in first or first["memory"] is None
+    assert 1.5 * peaks[0] < second["memory"] <= 2 * peaks[0]
+    assert sorted(batch.ran()) == ["a", "a", "b", "c", "d"]

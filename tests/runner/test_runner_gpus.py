@@ -11,8 +11,11 @@ from weigh.errors import UsageError
 from weigh.model.record import Allocation
 from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
 from weigh.runner.attempt import Attempt
+from weigh.runner.card_watch import CardWatch
 from weigh.runner.gpu_watch import GpuWatch
 from weigh.runner.gpus import GpuClaims
+from weigh.runner.room import CardRoom, Room
+from weigh.runner.share import Share
 from weigh.runner.slots import Slot
 from weigh.units import GIB, MIB
 
@@ -126,8 +129,10 @@ def test_a_grant_of_unknown_size_is_refused(claims: GpuClaims) -> None:
         claims.choose({}, GRID_ENGINE, lambda: Cards({}))
 
 
-def _attempt(gpu: str) -> Attempt:
-    return Attempt(1, 1, b"", Slot(1, gpu=gpu))
+def _attempt(gpu: str | None, began: float = 0.0) -> Attempt:
+    attempt = Attempt(1, 1, b"", Slot(1, gpu=gpu))
+    attempt.began = began
+    return attempt
 
 
 def test_each_task_is_told_what_it_held_on_its_own_card() -> None:
@@ -148,4 +153,115 @@ def test_each_task_is_told_what_it_held_on_its_own_card() -> None:
     assert peaks == [[("GPU-0", GIB)], [("GPU-0", 2 * GIB)], [("GPU-1", 3 * GIB)]]
 
 
+def test_a_task_with_several_cards_has_an_account_of_each() -> None:
+    cards = Cards({}, {})
+    watch = GpuWatch(lambda: cards, list, names=("3", "5"), env=ENV, interval=0.01)
+    until(lambda: cards.looks > 1)
+    task = watch.begin(_attempt("3,5"), lambda: [11])
+    cards.hold(0, p11=GIB)
+    cards.hold(1, p11=2 * GIB)
+    peaks = [(gpu.uuid, gpu.peak_memory) for gpu in watch.end(task)[0]]
+    watch.stop()
+    assert peaks == [("GPU-0", GIB), ("GPU-1", 2 * GIB)]
+
+
 ENV = {"CUDA_VISIBLE_DEVICES": "3,5"}
+
+
+def test_a_slots_card_is_read_with_what_all_hold_of_it() -> None:
+    cards = Cards({}, {7: GIB})
+    watch = GpuWatch(lambda: cards, list, names=("3", "5"), env=ENV, interval=0.01)
+    until(lambda: cards.looks > 1)
+    card = watch.card("5")
+    watch.stop()
+    assert card is not None
+    assert (card.room.used, card.room.limit, card.label) == (GIB, 8 * GIB, "GPU 1")
+
+
+def test_what_a_driver_names_no_process_for_is_shared_out_among_the_tasks() -> None:
+    cards = Cards({7: GIB})
+    watch = GpuWatch(lambda: cards, list, names=(), env={}, interval=0.01)
+    until(lambda: cards.looks > 1)
+    first, second = _attempt(None), _attempt(None)
+    watch.begin(first, lambda: [11])
+    watch.begin(second, lambda: [22])
+    cards.hold(0, p99=4 * GIB)  # an id of another namespace
+    watch.stop()
+    assert (first.gpu_now, second.gpu_now) == (2 * GIB, 2 * GIB)
+
+
+def test_a_task_that_began_before_the_driver_answered_is_measured() -> None:
+    cards, answers = Cards({}), threading.Event()
+
+    def slow() -> Cards:
+        answers.wait()
+        return cards
+
+    watch = GpuWatch(slow, list, names=(), env={}, interval=0.01)
+    task = watch.begin(_attempt(None), lambda: [11])
+    answers.set()
+    until(lambda: cards.looks > 1)
+    cards.hold(0, p11=GIB)
+    usages, _ = watch.end(task)
+    watch.stop()
+    assert [gpu.peak_memory for gpu in usages] == [GIB]
+
+
+# the guard of a card's memory
+
+
+class OneCard:
+    """What was read of a card last."""
+
+    def __init__(self, used: int, at: float) -> None:
+        self.used, self.at = used, at
+
+    def __call__(self, _name: str | None) -> CardRoom:
+        return CardRoom(Room(self.used, 8 * GIB), self.at, "GPU 0")
+
+
+def test_nobody_is_stopped_for_what_one_that_ended_had_held() -> None:
+    card = OneCard(8 * GIB, at=10.0)
+    watch = CardWatch(["0"], card)
+    gone, old, young = (_attempt("0", began) for began in (3.0, 1.0, 2.0))
+    gone.ended = 10.1
+    watch.ended(gone)
+    assert watch.look(10.2, [old, young]) == []
+    card.at = 10.3
+    assert [victim for victim, _ in watch.look(10.4, [old, young])] == [young]
+
+
+def test_nobody_is_stopped_by_the_word_of_a_driver_that_hangs() -> None:
+    watch = CardWatch(["0"], OneCard(8 * GIB, at=10.0))
+    assert watch.look(60.0, [_attempt("0", 1.0), _attempt("0", 2.0)]) == []
+
+
+def test_a_card_is_shared_up_to_its_end_and_not_beyond() -> None:
+    watch = CardWatch(["0"], OneCard(6 * GIB, at=10.0))
+    slot, running = Slot(2, gpu="0"), [_attempt("0")]
+    assert watch.fits(slot, running, GIB)
+    assert not watch.fits(slot, running, 2 * GIB)
+    assert watch.fits(Slot(3, gpu="1"), running, 7 * GIB)
+    assert watch.fits(slot, [], 7 * GIB)
+
+
+def test_room_that_is_kept_for_a_task_is_given_to_no_other() -> None:
+    watch = CardWatch(["0"], OneCard(2 * GIB, at=10.0))
+    large, small = _attempt("0"), _attempt("0")
+    large.share, large.gpu_now = Share(gpu_memory=6 * GIB), GIB
+    small.gpu_now = small.gpu_peak = GIB
+    slot = Slot(3, gpu="0")
+    assert not watch.fits(slot, [large, small], 0)
+    assert watch.fits(slot, [small], 0)
+
+
+@pytest.mark.parametrize(("held", "share"), [(GIB, 2), (0, 4), (5 * GIB, 8)])
+def test_the_larger_share_of_a_card(held: int, share: int) -> None:
+    watch = CardWatch([None], OneCard(GIB, at=10.0))
+    attempt = _attempt(None)
+    attempt.gpu_peak = held
+    assert watch.larger_share(attempt) == Share(gpu_memory=share * GIB)
+
+
+def test_without_a_driver_there_is_no_share_to_give() -> None:
+    assert CardWatch([], lambda _: None).larger_share(_attempt("0")) is None

@@ -15,10 +15,11 @@ from weigh.runner.ending import end
 from weigh.runner.events import Closed, Ended, Opened, Started, read_past
 from weigh.runner.guard import Guard
 from weigh.runner.halt import Halt, parse_halt
-from weigh.runner.queue import Queue
+from weigh.runner.queue import Queue, Turn
 from weigh.runner.resources import gpus_named, read_resources
 from weigh.runner.resume import DONE, FAILED, WAITING, settle
 from weigh.runner.room import Room
+from weigh.runner.share import Share
 from weigh.runner.shell import plain_words
 from weigh.runner.slots import FreeSlots, Slot, lay_out, thread_settings
 from weigh.runner.tally import Tally
@@ -159,9 +160,47 @@ def test_a_line_that_bash_cannot_read_is_never_thought_whole(line: str) -> None:
         assert subprocess.run(read, capture_output=True, check=False).returncode == 0
 
 
-def test_a_script_is_no_task_file() -> None:
-    assert is_script(b"\xef\xbb\xbf#!/bin/bash\n")
-    assert not is_script(b"# tasks\n")
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"#SBATCH --mem=1G",
+        b"#SBATCH\t-p gpu",
+        b"# SBATCH --mem=1G",
+        b"##SBATCH --mem=1G",
+        b"  #SBATCH --mem=1G\r",
+        b"#$ -l h_vmem=1G",
+        b"#$-cwd",
+        b"#PBS -l select=1",
+        b"#BSUB -q long",
+        b"#!/bin/bash",
+    ],
+)
+def test_a_file_with_a_directive_anywhere_is_a_script(line: bytes) -> None:
+    lines = [b"echo a\n", line + b"\n"]
+    assert is_script(lines)
+    with pytest.raises(UsageError, match="2"):
+        list(read_task_lines(lines, "t"))
+
+
+def test_a_file_that_begins_with_an_interpreter_is_a_script() -> None:
+    assert is_script([b"\xef\xbb\xbf#! python\n"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"# tasks",
+        b"# SBATCH is told of these by weigh submit",
+        b"echo '#SBATCH --mem=1G'",
+        b"#! not now",
+        b"#$HOME is full",
+        b"#SBATCHES",
+    ],
+)
+def test_a_remark_makes_no_script_of_a_task_file(line: bytes) -> None:
+    lines = [b"echo a\n", line + b"\n"]
+    assert not is_script(lines)
+    assert list(read_task_lines(lines, "t"))
 
 
 # what a line needs
@@ -241,6 +280,14 @@ def test_the_smallest_free_slot_goes_first() -> None:
     assert [free.take().number for _ in range(3)] == [1, 2, 3]
 
 
+def test_a_slot_into_which_nothing_fits_stays_free() -> None:
+    free = FreeSlots([Slot(number) for number in (1, 2)])
+    second = free.take_where(lambda slot: slot.number == 2)
+    assert second == Slot(2)
+    assert free.take_where(lambda _: False) is None
+    assert free.take() == Slot(1)
+
+
 def test_a_users_own_thread_count_stands() -> None:
     assert thread_settings({"OMP_NUM_THREADS": "3"}, 8) == {}
     assert thread_settings({"MKL_NUM_THREADS": "3"}, 8).keys() >= {"OMP_NUM_THREADS"}
@@ -284,12 +331,40 @@ def test_tasks_that_must_be_alone_come_last_and_alone() -> None:
     assert (last.seq, last.alone) == (9, True)
 
 
+def test_what_needs_much_room_waits_for_it_and_holds_nobody_up() -> None:
+    queue = Queue(iter([1]))
+    queue.alone(9)
+    queue.with_share(5, Share(memory=GIB))
+    assert queue.large == Turn(5, share=Share(memory=GIB))
+    assert queue.take(1) == Turn(1)
+    assert queue.take(0) is None  # nobody is alone before it had its turn
+    assert not queue.is_empty()
+    assert queue.take_large().seq == 5
+    assert queue.take(0) == Turn(9, alone=True)
+    assert queue.is_empty()
+
+
+@pytest.mark.parametrize(
+    "turn", [Turn(1), Turn(1, alone=True), Turn(1, share=Share(gpu_memory=GIB))]
+)
+def test_a_turn_that_came_to_nothing_comes_again_as_it_was(turn: Turn) -> None:
+    queue = Queue(iter([]))
+    queue.put_back(turn)
+    again = queue.take_large() if queue.large else queue.take(0)
+    assert again == turn
+
+
 # endings
 
 
 def _measured(code: int | None = None, number: int | None = None) -> Measurement:
     usage = Usage(wall_time=1.0)
     return Measurement(0.0, 1.0, code, number, usage, Series(), Monitor())
+
+
+def test_a_gpus_memory_is_told_from_the_hosts() -> None:
+    assert end(_measured(1), None, b"CUDA out of memory. Tried").on_gpu
+    assert not end(_measured(1), None, b"MemoryError").on_gpu
 
 
 @pytest.mark.parametrize(

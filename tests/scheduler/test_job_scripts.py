@@ -165,8 +165,9 @@ def test_gnu_parallel_takes_the_place_of_weigh() -> None:
     text = slurm_script(a_script(runner="parallel"))
 
     assert (
-        'parallel --jobs 4 --resume --joblog "$plan/log/tasks_$element.joblog" '
-        '<"$plan/tasks_$element.txt" &\n' in text
+        "parallel --jobs 4 --resume --termseq TERM,20000,KILL,25 \\\n"
+        '  --joblog "$plan/log/tasks_$element.joblog" <"$plan/tasks_$element.txt" &\n'
+        in text
     )
     assert "-m weigh" not in text
 

@@ -1,21 +1,35 @@
-"""A job that Slurm puts back into its queue goes on where it was."""
+"""A job that goes back into its queue goes on where it was."""
 
 import subprocess
 
 import pytest
 from following import Weigh, until
 
+# a program that goes on from its checkpoint, and needs two runs
+TWO_RUNS = (
+    "trap 'exit 1' TERM; echo run >>runs; echo step $(wc -l <runs); touch {0}/began; "
+    "[ $(wc -l <runs) = 2 ] || {{ sleep 60 & wait $!; }}"
+)
+BEGINS_ANEW = "trap 'exit 1' TERM; echo run >>{0}/runs; echo step 1; sleep 60 & wait $!"
+SOON = ("--time", "32s")  # weigh exec tells its tasks to end after 4 seconds
 
-@pytest.mark.slurm
-def test_a_requeued_job_repeats_nothing_that_is_done(
+
+@pytest.fixture
+def on_slurm(
     here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+) -> Weigh:
     for key, value in slurm.items():
         monkeypatch.setenv(key, value)
     here.scheduler = "slurm"
+    return here
+
+
+@pytest.mark.slurm
+def test_a_requeued_job_repeats_nothing_that_is_done(on_slurm: Weigh) -> None:
+    here = on_slurm
     waits = "touch began; for i in $(seq 300); do [ -e go ] && exit; sleep 0.2; done"
     meets = "sleep 0.3; echo one >>done"  # side by side with the one that waits
-    job = here.submit(here.plan(meets, waits, together=2), "--requeue=")
+    job = here.submit(here.plan(meets, waits, together=2))
     until(lambda: here.status(job)["tasks"] == {"COMPLETED": 1, "RUNNING": 1})
 
     subprocess.run(["scontrol", "requeue", job], check=True, timeout=20)
@@ -23,3 +37,55 @@ def test_a_requeued_job_repeats_nothing_that_is_done(
 
     assert here.finish(job) == {"COMPLETED": 2}
     assert (here.folder / "done").read_text() == "one\n"
+
+
+@pytest.mark.slurm
+def test_the_warning_puts_only_the_element_back_that_it_is_for(on_slurm: Weigh) -> None:
+    here = on_slurm
+    lines = ("echo one >>done", TWO_RUNS.format(here.folder))
+    job = here.submit(here.plan(*lines), "--requeue", "--time", "10m")
+    until((here.folder / "began").exists)
+    until(lambda: here.status(job)["tasks"] == {"COMPLETED": 1, "RUNNING": 1})
+
+    warn = ["scancel", "--batch", "-s", "USR1", f"{job}_1"]
+    subprocess.run(warn, check=True, timeout=20)
+
+    assert here.finish(job) == {"COMPLETED": 2}
+    assert (here.folder / "runs").read_text() == "run\nrun\n"
+    assert (here.folder / "done").read_text() == "one\n"
+
+
+def test_a_job_out_of_time_goes_on_in_another_run(weigh: Weigh) -> None:
+    if weigh.scheduler == "local":
+        pytest.skip("jobs on this machine have no queue")
+    scratch = weigh.folder.parent / "scratch"
+    scratch.mkdir()
+    staged = ("--stage-out", "results", "--scratch", str(scratch))
+    plan = weigh.plan(TWO_RUNS.format(weigh.folder))
+
+    job = weigh.submit(plan, "--requeue", "--time", "20s", *staged)
+
+    assert weigh.finish(job) == {"COMPLETED": 1}
+    assert (weigh.folder / "results/runs").read_text() == "run\nrun\n"
+    assert not list((weigh.folder / "results").glob("partial-*"))
+
+
+@pytest.mark.slurm
+def test_a_job_that_gets_no_further_is_not_put_back_for_ever(on_slurm: Weigh) -> None:
+    here = on_slurm
+    plan = here.plan(BEGINS_ANEW.format(here.folder))
+
+    job = here.submit(plan, "--requeue", *SOON)
+
+    assert here.finish(job) == {"TIMEOUT": 1}
+    assert (here.folder / "runs").read_text() == "run\nrun\n"
+    log = (here.folder / f"plan/p/log/{job}.out").read_text()
+    assert "no further than the run before" in log
+
+
+def test_this_machine_has_no_queue_to_go_back_into(here: Weigh) -> None:
+    plan = here.plan("true")
+
+    code, _, err = here("submit", plan, "--on", "local", "--requeue")
+
+    assert (code, "no queue" in err) == (2, True)

@@ -5,7 +5,7 @@ import signal
 import pytest
 from staged_node import Node, Task, Tools, until
 
-from weigh.model.staging import Source
+from weigh.model.staging import Earlier, Source
 
 STAYS = "touch ready; trap 'echo told > told; exit 9' TERM; while :; do sleep 0.1; done"
 
@@ -163,7 +163,9 @@ def test_another_job_begins_afresh(node: Node) -> None:
 
 def test_a_job_goes_on_where_the_one_named_stopped(node: Node) -> None:
     node.run("echo 1 > step; exit 1", element=3)
-    task = node.run("cat step", node.staging(continues="4711"), job="4712", element=3)
+    before = Earlier(("4711_3",), "4711", 3)
+    staging = node.staging(continues=(before,))
+    task = node.run("cat step", staging, job="4712", element=0)
     assert task.output == "1\n"
     assert [path.name for path in node.results.iterdir()] == ["step"]
 

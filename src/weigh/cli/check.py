@@ -1,13 +1,16 @@
 """``weigh check``: a trial of tasks, or what is off in a script; as lines or JSON."""
 
 import os
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
+from weigh.cli import complete
 from weigh.errors import UsageError
 from weigh.flow.check import CheckOptions, choose, is_job_script
 from weigh.flow.check import check as check_flow
+from weigh.model.lint import Checked
 from weigh.report.check_lines import planned_line, render_json, render_text
 
 _WRONG = 1
@@ -15,7 +18,7 @@ _SIGNAL_BASE = 128
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("path", metavar="TASKS|SCRIPT")
+@click.argument("path", metavar="TASKS|SCRIPT|PLAN", shell_complete=complete.files)
 @click.option(
     "--tasks",
     type=click.IntRange(1, 1000),
@@ -59,7 +62,8 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
     """Try a few tasks of the file TASKS for a short while, before all of them run.
 
     A job SCRIPT, with a #! line or a scheduler's directives, is read and never
-    run: what would go wrong with it is said.
+    run: what would go wrong with it is said. Of a PLAN both are done: its tasks
+    are tried, and the script of its job is read.
 
     Chosen are the extremes and a spread of each parameter. They run side by side,
     each measured as by `weigh run`, and are watched for crashes, NaN and inf in
@@ -73,6 +77,7 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
     weigh check tasks.txt
     weigh check tasks.txt --tasks 8 --seconds 60
     weigh check run.sh
+    weigh check plan/tasks
     """  # noqa: D301 - click reads \b
     as_json, is_dry = words.pop("as_json"), words.pop("dry_run")
     form = words.pop("form")
@@ -92,22 +97,38 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
         cwd=os.getcwd(),
         env=os.environ,
     )
+    scripts = _scripts_of_plan(path, form) if done.is_plan else None
     if as_json:
-        click.echo(render_json(done))
+        click.echo(render_json(done, scripts))
     else:
-        for line in render_text(done):
+        for line in (*render_text(done), *_script_lines(scripts or ())):
             click.echo(line)
     if done.signal is not None:
         return _SIGNAL_BASE + done.signal
-    return _WRONG if done.wrong else 0
+    is_wrong = done.wrong or any(script.problems for script in scripts or ())
+    return _WRONG if is_wrong else 0
+
+
+def _scripts_of_plan(path: str, form: str | None) -> Sequence[Checked]:
+    from weigh.flow.check_plan import check_scripts  # noqa: PLC0415 - only for a plan
+
+    return check_scripts(path, form=form, cwd=os.getcwd(), env=os.environ)
+
+
+def _script_lines(scripts: Sequence[Checked]) -> Iterator[str]:
+    from weigh.report import script_lines  # noqa: PLC0415 - tasks do without
+
+    for script in scripts:
+        yield f"{script.script}"
+        yield from script_lines.render(script)
 
 
 def _check_script(path: str, form: str | None, *, as_json: bool) -> int:
     """Say what is off in a job script."""
-    from weigh.flow.check_script import check_script  # noqa: PLC0415 - tasks do without
+    from weigh.flow.check_script import check_here  # noqa: PLC0415 - tasks do without
     from weigh.report import script_lines  # noqa: PLC0415 - as above
 
-    checked = check_script(path, form=form, cwd=os.getcwd(), env=os.environ)
+    checked = check_here(path, form=form, cwd=os.getcwd(), env=os.environ)
     if as_json:
         click.echo(script_lines.render_json(checked))
     else:

@@ -8,6 +8,8 @@ from typing import Any
 import click
 import msgspec
 
+from weigh.cli import complete
+from weigh.cli.configured import ExecCommand, is_from_file, is_typed, warnings_of
 from weigh.errors import FormatError, WeighError
 from weigh.flow.exec import execute, plan
 from weigh.flow.exec_options import ExecOptions, Finished, Voice
@@ -47,7 +49,14 @@ def _is_plain(value: str) -> bool:
     return digits.isdecimal() and digits.isascii()
 
 
-@click.command("exec", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    "exec",
+    cls=ExecCommand,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "auto_envvar_prefix": "WEIGH_EXEC",
+    },
+)
 @click.option(
     "-j",
     "--jobs",
@@ -93,7 +102,7 @@ def _is_plain(value: str) -> bool:
     type=click.IntRange(1, 100),
     default=3,
     metavar="N",
-    help="The same for one that ran out of memory, then alone.  [default: 3]",
+    help="The same for want of memory: with more, then alone.  [default: 3]",
 )
 @click.option(
     "--halt",
@@ -123,6 +132,11 @@ def _is_plain(value: str) -> bool:
     callback=_size,
     help="Keep the tasks below SIZE in all.  [default: the job's]",
 )
+@click.option(
+    "--guard/--no-guard",
+    default=True,
+    help="Stop the youngest task where memory, a GPU's too, runs out.",
+)
 @click.option("--shuf", "shuffle", is_flag=True, help="Run them in random order.")
 @click.option("--seed", type=int, metavar="N", help="The order that --shuf draws.")
 @click.option("--dry-run", is_flag=True, help="Print what would run.")
@@ -135,9 +149,22 @@ def _is_plain(value: str) -> bool:
 @click.option("--kill-survivors", is_flag=True, help="End tasks of a killed run.")
 @click.option("--forget-survivors", is_flag=True, help="Run beside them, at your risk.")
 @click.option("--interval", type=float, default=0.05, metavar="SECONDS", hidden=True)
+@click.option("--stalled-after", type=float, default=600.0, hidden=True)
+@click.option(
+    "--progress-pattern",
+    "progress_patterns",
+    metavar="RE",
+    multiple=True,
+    help="How tasks say how far they are: (?P<done>..) and (?P<total>..).",
+)
+@click.option(
+    "--checkpoint-signal",
+    metavar="SIGNAL@TIME",
+    help="Send it to tasks that long before the time limit: USR1@10m.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing while tasks run.")
-@click.argument("task_file", metavar="TASKFILE")
+@click.argument("task_file", metavar="TASKFILE", shell_complete=complete.files)
 def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     """Run the lines of TASKFILE side by side, each measured, none lost.
 
@@ -158,6 +185,9 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     as_json, quiet = words.pop("as_json"), words.pop("quiet")
     is_dry = words.pop("dry_run")
     words["halt"] = parse_halt(words["halt"])
+    context = click.get_current_context()
+    if is_typed(context, "jobs") and is_from_file(context, "per_gpu"):
+        words["per_gpu"] = None
     _refuse_contradictions(words)
     options = ExecOptions(**words)
     if is_dry:
@@ -173,7 +203,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         env=os.environ,
     )
     speaker.clear()
-    for line in finished.warnings:
+    for line in (*warnings_of(context), *finished.warnings):
         click.echo(f"weigh: {line}", err=True)
     report = _report(task_file, finished)
     if as_json:
@@ -255,6 +285,8 @@ def _standing(tally: Any, elapsed: Seconds) -> exec_lines.Standing:  # noqa: ANN
         interrupted=tally.interrupted,
         elapsed=elapsed,
         time_left=tally.time_left(time.monotonic()),
+        left=tally.left,
+        slowest=tally.slowest,
     )
 
 

@@ -17,6 +17,7 @@ from weigh.flow.fit import fit_named
     help="The parameter that is the size, if several vary; A*B for a product, "
     "A,B for the better of A, B and A*B.",
 )
+@click.option("--html", metavar="FILE", help="The curves as a page, too.")
 @estimate_options
 @click.argument("records", nargs=-1, metavar="[ID]...", shell_complete=complete.records)
 def fit(**words: Any) -> int:  # noqa: ANN401 - click's own
@@ -29,9 +30,15 @@ def fit(**words: Any) -> int:  # noqa: ANN401 - click's own
     \b
     weigh fit --by batch_size --target 1000 --gpu V100-32GB
     """  # noqa: D301 - click reads \b
+    html = words.pop("html")
     as_json, wishes = words.pop("as_json"), wishes_of(words)
     answer = fit_named(
         words["records"], words["by"], wishes, cwd=os.getcwd(), env=os.environ
     )
     show(answer, as_json=as_json)
+    if html is not None:
+        from weigh.flow.report_page import fit_page, write_page  # noqa: PLC0415
+
+        write_page(fit_page(answer), html)
+        click.echo(f"weigh: wrote {html}", err=True)
     return 0

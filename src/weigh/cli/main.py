@@ -45,6 +45,7 @@ _GROUPS = {
         "resume": ("weigh.cli.resume", "run again what did not finish"),
     },
     "Review": {
+        "report": ("weigh.cli.report", "what was asked for beside what was used"),
         "records": ("weigh.cli.records", "list, show, export and import records"),
     },
     "Site": {

@@ -6,8 +6,9 @@ from textwrap import fill
 
 import click
 
-from weigh.flow.plan import ALL, Wishes
+from weigh.cli import complete
 from weigh.flow.plan import plan as plan_flow
+from weigh.flow.plan_wishes import ALL, Wishes
 from weigh.report.plan_lines import render_json, render_text
 from weigh.report.printable import printable
 
@@ -15,7 +16,7 @@ _COUNT = click.IntRange(min=1)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("task_file", metavar="TASKS")
+@click.argument("task_file", metavar="TASKS", shell_complete=complete.files)
 @click.option(
     "--gpu",
     "gpus",
@@ -36,6 +37,18 @@ _COUNT = click.IntRange(min=1)
 )
 @click.option("--headroom", metavar="SHARE", help="On top of what is used: 20% or 0.2.")
 @click.option("--per-gpu", type=_COUNT, metavar="N", help="At most so many together.")
+@click.option(
+    "--gpus-per-task",
+    type=_COUNT,
+    metavar="N",
+    help="GPUs that a task has for itself.  [default: as many as measured, if several]",
+)
+@click.option(
+    "--nodes",
+    type=_COUNT,
+    metavar="N",
+    help="Nodes that a task runs on; all else is for each of them.",
+)
 @click.option("--node-memory", metavar="SIZE", help="Memory of a node.")
 @click.option("--node-cpus", type=_COUNT, metavar="N", help="CPUs of a node.")
 @click.option(

@@ -4,13 +4,14 @@ import os
 
 import click
 
+from weigh.cli import complete
 from weigh.flow.resume import Wishes
 from weigh.flow.resume import resume as resume_flow
 from weigh.report.resume_lines import render_json, resumed_lines
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("name", metavar="JOB", default="last")
+@click.argument("name", metavar="JOB", default="last", shell_complete=complete.jobs)
 @click.option("--memory", metavar="SIZE", help="For an element, whatever the reason.")
 @click.option("--time", metavar="TIME", help="The limit, whatever the reason.")
 @click.option("--gpus", metavar="TYPE:N", help="Another GPU.")

@@ -15,9 +15,11 @@ from weigh.flow.run import RunOptions, advise
 from weigh.flow.run import run as run_flow
 from weigh.measure.launcher import Launcher
 from weigh.model.record import Record
+from weigh.units import parse_duration
 
 _SIGNAL_BASE = 128
 _SHORTEST_INTERVAL = 0.001
+_STALLED_AFTER = 600.0
 
 
 class AfterDashes(click.Command):
@@ -57,6 +59,43 @@ def _number(
             f"{value:g} s is not possible: 0.001 s or more", param=option
         )
     return value
+
+
+def _time(
+    _context: click.Context, option: click.Parameter, value: str | None
+) -> float | None:
+    try:
+        return None if value is None else float(parse_duration(value))
+    except FormatError as error:
+        raise click.BadParameter(str(error), param=option) from error
+
+
+def _signal(
+    _context: click.Context, option: click.Parameter, value: str | None
+) -> str | None:
+    if value is None:
+        return None
+    from weigh.measure.checkpoint_signal import parse_checkpoint_signal  # noqa: PLC0415 - rarely
+
+    try:
+        parse_checkpoint_signal(value)
+    except FormatError as error:
+        raise click.BadParameter(str(error), param=option) from error
+    return value
+
+
+def _patterns(
+    _context: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    if not values:
+        return ()
+    from weigh.progress.reader import Reader  # noqa: PLC0415 - rarely
+
+    try:
+        Reader(values)
+    except FormatError as error:
+        raise click.BadParameter(str(error), param=option) from error
+    return values
 
 
 def _label(
@@ -149,6 +188,29 @@ def _typed(text: str) -> int | float | str:
     help="Wait for processes the command leaves behind, or stop them.  [default: wait]",
 )
 @click.option(
+    "--progress", is_flag=True, help="Read along on a terminal or pipe: when it ends."
+)
+@click.option(
+    "--progress-pattern",
+    "progress_patterns",
+    metavar="RE",
+    multiple=True,
+    callback=_patterns,
+    help="How it says so: (?P<done>..) and (?P<total>..), or (?P<percent>..).",
+)
+@click.option(
+    "--time-limit",
+    metavar="TIME",
+    callback=_time,
+    help="Say so if it will not end by then.  [default: the job's]",
+)
+@click.option(
+    "--checkpoint-signal",
+    metavar="SIGNAL@TIME",
+    callback=_signal,
+    help="Send it that long before the time limit: USR1@10m.",
+)
+@click.option(
     "--attach",
     type=click.IntRange(1),
     metavar="PID",
@@ -177,8 +239,9 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     command = list(words["command"])
 
     def say(line: str) -> None:
-        if not quiet:
-            _print(f"weigh: {line}\n")
+        if not quiet:  # one that begins a line anew says so
+            begin = "\n" if line.startswith("\n") else ""
+            _print(f"{begin}weigh: {line.lstrip()}\n")
 
     launchers = context.obj or []
     record, warnings = _watch(words["attach"], command, options, launchers, say)
@@ -250,6 +313,13 @@ def _options(words: dict[str, Any], settings: config.Config) -> RunOptions:
         ),
         login_node=_chosen(None, settings, "login_node", default=None),
         output=words["output"],
+        progress=words["progress"],
+        progress_patterns=words["progress_patterns"],
+        time_limit=words["time_limit"],
+        checkpoint_signal=words["checkpoint_signal"],
+        stalled_after=float(
+            _chosen(None, settings, "stalled_after", default=_STALLED_AFTER)
+        ),
     )
 
 

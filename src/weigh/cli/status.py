@@ -5,6 +5,7 @@ import time
 
 import click
 
+from weigh.cli import complete
 from weigh.flow.status import status as status_flow
 from weigh.report.status_lines import detail_lines, list_lines, render_json
 
@@ -12,7 +13,7 @@ _PAUSE = 10.0
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("names", nargs=-1, metavar="[JOB]...")
+@click.argument("names", nargs=-1, metavar="[JOB]...", shell_complete=complete.jobs)
 @click.option("--wait", is_flag=True, help="Come back when nothing runs or waits.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def status(names: tuple[str, ...], *, wait: bool, as_json: bool) -> int:

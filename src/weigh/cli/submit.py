@@ -1,14 +1,15 @@
 """``weigh submit``: the words of the command line; the job's id and what next."""
 
 import os
+import shlex
 from typing import Any
 
 import click
-import msgspec
 
-from weigh.errors import UsageError
+from weigh.cli import complete
+from weigh.errors import CommandNotFoundError, UsageError
 from weigh.flow.schedulers import NAMES
-from weigh.flow.submit import Wishes
+from weigh.flow.submit import Wishes, session_of
 from weigh.flow.submit import submit as submit_flow
 from weigh.model.job import Setup
 from weigh.report.submit_lines import dry_run_lines, render_json, submitted_lines
@@ -16,7 +17,7 @@ from weigh.report.submit_lines import dry_run_lines, render_json, submitted_line
 _COUNT = click.IntRange(min=1)
 _COMMAND = "weigh.command"
 _EXTRA = "weigh.extra"
-_SETUP = {"modules", "conda", "venv", "lines", "checks"}
+_SETUP = {"modules", "conda", "venv", "lines", "container", "imports", "checks"}
 
 
 class SubmitCommand(click.Command):
@@ -40,10 +41,32 @@ class SubmitCommand(click.Command):
         return super().parse_args(ctx, own)
 
 
+def _setup(words: dict[str, Any]) -> Setup:
+    """Read the environment of the tasks; files by their absolute names."""
+    names = tuple(filter(None, (words.pop("imports") or "").split(",")))
+    for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise UsageError(f"--imports: {name!r} is no module's name")
+    container = words["container"]
+    if words["venv"] is not None:
+        words["venv"] = os.path.abspath(words["venv"])
+    if container is not None and "://" not in container:
+        words["container"] = os.path.abspath(container)
+        if not os.path.exists(container):
+            raise UsageError(f"--container {container}: there is no such file")
+    return Setup(**words, imports=names)
+
+
+def _say(line: str) -> None:
+    click.echo(f"weigh: {line}", err=True)
+
+
 @click.command(
     cls=SubmitCommand, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.argument("plan", required=False, metavar="[PLAN | -- COMMAND]")
+@click.argument(
+    "plan", required=False, metavar="[PLAN | -- COMMAND]", shell_complete=complete.files
+)
 @click.option(
     "--on",
     "scheduler",
@@ -54,6 +77,9 @@ class SubmitCommand(click.Command):
 @click.option("--time", metavar="TIME", help="The limit: 90m, 1-12:00:00.")
 @click.option("--cpus", type=_COUNT, metavar="N", help="CPUs of an element.")
 @click.option("--gpus", metavar="TYPE:N", help="GPUs of an element: 1, v100, v100:2.")
+@click.option(
+    "--nodes", type=_COUNT, metavar="N", help="Nodes for the command, each as said."
+)
 @click.option(
     "--h-vmem",
     "virtual_memory",
@@ -73,6 +99,18 @@ class SubmitCommand(click.Command):
 @click.option(
     "--throttle", type=_COUNT, metavar="N", help="Elements at a time.  [default: 10]"
 )
+@click.option(
+    "--first",
+    type=_COUNT,
+    metavar="N",
+    help="N elements first; the rest only if their request held.",
+)
+@click.option(
+    "--each-node", is_flag=True, help="Run the command once on every node of a queue."
+)
+@click.option(
+    "--interactive", is_flag=True, help="Get a shell on a node instead, or run there."
+)
 @click.option("--name", help="What to call it.  [default: the plan's name]")
 @click.option("--module", "modules", multiple=True, metavar="NAME", help="Load first.")
 @click.option("--conda", metavar="ENV", help="The conda environment to activate.")
@@ -83,6 +121,37 @@ class SubmitCommand(click.Command):
     multiple=True,
     metavar="LINE",
     help="A line of bash before the tasks; repeatable.",
+)
+@click.option(
+    "--prefetch",
+    metavar="CMD",
+    help="Run CMD first, in a job without GPU: downloads.",
+)
+@click.option(
+    "--cluster", metavar="NAME", help="One of the clusters that the settings name."
+)
+@click.option(
+    "--stage-in",
+    multiple=True,
+    metavar="SRC[:DEST]",
+    help="Copy SRC to the node's own disk, once a node; repeatable.",
+)
+@click.option(
+    "--stage-out", metavar="DIR", help="Where results go.  [default: this folder]"
+)
+@click.option(
+    "--scratch", metavar="DIR", help="The node's own disk.  [default: the setting]"
+)
+@click.option(
+    "--requeue",
+    is_flag=True,
+    help="Back into the queue when time is over, as long as it gets on.",
+)
+@click.option(
+    "--container", metavar="IMAGE", help="Run tasks inside, by apptainer exec."
+)
+@click.option(
+    "--imports", metavar="NAMES", help="Python modules to be there: torch,transformers."
 )
 @click.option(
     "--checks/--no-checks",
@@ -114,15 +183,16 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     command = ctx.meta.get(_COMMAND, ())
     if command and words["plan"]:
         raise UsageError("a plan or a command, not both")
-    setup = Setup(**{name: words.pop(name) for name in _SETUP})
-    if setup.venv is not None:
-        setup = msgspec.structs.replace(setup, venv=os.path.abspath(setup.venv))
+    setup = _setup({name: words.pop(name) for name in _SETUP})
+    is_interactive = words.pop("interactive")
     wishes = Wishes(
         **words, command=command, setup=setup, extra=ctx.meta.get(_EXTRA, ())
     )
-    answer = submit_flow(wishes, cwd=os.getcwd(), env=os.environ)
+    if is_interactive:
+        return _sit_down(wishes)
+    answer = submit_flow(wishes, cwd=os.getcwd(), env=os.environ, say=_say)
     for note in answer.notes:
-        click.echo(f"weigh: {note}", err=True)
+        _say(note)
     if as_json:
         click.echo(render_json(answer))
     elif answer.job is None:
@@ -130,3 +200,17 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     else:
         click.echo("\n".join(submitted_lines(answer)))
     return 0
+
+
+def _sit_down(wishes: Wishes) -> int:
+    """Become the command that gives a shell on a node, or print it."""
+    session = session_of(wishes, cwd=os.getcwd(), env=os.environ)
+    line = shlex.join(session.argv)
+    if wishes.dry_run:
+        click.echo(line)
+        return 0
+    _say(line)
+    try:
+        os.execvp(session.argv[0], session.argv)  # noqa: S606 - no shell is meant
+    except FileNotFoundError as error:
+        raise CommandNotFoundError(f"command not found: {session.argv[0]}") from error

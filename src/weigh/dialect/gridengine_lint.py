@@ -117,8 +117,9 @@ def _asked(case: Case) -> Asked:
         if queue
         else (),
         memory=None if memory is None else memory * slots,
+        slot_memory=memory,
         cpus=slots if parallel else None,
-        gpus=whole_number(gpus.value) if gpus else None,
+        gpus=_gpus(case, gpus, slots),
         time=_seconds(by["time"]),
         resources=tuple(resources),
         parallel=parallel.value.split()[0] if parallel else None,
@@ -127,6 +128,18 @@ def _asked(case: Case) -> Asked:
         last_index=elements.last if elements else None,
         by={name: option for name, option in by.items() if option is not None},
     )
+
+
+def _gpus(case: Case, option: Option | None, slots: int) -> int | None:
+    """Count the GPUs that a job takes: of many cells' each slot takes its own."""
+    if option is None:
+        return None
+    count = whole_number(option.value)
+    limits = case.facts.limits
+    name = option.name.removeprefix("l:")
+    if count is None or limits is None or name not in limits.per_slot:
+        return count
+    return count * slots
 
 
 def _seconds(option: Option | None) -> int | None:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from weigh.dialect.gridengine import PREFIX, directives, format_time
-from weigh.dialect.job_script import GRACE, render, request_of
+from weigh.dialect.job_script import GRACE, render, request_of, warning
+from weigh.dialect.requeue_lines import HOW
 from weigh.errors import UsageError
 from weigh.model.job import JobScript
 
@@ -32,6 +33,7 @@ def gridengine_script(script: JobScript) -> str:
         script,
         element=_element(script),
         log=None if can_hold_path(script.log) else own,
+        how=HOW["gridengine"],
     )
 
 
@@ -70,8 +72,7 @@ def _flags(script: JobScript) -> Iterator[str]:
     yield from directives(request_of(wanted))
     if wanted.gpu_type:
         yield f"-l gpu_type={_word(wanted.gpu_type)}"
-    if wanted.time_limit is not None and wanted.time_limit > 2 * _WARNING:
-        yield f"-l s_rt={format_time(wanted.time_limit - _WARNING)}"
+    yield from _warnings(script)
     if wanted.exclude:
         yield f"-l h={_word('!(' + '|'.join(wanted.exclude) + ')')}"
     for flag, value in (
@@ -84,6 +85,17 @@ def _flags(script: JobScript) -> Iterator[str]:
     ):
         if value is not None:
             yield f"-{flag} {_word(value)}" if value else f"-{flag}"
+
+
+def _warnings(script: JobScript) -> Iterator[str]:
+    """Ask for signals before the end: USR1 before the limit, USR2 before qdel kills."""
+    warn_time, limit = warning(script), script.wanted.time_limit
+    if warn_time is not None:
+        yield "-notify"
+    if script.requeue:
+        yield "-r y"
+    if limit is not None and limit > 2 * _WARNING:
+        yield f"-l s_rt={format_time(limit - (warn_time or _WARNING))}"
 
 
 def _name(name: str) -> str:

@@ -5,14 +5,23 @@ is in it. The tasks run in the background and the shell waits for them: bash run
 at once while it waits, and only after a command in the foreground has ended.
 """
 
-import shlex
 from collections.abc import Iterable, Iterator
+from shlex import quote as quoted
 
-from weigh.model.job import JobScript, Setup, Wanted
+from weigh.dialect.environment_lines import (
+    bind_lines,
+    is_relative,
+    program_checks,
+    setup_lines,
+)
+from weigh.dialect.requeue_lines import requeue_lines
+from weigh.model.job import JobScript, Wanted
 from weigh.model.record import Request
+from weigh.model.staging import Staging
 
 SHEBANG = "#!/bin/bash"
 ENDED = "weigh: exit code"  # the log's last line begins so
+HOME = ".home"  # the joblog as it was when the results of its tasks had come home
 GRACE = 20  # seconds; Slurm and Grid Engine kill 30 or 60 after they have told
 TOLD = (
     "told() {",
@@ -25,26 +34,28 @@ TOLD = (
 )
 # a trap ends `wait`: bash still knows the exit code when it is asked again
 WAIT = 'until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done'
-_NO_GPU = 69  # EX_UNAVAILABLE of sysexits.h
-_NOT_FOUND = 127
-_TORCH = (
-    'import sys, importlib.util as u; t = u.find_spec("torch") and '
-    '__import__("torch"); sys.exit(bool(t) and not t.cuda.is_available())'
-)
+_JOBLOG = 'joblog="$plan/log/tasks_$element.joblog"'
+# Slurm put it back after its node was lost: what ran there runs no more
+_FORGET = "${SLURM_RESTART_COUNT:+--forget-survivors}"
 
 
 def render(
-    directives: Iterable[str], script: JobScript, *, element: str, log: str | None
+    directives: Iterable[str],
+    script: JobScript,
+    *,
+    element: str,
+    log: str | None,
+    how: str,
 ) -> str:
     """Write a whole script: *directives*, then what one element does.
 
     *element* is bash for the number of the element, from 0; *log* is bash for the name
-    of its log, where no directive can name it.
+    of its log, where no directive can name it; *how* puts the job back into its queue.
     """
     lines = [SHEBANG, *directives, *heading(script), ""]
     if log is not None:
         lines.append(f"exec >{quoted(script.log)}/{log} 2>&1")
-    return "\n".join((*lines, *_body(script, element)))
+    return "\n".join((*lines, *_body(script, element, how if script.requeue else None)))
 
 
 def request_of(wanted: Wanted) -> Request:
@@ -61,40 +72,49 @@ def request_of(wanted: Wanted) -> Request:
     )
 
 
-def _body(script: JobScript, element: str) -> Iterator[str]:
+def _told_by() -> Iterator[str]:
+    """Write TOLD, so that it keeps which signal came."""
+    yield TOLD[0]
+    yield "  by=${by:-$1}"
+    yield from TOLD[1:-2]
+    yield "tasks= again=1 by="
+    yield "for signal in TERM INT USR1 USR2 XCPU; do"
+    yield '  trap "told $signal" "$signal"'
+    yield "done"
+
+
+def _body(script: JobScript, element: str, how: str | None) -> Iterator[str]:
     """Write what one element does; the last line ends in a newline."""
     yield f"trap 'echo \"{ENDED} $?\"' EXIT"
     yield f"export WEIGH_DIR={quoted(script.store)}"
     yield f"cd {quoted(script.cwd)} || exit"
     yield f"plan={quoted(script.folder)}"
     yield f"element={element}"
+    yield from _needed(script)
     yield from setup_lines(script)
     yield ""
+    if script.staging is not None:
+        yield script.staged
+        return
     yield "# the tasks: what ends this job is told to them at once"
-    yield from TOLD
+    yield from _told_by() if how else TOLD
     yield f"{tasks_command(script)} &"
     yield "tasks=$!"
     yield WAIT
+    yield from requeue_lines(how) if how else ()
+    if script.gate:
+        yield script.gate
     yield 'exit "$code"\n'
 
 
-def setup_lines(script: JobScript) -> Iterator[str]:
-    """Write what makes the environment of the tasks, and sees that it is there."""
-    made = tuple(_environment(script.setup))
-    checks = tuple(_checks(script)) if script.setup.checks else ()
-    if made:
-        yield ""
-        yield "# the environment of the tasks"
-        yield from made
-    if checks:
-        yield ""
-        yield "# what is missing is said before anything runs"
-        yield from checks
-
-
-def quoted(text: str) -> str:
-    """Quote *text* for bash; as it is where it needs no quotes."""
-    return shlex.quote(text)
+def _needed(script: JobScript) -> Iterator[str]:
+    """Write what ends a job whose scheduler began it after a failure."""
+    for log in script.needs:
+        yield f"grep -qx '{ENDED} 0' {quoted(log)} ||"
+        yield (
+            '  { echo "weigh: the job before it failed:" '
+            f"{quoted(log)} >&2; exit 1; }}"
+        )
 
 
 def one_line(text: str) -> str:
@@ -112,43 +132,66 @@ def heading(script: JobScript) -> Iterator[str]:
     yield "# It is yours to edit: nothing reads it but the scheduler."
 
 
-def _environment(setup: Setup) -> Iterator[str]:
-    if setup.modules:
-        yield "source /etc/profile"
-        yield from (f"module load {quoted(name)} || exit" for name in setup.modules)
-    if setup.conda is not None:
-        yield 'eval "$(conda shell.bash hook)" || exit'
-        yield f"conda activate {quoted(setup.conda)} || exit"
-    if setup.venv is not None:
-        yield f"source {quoted(setup.venv + '/bin/activate')} || exit"
-    yield from setup.lines
-
-
-def _checks(script: JobScript) -> Iterator[str]:
-    for name in script.programs:
-        word = quoted(name)
-        yield f"command -v {word} >/dev/null ||"
-        yield (
-            f'  {{ echo "weigh: not found on $(hostname):" {word} >&2; '
-            f"exit {_NOT_FOUND}; }}"
-        )
-    setup = script.setup
-    if script.wanted.gpus and (setup.conda or setup.venv):
-        yield f"python -c {quoted(_TORCH)} ||"
-        yield (
-            '  { echo "weigh: torch sees no GPU on $(hostname)" >&2; '
-            f"exit {_NO_GPU}; }}"
-        )
-
-
 def tasks_command(script: JobScript) -> str:
     """Write the line that runs the tasks of ``$element`` of ``$plan``."""
     log, tasks = '"$plan/log/tasks_$element.joblog"', '"$plan/tasks_$element.txt"'
+    grace = GRACE if script.staging is None else script.staging.grace
     if script.runner == "parallel":
-        return f"parallel --jobs {script.together} --resume --joblog {log} <{tasks}"
+        ends = f"--termseq TERM,{grace * 1000},KILL,25"
+        return (
+            f"parallel --jobs {script.together} --resume {ends} \\\n"
+            f"  --joblog {log} <{tasks}"
+        )
     limit = script.wanted.time_limit
     until = "" if limit is None else f' --time-limit "$(({limit} - SECONDS))"'
+    if limit is not None and warning(script) is not None:
+        until = f' --time-limit "$(({limit - _reserve(script)} - SECONDS))"'
     return (
         f"{quoted(script.python)} -m weigh exec --jobs {script.together} "
-        f"--grace {GRACE}{until} --joblog {log} {tasks}"
+        f"--grace {grace}{until} \\\n  {_FORGET} --joblog {log} {tasks}"
     )
+
+
+def staged_lines(script: JobScript) -> str:
+    """Write the lines that run the tasks of an element whose results are staged out."""
+    lines = (
+        *bind_lines(script.setup),
+        *program_checks(filter(is_relative, script.programs), script.setup),
+        "# of what an earlier attempt did only what came home counts",
+        _JOBLOG,
+        '[ ! -e "$joblog" ] || mv -f -- "$joblog" "$joblog.before"',
+        f'[ ! -e "$joblog{HOME}" ] || cp -- "$joblog{HOME}" "$joblog"',
+        tasks_command(script),
+    )
+    return "\n".join(lines)
+
+
+def when_home() -> str:
+    """Write the lines that keep which tasks are done, once their results are home."""
+    lines = (
+        _JOBLOG,
+        '[ -e "$joblog" ] || return 0',
+        f'cp -- "$joblog" "$joblog.new" && mv -f -- "$joblog.new" "$joblog{HOME}"',
+    )
+    return "\n".join(lines)
+
+
+def warning(script: JobScript) -> int | None:
+    """Give how many seconds before the limit the scheduler is to warn, if it is.
+
+    weigh exec ends the tasks itself before a limit that is known; the warning is for
+    those that do not end.
+    """
+    if script.staging is None and not script.requeue:
+        return None
+    if script.wanted.time_limit is None or script.runner == "parallel":
+        return _reserve(script)
+    return max(1, _reserve(script) // 2)
+
+
+def _reserve(script: JobScript) -> int:
+    """Give the seconds before the limit that are for what comes after the tasks."""
+    staging = Staging() if script.staging is None else script.staging
+    limit = script.wanted.time_limit
+    most = staging.warn_time
+    return most if limit is None else min(most, limit // 4)

@@ -5,15 +5,15 @@ ends it reaches the tasks.
 """
 
 from collections.abc import Iterator
+from shlex import quote as quoted
 
+from weigh.dialect.environment_lines import setup_lines
 from weigh.dialect.job_script import (
     ENDED,
     SHEBANG,
     TOLD,
     WAIT,
     heading,
-    quoted,
-    setup_lines,
     tasks_command,
 )
 from weigh.model.job import JobScript
@@ -43,12 +43,9 @@ def _body(script: JobScript) -> Iterator[str]:
     yield ""
     yield "element() {"
     yield f"  trap 'echo \"{ENDED} $?\"' EXIT"
-    yield "  element=$1 SECONDS=0"
-    yield from (f"  {line}" for line in TOLD)
-    yield f"  {tasks_command(script)} &"
-    yield "  tasks=$!"
-    yield f"  {WAIT}"
-    yield '  exit "$code"'
+    beyond = f"$(($1 + {script.first}))" if script.first else "$1"
+    yield f"  element={beyond} SECONDS=0"
+    yield from _tasks(script)
     yield "}"
     yield ""
     yield "# one element after the other, or a few at a time"
@@ -66,6 +63,18 @@ def _body(script: JobScript) -> Iterator[str]:
     yield '  [ "$code" -le "$worst" ] || worst=$code'
     yield "done"
     yield 'exit "$worst"\n'
+
+
+def _tasks(script: JobScript) -> Iterator[str]:
+    if script.staging is not None:
+        yield script.staged.rstrip("\n")
+        return
+    yield from (f"  {line}" for line in TOLD)
+    yield f"  {tasks_command(script)} &"
+    yield "  tasks=$!"
+    yield f"  {WAIT}"
+    yield from (f"  {line}" for line in script.gate.splitlines())
+    yield '  exit "$code"'
 
 
 def _after(script: JobScript) -> Iterator[str]:

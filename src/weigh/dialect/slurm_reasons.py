@@ -2,7 +2,7 @@
 
 _REASONS = {
     "Priority": "others come first",
-    "Resources": "no node is free that has what it asks for",
+    "Resources": "next in line",
     "JobArrayTaskLimit": "the array's own throttle",
     "Dependency": "the job it comes after has not ended",
     "DependencyNeverSatisfied": "never: the job it comes after failed",
@@ -23,13 +23,22 @@ _REASONS = {
     "AssociationJobLimit": "your account's limit on jobs",
     "LaunchFailedRequeuedHeld": "held: it could not be started (scontrol release)",
     "JobHoldMaxRequeue": "held: it was put back too often (scontrol release)",
+    "JobRequeuedInHeldState": "held: it was put back (scontrol release)",
+    "UserEnvRetrievalFailedRequeuedHeld": "held: your login failed on its node",
+    "QOSNotAllowed": "never: the partition does not take its QOS",
+    "AccountNotAllowed": "never: the partition does not take your account",
+    "InvalidAccount": "never: there is no such account",
+    "InvalidQOS": "never: there is no such QOS",
+    "MaxMemPerLimit": "never: it asks for more memory than is allowed",
 }
+# some are words with blanks, or underscores: (launch failed requeued held)
+_BY_LETTERS = {name.lower(): words for name, words in _REASONS.items()}
 
 
 def in_words(reason: str) -> str:
     """Write a reason so that it needs no manual; an unknown one as it is."""
     plain = reason.strip("()").partition(",")[0]
-    known = _REASONS.get(plain)
+    known = _BY_LETTERS.get(plain.replace(" ", "").replace("_", "").lower())
     if known is not None:
         return known
     for prefix, whose in (("QOS", "the QOS's"), ("Assoc", "your account's")):

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator
 
-from weigh.dialect.job_script import render, request_of
+from weigh.dialect.job_script import render, request_of, warning
+from weigh.dialect.requeue_lines import HOW
 from weigh.dialect.slurm import PREFIX, directives
 from weigh.errors import UsageError
 from weigh.model.job import JobScript, Wanted
@@ -28,6 +29,7 @@ def slurm_script(script: JobScript) -> str:
         script,
         element=_element(script.first),
         log=None if can_hold(script.log) else _LOG,
+        how=HOW["slurm"],
     )
 
 
@@ -57,7 +59,16 @@ def _flags(script: JobScript) -> Iterator[str]:
     if script.is_array:
         throttle = f"%{wanted.throttle}" if wanted.throttle else ""
         yield f"--array=0-{script.elements - 1}{throttle}"
+    if wanted.nodes > 1:
+        yield f"--nodes={wanted.nodes}"
+        yield "--ntasks-per-node=1"
     yield from directives(request_of(wanted))
+    warn_time = warning(script)
+    if warn_time is not None:  # to the shell, which tells the tasks
+        yield f"--signal=B:USR1@{warn_time}"
+    if script.requeue:
+        yield "--requeue"
+        yield "--open-mode=append"
     for flag, value in (
         ("partition", wanted.queue),
         ("account", wanted.account),

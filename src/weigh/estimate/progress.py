@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from weigh.model.growth import Progress
-from weigh.model.record import Batches, Event, Record
+from weigh.model.record import Batches, Event, Headway, Record
 from weigh.units import Seconds
 
 _STEP_NAMES = frozenset(
@@ -19,14 +19,18 @@ def progress_of(
     """Find how far *record*'s run came; None where nothing counted its steps.
 
     The first that is known counts: *done*, as the user says; the timed loop; events
-    named like steps; a parameter named like them. *total* overrules the loop's own.
+    named like steps; what it printed of its steps; a parameter named like them. *total*
+    overrules the loop's own, or what it printed.
     """
     found = next(_counts(record, done), None)
     if found is None:
         return None
     count, step_time, source = found
-    if total is None and record.batches is not None and done is None:
-        total = record.batches.total
+    if total is None and done is None:
+        if record.batches is not None:
+            total = record.batches.total
+        elif record.progress is not None and source == _printed(record.progress):
+            total = record.progress.total
     return Progress(count, total, step_time, source)
 
 
@@ -48,9 +52,16 @@ def _counts(record: Record, done: float | None) -> Iterator[tuple[float, Seconds
         yield done, paces[0] if paces else wall / done, "as given"
     yield from timed
     yield from marks
+    told = record.progress
+    if told is not None and told.done > 0 and told.step_time:
+        yield told.done, told.step_time, _printed(told)
     for name, value in record.parameters.items():
         if name.lower() in _STEP_NAMES and not isinstance(value, str) and value > 0:
             yield value, wall / value, f"by the parameter {name}"
+
+
+def _printed(told: Headway) -> str:
+    return f"as printed ({told.source})"
 
 
 def _loop(loop: Batches | None) -> list[tuple[float, Seconds, str]]:

@@ -1,8 +1,5 @@
 """Ask another program something: what it said, in a bounded time, and never more."""
 
-import os
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +8,11 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from weigh.errors import SchedulerError
-from weigh.scheduler.command import run
+from weigh.scheduler.command import Ran, run, run_as_is
 from weigh.units import Seconds
 
 PATIENCE = 10.0
-_AFTER_THE_KILL = 1.0
+_AFTER_THE_KILL = 2.0  # until what was killed is given up, too
 _AT_ONCE = 8
 
 T = TypeVar("T")
@@ -66,25 +63,7 @@ def ask(
     patience: Seconds = PATIENCE,
 ) -> Reply:
     """Run *argv* with no input for at most *patience* seconds; never raises."""
-    try:
-        process = subprocess.Popen(
-            list(argv),
-            env=dict(env),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        return Reply(trouble=f"{argv[0]}: {why}")
-    try:
-        out, err = process.communicate(timeout=patience)
-    except subprocess.TimeoutExpired:
-        _end(process)
-        return Reply(trouble=f"{argv[0]} has not answered for {patience:g} s")
-    return Reply(process.returncode, _text(out), _text(err))
+    return _reply(lambda: run_as_is(argv, cwd=cwd, env=env, timeout=patience))
 
 
 def ask_scheduler(
@@ -95,8 +74,12 @@ def ask_scheduler(
     patience: Seconds = PATIENCE,
 ) -> Reply:
     """Run a scheduler's command as its client does; never raises."""
+    return _reply(lambda: run(tuple(argv), cwd=cwd, env=env, timeout=patience))
+
+
+def _reply(asking: Callable[[], Ran]) -> Reply:
     try:
-        ran = run(tuple(argv), cwd=cwd, env=env, timeout=patience)
+        ran = asking()
     except SchedulerError as error:
         return Reply(trouble=str(error))
     return Reply(ran.code, ran.out, ran.err)
@@ -107,16 +90,17 @@ def ask_all(
     *,
     env: Mapping[str, str],
     ask: Ask,
+    patience: Seconds = PATIENCE,
 ) -> list[Reply]:
     """Ask several commands side by side; the replies are in their order."""
 
     def asking(argv: Sequence[str]) -> Callable[[], Reply]:
-        return lambda: ask(argv, env=env)
+        return lambda: ask(argv, env=env, patience=patience)
 
     replies: list[Reply] = []
     for begin in range(0, len(commands), _AT_ONCE):
         together = [asking(argv) for argv in commands[begin : begin + _AT_ONCE]]
-        done = in_time(together, patience=PATIENCE + 2 * _AFTER_THE_KILL)
+        done = in_time(together, patience=patience + _AFTER_THE_KILL)
         replies += [reply or Reply(trouble="no answer") for reply in done]
     return replies
 
@@ -153,22 +137,3 @@ def _join_all(threads: Sequence[threading.Thread], patience: Seconds) -> None:
     end = time.monotonic() + patience
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill *process* and what it started; do not wait for one that cannot die."""
-    try:
-        if hasattr(os, "killpg"):
-            os.killpg(process.pid, signal.SIGKILL)
-        else:
-            process.kill()
-    except OSError:
-        return
-    try:
-        process.communicate(timeout=_AFTER_THE_KILL)
-    except subprocess.TimeoutExpired:
-        return
-
-
-def _text(output: bytes) -> str:
-    return output.decode("utf-8", "replace")

@@ -2,10 +2,11 @@
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from weigh.model.gpu import GpuMemory
 from weigh.model.record import (
     Measurement,
     PeakMemory,
@@ -32,6 +33,11 @@ class Channel:
 
     def __init__(self, name: str) -> None:
         self._path = next((path for path in _paths(name) if _is_made(path)), None)
+
+    @property
+    def path(self) -> str | None:
+        """Give where it is; None where it could not be made."""
+        return self._path
 
     def environment(self) -> dict[str, str]:
         """Give what the job's environment has to name."""
@@ -72,18 +78,44 @@ def with_regions(measured: Measurement, regions: Regions) -> Measurement:
     return msgspec.structs.replace(
         measured,
         regions=msgspec.structs.replace(
-            regions, phases=_with_step_peaks(regions.phases, measured.series)
+            regions, phases=_with_step_peaks(regions.phases, measured)
         ),
         usage=with_told_peak(measured.usage, regions.peak_memory),
     )
 
 
-def _with_step_peaks(phases: tuple[Phase, ...], series: Series) -> tuple[Phase, ...]:
-    """Raise the peak of each step of ``weigh stages`` to what its whole tree held."""
+def _with_step_peaks(
+    phases: tuple[Phase, ...], measured: Measurement
+) -> tuple[Phase, ...]:
+    """Give each step of ``weigh stages`` what its whole tree held, on GPUs too."""
     return tuple(
-        _with_tree_peak(phase, series) if phase.source == STEP else phase
+        _with_cards(_with_tree_peak(phase, measured.series), measured)
+        if phase.source == STEP
+        else phase
         for phase in phases
     )
+
+
+def _with_cards(phase: Phase, measured: Measurement) -> Phase:
+    """Add what the job held on each card in the step, where it was looked at then."""
+    series, cards = measured.series, measured.usage.gpus
+    if len(series.gpu_memory) != len(cards):
+        return phase
+    found = (
+        _held(phase, card.uuid, list(zip(series.t, held, strict=True)))
+        for card, held in zip(cards, series.gpu_memory, strict=True)
+    )
+    return msgspec.structs.replace(phase, gpus=tuple(filter(None, found)))
+
+
+def _held(
+    phase: Phase, uuid: str, seen: Sequence[tuple[float, Bytes]]
+) -> GpuMemory | None:
+    within = [held for at, held in seen if phase.start <= at <= phase.end]
+    if not within:
+        return None
+    before = [held for at, held in seen if at < phase.start]
+    return GpuMemory(uuid, before[-1] if before else within[0], within[-1], max(within))
 
 
 def _with_tree_peak(phase: Phase, series: Series) -> Phase:

@@ -1,7 +1,6 @@
 """``weigh check TASKS``: try a diverse handful of the tasks; see what goes wrong."""
 
 import os
-import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 
@@ -29,8 +28,6 @@ from weigh.units import Seconds, format_duration
 
 _OUTPUT = "output"
 _LABEL_LETTERS = 6
-_HEAD = 1 << 16  # bytes of a file in which a directive would stand
-_DIRECTIVE = re.compile(rb"^(?:#\s*(?:SBATCH|PBS|BSUB)\b|#\$\s+-)", re.MULTILINE)
 _STDIN = "-"
 
 Say = Callable[[str], None]
@@ -60,7 +57,7 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 def is_job_script(path: str) -> bool:
-    """Tell whether a file is a script, by its first line or a scheduler's directive.
+    """Tell whether a file is a script, whose lines are no tasks.
 
     Raises:
         UsageError: it cannot be read.
@@ -69,39 +66,30 @@ def is_job_script(path: str) -> bool:
         raise UsageError("weigh check reads a file: its table may lie beside it")
     try:
         with open(path, "rb") as file:
-            head = file.read(_HEAD)
-    except IsADirectoryError as error:
-        raise UsageError(
-            f"{path} is a folder (check a task file in it, such as "
-            f"{os.path.join(path, 'tasks_0.txt')})"
-        ) from error
+            return is_script(file)
+    except IsADirectoryError:
+        return False  # a plan, or there is more to say of it
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
-    return is_script(head) or _DIRECTIVE.search(head) is not None
 
 
 def choose(path: str, options: CheckOptions) -> Chosen:
-    """Choose the tasks of *path* to try; the most different ones.
+    """Choose the tasks of *path*, a file or a plan, to try; the most different ones.
 
     Raises:
-        UsageError: it is a script, not there, or empty.
+        UsageError: it is a script, not there, or has no task.
         FormatError: a line of it cannot be a command.
     """
-    source = TaskSource(path)
-    try:
-        lines = [source.text(seq) for seq in range(1, len(source) + 1)]
-    finally:
-        source.close()
-    if not lines:
-        raise UsageError(f"{path}: no tasks in it (weigh sweep writes them)")
+    tasks, origin = _tasks(path)
+    numbers, lines = list(tasks), list(tasks.values())
     texts = [os.fsdecode(line) for line in lines]
-    tabled, notes = _from_table(path, texts)
+    tabled, notes = _from_table(origin, texts)
     parameters: Sequence[Parameters] = tabled or list(map(read_parameters, texts))
     shown = set(varying(parameters))
     places = choose_diverse(parameters, options.tasks)
     return Chosen(
         tuple(
-            TaskToTry(at + 1, lines[at], _said(tabled[at]) if tabled else {})
+            TaskToTry(numbers[at], lines[at], _said(tabled[at]) if tabled else {})
             for at in places
         ),
         tuple(
@@ -113,6 +101,20 @@ def choose(path: str, options: CheckOptions) -> Chosen:
     )
 
 
+def _tasks(path: str) -> tuple[dict[int, bytes], str]:
+    """Give the tasks by their numbers, and the task file that they are from."""
+    if os.path.isdir(path):
+        from weigh.flow.check_plan import tasks_of_plan  # noqa: PLC0415 - only here
+
+        return tasks_of_plan(path)
+    source = TaskSource(path)
+    try:
+        numbers = range(1, len(source) + 1)
+        return {seq: source.text(seq) for seq in numbers}, path
+    finally:
+        source.close()
+
+
 def check(
     path: str,
     options: CheckOptions,
@@ -121,7 +123,7 @@ def check(
     cwd: str,
     env: Mapping[str, str],
 ) -> Check:
-    """Try a few tasks of the file *path* side by side; *say* is told before and during.
+    """Try a few tasks of *path* side by side; *say* is told before and during.
 
     Records of those that complete are kept; what was cut short is none of a whole run.
 
@@ -145,6 +147,7 @@ def check(
     trials = _trials(chosen, tried, options)
     return Check(
         task_file=path,
+        is_plan=os.path.isdir(path),
         tasks=chosen.of,
         label=label,
         seconds=options.seconds,

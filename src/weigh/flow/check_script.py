@@ -1,27 +1,42 @@
 """``weigh check SCRIPT``: what would go wrong with a job script that someone wrote."""
 
+import getpass
 import os
 import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from weigh import config
 from weigh.dialect import gridengine, gridengine_lint, slurm, slurm_lint
 from weigh.dialect.lint.environment_rules import BARE_PATH
 from weigh.errors import UsageError, WeighError
+from weigh.flow.ask import Ask, ask_scheduler
+from weigh.flow.live_limits import Who, live_limits
 from weigh.flow.request import scheduler_at_hand
 from weigh.model.limits import Limits
-from weigh.model.lint import Checked, CommandPlace, Facts, PathKind
+from weigh.model.lint import Checked, CommandPlace, Facts, Finding, PathKind
 
 FORMS = (slurm.NAME, gridengine.NAME)
 
+_COMMANDS = {slurm.NAME: "sinfo", gridengine.NAME: "qhost"}
 _LONGEST = 4 << 20  # Slurm's own limit on a script (max_script_size)
 _MOST_LINES_READ = 64 << 20
 _SLURM_LINE = re.compile(r"\s*#+\s*(?:SB\w*|S\w*BATCH|sbatch)\s*-")
 _GRIDENGINE_LINE = re.compile(r"\s*#+\s*\$\s*-")
 
 _Value = TypeVar("_Value")
+
+
+class Lint(Protocol):
+    """What reads one scheduler's scripts."""
+
+    def lint(self, text: str, facts: Facts) -> tuple[Finding, ...]:
+        """Say what is off in the script *text*."""
+
+    def directives(self, text: str) -> int:
+        """Count the lines that the scheduler reads."""
 
 
 def check_script(  # noqa: PLR0913 - keyword-only past the first
@@ -46,7 +61,57 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
         raise UsageError(f"no such scheduler: {form!r} (one of {', '.join(FORMS)})")
     text = _read(os.path.join(cwd, path), path)
     scheduler = form or guess(text) or scheduler_at_hand(env)
-    facts = Facts(
+    facts = facts_of(cwd, env, limits=limits, jobs=jobs)
+    dialect = dialect_of(scheduler)
+    return Checked(
+        script=path,
+        scheduler=scheduler,
+        directives=dialect.directives(text),
+        findings=dialect.lint(text, facts),
+    )
+
+
+def check_here(
+    path: str,
+    *,
+    form: str | None,
+    cwd: str,
+    env: Mapping[str, str],
+    ask: Ask = ask_scheduler,
+) -> Checked:
+    """Read the job script at *path* beside what the cluster at hand has and allows.
+
+    Raises:
+        UsageError: there is no such file, it is no text, or no such form.
+        WeighError: it cannot be read.
+        FormatError: a settings file does not parse.
+    """
+    checked = check_script(path, form=form, cwd=cwd, env=env)
+    if shutil.which(_COMMANDS[checked.scheduler], path=env.get("PATH", "")) is None:
+        return checked
+    live = live_limits(
+        checked.scheduler,
+        Who(user=getpass.getuser()),
+        env=env,
+        site=config.load(cwd, env).cluster,
+        ask=ask,
+    )
+    if live.limits is None:
+        return checked
+    return check_script(
+        path, form=checked.scheduler, cwd=cwd, env=env, limits=live.limits
+    )
+
+
+def facts_of(
+    cwd: str,
+    env: Mapping[str, str],
+    *,
+    limits: Limits | None = None,
+    jobs: Mapping[str, str | None] | None = None,
+) -> Facts:
+    """Give what is known here; files are looked up when they are asked about."""
+    return Facts(
         cwd=cwd,
         home=env.get("HOME") or None,
         user=env.get("USER") or env.get("LOGNAME") or None,
@@ -57,13 +122,11 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
         jobs=jobs or {},
         limits=limits,
     )
-    dialect = slurm_lint if scheduler == slurm.NAME else gridengine_lint
-    return Checked(
-        script=path,
-        scheduler=scheduler,
-        directives=dialect.directives(text),
-        findings=dialect.lint(text, facts),
-    )
+
+
+def dialect_of(scheduler: str) -> Lint:
+    """Give the lint of a scheduler's scripts."""
+    return slurm_lint if scheduler == slurm.NAME else gridengine_lint
 
 
 def guess(text: str) -> str | None:

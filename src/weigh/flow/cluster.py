@@ -58,7 +58,7 @@ def cluster(
         WeighError: there is no scheduler here, or it does not answer.
     """
     kind = scheduler or scheduler_at_hand(env)
-    env = _environment(env)
+    env = asking_environment(env)
     told = _slurm(env, ask) if kind == slurm.NAME else _gridengine(env, ask)
     user = _user()
     counted = Cluster(
@@ -84,7 +84,7 @@ def cluster(
     )
 
 
-def _environment(env: Mapping[str, str]) -> dict[str, str]:
+def asking_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Take away what would change the form of the answers."""
     kept = {
         name: value
@@ -166,17 +166,24 @@ def _jobs(
 def _nodes(
     hosts: Sequence[gridengine_view.Host], env: Mapping[str, str], ask: Ask
 ) -> tuple[Node, ...]:
+    totals = gpu_totals(hosts, env, ask)
+    return tuple(
+        gridengine_view.node(host, totals.get(host.name, {})) for host in hosts
+    )
+
+
+def gpu_totals(
+    hosts: Sequence[gridengine_view.Host], env: Mapping[str, str], ask: Ask
+) -> dict[str, dict[str, str]]:
+    """Ask each host with GPUs what the site gave it: ``qhost`` tells what is left."""
     with_gpus = [host for host in hosts if gridengine_view.gpu_consumables(host)]
     asked = with_gpus[:_MOST_HOSTS]
     argvs = [gridengine_view.host_argv(host.name) for host in asked]
     replies = ask_all(argvs, env=env, ask=ask)
-    totals = {
+    return {
         host.name: gridengine_view.parse_host_totals(reply.stdout)
         for host, reply in zip(asked, replies, strict=True)
     }
-    return tuple(
-        gridengine_view.node(host, totals.get(host.name, {})) for host in hosts
-    )
 
 
 def _starts(

@@ -1,10 +1,13 @@
 """One command as a plan of one task, so that it is followed and resumed like any."""
 
 import os
+import sys
 from collections.abc import Collection, Mapping, Sequence
 
 from weigh.errors import StoreError
-from weigh.flow.plan import FOLDER, Wishes, plan
+from weigh.flow.plan import FOLDER, plan
+from weigh.flow.plan_nodes import on_nodes
+from weigh.flow.plan_wishes import Wishes
 from weigh.model.plan import Plan
 from weigh.sweep.quoting import shell_line
 
@@ -17,6 +20,7 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
     name: str | None,
     cwd: str,
     env: Mapping[str, str],
+    nodes: int | None = None,
     submitted: Collection[str] = (),
     dry_run: bool = False,
 ) -> tuple[str, Plan]:
@@ -30,14 +34,16 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
     """
     top = os.path.join(cwd, FOLDER)
     line = shell_line(command).encode("utf-8", "surrogateescape") + b"\n"
-    name = name or _free_name(top, _stem(command), line, submitted)
+    written = on_nodes(line[:-1], nodes or 1, sys.executable) + b"\n"
+    name = name or _free_name(top, _stem(command), written, submitted)
     folder = os.path.join(top, name)
     path = os.path.join(top, f".{name}.{os.getpid()}.txt")
     wishes = Wishes(
         task_file=path,
         name=name,
         dry_run=dry_run,
-        replace=_is_same(folder, line, submitted),
+        replace=_is_same(folder, written, submitted),
+        nodes=nodes,
     )
     try:
         os.makedirs(top, exist_ok=True)

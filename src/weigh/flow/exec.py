@@ -22,6 +22,7 @@ from weigh.flow.exec_options import (
     temporary_folder,
 )
 from weigh.flow.exec_signals import block_signals, heeded, is_told_to_end
+from weigh.flow.progress_exec import check_progress, watch_progress
 from weigh.flow.run import RunOptions, blank_record
 from weigh.measure.subreaper import adopt_orphans
 from weigh.model.record import Job, Measurement, Record
@@ -68,6 +69,7 @@ def execute(
         StoreError: the joblog or the output cannot be written.
     """
     began = time.monotonic()
+    check_progress(options)
     with ExitStack() as opened:
         source = TaskSource(task_file)
         opened.callback(source.close)
@@ -216,6 +218,10 @@ class _Run:
         numbers = [slot.number for slot in self._layout.slots]
         channels = Channels(self.id, numbers, temporary_folder(env))
         spawner = Spawner(self.id, self._layout, mask, channels.settings())
+        files = (self.id, self._joblog.path, channels.settings())
+        self._progress = watch_progress(
+            self._options, files, self._layout, env=env, say=self._voice.say
+        )
         adopt_orphans()
         gc.freeze()  # nothing of what is here now will ever be garbage
         gc.set_threshold(_RARELY)
@@ -235,6 +241,7 @@ class _Run:
                 told=_with_told,
                 parameters=find_parameters(self._source.name, opened),
                 watch_gpus=lambda pids: self._watch_gpus(env, pids),
+                progress=self._progress,
             )
         )
         watcher.begin()
@@ -246,9 +253,6 @@ class _Run:
             result = loop.run(
                 tuple(int(number) for number in (*heeded(), signal.SIGCHLD))
             )
-            trouble = self._joblog.try_again()
-            if result.trouble is None and trouble is not None:
-                result = msgspec.structs.replace(result, trouble=trouble)
             reason = _reason(result)
         finally:
             watcher.close()
@@ -286,6 +290,7 @@ class _Run:
             output=self._output,
             channels=channels,
             gauge=self._gauge(),
+            progress=self._progress,
             attempts=self._attempts,
             say=self._voice.say,
             show=self._voice.show,
@@ -324,6 +329,7 @@ class _Run:
             halt=chosen.halt,
             timeout=chosen.timeout,
             grace=chosen.grace,
+            guard=chosen.guard,
             wait_orphans=chosen.wait_orphans,
             end_at=end_at(chosen.time_limit, env),
         )

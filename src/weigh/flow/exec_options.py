@@ -37,6 +37,7 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     grace: Seconds = 30.0
     time_limit: Seconds | None = None
     memory: Bytes | None = None
+    guard: bool = True
     shuffle: bool = False
     seed: int | None = None
     pin: bool = True
@@ -44,6 +45,9 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     interval: Seconds = 0.05
     kill_survivors: bool = False
     forget_survivors: bool = False
+    progress_patterns: tuple[str, ...] = ()
+    checkpoint_signal: str | None = None
+    stalled_after: Seconds = 600.0
 
 
 class Voice(msgspec.Struct, frozen=True):
@@ -91,6 +95,8 @@ def choose_layout(
         jobs = len(gpus) * options.per_gpu
     else:
         jobs = min(ours.cpus, len(gpus)) if gpus else ours.cpus
+    if options.per_gpu is not None:
+        gpus = gpus[:jobs]  # a slot has one, however many there are
     cores = ours.cores if options.pin and jobs > 1 else ()
     return lay_out(jobs, cpus=ours.cpus, cores=cores, gpus=gpus)
 

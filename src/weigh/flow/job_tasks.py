@@ -8,7 +8,8 @@ from typing import get_args
 
 import msgspec
 
-from weigh.dialect.job_script import ENDED
+from weigh.dialect.job_script import ENDED, HOME
+from weigh.dialect.requeue_lines import AGAIN
 from weigh.joblog import read_ends
 from weigh.model.job import ElementState, Submitted, TaskState
 from weigh.model.plan import Element, Plan
@@ -46,12 +47,17 @@ def read_tasks(
     for number, element in enumerate(ours):
         name = element.file.removesuffix(".txt")
         joblog = os.path.join(logs, f"{name}.joblog")
-        ends = _ends(joblog) if f"{name}.joblog" in there else {}
         state = state_of(number)
+        ends = _ends(joblog) if f"{name}.joblog" in there else {}
+        over = len(ends) == len(element.tasks) or not _goes_on(state)
+        if job.staging is not None and over:
+            # what has not come home from the node is not done
+            ends = _ends(joblog + HOME) if f"{name}.joblog{HOME}" in there else {}
         if len(ends) < len(element.tasks) and not _goes_on(state):
             log = scheduler.log_name(job.id, number, is_array=job.elements > 1)
             state = judge_by_log(state, os.path.join(logs, log))
-        one = _Element(job.id, number, element, state, joblog)
+        on_the_way = job.staging is not None and over
+        one = _Element(job.id, number, element, state, joblog, on_the_way)
         yield from one.tasks(ends)
 
 
@@ -67,7 +73,7 @@ def judge_by_log(state: ElementState, log: str) -> ElementState:
             state, state="OUT_OF_MEMORY", reason="killed for memory"
         )
     exits = list(_EXIT.finditer(words))  # the scheduler may have a word after it
-    if not exits:
+    if not exits or int(exits[-1][1]) == AGAIN:
         return state
     before = words[: exits[-1].start()]
     if state.is_final and state.state != "FAILED" and _NEAR not in before:
@@ -99,13 +105,17 @@ def tail_of(path: str) -> str:
 
 
 class _Element(msgspec.Struct, frozen=True):
-    """One element of a job with all that is known of it."""
+    """One element of a job with all that is known of it.
+
+    Its results are ``on_the_way`` once no task runs any more and they are staged out.
+    """
 
     job: str
     number: int
     element: Element
     state: ElementState
     joblog: str
+    on_the_way: bool = False
 
     def tasks(self, ends: dict[int, bool]) -> Iterator[TaskState]:
         """Yield how its tasks stand; *ends* says of a number whether it succeeded."""
@@ -123,7 +133,7 @@ class _Element(msgspec.Struct, frozen=True):
 
     def _unended(self, task: int, seq: int, *, is_running: bool) -> TaskState:
         state: State = self.state.state
-        if state == "RUNNING" and not is_running:
+        if state == "RUNNING" and not (is_running or self.on_the_way):
             state = "PENDING"
         elif state == "COMPLETED":
             state = "INTERRUPTED"  # its element ended well and did not run it

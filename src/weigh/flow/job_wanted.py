@@ -1,16 +1,22 @@
 """What to ask a scheduler for: what was said, else what the plan says."""
 
+from collections.abc import Sequence
+
 import msgspec
 
-from weigh.errors import FormatError
+from weigh import catalogue
+from weigh.errors import FormatError, UsageError
 from weigh.model.job import Wanted
 from weigh.model.plan import Plan
-from weigh.scheduler import gridengine
+from weigh.scheduler import gridengine, slurm
 from weigh.scheduler.local import NAME as LOCAL
 from weigh.scheduler.scheduler import Scheduler
 from weigh.units import GIB, MIB, Bytes
 
 THROTTLE = 10
+_NO_MEMORY = "memory: not known, so the queue's default (--memory SIZE)"
+_NO_TIME = "time: not known, so the queue's default (--time TIME)"
+UNKNOWN = frozenset({_NO_MEMORY, _NO_TIME})  # the notes that say so
 # on top of the memory where nobody measured what is mapped: libraries, locales, weigh
 _MAPPED: Bytes = GIB
 _MAPPED_A_TASK: Bytes = 512 * MIB
@@ -33,15 +39,24 @@ def parse_gpus(text: str | None) -> tuple[str | None, int]:
 
 
 def asked(plan: Plan, said: Wanted, scheduler: Scheduler) -> tuple[Wanted, list[str]]:
-    """Fill in from the plan what was not said; note what nobody said."""
+    """Fill in from the plan what was not said; note what nobody said.
+
+    Raises:
+        UsageError: a task needs several nodes, and the scheduler has one for it.
+    """
     ask = plan.ask
     notes: list[str] = []
+    if ask.nodes > 1 and scheduler.name != slurm.NAME:
+        raise UsageError(
+            f"{scheduler.name} has one node for a task here: several take Slurm"
+        )
     wanted = msgspec.structs.replace(
         said,
         cpus=said.cpus or ask.cpus,
         memory=ask.memory if said.memory is None else said.memory,
         time_limit=ask.time_limit if said.time_limit is None else said.time_limit,
         throttle=_throttle(said, plan, scheduler.name),
+        nodes=ask.nodes,
     )
     if not said.gpus and ask.gpus:
         kind, note = _gpu_word(ask.gpu, scheduler)
@@ -54,9 +69,9 @@ def asked(plan: Plan, said: Wanted, scheduler: Scheduler) -> tuple[Wanted, list[
         notes.append("Grid Engine waits until a job has ended, even if it failed")
     if scheduler.name != LOCAL:
         if wanted.memory is None:
-            notes.append("memory: not known, so the queue's default (--memory SIZE)")
+            notes.append(_NO_MEMORY)
         if wanted.time_limit is None:
-            notes.append("time: not known, so the queue's default (--time TIME)")
+            notes.append(_NO_TIME)
     return wanted, notes
 
 
@@ -67,13 +82,31 @@ def _gpu_word(
     if name is None or scheduler.name == LOCAL:
         return None, ()
     types = scheduler.gpu_types()
-    plain = name.lower()
-    alike = [word for word in types if plain.startswith(word.lower())]
+    alike = _alike(name, types)
     if alike:
         return max(alike, key=len), ()
     known = f": it has {', '.join(types)}" if types else ""
     note = f"any GPU: the site has no word for {name}{known} (--gpus TYPE:N)"
     return None, (note,)
+
+
+def _alike(name: str, types: Sequence[str]) -> list[str]:
+    """Give the words that may be the card; a slice of one is never the whole card."""
+    profile = catalogue.profile_of(name)
+    if profile is None:
+        plain = name.lower()
+        return [word for word in types if plain.startswith(word.lower())]
+    slices = [word for word in types if catalogue.profile_of(word) == profile]
+    cards = _cards(name)
+    same = [word for word in slices if cards & _cards(word)]
+    return same or [word for word in slices if word.lower() == profile]
+
+
+def _cards(name: str) -> set[str]:
+    try:
+        return {model.name for model in catalogue.called(name)}
+    except UsageError:  # a word of the site's own
+        return set()
 
 
 def _throttle(said: Wanted, plan: Plan, scheduler: str) -> int | None:

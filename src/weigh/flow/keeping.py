@@ -114,5 +114,9 @@ def current_folder() -> str | None:
 def _as_seen(blank: Record, seen: Measurement) -> Record:
     """Fill in what a run in progress has shown so far."""
     return msgspec.structs.replace(
-        blank, usage=seen.usage, series=seen.series, monitor=seen.monitor
+        blank,
+        usage=seen.usage,
+        series=seen.series,
+        monitor=seen.monitor,
+        progress=seen.progress,
     )

@@ -1,25 +1,27 @@
 """What each task of a file needs: as said, or as measured for one like it."""
 
 import math
-import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from weigh.errors import UsageError
+from weigh.flow.plan_alike import Candidate, Finder, Library, nearest, parts_of
+from weigh.flow.plan_sizes import Sizes, sizes_in, words_of
 from weigh.model.gpu import GpuUsage
-from weigh.model.plan import Item, Kind
+from weigh.model.plan import Foretold, Item, Kind, Quantity
 from weigh.model.record import Record
-from weigh.request import from_usages
-from weigh.store.heads import Head
+from weigh.request import LEAST_MEMORY, from_usages, round_memory, round_time
 from weigh.units import Bytes, Seconds
 
-_SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
-_SHELL_LINE = 3  # sh -c LINE
-_MOST_RUNS = 5  # of one command, the newest
-_MOST_COMMANDS = 300
-_QUOTING = frozenset("'\"\\$`")
-_USELESS = frozenset({"FAILED", "CANCELLED", "INTERRUPTED", "UNKNOWN"})
+if TYPE_CHECKING:
+    from weigh.flow.plan_fits import Curves
+
+Parameters = Mapping[str, int | float | str]
+ParametersOf = Callable[[int, str], Parameters]
+
+_MOST_READ = 200  # records to draw curves through
+_MOST_NAMED = 20  # records that a kind of task names as its grounds
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,174 +31,177 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
     memory: Bytes | None = None
     cpus: int | None = None
     time: Seconds | None = None
+    gpus: int | None = None
 
-
-class Candidate(msgspec.Struct, frozen=True):
-    """The records of one command, and the words that a task like it shares."""
-
-    names: tuple[str, ...]
-    stem: tuple[str, ...]
-    words: frozenset[str]
-    numbers: frozenset[str]
+    @property
+    def quantities(self) -> frozenset[Quantity]:
+        """Name what needs no record."""
+        said: dict[Quantity, float | None] = {
+            "gpu_memory": self.gpu_memory,
+            "memory": self.memory,
+            "time": self.time,
+        }
+        return frozenset(name for name, value in said.items() if value is not None)
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """The kinds of tasks, each task's place among them, and the GPU measured on."""
+    """The kinds of tasks, each task's place among them, and the GPU measured on.
+
+    ``unlike`` are the sizes that tasks have otherwise than all runs, and those of the
+    runs.
+    """
 
     kinds: tuple[Kind, ...]
     places: tuple[int, ...]
     gpu: GpuUsage | None = None
+    unlike: dict[str, float] = {}
 
 
-class Library(msgspec.Struct, frozen=True):
-    """The commands there are records of, and what reads a record by its id.
+class _Basis(msgspec.Struct, frozen=True):
+    """What a task's need rests on: records, and what curves through them foretell."""
 
-    ``named``: the user named them, so that each task has to match one.
-    """
-
-    known: tuple[Candidate, ...]
-    read: Callable[[str], Record]
-    named: bool = False
-
-
-def candidates(heads: Iterable[Head]) -> tuple[Candidate, ...]:
-    """Put the records of each command together, the newest few of each.
-
-    Runs that ended of themselves or by a limit say more than those that failed.
-    """
-    runs: dict[tuple[str, ...], list[Head]] = {}
-    for head in heads:
-        if head.usage is not None and (
-            head.command in runs or len(runs) < _MOST_COMMANDS
-        ):
-            runs.setdefault(head.command, []).append(head)
-    return tuple(_candidate(command, same) for command, same in runs.items())
+    records: tuple[str, ...] = ()
+    foretold: tuple[Foretold, ...] = ()
 
 
 def of_tasks(
-    lines: Iterable[str], given: Given, headroom: float, library: Library
+    lines: Iterable[str],
+    given: Given,
+    headroom: float,
+    library: Library,
+    parameters_of: ParametersOf | None = None,
 ) -> Needs:
     """Work out what each of *lines* needs: what it uses and *headroom* (0.2: 20 %).
 
-    What is given goes before anything measured.
+    What is given goes before anything measured. *parameters_of* knows a task's
+    parameters by its number and line.
 
     Raises:
         UsageError: a task matches no record although records were named.
     """
-    finder = _Finder(library)
+    grounds = _Grounds(library, given.quantities)
     places: list[int] = []
-    found: dict[tuple[str, ...], int] = {}
+    found: dict[_Basis, int] = {}
     counts: list[int] = []
     examples: list[str] = []
-    for line in lines:
-        names = finder.records_for(line) if library.known else ()
-        place = found.setdefault(names, len(found))
+    for number, line in enumerate(lines, start=1):
+        own = parameters_of(number, line) if parameters_of else {}
+        place = found.setdefault(grounds.of(line, own), len(found))
         if place == len(counts):
             counts.append(0)
             examples.append(line)
         counts[place] += 1
         places.append(place)
+    measured: dict[tuple[str, ...], tuple[Kind, tuple[GpuUsage, ...]]] = {}
     kinds: list[Kind] = []
-    gpus: list[GpuUsage] = []
-    for names, place in found.items():
-        records = [library.read(name) for name in names]
-        kind = _kind(records, given, headroom)
+    for basis, place in found.items():
+        if basis.records not in measured:
+            records = [library.read(name) for name in basis.records]
+            gpus = tuple(gpu for record in records for gpu in _gpus(record))
+            measured[basis.records] = _kind(records, given, headroom), gpus
+        kind = _as_foretold(measured[basis.records][0], basis.foretold, headroom)
         kinds.append(
             msgspec.structs.replace(kind, tasks=counts[place], example=examples[place])
         )
-        gpus += [gpu for record in records for gpu in _gpus(record)]
-    return Needs(tuple(kinds), tuple(places), gpus[0] if gpus else None)
+    cards = [gpu for _, gpus in measured.values() for gpu in gpus]
+    gpu = cards[0] if cards else None
+    return Needs(tuple(kinds), tuple(places), gpu, grounds.unlike)
 
 
-class _Finder:
-    """Finds the records of the commands most like a line."""
+class _Grounds:
+    """Finds what the need of a line rests on."""
 
-    def __init__(self, library: Library) -> None:
-        self._known = library.known
-        self._named = library.named
-        self._alike: dict[tuple[tuple[str, ...], frozenset[str]], list[Candidate]] = {}
+    def __init__(self, library: Library, said: frozenset[Quantity]) -> None:
+        self._library = library
+        self._finder = Finder(library)
+        self._said = said
+        self._drawn: dict[tuple[str, ...], Curves | None] = {}
+        self._only: dict[tuple[str, ...], Sizes] = {}
+        self.unlike: dict[str, float] = {}
 
-    def records_for(self, line: str) -> tuple[str, ...]:
-        """Give the ids of the records to reckon with; several where all are as like.
+    def of(self, line: str, parameters: Parameters) -> _Basis:
+        """Give the records of a run like it, or else what others of its kind foretell.
 
         Raises:
             UsageError: there is none, although the user named some.
         """
-        stem, words, numbers = _parts(_words(line))
-        key = (stem, words)
-        if key not in self._alike:
-            self._alike[key] = self._most_alike(stem, words)
-        alike = self._alike[key]
-        if len(alike) > 1:
-            most = max(len(one.numbers & numbers) for one in alike)
-            alike = [one for one in alike if len(one.numbers & numbers) == most]
-        if not alike and self._named:
-            raise UsageError(
-                f"no record named is of a command like: {line[:60]} "
-                "(weigh run measures one)"
+        if not self._library.known:
+            return _Basis()
+        words = words_of(line)
+        parts = parts_of(words)
+        alike = self._finder.most_alike(line, parts)
+        names = tuple(name for one in alike for name in one.names)[:_MOST_READ]
+        curves = self._curves(names, alike)
+        sizes = sizes_in(words, parameters)
+        for name, only in self._only[names].items():
+            if sizes.get(name, only) != only:
+                self.unlike[name] = only
+        if curves is not None and curves.names:
+            measured = curves.measured(sizes)
+            if measured:
+                return _Basis(measured)
+            foretold = tuple(
+                one for one in curves.at(sizes) if one.quantity not in self._said
             )
-        return tuple(name for one in alike for name in one.names)
+            if foretold:
+                return _Basis(names, foretold)
+        return _Basis(nearest(alike, parts[2]))
 
-    def _most_alike(
-        self, stem: tuple[str, ...], words: frozenset[str]
-    ) -> list[Candidate]:
-        same = [one for one in self._known if one.stem == stem]
-        if not same and self._named and len(self._known) == 1:
-            return list(self._known)
-        if not same:
-            return []
-        most = max(len(one.words & words) for one in same)
-        return [one for one in same if len(one.words & words) == most]
+    def _curves(
+        self, names: tuple[str, ...], alike: Sequence[Candidate]
+    ) -> "Curves | None":
+        if names not in self._drawn:
+            self._drawn[names] = self._draw(names, alike)
+        return self._drawn[names]
 
+    def _draw(
+        self, names: tuple[str, ...], alike: Sequence[Candidate]
+    ) -> "Curves | None":
+        """Draw curves through the records of *names* where their sizes differ."""
+        from weigh.flow.plan_fits import Curves, varies  # noqa: PLC0415 - few plans
 
-def _candidate(command: tuple[str, ...], heads: Sequence[Head]) -> Candidate:
-    telling = [head for head in heads if head.state not in _USELESS] or list(heads)
-    words = list(command)
-    if len(words) == _SHELL_LINE and words[0] in _SHELLS and words[1] == "-c":
-        words = _words(words[2])
-    stem, plain, numbers = _parts(words)
-    labels = frozenset(head.label for head in telling if head.label)
-    names = tuple(head.id for head in telling[:_MOST_RUNS])
-    return Candidate(names, stem, plain | labels, numbers)
-
-
-def _words(line: str) -> list[str]:
-    if _QUOTING.isdisjoint(line):
-        return line.split()
-    try:
-        return shlex.split(line)
-    except ValueError:  # a shell may read what shlex cannot
-        return line.split()
+        sizes = [own for one in alike for own in one.sizes][: len(names)]
+        self._only[names] = _only_sizes(sizes)
+        if not varies(sizes):
+            return None
+        return Curves([self._library.read(name) for name in names], sizes)
 
 
-def _parts(
-    words: Sequence[str],
-) -> tuple[tuple[str, ...], frozenset[str], frozenset[str]]:
-    """Split words into what runs (program and script), other words, and numbers."""
-    start = 0
-    while start < len(words) and _is_assignment(words[start]):
-        start += 1
-    program = [word.rpartition("/")[2] for word in words[start : start + 1]]
-    script = next((w for w in words[start + 1 :] if not w.startswith("-")), None)
-    if words[start + 1 : start + 2] == ["-c"]:  # python -c CODE: each its own script
-        script = "-c"
-    stem = (*program, *(() if script is None or _is_number(script) else (script,)))
-    pieces = [piece for word in words for piece in word.split("=")]
-    numbers = frozenset(piece for piece in pieces if _is_number(piece))
-    return stem, frozenset(pieces) - numbers, numbers
+def _only_sizes(sizes: Sequence[Sizes]) -> Sizes:
+    """Give the sizes that all runs have alike."""
+    first = sizes[0] if sizes else {}
+    return {
+        name: value
+        for name, value in first.items()
+        if all(own.get(name) == value for own in sizes)
+    }
 
 
-def _is_assignment(word: str) -> bool:
-    name, equals, _ = word.partition("=")
-    return bool(equals) and name.isidentifier()
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
+def _as_foretold(kind: Kind, told: Sequence[Foretold], headroom: float) -> Kind:
+    """Take what curves foretell: the bound, or the headroom where that is more."""
+    if not told:
+        return kind
+    item, used = kind.item, kind.used
+    for one in told:
+        need = max(one.bound, one.expected * (1 + headroom))
+        if one.quantity == "gpu_memory":
+            item = msgspec.structs.replace(item, gpu_memory=math.ceil(need))
+            used = msgspec.structs.replace(used, gpu_memory=math.ceil(one.expected))
+        elif one.quantity == "memory":
+            memory = max(LEAST_MEMORY, round_memory(need))
+            item = msgspec.structs.replace(item, memory=memory)
+            used = msgspec.structs.replace(used, memory=math.ceil(one.expected))
+        else:
+            item = msgspec.structs.replace(item, time=round_time(need))
+            used = msgspec.structs.replace(used, time=one.expected)
+    return msgspec.structs.replace(
+        kind,
+        item=item,
+        used=used,
+        runs=max(one.runs for one in told),
+        records=kind.records[:_MOST_NAMED],
+        foretold=tuple(told),
+    )
 
 
 def _kind(records: Sequence[Record], given: Given, headroom: float) -> Kind:
@@ -209,6 +214,7 @@ def _kind(records: Sequence[Record], given: Given, headroom: float) -> Kind:
     if gpu_memory is None:
         gpu_memory = max((_gpu_peak(gpu) or 0 for gpu in gpus), default=0)
     cpus = given.cpus or (asked.cpus if asked else 1)
+    whole = given.gpus or _whole_gpus(records)
     memory, limit = given.memory, None if time is None else _with(time, headroom)
     if asked is not None and given.time is None:
         limit = asked.time_limit
@@ -220,9 +226,14 @@ def _kind(records: Sequence[Record], given: Given, headroom: float) -> Kind:
             else (asked and asked.memory) or 0,
             cpus,
             limit,
+            whole,
         ),
         used=Item(
-            gpu_memory, _memory(records) if memory is None else memory, cpus, time
+            gpu_memory,
+            _memory(records) if memory is None else memory,
+            cpus,
+            time,
+            whole,
         ),
         tasks=0,
         example="",
@@ -243,20 +254,16 @@ def _most(values: Iterable[float | None]) -> float | None:
 
 
 def _gpus(record: Record) -> tuple[GpuUsage, ...]:
-    """Give the GPUs that a record's job held memory on.
-
-    Raises:
-        UsageError: there are several, and a plan puts each task on one.
-    """
+    """Give the GPUs that a record's job held memory on."""
     if record.usage is None:
         return ()
-    held = tuple(gpu for gpu in record.usage.gpus if _gpu_peak(gpu))
-    if len(held) > 1:
-        raise UsageError(
-            f"record {record.id[:6]} used {len(held)} GPUs: a plan puts each task on "
-            "one (ask for whole jobs with weigh request)"
-        )
-    return held
+    return tuple(gpu for gpu in record.usage.gpus if _gpu_peak(gpu))
+
+
+def _whole_gpus(records: Sequence[Record]) -> int:
+    """Count the cards of a job that ran on several; 0 for one, which others share."""
+    most = max((len(_gpus(record)) for record in records), default=0)
+    return most if most > 1 else 0
 
 
 def _gpu_peak(gpu: GpuUsage) -> Bytes | None:

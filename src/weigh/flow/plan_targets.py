@@ -29,20 +29,23 @@ def targets(
         UsageError: no such GPU, or nothing says what a task uses of one.
         FormatError: its memory does not parse.
     """
-    uses_gpu = any(kind.item.gpu_memory for kind in needs.kinds)
+    uses_gpu = any(kind.item.gpu_memory or kind.item.gpus for kind in needs.kinds)
+    words = [word.strip() for word in (names or "").split(",") if word.strip()]
+    named = [_target(word, sites) for word in words]
     if names is not None:
-        words = [word.strip() for word in names.split(",") if word.strip()]
         if not uses_gpu:
             raise UsageError(
                 "how much GPU memory does a task use? --gpu-memory 2GiB, or measure "
                 f"one on a GPU: weigh run -- {needs.kinds[0].example[:40]}"
             )
-        if words:
-            return [_target(word, sites) for word in words]
+        if named:
+            return named
     if not uses_gpu:
         return [Target(None)]
     measured = needs.gpu
     if measured is None or measured.memory_total is None:
+        if all(kind.item.gpus for kind in needs.kinds):
+            return [Target(None)]  # whole cards, of any kind
         raise UsageError("which GPU? --gpu NAME, such as V100-32GB or a100_80gb")
     model = catalogue.matching(measured.name, measured.memory_total)
     if model is None:

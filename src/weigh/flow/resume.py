@@ -10,12 +10,14 @@ import msgspec
 
 from weigh import __version__
 from weigh.errors import UsageError
-from weigh.flow import plan_directory
+from weigh.flow import plan_directory, schedulers
 from weigh.flow.job_tasks import tail_of
 from weigh.flow.job_wanted import parse_gpus
 from weigh.flow.resume_choice import Choice, choose
+from weigh.flow.resume_staging import continued, keep_together
 from weigh.flow.ship import Origin, read_plan, ship
 from weigh.flow.status import View, look, merged
+from weigh.flow.submit_staging import staged
 from weigh.model.job import JobScript, Submitted, TaskState, Wanted
 from weigh.model.plan import Element, Plan
 from weigh.report.resume_lines import Again, Left, Resumed
@@ -56,6 +58,8 @@ def resume(name: str, wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Re
         Left(task.task, choice.reason) for task, choice in choices if not choice.run
     )
     groups: dict[Kind, list[tuple[TaskState, Choice]]] = {}
+    if any(view.job.staging is not None for view in views):
+        choices = list(keep_together(choices))
     for task, choice in choices:
         if choice.run:
             kind = (choice.memory, choice.time)
@@ -107,6 +111,7 @@ def _resume_group(
     folder = _free_folder(first.folder)
     made = msgspec.structs.replace(plan, elements=elements, left_out=())
     _write_plan(folder, made, tasks, views)
+    staging = continued(before.staging, tasks, [view.job for view in views])
     script = JobScript(
         name=first.name,
         folder=folder,
@@ -118,10 +123,18 @@ def _resume_group(
         wanted=wanted,
         setup=before.setup,
         runner=before.runner,
+        staging=staging,
+        requeue=before.requeue,
         version=__version__,
     )
     origin = Origin(last.job.id, "; ".join(reasons))
-    job = ship(last.scheduler, script, made, root=root, origin=origin)
+    job = ship(
+        last.scheduler,
+        staged(script, schedulers.kind_of(last.job.scheduler)),
+        made,
+        root=root,
+        origin=origin,
+    )
     return msgspec.structs.replace(again, job=job)
 
 
@@ -163,7 +176,7 @@ def _elements(
     most = max(len(element.tasks) for element in plan.elements)
     bins: list[tuple[Element, list[int]]] = []
     keys: dict[tuple[str, int] | int, int] = {}
-    alike = len(plan.kinds) <= 1
+    alike = len(plan.kinds) <= 1 and views[0].job.staging is None
     for place, task in enumerate(tasks):
         key = place // most if alike else (task.job, task.element)
         if key not in keys:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,11 +32,15 @@ from weigh.probe.host import is_login_node, read_host
 from weigh.probe.source import read_commit
 from weigh.store import ids
 
+if TYPE_CHECKING:
+    from weigh.flow.progress import Along
+
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user chose for a run; ``interval`` in seconds.
+    """What the user chose for a run; times in seconds.
 
-    ``login_node``: whether this is one; None where nobody said.
+    ``login_node``: whether this is one; None where nobody said. With ``progress`` a
+    terminal or pipe is read along too; ``checkpoint_signal`` is such as USR1@10m.
     """
 
     label: str | None = None
@@ -46,6 +51,11 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     wait_orphans: bool = True
     login_node: bool | None = None
     output: str | None = None
+    progress: bool = False
+    progress_patterns: tuple[str, ...] = ()
+    time_limit: float | None = None
+    checkpoint_signal: str | None = None
+    stalled_after: float = 600.0
 
 
 def run(
@@ -74,6 +84,7 @@ def run(
         env=channel.environment(),
         checkpoint=keeper.follow(blank),
         say=say,
+        along=_reading_along(options, blank, channel.path, say),
     )
     with signals_held(), closing(channel):
         measured = _measure_all(lambda: channel.take(measure()), options)
@@ -147,6 +158,7 @@ def _measurer(  # noqa: PLR0913 - keyword-only but for two
     env: dict[str, str],
     checkpoint: Callable[[Measurement, int | None], None],
     say: Callable[[str], None] | None,
+    along: "Callable[[], Along] | None",
 ) -> Callable[[], Measurement]:
     """Choose what this machine measures best with; each call is one run."""
     if sys.platform != "linux":
@@ -167,7 +179,27 @@ def _measurer(  # noqa: PLR0913 - keyword-only but for two
         checkpoint=checkpoint,
         say=say,
     )
-    return lambda: run_command(command, env, watch, launchers)
+    if along is None:
+        return lambda: run_command(command, env, watch, launchers)
+    return lambda: along().around(
+        watch, lambda watch: run_command(command, env, watch, launchers)
+    )
+
+
+def _reading_along(
+    options: RunOptions,
+    blank: Record,
+    channel: str | None,
+    say: Callable[[str], None] | None,
+) -> "Callable[[], Along] | None":
+    """Give what reads along with each run, where that is of use."""
+    reads = options.progress or options.progress_patterns
+    is_asked = reads or options.time_limit or options.checkpoint_signal
+    if not (is_asked or blank.job) or sys.platform != "linux":
+        return None
+    from weigh.flow.progress import read_along  # noqa: PLC0415 - a plain run needs none
+
+    return lambda: read_along(options, blank, channel=channel, env=os.environ, say=say)
 
 
 def blank_record(
@@ -232,6 +264,7 @@ def finished(blank: Record, measured: list[Measurement], options: RunOptions) ->
         phases=told.phases,
         batches=told.batches[0] if told.batches else None,
         events=told.events,
+        progress=biggest.progress,
         ranks=biggest.ranks or told.ranks,
         started=_utc(measured[0].started),
         ended=_utc(last.ended or last.started),

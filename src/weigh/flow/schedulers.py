@@ -5,7 +5,11 @@ import pwd
 import shutil
 import time
 from collections.abc import Mapping
+from typing import Literal
 
+import msgspec
+
+from weigh import config
 from weigh.errors import FormatError, UsageError
 from weigh.scheduler import gridengine, poll, slurm
 from weigh.scheduler.backend import Backend
@@ -21,6 +25,18 @@ BACKENDS: dict[str, Backend] = {slurm.NAME: slurm, gridengine.NAME: gridengine}
 NAMES = (slurm.NAME, gridengine.NAME, LOCAL)
 _COMMANDS = {slurm.NAME: "sbatch", gridengine.NAME: "qsub"}
 _PACE = "WEIGH_POLL"
+CLUSTER_MARK = "@"
+
+
+class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of several clusters: its scheduler, the variables by which it is reached.
+
+    ``prefetch`` is the cluster whose nodes download what jobs here need.
+    """
+
+    scheduler: Literal["slurm", "gridengine"]
+    env: dict[str, str] = {}
+    prefetch: str | None = None
 
 
 def at_hand(env: Mapping[str, str]) -> str:
@@ -41,17 +57,48 @@ def reach(name: str, *, root: str, env: Mapping[str, str]) -> Scheduler:
     """
     if name == LOCAL:
         return Local(env=env, root=root, machine=this_machine())
-    if name not in BACKENDS:
+    kind, _, cluster = name.partition(CLUSTER_MARK)
+    if kind not in BACKENDS:
         raise UsageError(f"no such scheduler: {name} (one of {', '.join(NAMES)})")
+    if cluster:
+        env = {**env, **find_cluster(cluster, os.getcwd(), env).env}
     way = Reach(
         run=run,
         env=env,
         root=root,
-        user=_user(),
+        user=current_user(),
         clock=time.time,
         interval=_interval(env),
     )
-    return Client(BACKENDS[name], way)
+    client = Client(BACKENDS[kind], way)
+    client.name = name  # what it answers is kept by it
+    return client
+
+
+def kind_of(name: str) -> str:
+    """Give the scheduler of ``slurm@gpu``: one of several clusters."""
+    return name.partition(CLUSTER_MARK)[0]
+
+
+def find_cluster(name: str, cwd: str, env: Mapping[str, str]) -> Named:
+    """Read what the settings say of a cluster: ``[cluster.named.NAME]``.
+
+    Raises:
+        UsageError: they name none so.
+        FormatError: what they say is no such table.
+    """
+    table = config.load(cwd, env).cluster.get("named", {})
+    known = table if isinstance(table, dict) else {}
+    if name not in known:
+        others = ", ".join(map(str, known)) or "none"
+        raise UsageError(
+            f"the settings name no cluster {name!r} but {others} "
+            f"(a table [cluster.named.{name}] in weigh.toml does)"
+        )
+    try:
+        return msgspec.convert(known[name], Named)
+    except msgspec.ValidationError as error:
+        raise FormatError(f"cluster.named.{name}: {error}") from error
 
 
 def _interval(env: Mapping[str, str]) -> Seconds:
@@ -65,7 +112,8 @@ def _interval(env: Mapping[str, str]) -> Seconds:
         raise FormatError(f"{_PACE}: {error}") from error
 
 
-def _user() -> str:
+def current_user() -> str:
+    """Name who we are to a scheduler; the number where there is no name."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

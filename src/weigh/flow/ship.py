@@ -37,7 +37,7 @@ def parts_of(script: JobScript, limit: int | None) -> Iterator[JobScript]:
     for first in range(0, script.elements, limit):
         yield msgspec.structs.replace(
             script,
-            first=first,
+            first=script.first + first,
             elements=min(limit, script.elements - first),
             wanted=wanted,
         )
@@ -61,15 +61,18 @@ def ship(
 
     Raises:
         StoreError: it cannot be written.
+        UsageError: the scheduler would never start it.
         SchedulerError: the scheduler does not take it.
     """
     path = script_path(script)
     _write(path, scheduler.render(script))
+    checked = script.setup.checks
+    expected = scheduler.foresee(path, cwd=script.cwd) if checked else None
     location.make_folder(root)  # first: a job that runs is not to be forgotten
     ours = plan.elements[script.first : script.first + script.elements]
     job = Submitted(
         scheduler=scheduler.name,
-        id=scheduler.submit(path, cwd=script.cwd, verify=script.setup.checks),
+        id=scheduler.submit(path, cwd=script.cwd),
         name=script.name,
         folder=script.folder,
         cwd=script.cwd,
@@ -81,8 +84,11 @@ def ship(
         first=script.first,
         setup=script.setup,
         runner=script.runner,
+        staging=script.staging,
+        requeue=script.requeue,
         resumes=None if origin is None else origin.job,
         reason=None if origin is None else origin.reason,
+        expected=expected,
     )
     jobs.append(root, job)
     return job

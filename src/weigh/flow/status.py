@@ -1,6 +1,7 @@
 """``weigh status``: what was submitted, and how its tasks stand."""
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -10,6 +11,7 @@ from weigh.dialect import slurm_reasons
 from weigh.errors import WeighError
 from weigh.flow import schedulers
 from weigh.flow.job_tasks import judge_by_log, read_tasks, tail_of
+from weigh.flow.progress_status import ends_of
 from weigh.flow.ship import LOGS, read_plan
 from weigh.model.job import STUCK, ElementState, Submitted, TaskState
 from weigh.model.record import State
@@ -161,6 +163,7 @@ def _standing(views: Sequence[View]) -> Standing:
         total=len(tasks),
         failures=tuple(_failures(failed)),
         waiting=tuple(w for view in views for w in _waiting(view)),
+        ends=ends_of(views, time.time()),
         asked=last.snapshot.asked,
         trouble=last.snapshot.trouble,
     )

@@ -19,7 +19,7 @@ from weigh.measure.launcher import Launcher
 from weigh.measure.orphans import Orphans, send
 from weigh.measure.peak import PeakTracker
 from weigh.measure.reduce import is_growing, thin_series
-from weigh.measure.sampler import Sampler
+from weigh.measure.sampler import Sampler, start_gpu_sampler
 from weigh.measure.subreaper import adopt_orphans
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
@@ -29,23 +29,20 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.probe.cgroup import CgroupReading, read_cgroup
-from weigh.probe.driver import a_card_may_be_here
 from weigh.probe.perf import CpuClock, open_cpu_clock
 from weigh.probe.proc import ProcTree
 from weigh.probe.storage import IoReading, read_reaped_io
 from weigh.units import KIB, MIB, Seconds
 
 if TYPE_CHECKING:
-    from weigh.measure.gpu.sampler import GpuSampler
+    from weigh.measure.along import Seen
 
 _FIRST_CHECKPOINT = 0.2
 _CHECKPOINT_INTERVAL = 10.0
 _WITNESS_AFTER = 0.08  # seconds; by then most programs have handlers for signals
 _BLIND_INTERVAL = 1.0  # seconds between looks after one that failed
 _LAUNCHER_GROWTH = MIB  # the search along PATH, and how far off VmHWM's counters are
-_GPU_INTERVAL = 0.05  # seconds; NVML calls cost more than /proc
 _SHORTEST_MEAN = 0.1  # seconds below which a mean over the run says nothing
-_SHELL_SIGNAL_BASE = 128
 _ANY_CHANGE = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
 
 
@@ -56,7 +53,9 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     is known so far and the command's process id, soon after the start and every ten
     seconds; ``say`` speaks to the user while the run goes on, which only the wait for
     orphans needs; ``grace`` is the seconds between TERM and KILL for orphans that are
-    to be stopped.
+    to be stopped. ``along`` looks at the run now and then, and gives the seconds until
+    it wants to again; ``streams`` are what the job is to open in place of weigh's, and
+    ``besides`` processes of weigh's own that are no part of it.
     """
 
     interval: Seconds = 0.05
@@ -64,6 +63,9 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     grace: Seconds = 5.0
     checkpoint: Callable[[Measurement, int | None], None] | None = None
     say: Callable[[str], None] | None = None
+    along: "Callable[[Seen], Seconds] | None" = None
+    streams: dict[int, str] | None = None
+    besides: tuple[int, ...] = ()
 
 
 def run_command(
@@ -86,7 +88,8 @@ def run_command(
     launcher = launchers.pop(0) if launchers else Launcher()
     wakeup = signals.Wakeup()
     try:
-        run = _Run(launcher, watch, wakeup, [waiting.pid for waiting in launchers])
+        besides = [*watch.besides, *(waiting.pid for waiting in launchers)]
+        run = _Run(launcher, watch, wakeup, besides)
         try:
             run.start(list(command), dict(env))
             run.watch_to_the_end()
@@ -131,12 +134,12 @@ class _Run:
         if self._tree.reading(os.getpid()) is None:
             self._warnings.append("cannot read /proc: the largest process alone counts")
         self._clock = open_cpu_clock(self._leader)
-        self._gpus = _start_gpu_sampler(self._watch.interval, self._tree.pids)
+        self._gpus = start_gpu_sampler(self._watch.interval, self._tree.pids)
         self._cgroup = read_cgroup()
         self._io = read_reaped_io()
         self._own_cpu = time.process_time()
         self._started = time.time()
-        launch = self._launcher.launch(command, env)
+        launch = self._launcher.launch(command, env, self._watch.streams)
         self._launch_cpu_time = launch.cpu_time
         self._tracker = PeakTracker(launch.peak_memory + _LAUNCHER_GROWTH)
         self._sampler = Sampler(
@@ -146,6 +149,7 @@ class _Run:
             self._tree, self._sampler.elapsed, self._watch.grace, self._watch.say
         )
         self._checkpoint_at = _FIRST_CHECKPOINT
+        self._along_at = float("inf") if self._watch.along is None else 0.0
         for number in self._wakeup.missed():
             self._pass_on(number)
             self._follow(number)
@@ -164,6 +168,7 @@ class _Run:
         while self._exit is None or self._orphans.are_left():
             now = self._sampler.elapsed()
             wake_at = min(due, self._checkpoint_at, self._orphans.wake_at)
+            wake_at = min(wake_at, self._along_at)
             info = self._wakeup.wait(wake_at - now)
             if info is not None:
                 self._take(info)
@@ -173,6 +178,8 @@ class _Run:
                 due = now + self._look()
             if now >= self._checkpoint_at:
                 self._write_checkpoint(now)
+            if now >= self._along_at:
+                self._look_along()
         self._tracker.finish(self._sampler.elapsed())
 
     def _look(self) -> Seconds:
@@ -183,6 +190,32 @@ class _Run:
         except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on
             self._measuring_failed(error)
             return _BLIND_INTERVAL
+
+    def _look_along(self) -> None:
+        """Let who reads along do so."""
+        if self._watch.along is None:
+            return
+        try:
+            self._along_at = self.elapsed() + self._watch.along(self)
+        except Exception as error:  # noqa: BLE001 - as for a look
+            self._along_at = float("inf")
+            self._measuring_failed(error)
+
+    def elapsed(self) -> Seconds:
+        """Give the seconds since it began."""
+        return self._sampler.elapsed()
+
+    def cpu_time(self) -> Seconds | None:
+        """Give the CPU time so far, as well as it is known."""
+        return self._cpu_times()[2]
+
+    def gpu_idle(self) -> Seconds | None:
+        """Give since when no GPU was busy; None without any that says."""
+        return None if self._gpus is None else self._gpus.idle()
+
+    def leader(self) -> int | None:
+        """Give the command's process id, for as long as it runs."""
+        return self._leader if self._exit is None else None
 
     def _measuring_failed(self, error: Exception) -> None:
         if not self._has_failed:  # saying so once is enough
@@ -255,7 +288,7 @@ class _Run:
         self._exit = status
         self._wakeup.dismiss_witness()
         self._tree.besides = self._besides
-        number = _signal_of(status)
+        number = signals.ended_by(status)
         if (
             not self._watch.wait_orphans
             or self._told_to_end is not None
@@ -294,7 +327,7 @@ class _Run:
             usage=self._usage(wall or 0.0, cgroup),
             series=self._series(),
             monitor=self._monitor(),
-            oom_kills=_increase(self._cgroup.oom_kills, cgroup.oom_kills),
+            oom_kills=cgroup.kills_since(self._cgroup),
             told_to_end=self._told_to_end,
             ranks=self._sampler.ranks(),
         )
@@ -353,10 +386,7 @@ class _Run:
     def _method(self) -> str:
         if self._tree.seen <= 1 and self._reaped <= 1:
             return "kernel high-water mark of the one process"
-        return (
-            f"sampled every {round(self._sampler.interval * 1000)} ms, shared pages "
-            "once, with the kernel's high-water marks"
-        )
+        return self._sampler.method
 
     def _monitor(self) -> Monitor:
         reading = self._tree.reading(os.getpid())
@@ -367,31 +397,3 @@ class _Run:
             interval=self._sampler.interval,
             warnings=(*self._warnings, *(self._gpus.warnings() if self._gpus else ())),
         )
-
-
-def _start_gpu_sampler(
-    interval: Seconds, pids: Callable[[], list[int]]
-) -> "GpuSampler | None":
-    """Watch the GPUs that are mine, where there can be any; read them once before."""
-    if not a_card_may_be_here(os.environ):
-        return None
-    from weigh.measure.gpu.sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
-    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
-
-    sampler = GpuSampler(
-        lambda: NvmlProbe(os.environ), max(interval, _GPU_INTERVAL), pids=pids
-    )
-    sampler.start()
-    return sampler
-
-
-def _signal_of(status: int) -> int | None:
-    """Give the signal that ended a process, also as a shell words it: 128 + n."""
-    if os.WIFSIGNALED(status):
-        return os.WTERMSIG(status)
-    code = os.waitstatus_to_exitcode(status)
-    return code - _SHELL_SIGNAL_BASE if code > _SHELL_SIGNAL_BASE else None
-
-
-def _increase(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else after - before

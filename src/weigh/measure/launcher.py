@@ -77,9 +77,16 @@ class Launcher:
         except ChildProcessError:
             return False
 
-    def launch(self, command: list[str], env: dict[str, str]) -> Launch:
+    def launch(
+        self,
+        command: list[str],
+        env: dict[str, str],
+        streams: dict[int, str] | None = None,
+    ) -> Launch:
         """Have the child exec *command* with *env* added to the environment.
 
+        *streams* says of descriptors what to open in their place: ``>PATH`` to write,
+        ``<>PATH`` to read as well. One that cannot be opened stays as it is.
         Returns when it runs, with what the child itself cost until then; also when a
         signal ended the child first, which then reads as the end of the job.
 
@@ -89,7 +96,9 @@ class Launcher:
         """
         words = [os.fsencode(word) for word in command]
         settings = [os.fsencode(f"{name}={value}") for name, value in env.items()]
-        payload = b"\0".join([str(len(words)).encode(), *words, *settings])
+        opened = [f"{fd}{word}".encode() for fd, word in (streams or {}).items()]
+        counts = f"{len(words)} {len(opened)}".encode()
+        payload = b"\0".join([counts, *words, *opened, *settings])
         self._send(payload)
         with open(self._status, "rb") as status:
             peak, cpu_time, failure = (*status.read().split(b" "), b"", b"", b"")[:3]
@@ -159,10 +168,12 @@ def _become_the_job(go: int, status: int) -> None:
         if not size or len(payload) < size:
             os._exit(0)
         _restore_signals()
-        count, *words = payload.split(b"\0")
-        command = words[: int(count)]
+        counts, *words = payload.split(b"\0")
+        end, opened = map(int, counts.split())
+        command = words[:end]
+        _open_streams(words[end : end + opened])
         env = first_environment()
-        for word in words[int(count) :]:
+        for word in words[end + opened :]:
             name, _, value = word.partition(b"=")
             env[name] = value
         folders = os.get_exec_path()  # before the peak is read: it imports warnings
@@ -174,6 +185,20 @@ def _become_the_job(go: int, status: int) -> None:
         os.write(status, str(_ENOENT).encode())
     finally:
         os._exit(127)
+
+
+def _open_streams(words: list[bytes]) -> None:
+    for word in words:
+        fd, _, path = word.partition(b">")
+        mode = os.O_RDWR if fd.endswith(b"<") else os.O_WRONLY
+        target = int(fd.rstrip(b"<"))
+        try:
+            opened = os.open(path, mode | os.O_NOCTTY)
+        except OSError:
+            continue
+        os.dup2(opened, target)
+        if opened != target:
+            os.close(opened)
 
 
 def first_environment() -> dict[bytes, bytes]:

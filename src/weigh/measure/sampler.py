@@ -1,5 +1,6 @@
 """Look at the tree every so often, and less often where looking costs too much."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -10,11 +11,13 @@ from weigh.measure.alone import SharingGauge
 from weigh.measure.arrivals import Arrivals
 from weigh.measure.peak import PeakTracker
 from weigh.model.record import Rank, Sample
+from weigh.probe.driver import a_card_may_be_here
 from weigh.probe.perf import CpuClock
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import Seconds
 
 if TYPE_CHECKING:
+    from weigh.measure.gpu.sampler import GpuSampler
     from weigh.measure.ranks import RankTracker
 
 _LOOK_SHARE = 0.007  # of one core, with what SharingGauge may take below 1 %
@@ -23,6 +26,7 @@ _TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no per
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
 _LONGEST_IDLE = 1.0  # seconds; a process that somebody kills takes no CPU
 _MOST_SAMPLES = 4096
+_GPU_INTERVAL = 0.05  # seconds; NVML calls cost more than /proc
 
 
 class Sampler:
@@ -101,6 +105,14 @@ class Sampler:
         self._keep(msgspec.structs.replace(self.samples[-1], time=now), counted)
         self.looks += 1
 
+    @property
+    def method(self) -> str:
+        """Say how memory was measured."""
+        return (
+            f"sampled every {round(self.interval * 1000)} ms, shared pages "
+            "once, with the kernel's high-water marks"
+        )
+
     def ranks(self) -> tuple[Rank, ...]:
         """Give the ranks of a distributed run, with what each held at most."""
         return () if self._ranks is None else self._ranks.ranks()
@@ -137,3 +149,19 @@ class Sampler:
         total = sum(each.cpu_time for each in times if each is not None)
         self.most_cpu_time = max(self.most_cpu_time, total)
         return total
+
+
+def start_gpu_sampler(
+    interval: Seconds, pids: Callable[[], list[int]]
+) -> "GpuSampler | None":
+    """Watch the GPUs that are mine, where there can be any; read them once before."""
+    if not a_card_may_be_here(os.environ):
+        return None
+    from weigh.measure.gpu.sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
+    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
+
+    sampler = GpuSampler(
+        lambda: NvmlProbe(os.environ), max(interval, _GPU_INTERVAL), pids=pids
+    )
+    sampler.start()
+    return sampler

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _SI_KERNEL = 0x80
+_SHELL_SIGNAL_BASE = 128
 # the sender that signals one process after the other is not done yet
 _SETTLING = 0.01
 _WITNESS_PATIENCE = 100  # milliseconds; somebody may have stopped it
@@ -199,6 +200,14 @@ def held() -> Iterator[None]:
         for _late in _pending(numbers - before):
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ended_by(status: int) -> int | None:
+    """Give the signal that ended a process, also as a shell words it: 128 + n."""
+    if os.WIFSIGNALED(status):
+        return os.WTERMSIG(status)
+    code = os.waitstatus_to_exitcode(status)
+    return code - _SHELL_SIGNAL_BASE if code > _SHELL_SIGNAL_BASE else None
 
 
 def stop_self() -> None:

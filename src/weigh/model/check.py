@@ -39,10 +39,12 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     """A trial of ``trials`` out of so many ``tasks``, ``seconds`` each at most.
 
     ``side_by_side`` is how many ran at once at most, ``signal`` what told weigh to end.
+    Where it ``is_plan``, ``task_file`` is the plan's folder.
     """
 
     schema: str = SCHEMA
     task_file: str
+    is_plan: bool = False
     tasks: int
     label: str
     seconds: Seconds

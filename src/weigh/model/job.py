@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import msgspec
 
 from weigh.model.record import State
+from weigh.model.staging import Staging
 from weigh.units import Bytes, Seconds
 
 SCHEMA = "weigh.job/1"
@@ -22,7 +23,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     ``virtual_memory`` is what Grid Engine's h_vmem counts, for the whole element.
     ``throttle`` is the most elements at a time; ``after`` are jobs that have to succeed
-    first; ``extra`` are flags of the scheduler's own, as (name, value).
+    first; ``extra`` are flags of the scheduler's own, as (name, value). With several
+    ``nodes`` CPUs, memory and GPUs are for each of them.
     """
 
     cpus: int = 1
@@ -39,15 +41,22 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     extra: tuple[tuple[str, str], ...] = ()
+    nodes: int = 1
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes the environment of the tasks, in this order; ``lines`` are bash."""
+    """What makes the environment of the tasks, in this order; ``lines`` are bash.
+
+    ``container`` is an image that tasks run in; ``imports`` are Python's names of
+    modules that have to be there.
+    """
 
     modules: tuple[str, ...] = ()
     conda: str | None = None
     venv: str | None = None
     lines: tuple[str, ...] = ()
+    container: str | None = None
+    imports: tuple[str, ...] = ()
     checks: bool = True
 
 
@@ -56,7 +65,10 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
 
     ``together`` tasks run side by side in an element; ``elements`` is how many there
     are, the first of which is number ``first`` of the plan; ``programs`` are looked
-    for before the first task.
+    for before the first task; ``needs`` are logs of jobs that have to have succeeded.
+    ``staged`` are the lines of bash that do what ``staging``
+    asks for, around the tasks; ``gate`` are lines that an element ends with, which may
+    make it fail.
     """
 
     name: str
@@ -71,6 +83,11 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     setup: Setup = Setup()
     runner: Runner = "weigh"
     programs: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    staging: Staging | None = None
+    staged: str = ""
+    gate: str = ""
+    requeue: bool = False
     version: str = ""
 
     @property
@@ -89,7 +106,8 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
 
     ``resumes`` is the job that this one goes on from, if any, and ``reason`` why: its
     tasks did not finish there, or the array was too long for one. Element 0 of it is
-    number ``first`` of the plan.
+    number ``first`` of the plan. ``expected`` is when the scheduler thought that it
+    would start.
     """
 
     schema: str = SCHEMA
@@ -106,7 +124,30 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     first: int = 0
     setup: Setup = Setup()
     runner: Runner = "weigh"
+    staging: Staging | None = None
+    requeue: bool = False
     resumes: str | None = None
+    reason: str | None = None
+    expected: Seconds | None = None
+
+
+class Understood(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scheduler took a job to ask for; None where it does not say.
+
+    All are an element's; ``cpus`` may be more than asked for, as a scheduler rounds.
+    ``gpu_types`` are the types asked for, ``reason`` why it waits, in its words.
+    """
+
+    memory: Bytes | None = None
+    virtual_memory: Bytes | None = None
+    cpus: int | None = None
+    gpus: int | None = None
+    gpu_types: tuple[str, ...] = ()
+    time_limit: int | None = None
+    queue: str | None = None
+    account: str | None = None
+    elements: int | None = None
+    throttle: int | None = None
     reason: str | None = None
 
 

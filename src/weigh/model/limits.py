@@ -52,8 +52,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     ``enforced`` is False where a job beyond its queue is accepted and waits for ever;
     ``largest_index`` is the last of an array, ``most_elements`` how many it may have;
     ``node_names`` are all nodes', None where they are not known;
-    ``resources`` are Grid Engine's complexes, ``parallel`` its environments,
-    ``projects`` those of ``-P``.
+    ``resources`` are Grid Engine's complexes, ``per_slot`` those that each slot takes
+    anew, ``parallel`` its environments, ``projects`` those of ``-P``.
     """
 
     queues: tuple[QueueLimits, ...] = ()
@@ -66,5 +66,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     most_submitted: int | None = None
     node_names: tuple[str, ...] | None = None
     resources: tuple[str, ...] | None = None
+    per_slot: tuple[str, ...] = ()
     parallel: tuple[str, ...] | None = None
     projects: tuple[str, ...] | None = None

@@ -12,16 +12,22 @@ from weigh.units import Bytes, Seconds
 SCHEMA = "weigh.plan/1"
 
 Resource = Literal["gpu_memory", "memory", "cpus"]
+Quantity = Literal["gpu_memory", "memory", "time"]
 RESOURCES: tuple[Resource, ...] = ("gpu_memory", "memory", "cpus")
 
 
 class Item(msgspec.Struct, frozen=True):
-    """What one task needs while it runs, headroom and all; a task takes a CPU."""
+    """What one task needs while it runs, headroom and all; a task takes a CPU.
+
+    ``gpus`` are cards of its own, ``gpu_memory`` what it holds on each; with 0 it
+    shares one. Of a task on several nodes all this is for each node.
+    """
 
     gpu_memory: Bytes = 0
     memory: Bytes = 0
     cpus: int = 1
     time: Seconds | None = None
+    gpus: int = 0
 
 
 class Capacity(msgspec.Struct, frozen=True):
@@ -69,11 +75,32 @@ class Packing(msgspec.Struct, frozen=True):
     lower_bound: int = 0
 
 
+class Foretold(msgspec.Struct, frozen=True):
+    """What a curve through other sizes says of one that nobody measured.
+
+    ``by`` is the size's name, ``sizes`` those of the ``runs`` it rests on;
+    ``expected`` is on the curve, ``bound`` what stays above with 95 %.
+    """
+
+    quantity: Quantity
+    by: str
+    size: float
+    sizes: tuple[float, ...]
+    runs: int
+    expected: float
+    bound: float
+
+    @property
+    def ratio(self) -> float:
+        """Tell how far beyond the largest size measured it lies, 1 for not at all."""
+        return max(1.0, self.size / max(self.sizes))
+
+
 class Kind(msgspec.Struct, frozen=True):
     """Tasks that need the same: how many there are, and what their need rests on.
 
-    ``item`` holds the headroom; ``used`` is as measured or given, without it.
-    ``busy`` is the share of a GPU's time that one task alone takes, 0 to 1.
+    ``item`` holds the headroom; ``used`` is as measured, foretold or given, without
+    it. ``busy`` is the share of a GPU's time that one task alone takes, 0 to 1.
     """
 
     item: Item
@@ -84,6 +111,7 @@ class Kind(msgspec.Struct, frozen=True):
     records: tuple[str, ...] = ()
     busy: float | None = None
     notes: tuple[str, ...] = ()
+    foretold: tuple[Foretold, ...] = ()
 
 
 class Card(msgspec.Struct, frozen=True):
@@ -114,13 +142,17 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """What to ask the scheduler for, for each element: the most that any needs."""
+    """What to ask the scheduler for, for each element: the most that any needs.
+
+    With several ``nodes`` the rest is for each of them.
+    """
 
     cpus: int
     memory: Bytes | None = None
     time_limit: int | None = None
     gpus: int = 0
     gpu: str | None = None
+    nodes: int = 1
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,7 +174,8 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks run side by side, and what each element of the array job needs.
 
-    ``fewest`` is how many elements no packing can do without.
+    ``fewest`` is how many elements no packing can do without, ``free_now`` how many
+    cards of the kind nobody uses at this moment.
     """
 
     schema: str = SCHEMA
@@ -159,3 +192,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     fewest: int = 0
     probe: tuple[Together, ...] = ()
     notes: tuple[str, ...] = ()
+    free_now: int | None = None

@@ -110,6 +110,24 @@ class Event(msgspec.Struct, frozen=True):
     value: int | float | str | None = None
 
 
+class Headway(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a run came by its own count: ``done`` of ``total`` steps.
+
+    ``time`` is when it said so, in seconds since it began; ``source`` says how it was
+    counted: tqdm, a pattern, weigh.batches. ``step_time`` is its pace of late. Of one
+    that goes on, ``remaining`` seconds lie between ``low`` and ``high`` at 90 %.
+    """
+
+    done: float
+    total: float | None = None
+    source: str
+    time: Seconds
+    step_time: Seconds | None = None
+    remaining: Seconds | None = None
+    low: Seconds | None = None
+    high: Seconds | None = None
+
+
 class Rank(msgspec.Struct, frozen=True):
     """One rank of a distributed run: where it ran, and what its processes held.
 
@@ -258,6 +276,7 @@ class Measurement(msgspec.Struct, frozen=True):
     told_to_end: int | None = None
     regions: "Regions | None" = None
     ranks: tuple["Rank", ...] = ()
+    progress: "Headway | None" = None
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -311,6 +330,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     phases: tuple[Phase, ...] = ()
     batches: Batches | None = None
     events: tuple[Event, ...] = ()
+    progress: Headway | None = None
     ranks: tuple[Rank, ...] = ()
     repeats: tuple[Repeat, ...] = ()
     series: Series | None = None

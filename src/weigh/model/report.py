@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from weigh.model.record import Record, State
-from weigh.units import Seconds
+from weigh.units import Bytes, Seconds
 
 SCHEMA = "weigh.report/1"
 
@@ -49,7 +49,12 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One task, or one run: where it ran, how it ended, what it used."""
+    """One task, or one run: where it ran, how it ended, what it used.
+
+    ``gpu_utilization`` is a share, ``energy`` joules of the cards; ``attempts`` is how
+    often the task was started, and the figures are of the last. ``error`` are the last
+    words of one that failed.
+    """
 
     task: int | None = None
     element: int | None = None
@@ -70,6 +75,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     gpu_memory: int | None = None
     gpu_utilization: float | None = None
     output: str | None = None
+    command: str = ""
+    attempts: int = 1
+    gpus: int | None = None
+    energy: float | None = None
+    growing: bool | None = None
+    error: str | None = None
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,12 +97,64 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     is_finding: bool = False
 
 
+class Accounted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scheduler's accounting says of one element, as it says it.
+
+    ``max_rss`` is of its largest step or process, ``virtual_memory`` address space;
+    ``memory_asked`` is for the whole element. None is not told.
+    """
+
+    element: int
+    state: State = "UNKNOWN"
+    node: str | None = None
+    wall_time: Seconds | None = None
+    cpu_time: Seconds | None = None
+    max_rss: Bytes | None = None
+    virtual_memory: Bytes | None = None
+    gpu_memory: Bytes | None = None
+    gpu_utilization: float | None = None
+    energy: float | None = None
+    cpus: int | None = None
+    gpus: int | None = None
+    memory_asked: Bytes | None = None
+    time_limit: int | None = None
+
+
+class GpuTable(msgspec.Struct, frozen=True, kw_only=True):
+    """What the scheduler's own table in a job's log says of one GPU.
+
+    Bytes, joules, watts, MHz; utilisations are shares from 0 to 1. ``one_look``: mean,
+    largest and smallest are the same, so it looked once. ``health`` is its word.
+    """
+
+    gpu: str
+    wall_time: Seconds | None = None
+    processes: int | None = None
+    gpu_memory: Bytes | None = None
+    utilization: float | None = None
+    utilization_max: float | None = None
+    memory_utilization: float | None = None
+    energy: float | None = None
+    power_mean: float | None = None
+    power_max: float | None = None
+    sm_clock: float | None = None
+    memory_clock: float | None = None
+    process_utilization: float | None = None
+    ecc_errors: int | None = None
+    xid_errors: int | None = None
+    health: str | None = None
+    one_look: bool = False
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Requested beside used, of a run, a job with its tasks, or a plan with its jobs.
 
     ``states`` counts the rows; ``gpu_hours``, ``cpu_hours`` and ``memory_hours`` (GiB
     hours) are what was held. ``records`` are those with a series to draw, at most a
-    few; ``rows`` are all.
+    few; ``rows`` are all. ``runs`` counts every attempt, ``run_time``, ``cpu_time``
+    and ``energy`` (joules) are over all of them. ``accounted`` is what the scheduler's
+    accounting says of the elements, ``gpu_tables`` what its tables in their logs do.
+    ``whose`` is user/group.
     """
 
     schema: str = SCHEMA
@@ -109,3 +172,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     gpu_hours: float | None = None
     cpu_hours: float | None = None
     memory_hours: float | None = None
+    runs: int = 0
+    run_time: Seconds | None = None
+    cpu_time: Seconds | None = None
+    energy: float | None = None
+    accounted: tuple[Accounted, ...] = ()
+    gpu_tables: tuple[GpuTable, ...] = ()
+    whose: str | None = None
+    cluster: str | None = None

@@ -13,6 +13,18 @@ class Source(msgspec.Struct, frozen=True):
     place: str
 
 
+class Earlier(msgspec.Struct, frozen=True):
+    """What an element of a resumed job goes on from.
+
+    ``labels`` name its attempts in other jobs, the newest first; ``job`` and
+    ``element`` are what ``%j`` and ``%a`` were in the first of them.
+    """
+
+    labels: tuple[str, ...]
+    job: str
+    element: int
+
+
 class Staging(msgspec.Struct, frozen=True, kw_only=True):
     """What goes in, where results go, on which disk, and how the end is announced.
 
@@ -20,7 +32,8 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     ``%%`` for a per cent sign; None is the folder that the script runs in. ``scratch``
     may hold ``$NAME``, which the node knows; None is the first of the usual ones.
     ``warn_signal`` comes ``warn_time`` seconds before the time limit; the tasks have
-    ``grace`` seconds to end. ``continues`` is a job whose partial results go in first.
+    ``grace`` seconds to end. ``continues`` says for each element of a job that resumes
+    another whose partial results go in first.
     """
 
     sources: tuple[Source, ...] = ()
@@ -29,4 +42,4 @@ class Staging(msgspec.Struct, frozen=True, kw_only=True):
     warn_signal: str = "USR1"
     warn_time: int = 120
     grace: int = 10
-    continues: str | None = None
+    continues: tuple[Earlier, ...] = ()

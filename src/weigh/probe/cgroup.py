@@ -17,6 +17,12 @@ class CgroupReading(msgspec.Struct, frozen=True):
     peak: Bytes | None = None
     oom_kills: int | None = None
 
+    def kills_since(self, before: "CgroupReading") -> int | None:
+        """Count the processes killed for memory since *before*; None: not told."""
+        if before.oom_kills is None or self.oom_kills is None:
+            return None
+        return self.oom_kills - before.oom_kills
+
 
 def memory_folder(cgroup_text: str, root: str = "/sys/fs/cgroup") -> tuple[str, int]:
     """Find the memory group's folder and version from the text of /proc/self/cgroup.

@@ -1,13 +1,15 @@
 """What ``weigh check`` found: a line a task, what is wrong, what to think about."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from textwrap import fill
 
 import msgspec
 
 from weigh.model.check import Check, Trial
+from weigh.model.lint import Checked
 from weigh.report.columns import Column, table
 from weigh.report.printable import count, printable, shortened
+from weigh.report.script_lines import document
 from weigh.units import format_duration, format_size
 
 WIDTH = 80
@@ -25,9 +27,11 @@ def render_text(check: Check) -> Iterator[str]:
     yield from _conclusion(check)
 
 
-def render_json(check: Check) -> str:
-    """Write one document, the schema first."""
+def render_json(check: Check, scripts: Sequence[Checked] | None = None) -> str:
+    """Write one document, the schema first; with the job scripts of a plan."""
     fields = {**msgspec.to_builtins(check), "wrong": check.wrong}
+    if scripts is not None:
+        fields["scripts"] = [document(script) for script in scripts]
     return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
 
 
@@ -94,4 +98,5 @@ def _conclusion(check: Check) -> Iterator[str]:
     if check.wrong:
         yield f"  {check.wrong} of {tries} went wrong"
     elif check.signal is None:
-        yield f"  next: weigh plan {printable(check.task_file)}"
+        verb = "submit" if check.is_plan else "plan"
+        yield f"  next: weigh {verb} {printable(check.task_file)}"

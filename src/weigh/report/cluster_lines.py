@@ -5,6 +5,7 @@ from itertools import groupby
 
 import msgspec
 
+from weigh.dialect import slurm_reasons
 from weigh.model.cluster import Cluster, ClusterJob, GpuCount, Node, Queue, Start
 from weigh.report.columns import Column, shortened, table
 from weigh.report.printable import count, printable
@@ -21,23 +22,7 @@ _OUT_OF_USE = {
     "RESERVED": "reserved",
     "UNKNOWN": "in an unknown state",
 }
-# Slurm's reasons as people would say them; others are shown as they are
-_WHY = {
-    "Resources": "next in line",
-    "Priority": "others are before it",
-    "Dependency": "waits for another job",
-    "DependencyNeverSatisfied": "waits for a job that failed: never starts",
-    "JobArrayTaskLimit": "the array's own throttle",
-    "JobHeldUser": "held by you",
-    "JobHeldAdmin": "held by the site",
-    "BeginTime": "its begin time",
-    "PartitionTimeLimit": "asks for more time than the queue allows",
-    "PartitionNodeLimit": "asks for more nodes than the queue allows",
-    "PartitionConfig": "asks for more than the queue allows",
-    "PartitionDown": "the queue is closed",
-    "ReqNodeNotAvail": "a node it needs is not available",
-    "error": "in error: qstat -j JOB says why",
-}
+_IN_ERROR = {"error": "in error: qstat -j JOB says why"}  # Grid Engine's own
 
 
 def render_json(cluster: Cluster) -> bytes:
@@ -255,8 +240,8 @@ def _state(job: ClusterJob, now: str) -> str:
     if job.state == "RUNNING":
         suffix = f", {printable(job.reason)}" if job.reason else ""
         return f"runs since {start}{suffix}" if start else f"runs{suffix}"
-    reason = (job.reason or "").partition(",")[0]
-    why = _WHY.get(reason, printable(reason))
+    reason = job.reason or ""
+    why = _IN_ERROR.get(reason) or printable(slurm_reasons.in_words(reason))
     begin = f"starts about {start}" if start else "waits"
     return f"{begin}: {why}" if why else begin
 

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from weigh.progress.remaining import Span
 from weigh.report.printable import count, printable, shortened
+from weigh.report.progress_lines import between
 from weigh.units import Seconds, format_duration
 
 WIDTH = 80
@@ -21,7 +23,11 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a run has come; ``earlier`` tasks were settled by runs before."""
+    """How far a run has come; ``earlier`` tasks were settled by runs before.
+
+    ``left`` is the time until all is done, ``slowest`` are the running tasks that end
+    last, as (number, seconds), where they tell.
+    """
 
     tasks: int
     done: int
@@ -33,6 +39,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: int = 0
     elapsed: Seconds = 0.0
     time_left: Seconds | None = None
+    left: Span | None = None
+    slowest: tuple[tuple[int, Seconds], ...] = ()
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +68,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def progress_line(standing: Standing) -> str:
     """Write one line that is drawn over and over on a terminal."""
-    left = standing.time_left
+    left = _left(standing)
     when = "" if left is None else f", {format_duration(left)} to go"
     failed = f", {count(standing.failed)} failed" if standing.failed else ""
     line = (
@@ -72,15 +80,29 @@ def progress_line(standing: Standing) -> str:
 
 def heartbeat_line(standing: Standing, time_of_day: str) -> str:
     """Write one line for a log."""
-    left = standing.time_left
     words = [
         f"{count(standing.done)} of {count(standing.tasks)} done",
         *([f"{count(standing.failed)} failed"] if standing.failed else []),
         f"{count(standing.running)} running",
         f"{count(standing.waiting)} waiting",
-        *([] if left is None else [f"{format_duration(left)} to go"]),
+        *_to_go(standing),
     ]
-    return f"{time_of_day}  {', '.join(words)}"
+    line = f"{time_of_day}  {', '.join(words)}"
+    ends = [f"task {seq} in {format_duration(left)}" for seq, left in standing.slowest]
+    return f"{line}; last {', '.join(ends)}" if ends else line
+
+
+def _to_go(standing: Standing) -> list[str]:
+    left = _left(standing)
+    if left is None:
+        return []
+    ends = standing.left
+    within = "" if ends is None else between(ends.low, ends.high)
+    return [f"{format_duration(left)} to go{within}"]
+
+
+def _left(standing: Standing) -> Seconds | None:
+    return standing.time_left if standing.left is None else standing.left.value
 
 
 def summary_lines(report: Report) -> list[str]:
@@ -120,8 +142,14 @@ def _headline(report: Report) -> str:
 
 
 def _failure(one: Failure) -> str:
-    where = "" if one.output is None else f"   {one.output}"
-    return f"  failed    task {one.task}: {printable(one.reason + where)}"
+    """Name a task that failed; the folder of its file is said once, further down."""
+    said = f"  failed    task {one.task}: {printable(one.reason)}"
+    if one.output is None:
+        return shortened(said, WIDTH)
+    path = printable(one.output)
+    if len(said) + len(path) + 3 > WIDTH:
+        path = path.rpartition("/")[2]
+    return f"{shortened(said, WIDTH - len(path) - 3)}   {path}"
 
 
 def plan_lines(commands: Sequence[tuple[int, str]], tasks: int) -> list[str]:

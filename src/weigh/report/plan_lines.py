@@ -43,24 +43,35 @@ def _tasks(plan: Plan) -> Iterator[str]:
     if len(plan.kinds) == 1:
         kind = plan.kinds[0]
         needs = ", ".join(_needs(kind, plan.headroom))
-        runs = f" ({_count(kind.runs, 'run')})" if kind.runs else ""
-        text = f"{_count(plan.tasks, 'task')}, each {needs}{runs}"
+        runs = f" ({_runs(kind)})" if kind.runs else ""
+        each = ", each" if plan.tasks > 1 else ":"
+        text = f"{_count(plan.tasks, 'task')}{each} {needs}{runs}"
         yield from (f"  {line}" for line in folded(text, WIDTH - 2))
         return
     yield (
         f"  {_count(plan.tasks, 'task')} of {len(plan.kinds)} kinds, "
-        f"each figure with {_percent(plan.headroom)} on top"
+        f"each figure with {_percent(plan.headroom)} on top{_or_bound(plan)}"
     )
     yield from _kinds(plan.kinds[:_MOST_KINDS])
     if len(plan.kinds) > _MOST_KINDS:
         yield f"    and {len(plan.kinds) - _MOST_KINDS} more kinds"
 
 
+def _or_bound(plan: Plan) -> str:
+    told = any(kind.foretold for kind in plan.kinds)
+    return ", or the bound of a fit" if told else ""
+
+
 def _needs(kind: Kind, headroom: float) -> Iterator[str]:
     item, used = kind.item, kind.used
+    if item.gpus:
+        yield f"{item.gpus} GPU{'s' if item.gpus > 1 else ''}"
     if item.gpu_memory:
         above = f" ({format_size(used.gpu_memory)} + {_percent(headroom)})"
-        yield f"{format_size(item.gpu_memory)} of GPU{above if headroom else ''}"
+        if any(one.quantity == "gpu_memory" for one in kind.foretold):
+            above = f" ({format_size(used.gpu_memory)} expected)"
+        of = "each GPU" if item.gpus > 1 else "GPU"
+        yield f"{format_size(item.gpu_memory)} of {of}{above if headroom else ''}"
     yield _count(item.cpus, "CPU")
     if item.memory:
         yield f"{format_size(item.memory)} RAM"
@@ -74,7 +85,7 @@ def _kinds(kinds: Sequence[Kind]) -> Iterator[str]:
         Column("tasks", tuple(f"{kind.tasks:,}" for kind in kinds)),
         Column(
             "such as",
-            tuple(printable(kind.example) for kind in kinds),
+            tuple(map(printable, _telling([kind.example for kind in kinds]))),
             right=False,
             flexible=True,
         ),
@@ -82,9 +93,39 @@ def _kinds(kinds: Sequence[Kind]) -> Iterator[str]:
         Column("RAM", tuple(_size(item.memory) for item in items)),
         Column("CPUs", tuple(str(item.cpus) for item in items)),
         Column("time", tuple(_time(item) for item in items)),
-        Column("runs", tuple(str(kind.runs or "-") for kind in kinds), drop=1),
+        Column("from", tuple(_runs(kind) for kind in kinds), drop=1),
     ]
+    if not any(item.gpu_memory for item in items):
+        del columns[2]
     yield from table(columns, WIDTH)
+
+
+def _telling(examples: Sequence[str]) -> list[str]:
+    """Leave out the first and last words that all have, but for a first option."""
+    split = [example.split(" ") for example in examples]
+    same = _same_words(split)
+    if same and split[0][same - 1].startswith("-"):
+        same -= 1
+    rest = [words[same:] for words in split]
+    end = _same_words([words[::-1] for words in rest])
+    before, after = ["..."] if same else [], ["..."] if end else []
+    return [" ".join((*before, *w[: len(w) - end], *after)) for w in rest]
+
+
+def _same_words(split: Sequence[Sequence[str]]) -> int:
+    """Count the first words that all have; none where there is one only."""
+    same = 0
+    for words in zip(*split, strict=False):
+        if len(split) == 1 or len(set(words)) > 1:
+            break
+        same += 1
+    return same
+
+
+def _runs(kind: Kind) -> str:
+    if not kind.runs:
+        return "-"
+    return f"fit of {kind.runs}" if kind.foretold else _count(kind.runs, "run")
 
 
 def _size(size: int) -> str:
@@ -101,7 +142,10 @@ def _packing(plan: Plan) -> Iterator[str]:
         limit = _limit(plan)
         by = f" by {limit}" if limit else ""
         size = format_size(plan.card.memory)
-        yield f"  {plan.card.name} {size}: {together} fit{by}"
+        fit = f"{together} fit{by}"
+        if plan.ask.gpus > 1 or any(kind.item.gpus for kind in plan.kinds):
+            fit = f"each task has {_count(plan.ask.gpus, 'GPU')} for itself"
+        yield f"  {plan.card.name} {size}: {fit}"
     yield from _probe(plan.probe)
     if plan.left_out:
         numbers = [str(short.task) for short in plan.left_out[:5]]
@@ -158,13 +202,14 @@ def _limit(plan: Plan) -> str | None:
 
 
 def _ask(ask: Ask) -> str:
-    parts = [f"{ask.gpus} GPU"] if ask.gpus else []
+    parts = [_count(ask.gpus, "GPU")] if ask.gpus else []
     parts.append(_count(ask.cpus, "CPU"))
     if ask.memory is not None:
         parts.append(format_size(ask.memory))
     if ask.time_limit is not None:
         parts.append(format_time(ask.time_limit))
-    return ", ".join(parts)
+    said = ", ".join(parts)
+    return f"{ask.nodes} nodes with {said}" if ask.nodes > 1 else said
 
 
 def _comparison(plans: Sequence[Plan]) -> Iterator[str]:
@@ -180,11 +225,18 @@ def _comparison(plans: Sequence[Plan]) -> Iterator[str]:
         Column("CPUs", tuple(str(plan.ask.cpus) for plan in plans), drop=1),
         Column("RAM", tuple(_size(plan.ask.memory or 0) for plan in plans)),
         Column("time", tuple(_limit_of(plan.ask) for plan in plans)),
+        Column("free now", tuple(_number(plan.free_now) for plan in plans)),
         Column("too big", tuple(f"{len(p.left_out):,}" for p in plans)),
     ]
     if not any(plan.left_out for plan in plans):
         columns.pop()
+    if all(plan.free_now is None for plan in plans):
+        columns = [column for column in columns if column.title != "free now"]
     yield from table(columns, WIDTH)
+
+
+def _number(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
 
 
 def _limit_of(ask: Ask) -> str:
@@ -196,4 +248,5 @@ def _percent(share: float) -> str:
 
 
 def _count(number: int, noun: str) -> str:
+    """Write how many of something there are."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -28,8 +28,15 @@ def render(checked: Checked, width: int = WIDTH) -> Iterator[str]:
 
 def render_json(checked: Checked) -> str:
     """Write one document, the schema first."""
+    return msgspec.json.format(
+        msgspec.json.encode(document(checked)), indent=2
+    ).decode()
+
+
+def document(checked: Checked) -> dict[str, object]:
+    """Lay it out as one document."""
     problems = checked.problems
-    fields = {
+    return {
         "schema": SCHEMA,
         "script": _clean(checked.script),
         "scheduler": checked.scheduler,
@@ -44,7 +51,6 @@ def render_json(checked: Checked) -> str:
             for one in checked.findings
         ],
     }
-    return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
 
 
 def _row(checked: Checked, one: Finding) -> tuple[str, str, str]:

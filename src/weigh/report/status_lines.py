@@ -8,6 +8,7 @@ from weigh.model.job import Submitted
 from weigh.model.record import State
 from weigh.report.columns import Column, table
 from weigh.report.printable import count, printable, shortened
+from weigh.report.progress_lines import Ends, ends_lines
 from weigh.report.request_lines import WIDTH, folded
 from weigh.units import Seconds, format_duration
 
@@ -61,6 +62,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     failures: tuple[Failure, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+    ends: Ends | None = None
     asked: Seconds = 0.0
     trouble: str | None = None
 
@@ -87,6 +89,8 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
     else:
         yield shortened(f"  {name} {ids}", WIDTH)
         yield from (f"    {line}" for line in folded(_counts(one), WIDTH - 4))
+    if one.ends is not None and not one.is_over:
+        yield from (f"    {line}" for line in ends_lines(one.ends, WIDTH - 4))
     yield from _failures(one.failures)
     for wait in one.waiting:
         noun = "element" if wait.elements == 1 else "elements"

@@ -1,6 +1,7 @@
 """A submitted job as lines: its id, what each element was promised, how to follow."""
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -9,21 +10,29 @@ from weigh.model.job import Submitted, Wanted
 from weigh.model.plan import Plan
 from weigh.report.printable import printable
 from weigh.report.request_lines import WIDTH, folded
-from weigh.units import format_size
+from weigh.units import Seconds, format_size
 
 SCHEMA = "weigh.submit/1"
-_WORDS: Mapping[str, str] = {
-    "slurm": "Slurm",
-    "gridengine": "Grid Engine",
-    "local": "this machine",
-}
+_WIDEST = 24
+_SHOWN = 3
+_HEAD = len("  checked   ")
+_AT_ONCE = 60.0
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked at before a job was submitted, and what was found."""
+
+    what: str
+    verdict: str
+    detail: str = ""
 
 
 class Shipped(msgspec.Struct, frozen=True, kw_only=True):
     """A job that was submitted, or the script that would be.
 
     ``job`` is None after a dry run, ``more`` the rest of an array that was too long
-    for one job; ``notes`` say what was decided for the user.
+    for one job; ``notes`` say what was decided for the user, ``checks`` what was seen
+    to be right. ``now`` is the time, in seconds since the epoch.
     """
 
     plan: Plan
@@ -33,27 +42,74 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True):
     job: Submitted | None = None
     more: tuple[Submitted, ...] = ()
     notes: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    now: Seconds = 0.0
 
 
 def submitted_lines(answer: Shipped) -> Iterator[str]:
-    """Write what was submitted, and what to do next."""
+    """Write what was checked and submitted, and what to do next."""
+    yield from check_lines(answer.checks)
     job = answer.job
     if job is None:
         return
-    what = _count(job.tasks, "task")
-    if job.elements > 1:
-        what = f"{_count(job.elements, 'element')}, {what}"
-    at_once = job.wanted.throttle
-    few = at_once is not None and at_once < job.elements
-    most = f", {at_once} at a time" if few else ""
-    where = _WORDS.get(job.scheduler, job.scheduler)
-    text = f"submitted {printable(job.name)} to {where} as job {job.id}: {what}{most}"
+    text = f"submitted {_what(job)} as job {job.id}{_at_once(job)}"
+    if job.scheduler == "local":
+        text += ", on this machine"
+    if job.expected is not None:
+        text += f"; starts {_moment(job.expected, answer.now)}"
     yield from (f"  {line}" for line in folded(text, WIDTH - 2))
-    for part in answer.more:
-        yield f"           and as job {part.id}: {_count(part.elements, 'element')}"
-    yield f"  each     {asked_words(job.wanted)}"
-    yield f"  script   {printable(job.script)}"
-    yield f"  follow   weigh status {job.id}"
+    yield from _more(answer.more)
+    yield f"  each      {asked_words(job.wanted)}"
+    yield f"  script    {printable(job.script)}"
+    yield f"  follow    weigh status {job.id}"
+
+
+def _more(parts: Sequence[Submitted]) -> Iterator[str]:
+    """Write what else was submitted with it."""
+    shown = parts[:_SHOWN] if len(parts) > _SHOWN + 1 else parts
+    for part in shown:
+        why = f": {part.reason}" if part.reason and len(parts) == 1 else ""
+        line = f"and {_what(part)} as job {part.id}{why}"
+        yield from (f"            {row}" for row in folded(line, WIDTH - 12))
+    if len(shown) < len(parts):
+        yield f"            and {len(parts) - len(shown)} more, to job {parts[-1].id}"
+
+
+def check_lines(checks: Sequence[Check]) -> Iterator[str]:
+    """Write a line for each check, the first with a word in front."""
+    width = min(_WIDEST, max((len(printable(one.what)) for one in checks), default=0))
+    for number, one in enumerate(checks):
+        head = "checked" if number == 0 else ""
+        first = f"  {head:<8}  {printable(one.what):<{width}}  {one.verdict:<7}  "
+        rows = list(folded(printable(one.detail), max(20, WIDTH - len(first))))
+        yield (first + (rows[0] if rows else "")).rstrip()
+        room = " " * (_HEAD + width + len("  default  "))
+        yield from (room + row for row in rows[1:])
+
+
+def _what(job: Submitted) -> str:
+    if job.elements == 1:
+        return _count(job.tasks, "task")
+    words = _count(job.elements, "element")
+    more = f" with {_count(job.tasks, 'task')}" if job.tasks != job.elements else ""
+    return words + more
+
+
+def _at_once(job: Submitted) -> str:
+    most = job.wanted.throttle
+    few = most is not None and most < job.elements
+    return f", at most {most} at a time" if few else ""
+
+
+def _moment(then: Seconds, now: Seconds) -> str:
+    """Write when something begins, without the date where it is today's."""
+    if then <= now + _AT_ONCE:
+        return "now"
+    begin, today = time.localtime(then), time.localtime(now)
+    clock = time.strftime("%H:%M", begin)
+    if begin[:3] == today[:3]:
+        return f"about {clock}"
+    return f"about {time.strftime('%Y-%m-%d', begin)} {clock}"
 
 
 def dry_run_lines(answer: Shipped) -> Iterator[str]:
@@ -69,6 +125,7 @@ def render_json(answer: Shipped) -> str:
         "script": answer.script,
         "job": None if answer.job is None else msgspec.to_builtins(answer.job),
         "more": [msgspec.to_builtins(job) for job in answer.more],
+        "checks": [msgspec.to_builtins(one) for one in answer.checks],
         "notes": answer.notes,
         "text": answer.text,
     }

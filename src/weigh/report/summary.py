@@ -49,6 +49,7 @@ def render_summary(
         lines += gpu_lines(record.usage.gpus, allocated=gpus_allocated)
     lines += _ranks(record.ranks)
     lines += _regions(record)
+    lines += _progress(record)
     if request is not None:
         lines += _request(request, record.usage)
     return "".join(f"{line}\n" for line in lines)
@@ -77,6 +78,15 @@ def _regions(record: Record) -> list[str]:
     return region_lines(
         Regions(phases=record.phases, batches=loops, events=record.events)
     )
+
+
+def _progress(record: Record) -> Iterator[str]:
+    """Say how far it came by its own count."""
+    if record.progress is None or record.batches is not None:
+        return
+    from weigh.report.progress_lines import how_fast  # noqa: PLC0415 - start-up
+
+    yield from _row("progress", printable(how_fast(record.progress)))
 
 
 def _headline(record: Record, *, colour: bool) -> str:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
+from weigh.runner.share import NO_SHARE, Share
 from weigh.runner.slots import Slot
 
 if TYPE_CHECKING:
@@ -9,7 +10,7 @@ if TYPE_CHECKING:
     from weigh.units import Bytes, Seconds
 
 # why weigh stopped a task before its end
-Stop = Literal["timeout", "told", "halt", "memory"]
+Stop = Literal["timeout", "told", "halt", "memory", "gpu_memory"]
 
 
 class Attempt:
@@ -18,7 +19,8 @@ class Attempt:
     ``started`` is seconds since the epoch, ``began`` and ``ended`` on the monotonic
     clock. ``status`` is the wait status of the leader once that has ended, and
     ``orphans`` are processes it left behind. ``now`` and ``peak`` are what the watcher
-    has seen it hold last and at most; ``channel`` is the file it told its regions to.
+    has seen it hold last and at most, ``gpu_now`` and ``gpu_peak`` the same of its
+    GPU; ``share`` is kept free for it. ``channel`` is the file it told its regions to.
     ``again``: its task has another turn in this run.
     """
 
@@ -29,6 +31,8 @@ class Attempt:
         "channel",
         "ended",
         "floor",
+        "gpu_now",
+        "gpu_peak",
         "kill_at",
         "max_rss",
         "now",
@@ -41,6 +45,7 @@ class Attempt:
         "reaped",
         "record",
         "seq",
+        "share",
         "slot",
         "start_time",
         "started",
@@ -76,6 +81,9 @@ class Attempt:
         self.channel: str | None = None
         self.now: Bytes = 0
         self.peak: Bytes = 0
+        self.gpu_now: Bytes = 0
+        self.gpu_peak: Bytes = 0
+        self.share: Share = NO_SHARE
         self.stop: Stop | None = None
         self.kill_at: Seconds | None = None
         self.alone = False

@@ -33,17 +33,22 @@ _STOPPED: dict[Stop, tuple[State, str]] = {
     "told": ("INTERRUPTED", "weigh was told to end"),
     "halt": ("CANCELLED", "stopped by --halt"),
     "memory": ("PREEMPTED", "stopped to make room: memory was running out"),
+    "gpu_memory": ("PREEMPTED", "stopped to make room: GPU memory was running out"),
 }
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How an attempt ended. ``is_oom``: for want of memory, as far as one can tell."""
+    """How an attempt ended.
+
+    ``is_oom``: for want of memory, as far as one can tell; ``on_gpu``: of a GPU's.
+    """
 
     state: State
     exit_code: int | None
     signal: int | None
     outcome: Outcome | None = None
     is_oom: bool = False
+    on_gpu: bool = False
 
     @property
     def succeeded(self) -> bool:
@@ -63,7 +68,14 @@ def end(measured: Measurement, stop: Stop | None = None, tail: bytes = b"") -> E
     if word is not None:
         evidence = (f"its output says {word!r}",)
         outcome = Outcome("ran out of memory", evidence)
-        return Ending("OUT_OF_MEMORY", code, number, outcome, is_oom=True)
+        return Ending(
+            "OUT_OF_MEMORY",
+            code,
+            number,
+            outcome,
+            is_oom=True,
+            on_gpu=word.encode() in _GPU_WORDS,
+        )
     state, why = judge(measured)
     killed = number == _KILLED or code == _KILLED_IN_A_SHELL
     is_oom = state == "OUT_OF_MEMORY" or killed

@@ -33,7 +33,10 @@ class Opened(msgspec.Struct, frozen=True, tag_field="event", tag="opened"):
 
 
 class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
-    """An attempt at a task began, as this process. ``task`` is a hash of its text."""
+    """An attempt at a task began, as this process. ``task`` is a hash of its text.
+
+    ``memory`` and ``gpu_memory`` are what was kept free for it; ``alone``: all was.
+    """
 
     seq: int
     attempt: int
@@ -44,6 +47,9 @@ class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
     start_time: int | None
     task: str
     gpu: str | None = None
+    memory: Bytes | None = None
+    gpu_memory: Bytes | None = None
+    alone: bool = False
 
 
 class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):

@@ -33,7 +33,7 @@ def put_aside(path: str) -> None:
 
 
 class JoblogFile:
-    """The joblog of this run; lines that could not be written wait in ``unwritten``."""
+    """The joblog of this run; what could not be written waits in ``unwritten``."""
 
     def __init__(self, path: str) -> None:
         """Open the file, make it where it is missing, cut a torn last line off.
@@ -43,7 +43,7 @@ class JoblogFile:
             FormatError: it is no joblog.
         """
         self.path = path
-        self.unwritten: list[bytes] = []
+        self.unwritten: list[Entry] = []
         self._dirty = False
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -54,7 +54,7 @@ class JoblogFile:
 
     def append(self, entry: Entry) -> str | None:
         """Write one line; give what is in the way, if anything is."""
-        return self._write([*self.unwritten, format_entry(entry)])
+        return self._write([*self.unwritten, entry])
 
     def try_again(self) -> str | None:
         """Write what could not be written before; give what is in the way."""
@@ -70,8 +70,8 @@ class JoblogFile:
         """Let the file go."""
         os.close(self._fd)
 
-    def _write(self, lines: list[bytes]) -> str | None:
-        text = b"".join(lines)
+    def _write(self, entries: list[Entry]) -> str | None:
+        text = b"".join(map(format_entry, entries))
         try:
             written = os.write(self._fd, text)
             if written == len(text):
@@ -83,7 +83,7 @@ class JoblogFile:
             os.ftruncate(self._fd, self._size)  # a torn line would swallow the next
         except OSError as error:
             trouble = error.strerror or str(error)
-        self.unwritten = lines
+        self.unwritten = entries
         return f"cannot write {self.path}: {trouble}"
 
 

@@ -13,14 +13,16 @@ from weigh.errors import FormatError
 from weigh.joblog import TIMED_OUT, Entry
 from weigh.model.record import Outcome
 from weigh.runner.attempt import Attempt, Stop
+from weigh.runner.card_watch import CardWatch
 from weigh.runner.ending import Ending
 from weigh.runner.leftovers import Leftovers
 from weigh.runner.memory_watch import MemoryWatch
 from weigh.runner.output import is_full
 from weigh.runner.parts import Failure, Parts, Result, Rules
+from weigh.runner.placing import Placing
 from weigh.runner.queue import Turn
 from weigh.runner.reaper import Reaped, Reaper
-from weigh.runner.slots import FreeSlots
+from weigh.runner.slots import FreeSlots, Slot
 from weigh.runner.stopping import Stopper
 from weigh.runner.tally import Tally
 from weigh.runner.verdict import Verdicts
@@ -28,6 +30,7 @@ from weigh.runner.watch import new_records
 from weigh.units import Seconds
 
 _TICK = 0.25
+_WIDTH = 80 - len("weigh: ")
 _MOST_FAILURES = 20  # that are worth a line each
 _RESPAWN_PAUSE = 0.5  # seconds after the system had no process to give
 _ORPHAN_PATIENCE = 5.0  # seconds until what a task left behind is worth a word
@@ -48,7 +51,9 @@ class Loop:
         self._new_record = new_records()
         self._attempts = parts.attempts
         self._verdicts = Verdicts(rules.retries, rules.oom_retries)
-        self._memory = MemoryWatch(parts.gauge, self._stopper, parts.say)
+        cards = CardWatch(parts.watcher.cards(parts.layout), parts.watcher.card)
+        self._memory = MemoryWatch(parts.gauge, cards, self._stopper, parts.say)
+        self._placing = Placing(parts.queue, self._free, self._memory)
         self._told: int | None = None
         self._trouble: str | None = None
         self._halted: str | None = None
@@ -81,6 +86,8 @@ class Loop:
                 self._see_to_what_is_due()
         finally:
             self._leftovers.clear(self._rules.grace)
+            self._parts.spawner.close()
+        self._write_the_rest()
         return Result(
             self._tally,
             self._told,
@@ -102,14 +109,13 @@ class Loop:
 
     def _start_tasks(self) -> None:
         while self._free and self._may_start() and not self._is_alone:
-            running = self._running.values()
-            if time.monotonic() < self._spawn_at or not self._memory.has_room(running):
+            if time.monotonic() < self._spawn_at:
                 return
-            turn = self._parts.queue.take(len(self._running))
-            if turn is None or not self._start(turn):
+            found = self._placing.next(self._running.values())
+            if found is None or not self._start(*found):
                 return
 
-    def _start(self, turn: Turn) -> bool:
+    def _start(self, turn: Turn, slot: Slot) -> bool:
         """Start an attempt; False where that is not possible now."""
         parts = self._parts
         number = self._attempts.get(turn.seq, 0) + 1
@@ -118,9 +124,9 @@ class Loop:
         except FormatError as error:
             self._stop_launching(str(error))
             return False
-        slot = self._free.take()
         attempt = Attempt(turn.seq, number, text, slot)
         attempt.alone = turn.alone
+        attempt.share = turn.share
         try:
             stream = attempt.output = parts.output.open(slot.number, turn.seq, number)
             attempt.floor = parts.watcher.floor
@@ -145,10 +151,7 @@ class Loop:
             attempt.output.started()
             attempt.output.close()
         self._free.give_back(attempt.slot)
-        if turn.alone:
-            parts.queue.alone(turn.seq)
-        else:
-            parts.queue.again(turn.seq)
+        parts.queue.put_back(turn)
         if is_full(error):
             where = parts.output.folder or "the output"
             self._stop_launching(f"cannot write to {where}: {error.strerror}")
@@ -201,6 +204,7 @@ class Loop:
             self._stop_launching(f"the disk under {where} is full")
             outcome = Outcome("the disk under its output was full")
             ending = Ending("INTERRUPTED", ending.exit_code, ending.signal, outcome)
+        self._memory.ended(attempt)
         attempt.channel = parts.channels.take(attempt.slot.number)
         self._free.give_back(attempt.slot)
         if not self._goes_again(attempt, ending):
@@ -212,15 +216,20 @@ class Loop:
         verdict, queue = self._verdicts.next(attempt, ending), self._parts.queue
         if verdict == "settled":
             return False
-        if attempt.stop == "memory":
+        if attempt.stop in {"memory", "gpu_memory"}:
             self._memory.learn(attempt)
         if verdict == "unfinished" or self._is_stopping():
             self._tally.interrupted += 1
             return True
-        if verdict == "alone":
-            queue.alone(attempt.seq)
-        else:
+        share = None
+        if verdict == "with more":
+            share = self._memory.larger_share(attempt, ending)
+        if share is not None:
+            queue.with_share(attempt.seq, share)
+        elif verdict == "again":
             queue.again(attempt.seq)
+        else:
+            queue.alone(attempt.seq)
         attempt.again = True
         self._tally.again += 1
         return True
@@ -248,10 +257,20 @@ class Loop:
         self._tally.spent += wall
         if ending.succeeded:
             self._tally.done += 1
+            self._parts.progress.took(wall)
         else:
             self._tally.failed += 1
             self._say_failed(attempt, ending)
         self._consider_halt(attempt, ending)
+
+    def _write_the_rest(self) -> None:
+        """Try the joblog once more; what it does not take was not done."""
+        joblog = self._parts.joblog
+        trouble = joblog.try_again()
+        if self._trouble is None:
+            self._trouble = trouble
+        for entry in joblog.unwritten:
+            self._tally.take_back(done=entry.succeeded)
 
     def _say_failed(self, attempt: Attempt, ending: Ending) -> None:
         if len(self._failures) >= _MOST_FAILURES:
@@ -259,8 +278,7 @@ class Loop:
         reason = "failed" if ending.outcome is None else ending.outcome.reason
         path = None if attempt.output is None else attempt.output.path
         self._failures.append(Failure(attempt.seq, reason, path))
-        where = "" if path is None else f"   {path}"
-        self._parts.say(f"task {attempt.seq} failed: {reason}{where}")
+        self._parts.say(self._failures[-1].words(_WIDTH))
         if len(self._failures) == _MOST_FAILURES:
             self._parts.say("further failures are in the joblog")
 
@@ -313,7 +331,7 @@ class Loop:
                 if attempt.stop is None and now - attempt.began >= rules.timeout:
                     self._stopper.stop(attempt, "timeout", signal.SIGTERM)
         self._stopper.see_to_what_is_due(now)
-        if now >= self._memory.due:
+        if rules.guard and now >= self._memory.due:
             self._memory.look(now, self._running.values())
         end_at = rules.end_at
         if end_at is not None and now >= end_at - rules.grace and self._told is None:
@@ -342,14 +360,15 @@ class Loop:
     def _show(self) -> None:
         now = time.monotonic()
         if now >= self._show_at:
+            self._parts.progress.tell(now, self._running.values(), self._tally)
             self._show_at = now + self._parts.show(self._tally)
 
     def _pause(self) -> Seconds:
         """Give the seconds to sleep, at most."""
         now = time.monotonic()
-        wake_at = min(
-            now + _TICK, self._stopper.wake_at, self._show_at, self._memory.due
-        )
+        wake_at = min(now + _TICK, self._stopper.wake_at, self._show_at)
+        if self._rules.guard:
+            wake_at = min(wake_at, self._memory.due)
         if self._rules.timeout is not None:
             for attempt in self._running.values():
                 if attempt.stop is None:

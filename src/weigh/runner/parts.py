@@ -1,6 +1,7 @@
 """What a run is made of: its rules, the parts it works with, how it ended."""
 
 from collections.abc import Callable
+from os.path import basename
 
 import msgspec
 
@@ -8,6 +9,7 @@ from weigh.runner.channels import Channels
 from weigh.runner.events import EventsFile
 from weigh.runner.halt import Halt
 from weigh.runner.joblog_file import JoblogFile
+from weigh.runner.progress_watch import ProgressWatch
 from weigh.runner.queue import Queue
 from weigh.runner.room import MemoryGauge
 from weigh.runner.slots import Layout
@@ -22,7 +24,8 @@ from weigh.units import Seconds
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
     """How tasks are to be run. ``retries`` and ``oom_retries`` are tries in all.
 
-    ``end_at``, on the monotonic clock, is when weigh itself will be ended.
+    ``guard``: stop the youngest task where memory runs out. ``end_at``, on the
+    monotonic clock, is when weigh itself will be ended.
     """
 
     retries: int = 1
@@ -30,6 +33,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     halt: Halt = Halt()
     timeout: Seconds | None = None
     grace: Seconds = 30.0
+    guard: bool = True
     wait_orphans: bool = True
     end_at: Seconds | None = None
 
@@ -48,6 +52,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     output: Output
     channels: Channels
     gauge: MemoryGauge
+    progress: ProgressWatch
     attempts: dict[int, int]
     say: Callable[[str], None]
     show: Callable[[Tally], Seconds]
@@ -59,6 +64,14 @@ class Failure(msgspec.Struct, frozen=True):
     task: int
     reason: str
     output: str | None = None
+
+    def words(self, width: int) -> str:
+        """Say so in one line; where it would be too long only the file's own name."""
+        said = f"task {self.task} failed: {self.reason}"
+        if self.output is None:
+            return said
+        line = f"{said}   {self.output}"
+        return line if len(line) <= width else f"{said}   {basename(self.output)}"
 
 
 class Result(msgspec.Struct, frozen=True):

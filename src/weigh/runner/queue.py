@@ -1,16 +1,19 @@
-"""What to run next: tasks in order, those to try again, those to run alone."""
+"""What to run next: tasks in order, those to try again, those that need much room."""
 
 from collections import deque
 from collections.abc import Iterator
 
 import msgspec
 
+from weigh.runner.share import NO_SHARE, Share
+
 
 class Turn(msgspec.Struct, frozen=True, gc=False):
-    """A task's turn; ``alone``: with nothing beside it."""
+    """A task's turn: ``alone`` with nothing beside it, or once ``share`` is free."""
 
     seq: int
     alone: bool = False
+    share: Share = NO_SHARE
 
 
 class Queue:
@@ -18,29 +21,52 @@ class Queue:
 
     def __init__(self, order: Iterator[int]) -> None:
         self._order = order
-        self._again: deque[int] = deque()
-        self._alone: deque[int] = deque()
+        self._again: deque[Turn] = deque()
+        self._large: deque[Turn] = deque()
+        self._alone: deque[Turn] = deque()
         self._next: int | None = next(order, None)
 
     def again(self, seq: int) -> None:
         """Let a task have another turn."""
-        self._again.append(seq)
+        self._again.append(Turn(seq))
+
+    def with_share(self, seq: int, share: Share) -> None:
+        """Let a task have another turn, once there is so much room for it."""
+        self._large.append(Turn(seq, share=share))
 
     def alone(self, seq: int) -> None:
         """Let a task have another turn, alone."""
-        self._alone.append(seq)
+        self._alone.append(Turn(seq, alone=True))
+
+    def put_back(self, turn: Turn) -> None:
+        """Let a turn that came to nothing come again."""
+        if turn.alone:
+            self._alone.appendleft(turn)
+        elif turn.share != NO_SHARE:
+            self._large.appendleft(turn)
+        else:
+            self._again.append(turn)
 
     def is_empty(self) -> bool:
         """Tell whether nothing is left to run."""
-        return self._next is None and not self._again and not self._alone
+        return self._next is None and not (self._again or self._large or self._alone)
+
+    @property
+    def large(self) -> Turn | None:
+        """Give the next turn that needs much room; it goes first where there is any."""
+        return self._large[0] if self._large else None
+
+    def take_large(self) -> Turn:
+        """Take that turn."""
+        return self._large.popleft()
 
     def take(self, running: int) -> Turn | None:
         """Give the next turn, for *running* tasks at work; None to wait for those."""
         if self._again:
-            return Turn(self._again.popleft())
+            return self._again.popleft()
         if self._next is not None:
             seq, self._next = self._next, next(self._order, None)
             return Turn(seq)
-        if self._alone and not running:
-            return Turn(self._alone.popleft(), alone=True)
+        if self._alone and not self._large and not running:
+            return self._alone.popleft()
         return None

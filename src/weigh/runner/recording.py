@@ -150,6 +150,7 @@ def filled(
         phases=told.phases,
         batches=told.batches[0] if told.batches else None,
         events=told.events,
+        progress=measured.progress,
         ranks=measured.ranks or told.ranks,
         job=msgspec.structs.replace(job, task=attempt.seq, attempt=attempt.number),
     )

@@ -9,7 +9,7 @@ import os
 import msgspec
 
 from weigh.probe.cgroup import memory_folder
-from weigh.units import KIB, Bytes
+from weigh.units import KIB, Bytes, Seconds
 
 _VOID = 1 << 60  # what version 1 has where there is no limit
 _STAT_BYTES = 16384
@@ -25,6 +25,14 @@ class Room(msgspec.Struct, frozen=True):
     def free(self) -> Bytes:
         """Give what is left."""
         return self.limit - self.used
+
+
+class CardRoom(msgspec.Struct, frozen=True):
+    """A GPU's memory as it was *at* a time on the monotonic clock; its name."""
+
+    room: Room
+    at: Seconds
+    label: str
 
 
 class MemoryGauge:

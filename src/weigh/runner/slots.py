@@ -1,6 +1,6 @@
 """Slots: how many tasks run side by side, and what of the machine each of them has."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 import msgspec
@@ -16,7 +16,10 @@ _OMP = "OMP_NUM_THREADS"
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """One place for a task. ``number`` counts from 1; no ``cores`` is any of them."""
+    """One place for a task. ``number`` counts from 1; no ``cores`` is any of them.
+
+    ``gpu`` is its card as CUDA_VISIBLE_DEVICES has it, or several with commas between.
+    """
 
     number: int
     cores: frozenset[int] = frozenset()
@@ -32,7 +35,8 @@ class Layout(msgspec.Struct, frozen=True):
     @property
     def gpus(self) -> tuple[str, ...]:
         """Give the GPUs of the slots, each once, in order."""
-        return tuple(dict.fromkeys(slot.gpu for slot in self.slots if slot.gpu))
+        named = (slot.gpu.split(",") for slot in self.slots if slot.gpu)
+        return tuple(dict.fromkeys(name for names in named for name in names))
 
     @property
     def is_pinned(self) -> bool:
@@ -46,14 +50,19 @@ def lay_out(
     """Share *cpus* and *gpus* out among *jobs* slots.
 
     *cores* are given where they are known to be ours alone; they are dealt out in
-    order, neighbours together. Slots take the GPUs in turn.
+    order, neighbours together. Slots take the GPUs in turn, or several each where
+    there are more GPUs than slots.
     """
     share = len(cores) // jobs
+    cards = len(gpus) // jobs
+    held = [",".join(gpus[at * cards : (at + 1) * cards]) for at in range(jobs)]
+    if not cards:
+        held = [gpus[at % len(gpus)] if gpus else "" for at in range(jobs)]
     slots = tuple(
         Slot(
             number=place + 1,
             cores=frozenset(cores[place * share : (place + 1) * share]),
-            gpu=gpus[place % len(gpus)] if gpus else None,
+            gpu=held[place] or None,
         )
         for place in range(jobs)
     )
@@ -84,6 +93,20 @@ class FreeSlots:
     def take(self) -> Slot:
         """Take the smallest."""
         return self._slots[heappop(self._free)]
+
+    def take_where(self, fits: Callable[[Slot], bool]) -> Slot | None:
+        """Take the smallest into which something *fits*; None where there is none."""
+        passed = []
+        found = None
+        while self._free and found is None:
+            slot = self.take()
+            if fits(slot):
+                found = slot
+            else:
+                passed.append(slot)
+        for slot in passed:
+            heappush(self._free, slot.number)
+        return found
 
     def give_back(self, slot: Slot) -> None:
         """Put one back."""

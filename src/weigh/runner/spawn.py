@@ -7,15 +7,18 @@ from collections.abc import Collection, Mapping, Sequence
 
 from weigh.measure.launcher import first_environment
 from weigh.runner.attempt import Attempt
+from weigh.runner.ports import free_port, meeting_place, port_names
 from weigh.runner.shell import Shell
 from weigh.runner.slots import Layout, Slot, thread_settings
 from weigh.store.identity import process
+from weigh.units import Seconds
 
 MARK = b"WEIGH_TASK"
 _CUDA = b"CUDA_VISIBLE_DEVICES"
 _ENOENT, _EACCES, _ENOEXEC = 2, 13, 8
 _NO_INPUT = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
 _OWN = frozenset({signal.SIGPIPE, signal.SIGXFSZ})  # what the interpreter ignores
+_PORT_LIFE: Seconds = 1.0  # to find one takes longer than many a task
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -37,10 +40,13 @@ class Spawner:
         self._everywhere = os.sched_getaffinity(0)
         self._defaults = _to_default()
         threads = thread_settings(os.environ, layout.threads)
+        self._ports = [os.fsencode(name) for name in port_names(os.environ)]
+        self._port_until: dict[int, Seconds] = {}
         self._envs = {
             slot.number: {
                 **env,
                 **_encoded(threads),
+                **_encoded(meeting_place(os.environ)),
                 **_slot_settings(slot),
                 **_encoded((settings or {}).get(slot.number, {})),
             }
@@ -55,6 +61,7 @@ class Spawner:
         env = self._envs[attempt.slot.number]
         env[b"PARALLEL_SEQ"] = b"%d" % attempt.seq
         env[MARK] = b"%b.%d.%d" % (self._run, attempt.seq, attempt.number)
+        self._renew_port(attempt.slot.number, env)
         program, argv = self._shell.words(attempt.text)
         cores = attempt.slot.cores
         if cores:
@@ -65,16 +72,32 @@ class Spawner:
         earliest = _ticks_since_boot()
         attempt.pid = self._spawn(program, argv, env, streams, attempt.text)
         if cores:
-            os.sched_setaffinity(0, self._everywhere)
+            # Whoever ends next frees another slot: to wake up there, where the next
+            # task starts, disturbs nobody and saves moving over.
+            os.sched_setaffinity(0, self._everywhere - cores or self._everywhere)
         # asking /proc waits until the exec is over, so only where there is doubt
         latest = _ticks_since_boot()
         attempt.start_time = (
             latest if earliest == latest else process(attempt.pid).start_time
         )
 
+    def close(self) -> None:
+        """Let this thread run anywhere again."""
+        os.sched_setaffinity(0, self._everywhere)
+
     def argv(self, text: bytes) -> tuple[str, ...]:
         """Give the words that run *text*, as a record has them."""
         return tuple(os.fsdecode(word) for word in self._shell.words(text)[1])
+
+    def _renew_port(self, slot: int, env: dict[bytes, bytes]) -> None:
+        """Give a slot another port; one found a moment ago is as good as new."""
+        now = time.monotonic()
+        if now < self._port_until.get(slot, 0.0):
+            return
+        self._port_until[slot] = now + _PORT_LIFE
+        port = free_port()
+        if port is not None:
+            env.update(dict.fromkeys(self._ports, b"%d" % port))
 
     def _spawn(
         self,

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from weigh.progress.remaining import Span
 from weigh.units import Seconds
 
 
@@ -10,7 +11,9 @@ class Tally(msgspec.Struct):
 
     ``done`` and ``failed`` include those of earlier runs, which ``earlier`` counts;
     ``ended`` are those of this one and ``spent`` the seconds they ran for; ``begun`` is
-    the sum of when those running began, on the monotonic clock.
+    the sum of when those running began, on the monotonic clock. ``left`` is the time
+    until all are done; ``slowest`` are running tasks that say when they end, as
+    (number, seconds), the last first.
     """
 
     tasks: int
@@ -24,11 +27,21 @@ class Tally(msgspec.Struct):
     spent: Seconds = 0.0
     again: int = 0
     interrupted: int = 0
+    left: Span | None = None
+    slowest: tuple[tuple[int, Seconds], ...] = ()
 
     @property
     def waiting(self) -> int:
         """Count the tasks that have not been started, or will be again."""
         return max(0, self.tasks - self.done - self.failed - self.running)
+
+    def take_back(self, *, done: bool) -> None:
+        """Count a task that ended, and of which nothing says so, as to be run again."""
+        if done:
+            self.done -= 1
+        else:
+            self.failed -= 1
+        self.interrupted += 1
 
     def time_left(self, now: Seconds) -> Seconds | None:
         """Estimate the seconds to the end from the mean of the tasks that ended.

@@ -11,7 +11,6 @@ from weigh.errors import FormatError, UsageError
 from weigh.runner.shell import accepts, plain_words
 from weigh.sweep.task_file import (
     TaskLine,
-    is_script,
     open_quote,
     read_task_lines,
     task_text,
@@ -33,7 +32,7 @@ class TaskSource:
         """Read the file once.
 
         Raises:
-            UsageError: it is not there, or is a script.
+            UsageError: it is not there, is a script, or has no task.
             FormatError: a line cannot be a command; says which and why.
         """
         self.name = "standard input" if path == "-" else path
@@ -81,18 +80,15 @@ class TaskSource:
         return line[: end + 1]
 
     def _index(self) -> None:
-        for task in read_task_lines(self._lines(), self.name):
+        for task in read_task_lines(self._file, self.name):
             self._check(task)
             self.keys.append(hash(task.text))
             self._offsets.append(task.offset)
-
-    def _lines(self) -> BinaryIO:
-        if is_script(self._file.peek(_LONGEST)[:8]):  # type: ignore[attr-defined]
+        if not self.keys:
             raise UsageError(
-                f"{self.name} is a script, for its first line begins with #!: "
-                "its lines are no tasks (run it as it is, or take that line out)"
+                f"no task in {self.name}: it takes one command a line "
+                "(weigh sweep writes them)"
             )
-        return self._file
 
     def _check(self, task: TaskLine) -> None:
         if len(task.text) >= _WORD and _has_a_long_word(task.text):

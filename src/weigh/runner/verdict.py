@@ -9,10 +9,11 @@ from weigh.probe.cgroup import read_cgroup
 from weigh.runner.attempt import Attempt
 from weigh.runner.ending import Ending, end
 
-Next = Literal["settled", "unfinished", "again", "alone"]
+Next = Literal["settled", "unfinished", "again", "with more", "alone"]
 
 _MOST_STOPS = 3  # to make room, before a task runs alone
 _UNFINISHED = ("told", "halt")
+_MADE_ROOM = ("memory", "gpu_memory")
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _NO_USAGE = Usage(wall_time=0.0)
 _NOTHING = (Series(), Monitor())
@@ -48,16 +49,20 @@ class Verdicts:
         return end(measured, attempt.stop, tail)
 
     def next(self, attempt: Attempt, ending: Ending) -> Next:
-        """Say whether a task is settled, left for a later run, or has another turn."""
+        """Say whether a task is settled, left for a later run, or has another turn.
+
+        One that ran out of memory has more of it at first, and then all of it.
+        """
         seq = attempt.seq
         if attempt.stop in _UNFINISHED or ending.state == "INTERRUPTED":
             return "unfinished"
-        if attempt.stop == "memory":
+        if attempt.stop in _MADE_ROOM:
             return "again" if _count(self._stops, seq) < _MOST_STOPS else "alone"
         if ending.succeeded:
             return "settled"
         if ending.is_oom and _count(self._oom_tries, seq) < self._oom_retries:
-            return "alone"
+            had_more = attempt.alone or self._oom_tries[seq] > 1
+            return "alone" if had_more else "with more"
         if _count(self._tries, seq) < self._retries:
             return "again"
         self._tries.pop(seq)

@@ -22,6 +22,7 @@ from weigh.runner.attempt import Attempt
 from weigh.runner.channels import forget
 from weigh.runner.ending import Ending
 from weigh.runner.events import Ended, EventsFile, Started
+from weigh.runner.progress_watch import ProgressWatch
 from weigh.runner.recording import (
     RecordBatch,
     filled,
@@ -30,6 +31,8 @@ from weigh.runner.recording import (
     peak_tracker,
     with_gpus,
 )
+from weigh.runner.room import CardRoom
+from weigh.runner.slots import Layout
 from weigh.runner.task_tree import TaskTree
 from weigh.store import checkpoint
 from weigh.store.identity import Machine, Process
@@ -37,8 +40,6 @@ from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.peak import PeakTracker
-
-if TYPE_CHECKING:
     from weigh.runner.gpu_watch import GpuWatch, TaskGpus
 
 _TICK = 0.02
@@ -56,7 +57,7 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     words that run a task's text; ``sync`` has the disk take the joblog; ``told`` adds
     what a program wrote of its regions to the file of that name. ``parameters`` gives
     those of a task, by its number and text. ``watch_gpus`` begins to watch the GPUs,
-    given what lists the tasks' processes.
+    given what lists the tasks' processes; ``progress`` reads along.
     """
 
     run: str
@@ -72,6 +73,7 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     told: Callable[[str, Measurement], Measurement]
     parameters: Callable[[int, str], dict[str, int | float | str]]
     watch_gpus: Callable[[Callable[[], list[int]]], "GpuWatch | None"]
+    progress: ProgressWatch
 
 
 class _Watched:
@@ -113,9 +115,17 @@ class Watcher:
         self._young: dict[int, Attempt] = {}
         self._watched: dict[int, _Watched] = {}
         self._gpus = watching.watch_gpus(self._pids)
-        self._closing = False
+        self._closing = threading.Event()
         self._sync_at = 0.0
         self._thread = threading.Thread(target=self._run, name="weigh-watch")
+
+    def cards(self, layout: Layout) -> tuple[str | None, ...]:
+        """Give the watched GPUs, None for the only one; none where no driver is."""
+        return () if self._gpus is None else layout.gpus or (None,)
+
+    def card(self, name: str | None) -> CardRoom | None:
+        """Give the memory of a card as it was read last."""
+        return None if self._gpus is None else self._gpus.card(name)
 
     def begin(self) -> None:
         """Start the thread."""
@@ -135,14 +145,15 @@ class Watcher:
 
     def close(self) -> None:
         """Have everything written down; wait for that."""
-        self._closing = True
+        self._closing.set()
         self._thread.join()
+        self._watching.progress.close()
         if self._gpus is not None:
             self.doubts = self._gpus.stop()
 
     def _run(self) -> None:
         while True:
-            closing = self._closing  # what was queued before it counts
+            closing = self._closing.is_set()  # what was queued before it counts
             try:
                 self._drain()
                 self._look()
@@ -151,7 +162,7 @@ class Watcher:
                 self.trouble = f"recording failed: {type(error).__name__}: {error}"
             if closing:
                 return
-            time.sleep(_TICK)
+            self._closing.wait(_TICK)
 
     def _drain(self) -> None:
         queue = self._queue
@@ -197,6 +208,7 @@ class Watcher:
                 looks += 1
                 if looks % _MOST_LOOKS == 0:
                     self._drain()
+        self._watching.progress.look(now, self._watched.values())
 
     def _look_at(self, watched: _Watched) -> None:
         try:
@@ -257,6 +269,9 @@ class Watcher:
         if self._gpus is not None and watched is not None and watched.gpus is not None:
             usages, rows = self._gpus.end(watched.gpus)
             measured = with_gpus(measured, usages, rows, began=attempt.began)
+        headway = one.progress.ended(attempt)
+        if headway is not None:
+            measured = msgspec.structs.replace(measured, progress=headway)
         if attempt.channel is not None:
             measured = one.told(attempt.channel, measured)
             forget(attempt.channel)
@@ -296,6 +311,9 @@ def _started(attempt: Attempt, run: str) -> Started:
         start_time=attempt.start_time,
         task=f"{crc32(attempt.text):08x}",
         gpu=attempt.slot.gpu,
+        memory=attempt.share.memory or None,
+        gpu_memory=attempt.share.gpu_memory or None,
+        alone=attempt.alone,
     )
 
 

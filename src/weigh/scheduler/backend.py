@@ -7,7 +7,8 @@ printed. It runs nothing.
 from collections.abc import Sequence
 from typing import Protocol
 
-from weigh.model.job import JobScript, States, Submitted
+from weigh.model.job import JobScript, States, Submitted, Understood
+from weigh.units import Seconds
 
 Argv = tuple[str, ...]
 
@@ -31,11 +32,20 @@ class Backend(Protocol):
     def submit_argv(self, script: str) -> Argv:
         """Give the command that submits the script at this path."""
 
-    def verify_argv(self, script: str) -> Argv | None:
-        """Give the command that says whether a job could ever run, if one is needed."""
+    def verify_argv(self, script: str) -> Argv:
+        """Give the command that says whether a job could ever run; it submits none."""
 
     def parse_doubt(self, out: str) -> str | None:
         """Read why it could not; None where it could."""
+
+    def parse_start(self, out: str) -> Seconds | None:
+        """Read from the same when it would start, where that is foreseen."""
+
+    def understood_argv(self, job: str) -> Argv:
+        """Give the command that says what the scheduler took a job to ask for."""
+
+    def parse_understood(self, out: str) -> Understood | None:
+        """Read that; None where it says nothing of a job."""
 
     def parse_submitted(self, out: str) -> str | None:
         """Read the job's id; None where there is none in it."""

@@ -4,8 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from weigh.errors import FormatError, SchedulerError
-from weigh.model.job import Elements, ElementState, JobScript, States, Submitted
+from weigh.errors import FormatError, SchedulerError, UsageError
+from weigh.model.job import (
+    Elements,
+    ElementState,
+    JobScript,
+    States,
+    Submitted,
+    Understood,
+)
 from weigh.scheduler import poll
 from weigh.scheduler.backend import Argv, Backend
 from weigh.scheduler.command import Ran, Runner
@@ -49,14 +56,12 @@ class Client:
         """Name the log of an element."""
         return self._backend.log_name(job, element, is_array=is_array)
 
-    def submit(self, script: str, *, cwd: str, verify: bool = True) -> str:
+    def submit(self, script: str, *, cwd: str) -> str:
         """Submit the script; a second try is the user's, for it might be there twice.
 
         Raises:
             SchedulerError: it was refused, or nobody knows.
         """
-        if verify:
-            self._verify(script, cwd)
         argv = self._backend.submit_argv(script)
         try:
             ran = self._run(argv, timeout=_TO_SUBMIT, cwd=cwd)
@@ -74,30 +79,47 @@ class Client:
         poll.forget(self._way.root, self.name)
         return job
 
-    def _verify(self, script: str, cwd: str) -> None:
-        """Refuse what would wait for ever."""
+    def foresee(self, script: str, *, cwd: str) -> Seconds | None:
+        """Say when the script would start, None where it is not foreseen.
+
+        Raises:
+            UsageError: it would wait for ever.
+        """
         argv = self._backend.verify_argv(script)
-        if argv is None:
-            return
         try:
-            ran = self._run(argv, timeout=_TO_ASK, cwd=cwd)
+            ran = self._run(argv, timeout=min(_TO_ASK, _TO_SUBMIT), cwd=cwd)
         except SchedulerError:
-            return  # the submission itself will say what is wrong
-        doubt = self._backend.parse_doubt(ran.out + ran.err)
+            return None  # the submission itself will say what is wrong
+        said = ran.out + ran.err
+        doubt = self._backend.parse_doubt(said)
         if doubt is not None:
-            raise SchedulerError(
+            raise UsageError(
                 f"the job would never run: {doubt} (--no-checks submits it anyway)"
             )
+        return self._backend.parse_start(said)
+
+    def understood(self, job: str) -> Understood | None:
+        """Say what it took a job to ask for."""
+        return self._backend.parse_understood(
+            self._told(self._backend.understood_argv(job))
+        )
 
     def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:
         """Say how jobs stand: from what was said a moment ago, or asked anew."""
         last = poll.load(self._way.root, self.name)
-        jobs = [job for job in jobs if self._way.clock() - job.submitted < _OLD]
+        jobs = [job for job in jobs if self._is_of_use(job, last)]
         is_open = [job for job in jobs if not _is_over(job, last.states)]
         if is_open and (fresh or last.is_due(self._way.clock(), self._way.interval)):
             last = self._ask(last, jobs, is_open)
             poll.save(self._way.root, self.name, last)
         return Snapshot(last.states, last.asked, last.trouble)
+
+    def _is_of_use(self, job: Submitted, last: Poll) -> bool:
+        """Leave out what is old, unless it was there when the scheduler was asked."""
+        if self._way.clock() - job.submitted < _OLD:
+            return True
+        known = last.states.get(job.id, {}).values()
+        return any(not state.is_final for state in known)
 
     def gpu_types(self) -> tuple[str, ...]:
         """Give the words it has for GPUs; none where it does not tell."""

@@ -12,9 +12,17 @@ from weigh.dialect.gridengine_script import gridengine_script
 from weigh.dialect.gridengine_script import log_name as _log_name
 from weigh.dialect.numerals import whole_number
 from weigh.errors import FormatError
-from weigh.model.job import STUCK, ElementState, JobScript, States, Submitted
+from weigh.model.job import (
+    STUCK,
+    ElementState,
+    JobScript,
+    States,
+    Submitted,
+    Understood,
+)
 from weigh.model.record import State
 from weigh.scheduler.backend import Argv
+from weigh.scheduler.gridengine_job_view import parse_job
 from weigh.scheduler.index_ranges import format_ranges, parse_ranges
 from weigh.units import Seconds
 
@@ -53,7 +61,7 @@ def submit_argv(script: str) -> Argv:
     return ("qsub", "-terse", script)
 
 
-def verify_argv(script: str) -> Argv | None:
+def verify_argv(script: str) -> Argv:
     """Ask whether it fits an empty cluster: qsub takes what never runs."""
     return ("qsub", "-w", "v", script)
 
@@ -68,6 +76,21 @@ def parse_doubt(out: str) -> str | None:
     telling.sort(key=lambda line: "because it" not in line)  # why comes first
     found = dict.fromkeys(_CANNOT.sub("", line) for line in telling)
     return "; ".join(list(found)[:_MOST_REASONS]) or "no suitable queue"
+
+
+def parse_start(out: str) -> Seconds | None:  # noqa: ARG001
+    """Read nothing: it does not foresee when a job starts."""
+    return None
+
+
+def understood_argv(job: str) -> Argv:
+    """Ask for all there is to know of a job."""
+    return ("qstat", "-j", job)
+
+
+def parse_understood(out: str) -> Understood | None:
+    """Read what Grid Engine took it to ask for."""
+    return parse_job(out)
 
 
 def parse_submitted(out: str) -> str | None:

@@ -35,6 +35,8 @@ _REFUSAL = re.compile(
 )
 _OTHER_QUEUE = "not contained in its hard queue list"
 _QUOTA = re.compile(r"limit\s+(.*?)\s+to\s+(\S+)")
+# a set of rules that is written down and not in force
+_OFF_QUOTA = re.compile(r"\{[^{}]*enabled\s+FALSE(?:[^{}]|\{[^{}]*\})*\}")
 _UNREACHABLE, _DISABLED, _BROKEN = "u", "dD", "Ec"
 _WORDS = {
     "u": "does not answer",
@@ -179,7 +181,7 @@ def per_job(complexes: str) -> frozenset[str]:
 def parse_gpus_per_user(quotas: str, queues: Sequence[str]) -> dict[str, int]:
     """Read the resource quotas on GPUs that hold for each user by himself."""
     found: dict[str, int] = {}
-    for scope, limits in _QUOTA.findall(quotas):
+    for scope, limits in _QUOTA.findall(_OFF_QUOTA.sub("", quotas)):
         words = scope.split()
         asked = dict(zip(words[::2], words[1::2], strict=False))
         counts = {name: _count(value) for name, value in _values(limits).items()}

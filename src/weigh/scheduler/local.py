@@ -8,6 +8,7 @@ import signal as signals
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -15,7 +16,7 @@ from weigh.dialect.job_script import ENDED
 from weigh.dialect.local_script import JOB, local_script
 from weigh.dialect.local_script import log_name as _log_name
 from weigh.errors import SchedulerError, StoreError
-from weigh.model.job import Elements, ElementState, JobScript, Submitted
+from weigh.model.job import Elements, ElementState, JobScript, Submitted, Understood
 from weigh.model.record import State
 from weigh.scheduler.scheduler import Snapshot
 from weigh.store.identity import Machine, Process, is_alive, process
@@ -69,13 +70,15 @@ class Local:
         """Name the log of an element."""
         return _log_name(job, element, is_array=is_array)
 
-    def submit(
-        self,
-        script: str,
-        *,
-        cwd: str,
-        verify: bool = True,  # noqa: ARG002 - it runs
-    ) -> str:
+    def foresee(self, script: str, *, cwd: str) -> Seconds | None:  # noqa: ARG002
+        """Say nothing: it starts now."""
+        return None
+
+    def understood(self, job: str) -> Understood | None:  # noqa: ARG002
+        """Say nothing: nobody asks for anything here."""
+        return None
+
+    def submit(self, script: str, *, cwd: str) -> str:
         """Start the script in the background.
 
         Raises:
@@ -131,7 +134,8 @@ class Local:
             raise SchedulerError(f"{job.id} runs {where}: cancel it there")
         _write(os.path.join(self._folder(job.id), "cancelled"), b"")
         if is_alive(runs.process):
-            os.kill(runs.process.pid, signals.SIGTERM)
+            with suppress(ProcessLookupError):  # it may end this very moment
+                os.kill(runs.process.pid, signals.SIGTERM)
 
     def _elements(self, job: Submitted) -> Elements:
         folder = self._folder(job.id)
@@ -157,7 +161,7 @@ class Local:
         try:
             with open(os.path.join(self._folder(job), "process"), "rb") as file:
                 return msgspec.json.decode(file.read(), type=Runs)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def _folder(self, job: str) -> str:

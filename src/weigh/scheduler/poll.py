@@ -43,7 +43,7 @@ def load(root: str, name: str) -> Poll:
     try:
         with open(_path(root, name), "rb") as file:
             return msgspec.json.decode(file.read(), type=Poll)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return Poll()
 
 

@@ -5,7 +5,13 @@ from typing import Protocol
 
 import msgspec
 
-from weigh.model.job import ElementState, JobScript, States, Submitted
+from weigh.model.job import (
+    ElementState,
+    JobScript,
+    States,
+    Submitted,
+    Understood,
+)
 from weigh.units import Seconds
 
 ABSENT = ElementState(state="UNKNOWN")
@@ -37,12 +43,17 @@ class Scheduler(Protocol):
     def log_name(self, job: str, element: int, *, is_array: bool) -> str:
         """Name the file that an element's output goes to, in the log folder."""
 
-    def submit(self, script: str, *, cwd: str, verify: bool = True) -> str:
-        """Submit the script at a path; give the job's id.
+    def foresee(self, script: str, *, cwd: str) -> Seconds | None:
+        """Say when the script at a path would start, None where nobody knows.
 
-        With *verify* one that could never run is refused where the scheduler would
-        take it. Raises SchedulerError.
+        Raises UsageError where it could never run.
         """
+
+    def submit(self, script: str, *, cwd: str) -> str:
+        """Submit the script at a path; give the job's id. Raises SchedulerError."""
+
+    def understood(self, job: str) -> Understood | None:
+        """Say what it took a job to ask for; None where it does not tell."""
 
     def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:
         """Say how jobs stand, asked about together.

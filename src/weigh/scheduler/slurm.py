@@ -11,10 +11,18 @@ from weigh.dialect.numerals import whole_number
 from weigh.dialect.slurm_script import log_name as _log_name
 from weigh.dialect.slurm_script import slurm_script
 from weigh.errors import FormatError
-from weigh.model.job import Elements, ElementState, JobScript, States, Submitted
+from weigh.model.job import (
+    Elements,
+    ElementState,
+    JobScript,
+    States,
+    Submitted,
+    Understood,
+)
 from weigh.model.record import State
 from weigh.scheduler.backend import Argv
 from weigh.scheduler.index_ranges import format_ranges, parse_ranges
+from weigh.scheduler.slurm_job_view import parse_job
 from weigh.units import Seconds
 
 NAME = "slurm"
@@ -27,6 +35,9 @@ _GPU_TYPE = re.compile(r"\bgpu:([^:,()\s]+):\d")
 _MAX_ARRAY = re.compile(r"^MaxArraySize\s*=\s*(\d{1,9})\s*$", re.MULTILINE)
 _SHORT_ARRAY = 100  # few sites allow less
 _OOM_EXIT = "0:125"
+_FAILURE = re.compile(r"^allocation failure: (.+)$", re.MULTILINE)
+_ERROR = re.compile(r"^sbatch: error: ")
+_START = re.compile(r"to start at (\S+)")
 
 # squeue(1) and sacct(1), JOB STATE CODES; what is not here is UNKNOWN
 STATES: dict[str, State] = {
@@ -37,6 +48,8 @@ STATES: dict[str, State] = {
     "REQUEUE_HOLD": "PENDING",
     "RESV_DEL_HOLD": "PENDING",
     "SPECIAL_EXIT": "PENDING",
+    "EXPEDITING": "PENDING",
+    "POWER_UP_NODE": "PENDING",
     "RUNNING": "RUNNING",
     "COMPLETING": "RUNNING",
     "RESIZING": "RUNNING",
@@ -53,6 +66,7 @@ STATES: dict[str, State] = {
     "REVOKED": "CANCELLED",
     "NODE_FAIL": "NODE_FAIL",
     "BOOT_FAIL": "NODE_FAIL",
+    "LAUNCH_FAILED": "NODE_FAIL",
     "PREEMPTED": "PREEMPTED",
 }
 _PLAIN = frozenset({"", "N/A"})
@@ -74,14 +88,34 @@ def submit_argv(script: str) -> Argv:
     return ("sbatch", "--parsable", script)
 
 
-def verify_argv(script: str) -> Argv | None:  # noqa: ARG001
-    """Ask nothing: sbatch refuses by itself what --test-only would."""
-    return None
+def verify_argv(script: str) -> Argv:
+    """Have Slurm try it on: a job number is used up, and no job made."""
+    return ("sbatch", "--test-only", script)
 
 
-def parse_doubt(out: str) -> str | None:  # noqa: ARG001
-    """Read nothing."""
-    return None
+def parse_doubt(out: str) -> str | None:
+    """Read why it could not run; what sbatch stumbles over, it says again."""
+    failure = _FAILURE.search(out)
+    if failure is None:
+        return None
+    before = [_ERROR.sub("", line) for line in out.splitlines() if _ERROR.match(line)]
+    return "; ".join((*before, failure[1].strip()))
+
+
+def parse_start(out: str) -> Seconds | None:
+    """Read ``Job 69 to start at 1795254181 using ...``."""
+    found = _START.search(out)
+    return None if found is None else _time(found[1])
+
+
+def understood_argv(job: str) -> Argv:
+    """Ask for all there is to know of a job."""
+    return ("scontrol", "-o", "show", "job", job)
+
+
+def parse_understood(out: str) -> Understood | None:
+    """Read what Slurm took it to ask for."""
+    return parse_job(out)
 
 
 def parse_submitted(out: str) -> str | None:

@@ -33,7 +33,7 @@ _LAST_SECOND = 1 << 36  # the year 4147: what is beyond is no time
 UNSET = ("SQUEUE_", "SINFO_", "SBATCH_")
 SET = {"SLURM_BITSTR_LEN": "0", "LC_ALL": "C"}
 
-_KEY = re.compile(r"(?:^|\s)([A-Za-z_]+(?:/\w+)?)=")
+_KEY = re.compile(r"(?:^|\s)([A-Za-z_]+(?:[/:][\w:]+)?)=")
 _GPU = re.compile(r"(?:^|,)gpu(?::([^:,()=]+))?:(\d+)")
 _TRES_GPU = re.compile(r"(?:^|,)gres/gpu(?::([^=,]+))?=(\d+)")
 _START = re.compile(r"to start at (\S+)")
@@ -77,24 +77,26 @@ def parse_identity(config: str) -> tuple[str | None, str | None]:
     return words.get("ClusterName") or None, words.get("SLURM_VERSION") or None
 
 
+def rows_of(text: str) -> Iterator[dict[str, str]]:
+    """Read ``scontrol -o``: a thing a line, as its keys and values."""
+    return map(_pairs, text.splitlines())
+
+
 def parse_nodes(text: str) -> tuple[Node, ...]:
     """Read ``scontrol -d -o show node``: a line each."""
-    rows = (_pairs(line) for line in text.splitlines())
-    return tuple(_node(row) for row in rows if row.get("NodeName"))
+    return tuple(_node(row) for row in rows_of(text) if row.get("NodeName"))
 
 
 def parse_partitions(text: str) -> tuple[QueueLimits, ...]:
     """Read ``scontrol -o show partition``: a line each."""
-    rows = (_pairs(line) for line in text.splitlines())
-    return tuple(_limits(row) for row in rows if row.get("PartitionName"))
+    return tuple(_limits(row) for row in rows_of(text) if row.get("PartitionName"))
 
 
 def partition_qos(text: str) -> dict[str, str]:
     """Read which partitions have a QOS whose limits hold there."""
-    rows = [_pairs(line) for line in text.splitlines()]
     return {
         row["PartitionName"]: row["QoS"]
-        for row in rows
+        for row in rows_of(text)
         if row.get("PartitionName") and row.get("QoS", "") not in _NONE
     }
 
@@ -131,7 +133,7 @@ def _job(row: tuple[str, ...]) -> ClusterJob | None:
         state="RUNNING" if state in _RUNNING else "PENDING",
         elements=elements,
         cpus=elements * (whole_number(cpus) or 0),
-        gpus=elements * sum(_tres_gpus(tres).values()),
+        gpus=elements * sum(tres_gpus(tres).values()),
         reason=None if reason in _NONE else reason,
         start=None if start in _NONE else _moment(start),
     )
@@ -151,13 +153,18 @@ def _pairs(line: str) -> dict[str, str]:
     The reason may hold anything and is not searched for keys; little follows it.
     """
     line, found, reason = line.partition(" Reason=")
+    pairs = pairs_of(line)
+    return pairs | {"Reason": reason.strip()} if found else pairs
+
+
+def pairs_of(line: str) -> dict[str, str]:
+    """Split ``Key=value Key=value``; of a key that is there twice the first counts."""
     marks = list(_KEY.finditer(line))
     ends = [*(mark.start() for mark in marks), len(line)][1:]
-    pairs = {
+    return {
         mark[1]: line[mark.end() : end].strip()
         for mark, end in reversed(list(zip(marks, ends, strict=True)))
     }
-    return pairs | {"Reason": reason.strip()} if found else pairs
 
 
 def _node(row: Mapping[str, str]) -> Node:
@@ -206,11 +213,11 @@ def _state(text: str) -> NodeState:
 
 def _node_gpus(row: Mapping[str, str]) -> Iterator[NodeGpus]:
     totals = _counts(_GPU, row.get("Gres", ""))
-    totals = totals or _tres_gpus(row.get("CfgTRES", ""))
+    totals = totals or tres_gpus(row.get("CfgTRES", ""))
     if "GresUsed" in row:
         used = _counts(_GPU, row["GresUsed"])
     else:
-        used = _tres_gpus(row.get("AllocTRES", ""))
+        used = tres_gpus(row.get("AllocTRES", ""))
     unnamed = sum(count for name, count in used.items() if name not in totals)
     for name, total in totals.items():
         here = min(total, used.get(name, 0) + unnamed)
@@ -219,7 +226,7 @@ def _node_gpus(row: Mapping[str, str]) -> Iterator[NodeGpus]:
             yield NodeGpus(name, total, here)
 
 
-def _tres_gpus(tres: str) -> dict[str, int]:
+def tres_gpus(tres: str) -> dict[str, int]:
     """Count GPUs in ``gres/gpu=2,gres/gpu:v100=2``, where the types repeat the sum."""
     counts = _counts(_TRES_GPU, tres)
     typed = {name: count for name, count in counts.items() if name != UNTYPED}

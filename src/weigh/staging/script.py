@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable, Sequence
 
-from weigh.model.staging import Staging
-from weigh.staging.shell import BODY, PAYLOAD
+from weigh.model.staging import Earlier, Staging
+from weigh.staging.shell import BODY, LAST, PAYLOAD, WHEN_HOME
 from weigh.sweep.quoting import quoted
 
 JOB = '"${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-${JOB_ID:-$BASHPID}}}"'
@@ -23,15 +23,28 @@ _SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "XCPU")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
 _PATTERN = re.compile("%([aj%])")
 _PATTERNS = {"a": '"$element_id"', "j": '"$job_id"', "%": "%"}
+_FIRST_PATTERNS = {
+    "a": '"${numbers[element_id]}"',
+    "j": '"${jobs[element_id]}"',
+    "%": "%",
+}
 
 
-def render(
-    staging: Staging, payload: str, *, job: str = JOB, element: str = ELEMENT
+def render(  # noqa: PLR0913 - keyword-only past the second
+    staging: Staging,
+    payload: str,
+    *,
+    job: str = JOB,
+    element: str = ELEMENT,
+    when_home: str = ":",
+    last: str = "",
 ) -> str:
     """Write the lines between a script's directives and its end, which they are.
 
-    *payload* is the line of bash that runs the tasks, in the working folder; *job* and
-    *element* are words of bash that name them. The folder that the script is in when it
+    *payload* are lines of bash that run the tasks, in the working folder; *job* and
+    *element* are words of bash that name them. *when_home* runs once their results are
+    where they belong, *last* before the script ends with ``$code``: ``$hurry`` is the
+    signal that ended the tasks, if one did. The folder that the script is in when it
     comes to these lines is the one that relative names are relative to.
     """
     signals = dict.fromkeys((*_SIGNALS, staging.warn_signal))
@@ -39,16 +52,34 @@ def render(
         "# staging: inputs to this node's own disk, results back (weigh)",
         _array("sources", [quoted(source.path) for source in staging.sources]),
         _array("places", [quoted(source.place) for source in staging.sources]),
-        f"destination={_destination(staging.destination)}",
+        *_earlier(staging.continues),
+        f"destination={_destination(staging)}",
         _array("scratch", _scratch(staging.scratch)),
         f"named={'' if staging.scratch is None else 1}",
-        f"continues={quoted(staging.continues) if staging.continues else ''}",
         f"grace={staging.grace}",
         f"signals=({' '.join(signals)})",
     )
-    text = BODY.replace(PAYLOAD, payload.rstrip("\n"))
+    text = BODY.replace(WHEN_HOME, _indented(when_home))
+    text = text.replace(LAST, last and f"{last.rstrip()}\n")
+    text = text.replace(PAYLOAD, _indented(payload))
     names = (f"job_id={job}", f"element_id={element}")
     return "\n".join((head[0], *names, *head[1:])) + "\n" + text
+
+
+def _indented(lines: str) -> str:
+    return lines.rstrip("\n").replace("\n", "\n  ")
+
+
+def _earlier(continues: Sequence[Earlier]) -> tuple[str, ...]:
+    """Write what each element goes on from, in arrays by its number."""
+    if not continues:
+        return ("continues=",)
+    return (
+        _array("earlier", [quoted(" ".join(one.labels)) for one in continues]),
+        _array("jobs", [quoted(one.job) for one in continues]),
+        _array("numbers", [str(one.element) for one in continues]),
+        "continues=${earlier[element_id]}",
+    )
 
 
 def _array(name: str, words: Sequence[str]) -> str:
@@ -57,10 +88,11 @@ def _array(name: str, words: Sequence[str]) -> str:
     return "\n".join((f"{name}=(", *(f"  {word}" for word in words), ")"))
 
 
-def _destination(text: str | None) -> str:
-    if text is None:
+def _destination(staging: Staging) -> str:
+    if staging.destination is None:
         return "$PWD"
-    return _spliced(_PATTERN, text, lambda found: _PATTERNS[found[1]])
+    patterns = _FIRST_PATTERNS if staging.continues else _PATTERNS
+    return _spliced(_PATTERN, staging.destination, lambda found: patterns[found[1]])
 
 
 def _scratch(text: str | None) -> Sequence[str]:

@@ -12,6 +12,8 @@ processes:
 """
 
 PAYLOAD = "@PAYLOAD@"
+WHEN_HOME = "@WHEN_HOME@"
+LAST = "@LAST@\n"
 
 BODY = r"""
 say() { printf 'weigh: %s\n' "$*" >&2; }
@@ -256,14 +258,14 @@ rescue() {  # results of tasks of this job that were killed
   done
 }
 bring_back() {  # what an earlier attempt at this task left
-  local earlier
-  for earlier in "$destination/partial-$label" \
-    "$destination/partial-$continues${element_id:+_$element_id}"; do
-    [ -d "$earlier" ] || continue
-    resumed=$earlier
-    say "going on with the results so far: $(shown "$earlier")"
-    step copy_out "$earlier" "$work" && return
-    fail "cannot copy $(shown "$earlier") to $(shown "$work"): $(space "$work")"
+  local name from
+  for name in "$label" $continues; do
+    from=$destination/partial-$name
+    [ -d "$from" ] || continue
+    resumed=$from
+    say "going on with the results so far: $(shown "$from")"
+    step copy_out "$from" "$work" && return
+    fail "cannot copy $(shown "$from") to $(shown "$work"): $(space "$work")"
   done
 }
 
@@ -303,6 +305,9 @@ enter() {  # the folder that the job's tasks share on this node
   each_input link_input "$work" ||
     fail "cannot write to $(shown "$work"): $(space "$work")"
 }
+came_home() {  # the results of these tasks are where they belong
+  @WHEN_HOME@
+}
 close() {  # from here on things are brought to their end, whatever else comes
   hurry=$stopped stopped=
   trap '' "${signals[@]}"
@@ -314,6 +319,7 @@ finish() {
   if send_back "$work" "$label" "$whole"; then
     [ -z "$resumed" ] || [ "$whole$resumed" = "partial$destination/partial-$label" ] ||
       discard "$resumed"
+    came_home || say "what came home could not be noted"
   elif [ "$code" -eq 0 ]; then
     code=125
   fi
@@ -369,5 +375,6 @@ whole=whole
 [ "$code" -eq 0 ] && [ -z "$stopped" ] || whole=partial
 [ "$code" -ne 0 ] || [ -z "$stopped" ] || code=$(code_of "$stopped")
 close
+@LAST@
 exit "$code"
 """

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from weigh.errors import FormatError
+from weigh.errors import FormatError, UsageError
 
 _BOM = b"\xef\xbb\xbf"
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16
@@ -23,6 +23,12 @@ _WHOLE = re.compile(
     )*""",
     re.DOTALL | re.VERBOSE,
 )
+# what a scheduler or the kernel reads of a script; a space in between is a slip of one
+# who meant a directive, where an option follows
+_DIRECTIVE = re.compile(
+    rb"#(?:SBATCH|PBS|BSUB)\b|#+\s*(?:SBATCH|PBS|BSUB)\s+-|#\$\s*-[a-zA-Z]"
+)
+_INTERPRETER = re.compile(rb"#!\s*/")
 _WORD_ENDS = frozenset(" \t;&|()<>")
 
 
@@ -44,12 +50,16 @@ def read_task_lines(lines: Iterable[bytes], name: str) -> Iterator[TaskLine]:
     """Yield the tasks of a file called *name*, given its lines as they stand.
 
     Raises:
+        UsageError: it is a script, whose lines belong together.
         FormatError: a line cannot be a command; says which and why.
     """
     seq = offset = 0
     for number, raw in enumerate(lines, start=1):
         text = task_text(raw, is_first=number == 1)
-        if text:
+        if not text:
+            if makes_a_script(raw, is_first=number == 1):
+                raise UsageError(_script(name, number, raw))
+        else:
             if b"\0" in text:
                 raise FormatError(_nul(name, number, raw))
             seq += 1
@@ -66,9 +76,24 @@ def task_text(raw: bytes, *, is_first: bool = False) -> bytes:
     return b"" if not bare or bare[:1] == b"#" else text
 
 
-def is_script(first_line: bytes) -> bool:
-    """Tell whether a file that begins so is a script, to be run as a whole."""
-    return first_line.removeprefix(_BOM).startswith(b"#!")
+def is_script(lines: Iterable[bytes]) -> bool:
+    """Tell whether a file of such lines is a script, to be run as a whole."""
+    numbered = enumerate(lines)
+    return any(makes_a_script(raw, is_first=number == 0) for number, raw in numbered)
+
+
+def makes_a_script(raw: bytes, *, is_first: bool = False) -> bool:
+    """Tell whether a file with such a line in it is a script and no task file.
+
+    That is one that names its interpreter, or has a directive for a scheduler.
+    """
+    bare = raw.removeprefix(_BOM) if is_first else raw
+    if is_first and bare.startswith(b"#!"):
+        return True
+    bare = bare.lstrip()
+    if bare[:1] != b"#":
+        return False
+    return (_INTERPRETER.match(bare) or _DIRECTIVE.match(bare)) is not None
 
 
 def open_quote(text: bytes) -> str | None:
@@ -102,6 +127,18 @@ def _scan(text: str) -> str | None:
         before = "" if character == before == "$" else character
         at += 1
     return quote[-1] if quote else None
+
+
+def _script(name: str, number: int, raw: bytes) -> str:
+    if b"#!" in raw[:8]:
+        return (
+            f"{name} is a script, for its line {number} begins with #!: its lines are "
+            "no tasks (run it as it is, or take that line out)"
+        )
+    return (
+        f"{name}:{number} is a directive for a scheduler: this is a job script, and "
+        "its lines are no tasks (sbatch or qsub runs it, weigh check reads it)"
+    )
 
 
 def _nul(name: str, number: int, raw: bytes) -> str:

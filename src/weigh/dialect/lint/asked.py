@@ -10,11 +10,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for, and the option that did, by the same name in ``by``.
 
     ``memory``, ``cpus`` and ``gpus`` are one node's, None where nothing was said;
+    ``slot_memory`` is what a queue's limit is on, where that is a slot's memory;
     ``elements`` and ``last_index`` are an array's; ``no_end`` is a time without limit.
     """
 
     queues: tuple[str, ...] = ()
     memory: Bytes | None = None
+    slot_memory: Bytes | None = None
     cpus: int | None = None
     nodes: int | None = None
     gpus: int | None = None

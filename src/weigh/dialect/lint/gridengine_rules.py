@@ -33,6 +33,7 @@ _MEANT = re.compile(r"(?P<indent>\s*)(?P<hashes>#+)(?P<gap>\s*)\$\s*(?=-[A-Za-z]
 _SLURM_PATTERN = re.compile(r"%[jAaxu]")
 _SAFE_TO_BEGIN = re.compile(r"\d")
 _MANY_BYTES = 1 << 20
+_HELD_FOR = frozenset({"PENDING", "RUNNING", "UNKNOWN", "COMPLETED"})
 
 
 def _ignored(case: Case) -> Iterator[Finding]:
@@ -256,18 +257,34 @@ def _resources(case: Case) -> Iterator[Finding]:
         if option is not None and option.value == "TRUE":
             effect = f"{name} without a number: not one GPU is counted for you"
             yield warning(option, "resource-value", effect, f"-l {name}=1")
+        if option is not None:
+            yield from _for_each_slot(case, option, name)
     soft = [o for o in case.options if o.name == "soft"]
     for option in case.options:
         if soft and option.line >= soft[0].line and option.name == "l:h_vmem":
             yield refused(option, "soft-consumable", "-soft h_vmem: refused", "-hard")
 
 
+def _for_each_slot(case: Case, option: Option, name: str) -> Iterator[Finding]:
+    slots, limits = slots_of(case), case.facts.limits
+    count = positive_number(option.value)
+    if limits is None or name not in limits.per_slot or slots == 1 or not count:
+        return
+    effect = f"{name} is for each of {slots} slots here: {count * slots} GPUs in all"
+    cure = "one slot; ask your site how it counts the CPUs of a GPU job"
+    yield warning(option, "gpus-per-slot", effect, cure)
+
+
 def _holds(case: Case) -> Iterator[Finding]:
     option = case.option("hold_jid", "hold_jid_ad")
     for job in option.value.split(",") if option else ():
-        if case.facts.jobs.get(job, "") is None:
+        state = case.facts.jobs.get(job, "")
+        if state is None:
             effect = f"job {job} is not known: the hold is dropped, it runs at once"
             yield error(option, "unknown-job", effect)
+        elif state and state not in _HELD_FOR:
+            effect = f"job {job} ended {state}: the hold is dropped, it runs at once"
+            yield error(option, "failed-job", effect, f"run {job} again first")
 
 
 def size_of(option: Option | None) -> int | None:

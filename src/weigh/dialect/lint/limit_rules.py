@@ -1,6 +1,7 @@
 """What was asked for against what the cluster has and allows."""
 
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
 
 from weigh.dialect.lint.asked import Asked
 from weigh.dialect.lint.case import Case, did_you_mean, error, note, refused, warning
@@ -16,7 +17,7 @@ class Against:
         self.asked = asked
         self.limits = limits
         self.is_slurm = case.tool == "sbatch"
-        self.queues = _queues(asked, limits)
+        self.queues = _queues(asked, limits, any_queue=not self.is_slurm)
         names = {queue.name for queue in self.queues}
         self.nodes = [
             node for node in limits.nodes if not names or names & set(node.queues)
@@ -40,6 +41,8 @@ class Against:
     @property
     def where(self) -> str:
         """Name the queues asked for."""
+        if not self.asked.queues and len(self.queues) > 1:
+            return "the cluster"
         return ", ".join(queue.name for queue in self.queues) or "the cluster"
 
 
@@ -53,17 +56,23 @@ def limit_rules(case: Case, asked: Asked) -> Iterator[Finding]:
         yield from rule(against)
 
 
-def _queues(asked: Asked, limits: Limits) -> list[QueueLimits]:
+def _queues(asked: Asked, limits: Limits, *, any_queue: bool) -> list[QueueLimits]:
+    """Give the queues that it may run in; Grid Engine has no default among them."""
     if asked.queues:
-        return [queue for queue in limits.queues if queue.name in asked.queues]
-    return [queue for queue in limits.queues if queue.default]
+        return [
+            queue
+            for queue in limits.queues
+            if any(fnmatchcase(queue.name, name) for name in asked.queues)
+        ]
+    default = [queue for queue in limits.queues if queue.default]
+    return list(limits.queues) if any_queue and not default else default
 
 
 def _names(against: Against) -> Iterator[Finding]:
     asked, limits = against.asked, against.limits
     known = [queue.name for queue in limits.queues]
     for name in asked.queues:
-        if known and name not in known:
+        if known and not any(fnmatchcase(one, name) for one in known):
             cure = did_you_mean(name, known)
             effect = f"there is no queue {name}: refused"
             yield refused(asked.by.get("queues"), "unknown-queue", effect, cure)
@@ -117,9 +126,13 @@ def _memory(against: Against) -> Iterator[Finding]:
     if largest is not None and asked > largest:
         have = f"the largest node of {against.where} has {format_size(largest)}"
         yield against.beyond_node("memory", f"{size} on one node; {have}")
-    elif allowed is not None and asked > allowed:
+        return
+    slot = against.asked.slot_memory
+    counted = asked if slot is None else slot
+    if allowed is not None and counted > allowed:
         have = f"{against.where} allows {format_size(allowed)}"
-        yield against.beyond_queue("memory", f"{size} on one node; {have}")
+        what = f"{size} on one node" if slot is None else f"{format_size(slot)} a slot"
+        yield against.beyond_queue("memory", f"{what}; {have}")
 
 
 def _cpus(against: Against) -> Iterator[Finding]:
@@ -244,6 +257,9 @@ def _defaults(against: Against) -> Iterator[Finding]:
     if not against.queues:
         return
     queue, asked = against.queues[0], against.asked
+    if len(against.queues) > 1:
+        yield from _several_defaults(asked)
+        return
     if asked.time is None and "time" not in asked.by:
         seconds = queue.default_time or queue.time_limit
         given = "no limit" if seconds is None else format_duration(seconds)
@@ -257,6 +273,15 @@ def _defaults(against: Against) -> Iterator[Finding]:
             f"no GPU asked for: {queue.name} gives none, though its nodes have some"
         )
         yield warning(None, "default-gpu", effect)
+
+
+def _several_defaults(asked: Asked) -> Iterator[Finding]:
+    if asked.time is None and "time" not in asked.by:
+        effect = "no time asked for: the limit of the queue that it runs in applies"
+        yield note(None, "default-time", effect)
+    if asked.memory is None and "memory" not in asked.by:
+        effect = "no memory asked for: the default of the queue that it runs in applies"
+        yield note(None, "default-memory", effect)
 
 
 def _default_memory(against: Against, queue: QueueLimits) -> str:

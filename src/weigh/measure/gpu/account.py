@@ -77,6 +77,7 @@ class GpuAccount:
         self.moments: list[Moment] = []
         self._joined = joined
         self.lost_at: Seconds | None = None
+        self.idle_since: Seconds | None = None  # None: it does not say
         self._started = started
         self._exists = exists or process_exists
         self._before: Bytes | None = None
@@ -119,6 +120,10 @@ class GpuAccount:
             return  # what was going on before the job is not its own
         for name in ("utilization", "memory_utilization", "sm_clock", "memory_clock"):
             self._figures[name].add(getattr(reading, name))
+        if reading.utilization or (
+            reading.utilization is not None and self.idle_since is None
+        ):
+            self.idle_since = time
         self._take_power(time, reading.power)
 
     def take_counters(self, counters: GpuCounters) -> None:

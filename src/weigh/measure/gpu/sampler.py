@@ -80,6 +80,14 @@ class GpuSampler:
                 tuple(account.job_moments()) for account in self._accounts.values()
             )
 
+    def idle(self) -> Seconds | None:
+        """Give the seconds since any GPU was busy; None where none says."""
+        now = self._clock()
+        with self._lock:
+            since = [account.idle_since for account in self._accounts.values()]
+        known = [moment for moment in since if moment is not None]
+        return now - max(known) if known and len(known) == len(since) else None
+
     def warnings(self) -> tuple[str, ...]:
         """Say what went wrong or is in doubt, each once."""
         with self._lock:

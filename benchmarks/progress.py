@@ -1,0 +1,256 @@
+"""How right the end is foretold, and what reading along costs: prints tables.
+
+``python benchmarks/progress.py [RUNS]``: the recordings of real tools in
+tests/data/progress, then simulated runs, RUNS of each kind (200), the same every time.
+"""
+
+import gzip
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from pathlib import Path
+
+from weigh.model.progress import Forecast
+from weigh.progress.reader import Reader
+
+RUNS = 200
+RECORDINGS = Path(__file__).parent.parent / "tests" / "data" / "progress"
+SHARES = (0.1, 0.2, 0.5, 0.8)
+STEPS = 1000
+
+Rows = list[tuple[float, bytes]]
+Kind = Callable[[random.Random], Rows]
+
+
+def main() -> None:
+    """Measure, and print Markdown tables."""
+    runs = int(sys.argv[1]) if len(sys.argv) > 1 else RUNS
+    recordings()
+    simulations(runs)
+    cost()
+
+
+def recordings() -> None:
+    """Print how far off the remaining time is, in per cent of the true one."""
+    print("| recorded | " + " | ".join(f"at {100 * s:.0f} %" for s in SHARES) + " |")
+    print("|---|" + "---|" * len(SHARES))
+    for path in sorted(RECORDINGS.glob("*.jsonl.gz")):
+        with gzip.open(path, "rt") as file:
+            rows = [(at, text.encode("latin-1")) for at, text in map(json.loads, file)]
+        cells = " | ".join(cell(*seen) for seen in forecasts(rows))
+        print(f"| {path.name.removesuffix('.jsonl.gz')} | {cells} |")
+
+
+def forecasts(rows: Rows) -> Iterator[tuple[Forecast, float]]:
+    """Yield the forecast at each share of the way from the first count to the end."""
+    reader, waiting = Reader(), iter(rows)
+    begin, end = next(beginnings(rows)), rows[-1][0]
+    row = next(waiting)
+    for share in SHARES:
+        moment = begin + share * (end - begin)
+        while row[0] <= moment:
+            reader.feed(row[1], row[0])
+            row = next(waiting)
+        forecast = reader.forecast(moment)
+        assert forecast
+        yield forecast, end - moment
+
+
+def beginnings(rows: Rows) -> Iterator[float]:
+    """Yield the times from the first count on."""
+    reader = Reader()
+    for at, chunk in rows:
+        reader.feed(chunk, at)
+        if reader.forecast(at):
+            yield at
+
+
+def cell(forecast: Forecast, true: float) -> str:
+    """Write the error and half the interval, both in per cent of the true time."""
+    remaining, low, high = forecast.remaining, forecast.low, forecast.high
+    if remaining is None or low is None or high is None:
+        return "not yet" if forecast.total else "no total"
+    off, half = 100 * (remaining / true - 1), 50 * (high - low) / true
+    held = "" if low <= true <= high else " (outside)"
+    return f"{off:+.1f} ± {half:.0f}{held}"
+
+
+def simulations(runs: int) -> None:
+    """Print how often the true time lay in the interval, of 90 %, and its width."""
+    print(f"\n{runs} runs a figure: median error, share held, half the interval")
+    table("simulated", KINDS, runs)
+    table("what is to come is not like what was", UNFORESEEN, runs)
+
+
+def table(title: str, kinds: dict[str, Kind], runs: int) -> None:
+    """Print a row for each kind of run, and what was held of all."""
+    print(f"\n| {title} | " + " | ".join(f"at {100 * s:.0f} %" for s in SHARES) + " |")
+    print("|---|" + "---|" * len(SHARES))
+    every: list[bool] = []
+    for name, kind in kinds.items():
+        seen = [simulated(kind(random.Random(seed))) for seed in range(runs)]
+        cells = []
+        for at in zip(*seen, strict=True):
+            got = [figures(*one) for one in at]
+            every += [held for _, held, _ in got]
+            cells.append(
+                f"{100 * statistics.median(off for off, _, _ in got):.1f} %, "
+                f"{100 * statistics.mean(held for _, held, _ in got):.0f} %, "
+                f"± {100 * statistics.median(half for _, _, half in got):.0f} %"
+            )
+        print(f"| {name} | {' | '.join(cells)} |")
+    print(f"\nheld, all of them: {100 * statistics.mean(every):.1f} %")
+
+
+def figures(forecast: Forecast | None, true: float) -> tuple[float, bool, float]:
+    """Give the relative error, if the interval held it, and half its width."""
+    assert forecast
+    remaining, low, high = forecast.remaining, forecast.low, forecast.high
+    assert remaining is not None
+    assert low is not None
+    assert high is not None
+    return abs(remaining / true - 1), low <= true <= high, (high - low) / 2 / true
+
+
+def simulated(rows: Rows) -> list[tuple[Forecast | None, float]]:
+    """Let a reader follow, and ask it on the way."""
+    reader, end = Reader(), rows[-1][0]
+    found, moments = [], [share * end for share in SHARES]
+    for at, chunk in rows:
+        while moments and moments[0] < at:
+            moment = moments.pop(0)
+            found.append((reader.forecast(moment), end - moment))
+        reader.feed(chunk, at)
+    return found
+
+
+def summed(draws: Iterator[float]) -> Rows:
+    """Print a line at the end of each step."""
+    times = list(accumulate(draws))
+    return [(at, b"step %d of %d\n" % (n, len(times))) for n, at in enumerate(times, 1)]
+
+
+def nested(pause: float, spread: float) -> Kind:
+    """Ten epochs of 100 steps with a bar each, and a pause after each of them."""
+
+    def run(dice: random.Random) -> Rows:
+        at, rows = 0.0, []
+        for epoch in range(1, 11):
+            rows.append((at, b"\nEpoch %d/10\n" % epoch))
+            for step in range(1, 101):
+                at += dice.lognormvariate(0, spread)
+                rows.append((at, f"\r{step}/100 {'━' * 20} 5s 4ms/step".encode()))
+            at += pause * dice.lognormvariate(0, 0.1)
+        return [*rows, (at, b"\n")]
+
+    return run
+
+
+def jittered(spread: float, steps: int = STEPS) -> Kind:
+    """Steps of a second, each drawn by itself."""
+    return lambda dice: summed(dice.lognormvariate(0, spread) for _ in range(steps))
+
+
+def alike(spread: float, likeness: float) -> Kind:
+    """Each step takes after the last one."""
+
+    def draws(dice: random.Random) -> Iterator[float]:
+        level = dice.gauss(0, spread)
+        fresh = spread * (1 - likeness**2) ** 0.5
+        for _ in range(STEPS):
+            level = likeness * level + dice.gauss(0, fresh)
+            yield max(0.05, 1 + level)
+
+    return lambda dice: summed(draws(dice))
+
+
+def changing(share: float, factor: float, spread: float = 0.2) -> Kind:
+    """The level changes once, by *factor*, after *share* of the steps."""
+
+    def draws(dice: random.Random) -> Iterator[float]:
+        for step in range(STEPS):
+            yield dice.lognormvariate(0, spread) * (
+                factor if step < share * STEPS else 1
+            )
+
+    return lambda dice: summed(draws(dice))
+
+
+def pausing(every: int, pause: float) -> Kind:
+    """A pause after each *every* steps: evaluation, a checkpoint."""
+
+    def draws(dice: random.Random) -> Iterator[float]:
+        for step in range(1, STEPS + 1):
+            yield dice.lognormvariate(0, 0.2) + (0 if step % every else pause)
+
+    return lambda dice: summed(draws(dice))
+
+
+def suspended(dice: random.Random) -> Rows:
+    """Stop once for as long as a quarter of the run."""
+    draws = [dice.lognormvariate(0, 0.2) for _ in range(STEPS)]
+    draws[60] += STEPS / 4
+    return summed(iter(draws))
+
+
+KINDS: dict[str, Kind] = {
+    "steady, spread 5 %": jittered(0.05),
+    "steady, spread 20 %": jittered(0.2),
+    "steady, spread 50 %": jittered(0.5),
+    "steady, 50 steps of spread 20 %": jittered(0.2, 50),
+    "heavy tail (log-normal, 100 %)": jittered(1.0),
+    "alike 0.9, spread 20 %": alike(0.2, 0.9),
+    "warm-up: first 2 % four times as slow": changing(0.02, 4),
+    "faster by half after 4 %": changing(0.04, 2),
+    "slower by half after 7 %": changing(0.07, 1 / 1.5),
+    "a pause of 5 steps every 20": pausing(20, 5),
+    "ten epochs, spread 20 %": nested(0, 0.2),
+    "ten epochs, a pause of 5 steps after each": nested(5, 0.2),
+}
+UNFORESEEN: dict[str, Kind] = {
+    "drift: alike 0.98, spread 20 %": alike(0.2, 0.98),
+    "slower by half after 40 %": changing(0.4, 1 / 1.5),
+    "a pause of 30 steps every 100": pausing(100, 30),
+    "ten epochs, a pause of 30 steps after each": nested(30, 0.2),
+    "suspended from 5 to 25 %": suspended,
+}
+
+
+def cost() -> None:
+    """Print the share of a core that reading 10 MB/s takes."""
+    print("\n| 10 MB/s of | reads of | of a core |\n|---|---|---|")
+    bar = "".join(
+        f"\r{n / 10:3.0f}%|{'█' * 40}| {n}/1000 [00:10<01:10, 9.9it/s, loss=0.{n}]"
+        for n in range(1000)
+    ).encode()
+    log = "".join(
+        f"2026-11-21 10:00:00 INFO step {n} of 999 loss 0.5\n" for n in range(999)
+    )
+    noise = random.Random(1).randbytes(100_000)
+    for name, text in (("tqdm", bar), ("log lines", log.encode()), ("noise", noise)):
+        for size in (4096, 65536):
+            print(f"| {name} | {size} | {100 * share_of_a_core(text, size):.2f} % |")
+
+
+def share_of_a_core(text: bytes, size: int) -> float:
+    """Feed 100 MB in 10 s of the reader's clock, with a forecast each second."""
+    stream = (text * (2 * size // len(text) + 2))[: len(text) + size]
+    reader, spent, fed = Reader(), 0.0, 0
+    while fed < 100_000_000:
+        start = fed % len(text)
+        chunk, now = stream[start : start + size], fed / 1e7
+        began = time.process_time()
+        reader.feed(chunk, now)
+        if int(now) != int((fed - size) / 1e7):
+            reader.forecast(now)
+        spent += time.process_time() - began
+        fed += size
+    return spent / 10
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""What went wrong in a report: the same failure again, slow nodes, retries."""
+
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from weigh.dialect import gridengine
+from weigh.model.report import Note, Row
+
+_SLOWER = 1.25
+_ENOUGH = 3  # tasks on a node, before it is compared
+_MOST_ROWS = 0.75  # of a node's tasks have to be slower than the others' middle
+FAILED = frozenset(
+    {"FAILED", "NODE_FAIL", "PREEMPTED", "INTERRUPTED", "OUT_OF_MEMORY", "TIMEOUT"}
+)
+_OF_LIMITS = frozenset({"OUT_OF_MEMORY", "TIMEOUT"})  # said with what to ask for
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_MOST_NODES = 3
+_MOST_WAYS = 3
+
+
+def failure_notes(rows: Sequence[Row]) -> Iterator[Note]:
+    """Say which tasks failed and how, those of the same way together."""
+    failed = [row for row in rows if row.state in FAILED - _OF_LIMITS]
+    ways: dict[str, list[Row]] = {}
+    for row in failed:
+        ways.setdefault(way_of(row), []).append(row)
+    ordered = sorted(ways.values(), key=len, reverse=True)
+    for alike in ordered[:_MOST_WAYS]:
+        yield _way(alike, rows)
+    left = sum(map(len, ordered[_MOST_WAYS:]))
+    if left:
+        yield Note(about="failed", words=f"{left:,} more in other ways", weight=60)
+    yield from _retries(rows)
+    yield from _unfinished(rows)
+
+
+def node_notes(rows: Sequence[Row], scheduler: str) -> Iterator[Note]:
+    """Say which nodes are slower than the others, and the flag that leaves them out."""
+    times: dict[str, list[float]] = {}
+    for row in rows:
+        if row.state == "COMPLETED" and row.node and row.wall_time:
+            times.setdefault(row.node, []).append(row.wall_time)
+    form = "-l h=!{}" if scheduler == gridengine.NAME else "--exclude={}"
+    slow = sorted(_slow_nodes(times), key=lambda pair: pair[1], reverse=True)
+    for node, factor in slow[:_MOST_NODES]:
+        count = len(times[node])
+        yield Note(
+            about=node,
+            words=f"its {count} tasks took {factor:.1f}x as long as the others",
+            flag=form.format(node),
+            weight=42,
+            is_finding=True,
+        )
+
+
+def way_of(row: Row) -> str:
+    """Say how a run failed, without what differs from one to the next."""
+    words = row.error or row.reason or row.state.lower()
+    return _NUMBERS.sub("N", words)
+
+
+def _way(alike: Sequence[Row], rows: Sequence[Row]) -> Note:
+    first = alike[0]
+    words = first.error or first.reason or first.state.lower().replace("_", " ")
+    number = len(alike)
+    if number == len(rows) > 1:
+        which = f"all {number:,} tasks, the same way"
+    elif number > 1:
+        which = f"{number:,} tasks the same way, {_named(alike)}"
+    else:
+        which = _one(first)
+    nodes = Counter(row.node for row in alike if row.node)
+    everywhere = {row.node for row in rows if row.node}
+    where = ""
+    if number > 1 and len(nodes) == 1 and len(everywhere) > 1:
+        where = f", all on {next(iter(nodes))}"
+    return Note(
+        about="failed",
+        words=f"{which}{where}: {words}",
+        weight=95 if number > 1 else 75,
+        is_finding=True,
+    )
+
+
+def _named(alike: Sequence[Row]) -> str:
+    return f"the first is task {alike[0].task}" if alike[0].task else "see --json"
+
+
+def _one(row: Row) -> str:
+    return (
+        f"task {row.task}" if row.task is not None else f"run {(row.record or '')[:6]}"
+    )
+
+
+def _retries(rows: Sequence[Row]) -> Iterator[Note]:
+    again = [row for row in rows if row.attempts > 1 and row.state == "COMPLETED"]
+    if again:
+        what = "1 task" if len(again) == 1 else f"{len(again):,} tasks"
+        yield Note(
+            about="retried",
+            words=f"{what} succeeded only after a retry ({_named(again)})",
+            weight=10,
+        )
+
+
+def _unfinished(rows: Sequence[Row]) -> Iterator[Note]:
+    waiting = sum(row.state in {"PENDING", "RUNNING"} for row in rows)
+    if waiting:
+        noun = "task has" if waiting == 1 else "tasks have"
+        yield Note(
+            about="not over",
+            words=f"{waiting:,} {noun} not ended yet: the figures are of now",
+            weight=99,
+        )
+
+
+def _slow_nodes(times: dict[str, list[float]]) -> Iterator[tuple[str, float]]:
+    for node, own in times.items():
+        others = [time for name, all_ in times.items() if name != node for time in all_]
+        if len(own) < _ENOUGH or len(others) < _ENOUGH:
+            continue
+        middle = statistics.median(others)
+        slower = sum(time > middle for time in own) / len(own)
+        factor = statistics.median(own) / middle if middle > 0 else 0.0
+        if factor >= _SLOWER and slower >= _MOST_ROWS:
+            yield node, factor

@@ -1,0 +1,130 @@
+"""The site file's ``[cluster]`` as limits, where the scheduler does not tell them.
+
+``weigh config cluster`` writes the table, and a person corrects it.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from weigh.errors import FormatError
+from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.units import parse_duration, parse_size
+
+_QUEUES = "queues"
+_FILLED = (
+    *("time_limit", "default_time", "memory", "default_memory"),
+    *("default_memory_per_cpu", "cpus", "nodes", "accounts"),
+)
+T = TypeVar("T")
+
+
+def with_site(known: Limits | None, site: Mapping[str, object]) -> Limits | None:
+    """Fill in from *site* what is not *known*; None where nobody knows a queue.
+
+    Raises:
+        FormatError: a value does not parse; names it.
+    """
+    told = site_limits(site)
+    if not told.queues:
+        return known
+    if known is None:
+        return told
+    by_name = {queue.name: queue for queue in told.queues}
+    return msgspec.structs.replace(
+        known,
+        queues=tuple(_filled(queue, by_name.get(queue.name)) for queue in known.queues)
+        or told.queues,
+        nodes=known.nodes or told.nodes,
+    )
+
+
+def site_limits(site: Mapping[str, object]) -> Limits:
+    """Read the queues of the table; ``nodes`` are the GPUs that it says they have.
+
+    Raises:
+        FormatError: a value does not parse; names it.
+    """
+    tables = _table("cluster.queues", site.get(_QUEUES, {}))
+    queues = {
+        name: _table(f"cluster.queues.{name}", value) for name, value in tables.items()
+    }
+    with_gpus = {name: row["gpus"] for name, row in queues.items() if "gpus" in row}
+    return Limits(
+        queues=tuple(_queue(name, row) for name, row in queues.items()),
+        # a node is not told from a queue here: it has as many as all of them
+        nodes=tuple(_node(name, with_gpus.get(name)) for name in queues)
+        if with_gpus
+        else (),
+    )
+
+
+def _filled(queue: QueueLimits, told: QueueLimits | None) -> QueueLimits:
+    if told is None:
+        return queue
+    missing = {
+        field: getattr(told, field)
+        for field in _FILLED
+        if getattr(queue, field) is None
+    }
+    return msgspec.structs.replace(queue, **missing)
+
+
+def _queue(name: str, row: Mapping[str, object]) -> QueueLimits:
+    def read(key: str, how: Callable[[object], T]) -> T | None:
+        value = row.get(key)
+        try:
+            return None if value is None else how(value)
+        except (FormatError, TypeError, ValueError) as error:
+            raise FormatError(
+                f"cluster.queues.{name}.{key}: not a value: {value!r}"
+            ) from error
+
+    accounts = row.get("accounts")
+    return QueueLimits(
+        name=name,
+        default=row.get("default") is True,
+        open=row.get("open") is not False,
+        time_limit=read("time_limit", _time),
+        default_time=read("default_time", _time),
+        memory=read("memory", _size),
+        default_memory=read("default_memory", _size),
+        default_memory_per_cpu=read("default_memory_per_cpu", _size),
+        cpus=read("cpus", _count),
+        nodes=read("nodes", _count),
+        accounts=tuple(map(str, accounts)) if isinstance(accounts, list) else None,
+    )
+
+
+def _node(name: str, gpus: object) -> NodeType:
+    counts = {} if gpus is None else _table(f"cluster.queues.{name}.gpus", gpus)
+    return NodeType(
+        gpus={kind: _count(number) for kind, number in counts.items()}, queues=(name,)
+    )
+
+
+def _table(where: str, value: object) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise FormatError(f"{where} must be a table, not {value!r}")
+    return value
+
+
+def _time(value: object) -> int:
+    return parse_duration(_text(value))
+
+
+def _size(value: object) -> int:
+    return parse_size(_text(value))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise FormatError(f"not a number: {value!r}")
+    return value

@@ -1,0 +1,141 @@
+"""Reads along with a file that the job writes, and never touches the job's own."""
+
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from weigh.units import KIB, MIB, Bytes, Seconds
+
+_BLOCK = 256 * KIB
+_TAIL = 64 * KIB  # what is read of more than there is time for
+_MOST = 16 * MIB  # at one look, whatever it costs
+Feed = Callable[[bytes], None]
+
+
+class OutputFile:
+    """A file that somebody else writes, read from where it was at the start.
+
+    It has a descriptor of its own with an offset of its own: what the writer does with
+    its descriptor is not disturbed, whether the file is appended to, cut, renamed or
+    removed. ``size`` is how much was written, as seen last.
+    """
+
+    def __init__(self, path: str, start: Bytes = 0) -> None:
+        """Open *path*, which may be under /proc. Raises OSError."""
+        flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+        self._fd = os.open(path, flags)
+        self._at = start
+        self.size = start
+        self._is_torn = False  # what comes next has lost its begin
+        self._was_cut = False
+
+    def close(self) -> None:
+        """Let the file go."""
+        os.close(self._fd)
+
+    def look(self, feed: Feed, *, cost: Seconds, most: Bytes = _MOST) -> bool:
+        """Hand what is new to *feed*; say whether anything was written.
+
+        After *cost* seconds of CPU, or where more than *most* is new, all but the end
+        is left out, and a line whose begin was left out as well.
+        """
+        try:
+            size = os.fstat(self._fd).st_size
+        except OSError:  # a network disk lost it
+            return False
+        has_changed = size != self.size
+        self.size = size
+        if size < self._at:  # somebody cut it: what is appended now is new
+            self._at = 0
+            self._was_cut = True
+        if self._was_cut and size:
+            self._step_over_hole()
+        if size - self._at > most:
+            self._skip_to(size - min(most, _TAIL))
+        for chunk in self._new(size, cost):
+            feed(chunk)
+        return has_changed
+
+    def _new(self, size: Bytes, cost: Seconds) -> Iterator[bytes]:
+        ends = time.thread_time() + cost
+        while self._at < size:
+            if time.thread_time() > ends and size - self._at > _TAIL:
+                self._skip_to(size - _TAIL)
+            chunk = self._read(min(_BLOCK, size - self._at))
+            if not chunk:
+                return
+            if self._is_torn:
+                chunk = b"\n" + chunk[end_of_line(chunk) :]
+                self._is_torn = False
+            yield chunk
+
+    def _read(self, most: Bytes) -> bytes:
+        try:
+            chunk = os.pread(self._fd, most, self._at)
+        except OSError:
+            return b""
+        self._at += len(chunk)
+        return chunk
+
+    def _skip_to(self, at: Bytes) -> None:
+        if at > self._at:
+            self._at = at
+            self._is_torn = True
+
+    def _step_over_hole(self) -> None:
+        """Leave out the hole that a writer who does not append makes of a cut file."""
+        if sys.platform == "linux":
+            try:
+                self._at = os.lseek(self._fd, self._at, os.SEEK_DATA)
+            except OSError:  # nothing but a hole by now
+                return
+        self._was_cut = False
+
+
+def end_of_line(chunk: bytes) -> int:
+    """Give where the first whole line of *chunk* begins."""
+    ends = [at for at in (chunk.find(b"\n"), chunk.find(b"\r")) if at >= 0]
+    return min(ends) + 1 if ends else len(chunk)
+
+
+def written_so_far(fds: tuple[int, ...] = (1, 2)) -> dict[int, Bytes]:
+    """Give those of *fds* that are regular files, and where the job will begin there.
+
+    Two descriptors of one file are one. A file that others append to as well cannot be
+    told from one that the job has for itself.
+    """
+    found: dict[int, Bytes] = {}
+    seen = set()
+    for fd in fds:
+        try:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or (
+                (file := (status.st_dev, status.st_ino)) in seen
+            ):
+                continue
+            found[fd] = _start(fd, status.st_size)
+            seen.add(file)
+        except OSError:
+            continue
+    return found
+
+
+def _start(fd: int, size: Bytes) -> Bytes:
+    import fcntl  # noqa: PLC0415 - only where a file is read along
+
+    if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_APPEND:
+        return size
+    return os.lseek(fd, 0, os.SEEK_CUR)
+
+
+def own_streams(starts: dict[int, Bytes]) -> list[OutputFile]:
+    """Open weigh's own streams a second time, to read; leaves out what cannot be."""
+    opened = []
+    for fd, start in starts.items():
+        try:
+            opened.append(OutputFile(f"/proc/self/fd/{fd}", start))
+        except OSError:
+            continue
+    return opened

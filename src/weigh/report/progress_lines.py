@@ -1,0 +1,122 @@
+"""When something ends, in words."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from weigh.model.progress import Forecast
+from weigh.model.record import Headway
+from weigh.units import Seconds, format_brief, format_duration
+
+_MOST_TASKS = 3
+
+
+def ends_in(forecast: Forecast | Headway, now: Seconds) -> str | None:
+    """Say when a run ends, as seen *now* seconds into it; None where nobody knows."""
+    if forecast.remaining is None:
+        return None
+    passed = now - forecast.time
+    left = max(0.0, forecast.remaining - passed)
+    return f"ends in {_span(left, forecast, passed)}; {how_far(forecast)}"
+
+
+def how_far(forecast: Forecast | Headway) -> str:
+    """Say how many steps are done, and who counted them."""
+    done = _number(forecast.done)
+    if forecast.total is None:
+        return f"{done} steps, by {forecast.source}"
+    share = f" ({forecast.done / forecast.total:.0%})" if forecast.total else ""
+    return f"{done} of {_number(forecast.total)} steps{share}, by {forecast.source}"
+
+
+def how_fast(headway: Headway) -> str:
+    """Say how many steps a run did, and what one took of late."""
+    if not headway.step_time:
+        return how_far(headway)
+    return f"{how_far(headway)}, {format_brief(headway.step_time)} a step"
+
+
+def between(low: Seconds, high: Seconds) -> str:
+    """Write two times, or one where they read the same."""
+    words = [format_duration(low), format_duration(high)]
+    return "" if words[0] == words[1] else f" (between {words[0]} and {words[1]})"
+
+
+def _span(left: Seconds, forecast: Forecast | Headway, passed: Seconds) -> str:
+    if forecast.low is None or forecast.high is None:
+        return format_duration(left)
+    low, high = (max(0.0, end - passed) for end in (forecast.low, forecast.high))
+    return format_duration(left) + between(low, high)
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else f"{value:.1f}"
+
+
+class TaskEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """A running task that says how far it is, and the seconds that it has to go."""
+
+    task: int
+    done: float
+    total: float | None
+    source: str
+    remaining: Seconds | None = None
+    low: Seconds | None = None
+    high: Seconds | None = None
+
+
+class Ends(msgspec.Struct, frozen=True, kw_only=True):
+    """When a job is done: in ``value`` seconds, between ``low`` and ``high``.
+
+    It holds if ``at_a_time`` elements run at a time. ``late`` elements will not end
+    before their ``time_limit``, and ``near`` ones may not.
+    """
+
+    value: Seconds
+    low: Seconds
+    high: Seconds
+    at_a_time: int | None = None
+    late: int = 0
+    near: int = 0
+    time_limit: int | None = None
+    tasks: tuple[TaskEnd, ...] = ()
+
+
+def ends_lines(ends: Ends, width: int) -> Iterator[str]:
+    """Say when a job is done, whether in time, and which tasks end last."""
+    when = f"done in {format_duration(ends.value)}{between(ends.low, ends.high)}"
+    limit = _limit_words(ends)
+    if limit and len(when) + len(limit) + 3 <= width:
+        yield f"{when}   {limit}"
+    else:
+        yield when
+        if limit:
+            yield limit
+    if ends.at_a_time is not None:
+        noun = "element runs" if ends.at_a_time == 1 else "elements run"
+        yield f"if {ends.at_a_time} {noun} at a time"
+    for task in ends.tasks[:_MOST_TASKS]:
+        yield _task_line(task)
+
+
+def _limit_words(ends: Ends) -> str:
+    if ends.time_limit is None:
+        return ""
+    if ends.late:
+        noun = "element" if ends.late == 1 else "elements"
+        return f"{ends.late} {noun} will not end before the time limit"
+    if ends.near:
+        noun = "element" if ends.near == 1 else "elements"
+        return f"{ends.near} {noun} may not end before the time limit"
+    return "no element near its limit"
+
+
+def _task_line(task: TaskEnd) -> str:
+    done = _number(task.done)
+    share = f"{task.done / task.total:.0%}" if task.total else f"{done} steps"
+    if task.remaining is None:
+        return f"task {task.task}  {share} by {task.source}"
+    left = format_duration(task.remaining)
+    low, high = task.low, task.high
+    within = "" if low is None or high is None else between(low, high)
+    return f"task {task.task}  {share} by {task.source}, {left} to go{within}"

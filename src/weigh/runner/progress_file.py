@@ -1,0 +1,65 @@
+"""How far running tasks are: a small file beside the joblog, replaced at times."""
+
+import os
+from contextlib import suppress
+
+import msgspec
+
+from weigh.model.record import Headway
+from weigh.units import Seconds
+
+SUFFIX = ".progress"
+SCHEMA = "weigh.exec-progress/1"
+
+
+class TaskHeadway(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an attempt at a task is; ``started`` is seconds since the epoch."""
+
+    seq: int
+    attempt: int
+    started: Seconds
+    headway: Headway
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """All running tasks that say how far they are, at ``time`` since the epoch.
+
+    ``ends_at`` is when the run itself will be ended, where that is known.
+    """
+
+    schema: str = SCHEMA
+    run: str
+    time: Seconds
+    slots: int
+    ends_at: Seconds | None = None
+    tasks: tuple[TaskHeadway, ...] = ()
+
+
+def write_progress(path: str, progress: Progress) -> bool:
+    """Replace the file; say whether that was possible."""
+    partial = f"{path}.partial"
+    try:
+        with open(partial, "wb") as file:
+            file.write(msgspec.json.encode(progress) + b"\n")
+        os.replace(partial, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(partial)
+        return False
+    return True
+
+
+def read_progress(joblog: str) -> Progress | None:
+    """Read what is known of the running tasks of *joblog*; None where nothing is."""
+    try:
+        with open(joblog + SUFFIX, "rb") as file:
+            found = msgspec.json.decode(file.read(), type=Progress)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return found if found.schema == SCHEMA else None
+
+
+def remove_progress(path: str) -> None:
+    """Take the file away: nothing runs any more."""
+    with suppress(OSError):
+        os.unlink(path)

@@ -1,0 +1,287 @@
+"""Reads along with every running task, and knows when all of them are done.
+
+The watcher's thread looks; the loop's thread asks. What they share is a dictionary that
+is never changed, only replaced.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from weigh.model.record import Headway
+from weigh.progress.remaining import Durations, Span, still_to_run, until_done
+from weigh.runner.attempt import Attempt
+from weigh.runner.progress_file import (
+    Progress,
+    TaskHeadway,
+    remove_progress,
+    write_progress,
+)
+from weigh.runner.tally import Tally
+from weigh.units import Seconds, format_duration
+
+if TYPE_CHECKING:
+    from weigh.measure.checkpoint_signal import CheckpointSignal
+    from weigh.measure.sampler import Sampler
+    from weigh.model.progress import Forecast
+    from weigh.runner.gpu_watch import TaskGpus
+    from weigh.runner.progress_task import TaskProgress
+    from weigh.runner.task_tree import TaskTree
+
+_FIRST_LOOK = 2.0  # seconds; what ends before has nothing to forecast
+_INTERVAL = 1.0
+_OF_ELAPSED = 0.02
+_LONGEST_INTERVAL = 5.0
+_WRITE_EVERY = 10.0
+_TELL_EVERY = 5.0
+_MOST_KEPT = 1000  # times of done tasks
+_MOST_WARNINGS = 5
+_MOST_NAMED = 3
+
+
+class Watched(Protocol):
+    """A task that is looked at."""
+
+    attempt: Attempt
+    sampler: "Sampler"
+    tree: "TaskTree"
+    gpus: "TaskGpus | None"
+
+
+class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How to read along, and what to warn of.
+
+    ``path`` is the file to write, ``channels`` the event files by slot; ``ends_at`` is
+    on the monotonic clock; ``ask`` writes a time limit as the scheduler is asked for
+    one. ``gpus``: how many were granted to each task.
+    """
+
+    path: str
+    run: str
+    slots: int
+    say: Callable[[str], None]
+    ask: Callable[[Seconds], str]
+    channels: Mapping[int, str] = {}
+    patterns: tuple[str, ...] = ()
+    ends_at: Seconds | None = None
+    timeout: Seconds | None = None
+    checkpoint_signal: "CheckpointSignal | None" = None
+    stalled_after: Seconds = 600.0
+    gpus: int = 0
+
+
+class ProgressWatch:
+    """Reads along with all tasks of a run; one thread looks, another asks."""
+
+    def __init__(self, rules: ProgressRules) -> None:
+        self._rules = rules
+        self._tasks: dict[int, TaskProgress] = {}
+        self._forecasts: dict[int, Forecast] = {}
+        self._times: deque[Seconds] = deque(maxlen=_MOST_KEPT)
+        self._done = 0
+        self._due: Seconds = 0.0
+        self._write_at: Seconds = 0.0
+        self._tell_at: Seconds = 0.0
+        self._is_written = False
+        self._warnings = 0
+        self._has_warned = False
+
+    def look(self, now: Seconds, watched: Iterable[Watched]) -> None:
+        """Look at the tasks that are due; called often, by one thread."""
+        if now < self._due:
+            return
+        self._due = now + _INTERVAL / 4
+        try:
+            self._look(now, watched)
+        except Exception as error:  # noqa: BLE001 - the tasks are recorded without
+            self._due = float("inf")
+            self._rules.say(f"reading along failed: {type(error).__name__}: {error}")
+
+    def _look(self, now: Seconds, watched: Iterable[Watched]) -> None:
+        here = {one.attempt.pid: one for one in watched}
+        for pid in [pid for pid in self._tasks if pid not in here]:
+            self._tasks.pop(pid).close()
+        for pid, one in here.items():
+            if now - one.attempt.began >= _FIRST_LOOK:
+                if pid not in self._tasks:
+                    self._tasks[pid] = self._begin(one.attempt)
+                task = self._tasks[pid]
+                if now >= task.due:
+                    self._look_at(task, one, now)
+        self._forecasts = {
+            pid: task.forecast for pid, task in self._tasks.items() if task.forecast
+        }
+        tells = any(one.remaining is not None for one in self._forecasts.values())
+        if now >= self._write_at and (tells or self._is_written):
+            self._write_at = now + _WRITE_EVERY
+            self._write(now)
+
+    def ended(self, attempt: Attempt) -> Headway | None:
+        """Let a task go that has ended; give how far it came, if it said so."""
+        task = self._tasks.pop(attempt.pid, None)
+        if task is None:
+            return None
+        from weigh.measure.listener import headway_of  # noqa: PLC0415 - not for short tasks
+
+        task.look(attempt.ended - attempt.began)
+        task.close()
+        return headway_of(task.forecast)
+
+    def took(self, wall_time: Seconds) -> None:
+        """Take note of a task that was done."""
+        self._times.append(wall_time)
+        self._done += 1
+
+    def tell(self, now: Seconds, running: Iterable[Attempt], tally: Tally) -> None:
+        """Fill in when all tasks are done; warn where that is too late."""
+        if now < self._tell_at:
+            return
+        self._tell_at = now + _TELL_EVERY
+        attempts = list(running)
+        tally.left = self.left(now, attempts, waiting=tally.waiting, lanes=tally.slots)
+        tally.slowest = tuple(self.slowest(now, attempts)[:_MOST_NAMED])
+        self.warn(now, tally.left, tally)
+
+    def left(
+        self, now: Seconds, running: Sequence[Attempt], *, waiting: int, lanes: int
+    ) -> Span | None:
+        """Say when all tasks are done; None where nothing tells."""
+        forecasts = self._forecasts
+        known = Durations(tuple(self._times), self._done)
+        if not known.times and waiting:
+            known = _from_forecasts([forecasts.get(one.pid) for one in running])
+        spans = []
+        for attempt in running:
+            elapsed = now - attempt.began
+            span = _span(forecasts.get(attempt.pid), elapsed)
+            span = span or still_to_run(elapsed, known)
+            if span is None:
+                return None
+            spans.append(span)
+        return until_done(spans, waiting, known, lanes=lanes)
+
+    def slowest(
+        self, now: Seconds, running: Sequence[Attempt]
+    ) -> list[tuple[int, Seconds]]:
+        """Give (number, seconds left) of running tasks that tell, the last first."""
+        forecasts = self._forecasts
+        found = []
+        for attempt in running:
+            span = _span(forecasts.get(attempt.pid), now - attempt.began)
+            if span is not None:
+                found.append((attempt.seq, span.value))
+        return sorted(found, key=lambda one: -one[1])
+
+    def warn(self, now: Seconds, left: Span | None, tally: Tally) -> None:
+        """Say once that the tasks will not be done before the time limit."""
+        ends_at = self._rules.ends_at
+        if self._has_warned or ends_at is None or left is None or not tally.waiting:
+            return
+        if now + left.low <= ends_at:
+            return
+        self._has_warned = True
+        self._rules.say(
+            f"will not be done before the time limit: {tally.done} of {tally.tasks} "
+            f"tasks done, {format_duration(left.value)} to go, "
+            f"{format_duration(max(0.0, ends_at - now))} left "
+            "(run it again afterwards: it goes on)"
+        )
+
+    def close(self) -> None:
+        """Let go; the file goes, as nothing runs any more."""
+        for task in self._tasks.values():
+            task.close()
+        self._tasks.clear()
+        if self._is_written:
+            remove_progress(self._rules.path)
+
+    def _begin(self, attempt: Attempt) -> "TaskProgress":
+        from weigh.runner.progress_task import TaskProgress  # noqa: PLC0415 - not for short tasks
+
+        return TaskProgress(attempt, self._rules)
+
+    def _look_at(self, task: "TaskProgress", one: Watched, now: Seconds) -> None:
+        elapsed = now - task.attempt.began
+        pause = max(_INTERVAL, elapsed * _OF_ELAPSED)
+        task.due = now + min(_LONGEST_INTERVAL, pause)
+        task.look(elapsed)
+        self._signal(task, elapsed)
+        if task.limits is not None:
+            self._warn(task, task.limits.look(elapsed, task.forecast))
+        stalled = task.stalls.look(
+            elapsed,
+            cpu_time=task.spent(one.sampler, one.tree.seen),
+            wrote_at=task.wrote_at,
+            gpu_idle=None if one.gpus is None else one.gpus.idle(now),
+        )
+        self._warn(task, stalled)
+
+    def _warn(self, task: "TaskProgress", words: str | None) -> None:
+        if words is not None and self._warnings < _MOST_WARNINGS:
+            self._warnings += 1
+            self._rules.say(f"task {task.attempt.seq}: {words}")
+
+    def _signal(self, task: "TaskProgress", elapsed: Seconds) -> None:
+        wanted = self._rules.checkpoint_signal
+        if wanted is None or task.signal_at is None or elapsed < task.signal_at:
+            return
+        task.signal_at = None
+        from weigh.measure.checkpoint_signal import send_checkpoint_signal  # noqa: PLC0415 - rarely
+
+        sent = send_checkpoint_signal(task.attempt.pid, wanted.number)
+        what = "sent" if sent else "no process has a handler for"
+        left = format_duration(max(0.0, (task.limit or 0.0) - elapsed))
+        self._rules.say(
+            f"task {task.attempt.seq}: {what} {wanted.name}, {left} to the time limit"
+        )
+
+    def _write(self, now: Seconds) -> None:
+        """Write down how far the tasks are, where any says."""
+        from weigh.measure.listener import headway_of  # noqa: PLC0415 - as above
+
+        tasks = tuple(
+            TaskHeadway(
+                seq=task.attempt.seq,
+                attempt=task.attempt.number,
+                started=round(task.attempt.started, 3),
+                headway=headway,
+            )
+            for task in self._tasks.values()
+            if (headway := headway_of(task.forecast)) is not None
+        )
+        offset = time.time() - now
+        ends_at = self._rules.ends_at
+        self._is_written = write_progress(
+            self._rules.path,
+            Progress(
+                run=self._rules.run,
+                time=round(now + offset, 3),
+                slots=self._rules.slots,
+                ends_at=None if ends_at is None else round(ends_at + offset, 3),
+                tasks=tasks,
+            ),
+        )
+
+
+def _span(forecast: "Forecast | None", elapsed: Seconds) -> Span | None:
+    if forecast is None or forecast.remaining is None:
+        return None
+    passed = elapsed - forecast.time
+    ends = (forecast.remaining, forecast.low, forecast.high)
+    value, low, high = (
+        max(0.0, (forecast.remaining if end is None else end) - passed) for end in ends
+    )
+    return Span(value, low, high)
+
+
+def _from_forecasts(forecasts: "Sequence[Forecast | None]") -> Durations:
+    """Take what running tasks will have taken for what others take."""
+    times = tuple(
+        one.time + one.remaining
+        for one in forecasts
+        if one is not None and one.remaining is not None
+    )
+    return Durations(times, len(times))

@@ -1,0 +1,67 @@
+"""``scontrol show job`` read back: what Slurm took a job to ask for.
+
+The first is as 22.05.8 printed it; the others are written after the forms of the later
+versions: ReqTRES and AllocTRES from 23.02 on, TresPerJob with ``gres/`` from 23.11 on.
+"""
+
+import pytest
+
+from weigh.scheduler.slurm_job_view import parse_job
+from weigh.units import GIB, MIB
+
+V22 = (
+    "JobId=2 ArrayJobId=2 ArrayTaskId=0-24%3 ArrayTaskThrottle=3 JobName=a6.sh "
+    "UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=4294901758 Nice=0 "
+    "Account=lab QOS=normal JobState=PENDING Reason=None Dependency=(null) Requeue=1 "
+    "Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0 RunTime=00:00:00 TimeLimit=00:05:00 "
+    "TimeMin=N/A SubmitTime=2026-11-21T10:04:02 StartTime=Unknown EndTime=Unknown "
+    "Partition=gpu AllocNode:Sid=localhost:12996 ReqNodeList=(null) NumNodes=1 "
+    "NumCPUs=1 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:* "
+    "TRES=cpu=1,mem=100M,node=1,billing=1,gres/gpu=1,gres/gpu:v100=1 Socks/Node=* "
+    "MinCPUsNode=1 MinMemoryNode=100M MinTmpDiskNode=0 Features=(null) "
+    "Command=/tmp/a6.sh WorkDir=/tmp Power= TresPerNode=gres:gpu:v100:1 \n"
+)
+V23 = V22.replace(
+    "TRES=cpu=1,mem=100M,node=1,billing=1,gres/gpu=1,gres/gpu:v100=1",
+    "ReqTRES=cpu=1,mem=100M,node=1,billing=1,gres/gpu=1,gres/gpu:v100=1 "
+    "AllocTRES=(null)",
+)
+V24 = V23.replace("TresPerNode=gres:gpu:v100:1", "TresPerNode=gres/gpu:v100:1").replace(
+    "Reason=None", "Reason=Priority FailedNode=(null)"
+)
+
+
+@pytest.mark.parametrize("text", [V22, V23, V24], ids=["22.05", "23.02", "24.05"])
+def test_what_was_asked_for_is_read_in_each_version(text: str) -> None:
+    told = parse_job(text)
+
+    assert told is not None
+    assert (told.memory, told.cpus, told.gpus) == (100 * MIB, 1, 1)
+    assert told.gpu_types == ("v100",)
+    assert (told.time_limit, told.queue, told.account) == (300, "gpu", "lab")
+    assert (told.elements, told.throttle) == (25, 3)
+
+
+def test_a_name_that_looks_like_an_answer_is_none() -> None:
+    named = V22.replace("JobName=a6.sh", "JobName=x TimeLimit=9-0 UserId=me Account=q")
+
+    told = parse_job(named)
+
+    assert told is not None
+    assert (told.time_limit, told.account) == (300, "lab")
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [("62.50G", 62 * GIB + 512 * MIB), ("4G", 4 * GIB), ("0", None)],
+)
+def test_memory_is_read_as_slurm_writes_it(written: str, size: int | None) -> None:
+    told = parse_job(V22.replace("mem=100M", f"mem={written}"))
+
+    assert told is not None
+    assert told.memory == size
+
+
+@pytest.mark.parametrize("text", ["", "slurm_load_jobs error: Invalid job id\n", "=\n"])
+def test_an_answer_without_a_job_tells_nothing(text: str) -> None:
+    assert parse_job(text) is None

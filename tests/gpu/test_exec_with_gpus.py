@@ -1,0 +1,130 @@
+"""``weigh exec`` on the stub's cards: tasks that share one, and fill it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvml_script import GIB, Script
+
+# a task plays what it holds of a card, step by step; what it holds goes with it
+TASK = """
+import fcntl, json, os, signal, sys, time
+name, card, end, *steps = sys.argv[1:]
+script = os.environ["NVML_STUB_SCRIPT"]
+def hold(memory):
+    with open(script + ".held", "a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        held = json.loads(file.read() or "{}")
+        held.setdefault(card, {})[str(os.getpid())] = memory
+        file.truncate(0)
+        file.write(json.dumps(held))
+        lines = dict(line.rstrip().split("=", 1) for line in open(script))
+        lines[card + ".used"] = sum(held[card].values())
+        procs = [f"{pid}:{size}" for pid, size in held[card].items() if size]
+        lines[card + ".procs"] = ",".join(procs)
+        with open(script + ".new", "w") as new:
+            new.write("".join(f"{key}={value}\\n" for key, value in lines.items()))
+        os.replace(script + ".new", script)
+def stopped(*_):
+    open("stopped", "w").close()
+    hold(0)
+    sys.exit(143)
+signal.signal(signal.SIGTERM, stopped)
+for step in steps:
+    hold(int(float(step) * (1 << 30)))
+    time.sleep(0.2)
+deadline = time.monotonic() + 20
+while end.startswith("when:") and not os.path.exists(end[5:]):
+    time.sleep(0.02)
+    assert time.monotonic() < deadline
+hold(0)
+open("ran", "a").write(name + "\\n")
+if end == "oom" and open("ran").read().count(name) == 1:
+    sys.exit("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB")
+"""
+
+
+class Tasks:
+    """A task file whose tasks play on the stub's cards."""
+
+    def __init__(self, script: Script, folder: Path) -> None:
+        self.script, self.folder = script, folder
+        (folder / "task.py").write_text(TASK)
+
+    def run(
+        self, *lines: str, options: tuple[str, ...], cards: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run lines of name, card, how to end, and GiB held over time."""
+        path = self.folder / "tasks.txt"
+        path.write_text("".join(f"{sys.executable} task.py {line}\n" for line in lines))
+        store = {
+            "WEIGH_DIR": str(self.folder / ".weigh"),
+            "CUDA_VISIBLE_DEVICES": cards,
+        }
+        return subprocess.run(
+            [sys.executable, "-m", "weigh", "exec", *options, "tasks.txt"],
+            cwd=self.folder,
+            env=self.script.environment() | store,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def told(self, kind: str) -> list[dict[str, Any]]:
+        """Give the events of one kind."""
+        text = (self.folder / "tasks.txt.joblog.events.jsonl").read_text()
+        events = [json.loads(line) for line in text.splitlines()]
+        return [event for event in events if event["event"] == kind]
+
+
+@pytest.fixture
+def tasks(script: Script, tmp_path: Path) -> Tasks:
+    return Tasks(script, tmp_path)
+
+
+def test_the_youngest_on_a_full_card_is_stopped_and_runs_later(tasks: Tasks) -> None:
+    tasks.script.cards(1)
+    done = tasks.run(
+        "a 0 when:stopped 16",
+        "b 0 end 0 4 8 12 15.5 15.5",
+        options=("--per-gpu", "2"),
+        cards="0",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the memory of GPU 0 is running out" in done.stderr
+    assert "task 2 is stopped" in done.stderr
+    states = [(one["seq"], one["state"]) for one in tasks.told("ended")]
+    assert states == [(2, "PREEMPTED"), (1, "COMPLETED"), (2, "COMPLETED")]
+
+
+def test_a_full_card_stops_nobody_on_another(tasks: Tasks) -> None:
+    tasks.script.cards(2)
+    done = tasks.run(
+        "a 0 end 31.5 31.5", "b 1 end 31.5 31.5", options=("-j", "2"), cards="0,1"
+    )
+    assert done.returncode == 0, done.stderr
+    assert [one["state"] for one in tasks.told("ended")] == ["COMPLETED"] * 2
+
+
+def test_what_ran_out_of_a_cards_memory_has_twice_as_much_beside_others(
+    tasks: Tasks,
+) -> None:
+    tasks.script.cards(1)
+    (tasks.folder / "ran").touch()
+    done = tasks.run(
+        "a 0 oom 5 5 5 5 5",
+        "b 0 end " + "3 " * 14,
+        "c 0 end " + "3 " * 14,
+        options=("--per-gpu", "3"),
+        cards="0",
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = (one for one in tasks.told("started") if one["seq"] == 1)
+    assert (first["gpu_memory"], second["gpu_memory"]) == (None, 10 * GIB)
+    ended = [(one["seq"], one["state"]) for one in tasks.told("ended")]
+    assert ended[:2] == [(1, "OUT_OF_MEMORY"), (1, "COMPLETED")]

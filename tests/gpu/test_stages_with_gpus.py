@@ -1,0 +1,104 @@
+"""``weigh stages`` beside the stub's cards: what each step held on them."""
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nvml_script import GIB, Script
+
+# a step plays that it holds so many GiB of card 0, and then lets go
+HOLD = """
+import os, sys, time
+def play(**values):
+    path = os.environ["NVML_STUB_SCRIPT"]
+    lines = dict(line.rstrip().split("=", 1) for line in open(path))
+    lines.update({"0." + key: str(value) for key, value in values.items()})
+    with open(path + ".new", "w") as new:
+        new.write("".join(f"{key}={value}\\n" for key, value in lines.items()))
+    os.replace(path + ".new", path)
+held = int(sys.argv[1]) << 30
+play(used=held, procs=f"{os.getpid()}:{held}")
+time.sleep(0.6)
+play(used=0, procs="")
+time.sleep(0.3)
+"""
+STEPS = {"prepare": "sleep 0.4", "train": "3", "predict": "1"}
+
+
+def write_steps(folder: Path) -> None:
+    (folder / "hold.py").write_text(HOLD)
+    text = ""
+    for name, line in STEPS.items():
+        held = shlex.join((sys.executable, "hold.py", line))
+        run = held if line.isdecimal() else line
+        text += f"[[stage]]\nname = {json.dumps(name)}\nrun = {json.dumps(run)}\n"
+    (folder / "steps.toml").write_text(text)
+
+
+def weigh(
+    script: Script, folder: Path, *words: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "weigh", *words],
+        cwd=folder,
+        env=script.environment() | {"WEIGH_DIR": str(folder / "store")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def peaks(record: dict[str, Any]) -> dict[str, list[int]]:
+    phases = record["phases"]
+    return {one["name"]: [gpu["peak"] for gpu in one["gpus"]] for one in phases}
+
+
+def test_each_step_says_what_it_held_of_a_card(script: Script, tmp_path: Path) -> None:
+    script.cards(1)
+    write_steps(tmp_path)
+    done = weigh(script, tmp_path, "stages", "steps.toml", "-o", "record.json")
+    assert done.returncode == 0, done.stderr
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert peaks(record) == {"prepare": [0], "train": [3 * GIB], "predict": [GIB]}
+    train = record["phases"][1]["gpus"][0]
+    assert (train["before"], train["after"]) == (0, 0)
+    assert "3.00 GiB" in done.stderr
+
+
+def test_on_several_cards_each_has_its_own_figure(
+    script: Script, tmp_path: Path
+) -> None:
+    script.cards(2)
+    write_steps(tmp_path)
+    weigh(script, tmp_path, "stages", "steps.toml", "-o", "record.json")
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert peaks(record)["train"] == [3 * GIB, 0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="weigh exec needs Linux")
+def test_steps_in_a_task_of_exec_have_them_as_well(
+    script: Script, tmp_path: Path
+) -> None:
+    script.cards(1)
+    write_steps(tmp_path)
+    line = shlex.join((sys.executable, "-m", "weigh", "stages", "steps.toml"))
+    (tmp_path / "tasks.txt").write_text(f"{line}\n")
+    done = weigh(script, tmp_path, "exec", "tasks.txt")
+    assert done.returncode == 0, done.stderr
+    (shard,) = (tmp_path / "store").glob("records/**/*.jsonl")
+    record = json.loads(shard.read_text())
+    assert peaks(record)["train"] == [3 * GIB]
+
+
+def test_without_a_card_a_step_has_none(script: Script, tmp_path: Path) -> None:
+    script.cards(0)
+    write_steps(tmp_path)
+    (tmp_path / "steps.toml").write_text('[[stage]]\nname = "a"\nrun = "sleep 0.3"\n')
+    weigh(script, tmp_path, "stages", "steps.toml", "-o", "record.json")
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert peaks(record) == {"a": []}

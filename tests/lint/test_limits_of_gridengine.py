@@ -1,0 +1,66 @@
+"""A Grid Engine script beside its cell's limits: a slot's memory, names, holds."""
+
+import msgspec
+import pytest
+from some_limits import GRIDENGINE
+from some_scripts import qsub
+
+from weigh.units import DAY, GIB
+
+LIMITED = msgspec.structs.replace(
+    GRIDENGINE,
+    queues=tuple(
+        msgspec.structs.replace(queue, memory=4 * GIB) for queue in GRIDENGINE.queues
+    ),
+)
+
+
+def test_a_queue_limits_the_memory_of_a_slot_and_not_of_all() -> None:
+    asked = ("-q all.q", "-pe smp 4", "-l h_vmem=3G")
+
+    assert "memory-beyond-queue" not in qsub(*asked, limits=LIMITED)
+    assert "memory-beyond-queue" in qsub("-l h_vmem=5G", limits=LIMITED)
+
+
+def test_a_pattern_names_all_queues_that_it_fits() -> None:
+    found = qsub("-q *.q", "-l h_rt=40:00:00", limits=GRIDENGINE)
+
+    assert not {"unknown-queue", "time-beyond-queue"} & set(found)
+    assert "unknown-queue" in qsub("-q *.nosuch", limits=GRIDENGINE)
+
+
+def test_without_a_queue_the_most_generous_one_counts() -> None:
+    longer = f"-l h_rt={3 * DAY}"
+
+    assert "time-beyond-queue" in qsub(longer, limits=GRIDENGINE)
+    assert "time-beyond-queue" not in qsub("-l h_rt=47:00:00", limits=GRIDENGINE)
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [
+        (None, "unknown-job"),
+        ("FAILED", "failed-job"),
+        ("RUNNING", None),
+        ("COMPLETED", None),
+    ],
+)
+def test_a_hold_that_would_hold_nothing_is_found(
+    state: str | None, code: str | None
+) -> None:
+    found = qsub("-hold_jid 7", jobs={"7": state})
+
+    assert {"unknown-job", "failed-job"} & set(found) == ({code} if code else set())
+
+
+def test_gpus_that_each_slot_takes_anew_are_counted_so() -> None:
+    cell = msgspec.structs.replace(GRIDENGINE, per_slot=("ngpus", "h_vmem"))
+    asked = ("-pe smp 4", "-l ngpus=2")
+
+    found = qsub(*asked, limits=cell)
+
+    assert "8 GPUs in all" in found["gpus-per-slot"].effect
+    assert "gpus-beyond-node" in found
+    assert not {"gpus-per-slot", "gpus-beyond-node"} & set(
+        qsub(*asked, limits=GRIDENGINE)
+    )

@@ -1,0 +1,81 @@
+"""Forecasts on recordings of real tools, against when they truly ended."""
+
+import pytest
+from recorded import NAMES, forecast_at, rows
+
+from weigh.progress.reader import Reader
+
+ENDLESS = {"lightning_tqdm", "tqdm_endless"}  # they print no total
+SLOW_FIRST = {"tqdm_warm", "tqdm_level"}  # not steady in the first tenth
+UNFORESEEN = {"keras_fit", "lightning_rich", "tqdm_nested", "tqdm_phases", "trainer"}
+HELD_BACK = {"lines_pipe"}  # Python holds its lines back: too few bursts by then
+ENDING = [name for name in NAMES if name not in ENDLESS]
+STEADY = [name for name in ENDING if name not in SLOW_FIRST | UNFORESEEN | HELD_BACK]
+
+SOURCES = {
+    "cmake": "percentages",
+    "epochs": "epoch lines",
+    "keras_fit": "epoch lines",
+    "keras_lines": "epoch lines",
+    "lightning_rich": "epoch lines",
+    "lightning_tqdm": "epoch lines",
+    "lines": "step lines",
+    "lines_pipe": "epoch lines",
+    "rich_bar": "rich",
+    "rich_nested": "rich",
+    "tqdm_phases": "epoch lines",
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_known_who_counts(name: str) -> None:
+    forecast, _ = forecast_at(name, 0.5)
+    assert forecast.source == SOURCES.get(name, "tqdm")
+
+
+@pytest.mark.parametrize("name", ENDING)
+def test_after_a_fifth_the_end_is_known_within_5_per_cent(name: str) -> None:
+    forecast, true = forecast_at(name, 0.2)
+    assert forecast.remaining == pytest.approx(true, rel=0.05)
+
+
+@pytest.mark.parametrize("name", STEADY)
+def test_after_a_tenth_the_end_is_known_within_10_per_cent(name: str) -> None:
+    forecast, true = forecast_at(name, 0.1)
+    assert forecast.remaining == pytest.approx(true, rel=0.10)
+
+
+@pytest.mark.parametrize("name", sorted(UNFORESEEN - {"trainer"}))
+def test_what_comes_after_an_epoch_is_within_the_interval_before_it(name: str) -> None:
+    forecast, true = forecast_at(name, 0.09)
+    assert forecast.low is not None
+    assert forecast.high is not None
+    assert forecast.low <= true <= forecast.high
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+@pytest.mark.parametrize("name", ENDING)
+def test_the_interval_holds_the_end(name: str, share: float) -> None:
+    forecast, true = forecast_at(name, share)
+    assert forecast.low is not None
+    assert forecast.high is not None
+    assert forecast.low <= true <= forecast.high
+
+
+@pytest.mark.parametrize("name", sorted(ENDLESS))
+def test_no_end_is_made_up(name: str) -> None:
+    forecast, _ = forecast_at(name, 0.5)
+    assert forecast.remaining is None
+    assert forecast.step_time is not None
+
+
+def test_an_end_is_known_where_the_user_says_how_many_epochs() -> None:
+    recorded = rows("lightning_tqdm")
+    begin, end = 0.0, recorded[-1][0]
+    reader = Reader(epochs=10)
+    for at, chunk in recorded:
+        if at <= begin + 0.6 * (end - begin):
+            reader.feed(chunk, at)
+    forecast = reader.forecast(0.6 * end)
+    assert forecast
+    assert forecast.remaining == pytest.approx(0.4 * end, rel=0.1)

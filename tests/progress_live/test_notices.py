@@ -1,0 +1,98 @@
+"""What is said of a run while there is still time: once, and not too easily."""
+
+from weigh.model.progress import Forecast
+from weigh.progress.notices import LimitWatch, StallWatch
+
+MINUTES = 60.0
+
+
+def forecast(time: float, low: float, high: float) -> Forecast:
+    return Forecast(
+        done=10.0,
+        total=100.0,
+        time=time,
+        source="tqdm",
+        step_time=1.0,
+        remaining=(low + high) / 2,
+        low=low,
+        high=high,
+    )
+
+
+def watch(limit: float) -> LimitWatch:
+    return LimitWatch(limit, lambda seconds: f"--time={seconds:.0f}")
+
+
+def said(limits: LimitWatch, found: Forecast | None, times: range) -> list[str]:
+    return [words for now in times if (words := limits.look(float(now), found))]
+
+
+def test_a_run_that_will_be_too_late_is_told_of_once() -> None:
+    words = said(watch(1000.0), forecast(0.0, 2000.0, 2400.0), range(1, 200, 5))
+    assert len(words) == 1
+    assert "10% done" in words[0]
+
+
+def test_what_to_ask_for_holds_the_whole_run_and_some_more() -> None:
+    (words,) = said(watch(1000.0), forecast(0.0, 2000.0, 2400.0), range(1, 200, 5))
+    asked = int(words.rpartition("--time=")[2])
+    assert asked >= 2400 * 1.15
+
+
+def test_a_run_that_may_be_in_time_is_not_told_of() -> None:
+    assert said(watch(1000.0), forecast(0.0, 900.0, 1500.0), range(1, 200, 5)) == []
+
+
+def test_one_look_is_not_enough() -> None:
+    limits = watch(1000.0)
+    late, fine = forecast(0.0, 2000.0, 2400.0), forecast(0.0, 10.0, 20.0)
+    words = [limits.look(float(t), late if t % 2 else fine) for t in range(1, 60)]
+    assert not any(words)
+
+
+def test_without_a_forecast_nothing_is_said() -> None:
+    assert said(watch(1000.0), None, range(1, 2000, 5)) == []
+
+
+def stalls(
+    *, gpus: int = 0, busy: float = 0.0, wrote_at: float | None = 0.0, gpu: bool = False
+) -> list[str]:
+    """Look every ten seconds for half an hour; *busy* is cores."""
+    stall = StallWatch(10 * MINUTES, gpus=gpus)
+    words = []
+    for now in range(0, 1800, 10):
+        found = stall.look(
+            float(now),
+            cpu_time=now * busy,
+            wrote_at=wrote_at,
+            gpu_idle=float(now) if gpu else None,
+        )
+        words += [found] if found else []
+    return words
+
+
+def test_a_run_that_does_and_says_nothing_is_told_of_once() -> None:
+    (words,) = stalls()
+    assert "no output and no CPU time for 10 minutes" in words
+
+
+def test_a_run_that_computes_is_none_of_these() -> None:
+    assert stalls(busy=1.0) == []
+
+
+def test_a_run_that_prints_is_none_of_these() -> None:
+    assert stalls(wrote_at=1700.0) == []
+
+
+def test_a_silent_run_whose_output_cannot_be_seen_is_none_of_these() -> None:
+    assert stalls(wrote_at=None) == []
+
+
+def test_an_idle_gpu_is_told_of_once_with_what_runs_in_its_place() -> None:
+    (words,) = stalls(gpus=1, gpu=True, busy=1.0)
+    assert "0 % GPU for 10 minutes" in words
+    assert "is the program on the CPU" in words
+
+
+def test_an_idle_gpu_that_nobody_granted_is_not_told_of() -> None:
+    assert stalls(gpus=0, gpu=True, busy=1.0) == []

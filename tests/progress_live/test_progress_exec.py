@@ -1,0 +1,145 @@
+"""``weigh exec`` reads along with its tasks, and says when all are done."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from processes import PATIENCE, Weigh, until
+
+PYTHON = sys.executable
+STEPS = """
+import sys, time
+steps = int(sys.argv[1])
+for n in range(steps):
+    print('step', n + 1, 'of', steps, flush=True)
+    time.sleep(0.05)
+"""
+TOLD = """
+import time
+import weigh
+for _ in weigh.batches(range(120)):
+    time.sleep(0.05)
+"""
+HANDLES = """
+import signal, sys
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))
+signal.pause()
+"""
+
+
+class Tasks:
+    """A task file, and what weigh exec makes of it."""
+
+    def __init__(self, weigh: Weigh) -> None:
+        self._weigh = weigh
+        self.file = weigh.folder / "tasks.txt"
+        self.progress = weigh.folder / "tasks.txt.joblog.progress"
+        for name, text in (("steps", STEPS), ("told", TOLD), ("handles", HANDLES)):
+            (weigh.folder / f"{name}.py").write_text(text)
+
+    def start(self, *lines: str, options: tuple[str, ...] = ()) -> Any:
+        """Start weigh exec on these lines."""
+        self.file.write_text("".join(f"{PYTHON} {line}\n" for line in lines))
+        return self._weigh.start(
+            *("exec", *options, "tasks.txt"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def told(self) -> dict[int, Any]:
+        """Give what the file says of each running task, once it is there."""
+        until(self.progress.exists, "the progress file")
+        document = json.loads(self.progress.read_bytes())
+        assert document["schema"] == "weigh.exec-progress/1"
+        return {task["seq"]: task["headway"] for task in document["tasks"]}
+
+
+@pytest.fixture
+def tasks(weigh: Weigh) -> Tasks:
+    return Tasks(weigh)
+
+
+def end(process: "subprocess.Popen[bytes]") -> tuple[str, str]:
+    """Wait for the end; give stdout and stderr."""
+    out, err = process.communicate(timeout=PATIENCE)
+    return out.decode(), err.decode()
+
+
+def test_running_tasks_are_written_down_with_their_end(tasks: Tasks) -> None:
+    process = tasks.start("steps.py 140", "steps.py 100", options=("-j", "2"))
+    told = tasks.told()
+    end(process)
+    assert {seq: one["total"] for seq, one in told.items()} == {1: 140, 2: 100}
+    assert told[1]["remaining"] > told[2]["remaining"]
+
+
+def test_the_file_goes_with_the_last_task(tasks: Tasks) -> None:
+    process = tasks.start("steps.py 120")
+    tasks.told()
+    end(process)
+    assert not tasks.progress.exists()
+
+
+def test_what_a_task_tells_of_its_batches_counts(tasks: Tasks) -> None:
+    process = tasks.start("told.py")
+    told = tasks.told()
+    end(process)
+    assert (told[1]["total"], told[1]["source"]) == (120, "weigh.batches")
+
+
+def test_records_of_tasks_say_how_far_they_came(tasks: Tasks, weigh: Weigh) -> None:
+    end(tasks.start("steps.py 80"))
+    found = weigh.record()["progress"]
+    assert (found["done"], found["total"]) == (80, 80)
+
+
+def test_no_file_is_left_for_tasks_that_say_nothing(tasks: Tasks) -> None:
+    process = tasks.start("-c 'import time; time.sleep(4)'")
+    end(process)
+    assert not tasks.progress.exists()
+
+
+def test_a_task_gets_the_checkpoint_signal_before_its_timeout(tasks: Tasks) -> None:
+    options = ("--timeout", "8", "--checkpoint-signal", "USR1@4s")
+    out, err = end(tasks.start("handles.py", options=options))
+    assert "1 of 1 tasks done" in out
+    assert "task 1: sent USR1" in err
+
+
+def test_a_task_that_will_be_too_late_is_told_of_once(tasks: Tasks) -> None:
+    process = tasks.start("steps.py 4000", options=("--timeout", "12"))
+    _, err = end(process)
+    assert err.count("task 1: will not end before the time limit") == 1
+
+
+def test_the_output_of_a_task_is_not_touched(tasks: Tasks, weigh: Weigh) -> None:
+    end(tasks.start("steps.py 80"))
+    written = (weigh.folder / "tasks.txt.out" / "1.out").read_text()
+    assert written == "".join(f"step {n} of 80\n" for n in range(1, 81))
+
+
+def test_a_killed_run_leaves_a_file_that_the_next_replaces(
+    tasks: Tasks, weigh: Weigh
+) -> None:
+    process = tasks.start("steps.py 120")
+    tasks.told()
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait(PATIENCE)
+    assert tasks.progress.exists()
+    again = weigh.start(
+        "exec", "tasks.txt", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, _ = end(again)
+    assert "1 of 1 tasks done" in out
+
+
+def test_a_pattern_that_is_none_is_said_before_any_task(tasks: Tasks) -> None:
+    process = tasks.start("steps.py 1", options=("--progress-pattern", "("))
+    end(process)
+    assert process.returncode == 2
+    assert not Path(f"{tasks.file}.joblog").exists()

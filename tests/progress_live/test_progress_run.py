@@ -1,0 +1,231 @@
+"""``weigh run`` reads along: streams stay as they are, and what is found is right."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from processes import PATIENCE, WEIGH, Weigh, is_running, until
+
+PYTHON = sys.executable
+IN_A_JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_NAME": "job"}
+STEPS = """
+import time
+for n in range(60):
+    print('step', n + 1, 'of 60', flush=True)
+    time.sleep(0.03)
+"""
+SLOW = STEPS.replace("60", "2000")
+FACTS = "import os, sys; print(os.isatty(1), os.isatty(2), *os.get_terminal_size(1))"
+
+
+def progress_of(weigh: Weigh) -> Any:
+    return weigh.record()["progress"]
+
+
+def test_a_bar_in_a_batch_jobs_file_is_read_unasked(
+    weigh: Weigh, tqdm_loop: str
+) -> None:
+    with (weigh.folder / "log").open("wb") as log:
+        done = weigh.run(
+            *("--", PYTHON, "-c", tqdm_loop),
+            stdout=log,
+            stderr=log,
+            env=weigh.env(**IN_A_JOB),
+        )
+    assert done.returncode == 0
+    found = progress_of(weigh)
+    assert (found["done"], found["total"], found["source"]) == (60, 60, "tqdm")
+
+
+def test_a_file_outside_of_a_job_is_not_read_unasked(weigh: Weigh) -> None:
+    env = {k: v for k, v in weigh.env().items() if not k.startswith(("SLURM", "SGE"))}
+    with (weigh.folder / "log").open("wb") as log:
+        weigh.run("--", PYTHON, "-c", STEPS, stdout=log, env=env)
+    assert progress_of(weigh) is None
+
+
+def test_a_pipe_is_read_when_asked_for(weigh: Weigh) -> None:
+    done = weigh.run("--progress", "--", PYTHON, "-c", STEPS)
+    assert done.stdout.splitlines()[-1] == b"step 60 of 60"
+    assert (progress_of(weigh)["done"], progress_of(weigh)["total"]) == (60, 60)
+
+
+def test_a_pattern_of_the_users_own_is_read(weigh: Weigh) -> None:
+    job = STEPS.replace("'step', n + 1, 'of 60'", "f'<{n + 1}|60>'")
+    pattern = r"<(?P<done>\d+)\|(?P<total>\d+)>"
+    weigh.run("--progress", "--progress-pattern", pattern, "--", PYTHON, "-c", job)
+    assert (progress_of(weigh)["done"], progress_of(weigh)["total"]) == (60, 60)
+
+
+def test_a_pattern_that_is_none_is_said_before_the_job(weigh: Weigh) -> None:
+    done = weigh.run("--progress", "--progress-pattern", "(", "--", "touch", "ran")
+    assert done.returncode == 125
+    assert b"(" in done.stderr
+    assert not (weigh.folder / "ran").exists()
+
+
+def test_a_terminal_stays_one_of_the_users_size(weigh: Weigh) -> None:
+    terminal = weigh.terminal(*WEIGH, "run", "--progress", "--", PYTHON, "-c", FACTS)
+    terminal.expect("True True 80 24")
+    assert terminal.wait() == 0
+
+
+def test_a_real_bar_on_a_terminal_is_read(weigh: Weigh, tqdm_loop: str) -> None:
+    argv = ("run", "--progress", "--", PYTHON, "-c", tqdm_loop)
+    terminal = weigh.terminal(*WEIGH, *argv)
+    assert terminal.wait() == 0
+    assert "60/60" in terminal.shown
+    assert progress_of(weigh)["source"] == "tqdm"
+
+
+def _noise() -> bytes:
+    """Give bytes that the test's own reading of a terminal can tell apart."""
+    return bytes(byte & 0x7F for byte in random.Random(7).randbytes(300_000))
+
+
+def test_every_byte_gets_through_the_pipe(weigh: Weigh) -> None:
+    noise = weigh.folder / "noise"
+    noise.write_bytes(random.Random(7).randbytes(300_000))
+    done = weigh.run("--progress", "-q", "--", "cat", str(noise))
+    assert done.stdout == noise.read_bytes()
+
+
+def test_every_byte_gets_through_the_terminal(weigh: Weigh) -> None:
+    noise = weigh.folder / "noise"
+    noise.write_bytes(_noise())
+    argv = ("run", "-q", "--progress", "--", "cat", str(noise))
+    terminal = weigh.terminal(*WEIGH, *argv)
+    assert terminal.wait() == 0
+    # what the user's own terminal makes of a newline, once
+    assert terminal.shown.encode() == _noise().replace(b"\n", b"\r\n")
+
+
+def test_stdout_and_stderr_stay_apart(weigh: Weigh) -> None:
+    done = weigh.run(
+        *("-q", "--progress", "--", "sh", "-c", "echo out; echo err >&2; exit 5")
+    )
+    assert (done.stdout, done.stderr, done.returncode) == (b"out\n", b"err\n", 5)
+
+
+def test_a_reader_that_has_enough_ends_the_job(weigh: Weigh) -> None:
+    line = " ".join([*WEIGH, "run -q --progress -- yes | head -n 1"])
+    done = subprocess.run(
+        ["bash", "-c", line],
+        check=False,
+        capture_output=True,
+        env=weigh.env(),
+        cwd=weigh.folder,
+        timeout=PATIENCE,
+    )
+    assert done.stdout == b"y\n"
+    until(lambda: not weigh.left(), "yes to end")
+
+
+def test_the_job_goes_on_and_is_heard_when_weigh_is_killed(weigh: Weigh) -> None:
+    job = "import time\nprint('begin', flush=True)\ntime.sleep(1)\nprint('end')\n"
+    process = weigh.start(
+        *("run", "--progress", "--", PYTHON, "-c", job), stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"begin\n"
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.stdout.read() == b"end\n"
+
+
+def test_a_new_window_size_reaches_the_job(weigh: Weigh) -> None:
+    job = (
+        "import os, signal\n"
+        "def tell(*_): print('now', *os.get_terminal_size(1), flush=True)\n"
+        "signal.signal(signal.SIGWINCH, tell)\n"
+        "print('ready', flush=True)\n"
+        "while True: signal.pause()\n"
+    )
+    argv = ("run", "-q", "--progress", "--", PYTHON, "-c", job)
+    terminal = weigh.terminal(*WEIGH, *argv)
+    terminal.expect("ready")
+    terminal.resize(30, 100)
+    terminal.expect("now 100 30")
+
+
+def _stderr_until(process: "subprocess.Popen[bytes]", words: bytes) -> bytes:
+    assert process.stderr is not None
+    seen = b""
+    while words not in seen:
+        line = process.stderr.readline()
+        assert line, seen
+        seen += line
+    return seen
+
+
+def test_a_job_that_will_be_too_late_is_told_of_once(weigh: Weigh) -> None:
+    process = weigh.start(
+        *("run", "--progress", "--time-limit", "10s", "--", PYTHON, "-c", SLOW),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    _stderr_until(process, b"will not end before the time limit")
+    process.terminate()
+    _, rest = process.communicate(timeout=PATIENCE)
+    assert b"will not end" not in rest
+
+
+def test_a_checkpoint_signal_comes_before_the_limit(weigh: Weigh) -> None:
+    job = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\n"
+        "print('ready', flush=True)\n"
+        "signal.pause()\n"
+    )
+    limit = ("--time-limit", "4s", "--checkpoint-signal", "USR1@2s")
+    done = weigh.run(*limit, "--", PYTHON, "-c", job)
+    assert done.returncode == 9
+    assert b"sent USR1" in done.stderr
+
+
+def test_a_program_without_a_handler_is_not_ended_by_the_signal(weigh: Weigh) -> None:
+    limit = ("--time-limit", "2s", "--checkpoint-signal", "USR1@1s")
+    done = weigh.run(*limit, "--", "sleep", "3")
+    assert done.returncode == 0
+    assert b"USR1 not sent" in done.stderr
+
+
+def test_a_program_behind_a_shell_gets_the_signal(weigh: Weigh) -> None:
+    job = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\n"
+        "signal.pause()\n"
+    )
+    script = weigh.folder / "job.py"
+    script.write_text(job)
+    limit = ("--time-limit", "4s", "--checkpoint-signal", "USR1@2s")
+    done = weigh.run(*limit, "--", "sh", "-c", f"{PYTHON} {script}; exit $?")
+    assert done.returncode == 9
+
+
+@pytest.mark.parametrize("word", ["USR1", "USR1@", "FOO@10m", "KILL@1m", "USR1@0s"])
+def test_a_checkpoint_signal_that_is_none_is_refused(weigh: Weigh, word: str) -> None:
+    done = weigh.run("--checkpoint-signal", word, "--", "touch", "ran")
+    assert done.returncode == 125
+    assert not (weigh.folder / "ran").exists()
+
+
+def test_the_copier_is_gone_with_the_job(weigh: Weigh) -> None:
+    process = weigh.start(
+        "run", "-q", "--progress", "--", "true", stdout=subprocess.PIPE
+    )
+    assert process.wait(PATIENCE) == 0
+    until(lambda: not weigh.left(), "all to be gone")
+    assert not is_running(process.pid)
+
+
+def test_a_stalled_job_is_told_of_once(weigh: Weigh) -> None:
+    log = (weigh.folder / "log").open("wb")
+    env = weigh.env(**IN_A_JOB, WEIGH_STALLED_AFTER="1.5")
+    with log:
+        done = weigh.run("--", "sleep", "6", stdout=log, env=env)
+    said = done.stderr.decode()
+    assert said.count("no output and no CPU time for 1.50 s") == 1

@@ -1,0 +1,36 @@
+"""What the tests of reports share: a store of their own, and ``weigh`` as a call."""
+
+import os
+from pathlib import Path
+
+import pytest
+from some_jobs import Say
+
+from weigh.cli.main import run_cli
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Give the folder of an empty store, and be beside it."""
+    for name in list(os.environ):
+        if name.startswith(("WEIGH_", "SLURM_", "SGE_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("PATH", "/nowhere")  # no sacct of this machine's
+    monkeypatch.setenv("WEIGH_POLL", "1000000h")
+    monkeypatch.chdir(tmp_path)
+    return str(tmp_path / ".weigh")
+
+
+@pytest.fixture
+def say(root: str, capsys: pytest.CaptureFixture[str]) -> Say:
+    """Call weigh; give its exit code, and what was printed to stdout and stderr."""
+    del root
+
+    def call(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = run_cli(words, [])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call

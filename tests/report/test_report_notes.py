@@ -1,0 +1,213 @@
+"""Each note of a report: what brings it about, and what flag it names."""
+
+from pathlib import Path
+
+import pytest
+from some_jobs import JOB, SomeJob, Task, write_job
+
+from weigh.flow.report import build
+from weigh.model.job import Wanted
+from weigh.model.plan import Card
+from weigh.model.report import Note
+from weigh.units import GIB, HOUR, MIB
+
+ASKED = Wanted(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
+ON_GPU = Wanted(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=1)
+FULL = Task(wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7)
+
+
+def notes_of(root: str, *tasks: Task, wanted: Wanted = ASKED, **how: str) -> list[Note]:
+    """Make a job of these tasks, an element each; give what its report says."""
+    job = SomeJob(tasks=tasks, wanted=wanted, **how)  # type: ignore[arg-type]
+    write_job(root, f"{Path(root).parent}/plan/p", job)
+    report = build(
+        JOB, cwd=str(Path(root).parent), env={"PATH": "", "WEIGH_POLL": "9h"}
+    )
+    return list(report.notes)
+
+
+def one(notes: list[Note], about: str) -> Note:
+    """Give the note about something, of which there is one."""
+    (found,) = [note for note in notes if note.about == about]
+    return found
+
+
+def test_a_job_that_used_what_it_asked_for_gets_no_advice(root: str) -> None:
+    (note,) = notes_of(root, FULL, FULL, FULL)
+    assert (note.about, note.words) == ("fine", "memory, time, CPUs")
+
+
+def test_too_much_memory_names_the_flag_with_headroom(root: str) -> None:
+    small = Task(wall_time=5.0 * HOUR, memory=2 * GIB, cpus=3.7)
+    note = one(notes_of(root, small, small, small), "memory")
+    assert note.flag == "--mem=2500M"
+    assert "69 % less" in note.words
+    assert note.is_finding
+
+
+def test_advice_on_fewer_than_three_runs_says_so(root: str) -> None:
+    small = Task(memory=2 * GIB, cpus=1.0)
+    notes = notes_of(root, small, small)
+    flagged = [note for note in notes if note.flag]
+    assert {note.about for note in flagged} == {"memory", "time", "CPUs"}
+    assert all("(2 runs)" in note.words for note in flagged)
+    assert one(notes, "basis").words.startswith("2 runs: three would say")
+
+
+def test_one_failure_among_many_tasks_leaves_advice_what_it_is(root: str) -> None:
+    tasks = [Task(wall_time=5.0 * HOUR, memory=512 * MIB, cpus=0.95)] * 11
+    bad = Task(state="FAILED", wall_time=60.0, memory=MIB)
+    job = SomeJob(tasks=(*tasks, bad), together=4, wanted=ASKED)
+    write_job(root, f"{Path(root).parent}/plan/p", job)
+    report = build(
+        JOB, cwd=str(Path(root).parent), env={"PATH": "", "WEIGH_POLL": "9h"}
+    )
+    note = one(list(report.notes), "memory")
+    assert not note.words.endswith(")")  # three elements: nothing to beware of
+    assert "basis" not in {other.about for other in report.notes}
+
+
+def test_memory_that_still_rises_is_no_reason_to_ask_for_less(root: str) -> None:
+    task = Task(wall_time=5.0 * HOUR, memory=GIB, cpus=3.7, growing=True)
+    flags = [note.flag for note in notes_of(root, task, task, task)]
+    assert not any(flag and flag.startswith("--mem") for flag in flags)
+
+
+def test_memory_near_the_limit_is_a_finding(root: str) -> None:
+    near = Task(wall_time=5.0 * HOUR, memory=8 * GIB - 100 * MIB, cpus=3.7)
+    note = one(notes_of(root, near, FULL, FULL), "memory")
+    assert note.is_finding
+    assert note.flag == "--mem=9800M"
+
+
+def test_a_task_killed_for_memory_asks_for_twice_that(root: str) -> None:
+    killed = Task(state="OUT_OF_MEMORY", memory=2 * GIB)
+    note = notes_of(root, FULL, FULL, FULL, killed)[0]
+    assert (note.about, note.flag) == ("memory", "--mem=16G")
+
+
+def test_a_task_out_of_time_asks_for_twice_that(root: str) -> None:
+    late = Task(state="TIMEOUT", wall_time=6.0 * HOUR, memory=6 * GIB, cpus=3.7)
+    note = one(notes_of(root, FULL, FULL, FULL, late), "time")
+    assert note.flag == "--time=12:00:00"
+
+
+def test_idle_cpus_name_how_many_are_enough(root: str) -> None:
+    lazy = Task(wall_time=5.0 * HOUR, memory=6 * GIB, cpus=1.7)
+    note = one(notes_of(root, lazy, lazy, lazy), "CPUs")
+    assert note.flag == "--cpus-per-task=2"
+
+
+def test_grid_engines_flags_are_its_own_and_count_virtual_size(root: str) -> None:
+    small = Task(wall_time=5.0 * HOUR, memory=2 * GIB, cpus=3.7)
+    notes = notes_of(root, small, small, small, scheduler="gridengine")
+    # 3 GiB of address space + 20 %, for each of 4 slots
+    assert one(notes, "memory").flag == "-l h_vmem=925M"
+
+
+def test_a_gpu_never_used_while_the_cpus_worked_is_cpu_training(root: str) -> None:
+    task = Task(wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7, gpu_memory=0, busy=0.0)
+    note = one(notes_of(root, task, task, task, wanted=ON_GPU), "GPU")
+    assert "the CPUs did the work" in note.words
+    assert note.flag == "no --gres=gpu"
+    assert note.is_finding
+
+
+def test_an_idle_gpu_with_room_is_for_several_tasks(root: str) -> None:
+    task = Task(
+        wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7, gpu_memory=GIB, busy=8.0
+    )
+    notes = notes_of(root, task, task, task, wanted=ON_GPU)
+    assert "busy 8 % of the time" in one(notes, "GPU").words
+
+
+def test_a_hot_gpu_is_told(root: str) -> None:
+    hot = Task(
+        wall_time=5.0 * HOUR,
+        memory=6 * GIB,
+        cpus=3.7,
+        gpu_memory=9 * GIB,
+        busy=80.0,
+        throttle={"thermal": 600.0},
+    )
+    note = one(notes_of(root, hot, hot, hot, wanted=ON_GPU), "GPU")
+    assert note.words.startswith("slowed down by its heat for up to 10 m 00 s")
+
+
+def test_growing_memory_is_told_with_how_to_carry_it_on(root: str) -> None:
+    task = Task(wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7, growing=True)
+    note = one(notes_of(root, task, task, task), "memory")
+    assert note.flag == "weigh request --steps TOTAL --done N"
+
+
+def test_failures_of_one_way_are_one_note_whatever_their_numbers(root: str) -> None:
+    bad = [
+        Task(state="FAILED", words=f"KeyError: {n}", memory=6 * GIB) for n in range(3)
+    ]
+    note = one(notes_of(root, *bad, FULL, FULL, FULL), "failed")
+    assert note.words == ("3 tasks the same way, the first is task 1: KeyError: 0")
+
+
+def test_a_node_where_all_fail_is_named(root: str) -> None:
+    bad = Task(state="FAILED", node="node07")
+    note = one(notes_of(root, bad, bad, FULL, FULL, FULL), "failed")
+    assert ", all on node07:" in note.words
+
+
+def test_a_slow_node_is_named_with_the_flag_that_leaves_it_out(root: str) -> None:
+    slow = Task(wall_time=5.6 * HOUR, memory=6 * GIB, cpus=3.7, node="node07")
+    quick = Task(wall_time=4.0 * HOUR, memory=6 * GIB, cpus=3.7)
+    note = one(notes_of(root, *[slow] * 8, *[quick] * 8), "node07")
+    assert note.words == "its 8 tasks took 1.4x as long as the others"
+    assert note.flag == "--exclude=node07"
+
+
+def test_a_slow_node_of_grid_engine_has_its_flag(root: str) -> None:
+    slow = Task(wall_time=5.6 * HOUR, memory=6 * GIB, cpus=3.7, node="node07")
+    quick = Task(wall_time=4.0 * HOUR, memory=6 * GIB, cpus=3.7)
+    notes = notes_of(root, *[slow] * 8, *[quick] * 8, scheduler="gridengine")
+    assert one(notes, "node07").flag == "-l h=!node07"
+
+
+def test_a_slow_task_or_two_are_no_slow_node(root: str) -> None:
+    slow = Task(wall_time=5.6 * HOUR, memory=6 * GIB, cpus=3.7, node="node07")
+    quick = Task(wall_time=4.0 * HOUR, memory=6 * GIB, cpus=3.7)
+    assert "node07" not in {n.about for n in notes_of(root, slow, slow, *[quick] * 8)}
+
+
+def test_a_task_that_needed_a_retry_is_counted(root: str) -> None:
+    again = Task(wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7, attempts=2)
+    note = one(notes_of(root, again, FULL, FULL), "retried")
+    assert note.words.startswith("1 task succeeded only after a retry")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_strongest_note_comes_first(root: str, order: int) -> None:
+    small = Task(memory=2 * GIB, cpus=1.0)
+    killed = Task(state="OUT_OF_MEMORY", memory=8 * GIB)
+    notes = notes_of(root, *[small, killed, small, small][::order])
+    weights = [note.weight for note in notes]
+    assert weights == sorted(weights, reverse=True)
+    assert "killed for memory" in notes[0].words
+
+
+def test_more_gpus_than_used_names_how_many_are_enough(root: str) -> None:
+    two = Wanted(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=2)
+    task = Task(
+        wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7, gpu_memory=9 * GIB, busy=80.0
+    )
+    note = one(notes_of(root, task, task, task, wanted=two), "GPU")
+    assert note.flag == "--gres=gpu:1"
+
+
+def test_a_full_card_is_told(root: str) -> None:
+    task = Task(
+        wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7, gpu_memory=32 * GIB, busy=80.0
+    )
+    wanted = Wanted(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=1)
+    job = SomeJob(tasks=(task,) * 3, wanted=wanted, card=Card("V100", 32 * GIB))
+    write_job(root, f"{Path(root).parent}/plan/p", job)
+    report = build(
+        JOB, cwd=str(Path(root).parent), env={"PATH": "", "WEIGH_POLL": "9h"}
+    )
+    assert "100 % of the card" in one(list(report.notes), "GPU mem").words

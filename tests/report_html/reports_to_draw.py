@@ -1,0 +1,365 @@
+"""Reports to draw: one run on a GPU, an array of many tasks, and a hostile one."""
+
+import math
+import random
+
+from weigh.estimate.estimate import Estimate, estimate
+from weigh.model.gpu import GpuMemory, GpuUsage
+from weigh.model.record import (
+    Batches,
+    Event,
+    Host,
+    PeakMemory,
+    Phase,
+    Record,
+    Request,
+    Series,
+    State,
+    Usage,
+)
+from weigh.model.report import Figure, Measure, Note, Report, Row
+from weigh.units import GIB, MIB
+
+POINTS = 500
+SECONDS = 742.6
+HOSTILE = "</script><img src=x onerror=alert(1)>{{7*7}}\u202egnp.exe\x1b[31m&quot;"
+
+
+def trained(points: int = POINTS) -> Record:
+    """Give a run that loads a model, trains three epochs and evaluates."""
+    noise = random.Random(7)
+    times = tuple(SECONDS * i / (points - 1) for i in range(points))
+    memory, cpu, gpu = [], [], []
+    for t in times:
+        loading = min(1.0, t / 60)
+        wave = 0.5 + 0.5 * math.sin(t / 14)
+        held = 0.4 + 3.1 * loading + (0.9 * wave if 70 < t < 640 else 0)
+        memory.append(round(held * GIB / 4096) * 4096 + noise.randrange(40) * 4096)
+        busy = 1.0 if t < 60 else 3.4 + noise.random() * 0.5 if t < 640 else 1.9
+        cpu.append(None if t == 0 else busy)
+        card = 0.0 if t < 48 else 2.4 if t < 70 else 8.9 if t < 640 else 5.2
+        gpu.append(round(card * GIB) + (noise.randrange(120) * MIB if card > 8 else 0))
+    peak, card_peak = max(memory), max(gpu)
+    return Record(
+        id="7f3a91c2d4e5",
+        label="train",
+        command=("python", "train.py", "--lr", "0.001", "--epochs", "3"),
+        parameters={"lr": 0.001, "seed": 3},
+        host=Host(name="node07", system="Linux", cpus=32, memory=256 * GIB),
+        started="2026-11-21T10:00:00.000Z",
+        ended="2026-11-21T10:12:22.600Z",
+        state="COMPLETED",
+        exit_code=0,
+        usage=Usage(
+            wall_time=SECONDS,
+            cpu_time=2210.4,
+            cpus_used=2.98,
+            peak_memory=PeakMemory(
+                value=peak,
+                low=peak,
+                high=peak + 12 * MIB,
+                anonymous=None,
+                shared=None,
+                file=None,
+                source="smaps of every process",
+                time=times[memory.index(peak)],
+            ),
+            read_bytes=3 * GIB,
+            write_bytes=412 * MIB,
+            gpus=(
+                GpuUsage(
+                    uuid="GPU-1",
+                    name="Tesla V100-SXM2-32GB",
+                    memory_total=32768 * MIB,
+                    peak_memory=card_peak,
+                    utilization_mean=71.0,
+                    power_mean=212.0,
+                    source="NVML, this job's processes",
+                ),
+            ),
+        ),
+        phases=_phases(card_peak),
+        batches=Batches(
+            size=32,
+            count=3210,
+            samples=102_720,
+            time_min=0.151,
+            time_mean=0.178,
+            time_median=0.172,
+            time_max=1.94,
+            time_per_sample=0.00556,
+            peak_memory=peak,
+            gpus=(GpuMemory(uuid="GPU-1", peak=card_peak),),
+            total=3210,
+        ),
+        events=tuple(Event("epoch", 70 + 190 * i, i + 1) for i in range(3)),
+        series=Series(
+            t=times, memory=tuple(memory), cpu=tuple(cpu), gpu_memory=(tuple(gpu),)
+        ),
+        request=Request(
+            cpus=4,
+            memory=8 * GIB,
+            virtual_memory=None,
+            time_limit=3600,
+            headroom=0.2,
+            runs=1,
+        ),
+    )
+
+
+def _phases(card: int) -> tuple[Phase, ...]:
+    def phase(name: str, depth: int, start: float, end: float, calls: int = 1) -> Phase:
+        return Phase(
+            name=name,
+            depth=depth,
+            calls=calls,
+            start=start,
+            end=end,
+            wall_time=end - start,
+            cpu_time=(end - start) * 2.9,
+            memory_before=2 * GIB,
+            memory_after=3 * GIB,
+            peak_memory=4 * GIB,
+            gpus=(GpuMemory(uuid="GPU-1", before=0, peak=card),),
+        )
+
+    return (
+        phase("load model", 0, 2.0, 69.0),
+        phase("train", 0, 70.0, 640.0),
+        phase("epoch", 1, 70.0, 638.0, calls=3),
+        phase("evaluate", 0, 641.0, SECONDS - 1),
+    )
+
+
+def one_run() -> Report:
+    """Give the report of a single run."""
+    record = trained()
+    usage = record.usage
+    assert usage is not None
+    assert usage.peak_memory is not None
+    used = usage.peak_memory.value
+    return Report(
+        title="train 7f3a91c2d4e5",
+        started=1795255200.0,
+        ended=1795255200.0 + SECONDS,
+        states={"COMPLETED": 1},
+        measures=(
+            Measure(
+                name="memory",
+                unit="bytes",
+                asked=8 * GIB,
+                median=used,
+                most=used,
+                efficiency=used / (8 * GIB),
+                source="smaps of every process",
+                others=(
+                    Figure(
+                        source="sacct",
+                        value=3.1 * GIB,
+                        word="sampled every 30 s, so it missed the peak: believe ours",
+                    ),
+                ),
+            ),
+            Measure(name="cpus", unit="cpus", asked=4, median=2.98, efficiency=0.745),
+            Measure(
+                name="time",
+                unit="seconds",
+                asked=3600,
+                median=SECONDS,
+                most=SECONDS,
+                efficiency=SECONDS / 3600,
+            ),
+            Measure(name="gpu_utilization", unit="share", median=0.71),
+        ),
+        rows=(Row(record=record.id, state="COMPLETED", wall_time=SECONDS),),
+        notes=(
+            Note(
+                about="time",
+                words="20 % of what was asked for was used: ask for less, start sooner",
+                flag="--time=00:20:00",
+                weight=2.0,
+                is_finding=True,
+            ),
+            Note(about="memory", words="fine", weight=0.1),
+        ),
+        records=(record,),
+        gpu_hours=0.21,
+        cpu_hours=0.83,
+    )
+
+
+def array(tasks: int, elements: int = 25) -> Report:
+    """Give the report of an array job with figures as real runs have them."""
+    chance = random.Random(11)
+    rows = tuple(_task(number, elements, chance) for number in range(1, tasks + 1))
+    memory = tuple(float(round(chance.gauss(5.1, 0.35) * GIB)) for _ in range(elements))
+    times = tuple(chance.gauss(12_660, 900) for _ in range(elements))
+    states: dict[str, int] = {}
+    for row in rows:
+        states[row.state] = states.get(row.state, 0) + 1
+    return Report(
+        title="ppo-sweep",
+        scheduler="slurm",
+        job="481516",
+        elements=elements,
+        started=1795255200.0,
+        ended=1795299990.0,
+        states=states,
+        measures=(
+            _spread("memory", memory, 8.0 * GIB),
+            Measure(
+                name="gpu_memory",
+                unit="bytes",
+                asked=12 * GIB,
+                median=9.4 * GIB,
+                most=9.9 * GIB,
+                efficiency=0.82,
+            ),
+            Measure(
+                name="cpus", unit="cpus", asked=4, median=3.8, most=3.9, efficiency=0.95
+            ),
+            _spread("time", times, 23_400.0),
+        ),
+        rows=rows,
+        notes=(
+            Note(
+                about="time",
+                words="starts sooner with less; 24 % above the slowest of 25",
+                flag="--time=05:00:00",
+                weight=3,
+                is_finding=True,
+            ),
+            Note(about="node07", words="its 8 tasks took 1.4x as long", weight=1),
+        ),
+        gpu_hours=88.0,
+        cpu_hours=352.0,
+        memory_hours=704.0,
+    )
+
+
+def _spread(name: str, values: tuple[float, ...], asked: float) -> Measure:
+    middle = sorted(values)[len(values) // 2]
+    memory = name == "memory"
+    return Measure(
+        name="memory" if memory else "time",
+        unit="bytes" if memory else "seconds",
+        asked=asked,
+        median=middle,
+        most=max(values),
+        efficiency=max(values) / asked,
+        source="weigh" if memory else "sacct",
+        values=values,
+    )
+
+
+def _task(number: int, elements: int, chance: random.Random) -> Row:
+    states: tuple[State, ...] = ("COMPLETED",) * 97 + ("FAILED", "OUT_OF_MEMORY")
+    state = chance.choice(states)
+    is_done = state == "COMPLETED"
+    lr = chance.choice((0.01, 0.003, 0.001))
+    return Row(
+        task=number,
+        element=(number - 1) * elements // max(number, 10_000) + 1,
+        attempt=1,
+        record=f"{chance.randrange(1 << 48):012x}",
+        label="ppo-sweep",
+        command=f"python run.py --lr {lr} --seed {number} --out runs/{lr}/{number}",
+        parameters={"lr": lr, "seed": number},
+        state=state,
+        exit_code=0 if is_done else 1,
+        reason=None if is_done else "ValueError: probabilities contain NaN",
+        node=f"node{chance.randrange(1, 25):02d}",
+        started=1795255200.0 + number * 4.37,
+        wall_time=chance.uniform(3000, 15000),
+        cpu_time=chance.uniform(9000, 50000),
+        cpus=chance.uniform(2.5, 3.9),
+        memory=chance.randrange(300_000, 1_500_000) * 4096,
+        gpu_memory=chance.randrange(1000, 2400) * MIB,
+        gpu_utilization=chance.random(),
+        output=f"plan/ppo-sweep/log/{number}.out",
+    )
+
+
+def hostile() -> Report:
+    """Give a report whose every text tries to be more than text."""
+    plain = one_run()
+    record = trained(40)
+    usage = record.usage
+    assert usage is not None
+    gpu = GpuUsage(uuid="GPU-1", name=HOSTILE, memory_total=1)
+    import msgspec  # noqa: PLC0415
+
+    replace = msgspec.structs.replace
+    record = replace(
+        record,
+        id=HOSTILE,
+        label=HOSTILE,
+        command=(HOSTILE, "\udcff"),
+        parameters={HOSTILE: HOSTILE},
+        state=HOSTILE,
+        started=HOSTILE,
+        usage=replace(usage, gpus=(gpu,)),
+        phases=tuple(replace(phase, name=HOSTILE) for phase in record.phases),
+        events=(Event(HOSTILE, 3.0, HOSTILE),),
+    )
+    row = Row(
+        task=1,
+        label=HOSTILE,
+        node=HOSTILE,
+        reason=HOSTILE,
+        output=HOSTILE + "\udcff",
+        parameters={HOSTILE: HOSTILE},
+    )
+    return replace(
+        plain,
+        title=HOSTILE,
+        scheduler=HOSTILE,
+        job=HOSTILE,
+        states={HOSTILE: 3},
+        measures=tuple(
+            replace(one, source=HOSTILE, others=(Figure(source=HOSTILE, value=1),))
+            for one in plain.measures
+        ),
+        notes=(Note(about=HOSTILE, words=HOSTILE, flag=HOSTILE),),
+        rows=(row, replace(row, task=2, label=HOSTILE + "2")),
+        records=(record,),
+    )
+
+
+def scanned() -> Estimate:
+    """Give curves over batch sizes."""
+    return estimate(sizes_run(), "batch_size")
+
+
+def sizes_run() -> list[Record]:
+    """Give a run of each of three batch sizes."""
+    sizes = {50: (1.99, 2.45, 8.6), 100: (2.86, 2.46, 7.0), 300: (7.08, 2.47, 6.0)}
+    return [
+        _sized(size, gpu=gpu, memory=memory, time=time)
+        for size, (gpu, memory, time) in sizes.items()
+    ]
+
+
+def _sized(size: int, *, gpu: float, memory: float, time: float) -> Record:
+    held = round(memory * GIB)
+    card = GpuUsage(
+        uuid="GPU-1",
+        name="Tesla V100-SXM2-32GB",
+        memory_total=32768 * MIB,
+        memory_before=0,
+        peak_memory=round(gpu * GIB),
+    )
+    return Record(
+        id=f"size{size}",
+        command=("python", "tag.py", "{batch_size}"),
+        parameters={"batch_size": size},
+        host=Host(name="node07", system="Linux"),
+        started="2026-11-21T10:00:00Z",
+        state="COMPLETED",
+        exit_code=0,
+        usage=Usage(
+            wall_time=time,
+            peak_memory=PeakMemory(held, held, held, None, None, None, "test"),
+            gpus=(card,),
+        ),
+    )

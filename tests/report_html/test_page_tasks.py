@@ -1,0 +1,175 @@
+"""The table of tasks in a real browser: ten thousand, sorted, filtered, by keyboard."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from reports_to_draw import array
+
+from weigh.model.report import Report, Row
+from weigh.units import GIB, HOUR, format_size
+
+pytestmark = pytest.mark.browser
+
+MANY = array(10_000, elements=250)
+Opened = Any
+
+
+def column(page: Any, title: str) -> list[str]:
+    """Read a column of the page that is shown."""
+    titles = page.locator(".tasks thead th").all_inner_texts()
+    place = titles.index(title) + 1
+    cells = page.locator(f".tasks tbody tr > :nth-child({place})")
+    return [text.strip() for text in cells.all_inner_texts()]
+
+
+def press(page: Any, title: str) -> Any:
+    head = page.get_by_role("columnheader", name=title, exact=True)
+    head.get_by_role("button").click()
+    return head
+
+
+def found(page: Any) -> str:
+    return str(page.locator(".pager [role=status]").inner_text())
+
+
+def test_ten_thousand_tasks_are_shown_a_page_at_a_time(opened: Opened) -> None:
+    page = opened(MANY)
+    assert column(page, "task") == [str(n) for n in range(1, 51)]
+    assert found(page) == "1 to 50 of 10,000 tasks"
+
+
+def test_a_head_sorts_up_then_down(opened: Opened) -> None:
+    page = opened(MANY)
+    memory = sorted(row.memory or 0 for row in MANY.rows)
+    head = press(page, "memory")
+    assert column(page, "memory") == [format_size(held) for held in memory[:50]]
+    assert head.get_attribute("aria-sort") == "ascending"
+    press(page, "memory")
+    assert column(page, "memory") == [format_size(held) for held in memory[:-51:-1]]
+    assert head.get_attribute("aria-sort") == "descending"
+
+
+def test_only_one_column_says_that_it_is_sorted(opened: Opened) -> None:
+    page = opened(array(30))
+    press(page, "time")
+    said = page.locator(".tasks thead th").evaluate_all(
+        "heads => heads.map(head => head.getAttribute('aria-sort'))"
+    )
+    assert sorted(set(said)) == ["ascending", "none"]
+    assert said.count("ascending") == 1
+
+
+def test_names_sort_by_their_numbers(opened: Opened) -> None:
+    rows = tuple(Row(task=n, node=f"node{n}") for n in (10, 9, 100, 2))
+    page = opened(Report(title="nodes", rows=rows))
+    press(page, "node")
+    assert column(page, "node") == ["node2", "node9", "node10", "node100"]
+
+
+def test_what_was_not_measured_stays_last_either_way(opened: Opened) -> None:
+    rows = tuple(Row(task=n, memory=m) for n, m in enumerate((3, None, 5, 0), 1))
+    page = opened(Report(title="gaps", rows=rows))
+    press(page, "memory")
+    assert column(page, "memory") == ["0 B", "3 B", "5 B", "-"]
+    press(page, "memory")
+    assert column(page, "memory") == ["5 B", "3 B", "0 B", "-"]
+
+
+def test_words_filter_and_all_must_occur(opened: Opened) -> None:
+    page = opened(MANY)
+    page.get_by_role("searchbox").fill("node07 nan")
+    wanted = [r for r in MANY.rows if r.node == "node07" and "NaN" in (r.reason or "")]
+    assert found(page).split(" of ")[1].split()[0] == f"{len(wanted):,}"
+    assert column(page, "task") == [str(row.task) for row in wanted[:50]]
+
+
+@pytest.mark.parametrize(
+    ("typed", "holds"),
+    [
+        ("memory>4GiB", lambda row: row.memory > 4 * GIB),
+        ("time<90m", lambda row: row.wall_time < 1.5 * HOUR),
+        ("gpubusy>=95%", lambda row: row.gpu_utilization >= 0.95),
+        ("lr=0.003", lambda row: row.parameters["lr"] == 0.003),
+        ("task<=12", lambda row: row.task <= 12),
+    ],
+)
+def test_a_column_compares(opened: Opened, typed: str, holds: Any) -> None:
+    page = opened(MANY)
+    page.get_by_role("searchbox").fill(typed)
+    number = sum(holds(row) for row in MANY.rows)
+    shown = min(50, number)
+    text = f"1 to {shown} of {number:,} tasks (of 10,000)"
+    assert found(page) == text
+
+
+def test_a_state_filters(opened: Opened) -> None:
+    page = opened(MANY)
+    page.get_by_label("State").select_option("out of memory")
+    number = sum(row.state == "OUT_OF_MEMORY" for row in MANY.rows)
+    assert found(page) == f"1 to {min(50, number)} of {number} tasks (of 10,000)"
+    assert set(column(page, "state")) == {"out of memory"}
+
+
+def test_nothing_found_is_said(opened: Opened) -> None:
+    page = opened(MANY)
+    page.get_by_role("searchbox").fill("no such thing")
+    assert found(page) == "none of 10,000 tasks matches"
+
+
+def test_pages_turn_to_the_end_and_no_further(opened: Opened) -> None:
+    page = opened(MANY)
+    page.get_by_role("button", name="Last page").click()
+    assert column(page, "task")[-1] == "10000"
+    assert page.get_by_role("button", name="Next page").is_disabled()
+    page.get_by_role("button", name="Previous page").click()
+    assert column(page, "task")[-1] == "9950"
+
+
+def test_as_many_rows_as_are_wanted(opened: Opened) -> None:
+    page = opened(MANY)
+    page.get_by_label("Rows a page").select_option("500")
+    assert len(column(page, "task")) == 500
+
+
+def test_the_keyboard_alone_filters_sorts_and_turns(opened: Opened) -> None:
+    page = opened(MANY)
+    page.get_by_role("searchbox").focus()
+    page.keyboard.type("task>9900")
+    for _ in range(4):  # the state, the wrapping, the table's region, the first head
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert column(page, "task")[0] == "10000"
+    page.get_by_role("button", name="Next page").focus()
+    page.keyboard.press("Space")
+    assert column(page, "task")[0] == "9950"
+
+
+def test_every_cell_says_what_the_row_holds(opened: Opened) -> None:
+    rows = tuple(
+        Row(task=n, output=f"log/\N{PERSONAL COMPUTER}{'x' * n}{n}.out", record=f"r{n}")
+        for n in range(1, 20)
+    )
+    page = opened(Report(title="texts", rows=rows))
+    assert column(page, "output") == [row.output for row in rows]
+    assert column(page, "record") == [row.record for row in rows]
+
+
+def test_runs_stand_in_their_order_until_a_head_is_pressed(opened: Opened) -> None:
+    rows = tuple(Row(record=name, memory=n) for n, name in enumerate("cab"))
+    page = opened(Report(title="runs", rows=rows))
+    assert column(page, "record") == ["c", "a", "b"]
+    press(page, "record")
+    assert column(page, "record") == ["a", "b", "c"]
+    assert found(page) == "1 to 3 of 3 runs"
+
+
+def test_moments_are_utc_wherever_the_page_is_read(opened: Opened) -> None:
+    rows = (Row(task=1, started=1795255200.0), Row(task=2))
+    page = opened(Report(title="when", rows=rows), timezone_id="Asia/Tokyo")
+    assert column(page, "started (UTC)") == ["2026-11-21 10:00:00", "-"]
+
+
+def test_one_run_needs_no_table(opened: Opened) -> None:
+    page = opened(msgspec.structs.replace(array(1), title="one"))
+    assert page.locator("#tasks").count() == 0

@@ -1,0 +1,105 @@
+"""``--html`` and ``--plot`` from the command line: pages, pictures, what is said."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from reports_to_draw import sizes_run, trained
+
+from weigh.cli.main import run_cli
+from weigh.store import identity, shards
+
+Say = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Say:
+    """Call weigh beside a store with a run, and with three sizes of another."""
+    for name in list(os.environ):
+        if name.startswith(("WEIGH_", "SLURM_", "SGE_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / ".weigh").mkdir()
+    scan = [msgspec.structs.replace(run, label="scan") for run in sizes_run()]
+    for number, record in enumerate((*scan, trained())):
+        named = msgspec.structs.replace(record, id=f"{number:012x}")
+        shards.append(str(tmp_path / ".weigh"), named, identity.this_machine())
+
+    def call(*words: str) -> tuple[int, str, str]:
+        code = run_cli(words, [])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+def test_a_page_is_written_and_said(say: Say, tmp_path: Path) -> None:
+    assert say("report", "train", "--html", "out.html") == (
+        0,
+        "",
+        "weigh: wrote out.html\n",
+    )
+    html = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert html.startswith("<!DOCTYPE html>")
+    assert "<title>train 000000 - weigh report</title>" in html
+
+
+def test_a_hyphen_is_standard_output(say: Say) -> None:
+    code, out, err = say("report", "train", "--html", "-")
+    assert (code, err) == (0, "")
+    assert out.rstrip().endswith("</html>")
+
+
+def test_runs_of_several_sizes_bring_their_curves(say: Say, tmp_path: Path) -> None:
+    assert say("report", "scan", "--html", "out.html")[0] == 0
+    html = (tmp_path / "out.html").read_text(encoding="utf-8")
+    assert "By batch_size</h2>" in html
+    assert html.count('class="band"') == 3  # GPU memory, memory, time
+
+
+def test_a_fit_has_a_page_up_to_its_target(say: Say, tmp_path: Path) -> None:
+    words = ("--by", "batch_size", "--target", "800", "--html", "fit.html")
+    code, out, _ = say("fit", "scan", *words)
+    assert code == 0
+    assert "batch_size" in out
+    html = (tmp_path / "fit.html").read_text(encoding="utf-8")
+    assert "What fits, by batch_size" in html
+    assert '<th scope="row">800</th>' in html
+
+
+def test_a_plot_without_a_file_is_drawn_here(say: Say) -> None:
+    code, out, _ = say("report", "train", "--plot")
+    assert code == 0
+    assert "Memory, at most 4.40 GiB, asked for 8.00 GiB" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_plot_with_a_file_is_a_picture(say: Say, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert say("report", "train", "--plot", "run.png")[0] == 0
+    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_plot_of_runs_without_curves_is_refused(say: Say) -> None:
+    code, out, err = say("report", "scan", "--plot")
+    assert (code, out) == (2, "")
+    assert err == "weigh: nothing to draw: no run of this has a series\n"
+
+
+def test_a_page_in_no_folder_says_how_to_make_it(say: Say) -> None:
+    code, _, err = say("report", "train", "--html", "no/such/out.html")
+    assert code == 125
+    assert err.endswith("No such file or directory (make it first: mkdir -p no/such)\n")
+
+
+def test_with_strict_a_finding_fails_after_the_page_is_written(
+    say: Say, tmp_path: Path
+) -> None:
+    code, _, _ = say("report", "train", "--strict")
+    assert say("report", "train", "--strict", "--html", "out.html")[0] == code
+    assert (tmp_path / "out.html").exists()

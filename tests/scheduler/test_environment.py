@@ -1,0 +1,133 @@
+"""The environment of the tasks: made, and seen to be there before anything runs."""
+
+from pathlib import Path
+
+import pytest
+from following import Weigh
+
+# as much of it as a job script uses
+APPTAINER = """\
+#!/bin/bash
+[ "$1" = exec ] && shift
+while [ "${1#-}" != "$1" ]; do [ "$1" != --bind ] || shift; shift; done
+export INSIDE=$1; shift
+exec "$@"
+"""
+
+
+@pytest.fixture
+def image(here: Weigh, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give an image, and an apptainer on PATH."""
+    program = here.folder / "bin" / "apptainer"
+    program.parent.mkdir()
+    program.write_text(APPTAINER)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), ":")
+    image = here.folder / "my image.sif"
+    image.touch()
+    return image
+
+
+def fake_torch(here: Weigh, monkeypatch: pytest.MonkeyPatch, *, sees: bool) -> None:
+    """Put a torch where python finds it, which sees GPUs or not."""
+    folder = here.folder / "modules"
+    folder.mkdir()
+    text = f"class cuda:\n    is_available = staticmethod(lambda: {sees})\n"
+    (folder / "torch.py").write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+
+
+def words_of(here: Weigh, job: str) -> str:
+    failure = here.status(job)["failures"][0]
+    return f"{failure['reason']} {failure['words']}"
+
+
+@pytest.mark.parametrize("task", ["echo $INSIDE", "printenv INSIDE"])
+def test_every_task_runs_inside_the_container(
+    here: Weigh, image: Path, task: str
+) -> None:
+    job = here.submit(here.plan(task), "--container", str(image))
+
+    assert here.finish(job) == {"COMPLETED": 1}
+    assert here("logs", f"{job}_1")[1] == f"{image}\n"
+
+
+def test_a_task_inside_keeps_its_exit_code(here: Weigh, image: Path) -> None:
+    job = here.submit(here.plan("bash -c 'exit 7'"), "--container", str(image))
+
+    assert here.finish(job) == {"FAILED": 1}
+    assert "7" in words_of(here, job)
+
+
+def test_a_program_that_the_container_lacks_is_named(here: Weigh, image: Path) -> None:
+    job = here.submit(here.plan("no-such-program"), "--container", str(image))
+
+    assert here.finish(job) == {"FAILED": 1}
+    assert "not found in the container: no-such-program" in words_of(here, job)
+
+
+def test_a_node_without_containers_says_so(here: Weigh) -> None:
+    image = here.folder / "a.sif"
+    image.touch()
+
+    job = here.submit(here.plan("true"), "--container", str(image))
+
+    assert here.finish(job) == {"FAILED": 1}
+    assert "neither apptainer nor singularity" in words_of(here, job)
+
+
+def test_an_image_that_is_not_there_is_refused(here: Weigh) -> None:
+    code, _, err = here("submit", here.plan("true"), "--container", "no.sif")
+
+    assert (code, "there is no such file" in err) == (2, True)
+
+
+def test_only_a_job_with_a_gpu_sees_it_inside(here: Weigh, image: Path) -> None:
+    words = ("submit", here.plan("true"), "--container", str(image), "--dry-run")
+
+    with_one, without = here(*words, "--gpus", "1")[1], here(*words)[1]
+
+    assert ("exec --nv" in with_one, "exec --nv" in without) == (True, False)
+
+
+def test_a_module_that_is_missing_is_named_before_anything_runs(here: Weigh) -> None:
+    job = here.submit(here.plan("touch ran"), "--imports", "json,no_such_module")
+
+    assert here.finish(job) == {"FAILED": 1}
+    assert "cannot import no_such_module" in words_of(here, job)
+    assert not (here.folder / "ran").exists()
+
+
+def test_modules_that_are_there_stop_nothing(here: Weigh) -> None:
+    job = here.submit(here.plan("true"), "--imports", "json,os.path")
+
+    assert here.finish(job) == {"COMPLETED": 1}
+
+
+def test_what_is_no_module_s_name_is_refused(here: Weigh) -> None:
+    code, _, err = here("submit", here.plan("true"), "--imports", "a;b")
+
+    assert (code, "no module's name" in err) == (2, True)
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_training_without_the_gpu_that_was_asked_for_does_not_begin(
+    here: Weigh, monkeypatch: pytest.MonkeyPatch, *, sees: bool
+) -> None:
+    fake_torch(here, monkeypatch, sees=sees)
+    task = 'python3 -c \'import torch; open("ran", "w")\''
+
+    job = here.submit(here.plan(task), "--gpus", "1")
+
+    assert here.finish(job) == ({"COMPLETED": 1} if sees else {"FAILED": 1})
+    assert (here.folder / "ran").exists() is sees
+    if not sees:
+        assert "torch sees no GPU" in words_of(here, job)
+
+
+def test_without_torch_a_gpu_is_nobody_s_doubt(here: Weigh) -> None:
+    program = 'import sys; sys.modules.get("torch")'
+
+    job = here.submit(here.plan(f"python3 -S -c '{program}'"), "--gpus", "1")
+
+    assert here.finish(job) == {"COMPLETED": 1}

@@ -1,0 +1,100 @@
+"""A job that needs a download first: without a GPU, and before it."""
+
+import msgspec
+import pytest
+from following import Weigh
+
+from weigh.model.job import Submitted
+from weigh.store import jobs
+
+FETCH = "sleep 0.5; echo model >model"
+
+
+def prefetch_of(weigh: Weigh) -> Submitted:
+    """Give the first job that was submitted."""
+    return jobs.read_jobs(str(weigh.folder / ".weigh"))[0]
+
+
+def test_the_job_begins_after_its_prefetch(weigh: Weigh) -> None:
+    job = weigh.submit(weigh.plan("cat model >copy"), "--prefetch", FETCH)
+
+    assert weigh.finish(job) == {"COMPLETED": 1}
+    assert (weigh.folder / "copy").read_text() == "model\n"
+    assert prefetch_of(weigh).wanted.gpus == 0
+
+
+def test_the_tasks_do_not_run_where_the_prefetch_failed(weigh: Weigh) -> None:
+    job = weigh.submit(weigh.plan("touch ran"), "--prefetch", "false")
+    weigh.finish(prefetch_of(weigh).id)
+
+    weigh.wait_for(job, lambda one: one["tasks"] != {"RUNNING": 1})
+    if weigh.scheduler == "slurm":  # it would wait for ever
+        weigh.wait_for(
+            job, lambda one: one["waiting"] and one["waiting"][0]["hopeless"]
+        )
+        weigh("cancel", job)
+    assert "COMPLETED" not in weigh.finish(job)
+    assert not (weigh.folder / "ran").exists()
+
+
+@pytest.fixture
+def two_clusters(here: Weigh, slurm: dict[str, str]) -> Weigh:
+    """Two names in the settings for the one cluster that there is."""
+    entry = "".join(f'{key} = "{value}"\n' for key, value in slurm.items())
+    (here.folder / "weigh.toml").write_text(
+        '[cluster.named.gpu]\nscheduler = "slurm"\nprefetch = "cpu"\n'
+        f"[cluster.named.gpu.env]\n{entry}"
+        '[cluster.named.cpu]\nscheduler = "slurm"\n'
+        f"[cluster.named.cpu.env]\n{entry}"
+    )
+    return here
+
+
+@pytest.mark.slurm
+def test_a_prefetch_on_another_cluster_is_waited_for(
+    two_clusters: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weigh = two_clusters
+    monkeypatch.setattr("weigh.flow.prefetch.time.sleep", lambda _: None)
+    words = (weigh.plan("cp model copy"), "--cluster", "gpu", "--prefetch", FETCH)
+
+    code, _, err = weigh("submit", *words)
+
+    assert code == 0, err
+    assert "is pending on slurm@cpu, another cluster: waiting" in err
+    assert weigh.finish("last") == {"COMPLETED": 1}
+    script = (weigh.folder / "plan/p/job.sh").read_text()
+    assert "--dependency" not in script
+
+
+@pytest.mark.slurm
+def test_a_failed_prefetch_on_another_cluster_stops_it_all(two_clusters: Weigh) -> None:
+    weigh = two_clusters
+    words = (weigh.plan("true"), "--cluster", "gpu", "--prefetch", "false")
+
+    code, _, err = weigh("submit", *words)
+
+    assert (code, "so the job was not submitted" in err) == (125, True)
+    assert len(jobs.read_jobs(str(weigh.folder / ".weigh"))) == 1
+
+
+def test_a_cluster_that_no_setting_names_is_refused(here: Weigh) -> None:
+    code, _, err = here("submit", here.plan("true"), "--cluster", "gpu")
+
+    assert (code, "[cluster.named.gpu]" in err) == (2, True)
+
+
+def test_a_job_does_not_wait_for_one_of_another_cluster(
+    here: Weigh,
+) -> None:
+    job = here.submit(here.plan("true", name="a"))
+    known = jobs.read_jobs(str(here.folder / ".weigh"))[0]
+    other = msgspec.structs.replace(known, id="77", scheduler="slurm@cpu")
+    jobs.append(str(here.folder / ".weigh"), other)
+
+    code, _, err = here(
+        "submit", here.plan("true", name="b"), "--on", "local", "--after", "77"
+    )
+
+    assert (code, "is with slurm@cpu" in err) == (2, True)
+    here.finish(job)

@@ -1,0 +1,72 @@
+"""``weigh report`` of jobs that real schedulers ran, with their accounting beside."""
+
+import time
+from pathlib import Path
+
+import msgspec
+from following import PATIENCE, Weigh
+
+from weigh.model.report import Measure, Report
+from weigh.units import MIB
+
+HOLDS = "python3 -c 'import time; x = bytearray(30 << 20); time.sleep(4)'"
+ACCOUNTANTS = {"slurm", "gridengine"}
+
+
+def report(weigh: Weigh, job: str, elements: int) -> Report:
+    """Report on a job; accounting may be a moment late."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        code, out, err = weigh("report", job, "--json")
+        assert code == 0, err
+        told = msgspec.json.decode(out, type=Report)
+        late = weigh.scheduler in ACCOUNTANTS and len(told.accounted) < elements
+        if not late or time.monotonic() > end:
+            return told
+        time.sleep(0.5)
+
+
+def measure(told: Report, name: str) -> Measure:
+    """Give one measure of a report."""
+    return next(one for one in told.measures if one.name == name)
+
+
+def test_a_report_has_weighs_figures_and_the_accounts_of_each_element(
+    weigh: Weigh,
+) -> None:
+    job = weigh.submit(weigh.plan(HOLDS, "sh -c 'echo no luck; exit 3'"))
+    weigh.finish(job)
+    told = report(weigh, job, 2)
+    assert told.states == {"COMPLETED": 1, "FAILED": 1}
+    assert 30 * MIB < (measure(told, "memory").most or 0) < 60 * MIB
+    assert [row.error for row in told.rows] == [None, "no luck"]
+    if weigh.scheduler not in ACCOUNTANTS:
+        assert told.accounted == ()
+        return
+    assert [one.element for one in told.accounted] == [0, 1]
+    first = told.accounted[0]
+    assert first.max_rss is not None
+    assert 30 * MIB < first.max_rss < 150 * MIB
+    assert 4 <= (first.wall_time or 0) < 60
+
+
+def test_a_ticket_names_an_element_as_the_scheduler_does(weigh: Weigh) -> None:
+    job = weigh.submit(weigh.plan("true", "sh -c 'echo no luck; exit 3'"))
+    weigh.finish(job)
+    _, out, _ = weigh("report", job, "--ticket")
+    name = f"{job}.2" if weigh.scheduler == "gridengine" else f"{job}_1"
+    assert f"job         {name} task 2" in out
+    assert out.rstrip().endswith("no luck")
+    assert Path(weigh.folder).name in out
+
+
+def test_tasks_that_gnu_parallel_ran_are_reported_by_their_joblog(
+    weigh: Weigh,
+) -> None:
+    plan = weigh.plan("sleep 1", "sleep 2", together=2)
+    job = weigh.submit(plan, "--runner", "parallel")
+    weigh.finish(job)
+    told = report(weigh, job, 1)
+    assert told.states == {"COMPLETED": 2}
+    assert [round(row.wall_time or 0) for row in told.rows] == [1, 2]
+    assert 1.9 < (measure(told, "time").most or 0) < 60

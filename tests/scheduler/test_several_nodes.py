@@ -1,0 +1,90 @@
+"""One task on several nodes of a real Slurm, or on several GPUs of one."""
+
+import json
+from collections.abc import Mapping
+
+import pytest
+from following import Weigh
+
+pytestmark = pytest.mark.slurm
+
+MEETING = '"$SLURMD_NODENAME $PET_NODE_RANK $PET_NNODES $MASTER_ADDR $MASTER_PORT"'
+
+
+@pytest.fixture
+def weigh(
+    here: Weigh, slurm: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Weigh:
+    """``weigh`` with Slurm."""
+    here.scheduler = "slurm"
+    for key, value in slurm.items():
+        monkeypatch.setenv(key, value)
+    return here
+
+
+def plan(weigh: Weigh, *lines: str, options: tuple[str, ...]) -> str:
+    (weigh.folder / "p.txt").write_text("".join(f"{line}\n" for line in lines))
+    said = ("--memory", "100M", "--cpus", "1", "--time", "5m")
+    code, _, err = weigh("plan", "p.txt", *said, *options)
+    assert code == 0, err
+    return "plan/p"
+
+
+def test_each_node_runs_the_task_and_knows_where_to_meet(weigh: Weigh) -> None:
+    made = plan(weigh, f"echo {MEETING} >at_$SLURM_NODEID", options=("--nodes", "2"))
+
+    assert weigh.finish(weigh.submit(made)) == {"COMPLETED": 1}
+
+    first, second = ((weigh.folder / f"at_{n}").read_text().split() for n in (0, 1))
+    assert {first[0], second[0]} <= {"cn1", "cn2", "cn3"}
+    assert first[0] != second[0]
+    assert (first[1:3], second[1:3]) == (["0", "2"], ["1", "2"])
+    assert first[3:] == second[3:]
+    assert int(first[4]) > 1023
+
+
+def test_each_node_leaves_a_record_of_the_command_as_it_was_said(weigh: Weigh) -> None:
+    job = weigh.submit("--nodes", "2", "--memory", "100M", "--", "sleep", "0.3")
+    weigh.finish(job)
+
+    _, out, _ = weigh("records", "--json")
+    commands = [one["command"] for one in json.loads(out)["records"]]
+    assert commands.count(["bash", "-c", "sleep 0.3"]) == 2
+
+
+def test_one_node_that_fails_fails_the_task(weigh: Weigh) -> None:
+    made = plan(weigh, 'exit "$SLURM_NODEID"', options=("--nodes", "2"))
+
+    assert weigh.finish(weigh.submit(made)) == {"FAILED": 1}
+
+
+def test_a_task_that_starts_its_own_processes_is_left_to_it(weigh: Weigh) -> None:
+    own = "srun --ntasks-per-node=1 bash -c 'touch own_$SLURM_PROCID'"
+    made = plan(weigh, own, options=("--nodes", "2"))
+
+    assert weigh.finish(weigh.submit(made)) == {"COMPLETED": 1}
+    assert (weigh.folder / "own_0").exists()
+    assert (weigh.folder / "own_1").exists()
+
+
+def test_a_task_on_two_gpus_is_given_both(weigh: Weigh) -> None:
+    made = plan(
+        weigh,
+        'echo "$CUDA_VISIBLE_DEVICES" >seen',
+        options=("--gpu", "v100", "--gpus-per-task", "2"),
+    )
+
+    assert weigh.finish(weigh.submit(made)) == {"COMPLETED": 1}
+    seen = (weigh.folder / "seen").read_text().strip().split(",")
+    assert len(set(seen)) == 2
+
+
+def test_what_failed_on_several_nodes_is_run_again_on_as_many(weigh: Weigh) -> None:
+    once = "mkdir flag_$SLURM_NODEID 2>/dev/null && exit 1; touch again_$SLURM_NODEID"
+    job = weigh.submit(plan(weigh, once, options=("--nodes", "2")))
+    assert weigh.finish(job) == {"FAILED": 1}
+
+    weigh.resume(job)
+
+    assert weigh.finish(job) == {"COMPLETED": 1}
+    assert (weigh.folder / "again_1").exists()

@@ -1,0 +1,179 @@
+"""Staging holds under every scheduler: in and out, however the tasks end."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from following import Weigh, until
+
+SAVES = "trap 'echo saved >saved; exit 1' TERM; echo step >>steps; touch {0}/began; "
+WAITS = "for i in $(seq 600); do [ -e {0}/go ] && exit; sleep 0.1; done"
+
+
+def words(weigh: Weigh, *more: str) -> tuple[str, ...]:
+    """Give the options of a job that stages ``data``, in the test's own folder."""
+    data = weigh.folder / "data"
+    data.mkdir(exist_ok=True)
+    (data / "a").write_text("hello\n")
+    scratch = weigh.folder.parent / "scratch"
+    scratch.mkdir(exist_ok=True)
+    said = ("--stage-in", "data", "--stage-out", "results", "--scratch", str(scratch))
+    return (*said, *more)
+
+
+def left(weigh: Weigh) -> list[Path]:
+    """List what lies on the node's own disk."""
+    return list((weigh.folder.parent / "scratch").glob("weigh-*/*"))
+
+
+def staging_shell(weigh: Weigh) -> int:
+    """Give the process that stages, by the link that it leaves."""
+    links = (path for folder in left(weigh) for path in folder.glob("task.*"))
+    link = next(path for path in links if path.suffix != ".run")
+    return int(os.readlink(link).split()[1])
+
+
+def results(weigh: Weigh) -> dict[str, str]:
+    found = (weigh.folder / "results").rglob("*")
+    return {
+        str(path.relative_to(weigh.folder / "results")): path.read_text()
+        for path in found
+        if path.is_file()
+    }
+
+
+def test_results_of_every_element_come_home(weigh: Weigh) -> None:
+    lines = [f"tr a-z A-Z <data/a >out{n}" for n in range(3)]
+
+    job = weigh.submit(weigh.plan(*lines), *words(weigh))
+
+    assert weigh.finish(job) == {"COMPLETED": 3}
+    assert results(weigh) == {f"out{n}": "HELLO\n" for n in range(3)}
+    until(lambda: not left(weigh))
+
+
+def test_what_failed_goes_on_from_its_partial_results(weigh: Weigh) -> None:
+    task = "echo step >>steps; [ $(wc -l <steps) = 2 ]"
+    job = weigh.submit(weigh.plan("cp data/a whole", task), *words(weigh))
+    assert weigh.finish(job) == {"COMPLETED": 1, "FAILED": 1}
+    partial = f"partial-{job}_1/steps"
+    assert results(weigh) == {"whole": "hello\n", partial: "step\n"}
+
+    again = weigh.resume(job)["again"]
+
+    assert weigh.finish(again[0]["job"]["id"]) == {"COMPLETED": 2}
+    assert results(weigh) == {"whole": "hello\n", "steps": "step\nstep\n"}
+
+
+def test_what_was_cancelled_comes_home_and_goes_on(weigh: Weigh) -> None:
+    task = (SAVES + WAITS).format(weigh.folder)
+    job = weigh.submit(weigh.plan(task), *words(weigh))
+    until((weigh.folder / "began").exists)
+
+    weigh("cancel", job)
+    assert set(weigh.finish(job)) <= {"CANCELLED", "INTERRUPTED"}
+
+    partial = f"partial-{job}_0"
+    saved = f"{partial}/saved"
+    until(lambda: saved in results(weigh), what=lambda: weigh("logs", job)[1])
+    until(lambda: not left(weigh))
+    (weigh.folder / "go").touch()
+    again = weigh.resume(job)["again"][0]["job"]["id"]
+    assert weigh.finish(again) == {"COMPLETED": 1}
+    assert results(weigh) == {"saved": "saved\n", "steps": "step\nstep\n"}
+
+
+def test_what_runs_into_its_time_limit_comes_home_before(weigh: Weigh) -> None:
+    task = (SAVES + WAITS).format(weigh.folder)
+    job = weigh.submit(weigh.plan(task), *words(weigh, "--time", "20s"))
+
+    assert weigh.finish(job) == {"TIMEOUT": 1}
+
+    assert results(weigh)[f"partial-{job}_0/saved"] == "saved\n"
+    (weigh.folder / "go").touch()
+    again = weigh.resume(job)["again"][0]
+    assert again["wanted"]["time_limit"] >= 40
+    assert weigh.finish(again["job"]["id"]) == {"COMPLETED": 1}
+    assert results(weigh)["steps"] == "step\nstep\n"
+
+
+def test_a_folder_an_element_stays_the_same_when_it_is_resumed(weigh: Weigh) -> None:
+    task = "[ {0} = 2 ] || exit 0; echo {0} >>mine; [ $(wc -l <mine) = 2 ]"
+    plan = weigh.plan(*[task.format(n) for n in range(3)])
+    job = weigh.submit(plan, *words(weigh, "--stage-out", "results/%j/%a"))
+    weigh.finish(job)
+
+    again = weigh.resume(job)["again"][0]["job"]["id"]
+
+    assert weigh.finish(again) == {"COMPLETED": 3}
+    assert results(weigh) == {f"{job}/2/mine": "2\n2\n"}
+
+
+@pytest.mark.slurm
+def test_what_was_done_and_never_came_home_is_done_again(
+    here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in slurm.items():
+        monkeypatch.setenv(key, value)
+    here.scheduler = "slurm"
+    task = ("touch {0}/began; " + WAITS).format(here.folder)
+    plan = here.plan(f"echo one >one; echo >>{here.folder}/ran", task, together=2)
+    job = here.submit(plan, *words(here))
+    until(lambda: here.status(job)["tasks"] == {"COMPLETED": 1, "RUNNING": 1})
+
+    os.kill(staging_shell(here), signal.SIGKILL)
+    assert "COMPLETED" not in here.finish(job)
+
+    (here.folder / "go").touch()
+    again = here.resume(job, "--bugs")["again"][0]["job"]["id"]
+    assert here.finish(again) == {"COMPLETED": 2}
+    assert (here.folder / "ran").read_text() == "\n\n"
+    assert results(here)["one"] == "one\n"
+
+
+def test_gnu_parallel_stages_as_well(here: Weigh) -> None:
+    if shutil.which("parallel") is None:
+        pytest.skip("there is no GNU parallel here")
+    task = (SAVES + WAITS).format(here.folder)
+    plan = here.plan("cp data/a whole", task, together=2)
+    job = here.submit(plan, *words(here, "--runner", "parallel"))
+    until((here.folder / "began").exists)
+    until(lambda: bool([1 for folder in left(here) for _ in folder.glob("*/whole")]))
+
+    here("cancel", job)
+
+    until(lambda: f"partial-{job}_0/saved" in results(here))
+    here.finish(job)
+    (here.folder / "go").touch()
+    assert here.finish(here.resume(job)["again"][0]["job"]["id"]) == {"COMPLETED": 2}
+    assert results(here)["whole"] == "hello\n"
+
+
+def test_an_input_that_is_not_there_is_refused_at_once(here: Weigh) -> None:
+    plan = here.plan("true")
+
+    code, _, err = here("submit", plan, "--on", "local", "--stage-in", "nowhere")
+
+    assert (code, "there is no such file" in err) == (2, True)
+
+
+def test_a_program_that_would_stay_behind_is_named(here: Weigh) -> None:
+    (here.folder / "train.py").touch()
+    plan = here.plan("python train.py")
+
+    _, _, err = here(
+        "submit", plan, "--on", "local", "--stage-out", "results", "--dry-run"
+    )
+
+    assert "train.py is not staged in" in err
+
+
+def test_scratch_is_the_one_that_the_settings_name(here: Weigh) -> None:
+    (here.folder / "weigh.toml").write_text('[cluster]\nscratch = "/disk/$USER"\n')
+    plan = here.plan("true")
+
+    _, out, _ = here("submit", plan, "--on", "local", "--stage-out", "r", "--dry-run")
+
+    assert 'scratch=(\n  /disk/"${USER:?' in out
