@@ -37,7 +37,7 @@ def test_without_a_time_of_any_task_nothing_is_said_of_those_that_wait() -> None
 def test_equal_tasks_end_when_their_lanes_do() -> None:
     found = until_done([], 5, known([60.0] * 10), lanes=2)
     assert found is not None
-    assert found.value == 180.0
+    assert abs(found.value - 180.0) < 0.02 * 180.0
 
 
 def test_many_tasks_are_summed_up_as_they_are_played() -> None:

@@ -200,19 +200,38 @@ def test_a_program_gets_the_same_report(root: str, say: Say) -> None:
     assert regions == "Regions"
 
 
+def run_here(say: Say, tasks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plan a task file, run it on this machine, and wait for its end."""
+    monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}:/usr/bin:/bin")
+    plan = ("--memory", "1G", "--cpus", "1", "--time", "5m", "--headroom", "0")
+    assert say("plan", tasks, *plan)[0] == 0
+    assert say("submit", "--on", "local", f"plan/{tasks.removesuffix('.txt')}")[0] == 0
+    end = time.monotonic() + 60
+    while any(word in say("status", "last")[1] for word in ("running", "waiting")):
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def test_the_parameters_of_a_sweep_reach_the_report_of_its_job(
+    say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("lr=0.1,0.01", "model=base,big", "-o", "s.txt", "--")
+    assert say("sweep", *words, "echo", "{lr}", "{model}")[0] == 0
+    run_here(say, "s.txt", monkeypatch)
+    told = msgspec.json.decode(say("report", "--json")[1], type=Report)
+    assert [row.parameters for row in told.rows] == [
+        {"lr": lr, "model": model} for lr in (0.1, 0.01) for model in ("base", "big")
+    ]
+    paper = say("report", "--paper", "latex")[1]
+    assert r"lr \{0.01, 0.1\}; model \{base, big\}" in paper
+
+
 def test_a_job_run_here_is_reported_by_its_own_figures(
     say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}:/usr/bin:/bin")
     big = f"{sys.executable} -c 'x = bytearray(100 << 20)'"
     Path("t.txt").write_text(f"{big}\nsh -c 'echo no luck; exit 3'\n")
-    plan = ("--memory", "1G", "--cpus", "1", "--time", "5m", "--headroom", "0")
-    assert say("plan", "t.txt", *plan)[0] == 0
-    assert say("submit", "--on", "local", "plan/t")[0] == 0
-    end = time.monotonic() + 60
-    while "done" not in say("status", "last")[1] or "failed" not in say("status")[1]:
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    run_here(say, "t.txt", monkeypatch)
     code, out, _ = say("report", "--json")
     assert code == 0
     told = msgspec.json.decode(out, type=Report)

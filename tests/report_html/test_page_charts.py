@@ -123,6 +123,17 @@ def test_a_zoom_of_one_chart_is_a_zoom_of_all(opened: Opened) -> None:
     assert seconds_in(said) == pytest.approx(0.4 * SECONDS, abs=6)
 
 
+def test_a_zoom_by_button_is_one_of_all_charts_too(opened: Opened) -> None:
+    page = opened(one_run())
+    page.get_by_role("button", name="Zoom in").click()
+    last = page.locator(".chart").nth(2)
+    last.scroll_into_view_if_needed()
+    box = last.locator(".u-over").bounding_box()
+    page.mouse.move(box["x"] + 1, box["y"] + 40)
+    said = last.locator(".readout").inner_text()
+    assert seconds_in(said) == pytest.approx(SECONDS / 4, abs=6)
+
+
 def test_a_double_click_shows_the_whole_run_again(opened: Opened) -> None:
     page = opened(one_run())
     drag(page, 0.4, 0.5)

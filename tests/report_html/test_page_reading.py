@@ -50,11 +50,13 @@ CONTRAST = """() => {
 
 # An injected request, picture and script: what became of each
 REACH_OUT = """async elsewhere => {
-  const asked = await fetch(elsewhere).then(() => "answered", () => "refused");
+  const soon = { signal: AbortSignal.timeout(3000) };
+  const asked = await fetch(elsewhere, soon).then(() => "answered", () => "refused");
   const picture = await new Promise(tell => {
     const made = new Image();
     made.onload = () => tell("answered");
     made.onerror = () => tell("refused");
+    setTimeout(made.onerror, 3000);
     made.src = elsewhere;
     document.body.append(made);
   });
@@ -136,7 +138,8 @@ def test_everything_that_can_be_pressed_has_a_name_and_shows_focus(
                 if (at === document.body) return ["once around", "solid"];
                 const name = at.getAttribute("aria-label") || at.innerText
                     || at.labels?.[0]?.innerText;
-                return [name, getComputedStyle(at).outlineStyle];
+                const { outlineStyle, outlineWidth } = getComputedStyle(at);
+                return [name, outlineWidth === "0px" ? "none" : outlineStyle];
             }"""
         )
         if not name or outline == "none":

@@ -28,7 +28,8 @@ def fake(here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
         path.chmod(0o755)
         return path
 
-    for name in ("sbatch", "squeue", "sacct", "scancel", "sinfo"):
+    known = ("sbatch", "squeue", "sacct", "scancel", "sinfo", "scontrol", "sacctmgr")
+    for name in known:
         put(name, f"echo {name} $* >>{tmp_path}/called; {LISTS_NOTHING}")
     return put
 
@@ -315,7 +316,7 @@ def test_jobs_of_long_ago_are_not_asked_about(
 
     here.status(job)
 
-    assert not (tmp_path / "called").exists()
+    assert calls(tmp_path, "squeue") == calls(tmp_path, "sacct") == 0
 
 
 def test_a_job_waits_for_none_of_another_scheduler(here: Weigh, fake: Fake) -> None:

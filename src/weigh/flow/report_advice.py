@@ -19,7 +19,7 @@ from weigh.request import (
     round_memory,
     round_time,
 )
-from weigh.units import Bytes, Seconds, format_duration, format_size
+from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 _NEAR = 0.95  # of a limit: the next run may go over it
 _CLOSE = 0.9
@@ -28,6 +28,7 @@ _TIME_WELL = 0.6
 _CPUS_WELL = 0.8
 _IDLE_CPU = 0.65
 _TOLERANCE = 0.1  # of a CPU
+_PETTY = 100 * MIB  # less to gain than that is no advice
 _WORTH = 0.95  # less than this much of what was asked for, or it is no advice
 
 
@@ -132,7 +133,7 @@ def _memory(subject: Subject) -> Iterator[Note]:
             yield _near_memory(subject, enough, need)
         elif (
             need / asked < _MEMORY_WELL
-            and enough < asked * _WORTH
+            and asked - enough >= _PETTY
             and not _is_rising(subject)
         ):
             yield _less_memory(subject, enough, need)

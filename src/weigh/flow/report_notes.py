@@ -15,7 +15,8 @@ def notes(subject: Subject, rows: Sequence[Row]) -> tuple[Note, ...]:
     """Say what to change and what went wrong, the strongest first."""
     said = list(_all(subject, rows))
     said += _fine(subject, {note.about for note in said})
-    said += _few(subject)
+    if any(note.words.endswith(subject.basis()) for note in said):
+        said += _few(subject)
     return tuple(sorted(said, key=lambda note: note.weight, reverse=True))
 
 

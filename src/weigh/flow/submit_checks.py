@@ -136,8 +136,8 @@ def _doubt(one: Finding) -> str:
 
 def _rows(wanted: Wanted, live: Live, scheduler: str) -> Iterator[Check]:
     limits = live.limits
-    if limits is None:
-        yield Check("limits", "?", f"nobody was asked: {live.trouble}")
+    if limits is None or not limits.queues:
+        yield Check("limits", "?", live.trouble or "the scheduler names no queue")
         return
     queues = queues_of(wanted, limits)
     yield _queue_row(wanted, queues, live.nodes)

@@ -126,7 +126,10 @@ class ProgressWatch:
             return None
         from weigh.measure.listener import headway_of  # noqa: PLC0415 - not for short tasks
 
-        task.look(attempt.ended - attempt.began)
+        try:
+            task.look(attempt.ended - attempt.began)
+        except Exception as error:  # noqa: BLE001 - its record is more than this
+            self._rules.say(f"reading along failed: {type(error).__name__}: {error}")
         task.close()
         return headway_of(task.forecast)
 
