@@ -265,6 +265,12 @@ def test_export_csv_is_a_table_of_plain_numbers(root: str) -> None:
     assert table[0]["label"] == 'a,"b"'
 
 
+def test_a_label_with_a_carriage_return_is_one_row_of_the_csv(root: str) -> None:
+    keep(root, "aaaa11112222", label="a\rb")
+    lines = weigh("export", "--csv").stdout.splitlines()
+    assert [line.count(",") for line in lines] == [lines[0].count(",")] * 2
+
+
 def test_export_of_a_wrong_name_leaves_the_file_alone(
     root: str, tmp_path: Path
 ) -> None:

@@ -3,7 +3,7 @@
 import pytest
 from captured_text import captured
 
-from weigh.scheduler import gridengine_view
+from weigh.scheduler import gridengine, gridengine_view
 from weigh.scheduler.gridengine_limits import (
     Texts,
     limits,
@@ -88,3 +88,19 @@ def test_jobs_that_are_listed_are_there() -> None:
     )
 
     assert parse_listed(listed) == {"3"}
+
+
+@pytest.mark.parametrize(
+    ("column", "extra", "word"),
+    [
+        ("YES", "", ""),
+        ("YES", "ncpus ncpus INT <= YES NO 0 0\n", "ncpus"),
+        ("JOB", "", None),
+    ],
+)
+def test_how_cpus_are_asked_for_beside_gpus_follows_from_the_cell(
+    column: str, extra: str, word: str | None
+) -> None:
+    cell = f"ngpus ngpus INT <= YES {column} 0 0\n{extra}"
+
+    assert gridengine.parse_slots(cell) == word

@@ -48,11 +48,11 @@ def test_a_guide_s_script_is_taken_as_it_is(
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--h-vmem", "64G"), "the largest node of the cluster has 32.0 GiB"),
+        (("--h-vmem", "64G"), "has 32.0 GiB"),
         (("--gpus", "9"), "9 GPUs on one node; the cluster has 4 on one"),
         (("--cpus", "20"), "20 CPUs on one node"),
         (("--queue", "short", "--time", "20h"), "short allows 12 h 00 m"),
-        (("--l=hostname=nowhere",), "would never run"),
+        (("--l=arch=vax",), "would never run"),
     ],
 )
 def test_what_grid_engine_would_keep_for_ever_is_refused(

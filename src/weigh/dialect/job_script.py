@@ -23,13 +23,14 @@ SHEBANG = "#!/bin/bash"
 ENDED = "weigh: exit code"  # the log's last line begins so
 HOME = ".home"  # the joblog as it was when the results of its tasks had come home
 GRACE = 20  # seconds; Slurm and Grid Engine kill 30 or 60 after they have told
+# once: a second TERM has weigh exec kill them, and Slurm is known to send two
 TOLD = (
     "told() {",
     '  [ -n "$tasks" ] || exit 143',
-    '  kill -TERM "$tasks" 2>/dev/null',
-    "  again=1",
+    '  [ -n "$ending" ] || kill -TERM "$tasks" 2>/dev/null',
+    "  ending=1 again=1",
     "}",
-    "tasks= again=1",
+    "tasks= ending= again=1",
     "trap told TERM INT USR1 USR2 XCPU",
 )
 # a trap ends `wait`: bash still knows the exit code when it is asked again
@@ -77,7 +78,7 @@ def _told_by() -> Iterator[str]:
     yield TOLD[0]
     yield "  by=${by:-$1}"
     yield from TOLD[1:-2]
-    yield "tasks= again=1 by="
+    yield "tasks= ending= again=1 by="
     yield "for signal in TERM INT USR1 USR2 XCPU; do"
     yield '  trap "told $signal" "$signal"'
     yield "done"

@@ -65,6 +65,9 @@ def asked(plan: Plan, said: Wanted, scheduler: Scheduler) -> tuple[Wanted, list[
     if scheduler.name == gridengine.NAME and wanted.virtual_memory is None:
         wanted, note = _with_virtual(wanted, plan)
         notes += note
+    if scheduler.name == gridengine.NAME and wanted.gpus and wanted.cpus > 1:
+        wanted, note = _one_slot(wanted, scheduler)
+        notes += note
     if scheduler.name == gridengine.NAME and wanted.after:
         notes.append("Grid Engine waits until a job has ended, even if it failed")
     if scheduler.name != LOCAL:
@@ -107,6 +110,19 @@ def _cards(name: str) -> set[str]:
         return {model.name for model in catalogue.called(name)}
     except UsageError:  # a word of the site's own
         return set()
+
+
+def _one_slot(wanted: Wanted, scheduler: Scheduler) -> tuple[Wanted, tuple[str, ...]]:
+    """Ask for one slot where each would take the GPUs anew."""
+    word = scheduler.cpus_beside_gpus()
+    if word is None:
+        return wanted, ()
+    note = f"one slot and not {wanted.cpus}: here each takes its own GPUs"
+    extra = wanted.extra
+    if word:
+        extra = (*extra, ("l", f"{word}={wanted.cpus}"))
+        note += f"; {word}={wanted.cpus} asks for the CPUs"
+    return msgspec.structs.replace(wanted, cpus=1, extra=extra), (note,)
 
 
 def _throttle(said: Wanted, plan: Plan, scheduler: str) -> int | None:

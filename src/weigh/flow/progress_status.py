@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MOST_READ = 500  # joblogs that are read for what tasks take
 _SPREAD = 3.29  # standard deviations from one end of 90 % to the other
+_MANY = 10**6  # so many that their mean is known
 _FIELDS = 8
 _WALL_TIME, _EXIT_CODE, _SIGNAL = 3, 6, 7
 
@@ -69,7 +70,8 @@ def _job_end(view: "View", now: Seconds) -> Ends | None:
     lanes = max(one.lanes for one in running)
     whole = until_done([], max(waits), known, lanes=lanes) if waits else None
     at_a_time = min(job.wanted.throttle or len(running), len(running) + len(waits))
-    left = until_done(spans, len(waits), _as_durations(whole, known), lanes=at_a_time)
+    each = _as_durations(max(waits, default=0), known, lanes)
+    left = until_done(spans, len(waits), each, lanes=at_a_time)
     if left is None:
         return None
     late, near = _against_limit(job.wanted.time_limit, running, whole, len(waits))
@@ -157,8 +159,12 @@ def _against_limit(
     return late, near
 
 
-def _as_durations(whole: Span | None, known: Durations) -> Durations:
-    """Take the time of a whole element for that of any, with how far it may vary."""
+def _as_durations(tasks: int, known: Durations, lanes: int) -> Durations:
+    """Give what elements of so many *tasks* take, as far as they differ."""
+    if tasks <= 1:
+        return known
+    sure = Durations(known.times, _MANY)
+    whole = until_done([], tasks, sure, lanes=lanes)
     if whole is None:
         return Durations((), 0)
     half = (whole.high - whole.low) / _SPREAD

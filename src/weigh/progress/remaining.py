@@ -108,6 +108,10 @@ class _Draw:
         radius = math.sqrt(-2.0 * math.log(self.share()))
         return radius * math.cos(2.0 * math.pi * self.share())
 
+    def around_one(self, spread: float) -> float:
+        """Draw a factor, of mean 1, from a log-normal distribution."""
+        return math.exp(spread * self.normal() - spread * spread / 2)
+
 
 def _play(
     running: Sequence[Span],
@@ -119,7 +123,7 @@ def _play(
     known, lanes, draw = by
     count, spread, mean = max(1, known.count), known.spread, known.mean
     doubt = spread / math.sqrt(count)  # of the mean; more where few are known
-    scale = math.exp((1 + 1 / count) * doubt * draw.normal())
+    scale = draw.around_one((1 + 1 / count) * doubt)
     sum_of = waiting - last
     work = sum_of * mean + math.sqrt(sum_of) * spread * mean * draw.normal()
     free = [_end(one, draw.normal()) for one in running][:lanes]
@@ -131,7 +135,7 @@ def _play(
     times = known.times
     for _ in range(last):
         time = times[int(draw.share() * len(times))] * scale
-        end = free[0] + time * math.exp(doubt * draw.normal())
+        end = free[0] + time * draw.around_one(doubt)
         late = max(late, end)
         heapq.heapreplace(free, end)
     return max(late, *free)

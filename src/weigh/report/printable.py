@@ -16,6 +16,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
+def cell(value: object) -> object:
+    """Keep a table a table: csv quotes no bare carriage return, and it ends a row."""
+    return printable(value) if isinstance(value, str) else value
+
+
 def command_line(command: Sequence[str]) -> str:
     """Write a command as one would type it."""
     line = " ".join(command)

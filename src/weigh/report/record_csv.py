@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Record, Usage
-from weigh.report.printable import command_line
+from weigh.report.printable import cell, command_line
 
 _OF_RECORD = ("id", "label", "state", "started", "ended", "exit_code", "signal", "cwd")
 _OF_USAGE = (
@@ -50,7 +50,7 @@ def write_csv(
     writer.writerow([*HEADER, *(f"param:{name}" for name in parameters)])
     for record in records:
         values = [record.parameters.get(name) for name in parameters]
-        writer.writerow([*_cells(record), *values])
+        writer.writerow([cell(value) for value in (*_cells(record), *values)])
     text.flush()
     text.detach()
 

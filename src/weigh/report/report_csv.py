@@ -4,7 +4,7 @@ import csv
 import io
 
 from weigh.model.report import Report
-from weigh.report.printable import printable
+from weigh.report.printable import cell
 
 COLUMNS = (
     "task",
@@ -46,10 +46,5 @@ def render_csv(report: Report) -> str:
     for row in report.rows:
         values = [getattr(row, column) for column in COLUMNS]
         given = [row.parameters.get(name) for name in names]
-        writer.writerow([_cell(value) for value in (report.job, *values, *given)])
+        writer.writerow([cell(value) for value in (report.job, *values, *given)])
     return out.getvalue().removesuffix("\n")
-
-
-def _cell(value: object) -> object:
-    """Keep a table a table: a bare carriage return is not quoted, and ends a row."""
-    return printable(value) if isinstance(value, str) else value

@@ -78,6 +78,12 @@ class Backend(Protocol):
     def parse_gpu_types(self, out: str) -> tuple[str, ...]:
         """Read them."""
 
+    def slots_argv(self) -> Argv | None:
+        """Give the command that says what slots multiply, if any would."""
+
+    def parse_slots(self, out: str) -> str | None:
+        """Read how CPUs are asked for beside GPUs; see Scheduler.cpus_beside_gpus."""
+
     def array_limit_argv(self, elements: int) -> Argv | None:
         """Give the command that says how long an array may be, where that matters."""
 

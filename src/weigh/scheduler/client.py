@@ -126,6 +126,11 @@ class Client:
         argv = self._backend.gpu_types_argv()
         return () if argv is None else self._backend.parse_gpu_types(self._told(argv))
 
+    def cpus_beside_gpus(self) -> str | None:
+        """Name what to ask CPUs by beside GPUs; None where slots do no harm."""
+        argv = self._backend.slots_argv()
+        return None if argv is None else self._backend.parse_slots(self._told(argv))
+
     def array_limit(self, elements: int) -> int | None:
         """Say how many elements an array may have; None where nobody knows."""
         argv = self._backend.array_limit_argv(elements)

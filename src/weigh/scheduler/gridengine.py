@@ -21,6 +21,7 @@ from weigh.model.job import (
     Understood,
 )
 from weigh.model.record import State
+from weigh.scheduler import gridengine_limits
 from weigh.scheduler.backend import Argv
 from weigh.scheduler.gridengine_job_view import parse_job
 from weigh.scheduler.index_ranges import format_ranges, parse_ranges
@@ -37,6 +38,8 @@ _OTHER_QUEUE = "not contained in its hard queue list"
 _CANNOT = re.compile(r"^(Unable to run job: )?(Job \S+ )?")
 _MOST_REASONS = 3
 _BLOCK = "=" * 20
+_GPUS = "ngpus"  # the words that our scripts use
+_CPUS = "ncpus"
 _SIGNAL_BASE = 128
 _KILL = 9
 
@@ -175,6 +178,18 @@ def gpu_types_argv() -> Argv | None:
 def parse_gpu_types(out: str) -> tuple[str, ...]:  # noqa: ARG001
     """Read nothing."""
     return ()
+
+
+def slots_argv() -> Argv | None:
+    """Ask for the complexes: of most consumables each slot takes its own."""
+    return ("qconf", "-sc")
+
+
+def parse_slots(out: str) -> str | None:
+    """Read whether ngpus is taken by each slot, and what else counts CPUs."""
+    if _GPUS not in gridengine_limits.per_slot(out):
+        return None
+    return _CPUS if _CPUS in (gridengine_limits.requestable(out) or ()) else ""
 
 
 def array_limit_argv(elements: int) -> Argv | None:

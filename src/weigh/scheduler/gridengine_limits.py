@@ -48,11 +48,24 @@ def limits(texts: Texts) -> Limits:
         nodes=tuple(_node(host, texts.totals.get(host.name, {})) for host in hosts),
         enforced=False,
         most_elements=(int(longest[1]) or None) if longest else None,
-        resources=_requestable(texts.complexes),
-        per_slot=_per_slot(texts.complexes or ""),
+        resources=requestable(texts.complexes),
+        per_slot=per_slot(texts.complexes or ""),
         parallel=_names(texts.parallel),
         projects=_names(texts.projects),
     )
+
+
+def requestable(complexes: str | None) -> tuple[str, ...] | None:
+    """Name the resources that may be asked for, by both their names."""
+    rows = [] if complexes is None else _rows(complexes)
+    names = dict.fromkeys(name for row in rows if row[4] != "NO" for name in row[:2])
+    return tuple(names) or None
+
+
+def per_slot(complexes: str) -> tuple[str, ...]:
+    """Name the resources that are used up by each slot, and not once by a job."""
+    rows = [row for row in _rows(complexes) if row[5] == "YES"]
+    return tuple(dict.fromkeys(name for row in rows for name in row[:2]))
 
 
 def parse_projects(out: str, err: str, *, ended_well: bool) -> str | None:
@@ -103,19 +116,6 @@ def _default_memory(complexes: str) -> Bytes | None:
         if name == "h_vmem" and consumable != "NO":
             return _size(default) or None
     return None
-
-
-def _requestable(complexes: str | None) -> tuple[str, ...] | None:
-    """Name the resources that may be asked for, by both their names."""
-    rows = [] if complexes is None else _rows(complexes)
-    names = dict.fromkeys(name for row in rows if row[4] != "NO" for name in row[:2])
-    return tuple(names) or None
-
-
-def _per_slot(complexes: str) -> tuple[str, ...]:
-    """Name the resources that are used up by each slot, and not once by a job."""
-    rows = [row for row in _rows(complexes) if row[5] == "YES"]
-    return tuple(dict.fromkeys(name for row in rows for name in row[:2]))
 
 
 def _names(text: str | None) -> tuple[str, ...] | None:

@@ -111,6 +111,10 @@ class Local:
         """Give none: here nobody asks for a type."""
         return ()
 
+    def cpus_beside_gpus(self) -> str | None:
+        """Give none: nobody counts slots here."""
+        return None
+
     def array_limit(self, elements: int) -> int | None:  # noqa: ARG002
         """Give none."""
         return None

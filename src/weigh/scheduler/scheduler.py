@@ -64,6 +64,12 @@ class Scheduler(Protocol):
     def gpu_types(self) -> tuple[str, ...]:
         """Give the words it has for GPUs; none where it does not tell."""
 
+    def cpus_beside_gpus(self) -> str | None:
+        """Name the resource to ask CPUs by where slots would multiply the GPUs.
+
+        It is empty where the site has none, and None where slots do no harm.
+        """
+
     def array_limit(self, elements: int) -> int | None:
         """Say how many elements an array may have; None where *elements* may be."""
 

@@ -69,6 +69,7 @@ STATES: dict[str, State] = {
     "LAUNCH_FAILED": "NODE_FAIL",
     "PREEMPTED": "PREEMPTED",
 }
+_NO_NODE = frozenset({"", "(null)", "n/a"})
 _PLAIN = frozenset({"", "N/A"})
 _NO_REASON = frozenset({"", "None", "none", "(null)", "NonZeroExitCode"})
 
@@ -152,7 +153,7 @@ def parse_queue(out: str) -> States:
             reason=_reason(reason, word, state),
             # of one that waits, it is when it may begin
             started=None if state == "PENDING" else _time(start),
-            node=node or None,
+            node=None if node in _NO_NODE else node,
         )
         _put(states.setdefault(job, {}), index, element)
     return states
@@ -212,6 +213,16 @@ def gpu_types_argv() -> Argv | None:
 def parse_gpu_types(out: str) -> tuple[str, ...]:
     """Read ``gpu:v100:4(S:0-1)``; GPUs without a type have no word."""
     return tuple(sorted(set(_GPU_TYPE.findall(out))))
+
+
+def slots_argv() -> Argv | None:
+    """Ask nothing: Slurm's GPUs are for the node."""
+    return None
+
+
+def parse_slots(out: str) -> str | None:  # noqa: ARG001
+    """Read nothing."""
+    return None
 
 
 def array_limit_argv(elements: int) -> Argv | None:

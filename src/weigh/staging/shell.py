@@ -33,10 +33,11 @@ told() {
   stopped=${stopped:-$1} again=1
   [ -z "$child" ] || tell
 }
-tell() {
-  kill -TERM -- "-$child" 2>/dev/null
-  if [ "$told" != "$child" ]; then kill_late "$child" >/dev/null 2>&1 9>&- & fi
+tell() {  # once: a second TERM would mean that there is no time to end
+  [ "$told" != "$child" ] || return
   told=$child
+  kill -TERM -- "-$child" 2>/dev/null
+  kill_late "$child" >/dev/null 2>&1 9>&- &
 }
 kill_late() {
   for ((second = 0; second < grace + 5; second++)); do

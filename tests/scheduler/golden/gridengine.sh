@@ -44,10 +44,10 @@ python -c 'import sys, importlib.util as u; t = u.find_spec("torch") and __impor
 # the tasks: what ends this job is told to them at once
 told() {
   [ -n "$tasks" ] || exit 143
-  kill -TERM "$tasks" 2>/dev/null
-  again=1
+  [ -n "$ending" ] || kill -TERM "$tasks" 2>/dev/null
+  ending=1 again=1
 }
-tasks= again=1
+tasks= ending= again=1
 trap told TERM INT USR1 USR2 XCPU
 /home/me/env/bin/python -m weigh exec --jobs 4 --grace 20 --time-limit "$((21600 - SECONDS))" \
   ${SLURM_RESTART_COUNT:+--forget-survivors} --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &
