@@ -24,7 +24,9 @@ HOUR = 3600.0
 class Job:
     """The folder of a job with an element a task, as its elements wrote it."""
 
-    def __init__(self, folder: Path, states: list[State], **wanted: int) -> None:
+    def __init__(
+        self, folder: Path, states: list[State], wanted: Wanted | None = None
+    ) -> None:
         self._log = folder / "log"
         self._log.mkdir(parents=True)
         self._now = time.time()
@@ -57,7 +59,7 @@ class Job:
             elements=count,
             tasks=count,
             submitted=self._now,
-            wanted=Wanted(**wanted),
+            wanted=wanted or Wanted(),
         )
 
     def done(self, element: int, took: float) -> None:
@@ -123,7 +125,7 @@ def test_elements_that_wait_take_what_those_done_took(tmp_path: Path) -> None:
 
 
 def test_the_throttle_says_how_many_run_at_a_time(tmp_path: Path) -> None:
-    job = Job(tmp_path / "j", ["RUNNING", "PENDING", "PENDING"], throttle=3)
+    job = Job(tmp_path / "j", ["RUNNING", "PENDING", "PENDING"], Wanted(throttle=3))
     job.runs(0, since=HOUR / 2, left=HOUR / 2)
     found = job.ends()
     assert found is not None
@@ -142,7 +144,7 @@ def test_a_job_that_has_not_begun_has_no_end(tmp_path: Path) -> None:
 
 
 def test_an_element_that_outlasts_its_limit_is_counted(tmp_path: Path) -> None:
-    job = Job(tmp_path / "j", ["RUNNING", "RUNNING"], time_limit=2 * 3600)
+    job = Job(tmp_path / "j", ["RUNNING", "RUNNING"], Wanted(time_limit=2 * 3600))
     job.runs(0, since=HOUR, left=2 * HOUR)  # an hour is left
     job.runs(1, since=HOUR, left=HOUR / 2)
     found = job.ends()
@@ -151,7 +153,7 @@ def test_an_element_that_outlasts_its_limit_is_counted(tmp_path: Path) -> None:
 
 
 def test_an_element_that_may_outlast_its_limit_is_counted(tmp_path: Path) -> None:
-    job = Job(tmp_path / "j", ["RUNNING"], time_limit=2 * 3600)
+    job = Job(tmp_path / "j", ["RUNNING"], Wanted(time_limit=2 * 3600))
     job.runs(0, since=HOUR, left=HOUR)
     found = job.ends()
     assert found is not None

@@ -89,7 +89,7 @@ def read_shown(joblog: str, *, cwd: str, env: Mapping[str, str]) -> Shown:
         growing=tuple(
             one.seq
             for one in ended
-            if one.state == "COMPLETED" and find_record(store, one.record).usage.growing
+            if one.state == "COMPLETED" and _grew(find_record(store, one.record))
         ),
     )
 

@@ -225,7 +225,10 @@ class Along:
         if line is None:
             return
         in_a_line = self._listener is not None and self._listener.is_in_a_line
-        self._say(f"\n{line}" if in_a_line else line)
+        first, *others = line.split("\n")
+        self._say(f"\n{first}" if in_a_line else first)
+        for other in others:
+            self._say(other)
 
 
 def read_along(

@@ -26,8 +26,9 @@ from weigh.units import format_duration, format_size
 
 _SCHEDULERS = (slurm.NAME, gridengine.NAME)
 # what a script of ours says on purpose
+_LOGS = frozenset({"log-directory", "literal-path", "log-pattern"})
 _OURS = frozenset(
-    {"memory-per-slot", "no-soft-limit", "literal-dollar", "log-directory"}
+    {"memory-per-slot", "no-soft-limit", "literal-dollar"}
     | {"default-time", "default-memory", "default-gpu"}
 )
 # a doubt in a script that someone wrote; in ours, more than the user asked for
@@ -78,7 +79,7 @@ def check_request(
         for one in text_findings(
             text, live, scheduler=scheduler, cwd=script.cwd, env=env
         )
-        if one.line not in ours
+        if one.line not in ours and not _is_our_log(script, one)
     )
     refuse(found)
     doubts = (_doubt(one) for one in found if one.severity == "warning")
@@ -105,6 +106,12 @@ def refuse(found: Sequence[Finding]) -> None:
     ]
     if errors:
         raise UsageError("\n".join(_refusal(errors)))
+
+
+def _is_our_log(script: JobScript, one: Finding) -> bool:
+    """Tell whether it is about the log folder, which weigh names and makes itself."""
+    named = script.log in one.text or script.log.replace("%", "%%") in one.text
+    return named and one.code in _LOGS
 
 
 def _own_lines(script: JobScript, text: str) -> frozenset[int]:

@@ -28,7 +28,7 @@ class LimitWatch:
         self._has_spoken = False
 
     def look(self, now: Seconds, forecast: Forecast | None) -> str | None:
-        """Say that it will be too late, once that is sure."""
+        """Say that it will be too late, once that is sure; in one line or two."""
         if self._has_spoken or forecast is None:
             return None
         if outlook(forecast, now=now, limit=self.limit) != "too late":
@@ -44,7 +44,7 @@ class LimitWatch:
         share = f"{forecast.done / forecast.total:.0%} done, " if forecast.total else ""
         more = max(0.0, (forecast.remaining or 0.0) - (now - forecast.time))
         longer = limit_to_ask(forecast)
-        ask = "" if longer is None else f"; next time ask for {self._ask(longer)}"
+        ask = "" if longer is None else f"\nask for {self._ask(longer)} next time"
         return (
             f"will not end before the time limit: {share}"
             f"{format_duration(more)} to go, "
@@ -86,7 +86,7 @@ class StallWatch:
                 return None
             self._has_said_gpu = self._has_said_stalled = True
             why = _what_runs(cores)
-            return f"0 % GPU for {since}{silence}{why}: sites cancel idle GPU jobs"
+            return f"0 % GPU for {since}{silence}{why}"
         if cores is None or cores >= _IDLE_CORES or not is_silent:
             return None
         if self._has_said_stalled:
@@ -113,8 +113,8 @@ def _what_runs(cores: float | None) -> str:
     if cores is None:
         return ""
     if cores >= _BUSY_CORES:
-        return f", {cores:.1f} CPUs busy (is the program on the CPU?)"
-    return ", no CPU either (it may hang)" if cores < _IDLE_CORES else ""
+        return f", {cores:.1f} CPUs busy: is it on the CPU?"
+    return ", no CPU time: it may hang" if cores < _IDLE_CORES else ""
 
 
 def _round_time(seconds: Seconds) -> str:

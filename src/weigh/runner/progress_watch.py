@@ -187,10 +187,12 @@ class ProgressWatch:
             return
         self._has_warned = True
         self._rules.say(
-            f"will not be done before the time limit: {tally.done} of {tally.tasks} "
-            f"tasks done, {format_duration(left.value)} to go, "
-            f"{format_duration(max(0.0, ends_at - now))} left "
-            "(run it again afterwards: it goes on)"
+            "will not be done before the time limit: "
+            f"{tally.done} of {tally.tasks} done"
+        )
+        self._rules.say(
+            f"{format_duration(left.value)} to go, "
+            f"{format_duration(max(0.0, ends_at - now))} left; run it again afterwards"
         )
 
     def close(self) -> None:
@@ -225,7 +227,8 @@ class ProgressWatch:
     def _warn(self, task: "TaskProgress", words: str | None) -> None:
         if words is not None and self._warnings < _MOST_WARNINGS:
             self._warnings += 1
-            self._rules.say(f"task {task.attempt.seq}: {words}")
+            for line in words.split("\n"):
+                self._rules.say(f"task {task.attempt.seq}: {line}")
 
     def _signal(self, task: "TaskProgress", elapsed: Seconds) -> None:
         wanted = self._rules.checkpoint_signal
