@@ -243,3 +243,16 @@ def test_along_a_line_that_can_be_told_no_need_is_below_the_truth(
     records = [run(f"python t.py -b {n}", truth(n)) for n in sizes]
 
     assert kind_of(records, f"python t.py -b {size}").item.memory >= truth(size)
+
+
+@pytest.mark.parametrize("name", ["batch", "b"])
+def test_a_scan_under_a_name_of_its_own_counts_beside_a_plain_run(name: str) -> None:
+    scanned = [
+        run(f"python tag.py --batch {n}", line_of(n), **{name: float(n)})
+        for n in (50, 200, 300)
+    ]
+    plain = run("python tag.py --batch 100", line_of(100))
+
+    kind = kind_of([plain, *scanned], "python tag.py --batch 200 --lr 0.1")
+
+    assert kind.records == (scanned[1].id,)

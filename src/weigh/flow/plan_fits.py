@@ -58,7 +58,8 @@ class Curves:
 
     def measured(self, sizes: Sizes) -> tuple[str, ...]:
         """Give the ids of the runs at just these sizes, of those that matter."""
-        return self._measured.get(self._those_that_matter(sizes), ())
+        wanted = self._those_that_matter(sizes)
+        return () if None in wanted else self._measured.get(wanted, ())
 
     def _those_that_matter(self, sizes: Mapping[str, object]) -> tuple[object, ...]:
         return tuple(sizes.get(name) for name in self.names)

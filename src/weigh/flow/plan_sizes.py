@@ -10,6 +10,7 @@ from weigh.sweep.seeds import is_seed
 Sizes = dict[str, float]
 
 _SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
+_PLACE = "argument "
 _SHELL_LINE = 3  # sh -c LINE
 _QUOTING = frozenset("'\"\\$`")
 # numbers that say where or which, and never how much
@@ -55,15 +56,19 @@ def sizes_in(
 ) -> Sizes:
     """Give the numbers above 0 of a command, and those of its *parameters*.
 
-    A number is known by its parameter, its option (``--batch-size 50``) or its place.
-    Seeds are none, nor ports and the like.
+    A number is known by its option (``--batch-size 50``), its parameter or its place;
+    of what always agrees the first is taken, and every line has the option. Seeds are
+    none, nor ports and the like.
     """
+    named = dict(_named(words))
+    options = {_plain(name) for name in named}
     told = {
         name: float(value)
         for name, value in parameters.items()
-        if not isinstance(value, str)
+        if not isinstance(value, str) and _plain(name) not in options
     }
-    found = {**told, **dict(_named(words))}
+    places = {name: named.pop(name) for name in [*named] if name.startswith(_PLACE)}
+    found = {**named, **told, **places}
     return {
         name: value
         for name, value in found.items()
@@ -78,11 +83,16 @@ def _named(words: Sequence[str]) -> Iterator[tuple[str, float]]:
         if equals and is_number(value) and name:
             yield name, float(value)
         elif is_number(word):
-            yield option or f"argument {place}", float(word)
+            yield option or f"{_PLACE}{place}", float(word)
         option = word if word.startswith("-") and not is_number(word) else None
 
 
 @cache
 def _is_label(name: str) -> bool:
-    plain = name.lstrip("-").replace("-", "_").lower()
+    plain = _plain(name)
     return is_seed(plain) or plain in _NO_SIZES or not {"*", ","}.isdisjoint(name)
+
+
+def _plain(name: str) -> str:
+    """Write ``--batch-size`` and ``batch_size`` alike."""
+    return name.lstrip("-").replace("-", "_").lower()
