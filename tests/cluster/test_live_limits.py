@@ -125,6 +125,15 @@ def test_a_command_under_grid_engine_is_qrsh(env: dict[str, str]) -> None:
     assert line.endswith(" python3 -i")
 
 
+def test_a_shell_with_a_gpu_takes_one_slot_where_each_has_its_own(
+    env: dict[str, str],
+) -> None:
+    line = shell(env, "gridengine", gpus=1)
+
+    assert "-l ngpus=1" in line
+    assert "-pe" not in line
+
+
 def test_a_shell_asks_for_no_more_than_the_queue_gives(env: dict[str, str]) -> None:
     line = shell(env, "slurm", queue="short")
 

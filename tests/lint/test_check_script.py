@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import UsageError
-from weigh.flow.check_script import Lookup, check_script, guess
+from weigh.flow.ask import Reply
+from weigh.flow.check_script import Lookup, check_here, check_script, guess
 from weigh.model.lint import Checked, Finding
 from weigh.report.columns import columns_of
 from weigh.report.script_lines import render, render_json
@@ -172,3 +173,40 @@ def test_every_line_fits_80_columns(path: str, text: str, words: list[str]) -> N
     lines = list(render(checked))
     assert all(columns_of(line) <= 80 for line in lines)
     assert all(word in "\n".join(lines) for word in words)
+
+
+def test_the_cluster_at_hand_is_asked_what_it_has(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    answers = {
+        "scontrol": 'case "$*" in *partition) echo "PartitionName=short Default=YES '
+        'MaxTime=00:30:00 State=UP TotalNodes=1" ;; *config) echo "EnforcePartLimits '
+        '= NO" ;; esac',
+        "sinfo": ":",
+        "sacctmgr": ":",
+    }
+    for name, body in answers.items():
+        path = tmp_path / "bin" / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+    script = "#!/bin/bash\n#SBATCH --time=01:00:00 --partition=shrt\nhostname\n"
+    (tmp_path / "run.sh").write_text(script)
+    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
+
+    found = check_here("run.sh", form=None, cwd=str(tmp_path), env=env).findings
+
+    assert {one.code: one.cure for one in found}["unknown-queue"] == (
+        "did you mean short?"
+    )
+
+
+def test_without_a_scheduler_nobody_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/bash\n#SBATCH -p nosuch\nhostname\n")
+
+    def never(*_: object, **__: object) -> Reply:
+        raise AssertionError
+
+    found = check_here(
+        "run.sh", form="slurm", cwd=str(tmp_path), env={"PATH": ""}, ask=never
+    ).findings
+
+    assert "unknown-queue" not in {one.code for one in found}

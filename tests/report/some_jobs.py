@@ -65,6 +65,7 @@ class SomeJob(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str = "slurm"
     card: Card | None = None
     points: int = 0
+    resumes: str | None = None
 
 
 def record_of(task: Task, number: int = 0, *, points: int = 0) -> Record:
@@ -168,10 +169,13 @@ def write_job(root: str, folder: str, job: SomeJob) -> Submitted:
         tasks=len(job.tasks),
         submitted=BEGAN - 60,
         wanted=job.wanted,
+        resumes=job.resumes,
     )
     jobs.append(root, submitted)
     states = {number: _state_of(part) for number, part in enumerate(parts)}
-    said = poll.Poll(asked=BEGAN, tried=BEGAN, states={job.id: states})
+    before = poll.load(root, job.scheduler)
+    all_states = (before.states if before else {}) | {job.id: states}
+    said = poll.Poll(asked=BEGAN, tried=BEGAN, states=all_states)
     poll.save(root, job.scheduler, said)
     return submitted
 

@@ -11,6 +11,7 @@ import pytest
 from batches import Batch, until
 
 from weigh.joblog import HEADER
+from weigh.runner.loop import ONE_TELLING
 
 
 def test_a_joblog_cut_at_every_byte_of_its_last_record_loses_no_task(
@@ -156,9 +157,25 @@ def test_told_twice_it_waits_no_longer(batch: Batch) -> None:
     started.terminate()
     assert started.stderr is not None
     assert "SIGTERM" in started.stderr.readline()
+    time.sleep(ONE_TELLING)
     started.terminate()
     assert started.wait(30) == 128 + signal.SIGTERM
     assert batch.marked() == []
+
+
+def test_told_by_a_scheduler_and_its_shell_the_tasks_have_their_grace(
+    batch: Batch,
+) -> None:
+    saves = "sleep 0.3; touch saved; exit 1"
+    batch.write(f"trap '{saves}' TERM; echo in >> ran; while :; do sleep 0.1; done")
+    started = batch.start("--grace", "1000")
+    until(batch.ran)
+    started.terminate()
+    assert started.stderr is not None
+    assert "SIGTERM" in started.stderr.readline()
+    started.terminate()
+    assert started.wait(30) == 128 + signal.SIGTERM
+    assert (batch.folder / "saved").exists()
 
 
 def test_what_a_task_leaves_in_another_session_dies_with_the_run(

@@ -81,6 +81,23 @@ def test_a_trial_that_is_refused_says_all_that_sbatch_said() -> None:
     assert slurm.parse_doubt("sbatch: Job 1 to start at 1795254181 using 1\n") is None
 
 
+@pytest.mark.parametrize(
+    "why",
+    [
+        "No error",
+        "Unable to contact slurm controller (connect failure)",
+        "Zero Bytes were transmitted or received",
+        "Socket timed out on send/recv operation",
+    ],
+)
+def test_a_trial_that_reached_nobody_says_nothing_of_the_job(why: str) -> None:
+    said = (
+        f"sbatch: error: slurm_set_addr: Unable to resolve\nallocation failure: {why}\n"
+    )
+
+    assert slurm.parse_doubt(said) is None
+
+
 def test_when_a_trial_would_start_is_read() -> None:
     said = "sbatch: Job 1 to start at 1795254181 using 1 processors on nodes cn1\n"
 

@@ -73,7 +73,8 @@ def test_what_was_cancelled_comes_home_and_goes_on(weigh: Weigh) -> None:
     until((weigh.folder / "began").exists)
 
     weigh("cancel", job)
-    assert set(weigh.finish(job)) <= {"CANCELLED", "INTERRUPTED"}
+    # Slurm at times tells a task before weigh exec: that one has failed
+    assert "COMPLETED" not in weigh.finish(job)
 
     partial = f"partial-{job}_0"
     saved = f"{partial}/saved"

@@ -7,7 +7,7 @@ from staged_node import Node, Task, Tools, until
 
 from weigh.model.staging import Earlier, Source
 
-STAYS = "touch ready; trap 'echo told > told; exit 9' TERM; while :; do sleep 0.1; done"
+STAYS = "trap 'echo told > told; exit 9' TERM; touch ready; while :; do sleep 0.1; done"
 
 
 def _stays(code: int = 9) -> str:

@@ -119,7 +119,8 @@ def _script_lines(scripts: Sequence[Checked]) -> Iterator[str]:
     from weigh.report import script_lines  # noqa: PLC0415 - tasks do without
 
     for script in scripts:
-        yield f"{script.script}"
+        if not script.findings:
+            yield script.script
         yield from script_lines.render(script)
 
 

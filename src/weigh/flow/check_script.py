@@ -1,6 +1,5 @@
 """``weigh check SCRIPT``: what would go wrong with a job script that someone wrote."""
 
-import getpass
 import os
 import re
 import shutil
@@ -15,6 +14,7 @@ from weigh.errors import UsageError, WeighError
 from weigh.flow.ask import Ask, ask_scheduler
 from weigh.flow.live_limits import Who, live_limits
 from weigh.flow.request import scheduler_at_hand
+from weigh.flow.schedulers import current_user
 from weigh.model.limits import Limits
 from weigh.model.lint import Checked, CommandPlace, Facts, Finding, PathKind
 
@@ -91,7 +91,7 @@ def check_here(
         return checked
     live = live_limits(
         checked.scheduler,
-        Who(user=getpass.getuser()),
+        Who(user=current_user()),
         env=env,
         site=config.load(cwd, env).cluster,
         ask=ask,

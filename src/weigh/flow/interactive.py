@@ -13,6 +13,7 @@ from weigh.flow.live_limits import Live, Who, live_limits
 from weigh.flow.schedulers import current_user
 from weigh.flow.submit_checks import queues_of, refuse, text_findings
 from weigh.model.job import Wanted
+from weigh.model.limits import Limits
 from weigh.scheduler.local import NAME as LOCAL
 from weigh.units import GIB, HOUR
 
@@ -21,6 +22,7 @@ _CPUS, _CPUS_WITH_GPU = 2, 4
 _MEMORY, _MEMORY_WITH_GPU = 8 * GIB, 16 * GIB
 _TIME = HOUR
 _MAPPED = 4 * GIB  # h_vmem counts what is mapped as well
+_GPUS, _CPUS_RESOURCE = "ngpus", "ncpus"  # as in our scripts
 _SHELL = ("bash", "-l")
 
 
@@ -56,6 +58,8 @@ def interactive(  # noqa: PLR0913 - keyword-only past the second
         ask=ask,
     )
     filled = _filled(wanted, live, scheduler)
+    if scheduler == gridengine.NAME and filled.gpus and live.limits is not None:
+        filled = _one_slot(filled, live.limits)
     is_slurm = scheduler == slurm.NAME
     flags = _slurm_flags(filled) if is_slurm else _gridengine_flags(filled)
     prefix = slurm.PREFIX if is_slurm else gridengine.PREFIX
@@ -100,6 +104,15 @@ def _filled(wanted: Wanted, live: Live, scheduler: str) -> Wanted:
         virtual_memory=wanted.virtual_memory or virtual,
         time_limit=wanted.time_limit or time,
     )
+
+
+def _one_slot(wanted: Wanted, limits: Limits) -> Wanted:
+    """Ask for one slot where each would take the GPUs anew."""
+    if _GPUS not in limits.per_slot:
+        return wanted
+    beside = _CPUS_RESOURCE in (limits.resources or ())
+    asks = (("l", f"{_CPUS_RESOURCE}={wanted.cpus}"),) if beside else ()
+    return msgspec.structs.replace(wanted, cpus=1, extra=(*wanted.extra, *asks))
 
 
 def _slurm_flags(wanted: Wanted) -> list[tuple[str, ...]]:

@@ -107,6 +107,6 @@ def await_prefetch(
             said = states[0]
             say(
                 f"prefetch job {first.id} is {said.lower()} on {first.scheduler}, "
-                "another cluster: waiting here until it has succeeded"
+                "another cluster: waiting for it"
             )
         sleep(_PACE)

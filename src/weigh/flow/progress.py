@@ -58,7 +58,8 @@ class Along:
         self._starts: dict[int, Bytes] = written_so_far()
         self._limit = progress_limit.time_left(options.time_limit, env)
         self._signal = _parsed(options.checkpoint_signal)
-        self._signal_at = self._signal_time()
+        self._signal_at: Seconds | None = None
+        self._has_limit = False
         self._interposed: Interposed | None = None
         self._listener: Listener | None = None
         self._limits: LimitWatch | None = None
@@ -109,8 +110,10 @@ class Along:
                 self._interposed.launched()
                 return _FIRST_PASSING
             return _FIRST
-        self._listen()
         now = seen.elapsed()
+        if not self._has_limit:
+            self._find_limit(now)
+        self._listen()
         has_changed = self._read(now)
         self._send_signal(seen, now)
         if now >= self._forecast_at:
@@ -189,6 +192,14 @@ class Along:
             if line is not None:
                 self._speak_at = now + min(now, _SPEAK_LATER)
                 self._speak(line)
+
+    def _find_limit(self, now: Seconds) -> None:
+        """Find out when the time is over, where that has to be asked for."""
+        self._has_limit = True
+        if self._limit is None:
+            left = progress_limit.asked_time_left(self._env)
+            self._limit = None if left is None else now + left
+        self._signal_at = self._signal_time()
 
     def _signal_time(self) -> Seconds | None:
         """Work out when to signal; say so where that is not to be."""

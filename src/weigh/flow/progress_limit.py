@@ -12,6 +12,7 @@ _PATIENCE = 5.0  # seconds for qstat, a second into the job
 _LIMIT = re.compile(r"\b[sh]_rt=([0-9:]+)")
 Ask = Callable[[str], str]
 
+
 def time_left(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
     """Give the seconds until weigh itself is ended; None where nobody says.
 

@@ -14,7 +14,12 @@ from weigh.flow.plan_directory import FILE as PLAN
 from weigh.flow.records import Store, find_record, open_store
 from weigh.flow.report_accounting import ask, asked_too, beside, logs_of, tables_in
 from weigh.flow.report_advice import Subject
-from weigh.flow.report_asked import Asked, asked_of_job, asked_of_records
+from weigh.flow.report_asked import (
+    Asked,
+    asked_of_job,
+    asked_of_records,
+    most_asked,
+)
 from weigh.flow.report_cards import cards_of
 from weigh.flow.report_elements import Element, elements_of, single
 from weigh.flow.report_measures import measures
@@ -276,24 +281,19 @@ def _of_records(
 
 
 def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> Material:
-    largest = max(views, key=lambda view: view.job.elements).job
     last = views[-1].job
-    final = {(task.job, task.task) for task in merged(views).values()}
-    runs: list[Run] = []
-    elements: list[Element] = []
-    for view in views:
-        ours, parts = of_job(view, store, plan_of(view.job))
-        runs += [
-            msgspec.structs.replace(
-                run, is_last=run.is_last and (view.job.id, run.row.task) in final
-            )
-            for run in ours
-        ]
-        elements += parts
+    by_job = _in_chain(views, [runs_of_view(view, store.root) for view in views])
+    asked = [asked_of_job(view.job, plan_of(view.job)) for view in views]
+    elements = [
+        element
+        for view, runs, its in zip(views, by_job, asked, strict=True)
+        for element in elements_of(runs, view.elements, its)
+    ]
+    every = (run for runs in by_job for run in runs)
     return Material(
         title=f"{last.name} {last.id}",
-        asked=asked_of_job(largest, plan_of(largest)),
-        runs=tuple(runs),
+        asked=most_asked(asked),
+        runs=tuple(sorted(every, key=lambda run: run.row.task or 0)),
         elements=tuple(elements),
         views=views,
         job=last.id,
@@ -301,6 +301,27 @@ def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> M
         accounted=ask(last.scheduler, (view.job.id for view in views), env),
         tables=tables_in(logs_of(views)),
     )
+
+
+def _in_chain(
+    views: Sequence[View], by_job: Sequence[Sequence[Run]]
+) -> list[list[Run]]:
+    """Count attempts over all jobs; the last is in the last job that has the task."""
+    final = {(task.job, task.task) for task in merged(views).values()}
+    tried = Counter(run.row.task for runs in by_job for run in runs if run.row.attempts)
+    return [
+        [
+            msgspec.structs.replace(
+                run,
+                row=msgspec.structs.replace(
+                    run.row, job=view.job.id, attempts=tried[run.row.task]
+                ),
+                is_last=run.is_last and (view.job.id, run.row.task) in final,
+            )
+            for run in runs
+        ]
+        for view, runs in zip(views, by_job, strict=True)
+    ]
 
 
 def of_job(

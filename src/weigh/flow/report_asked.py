@@ -9,6 +9,8 @@ from weigh.model.plan import Plan
 from weigh.model.record import Allocation, Record, Request
 from weigh.units import Bytes
 
+_AMOUNTS = ("cpus", "memory", "virtual_memory", "time_limit", "gpus", "gpu_memory")
+
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What one element was to get; None is not asked for, or not known.
@@ -38,6 +40,16 @@ def asked_of_job(job: Submitted, plan: Plan | None) -> Asked:
         time_limit=wanted.time_limit,
         gpus=wanted.gpus,
         gpu_memory=card.memory if card and wanted.gpus else None,
+    )
+
+
+def most_asked(several: Sequence[Asked]) -> Asked:
+    """Give the most of each that any of *several* asked for, of one scheduler."""
+    most = {field: _most(getattr(one, field) for one in several) for field in _AMOUNTS}
+    return Asked(
+        scheduler=several[0].scheduler,
+        gpus=most.pop("gpus") or 0,
+        **most,
     )
 
 

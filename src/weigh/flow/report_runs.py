@@ -106,6 +106,7 @@ def _row(record: Record) -> Row:
     scheduler = record.allocation.scheduler if record.allocation else None
     first = 1 if scheduler == "gridengine" else 0
     return Row(
+        job=job.id if job else None,
         task=job.task if job else None,
         element=None if job is None or job.element is None else job.element - first,
         attempt=job.attempt if job else None,
@@ -318,7 +319,6 @@ def _of_task(
     task: TaskState, attempts: Sequence[Run], given: dict[str, int | float | str]
 ) -> Iterator[Run]:
     """Give attempts the numbers of their task; the last has the task's own state."""
-    final = task.state if task.state in FINAL or not attempts else None
     for number, run in enumerate(attempts, start=1):
         is_last = number == len(attempts)
         row = msgspec.structs.replace(
@@ -331,7 +331,7 @@ def _of_task(
         if is_last:
             row = msgspec.structs.replace(
                 row,
-                state=final or task.state,
+                state=task.state,
                 exit_code=_known(task.exit_code, row.exit_code),
                 signal=_known(task.signal, row.signal),
                 reason=task.reason or row.reason,

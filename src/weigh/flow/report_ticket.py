@@ -48,18 +48,18 @@ def _most_alike(failed: Sequence[Run]) -> list[Run]:
 def _ticket(found: Material, alike: Sequence[Run]) -> Ticket:
     run = alike[0]
     row, record = run.row, run.record
-    attempts = _attempts(found.runs, run)
+    attempts = _attempts(found, run)
     is_failed = row.state != "COMPLETED"
     nodes = dict.fromkeys(other.row.node for other in alike if other.row.node)
     return Ticket(
         job=_name(found, row),
-        task=f"task {row.task}" if found.job and row.task is not None else "",
+        task="" if row.task is None else f"task {row.task}",
         scheduler=found.scheduler,
         node=row.node,
         state=row.state,
         ending=_ending(row),
         when=_when(row.started, row.wall_time),
-        asked=_asked(found.asked),
+        asked=_asked(_asked_for(run, found)),
         used=_used(row),
         command=row.command,
         folder=record.cwd if record else None,
@@ -74,11 +74,23 @@ def _ticket(found: Material, alike: Sequence[Run]) -> Ticket:
     )
 
 
-def _attempts(runs: Sequence[Run], run: Run) -> list[Run]:
+def _attempts(found: Material, run: Run) -> list[Run]:
     if run.row.task is None:
         return [run]
-    place = (run.row.task, run.row.element)
-    return [one for one in runs if (one.row.task, one.row.element) == place]
+    place = _place(run, found)
+    return [one for one in found.runs if _place(one, found) == place]
+
+
+def _place(run: Run, found: Material) -> object:
+    """Tell tasks apart: the numbers of a plan go on in the jobs that resumed it."""
+    row = run.row
+    return row.task if found.views else (row.job, row.element, row.task)
+
+
+def _asked_for(run: Run, found: Material) -> Asked:
+    """Give what the element that *run* was in asked for."""
+    of = (one.asked for one in found.elements if any(run is its for its in one.runs))
+    return next(of, found.asked)
 
 
 def _same(one: Row, other: Row) -> bool:
@@ -91,13 +103,14 @@ def _same(one: Row, other: Row) -> bool:
 
 def _name(found: Material, row: Row) -> str:
     """Name the job, and the element of an array, as its scheduler does."""
-    if found.job is None:
+    if row.job is None or found.scheduler is None:
         return row.record or found.title
-    if row.element is None or len(found.elements) == 1:
-        return found.job
+    sizes = {view.job.id: view.job.elements for view in found.views}
+    if row.element is None or sizes.get(row.job) == 1:
+        return row.job
     if found.scheduler == gridengine.NAME:
-        return f"{found.job}.{row.element + 1}"
-    return f"{found.job}_{row.element}"
+        return f"{row.job}.{row.element + 1}"
+    return f"{row.job}_{row.element}"
 
 
 def _ending(row: Row) -> str:

@@ -102,10 +102,8 @@ def left_behind(plan: Plan, staging: Staging | None, cwd: str) -> Iterator[str]:
     for name in dict.fromkeys(os.path.normpath(word).split("/")[0] for word in words):
         is_here = name not in {"", ".", ".."} and os.path.exists(f"{cwd}/{name}")
         if is_here and not _goes_along(name, staging):
-            yield (
-                f"{name} is not staged in, and tasks run on the node's own disk "
-                f"(--stage-in {shlex.quote(name)})"
-            )
+            word = shlex.quote(name)
+            yield f"{word} is not staged in: tasks will not see it (--stage-in {word})"
 
 
 def _goes_along(name: str, staging: Staging) -> bool:

@@ -52,10 +52,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One task, or one run: where it ran, how it ended, what it used.
 
     ``gpu_utilization`` is a share, ``energy`` joules of the cards; ``attempts`` is how
-    often the task was started, and the figures are of the last. ``error`` are the last
-    words of one that failed.
+    often the task was started, in ``job`` and those that it resumed, and the figures
+    are of the last. ``error`` are the last words of one that failed.
     """
 
+    job: str | None = None
     task: int | None = None
     element: int | None = None
     attempt: int | None = None

@@ -46,5 +46,7 @@ def render_csv(report: Report) -> str:
     for row in report.rows:
         values = [getattr(row, column) for column in COLUMNS]
         given = [row.parameters.get(name) for name in names]
-        writer.writerow([cell(value) for value in (report.job, *values, *given)])
+        writer.writerow(
+            [cell(value) for value in (row.job or report.job, *values, *given)]
+        )
     return out.getvalue().removesuffix("\n")

@@ -12,9 +12,11 @@ def render_json(report: Report) -> str:
 
 def render_jsonl(report: Report) -> str:
     """Write a line for each task; every line says which job it is of."""
-    of = {"schema": report.schema, "title": report.title, "job": report.job}
+    of = {"schema": report.schema, "title": report.title}
     lines = (
-        msgspec.json.encode(of | msgspec.to_builtins(row)).decode()
+        msgspec.json.encode(
+            of | msgspec.to_builtins(row) | {"job": row.job or report.job}
+        ).decode()
         for row in report.rows
     )
     return "\n".join(lines)

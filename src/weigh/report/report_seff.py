@@ -6,6 +6,9 @@ from weigh.model.report import Measure, Report
 from weigh.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, Seconds
 
 
+_SHORTEST: Seconds = 0.001  # held for less than that: no share of it means anything
+
+
 def render_seff(report: Report) -> str:
     """Write seff's keys in its order; an array is one job, its largest element counts.
 
@@ -46,7 +49,7 @@ def _state(report: Report) -> str:
 
 
 def _cpu_efficiency(report: Report, used: Seconds | None) -> str:
-    if used is None or not report.cpu_hours:
+    if used is None or not report.cpu_hours or report.cpu_hours * HOUR < _SHORTEST:
         return "unknown"
     held = report.cpu_hours * HOUR
     return f"{100 * used / held:.2f}% of {_clock(held)} core-walltime"

@@ -75,8 +75,7 @@ class CardWatch:
             victim = guard.victim(_on(name, running))
             if victim is not None:
                 left = format_size(max(0, card.room.free))
-                words = f"the memory of {card.label} is running out ({left} left)"
-                victims.append((victim, words))
+                victims.append((victim, f"{left} left on {card.label}"))
         self.due = now + min(pauses, default=_UNKNOWN)
         return victims
 

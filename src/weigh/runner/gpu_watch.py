@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from weigh.measure.gpu.account import GpuAccount
+from weigh.measure.gpu.account import GpuAccount, idle_for
 from weigh.measure.gpu.sampler import GpuSampler
 from weigh.model.gpu import GpuUsage
 from weigh.probe.gpu import (
@@ -74,9 +74,7 @@ class TaskGpus:
 
     def idle(self, now: Seconds) -> Seconds | None:
         """Give the seconds since any GPU was busy; None where none says."""
-        since = [account.idle_since for account in self._accounts.values()]
-        known = [moment for moment in since if moment is not None]
-        return now - max(known) if known and len(known) == len(since) else None
+        return idle_for(tuple(self._accounts.values()), now)
 
     def moments(self) -> list[list[tuple[Seconds, Bytes]]]:
         """Give the task's memory on each GPU over time."""

@@ -30,6 +30,7 @@ from weigh.runner.watch import new_records
 from weigh.units import Seconds
 
 _TICK = 0.25
+ONE_TELLING = 3.0  # seconds in which a scheduler tells us, and its job's shell as well
 _WIDTH = 80 - len("weigh: ")
 _MOST_FAILURES = 20  # that are worth a line each
 _RESPAWN_PAUSE = 0.5  # seconds after the system had no process to give
@@ -55,6 +56,7 @@ class Loop:
         self._memory = MemoryWatch(parts.gauge, cards, self._stopper, parts.say)
         self._placing = Placing(parts.queue, self._free, self._memory)
         self._told: int | None = None
+        self._told_at: Seconds = 0.0
         self._trouble: str | None = None
         self._halted: str | None = None
         self._halt_code: int | None = None
@@ -310,11 +312,13 @@ class Loop:
 
     def _take_signal(self, number: int) -> None:
         """Tell the tasks that the end is near; told twice, end them."""
+        now = time.monotonic()
         if self._told is not None and number in (signal.SIGINT, signal.SIGTERM):
-            self._stopper.hurry()
+            if number == signal.SIGINT or now - self._told_at > ONE_TELLING:
+                self._stopper.hurry()
             return
         if self._told is None:
-            self._told = number
+            self._told, self._told_at = number, now
             name = signal.Signals(number).name
             count = len(self._running)
             self._parts.say(

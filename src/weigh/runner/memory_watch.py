@@ -102,18 +102,13 @@ class MemoryWatch:
             self._stopper.hurry("memory")
         victim = self._guard.victim(running)
         if victim is not None:
-            self._stop(victim, "memory", f"memory {_running_out(room)}")
+            left = format_size(max(0, room.free))
+            self._stop(victim, "memory", f"{left} of memory left")
 
     def _stop(self, victim: Attempt, why: Stop, words: str) -> None:
         self._stopper.stop(victim, why, signal.SIGTERM, grace=_GRACE)
         self.learn(victim)
-        self._say(
-            f"{words}: task {victim.seq} is stopped, to run later with fewer beside it"
-        )
+        self._say(f"{words}: task {victim.seq} is stopped, to run later beside fewer")
 
     def _room(self, running: Collection[Attempt]) -> Room | None:
         return self._gauge.tightest(sum(attempt.now for attempt in running))
-
-
-def _running_out(room: Room) -> str:
-    return f"is running out ({format_size(max(0, room.free))} left)"

@@ -36,6 +36,10 @@ _MAX_ARRAY = re.compile(r"^MaxArraySize\s*=\s*(\d{1,9})\s*$", re.MULTILINE)
 _SHORT_ARRAY = 100  # few sites allow less
 _OOM_EXIT = "0:125"
 _FAILURE = re.compile(r"^allocation failure: (.+)$", re.MULTILINE)
+# the controller was not reached: that says nothing of the job
+_NOBODY = re.compile(
+    r"No error|contact|connect|timed out|transmi|communicat|control", re.IGNORECASE
+)
 _ERROR = re.compile(r"^sbatch: error: ")
 _START = re.compile(r"to start at (\S+)")
 
@@ -97,10 +101,10 @@ def verify_argv(script: str) -> Argv:
 def parse_doubt(out: str) -> str | None:
     """Read why it could not run; what sbatch stumbles over, it says again."""
     failure = _FAILURE.search(out)
-    if failure is None:
+    if failure is None or _NOBODY.search(failure[1]):
         return None
-    before = [_ERROR.sub("", line) for line in out.splitlines() if _ERROR.match(line)]
-    return "; ".join((*before, failure[1].strip()))
+    before = (_ERROR.sub("", line) for line in out.splitlines() if _ERROR.match(line))
+    return "; ".join(dict.fromkeys((*before, failure[1].strip())))
 
 
 def parse_start(out: str) -> Seconds | None:

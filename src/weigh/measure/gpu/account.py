@@ -301,6 +301,13 @@ def process_exists(pid: int) -> bool:
     return True
 
 
+def idle_for(accounts: Collection[GpuAccount], now: Seconds) -> Seconds | None:
+    """Give the seconds since any of the cards was busy; None where one does not say."""
+    since = [account.idle_since for account in accounts]
+    known = [moment for moment in since if moment is not None]
+    return now - max(known) if known and len(known) == len(since) else None
+
+
 def gpu_columns(
     rows: Sequence[Sequence[tuple[Seconds, Bytes]]], times: Sequence[Seconds]
 ) -> tuple[tuple[Bytes, ...], ...]:

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterator
 
 from weigh.errors import NoGpuError
-from weigh.measure.gpu.account import GpuAccount
+from weigh.measure.gpu.account import GpuAccount, idle_for
 from weigh.model.gpu import GpuUsage
 from weigh.probe.gpu import DetailedGpuProbe
 from weigh.units import Bytes, Seconds
@@ -82,11 +82,8 @@ class GpuSampler:
 
     def idle(self) -> Seconds | None:
         """Give the seconds since any GPU was busy; None where none says."""
-        now = self._clock()
         with self._lock:
-            since = [account.idle_since for account in self._accounts.values()]
-        known = [moment for moment in since if moment is not None]
-        return now - max(known) if known and len(known) == len(since) else None
+            return idle_for(tuple(self._accounts.values()), self._clock())
 
     def warnings(self) -> tuple[str, ...]:
         """Say what went wrong or is in doubt, each once."""

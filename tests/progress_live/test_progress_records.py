@@ -1,0 +1,35 @@
+"""What a run printed of its steps, in what is asked for next time."""
+
+from weigh.estimate.progress import progress_of, time_needed
+from weigh.model.record import Headway, Record, Usage
+
+
+def record(headway: Headway | None, **parameters: int) -> Record:
+    return Record(
+        id="a",
+        command=("x",),
+        started="2026-11-21T10:00:00Z",
+        usage=Usage(wall_time=100.0),
+        progress=headway,
+        parameters=dict(parameters),
+    )
+
+
+def test_a_run_that_was_cut_short_says_how_long_the_whole_takes() -> None:
+    cut = record(Headway(done=90, total=900, source="tqdm", time=99.0, step_time=1.0))
+    found = progress_of(cut)
+    assert found is not None
+    assert (found.done, found.total) == (90, 900)
+    assert time_needed(cut, found) == 100.0 + 810 * 1.0
+
+
+def test_what_was_printed_counts_before_a_parameter_named_like_steps() -> None:
+    headway = Headway(done=90, total=900, source="tqdm", time=99.0, step_time=1.0)
+    found = progress_of(record(headway, max_steps=50))
+    assert found is not None
+    assert found.done == 90
+
+
+def test_a_pace_that_nobody_knows_is_none() -> None:
+    headway = Headway(done=90, total=900, source="tqdm", time=99.0)
+    assert progress_of(record(headway)) is None

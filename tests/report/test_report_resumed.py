@@ -1,0 +1,93 @@
+"""A job and those that resumed it: each task counts once, as it ended."""
+
+import csv
+import io
+from pathlib import Path
+
+import msgspec
+import pytest
+from some_jobs import JOB, Say, SomeJob, Task, write_job
+
+from weigh.flow.report import build
+from weigh.model.job import Wanted
+from weigh.model.report import Report
+from weigh.units import GIB, HOUR
+
+LATER = "481999"
+GOOD = Task(wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7)
+FIRST = Wanted(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
+TWICE = msgspec.structs.replace(FIRST, memory=16 * GIB, time_limit=12 * HOUR)
+
+
+def resumed(root: str, state: str) -> Report:
+    """Leave a job whose first task ended so, and so again with twice as much."""
+    bad = Task(state=state, wall_time=6.0 * HOUR, memory=6 * GIB, cpus=3.7)  # type: ignore[arg-type]
+    folder = f"{Path(root).parent}/plan/p"
+    first = SomeJob(tasks=(bad, GOOD, GOOD, GOOD), wanted=FIRST)
+    write_job(root, folder, first)
+    again = SomeJob(tasks=(bad,), wanted=TWICE, id=LATER, resumes=JOB)
+    write_job(root, f"{folder}/resume_1", again)
+    return build(
+        LATER, cwd=str(Path(root).parent), env={"PATH": "", "WEIGH_POLL": "9h"}
+    )
+
+
+def test_a_task_killed_again_is_one_task_and_needs_more_than_the_second_time(
+    root: str,
+) -> None:
+    note = resumed(root, "OUT_OF_MEMORY").notes[0]
+    assert note.words.startswith("1 task was killed for memory with 16.0 GiB")
+    assert note.flag == "--mem=32G"
+
+
+def test_a_task_stopped_again_needs_more_time_than_the_second_time(root: str) -> None:
+    note = resumed(root, "TIMEOUT").notes[0]
+    assert note.words.startswith("1 task was stopped")
+    assert note.flag == "--time=1-00:00:00"
+
+
+def test_what_was_asked_for_is_the_most_that_any_of_the_jobs_did(root: str) -> None:
+    told = resumed(root, "OUT_OF_MEMORY")
+    memory = next(one for one in told.measures if one.name == "memory")
+    assert memory.asked == 16 * GIB
+
+
+def test_attempts_count_over_the_jobs(root: str) -> None:
+    told = resumed(root, "FAILED")
+    assert {row.task: row.attempts for row in told.rows} == {1: 2, 2: 1, 3: 1, 4: 1}
+
+
+def test_each_row_is_of_the_job_that_ran_it(root: str, say: Say) -> None:
+    resumed(root, "FAILED")
+    _, out, _ = say("report", LATER, "--csv")
+    rows = csv.DictReader(io.StringIO(out))
+    assert [(row["task"], row["job"]) for row in rows] == [
+        ("1", LATER),
+        ("2", JOB),
+        ("3", JOB),
+        ("4", JOB),
+    ]
+
+
+def test_a_ticket_names_the_job_that_failed_and_all_attempts(
+    root: str, say: Say
+) -> None:
+    resumed(root, "OUT_OF_MEMORY")
+    _, out, _ = say("report", LATER, "--ticket")
+    assert f"job         {LATER} task 1\n" in out
+    assert "attempts    2" in out
+    assert "reproduced  yes: 2 of 2 attempts ended this way" in out
+    assert "asked for   16.0 GiB" in out
+
+
+@pytest.mark.parametrize("name", [JOB, "ppo-sweep"])
+def test_a_ticket_of_a_task_that_was_not_resumed_names_its_own_job(
+    root: str, say: Say, name: str
+) -> None:
+    bad = Task(state="FAILED", wall_time=60.0)
+    folder = f"{Path(root).parent}/plan/p"
+    write_job(root, folder, SomeJob(tasks=(GOOD, bad, GOOD)))
+    again = SomeJob(tasks=(GOOD,), id=LATER, resumes=JOB)
+    write_job(root, f"{folder}/resume_1", again)
+    _, out, _ = say("report", name, "--ticket")
+    assert f"{JOB}_1 task 2" in out
