@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_type_hints
+from xml.sax.saxutils import escape
 
 import click
 from click.shell_completion import get_completion_class
@@ -21,8 +22,11 @@ import weigh
 from weigh.cli.main import _GROUPS
 from weigh.cli.main import weigh as command_line
 
+ROOT = Path(__file__).parents[1]
 _VERBS = {verb: text for group in _GROUPS.values() for verb, (_, text) in group.items()}
 _MODULES = re.compile(r"\b(?:weigh|collections|typing)(?:\.[a-z_]+)*\.(?=[A-Z])")
+SHOWN = ("weigh run", "weigh plan", "weigh submit", "weigh report")  # in the picture
+LINE_HEIGHT, GLYPH, MARGIN = 18, 7.8, 20
 DATE = "2026-11-21"  # of the man pages: that of the release, not of the build
 COMPLETION = {
     "bash": "share/bash-completion/completions/weigh",
@@ -38,6 +42,7 @@ def files() -> Files:
     yield "docs/reference/python.md", python_page()
     yield from man_pages()
     yield from completions()
+    yield "docs/images/loop.svg", recording()
 
 
 def command_line_page() -> str:
@@ -99,6 +104,35 @@ def completions() -> Files:
         script = kind(command_line, {}, "weigh", "_WEIGH_COMPLETE")
         text = kind.source_template % script.source_vars()
         yield path, text.strip() + "\n"
+
+
+def recording() -> str:
+    """Draw the loop, as the tutorial shows it, for a terminal 80 wide."""
+    page = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
+    typed = re.findall(r"```console\n(\$ .*?)\n```", page, re.DOTALL)
+    shown = [one for one in typed if one.removeprefix("$ ").startswith(SHOWN)]
+    lines = "\n\n".join(shown).splitlines()
+    height = LINE_HEIGHT * len(lines) + 2 * MARGIN
+    texts = (_svg_line(number, line) for number, line in enumerate(lines))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 680 {height}" '
+        'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="13">\n'
+        f'<rect width="680" height="{height}" rx="8" fill="#16191d"/>\n'
+        + "\n".join(filter(None, texts))
+        + "\n</svg>\n"
+    )
+
+
+def _svg_line(number: int, line: str) -> str:
+    if not line:
+        return ""
+    y = MARGIN + LINE_HEIGHT * (number + 0.7)
+    colour = "#7fd1ae" if line.startswith("$ ") else "#d5d9de"
+    width = f'textLength="{GLYPH * len(line):.0f}"' if len(line) > 1 else ""
+    return (
+        f'<text x="{MARGIN}" y="{y:.1f}" fill="{colour}" {width} '
+        f'xml:space="preserve">{escape(line)}</text>'
+    )
 
 
 def _help_of(

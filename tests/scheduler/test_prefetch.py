@@ -38,8 +38,11 @@ def test_the_tasks_do_not_run_where_the_prefetch_failed(weigh: Weigh) -> None:
 
 
 @pytest.fixture
-def two_clusters(here: Weigh, slurm: dict[str, str]) -> Weigh:
+def two_clusters(
+    here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Weigh:
     """Two names in the settings for the one cluster that there is."""
+    monkeypatch.setattr("weigh.flow.prefetch._PACE", 0.2)
     entry = "".join(f'{key} = "{value}"\n' for key, value in slurm.items())
     (here.folder / "weigh.toml").write_text(
         '[cluster.named.gpu]\nscheduler = "slurm"\nprefetch = "cpu"\n'
@@ -51,11 +54,8 @@ def two_clusters(here: Weigh, slurm: dict[str, str]) -> Weigh:
 
 
 @pytest.mark.slurm
-def test_a_prefetch_on_another_cluster_is_waited_for(
-    two_clusters: Weigh, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_prefetch_on_another_cluster_is_waited_for(two_clusters: Weigh) -> None:
     weigh = two_clusters
-    monkeypatch.setattr("weigh.flow.prefetch.time.sleep", lambda _: None)
     words = (weigh.plan("cp model copy"), "--cluster", "gpu", "--prefetch", FETCH)
 
     code, _, err = weigh("submit", *words)
