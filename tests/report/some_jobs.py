@@ -174,7 +174,7 @@ def write_job(root: str, folder: str, job: SomeJob) -> Submitted:
     jobs.append(root, submitted)
     states = {number: _state_of(part) for number, part in enumerate(parts)}
     before = poll.load(root, job.scheduler)
-    all_states = (before.states if before else {}) | {job.id: states}
+    all_states = before.states | {job.id: states}
     said = poll.Poll(asked=BEGAN, tried=BEGAN, states=all_states)
     poll.save(root, job.scheduler, said)
     return submitted

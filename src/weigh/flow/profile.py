@@ -6,6 +6,7 @@ Scalene must be in the Python that runs the program, which need not be weigh's o
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 
@@ -20,10 +21,12 @@ from weigh.errors import (
 )
 from weigh.flow import profiled
 from weigh.flow.scalene_process import Ended, run_scalene
+from weigh.probe.driver import a_card_may_be_here, has_amd_driver
 from weigh.report.profile_lines import Profile, read_profile
 from weigh.store import ids, location
 
 FOLDER = "profiles"
+_RUNS = "weigh_profiled.py"  # what runs the program; not of interest itself
 _OLDEST = (2, 1, 4)  # the first that writes a page without a network
 _ASK = (
     "import importlib.metadata as m, importlib.util as u;"
@@ -195,10 +198,26 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _run(program: Program, path: str, environ: Mapping[str, str]) -> Ended:
     """Run the program to its end, also where a signal ended it."""
     task = msgspec.json.encode([program.kind, program.name, *program.words])
-    argv = [program.python, "-m", "scalene", "run", "-o", path]
-    argv += ["--program-path", _program_path(program), profiled.__file__]
     env = {**environ, **program.variables}
-    return run_scalene([*argv, task.decode()], env)
+    argv = [program.python, "-m", "scalene", "run", "-o", path]
+    argv += ["--program-path", _program_path(program), *_kinds(env)]
+    # in a folder of its own: Scalene imports torch with that folder first on sys.path,
+    # where a neighbour called profile.py would be taken for the library's
+    with tempfile.TemporaryDirectory() as folder:
+        runs = shutil.copy(profiled.__file__, os.path.join(folder, _RUNS))
+        return run_scalene([*argv, runs, task.decode()], env)
+
+
+def _kinds(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Give what is not to be profiled its option: no GPU where there is none.
+
+    For a GPU Scalene has torch trace itself, which makes a program on the CPU many times
+    slower and its memory many times larger.
+    """
+    has_none = not (a_card_may_be_here(env) or has_amd_driver())
+    if has_none and sys.platform == "linux":
+        return ("--memory",)  # and CPU time; without it, both and the GPU
+    return ()
 
 
 def _program_path(program: Program) -> str:
@@ -213,9 +232,11 @@ def _program_path(program: Program) -> str:
 def _seen(path: str) -> Profile | None:
     try:
         with open(path, "rb") as file:
-            return read_profile(file.read(), path=path)
+            profile = read_profile(file.read(), path=path)
     except FileNotFoundError:
         return None
+    lines = (one for one in profile.lines if os.path.basename(one.file) != _RUNS)
+    return msgspec.structs.replace(profile, lines=tuple(lines))
 
 
 def _check_writable(output: str | None) -> None:

@@ -40,7 +40,7 @@ from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.find import LAST, labelled_entries, read_file
 from weigh.store.heads import Index, read_index, read_record
-from weigh.units import GIB, HOUR
+from weigh.units import GIB, HOUR, Seconds
 
 _DRAWN = 4  # records whose series a page draws
 _RECENT = 3
@@ -126,7 +126,7 @@ def compose(material: Material, store: Store) -> Report:
         for one in elements
         if one.started is not None and one.wall_time is not None
     ]
-    hours = [(one.asked, (one.wall_time or 0.0) / HOUR) for one in elements]
+    hours = [(one.asked, _held_for(one, material) / HOUR) for one in elements]
     cpu = [run.row.cpu_time for run in runs if run.row.cpu_time is not None]
     measured = tuple(
         one
@@ -200,6 +200,19 @@ def _whose() -> str:
         return f"{os.geteuid()}/{os.getegid()}"
 
 
+def _held_for(element: Element, material: Material) -> Seconds:
+    """Give how long an element was held: by accounting, where no plan tells."""
+    wall = element.wall_time or 0.0
+    if material.views:
+        return wall
+    walls = (
+        one.wall_time
+        for one in material.accounted
+        if one.element == element.number and one.wall_time is not None
+    )
+    return max([wall, *walls]) if material.job else wall
+
+
 def _held(pairs: Iterable[tuple[float | None, float]]) -> float | None:
     """Add up what was asked for x hours; None where nothing is known of either."""
     known = [amount * hours for amount, hours in pairs if amount is not None]
@@ -227,9 +240,19 @@ def _latest_job(known: Sequence[Submitted], index: Index) -> Submitted | None:
     for entry in index.entries[:1]:
         record = read_record(entry)
         started = seconds_of(record.started)
-        if record.job is None and started is not None:
+        if started is not None and _is_of_ones_own(record, known):
             return known[-1] if started <= known[-1].submitted else None
     return known[-1]
+
+
+def _is_of_ones_own(record: Record, known: Sequence[Submitted]) -> bool:
+    """Say whether a run was in no job that weigh submitted.
+
+    On this machine a job's runs go by a name of their own.
+    """
+    if record.job is None or record.allocation is None:
+        return record.job is None
+    return record.job.id not in {job.id for job in known}
 
 
 def _records(
@@ -260,7 +283,9 @@ def _of_records(
     jobs = {record.job.id for record in records if record.job}
     allocated = [record.allocation for record in records if record.allocation]
     scheduler = allocated[0].scheduler if allocated else None
-    told = ask(scheduler, sorted(jobs) if len(jobs) == 1 else (), env)
+    parts = {run.row.element or 0 for run in runs}
+    asking = sorted(jobs) if len(jobs) == 1 else ()
+    told = tuple(one for one in ask(scheduler, asking, env) if one.element in parts)
     asked = asked_too(asked_of_records(records), told)
     elements = (
         elements_of(runs, (), asked)

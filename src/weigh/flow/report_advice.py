@@ -81,14 +81,14 @@ def resource_notes(subject: Subject) -> Iterator[Note]:
 
 
 def memory_flag(subject: Subject, memory: Bytes) -> str:
-    """Write the flag that asks for *memory*; Grid Engine's counts virtual size."""
+    """Write the flag that asks for *memory*; Grid Engine's counts virtual size.
+
+    That is for each slot: for as many as are advised, where fewer are enough.
+    """
     if subject.scheduler == slurm.NAME:
         return f"--mem={slurm.format_memory(memory)}"
-    sizes = [one.virtual for one in subject.elements if one.virtual is not None]
-    largest = max(sizes, default=0) * (1 + DEFAULT_HEADROOM)
-    virtual = max(memory, LEAST_VIRTUAL, round_memory(largest))
-    slots = subject.asked.cpus or 1
-    return f"-l h_vmem={gridengine.format_memory(-(-virtual // slots))}"
+    virtual = max(memory, LEAST_VIRTUAL, round_memory(_virtual(subject)))
+    return _per_slot(virtual, fewer_cpus(subject) or subject.asked.cpus or 1)
 
 
 def time_flag(subject: Subject, seconds: Seconds) -> str:
@@ -102,15 +102,63 @@ def cpu_flag(subject: Subject, cpus: int) -> str:
     """Write the flag that asks for *cpus*."""
     if subject.scheduler == slurm.NAME:
         return f"--cpus-per-task={cpus}"
-    return f"-pe smp {cpus}" if cpus > 1 else "no -pe"
+    slots = f"-pe smp {cpus}" if cpus > 1 else "no -pe"
+    memory = _with_slots(subject)
+    return slots if memory is None else f"{slots} {_per_slot(memory, cpus)}"
+
+
+def fewer_cpus(subject: Subject) -> int | None:
+    """Give how many CPUs are enough, where that is worth asking for fewer."""
+    measure, asked = subject.measures.get("cpus"), subject.asked.cpus
+    enough = enough_cpus(subject)
+    if not asked or enough is None or measure is None or measure.median is None:
+        return None
+    is_fewer = enough < asked and measure.median / asked < _CPUS_WELL
+    return enough if is_fewer and subject.completed else None
+
+
+def less_memory(subject: Subject) -> Bytes | None:
+    """Give how much memory is enough, where that is worth asking for less.
+
+    None, too, where it is not known: no run completed, one was killed for memory, or
+    it was still rising.
+    """
+    asked, need = subject.asked.memory, _need(subject)
+    if not asked or need is None or not subject.completed or _is_rising(subject):
+        return None
+    enough = max(LEAST_MEMORY, round_memory(need * (1 + DEFAULT_HEADROOM)))
+    is_less = need / asked < _MEMORY_WELL and asked - enough >= _PETTY
+    return enough if is_less and not _rows_in(subject, "OUT_OF_MEMORY") else None
+
+
+def _with_slots(subject: Subject) -> Bytes | None:
+    """Give what all slots together are to have of h_vmem; None where none is asked."""
+    asked = subject.asked.virtual_memory or subject.asked.memory
+    less = less_memory(subject)
+    if less is not None:
+        return max(less, LEAST_VIRTUAL, round_memory(_virtual(subject)))
+    return asked
+
+
+def _per_slot(virtual: Bytes, slots: int) -> str:
+    return f"-l h_vmem={gridengine.format_memory(-(-virtual // slots))}"
+
+
+def _virtual(subject: Subject) -> float:
+    """Give the largest address space that anybody saw, with headroom."""
+    measure = subject.measures.get("memory")
+    others = measure.others if measure else ()
+    sizes = [one.virtual for one in subject.elements if one.virtual is not None]
+    sizes += [round(one.value) for one in others if one.source == VIRTUAL]
+    return max(sizes, default=0) * (1 + DEFAULT_HEADROOM)
 
 
 def enough_memory(subject: Subject) -> Bytes | None:
     """Give what to ask for, by the most that any element needed; None if not known."""
-    needs = [one.need for one in subject.elements if one.need is not None]
-    if not needs:
+    need = _need(subject)
+    if need is None:
         return None
-    return max(LEAST_MEMORY, round_memory(max(needs) * (1 + DEFAULT_HEADROOM)))
+    return max(LEAST_MEMORY, round_memory(need * (1 + DEFAULT_HEADROOM)))
 
 
 def enough_cpus(subject: Subject) -> int | None:
@@ -128,15 +176,24 @@ def _memory(subject: Subject) -> Iterator[Note]:
     if killed:
         yield _killed_for_memory(subject, killed, measure)
     elif asked and enough is not None:
-        need = max(one.need or 0 for one in subject.elements)
+        need = _need(subject) or 0
         if need / asked >= _CLOSE:
             yield _near_memory(subject, enough, need)
-        elif (
-            need / asked < _MEMORY_WELL
-            and asked - enough >= _PETTY
-            and not _is_rising(subject)
-        ):
-            yield _less_memory(subject, enough, need)
+        elif (less := less_memory(subject)) is not None:
+            yield _less_memory(subject, less, need)
+
+
+def _need(subject: Subject) -> Bytes | None:
+    """Give the most that any element needed; None if not known.
+
+    Of a job that did more than weigh saw, what the scheduler saw counts, too.
+    """
+    needs = [one.need for one in subject.elements if one.need is not None]
+    time, memory = subject.measures.get("time"), subject.measures.get("memory")
+    if needs and memory and time and time.others:
+        others = (one for one in memory.others if one.source != VIRTUAL)
+        needs += (round(one.value) for one in others)
+    return max(needs, default=None)
 
 
 def _less_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
@@ -160,6 +217,8 @@ def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -
     seen = [one.value for one in others if one.source != VIRTUAL]
     most = max([*seen, (measure.most if measure else None) or LEAST_MEMORY])
     again = round_memory(max(asked * 2, most * (1 + DEFAULT_HEADROOM)))
+    virtual = max(again, 2 * (subject.asked.virtual_memory or 0))
+    flag = memory_flag(subject, again if subject.scheduler == slurm.NAME else virtual)
     what = "1 task was" if killed == 1 else f"{killed:,} tasks were"
     had = f" with {format_size(asked)}" if asked else ""
     held = f", {format_size(round(most))} were seen" if most > asked else ""
@@ -169,7 +228,7 @@ def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -
             f"{what} killed for memory{had}{held}: ask for {format_size(again)}; the "
             "true need is not known, it may be more"
         ),
-        flag=memory_flag(subject, again),
+        flag=flag,
         weight=100,
         is_finding=True,
     )
@@ -196,15 +255,24 @@ def _near_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
 def _time(subject: Subject) -> Iterator[Note]:
     measure, asked = subject.measures.get("time"), subject.asked.time_limit
     late = _rows_in(subject, "TIMEOUT")
-    most = measure.most if measure else None
+    most = _longest(measure)
     if late:
         yield _stopped(subject, late)
     elif asked and most is not None:
         enough = max(LEAST_TIME, round_time(most * (1 + DEFAULT_HEADROOM)))
         if most / asked >= _CLOSE:
             yield _near_time(subject, enough, most / asked, most)
-        elif most / asked < _TIME_WELL and enough < asked * _WORTH:
+        elif (
+            most / asked < _TIME_WELL and enough < asked * _WORTH and subject.completed
+        ):
             yield _less_time(subject, enough, most)
+
+
+def _longest(measure: Measure | None) -> Seconds | None:
+    """Give the most that counts against the limit, of weigh's and the scheduler's."""
+    if measure is None or measure.most is None:
+        return None
+    return max([measure.most, *(one.value for one in measure.others)])
 
 
 def _stopped(subject: Subject, late: int) -> Note:
@@ -256,8 +324,8 @@ def _cpus(subject: Subject) -> Iterator[Note]:
     share = measure.median / asked
     if share > 1 + _TOLERANCE:
         yield _crowded(measure, asked)
-    elif enough < asked and share < _CPUS_WELL:
-        yield _less_cpus(subject, measure, enough)
+    elif (fewer := fewer_cpus(subject)) is not None:
+        yield _less_cpus(subject, measure, fewer)
     elif asked == 1 and share < _IDLE_CPU and not subject.asked.gpus:
         yield Note(
             about="CPUs",

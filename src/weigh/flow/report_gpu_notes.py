@@ -33,7 +33,8 @@ def gpu_notes(subject: Subject) -> Iterator[Note]:
         return
     used = used_gpus(subject) or 0
     if not used:
-        yield _never_used(subject)
+        if subject.asked.gpus and subject.completed:
+            yield _never_used(subject)
     else:
         yield from _too_many(subject, used)
         yield from _idle(subject)
@@ -97,7 +98,7 @@ def _never_used(subject: Subject) -> Note:
 
 def _too_many(subject: Subject, used: int) -> Iterator[Note]:
     asked = subject.asked.gpus
-    if used < asked:
+    if used < asked and subject.completed:
         yield Note(
             about="GPU",
             words=f"{used} of {asked} GPUs used, ask for {used}{subject.basis()}",

@@ -57,7 +57,7 @@ def _fine(subject: Subject, said: Collection[str]) -> Iterator[Note]:
         and (one := subject.measures.get(name)) is not None
         and one.efficiency is not None
     ]
-    if good:
+    if good and subject.completed:
         yield Note(about="fine", words=", ".join(good) + subject.basis())
 
 

@@ -13,8 +13,8 @@ from weigh.flow.report_advice import (
     Subject,
     cpu_flag,
     ended_well,
-    enough_cpus,
-    enough_memory,
+    fewer_cpus,
+    less_memory,
     memory_flag,
 )
 from weigh.flow.report_asked import Asked, asked_of_records
@@ -198,8 +198,8 @@ def _changes(kind: _Kind) -> Iterator[Change]:
 
 
 def _of_memory(name: str, subject: Subject, hours: float) -> Iterator[Change]:
-    asked, enough = subject.asked.memory, enough_memory(subject)
-    if asked and enough is not None and enough < asked:
+    asked, enough = subject.asked.memory, less_memory(subject)
+    if asked and enough is not None:
         yield Change(
             group=name,
             words=f"ask for {format_size(enough)} of memory{subject.basis()}",
@@ -209,8 +209,8 @@ def _of_memory(name: str, subject: Subject, hours: float) -> Iterator[Change]:
 
 
 def _of_cpus(name: str, subject: Subject, hours: float) -> Iterator[Change]:
-    asked, enough = subject.asked.cpus, enough_cpus(subject)
-    if asked and enough is not None and enough < asked:
+    asked, enough = subject.asked.cpus, fewer_cpus(subject)
+    if asked and enough is not None:
         noun = "CPU" if enough == 1 else "CPUs"
         yield Change(
             group=name,

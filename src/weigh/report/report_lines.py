@@ -53,7 +53,7 @@ def flagged(words: str, flag: str | None, room: int) -> list[str]:
     if text and columns_of(lines[-1]) + 3 + columns_of(text) <= room:
         lines[-1] += f"   {text}"
     elif text:
-        lines.append(f"  {text}")
+        lines += (f"  {part}" for part in folded(text, room - 2))
     return [shortened(line, room) for line in lines]
 
 

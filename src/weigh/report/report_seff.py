@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from weigh.model.report import Measure, Report
 from weigh.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, Seconds
 
-
 _SHORTEST: Seconds = 0.001  # held for less than that: no share of it means anything
 
 

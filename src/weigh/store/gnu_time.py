@@ -58,7 +58,8 @@ def read_gnu_time(text: str) -> Iterator[Block]:
     """Yield every run in *text*, those cut short with their problem."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     starts = [n for n, line in enumerate(lines) if line.startswith("\t" + _COMMAND)]
-    for start, stop in zip(starts, [*starts[1:], len(lines)], strict=True):
+    stops = [*starts[1:], len(lines)]
+    for start, stop in zip(starts, stops, strict=False):
         signal = _signal(lines[start - 1]) if start else None
         yield _block(start + 1, lines[start:stop], signal)
 
