@@ -1,6 +1,6 @@
 """Tag one book after the other, each into a TSV file of its own.
 
-    python tag_books.py tagged 50 alice.txt alice.txt alice.txt
+python tag_books.py tagged 50 alice.txt alice.txt alice.txt
 """
 
 import argparse

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from weigh.flow.api import run as run
-    from weigh.flow.compare import compare as compare
-    from weigh.flow.fit import fit as fit
-    from weigh.flow.gpus import gpus as gpus
-    from weigh.flow.regions import batches as batches
-    from weigh.flow.regions import event as event
-    from weigh.flow.regions import measured as measured
-    from weigh.flow.regions import phase as phase
-    from weigh.flow.regions import timeit as timeit
-    from weigh.flow.report_api import report as report
+    from weigh.flow.fit.fit import fit as fit
+    from weigh.flow.records.compare import compare as compare
+    from weigh.flow.report.api import report as report
+    from weigh.flow.run.regions import batches as batches
+    from weigh.flow.run.regions import event as event
+    from weigh.flow.run.regions import measured as measured
+    from weigh.flow.run.regions import phase as phase
+    from weigh.flow.run.regions import timeit as timeit
+    from weigh.flow.watch.gpus import gpus as gpus
     from weigh.model.record import Record as Record
 
 __version__ = "0.1.0"
@@ -39,16 +39,16 @@ __all__ = [
 _HOMES = {
     "run": "weigh.flow.api",
     "Record": "weigh.model.record",
-    "batches": "weigh.flow.regions",
-    "compare": "weigh.flow.compare",
-    "event": "weigh.flow.regions",
-    "fit": "weigh.flow.fit",
-    "gpus": "weigh.flow.gpus",
+    "batches": "weigh.flow.run.regions",
+    "compare": "weigh.flow.records.compare",
+    "event": "weigh.flow.run.regions",
+    "fit": "weigh.flow.fit.fit",
+    "gpus": "weigh.flow.watch.gpus",
     "load_ipython_extension": "weigh.hooks.ipython",  # %load_ext weigh
-    "measured": "weigh.flow.regions",
-    "phase": "weigh.flow.regions",
-    "report": "weigh.flow.report_api",
-    "timeit": "weigh.flow.regions",
+    "measured": "weigh.flow.run.regions",
+    "phase": "weigh.flow.run.regions",
+    "report": "weigh.flow.report.api",
+    "timeit": "weigh.flow.run.regions",
 }
 
 

@@ -20,7 +20,7 @@ def weigh(
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
     # a scheduler that this machine may have is asked nothing
     nowhere = {"slurm": "no-such-command", "gridengine": "no-such-command"}
-    monkeypatch.setattr("weigh.flow.check_script._COMMANDS", nowhere)
+    monkeypatch.setattr("weigh.flow.check.script._COMMANDS", nowhere)
 
     def call(*argv: str) -> tuple[int, str, str]:
         code = run_cli(argv, [])

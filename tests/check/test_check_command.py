@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from weigh.flow import trials
-from weigh.flow.trial import Setup, TaskToTry
-from weigh.flow.trials import Rules, try_side_by_side
+from weigh.flow.check import trials
+from weigh.flow.check.trial import Setup, TaskToTry
+from weigh.flow.check.trials import Rules, try_side_by_side
 from weigh.runner.room import Room
 from weigh.runner.slots import lay_out
 from weigh.units import GIB, MIB

@@ -3,15 +3,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from weigh.errors import CommandNotFoundError, FormatError, UsageError, WeighError
-from weigh.flow import profiled
-from weigh.flow.profile import read_command, refuse_in_job, require_scalene
+from weigh.flow.run import profile as profile_flow
+from weigh.flow.run import profiled
+from weigh.flow.run.profile import read_command, refuse_in_job, require_scalene
+from weigh.flow.run.scalene_process import Ended
 from weigh.report.profile_lines import (
     Line,
     Profile,
@@ -131,6 +133,26 @@ def test_the_page_loads_nothing_from_elsewhere(folder: Path) -> None:
     sources = Sources()
     sources.feed(page.read_text())
     assert [word for word in sources.found if not word.startswith("data:")] == []
+
+
+def test_what_scalene_runs_has_no_neighbours_that_a_library_could_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    neighbours: list[list[str]] = []
+
+    def run(argv: Sequence[str], env: Mapping[str, str]) -> Ended:
+        assert env
+        neighbours.append(os.listdir(os.path.dirname(argv[-2])))
+        return Ended(0)
+
+    monkeypatch.setattr(profile_flow, "run_scalene", run)
+    monkeypatch.setattr(profile_flow, "require_scalene", lambda _: None)
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+
+    profile_flow.profile(["python", "train.py"], environ={"PATH": os.environ["PATH"]})
+
+    assert [len(names) for names in neighbours] == [1]
 
 
 @needs_scalene

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from captured_text import captured
 
-from weigh.flow.ask import Ask, Reply
+from weigh.flow.site.ask import Ask, Reply
 from weigh.scheduler import gridengine_view, slurm_view
 
 Answers = Mapping[tuple[str, ...], Reply]

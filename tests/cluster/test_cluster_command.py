@@ -13,9 +13,9 @@ from scheduler_scripts import GRIDENGINE, SLURM, Answers, answering
 
 from weigh import config
 from weigh.errors import UsageError, WeighError
-from weigh.flow.ask import Reply, ask
-from weigh.flow.cluster import Shape, cluster
-from weigh.flow.site_file import find_scratch, site_file, write_new
+from weigh.flow.site.ask import Reply, ask
+from weigh.flow.site.cluster import Shape, cluster
+from weigh.flow.site.site_file import find_scratch, site_file, write_new
 from weigh.model.cluster import Cluster
 from weigh.report.cluster_lines import render_free, render_json, render_text
 from weigh.scheduler import gridengine_view, slurm_view

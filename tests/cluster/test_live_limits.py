@@ -8,10 +8,10 @@ from captured_text import captured
 from scheduler_scripts import GRIDENGINE, SLURM, answering
 
 from weigh.errors import SchedulerError, UsageError
-from weigh.flow import each_node
-from weigh.flow.ask import Reply
-from weigh.flow.interactive import interactive
-from weigh.flow.live_limits import Who, live_limits
+from weigh.flow.site.ask import Reply
+from weigh.flow.site.live_limits import Who, live_limits
+from weigh.flow.submit import each_node
+from weigh.flow.submit.interactive import interactive
 from weigh.model.job import Wanted
 from weigh.scheduler import gridengine_limits, gridengine_view, slurm_limits, slurm_view
 from weigh.units import GIB, HOUR

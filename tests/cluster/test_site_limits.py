@@ -5,7 +5,7 @@ import tomllib
 import pytest
 
 from weigh.errors import FormatError
-from weigh.flow.site_limits import site_limits, with_site
+from weigh.flow.site.site_limits import site_limits, with_site
 from weigh.model.limits import Limits, QueueLimits
 from weigh.units import DAY, GIB, HOUR, MIB
 

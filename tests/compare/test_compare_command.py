@@ -8,7 +8,7 @@ from runs_to_compare import guide_run, run, usage
 
 from weigh.cli.main import run_cli
 from weigh.errors import UsageError
-from weigh.flow.compare import compare
+from weigh.flow.records.compare import compare
 from weigh.model.comparison import Comparison
 from weigh.store import identity, shards
 

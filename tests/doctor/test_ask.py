@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from weigh.flow.ask import ask, ask_all, in_time
+from weigh.flow.site.ask import ask, ask_all, in_time
 
 
 def test_what_a_command_says_comes_back() -> None:

@@ -1,8 +1,8 @@
 import msgspec
 import pytest
 
-from weigh.flow.doctor import diagnose
-from weigh.flow.doctor_checks import driver_check, oldest_driver, torch_check
+from weigh.flow.doctor.checks import driver_check, oldest_driver, torch_check
+from weigh.flow.doctor.doctor import diagnose
 from weigh.model.doctor import (
     Cards,
     Check,

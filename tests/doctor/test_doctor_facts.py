@@ -7,9 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from weigh.flow import doctor_facts
-from weigh.flow.ask import Reply
-from weigh.flow.doctor import doctor
+from weigh.flow.doctor import facts as doctor_facts
+from weigh.flow.doctor.doctor import doctor
+from weigh.flow.site.ask import Reply
 from weigh.probe.driver_version import read_driver_version
 
 
@@ -75,7 +75,7 @@ def test_a_clock_that_is_behind_is_measured_by_the_servers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = time.time
-    monkeypatch.setattr("weigh.flow.doctor_facts.time.time", lambda: now() - 100)
+    monkeypatch.setattr("weigh.flow.doctor.facts.time.time", lambda: now() - 100)
     skew = doctor_facts._skew(str(tmp_path))
     assert skew == pytest.approx(100, abs=20)
     assert list(tmp_path.iterdir()) == []

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from weigh.flow.ask import ask
-from weigh.flow.doctor_job import job_facts, parse_git
+from weigh.flow.doctor.job import job_facts, parse_git
+from weigh.flow.site.ask import ask
 from weigh.model.doctor import Git, JobFacts
 from weigh.model.plan import Ask, Capacity, Element, Item, Kind, Plan
 from weigh.model.record import Host, Monitor, Provenance, Record, Usage

@@ -46,16 +46,58 @@ def spoiled(draw: st.DrawFn, samples: tuple[str, ...]) -> str:
 def endless(samples: tuple[str, ...], size: int) -> list[str]:
     """Give *size* letters of one thing again and again, behind how samples begin."""
     units = (*samples, *_ENDLESS, *(one[:_LONGEST] for one in samples))
-    texts = []
-    for unit in filter(None, units):
-        texts.append((unit * (size // len(unit) + 1))[:size])
+    texts = [(unit * (size // len(unit) + 1))[:size] for unit in filter(None, units)]
     begins = {one[: len(one) // 2] for one in samples}
     texts += [one + mark * size for one in sorted(begins) for mark in (" ", "0", "a,")]
     return texts
 
 
 _ENDLESS = (
-    *(" ", "\n", "\t", "0", "a", ",", "-", "=", "[", "{", "(", "'", '"', "\\", "$", "<"),
-    *("a=", "a,", "0,", "0-9,", "0/", "1/2 ", "$(", "${", "a|", '""', "''", "\\\n", "%"),
-    *("#SBATCH ", "#$ -", "<<a ", "&&", "a b ", "a:b,", "1:", '{"', "]", "/*", "..", "|"),
+    *(
+        " ",
+        "\n",
+        "\t",
+        "0",
+        "a",
+        ",",
+        "-",
+        "=",
+        "[",
+        "{",
+        "(",
+        "'",
+        '"',
+        "\\",
+        "$",
+        "<",
+    ),
+    *(
+        "a=",
+        "a,",
+        "0,",
+        "0-9,",
+        "0/",
+        "1/2 ",
+        "$(",
+        "${",
+        "a|",
+        '""',
+        "''",
+        "\\\n",
+        "%",
+    ),
+    *(
+        "#SBATCH ",
+        "#$ -",
+        "<<a ",
+        "&&",
+        "a b ",
+        "a:b,",
+        "1:",
+        '{"',
+        "]",
+        "/*",
+        "..",
+        "|",
+    ),
 )

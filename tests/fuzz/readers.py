@@ -2,28 +2,36 @@
 
 import io
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import written
+
 from weigh import catalogue, config, joblog, request, units
 from weigh.dialect import (
     gridengine as gridengine_words,
+)
+from weigh.dialect import (
     gridengine_lint,
-    slurm as slurm_words,
     slurm_lint,
 )
-from weigh.flow.doctor_job import parse_git
-from weigh.flow.first_check import read_shown
-from weigh.flow.job_wanted import parse_gpus
-from weigh.flow.report_records import read_light
-from weigh.flow.ship import read_plan
-from weigh.flow.stages import read_stages
+from weigh.dialect import (
+    slurm as slurm_words,
+)
+from weigh.errors import FormatError
+from weigh.flow.doctor.job import parse_git
+from weigh.flow.report.records import read_light
+from weigh.flow.submit.first_check import read_shown
+from weigh.flow.submit.ship import read_plan
+from weigh.flow.submit.wanted import parse_gpus
+from weigh.flow.sweep.stages import read_stages
 from weigh.measure.checkpoint_signal import parse_checkpoint_signal
 from weigh.measure.region.channel import read_channel
-from weigh.model.lint import Facts
 from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.model.lint import Facts
 from weigh.probe.python_environment import parse_torch
 from weigh.probe.quota import parse_quota
 from weigh.progress.reader import Reader as ProgressReader
@@ -50,7 +58,6 @@ from weigh.store.checkpoint import running
 from weigh.store.find import read_file
 from weigh.store.gnu_time import read_gnu_time
 from weigh.store.heads import read_index, read_short
-from weigh.store.identity import Machine
 from weigh.store.jobs import find_jobs, read_jobs
 from weigh.store.lines import decode
 from weigh.store.scans import last_scan
@@ -65,7 +72,6 @@ from weigh.sweep.values import parse_axis
 DATA = Path(__file__).parents[1] / "data" / "outside"
 CAPTURED = Path(__file__).parents[1] / "cluster" / "captured"
 MOST = 3_000_000  # things made of one text: more is no answer but a flood
-HERE = Machine(host="node07", machine_id="0123456789abcdef", boot_id="boot-1")
 LIMITS = Limits(
     queues=(QueueLimits(name="gpu", time_limit=3600, memory=1 << 36, default=True),),
     nodes=(NodeType(cpus=8, memory=1 << 36, gpus={"v100": 2}, queues=("gpu",)),),
@@ -128,7 +134,7 @@ def sample(*names: str) -> tuple[str, ...]:
 
 def captured(*names: str) -> tuple[str, ...]:
     """Read what schedulers printed."""
-    return tuple((CAPTURED / name).read_text()[:3000] for name in names)
+    return tuple((CAPTURED / name).read_text() for name in names)
 
 
 def of_output(read: Callable[[str], object]) -> Callable[[str], object]:
@@ -146,7 +152,13 @@ def _progress(text: str) -> object:
 
 def _condition(text: str) -> object:
     condition = parse_condition(text, ("lr", "seed", "model"))
-    return condition({"lr": 0.01, "seed": 3, "model": "small"})
+    return condition({"lr": 0.001, "seed": 3, "model": "small"})
+
+
+def _variable(key: str, text: str) -> object:
+    with suppress(FormatError):
+        return config.load("/", {f"WEIGH_{key.upper()}": text}, site_file="")
+    return None
 
 
 def _heads(root: str, _: str) -> object:
@@ -156,6 +168,10 @@ def _heads(root: str, _: str) -> object:
 def _jobs(root: str, _: str) -> object:
     jobs = read_jobs(root)
     return [find_jobs(jobs, name) for name in ("last", "7", "train")]
+
+
+def _shown(root: str, path: str) -> object:
+    return read_shown(path.removesuffix(".events.jsonl"), cwd=root, env={})
 
 
 def _slurm_limits(text: str) -> object:
@@ -179,7 +195,7 @@ def _gridengine_nodes(text: str) -> object:
 
 
 def _environment(text: str) -> object:
-    env = {name: text for name in _VARIABLES}
+    env = dict.fromkeys(_VARIABLES, text)
     return [
         read(env)
         for words in (slurm_words, gridengine_words)
@@ -194,50 +210,24 @@ _VARIABLES = (
     *("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SGE_TASK_ID", "NSLOTS"),
     *("SGE_HGR_gpu", "SLURM_TIMELIMIT", "SLURM_JOB_CPUS_PER_NODE", "NHOSTS", "QUEUE"),
 )
-_RECORD = (
-    '{"schema":"weigh.record/1","id":"7f3a91c0d2e4","label":"a","command":["python"],'
-    '"parameters":{"batch":50},"started":"2026-11-21T10:00:00.000Z","state":"COMPLETED"'
-    ',"exit_code":0,"usage":{"wall_time":12.4,"peak_memory":{"value":411041792,"low":4,'
-    '"high":5,"source":"pagemap"}},"phases":[],"series":{"t":[0.0,9.8],"memory":[1,2]},'
-    '"request":null,"job":null,"monitor":{"samples":2}}\n'
-)
-_CHANNEL = (
-    '{"line":"process","process":"1:0","pid":1,"host":"cn1","rank":0}\n'
-    '{"line":"phase","process":"1:0","path":["load"],"phase":{"name":"load","depth":0,'
-    '"calls":1,"start":1.0,"end":2.0,"wall_time":1.0,"peak_memory":1048576}}\n'
-    '{"line":"peak","process":"1:0","memory":2097152}\n'
-    '{"line":"event","process":"1:0","event":{"name":"epoch","time":1.5,"value":2}}\n'
-)
-_EVENTS = (
-    '{"event":"opened","run":"r1","time":1.0,"machine":{"host":"a","machine_id":"m",'
-    '"boot_id":"b"},"process":{"pid":1,"start_time":5},"task_file":"t","tasks":2,'
-    '"weigh":"1.0"}\n'
-    '{"event":"started","seq":1,"attempt":1,"run":"r1","time":1.0,"slot":1,"pid":2,'
-    '"start_time":5,"task":"abc"}\n'
-    '{"event":"ended","seq":1,"attempt":1,"time":2.0,"state":"COMPLETED","exit_code":0,'
-    '"signal":null,"record":"7f3a91c0d2e4"}\n'
-)
-_PLAN = (
-    '{"schema":"weigh.plan/1","name":"train","task_file":"tasks.txt","tasks":2,'
-    '"headroom":0.2,"card":null,"capacity":{},"ask":{},"kinds":[],"elements":[]}'
-)
-_JOB = (
-    '{"id":"7","name":"train","folder":"/p","scheduler":"slurm","elements":2,'
-    '"submitted":1.0}\n{"id":"8","name":"train","folder":"/p","scheduler":"slurm",'
-    '"elements":1,"submitted":2.0,"resumes":"7"}\n'
-)
 _PROFILE = (
     '{"elapsed_time_sec":1.5,"max_footprint_mb":20.5,"files":{"a.py":{"lines":[{"line":'
     '"x = 1","lineno":3,"n_cpu_percent_python":50.0,"n_cpu_percent_c":1.5,'
     '"n_sys_percent":0.5,"n_peak_mb":10.0}]}}}'
 )
+_SCHEDULER_SIZES = ("4G", "500M", "300", "4GB", "1.5g", "0")
 _SIZES = ("4GiB", "1.5g", "300", "500M", "4Gn", "0")
-_TIMES = ("90m", "1h30m", "1-12:00:00", "02:00:00", "UNLIMITED", "5400")
+_SCHEDULER_TIMES = ("02:00:00", "1-12:00:00", "UNLIMITED", "5400", "INFINITY")
+_TIMES = ("90m", "1h30m", "1-12:00:00", "02:00:00", "5400")
 _CONDITIONS = ("lr < 1e-2 or seed == 1", "seed in (1, 2) and model != 'a'", "2*seed>lr")
 _AXES = ("lr=1e-2,1e-3", "seed=1..5", "x=0..1:0.1", "y=1e-5..1e-1:log5", "m=a,b")
 _GPU_NAMES = ("NVIDIA A100-SXM4-40GB", "v100l", "A100-40GB:1g.5gb", "1g.5gb", "rtx3090")
 _NODES = captured("slurm-22.05-node.txt", "slurm-25.05-node.txt")
 _PARTITIONS = captured("slurm-22.05-partition.txt", "slurm-25.05-partition.txt")
+_COMPLEXES = (
+    captured("gridengine-8.1.9-complexes.txt")[0]
+    + "ngpus gpu INT <= YES JOB 0 0\nncpus cpus INT <= YES YES 0 0\n"
+)
 _LINT = sample("sbatch.sh", "qsub.sh")
 
 READERS: dict[str, Reader] = {
@@ -249,11 +239,11 @@ READERS: dict[str, Reader] = {
     "checkpoint_signal": Reader(parse_checkpoint_signal, ("USR1@10m", "10@1h")),
     "gpu_name": Reader(catalogue.find, _GPU_NAMES),
     "gpu_names": Reader(catalogue.called, _GPU_NAMES),
-    "nvml_name": Reader(lambda text: catalogue.matching(text, 1 << 34), _GPU_NAMES),
-    "slurm.size": Reader(slurm_words.parse_memory, _SIZES),
-    "slurm.time": Reader(slurm_words.parse_time, _TIMES),
-    "gridengine.size": Reader(gridengine_words.parse_memory, _SIZES),
-    "gridengine.time": Reader(gridengine_words.parse_time, _TIMES),
+    "nvml_name": Reader(lambda text: catalogue.matching(text, 40 << 30), _GPU_NAMES),
+    "slurm.size": Reader(slurm_words.parse_memory, _SCHEDULER_SIZES),
+    "slurm.time": Reader(slurm_words.parse_time, _SCHEDULER_TIMES),
+    "gridengine.size": Reader(gridengine_words.parse_memory, _SCHEDULER_SIZES),
+    "gridengine.time": Reader(gridengine_words.parse_time, _SCHEDULER_TIMES),
     "environment": Reader(_environment, ("12", "4(x2)", "gpu:v100:2", "1-3:1", "62.5")),
     "elements": Reader(count_elements, ("2-9%2", "1,4", "3-12:1", "[0-9]")),
     "index_ranges": Reader(lambda text: all_of(parse_ranges(text)), ("0-3,7,10-20:5",)),
@@ -298,16 +288,14 @@ READERS: dict[str, Reader] = {
         of_output(gridengine_view.parse_queues),
         captured("gridengine-8.1.9-queues.txt"),
     ),
-    "gridengine.complexes": Reader(
-        of_output(gridengine_view.per_job), captured("gridengine-8.1.9-complexes.txt")
-    ),
+    "gridengine.complexes": Reader(of_output(gridengine_view.per_job), (_COMPLEXES,)),
     "gridengine.quotas": Reader(
         of_output(lambda text: gridengine_view.parse_gpus_per_user(text, ["short"])),
         sample("qconf-quotas.txt"),
     ),
     "gridengine.jobs": Reader(
         of_output(gridengine_view.parse_jobs),
-        (*captured("gridengine-8.1.9-qstat.xml"), *sample("qstat.xml")),
+        captured("gridengine-8.1.9-qstat.xml"),
     ),
     "gridengine.version": Reader(
         of_output(gridengine_view.parse_version), ("SGE 8.1.9\nusage:",)
@@ -328,9 +316,7 @@ READERS: dict[str, Reader] = {
         of_output(gridengine.parse_why),
         ("error reason    1:  11/21/2026 07:51:59 [0:1]: can't chdir\n",),
     ),
-    "gridengine.slots": Reader(
-        of_output(gridengine.parse_slots), captured("gridengine-8.1.9-complexes.txt")
-    ),
+    "gridengine.slots": Reader(of_output(gridengine.parse_slots), (_COMPLEXES,)),
     "gridengine.job": Reader(
         of_output(gridengine.parse_understood), sample("qstat-job.txt")
     ),
@@ -347,7 +333,9 @@ READERS: dict[str, Reader] = {
         lambda text: all_of(joblog.read_ends(io.BytesIO(raw(text)))),
         sample("joblog.tsv"),
     ),
-    "gnu_time": Reader(lambda text: all_of(read_gnu_time(text)), sample("gnu-time.txt")),
+    "gnu_time": Reader(
+        lambda text: all_of(read_gnu_time(text)), sample("gnu-time.txt")
+    ),
     "sweep.axis": Reader(parse_axis, _AXES),
     "sweep.condition": Reader(_condition, _CONDITIONS),
     "sweep.spec": Reader(parse_spec, sample("sweep.toml")),
@@ -360,7 +348,8 @@ READERS: dict[str, Reader] = {
         sample("tasks.txt"),
     ),
     "task_file.quotes": Reader(
-        lambda text: open_quote(raw(text)), sample("tasks.txt", "sbatch.sh")
+        lambda text: open_quote(raw(text)),
+        ("echo 'a $'b\\'", *sample("tasks.txt", "sbatch.sh")),
     ),
     "task.parameters": Reader(
         read_parameters, ("python run.py --lr 1e-2 --seed=1 -x batch=50",)
@@ -374,10 +363,8 @@ READERS: dict[str, Reader] = {
         sample("weigh.toml"),
     ),
     "config.variables": Reader(
-        lambda text: config.load(
-            "/", {f"WEIGH_{key.upper()}": text for key in config.KEYS}, site_file=""
-        ),
-        ("20%", "0.5", "true"),
+        lambda text: [_variable(key, text) for key in config.KEYS],
+        ("0.5", "20%", "true"),
     ),
     "lint.slurm": Reader(lambda text: slurm_lint.lint(text, SCRIPT_FACTS), _LINT),
     "lint.gridengine": Reader(
@@ -385,45 +372,55 @@ READERS: dict[str, Reader] = {
     ),
     "staging": Reader(
         lambda text: parse_staging([text], text, text, cwd="/w", home="/home/me"),
-        ("data:train", "/disk/x", "$TMPDIR", "~/a:b/"),
+        ("$TMPDIR", "data:train", "/disk/x", "~/a:b/"),
     ),
     "progress": Reader(_progress, sample("bars.txt")),
-    "record": Reader(lambda text: decode(raw(text)), (_RECORD,)),
-    "record.file": Reader(in_file("r.json", lambda _, path: read_file(path)), (_RECORD,)),
-    "record.light": Reader(lambda text: read_light(raw(text)), (_RECORD,)),
-    "record.heads": Reader(
-        in_file("records/2026-11-node07-01234567.jsonl", _heads), (_RECORD * 2,)
+    "record": Reader(lambda text: decode(raw(text)), (written.RECORDS,)),
+    "record.file": Reader(
+        in_file("r.json", lambda _, path: read_file(path)), (written.RECORDS,)
     ),
-    "jobs": Reader(in_file("jobs.jsonl", _jobs), (_JOB,)),
+    "record.light": Reader(lambda text: read_light(raw(text)), (written.RECORDS,)),
+    "record.heads": Reader(
+        in_file("records/2026-11/node07-01234567.jsonl", _heads), (written.RECORDS * 2,)
+    ),
+    "jobs": Reader(in_file("jobs.jsonl", _jobs), (written.JOBS,)),
     "scans": Reader(
         in_file("scans.jsonl", lambda root, _: last_scan(root)),
-        ('{"schema":"weigh.scan/1","label":null}\n',),
+        (written.SCANS,),
     ),
     "checkpoint": Reader(
-        in_file("running/a.json", lambda root, _: running(root, HERE, 1.0)), (_RECORD,)
+        in_file(
+            "running/7f3a91c0d2e4.json",
+            lambda root, _: running(root, written.HERE, 1.0),
+        ),
+        (written.CHECKPOINT,),
     ),
     "poll": Reader(
         in_file("queue/slurm.json", lambda root, _: poll.load(root, "slurm")),
-        ('{"asked":1.0,"states":{"7":{"0":{"state":"RUNNING"}}}}',),
+        (written.POLL,),
     ),
     "channel": Reader(
         in_file("c", lambda _, path: read_channel(path, started=1.0, ended=9.0)),
-        (_CHANNEL,),
+        (written.CHANNEL,),
     ),
     "events": Reader(
-        lambda text: read_past(io.BytesIO(raw(text)), lambda _: True), (_EVENTS,)
+        lambda text: read_past(io.BytesIO(raw(text)), lambda _: True), (written.EVENTS,)
     ),
     "events.shown": Reader(
-        in_file("j.events", lambda root, path: read_shown(path[:-7], cwd=root, env={})),
-        (_EVENTS,),
+        in_file("j.events.jsonl", _shown),
+        (written.EVENTS.replace("COMPLETED", "FAILED"),),
     ),
     "exec.progress": Reader(
         in_file("j.progress", lambda _, path: read_progress(path[:-9])),
-        ('{"schema":"weigh.progress/1","tasks":[]}',),
+        (written.PROGRESS,),
     ),
-    "plan": Reader(in_file("plan.json", lambda root, _: read_plan(root)), (_PLAN,)),
+    "plan": Reader(
+        in_file("plan.json", lambda root, _: read_plan(root)), (written.PLAN,)
+    ),
     "profile": Reader(lambda text: read_profile(raw(text), path="p"), (_PROFILE,)),
     "quota": Reader(of_output(parse_quota), sample("quota.txt")),
     "git": Reader(of_output(parse_git), sample("git-status.txt")),
-    "torch": Reader(of_output(parse_torch), ("__version__ = '2.4.0+cpu'\ncuda = None",)),
+    "torch": Reader(
+        of_output(parse_torch), ("__version__ = '2.4.0+cpu'\ncuda = None",)
+    ),
 }

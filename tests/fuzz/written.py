@@ -80,7 +80,7 @@ CHANNEL = _lines(
     ProcessLine("1:0", 1, "cn1", 0, 0),
     PhaseLine("1:0", ("load",), _PHASE),
     PeakLine("1:0", 1 << 21),
-    BatchesLine("1:0", "a", 1.0, Batches(50, 3)),
+    BatchesLine("1:0", "a", 1.0, Batches(50, 3, 150, 0.1, 0.2, 0.2, 0.3, 0.004)),
     EventLine("1:0", Event("epoch", 1.5, 2)),
     GpusLine("1:0", (GpuUsage(uuid="GPU-1", name="V100"),)),
 )

@@ -11,7 +11,7 @@ import pytest
 from nvml_script import GIB, MIB, Script, uuid
 
 from weigh.errors import GpuError
-from weigh.flow.gpus import list_gpus
+from weigh.flow.watch.gpus import list_gpus
 from weigh.model.gpu import Gpu
 from weigh.probe.driver import a_card_may_be_here
 from weigh.probe.nvml import NvmlProbe

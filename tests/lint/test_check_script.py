@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import UsageError
-from weigh.flow.ask import Reply
-from weigh.flow.check_script import Lookup, check_here, check_script, guess
+from weigh.flow.check.script import Lookup, check_here, check_script, guess
+from weigh.flow.site.ask import Reply
 from weigh.model.lint import Checked, Finding
 from weigh.report.columns import columns_of
 from weigh.report.script_lines import render, render_json

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from weigh.flow.plan_alike import Library, candidates
-from weigh.flow.plan_needs import Given, Needs, of_tasks
-from weigh.flow.plan_sizes import sizes_in
+from weigh.flow.plan.alike import Library, candidates
+from weigh.flow.plan.needs import Given, Needs, of_tasks
+from weigh.flow.plan.sizes import sizes_in
 from weigh.model.gpu import GpuUsage
 from weigh.model.plan import Foretold, Kind
 from weigh.model.record import PeakMemory, Record, Usage
@@ -248,7 +248,7 @@ def test_along_a_line_that_can_be_told_no_need_is_below_the_truth(
 @pytest.mark.parametrize("name", ["batch", "b"])
 def test_a_scan_under_a_name_of_its_own_counts_beside_a_plain_run(name: str) -> None:
     scanned = [
-        run(f"python tag.py --batch {n}", line_of(n), **{name: float(n)})
+        run(f"python tag.py --batch {n}", line_of(n), **{name: n})  # type: ignore[arg-type]
         for n in (50, 200, 300)
     ]
     plain = run("python tag.py --batch 100", line_of(100))

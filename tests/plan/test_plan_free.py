@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from weigh.flow.ask import Reply
-from weigh.flow.plan_free import free_of, with_free_cards
+from weigh.flow.plan.free import free_of, with_free_cards
+from weigh.flow.site.ask import Reply
 from weigh.model.cluster import Cluster, GpuCount
 from weigh.model.plan import Ask, Capacity, Card, Plan
 from weigh.units import GIB

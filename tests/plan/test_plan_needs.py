@@ -2,8 +2,8 @@ import msgspec
 import pytest
 
 from weigh.errors import UsageError
-from weigh.flow.plan_alike import Library, candidates
-from weigh.flow.plan_needs import Given, Needs, of_tasks
+from weigh.flow.plan.alike import Library, candidates
+from weigh.flow.plan.needs import Given, Needs, of_tasks
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import PeakMemory, Record, Usage
 from weigh.store.heads import head_of

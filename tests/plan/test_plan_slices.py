@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from planning import Weigh
 
-from weigh.flow.job_wanted import asked
+from weigh.flow.submit.wanted import asked
 from weigh.model.job import Wanted
 from weigh.model.plan import Ask, Capacity, Card, Element, Plan
 from weigh.units import GIB

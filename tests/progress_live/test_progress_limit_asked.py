@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weigh.errors import SchedulerError
-from weigh.flow.progress_limit import asked_time_left, asking, time_left
+from weigh.flow.run.progress_limit import asked_time_left, asking, time_left
 
 ANSWER = """
 job_number:                 1

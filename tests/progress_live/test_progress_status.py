@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.flow import plan_directory
-from weigh.flow.progress_status import ends_of
-from weigh.flow.status import View
+from weigh.flow.follow.ends import ends_of
+from weigh.flow.follow.status import View
+from weigh.flow.plan import directory as plan_directory
 from weigh.joblog import HEADER
 from weigh.model.job import ElementState, Submitted, TaskState, Wanted
 from weigh.model.record import Headway, State

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from weigh.flow import regions
+from weigh.flow.run import regions
 from weigh.measure.region import this_process
 from weigh.measure.region.tracker import Tracker
 

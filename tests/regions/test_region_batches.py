@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from region_programs import report_of, run
 
 from weigh.errors import UsageError
-from weigh.flow.regions import batches
+from weigh.flow.run.regions import batches
 from weigh.measure.region import durations
 from weigh.measure.region.durations import Durations
 from weigh.measure.region.tracker import Tracker

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from region_programs import Channel, run
 
-from weigh.flow import channel as flow_channel
+from weigh.flow.run import channel as flow_channel
 from weigh.measure.ranks import RankTracker
 from weigh.measure.region import channel as wire
 from weigh.measure.region.channel import read_channel

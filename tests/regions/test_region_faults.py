@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from region_programs import report_of, run
 
-from weigh.flow.regions import batches, event, measured, phase
+from weigh.flow.run.regions import batches, event, measured, phase
 from weigh.measure.region import this_process
 from weigh.measure.region.tracker import Tracker
 from weigh.probe.own_memory import NoMemory

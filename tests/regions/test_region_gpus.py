@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from weigh.errors import GpuError
-from weigh.flow.regions import batches, measured, phase
+from weigh.flow.run.regions import batches, measured, phase
 from weigh.measure.region import this_process
 from weigh.measure.region.gpu_meter import GpuMeter, GpuSpan, join
 from weigh.measure.region.tracker import Tracker

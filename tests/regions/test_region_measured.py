@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from weigh.errors import UsageError
-from weigh.flow.regions import measured, phase
+from weigh.flow.run.regions import measured, phase
 from weigh.measure.region.tracker import Tracker
 
 

@@ -10,7 +10,7 @@ import pytest
 from region_programs import Channel, held, report_of, run
 
 from weigh.errors import UsageError
-from weigh.flow.regions import phase
+from weigh.flow.run.regions import phase
 from weigh.measure.region.tracker import Tracker
 from weigh.probe.own_memory import ProcMemory
 from weigh.units import MIB

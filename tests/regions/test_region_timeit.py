@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from weigh.errors import UsageError
-from weigh.flow.regions import timeit
+from weigh.flow.run.regions import timeit
 from weigh.measure.region import timing
 
 

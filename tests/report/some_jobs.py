@@ -7,7 +7,7 @@ from zlib import crc32
 
 import msgspec
 
-from weigh.flow import plan_directory
+from weigh.flow.plan import directory as plan_directory
 from weigh.model.gpu import GpuUsage
 from weigh.model.job import ElementState, Submitted, Wanted
 from weigh.model.plan import Ask, Capacity, Card, Element, Plan
@@ -51,6 +51,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     energy: float | None = None
     throttle: dict[str, float] | None = None
     attempts: int = 1
+    signal: int | None = None
     parameters: dict[str, int | float | str] = {}
 
 
@@ -87,6 +88,7 @@ def record_of(task: Task, number: int = 0, *, points: int = 0) -> Record:
     good = task.state == "COMPLETED"
     step = task.wall_time / max(1, points)
     return Record(
+        signal=task.signal,
         id=f"{number:012x}",
         command=("python", "run.py", "--task", str(number)),
         cwd="/home/someone/project",
@@ -220,7 +222,8 @@ def _write_element(
             job=Job(id=job.id, element=number, task=seq, attempt=task.attempts),
         )
         told += _attempts(seq, task, run, record)
-        fields = (seq, ":", BEGAN, task.wall_time, 0, 0, 0 if good else 1, 0)
+        ends = (0 if good or task.signal else 1, task.signal or 0)
+        fields = (seq, ":", BEGAN, task.wall_time, 0, 0, *ends)
         line = f"python run.py --task {unique}"
         commands.append(f"{line}\n")
         entries.append("\t".join(map(str, (*fields, line))) + "\n")
@@ -258,7 +261,7 @@ def _attempts(
             time=BEGAN + task.wall_time,
             state=task.state if is_last else "FAILED",
             exit_code=record.exit_code if is_last else 1,
-            signal=None,
+            signal=task.signal if is_last else None,
             record=record.id if is_last else f"{record.id}-{attempt}",
             reason=record.outcome.reason if record.outcome else None,
             wall_time=task.wall_time,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from some_jobs import JOB, Say, SomeJob, Task, write_job
 
 from weigh.errors import SchedulerError
-from weigh.flow.report_accounting import beside
+from weigh.flow.report.accounting import beside
 from weigh.model.job import Wanted
 from weigh.model.report import Accounted, Measure
 from weigh.scheduler import accounting, accounting_gridengine, accounting_slurm
@@ -175,3 +175,13 @@ def test_a_sacct_on_path_is_asked_once_for_the_whole_job(
     _, out, _ = say("report", JOB, "--ascii")
     assert "sacct MaxRSS: 3.00 GiB" in out
     assert (tmp_path / "asked").read_text() == "\n"
+
+
+def test_a_job_that_slept_before_its_run_is_no_accounting_that_missed_something() -> (
+    None
+):
+    cpus = Measure(name="cpus", unit="cpus", median=1.0, most=1.0)
+    time = Measure(name="time", unit="seconds", median=600.0, most=600.0)
+    told = Accounted(element=0, state="COMPLETED", wall_time=4200.0, cpu_time=650.0)
+    (figure,) = beside([cpus, time], [told], (), scheduler="slurm")[0].others
+    assert figure.word == "over the whole job, set-up and all"

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 
-from weigh.flow.report import build
+from weigh.flow.report.report import build
 from weigh.model.job import Wanted
 from weigh.model.record import Allocation, Job
 from weigh.model.report import Note, Report

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 
+from weigh.model.job import ElementState
 from weigh.model.record import Allocation, Request
 from weigh.model.report import Report
 from weigh.scheduler import poll
@@ -241,3 +242,37 @@ def test_a_job_run_here_is_reported_by_its_own_figures(
     assert [row.error for row in told.rows] == [None, "no luck"]
     assert {row.wall_time is not None for row in told.rows} == {True}
     assert tmp_path.name in (told.rows[1].output or "")
+
+
+def test_a_task_that_still_runs_has_no_error(root: str, say: Say) -> None:
+    folder = f"{Path(root).parent}/plan/p"
+    write_job(root, folder, SomeJob(tasks=(Task(state="FAILED", words="step 3"),)))
+    Path(folder, "log", "tasks_0.joblog").write_text("")
+    now = ElementState(state="RUNNING", started=1_795_253_989.0)
+    said = poll.Poll(asked=1e10, tried=1e10, states={JOB: {0: now}})
+    poll.save(root, "slurm", said)
+    _, out, _ = say("report", JOB, "--json")
+    (row,) = msgspec.json.decode(out, type=Report).rows
+    assert (row.state, row.error) == ("RUNNING", None)
+
+
+def test_hours_of_a_label_are_of_what_each_run_was_granted(root: str, say: Say) -> None:
+    for number, cpus in enumerate((1, 4), start=1):
+        granted = Allocation(scheduler="slurm", cpus=cpus)
+        measured(root, number, label="tag", allocation=granted)
+    _, out, _ = say("report", "tag", "--json")
+    assert msgspec.json.decode(out, type=Report).cpu_hours == pytest.approx(5.0)
+
+
+def test_no_time_is_not_taken_for_all_runs(root: str, say: Say) -> None:
+    measured(root, 1)
+    code, _, err = say("report", "--since", "")
+    assert code == 2
+    assert "not a time" in err
+
+
+def test_a_page_into_a_closed_pipe_is_no_error(root: str) -> None:
+    measured(root, 1)
+    line = f"{sys.executable} -m weigh report --html - | head -c 9; exit ${{PIPESTATUS[0]}}"
+    ran = subprocess.run(["/bin/bash", "-c", line], capture_output=True, check=False)
+    assert ran.stderr == b""

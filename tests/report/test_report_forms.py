@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from some_jobs import JOB, Say, SomeJob, Task, record_of, write_job
 
-from weigh.flow.report_cards import covered
+from weigh.flow.report.cards import covered
 from weigh.model.job import Wanted
 from weigh.report.report_paper import Statement, latex, render_paper
 from weigh.report.report_ticket import Ticket, reproduced_words
@@ -223,3 +223,45 @@ def test_a_gpu_never_used_is_the_change_that_saves_most(root: str, say: Say) -> 
     first = told["changes"][0]
     assert first["flag"] == "no --gres=gpu"
     assert first["saves"]["gpu"] == pytest.approx(3.0)
+
+
+def test_the_ranking_saves_no_memory_of_a_kind_that_was_killed_for_it(
+    root: str, say: Say
+) -> None:
+    small = Task(wall_time=HOUR, memory=GIB, cpus=3.9)
+    killed = Task(state="OUT_OF_MEMORY", wall_time=HOUR, memory=7 * GIB, cpus=3.9)
+    job = SomeJob(tasks=(small, small, small, killed))
+    write_job(root, f"{Path(root).parent}/plan/p", job)
+    _, out, _ = say("report", "--since", "99999d")
+    assert "saves most" not in out
+
+
+def test_the_ranking_saves_no_memory_of_runs_in_which_it_still_rose(
+    root: str, say: Say
+) -> None:
+    rising = Task(wall_time=HOUR, memory=GIB, cpus=3.9, growing=True)
+    job = SomeJob(tasks=(rising, rising, rising))
+    write_job(root, f"{Path(root).parent}/plan/p", job)
+    _, out, _ = say("report", "--since", "99999d")
+    assert "saves most" not in out
+
+
+@pytest.mark.parametrize("form", [(), ("--paper", "md")])
+def test_all_of_time_is_a_time_too(sweep: str, say: Say, form: tuple[str, ...]) -> None:
+    del sweep
+    code, _, err = say("report", "--since", "99999999999999999d", *form)
+    assert (code, err) == (0, "")
+
+
+def test_latex_keeps_hyphens_and_signs_that_its_old_fonts_would_change() -> None:
+    text = latex("--lr <1e-3 | a >b")
+    assert text == r"-{}-lr \textless{}1e-3 \textbar{} a \textgreater{}b"
+
+
+def test_a_ticket_of_a_kill_names_the_signal_beside_the_last_words(
+    root: str, say: Say
+) -> None:
+    killed = Task(state="FAILED", words="step 20", signal=9)
+    write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(killed, killed)))
+    _, out, _ = say("report", JOB)
+    assert "signal 9, after: step 20" in " ".join(out.split())

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from some_jobs import JOB, SomeJob, Task, write_job
 
-from weigh.flow.report import build
+from weigh.flow.report.report import build
 from weigh.model.job import Wanted
 from weigh.model.plan import Card
 from weigh.model.report import Note

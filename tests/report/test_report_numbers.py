@@ -7,16 +7,17 @@ import re
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from some_reports import reports
 
-from weigh.model.report import Report
+from weigh.model.report import Measure, Report
 from weigh.report.openmetrics import render_openmetrics
 from weigh.report.printable import printable
 from weigh.report.report_csv import COLUMNS, render_csv
 from weigh.report.report_json import render_json, render_jsonl
 from weigh.report.report_lines import render_text
-from weigh.report.report_markdown import render_markdown
+from weigh.report.report_markdown import escaped, render_markdown
 from weigh.report.report_seff import render_seff
 from weigh.report.report_words import amount
 from weigh.units import HOUR
@@ -150,3 +151,21 @@ def test_seff_has_its_ten_lines_and_says_no_other_numbers(report: Report) -> Non
         assert abs(share / 100 * report.cpu_hours * HOUR - report.cpu_time) <= (
             0.000051 * report.cpu_hours * HOUR + 1e-9 * report.cpu_time
         )
+
+
+@pytest.mark.parametrize(
+    ("cpus", "words"),
+    [
+        (12.59, "12.6"),
+        (9.996, "10.0"),
+        (99.99, "100"),
+        (3.999, "4.00"),
+        (0.004, "0.00"),
+    ],
+)
+def test_a_figure_of_cpus_is_rounded_and_never_cut(cpus: float, words: str) -> None:
+    assert amount(Measure(name="cpus", unit="cpus"), cpus) == words
+
+
+def test_markdown_shows_entities_and_dollars_as_they_are() -> None:
+    assert escaped("&lt; $x$ a|b") == r"\&lt; \$x\$ a\|b"

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from some_jobs import JOB, Say, SomeJob, Task, write_job
 
-from weigh.flow.report import build
+from weigh.flow.report.report import build
 from weigh.model.job import Wanted
 from weigh.model.report import Report
 from weigh.units import GIB, HOUR

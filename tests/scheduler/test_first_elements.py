@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from following import Weigh, until
 
-from weigh.flow.first_check import Shown, judge
+from weigh.flow.submit.first_check import Shown, judge
 
 MIB = 1 << 20
 # more than was asked for and still rising, where nothing kills it for that

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from weigh.flow.job_tasks import read_tasks
+from weigh.flow.follow.tasks import read_tasks
 from weigh.joblog import HEADER
 from weigh.model.job import ElementState, Submitted, Wanted
 from weigh.model.plan import Ask, Capacity, Element, Plan

@@ -42,7 +42,7 @@ def two_clusters(
     here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> Weigh:
     """Two names in the settings for the one cluster that there is."""
-    monkeypatch.setattr("weigh.flow.prefetch._PACE", 0.2)
+    monkeypatch.setattr("weigh.flow.submit.prefetch._PACE", 0.2)
     entry = "".join(f'{key} = "{value}"\n' for key, value in slurm.items())
     (here.folder / "weigh.toml").write_text(
         '[cluster.named.gpu]\nscheduler = "slurm"\nprefetch = "cpu"\n'

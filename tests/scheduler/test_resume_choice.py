@@ -2,7 +2,7 @@
 
 import pytest
 
-from weigh.flow.resume_choice import choose
+from weigh.flow.follow.choice import choose
 from weigh.model.job import ElementState, TaskState
 from weigh.model.record import State
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from following import Weigh
 
-from weigh.flow.submit_answers import differences
+from weigh.flow.submit.answers import differences
 from weigh.model.job import Submitted, Understood, Wanted
 from weigh.units import GIB, MIB
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from weigh.errors import GpuError, NoGpuError
-from weigh.flow.gpu_watch import GpuLook, GpuWatch
-from weigh.flow.records import open_store
-from weigh.flow.top import Watcher, Watching
+from weigh.flow.records.records import open_store
+from weigh.flow.watch.gpu_watch import GpuLook, GpuWatch
+from weigh.flow.watch.top import Watcher, Watching
 from weigh.probe.gpu import GpuDevice, GpuReading, OutspokenGpuProbe
 
 DEVICE = GpuDevice(0, "GPU-1", "V100", memory_total=32 << 30)

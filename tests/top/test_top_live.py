@@ -17,8 +17,8 @@ import pytest
 from msgspec.structs import replace
 
 from weigh.errors import RecordNotFoundError, UsageError
-from weigh.flow.records import Store, open_store
-from weigh.flow.top import Watcher, Watching
+from weigh.flow.records.records import Store, open_store
+from weigh.flow.watch.top import Watcher, Watching
 from weigh.report.top_view import RunView
 from weigh.store.checkpoint import Checkpoint, save
 from weigh.units import MIB

@@ -7,7 +7,7 @@ import click
 
 from weigh.cli import complete
 from weigh.errors import UsageError
-from weigh.flow.cancel import cancel as cancel_flow
+from weigh.flow.follow.cancel import cancel as cancel_flow
 from weigh.report.printable import printable
 
 

@@ -8,8 +8,8 @@ import click
 
 from weigh.cli import complete
 from weigh.errors import UsageError
-from weigh.flow.check import CheckOptions, choose, is_job_script
-from weigh.flow.check import check as check_flow
+from weigh.flow.check.check import CheckOptions, choose, is_job_script
+from weigh.flow.check.check import check as check_flow
 from weigh.model.lint import Checked
 from weigh.report.check_lines import planned_line, render_json, render_text
 
@@ -110,7 +110,7 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
 
 
 def _scripts_of_plan(path: str, form: str | None) -> Sequence[Checked]:
-    from weigh.flow.check_plan import check_scripts  # noqa: PLC0415 - only for a plan
+    from weigh.flow.check.plan_folder import check_scripts  # noqa: PLC0415 - only for a plan
 
     return check_scripts(path, form=form, cwd=os.getcwd(), env=os.environ)
 
@@ -126,7 +126,7 @@ def _script_lines(scripts: Sequence[Checked]) -> Iterator[str]:
 
 def _check_script(path: str, form: str | None, *, as_json: bool) -> int:
     """Say what is off in a job script."""
-    from weigh.flow.check_script import check_here  # noqa: PLC0415 - tasks do without
+    from weigh.flow.check.script import check_here  # noqa: PLC0415 - tasks do without
     from weigh.report import script_lines  # noqa: PLC0415 - as above
 
     checked = check_here(path, form=form, cwd=os.getcwd(), env=os.environ)

@@ -6,8 +6,8 @@ from textwrap import fill
 import click
 
 from weigh.errors import UsageError
-from weigh.flow.cluster import Shape
-from weigh.flow.cluster import cluster as cluster_flow
+from weigh.flow.site.cluster import Shape
+from weigh.flow.site.cluster import cluster as cluster_flow
 from weigh.report.cluster_lines import render_free, render_json, render_text
 from weigh.report.printable import printable
 from weigh.units import parse_duration

@@ -6,7 +6,7 @@ from typing import get_args
 import click
 
 from weigh.cli import complete
-from weigh.flow.compare import compare_named
+from weigh.flow.records.compare import compare_named
 from weigh.model.comparison import Order
 from weigh.report.comparison_lines import comparison_json, comparison_text
 

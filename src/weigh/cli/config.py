@@ -5,7 +5,7 @@ from textwrap import fill
 
 import click
 
-from weigh.flow.site_file import site_file, write_new
+from weigh.flow.site.site_file import site_file, write_new
 from weigh.report.printable import printable
 
 

@@ -8,7 +8,7 @@ import click
 
 from weigh import config
 from weigh.errors import FormatError
-from weigh.flow.keeping import current_folder
+from weigh.flow.run.keeping import current_folder
 
 _WARNINGS = "weigh.config.warnings"
 _HELP = {"-h", "--help"}

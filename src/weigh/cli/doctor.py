@@ -4,8 +4,8 @@ import os
 
 import click
 
-from weigh.flow.doctor import doctor as doctor_flow
-from weigh.flow.keeping import current_folder
+from weigh.flow.doctor.doctor import doctor as doctor_flow
+from weigh.flow.run.keeping import current_folder
 from weigh.report.doctor_lines import render_json, render_text
 
 

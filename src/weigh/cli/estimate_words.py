@@ -5,8 +5,8 @@ from typing import Any, TypeVar
 
 import click
 
-from weigh.flow.fit import Answer
-from weigh.flow.fit_wishes import Wishes
+from weigh.flow.fit.fit import Answer
+from weigh.flow.fit.wishes import Wishes
 from weigh.report.estimate_lines import render, render_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])

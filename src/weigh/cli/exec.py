@@ -11,9 +11,9 @@ import msgspec
 from weigh.cli import complete
 from weigh.cli.configured import ExecCommand, is_from_file, is_typed, warnings_of
 from weigh.errors import FormatError, WeighError
-from weigh.flow.exec import execute, plan
-from weigh.flow.exec_options import ExecOptions, Finished, Voice
-from weigh.flow.keeping import current_folder
+from weigh.flow.exec.exec import execute, plan
+from weigh.flow.exec.options import ExecOptions, Finished, Voice
+from weigh.flow.run.keeping import current_folder
 from weigh.report import exec_lines
 from weigh.runner.halt import parse_halt
 from weigh.units import Bytes, Seconds, parse_duration, parse_size

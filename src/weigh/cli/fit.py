@@ -7,7 +7,7 @@ import click
 
 from weigh.cli import complete
 from weigh.cli.estimate_words import estimate_options, show, wishes_of
-from weigh.flow.fit import fit_named
+from weigh.flow.fit.fit import fit_named
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -37,7 +37,7 @@ def fit(**words: Any) -> int:  # noqa: ANN401 - click's own
     )
     show(answer, as_json=as_json)
     if html is not None:
-        from weigh.flow.report_page import fit_page, write_page  # noqa: PLC0415
+        from weigh.flow.report.page import fit_page, write_page  # noqa: PLC0415
 
         write_page(fit_page(answer), html)
         click.echo(f"weigh: wrote {html}", err=True)

@@ -5,7 +5,7 @@ from textwrap import fill
 
 import click
 
-from weigh.flow.gpus import list_gpus
+from weigh.flow.watch.gpus import list_gpus
 from weigh.report.gpu_list import render_json, render_text
 from weigh.report.printable import printable
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import click
 
 from weigh.cli import complete
-from weigh.flow.logs import LogFile
-from weigh.flow.logs import logs as logs_flow
+from weigh.flow.follow.logs import LogFile
+from weigh.flow.follow.logs import logs as logs_flow
 from weigh.report.printable import printable
 
 _PAUSE = 0.5

@@ -7,8 +7,8 @@ from textwrap import fill
 import click
 
 from weigh.cli import complete
-from weigh.flow.plan import plan as plan_flow
-from weigh.flow.plan_wishes import ALL, Wishes
+from weigh.flow.plan.plan import plan as plan_flow
+from weigh.flow.plan.wishes import ALL, Wishes
 from weigh.report.plan_lines import render_json, render_text
 from weigh.report.printable import printable
 

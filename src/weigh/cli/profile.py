@@ -5,8 +5,8 @@ import sys
 
 import click
 
-from weigh.flow.profile import Profiled
-from weigh.flow.profile import profile as profile_flow
+from weigh.flow.run.profile import Profiled
+from weigh.flow.run.profile import profile as profile_flow
 from weigh.report.profile_lines import render_profile, render_totals
 
 

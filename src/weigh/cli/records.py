@@ -10,8 +10,8 @@ import click
 
 from weigh.cli import complete
 from weigh.errors import StoreError
-from weigh.flow.record_import import STDIN, Format, import_records
-from weigh.flow.records import (
+from weigh.flow.records.imported import STDIN, Format, import_records
+from weigh.flow.records.records import (
     Store,
     Wanted,
     choose,

@@ -25,7 +25,7 @@ def draw(name: str, words: Mapping[str, Any], *, is_ascii: bool) -> int:
     if plot == HERE:
         _here(found, is_ascii=is_ascii)
     elif plot is not None:
-        from weigh.flow.report_page import write_picture  # noqa: PLC0415 - one form
+        from weigh.flow.report.page import write_picture  # noqa: PLC0415 - one form
 
         write_picture(found, plot)
         click.echo(f"weigh: wrote {plot}", err=True)
@@ -33,13 +33,13 @@ def draw(name: str, words: Mapping[str, Any], *, is_ascii: bool) -> int:
 
 
 def _build(name: str, logs: Sequence[str]) -> Report:
-    from weigh.flow.report import build  # noqa: PLC0415 - one form of many
+    from weigh.flow.report.report import build  # noqa: PLC0415 - one form of many
 
     return build(name, logs=logs, cwd=os.getcwd(), env=os.environ)
 
 
 def _page(name: str, path: str, logs: Sequence[str]) -> Report:
-    from weigh.flow.report_page import STDOUT, page_of, write_page  # noqa: PLC0415
+    from weigh.flow.report.page import STDOUT, page_of, write_page  # noqa: PLC0415
 
     page = page_of(name, logs=logs, cwd=os.getcwd(), env=os.environ)
     write_page(page.html, path)

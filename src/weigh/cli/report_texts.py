@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from weigh.flow.report import build
+from weigh.flow.report.report import build
 from weigh.model.report import Report
 from weigh.report.openmetrics import render_openmetrics
 from weigh.report.report_csv import render_csv
@@ -39,7 +39,7 @@ def print_report(name: str, words: Mapping[str, Any], *, is_ascii: bool) -> int:
 
 
 def _print_ticket(name: str, words: Mapping[str, Any]) -> int:
-    from weigh.flow.report_ticket import ticket  # noqa: PLC0415 - one form of many
+    from weigh.flow.report.ticket import ticket  # noqa: PLC0415 - one form of many
     from weigh.report.report_ticket import render_ticket  # noqa: PLC0415 - as above
 
     told = ticket(name, cwd=os.getcwd(), env=os.environ)
@@ -49,7 +49,7 @@ def _print_ticket(name: str, words: Mapping[str, Any]) -> int:
 
 def print_paper(name: str, words: Mapping[str, Any]) -> int:
     """Print the compute statement."""
-    from weigh.flow.report_paper import paper  # noqa: PLC0415 - one form of many
+    from weigh.flow.report.paper import paper  # noqa: PLC0415 - one form of many
     from weigh.report.report_paper import render_paper  # noqa: PLC0415 - as above
 
     told = paper(
@@ -65,7 +65,7 @@ def print_paper(name: str, words: Mapping[str, Any]) -> int:
 
 def print_since(words: Mapping[str, Any]) -> int:
     """Print what was wasted; with --strict 1 where a change would save something."""
-    from weigh.flow.report_since import since  # noqa: PLC0415 - one form of many
+    from weigh.flow.report.since import since  # noqa: PLC0415 - one form of many
     from weigh.report import report_waste  # noqa: PLC0415 - as above
 
     found = since(words["since"], cwd=os.getcwd(), env=os.environ)

@@ -9,9 +9,9 @@ import click
 from weigh.cli import complete
 from weigh.errors import UsageError
 from weigh.estimate.history_risk import RISKS
-from weigh.flow.growth import Steps
-from weigh.flow.request import Answer
-from weigh.flow.request import request as request_flow
+from weigh.flow.fit.growth import Steps
+from weigh.flow.fit.request import Answer
+from weigh.flow.fit.request import request as request_flow
 from weigh.report.request_lines import FORMS
 
 _HISTORY = "history"
@@ -133,7 +133,7 @@ def _answer(records: tuple[str, ...], words: dict[str, Any]) -> Answer:
             cwd=os.getcwd(),
             env=os.environ,
         )
-    from weigh.flow.history import Words, request_from_history  # noqa: PLC0415 - numpy
+    from weigh.flow.fit.history import Words, request_from_history  # noqa: PLC0415 - numpy
 
     said = {name: words[name] for name in _OF_HISTORY if words[name]}
     return request_from_history(

@@ -5,8 +5,8 @@ import os
 import click
 
 from weigh.cli import complete
-from weigh.flow.resume import Wishes
-from weigh.flow.resume import resume as resume_flow
+from weigh.flow.follow.resume import Wishes
+from weigh.flow.follow.resume import resume as resume_flow
 from weigh.report.resume_lines import render_json, resumed_lines
 
 

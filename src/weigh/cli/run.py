@@ -10,9 +10,9 @@ import click
 
 from weigh import config
 from weigh.errors import FormatError
-from weigh.flow.keeping import current_folder
-from weigh.flow.run import RunOptions, advise
-from weigh.flow.run import run as run_flow
+from weigh.flow.run.keeping import current_folder
+from weigh.flow.run.run import RunOptions, advise
+from weigh.flow.run.run import run as run_flow
 from weigh.measure.launcher import Launcher
 from weigh.model.record import Record
 from weigh.units import parse_duration
@@ -270,7 +270,7 @@ def _watch(
     if pid is not None and command:
         raise click.UsageError("--attach watches a process: no command then")
     if pid is not None:
-        from weigh.flow.attach import attach  # noqa: PLC0415 - start-up time
+        from weigh.flow.run.attach import attach  # noqa: PLC0415 - start-up time
 
         return attach(pid, options, gone_on=say)
     if not command:

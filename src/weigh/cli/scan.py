@@ -8,8 +8,8 @@ import click
 
 from weigh.cli.axes_words import AxesThenCommand, command_of
 from weigh.cli.estimate_words import estimate_options, show, wishes_of
-from weigh.flow.scan import ScanOptions
-from weigh.flow.scan import scan as scan_flow
+from weigh.flow.fit.scan import ScanOptions
+from weigh.flow.fit.scan import scan as scan_flow
 
 
 @click.command(

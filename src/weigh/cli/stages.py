@@ -6,7 +6,13 @@ from typing import Any
 import click
 
 from weigh.cli import complete
-from weigh.flow.stages import StagesOptions, become, plan_stages, planned, read_stages
+from weigh.flow.sweep.stages import (
+    StagesOptions,
+    become,
+    plan_stages,
+    planned,
+    read_stages,
+)
 from weigh.report.printable import printable
 
 

@@ -6,7 +6,7 @@ import time
 import click
 
 from weigh.cli import complete
-from weigh.flow.status import status as status_flow
+from weigh.flow.follow.status import status as status_flow
 from weigh.report.status_lines import detail_lines, list_lines, render_json
 
 _PAUSE = 10.0

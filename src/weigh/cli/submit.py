@@ -8,9 +8,9 @@ import click
 
 from weigh.cli import complete
 from weigh.errors import CommandNotFoundError, UsageError
-from weigh.flow.schedulers import NAMES
-from weigh.flow.submit import Wishes, session_of
-from weigh.flow.submit import submit as submit_flow
+from weigh.flow.site.schedulers import NAMES
+from weigh.flow.submit.submit import Wishes, session_of
+from weigh.flow.submit.submit import submit as submit_flow
 from weigh.model.job import Setup
 from weigh.report.submit_lines import dry_run_lines, render_json, submitted_lines
 

@@ -7,8 +7,8 @@ import click
 
 from weigh.cli.axes_words import AxesThenCommand, command_of
 from weigh.errors import UsageError
-from weigh.flow.sweep import STDOUT, SweepOptions
-from weigh.flow.sweep import sweep as sweep_flow
+from weigh.flow.sweep.sweep import STDOUT, SweepOptions
+from weigh.flow.sweep.sweep import sweep as sweep_flow
 from weigh.report.sweep_lines import head_line, notes, render_json, render_text
 
 

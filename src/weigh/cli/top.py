@@ -13,9 +13,9 @@ from weigh import config
 from weigh.cli import complete
 from weigh.cli.events import QUIT, REDRAW, STOP, TICK, Ended, Events
 from weigh.errors import FormatError, StoreError
-from weigh.flow.gpu_watch import nvml_gpus
-from weigh.flow.records import open_store
-from weigh.flow.top import Watcher, Watching
+from weigh.flow.records.records import open_store
+from weigh.flow.watch.gpu_watch import nvml_gpus
+from weigh.flow.watch.top import Watcher, Watching
 from weigh.report.top_lines import WIDTH, render_text
 from weigh.report.top_view import TopView
 from weigh.request import DEFAULT_HEADROOM, parse_headroom

@@ -3,7 +3,7 @@
 from array import array
 from typing import TYPE_CHECKING
 
-from weigh.flow.regions import phase
+from weigh.flow.run.regions import phase
 from weigh.measure.region.channel import clock
 from weigh.measure.region.durations import Durations
 from weigh.measure.region.this_process import current, is_current

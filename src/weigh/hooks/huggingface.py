@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from weigh.flow.regions import event
+from weigh.flow.run.regions import event
 from weigh.hooks.course import Course
 
 

@@ -11,7 +11,7 @@ try:
 except ModuleNotFoundError:
     from pytorch_lightning.callbacks import Callback  # the name before Lightning 2
 
-from weigh.flow.regions import event
+from weigh.flow.run.regions import event
 from weigh.hooks.course import Course
 
 

@@ -1,0 +1,1 @@
+"""``weigh check``: a few tasks tried, a script read."""

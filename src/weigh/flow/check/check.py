@@ -1,0 +1,260 @@
+"""``weigh check TASKS``: try a diverse handful of the tasks; see what goes wrong."""
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from weigh.errors import FormatError, UsageError
+from weigh.flow.check.trial import Setup, TaskToTry
+from weigh.flow.check.trials import Rules, Tried, try_side_by_side
+from weigh.flow.check.verdict import judge_trial
+from weigh.flow.records.records import open_store
+from weigh.flow.run.run import scheduler_facts
+from weigh.model.check import Check, Trial
+from weigh.report.growth_words import rate_words
+from weigh.runner import resources
+from weigh.runner.slots import Layout, lay_out
+from weigh.runner.task_source import TaskSource
+from weigh.store import shards
+from weigh.store.identity import this_machine
+from weigh.store.ids import new_id
+from weigh.store.location import make_folder
+from weigh.sweep.diverse import Parameters, choose_diverse, read_parameters, varying
+from weigh.sweep.table import read_table, table_path
+from weigh.sweep.task_file import is_script
+from weigh.units import Seconds, format_duration
+
+_OUTPUT = "output"
+_LABEL_LETTERS = 6
+_STDIN = "-"
+
+Say = Callable[[str], None]
+
+
+class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How many tasks to try, how long each, how many at once (None: as fits here).
+
+    ``grace`` is the seconds from telling a task to end to killing it; with
+    ``allow_nan`` NaN and inf in what they print are no fault.
+    """
+
+    tasks: int = 5
+    seconds: Seconds = 30.0
+    grace: Seconds = 5.0
+    jobs: int | None = None
+    allow_nan: bool = False
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """The tasks to try, their parameters to show, and what to say of the choice."""
+
+    tasks: tuple[TaskToTry, ...]
+    parameters: tuple[dict[str, int | float | str], ...]
+    of: int
+    notes: tuple[str, ...] = ()
+
+
+def is_job_script(path: str) -> bool:
+    """Tell whether a file is a script, whose lines are no tasks.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    if path == _STDIN:
+        raise UsageError("weigh check reads a file: its table may lie beside it")
+    try:
+        with open(path, "rb") as file:
+            return is_script(file)
+    except IsADirectoryError:
+        return False  # a plan, or there is more to say of it
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def choose(path: str, options: CheckOptions) -> Chosen:
+    """Choose the tasks of *path*, a file or a plan, to try; the most different ones.
+
+    Raises:
+        UsageError: it is a script, not there, or has no task.
+        FormatError: a line of it cannot be a command.
+    """
+    tasks, origin = _tasks(path)
+    numbers, lines = list(tasks), list(tasks.values())
+    texts = [os.fsdecode(line) for line in lines]
+    tabled, notes = _from_table(origin, texts)
+    parameters: Sequence[Parameters] = tabled or list(map(read_parameters, texts))
+    shown = set(varying(parameters))
+    places = choose_diverse(parameters, options.tasks)
+    return Chosen(
+        tuple(
+            TaskToTry(numbers[at], lines[at], _said(tabled[at]) if tabled else {})
+            for at in places
+        ),
+        tuple(
+            {name: value for name, value in parameters[at].items() if name in shown}
+            for at in places
+        ),
+        len(lines),
+        notes,
+    )
+
+
+def _tasks(path: str) -> tuple[dict[int, bytes], str]:
+    """Give the tasks by their numbers, and the task file that they are from."""
+    if os.path.isdir(path):
+        from weigh.flow.check.plan_folder import tasks_of_plan  # noqa: PLC0415 - only here
+
+        return tasks_of_plan(path)
+    source = TaskSource(path)
+    try:
+        numbers = range(1, len(source) + 1)
+        return {seq: source.text(seq) for seq in numbers}, path
+    finally:
+        source.close()
+
+
+def check(
+    path: str,
+    options: CheckOptions,
+    *,
+    say: Say,
+    cwd: str,
+    env: Mapping[str, str],
+) -> Check:
+    """Try a few tasks of *path* side by side; *say* is told before and during.
+
+    Records of those that complete are kept; what was cut short is none of a whole run.
+
+    Raises:
+        UsageError: the file cannot be carried out as it stands.
+        FormatError: a line of it cannot be a command.
+        StoreError: there is no room for output or records.
+        WeighError: a task cannot be started.
+    """
+    chosen = choose(path, options)
+    root = open_store(cwd, env).root
+    label = f"check-{new_id()[:_LABEL_LETTERS]}"
+    layout = _layout(options, env, len(chosen.tasks))
+    say(_announced(chosen, options, layout))
+    with tempfile.TemporaryDirectory(prefix="weigh-") as records:
+        folder = make_folder(root, _OUTPUT, label)
+        setup = Setup(layout, env, folder, records, label)
+        rules = Rules(seconds=options.seconds, grace=options.grace)
+        tried = try_side_by_side(chosen.tasks, setup, rules, say)
+    _keep(root, tried)
+    trials = _trials(chosen, tried, options)
+    return Check(
+        task_file=path,
+        is_plan=os.path.isdir(path),
+        tasks=chosen.of,
+        label=label,
+        seconds=options.seconds,
+        side_by_side=tried.most_at_once,
+        trials=trials,
+        notes=(*chosen.notes, *_notes(trials, tried)),
+        signal=tried.signal,
+    )
+
+
+def _from_table(
+    path: str, lines: Sequence[str]
+) -> tuple[list[Parameters], tuple[str, ...]]:
+    """Read the parameters that a sweep wrote beside its tasks; none where it did not.
+
+    Tasks are known by their lines, so that an edited task file keeps what it can.
+    """
+    beside = table_path(path)
+    if beside == path or not os.path.exists(beside):
+        return [], ()
+    known: dict[str, Parameters] = {}
+    try:
+        with open(
+            beside, encoding="utf-8", errors="surrogateescape", newline=""
+        ) as file:
+            known = {task.line: task.parameters for task in read_table(file)}
+    except FormatError:
+        return [], ()
+    except OSError as error:
+        return [], (f"{beside}: {error.strerror}: parameters are read from the lines",)
+    if not all(line in known for line in lines):
+        return [], (f"{beside} is of other tasks: parameters are read from the lines",)
+    return [known[line] for line in lines], ()
+
+
+def _said(parameters: Parameters) -> dict[str, str]:
+    return {name: str(value) for name, value in parameters.items()}
+
+
+def _layout(options: CheckOptions, env: Mapping[str, str], tasks: int) -> Layout:
+    """Share out what this process may use, as ``weigh exec`` does."""
+    ours = resources.read_resources(
+        env,
+        scheduler_facts(env)[0],
+        affinity=resources.affinity(),
+        quota=resources.read_cpu_quota(),
+    )
+    gpus = ours.gpus or ()
+    jobs = options.jobs or (min(ours.cpus, len(gpus)) if gpus else ours.cpus)
+    return lay_out(min(jobs, tasks), cpus=ours.cpus, gpus=gpus)
+
+
+def _announced(chosen: Chosen, options: CheckOptions, layout: Layout) -> str:
+    tries, jobs = len(chosen.tasks), len(layout.slots)
+    rounds = -(-tries // jobs)
+    return (
+        f"trying {tries} of {chosen.of:,} tasks, {jobs} at once, "
+        f"{format_duration(options.seconds)} each: about "
+        f"{format_duration(rounds * options.seconds)} at most"
+    )
+
+
+def _keep(root: str, tried: Tried) -> None:
+    machine = this_machine()
+    for one in tried.ended:
+        if one.record is not None and one.record.state == "COMPLETED":
+            shards.append(root, one.record, machine)
+
+
+def _trials(chosen: Chosen, tried: Tried, options: CheckOptions) -> tuple[Trial, ...]:
+    """Put what was tried in the order of the file."""
+    ended = {one.seq: one for one in tried.ended}
+    trials = [
+        judge_trial(
+            task,
+            ended.get(task.seq),
+            parameters=parameters,
+            allow_nan=options.allow_nan,
+        )
+        for task, parameters in zip(chosen.tasks, chosen.parameters, strict=True)
+    ]
+    return tuple(sorted(trials, key=lambda trial: trial.task))
+
+
+def _notes(trials: Sequence[Trial], tried: Tried) -> tuple[str, ...]:
+    """Say what is no fault and still worth a thought."""
+    by_seq = {one.seq: one for one in tried.ended}
+    silent = [t.task for t in trials if t.state != "PENDING" and not t.output_size]
+    killed = [t.task for t in trials if (e := by_seq.get(t.task)) and e.was_killed]
+    rising = {t.task: t.growth_rate for t in trials if t.growth_rate is not None}
+    notes = []
+    if rising:
+        most = rate_words(max(rising.values()))
+        notes.append(f"memory still rises in {_named(list(rising))}: at most {most}")
+    if silent:
+        notes.append(f"{_named(silent)} printed nothing")
+    if killed:
+        notes.append(
+            f"{_named(killed)} did not end when told to: killed; no checkpoint could "
+            "be saved when the time is up"
+        )
+    if tried.alone:
+        notes.append(f"{_named(tried.alone)} ran alone: too little memory for several")
+    if tried.signal is not None:
+        notes.append("told to end before all was tried")
+    return tuple(notes)
+
+
+def _named(tasks: Sequence[int]) -> str:
+    return f"task{'s' * (len(tasks) > 1)} {', '.join(map(str, tasks))}"

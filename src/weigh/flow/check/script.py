@@ -1,0 +1,227 @@
+"""``weigh check SCRIPT``: what would go wrong with a job script that someone wrote."""
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from typing import Generic, Protocol, TypeVar
+
+from weigh import config
+from weigh.dialect import gridengine, gridengine_lint, slurm, slurm_lint
+from weigh.dialect.lint.environment_rules import BARE_PATH
+from weigh.errors import UsageError, WeighError
+from weigh.flow.fit.request import scheduler_at_hand
+from weigh.flow.site.ask import Ask, ask_scheduler
+from weigh.flow.site.live_limits import Who, live_limits
+from weigh.flow.site.schedulers import current_user
+from weigh.model.limits import Limits
+from weigh.model.lint import Checked, CommandPlace, Facts, Finding, PathKind
+
+FORMS = (slurm.NAME, gridengine.NAME)
+
+_COMMANDS = {slurm.NAME: "sinfo", gridengine.NAME: "qhost"}
+_LONGEST = 4 << 20  # Slurm's own limit on a script (max_script_size)
+_MOST_LINES_READ = 64 << 20
+_SLURM_LINE = re.compile(r"\s*#+\s*(?:SB\w*|S\w*BATCH|sbatch)\s*-")
+_GRIDENGINE_LINE = re.compile(r"\s*#+\s*\$\s*-")
+
+_Value = TypeVar("_Value")
+
+
+class Lint(Protocol):
+    """What reads one scheduler's scripts."""
+
+    def lint(self, text: str, facts: Facts) -> tuple[Finding, ...]:
+        """Say what is off in the script *text*."""
+
+    def directives(self, text: str) -> int:
+        """Count the lines that the scheduler reads."""
+
+
+def check_script(  # noqa: PLR0913 - keyword-only past the first
+    path: str,
+    *,
+    form: str | None,
+    cwd: str,
+    env: Mapping[str, str],
+    limits: Limits | None = None,
+    jobs: Mapping[str, str | None] | None = None,
+) -> Checked:
+    """Read the job script at *path*, and say what is off in it.
+
+    *form* is ``slurm`` or ``gridengine``, by default what its directives are. *limits*
+    and *jobs* (states by id) are what is known of the cluster, if anything.
+
+    Raises:
+        UsageError: there is no such file, it is no text, or no such form.
+        WeighError: it cannot be read.
+    """
+    if form is not None and form not in FORMS:
+        raise UsageError(f"no such scheduler: {form!r} (one of {', '.join(FORMS)})")
+    text = _read(os.path.join(cwd, path), path)
+    scheduler = form or guess(text) or scheduler_at_hand(env)
+    facts = facts_of(cwd, env, limits=limits, jobs=jobs)
+    dialect = dialect_of(scheduler)
+    return Checked(
+        script=path,
+        scheduler=scheduler,
+        directives=dialect.directives(text),
+        findings=dialect.lint(text, facts),
+    )
+
+
+def check_here(
+    path: str,
+    *,
+    form: str | None,
+    cwd: str,
+    env: Mapping[str, str],
+    ask: Ask = ask_scheduler,
+) -> Checked:
+    """Read the job script at *path* beside what the cluster at hand has and allows.
+
+    Raises:
+        UsageError: there is no such file, it is no text, or no such form.
+        WeighError: it cannot be read.
+        FormatError: a settings file does not parse.
+    """
+    checked = check_script(path, form=form, cwd=cwd, env=env)
+    if shutil.which(_COMMANDS[checked.scheduler], path=env.get("PATH", "")) is None:
+        return checked
+    live = live_limits(
+        checked.scheduler,
+        Who(user=current_user()),
+        env=env,
+        site=config.load(cwd, env).cluster,
+        ask=ask,
+    )
+    if live.limits is None:
+        return checked
+    return check_script(
+        path, form=checked.scheduler, cwd=cwd, env=env, limits=live.limits
+    )
+
+
+def facts_of(
+    cwd: str,
+    env: Mapping[str, str],
+    *,
+    limits: Limits | None = None,
+    jobs: Mapping[str, str | None] | None = None,
+) -> Facts:
+    """Give what is known here; files are looked up when they are asked about."""
+    return Facts(
+        cwd=cwd,
+        home=env.get("HOME") or None,
+        user=env.get("USER") or env.get("LOGNAME") or None,
+        paths=Lookup(_kind),
+        lines=Lookup(_count_lines),
+        files=Lookup(_numbers),
+        commands=Lookup(lambda name: _place(name, env)),
+        jobs=jobs or {},
+        limits=limits,
+    )
+
+
+def dialect_of(scheduler: str) -> Lint:
+    """Give the lint of a scheduler's scripts."""
+    return slurm_lint if scheduler == slurm.NAME else gridengine_lint
+
+
+def guess(text: str) -> str | None:
+    """Tell whose directives a script has, or meant to have; None where none."""
+    lines = text.splitlines()
+    of_slurm = sum(map(bool, map(_SLURM_LINE.match, lines)))
+    of_gridengine = sum(map(bool, map(_GRIDENGINE_LINE.match, lines)))
+    if of_slurm == of_gridengine:
+        return None
+    return slurm.NAME if of_slurm > of_gridengine else gridengine.NAME
+
+
+class Lookup(Mapping[str, _Value], Generic[_Value]):
+    """A mapping that looks each key up when it is asked, and only then.
+
+    The lint alone knows what it needs to know; *find* raises KeyError for what
+    cannot be told.
+    """
+
+    def __init__(self, find: Callable[[str], _Value]) -> None:
+        self._find = find
+        self._found: dict[str, _Value] = {}
+
+    def __getitem__(self, key: str) -> _Value:
+        if key not in self._found:
+            self._found[key] = self._find(key)
+        return self._found[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
+def _read(full: str, path: str) -> str:
+    try:
+        found = os.stat(full)
+        if not stat.S_ISREG(found.st_mode):
+            raise UsageError(f"{path}: not a file")
+        if found.st_size > _LONGEST:
+            raise UsageError(f"{path}: more than 4 MiB: no job script")
+        with open(full, "rb") as file:
+            return file.read(_LONGEST).decode("utf-8", "surrogateescape")
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+        raise UsageError(f"no such file: {path}") from error
+    except OSError as error:
+        raise WeighError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _kind(path: str) -> PathKind:
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "missing"
+    except (OSError, ValueError) as error:
+        raise KeyError(path) from error  # not ours to see: not known
+    return "directory" if stat.S_ISDIR(mode) else "file"
+
+
+def _count_lines(path: str) -> int:
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise KeyError(path)
+        with open(path, "rb") as file:
+            data = file.read(_MOST_LINES_READ)
+    except (OSError, ValueError) as error:
+        raise KeyError(path) from error
+    return data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+
+
+def _numbers(template: str) -> tuple[int, ...]:
+    """Find the numbers for which the path exists that *template* has ``{}`` in."""
+    parts = template.split("/")
+    place = next(i for i, part in enumerate(parts) if "{}" in part)
+    before, _, after = parts[place].partition("{}")
+    named = re.compile(rf"{re.escape(before)}(0|[1-9]\d{{0,8}}){re.escape(after)}")
+    rest = parts[place + 1 :]
+    try:
+        names = os.listdir("/".join(parts[:place]) or "/")
+    except (OSError, ValueError) as error:
+        raise KeyError(template) from error
+    return tuple(
+        sorted(
+            int(found[1])
+            for name in names
+            if (found := named.fullmatch(name))
+            and (not rest or os.path.exists("/".join((*parts[:place], name, *rest))))
+        )
+    )
+
+
+def _place(name: str, env: Mapping[str, str]) -> CommandPlace:
+    path = shutil.which(name, path=env.get("PATH", ""))
+    bare = shutil.which(name, path=BARE_PATH)
+    if path and bare and os.path.realpath(path) == os.path.realpath(bare):
+        bare = path  # /bin is /usr/bin on many systems
+    return CommandPlace(path=path, bare_path=bare)

@@ -1,0 +1,207 @@
+"""Run a few tasks side by side for a while, each under ``weigh run``; then stop them.
+
+Each is a process of its own, so that its record is what ``weigh run`` would say of it.
+"""
+
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+
+import msgspec
+
+from weigh.flow.check.trial import Ended, Running, Setup, Stop, TaskToTry
+from weigh.runner.guard import Guard
+from weigh.runner.room import MemoryGauge, Room
+from weigh.runner.slots import FreeSlots
+from weigh.units import MIB, Bytes, Seconds, format_size
+
+_TICK = 0.05
+_SETTLING = 1.0  # seconds a task has to show its size before the next begins
+_MARGIN = 0.05  # of the memory, to be left free
+_MORE = 1.2  # what was stopped while it grew needs more than it had
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """When to stop a task: after ``seconds``, or once it has written so much."""
+
+    seconds: Seconds = 30.0
+    grace: Seconds = 5.0
+    most_output: Bytes = 256 * MIB
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """What became of the tasks that were begun, in the order of their ends.
+
+    ``most_at_once`` is how many ran side by side; ``alone`` those that ran by
+    themselves in the end, for want of memory; ``signal`` what told weigh to end.
+    """
+
+    ended: tuple[Ended, ...]
+    most_at_once: int
+    alone: tuple[int, ...]
+    signal: int | None
+
+
+def try_side_by_side(
+    tasks: Sequence[TaskToTry], setup: Setup, rules: Rules, say: Callable[[str], None]
+) -> Tried:
+    """Run *tasks* in their order, as many at once as there are slots and memory.
+
+    Where memory runs short the youngest is stopped, to run alone later. Nothing is
+    left running, whatever happens.
+
+    Raises:
+        WeighError: a task's output cannot be written.
+    """
+    with _heard() as told:
+        course = _Course(tasks, setup, rules, say)
+        course.run(told)
+    return Tried(
+        ended=tuple(course.ended),
+        most_at_once=course.most_at_once,
+        alone=tuple(course.alone),
+        signal=told[0] if told else None,
+    )
+
+
+@contextmanager
+def _heard() -> Iterator[list[int]]:
+    """Note the signals that ask to end, in a list."""
+    told: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        told.append(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.signal(number, note) for number in numbers}
+    try:
+        yield told
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+class _Course:
+    """The tasks that wait, run and have ended."""
+
+    def __init__(
+        self,
+        tasks: Sequence[TaskToTry],
+        setup: Setup,
+        rules: Rules,
+        say: Callable[[str], None],
+    ) -> None:
+        self.ended: list[Ended] = []
+        self.alone: list[int] = []
+        self.most_at_once = 0
+        self._waiting = deque(tasks)
+        self._running: list[Running] = []
+        self._free = FreeSlots(setup.layout.slots)
+        self._setup = setup
+        self._rules = rules
+        self._say = say
+        self._gauge = MemoryGauge()
+        self._guard = Guard()
+        self._need: Bytes = 0
+        self._memory_due: Seconds = 0.0
+
+    def run(self, told: Sequence[int]) -> None:
+        """Go on until all have ended, or until *told* says something."""
+        try:
+            while self._waiting or self._running:
+                now = time.monotonic()
+                if told:
+                    self._waiting.clear()
+                    self._stop_all("told", now)
+                self._see_to_all(now)
+                if now >= self._memory_due:
+                    self._look_at_memory(now)
+                self._start_more(now)
+                time.sleep(_TICK)
+        finally:
+            for one in self._running:
+                one.end_at_once()
+
+    def _start_more(self, now: Seconds) -> None:
+        while self._waiting and len(self._free) and self._has_room(now):
+            task = self._waiting.popleft()
+            one = Running(task, self._setup, self._free.take(), now)
+            self._running.append(one)
+            self.most_at_once = max(self.most_at_once, len(self._running))
+
+    def _has_room(self, now: Seconds) -> bool:
+        """Tell whether one more task fits, with those that run at their full size."""
+        if not self._running:
+            return True
+        is_alone = self._waiting[0].seq in self.alone
+        if is_alone or any(one.task.seq in self.alone for one in self._running):
+            return False
+        settling = min(_SETTLING, self._rules.seconds / 10)
+        if now < max(one.began for one in self._running) + settling:
+            return False
+        room = self._room()
+        if room is None:
+            return True
+        need = max(self._need, *(one.peak for one in self._running))
+        growth = sum(max(0, need - one.now) for one in self._running)
+        return room.free - _MARGIN * room.limit >= growth + need
+
+    def _see_to_all(self, now: Seconds) -> None:
+        for one in list(self._running):
+            if one.has_ended():
+                self._collect(one)
+            elif one.stop is not None:
+                one.insist(now, self._rules.grace)
+            elif now >= one.began + self._rules.seconds:
+                one.tell_to_end("time", now)
+            elif one.output_size() > self._rules.most_output:
+                one.tell_to_end("output", now)
+
+    def _collect(self, one: Running) -> None:
+        self._running.remove(one)
+        self._free.give_back(one.slot)
+        self._need = max(self._need, one.peak)
+        ended = one.ended()
+        if ended.stop == "memory" and one.task.seq not in self.alone:
+            self.alone.append(one.task.seq)
+            self._waiting.append(one.task)
+        else:
+            self.ended.append(ended)
+
+    def _look_at_memory(self, now: Seconds) -> None:
+        """Stop the youngest task where memory is about to run out."""
+        for one in self._running:
+            one.look()
+        room = self._room()
+        if room is None:
+            self._memory_due = float("inf")
+            return
+        self._memory_due = now + self._guard.pause(room)
+        going = [one for one in self._running if one.stop is None]
+        is_last = len(self._running) == 1
+        is_short = self._guard.is_short(now, room)
+        if is_last:
+            is_short = self._guard.is_desperate(room)
+        if not is_short or not going or len(going) < len(self._running):
+            return
+        youngest = max(going, key=lambda one: one.began)
+        self._need = max(self._need, round(youngest.peak * _MORE))
+        if is_last and youngest.task.seq not in self.alone:
+            self.alone.append(youngest.task.seq)  # it was: no second try
+        youngest.tell_to_end("memory", now)
+        self._say(
+            f"memory is running out ({format_size(max(0, room.free))} left): task "
+            f"{youngest.task.seq} is stopped"
+            + ("" if is_last else ", to run alone later")
+        )
+
+    def _room(self) -> Room | None:
+        return self._gauge.tightest(sum(one.now for one in self._running))
+
+    def _stop_all(self, why: Stop, now: Seconds) -> None:
+        for one in self._running:
+            if one.stop is None:
+                one.tell_to_end(why, now)

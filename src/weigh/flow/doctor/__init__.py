@@ -1,0 +1,1 @@
+"""``weigh doctor``: what is wrong here, and the cure."""

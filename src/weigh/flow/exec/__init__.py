@@ -1,0 +1,1 @@
+"""``weigh exec``: the tasks run, each measured, none lost."""

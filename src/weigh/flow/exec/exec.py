@@ -1,0 +1,397 @@
+"""``weigh exec``: run the lines of a task file, each measured, none lost."""
+
+import gc
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from weigh import __version__
+from weigh.errors import UsageError
+from weigh.flow.exec.options import (
+    ExecOptions,
+    Finished,
+    Voice,
+    choose_layout,
+    end_at,
+    find_parameters,
+    temporary_folder,
+)
+from weigh.flow.exec.progress import check_progress, watch_progress
+from weigh.flow.exec.signals import block_signals, heeded, is_told_to_end
+from weigh.flow.run.run import RunOptions, blank_record
+from weigh.measure.subreaper import adopt_orphans
+from weigh.model.record import Job, Measurement, Record
+from weigh.probe.driver import a_card_may_be_here
+from weigh.runner import events as events_file
+from weigh.runner import joblog_file, lock
+from weigh.runner.channels import Channels
+from weigh.runner.loop import Loop
+from weigh.runner.output import OutputFolder
+from weigh.runner.parts import Parts, Result, Rules
+from weigh.runner.queue import Queue
+from weigh.runner.recording import forget_own_peak
+from weigh.runner.resume import DONE, FAILED, WAITING, Settled
+from weigh.runner.room import MemoryGauge
+from weigh.runner.slots import Layout
+from weigh.runner.spawn import Spawner
+from weigh.runner.streams import Output, Ungrouped
+from weigh.runner.tally import Tally
+from weigh.runner.task_source import TaskSource
+from weigh.runner.watch import Watcher, Watching
+from weigh.store import identity, ids, location
+from weigh.units import Seconds
+
+if TYPE_CHECKING:
+    from weigh.runner.gpu_watch import GpuWatch
+
+_STDIN = "-"
+_RARELY = 20_000  # objects made between collections: tasks leave no cycles behind
+
+
+def execute(
+    task_file: str,
+    options: ExecOptions,
+    voice: Voice,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+) -> Finished:
+    """Run the tasks of *task_file* that are left to run.
+
+    Raises:
+        UsageError: the file or the options cannot be carried out as they stand.
+        FormatError: a line of it is no command, or the joblog is none of it.
+        StoreError: the joblog or the output cannot be written.
+    """
+    began = time.monotonic()
+    check_progress(options)
+    with ExitStack() as opened:
+        source = TaskSource(task_file)
+        opened.callback(source.close)
+        layout = choose_layout(options, env, opened)
+        joblog_path = _joblog_path(task_file, options)
+        me = lock.Holder(identity.this_machine(), identity.process(os.getpid()))
+        held = lock.acquire(joblog_path + ".lock", me)
+        opened.callback(held.release)
+        run = _Run(source, options, voice, layout=layout, me=me)
+        mask = block_signals(opened)
+        run.open_files(joblog_path, opened)
+        queue, tally = run.settle_the_past()
+        surroundings = Surroundings(cwd, env, mask, held, opened)
+        result = run.run(queue, tally, surroundings)
+        return run.finished(result, began)
+
+
+def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], int]:
+    """Give (number, command) of the tasks that would run, and how many there are.
+
+    Raises:
+        UsageError, FormatError: as for :func:`execute`.
+    """
+    source = TaskSource(task_file)
+    path = _joblog_path(task_file, options)
+    settled = Settled(bytearray(len(source)))
+    if options.resume and os.path.exists(path):
+        settled = joblog_file.settle_by(path, source)
+    order = _order(settled, options)
+    texts = [(seq, os.fsdecode(source.text(seq))) for seq in order]
+    source.close()
+    return texts, len(source)
+
+
+class Surroundings(NamedTuple):
+    """Where a run takes place; *opened* closes what it opens."""
+
+    cwd: str
+    env: Mapping[str, str]
+    mask: frozenset[int]
+    held: lock.Lock
+    opened: ExitStack
+
+
+class _Run:
+    """One run: its files, its past, and the loop over what is left."""
+
+    def __init__(
+        self,
+        source: TaskSource,
+        options: ExecOptions,
+        voice: Voice,
+        *,
+        layout: Layout,
+        me: lock.Holder,
+    ) -> None:
+        self.id = ids.new_id()
+        self._source = source
+        self._options = options
+        self._voice = voice
+        self._layout = layout
+        self._me = me
+        self._warnings: list[str] = []
+        self._output: Output
+        self._attempts: dict[int, int] = {}
+
+    def open_files(self, joblog: str, opened: ExitStack) -> None:
+        """Open joblog, events and output, before anything is started."""
+        if not self._options.resume:
+            joblog_file.put_aside(joblog)
+        self._joblog = joblog_file.JoblogFile(joblog)
+        opened.callback(self._joblog.close)
+        self._events = events_file.EventsFile(joblog + events_file.SUFFIX)
+        opened.callback(self._events.close)
+        self._output = self._new_output(joblog)
+        opened.callback(self._output.close)
+
+    def _new_output(self, joblog: str) -> Output:
+        options = self._options
+        if options.ungroup:
+            return Ungrouped()
+        if options.tag:
+            from weigh.runner.tagged import Tagged  # noqa: PLC0415 - rarely
+
+            return Tagged()
+        folder = options.output or f"{joblog.removesuffix('.joblog')}.out"
+        return OutputFolder(folder, self.id)
+
+    def settle_the_past(self) -> tuple[Queue, Tally]:
+        """Find out what is left to run, and outlast what still runs."""
+        options = self._options
+        settled = joblog_file.settle_by(self._joblog.path, self._source)
+        states = settled.states
+
+        def is_left(seq: int) -> bool:
+            return not 0 < seq <= len(states) or states[seq - 1] != DONE
+
+        past = self._events.read_past(is_left)
+        self._attempts = past.attempts
+        if past.open_runs and not options.forget_survivors:
+            self._outlast(past)
+        if settled.moved:
+            self._voice.say(
+                f"{settled.moved} tasks have another number than before: known by "
+                "their text"
+            )
+        order = _order(settled, options)
+        failed = 0 if options.resume_failed else settled.failed
+        tally = Tally(
+            len(self._source),
+            len(self._layout.slots),
+            done=settled.done,
+            failed=failed,
+            earlier=settled.done + failed,
+        )
+        return Queue(order), tally
+
+    def _outlast(self, past: events_file.Past) -> None:
+        from weigh.runner import survivors  # noqa: PLC0415 - only after a kill -9
+
+        here, kill = self._me.machine, self._options.kill_survivors
+        survivors.refuse_elsewhere(past, here)
+        found = survivors.survivors(past, here)
+        if not found:
+            return
+        tasks = ", ".join(str(seq) for seq in sorted(set(found.values()))[:8])
+        verb = "ending" if kill else "waiting for"
+        self._voice.say(
+            f"{verb} {len(found)} processes of an earlier run, of task {tasks}"
+        )
+        over = survivors.outlast(
+            found,
+            kill=kill,
+            is_told=is_told_to_end,
+            find=lambda: survivors.survivors(past, here),
+        )
+        if not over:
+            raise UsageError("told to end while waiting for an earlier run's tasks")
+
+    def run(self, queue: Queue, tally: Tally, around: "Surroundings") -> Result:
+        """Run what is left."""
+        cwd, env, mask, held, opened = around
+        blank = self._blank(env)
+        self._allocation = blank.allocation
+        self._events.append(self._opening(blank))
+        numbers = [slot.number for slot in self._layout.slots]
+        channels = Channels(self.id, numbers, temporary_folder(env))
+        spawner = Spawner(self.id, self._layout, mask, channels.settings())
+        files = (self.id, self._joblog.path, channels.settings())
+        self._progress = watch_progress(
+            self._options, files, self._layout, env=env, say=self._voice.say
+        )
+        adopt_orphans()
+        gc.freeze()  # nothing of what is here now will ever be garbage
+        gc.set_threshold(_RARELY)
+        forget_own_peak()
+        watcher = Watcher(
+            Watching(
+                run=self.id,
+                interval=self._options.interval,
+                slots=len(self._layout.slots),
+                blank=blank,
+                machine=self._me.machine,
+                weigh=self._me.process,
+                root=location.locate(cwd, env),
+                command=spawner.argv,
+                events=self._events,
+                sync=self._syncer(held),
+                told=_with_told,
+                parameters=find_parameters(self._source.name, opened),
+                watch_gpus=lambda pids: self._watch_gpus(env, pids),
+                progress=self._progress,
+            )
+        )
+        watcher.begin()
+        loop = Loop(
+            self._parts(queue, spawner, watcher, channels), self._rules(env), tally
+        )
+        reason = "weigh failed"
+        try:
+            result = loop.run(
+                tuple(int(number) for number in (*heeded(), signal.SIGCHLD))
+            )
+            reason = _reason(result)
+        finally:
+            watcher.close()
+            channels.close()
+            self._events.append(events_file.Closed(self.id, time.time(), reason))
+        self._warnings += watcher.doubts
+        if watcher.trouble is not None:
+            self._warnings.append(watcher.trouble)
+        return result
+
+    def finished(self, result: Result, began: Seconds) -> Finished:
+        """Sum up."""
+        return Finished(
+            result,
+            self._joblog.path,
+            self._events.path,
+            self._output.folder,
+            len(self._layout.slots),
+            time.monotonic() - began,
+            tuple(self._warnings),
+        )
+
+    def _parts(
+        self, queue: Queue, spawner: Spawner, watcher: Watcher, channels: Channels
+    ) -> Parts:
+        return Parts(
+            run=self.id,
+            source=self._source,
+            queue=queue,
+            layout=self._layout,
+            spawner=spawner,
+            watcher=watcher,
+            joblog=self._joblog,
+            events=self._events,
+            output=self._output,
+            channels=channels,
+            gauge=self._gauge(),
+            progress=self._progress,
+            attempts=self._attempts,
+            say=self._voice.say,
+            show=self._voice.show,
+        )
+
+    def _watch_gpus(
+        self, env: Mapping[str, str], pids: Callable[[], list[int]]
+    ) -> "GpuWatch | None":
+        """Watch our GPUs, where there may be any: most machines have none."""
+        if not a_card_may_be_here(env):
+            return None
+        from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
+        from weigh.runner.gpu_watch import GpuWatch  # noqa: PLC0415 - only with GPUs
+
+        return GpuWatch(
+            lambda: NvmlProbe(os.environ),
+            pids,
+            names=self._layout.gpus,
+            env=env,
+            interval=self._options.interval,
+        )
+
+    def _gauge(self) -> MemoryGauge:
+        """Watch the limits that hold; the scheduler's word where no group enforces."""
+        gauge = MemoryGauge(self._options.memory)
+        granted = None if self._allocation is None else self._allocation.memory
+        if self._options.memory is None and granted and not gauge.is_grouped:
+            return MemoryGauge(granted)
+        return gauge
+
+    def _rules(self, env: Mapping[str, str]) -> Rules:
+        chosen = self._options
+        return Rules(
+            retries=chosen.retries,
+            oom_retries=chosen.oom_retries,
+            halt=chosen.halt,
+            timeout=chosen.timeout,
+            grace=chosen.grace,
+            guard=chosen.guard,
+            wait_orphans=chosen.wait_orphans,
+            end_at=end_at(chosen.time_limit, env),
+        )
+
+    def _blank(self, env: Mapping[str, str]) -> Record:
+        blank = blank_record([], RunOptions(interval=self._options.interval), env)
+        return msgspec.structs.replace(blank, job=blank.job or Job(self.id))
+
+    def _opening(self, blank: Record) -> events_file.Opened:
+        return events_file.Opened(
+            run=self.id,
+            time=round(time.time(), 3),
+            machine=self._me.machine,
+            process=self._me.process,
+            task_file=self._source.name,
+            tasks=len(self._source),
+            weigh=__version__,
+            job=blank.job.id if blank.job and blank.job.id != self.id else None,
+        )
+
+    def _syncer(self, held: lock.Lock) -> Callable[[], None]:
+        """Give what is done once a second: to disk, and a sign of life now and then."""
+        touched = time.monotonic()
+
+        def sync() -> None:
+            nonlocal touched
+            self._joblog.sync()
+            if time.monotonic() - touched >= lock.SIGN_OF_LIFE:
+                touched = time.monotonic()
+                held.touch()
+
+        return sync
+
+
+def _with_told(path: str, measured: Measurement) -> Measurement:
+    from weigh.flow.exec.regions import with_told  # noqa: PLC0415 - few tasks
+
+    return with_told(path, measured)
+
+
+def _order(settled: Settled, options: ExecOptions) -> Iterator[int]:
+    """Give the numbers of the tasks left to run, in the order to run them."""
+    wanted = {WAITING, FAILED} if options.resume_failed else {WAITING}
+    left = (seq for seq, state in enumerate(settled.states, 1) if state in wanted)
+    if not options.shuffle:
+        return left
+    import random  # noqa: PLC0415 - start-up time
+
+    shuffled = list(left)
+    random.Random(options.seed).shuffle(shuffled)  # noqa: S311 - no secret
+    return iter(shuffled)
+
+
+def _joblog_path(task_file: str, options: ExecOptions) -> str:
+    if options.joblog is not None:
+        return options.joblog
+    if task_file == _STDIN:
+        raise UsageError("tasks from standard input need --joblog FILE")
+    return f"{task_file}.joblog"
+
+
+def _reason(result: Result) -> str:
+    if result.signal is not None:
+        return f"signal {result.signal}"
+    return result.trouble or result.halted or "all tasks ended"

@@ -1,0 +1,145 @@
+"""What the user of ``weigh exec`` chose, and what the machine makes of it."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.flow.run.run import RunOptions, blank_record
+from weigh.model.record import Allocation
+from weigh.runner import resources
+from weigh.runner.halt import Halt
+from weigh.runner.parts import Result
+from weigh.runner.slots import Layout, lay_out
+from weigh.runner.tally import Tally
+from weigh.units import Bytes, Seconds
+
+
+class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user chose. Times in seconds; without ``jobs`` the machine decides."""
+
+    jobs: int | None = None
+    per_gpu: int | None = None
+    gpus: int | None = None
+    joblog: str | None = None
+    output: str | None = None
+    ungroup: bool = False
+    tag: bool = False
+    resume: bool = True
+    resume_failed: bool = False
+    retries: int = 1
+    oom_retries: int = 3
+    halt: Halt = Halt()
+    timeout: Seconds | None = None
+    grace: Seconds = 30.0
+    time_limit: Seconds | None = None
+    memory: Bytes | None = None
+    guard: bool = True
+    shuffle: bool = False
+    seed: int | None = None
+    pin: bool = True
+    wait_orphans: bool = True
+    interval: Seconds = 0.05
+    kill_survivors: bool = False
+    forget_survivors: bool = False
+    progress_patterns: tuple[str, ...] = ()
+    checkpoint_signal: str | None = None
+    stalled_after: Seconds = 600.0
+
+
+class Voice(msgspec.Struct, frozen=True):
+    """How to speak to the user: ``say`` a line; ``show`` how far it has come."""
+
+    say: Callable[[str], None]
+    show: Callable[[Tally], Seconds]
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A run that ended, and where its files are."""
+
+    result: Result
+    joblog: str
+    events: str
+    output: str | None
+    slots: int
+    wall_time: Seconds
+    warnings: tuple[str, ...]
+
+
+def choose_layout(
+    options: ExecOptions, env: Mapping[str, str], opened: ExitStack
+) -> Layout:
+    """Work out the slots from what of this machine is ours.
+
+    Raises:
+        UsageError: there is no GPU to share out.
+    """
+    allocation = blank_record([], RunOptions(), env).allocation
+    ours = resources.read_resources(
+        env,
+        allocation,
+        affinity=resources.affinity(),
+        quota=resources.read_cpu_quota(),
+    )
+    gpus = (ours.gpus or ())[: options.gpus]
+    if options.per_gpu is not None or options.gpus is not None:
+        gpus = _shared_gpus(env, allocation, options.gpus, opened)
+        if not gpus:
+            raise UsageError("--per-gpu: no GPU is given to this job")
+    if options.jobs is not None:
+        jobs = options.jobs
+    elif options.per_gpu is not None:
+        jobs = len(gpus) * options.per_gpu
+    else:
+        jobs = min(ours.cpus, len(gpus)) if gpus else ours.cpus
+    if options.per_gpu is not None:
+        gpus = gpus[:jobs]  # a slot has one, however many there are
+    cores = ours.cores if options.pin and jobs > 1 else ()
+    return lay_out(jobs, cpus=ours.cpus, cores=cores, gpus=gpus)
+
+
+def _shared_gpus(
+    env: Mapping[str, str],
+    allocation: Allocation | None,
+    count: int | None,
+    opened: ExitStack,
+) -> tuple[str, ...]:
+    """Find the GPUs to share out; *opened* keeps what was claimed for the run."""
+    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
+    from weigh.runner.gpus import GpuClaims  # noqa: PLC0415 - only with GPUs
+
+    claims = GpuClaims(temporary_folder(env))
+    opened.callback(claims.release)
+    return claims.choose(env, allocation, lambda: NvmlProbe(env), count=count)
+
+
+def end_at(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
+    """Give when the time is over, on the monotonic clock; None for never."""
+    if limit is not None:
+        return time.monotonic() + limit
+    end = env.get("SLURM_JOB_END_TIME", "")
+    if not end.isdecimal():
+        return None
+    return time.monotonic() + int(end) - time.time()
+
+
+def find_parameters(
+    task_file: str, opened: ExitStack
+) -> Callable[[int, str], dict[str, int | float | str]]:
+    """Give what knows each task's parameters: the table that ``weigh sweep`` wrote."""
+    path = f"{os.path.splitext(task_file)[0]}.tsv"
+    if not os.path.exists(path):
+        return lambda _seq, _command: {}
+    from weigh.runner.parameters import Parameters  # noqa: PLC0415 - after a sweep
+
+    table = Parameters(path)
+    opened.callback(table.close)
+    return table.of
+
+
+def temporary_folder(env: Mapping[str, str]) -> str:
+    """Give the machine's own temporary folder."""
+    return env.get("TMPDIR") or "/tmp"  # noqa: S108 - files there are opened with care

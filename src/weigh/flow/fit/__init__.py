@@ -1,0 +1,1 @@
+"""``weigh scan``, ``fit`` and ``request``: from runs to what to ask for."""

@@ -1,0 +1,188 @@
+"""``weigh fit``: records in; curves, what fits where, and the request for more."""
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from weigh import config
+from weigh.errors import UsageError
+from weigh.estimate.advice import GPU, Advice, Need, Wanted, advise
+from weigh.estimate.estimate import Estimate, estimate
+from weigh.estimate.fit import TRUSTED_RATIO
+from weigh.estimate.readings import completed, varying
+from weigh.flow.fit.wishes import Asked, Wishes, limits_measured_on, read_wishes
+from weigh.flow.records.records import open_store
+from weigh.model.record import Record, Request
+from weigh.request import DEFAULT_HEADROOM, from_usages, round_memory, round_time
+from weigh.store.find import find_all
+from weigh.store.heads import read_index, read_record
+
+_MOST_RECORDS = 10_000
+_LONGEST_COMMAND = 65  # beyond, it would be folded
+_NO_GPU = "left out: GPU memory takes a run on a GPU"
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The advice, the request for the target or else for what is recommended.
+
+    ``narrow`` is what to run next; ``warnings`` what to know of all this.
+    """
+
+    advice: Advice
+    request: Request | None = None
+    narrow: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def fit(
+    records: Record | str | Sequence[Record | str], by: str | None = None
+) -> Estimate:
+    """Fit *records* against the parameter *by*, as ``weigh fit`` does.
+
+    They are records, or names as on the command line: a label stands for all of its
+    records. *by* may be a product (``batch_size*length``), or a choice of several
+    (``batch_size,length``); without it, the one parameter that varies.
+
+    Raises:
+        UsageError: no such parameter, one size only, sizes that are no numbers.
+        RecordNotFoundError: no such record; offers the nearest names.
+    """
+    given = (records,) if isinstance(records, Record | str) else tuple(records)
+    found: list[Record] = []
+    for one in given:
+        if isinstance(one, Record):
+            found.append(one)
+        else:
+            found += find_all(open_store(os.getcwd(), os.environ).root, one)
+    return estimate(found, by or _varies(found))
+
+
+def fit_named(
+    names: Sequence[str],
+    by: str | None,
+    wishes: Wishes,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+) -> Answer:
+    """Fit the records called *names*, or all that have the parameter, newest first.
+
+    Raises:
+        RecordNotFoundError: no such record; offers the nearest names.
+        UsageError: the records carry no fit, or a wish does not go with them.
+        FormatError: a size, share or configuration file does not parse.
+    """
+    root = open_store(cwd, env).root
+    settings = config.load(cwd, env)
+    asked = read_wishes(wishes, by, settings.gpus)
+    records = _named(root, names) if names else _having(root, by)
+    found = answer(records, by or _varies(records), asked)
+    return msgspec.structs.replace(
+        found, warnings=(*settings.warnings, *found.warnings)
+    )
+
+
+def answer(records: Sequence[Record], by: str, asked: Asked) -> Answer:
+    """Fit *records* (the newest first) and work out what was asked.
+
+    Raises:
+        UsageError: the records carry no fit.
+    """
+    made = estimate(records, by)
+    used = completed(records, made.by.split("*"))
+    target, said = asked.target_of(made.by)
+    own = () if asked.has_gpu else limits_measured_on(used)
+    wanted = Wanted(
+        target=target,
+        limits=(*own, *asked.limits),
+        near=asked.near,
+        level=asked.level,
+    )
+    advice = advise(made, wanted)
+    need = advice.target or advice.recommended
+    return Answer(
+        advice=advice,
+        request=None if need is None else _request(used, need, advice),
+        narrow=_narrow(advice),
+        warnings=(*made.notes, *said, *_without_gpu(advice)),
+    )
+
+
+def _named(root: str, names: Sequence[str]) -> list[Record]:
+    found = (record for name in names for record in find_all(root, name))
+    return list({record.id: record for record in found}.values())
+
+
+def _having(root: str, by: str | None) -> list[Record]:
+    """Read the records that have one of the parameters, newest first."""
+    wanted = {
+        name.strip() for part in (by or "").split("*") for name in part.split(",")
+    }
+    entries = [
+        entry
+        for entry in read_index(root).entries
+        if (wanted & set(entry.head.parameters) if by else entry.head.parameters)
+    ]
+    return [read_record(entry) for entry in entries[:_MOST_RECORDS]]
+
+
+def _varies(records: Sequence[Record]) -> str:
+    """Return the one parameter that is a size.
+
+    Raises:
+        UsageError: there is none, or several.
+    """
+    if not records:
+        raise UsageError("no records to fit (measure a few sizes with weigh scan)")
+    names = varying(records)
+    if len(names) == 1:
+        return names[0]
+    if names:
+        raise UsageError(f"which size? --by one of {', '.join(names)}")
+    raise UsageError(
+        "no parameter of these records varies (weigh run --param batch_size=50)"
+    )
+
+
+def _without_gpu(advice: Advice) -> Iterator[str]:
+    wanted = [limit.name for limit in advice.wanted.limits if limit.of == GPU]
+    if wanted and advice.estimate.gpu_memory is None:
+        names = ", ".join(wanted) if len(wanted) <= 3 else f"{len(wanted)} GPUs"  # noqa: PLR2004
+        yield f"{names} {_NO_GPU}"
+
+
+def _narrow(advice: Advice) -> str | None:
+    """Write what to run next: the command with the size filled in, where it shows."""
+    size, made = advice.next_size, advice.estimate
+    if size is None:
+        return None
+    field = f"{{{made.by}}}"
+    words = [word.replace(field, str(size)) for word in made.group.command]
+    command = f"weigh run --param {made.by}={size} -- {shlex.join(words)}"
+    if tuple(words) == made.group.command or len(command) > _LONGEST_COMMAND:
+        return f"measure {made.by}={size} too"
+    return command
+
+
+def _request(used: Sequence[Record], need: Need, advice: Advice) -> Request | None:
+    """Ask for the bounds of *need*; CPUs and GPUs as they were used.
+
+    The bound is the margin: no headroom goes on top. Time has the usual headroom over
+    what is expected, where that is more than its bound. None where the size lies too
+    far beyond what was measured to ask for anything.
+    """
+    if need.size > TRUSTED_RATIO * advice.rows[-1].size:
+        return None
+    asked = from_usages(used)
+    seconds = max(need.time_upper or 0.0, (need.time or 0.0) * (1 + DEFAULT_HEADROOM))
+    return msgspec.structs.replace(
+        asked,
+        memory=None if need.memory_upper is None else round_memory(need.memory_upper),
+        virtual_memory=None,
+        time_limit=round_time(seconds) if seconds else None,
+        headroom=0.0,
+        runs=sum(row.runs for row in advice.rows),
+        notes=need.why,
+    )

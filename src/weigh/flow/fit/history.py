@@ -1,0 +1,388 @@
+"""``weigh request --from history``: what runs of the same kind say of the next one."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from weigh import config
+from weigh.errors import FormatError, UsageError
+from weigh.estimate.history import ENOUGH, History, Past
+from weigh.estimate.history_bounds import LowerBound
+from weigh.estimate.history_groups import (
+    COMMAND,
+    DEFAULT,
+    HOST,
+    KEYS,
+    LABEL,
+    Parameters,
+    choose_sizes,
+    is_size,
+    parse_keys,
+    template,
+)
+from weigh.estimate.history_risk import MARGIN, RISKS, Risk, known_risk
+from weigh.flow.fit.request import Answer, answer
+from weigh.flow.records.records import Store, choose, find_record, open_store
+from weigh.model.record import Record, Request
+from weigh.report import history_lines
+from weigh.report.history_lines import Kind, Learnt
+from weigh.request import (
+    COMPLETED,
+    LEAST_MEMORY,
+    STILL_RISING,
+    from_usages,
+    round_memory,
+    round_time,
+    uses_of,
+)
+from weigh.store.find import LAST
+from weigh.store.heads import Head, read_record
+from weigh.units import Bytes, parse_size
+
+READ = 1000  # records that are read whole; of older ones, what the list shows
+_OUT_OF_MEMORY, _TIMEOUT = "OUT_OF_MEMORY", "TIMEOUT"
+_SHORTEST = 0.01  # seconds: /usr/bin/time's clock shows 0 for what is shorter
+_UNMEASURED = "without a figure of memory"
+
+
+class Words(msgspec.Struct, frozen=True):
+    """What the user said: how to group, how much to risk, what the next run is like."""
+
+    group: str = ",".join(DEFAULT)
+    risk: str = "low"
+    parameters: Parameters = {}
+    node_memory: str | None = None
+
+
+_Marks: TypeAlias = dict[str, int | float | str | None]
+
+
+class _Use(msgspec.Struct, frozen=True):
+    """One run of the group. ``state`` says what its figures are worth."""
+
+    id: str
+    state: str
+    memory: Bytes | None
+    wall_time: float
+    parameters: Parameters
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """The runs like the one named, oldest first; ``records`` are the latest, whole."""
+
+    keys: tuple[str, ...]
+    like: Record
+    uses: tuple[_Use, ...]
+    records: tuple[Record, ...]
+    apart: tuple[str, ...]
+
+
+def request_from_history(
+    names: Sequence[str],
+    words: Words,
+    *,
+    form: str | None = None,
+    cwd: str,
+    env: Mapping[str, str],
+) -> Answer:
+    """Work out the request for the next run like the record named, or the last one.
+
+    With fewer than 3 completed runs the answer is to run 3 first, beside what the
+    known ones say.
+
+    Raises:
+        RecordNotFoundError: no such record.
+        UsageError: several names, a parameter nobody has, or nothing measured.
+        FormatError: a size that is none, or a record whose figures cannot be.
+    """
+    if len(names) > 1:
+        raise UsageError("history is of one job at a time: name one record of it")
+    settings = config.load(cwd, env)
+    risk = known_risk(words.risk)
+    store = open_store(cwd, env)
+    like = find_record(store, names[0] if names else LAST)
+    group = _group(store, like, parse_keys(words.group), words.parameters)
+    kind = _kind(group, words.parameters)
+    asked, told = _asked(group, kind, risk, words)
+    return answer(
+        asked,
+        group.records,
+        form=form,
+        env=env,
+        warnings=settings.warnings,
+        history=told,
+    )
+
+
+def _asked(
+    group: _Group, kind: Kind, risk: Risk, words: Words
+) -> tuple[Request, dict[str, object]]:
+    node = _node(group.records, words.node_memory)
+    if kind.completed < ENOUGH:
+        return _cold(group, kind, node), history_lines.kind_document(kind)
+    learnt = _learn(group, kind, risk)
+    if node is not None and node < learnt.memory.value:
+        learnt = msgspec.structs.replace(learnt, node=node)
+    return _request(group, learnt), history_lines.document(learnt)
+
+
+def _cold(group: _Group, kind: Kind, node: Bytes | None) -> Request:
+    """Say to run 3 first, and what the known runs come to."""
+    # of one kind, whatever their arguments: nothing to warn of
+    alike = (msgspec.structs.replace(r, command=kind.command) for r in group.records)
+    cold = from_usages(list(alike))
+    least = (
+        cold.memory if node is None or cold.memory is None else min(cold.memory, node)
+    )
+    notes = (
+        *history_lines.cold_notes(kind),
+        *cold.notes,
+        *history_lines.kind_notes(kind),
+    )
+    return msgspec.structs.replace(cold, memory=least, notes=notes)
+
+
+def _request(group: _Group, learnt: Learnt) -> Request:
+    """Take memory and time from what was learnt, the rest from the latest records."""
+    rest = from_usages(group.records, headroom=MARGIN)
+    memory = learnt.node or max(LEAST_MEMORY, round_memory(learnt.memory.value))
+    virtual = rest.virtual_memory
+    rising = any(one.usage.growing for one in group.records if one.usage)
+    return msgspec.structs.replace(
+        rest,
+        memory=memory,
+        virtual_memory=None if virtual is None else max(virtual, memory),
+        time_limit=round_time(learnt.time.value),
+        runs=learnt.memory.runs,
+        headroom=learnt.memory.margin,
+        notes=(*history_lines.notes(learnt), *((STILL_RISING,) if rising else ())),
+    )
+
+
+def _learn(group: _Group, kind: Kind, risk: Risk) -> Learnt:
+    names = tuple(kind.sizes)
+    coming = [math.nan if size is None else size for size in kind.sizes.values()]
+    memory = History.of(_memories(group.uses, names), names, risk=risk)
+    # an hour too many costs nothing once the job ends; one too few costs all of it
+    time = History.of(_times(group.uses, names), names, risk="low")
+    said = memory.predict(coming)
+    others: dict[str, Bytes] = {}
+    for other in RISKS:
+        if other != risk:
+            others[other] = round(memory.predict(coming, risk=other).value)
+    return Learnt(kind=kind, memory=said, time=time.predict(coming), others=others)
+
+
+def _memories(uses: Sequence[_Use], sizes: Sequence[str]) -> list[Past | LowerBound]:
+    past: list[Past | LowerBound] = []
+    for use in uses:
+        if use.memory is None:
+            continue
+        at = _at(use.parameters, sizes)
+        if use.state == COMPLETED:
+            past.append(Past(use.memory, at, use.wall_time))
+        elif use.state == _OUT_OF_MEMORY:
+            past.append(LowerBound(use.memory, at))
+        elif use.state == _TIMEOUT:
+            past.append(LowerBound(use.memory, at, factor=1))
+    return past
+
+
+def _times(uses: Sequence[_Use], sizes: Sequence[str]) -> list[Past | LowerBound]:
+    past: list[Past | LowerBound] = []
+    for use in uses:
+        at = _at(use.parameters, sizes)
+        if use.state == COMPLETED:
+            past.append(Past(use.wall_time, at))
+        elif use.state == _TIMEOUT:
+            past.append(LowerBound(use.wall_time, at))
+    return past
+
+
+def _at(parameters: Parameters, sizes: Sequence[str]) -> tuple[float, ...]:
+    values = (parameters.get(size) for size in sizes)
+    return tuple(
+        float(value) if value is not None and is_size(value) else math.nan
+        for value in values
+    )
+
+
+def _kind(group: _Group, said: Parameters) -> Kind:
+    completed = [use for use in group.uses if use.state == COMPLETED]
+    measured = [use for use in completed if use.memory is not None]
+    names = choose_sizes((use.parameters for use in measured), group.keys)
+    _check_said(said, group.uses)
+    coming = {**group.like.parameters, **said}
+    hosts = {record.host.name for record in group.records if record.host}
+    return Kind(
+        keys=group.keys,
+        label=group.like.label,
+        command=template(group.like.command, group.like.parameters),
+        completed=len(measured),
+        sizes={name: _size(coming.get(name)) for name in names},
+        spans={name: _span(name, measured) for name in names},
+        hosts=tuple(sorted(hosts)),
+        left_out=_left_out(group.uses),
+        apart=(*group.apart, *_words_that_vary(group)),
+    )
+
+
+def _size(value: float | str | None) -> float | None:
+    return float(value) if value is not None and is_size(value) else None
+
+
+def _span(name: str, uses: Sequence[_Use]) -> tuple[float, float]:
+    sizes = [size for use in uses if (size := _size(use.parameters.get(name)))]
+    return min(sizes, default=0), max(sizes, default=0)
+
+
+def _left_out(uses: Sequence[_Use]) -> dict[str, int]:
+    counting = {COMPLETED, _OUT_OF_MEMORY, _TIMEOUT}
+    left = Counter(use.state for use in uses if use.state not in counting)
+    left[_UNMEASURED] += sum(u.state == COMPLETED and u.memory is None for u in uses)
+    return {why: number for why, number in left.items() if number}
+
+
+def _check_said(said: Parameters, uses: Sequence[_Use]) -> None:
+    known = {name for use in uses for name in use.parameters}
+    for name, value in said.items():
+        if name not in known:
+            there = ", ".join(sorted(known)) or "weigh run --param gives them"
+            raise UsageError(
+                f"no run of this kind has the parameter {name!r} ({there})"
+            )
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UsageError(f"{name}={value} is no size")
+
+
+def _words_that_vary(group: _Group) -> Iterator[str]:
+    """Say which parameters that are words go mixed: another model, another need."""
+    words: dict[str, set[str]] = {}
+    for use in group.uses:
+        for name, value in use.parameters.items():
+            if isinstance(value, str) and name not in group.keys:
+                words.setdefault(name, set()).add(value)
+    for name, values in words.items():
+        if len(values) > 1:
+            keys = ",".join((*group.keys, name))
+            yield f"{len(values)} kinds of {name} mixed: --group {keys} keeps to one"
+
+
+def _group(
+    store: Store, like: Record, keys: tuple[str, ...], said: Parameters
+) -> _Group:
+    """Find the runs that agree with *like*, as *said* otherwise, in all of *keys*."""
+    if keys == (LABEL,) and like.label is None:
+        raise UsageError(f"record {like.id} has no label: --group command")
+    wanted = _marks(like, keys, {**like.parameters, **said})
+    marked = [
+        (one, _marks(one.head, keys, one.head.parameters)) for one in choose(store, ())
+    ]
+    _check_keys(keys, wanted, [marks for _, marks in marked])
+    same = [one for one, marks in marked if all(marks[k] == wanted[k] for k in keys)]
+    late = [read_record(one) for one in same[-READ:]]
+    own = _marks(like, keys, like.parameters)
+    if like.id not in {one.head.id for one in same} and own == wanted:
+        late.append(like)  # from a file of its own
+    early = [_of_head(one.head) for one in same[:-READ]]
+    if HOST in keys:
+        late, early = [one for one in late if _host(one) == _host(like)], []
+    return _Group(
+        keys=keys,
+        like=like,
+        uses=(*early, *(use for record in late for use in _of_record(record))),
+        records=tuple(late),
+        apart=tuple(_apart([marks for _, marks in marked], wanted, keys)),
+    )
+
+
+def _check_keys(keys: Sequence[str], wanted: _Marks, others: Sequence[_Marks]) -> None:
+    for key in keys:
+        nobody = all(marks.get(key) is None for marks in (wanted, *others))
+        if nobody and key not in KEYS:
+            raise UsageError(
+                f"nothing to group by: no record has a parameter {key!r} "
+                f"(others: {', '.join(KEYS)})"
+            )
+
+
+def _marks(of: Head | Record, keys: Sequence[str], parameters: Parameters) -> _Marks:
+    """Give what *of* is grouped by; hosts are told apart when it is read whole."""
+    marks: _Marks = {key: parameters.get(key) for key in keys}
+    # a number is one whether or not it was given as a parameter, too
+    words = {name: one for name, one in of.parameters.items() if isinstance(one, str)}
+    command = " ".join(template(of.command, words))
+    return {**marks, LABEL: of.label, COMMAND: command, HOST: None}
+
+
+def _apart(
+    others: Sequence[_Marks], wanted: _Marks, keys: Sequence[str]
+) -> Iterator[str]:
+    """Say what has the label and not the command, or the command and not the label."""
+    if not {LABEL, COMMAND} <= set(keys):
+        return
+    for one, other in ((LABEL, COMMAND), (COMMAND, LABEL)):
+        near = sum(
+            marks[one] == wanted[one] is not None and marks[other] != wanted[other]
+            for marks in others
+        )
+        if near:
+            rest = ",".join(key for key in keys if key != other)
+            yield (
+                f"{near} more of the same {one} and another {other} not counted: "
+                f"--group {rest} counts them"
+            )
+
+
+def _host(record: Record) -> str | None:
+    return record.host.name if record.host else None
+
+
+def _of_record(record: Record) -> Iterator[_Use]:
+    for memory, run in uses_of(record):
+        _check(record.id, memory, run.usage.wall_time)
+        yield _Use(
+            id=record.id,
+            state=run.state,
+            memory=memory,
+            wall_time=max(run.usage.wall_time, _SHORTEST),
+            parameters=record.parameters,
+        )
+
+
+def _of_head(head: Head) -> _Use:
+    usage = head.usage
+    memory = usage.max_process_memory if usage else None
+    if usage and usage.peak_memory:
+        memory = usage.peak_memory.value
+    wall_time = (usage.wall_time if usage else None) or _SHORTEST
+    _check(head.id, memory, wall_time)
+    return _Use(head.id, head.state, memory, wall_time, head.parameters)
+
+
+def _check(record_id: str, memory: float | None, wall_time: float) -> None:
+    sane = memory is None or 0 < memory < math.inf
+    if not sane or not 0 <= wall_time < math.inf:
+        what = f"a time of {wall_time:g} s" if sane else f"a memory of {memory:g} B"
+        raise FormatError(
+            f"record {record_id} has {what}, which is no measurement: "
+            f"weigh records rm {record_id[:6]}"
+        )
+
+
+def _node(records: Sequence[Record], said: str | None) -> Bytes | None:
+    """Give what a node has: as *said*, or the largest that a scheduler ran these on."""
+    if said is not None:
+        node = parse_size(said)
+        if not node:
+            raise UsageError("--node-memory 0 leaves nothing to ask for")
+        return node
+    sizes = [
+        record.host.memory
+        for record in records
+        if record.allocation and record.host and record.host.memory
+    ]
+    return max(sizes, default=None)

@@ -1,0 +1,140 @@
+"""``weigh request``: records in, lines for a job script out."""
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from weigh import config
+from weigh.dialect import gridengine, slurm
+from weigh.errors import FormatError
+from weigh.flow.fit.growth import Steps, carry_on
+from weigh.flow.records.records import Store, find_record, open_store
+from weigh.model.record import Record, Request
+from weigh.report import request_lines
+from weigh.request import DEFAULT_HEADROOM, from_usages, parse_headroom
+from weigh.store.find import LAST
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The lines to paste, what to know about them, and what is off otherwise."""
+
+    request: Request
+    lines: tuple[str, ...]
+    notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+
+def request(  # noqa: PLR0913 - the options of the command line, keyword-only
+    names: Sequence[str],
+    *,
+    form: str | None = None,
+    headroom: str | None = None,
+    steps: Steps | None = None,
+    cwd: str,
+    env: Mapping[str, str],
+) -> Answer:
+    """Work out the request from the records called *names*, or from the last one.
+
+    *form* is one of ``request_lines.FORMS``, by default the scheduler's at hand;
+    *headroom* is text such as ``20%``, by default the configured one; *steps* how long
+    the full job is, and how much of it was measured.
+
+    Raises:
+        RecordNotFoundError: no such record; offers the nearest names.
+        UsageError: a record holds no measurement, a name fits several, or nobody
+            counted the steps.
+        FormatError: the headroom or a configuration file does not parse.
+    """
+    settings = config.load(cwd, env)
+    records = _records(names or (LAST,), open_store(cwd, env))
+    share = (
+        configured_headroom(settings) if headroom is None else parse_headroom(headroom)
+    )
+    asked = carry_on(from_usages(records, headroom=share), records, steps)
+    return answer(asked, records, form=form, env=env, warnings=settings.warnings)
+
+
+def answer(  # noqa: PLR0913 - keyword-only past the second
+    asked: Request,
+    records: Sequence[Record],
+    *,
+    form: str | None,
+    env: Mapping[str, str],
+    warnings: tuple[str, ...] = (),
+    history: object = None,
+) -> Answer:
+    """Write *asked*, which rests on *records*, for the scheduler at hand or *form*.
+
+    *history* is what the JSON form tells of where it is from, if from there.
+    """
+    scheduler = scheduler_at_hand(env)
+    form = form or scheduler
+    asked = msgspec.structs.replace(
+        asked,
+        notes=(
+            *asked.notes,
+            *_virtual_notes(asked, _dialect_of(form, scheduler)),
+            *_gpu_notes(asked),
+        ),
+    )
+    return Answer(
+        request=asked,
+        lines=request_lines.render(
+            asked,
+            form,
+            scheduler=scheduler,
+            records=tuple(record.id for record in records),
+            history=history,
+        ),
+        notes=request_lines.note_lines(asked, indent="# "),
+        warnings=warnings,
+    )
+
+
+def scheduler_at_hand(env: Mapping[str, str]) -> str:
+    """Name the scheduler whose commands are on PATH; Slurm where there is doubt."""
+    path = env.get("PATH", "")
+    if shutil.which("qsub", path=path) and not shutil.which("sbatch", path=path):
+        return gridengine.NAME
+    return slurm.NAME
+
+
+def _records(names: Sequence[str], store: Store) -> list[Record]:
+    found = (find_record(store, name) for name in names)
+    return list({record.id: record for record in found}.values())
+
+
+def _gpu_notes(asked: Request) -> tuple[str, ...]:
+    """Keep people from sizing a card by what a CPU run held."""
+    if asked.gpus:
+        return ()
+    return ("no GPU was used: what one would need has to be measured on one",)
+
+
+def configured_headroom(settings: config.Config) -> float:
+    """Return the headroom that a settings file or variable says, or the usual one.
+
+    Raises:
+        FormatError: it does not parse; names the file.
+    """
+    setting = settings.settings.get("headroom")
+    if setting is None:
+        return DEFAULT_HEADROOM
+    try:
+        return parse_headroom(str(setting.value))
+    except FormatError as error:
+        raise FormatError(f"{setting.origin}: {error}") from error
+
+
+def _dialect_of(form: str, scheduler: str) -> str:
+    return scheduler if form == "flags" else form
+
+
+def _virtual_notes(asked: Request, dialect: str) -> Iterator[str]:
+    if dialect != gridengine.NAME:
+        return
+    if asked.virtual_memory is None:
+        yield "virtual size was not measured: h_vmem is left to you"
+    elif asked.gpus:
+        yield "h_vmem counts what CUDA only reserves: ask your site whether to set it"

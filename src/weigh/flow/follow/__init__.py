@@ -1,0 +1,1 @@
+"""``weigh status``, ``logs``, ``cancel`` and ``resume``."""

@@ -1,0 +1,86 @@
+"""``weigh cancel``: end jobs, or those of their elements that run or wait."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.flow.site import schedulers
+from weigh.model.job import STUCK, ElementState, Submitted
+from weigh.model.record import State
+from weigh.store import jobs as jobs_file
+from weigh.store import location
+
+ALL = "all"
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """A job that was told to end; ``elements`` are which of it, None for all."""
+
+    job: Submitted
+    elements: tuple[int, ...] | None = None
+
+
+def cancel(  # noqa: PLR0913 - keyword-only past the first
+    names: Sequence[str],
+    *,
+    keep: Sequence[str] = (),
+    only: State | None = None,
+    dry_run: bool = False,
+    cwd: str,
+    env: Mapping[str, str],
+) -> tuple[Cancelled, ...]:
+    """End the jobs called *names* but those called *keep*, or their *only* elements.
+
+    ``all`` are those that have not ended.
+
+    Raises:
+        UsageError: there is no such job.
+        SchedulerError: a scheduler refuses or does not answer.
+    """
+    root = location.locate(cwd, env)
+    known = jobs_file.read_jobs(root)
+    kept = {job.id for name in keep for job in jobs_file.find_jobs(known, name)}
+    wanted = [
+        job for job in _named(names, known) if job.id not in kept and name_is(job, keep)
+    ]
+    done = []
+    for scheduler_name in dict.fromkeys(job.scheduler for job in wanted):
+        scheduler = schedulers.reach(scheduler_name, root=root, env=env)
+        ours = [job for job in known if job.scheduler == scheduler_name]
+        snapshot = scheduler.states(ours, fresh=True)
+        for job in wanted:
+            if job.scheduler != scheduler_name:
+                continue
+            alive = [
+                number
+                for number in range(job.elements)
+                if _is_there(snapshot.of(job, number))
+                and only in {None, snapshot.of(job, number).state}
+            ]
+            if not alive:
+                continue
+            chosen = None if only is None else tuple(alive)
+            if not dry_run:
+                scheduler.cancel(job, chosen)
+            done.append(Cancelled(job, chosen))
+    return tuple(done)
+
+
+def name_is(job: Submitted, keep: Sequence[str]) -> bool:
+    """Say whether *job* is none of those to keep."""
+    return job.id not in keep and job.name not in keep
+
+
+def _is_there(state: ElementState) -> bool:
+    """Say whether the scheduler still holds an element."""
+    return not state.is_final or state.reason == STUCK
+
+
+def _named(names: Sequence[str], known: Sequence[Submitted]) -> list[Submitted]:
+    if not names:
+        raise UsageError("which job? weigh cancel JOB, or weigh cancel all")
+    if ALL in names:
+        return list(known)
+    found = [job for name in names for job in jobs_file.find_jobs(known, name)]
+    return list({(job.scheduler, job.id): job for job in found}.values())

@@ -1,0 +1,91 @@
+"""``weigh logs``: which files hold what a job or a task has printed."""
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+from weigh.dialect.job_script import ENDED
+from weigh.errors import UsageError
+from weigh.flow.follow.status import View, look, merged
+from weigh.flow.follow.tasks import tail_of
+from weigh.flow.submit.ship import LOGS
+from weigh.model.job import TaskState
+from weigh.store import jobs as jobs_file
+from weigh.store import location
+
+
+class LogFile(msgspec.Struct, frozen=True):
+    """A file to show; ``until`` is the log of its element, which says when it ended."""
+
+    title: str
+    path: str
+    until: str
+
+    def is_over(self) -> bool:
+        """Say whether nothing will be added any more."""
+        return f"{ENDED} " in tail_of(self.until)
+
+
+def logs(
+    name: str, *, failed: bool = False, cwd: str, env: Mapping[str, str]
+) -> tuple[LogFile, ...]:
+    """Give the logs of a job's elements, or the output of ``JOB_TASK``.
+
+    With *failed*, the output of the tasks that failed.
+
+    Raises:
+        UsageError: there is no such job or task.
+    """
+    root = location.locate(cwd, env)
+    known = jobs_file.read_jobs(root)
+    name, task = _split(name, {job.id for job in known} | {job.name for job in known})
+    chain = jobs_file.find_jobs(known, name)
+    views = list(look(chain, known, root=root, env=env))
+    tasks = merged(views)
+    if task is not None:
+        if task not in tasks:
+            raise UsageError(f"no such task: {task} (there are 1 to {max(tasks)})")
+        return (_of_task(views, tasks[task]),)
+    if failed:
+        bad = [task for task in tasks.values() if task.state in {"FAILED", "TIMEOUT"}]
+        return tuple(_of_task(views, task) for task in bad)
+    return tuple(
+        LogFile(f"{view.job.id} element {number}", path, path)
+        for view in views
+        for number in range(view.job.elements)
+        if os.path.exists(path := _element_log(view, number))
+    )
+
+
+def _split(name: str, known: set[str]) -> tuple[str, int | None]:
+    """Take the task off the end of ``481516_58``, unless that is a name itself."""
+    job, line, task = name.rpartition("_")
+    if name in known or not line or not task.isdecimal():
+        return name, None
+    return job, int(task)
+
+
+def _of_task(views: list[View], task: TaskState) -> LogFile:
+    view = next(view for view in views if view.job.id == task.job)
+    log = _element_log(view, task.element)
+    output = task.output or _output(view, task)
+    title = f"task {task.task}"
+    return LogFile(title, output if os.path.exists(output) else log, log)
+
+
+def _output(view: View, task: TaskState) -> str:
+    """Find what a task has printed in its latest attempt."""
+    number = view.job.first + task.element
+    folder = os.path.join(view.job.folder, LOGS, f"tasks_{number}.out")
+    first = os.path.join(folder, f"{task.seq}.out")
+    attempt, latest = 2, first
+    while os.path.exists(path := os.path.join(folder, f"{task.seq}.{attempt}.out")):
+        attempt, latest = attempt + 1, path
+    return latest
+
+
+def _element_log(view: View, number: int) -> str:
+    job = view.job
+    name = view.scheduler.log_name(job.id, number, is_array=job.elements > 1)
+    return os.path.join(job.folder, LOGS, name)

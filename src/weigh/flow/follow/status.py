@@ -1,0 +1,213 @@
+"""``weigh status``: what was submitted, and how its tasks stand."""
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from weigh.dialect import slurm_reasons
+from weigh.errors import WeighError
+from weigh.flow.follow.ends import ends_of
+from weigh.flow.follow.tasks import judge_by_log, read_tasks, tail_of
+from weigh.flow.site import schedulers
+from weigh.flow.submit.ship import LOGS, read_plan
+from weigh.model.job import STUCK, ElementState, Submitted, TaskState
+from weigh.model.record import State
+from weigh.report.status_lines import Failure, Standing, Waiting
+from weigh.scheduler.scheduler import Scheduler, Snapshot
+from weigh.store import jobs as jobs_file
+from weigh.store import location
+
+_FAILED: frozenset[State] = frozenset({"FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
+_MOST_WORDS = 10
+_SETTLING = 60.0  # seconds until a scheduler has to know of a job
+_RECENT = 10
+
+
+class View(msgspec.Struct, frozen=True):
+    """A job, its scheduler, how its elements stand, and its tasks."""
+
+    job: Submitted
+    scheduler: Scheduler
+    elements: tuple[ElementState, ...]
+    tasks: tuple[TaskState, ...]
+    snapshot: Snapshot
+
+
+def status(
+    names: Sequence[str], *, cwd: str, env: Mapping[str, str]
+) -> tuple[Standing, ...]:
+    """Say how the jobs called *names* stand, or the latest ones.
+
+    Raises:
+        UsageError: there is no such job.
+        StoreError: the jobs cannot be read.
+    """
+    root = location.locate(cwd, env)
+    known = jobs_file.read_jobs(root)
+    if names:
+        found = [jobs_file.find_jobs(known, name)[-1] for name in names]
+        chains = [jobs_file.chain_of(known, job) for job in found]
+    else:
+        chains = _recent(known) if known else [jobs_file.find_jobs(known, "last")]
+    wanted = [job for chain in chains for job in chain]
+    views = {
+        (view.job.scheduler, view.job.id): view
+        for view in look(wanted, known, root=root, env=env)
+    }
+    return tuple(
+        _standing([views[job.scheduler, job.id] for job in chain]) for chain in chains
+    )
+
+
+def look(
+    wanted: Sequence[Submitted],
+    known: Sequence[Submitted],
+    *,
+    root: str,
+    env: Mapping[str, str],
+) -> Iterator[View]:
+    """Look at jobs; each scheduler is asked once, about all that are *known*."""
+    for name in dict.fromkeys(job.scheduler for job in wanted):
+        scheduler = schedulers.reach(name, root=root, env=env)
+        snapshot = scheduler.states([job for job in known if job.scheduler == name])
+        for job in wanted:
+            if job.scheduler == name:
+                yield _view(job, scheduler, snapshot)
+
+
+def merged(views: Iterable[View]) -> dict[int, TaskState]:
+    """Give the tasks of a plan by number, as the last job that has each knows it."""
+    return {task.task: task for view in views for task in view.tasks}
+
+
+def _recent(known: Sequence[Submitted]) -> list[list[Submitted]]:
+    """Give the latest jobs, each with those it resumed, the newest first."""
+    chains: list[list[Submitted]] = []
+    seen: set[tuple[str, str]] = set()
+    for job in reversed(known):
+        if (job.scheduler, job.id) not in seen:
+            chain = jobs_file.chain_of(known, job)
+            seen |= {(one.scheduler, one.id) for one in chain}
+            chains.append(chain)
+        if len(chains) == _RECENT:
+            break
+    return chains
+
+
+def _view(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> View:
+    elements = tuple(
+        _element(job, number, scheduler, snapshot) for number in range(job.elements)
+    )
+    if any(state.reason == STUCK for state in elements):
+        elements = _with_why(elements, scheduler.why(job))
+    try:
+        plan = read_plan(job.folder)
+    except WeighError:
+        return View(job, scheduler, elements, tuple(_bare(job, elements)), snapshot)
+    tasks = tuple(read_tasks(job, plan, scheduler, elements.__getitem__))
+    return View(job, scheduler, elements, tasks, snapshot)
+
+
+def _bare(job: Submitted, elements: Sequence[ElementState]) -> Iterator[TaskState]:
+    """Take each element for a task where the plan is gone: more is not known."""
+    for number, state in enumerate(elements):
+        yield TaskState(
+            task=job.first + number + 1,
+            job=job.id,
+            element=number,
+            seq=1,
+            state=state.state,
+            reason=state.reason,
+        )
+
+
+def _with_why(
+    elements: tuple[ElementState, ...], why: str | None
+) -> tuple[ElementState, ...]:
+    """Say of elements that are stuck why, where that is known."""
+    return tuple(
+        msgspec.structs.replace(state, reason=why)
+        if why and state.reason == STUCK
+        else state
+        for state in elements
+    )
+
+
+def _element(
+    job: Submitted, number: int, scheduler: Scheduler, snapshot: Snapshot
+) -> ElementState:
+    """Take the scheduler's word; where it has none, what the log says in the end."""
+    state = snapshot.of(job, number)
+    if state.state != "UNKNOWN":
+        return state
+    name = scheduler.log_name(job.id, number, is_array=job.elements > 1)
+    judged = judge_by_log(state, os.path.join(job.folder, LOGS, name))
+    is_late = snapshot.asked > job.submitted + _SETTLING
+    if judged.is_final or snapshot.trouble or state.reason or not is_late:
+        return judged
+    return ElementState(state="INTERRUPTED", reason="the scheduler no longer knows it")
+
+
+def _standing(views: Sequence[View]) -> Standing:
+    last = views[-1]
+    tasks = merged(views)
+    failed = [task for task in tasks.values() if task.state in _FAILED]
+    return Standing(
+        job=last.job,
+        jobs=tuple(view.job.id for view in views),
+        tasks=Counter(task.state for task in tasks.values()),
+        elements=Counter(state.state for view in views for state in view.elements),
+        total=len(tasks),
+        failures=tuple(_failures(failed)),
+        waiting=tuple(w for view in views for w in _waiting(view)),
+        ends=ends_of(views, time.time()),
+        asked=last.snapshot.asked,
+        trouble=last.snapshot.trouble,
+    )
+
+
+def _failures(failed: Sequence[TaskState]) -> Iterator[Failure]:
+    for place, task in enumerate(sorted(failed, key=lambda task: task.task)):
+        output = task.output
+        words = _last_words(output) if output and place < _MOST_WORDS else None
+        yield Failure(
+            task=task.task,
+            state=task.state,
+            reason=task.reason,
+            words=words if words != task.reason else None,
+            output=None if output is None else _short(output),
+        )
+
+
+def _last_words(path: str) -> str | None:
+    lines = [line.strip() for line in tail_of(path).splitlines()]
+    return next((line for line in reversed(lines) if line), None)
+
+
+def _short(path: str) -> str:
+    relative = os.path.relpath(path)
+    return relative if not relative.startswith("..") else path
+
+
+def _waiting(view: View) -> Iterator[Waiting]:
+    """Put elements that wait for the same together."""
+    # what the scheduler said a moment ago may have begun, or be done, since
+    waits = {task.element for task in view.tasks if task.state == "PENDING"}
+    reasons = Counter(
+        state.reason
+        for number, state in enumerate(view.elements)
+        if state.state == "PENDING" and number in waits
+    )
+    for reason, elements in reasons.most_common():
+        if reason is None:
+            yield Waiting(elements, "not said why yet")
+            continue
+        hopeless = slurm_reasons.is_hopeless(reason)
+        words = slurm_reasons.in_words(reason)
+        throttle = view.job.wanted.throttle
+        if reason == "JobArrayTaskLimit" and throttle:
+            words = f"{words} of {throttle} at a time"
+        yield Waiting(elements, words, hopeless)

@@ -1,0 +1,1 @@
+"""``weigh plan``: which tasks share a GPU and a node."""

@@ -1,0 +1,293 @@
+"""What each task of a file needs: as said, or as measured for one like it."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weigh.flow.plan.alike import Candidate, Finder, Library, nearest, parts_of
+from weigh.flow.plan.sizes import Sizes, sizes_in, words_of
+from weigh.model.gpu import GpuUsage
+from weigh.model.plan import Foretold, Item, Kind, Quantity
+from weigh.model.record import Record
+from weigh.request import LEAST_MEMORY, from_usages, round_memory, round_time
+from weigh.units import Bytes, Seconds
+
+if TYPE_CHECKING:
+    from weigh.flow.plan.fits import Curves
+
+Parameters = Mapping[str, int | float | str]
+ParametersOf = Callable[[int, str], Parameters]
+
+_MOST_READ = 200  # records to draw curves through
+_MOST_NAMED = 20  # records that a kind of task names as its grounds
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user says that every task uses; None is left to the records."""
+
+    gpu_memory: Bytes | None = None
+    memory: Bytes | None = None
+    cpus: int | None = None
+    time: Seconds | None = None
+    gpus: int | None = None
+
+    @property
+    def quantities(self) -> frozenset[Quantity]:
+        """Name what needs no record."""
+        said: dict[Quantity, float | None] = {
+            "gpu_memory": self.gpu_memory,
+            "memory": self.memory,
+            "time": self.time,
+        }
+        return frozenset(name for name, value in said.items() if value is not None)
+
+
+class Needs(msgspec.Struct, frozen=True):
+    """The kinds of tasks, each task's place among them, and the GPU measured on.
+
+    ``unlike`` are the sizes that tasks have otherwise than all runs, and those of the
+    runs.
+    """
+
+    kinds: tuple[Kind, ...]
+    places: tuple[int, ...]
+    gpu: GpuUsage | None = None
+    unlike: dict[str, float] = {}
+
+
+class _Basis(msgspec.Struct, frozen=True):
+    """What a task's need rests on: records, and what curves through them foretell."""
+
+    records: tuple[str, ...] = ()
+    foretold: tuple[Foretold, ...] = ()
+
+
+def of_tasks(
+    lines: Iterable[str],
+    given: Given,
+    headroom: float,
+    library: Library,
+    parameters_of: ParametersOf | None = None,
+) -> Needs:
+    """Work out what each of *lines* needs: what it uses and *headroom* (0.2: 20 %).
+
+    What is given goes before anything measured. *parameters_of* knows a task's
+    parameters by its number and line.
+
+    Raises:
+        UsageError: a task matches no record although records were named.
+    """
+    grounds = _Grounds(library, given.quantities)
+    places: list[int] = []
+    found: dict[_Basis, int] = {}
+    counts: list[int] = []
+    examples: list[str] = []
+    for number, line in enumerate(lines, start=1):
+        own = parameters_of(number, line) if parameters_of else {}
+        place = found.setdefault(grounds.of(line, own), len(found))
+        if place == len(counts):
+            counts.append(0)
+            examples.append(line)
+        counts[place] += 1
+        places.append(place)
+    measured: dict[tuple[str, ...], tuple[Kind, tuple[GpuUsage, ...]]] = {}
+    kinds: list[Kind] = []
+    for basis, place in found.items():
+        if basis.records not in measured:
+            records = [library.read(name) for name in basis.records]
+            gpus = tuple(gpu for record in records for gpu in _gpus(record))
+            measured[basis.records] = _kind(records, given, headroom), gpus
+        kind = _as_foretold(measured[basis.records][0], basis.foretold, headroom)
+        kinds.append(
+            msgspec.structs.replace(kind, tasks=counts[place], example=examples[place])
+        )
+    cards = [gpu for _, gpus in measured.values() for gpu in gpus]
+    gpu = cards[0] if cards else None
+    return Needs(tuple(kinds), tuple(places), gpu, grounds.unlike)
+
+
+class _Grounds:
+    """Finds what the need of a line rests on."""
+
+    def __init__(self, library: Library, said: frozenset[Quantity]) -> None:
+        self._library = library
+        self._finder = Finder(library)
+        self._said = said
+        self._drawn: dict[tuple[str, ...], Curves | None] = {}
+        self._only: dict[tuple[str, ...], Sizes] = {}
+        self.unlike: dict[str, float] = {}
+
+    def of(self, line: str, parameters: Parameters) -> _Basis:
+        """Give the records of a run like it, or else what others of its kind foretell.
+
+        Raises:
+            UsageError: there is none, although the user named some.
+        """
+        if not self._library.known:
+            return _Basis()
+        words = words_of(line)
+        parts = parts_of(words)
+        alike = self._finder.most_alike(line, parts)
+        names = tuple(name for one in alike for name in one.names)[:_MOST_READ]
+        curves = self._curves(names, alike)
+        sizes = sizes_in(words, parameters)
+        for name, only in self._only[names].items():
+            if sizes.get(name, only) != only:
+                self.unlike[name] = only
+        if curves is not None and curves.names:
+            measured = curves.measured(sizes)
+            if measured:
+                return _Basis(measured)
+            foretold = tuple(
+                one for one in curves.at(sizes) if one.quantity not in self._said
+            )
+            if foretold:
+                return _Basis(names, foretold)
+        return _Basis(nearest(alike, parts[2]))
+
+    def _curves(
+        self, names: tuple[str, ...], alike: Sequence[Candidate]
+    ) -> "Curves | None":
+        if names not in self._drawn:
+            self._drawn[names] = self._draw(names, alike)
+        return self._drawn[names]
+
+    def _draw(
+        self, names: tuple[str, ...], alike: Sequence[Candidate]
+    ) -> "Curves | None":
+        """Draw curves through the records of *names* where their sizes differ."""
+        from weigh.flow.plan.fits import Curves, varies  # noqa: PLC0415 - few plans
+
+        sizes = [own for one in alike for own in one.sizes][: len(names)]
+        self._only[names] = _only_sizes(sizes)
+        if not varies(sizes):
+            return None
+        return Curves([self._library.read(name) for name in names], sizes)
+
+
+def _only_sizes(sizes: Sequence[Sizes]) -> Sizes:
+    """Give the sizes that all runs have alike."""
+    first = sizes[0] if sizes else {}
+    return {
+        name: value
+        for name, value in first.items()
+        if all(own.get(name) == value for own in sizes)
+    }
+
+
+def _as_foretold(kind: Kind, told: Sequence[Foretold], headroom: float) -> Kind:
+    """Take what curves foretell: the bound, or the headroom where that is more."""
+    if not told:
+        return kind
+    item, used = kind.item, kind.used
+    for one in told:
+        need = max(one.bound, one.expected * (1 + headroom))
+        if one.quantity == "gpu_memory":
+            item = msgspec.structs.replace(item, gpu_memory=math.ceil(need))
+            used = msgspec.structs.replace(used, gpu_memory=math.ceil(one.expected))
+        elif one.quantity == "memory":
+            memory = max(LEAST_MEMORY, round_memory(need))
+            item = msgspec.structs.replace(item, memory=memory)
+            used = msgspec.structs.replace(used, memory=math.ceil(one.expected))
+        else:
+            item = msgspec.structs.replace(item, time=round_time(need))
+            used = msgspec.structs.replace(used, time=one.expected)
+    return msgspec.structs.replace(
+        kind,
+        item=item,
+        used=used,
+        runs=max(one.runs for one in told),
+        records=kind.records[:_MOST_NAMED],
+        foretold=tuple(told),
+    )
+
+
+def _kind(records: Sequence[Record], given: Given, headroom: float) -> Kind:
+    """Take what was given; from the records what was not."""
+    asked = from_usages(records, headroom=headroom) if records else None
+    gpus = [gpu for record in records for gpu in _gpus(record)]
+    walls = (record.usage.wall_time for record in records if record.usage)
+    time = _most(walls) if given.time is None else given.time
+    gpu_memory = given.gpu_memory
+    if gpu_memory is None:
+        gpu_memory = max((_gpu_peak(gpu) or 0 for gpu in gpus), default=0)
+    cpus = given.cpus or (asked.cpus if asked else 1)
+    whole = given.gpus or _whole_gpus(records)
+    memory, limit = given.memory, None if time is None else _with(time, headroom)
+    if asked is not None and given.time is None:
+        limit = asked.time_limit
+    return Kind(
+        item=Item(
+            _with(gpu_memory, headroom),
+            _with(memory, headroom)
+            if memory is not None
+            else (asked and asked.memory) or 0,
+            cpus,
+            limit,
+            whole,
+        ),
+        used=Item(
+            gpu_memory,
+            _memory(records) if memory is None else memory,
+            cpus,
+            time,
+            whole,
+        ),
+        tasks=0,
+        example="",
+        runs=asked.runs if asked else 0,
+        records=tuple(record.id for record in records),
+        busy=_most(_busy(gpu) for gpu in gpus),
+        notes=_notes(records, given),
+    )
+
+
+def _with(size: float, headroom: float) -> int:
+    # to a thousandth first: 1.1 is a little more than itself as a float
+    return math.ceil(round(size * (1 + headroom), 3))
+
+
+def _most(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def _gpus(record: Record) -> tuple[GpuUsage, ...]:
+    """Give the GPUs that a record's job held memory on."""
+    if record.usage is None:
+        return ()
+    return tuple(gpu for gpu in record.usage.gpus if _gpu_peak(gpu))
+
+
+def _whole_gpus(records: Sequence[Record]) -> int:
+    """Count the cards of a job that ran on several; 0 for one, which others share."""
+    most = max((len(_gpus(record)) for record in records), default=0)
+    return most if most > 1 else 0
+
+
+def _gpu_peak(gpu: GpuUsage) -> Bytes | None:
+    return gpu.peak_memory or gpu.process_peak_memory
+
+
+def _busy(gpu: GpuUsage) -> float | None:
+    mean = gpu.utilization_mean
+    return None if mean is None else min(1.0, mean / 100)
+
+
+def _memory(records: Sequence[Record]) -> Bytes:
+    usages = [record.usage for record in records if record.usage]
+    peaks = [usage.peak_memory.value for usage in usages if usage.peak_memory]
+    return max(peaks, default=0)
+
+
+def _notes(records: Sequence[Record], given: Given) -> tuple[str, ...]:
+    notes = []
+    if given.memory is None and any(r.usage and r.usage.growing for r in records):
+        notes.append(
+            "memory was still rising at the end of a run: measure a longer one"
+        )
+    states = sorted({r.state for r in records if r.state != "COMPLETED"})
+    if states:
+        notes.append(f"measured on runs that did not complete ({', '.join(states)})")
+    return tuple(notes)

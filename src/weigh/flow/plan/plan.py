@@ -1,0 +1,186 @@
+"""``weigh plan``: tasks in; which run side by side, and what each element asks for."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+
+import msgspec
+
+from weigh import config
+from weigh.errors import UsageError
+from weigh.flow.exec.options import find_parameters
+from weigh.flow.fit.request import configured_headroom
+from weigh.flow.plan import directory as plan_directory
+from weigh.flow.plan.free import with_free_cards
+from weigh.flow.plan.library import library, no_library
+from weigh.flow.plan.needs import Needs, of_tasks
+from weigh.flow.plan.nodes import on_nodes
+from weigh.flow.plan.notes import too_big
+from weigh.flow.plan.packing import planned
+from weigh.flow.plan.probe import Place, probe_more, probe_one
+from weigh.flow.plan.targets import Target, targets
+from weigh.flow.plan.wishes import ALL, Wishes, given
+from weigh.flow.records.records import open_store
+from weigh.model.plan import Plan, Together
+from weigh.pack import most_work, sharing_notes
+from weigh.probe.host import read_host
+from weigh.request import parse_headroom
+from weigh.runner.task_source import TaskSource
+from weigh.units import format_duration
+
+FOLDER = "plan"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A plan for each GPU of interest; written where *directory* says so."""
+
+    plans: tuple[Plan, ...]
+    directory: str | None = None
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def plan(
+    wishes: Wishes,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    say: Callable[[str], None] = lambda _: None,
+) -> Answer:
+    """Plan the tasks of a file for one GPU, or compare several.
+
+    With one GPU, or none, the plan is written to ``plan/NAME``. *say* is told how a
+    probe goes on.
+
+    Raises:
+        UsageError: there is no task, no measure of one, a task no element holds, or a
+            plan of that name.
+        FormatError: a size, time, share or the task file does not parse.
+        StoreError: the records cannot be read, or the plan not be written.
+    """
+    _check(wishes)
+    settings = config.load(cwd, env)
+    headroom = _headroom(wishes, settings)
+    source = TaskSource(wishes.task_file)
+    try:
+        place = _place(wishes, cwd, env)
+        alone = None
+        if place is not None:
+            wishes = _of_this_node(wishes, place)
+            alone = probe_one(_line(source, 1), place)
+            say(f"1 alone: {format_duration(alone.wall_time)}")
+        needs = _needs(source, wishes, headroom, cwd=cwd, env=env)
+        wanted = targets(wishes.gpus, needs, settings.gpus)
+        plans = [planned(wishes, needs, target, headroom) for target in wanted]
+        if len(plans) > 1:
+            compared = with_free_cards(plans, env)
+            notes = dict.fromkeys(note for one in plans for note in one.notes)
+            return Answer(compared, None, tuple(notes), settings.warnings)
+        made = plans[0]
+        if place is not None and alone is not None and made.elements:
+            found = (alone, *_probed(source, made, alone, place, say))
+            made = _with_probe(wishes, needs, wanted[0], headroom, found)
+        if made.left_out and not (wishes.leave_out and made.elements):
+            raise UsageError(too_big(made))
+        directory = os.path.join(FOLDER, made.name)
+        if not wishes.dry_run:
+            folder = os.path.join(cwd, directory)
+            plan_directory.check_free(folder, replace=wishes.replace)
+            nodes = made.ask.nodes
+
+            def text_of(task: int) -> bytes:
+                return on_nodes(source.text(task), nodes, sys.executable)
+
+            plan_directory.write(folder, made, text_of)
+    finally:
+        source.close()
+    return Answer((made,), directory, made.notes, settings.warnings)
+
+
+def _check(wishes: Wishes) -> None:
+    """Refuse what cannot go together."""
+    alone = "--nodes" if (wishes.nodes or 1) > 1 else None
+    alone = "--gpus-per-task" if wishes.gpus_per_task else alone
+    if alone and (wishes.per_gpu or 1) > 1:
+        raise UsageError(f"--per-gpu shares a GPU, and {alone} gives whole ones")
+    if alone and wishes.probe:
+        raise UsageError(f"--probe runs tasks side by side, and {alone} each alone")
+
+
+def _headroom(wishes: Wishes, settings: config.Config) -> float:
+    if wishes.headroom is not None:
+        return parse_headroom(wishes.headroom)
+    return configured_headroom(settings)
+
+
+def _needs(
+    source: TaskSource,
+    wishes: Wishes,
+    headroom: float,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+) -> Needs:
+    said = given(wishes)
+    is_said = None not in (said.memory, said.cpus, said.time)
+    known = no_library()
+    if wishes.records != ALL or not is_said or (wishes.gpus and not said.gpu_memory):
+        known = library(wishes.records, open_store(cwd, env).root)
+    lines = (_line(source, seq) for seq in range(1, len(source) + 1))
+    with ExitStack() as opened:
+        parameters_of = find_parameters(source.name, opened)
+        return of_tasks(lines, said, headroom, known, parameters_of)
+
+
+def _place(wishes: Wishes, cwd: str, env: Mapping[str, str]) -> Place | None:
+    """Say where a probe runs; None where none is asked for."""
+    if not wishes.probe:
+        return None
+    if wishes.gpus and "," in wishes.gpus:
+        raise UsageError("--probe measures on the GPU that is here: name one --gpu")
+    named = (env.get("CUDA_VISIBLE_DEVICES") or "0").split(",")[0]
+    uses_gpu = wishes.gpus is not None or wishes.gpu_memory is not None
+    return Place(cwd, env, read_host().cpus or 1, named if uses_gpu else None)
+
+
+def _of_this_node(wishes: Wishes, place: Place) -> Wishes:
+    """Take this machine for the node, where it is not said what a node has."""
+    memory = read_host().memory
+    return msgspec.structs.replace(
+        wishes,
+        node_cpus=wishes.node_cpus or place.cpus,
+        node_memory=wishes.node_memory or (None if memory is None else str(memory)),
+    )
+
+
+def _line(source: TaskSource, task: int) -> str:
+    return source.text(task).decode("utf-8", "surrogateescape")
+
+
+def _probed(
+    source: TaskSource,
+    made: Plan,
+    alone: Together,
+    place: Place,
+    say: Callable[[str], None],
+) -> Iterator[Together]:
+    """Run the tasks of the fullest element, more and more of them together."""
+    fullest = max(made.elements, key=lambda element: len(element.tasks))
+    lines = [_line(source, task) for task in fullest.tasks]
+    yield from probe_more(lines, alone, place, most=len(lines), say=say)
+
+
+def _with_probe(
+    wishes: Wishes,
+    needs: Needs,
+    target: Target,
+    headroom: float,
+    found: tuple[Together, ...],
+) -> Plan:
+    """Plan again with the number that did the most work, and the time it takes."""
+    best = most_work(found)
+    again = msgspec.structs.replace(wishes, per_gpu=best.count)
+    made = planned(again, needs, target, headroom, slow_down=best.slow_down)
+    notes = (*made.notes, *sharing_notes(found))
+    return msgspec.structs.replace(made, probe=found, notes=notes)

@@ -1,0 +1,139 @@
+"""``weigh plan --probe``: run 1, 2, 3... tasks side by side, and see which is best."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.flow.run.weighed import last_line
+from weigh.model.plan import Together
+from weigh.model.record import Record
+
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_WORSE = 2  # so many counts in a row without a gain end the probe
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the tasks run: their folder, environment, CPUs, and GPU if they get one."""
+
+    cwd: str
+    env: Mapping[str, str]
+    cpus: int
+    gpu: str | None = None
+
+
+def probe_one(line: str, place: Place) -> Together:
+    """Run one task alone, and keep its record for the plan to work from.
+
+    Raises:
+        UsageError: it fails; says its last words.
+    """
+    return _side_by_side([line], place, None)
+
+
+def probe_more(
+    lines: Sequence[str],
+    alone: Together,
+    place: Place,
+    *,
+    most: int,
+    say: Callable[[str], None],
+) -> Iterator[Together]:
+    """Run 2, 3... tasks together up to *most*, while it pays; nothing is kept.
+
+    Ends early where tasks fail together, or more of them do less.
+    """
+    best, worse = 1.0, 0
+    for count in range(2, most + 1):
+        chosen = [lines[at % len(lines)] for at in range(count)]
+        try:
+            found = _side_by_side(chosen, place, alone)
+        except UsageError as error:
+            say(f"{count} together: {error}")
+            return
+        say(f"{count} together: {found.speed_up:.2f} times the work of one")
+        yield found
+        worse = 0 if found.speed_up > best else worse + 1
+        best = max(best, found.speed_up)
+        if worse == _WORSE:
+            return
+
+
+def _side_by_side(
+    lines: Sequence[str], place: Place, alone: Together | None
+) -> Together:
+    with tempfile.TemporaryDirectory(prefix="weigh-") as folder:
+        runs = [
+            _start(line, number, len(lines), place, folder)
+            for number, line in enumerate(lines)
+        ]
+        try:
+            for run in runs:
+                run.wait()
+        finally:
+            for run in runs:
+                if run.poll() is None:
+                    run.terminate()
+                    run.wait()
+        records = [_read(folder, number, run) for number, run in enumerate(runs)]
+    return _together(records, alone)
+
+
+def _start(
+    line: str, number: int, count: int, place: Place, folder: str
+) -> subprocess.Popen[bytes]:
+    env = dict(place.env)
+    share = str(max(1, place.cpus // count))
+    for name in _THREADS:
+        env.setdefault(name, share)
+    if place.gpu is not None:
+        env["CUDA_VISIBLE_DEVICES"] = place.gpu
+    if count > 1:  # a crowded run says nothing of one alone: its record is not kept
+        env["WEIGH_DIR"] = os.path.join(folder, "records")
+    output = os.path.join(folder, f"{number}.json")
+    argv = [sys.executable, "-P", "-m", "weigh", "run", "-q", "-o", output, "--"]
+    with open(os.path.join(folder, f"{number}.log"), "wb") as log:
+        return subprocess.Popen(
+            [*argv, "bash", "-c", line],
+            cwd=place.cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+
+
+def _read(folder: str, number: int, run: subprocess.Popen[bytes]) -> Record:
+    try:
+        with open(os.path.join(folder, f"{number}.json"), "rb") as file:
+            record = msgspec.json.decode(file.read(), type=Record)
+    except (OSError, msgspec.DecodeError):
+        record = None
+    if record is None or record.state != "COMPLETED":
+        said = last_line(os.path.join(folder, f"{number}.log"))
+        state = record.state if record else f"exit code {run.returncode}"
+        raise UsageError(f"a task ended {state}: {said or 'it said nothing'}")
+    return record
+
+
+def _together(records: Sequence[Record], alone: Together | None) -> Together:
+    usages = [record.usage for record in records if record.usage]
+    # the last to end: where tasks wait for one another the first are quick
+    time = max(usage.wall_time for usage in usages)
+    peaks = [usage.peak_memory.value for usage in usages if usage.peak_memory]
+    gpus = [gpu for usage in usages for gpu in usage.gpus]
+    busy = [g.utilization_mean for g in gpus if g.utilization_mean is not None]
+    slow_down = time / alone.wall_time if alone else 1.0
+    return Together(
+        count=len(records),
+        wall_time=time,
+        slow_down=slow_down,
+        speed_up=len(records) / slow_down,
+        memory=sum(peaks) if peaks else None,
+        gpu_memory=max((g.peak_memory or 0 for g in gpus), default=0) or None,
+        gpu_busy=max(busy, default=None),
+    )

@@ -1,0 +1,1 @@
+"""``weigh records`` and ``compare``: what was measured."""

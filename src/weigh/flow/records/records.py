@@ -1,0 +1,196 @@
+"""``weigh records``: list, show, remove and export what was measured."""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from typing import BinaryIO
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.flow.run import channel
+from weigh.model.record import Record
+from weigh.report.record_csv import write_csv
+from weigh.report.record_list import Listing, Row
+from weigh.store.checkpoint import Running, finalise_interrupted, finish, running
+from weigh.store.find import find, find_entry, find_running, not_found
+from weigh.store.heads import (
+    Entry,
+    Head,
+    head_of,
+    read_index,
+    read_line,
+    read_short,
+)
+from weigh.store.identity import Machine, this_machine
+from weigh.store.ids import LENGTH
+from weigh.store.location import locate
+from weigh.store.shards import remove
+
+
+class Store(msgspec.Struct, frozen=True):
+    """The records under *root*, as seen from *machine* at *now* (epoch seconds)."""
+
+    root: str
+    machine: Machine
+    now: float
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records to list; ``limit`` None is all of them."""
+
+    label: str | None = None
+    states: Collection[str] = ()
+    limit: int | None = None
+
+
+def open_store(cwd: str, environ: Mapping[str, str]) -> Store:
+    """Return the store for a folder and an environment, as this process sees it."""
+    return Store(locate(cwd, environ), this_machine(), time.time())
+
+
+def list_records(store: Store, wanted: Wanted) -> Listing:
+    """Return the wanted records, newest first, those in progress before all.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    interrupted, in_progress = _unfinished(store)
+    index = read_index(store.root)
+    rows = [Row(head_of(one.record), stale=one.stale) for one in in_progress]
+    written = {entry.head.id for entry in index.entries}
+    rows += [Row(head_of(one)) for one in interrupted if one.id not in written]
+    heads = [entry.head for entry in index.entries]
+    chosen = [row for row in rows if _is_wanted(row.head, wanted)]
+    chosen += [Row(head) for head in heads if _is_wanted(head, wanted)]
+    return Listing(
+        rows=chosen[: wanted.limit],
+        matching=len(chosen),
+        total=len(rows) + len(heads),
+        id_length=_telling_length([row.head.id for row in rows], heads),
+        newer={entry.head.id: entry.head.schema for entry in index.newer.values()},
+        torn=index.torn,
+    )
+
+
+def find_record(store: Store, name: str) -> Record:
+    """Return the record that a person calls *name*.
+
+    Raises:
+        RecordNotFoundError: nothing answers to it; offers the nearest names.
+        UsageError: several records begin so.
+        SchemaError: a newer weigh wrote it.
+    """
+    return find(store.root, name, _unfinished_records(store))
+
+
+def remove_records(
+    store: Store, names: Sequence[str], *, dry_run: bool = False
+) -> list[Head]:
+    """Remove records, all or (where a name is wrong) none; return their heads.
+
+    Raises:
+        RecordNotFoundError: a name that no record answers to.
+        UsageError: several begin so, or it is still running.
+        StoreError: the store cannot be written.
+    """
+    _, in_progress = _unfinished(store)
+    index = read_index(store.root)
+    doomed: dict[str, Head] = {}
+    for name in names:
+        entry = find_entry(index, name)
+        head = entry.head if entry else _abandoned(in_progress, name)
+        if head is None:
+            raise not_found(store.root, name, index)
+        doomed[head.id] = head
+    if not dry_run:
+        for record_id in doomed:
+            remove(store.root, record_id, machine=store.machine, now=_utc(store.now))
+            finish(store.root, record_id)
+    return list(doomed.values())
+
+
+def choose(store: Store, names: Sequence[str]) -> list[Entry]:
+    """Return the finished records of these names; without a name all, oldest first.
+
+    Raises:
+        RecordNotFoundError: a name that no record answers to.
+        UsageError: several records begin so.
+        StoreError: the store cannot be read.
+    """
+    finalise_interrupted(store.root, store.machine)
+    index = read_index(store.root)
+    if not names:
+        return index.entries[::-1]
+    chosen = []
+    for name in names:
+        entry = find_entry(index, name)
+        if entry is None:
+            raise not_found(store.root, name, index)
+        chosen.append(entry)
+    return chosen
+
+
+def export_jsonl(entries: Sequence[Entry], out: BinaryIO) -> None:
+    """Write records as they stand, one a line.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    out.writelines(read_line(entry) + b"\n" for entry in entries)
+
+
+def export_csv(entries: Sequence[Entry], out: BinaryIO) -> None:
+    """Write records as a table, a row each.
+
+    Series, phases and batches have no place in a table and are left out.
+
+    Raises:
+        SchemaError: one is of a newer weigh.
+        StoreError: the store cannot be read.
+    """
+    parameters = {name: None for entry in entries for name in entry.head.parameters}
+    write_csv((read_short(entry) for entry in entries), tuple(parameters), out)
+
+
+def _unfinished(store: Store) -> tuple[list[Record], list[Running]]:
+    """Return runs just found interrupted, and those in progress."""
+    interrupted = finalise_interrupted(store.root, store.machine)
+    over = {record.id for record in interrupted}
+    for name in over:
+        channel.forget(name)
+    everyone = running(store.root, store.machine, store.now)
+    return interrupted, [one for one in everyone if one.record.id not in over]
+
+
+def _unfinished_records(store: Store) -> list[Record]:
+    interrupted, in_progress = _unfinished(store)
+    return [*interrupted, *(one.record for one in in_progress)]
+
+
+def _abandoned(in_progress: Sequence[Running], name: str) -> Head | None:
+    record = find_running([one.record for one in in_progress], name)
+    if record is None:
+        return None
+    if any(one.record.id == record.id and not one.stale for one in in_progress):
+        raise UsageError(f"record {record.id} is still running: end it first")
+    return head_of(record)
+
+
+def _is_wanted(head: Head, wanted: Wanted) -> bool:
+    if wanted.label is not None and head.label != wanted.label:
+        return False
+    return not wanted.states or head.state in wanted.states
+
+
+def _telling_length(some: Sequence[str], heads: Sequence[Head]) -> int:
+    """Return how many letters of an id tell all of them apart, at least six."""
+    ids = {*some, *(head.id for head in heads)}
+    likely = len(ids).bit_length() // 2 + 1  # of n ids, some pair shares log2(n)/2
+    for length in range(max(6, likely), LENGTH):
+        if len({one[:length] for one in ids}) == len(ids):
+            return length
+    return LENGTH
+
+
+def _utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -1,0 +1,383 @@
+"""What to ask for next time: memory, time and CPUs, from what the elements used."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from weigh.dialect import gridengine, slurm
+from weigh.flow.report.accounting import VIRTUAL
+from weigh.flow.report.asked import Asked
+from weigh.flow.report.elements import Element
+from weigh.model.report import Measure, Note
+from weigh.request import (
+    DEFAULT_HEADROOM,
+    ENOUGH_RUNS,
+    LEAST_MEMORY,
+    LEAST_TIME,
+    LEAST_VIRTUAL,
+    round_memory,
+    round_time,
+)
+from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
+
+_NEAR = 0.95  # of a limit: the next run may go over it
+_CLOSE = 0.9
+_MEMORY_WELL = 0.7  # used of what was asked for; below it is worth a line
+_TIME_WELL = 0.6
+_CPUS_WELL = 0.8
+_IDLE_CPU = 0.65
+_TOLERANCE = 0.1  # of a CPU
+_PETTY = 100 * MIB  # less to gain than that is no advice
+_WORTH = 0.95  # less than this much of what was asked for, or it is no advice
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """What advice is about: elements, what they asked for, and the measures."""
+
+    elements: Sequence[Element]
+    asked: Asked
+    measures: dict[str, Measure]
+
+    @property
+    def completed(self) -> int:
+        """Count the elements that ran to their end."""
+        return sum(ended_well(one) for one in self.elements)
+
+    @property
+    def scheduler(self) -> str:
+        """Name the scheduler whose flags are written."""
+        known = self.asked.scheduler
+        return gridengine.NAME if known == gridengine.NAME else slurm.NAME
+
+    def basis(self) -> str:
+        """Say how few runs advice rests on, where they are few."""
+        few = self.few()
+        return f" ({few})" if few else ""
+
+    def few(self) -> str:
+        """Count the runs, or the elements of several tasks; nothing where enough."""
+        number = self.completed
+        if number >= ENOUGH_RUNS or not self.elements:
+            return ""
+        noun = "element" if any(len(one.runs) > 1 for one in self.elements) else "run"
+        if not number:
+            return f"no {noun} completed"
+        return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def ended_well(element: Element) -> bool:
+    """Say whether most tasks of an element completed, so that its use is its need."""
+    rows = [run.row for run in element.runs if run.is_last]
+    good = sum(row.state == "COMPLETED" for row in rows)
+    return good > len(rows) / 2
+
+
+def resource_notes(subject: Subject) -> Iterator[Note]:
+    """Say what to ask for of memory, time and CPUs."""
+    yield from _memory(subject)
+    yield from _time(subject)
+    yield from _cpus(subject)
+
+
+def memory_flag(subject: Subject, memory: Bytes) -> str:
+    """Write the flag that asks for *memory*; Grid Engine's counts virtual size.
+
+    That is for each slot: for as many as are advised, where fewer are enough.
+    """
+    if subject.scheduler == slurm.NAME:
+        return f"--mem={slurm.format_memory(memory)}"
+    virtual = max(memory, LEAST_VIRTUAL, round_memory(_virtual(subject)))
+    return _per_slot(virtual, fewer_cpus(subject) or subject.asked.cpus or 1)
+
+
+def time_flag(subject: Subject, seconds: Seconds) -> str:
+    """Write the flag that asks for *seconds*."""
+    if subject.scheduler == slurm.NAME:
+        return f"--time={slurm.format_time(seconds)}"
+    return f"-l h_rt={gridengine.format_time(seconds)}"
+
+
+def cpu_flag(subject: Subject, cpus: int) -> str:
+    """Write the flag that asks for *cpus*."""
+    if subject.scheduler == slurm.NAME:
+        return f"--cpus-per-task={cpus}"
+    slots = f"-pe smp {cpus}" if cpus > 1 else "no -pe"
+    memory = _with_slots(subject)
+    return slots if memory is None else f"{slots} {_per_slot(memory, cpus)}"
+
+
+def fewer_cpus(subject: Subject) -> int | None:
+    """Give how many CPUs are enough, where that is worth asking for fewer."""
+    measure, asked = subject.measures.get("cpus"), subject.asked.cpus
+    enough = enough_cpus(subject)
+    if not asked or enough is None or measure is None or measure.median is None:
+        return None
+    is_fewer = enough < asked and measure.median / asked < _CPUS_WELL
+    return enough if is_fewer and subject.completed else None
+
+
+def less_memory(subject: Subject) -> Bytes | None:
+    """Give how much memory is enough, where that is worth asking for less.
+
+    None, too, where it is not known: no run completed, one was killed for memory, or
+    it was still rising.
+    """
+    asked, need = subject.asked.memory, _need(subject)
+    if not asked or need is None or not subject.completed or _is_rising(subject):
+        return None
+    enough = max(LEAST_MEMORY, round_memory(need * (1 + DEFAULT_HEADROOM)))
+    is_less = need / asked < _MEMORY_WELL and asked - enough >= _PETTY
+    return enough if is_less and not _rows_in(subject, "OUT_OF_MEMORY") else None
+
+
+def _with_slots(subject: Subject) -> Bytes | None:
+    """Give what all slots together are to have of h_vmem; None where none is asked."""
+    asked = subject.asked.virtual_memory or subject.asked.memory
+    less = less_memory(subject)
+    if less is not None:
+        return max(less, LEAST_VIRTUAL, round_memory(_virtual(subject)))
+    return asked
+
+
+def _per_slot(virtual: Bytes, slots: int) -> str:
+    return f"-l h_vmem={gridengine.format_memory(-(-virtual // slots))}"
+
+
+def _virtual(subject: Subject) -> float:
+    """Give the largest address space that anybody saw, with headroom."""
+    measure = subject.measures.get("memory")
+    others = measure.others if measure else ()
+    sizes = [one.virtual for one in subject.elements if one.virtual is not None]
+    sizes += [round(one.value) for one in others if one.source == VIRTUAL]
+    return max(sizes, default=0) * (1 + DEFAULT_HEADROOM)
+
+
+def enough_memory(subject: Subject) -> Bytes | None:
+    """Give what to ask for, by the most that any element needed; None if not known."""
+    need = _need(subject)
+    if need is None:
+        return None
+    return max(LEAST_MEMORY, round_memory(need * (1 + DEFAULT_HEADROOM)))
+
+
+def enough_cpus(subject: Subject) -> int | None:
+    """Give how many CPUs are enough for the busiest element; None if not known."""
+    measure = subject.measures.get("cpus")
+    if measure is None or measure.most is None:
+        return None
+    return max(1, math.ceil(measure.most - _TOLERANCE))
+
+
+def _memory(subject: Subject) -> Iterator[Note]:
+    measure, asked = subject.measures.get("memory"), subject.asked.memory
+    killed = _rows_in(subject, "OUT_OF_MEMORY")
+    enough = enough_memory(subject)
+    if killed:
+        yield _killed_for_memory(subject, killed, measure)
+    elif asked and enough is not None:
+        need = _need(subject) or 0
+        if need / asked >= _CLOSE:
+            yield _near_memory(subject, enough, need)
+        elif (less := less_memory(subject)) is not None:
+            yield _less_memory(subject, less, need)
+
+
+def _need(subject: Subject) -> Bytes | None:
+    """Give the most that any element needed; None if not known.
+
+    Of a job that did more than weigh saw, what the scheduler saw counts, too.
+    """
+    needs = [one.need for one in subject.elements if one.need is not None]
+    time, memory = subject.measures.get("time"), subject.measures.get("memory")
+    if needs and memory and time and time.others:
+        others = (one for one in memory.others if one.source != VIRTUAL)
+        needs += (round(one.value) for one in others)
+    return max(needs, default=None)
+
+
+def _less_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
+    asked = subject.asked.memory or enough
+    return Note(
+        about="memory",
+        words=(
+            f"ask for {format_size(enough)}: {100 * (1 - enough / asked):.0f} % less, "
+            f"and {_above(enough, need)} the most used{subject.basis()}"
+        ),
+        flag=memory_flag(subject, enough),
+        weight=60 * (1 - enough / asked),
+        is_finding=True,
+    )
+
+
+def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -> Note:
+    """Ask for twice as much, or for what anybody saw if that is more."""
+    asked = subject.asked.memory or 0
+    others = measure.others if measure else ()
+    seen = [one.value for one in others if one.source != VIRTUAL]
+    most = max([*seen, (measure.most if measure else None) or LEAST_MEMORY])
+    again = round_memory(max(asked * 2, most * (1 + DEFAULT_HEADROOM)))
+    virtual = max(again, 2 * (subject.asked.virtual_memory or 0))
+    flag = memory_flag(subject, again if subject.scheduler == slurm.NAME else virtual)
+    what = "1 task was" if killed == 1 else f"{killed:,} tasks were"
+    had = f" with {format_size(asked)}" if asked else ""
+    held = f", {format_size(round(most))} were seen" if most > asked else ""
+    return Note(
+        about="memory",
+        words=(
+            f"{what} killed for memory{had}{held}: ask for {format_size(again)}; the "
+            "true need is not known, it may be more"
+        ),
+        flag=flag,
+        weight=100,
+        is_finding=True,
+    )
+
+
+def _near_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
+    share = need / (subject.asked.memory or need)
+    if share > 1:
+        words = (
+            f"{format_size(need)} were held, more than was asked for: where the limit "
+            "is enforced, that is killed"
+        )
+    else:
+        words = f"{100 * share:.0f} % of it was used: a little more and it is killed"
+    return Note(
+        about="memory",
+        words=words + subject.basis(),
+        flag=memory_flag(subject, enough),
+        weight=80 if share >= _NEAR else 40,
+        is_finding=share >= _NEAR,
+    )
+
+
+def _time(subject: Subject) -> Iterator[Note]:
+    measure, asked = subject.measures.get("time"), subject.asked.time_limit
+    late = _rows_in(subject, "TIMEOUT")
+    most = _longest(measure)
+    if late:
+        yield _stopped(subject, late)
+    elif asked and most is not None:
+        enough = max(LEAST_TIME, round_time(most * (1 + DEFAULT_HEADROOM)))
+        if most / asked >= _CLOSE:
+            yield _near_time(subject, enough, most / asked, most)
+        elif (
+            most / asked < _TIME_WELL and enough < asked * _WORTH and subject.completed
+        ):
+            yield _less_time(subject, enough, most)
+
+
+def _longest(measure: Measure | None) -> Seconds | None:
+    """Give the most that counts against the limit, of weigh's and the scheduler's."""
+    if measure is None or measure.most is None:
+        return None
+    return max([measure.most, *(one.value for one in measure.others)])
+
+
+def _stopped(subject: Subject, late: int) -> Note:
+    asked = subject.asked.time_limit
+    what = "1 task was" if late == 1 else f"{late:,} tasks were"
+    return Note(
+        about="time",
+        words=f"{what} stopped by the time limit: ask for twice that",
+        flag=time_flag(subject, round_time(2 * asked)) if asked else None,
+        weight=90,
+        is_finding=True,
+    )
+
+
+def _near_time(subject: Subject, enough: int, share: float, most: Seconds) -> Note:
+    return Note(
+        about="time",
+        words=(
+            f"the longest ran {format_duration(most)}, {100 * share:.0f} % of what was "
+            f"allowed: a slower node and it is stopped{subject.basis()}"
+        ),
+        flag=time_flag(subject, enough),
+        weight=78 if share >= _NEAR else 38,
+        is_finding=share >= _NEAR,
+    )
+
+
+def _less_time(subject: Subject, enough: int, most: Seconds) -> Note:
+    number = subject.completed
+    slowest = "the one run" if number == 1 else f"the slowest of {number:,}"
+    asked = subject.asked.time_limit or enough
+    return Note(
+        about="time",
+        words=(
+            f"ask for {slurm.format_time(enough)}: it may start sooner, and is "
+            f"{_above(enough, most)} {slowest}{subject.basis()}"
+        ),
+        flag=time_flag(subject, enough),
+        weight=30 * (1 - enough / asked),
+        is_finding=True,
+    )
+
+
+def _cpus(subject: Subject) -> Iterator[Note]:
+    measure, asked = subject.measures.get("cpus"), subject.asked.cpus
+    enough = enough_cpus(subject)
+    if measure is None or not asked or enough is None or measure.median is None:
+        return
+    share = measure.median / asked
+    if share > 1 + _TOLERANCE:
+        yield _crowded(measure, asked)
+    elif (fewer := fewer_cpus(subject)) is not None:
+        yield _less_cpus(subject, measure, fewer)
+    elif asked == 1 and share < _IDLE_CPU and not subject.asked.gpus:
+        yield Note(
+            about="CPUs",
+            words=(
+                f"the CPU was busy {100 * share:.0f} % of the time: the rest it "
+                "waited, for a disk, the network or sleep"
+            ),
+            weight=5,
+        )
+
+
+def _less_cpus(subject: Subject, measure: Measure, enough: int) -> Note:
+    asked = subject.asked.cpus or enough
+    return Note(
+        about="CPUs",
+        words=(
+            f"ask for {enough}: of {asked} at most {measure.most or 0:.1f} were busy "
+            f"on average{subject.basis()}"
+        ),
+        flag=cpu_flag(subject, enough),
+        weight=50 * (1 - enough / asked),
+        is_finding=True,
+    )
+
+
+def _crowded(measure: Measure, asked: int) -> Note:
+    return Note(
+        about="CPUs",
+        words=(
+            f"{measure.median or 0:.1f} were busy, more than the {asked} asked for: "
+            "elsewhere they would share, and take longer"
+        ),
+        weight=20,
+    )
+
+
+def _is_rising(subject: Subject) -> bool:
+    """Say whether memory was rising when a run ended: then it is no measure."""
+    return any(run.row.growing for one in subject.elements for run in one.runs)
+
+
+def _rows_in(subject: Subject, state: str) -> int:
+    return sum(
+        run.row.state == state
+        for one in subject.elements
+        for run in one.runs
+        if run.is_last
+    )
+
+
+def _above(enough: float, most: float) -> str:
+    if most <= 0:
+        return "more than"
+    share = 100 * (enough / most - 1)
+    return f"{share:.0f} % above" if share < 1000 else f"{enough / most:.0f} x"  # noqa: PLR2004 - a percentage to read

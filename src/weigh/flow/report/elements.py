@@ -1,0 +1,181 @@
+"""What each element used: the sum of what its tasks held at the same time."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+import msgspec
+
+from weigh.flow.report.asked import Asked
+from weigh.flow.report.runs import Run
+from weigh.model.job import ElementState
+from weigh.units import Bytes, Seconds
+
+_ROUNDING = 0.002  # seconds: records and events keep milliseconds
+_NOTHING = Asked()
+_INSTANT = 1e-5  # seconds, and more than a double loses of a time since the epoch
+
+
+class Element(msgspec.Struct, frozen=True, kw_only=True):
+    """One element of a job, or one run outside a job.
+
+    ``need`` is the memory that the kernel could not drop, ``virtual`` the address
+    space, ``cpus`` the mean number busy while it ran, ``utilization`` that of its GPUs
+    by time, a share. ``number`` is None
+    outside a job.
+    """
+
+    number: int | None = None
+    runs: tuple[Run, ...]
+    asked: Asked
+    state: ElementState | None = None
+    memory: Bytes | None = None
+    need: Bytes | None = None
+    virtual: Bytes | None = None
+    gpu_memory: Bytes | None = None
+    cpus: float | None = None
+    utilization: float | None = None
+    started: Seconds | None = None
+    wall_time: Seconds | None = None
+
+
+def elements_of(
+    runs: Sequence[Run], states: Sequence[ElementState], asked: Asked
+) -> list[Element]:
+    """Put runs together by element; *states* is what the scheduler says of each."""
+    groups: dict[int, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(run.row.element or 0, []).append(run)
+    for number in range(len(states)):
+        groups.setdefault(number, [])
+    return [
+        msgspec.structs.replace(
+            _element(group, states[number] if number < len(states) else None),
+            number=number,
+            asked=asked,
+        )
+        for number, group in sorted(groups.items())
+    ]
+
+
+def single(run: Run, asked: Asked) -> Element:
+    """Take a run for an element of its own."""
+    row = run.row
+    return Element(
+        runs=(run,),
+        asked=asked,
+        memory=row.memory,
+        need=run.need,
+        virtual=_virtual(run),
+        gpu_memory=row.gpu_memory,
+        cpus=row.cpus,
+        utilization=row.gpu_utilization,
+        started=row.started,
+        wall_time=row.wall_time,
+    )
+
+
+def most_at_once(spans: Iterable[tuple[Seconds, Seconds, float]]) -> float | None:
+    """Give the largest sum over time of amounts, each held from a start to an end.
+
+    None where there are none. What ends as another begins is gone by then.
+    """
+    changes: list[tuple[Seconds, float]] = []
+    for start, end, amount in spans:
+        changes += [(start, amount), (max(end, start + _INSTANT), -amount)]
+    if not changes:
+        return None
+    most = held = 0.0
+    for _, amount in sorted(changes):  # at one moment, what ends goes first
+        held += amount
+        most = max(most, held)
+    return most
+
+
+def _element(group: Sequence[Run], state: ElementState | None) -> Element:
+    timed = [run for run in group if run.row.started is not None]
+    started, ended = _span(timed, state)
+    wall = None if started is None or ended is None else max(0.0, ended - started)
+    busy = [
+        (run.row.gpu_utilization, run.row.wall_time or 0.0)
+        for run in group
+        if run.row.gpu_utilization is not None
+    ]
+    return Element(
+        runs=tuple(group),
+        asked=_NOTHING,
+        state=state,
+        memory=_whole(most_at_once(_spans(timed, lambda run: run.row.memory))),
+        need=_whole(most_at_once(_spans(timed, lambda run: run.need))),
+        virtual=_whole(most_at_once(_spans(timed, _virtual))),
+        gpu_memory=_gpu_memory(timed),
+        cpus=_cpus(timed),
+        utilization=_weighted(busy),
+        started=started,
+        wall_time=wall,
+    )
+
+
+def _span(
+    timed: Sequence[Run], state: ElementState | None
+) -> tuple[Seconds | None, Seconds | None]:
+    """Give when an element began and ended: by the scheduler, else by its runs."""
+    starts = [start for run in timed if (start := run.row.started) is not None]
+    ends = [end for run in timed if (end := _end(run)) is not None]
+    began, over = (state.started, state.ended) if state else (None, None)
+    if began is None or over is None:
+        began, over = min(starts, default=began), max(ends, default=over)
+    return began, over
+
+
+def _end(run: Run) -> Seconds | None:
+    row = run.row
+    if row.started is None or row.wall_time is None:
+        return None
+    return row.started + row.wall_time
+
+
+def _spans(
+    runs: Sequence[Run], amount: Callable[[Run], float | None]
+) -> Iterator[tuple[Seconds, Seconds, float]]:
+    for run in runs:
+        held = amount(run)
+        if held is not None and run.row.started is not None:
+            wall = (run.row.wall_time or 0.0) - _ROUNDING
+            yield run.row.started, run.row.started + wall, held
+
+
+def _virtual(run: Run) -> Bytes | None:
+    usage = run.record.usage if run.record else None
+    return usage.virtual_memory if usage else None
+
+
+def _gpu_memory(runs: Sequence[Run]) -> Bytes | None:
+    """Give the most that was held of any one card at once."""
+    cards = {uuid for run in runs for uuid, _ in run.cards}
+    if cards:
+        held = (most_at_once(_spans(runs, partial(_of_card, card))) for card in cards)
+        return _whole(max(size or 0 for size in held))
+    return _whole(most_at_once(_spans(runs, lambda run: run.row.gpu_memory)))
+
+
+def _of_card(card: str, run: Run) -> float | None:
+    return sum(size for uuid, size in run.cards if uuid == card) or None
+
+
+def _cpus(runs: Sequence[Run]) -> float | None:
+    times = [time for run in runs if (time := run.row.cpu_time) is not None]
+    began, over = _span(runs, None)
+    if not times or began is None or over is None or over <= began:
+        return None
+    return sum(times) / (over - began)
+
+
+def _weighted(pairs: Sequence[tuple[float, float]]) -> float | None:
+    total = sum(weight for _, weight in pairs)
+    if not pairs or total <= 0:
+        return None
+    return sum(value * weight for value, weight in pairs) / total
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else round(value)

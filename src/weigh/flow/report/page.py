@@ -1,0 +1,118 @@
+"""``weigh report --html`` and ``--plot FILE``: a report as a page or a picture."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from weigh import __version__
+from weigh.errors import StoreError, UsageError
+from weigh.estimate.estimate import estimate
+from weigh.estimate.readings import varying
+from weigh.flow.fit.fit import Answer
+from weigh.flow.records.records import open_store
+from weigh.flow.report.report import compose, gather
+from weigh.model.record import Record
+from weigh.model.report import Note, Report
+from weigh.report.html.curves import Scan
+from weigh.report.html.page import render_page
+
+STDOUT = "-"
+_NO_SIZE = frozenset({"seed", "random_seed", "fold", "trial", "repeat"})
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A report, and the page that shows it."""
+
+    report: Report
+    html: str
+
+
+def page_of(
+    name: str, *, logs: Sequence[str] = (), cwd: str, env: Mapping[str, str]
+) -> Page:
+    """Report on *name* as one HTML page.
+
+    Where the runs are those of a scan over one size, its curves are in it. *logs* are
+    files with the scheduler's GPU table.
+
+    Raises:
+        UsageError: nothing was measured or submitted yet, or a name fits several.
+        RecordNotFoundError: nothing answers to that name; offers the nearest.
+        StoreError: the store cannot be read.
+    """
+    store = open_store(cwd, env)
+    material = gather(name, store, logs=logs, cwd=cwd, env=env)
+    report = compose(material, store)
+    records = [run.record for run in material.runs if run.record is not None]
+    scans = () if report.job is not None else scans_of(records)
+    return Page(report, render_page(report, scans, version=__version__))
+
+
+def fit_page(answer: Answer) -> str:
+    """Show the curves of a fit up to the size asked about, as one HTML page."""
+    advice = answer.advice
+    made = advice.estimate
+    scan = Scan(
+        estimate=made,
+        to=None if advice.target is None else advice.target.size,
+        level=advice.wanted.level,
+    )
+    report = Report(
+        title=f"What fits, by {made.by}",
+        notes=tuple(Note(about="note", words=words) for words in answer.warnings),
+    )
+    return render_page(report, (scan,), version=__version__)
+
+
+def scans_of(records: Sequence[Record]) -> tuple[Scan, ...]:
+    """Fit curves where exactly one parameter varies and is a size: a whole number."""
+    names = varying(records)
+    sizes = [record.parameters.get(names[0]) for record in records] if names else []
+    if len(names) != 1 or names[0].lower() in _NO_SIZE:
+        return ()
+    if not all(isinstance(size, int) and size > 0 for size in sizes):
+        return ()
+    try:
+        return (Scan(estimate=estimate(records, names[0])),)
+    except UsageError:
+        return ()  # the runs carry no curve: the report does without
+
+
+def write_page(html: str, path: str) -> None:
+    """Write a page to *path*; ``-`` is standard output.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    try:
+        if path == STDOUT:
+            sys.stdout.write(html)
+            return
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.write(html)
+    except OSError as error:
+        raise _not_written(path, error) from error
+
+
+def write_picture(report: Report, path: str) -> None:
+    """Draw a report to *path*: PNG, PDF or SVG, by its name.
+
+    Raises:
+        UsageError: not a picture's name, no matplotlib, or nothing to draw.
+        StoreError: it cannot be written.
+    """
+    from weigh.report.report_figure import save_figure  # noqa: PLC0415 - an extra
+
+    try:
+        save_figure(report, path)
+    except OSError as error:
+        raise _not_written(path, error) from error
+
+
+def _not_written(path: str, error: OSError) -> StoreError:
+    folder = os.path.dirname(path)
+    hint = f" (make it first: mkdir -p {folder})" if folder else ""
+    missing = hint if isinstance(error, FileNotFoundError) else ""
+    return StoreError(f"cannot write {path}: {error.strerror or error}{missing}")

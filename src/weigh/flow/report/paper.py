@@ -1,0 +1,179 @@
+"""``weigh report --paper``: what was computed, on what, for how long."""
+
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.flow.records.records import open_store
+from weigh.flow.report.cards import cards_of
+from weigh.flow.report.report import gather
+from weigh.flow.report.runs import Run
+from weigh.flow.report.since import runs_since
+from weigh.model.record import Host
+from weigh.probe.host import read_host
+from weigh.report.gpu_words import short_name
+from weigh.report.printable import printable
+from weigh.report.report_paper import Machines, Statement
+from weigh.store.find import LAST
+from weigh.units import format_size
+
+_MOST_VALUES = 8  # of a parameter that is no number
+_CPUINFO = "/proc/cpuinfo"
+
+
+def paper(
+    name: str = LAST,
+    *,
+    since: str | None = None,
+    grid_intensity: float | None = None,
+    cwd: str,
+    env: Mapping[str, str],
+) -> Statement:
+    """State what the runs called *name* came to, or all of the last *since*.
+
+    *grid_intensity* is gCO2 a kWh.
+
+    Raises:
+        UsageError: nothing was measured, or the intensity is none.
+        RecordNotFoundError: nothing answers to that name.
+        StoreError: the store cannot be read.
+    """
+    if grid_intensity is not None and not 0 <= grid_intensity < float("inf"):
+        raise UsageError(f"--grid-intensity is gCO2 per kWh, not {grid_intensity:g}")
+    if since is not None:
+        told = state(f"the last {since}", runs_since(since, cwd=cwd, env=env))
+    else:
+        found = gather(name, open_store(cwd, env), cwd=cwd, env=env)
+        told = state(found.title, found.runs)
+    if not told.runs:
+        raise UsageError("no run was measured in that time: there is nothing to state")
+    return msgspec.structs.replace(told, intensity=grid_intensity)
+
+
+def state(title: str, runs: Sequence[Run]) -> Statement:
+    """Sum up runs, every attempt of them, failed ones included."""
+    ran = [run for run in runs if run.row.started is not None]
+    times = [run.row.wall_time for run in ran if run.row.wall_time is not None]
+    memory = [run.row.memory for run in ran if run.row.memory is not None]
+    held = [run.row.gpu_memory for run in ran if run.row.gpu_memory is not None]
+    cards = cards_of(ran)
+    cpu = [run.row.cpu_time for run in ran if run.row.cpu_time is not None]
+    return Statement(
+        title=printable(title),
+        machines=tuple(_machines(ran)),
+        gpus=tuple(_gpus(ran)),
+        software=tuple(_software(ran)),
+        runs=len(ran),
+        states=dict(Counter(run.row.state for run in ran)),
+        memory_median=_middle(memory),
+        memory_most=max(memory, default=None),
+        gpu_memory_median=_middle(held),
+        gpu_memory_most=max(held, default=None),
+        time_mean=statistics.fmean(times) if times else None,
+        time_median=statistics.median(times) if times else None,
+        time_least=min(times, default=None),
+        time_most=max(times, default=None),
+        time_total=sum(times) if times else None,
+        untimed=len(ran) - len(times),
+        cpu_time=sum(cpu) if cpu else None,
+        gpu_time=cards.time,
+        energy=cards.energy,
+        energy_runs=cards.measured,
+        parameters=dict(_parameters(ran)),
+    )
+
+
+def _middle(sizes: Sequence[int]) -> int | None:
+    return round(statistics.median(sizes)) if sizes else None
+
+
+def _machines(runs: Sequence[Run]) -> Iterator[Machines]:
+    model = _cpu_model()
+    here = read_host().machine_id if model else None
+    kinds: Counter[str] = Counter()
+    for run in runs:
+        host = run.record.host if run.record else None
+        if host is not None:
+            is_here = here is not None and host.machine_id == here
+            kinds[_machine(host, model if is_here else None)] += 1
+    yield from (Machines(what, number) for what, number in kinds.most_common())
+
+
+def _machine(host: Host, model: str | None) -> str:
+    words = [model] if model else []
+    words.append("" if host.cpus is None else f"{host.cpus} CPUs")
+    words.append("" if host.memory is None else f"{format_size(host.memory)} of memory")
+    words.append(host.system)
+    return ", ".join(word for word in words if word)
+
+
+def _cpu_model() -> str | None:
+    """Read what the CPU of this machine is called; records do not tell."""
+    try:
+        with open(_CPUINFO, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return " ".join(line.partition(":")[2].split()) or None
+    except OSError:
+        pass
+    return None
+
+
+def _gpus(runs: Sequence[Run]) -> Iterator[Machines]:
+    kinds: Counter[str] = Counter()
+    for run in runs:
+        usage = run.record.usage if run.record else None
+        cards = Counter(
+            (gpu.name, gpu.memory_total) for gpu in (usage.gpus if usage else ())
+        )
+        for (name, total), number in cards.items():
+            size = "" if total is None else f", {format_size(total)}"
+            times = f"{number} x " if number > 1 else ""
+            kinds[f"{times}{short_name(name)}{size}"] += 1
+    yield from (Machines(what, number) for what, number in kinds.most_common())
+
+
+def _software(runs: Sequence[Run]) -> Iterator[str]:
+    told = [
+        run.record.provenance
+        for run in runs
+        if run.record and run.record.provenance is not None
+    ]
+    for name, field in (("Python", "python"), ("weigh", "weigh")):
+        found = sorted({one for t in told if (one := getattr(t, field))})
+        if found:
+            yield f"{name} {' and '.join(found)}"
+    commits = dict.fromkeys(
+        t.git_commit[:12] + (" with changes" if t.git_dirty else "")
+        for t in told
+        if t.git_commit
+    )
+    if commits:
+        noun = "commit" if len(commits) == 1 else "commits"
+        some = list(commits)[:_MOST_VALUES]
+        more = ", ..." if len(commits) > len(some) else ""
+        yield f"{noun} {', '.join(some)}{more}"
+
+
+def _parameters(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
+    """Give the span of each parameter, as the sweep had it."""
+    values: dict[str, dict[object, None]] = {}
+    for run in runs:
+        for name, value in run.row.parameters.items():
+            values.setdefault(name, {})[value] = None
+    for name, found in values.items():
+        yield name, _span(list(found))
+
+
+def _span(values: Sequence[object]) -> str:
+    numbers = [v for v in values if isinstance(v, int | float)]
+    if len(numbers) == len(values) > _MOST_VALUES:
+        span = f"from {min(numbers):g} to {max(numbers):g}"
+        return f"{span} ({len(numbers)} values)"
+    if len(numbers) == len(values):
+        return "{" + ", ".join(f"{v:g}" for v in sorted(numbers)) + "}"
+    some = ", ".join(map(str, values[:_MOST_VALUES]))
+    return "{" + some + (", ..." if len(values) > _MOST_VALUES else "") + "}"

@@ -1,0 +1,376 @@
+"""``weigh report``: requested beside used, of a run, a job with its tasks, a plan."""
+
+import grp
+import os
+import pwd
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from weigh.errors import RecordNotFoundError, UsageError, WeighError
+from weigh.flow.follow.status import View, look, merged
+from weigh.flow.plan.directory import FILE as PLAN
+from weigh.flow.records.records import Store, find_record, open_store
+from weigh.flow.report import records as report_records
+from weigh.flow.report.accounting import ask, asked_too, beside, logs_of, tables_in
+from weigh.flow.report.advice import Subject
+from weigh.flow.report.asked import (
+    Asked,
+    asked_of_job,
+    asked_of_records,
+    most_asked,
+)
+from weigh.flow.report.cards import cards_of
+from weigh.flow.report.elements import Element, elements_of, single
+from weigh.flow.report.measures import measures
+from weigh.flow.report.notes import notes
+from weigh.flow.report.runs import (
+    Run,
+    runs_of_records,
+    runs_of_view,
+    seconds_of,
+)
+from weigh.flow.submit.ship import read_plan
+from weigh.model.job import FINAL, Submitted
+from weigh.model.plan import Plan
+from weigh.model.record import Record
+from weigh.model.report import Accounted, GpuTable, Note, Report, Row
+from weigh.store import jobs as jobs_file
+from weigh.store.checkpoint import finalise_interrupted
+from weigh.store.find import LAST, labelled_entries, read_file
+from weigh.store.heads import Index, read_index, read_record
+from weigh.units import GIB, HOUR, Seconds
+
+_DRAWN = 4  # records whose series a page draws
+_RECENT = 3
+
+
+class Material(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a report is made of, before it is summed up."""
+
+    title: str
+    asked: Asked
+    runs: tuple[Run, ...]
+    elements: tuple[Element, ...]
+    views: tuple[View, ...] = ()
+    job: str | None = None
+    scheduler: str | None = None
+    accounted: tuple[Accounted, ...] = ()
+    tables: tuple[GpuTable, ...] = ()
+    whose: str | None = None
+    cluster: str | None = None
+
+
+def build(
+    name: str = LAST,
+    *,
+    logs: Sequence[str] = (),
+    cwd: str,
+    env: Mapping[str, str],
+) -> Report:
+    """Report on the run, label, job or plan called *name*, or the latest of all.
+
+    *logs* are files with the scheduler's GPU table, beside those of a job of weigh's.
+
+    Raises:
+        UsageError: nothing was measured or submitted yet, or a name fits several.
+        RecordNotFoundError: nothing answers to that name; offers the nearest.
+        StoreError: the store cannot be read.
+    """
+    store = open_store(cwd, env)
+    return compose(gather(name, store, logs=logs, cwd=cwd, env=env), store)
+
+
+def gather(
+    name: str,
+    store: Store,
+    *,
+    logs: Sequence[str] = (),
+    cwd: str,
+    env: Mapping[str, str],
+) -> Material:
+    """Find what *name* stands for, and all runs of it."""
+    finalise_interrupted(store.root, store.machine)
+    found = _found(name, store, cwd=cwd, env=env)
+    return msgspec.structs.replace(
+        found,
+        tables=(*found.tables, *tables_in(_readable(logs))),
+        whose=_whose(),
+        cluster=env.get("SLURM_CLUSTER_NAME") or env.get("SGE_CLUSTER_NAME"),
+    )
+
+
+def _found(name: str, store: Store, *, cwd: str, env: Mapping[str, str]) -> Material:
+    known = jobs_file.read_jobs(store.root)
+    index = read_index(store.root)
+    job = _job_called(name, known, index, cwd)
+    if job is not None:
+        chain = jobs_file.chain_of(known, job)
+        return _of_jobs(tuple(look(chain, known, root=store.root, env=env)), store, env)
+    if not index.entries and not known and not os.path.isfile(name):
+        raise UsageError(
+            f"nothing to report: no run is in {store.root} and no job was submitted "
+            "from here (weigh run -- COMMAND makes a first one)"
+        )
+    return _of_records(name, _records(name, store, index, known), env)
+
+
+def compose(material: Material, store: Store) -> Report:
+    """Sum up: measures, states, hours, notes."""
+    runs, elements, asked = material.runs, material.elements, material.asked
+    rows = tuple(run.row for run in runs if run.is_last)
+    starts = [one.started for one in elements if one.started is not None]
+    ends = [
+        one.started + one.wall_time
+        for one in elements
+        if one.started is not None and one.wall_time is not None
+    ]
+    hours = [(one.asked, _held_for(one, material) / HOUR) for one in elements]
+    cpu = [run.row.cpu_time for run in runs if run.row.cpu_time is not None]
+    measured = tuple(
+        one
+        for one in beside(
+            measures(elements, asked),
+            material.accounted,
+            material.tables,
+            scheduler=material.scheduler,
+            killed=any(row.state == "OUT_OF_MEMORY" for row in rows),
+        )
+        if one.asked is not None or one.median is not None or one.others
+    )
+    by_name = {str(one.name): one for one in measured}
+    return Report(
+        title=material.title,
+        scheduler=material.scheduler,
+        job=material.job,
+        elements=len(elements) if material.job else None,
+        started=min(starts, default=None),
+        ended=max(ends, default=None),
+        states=dict(Counter(row.state for row in rows)),
+        measures=measured,
+        rows=rows,
+        notes=(
+            *_doubts(material.views, rows),
+            *notes(Subject(elements=elements, asked=asked, measures=by_name), rows),
+        ),
+        records=_drawn(runs, store),
+        gpu_hours=sum(one.gpus * h for one, h in hours) if asked.gpus else None,
+        cpu_hours=_held((one.cpus, h) for one, h in hours),
+        memory_hours=_held((one.memory, h / GIB) for one, h in hours),
+        runs=sum(run.row.started is not None for run in runs),
+        run_time=sum(run.row.wall_time or 0.0 for run in runs),
+        cpu_time=sum(cpu) if cpu else None,
+        whose=material.whose,
+        cluster=material.cluster,
+        energy=cards_of(runs).energy,
+        accounted=material.accounted,
+        gpu_tables=material.tables,
+    )
+
+
+def _doubts(views: Sequence[View], rows: Sequence[Row]) -> Iterator[Note]:
+    """Say that the scheduler could not be asked, where that leaves something open."""
+    troubles = dict.fromkeys(view.snapshot.trouble for view in views)
+    if any(row.state not in FINAL for row in rows):
+        for trouble in troubles:
+            if trouble is not None:
+                words = f"the scheduler could not be asked: {trouble}"
+                yield Note(about="doubt", words=words, weight=101)
+
+
+def _readable(paths: Sequence[str]) -> Sequence[str]:
+    """Refuse a log that is not there.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    for path in paths:
+        if not os.access(path, os.R_OK) or os.path.isdir(path):
+            raise UsageError(f"cannot read the log {path}")
+    return paths
+
+
+def _whose() -> str:
+    """Give this user and group, by number where they have no name."""
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        return f"{user}/{grp.getgrgid(os.getegid()).gr_name}"
+    except KeyError:
+        return f"{os.geteuid()}/{os.getegid()}"
+
+
+def _held_for(element: Element, material: Material) -> Seconds:
+    """Give how long an element was held: by accounting, where no plan tells."""
+    wall = element.wall_time or 0.0
+    if material.views:
+        return wall
+    walls = (
+        one.wall_time
+        for one in material.accounted
+        if one.element == element.number and one.wall_time is not None
+    )
+    return max([wall, *walls]) if material.job else wall
+
+
+def _held(pairs: Iterable[tuple[float | None, float]]) -> float | None:
+    """Add up what was asked for x hours; None where nothing is known of either."""
+    known = [amount * hours for amount, hours in pairs if amount is not None]
+    return sum(known) if known else None
+
+
+def _job_called(
+    name: str, known: Sequence[Submitted], index: Index, cwd: str
+) -> Submitted | None:
+    if name == LAST:
+        return _latest_job(known, index)
+    folder = os.path.normpath(os.path.join(cwd, name))
+    for job in reversed(known):
+        if name in {job.id, job.name} or job.folder == folder:
+            return job
+    if os.path.isfile(os.path.join(folder, PLAN)):
+        raise UsageError(f"{name} was not submitted from here: weigh submit {name}")
+    return None
+
+
+def _latest_job(known: Sequence[Submitted], index: Index) -> Submitted | None:
+    """Give the last job, unless something was measured outside of jobs since."""
+    if not known:
+        return None
+    for entry in index.entries[:1]:
+        record = read_record(entry)
+        started = seconds_of(record.started)
+        if started is not None and _is_of_ones_own(record, known):
+            return known[-1] if started <= known[-1].submitted else None
+    return known[-1]
+
+
+def _is_of_ones_own(record: Record, known: Sequence[Submitted]) -> bool:
+    """Say whether a run was in no job that weigh submitted.
+
+    On this machine a job's runs go by a name of their own.
+    """
+    if record.job is None or record.allocation is None:
+        return record.job is None
+    return record.job.id not in {job.id for job in known}
+
+
+def _records(
+    name: str, store: Store, index: Index, known: Sequence[Submitted]
+) -> list[Record]:
+    """Find all records of a label, a job that was not submitted by weigh, or one."""
+    if os.sep in name or name.endswith(".json"):
+        return [read_file(name)]
+    labelled = labelled_entries(index, name)
+    if labelled:
+        return [read_record(entry) for entry in labelled]
+    ours = report_records.of_jobs(store.root, (name,)) if name.isalnum() else []
+    if ours:
+        return ours
+    try:
+        return [find_record(store, name)]
+    except RecordNotFoundError as error:
+        jobs = ", ".join(f"{job.id} ({job.name})" for job in known[: -_RECENT - 1 : -1])
+        if not jobs:
+            raise
+        raise RecordNotFoundError(f"{error}; the latest jobs: {jobs}") from error
+
+
+def _of_records(
+    name: str, records: Sequence[Record], env: Mapping[str, str]
+) -> Material:
+    runs = tuple(runs_of_records(records))
+    jobs = {record.job.id for record in records if record.job}
+    allocated = [record.allocation for record in records if record.allocation]
+    scheduler = allocated[0].scheduler if allocated else None
+    parts = {run.row.element or 0 for run in runs}
+    asking = sorted(jobs) if len(jobs) == 1 else ()
+    told = tuple(one for one in ask(scheduler, asking, env) if one.element in parts)
+    asked = asked_too(asked_of_records(records), told)
+    elements = (
+        elements_of(runs, (), asked)
+        if name in jobs
+        else [single(run, asked) for run in runs]
+    )
+    label = records[0].label
+    one = f"{label or ''} {records[0].id[:6]}".strip()
+    return Material(
+        title=one if len(records) == 1 else name,
+        asked=asked,
+        runs=runs,
+        elements=tuple(elements),
+        job=name if name in jobs else None,
+        scheduler=scheduler,
+        accounted=told,
+    )
+
+
+def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> Material:
+    last = views[-1].job
+    by_job = _in_chain(views, [runs_of_view(view, store.root) for view in views])
+    asked = [asked_of_job(view.job, plan_of(view.job)) for view in views]
+    elements = [
+        element
+        for view, runs, its in zip(views, by_job, asked, strict=True)
+        for element in elements_of(runs, view.elements, its)
+    ]
+    every = (run for runs in by_job for run in runs)
+    return Material(
+        title=f"{last.name} {last.id}",
+        asked=most_asked(asked),
+        runs=tuple(sorted(every, key=lambda run: run.row.task or 0)),
+        elements=tuple(elements),
+        views=views,
+        job=last.id,
+        scheduler=last.scheduler,
+        accounted=ask(last.scheduler, (view.job.id for view in views), env),
+        tables=tables_in(logs_of(views)),
+    )
+
+
+def _in_chain(
+    views: Sequence[View], by_job: Sequence[Sequence[Run]]
+) -> list[list[Run]]:
+    """Count attempts over all jobs; the last is in the last job that has the task."""
+    final = {(task.job, task.task) for task in merged(views).values()}
+    tried = Counter(run.row.task for runs in by_job for run in runs if run.row.attempts)
+    return [
+        [
+            msgspec.structs.replace(
+                run,
+                row=msgspec.structs.replace(
+                    run.row, job=view.job.id, attempts=tried[run.row.task]
+                ),
+                is_last=run.is_last and (view.job.id, run.row.task) in final,
+            )
+            for run in runs
+        ]
+        for view, runs in zip(views, by_job, strict=True)
+    ]
+
+
+def of_job(
+    view: View, store: Store, plan: Plan | None
+) -> tuple[list[Run], list[Element]]:
+    """Give every attempt of a job, and its elements."""
+    runs = runs_of_view(view, store.root)
+    return runs, elements_of(runs, view.elements, asked_of_job(view.job, plan))
+
+
+def plan_of(job: Submitted) -> Plan | None:
+    """Read the plan of a job; None where it is gone."""
+    try:
+        return read_plan(job.folder)
+    except WeighError:
+        return None  # gone, or edited: what was submitted is known without it
+
+
+def _drawn(runs: Sequence[Run], store: Store) -> tuple[Record, ...]:
+    """Read a few records whole: of the runs with the most memory, those of now."""
+    known = [run for run in runs if run.record is not None and run.is_last]
+    biggest = sorted(known, key=lambda run: run.row.memory or 0, reverse=True)
+    light = [run.record for run in biggest[:_DRAWN] if run.record is not None]
+    if all(record.series is not None for record in light):
+        return tuple(light)
+    whole = report_records.whole(store.root, [record.id for record in light])
+    return tuple(whole.get(record.id, record) for record in light)

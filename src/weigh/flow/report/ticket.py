@@ -1,0 +1,180 @@
+"""``weigh report --ticket``: the failure to ask for help with, and all about it."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from weigh import __version__
+from weigh.dialect import gridengine
+from weigh.dialect.slurm import format_time
+from weigh.flow.follow.tasks import tail_of
+from weigh.flow.records.records import open_store
+from weigh.flow.report.asked import Asked
+from weigh.flow.report.failures import FAILED, way_of
+from weigh.flow.report.report import Material, gather
+from weigh.flow.report.runs import Run
+from weigh.model.record import Record
+from weigh.model.report import Row
+from weigh.report.report_ticket import Ticket
+from weigh.store.find import LAST
+from weigh.units import Seconds, format_duration, format_size
+
+_LINES = 20
+
+
+def ticket(name: str = LAST, *, cwd: str, env: Mapping[str, str]) -> Ticket:
+    """Tell the failure that most tasks share; of a job without one, its first task.
+
+    Raises:
+        UsageError: nothing was measured or submitted yet.
+        RecordNotFoundError: nothing answers to that name.
+        StoreError: the store cannot be read.
+    """
+    found = gather(name, open_store(cwd, env), cwd=cwd, env=env)
+    last = [run for run in found.runs if run.is_last]
+    failed = [run for run in last if run.row.state in FAILED]
+    alike = _most_alike(failed) if failed else last[:1]
+    return _ticket(found, alike)
+
+
+def _most_alike(failed: Sequence[Run]) -> list[Run]:
+    ways: dict[str, list[Run]] = {}
+    for run in failed:
+        ways.setdefault(way_of(run.row), []).append(run)
+    return max(ways.values(), key=len)
+
+
+def _ticket(found: Material, alike: Sequence[Run]) -> Ticket:
+    run = alike[0]
+    row, record = run.row, run.record
+    attempts = _attempts(found, run)
+    is_failed = row.state != "COMPLETED"
+    nodes = dict.fromkeys(other.row.node for other in alike if other.row.node)
+    return Ticket(
+        job=_name(found, row),
+        task="" if row.task is None else f"task {row.task}",
+        scheduler=found.scheduler,
+        node=row.node,
+        state=row.state,
+        ending=_ending(row),
+        when=_when(row.started, row.wall_time),
+        asked=_asked(_asked_for(run, found)),
+        used=_used(row),
+        command=row.command,
+        folder=record.cwd if record else None,
+        output=_short(row.output),
+        attempts=max(1, len(attempts)),
+        alike=sum(_same(one.row, row) for one in attempts),
+        succeeded=not is_failed and len(attempts) > 1,
+        others=len(alike) - 1 if is_failed else 0,
+        nodes=tuple(nodes),
+        versions=_versions(record),
+        tail=_tail(row) if is_failed else (),
+    )
+
+
+def _attempts(found: Material, run: Run) -> list[Run]:
+    if run.row.task is None:
+        return [run]
+    place = _place(run, found)
+    return [one for one in found.runs if _place(one, found) == place]
+
+
+def _place(run: Run, found: Material) -> object:
+    """Tell tasks apart: the numbers of a plan go on in the jobs that resumed it."""
+    row = run.row
+    return row.task if found.views else (row.job, row.element, row.task)
+
+
+def _asked_for(run: Run, found: Material) -> Asked:
+    """Give what the element that *run* was in asked for."""
+    of = (one.asked for one in found.elements if any(run is its for its in one.runs))
+    return next(of, found.asked)
+
+
+def _same(one: Row, other: Row) -> bool:
+    return (one.state, one.exit_code, one.signal) == (
+        other.state,
+        other.exit_code,
+        other.signal,
+    )
+
+
+def _name(found: Material, row: Row) -> str:
+    """Name the job, and the element of an array, as its scheduler does."""
+    if row.job is None or found.scheduler is None:
+        return row.record or found.title
+    sizes = {view.job.id: view.job.elements for view in found.views}
+    if row.element is None or sizes.get(row.job) == 1:
+        return row.job
+    if found.scheduler == gridengine.NAME:
+        return f"{row.job}.{row.element + 1}"
+    return f"{row.job}_{row.element}"
+
+
+def _ending(row: Row) -> str:
+    words: list[str] = [row.state]
+    if row.signal:
+        words.append(f"signal {row.signal}")
+    elif row.exit_code is not None:
+        words.append(f"exit code {row.exit_code}")
+    if row.reason and row.reason not in words[-1]:
+        words.append(row.reason)
+    return ", ".join(dict.fromkeys(words))
+
+
+def _when(started: Seconds | None, wall_time: Seconds | None) -> str:
+    if started is None:
+        return ""
+    begun = datetime.fromtimestamp(started, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return begun + ("" if wall_time is None else f", for {format_duration(wall_time)}")
+
+
+def _asked(asked: Asked) -> str:
+    words = [
+        "" if asked.memory is None else format_size(asked.memory),
+        "" if asked.cpus is None else f"CPUs {asked.cpus}",
+        f"GPUs {asked.gpus}" if asked.gpus else "",
+        "" if asked.time_limit is None else format_time(asked.time_limit),
+    ]
+    return ", ".join(word for word in words if word)
+
+
+def _used(row: Row) -> str:
+    words = [
+        "" if row.memory is None else format_size(row.memory),
+        "" if row.cpus is None else f"{row.cpus:.2f} of a CPU",
+        "" if row.gpu_memory is None else f"{format_size(row.gpu_memory)} of GPU",
+    ]
+    return ", ".join(word for word in words if word)
+
+
+def _versions(record: Record | None) -> str:
+    words = [f"weigh {__version__}"]
+    told = record.provenance if record else None
+    python = told.python if told and told.python else sys.version.split()[0]
+    words.append(f"Python {python}")
+    if told and told.git_commit:
+        dirty = " with changes" if told.git_dirty else ""
+        words.append(f"commit {told.git_commit[:12]}{dirty}")
+    host = record.host if record else None
+    if host and host.kernel:
+        words.append(f"{host.system} {host.kernel}")
+    return ", ".join(words)
+
+
+def _short(path: str | None) -> str | None:
+    """Give a path below this folder as seen from here, any other whole."""
+    if path is None:
+        return None
+    relative = os.path.relpath(path)
+    return path if relative.startswith("..") else relative
+
+
+def _tail(row: Row) -> tuple[str, ...]:
+    """Give the last lines that a task printed."""
+    if row.output is None or not os.path.isfile(row.output):
+        return (row.error,) if row.error else ()
+    lines = [line.rstrip() for line in tail_of(row.output).splitlines()]
+    return tuple(line for line in lines if line)[-_LINES:]

@@ -1,0 +1,1 @@
+"""``weigh run``, ``profile``, and the regions of a program: one run, measured."""

@@ -1,0 +1,54 @@
+"""``weigh run --attach``: watch a process that is running already."""
+
+import os
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.flow.run.keeping import Keeper, Output, Warner
+from weigh.flow.run.run import RunOptions, blank_record, finished, signals_held
+from weigh.model.record import Outcome, Record
+
+
+def attach(
+    pid: int, options: RunOptions, *, gone_on: Callable[[str], None] | None = None
+) -> tuple[Record, list[str]]:
+    """Watch process *pid*, already running, until it ends or weigh is told to.
+
+    Its end tells no exit code, so the state is UNKNOWN; *gone_on* is told where the
+    process outlives the watch.
+
+    Raises:
+        UsageError: there is no such process, or this is not Linux.
+        StoreError: the file asked for with ``output`` cannot be opened.
+    """
+    if sys.platform != "linux":
+        raise UsageError("--attach needs Linux: start the job under weigh run instead")
+    from weigh.measure.attached import command_of, watch_process  # noqa: PLC0415
+    from weigh.measure.command import Watch  # noqa: PLC0415 - Linux only
+
+    warner = Warner()
+    output = Output(options.output)
+    keeper = Keeper(os.environ, warner)
+    blank = blank_record(command_of(pid), options, os.environ)
+    watch = Watch(
+        interval=options.interval,
+        checkpoint=keeper.follow(blank),
+    )
+    with signals_held():
+        measured = watch_process(pid, watch)
+        if measured.told_to_end is not None and gone_on is not None:
+            gone_on(f"process {pid} goes on without weigh")
+        how = "goes on" if measured.told_to_end is not None else "ended"
+        record = msgspec.structs.replace(
+            finished(blank, [measured], options),
+            state="UNKNOWN",
+            outcome=Outcome(f"watched from outside; the process {how}"),
+        )
+        for line in measured.monitor.warnings:
+            warner.warn(line)
+        keeper.keep(record)
+        output.write(record, warner)
+    return record, warner.lines

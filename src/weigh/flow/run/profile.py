@@ -1,0 +1,271 @@
+"""``weigh profile``: a Python program line by line, through Scalene.
+
+Scalene must be in the Python that runs the program, which need not be weigh's own.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from weigh.dialect import gridengine, slurm
+from weigh.errors import (
+    CommandNotFoundError,
+    StoreError,
+    UsageError,
+    WeighError,
+)
+from weigh.flow.run import profiled
+from weigh.flow.run.scalene_process import Ended, run_scalene
+from weigh.probe.driver import a_card_may_be_here, has_amd_driver
+from weigh.report.profile_lines import Profile, read_profile
+from weigh.store import ids, location
+
+FOLDER = "profiles"
+_RUNS = "weigh_profiled.py"  # what runs the program; not of interest itself
+_OLDEST = (2, 1, 4)  # the first that writes a page without a network
+_ASK = (
+    "import importlib.metadata as m, importlib.util as u;"
+    "print(m.version('scalene') if u.find_spec('scalene') else '')"
+)
+_EXAMPLE = "weigh profile -- python train.py"
+# Scalene starts Python anew without its options: these have a variable that stays
+_VARIABLES = {
+    "-u": {"PYTHONUNBUFFERED": "1"},
+    "-B": {"PYTHONDONTWRITEBYTECODE": "1"},
+    "-O": {"PYTHONOPTIMIZE": "1"},
+    "-OO": {"PYTHONOPTIMIZE": "2"},
+}
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A Python program as on a command line: ``kind`` is script or module."""
+
+    python: str
+    kind: str
+    name: str
+    words: tuple[str, ...]
+    variables: dict[str, str]
+
+
+class Profiled(msgspec.Struct, frozen=True):
+    """A finished profile: where it is kept; None where Scalene left none.
+
+    ``stopped`` counts processes that the program left behind.
+    """
+
+    id: str
+    exit_code: int
+    stopped: int = 0
+    path: str | None = None
+    page: str | None = None
+    profile: Profile | None = None
+
+
+def profile(
+    command: Sequence[str],
+    *,
+    environ: Mapping[str, str],
+    output: str | None = None,
+    page: bool = True,
+    force: bool = False,
+) -> Profiled:
+    """Run *command* under Scalene and keep what it saw in the store.
+
+    *output* is a file for another copy; *page* asks for an HTML page too; *force* runs
+    it inside a batch job, whose time a profiler wastes.
+
+    Raises:
+        UsageError: not a Python program, or inside a batch job without *force*.
+        CommandNotFoundError: no such Python.
+        WeighError: Scalene is missing or too old.
+        StoreError: the store or *output* cannot be written.
+    """
+    if not force:
+        refuse_in_job(environ)
+    program = read_command(command)
+    require_scalene(program.python)
+    folder = location.make_folder(location.locate(os.getcwd(), environ), FOLDER)
+    _check_writable(output)
+    name = ids.new_id()
+    path = os.path.join(folder, f"{name}.json")
+    ended = _run(program, path, environ)
+    done = Profiled(name, ended.exit_code, ended.stopped, profile=_seen(path))
+    if done.profile is None:
+        return done
+    _copy(path, output)
+    if not done.profile.lines:  # an empty file is not worth keeping
+        os.unlink(path)
+        return done
+    html = _write_page(program.python, path) if page else None
+    return msgspec.structs.replace(done, path=path, page=html)
+
+
+def refuse_in_job(environ: Mapping[str, str]) -> None:
+    """Raise UsageError inside a batch job of Slurm's or Grid Engine's."""
+    job = slurm.job_from_environment(environ) or gridengine.job_from_environment(
+        environ
+    )
+    if job is not None:
+        raise UsageError(
+            f"in batch job {job.id} a profiler slows the real run: --force runs it"
+        )
+
+
+def read_command(command: Sequence[str]) -> Program:
+    """Take a command line of Python's apart.
+
+    Raises:
+        UsageError: it is none, or none that can be profiled.
+        CommandNotFoundError: no such Python.
+    """
+    if not command:
+        raise UsageError(f"no command to profile: {_EXAMPLE}")
+    python, *rest = command
+    if not _is_python(python):
+        raise UsageError(_not_python(command))
+    path = shutil.which(python)
+    if path is None:
+        raise CommandNotFoundError(f"command not found: {python}")
+    variables: dict[str, str] = {}
+    while rest and rest[0] in _VARIABLES:
+        variables |= _VARIABLES[rest.pop(0)]
+    kind, name, words = _program(rest)
+    return Program(path, kind, name, words, variables)
+
+
+def require_scalene(python: str) -> None:
+    """Raise WeighError where *python* has no Scalene, or too old a one."""
+    try:
+        said = subprocess.run(
+            [python, "-c", _ASK], capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise WeighError(f"cannot run {python}: {error.strerror}") from error
+    version = said.stdout.strip()
+    if said.returncode != 0 or not version:
+        raise WeighError(
+            f"scalene is not installed for {python}: pip install 'weigh[profile]'"
+        )
+    if _numbers(version) < _OLDEST:
+        oldest = ".".join(str(number) for number in _OLDEST)
+        raise WeighError(
+            f"scalene {version} is too old: pip install 'scalene>={oldest}'"
+        )
+
+
+def _is_python(word: str) -> bool:
+    name = os.path.basename(word).lower().removesuffix(".exe")
+    version = name.removeprefix("python").removesuffix("t")  # t: free-threaded
+    return name.startswith("python") and all(
+        part.isdecimal() or not part for part in version.split(".")
+    )
+
+
+def _not_python(command: Sequence[str]) -> str:
+    word = command[0]
+    if word.endswith(".py"):
+        return f"put python before it: weigh profile -- python {word}"
+    return f"not a Python command: {word}   (weigh run measures any command)"
+
+
+def _program(words: Sequence[str]) -> tuple[str, str, tuple[str, ...]]:
+    first = words[0] if words else "-"
+    if first == "-m" and len(words) > 1:
+        return "module", words[1], tuple(words[2:])
+    if first in ("-", "-c", "-m"):
+        raise UsageError(f"a profile needs a file or a module: {_EXAMPLE}")
+    if first.startswith("-"):
+        raise UsageError(f"Scalene does not pass on Python's option {first}: leave it")
+    if not os.path.isfile(first):
+        raise UsageError(f"no such file: {first}")
+    return "script", first, tuple(words[1:])
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    numbers = []
+    for part in version.split("."):
+        if not part.isdecimal():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+def _run(program: Program, path: str, environ: Mapping[str, str]) -> Ended:
+    """Run the program to its end, also where a signal ended it."""
+    task = msgspec.json.encode([program.kind, program.name, *program.words])
+    env = {**environ, **program.variables}
+    argv = [program.python, "-m", "scalene", "run", "-o", path]
+    argv += ["--program-path", _program_path(program), *_kinds(env)]
+    # in a folder of its own: Scalene imports torch with that folder first on sys.path,
+    # where a neighbour called profile.py would be taken for the library's
+    with tempfile.TemporaryDirectory() as folder:
+        runs = shutil.copy(profiled.__file__, os.path.join(folder, _RUNS))
+        return run_scalene([*argv, runs, task.decode()], env)
+
+
+def _kinds(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Give what is not to be profiled its option: no GPU where there is none.
+
+    For a GPU Scalene has torch trace itself, which makes a program on the CPU many
+    times slower, and its memory many times larger.
+    """
+    has_none = not (a_card_may_be_here(env) or has_amd_driver())
+    if has_none and sys.platform == "linux":
+        return ("--memory",)  # and CPU time; without it, both and the GPU
+    return ()
+
+
+def _program_path(program: Program) -> str:
+    """Give the folder whose files are profiled: this one, if the program is below."""
+    cwd = os.getcwd()
+    folder = os.path.dirname(os.path.abspath(program.name))
+    if program.kind == "module" or folder.startswith(os.path.join(cwd, "")):
+        return cwd
+    return folder
+
+
+def _seen(path: str) -> Profile | None:
+    try:
+        with open(path, "rb") as file:
+            profile = read_profile(file.read(), path=path)
+    except FileNotFoundError:
+        return None
+    lines = (one for one in profile.lines if os.path.basename(one.file) != _RUNS)
+    return msgspec.structs.replace(profile, lines=tuple(lines))
+
+
+def _check_writable(output: str | None) -> None:
+    if output is not None:
+        _write(output, b"")
+
+
+def _copy(path: str, output: str | None) -> None:
+    if output is not None:
+        with open(path, "rb") as file:
+            _write(output, file.read())
+
+
+def _write(output: str, content: bytes) -> None:
+    try:
+        with open(output, "wb") as file:
+            file.write(content)
+    except OSError as error:
+        raise StoreError(f"cannot write {output}: {error.strerror}") from error
+
+
+def _write_page(python: str, path: str) -> str | None:
+    """Have Scalene write its page beside the profile; None where it does not."""
+    page = f"{path.removesuffix('.json')}.html"
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as folder:
+        argv = [python, "-m", "scalene", "view", "--standalone", os.path.abspath(path)]
+        subprocess.run(argv, cwd=folder, capture_output=True, check=False)
+        try:
+            os.replace(os.path.join(folder, "scalene-profile.html"), page)
+        except OSError:
+            return None
+    return page

@@ -1,0 +1,282 @@
+"""``weigh run`` reads along: how far the job is, when it ends, whether in time."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weigh.flow.run import progress_limit
+from weigh.measure.output import own_streams, written_so_far
+from weigh.model.record import Headway, Measurement, Record
+from weigh.units import Bytes, Seconds, format_duration
+
+if TYPE_CHECKING:
+    from weigh.flow.run.run import RunOptions
+    from weigh.measure.along import Seen
+    from weigh.measure.checkpoint_signal import CheckpointSignal
+    from weigh.measure.command import Watch
+    from weigh.measure.interpose import Interposed
+    from weigh.measure.listener import Listener
+    from weigh.model.progress import Forecast
+    from weigh.progress.notices import LimitWatch, StallWatch
+
+_FIRST = 1.0  # seconds until a file is read for the first time: short runs need none
+_FIRST_PASSING = 0.05
+_SHORTEST, _LONGEST = 0.1, 1.0
+_OF_ELAPSED = 0.05
+_COST_SHARE = 0.01  # of a core, that reading may take
+_LEAST_COST = 0.002
+_FORECAST_EVERY = 1.0
+_SPEAK_FIRST = 60.0
+_SPEAK_LATER = 3600.0
+_LATEST_SIGNAL = 0.5  # of a run's time, before which it is not to write a checkpoint
+
+
+class Along:
+    """Reads along with one run, from just before it starts."""
+
+    def __init__(
+        self,
+        options: "RunOptions",
+        *,
+        channel: str | None,
+        env: Mapping[str, str],
+        gpus: int,
+        say: Callable[[str], None],
+    ) -> None:
+        """Prepare; where a terminal or pipe is to be read, the copier starts here.
+
+        Raises:
+            FormatError: the checkpoint signal is none.
+            OSError: no process or terminal can be made for it.
+        """
+        self._options = options
+        self._channel = channel
+        self._env = env
+        self._gpus = gpus
+        self._say = say
+        self._starts: dict[int, Bytes] = written_so_far()
+        self._limit = progress_limit.time_left(options.time_limit, env)
+        self._signal = _parsed(options.checkpoint_signal)
+        self._signal_at: Seconds | None = None
+        self._has_limit = False
+        self._interposed: Interposed | None = None
+        self._listener: Listener | None = None
+        self._limits: LimitWatch | None = None
+        self._stalls: StallWatch | None = None
+        self._latest: Forecast | None = None
+        self._looked_at: Seconds = 0.0
+        self._forecast_at: Seconds = 0.0
+        self._speak_at = _SPEAK_FIRST
+        if options.progress_patterns and not (options.progress or self._starts):
+            say("nothing to read along: add --progress for a terminal or a pipe")
+        if options.progress:
+            self._interposed = _interposed()
+
+    def around(
+        self, watch: "Watch", run: Callable[["Watch"], Measurement]
+    ) -> Measurement:
+        """Have *run* read along with; add what was found to what it measured."""
+        through, checkpoint = self._interposed, watch.checkpoint
+
+        def with_progress(seen: Measurement, leader: int | None) -> None:
+            if checkpoint is not None:
+                found = msgspec.structs.replace(seen, progress=self.headway())
+                checkpoint(found, leader)
+
+        pid = None if through is None else through.pid
+        mine = msgspec.structs.replace(
+            watch,
+            along=self.look,
+            checkpoint=with_progress,
+            streams=None if through is None else through.streams,
+            besides=() if pid is None else (pid,),
+        )
+        measured = None
+        try:
+            measured = run(mine)
+        finally:
+            try:
+                self._read_the_rest(measured)
+            except Exception as error:  # noqa: BLE001 - the job's end must pass
+                self._say(f"reading along failed: {type(error).__name__}: {error}")
+        return msgspec.structs.replace(measured, progress=self.headway())
+
+    def look(self, seen: "Seen") -> Seconds:
+        """Read what is new; give the seconds until the next time."""
+        if not self._looked_at:
+            self._looked_at = 1e-9
+            if self._interposed is not None:
+                self._interposed.launched()
+                return _FIRST_PASSING
+            return _FIRST
+        now = seen.elapsed()
+        if not self._has_limit:
+            self._find_limit(now)
+        self._listen()
+        has_changed = self._read(now)
+        self._send_signal(seen, now)
+        if now >= self._forecast_at:
+            self._forecast_at = now + _FORECAST_EVERY
+            self._consider(seen, now)
+        return self._pause(now, has_changed=has_changed)
+
+    def headway(self) -> Headway | None:
+        """Give how far it is."""
+        if self._listener is None:
+            return None
+        from weigh.measure.listener import headway_of  # noqa: PLC0415 - as the class
+
+        return headway_of(self._latest)
+
+    def _read_the_rest(self, measured: Measurement | None) -> None:
+        """Have all arrive that the job printed, and take it in."""
+        now = self._looked_at if measured is None else measured.usage.wall_time
+        if self._interposed is not None:
+            self._interposed.finish(self._listen().feeds(now))
+        if self._listener is not None:
+            self._read(now)
+            self._latest = self._listener.forecast(now) or self._latest
+            self._listener.close()
+
+    def _listen(self) -> "Listener":
+        """Begin to read, if that is not so yet."""
+        if self._listener is not None:
+            return self._listener
+        from weigh.measure.listener import FileStream, Listener  # noqa: PLC0415 - not for the shortest runs
+        from weigh.progress.notices import LimitWatch, StallWatch  # noqa: PLC0415 - as above
+
+        files = [FileStream(file) for file in own_streams(self._starts)]
+        passing = [] if self._interposed is None else [self._interposed]
+        self._listener = Listener(
+            [*files, *passing], self._channel, patterns=self._options.progress_patterns
+        )
+        if self._limit is not None:
+            ask = progress_limit.asking(self._env)
+            self._limits = LimitWatch(self._limit, ask)
+        self._stalls = StallWatch(self._options.stalled_after, gpus=self._gpus)
+        return self._listener
+
+    def _read(self, now: Seconds) -> bool:
+        if self._listener is None:
+            return False
+        cost = max(_LEAST_COST, _COST_SHARE * (now - self._looked_at))
+        self._looked_at = now
+        return self._listener.look(now, cost=cost)
+
+    def _pause(self, now: Seconds, *, has_changed: bool) -> Seconds:
+        if self._interposed is not None:
+            return _SHORTEST if has_changed else 2 * _SHORTEST
+        return min(_LONGEST, max(_SHORTEST, now * _OF_ELAPSED))
+
+    def _consider(self, seen: "Seen", now: Seconds) -> None:
+        """Say what there is to be said."""
+        if self._listener is None:
+            return
+        self._latest = self._listener.forecast(now)
+        if self._limits is not None:
+            self._speak(self._limits.look(now, self._latest))
+        if self._stalls is not None:
+            stalled = self._stalls.look(
+                now,
+                cpu_time=seen.cpu_time(),
+                wrote_at=self._listener.wrote_at,
+                gpu_idle=seen.gpu_idle() if self._gpus else None,
+            )
+            self._speak(stalled)
+        latest = self._latest
+        if self._options.progress and latest is not None and now >= self._speak_at:
+            from weigh.report.progress_lines import ends_in  # noqa: PLC0415 - as above
+
+            line = ends_in(latest, now)
+            if line is not None:
+                self._speak_at = now + min(now, _SPEAK_LATER)
+                self._speak(line)
+
+    def _find_limit(self, now: Seconds) -> None:
+        """Find out when the time is over, where that has to be asked for."""
+        self._has_limit = True
+        if self._limit is None:
+            left = progress_limit.asked_time_left(self._env)
+            self._limit = None if left is None else now + left
+        self._signal_at = self._signal_time()
+
+    def _signal_time(self) -> Seconds | None:
+        """Work out when to signal; say so where that is not to be."""
+        wanted = self._signal
+        if wanted is None:
+            return None
+        if self._limit is None:
+            self._say(
+                "no time limit is known, so no checkpoint signal: add --time-limit"
+            )
+            return None
+        at = self._limit - wanted.before
+        if at < self._limit * (1 - _LATEST_SIGNAL):
+            self._say("the checkpoint signal comes early: the limit is near already")
+        return max(at, min(_FIRST, self._limit * _LATEST_SIGNAL))
+
+    def _send_signal(self, seen: "Seen", now: Seconds) -> None:
+        wanted = self._signal
+        if wanted is None or self._signal_at is None or now < self._signal_at:
+            return
+        self._signal_at = None
+        leader = seen.leader()
+        if leader is None:
+            return
+        from weigh.measure.checkpoint_signal import send_checkpoint_signal  # noqa: PLC0415 - once
+
+        left = format_duration(max(0.0, (self._limit or 0.0) - now))
+        if send_checkpoint_signal(leader, wanted.number):
+            self._speak(f"sent {wanted.name}: {left} to the time limit")
+        else:
+            self._speak(f"{wanted.name} not sent: no process has a handler for it")
+
+    def _speak(self, line: str | None) -> None:
+        if line is None:
+            return
+        in_a_line = self._listener is not None and self._listener.is_in_a_line
+        first, *others = line.split("\n")
+        self._say(f"\n{first}" if in_a_line else first)
+        for other in others:
+            self._say(other)
+
+
+def read_along(
+    options: "RunOptions",
+    blank: Record,
+    *,
+    channel: str | None,
+    env: Mapping[str, str],
+    say: Callable[[str], None] | None,
+) -> Along:
+    """Make what reads along with one run, whose record is *blank* yet.
+
+    Raises:
+        OSError: as for :class:`Along`.
+    """
+    granted = blank.allocation.gpus if blank.allocation else None
+    devices = env.get("CUDA_VISIBLE_DEVICES", "")
+    return Along(
+        options,
+        channel=channel,
+        env=env,
+        gpus=granted or len([one for one in devices.split(",") if one.strip()]),
+        say=say or (lambda _line: None),
+    )
+
+
+def _parsed(text: str | None) -> "CheckpointSignal | None":
+    if text is None:
+        return None
+    from weigh.measure.checkpoint_signal import parse_checkpoint_signal  # noqa: PLC0415 - rarely
+
+    return parse_checkpoint_signal(text)
+
+
+def _interposed() -> "Interposed | None":
+    """Start the copier, where there is anything for it to copy."""
+    from weigh.measure.interpose import Interposed  # noqa: PLC0415 - where asked for
+
+    found = Interposed()
+    return found if found.pid is not None else None

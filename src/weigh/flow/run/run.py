@@ -1,0 +1,295 @@
+"""``weigh run``: measure a command, keep the record, say what to ask for.
+
+From the launch on the job comes first: whatever goes wrong with the records is a
+warning, and the job's exit code passes through.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weigh import __version__
+from weigh.flow.run.channel import Channel
+from weigh.flow.run.keeping import Keeper, Output, Warner, current_folder
+from weigh.measure.launcher import Launcher
+from weigh.model.record import (
+    Allocation,
+    Job,
+    Measurement,
+    Provenance,
+    Record,
+    Regions,
+    Repeat,
+    Request,
+)
+from weigh.outcome import judge
+from weigh.probe.host import is_login_node, read_host
+from weigh.probe.source import read_commit
+from weigh.store import ids
+
+if TYPE_CHECKING:
+    from weigh.flow.run.progress import Along
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user chose for a run; times in seconds.
+
+    ``login_node``: whether this is one; None where nobody said. With ``progress`` a
+    terminal or pipe is read along too; ``checkpoint_signal`` is such as USR1@10m.
+    """
+
+    label: str | None = None
+    parameters: dict[str, int | float | str] = {}
+    interval: float = 0.05
+    repeat: int = 1
+    warmup: int = 0
+    wait_orphans: bool = True
+    login_node: bool | None = None
+    output: str | None = None
+    progress: bool = False
+    progress_patterns: tuple[str, ...] = ()
+    time_limit: float | None = None
+    checkpoint_signal: str | None = None
+    stalled_after: float = 600.0
+
+
+def run(
+    command: list[str],
+    options: RunOptions,
+    *,
+    launchers: list[Launcher],
+    say: Callable[[str], None] | None = None,
+) -> tuple[Record, list[str]]:
+    """Measure *command*; return the record, and warnings for the user.
+
+    Raises:
+        CommandNotFoundError: no such command.
+        CommandNotExecutableError: it cannot be executed.
+        StoreError: the file asked for with ``output`` cannot be opened.
+    """
+    warner = Warner()
+    output = Output(options.output)
+    keeper = Keeper(os.environ, warner)
+    blank = blank_record(command, options, os.environ)
+    channel = Channel(blank.id)
+    measure = _measurer(
+        command,
+        options,
+        launchers=launchers,
+        env=channel.environment(),
+        checkpoint=keeper.follow(blank),
+        say=say,
+        along=_reading_along(options, blank, channel.path, say),
+    )
+    with signals_held(), closing(channel):
+        measured = _measure_all(lambda: channel.take(measure()), options)
+        for launcher in launchers:
+            launcher.discard()
+        record = _ended(blank, measured[-1])
+        try:
+            _note_oddities(measured, options, warner)
+            record = finished(record, measured, options)
+            keeper.keep(record)
+            output.write(record, warner)
+        except Exception as error:  # noqa: BLE001 - the job's exit code must pass
+            warner.warn(f"internal error: {type(error).__name__}: {error}")
+    return record, warner.lines
+
+
+def signals_held() -> AbstractContextManager[None]:
+    """Keep signals from ending weigh between the job's end and the record's."""
+    if sys.platform != "linux":
+        return nullcontext()
+    from weigh.measure import signals  # noqa: PLC0415 - Linux only
+
+    return signals.held()
+
+
+def _measure_all(
+    measure: Callable[[], Measurement], options: RunOptions
+) -> list[Measurement]:
+    """Run the command as often as asked, or until it fails or is told to end."""
+    measured: list[Measurement] = []
+    while len(measured) < options.warmup + options.repeat:
+        measured.append(measure())
+        if measured[-1].exit_code != 0 or measured[-1].told_to_end is not None:
+            break
+    return measured
+
+
+def _note_oddities(
+    measured: list[Measurement], options: RunOptions, warner: Warner
+) -> None:
+    if len(measured) < options.warmup + options.repeat:
+        why = "the command failed" if measured[-1].exit_code else "told to end"
+        warner.warn(f"stopped repeating: {why}")
+    for line in measured[0].monitor.warnings:
+        warner.warn(line)
+    here = options.login_node
+    if is_login_node(os.environ) if here is None else here:
+        warner.warn("this is a login node: heavy work belongs on a compute node")
+
+
+def advise(record: Record, headroom: float | None = None) -> Request | None:
+    """Work out what to ask for after this run; None where nothing was measured."""
+    from weigh.request import DEFAULT_HEADROOM, from_usages  # noqa: PLC0415 - -q needs none
+
+    if record.usage is None:
+        return None
+    share = DEFAULT_HEADROOM if headroom is None else headroom
+    asked = from_usages([record], headroom=share)
+    if not record.usage.growing:
+        return asked
+    from weigh.flow.fit.growth import carry_on  # noqa: PLC0415 - start-up time
+
+    return carry_on(asked, [record])
+
+
+def _measurer(  # noqa: PLR0913 - keyword-only but for two
+    command: list[str],
+    options: RunOptions,
+    *,
+    launchers: list[Launcher],
+    env: dict[str, str],
+    checkpoint: Callable[[Measurement, int | None], None],
+    say: Callable[[str], None] | None,
+    along: "Callable[[], Along] | None",
+) -> Callable[[], Measurement]:
+    """Choose what this machine measures best with; each call is one run."""
+    if sys.platform != "linux":
+        from weigh.measure import portable  # noqa: PLC0415 - imports psutil
+
+        return lambda: portable.run_command(
+            command,
+            env={**os.environ, **env},
+            interval=options.interval,
+            wait_orphans=options.wait_orphans,
+            checkpoint=lambda seen: checkpoint(seen, None),
+        )
+    from weigh.measure.command import Watch, run_command  # noqa: PLC0415 - Linux only
+
+    watch = Watch(
+        interval=options.interval,
+        wait_orphans=options.wait_orphans,
+        checkpoint=checkpoint,
+        say=say,
+    )
+    if along is None:
+        return lambda: run_command(command, env, watch, launchers)
+    return lambda: along().around(
+        watch, lambda watch: run_command(command, env, watch, launchers)
+    )
+
+
+def _reading_along(
+    options: RunOptions,
+    blank: Record,
+    channel: str | None,
+    say: Callable[[str], None] | None,
+) -> "Callable[[], Along] | None":
+    """Give what reads along with each run, where that is of use."""
+    reads = options.progress or options.progress_patterns
+    is_asked = reads or options.time_limit or options.checkpoint_signal
+    if not (is_asked or blank.job) or sys.platform != "linux":
+        return None
+    from weigh.flow.run.progress import read_along  # noqa: PLC0415 - a plain run needs none
+
+    return lambda: read_along(options, blank, channel=channel, env=os.environ, say=say)
+
+
+def blank_record(
+    command: list[str], options: RunOptions, env: Mapping[str, str]
+) -> Record:
+    """Fill in what is known before the start."""
+    cwd = current_folder()
+    allocation, job = scheduler_facts(env)
+    return Record(
+        id=ids.new_id(),
+        label=options.label,
+        command=tuple(command),
+        cwd=cwd,
+        parameters=options.parameters,
+        host=read_host(),
+        started=_utc(time.time()),
+        state="RUNNING",
+        allocation=allocation,
+        job=job,
+        provenance=Provenance(
+            git_commit=read_commit(cwd) if cwd else None,
+            python=sys.version.split()[0],
+            weigh=__version__,
+        ),
+    )
+
+
+def scheduler_facts(
+    env: Mapping[str, str],
+) -> tuple[Allocation | None, Job | None]:
+    """Read what a scheduler granted; a dialect is imported only inside a job."""
+    if "SLURM_JOB_ID" in env:
+        from weigh.dialect import slurm  # noqa: PLC0415 - start-up time
+
+        return slurm.allocation_from_environment(env), slurm.job_from_environment(env)
+    if "SGE_TASK_ID" in env:
+        from weigh.dialect import gridengine  # noqa: PLC0415 - start-up time
+
+        return (
+            gridengine.allocation_from_environment(env),
+            gridengine.job_from_environment(env),
+        )
+    return None, None
+
+
+def _ended(blank: Record, last: Measurement) -> Record:
+    """Fill in how it ended, if nothing else."""
+    return msgspec.structs.replace(
+        blank, exit_code=last.exit_code, signal=last.signal, state="UNKNOWN"
+    )
+
+
+def finished(blank: Record, measured: list[Measurement], options: RunOptions) -> Record:
+    """Make the record: of several runs, the usage is that of the biggest."""
+    counted = measured[options.warmup :] or measured[-1:]
+    last = measured[-1]
+    biggest = last if last.exit_code != 0 else max(counted, key=_peak)
+    state, outcome = judge(last)
+    told = biggest.regions or Regions()
+    return msgspec.structs.replace(
+        blank,
+        phases=told.phases,
+        batches=told.batches[0] if told.batches else None,
+        events=told.events,
+        progress=biggest.progress,
+        ranks=biggest.ranks or told.ranks,
+        started=_utc(measured[0].started),
+        ended=_utc(last.ended or last.started),
+        state=state,
+        outcome=outcome,
+        exit_code=last.exit_code,
+        signal=last.signal,
+        usage=biggest.usage,
+        series=biggest.series,
+        monitor=biggest.monitor,
+        repeats=_repeats(measured, options) if len(measured) > 1 else (),
+    )
+
+
+def _repeats(measured: list[Measurement], options: RunOptions) -> tuple[Repeat, ...]:
+    return tuple(
+        Repeat(one.usage, one.exit_code, one.signal, warmup=turn < options.warmup)
+        for turn, one in enumerate(measured)
+    )
+
+
+def _peak(one: Measurement) -> int:
+    return one.usage.peak_memory.value if one.usage.peak_memory else 0
+
+
+def _utc(seconds: float) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds % 1 * 1000):03d}Z"

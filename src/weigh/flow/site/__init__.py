@@ -1,0 +1,1 @@
+"""The cluster at hand: its schedulers, queues, limits and site file."""

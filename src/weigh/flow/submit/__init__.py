@@ -1,0 +1,1 @@
+"""``weigh submit``: checked, sent, compared with what the scheduler understood."""

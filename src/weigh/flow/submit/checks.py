@@ -1,0 +1,283 @@
+"""Before a job is submitted: its script and request beside what the cluster allows."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from weigh import config
+from weigh.dialect.script import read_script
+from weigh.dialect.slurm import format_time
+from weigh.errors import UsageError
+from weigh.flow.check.script import dialect_of, facts_of
+from weigh.flow.site.ask import Ask, ask_scheduler
+from weigh.flow.site.live_limits import Live, Who, live_limits
+from weigh.flow.site.schedulers import current_user
+from weigh.model.cluster import UNTYPED, Node
+from weigh.model.job import JobScript, Wanted
+from weigh.model.limits import Limits, QueueLimits
+from weigh.model.lint import Finding
+from weigh.report.request_lines import WIDTH, folded
+from weigh.report.submit_lines import Check
+from weigh.scheduler import gridengine, slurm
+from weigh.scheduler.cluster_view import takes_jobs
+from weigh.units import format_duration, format_size
+
+_SCHEDULERS = (slurm.NAME, gridengine.NAME)
+# what a script of ours says on purpose
+_LOGS = frozenset({"log-directory", "literal-path", "log-pattern"})
+_OURS = frozenset(
+    {"memory-per-slot", "no-soft-limit", "literal-dollar"}
+    | {"default-time", "default-memory", "default-gpu"}
+)
+# a doubt in a script that someone wrote; in ours, more than the user asked for
+_NOT_AS_ASKED = frozenset({"gpus-per-slot"})
+_NAMED = 3
+
+
+class Checks(msgspec.Struct, frozen=True):
+    """What was seen to be right, a line each, and what there is to doubt."""
+
+    rows: tuple[Check, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+
+def check_request(
+    script: JobScript,
+    text: str,
+    *,
+    scheduler: str,
+    env: Mapping[str, str],
+    ask: Ask = ask_scheduler,
+) -> Checks:
+    """Hold the script *text* against the cluster; say what was found to be right.
+
+    Raises:
+        UsageError: it would be refused, wait for ever, or run otherwise than asked;
+            says why, and the cure.
+        FormatError: a settings file does not parse.
+    """
+    if scheduler not in _SCHEDULERS:
+        return Checks()
+    wanted = script.wanted
+    live = live_limits(
+        scheduler,
+        Who(
+            user=current_user(),
+            account=wanted.account,
+            qos=wanted.qos,
+            after=wanted.after,
+        ),
+        env=env,
+        site=config.load(script.cwd, env).cluster,
+        ask=ask,
+    )
+    ours = _own_lines(script, text)
+    found = tuple(
+        one
+        for one in text_findings(
+            text, live, scheduler=scheduler, cwd=script.cwd, env=env
+        )
+        if one.line not in ours and not _is_our_log(script, one)
+    )
+    refuse(found)
+    doubts = (_doubt(one) for one in found if one.severity == "warning")
+    return Checks(tuple(_rows(wanted, live, scheduler)), tuple(doubts))
+
+
+def text_findings(
+    text: str, live: Live, *, scheduler: str, cwd: str, env: Mapping[str, str]
+) -> tuple[Finding, ...]:
+    """Lint a script of ours beside the cluster's limits."""
+    facts = facts_of(cwd, env, limits=live.limits, jobs=live.jobs)
+    found = dialect_of(scheduler).lint(text, facts)
+    return tuple(one for one in found if one.code not in _OURS)
+
+
+def refuse(found: Sequence[Finding]) -> None:
+    """Raise where there is an error among what was *found*.
+
+    Raises:
+        UsageError: says all that is off, and the cures.
+    """
+    errors = [
+        one for one in found if one.severity == "error" or one.code in _NOT_AS_ASKED
+    ]
+    if errors:
+        raise UsageError("\n".join(_refusal(errors)))
+
+
+def _is_our_log(script: JobScript, one: Finding) -> bool:
+    """Tell whether it is about the log folder, which weigh names and makes itself."""
+    named = script.log in one.text or script.log.replace("%", "%%") in one.text
+    return named and one.code in _LOGS
+
+
+def _own_lines(script: JobScript, text: str) -> frozenset[int]:
+    """Number the lines of commands that weigh wrote."""
+    theirs = set(script.setup.lines)
+    return frozenset(
+        line.line
+        for line in read_script(text).lines
+        if not line.text.startswith("#") and line.text not in theirs
+    )
+
+
+def _refusal(errors: Sequence[Finding]) -> Iterator[str]:
+    yield "not submitted (--no-checks submits it all the same):"
+    for one in errors:
+        yield from _indented(one.text, 2)
+        cure = f" ({one.cure})" if one.cure else ""
+        yield from _indented(f"{one.effect}{cure}", 6)
+
+
+def _indented(text: str, room: int) -> Iterator[str]:
+    return (" " * room + line for line in folded(text, WIDTH - room) if line)
+
+
+def _doubt(one: Finding) -> str:
+    cure = f" ({one.cure})" if one.cure else ""
+    return f"{one.text or one.code}: {one.effect}{cure}"
+
+
+def _rows(wanted: Wanted, live: Live, scheduler: str) -> Iterator[Check]:
+    limits = live.limits
+    if limits is None or not limits.queues:
+        yield Check("limits", "?", live.trouble or "the scheduler names no queue")
+        return
+    queues = queues_of(wanted, limits)
+    yield _queue_row(wanted, queues, live.nodes)
+    yield _time_row(wanted, queues)
+    if wanted.memory is None and wanted.virtual_memory is None:
+        yield _memory_row(wanted, queues, scheduler)
+    yield from _gpu_row(wanted, queues, live.nodes)
+    yield from _account_row(wanted, limits)
+
+
+def queues_of(wanted: Wanted, limits: Limits) -> tuple[QueueLimits, ...]:
+    """Give the queues that the job may run in: those named, the default, or any."""
+    if wanted.queue is not None:
+        names = [name.partition("@")[0] for name in wanted.queue.split(",")]
+        return tuple(
+            queue
+            for queue in limits.queues
+            if any(fnmatchcase(queue.name, name) for name in names)
+        )
+    return tuple(one for one in limits.queues if one.default) or limits.queues
+
+
+def _queue_row(
+    wanted: Wanted, queues: Sequence[QueueLimits], nodes: Sequence[Node]
+) -> Check:
+    names = {queue.name for queue in queues}
+    fit = [node for node in nodes if names & set(node.queues) and _has(node, wanted)]
+    free = sum(_is_free(node, wanted) for node in fit)
+    kind = f" with {wanted.gpu_type or 'GPUs'}" if wanted.gpus else ""
+    count = f"{len(fit)} node{'' if len(fit) == 1 else 's'}"
+    what = f"queue {_named(queues)}" if wanted.queue or len(queues) == 1 else "queue"
+    detail = f"{count}{kind}, {free} free now" if nodes else ""
+    return Check(what, "ok" if wanted.queue or len(queues) == 1 else "any", detail)
+
+
+def _has(node: Node, wanted: Wanted) -> bool:
+    if not wanted.gpus:
+        return True
+    kinds = {one.name for one in node.gpus}
+    return bool(kinds & {wanted.gpu_type, UNTYPED} if wanted.gpu_type else kinds)
+
+
+def _is_free(node: Node, wanted: Wanted) -> bool:
+    """Tell whether a node could take an element now."""
+    gpus = sum(
+        one.total - one.used
+        for one in node.gpus
+        if wanted.gpu_type in {None, one.name} or one.name == UNTYPED
+    )
+    return (
+        takes_jobs(node)
+        and _left(node.cpus, node.cpus_used) >= wanted.cpus
+        and _left(node.memory, node.memory_used) >= (wanted.memory or 0)
+        and gpus >= wanted.gpus
+    )
+
+
+def _left(total: int | None, used: int | None) -> float:
+    return float("inf") if total is None else total - (used or 0)
+
+
+def _time_row(wanted: Wanted, queues: Sequence[QueueLimits]) -> Check:
+    if wanted.time_limit is not None:
+        limits = [queue.time_limit for queue in queues]
+        known = [limit for limit in limits if limit is not None]
+        allows = (
+            f"queue allows {format_time(max(known))}"
+            if known and len(known) == len(limits)
+            else "no limit here"
+        )
+        return Check(f"time {format_time(wanted.time_limit)}", "ok", allows)
+    given = (
+        f"{queue.name} gives {_duration(queue.default_time or queue.time_limit)}"
+        for queue in queues[:_NAMED]
+    )
+    return Check("time", "default", f"no --time: queue {', '.join(given)}")
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "no limit"
+    text = format_duration(seconds).replace(" m", " min")
+    return text.removesuffix(" 00 s").removesuffix(" 00 min").removesuffix(" 00 h")
+
+
+def _memory_row(wanted: Wanted, queues: Sequence[QueueLimits], scheduler: str) -> Check:
+    given = [_default_memory(queue, wanted, scheduler) for queue in queues]
+    if len(set(given)) == 1 < len(given):
+        words = f"every queue gives {given[0]}"
+    else:
+        pairs = list(zip(queues, given, strict=True))[:_NAMED]
+        words = "queue " + ", ".join(f"{one.name} gives {text}" for one, text in pairs)
+    return Check("memory", "default", f"no --memory: {words}")
+
+
+def _default_memory(queue: QueueLimits, wanted: Wanted, scheduler: str) -> str:
+    if queue.default_memory is not None:
+        return format_size(queue.default_memory)
+    if queue.default_memory_per_cpu is not None:
+        return format_size(queue.default_memory_per_cpu * max(1, wanted.cpus))
+    return "all of a node" if scheduler == slurm.NAME else "no limit"
+
+
+def _gpu_row(
+    wanted: Wanted, queues: Sequence[QueueLimits], nodes: Sequence[Node]
+) -> Iterator[Check]:
+    names = {queue.name for queue in queues}
+    here = [node for node in nodes if names & set(node.queues)]
+    if wanted.gpus or wanted.queue is None or not here:
+        return
+    if all(node.gpus for node in here):
+        kinds = dict.fromkeys(one.name for node in here for one in node.gpus)
+        has = ", ".join("GPUs" if kind == UNTYPED else kind for kind in kinds)
+        detail = f"no --gpus: none is given (its nodes have {has})"
+        yield Check("GPU", "default", detail)
+
+
+def _account_row(wanted: Wanted, limits: Limits) -> Iterator[Check]:
+    if limits.accounts is None:
+        return
+    if wanted.account is not None or len(limits.accounts) == 1:
+        yield Check("account", "ok", wanted.account or limits.accounts[0])
+    elif limits.accounts:
+        yours = ", ".join(limits.accounts[:_NAMED])
+        yield Check("account", "default", f"your own default, of {yours}")
+
+
+def _named(queues: Sequence[QueueLimits]) -> str:
+    return ", ".join(queue.name for queue in queues[:_NAMED])
+
+
+def log_row(script: JobScript, *, was_there: bool) -> Check:
+    """Say that the log folder is there."""
+    path = os.path.relpath(script.log, script.cwd)
+    shown = script.log if path.startswith("..") else path
+    return Check("log directory", "ok" if was_there else "made", shown)

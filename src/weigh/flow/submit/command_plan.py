@@ -1,0 +1,93 @@
+"""One command as a plan of one task, so that it is followed and resumed like any."""
+
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+
+from weigh.errors import StoreError
+from weigh.flow.plan.nodes import on_nodes
+from weigh.flow.plan.plan import FOLDER, plan
+from weigh.flow.plan.wishes import Wishes
+from weigh.model.plan import Plan
+from weigh.sweep.quoting import shell_line
+
+_ENDINGS = (".py", ".sh", ".R", ".jl", ".pl")
+
+
+def plan_command(  # noqa: PLR0913 - keyword-only past the first
+    command: Sequence[str],
+    *,
+    name: str | None,
+    cwd: str,
+    env: Mapping[str, str],
+    nodes: int | None = None,
+    submitted: Collection[str] = (),
+    dry_run: bool = False,
+) -> tuple[str, Plan]:
+    """Plan *command*, from records of commands like it; give the folder and the plan.
+
+    A plan of the same command that is not among those *submitted* is replaced.
+
+    Raises:
+        UsageError: a plan of that name is there.
+        StoreError: it cannot be written.
+    """
+    top = os.path.join(cwd, FOLDER)
+    line = shell_line(command).encode("utf-8", "surrogateescape") + b"\n"
+    written = on_nodes(line[:-1], nodes or 1, sys.executable) + b"\n"
+    name = name or _free_name(top, _stem(command), written, submitted)
+    folder = os.path.join(top, name)
+    path = os.path.join(top, f".{name}.{os.getpid()}.txt")
+    wishes = Wishes(
+        task_file=path,
+        name=name,
+        dry_run=dry_run,
+        replace=_is_same(folder, written, submitted),
+        nodes=nodes,
+    )
+    try:
+        os.makedirs(top, exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(line)
+        try:
+            made = plan(wishes, cwd=cwd, env=env).plans[0]
+        finally:
+            os.unlink(path)
+            if not os.listdir(top):
+                os.rmdir(top)  # a dry run leaves nothing behind
+    except OSError as error:
+        where = error.filename or path
+        raise StoreError(f"cannot write {where}: {error.strerror}") from error
+    return folder, made
+
+
+def _stem(command: Sequence[str]) -> str:
+    """Name a command by its script, or else by its program."""
+    for word in command:
+        if word.endswith(_ENDINGS):
+            command = (word,)
+            break
+    stem = os.path.splitext(os.path.basename(command[0]))[0]
+    kept = "".join(c if c.isalnum() or c in "-_." else "_" for c in stem).strip(".")
+    return kept or "job"
+
+
+def _free_name(top: str, stem: str, line: bytes, submitted: Collection[str]) -> str:
+    name, number = stem, 1
+    while os.path.lexists(folder := os.path.join(top, name)):
+        if _is_same(folder, line, submitted):
+            break
+        number += 1
+        name = f"{stem}-{number}"
+    return name
+
+
+def _is_same(folder: str, line: bytes, submitted: Collection[str]) -> bool:
+    """Say whether a plan is of this very command and was never submitted."""
+    if folder in submitted:
+        return False
+    try:
+        with open(os.path.join(folder, "tasks_0.txt"), "rb") as file:
+            return file.read() == line
+    except OSError:
+        return False

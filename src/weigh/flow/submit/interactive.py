@@ -1,0 +1,139 @@
+"""``weigh submit --interactive``: a shell on a node, with sizes that start soon."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from weigh import config
+from weigh.dialect import gridengine, slurm
+from weigh.dialect.job_script import request_of
+from weigh.errors import UsageError
+from weigh.flow.site.ask import Ask, ask_scheduler
+from weigh.flow.site.live_limits import Live, Who, live_limits
+from weigh.flow.site.schedulers import current_user
+from weigh.flow.submit.checks import queues_of, refuse, text_findings
+from weigh.model.job import Wanted
+from weigh.model.limits import Limits
+from weigh.scheduler.local import NAME as LOCAL
+from weigh.units import GIB, HOUR
+
+# what a person at a prompt needs at first: enough to look at a job, little to wait for
+_CPUS, _CPUS_WITH_GPU = 2, 4
+_MEMORY, _MEMORY_WITH_GPU = 8 * GIB, 16 * GIB
+_TIME = HOUR
+_MAPPED = 4 * GIB  # h_vmem counts what is mapped as well
+_GPUS, _CPUS_RESOURCE = "ngpus", "ncpus"  # as in our scripts
+_SHELL = ("bash", "-l")
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """The command line that gives a shell, or runs *command*, on a node."""
+
+    argv: tuple[str, ...]
+    wanted: Wanted
+
+
+def interactive(  # noqa: PLR0913 - keyword-only past the second
+    wanted: Wanted,
+    command: Sequence[str],
+    *,
+    scheduler: str,
+    cwd: str,
+    env: Mapping[str, str],
+    ask: Ask = ask_scheduler,
+) -> Session:
+    """Work out the line; *wanted* is what was said, the rest is filled in.
+
+    Raises:
+        UsageError: this machine is the only one, or the cluster would refuse it.
+        FormatError: a settings file does not parse.
+    """
+    if scheduler == LOCAL:
+        raise UsageError("there is no scheduler here: you are where the tasks run")
+    live = live_limits(
+        scheduler,
+        Who(user=current_user(), account=wanted.account, qos=wanted.qos),
+        env=env,
+        site=config.load(cwd, env).cluster,
+        ask=ask,
+    )
+    filled = _filled(wanted, live, scheduler)
+    if scheduler == gridengine.NAME and filled.gpus and live.limits is not None:
+        filled = _one_slot(filled, live.limits)
+    is_slurm = scheduler == slurm.NAME
+    flags = _slurm_flags(filled) if is_slurm else _gridengine_flags(filled)
+    prefix = slurm.PREFIX if is_slurm else gridengine.PREFIX
+    rows = [f"{prefix} {' '.join(words)}" for words in flags]
+    script = "\n".join(("#!/bin/bash", *rows, ""))
+    refuse(text_findings(script, live, scheduler=scheduler, cwd=cwd, env=env))
+    words = tuple(word for flag in flags for word in flag)
+    if is_slurm:
+        argv = ("srun", "--pty", *words, *(command or _SHELL))
+    elif command:
+        argv = ("qrsh", "-pty", "yes", "-now", "no", *words, *command)
+    else:
+        argv = ("qlogin", "-now", "no", *words)
+    return Session(argv=argv, wanted=filled)
+
+
+def _filled(wanted: Wanted, live: Live, scheduler: str) -> Wanted:
+    """Put in what was not said, no more than the queue and its nodes have."""
+    cpus = wanted.cpus or (_CPUS_WITH_GPU if wanted.gpus else _CPUS)
+    memory = _MEMORY_WITH_GPU if wanted.gpus else _MEMORY
+    time = _TIME
+    limits = live.limits
+    if limits is not None:
+        queues = queues_of(wanted, limits)
+        names = {queue.name for queue in queues}
+        nodes = [node for node in limits.nodes if names & set(node.queues)]
+        most = [node.cpus for node in nodes if node.cpus]
+        if not wanted.cpus and most:
+            cpus = min(cpus, max(most))
+        sizes = [node.memory // 2 for node in nodes if node.memory]
+        allowed = [queue.memory for queue in queues if queue.memory is not None]
+        memory = min([memory, *allowed, *([max(sizes)] if sizes else [])])
+        ends = [int(one.time_limit) for one in queues if one.time_limit is not None]
+        time = min(time, max(ends)) if len(ends) == len(queues) and ends else time
+    with_gpu = scheduler == gridengine.NAME and wanted.gpus
+    memory = memory if wanted.memory is None else wanted.memory
+    virtual = None if with_gpu else memory + _MAPPED
+    return msgspec.structs.replace(
+        wanted,
+        cpus=cpus,
+        memory=memory,
+        virtual_memory=wanted.virtual_memory or virtual,
+        time_limit=wanted.time_limit or time,
+    )
+
+
+def _one_slot(wanted: Wanted, limits: Limits) -> Wanted:
+    """Ask for one slot where each would take the GPUs anew."""
+    if _GPUS not in limits.per_slot:
+        return wanted
+    beside = _CPUS_RESOURCE in (limits.resources or ())
+    asks = (("l", f"{_CPUS_RESOURCE}={wanted.cpus}"),) if beside else ()
+    return msgspec.structs.replace(wanted, cpus=1, extra=(*wanted.extra, *asks))
+
+
+def _slurm_flags(wanted: Wanted) -> list[tuple[str, ...]]:
+    flags: list[tuple[str, ...]]
+    flags = [(flag,) for flag in slurm.directives(request_of(wanted))]
+    for name, value in (
+        ("partition", wanted.queue),
+        ("account", wanted.account),
+        ("qos", wanted.qos),
+        *wanted.extra,
+    ):
+        if value is not None:
+            flags.append((f"--{name}={value}" if value else f"--{name}",))
+    return flags
+
+
+def _gridengine_flags(wanted: Wanted) -> list[tuple[str, ...]]:
+    flags = [tuple(flag.split()) for flag in gridengine.directives(request_of(wanted))]
+    if wanted.gpu_type:
+        flags.append(("-l", f"gpu_type={wanted.gpu_type}"))
+    for name, value in (("q", wanted.queue), ("P", wanted.account), *wanted.extra):
+        if value is not None:
+            flags.append((f"-{name}", value) if value else (f"-{name}",))
+    return flags

@@ -1,0 +1,127 @@
+"""A job script on its way: written, submitted, kept."""
+
+import os
+import time
+from collections.abc import Iterator
+
+import msgspec
+
+from weigh.errors import FormatError, StoreError, UsageError
+from weigh.flow.plan import directory as plan_directory
+from weigh.model.job import JobScript, Submitted
+from weigh.model.plan import Plan
+from weigh.scheduler.scheduler import Scheduler
+from weigh.store import jobs, location
+
+SCRIPT = "job.sh"
+LOGS = "log"
+TOO_LONG = "the array was too long for one job"
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The job that another one goes on from, and why."""
+
+    job: str
+    reason: str
+
+
+def parts_of(script: JobScript, limit: int | None) -> Iterator[JobScript]:
+    """Cut an array that is too long for one job; the throttle is for all together."""
+    if limit is None or script.elements <= limit:
+        yield script
+        return
+    count = -(-script.elements // limit)
+    throttle = script.wanted.throttle
+    share = None if throttle is None else max(1, throttle // count)
+    wanted = msgspec.structs.replace(script.wanted, throttle=share)
+    for first in range(0, script.elements, limit):
+        yield msgspec.structs.replace(
+            script,
+            first=script.first + first,
+            elements=min(limit, script.elements - first),
+            wanted=wanted,
+        )
+
+
+def script_path(script: JobScript) -> str:
+    """Name the file of a script; each part of a long array has its own."""
+    name = f"job_{script.first}.sh" if script.first else SCRIPT
+    return os.path.join(script.folder, name)
+
+
+def ship(
+    scheduler: Scheduler,
+    script: JobScript,
+    plan: Plan,
+    *,
+    root: str,
+    origin: Origin | None = None,
+) -> Submitted:
+    """Write a script and its log folder, submit it, and keep what was submitted.
+
+    Raises:
+        StoreError: it cannot be written.
+        UsageError: the scheduler would never start it.
+        SchedulerError: the scheduler does not take it.
+    """
+    path = script_path(script)
+    _write(path, scheduler.render(script))
+    checked = script.setup.checks
+    expected = scheduler.foresee(path, cwd=script.cwd) if checked else None
+    location.make_folder(root)  # first: a job that runs is not to be forgotten
+    ours = plan.elements[script.first : script.first + script.elements]
+    job = Submitted(
+        scheduler=scheduler.name,
+        id=scheduler.submit(path, cwd=script.cwd),
+        name=script.name,
+        folder=script.folder,
+        cwd=script.cwd,
+        script=path,
+        elements=script.elements,
+        tasks=sum(len(one.tasks) for one in ours),
+        submitted=round(time.time(), 3),
+        wanted=script.wanted,
+        first=script.first,
+        setup=script.setup,
+        runner=script.runner,
+        staging=script.staging,
+        requeue=script.requeue,
+        resumes=None if origin is None else origin.job,
+        reason=None if origin is None else origin.reason,
+        expected=expected,
+    )
+    jobs.append(root, job)
+    return job
+
+
+def read_plan(folder: str) -> Plan:
+    """Read the plan in a folder.
+
+    Raises:
+        UsageError: there is none.
+        FormatError: it is none.
+    """
+    path = os.path.join(folder, plan_directory.FILE)
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=Plan)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if os.path.isfile(folder):
+            raise UsageError(
+                f"{folder} is a file, and submit takes a plan: weigh plan {folder}"
+            ) from error
+        raise UsageError(f"no plan in {folder} (weigh plan TASKS makes one)") from error
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path} is no plan: {error}") from error
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        os.makedirs(os.path.join(os.path.dirname(path), LOGS), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(text.encode("utf-8", "surrogateescape"))
+        os.chmod(path, 0o755)  # noqa: S103 - it is meant to be run
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,363 @@
+"""``weigh submit``: a plan or a command in, a job at a scheduler out."""
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from weigh import __version__, config
+from weigh.errors import UsageError
+from weigh.flow.site import schedulers
+from weigh.flow.submit import each_node, first
+from weigh.flow.submit.answers import check_understood
+from weigh.flow.submit.checks import check_request, log_row
+from weigh.flow.submit.command_plan import plan_command
+from weigh.flow.submit.interactive import Session, interactive
+from weigh.flow.submit.prefetch import (
+    MEMORY,
+    after_prefetch,
+    await_prefetch,
+    free_name,
+    prefetch_cluster,
+    where_to,
+)
+from weigh.flow.submit.programs import programs_of
+from weigh.flow.submit.ship import (
+    TOO_LONG,
+    Origin,
+    read_plan,
+    script_path,
+    ship,
+)
+from weigh.flow.submit.staging import (
+    left_behind,
+    refuse_missing,
+    refuse_requeue,
+    staged,
+    staging_of,
+)
+from weigh.flow.submit.wanted import UNKNOWN, asked, parse_gpus
+from weigh.model.job import JobScript, Runner, Setup, Submitted, Wanted
+from weigh.model.plan import Plan
+from weigh.model.staging import Staging
+from weigh.report.submit_lines import Shipped
+from weigh.scheduler.local import NAME as LOCAL
+from weigh.scheduler.scheduler import Scheduler
+from weigh.store import jobs, location
+from weigh.units import parse_duration, parse_size
+
+_OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asked for, as written; None is left to the plan."""
+
+    plan: str | None = None
+    command: tuple[str, ...] = ()
+    scheduler: str | None = None
+    name: str | None = None
+    memory: str | None = None
+    virtual_memory: str | None = None
+    time: str | None = None
+    cpus: int | None = None
+    gpus: str | None = None
+    nodes: int | None = None
+    queue: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    mail: str | None = None
+    after: tuple[str, ...] = ()
+    throttle: int | None = None
+    first: int | None = None
+    each_node: bool = False
+    setup: Setup = Setup()
+    cluster: str | None = None
+    prefetch: str | None = None
+    stage_in: tuple[str, ...] = ()
+    stage_out: str | None = None
+    scratch: str | None = None
+    requeue: bool = False
+    runner: Runner = "weigh"
+    again: bool = False
+    dry_run: bool = False
+    extra: tuple[tuple[str, str], ...] = ()
+
+
+def submit(
+    wishes: Wishes,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    say: Callable[[str], None] = lambda _: None,
+) -> Shipped:
+    """Write the job script of a plan, or of a command, and submit it.
+
+    *say* is told what it waits for.
+
+    Raises:
+        UsageError: there is no such plan, it was submitted before, or a value cannot
+            be asked for.
+        FormatError: a size, a time or the plan does not parse.
+        SchedulerError: the scheduler is not there, refuses or does not answer.
+        StoreError: the script cannot be written.
+    """
+    root, here = location.locate(cwd, env), env
+    name, env = where_to(wishes.scheduler, wishes.cluster, cwd=cwd, env=env)
+    kind = schedulers.kind_of(name)
+    scheduler = schedulers.reach(kind, root=root, env=env)
+    wanted = _said(wishes, _after(wishes.after, name, root))
+    staging = _staging(wishes, cwd, env)
+    if wishes.requeue:
+        refuse_requeue(kind, wishes.runner)
+    earlier = jobs.read_jobs(root)
+    folder, plan = _plan(wishes, earlier, cwd=cwd, env=env)
+    if not wishes.again:
+        _refuse_twice(earlier, folder)
+    nodes: tuple[str, ...] = ()
+    down: tuple[str, ...] = ()
+    if wishes.each_node and kind != LOCAL:
+        nodes, down = each_node.nodes_of(wanted, kind, cwd=cwd, env=env)
+        plan = each_node.widened(
+            plan, folder, wishes.command, len(nodes), dry_run=wishes.dry_run
+        )
+    wanted, notes = asked(plan, wanted, scheduler)
+    if staging is not None and wanted.nodes > 1:
+        raise UsageError("staging is to the disk of one node, and the job has several")
+    script = JobScript(
+        name=wishes.name or plan.name,
+        folder=folder,
+        cwd=cwd,
+        store=root,
+        python=sys.executable,
+        elements=len(plan.elements),
+        together=max(len(element.tasks) for element in plan.elements),
+        wanted=wanted,
+        setup=wishes.setup,
+        runner=wishes.runner,
+        programs=programs_of(plan),
+        staging=staging,
+        requeue=wishes.requeue,
+        version=__version__,
+    )
+    limit = scheduler.array_limit(script.elements)
+    parts = list(first.cut(staged(script, kind), wishes.first, kind, limit))
+    if nodes:
+        parts = list(each_node.parts(staged(script, kind), nodes, kind))
+    answer = Shipped(
+        plan=plan,
+        scheduler=kind,
+        script=script_path(parts[0]),
+        text=scheduler.render(parts[0]),
+        notes=(
+            *notes,
+            *down,
+            *_reach_notes(kind),
+            *left_behind(plan, staging, cwd),
+            *_first_notes(wishes, kind, script_path(parts[0])),
+        ),
+    )
+    if wishes.dry_run:
+        return answer
+    if wishes.setup.checks:
+        answer = _checked(parts[0], answer, env)
+    if wishes.prefetch is not None:
+        fetch = _prefetch(wishes, script.name, cwd=cwd, env=here)
+        note = f"{script.name} begins once prefetch job {fetch.id} has succeeded"
+        answer = msgspec.structs.replace(answer, notes=(*answer.notes, note))
+        if fetch.scheduler == name:
+            parts = after_prefetch(parts, fetch)
+        else:
+            await_prefetch(fetch, root=root, env=here, say=say)
+    return _ship_all(schedulers.reach(name, root=root, env=env), parts, answer, root)
+
+
+def session_of(wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Session:
+    """Work out the line that gives a shell on a node, with what *wishes* say.
+
+    Raises:
+        UsageError: there is no scheduler here, or it would refuse it.
+        FormatError: a size, a time or a settings file does not parse.
+    """
+    if wishes.plan is not None:
+        raise UsageError("--interactive takes no plan: a command after --, or nothing")
+    name, env = where_to(wishes.scheduler, wishes.cluster, cwd=cwd, env=env)
+    return interactive(
+        _said(wishes, ()),
+        wishes.command,
+        scheduler=schedulers.kind_of(name),
+        cwd=cwd,
+        env=env,
+    )
+
+
+def _ship_all(
+    scheduler: Scheduler, parts: Sequence[JobScript], answer: Shipped, root: str
+) -> Shipped:
+    """Submit a script, or each part of one that was too long for one job."""
+    made: list[Submitted] = []
+    why = TOO_LONG if parts[0].elements > 1 else each_node.REASON
+    for part in parts:
+        origin = Origin(made[0].id, why) if made else None
+        if made and parts[0].gate:
+            origin = Origin(made[0].id, first.reason(parts[0].elements))
+            part = first.held(part, made[0].id, answer.scheduler)  # noqa: PLW2901
+        made.append(ship(scheduler, part, answer.plan, root=root, origin=origin))
+    return msgspec.structs.replace(
+        answer,
+        job=made[0],
+        more=tuple(made[1:]),
+        notes=(*answer.notes, *check_understood(scheduler, made)),
+        now=time.time(),
+    )
+
+
+def _prefetch(
+    wishes: Wishes, name: str, *, cwd: str, env: Mapping[str, str]
+) -> Submitted:
+    """Submit the command that is to run first, without a GPU."""
+    fetch = Wishes(
+        command=("bash", "-c", wishes.prefetch or ""),
+        scheduler=wishes.scheduler,
+        cluster=prefetch_cluster(wishes.cluster, cwd=cwd, env=env),
+        name=free_name(name, cwd),
+        memory=MEMORY,
+        account=wishes.account,
+        setup=wishes.setup,
+    )
+    job = submit(fetch, cwd=cwd, env=env).job
+    if job is None:
+        raise UsageError("a prefetch that is not submitted cannot be waited for")
+    return job
+
+
+def _checked(script: JobScript, answer: Shipped, env: Mapping[str, str]) -> Shipped:
+    """Refuse what would fail; add what was seen to be right."""
+    was_there = os.path.isdir(script.log)
+    checks = check_request(script, answer.text, scheduler=answer.scheduler, env=env)
+    if not checks.rows:
+        return answer
+    said = tuple(note for note in answer.notes if note not in UNKNOWN)
+    return msgspec.structs.replace(
+        answer,
+        checks=(*checks.rows, log_row(script, was_there=was_there)),
+        notes=(*said, *checks.doubts),
+    )
+
+
+def _staging(wishes: Wishes, cwd: str, env: Mapping[str, str]) -> Staging | None:
+    words = (wishes.stage_in, wishes.stage_out, wishes.scratch)
+    staging = staging_of(words, config.load(cwd, env), cwd=cwd, env=env)
+    if staging is not None and not wishes.after and wishes.prefetch is None:
+        refuse_missing(staging)
+    return staging
+
+
+def _plan(
+    wishes: Wishes,
+    earlier: Sequence[Submitted],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+) -> tuple[str, Plan]:
+    if wishes.each_node and not wishes.command:
+        raise UsageError("--each-node runs a command: weigh submit --each-node -- CMD")
+    if wishes.command:
+        return plan_command(
+            wishes.command,
+            name=wishes.name,
+            cwd=cwd,
+            env=env,
+            nodes=wishes.nodes,
+            submitted={job.folder for job in earlier},
+            dry_run=wishes.dry_run,
+        )
+    if wishes.nodes is not None:
+        raise UsageError("--nodes is for a command (weigh plan TASKS --nodes N)")
+    if wishes.plan is None:
+        raise UsageError(
+            "what to submit? weigh submit PLAN, or weigh submit -- COMMAND"
+        )
+    folder = os.path.abspath(os.path.join(cwd, wishes.plan))
+    plan = read_plan(folder)
+    if not plan.elements:
+        raise UsageError(f"{wishes.plan} has no element: there is nothing to submit")
+    return folder, plan
+
+
+def _first_notes(wishes: Wishes, kind: str, script: str) -> Iterator[str]:
+    if wishes.dry_run and kind in schedulers.BACKENDS:
+        argv = schedulers.BACKENDS[kind].submit_argv(script)
+        yield f"would run {shlex.join(argv)}"
+    if wishes.prefetch is not None and wishes.dry_run:
+        yield f"runs before it, in a job without GPU: {wishes.prefetch}"
+
+
+def _reach_notes(scheduler: str) -> Iterator[str]:
+    """Doubt that the nodes have the Python that the script calls."""
+    own = [place for place in _OWN_DISKS if sys.prefix.startswith(f"{place}/")]
+    if own and scheduler != LOCAL:
+        yield f"weigh is in {sys.prefix}: {own[0]} is each machine's own, as a rule"
+
+
+def _refuse_twice(known: Sequence[Submitted], folder: str) -> None:
+    """Keep a plan from being run by two jobs at once.
+
+    Raises:
+        UsageError: it was submitted before.
+    """
+    earlier = [job for job in known if job.folder == folder]
+    if earlier:
+        raise UsageError(
+            f"{earlier[-1].name} was submitted before, as job {earlier[-1].id}: "
+            f"weigh resume {earlier[-1].id} runs what did not finish "
+            "(--again submits it once more)"
+        )
+
+
+def _said(wishes: Wishes, after: tuple[str, ...]) -> Wanted:
+    """Read what was said on the command line."""
+    gpu_type, gpus = parse_gpus(wishes.gpus)
+    return Wanted(
+        cpus=wishes.cpus or 0,
+        memory=None if wishes.memory is None else parse_size(wishes.memory),
+        virtual_memory=None
+        if wishes.virtual_memory is None
+        else parse_size(wishes.virtual_memory),
+        time_limit=None if wishes.time is None else parse_duration(wishes.time),
+        gpus=gpus,
+        gpu_type=gpu_type,
+        queue=wishes.queue,
+        account=wishes.account,
+        qos=wishes.qos,
+        mail=wishes.mail,
+        throttle=wishes.throttle,
+        after=after,
+        extra=wishes.extra,
+    )
+
+
+def _after(names: Sequence[str], scheduler: str, root: str) -> tuple[str, ...]:
+    """Give the ids of the jobs to come after; those of others go through as they are.
+
+    Raises:
+        UsageError: a job is another scheduler's, which would wait for nothing.
+    """
+    if not names:
+        return ()
+    known = jobs.read_jobs(root)
+    ids: list[str] = []
+    for name in names:
+        if name.isdecimal() and not any(job.id == name for job in known):
+            ids.append(name)
+            continue
+        job = jobs.find_jobs(known, name)[-1]
+        if job.scheduler != scheduler:
+            raise UsageError(
+                f"job {job.id} is with {job.scheduler}: a job of {scheduler} cannot "
+                "wait for it"
+            )
+        ids.append(job.id)
+    return tuple(ids)

@@ -1,0 +1,1 @@
+"""``weigh sweep`` and ``stages``: the commands of an experiment."""

@@ -1,0 +1,1 @@
+"""``weigh top`` and ``gpus``: what runs now, and on which cards."""
