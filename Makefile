@@ -6,18 +6,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .bench-venv
 BATCH := 50
+COVERAGE := $(CURDIR)/.coverage-data
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 INSTALL := -m pip install --quiet
 # an editable install is not compiled by pip, and some environments forbid it later
 COMPILE = $(BIN)/python -m compileall -q src
 
-.PHONY: help demo test docs bench figures soak clean
+.PHONY: help demo test coverage docs bench figures soak clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    tag Alice's Adventures in Wonderland under weigh run"
 	@echo "make test    style, types, import contract, tests"
+	@echo "make coverage which lines and branches no test runs (some minutes longer)"
 	@echo "make docs    the pages as a site, in site/; what is generated from the code"
 	@echo "make bench   weigh beside its peers (some minutes)"
 	@echo "make figures what fits, packs and runs cost, and how good they are"
@@ -48,11 +50,22 @@ figures: $(VENV)/.dev
 	  echo "## $$name"; $(BIN)/python benchmarks/$$name.py $(FIGURES) || exit; done
 
 soak: $(VENV)/.dev
+	WEIGH_FUZZ=long $(BIN)/python -m pytest -q tests/fuzz
 	$(BIN)/python soak/soak.py $(SOAK)
+
+# with the tests that measure Python's own weight, which is another then: those may fail
+coverage: export COVERAGE_FILE := $(COVERAGE)/data
+coverage: $(VENV)/.dev
+	rm -rf $(COVERAGE)
+	mkdir -p $(COVERAGE)
+	-PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/coverage run -m pytest $(PYTEST)
+	$(BIN)/coverage combine -q $(COVERAGE)
+	$(BIN)/coverage html -q -d $(COVERAGE)/html
+	$(BIN)/coverage report
 
 clean:
 	rm -rf $(VENV) $(BENCH) build dist site .cache out.tsv .mypy_cache .ruff_cache .pytest_cache \
-	  .hypothesis .import_linter_cache
+	  .hypothesis .import_linter_cache .coverage-data
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 $(VENV)/.made $(BENCH)/.made:

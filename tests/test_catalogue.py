@@ -197,3 +197,8 @@ def test_no_name_that_nvml_may_give_breaks_it(name: str) -> None:
     model = matching(name, 32 * GIB)
 
     assert model is None or model.memory > 0
+
+
+def test_a_profile_that_no_card_has_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"no such GPU: '9g\.900gb'"):
+        find("9g.900gb")

@@ -55,6 +55,7 @@ def test_a_newline_in_a_command_was_written_as_nul() -> None:
         (LINE.replace("1\t:", "9" * 5000 + "\t:"), "Seq is out of range"),
         (LINE.replace("1763700000.123", "nan"), "Starttime is not a time"),
         (LINE.replace("1763700000.123", "1e300"), "Starttime is not a time"),
+        (LINE.replace("1.250", "soon"), "JobRuntime is not a time"),
         (LINE.replace("1.250", "-1"), "JobRuntime is not a time"),
         (LINE.replace("\t0\t0\techo", "\t-3\t0\techo"), "Exitval is out of range"),
     ],

@@ -2,11 +2,13 @@
 
     python tools/refresh_output.py docs/tutorial.md ...
 
+Pages that need a scheduler: after eval "$(ci/slurm-up.sh)" or of gridengine-up.sh.
 Read the result before you commit it: what a page explains may no longer be there.
 """
 
+import os
 import re
-import shutil
+import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -15,32 +17,40 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "docs"))
 
 import doc_pages as pages  # noqa: E402
-import test_docs_run as docs_run  # noqa: E402
+import doc_walk as walk  # noqa: E402
 
-MOST = 30  # lines of output
+MOST = 45  # lines of output
 
 
 def refreshed(page: Path) -> str:
     """Give the text of a page with the output that its commands have now."""
     text = page.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as home:
-        folder = Path(home, "work")
-        folder.mkdir()
-        env = docs_run.environment(Path(home))
+        here = walk.place(Path(home), _scheduler())
         for block in pages.blocks(page):
-            if "files" in block.words:
-                shutil.copytree(ROOT / block.words["files"], folder, dirs_exist_ok=True)
-            if block.language == docs_run.CONSOLE:
-                new = "\n".join(_shown(block, folder, env))
+            walk.prepare(block, here)
+            if not walk.is_run(block, here.env):
+                continue
+            if block.language == "console":
+                new = "\n".join(_shown(block, here))
                 text = text.replace(f"```console\n{block.text}```", _fence(new), 1)
+            else:
+                walk.follow(block, here)
     return text
 
 
-def _shown(block: pages.Block, folder: Path, env: dict[str, str]) -> list[str]:
+def _scheduler() -> dict[str, str]:
+    """Give the scheduler of this shell: a rig of ci/, if one is up."""
+    named = ("SLURM_CONF", "SGE_")
+    return {key: value for key, value in os.environ.items() if key.startswith(named)}
+
+
+def _shown(block: pages.Block, here: walk.Place) -> list[str]:
     lines = []
-    for command in pages.commands(block):
-        printed = docs_run.typed_until(command, folder, env, block.words)
-        printed = printed.replace(str(folder), "/home/you/work")
+    for command, output in walk.typed(block, here):
+        printed = output.replace(str(here.folder), "/home/you/work")
+        printed = printed.replace(here.env["HOME"], "/home/you")
+        printed = re.sub(rf"\b{socket.gethostname()}\b", "laptop", printed)
         lines += [f"$ {command.line}", *_short(printed.rstrip().splitlines())]
     return lines
 

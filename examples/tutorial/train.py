@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 FEATURES = 8192
-BATCHES = 20  # in an epoch
+BATCHES = 4  # in an epoch
 
 
 def spirals(random: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -181,11 +181,11 @@ def _parsed(path: str, contents: bytes) -> Mapping[str, object]:
 
     try:
         return tomllib.loads(contents.decode())
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError(f"{path}: not TOML: {error}") from error
     except UnicodeDecodeError as error:
         line = contents.count(b"\n", 0, error.start) + 1
         raise FormatError(f"{path}: not UTF-8 (at line {line})") from error
+    except (ValueError, RecursionError) as error:  # also a number of 5,000 digits
+        raise FormatError(f"{path}: not TOML: {error}") from error
 
 
 def _from_table(

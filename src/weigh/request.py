@@ -232,9 +232,7 @@ def _memory_use(run: Run) -> Bytes | None:
 
 
 def _time_need(runs: Sequence[Run], headroom: float) -> Need:
-    run = _biggest(runs, lambda run: run.usage.wall_time)
-    if run is None:
-        return Need(None)
+    run = max(runs, key=lambda run: run.usage.wall_time)
     base = run.usage.wall_time
     if run.state == "TIMEOUT":
         where = f"time doubled from {format_duration(base)}, where a run was stopped"

@@ -202,3 +202,26 @@ def test_a_record_without_a_measurement_is_named() -> None:
     empty = msgspec.structs.replace(run("b"), usage=None)
     with pytest.raises(UsageError, match="nothing was measured in b"):
         compared(run(), empty)
+
+
+def test_a_run_that_goes_on_is_compared_as_far_as_it_is() -> None:
+    found = compared(run("a"), run("b", state="RUNNING", exit_code=None))
+
+    assert "B is still running: its figures are of so far" in found.notes
+
+
+def test_a_parameter_that_differs_within_a_side_names_all_its_values() -> None:
+    mixed = (run("b", parameters={"n": 1}), run("c", parameters={"n": 2}), run("d"))
+
+    found = compare([Group("a", (run("a", parameters={"n": 1}),)), Group("b", mixed)])
+
+    [difference] = [one for one in found.differences if one.name == "n"]
+    assert difference.values == (1, "1, 2, none")
+
+
+def test_of_a_run_that_kept_its_repeats_alone_no_cards_are_known() -> None:
+    bare = msgspec.structs.replace(repeated("b", [10.0, 11.0]), usage=None)
+
+    found = compared(run("a"), bare)
+
+    assert not any("different GPUs" in note for note in found.notes)

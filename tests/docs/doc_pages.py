@@ -9,10 +9,12 @@ from typing import NamedTuple
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[2]
+WALKS = sorted((ROOT / "examples").glob("*/README.md"))
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").rglob("*.md")),
+    *WALKS,
 ]
 GENERATED = ROOT / "docs" / "reference"
 _CODE = ("fence", "code_block")
@@ -31,6 +33,7 @@ class Block(NamedTuple):
     language: str
     text: str
     words: dict[str, str]
+    fenced: bool = True
 
     def __str__(self) -> str:
         return f"{self.page.relative_to(ROOT)}:{self.line}"
@@ -55,21 +58,31 @@ def blocks(page: Path) -> list[Block]:
         elif token.type in _CODE:
             assert token.map is not None
             language = token.info.strip() or "text"
-            found.append(Block(page, token.map[0] + 1, language, token.content, words))
+            found.append(
+                Block(
+                    page,
+                    token.map[0] + 1,
+                    language,
+                    token.content,
+                    words,
+                    fenced=token.type == "fence",
+                )
+            )
             words = {}
     return found
 
 
 def commands(block: Block) -> Iterator[Command]:
     """Yield what a block types after ``$``; lines that end in a backslash go on."""
-    lines = iter(block.text.replace("\\\n", "").splitlines())
     typed: str | None = None
     output: list[str] = []
-    for line in lines:
+    for line in block.text.splitlines():
         if line.startswith("$ "):
             if typed is not None:
                 yield Command(typed, tuple(output))
             typed, output = line[2:], []
+        elif typed is not None and typed.endswith("\\") and not output:
+            typed += f"\n{line}"
         elif typed is not None:
             output.append(line)
     if typed is not None:

@@ -11,6 +11,9 @@ pytest.importorskip(
     "click_man", reason="click-man is not installed: pip install '.[dev]'"
 )
 
+# click-man asks click for what click 9 will not have
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
 ROOT = Path(__file__).parents[2]
 
 

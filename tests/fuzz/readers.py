@@ -349,7 +349,7 @@ READERS: dict[str, Reader] = {
     ),
     "task_file.quotes": Reader(
         lambda text: open_quote(raw(text)),
-        ("echo 'a $'b\\'", *sample("tasks.txt", "sbatch.sh")),
+        ("echo 'a", "echo $'a\\'", *sample("tasks.txt", "sbatch.sh")),
     ),
     "task.parameters": Reader(
         read_parameters, ("python run.py --lr 1e-2 --seed=1 -x batch=50",)

@@ -107,6 +107,7 @@ def test_a_label_in_the_line_decides() -> None:
         "CUDA_VISIBLE_DEVICES=0 python rl.py --algo ppo --seed 3",
         "/usr/bin/python rl.py --algo=ppo --seed=3",
         "python rl.py --algo 'ppo' --seed 3 > out.txt",
+        "python ./rl.py --algo ppo --seed 3",
     ],
 )
 def test_a_command_is_known_however_it_is_written(line: str) -> None:

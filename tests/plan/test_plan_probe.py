@@ -85,6 +85,16 @@ def test_only_the_run_alone_is_kept_as_a_record(tmp_path: Path) -> None:
     assert sum(len(shard.read_text().splitlines()) for shard in shards) == 1
 
 
+def test_each_task_is_held_against_one_of_its_own_kind_alone(tmp_path: Path) -> None:
+    """A short task beside a long one takes no less time for it."""
+    lines = "sleep 1.2\ntrue short; sleep 0.2\n"
+    done = probed(tmp_path, lines, "--node-cpus", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    together = json.loads(done.stdout)["probe"][-1]
+    assert together["count"] == 2
+    assert together["speed_up"] <= 2.05
+
+
 def test_a_task_that_fails_alone_is_said_with_its_last_words(tmp_path: Path) -> None:
     done = probed(tmp_path, "echo no such data >&2; exit 3\n" * 2)
     assert done.returncode == 2

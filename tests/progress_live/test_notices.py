@@ -96,3 +96,29 @@ def test_an_idle_gpu_is_told_of_once_with_what_runs_in_its_place() -> None:
 
 def test_an_idle_gpu_that_nobody_granted_is_not_told_of() -> None:
     assert stalls(gpus=0, gpu=True, busy=1.0) == []
+
+
+def test_a_card_is_idle_without_a_word_of_what_computes_where_nobody_can_tell() -> None:
+    stall = StallWatch(10 * MINUTES, gpus=1)
+
+    words = stall.look(600.0, cpu_time=None, wrote_at=None, gpu_idle=600.0)
+
+    assert words == "0 % GPU for 10 minutes"
+
+
+def test_an_idle_card_beside_an_idle_processor_may_hang() -> None:
+    (words,) = stalls(gpus=1, gpu=True)
+    assert words.endswith("no CPU time: it may hang")
+
+
+def test_an_idle_card_beside_a_little_work_is_only_idle() -> None:
+    (words,) = stalls(gpus=1, gpu=True, busy=0.1)
+    assert words == "0 % GPU for 10 minutes, no output"
+
+
+def test_a_stall_of_odd_seconds_is_said_in_seconds_too() -> None:
+    stall = StallWatch(90.0, gpus=1)
+
+    words = stall.look(90.0, cpu_time=None, wrote_at=None, gpu_idle=90.0)
+
+    assert words == "0 % GPU for 1 m 30 s"

@@ -168,3 +168,13 @@ def test_several_flags_are_written_whole_however_long_together() -> None:
     lines = list(note_lines(Note(about="ask for", words="this", flag=" ".join(flags))))
     assert [word for line in lines[1:] for word in line.split()] == list(flags)
     assert max(map(len, lines)) <= 80
+
+
+def test_less_memory_is_no_advice_where_its_h_vmem_would_be_more(root: str) -> None:
+    tight = msgspec.structs.replace(ASKED, virtual_memory=3 * GIB)
+    small = Task(wall_time=5.0 * HOUR, memory=2 * GIB, cpus=3.7, gpu_memory=GIB)
+    job = SomeJob(tasks=(small, small, small), wanted=tight, scheduler="gridengine")
+    write_job(root, f"{Path(root).parent}/plan/p", job)
+    env = {"PATH": "", "WEIGH_POLL": "9h"}
+    told = build(JOB, cwd=str(Path(root).parent), env=env)
+    assert "memory" not in flags_of(told)

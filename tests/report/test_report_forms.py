@@ -13,6 +13,7 @@ from some_jobs import JOB, Say, SomeJob, Task, record_of, write_job
 
 from weigh.flow.report.cards import covered
 from weigh.model.job import Wanted
+from weigh.model.record import State
 from weigh.report.report_paper import Statement, latex, render_paper
 from weigh.report.report_ticket import Ticket, reproduced_words
 from weigh.runner.recording import utc
@@ -123,10 +124,11 @@ def test_a_ticket_says_whether_it_happened_again(
 ) -> None:
     ticket = Ticket(
         job="1",
-        task="",
+        task="task 4",
         scheduler=None,
         node=None,
         state=state,
+        is_failure=state != "COMPLETED",
         ending=state,
         when="",
         asked="",
@@ -265,3 +267,33 @@ def test_a_ticket_of_a_kill_names_the_signal_beside_the_last_words(
     write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(killed, killed)))
     _, out, _ = say("report", JOB)
     assert "signal 9, after: step 20" in " ".join(out.split())
+
+
+def test_a_ticket_of_a_run_outside_of_jobs_names_no_command_of_jobs(
+    root: str, say: Say
+) -> None:
+    record = record_of(Task(state="FAILED"), 1)
+    shards.append(root, record, Machine("node01", "0" * 32, None, None))
+    _, out, _ = say("report", record.id, "--ticket")
+    assert "reproduced  not tried again\n" in out
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "CANCELLED"])
+def test_a_ticket_where_nothing_failed_says_so(
+    root: str, say: Say, state: State
+) -> None:
+    record = msgspec.structs.replace(record_of(Task(), 1), state=state)
+    shards.append(root, record, Machine("node01", "0" * 32, None, None))
+    code, out, _ = say("report", record.id, "--ticket", "--strict")
+    assert "reproduced  nothing failed" in out
+    assert code == 0
+
+
+def test_a_paper_states_no_card_that_nobody_asked_for_or_used(
+    root: str, say: Say
+) -> None:
+    record = record_of(Task(gpu_memory=0), 1)
+    shards.append(root, record, Machine("node01", "0" * 32, None, None))
+    _, out, _ = say("report", record.id, "--paper", "md")
+    assert "none were used" in out
+    assert "GPU hours" not in out

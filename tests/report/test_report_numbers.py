@@ -19,7 +19,7 @@ from weigh.report.report_json import render_json, render_jsonl
 from weigh.report.report_lines import render_text
 from weigh.report.report_markdown import escaped, render_markdown
 from weigh.report.report_seff import render_seff
-from weigh.report.report_words import amount
+from weigh.report.report_words import amount, three
 from weigh.units import HOUR
 
 NUMBERS = (
@@ -169,3 +169,23 @@ def test_a_figure_of_cpus_is_rounded_and_never_cut(cpus: float, words: str) -> N
 
 def test_markdown_shows_entities_and_dollars_as_they_are() -> None:
     assert escaped("&lt; $x$ a|b") == r"\&lt; \$x\$ a\|b"
+
+
+def test_seff_keeps_a_title_that_steers_in_its_line() -> None:
+    told = render_seff(Report(title="a\nState: COMPLETED\x1b[2J"))
+    assert told.count("\n") == 9
+    assert "\x1b" not in told
+
+
+@pytest.mark.parametrize(
+    ("hours", "words"),
+    [
+        (0.0, "0"),
+        (2.1e-05, "<0.001"),
+        (0.0058, "0.0058"),
+        (12.34, "12.3"),
+        (7518, "7,518"),
+    ],
+)
+def test_hours_are_written_without_powers_of_ten(hours: float, words: str) -> None:
+    assert three(hours) == words

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -91,3 +92,12 @@ def test_a_ticket_of_a_task_that_was_not_resumed_names_its_own_job(
     write_job(root, f"{folder}/resume_1", again)
     _, out, _ = say("report", name, "--ticket")
     assert f"{JOB}_1 task 2" in out
+
+
+def test_elements_of_a_plan_that_is_gone_are_no_attempts_at_each_other(
+    root: str, say: Say
+) -> None:
+    resumed(root, "FAILED")
+    shutil.rmtree(Path(root).parent / "plan")
+    _, out, _ = say("report", LATER, "--ticket")
+    assert "attempts    1" in out

@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from some_jobs import Say, SomeJob, Task, write_job
+from some_jobs import Say, SomeJob, Task, record_of, write_job
 from some_reports import reports
 
 from weigh.model.job import Wanted
@@ -14,6 +15,8 @@ from weigh.model.report import Report
 from weigh.report.columns import columns_of
 from weigh.report.report_bins import bins
 from weigh.report.report_lines import bar, render_text
+from weigh.store import shards
+from weigh.store.identity import Machine
 from weigh.units import GIB, HOUR, MIB
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -92,3 +95,13 @@ def test_a_histogram_counts_every_element_once_up_to_the_most(
     for end, number in found:
         below += number
         assert below == sum(value <= end for value in values)
+
+
+def test_runs_outside_of_jobs_are_not_called_elements(root: str, say: Say) -> None:
+    machine = Machine("node01", "0" * 32, None, None)
+    for number in range(9):
+        record = record_of(Task(memory=GIB + number * MIB), number)
+        shards.append(root, msgspec.structs.replace(record, label="tag"), machine)
+    _, out, _ = say("report", "tag")
+    assert "runs by memory" in out
+    assert "elements" not in out

@@ -223,3 +223,16 @@ def test_nothing_in_a_page_points_elsewhere() -> None:
     assert not re.search(r"(?:src|href)=\"(?!#)", outside)
     assert "url(" not in outside
     assert "@import" not in outside
+
+
+def test_an_axis_drops_zeros_behind_the_point_and_no_others(browser: Any) -> None:
+    sizes = [320 << 20, 640 << 20, 1 << 30, 3 << 29, 10 << 30, 160 << 30, 0]
+    assert written(browser, "axisSize", [*map(float, sizes)]) == [
+        "320 MiB",
+        "640 MiB",
+        "1 GiB",
+        "1.5 GiB",
+        "10 GiB",
+        "160 GiB",
+        "0",
+    ]

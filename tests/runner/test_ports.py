@@ -34,6 +34,14 @@ def test_tasks_side_by_side_meet_at_ports_of_their_own(batch: Batch) -> None:
     assert len({port for _, port, *_ in said}) == 3
 
 
+def test_a_port_that_another_has_is_not_given_again() -> None:
+    """The kernel gives what nobody listens on yet a second time, once in a while."""
+    first = free_port()
+    assert first is not None
+    others = {port for port in range(1024, 65536) if port != first}
+    assert free_port(others) in {first, None}
+
+
 def test_a_port_that_the_user_said_stays(
     batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """GPUs shared out and watched, on cards that are played."""
 
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from weigh.runner.share import Share
 from weigh.runner.slots import Slot
 from weigh.units import GIB, MIB
 
+NOBODY = 65534
 GRID_ENGINE = Allocation("gridengine", cpus=4)
 
 
@@ -122,6 +124,25 @@ def test_too_few_idle_cards_are_refused_and_none_is_kept(
     other = GpuClaims(str(tmp_path))
     assert other.choose({}, GRID_ENGINE, lambda: Cards({}), count=1) == ("GPU-0",)
     other.release()
+
+
+def test_a_lock_that_another_user_left_behind_holds_no_card(
+    claims: GpuClaims, tmp_path: Path
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can be somebody else")
+    tmp_path.chmod(0o1777)  # as /tmp, where the kernel parts users
+    before, other = os.umask(0o077), GpuClaims(str(tmp_path))
+    try:
+        other.choose({}, GRID_ENGINE, lambda: Cards({}), count=1)
+    finally:
+        os.umask(before)
+        other.release()
+    (lock,) = tmp_path.iterdir()
+    os.chown(lock, NOBODY, NOBODY)
+
+    assert claims.choose({}, GRID_ENGINE, lambda: Cards({}), count=1) == ("GPU-0",)
+    assert lock.stat().st_mode & 0o777 == 0o444
 
 
 def test_a_grant_of_unknown_size_is_refused(claims: GpuClaims) -> None:

@@ -1,43 +1,10 @@
-"""Real schedulers for the tests: brought up once a session where that can be done."""
+"""``weigh`` as these tests call it, with each scheduler in turn."""
 
 import os
-import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from following import Weigh
-
-CI = Path(__file__).parents[2] / "ci"
-USUALLY_IMPOSSIBLE = 3  # the exit code of a rig that lacks root or packages
-
-
-def bring_up(name: str) -> Iterator[dict[str, str]]:
-    """Start a rig, or take one that is up; give the environment that it needs."""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        pytest.skip(f"a real {name} needs root on Debian")
-    started = subprocess.run(
-        [CI / f"{name}-up.sh"], capture_output=True, text=True, timeout=300, check=False
-    )
-    if started.returncode == USUALLY_IMPOSSIBLE:
-        pytest.skip(f"no real {name}: {started.stderr.strip()}")
-    try:
-        assert started.returncode == 0, started.stderr
-        lines = [line.removeprefix("export ") for line in started.stdout.splitlines()]
-        yield dict(line.split("=", 1) for line in lines)
-    finally:
-        subprocess.run([CI / f"{name}-down.sh"], timeout=60, check=False)
-
-
-@pytest.fixture(scope="session")
-def slurm() -> Iterator[dict[str, str]]:
-    yield from bring_up("slurm")
-
-
-@pytest.fixture(scope="session")
-def gridengine() -> Iterator[dict[str, str]]:
-    yield from bring_up("gridengine")
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """The job scripts: as they should look, and what bash makes of any name in them."""
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -9,11 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from weigh.dialect import slurm_lint
 from weigh.dialect.gridengine_script import gridengine_script
 from weigh.dialect.local_script import local_script
 from weigh.dialect.slurm_script import slurm_script
 from weigh.errors import UsageError
 from weigh.model.job import JobScript, Setup, Wanted
+from weigh.model.lint import Facts
 from weigh.units import GIB, HOUR
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -175,3 +178,52 @@ def test_gnu_parallel_takes_the_place_of_weigh() -> None:
 def test_a_queue_on_two_lines_is_refused() -> None:
     with pytest.raises(UsageError, match="cannot hold"):
         slurm_script(a_script(wanted=Wanted(queue="short\n#SBATCH --mem=0")))
+
+
+def exec_words(text: str, env: dict[str, str]) -> list[str]:
+    """Give the words that bash hands to weigh exec."""
+    (command,) = re.findall(r"^.* -m weigh exec (?:.*\\\n)*.* &$", text, re.MULTILINE)
+    shows = f"show() {{ printf '%s\\n' \"$@\"; }}; show {command.removesuffix(' &')}"
+    run = subprocess.run(
+        ["bash", "-c", shows], env=env, capture_output=True, check=True, timeout=20
+    )
+    return run.stdout.decode().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("env", "is_rerun"),
+    [({}, False), ({"RESTARTED": "0"}, False), ({"RESTARTED": "1"}, True)],
+)
+def test_grid_engine_s_second_run_waits_for_nobody_on_a_lost_node(
+    env: dict[str, str], *, is_rerun: bool
+) -> None:
+    words = exec_words(gridengine_script(PLAIN), env)
+
+    assert ("--forget-survivors" in words) is is_rerun
+
+
+@pytest.mark.parametrize("driver", [True, False])
+def test_grid_engine_s_gpus_are_chosen_where_there_is_a_driver(
+    tmp_path: Path, *, driver: bool
+) -> None:
+    device = tmp_path / "nvidiactl"
+    if driver:
+        device.touch()
+    text = gridengine_script(a_script(wanted=Wanted(gpus=2)))
+
+    words = exec_words(text.replace("/dev/nvidiactl", str(device)), {})
+
+    assert ("--gpus" in words and words[words.index("--gpus") + 1] == "2") is driver
+
+
+def test_a_job_without_gpus_chooses_none() -> None:
+    assert "nvidiactl" not in gridengine_script(a_script(wanted=Wanted()))
+
+
+def test_a_job_that_is_put_back_has_a_trap_for_its_own_warning() -> None:
+    text = slurm_script(a_script(requeue=True))
+
+    found = {one.code for one in slurm_lint.lint(text, Facts())}
+
+    assert "--signal=B:USR1@" in text
+    assert "signal-untrapped" not in found

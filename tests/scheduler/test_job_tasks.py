@@ -60,6 +60,20 @@ def says_killed(folder: Path, *, state: str) -> None:
     )
 
 
+def says_failed(folder: Path, *, at: float, closed: float | None) -> None:
+    """Write what weigh exec writes when the first task exits with 1."""
+    log = folder / "log"
+    log.mkdir()
+    (log / "tasks_0.joblog").write_text(
+        f"{HEADER}\n1\t:\t1.000\t1.000\t0\t0\t1\t0\ta\n"
+    )
+    said: list[msgspec.Struct] = [events.Ended(1, 1, at, "FAILED", 1, None, "r")]
+    if closed is not None:
+        said.append(events.Closed("run", closed, "told to end"))
+    lines = b"".join(msgspec.json.encode(one) + b"\n" for one in said)
+    (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(lines)
+
+
 @pytest.mark.parametrize(
     ("element", "tasks", "expected"),
     [
@@ -91,3 +105,41 @@ def test_a_task_that_the_kernel_killed_for_memory_ran_out_of_it_whoever_says_wha
     read = read_tasks(job, plan, LOCAL, lambda _: ElementState(state=element))
 
     assert next(read).state == "OUT_OF_MEMORY"
+
+
+@pytest.mark.parametrize(
+    ("element", "before", "expected"),
+    [
+        ("CANCELLED", 0.5, "CANCELLED"),  # a trap of its own: exit 1
+        ("CANCELLED", 19.0, "CANCELLED"),
+        ("CANCELLED", 60.0, "FAILED"),  # long before anybody cancelled anything
+        ("FAILED", 0.5, "FAILED"),
+    ],
+)
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_task_that_ends_as_its_element_is_cancelled_was_cancelled(
+    tmp_path: Path,
+    element: State,
+    before: float,
+    expected: State,
+    *,
+    closed: bool,
+) -> None:
+    job, plan = a_job(tmp_path, tasks=2)
+    says_failed(tmp_path, at=1000.0, closed=1000.0 + before if closed else None)
+    state = ElementState(state=element, ended=1000.0 + before)
+
+    read = read_tasks(job, plan, LOCAL, lambda _: state)
+
+    assert next(read).state == expected
+
+
+def test_a_failure_is_a_failure_where_nobody_knows_when_the_element_ended(
+    tmp_path: Path,
+) -> None:
+    job, plan = a_job(tmp_path, tasks=2)
+    says_failed(tmp_path, at=1000.0, closed=None)
+
+    read = read_tasks(job, plan, LOCAL, lambda _: ElementState(state="CANCELLED"))
+
+    assert next(read).state == "FAILED"

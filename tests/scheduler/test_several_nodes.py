@@ -80,10 +80,12 @@ def test_a_task_on_two_gpus_is_given_both(weigh: Weigh) -> None:
 
 
 def test_what_failed_on_several_nodes_is_run_again_on_as_many(weigh: Weigh) -> None:
-    once = "mkdir flag_$SLURM_NODEID 2>/dev/null && exit 1; touch again_$SLURM_NODEID"
+    once = "[ ! -e broken ] || exit 1; touch again_$SLURM_NODEID"
+    (weigh.folder / "broken").touch()
     job = weigh.submit(plan(weigh, once, options=("--nodes", "2")))
     assert weigh.finish(job) == {"FAILED": 1}
 
+    (weigh.folder / "broken").unlink()
     weigh.resume(job)
 
     assert weigh.finish(job) == {"COMPLETED": 1}

@@ -148,3 +148,8 @@ def test_every_text_is_a_condition_or_a_format_error(text: str) -> None:
     except FormatError:
         return
     assert isinstance(result, bool)
+
+
+def test_half_a_character_is_no_text() -> None:
+    with pytest.raises(FormatError, match="no text"):
+        parse_condition("name == '\udcff'", NAMES)

@@ -19,7 +19,7 @@ class AxesThenCommand(click.Command):
                 raise
             message = f"no such option: {error.option_name} (the command goes after --)"
             raise click.UsageError(message, ctx) from error
-        _refuse_other_words(ctx, args[:at])
+        _refuse_other_words(ctx, args[:at], has_command=at < len(args))
         return rest
 
 
@@ -29,9 +29,13 @@ def command_of(context: click.Context) -> tuple[str, ...]:
     return command
 
 
-def _refuse_other_words(ctx: click.Context, args: list[str]) -> None:
+def _refuse_other_words(
+    ctx: click.Context, args: list[str], *, has_command: bool
+) -> None:
     """Show where ``--`` goes, at the first word that is no NAME=VALUES."""
     for word in ctx.params.get("axes") or ():
+        if "=" not in word and has_command:
+            raise click.UsageError(f"{word} has no values (write {word}=V1,V2)", ctx)
         if "=" not in word:
             at = args.index(word)
             line = " ".join([ctx.command_path, *args[:at], "--", *args[at:]])

@@ -82,7 +82,7 @@ def report(name: str, **words: Any) -> int:  # noqa: ANN401 - click's
         return draw(name, words, is_ascii=is_ascii)
     if words["paper"]:
         return print_paper(name, words)
-    if words["since"]:
+    if words["since"] is not None:
         return print_since(words)
     return print_report(name, words, is_ascii=is_ascii)
 

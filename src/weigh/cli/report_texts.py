@@ -44,7 +44,7 @@ def _print_ticket(name: str, words: Mapping[str, Any]) -> int:
 
     told = ticket(name, cwd=os.getcwd(), env=os.environ)
     click.echo(render_ticket(told))
-    return int(words["strict"] and told.state != "COMPLETED")
+    return int(words["strict"] and told.is_failure)
 
 
 def print_paper(name: str, words: Mapping[str, Any]) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from weigh.dialect.numerals import binary_size, positive_number, whole_number
 from weigh.errors import FormatError
+from weigh.model.job import Complexes
 from weigh.model.record import Allocation, Job, Request
 from weigh.units import HOUR, MINUTE, Bytes, Seconds
 
@@ -74,18 +75,19 @@ def parse_time(text: str) -> int | None:
     return sum(count * unit for count, unit in zip(counts, units, strict=True) if count)
 
 
-def directives(request: Request) -> tuple[str, ...]:
+def directives(request: Request, complexes: Complexes | None = None) -> tuple[str, ...]:
     """Write *request* as ``qsub`` flags; what is not known is left out."""
+    words = complexes or Complexes()
     flags = []
     if request.virtual_memory is not None:
         a_slot = -(-request.virtual_memory // request.cpus)
         flags.append(f"-l h_vmem={format_memory(a_slot)}")
     if request.cpus > 1:
-        flags.append(f"-pe smp {request.cpus}")
+        flags.append(f"-pe {words.parallel} {request.cpus}")
     if request.time_limit is not None:
         flags.append(f"-l h_rt={format_time(request.time_limit)}")
     if request.gpus:
-        flags.append(f"-l ngpus={request.gpus}")
+        flags.append(f"-l {words.gpus}={request.gpus}")
     return tuple(flags)
 
 

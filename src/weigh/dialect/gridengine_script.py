@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from weigh.dialect.gridengine import PREFIX, directives, format_time
 from weigh.dialect.job_script import GRACE, render, request_of, warning
-from weigh.dialect.requeue_lines import HOW
 from weigh.errors import UsageError
-from weigh.model.job import JobScript
+from weigh.model.job import Complexes, JobScript
 
 _NAME = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+=%"
@@ -33,7 +32,7 @@ def gridengine_script(script: JobScript) -> str:
         script,
         element=_element(script),
         log=None if can_hold_path(script.log) else own,
-        how=HOW["gridengine"],
+        scheduler="gridengine",
     )
 
 
@@ -69,9 +68,10 @@ def _flags(script: JobScript) -> Iterator[str]:
         yield f"-t 1-{script.elements}"
         if wanted.throttle:
             yield f"-tc {wanted.throttle}"
-    yield from directives(request_of(wanted))
+    yield from directives(request_of(wanted), wanted.complexes)
     if wanted.gpu_type:
-        yield f"-l gpu_type={_word(wanted.gpu_type)}"
+        words = wanted.complexes or Complexes()
+        yield f"-l {words.gpu_type}={_word(wanted.gpu_type)}"
     yield from _warnings(script)
     if wanted.exclude:
         yield f"-l h={_word('!(' + '|'.join(wanted.exclude) + ')')}"

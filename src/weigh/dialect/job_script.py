@@ -14,7 +14,7 @@ from weigh.dialect.environment_lines import (
     program_checks,
     setup_lines,
 )
-from weigh.dialect.requeue_lines import requeue_lines
+from weigh.dialect.requeue_lines import HOW, requeue_lines
 from weigh.model.job import JobScript, Wanted
 from weigh.model.record import Request
 from weigh.model.staging import Staging
@@ -36,8 +36,12 @@ TOLD = (
 # a trap ends `wait`: bash still knows the exit code when it is asked again
 WAIT = 'until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done'
 _JOBLOG = 'joblog="$plan/log/tasks_$element.joblog"'
-# Slurm put it back after its node was lost: what ran there runs no more
+# put back after its node was lost: what ran there runs no more
 _FORGET = "${SLURM_RESTART_COUNT:+--forget-survivors}"
+_FORGET_RESTARTED = '$([ "${RESTARTED:-0}" = 0 ] || echo --forget-survivors)'
+# it does not say which GPUs are the job's: weigh exec takes idle ones, unless the site
+# has named some; without a driver there is nothing to choose from
+_TAKE_GPUS = "$([ ! -e /dev/nvidiactl ] || echo --gpus {})"
 
 
 def render(
@@ -46,17 +50,17 @@ def render(
     *,
     element: str,
     log: str | None,
-    how: str,
+    scheduler: str,
 ) -> str:
     """Write a whole script: *directives*, then what one element does.
 
     *element* is bash for the number of the element, from 0; *log* is bash for the name
-    of its log, where no directive can name it; *how* puts the job back into its queue.
+    of its log, where no directive can name it.
     """
     lines = [SHEBANG, *directives, *heading(script), ""]
     if log is not None:
         lines.append(f"exec >{quoted(script.log)}/{log} 2>&1")
-    return "\n".join((*lines, *_body(script, element, how if script.requeue else None)))
+    return "\n".join((*lines, *_body(script, element, scheduler)))
 
 
 def request_of(wanted: Wanted) -> Request:
@@ -79,13 +83,13 @@ def _told_by() -> Iterator[str]:
     yield "  by=${by:-$1}"
     yield from TOLD[1:-2]
     yield "tasks= ending= again=1 by="
-    yield "for signal in TERM INT USR1 USR2 XCPU; do"
-    yield '  trap "told $signal" "$signal"'
-    yield "done"
+    for name in ("TERM", "INT", "USR1", "USR2", "XCPU"):
+        yield f"trap 'told {name}' {name}"
 
 
-def _body(script: JobScript, element: str, how: str | None) -> Iterator[str]:
+def _body(script: JobScript, element: str, scheduler: str) -> Iterator[str]:
     """Write what one element does; the last line ends in a newline."""
+    how = HOW[scheduler] if script.requeue else None
     yield f"trap 'echo \"{ENDED} $?\"' EXIT"
     yield f"export WEIGH_DIR={quoted(script.store)}"
     yield f"cd {quoted(script.cwd)} || exit"
@@ -99,7 +103,7 @@ def _body(script: JobScript, element: str, how: str | None) -> Iterator[str]:
         return
     yield "# the tasks: what ends this job is told to them at once"
     yield from _told_by() if how else TOLD
-    yield f"{tasks_command(script)} &"
+    yield f"{tasks_command(script, scheduler)} &"
     yield "tasks=$!"
     yield WAIT
     yield from requeue_lines(how) if how else ()
@@ -133,7 +137,7 @@ def heading(script: JobScript) -> Iterator[str]:
     yield "# It is yours to edit: nothing reads it but the scheduler."
 
 
-def tasks_command(script: JobScript) -> str:
+def tasks_command(script: JobScript, scheduler: str) -> str:
     """Write the line that runs the tasks of ``$element`` of ``$plan``."""
     log, tasks = '"$plan/log/tasks_$element.joblog"', '"$plan/tasks_$element.txt"'
     grace = GRACE if script.staging is None else script.staging.grace
@@ -147,13 +151,24 @@ def tasks_command(script: JobScript) -> str:
     until = "" if limit is None else f' --time-limit "$(({limit} - SECONDS))"'
     if limit is not None and warning(script) is not None:
         until = f' --time-limit "$(({limit - _reserve(script)} - SECONDS))"'
+    own = " ".join(_own_flags(script, scheduler))
     return (
         f"{quoted(script.python)} -m weigh exec --jobs {script.together} "
-        f"--grace {grace}{until} \\\n  {_FORGET} --joblog {log} {tasks}"
+        f"--grace {grace}{until} \\\n  {own} \\\n  --joblog {log} {tasks}"
     )
 
 
-def staged_lines(script: JobScript) -> str:
+def _own_flags(script: JobScript, scheduler: str) -> Iterator[str]:
+    """Write what weigh exec has to be told under one scheduler only."""
+    if scheduler != "gridengine":
+        yield _FORGET
+        return
+    yield _FORGET_RESTARTED
+    if script.wanted.gpus:
+        yield _TAKE_GPUS.format(script.wanted.gpus)
+
+
+def staged_lines(script: JobScript, scheduler: str = "slurm") -> str:
     """Write the lines that run the tasks of an element whose results are staged out."""
     lines = (
         *bind_lines(script.setup),
@@ -162,7 +177,7 @@ def staged_lines(script: JobScript) -> str:
         _JOBLOG,
         '[ ! -e "$joblog" ] || mv -f -- "$joblog" "$joblog.before"',
         f'[ ! -e "$joblog{HOME}" ] || cp -- "$joblog{HOME}" "$joblog"',
-        tasks_command(script),
+        tasks_command(script, scheduler),
     )
     return "\n".join(lines)
 

@@ -70,7 +70,7 @@ def _tasks(script: JobScript) -> Iterator[str]:
         yield script.staged.rstrip("\n")
         return
     yield from (f"  {line}" for line in TOLD)
-    yield f"  {tasks_command(script)} &"
+    yield f"  {tasks_command(script, 'local')} &"
     yield "  tasks=$!"
     yield f"  {WAIT}"
     yield from (f"  {line}" for line in script.gate.splitlines())

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from weigh.dialect.job_script import render, request_of, warning
-from weigh.dialect.requeue_lines import HOW
 from weigh.dialect.slurm import PREFIX, directives
 from weigh.errors import UsageError
 from weigh.model.job import JobScript, Wanted
@@ -29,7 +28,7 @@ def slurm_script(script: JobScript) -> str:
         script,
         element=_element(script.first),
         log=None if can_hold(script.log) else _LOG,
-        how=HOW["slurm"],
+        scheduler="slurm",
     )
 
 

@@ -15,7 +15,6 @@ measurements of 12 networks on 5 GPUs, each network judged by the others.
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 _GROWTH = 0.3
 STEADY, VARYING = 0.02, 0.12  # shares of the value itself
@@ -82,7 +81,6 @@ def _start(level: float) -> float:
         return 0.0
     rows = [(-math.log(1 - at), value) for at, value in _START]
     place = -math.log(1 - level)
-    for (low, below), (high, above) in pairwise(rows):
-        if place <= high or (high, above) == rows[-1]:
-            return below + (above - below) * (place - low) / (high - low)
-    raise AssertionError  # the last row ends the loop
+    beyond = sum(low < place for low, _ in rows[1:-1])
+    (low, below), (high, above) = rows[beyond], rows[beyond + 1]
+    return below + (above - below) * (place - low) / (high - low)

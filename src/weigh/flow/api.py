@@ -14,6 +14,7 @@ from weigh.errors import (
     WeighError,
 )
 from weigh.model.record import Record
+from weigh.store.lines import UNREADABLE
 
 _ERRORS: dict[int, type[WeighError]] = {
     125: WeighError,
@@ -103,7 +104,7 @@ def _read(path: str, code: int, words: list[str]) -> Record:
     try:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=Record)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, *UNREADABLE) as error:
         if code in _ERRORS:
             what = " ".join(words) or "an empty command"
             raise _ERRORS[code](

@@ -82,11 +82,15 @@ def _awaits(pid: int, number: int, proc: str) -> bool:
 
 
 def _children(pid: int, proc: str) -> list[int]:
-    found = []
     try:
-        for thread in os.listdir(f"{proc}/{pid}/task"):
+        threads = os.listdir(f"{proc}/{pid}/task")
+    except OSError:
+        return []
+    found = []
+    for thread in threads:
+        try:
             with open(f"{proc}/{pid}/task/{thread}/children", "rb") as file:
                 found += [int(word) for word in file.read().split()]
-    except OSError:
-        return found
+        except OSError:  # it ended just now; other threads have children, too
+            continue
     return found

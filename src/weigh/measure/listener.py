@@ -9,6 +9,7 @@ import msgspec
 from weigh.measure.output import OutputFile
 from weigh.model.record import Headway
 from weigh.progress.reader import Reader
+from weigh.store.lines import UNREADABLE
 from weigh.units import KIB, MIB, Bytes, Seconds
 
 if TYPE_CHECKING:
@@ -82,14 +83,21 @@ class Listener:
         patterns: Sequence[str] = (),
     ) -> None:
         """Take what to read. Raises FormatError for a pattern that is none."""
-        self._streams = streams
+        self._patterns = patterns
+        self._streams: list[Stream] = []
         self._channel = None if channel is None else _Channel(channel)
-        self._readers = [
-            [Reader(patterns) for _ in range(stream.count)] for stream in streams
-        ]
+        self._readers: list[list[Reader]] = []
         self._now: Seconds = 0.0
         self._last = b""
-        self.wrote_at: Seconds | None = 0.0 if streams else None
+        self.wrote_at: Seconds | None = None
+        for stream in streams:
+            self.also(stream)
+
+    def also(self, stream: Stream) -> None:
+        """Read one more stream from now on."""
+        self._streams.append(stream)
+        self._readers.append([Reader(self._patterns) for _ in range(stream.count)])
+        self.wrote_at = self.wrote_at or 0.0
 
     def look(self, now: Seconds, *, cost: Seconds) -> bool:
         """Take in what is new, for *cost* CPU seconds; say whether anything was."""
@@ -166,7 +174,7 @@ class _Channel:
         for text in lines:
             if not text.startswith((b'{"line":"batches"', b'{"line":"event"')):
                 continue
-            with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            with suppress(*UNREADABLE):
                 self._take(decoder.decode(text), now)
 
     def close(self) -> None:

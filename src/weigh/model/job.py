@@ -18,13 +18,26 @@ STUCK = "in error state"  # Grid Engine keeps it until it is deleted
 FINAL: frozenset[State] = frozenset(get_args(State)) - {"PENDING", "RUNNING", "UNKNOWN"}
 
 
+class Complexes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Grid Engine site's words: for GPUs, their type, the CPUs beside them, a node.
+
+    ``parallel`` is the parallel environment whose slots are all on one node.
+    """
+
+    gpus: str = "ngpus"
+    gpu_type: str = "gpu_type"
+    cpus: str = "ncpus"
+    parallel: str = "smp"
+
+
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What each element is to get, and how the job is to be treated.
 
     ``virtual_memory`` is what Grid Engine's h_vmem counts, for the whole element.
     ``throttle`` is the most elements at a time; ``after`` are jobs that have to succeed
     first; ``extra`` are flags of the scheduler's own, as (name, value). With several
-    ``nodes`` CPUs, memory and GPUs are for each of them.
+    ``nodes`` CPUs, memory and GPUs are for each of them. ``complexes`` are the site's
+    words where it is not the usual ones'.
     """
 
     cpus: int = 1
@@ -42,6 +55,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     exclude: tuple[str, ...] = ()
     extra: tuple[tuple[str, str], ...] = ()
     nodes: int = 1
+    complexes: Complexes | None = None
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):

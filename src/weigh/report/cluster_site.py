@@ -1,7 +1,7 @@
 """A site's file from what its scheduler tells: TOML for a person to correct."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from weigh.catalogue import called
 from weigh.dialect import slurm
@@ -11,8 +11,13 @@ from weigh.report.printable import printable
 from weigh.units import MIB
 
 
-def render_site(cluster: Cluster, scratch: str | None) -> str:
-    """Write the site file: scheduler, scratch, GPUs and their memory, queues."""
+def render_site(
+    cluster: Cluster, scratch: str | None, complexes: Mapping[str, str]
+) -> str:
+    """Write the site file: scheduler, scratch, GPUs and their memory, queues.
+
+    *complexes* are the words of a Grid Engine cell, by what they stand for.
+    """
     lines = [
         f"# what {cluster.scheduler} told weigh on {cluster.time[:10]}: correct it,",
         "# then keep it as /etc/weigh/config.toml for everyone here, or as",
@@ -26,6 +31,9 @@ def render_site(cluster: Cluster, scratch: str | None) -> str:
         "[gpus]  # what programs can use of each, by the scheduler's names",
         *(line for gpu in cluster.gpus for line in _gpu(gpu)),
     ]
+    if complexes:
+        lines += ["", "[cluster.gridengine]  # what to ask for GPUs, CPUs, slots by"]
+        lines += [f"{key} = {_text(word)}" for key, word in complexes.items()]
     for queue in cluster.queues:
         lines += ["", *_queue(queue)]
     return "\n".join(lines) + "\n"

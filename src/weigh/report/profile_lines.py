@@ -2,16 +2,20 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import msgspec
 
 from weigh.errors import FormatError
 from weigh.report.printable import printable, shortened
+from weigh.store.lines import UNREADABLE
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 WIDTH = 80
 _SHOWN = 8  # by time, and as many again by memory
 _ENOUGH = 1.0  # per cent of the time, or MiB at the peak: less is noise
+# what is beyond any machine may be no number of bytes at all
+_Mebibytes = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 
 
 class _ScaleneLine(msgspec.Struct):
@@ -21,7 +25,7 @@ class _ScaleneLine(msgspec.Struct):
     n_cpu_percent_c: float = 0.0
     n_sys_percent: float = 0.0
     n_gpu_percent: float = 0.0
-    n_peak_mb: float = 0.0
+    n_peak_mb: _Mebibytes = 0.0
 
 
 class _ScaleneFile(msgspec.Struct):
@@ -31,7 +35,7 @@ class _ScaleneFile(msgspec.Struct):
 class _ScaleneProfile(msgspec.Struct):
     files: dict[str, _ScaleneFile] = {}
     elapsed_time_sec: float | None = None
-    max_footprint_mb: float | None = None
+    max_footprint_mb: _Mebibytes | None = None
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -72,7 +76,7 @@ def read_profile(text: bytes, *, path: str) -> Profile:
     """
     try:
         seen = msgspec.json.decode(text, type=_ScaleneProfile)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise FormatError(f"{path} is not a profile of Scalene's: {error}") from error
     lines = (_line(name, one) for name, f in seen.files.items() for one in f.lines)
     peak = seen.max_footprint_mb

@@ -28,22 +28,24 @@ def bins(values: Sequence[float]) -> list[tuple[float, int]]:
     return list(zip(ends, counts, strict=True))
 
 
-def histograms(measures: Sequence[Measure], *, is_ascii: bool) -> Iterator[str]:
-    """Draw memory and time of many elements, 80 columns wide."""
+def histograms(
+    measures: Sequence[Measure], *, noun: str, is_ascii: bool
+) -> Iterator[str]:
+    """Draw memory and time of many elements or runs, 80 columns wide."""
     shown = [
         one
         for one in measures
         if one.name in {"memory", "time"} and len(one.values) >= LEAST
     ]
-    columns = [list(_column(one, is_ascii=is_ascii)) for one in shown]
+    columns = [list(_column(one, noun, is_ascii=is_ascii)) for one in shown]
     for cells in zip_longest(*columns, fillvalue=""):
         yield "".join(f"{cell:<{_HALF}}" for cell in cells).rstrip()
 
 
-def _column(measure: Measure, *, is_ascii: bool) -> Iterator[str]:
+def _column(measure: Measure, noun: str, *, is_ascii: bool) -> Iterator[str]:
     found = bins(measure.values)
     most = max(number for _, number in found)
-    yield f"  elements by {measure.name}"
+    yield f"  {noun} by {measure.name}"
     mark = "|" if is_ascii else "▪"
     for end, number in found:
         drawn = mark * (-(-number * _BAR // most))

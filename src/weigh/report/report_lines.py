@@ -64,7 +64,8 @@ def _lines(report: Report, *, is_ascii: bool) -> Iterator[str]:
         yield from _measures(report.measures, many=many, is_ascii=is_ascii)
     else:
         yield "    nothing was measured"
-    yield from histograms(report.measures, is_ascii=is_ascii)
+    noun = "elements" if report.job else "runs"
+    yield from histograms(report.measures, noun=noun, is_ascii=is_ascii)
     for note in report.notes[:_MOST_NOTES]:
         yield from note_lines(note)
     more = len(report.notes) - _MOST_NOTES

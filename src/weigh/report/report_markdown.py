@@ -13,7 +13,7 @@ from weigh.report.report_words import (
     state_words,
 )
 
-_SPECIAL = frozenset("\\`*_{}[]<>()#+!|~")
+_SPECIAL = frozenset("\\`*_{}[]<>()#+!|~&$")
 
 
 def render_markdown(report: Report) -> str:

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 from weigh.report.report_markdown import escaped as markdown
+from weigh.report.report_words import three
 from weigh.units import HOUR, Seconds, format_duration, format_size
 
 Form: TypeAlias = Literal["md", "latex"]
@@ -22,6 +23,9 @@ _SPECIAL = {
     "_": r"\_",
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
+    "<": r"\textless{}",  # these three are other signs in its oldest fonts
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
 }
 
 
@@ -89,7 +93,8 @@ def _latex(title: str, items: list[tuple[str, str]]) -> Iterator[str]:
 
 def latex(text: str) -> str:
     """Write *text* so that LaTeX shows it as it is."""
-    return "".join(_SPECIAL.get(c, c if c.isprintable() else " ") for c in text)
+    plain = "".join(_SPECIAL.get(c, c if c.isprintable() else " ") for c in text)
+    return plain.replace("--", "-{}-").replace("--", "-{}-")  # else they are a dash
 
 
 def _items(told: Statement) -> Iterator[tuple[str, str]]:
@@ -167,8 +172,7 @@ def _energy(told: Statement) -> Iterator[tuple[str, str]]:
 
 
 def _hours(seconds: Seconds | None) -> str:
-    hours = (seconds or 0.0) / HOUR
-    return f"{hours:,.0f}" if hours >= 99.5 else f"{hours:.3g}"  # noqa: PLR2004 - three digits
+    return three((seconds or 0.0) / HOUR)
 
 
 def _count(runs: int) -> str:

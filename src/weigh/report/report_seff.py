@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from weigh.model.report import Measure, Report
+from weigh.report.printable import printable
 from weigh.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, Seconds
 
 _SHORTEST: Seconds = 0.001  # held for less than that: no share of it means anything
@@ -13,7 +14,7 @@ def render_seff(report: Report) -> str:
 
     Memory is peak memory as weigh measured it, in binary units and said so.
     """
-    return "\n".join(f"{key}: {value}" for key, value in _lines(report))
+    return "\n".join(f"{key}: {printable(value)}" for key, value in _lines(report))
 
 
 def _lines(report: Report) -> Iterator[tuple[str, str]]:

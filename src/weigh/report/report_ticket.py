@@ -23,6 +23,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     scheduler: str | None
     node: str | None
     state: str
+    is_failure: bool
     ending: str
     when: str
     asked: str
@@ -46,16 +47,16 @@ def render_ticket(ticket: Ticket) -> str:
 
 def reproduced_words(ticket: Ticket) -> str:
     """Say whether it happened again when it was tried again."""
-    if ticket.state == "COMPLETED" and ticket.attempts == 1:
-        return "nothing failed"
     if ticket.succeeded:
         return f"no: attempt {ticket.attempts} succeeded"
+    if not ticket.is_failure:
+        return "nothing failed"
     if ticket.attempts > 1:
         how = "yes" if ticket.alike > 1 else "no"
         return f"{how}: {ticket.alike} of {ticket.attempts} attempts ended this way"
     if ticket.others:
         return "not tried again, and the same in other tasks"
-    return "not tried again (weigh resume)"
+    return "not tried again" + (" (weigh resume)" if ticket.task else "")
 
 
 def _lines(ticket: Ticket) -> Iterator[str]:

@@ -28,6 +28,9 @@ _STATES: tuple[tuple[State, str], ...] = (
 )
 
 
+_LEAST = 0.001  # hours: less of them is a few seconds, and no digits to read
+
+
 def state_words(report: Report) -> str:
     """Count the runs by how they ended: ``99 completed, 1 failed``."""
     known = ((report.states.get(state, 0), word) for state, word in _STATES)
@@ -74,8 +77,13 @@ def percent(share: float) -> str:
 
 def three(value: float) -> str:
     """Write a number with three digits or, from a hundred on, none behind the point."""
+    if 0 < value < _LEAST:
+        return f"<{_LEAST}"
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"  # noqa: PLR2004 - three digits
 
 
 def _plain(value: float) -> str:
-    return f"{value:.0f}" if value == int(value) else f"{value:.2f}"[:4].rstrip(".")
+    if value == int(value):
+        return f"{value:.0f}"
+    behind = 2 if value < 9.995 else 1 if value < 99.95 else 0  # noqa: PLR2004 - three digits
+    return f"{value:.{behind}f}"

@@ -21,13 +21,17 @@ class Left(msgspec.Struct, frozen=True):
 
 
 class Again(msgspec.Struct, frozen=True):
-    """Tasks that go into one job; ``job`` is None after a dry run."""
+    """Tasks that go into one job; ``job`` is None after a dry run.
+
+    ``more`` are the jobs beside it, where the array was too long for one.
+    """
 
     tasks: tuple[int, ...]
     reasons: tuple[str, ...]
     wanted: Wanted
     elements: int
     job: Submitted | None = None
+    more: tuple[Submitted, ...] = ()
 
 
 class Resumed(msgspec.Struct, frozen=True):
@@ -40,9 +44,12 @@ class Resumed(msgspec.Struct, frozen=True):
 
 def resumed_lines(answer: Resumed) -> Iterator[str]:
     """Write what runs again and with what, and what does not and why."""
+    if answer.left and not answer.again:
+        yield f"  nothing resumed of {printable(answer.job.name)}"
     for one in answer.again:
         what = "would resume" if one.job is None else "resumed"
-        job = "" if one.job is None else f" as job {one.job.id}"
+        ids = [job.id for job in (one.job, *one.more) if job is not None]
+        job = f" as job {', '.join(ids)}" if ids else ""
         noun = "task" if len(one.tasks) == 1 else "tasks"
         text = (
             f"{what} {len(one.tasks):,} {noun} of {printable(answer.job.name)}{job}: "

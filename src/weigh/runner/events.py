@@ -12,6 +12,7 @@ import msgspec
 
 from weigh.errors import StoreError
 from weigh.store.identity import Machine, Process
+from weigh.store.lines import UNREADABLE
 from weigh.units import Bytes, Seconds
 
 SUFFIX = ".events.jsonl"
@@ -168,7 +169,7 @@ def read_past(lines: Iterable[bytes], is_wanted: Callable[[int], bool]) -> Past:
 
 
 def _follow_run(line: bytes, runs: dict[str, Opened]) -> None:
-    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+    with suppress(*UNREADABLE):
         event = _RUNS.decode(line)
         if isinstance(event, Opened):
             runs[event.run] = event
@@ -178,6 +179,6 @@ def _follow_run(line: bytes, runs: dict[str, Opened]) -> None:
 
 def _decoded(lines: Iterable[bytes]) -> Iterator[tuple[int, Started]]:
     for line in lines:
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with suppress(*UNREADABLE):
             start = msgspec.json.decode(line, type=Started)
             yield start.seq, start

@@ -7,6 +7,7 @@ jobs to find idle ones. A lock a card, held for the run, keeps two from taking t
 import fcntl
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from weigh.errors import GpuError, UsageError
 from weigh.model.record import Allocation
@@ -15,6 +16,7 @@ from weigh.runner.resources import gpus_named
 
 _IDLE = 0.02  # of a card's memory, which the driver itself may use
 _LOCKS = "weigh-gpu-{}.lock"
+_FOR_ALL = 0o444
 
 
 class GpuClaims:
@@ -84,18 +86,35 @@ class GpuClaims:
         return tuple(taken)
 
     def _lock(self, uuid: str) -> int | None:
-        path = os.path.join(self._folder, _LOCKS.format(uuid))
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            fd = os.open(path, flags, 0o666)
+            fd = _opened(os.path.join(self._folder, _LOCKS.format(uuid)))
         except OSError:
-            return None  # another user's, who has the card
+            return None  # nobody else may lock it, so whoever made it has the card
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(fd)
             return None
         return fd
+
+
+def _opened(path: str) -> int:
+    """Open a lock that anybody on this machine may have made, and make it if need be.
+
+    The kernel refuses O_CREAT on another's file in a folder like /tmp, even to root.
+
+    Raises:
+        OSError: it is there, and neither readable nor a file.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    with suppress(FileNotFoundError):
+        return os.open(path, flags)
+    try:
+        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, _FOR_ALL)
+    except FileExistsError:
+        return os.open(path, flags)  # made this very moment
+    os.fchmod(fd, _FOR_ALL)  # whatever the umask is: it stays when we are gone
+    return fd
 
 
 def _is_idle(device: GpuDevice, reading: GpuReading) -> bool:

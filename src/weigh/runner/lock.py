@@ -15,6 +15,7 @@ import msgspec
 
 from weigh.errors import StoreError, UsageError
 from weigh.store.identity import Machine, Process, is_alive
+from weigh.store.lines import UNREADABLE
 from weigh.units import Seconds
 
 SIGN_OF_LIFE = 10.0
@@ -104,7 +105,7 @@ def _holder(path: str) -> Holder | None:
     try:
         with open(path, "rb") as file:
             return msgspec.json.decode(file.read(), type=Holder)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *UNREADABLE):
         return None
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 import msgspec
 
 from weigh.model.record import Headway
+from weigh.store.lines import UNREADABLE
 from weigh.units import Seconds
 
 SUFFIX = ".progress"
@@ -54,7 +55,7 @@ def read_progress(joblog: str) -> Progress | None:
     try:
         with open(joblog + SUFFIX, "rb") as file:
             found = msgspec.json.decode(file.read(), type=Progress)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, *UNREADABLE):
         return None
     return found if found.schema == SCHEMA else None
 

@@ -1,10 +1,12 @@
 """One running task that is read along with: its output, its limit, its standstills."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from weigh.measure.listener import FileStream, Listener
 from weigh.measure.output import OutputFile
 from weigh.progress.notices import LimitWatch, StallWatch
+from weigh.runner import output
 from weigh.runner.attempt import Attempt
 from weigh.units import KIB, Seconds
 
@@ -40,16 +42,23 @@ class TaskProgress:
 
     @property
     def wrote_at(self) -> Seconds | None:
-        """Give when it wrote last, in seconds since it began."""
+        """Give when it wrote last, in seconds since it began; 0 for never yet.
+
+        None where its output cannot be seen.
+        """
+        if not self._is_file_open and isinstance(self.attempt.output, output.OutputFile):
+            return 0.0
         return None if self._listener is None else self._listener.wrote_at
 
     def look(self, now: Seconds) -> None:
         """Take in what it wrote, *now* seconds into it."""
-        if self._listener is None or not self._is_file_open:
-            self._open()
-        if self._listener is not None:
-            self._listener.look(now, cost=_COST)
-            self.forecast = self._listener.forecast(now)
+        if self._listener is None:
+            channel = self._rules.channels.get(self.attempt.slot.number)
+            self._listener = Listener([], channel, patterns=self._rules.patterns)
+        if not self._is_file_open:
+            self._open(self._listener)
+        self._listener.look(now, cost=_COST)
+        self.forecast = self._listener.forecast(now)
 
     def spent(self, sampler: "Sampler", seen: int) -> Seconds:
         """Add up signs of work: CPU time that came or went, and new processes."""
@@ -64,22 +73,14 @@ class TaskProgress:
         if self._listener is not None:
             self._listener.close()
 
-    def _open(self) -> None:
+    def _open(self, listener: Listener) -> None:
         """Open its output, once it has written something and the file has its name."""
         path = None if self.attempt.output is None else self.attempt.output.path
-        channel = self._rules.channels.get(self.attempt.slot.number)
-        if path is None and self._listener is not None:
+        if path is None:
             return
-        if self._listener is not None:
-            self._listener.close()
-        streams = []
-        if path is not None:
-            try:
-                streams.append(FileStream(OutputFile(path), _MOST_READ))
-            except OSError:
-                path = None
-        self._is_file_open = path is not None
-        self._listener = Listener(streams, channel, patterns=self._rules.patterns)
+        with suppress(OSError):
+            listener.also(FileStream(OutputFile(path), _MOST_READ))
+            self._is_file_open = True
 
 
 def _limit_of(attempt: Attempt, rules: "ProgressRules") -> Seconds | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from weigh.model.record import Headway
-from weigh.progress.remaining import Durations, Span, still_to_run, until_done
+from weigh.progress.remaining import Durations, Span, until_done
 from weigh.runner.attempt import Attempt
 from weigh.runner.progress_file import (
     Progress,
@@ -152,18 +152,18 @@ class ProgressWatch:
         self, now: Seconds, running: Sequence[Attempt], *, waiting: int, lanes: int
     ) -> Span | None:
         """Say when all tasks are done; None where nothing tells."""
-        forecasts = self._forecasts
-        known = Durations(tuple(self._times), self._done)
-        if not known.times and waiting:
-            known = _from_forecasts([forecasts.get(one.pid) for one in running])
-        spans = []
+        spans: list[Span | Seconds] = []
+        totals, silent = [], []
         for attempt in running:
             elapsed = now - attempt.began
-            span = _span(forecasts.get(attempt.pid), elapsed)
-            span = span or still_to_run(elapsed, known)
+            span = _span(self._forecasts.get(attempt.pid), elapsed)
             if span is None:
-                return None
-            spans.append(span)
+                silent.append(elapsed)
+            else:
+                totals.append(elapsed + span.value)
+            spans.append(elapsed if span is None else span)
+        times = (*self._times, *totals)
+        known = Durations(times, self._done + len(totals), tuple(silent))
         return until_done(spans, waiting, known, lanes=lanes)
 
     def slowest(
@@ -281,13 +281,3 @@ def _span(forecast: "Forecast | None", elapsed: Seconds) -> Span | None:
         max(0.0, (forecast.remaining if end is None else end) - passed) for end in ends
     )
     return Span(value, low, high)
-
-
-def _from_forecasts(forecasts: "Sequence[Forecast | None]") -> Durations:
-    """Take what running tasks will have taken for what others take."""
-    times = tuple(
-        one.time + one.remaining
-        for one in forecasts
-        if one is not None and one.remaining is not None
-    )
-    return Durations(times, len(times))

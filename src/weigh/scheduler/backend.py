@@ -7,7 +7,7 @@ printed. It runs nothing.
 from collections.abc import Sequence
 from typing import Protocol
 
-from weigh.model.job import JobScript, States, Submitted, Understood
+from weigh.model.job import Complexes, JobScript, States, Submitted, Understood
 from weigh.units import Seconds
 
 Argv = tuple[str, ...]
@@ -81,7 +81,7 @@ class Backend(Protocol):
     def slots_argv(self) -> Argv | None:
         """Give the command that says what slots multiply, if any would."""
 
-    def parse_slots(self, out: str) -> str | None:
+    def parse_slots(self, out: str, complexes: Complexes | None = None) -> str | None:
         """Read how CPUs are asked for beside GPUs; see Scheduler.cpus_beside_gpus."""
 
     def array_limit_argv(self, elements: int) -> Argv | None:

@@ -6,6 +6,7 @@ import msgspec
 
 from weigh.errors import FormatError, SchedulerError, UsageError
 from weigh.model.job import (
+    Complexes,
     Elements,
     ElementState,
     JobScript,
@@ -126,10 +127,12 @@ class Client:
         argv = self._backend.gpu_types_argv()
         return () if argv is None else self._backend.parse_gpu_types(self._told(argv))
 
-    def cpus_beside_gpus(self) -> str | None:
+    def cpus_beside_gpus(self, complexes: Complexes | None = None) -> str | None:
         """Name what to ask CPUs by beside GPUs; None where slots do no harm."""
         argv = self._backend.slots_argv()
-        return None if argv is None else self._backend.parse_slots(self._told(argv))
+        if argv is None:
+            return None
+        return self._backend.parse_slots(self._told(argv), complexes)
 
     def array_limit(self, elements: int) -> int | None:
         """Say how many elements an array may have; None where nobody knows."""

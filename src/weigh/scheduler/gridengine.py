@@ -14,6 +14,7 @@ from weigh.dialect.numerals import whole_number
 from weigh.errors import FormatError
 from weigh.model.job import (
     STUCK,
+    Complexes,
     ElementState,
     JobScript,
     States,
@@ -38,8 +39,6 @@ _OTHER_QUEUE = "not contained in its hard queue list"
 _CANNOT = re.compile(r"^(Unable to run job: )?(Job \S+ )?")
 _MOST_REASONS = 3
 _BLOCK = "=" * 20
-_GPUS = "ngpus"  # the words that our scripts use
-_CPUS = "ncpus"
 _SIGNAL_BASE = 128
 _KILL = 9
 
@@ -185,11 +184,14 @@ def slots_argv() -> Argv | None:
     return ("qconf", "-sc")
 
 
-def parse_slots(out: str) -> str | None:
-    """Read whether ngpus is taken by each slot, and what else counts CPUs."""
-    if _GPUS not in gridengine_limits.per_slot(out):
+def parse_slots(out: str, complexes: Complexes | None = None) -> str | None:
+    """Read whether GPUs are taken by each slot, and what else counts CPUs."""
+    words = complexes or Complexes()
+    if words.gpus not in gridengine_limits.per_slot(out):
         return None
-    return _CPUS if _CPUS in (gridengine_limits.requestable(out) or ()) else ""
+    return (
+        words.cpus if words.cpus in (gridengine_limits.requestable(out) or ()) else ""
+    )
 
 
 def array_limit_argv(elements: int) -> Argv | None:

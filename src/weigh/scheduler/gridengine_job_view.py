@@ -5,9 +5,7 @@ from weigh.dialect.numerals import whole_number
 from weigh.errors import FormatError
 from weigh.model.job import Understood
 from weigh.scheduler.elements_view import count_elements
-from weigh.scheduler.gridengine_view import is_gpu
-
-_TYPES = frozenset({"gpu_type", "gpu_model", "gpu_name"})
+from weigh.scheduler.gridengine_view import is_gpu, is_gpu_type
 
 
 def parse_job(text: str) -> Understood | None:
@@ -23,7 +21,7 @@ def parse_job(text: str) -> Understood | None:
         virtual_memory=None if each is None else each * slots,
         cpus=slots,
         gpus=next((whole_number(asked[name]) for name in asked if is_gpu(name)), 0),
-        gpu_types=tuple(asked[name] for name in asked if name in _TYPES),
+        gpu_types=tuple(asked[name] for name in asked if is_gpu_type(name)),
         time_limit=_time(asked.get("h_rt")),
         queue=rows.get("hard_queue_list"),
         account=rows.get("project"),

@@ -68,6 +68,24 @@ def per_slot(complexes: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for row in rows for name in row[:2]))
 
 
+def consumables(complexes: str) -> tuple[str, ...]:
+    """Name the resources that jobs use up, by each slot or once."""
+    rows = [row for row in _rows(complexes) if row[5] != "NO" and row[4] != "NO"]
+    return tuple(dict.fromkeys(row[0] for row in rows))
+
+
+def parallel_argv(name: str) -> tuple[str, ...]:
+    """Ask what a parallel environment is."""
+    return ("qconf", "-sp", name)
+
+
+def is_on_one_node(text: str) -> bool:
+    """Tell whether its slots are all on one node."""
+    return any(
+        line.split() == ["allocation_rule", "$pe_slots"] for line in text.splitlines()
+    )
+
+
 def parse_projects(out: str, err: str, *, ended_well: bool) -> str | None:
     """Give the list of projects; a cell that has none says so and fails."""
     if ended_well:

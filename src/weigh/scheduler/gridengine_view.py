@@ -28,15 +28,12 @@ VERSION = ("qstat", "-help")
 _GPU_NAME = re.compile(r"(?:n|num_?|nvidia_?)?gpus?(?:_?(?:num|count|cards?))?")
 _TYPE_NAME = re.compile(r"gpu[_.]?(?:type|model|name|arch)")
 _RESOURCE = re.compile(r"\b([hgq][lfcv]):([\w.]+)=(\S+)")
-_QUEUE = re.compile(r"\s+(\S+)\s+[BIPCTN]+\s+(?:\d+/)?(\d+)/(\d+)\s*(\S*)")
+_QUEUE = re.compile(r"\s+(\S+)\s+[BIPCTN]+\s+(?:\d+/)?(\d{1,9})/(\d{1,9})\s*(\S*)")
 _TABLE_HEAD = ("HOSTNAME", "global", "-")
 _REFUSAL = re.compile(
     r"(?:cannot run (?:at|in)|rejected because|Unable to run job:) (.+)"
 )
 _OTHER_QUEUE = "not contained in its hard queue list"
-_QUOTA = re.compile(r"limit\s+(.*?)\s+to\s+(\S+)")
-# a set of rules that is written down and not in force
-_OFF_QUOTA = re.compile(r"\{[^{}]*enabled\s+FALSE(?:[^{}]|\{[^{}]*\})*\}")
 _UNREACHABLE, _DISABLED, _BROKEN = "u", "dD", "Ec"
 _WORDS = {
     "u": "does not answer",
@@ -116,6 +113,11 @@ def is_gpu(name: str) -> bool:
     return _GPU_NAME.fullmatch(name.lower()) is not None
 
 
+def is_gpu_type(name: str) -> bool:
+    """Tell whether a resource of that name says which GPU."""
+    return _TYPE_NAME.fullmatch(name.lower()) is not None
+
+
 def parse_host_totals(text: str) -> dict[str, str]:
     """Read the ``complex_values`` of ``qconf -se``."""
     return _values(_attributes(text).get("complex_values", ""))
@@ -181,8 +183,7 @@ def per_job(complexes: str) -> frozenset[str]:
 def parse_gpus_per_user(quotas: str, queues: Sequence[str]) -> dict[str, int]:
     """Read the resource quotas on GPUs that hold for each user by himself."""
     found: dict[str, int] = {}
-    for scope, limits in _QUOTA.findall(_OFF_QUOTA.sub("", quotas)):
-        words = scope.split()
+    for words, limits in _quota_rules(quotas):
         asked = dict(zip(words[::2], words[1::2], strict=False))
         counts = {name: _count(value) for name, value in _values(limits).items()}
         most = next((n for name, n in counts.items() if is_gpu(name)), None)
@@ -192,6 +193,20 @@ def parse_gpus_per_user(quotas: str, queues: Sequence[str]) -> dict[str, int]:
         for queue in queues if "*" in names else names:
             found.setdefault(queue, most)  # the first rule that fits holds
     return found
+
+
+def _quota_rules(quotas: str) -> Iterator[tuple[list[str], str]]:
+    """Yield the words of each rule in force, and its limits."""
+    is_on = True
+    for line in quotas.splitlines():
+        words = line.split()
+        if words == ["{"]:
+            is_on = True
+        elif words == ["enabled", "FALSE"]:  # written down and not in force
+            is_on = False
+        elif is_on and words[:1] == ["limit"] and "to" in words[:-1]:
+            to = words.index("to")
+            yield words[1:to], words[to + 1]
 
 
 def parse_jobs(

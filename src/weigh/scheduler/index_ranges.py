@@ -1,15 +1,20 @@
 """Element numbers as schedulers write them: ``0-3,7,10-20:5%3``."""
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 _MOST = 1_000_000
 
 
 def parse_ranges(text: str) -> Iterator[int]:
-    """Yield the numbers; what does not parse is stepped over.
+    """Yield the numbers, a million at most; what does not parse is stepped over.
 
     Brackets, and a throttle behind ``%``, are no part of them.
     """
+    return islice(_numbers(text), _MOST)
+
+
+def _numbers(text: str) -> Iterator[int]:
     plain = text.strip().strip("[]").partition("%")[0]
     for part in plain.split(","):
         span, _, step = part.partition(":")
@@ -17,7 +22,7 @@ def parse_ranges(text: str) -> Iterator[int]:
         ends = (first, last if dash else first, step or "1")
         if all(end.isascii() and end.isdecimal() and len(end) < 10 for end in ends):  # noqa: PLR2004
             low, high, by = map(int, ends)
-            yield from range(low, min(high, low + _MOST) + 1, max(1, by))
+            yield from range(low, high + 1, max(1, by))
 
 
 def format_ranges(numbers: Iterable[int]) -> str:

@@ -16,10 +16,18 @@ from weigh.dialect.job_script import ENDED
 from weigh.dialect.local_script import JOB, local_script
 from weigh.dialect.local_script import log_name as _log_name
 from weigh.errors import SchedulerError, StoreError
-from weigh.model.job import Elements, ElementState, JobScript, Submitted, Understood
+from weigh.model.job import (
+    Complexes,
+    Elements,
+    ElementState,
+    JobScript,
+    Submitted,
+    Understood,
+)
 from weigh.model.record import State
 from weigh.scheduler.scheduler import Snapshot
 from weigh.store.identity import Machine, Process, is_alive, process
+from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_folder
 from weigh.units import Seconds
 
@@ -111,7 +119,10 @@ class Local:
         """Give none: here nobody asks for a type."""
         return ()
 
-    def cpus_beside_gpus(self) -> str | None:
+    def cpus_beside_gpus(
+        self,
+        complexes: Complexes | None = None,  # noqa: ARG002
+    ) -> str | None:
         """Give none: nobody counts slots here."""
         return None
 
@@ -165,7 +176,7 @@ class Local:
         try:
             with open(os.path.join(self._folder(job), "process"), "rb") as file:
                 return msgspec.json.decode(file.read(), type=Runs)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        except (OSError, *UNREADABLE):
             return None
 
     def _folder(self, job: str) -> str:

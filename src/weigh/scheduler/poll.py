@@ -10,6 +10,7 @@ from contextlib import suppress
 import msgspec
 
 from weigh.model.job import States
+from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_folder
 from weigh.units import Seconds
 
@@ -43,7 +44,7 @@ def load(root: str, name: str) -> Poll:
     try:
         with open(_path(root, name), "rb") as file:
             return msgspec.json.decode(file.read(), type=Poll)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    except (OSError, *UNREADABLE):
         return Poll()
 
 

@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 
 from weigh.model.job import (
+    Complexes,
     ElementState,
     JobScript,
     States,
@@ -64,10 +65,11 @@ class Scheduler(Protocol):
     def gpu_types(self) -> tuple[str, ...]:
         """Give the words it has for GPUs; none where it does not tell."""
 
-    def cpus_beside_gpus(self) -> str | None:
+    def cpus_beside_gpus(self, complexes: Complexes | None = None) -> str | None:
         """Name the resource to ask CPUs by where slots would multiply the GPUs.
 
-        It is empty where the site has none, and None where slots do no harm.
+        *complexes* are the site's words. It is empty where the site has none, and None
+        where slots do no harm.
         """
 
     def array_limit(self, elements: int) -> int | None:

@@ -12,6 +12,7 @@ from weigh.dialect.slurm_script import log_name as _log_name
 from weigh.dialect.slurm_script import slurm_script
 from weigh.errors import FormatError
 from weigh.model.job import (
+    Complexes,
     Elements,
     ElementState,
     JobScript,
@@ -224,7 +225,10 @@ def slots_argv() -> Argv | None:
     return None
 
 
-def parse_slots(out: str) -> str | None:  # noqa: ARG001
+def parse_slots(
+    out: str,  # noqa: ARG001
+    complexes: Complexes | None = None,  # noqa: ARG001
+) -> str | None:
     """Read nothing."""
     return None
 

@@ -34,8 +34,8 @@ UNSET = ("SQUEUE_", "SINFO_", "SBATCH_")
 SET = {"SLURM_BITSTR_LEN": "0", "LC_ALL": "C"}
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z_]+(?:[/:][\w:]+)?)=")
-_GPU = re.compile(r"(?:^|,)gpu(?::([^:,()=]+))?:(\d+)")
-_TRES_GPU = re.compile(r"(?:^|,)gres/gpu(?::([^=,]+))?=(\d+)")
+_GPU = re.compile(r"(?:^|,)gpu(?::([^:,()=]+))?:(\d{1,9})(?!\d)")
+_TRES_GPU = re.compile(r"(?:^|,)gres/gpu(?::([^=,]+))?=(\d{1,9})(?!\d)")
 _START = re.compile(r"to start at (\S+)")
 _REFUSAL = re.compile(r"(?:allocation failure|error): *(.+)")
 _WHO = re.compile(r"(.*?) ?\[([^\[\]@]*)@([\dT:-]*)[^\]]*\]")

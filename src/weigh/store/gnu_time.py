@@ -111,7 +111,8 @@ def _command(lines: list[str]) -> str:
 
 def _signal(line: str) -> int | None:
     digits = line.removeprefix(_SIGNAL)
-    return int(digits) if digits != line and digits.isdecimal() else None
+    is_number = digits != line and digits.isdecimal() and len(digits) < _LONGEST_FIGURE
+    return int(digits) if is_number else None
 
 
 def _clock(text: str) -> Seconds:

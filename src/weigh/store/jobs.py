@@ -7,6 +7,7 @@ import msgspec
 
 from weigh.errors import StoreError, UsageError
 from weigh.model.job import Submitted
+from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_folder
 from weigh.store.shards import append_line
 
@@ -60,9 +61,12 @@ def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
 def chain_of(jobs: Sequence[Submitted], job: Submitted) -> list[Submitted]:
     """Give the first job of the plan that *job* is of, and all that resumed it."""
     by_id = {(one.scheduler, one.id): one for one in jobs}
-    first = job
+    first, seen = job, {job.id}
     while first.resumes and (first.scheduler, first.resumes) in by_id:
+        if first.resumes in seen:
+            break  # a scheduler that was set up anew counts from 1 again
         first = by_id[first.scheduler, first.resumes]
+        seen.add(first.id)
     chain = {first.id}
     found = []
     for one in jobs:
@@ -83,5 +87,5 @@ def _read(path: str) -> Iterator[Submitted]:
     for line in lines:
         try:
             yield msgspec.json.decode(line, type=Submitted)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             continue

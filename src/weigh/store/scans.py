@@ -5,6 +5,7 @@ import os
 import msgspec
 
 from weigh.errors import StoreError
+from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_folder
 
 SCHEMA = "weigh.scan/1"
@@ -56,7 +57,7 @@ def last_scan(root: str, label: str | None = None) -> Scan | None:
     for line in reversed(lines):
         try:
             scan = msgspec.json.decode(line, type=Scan)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             continue
         if label in (None, scan.label) and scan.schema == SCHEMA:
             return scan

@@ -44,7 +44,8 @@ told() {
 tasks= ending= again=1
 trap told TERM INT USR1 USR2 XCPU
 /home/me/env/bin/python -m weigh exec --jobs 4 --grace 20 --time-limit "$((21600 - SECONDS))" \
-  ${SLURM_RESTART_COUNT:+--forget-survivors} --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &
+  ${SLURM_RESTART_COUNT:+--forget-survivors} \
+  --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &
 tasks=$!
 until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done
 exit "$code"

@@ -8,7 +8,7 @@ from weigh.dialect.lint.slurm_options import PREFIX
 from weigh.dialect.script import Line
 from weigh.model.lint import Finding
 
-_MEANT = re.compile(r"(?P<indent>\s*)(?P<hashes>#*)(?P<gap>\s*)(?P<word>\w+)\s*(?=-)")
+_MEANT = re.compile(r"\s*(?:(?P<hashes>#+)(?P<gap>\s*))?(?P<word>\w+)\s*(?=-)")
 _WORD = "SBATCH"
 _ALIKE = 0.75
 _PBS = "#PBS"

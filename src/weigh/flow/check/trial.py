@@ -15,6 +15,7 @@ from weigh.model.record import Record
 from weigh.probe.proc import ProcTree
 from weigh.runner.shell import Shell
 from weigh.runner.slots import Layout, Slot, thread_settings
+from weigh.store.lines import UNREADABLE
 from weigh.units import Bytes, Seconds
 
 Stop: TypeAlias = Literal["time", "output", "memory", "told"]
@@ -115,7 +116,7 @@ class Running:
         if self._tree is not None:
             self._tree.close()
         record = None
-        with suppress(OSError, msgspec.DecodeError), open(self._record, "rb") as file:
+        with suppress(OSError, *UNREADABLE), open(self._record, "rb") as file:
             record = msgspec.json.decode(file.read(), type=Record)
         return Ended(self.task.seq, record, self.stop, self.log, self._was_killed)
 

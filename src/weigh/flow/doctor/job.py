@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from weigh.dialect.numerals import whole_number
 from weigh.errors import WeighError
 from weigh.flow.site.ask import Ask
 from weigh.model.doctor import Git, JobFacts, Path, PythonEnvironment
@@ -69,7 +70,7 @@ def parse_git(text: str) -> Git:
     return Git(
         changed=sum(line[0] != "?" for line in lines),
         untracked=sum(line[0] == "?" for line in lines),
-        ahead=int(ahead) if ahead.startswith("+") else None,
+        ahead=whole_number(ahead[1:]) if ahead.startswith("+") else None,
         upstream=branch.get("upstream"),
         commit=None if commit == "(initial)" else commit,
     )

@@ -57,6 +57,10 @@ class Voice(msgspec.Struct, frozen=True):
     show: Callable[[Tally], Seconds]
 
 
+# where jobs of one machine meet: a scheduler may give each a TMPDIR of its own
+_OF_THE_MACHINE = "/tmp"  # noqa: S108 - locks there are opened with care
+
+
 class Finished(msgspec.Struct, frozen=True):
     """A run that ended, and where its files are."""
 
@@ -111,7 +115,7 @@ def _shared_gpus(
     from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
     from weigh.runner.gpus import GpuClaims  # noqa: PLC0415 - only with GPUs
 
-    claims = GpuClaims(temporary_folder(env))
+    claims = GpuClaims(_OF_THE_MACHINE)
     opened.callback(claims.release)
     return claims.choose(env, allocation, lambda: NvmlProbe(env), count=count)
 

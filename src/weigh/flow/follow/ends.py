@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from weigh.errors import WeighError
 from weigh.flow.follow.tasks import LOGS
 from weigh.flow.submit.ship import read_plan
@@ -91,11 +93,16 @@ def _job_end(view: "View", now: Seconds) -> Ends | None:
 def _running(
     view: "View", elements: Sequence[Element], known: Durations, now: Seconds
 ) -> "list[_Running]":
-    return [
+    found = [
         _Running(view, number, element, known=known, now=now)
         for number, element in enumerate(elements)
         if view.elements[number].state == "RUNNING"
     ]
+    silent = tuple(elapsed for one in found for elapsed in one.silent)
+    known = msgspec.structs.replace(known, begun=silent)
+    for one in found:
+        one.tell_end(known)
+    return found
 
 
 class _Running:
@@ -116,30 +123,34 @@ class _Running:
         progress = read_progress(joblog)
         said = {one.seq: one for one in progress.tasks} if progress else {}
         begun = events.read_past(_lines(joblog + events.SUFFIX), lambda _: False)
-        spans: list[Span | None] = []
+        self._there: list[Span | Seconds] = []
+        self.silent: list[Seconds] = []
         self.tasks: list[TaskEnd] = []
         self.totals: list[Seconds] = []
         for seq, start in begun.in_flight.items():
             headway = _headway(said.get(seq), start.attempt)
             elapsed = max(0.0, now - start.time)
             span = _span(headway, elapsed)
-            if span is not None:
+            if span is None:
+                self.silent.append(elapsed)
+            else:
                 self.totals.append(elapsed + span.value)
+            self._there.append(elapsed if span is None else span)
             span = span or still_to_run(elapsed, known)
-            spans.append(span)
             if headway is not None and 0 < seq <= len(element.tasks):
                 self.tasks.append(_task_end(element.tasks[seq - 1], headway, span))
-        self.lanes = progress.slots if progress else max(1, len(spans))
-        waiting = sum(
+        self.lanes = progress.slots if progress else max(1, len(self._there))
+        self._waiting = sum(
             task.state == "PENDING" for task in view.tasks if task.element == number
         )
-        there = [span for span in spans if span is not None]
-        self.span = None
-        if len(there) == len(spans) and (spans or known.times):
-            self.span = until_done(there, waiting, known, lanes=self.lanes)
+        self.span: Span | None = None
         self.time_left = None
         if limit is not None and state.started is not None:
             self.time_left = state.started + limit - now
+
+    def tell_end(self, known: Durations) -> None:
+        """Find out when the tasks are done, by what all of the job's took."""
+        self.span = until_done(self._there, self._waiting, known, lanes=self.lanes)
 
 
 def _against_limit(

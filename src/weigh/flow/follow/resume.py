@@ -16,7 +16,10 @@ from weigh.flow.follow.status import View, look, merged
 from weigh.flow.follow.tasks import tail_of
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
-from weigh.flow.submit.ship import Origin, read_plan, ship
+from weigh.flow.submit import first
+from weigh.flow.submit.checks import check_request
+from weigh.flow.submit.programs import programs_of
+from weigh.flow.submit.ship import Origin, parts_of, read_plan, ship
 from weigh.flow.submit.staging import staged
 from weigh.flow.submit.wanted import parse_gpus
 from weigh.model.job import JobScript, Submitted, TaskState, Wanted
@@ -29,7 +32,8 @@ from weigh.store import location
 from weigh.units import parse_duration, parse_size
 
 _FOLDER = "resume_"
-Kind = tuple[int, int]  # times the memory, times the time
+Kind = tuple[int, int, Wanted]  # times the memory, times the time, of what was asked
+Chosen = Sequence[tuple[TaskState, Choice]]
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,25 +58,42 @@ def resume(name: str, wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Re
     known = jobs_file.read_jobs(root)
     chain = jobs_file.chain_of(known, jobs_file.find_jobs(known, name)[-1])
     views = list(look(chain, known, root=root, env=env))
-    choices = _choices(views, bugs=wishes.bugs)
+    choices = _choices(views, wishes)
     left = tuple(
         Left(task.task, choice.reason) for task, choice in choices if not choice.run
     )
-    groups: dict[Kind, list[tuple[TaskState, Choice]]] = {}
     if any(view.job.staging is not None for view in views):
         choices = list(keep_together(choices))
-    for task, choice in choices:
-        if choice.run:
-            kind = (choice.memory, choice.time)
-            groups.setdefault(kind, []).append((task, choice))
-    again = tuple(
-        _resume_group(chosen, views, wishes, root=root)
-        for _, chosen in sorted(groups.items())
-    )
+    groups = [_Group.of(chosen, views, wishes) for chosen in _alike(choices, views)]
+    if wishes.dry_run:
+        return Resumed(views[-1].job, tuple(one.again for one in groups), left)
+    for one in groups:
+        one.check(views, root=root, env=env)
+    again = tuple(one.submit(views, root=root) for one in groups)
     return Resumed(views[-1].job, again, left)
 
 
-def _choices(views: Sequence[View], *, bugs: bool) -> list[tuple[TaskState, Choice]]:
+def _alike(
+    choices: Sequence[tuple[TaskState, Choice]], views: Sequence[View]
+) -> list[Chosen]:
+    """Put the tasks to run together that need the same, and asked for the same."""
+    asked = {view.job.id: _plain(view.job.wanted) for view in views}
+    groups: dict[Kind, list[tuple[TaskState, Choice]]] = {}
+    for task, choice in choices:
+        if choice.run:
+            kind = (choice.memory, choice.time, asked[task.job])
+            groups.setdefault(kind, []).append((task, choice))
+    return list(groups.values())
+
+
+def _plain(wanted: Wanted) -> Wanted:
+    """Leave out what a job was told beside what it needs."""
+    return msgspec.structs.replace(
+        wanted, after=(), exclude=(), throttle=None, extra=first.needed(wanted)
+    )
+
+
+def _choices(views: Sequence[View], wishes: Wishes) -> list[tuple[TaskState, Choice]]:
     """Decide on each task that is not done."""
     by_job = {view.job.id: view for view in views}
     failures = Counter(
@@ -85,58 +106,104 @@ def _choices(views: Sequence[View], *, bugs: bool) -> list[tuple[TaskState, Choi
         element = by_job[task.job].elements[task.element]
         words = tail_of(task.output) if task.output else ""
         choice = choose(task, element, words, failures=failures[task.task])
-        if bugs and task.state == "FAILED":
+        if wishes.bugs and task.state == "FAILED":
             choice = msgspec.structs.replace(choice, run=True)
-        choices.append((task, choice))
+        choices.append((task, _possible(choice, by_job[task.job].job.wanted, wishes)))
     return choices
 
 
-def _resume_group(
-    chosen: Sequence[tuple[TaskState, Choice]],
-    views: Sequence[View],
-    wishes: Wishes,
-    *,
-    root: str,
-) -> Again:
-    """Submit one job with these tasks."""
-    first, last = views[0].job, views[-1]
-    tasks = [task for task, _ in chosen]
-    before = next(view for view in reversed(views) if view.job.id == tasks[0].job).job
-    wanted = _wanted(before, [choice for _, choice in chosen], wishes)
-    plan = read_plan(first.folder)
-    elements = tuple(_elements(tasks, plan, views))
-    reasons = tuple(dict.fromkeys(choice.reason for _, choice in chosen))
-    again = Again(tuple(task.task for task in tasks), reasons, wanted, len(elements))
-    if wishes.dry_run:
-        return again
-    folder = _free_folder(first.folder)
-    made = msgspec.structs.replace(plan, elements=elements, left_out=())
-    _write_plan(folder, made, tasks, views)
-    staging = continued(before.staging, tasks, [view.job for view in views])
-    script = JobScript(
-        name=first.name,
-        folder=folder,
-        cwd=first.cwd,
-        store=root,
-        python=sys.executable,
-        elements=len(elements),
-        together=max(len(element.tasks) for element in elements),
-        wanted=wanted,
-        setup=before.setup,
-        runner=before.runner,
-        staging=staging,
-        requeue=before.requeue,
-        version=__version__,
-    )
-    origin = Origin(last.job.id, "; ".join(reasons))
-    job = ship(
-        last.scheduler,
-        staged(script, schedulers.kind_of(last.job.scheduler)),
-        made,
-        root=root,
-        origin=origin,
-    )
-    return msgspec.structs.replace(again, job=job)
+def _possible(choice: Choice, had: Wanted, wishes: Wishes) -> Choice:
+    """Leave a task that needs twice of what nobody knows."""
+    if not choice.run:
+        return choice
+    for lacks, known, option in (
+        (
+            choice.memory > 1 and wishes.memory is None,
+            had.memory if had.virtual_memory is None else had.virtual_memory,
+            "--memory SIZE",
+        ),
+        (choice.time > 1 and wishes.time is None, had.time_limit, "--time TIME"),
+    ):
+        if lacks and known is None:
+            reason = f"{choice.reason}, the queue's default: {option}"
+            return msgspec.structs.replace(choice, run=False, reason=reason)
+    return choice
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """Tasks that go into one job, or into several where it would be too long."""
+
+    before: Submitted
+    plan: Plan
+    tasks: tuple[TaskState, ...]
+    again: Again
+
+    @classmethod
+    def of(cls, chosen: Chosen, views: Sequence[View], wishes: Wishes) -> "_Group":
+        """Work out what to submit for these tasks."""
+        tasks = tuple(task for task, _ in chosen)
+        before = next(
+            view.job for view in reversed(views) if view.job.id == tasks[0].job
+        )
+        wanted = _wanted(before, [choice for _, choice in chosen], wishes)
+        plan = read_plan(views[0].job.folder)
+        elements = tuple(_elements(tasks, plan, views))
+        reasons = tuple(dict.fromkeys(choice.reason for _, choice in chosen))
+        numbers = tuple(task.task for task in tasks)
+        made = msgspec.structs.replace(plan, elements=elements, left_out=())
+        return cls(before, made, tasks, Again(numbers, reasons, wanted, len(elements)))
+
+    def check(
+        self, views: Sequence[View], *, root: str, env: Mapping[str, str]
+    ) -> None:
+        """Hold what is asked for against the cluster, before anything is submitted.
+
+        Raises:
+            UsageError: it would be refused, or never start.
+        """
+        script = self._script(views, self.before.folder, root=root)
+        scheduler = views[-1].scheduler
+        if script.setup.checks:
+            check_request(
+                script,
+                scheduler.render(script),
+                scheduler=schedulers.kind_of(scheduler.name),
+                env=schedulers.reaching(scheduler.name, env),
+                elements=script.elements,
+            )
+
+    def submit(self, views: Sequence[View], *, root: str) -> Again:
+        """Write the plan of these tasks, and submit it."""
+        folder = _free_folder(views[0].job.folder)
+        _write_plan(folder, self.plan, self.tasks, views)
+        script = self._script(views, folder, root=root)
+        scheduler = views[-1].scheduler
+        origin = Origin(views[-1].job.id, "; ".join(self.again.reasons))
+        jobs = [
+            ship(scheduler, part, self.plan, root=root, origin=origin)
+            for part in parts_of(script, scheduler.array_limit(script.elements))
+        ]
+        return msgspec.structs.replace(self.again, job=jobs[0], more=tuple(jobs[1:]))
+
+    def _script(self, views: Sequence[View], folder: str, *, root: str) -> JobScript:
+        before, elements = self.before, self.plan.elements
+        script = JobScript(
+            name=views[0].job.name,
+            folder=folder,
+            cwd=views[0].job.cwd,
+            store=root,
+            python=sys.executable,
+            elements=len(elements),
+            together=max(len(element.tasks) for element in elements),
+            wanted=self.again.wanted,
+            setup=before.setup,
+            runner=before.runner,
+            programs=programs_of(self.plan),
+            staging=continued(before.staging, self.tasks, [view.job for view in views]),
+            requeue=before.requeue,
+            version=__version__,
+        )
+        return staged(script, schedulers.kind_of(views[-1].job.scheduler))
 
 
 def _wanted(before: Submitted, choices: Sequence[Choice], wishes: Wishes) -> Wanted:
@@ -145,22 +212,30 @@ def _wanted(before: Submitted, choices: Sequence[Choice], wishes: Wishes) -> Wan
     more = choices[0]
     memory, limit = wanted.memory, wanted.time_limit
     virtual = wanted.virtual_memory
-    if more.memory > 1 and memory is not None:
-        memory = round_memory(memory * more.memory)
+    if wishes.memory is not None:
+        memory = parse_size(wishes.memory)
+        if virtual is not None:  # what is mapped beside it stays
+            mapped = 0 if wanted.memory is None else virtual - wanted.memory
+            virtual = max(memory, memory + mapped)
+    elif more.memory > 1:
+        memory = None if memory is None else round_memory(memory * more.memory)
         virtual = None if virtual is None else round_memory(virtual * more.memory)
-    if more.time > 1 and limit is not None:
+    if wishes.time is not None:
+        limit = parse_duration(wishes.time)
+    elif more.time > 1 and limit is not None:
         limit = round_time(limit * more.time)
     gpu_type, gpus = parse_gpus(wishes.gpus)
     avoid = [choice.avoid for choice in choices if choice.avoid]
     return msgspec.structs.replace(
         wanted,
-        memory=parse_size(wishes.memory) if wishes.memory else memory,
+        memory=memory,
         virtual_memory=virtual,
-        time_limit=parse_duration(wishes.time) if wishes.time else limit,
+        time_limit=limit,
         queue=wishes.queue or wanted.queue,
         gpus=gpus or wanted.gpus,
         gpu_type=gpu_type if gpus else wanted.gpu_type,
         after=(),
+        extra=first.needed(wanted),
         exclude=tuple(dict.fromkeys((*wanted.exclude, *avoid))),
     )
 

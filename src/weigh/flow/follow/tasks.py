@@ -8,7 +8,7 @@ from typing import get_args
 
 import msgspec
 
-from weigh.dialect.job_script import ENDED, HOME
+from weigh.dialect.job_script import ENDED, GRACE, HOME
 from weigh.dialect.requeue_lines import AGAIN
 from weigh.joblog import read_ends
 from weigh.model.job import ElementState, Submitted, TaskState
@@ -16,6 +16,8 @@ from weigh.model.plan import Element, Plan
 from weigh.model.record import State
 from weigh.runner import events
 from weigh.scheduler.scheduler import Scheduler
+from weigh.store.lines import UNREADABLE
+from weigh.units import Seconds
 
 LOGS = "log"
 _TAIL = 1 << 16
@@ -121,6 +123,7 @@ class _Element(msgspec.Struct, frozen=True):
         """Yield how its tasks stand; *ends* says of a number whether it succeeded."""
         failed = {seq for seq, good in ends.items() if not good}
         said = self._said(failed) if failed else {}
+        end = self._cancelled_at() if failed else None
         running = self._running() if self.state.state == "RUNNING" else frozenset()
         for seq, task in enumerate(self.element.tasks, start=1):
             if seq not in ends:
@@ -129,7 +132,7 @@ class _Element(msgspec.Struct, frozen=True):
                 yield self._task(task, seq, "COMPLETED")
             else:
                 is_last = len(ends) == len(self.element.tasks)
-                yield self._failed(task, seq, said.get(seq), is_last=is_last)
+                yield self._failed(task, seq, said.get(seq), is_last=is_last, end=end)
 
     def _unended(self, task: int, seq: int, *, is_running: bool) -> TaskState:
         state: State = self.state.state
@@ -140,9 +143,18 @@ class _Element(msgspec.Struct, frozen=True):
         return self._task(task, seq, state, reason=self.state.reason)
 
     def _failed(
-        self, task: int, seq: int, said: events.Ended | None, *, is_last: bool
+        self,
+        task: int,
+        seq: int,
+        said: events.Ended | None,
+        *,
+        is_last: bool,
+        end: Seconds | None,
     ) -> TaskState:
-        """Say how a task failed; *is_last* where its element has no more to run."""
+        """Say how a task failed; *is_last* where its element has no more to run.
+
+        *end* is when its element was cancelled, if it was.
+        """
         if said is None and self._is_being_written():
             return self._task(task, seq, "RUNNING")
         if said is None:
@@ -152,6 +164,8 @@ class _Element(msgspec.Struct, frozen=True):
             if is_last and self.state.state == "RUNNING":
                 return self._task(task, seq, "RUNNING")  # soon it is known by whom
             state = self._fate()
+        elif state == "FAILED" and end is not None and 0 <= end - said.time <= GRACE:
+            state = "CANCELLED"  # by whom ended its element, before weigh exec knew
         return TaskState(
             task=task,
             job=self.job,
@@ -168,6 +182,15 @@ class _Element(msgspec.Struct, frozen=True):
     def _is_being_written(self) -> bool:
         """Say whether weigh exec is about to tell how a task has ended."""
         return _goes_on(self.state) and os.path.exists(self.joblog + events.SUFFIX)
+
+    def _cancelled_at(self) -> Seconds | None:
+        """Give when a cancelled element ended; None where it was not, or who knows."""
+        if self.state.state != "CANCELLED":
+            return None
+        last = next(reversed(_lines(self.joblog + events.SUFFIX)), b"")
+        with suppress(*UNREADABLE):
+            return msgspec.json.decode(last, type=events.Closed).time
+        return self.state.ended  # weigh exec was killed with the rest
 
     def _fate(self) -> State:
         """Give why a task was killed: its element was ended, or it alone."""
@@ -204,7 +227,7 @@ class _Element(msgspec.Struct, frozen=True):
         said = {}
         for line in _lines(self.joblog + events.SUFFIX):
             if line.startswith(_ENDED_LINE):
-                with suppress(msgspec.DecodeError, UnicodeDecodeError):
+                with suppress(*UNREADABLE):
                     event = msgspec.json.decode(line, type=events.Ended)
                     if event.seq in failed:
                         said[event.seq] = event

@@ -12,6 +12,7 @@ from weigh.errors import UsageError
 from weigh.flow.run.weighed import last_line
 from weigh.model.plan import Together
 from weigh.model.record import Record
+from weigh.store.lines import UNREADABLE
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _WORSE = 2  # so many counts in a row without a gain end the probe
@@ -111,7 +112,7 @@ def _read(folder: str, number: int, run: subprocess.Popen[bytes]) -> Record:
     try:
         with open(os.path.join(folder, f"{number}.json"), "rb") as file:
             record = msgspec.json.decode(file.read(), type=Record)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, *UNREADABLE):
         record = None
     if record is None or record.state != "COMPLETED":
         said = last_line(os.path.join(folder, f"{number}.log"))

@@ -14,8 +14,10 @@ from weigh.model.report import Accounted, Figure, GpuTable, Measure
 from weigh.scheduler import accounting
 from weigh.scheduler.accounting_gpus import read_tables
 from weigh.scheduler.command import run
+from weigh.units import Seconds
 
 _SAME = 0.05  # apart by less, two figures are one
+_WHOLE_SECONDS = 2.0  # accounting counts them, weigh the thousandths
 _MOST_LOGS = 500
 VIRTUAL = "qacct maxvmem"
 _TABLE = "the job log's GPU table"
@@ -74,20 +76,22 @@ def beside(
     *killed*: a task was killed for memory, whatever accounting calls its end.
     """
     over = tuple(one for one in told if one.state not in {"RUNNING", "PENDING"})
+    walls = (one.most for one in measures if one.name == "time")
     killed = killed or any(one.state == "OUT_OF_MEMORY" for one in told)
-    others = _Others(over, tuple(tables), scheduler, killed)
+    others = _Others(over, tuple(tables), scheduler, killed, next(walls, None))
     return tuple(
         msgspec.structs.replace(one, others=tuple(others.of(one))) for one in measures
     )
 
 
 class _Others(msgspec.Struct, frozen=True):
-    """What accounting and the GPU tables say."""
+    """What accounting and the GPU tables say; ``wall_time`` is the most by weigh."""
 
     told: tuple[Accounted, ...]
     tables: tuple[GpuTable, ...]
     scheduler: str | None
     killed: bool
+    wall_time: Seconds | None
 
     def of(self, measure: Measure) -> Iterator[Figure]:
         """Yield what they say of one measure."""
@@ -98,7 +102,7 @@ class _Others(msgspec.Struct, frozen=True):
         elif measure.name == "gpu_utilization":
             yield from _busy(measure, self.told, self.tables)
         elif measure.name == "cpus":
-            yield from _cpus(measure, self.told, self.scheduler)
+            yield from _cpus(measure, self)
         elif measure.name == "time":
             yield from _time(measure, self.told, self.scheduler)
 
@@ -194,12 +198,10 @@ def _busy(
         yield Figure(source=source, value=statistics.median(theirs), word=word)
 
 
-def _cpus(
-    measure: Measure, told: Sequence[Accounted], scheduler: str | None
-) -> Iterator[Figure]:
+def _cpus(measure: Measure, others: _Others) -> Iterator[Figure]:
     shares = [
         one.cpu_time / one.wall_time
-        for one in told
+        for one in others.told
         if one.cpu_time is not None and one.wall_time
     ]
     if not shares:
@@ -208,9 +210,12 @@ def _cpus(
     is_close = measure.median is not None and abs(theirs - measure.median) < 0.1  # noqa: PLR2004 - of a CPU
     if _alike(measure.median, theirs) or is_close:
         return
-    name = "qacct cpu" if scheduler == gridengine.NAME else "sacct TotalCPU"
+    is_grid = others.scheduler == gridengine.NAME
+    name = "qacct cpu" if is_grid else "sacct TotalCPU"
     word = "over the whole job, set-up and all"
-    if measure.median is not None and theirs < measure.median:
+    longest = max(one.wall_time or 0.0 for one in others.told)
+    is_longer = _is_longer(others.wall_time, longest)
+    if measure.median is not None and theirs < measure.median and not is_longer:
         word = "misses what was killed or left the job: believe weigh's"
     yield Figure(source=f"{name} / time", value=theirs, word=word)
 
@@ -221,13 +226,18 @@ def _time(
     walls = [one.wall_time for one in told if one.wall_time is not None]
     theirs = max(walls, default=None)
     ours = measure.most
-    if theirs is None or _alike(ours, theirs):
-        return
-    if ours is not None and abs(theirs - ours) < 2:  # noqa: PLR2004 - whole seconds
+    if theirs is None or not (_is_longer(ours, theirs) or _is_longer(theirs, ours)):
         return
     name = "qacct ru_wallclock" if scheduler == gridengine.NAME else "sacct Elapsed"
     word = "the whole job, which the time limit counts: believe it"
     yield Figure(source=name, value=theirs, word=word)
+
+
+def _is_longer(one: Seconds | None, other: Seconds | None) -> bool:
+    """Say whether *other* is longer by more than whole seconds and rounding make it."""
+    if one is None or other is None:
+        return other is not None
+    return not _alike(one, other) and other - one >= _WHOLE_SECONDS
 
 
 def _alike(ours: float | None, theirs: float) -> bool:

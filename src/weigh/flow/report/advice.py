@@ -87,7 +87,7 @@ def memory_flag(subject: Subject, memory: Bytes) -> str:
     """
     if subject.scheduler == slurm.NAME:
         return f"--mem={slurm.format_memory(memory)}"
-    virtual = max(memory, LEAST_VIRTUAL, round_memory(_virtual(subject)))
+    virtual = _h_vmem(subject, memory)
     return _per_slot(virtual, fewer_cpus(subject) or subject.asked.cpus or 1)
 
 
@@ -121,14 +121,24 @@ def less_memory(subject: Subject) -> Bytes | None:
     """Give how much memory is enough, where that is worth asking for less.
 
     None, too, where it is not known: no run completed, one was killed for memory, or
-    it was still rising.
+    it was still rising; and where Grid Engine counts address space that is not less.
     """
     asked, need = subject.asked.memory, _need(subject)
     if not asked or need is None or not subject.completed or _is_rising(subject):
         return None
     enough = max(LEAST_MEMORY, round_memory(need * (1 + DEFAULT_HEADROOM)))
     is_less = need / asked < _MEMORY_WELL and asked - enough >= _PETTY
-    return enough if is_less and not _rows_in(subject, "OUT_OF_MEMORY") else None
+    if not is_less or _rows_in(subject, "OUT_OF_MEMORY"):
+        return None
+    return None if _is_held_by_addresses(subject, enough) else enough
+
+
+def _is_held_by_addresses(subject: Subject, enough: Bytes) -> bool:
+    """Say whether h_vmem keeps less memory from being less, as far as that is known."""
+    if subject.scheduler == slurm.NAME:
+        return False
+    asked = subject.asked.virtual_memory or subject.asked.memory or 0
+    return not _virtual(subject) or _h_vmem(subject, enough) >= asked
 
 
 def _with_slots(subject: Subject) -> Bytes | None:
@@ -136,8 +146,12 @@ def _with_slots(subject: Subject) -> Bytes | None:
     asked = subject.asked.virtual_memory or subject.asked.memory
     less = less_memory(subject)
     if less is not None:
-        return max(less, LEAST_VIRTUAL, round_memory(_virtual(subject)))
+        return _h_vmem(subject, less)
     return asked
+
+
+def _h_vmem(subject: Subject, memory: Bytes) -> Bytes:
+    return max(memory, LEAST_VIRTUAL, round_memory(_virtual(subject)))
 
 
 def _per_slot(virtual: Bytes, slots: int) -> str:

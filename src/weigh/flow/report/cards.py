@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from weigh.flow.report.runs import Run
+from weigh.measure.gpu.use import was_used
+from weigh.model.gpu import GpuUsage
 from weigh.units import Seconds
 
 
@@ -30,12 +32,12 @@ def cards_of(runs: Sequence[Run]) -> Cards:
     powers: dict[str, list[tuple[float, Seconds, Seconds]]] = {}
     measured = 0
     for run in runs:
-        usage = run.record.usage if run.record else None
         start, wall = run.row.started, run.row.wall_time
-        if usage is None or start is None or not wall:
+        if start is None or not wall:
             continue
-        measured += any(gpu.energy is not None for gpu in usage.gpus)
-        for gpu in usage.gpus:
+        cards = held_cards(run)
+        measured += any(gpu.energy is not None for gpu in cards)
+        for gpu in cards:
             spans.setdefault(gpu.uuid, []).append((start, start + wall))
             if gpu.energy is not None:
                 known = gpu.energy, start, start + wall
@@ -45,6 +47,17 @@ def cards_of(runs: Sequence[Run]) -> Cards:
         energy=sum(map(_energy, powers.values())) if powers else None,
         measured=measured,
     )
+
+
+def held_cards(run: Run) -> tuple[GpuUsage, ...]:
+    """Give the cards that a run used, or was granted: not all that a machine has."""
+    record = run.record
+    if record is None or record.usage is None:
+        return ()
+    cards = record.usage.gpus
+    if record.allocation is not None:
+        return cards
+    return tuple(card for card in cards if was_used(card) is not False)
 
 
 def covered(spans: Iterable[tuple[Seconds, Seconds]]) -> Seconds:

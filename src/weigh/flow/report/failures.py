@@ -57,13 +57,19 @@ def node_notes(rows: Sequence[Row], scheduler: str) -> Iterator[Note]:
 
 def way_of(row: Row) -> str:
     """Say how a run failed, without what differs from one to the next."""
-    words = row.error or row.reason or row.state.lower()
-    return _NUMBERS.sub("N", words)
+    return _NUMBERS.sub("N", words_of(row))
+
+
+def words_of(row: Row) -> str:
+    """Say how a run failed; what it printed before a signal is no error of its own."""
+    words = row.error or row.reason or row.state.lower().replace("_", " ")
+    if row.error and row.signal:
+        return f"signal {row.signal}, after: {row.error}"
+    return words
 
 
 def _way(alike: Sequence[Row], rows: Sequence[Row]) -> Note:
     first = alike[0]
-    words = first.error or first.reason or first.state.lower().replace("_", " ")
     number = len(alike)
     if number == len(rows) > 1:
         which = f"all {number:,} tasks, the same way"
@@ -78,7 +84,7 @@ def _way(alike: Sequence[Row], rows: Sequence[Row]) -> Note:
         where = f", all on {next(iter(nodes))}"
     return Note(
         about="failed",
-        words=f"{which}{where}: {words}",
+        words=f"{which}{where}: {words_of(first)}",
         weight=95 if number > 1 else 75,
         is_finding=True,
     )

@@ -8,7 +8,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.flow.records.records import open_store
-from weigh.flow.report.cards import cards_of
+from weigh.flow.report.cards import cards_of, held_cards
 from weigh.flow.report.report import gather
 from weigh.flow.report.runs import Run
 from weigh.flow.report.since import runs_since
@@ -125,10 +125,7 @@ def _cpu_model() -> str | None:
 def _gpus(runs: Sequence[Run]) -> Iterator[Machines]:
     kinds: Counter[str] = Counter()
     for run in runs:
-        usage = run.record.usage if run.record else None
-        cards = Counter(
-            (gpu.name, gpu.memory_total) for gpu in (usage.gpus if usage else ())
-        )
+        cards = Counter((gpu.name, gpu.memory_total) for gpu in held_cards(run))
         for (name, total), number in cards.items():
             size = "" if total is None else f", {format_size(total)}"
             times = f"{number} x " if number > 1 else ""

@@ -290,7 +290,7 @@ def _of_records(
     elements = (
         elements_of(runs, (), asked)
         if name in jobs
-        else [single(run, asked) for run in runs]
+        else [single(run, _asked_by(run, told)) for run in runs]
     )
     label = records[0].label
     one = f"{label or ''} {records[0].id[:6]}".strip()
@@ -303,6 +303,10 @@ def _of_records(
         scheduler=scheduler,
         accounted=told,
     )
+
+
+def _asked_by(run: Run, told: Sequence[Accounted]) -> Asked:
+    return asked_too(asked_of_records([run.record] if run.record else []), told)
 
 
 def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> Material:

@@ -19,6 +19,7 @@ from weigh.model.report import Row
 from weigh.report.printable import short_command
 from weigh.request import uses_of
 from weigh.runner import events
+from weigh.store.lines import UNREADABLE
 from weigh.units import Bytes, Seconds
 
 _STATES: dict[str, State] = {word: word for word in (*FINAL, "RUNNING")}
@@ -226,7 +227,7 @@ def _records(
 
 def _events(path: str) -> Iterator[events.Opened | events.Started | events.Ended]:
     for line in _lines(path):
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with suppress(*UNREADABLE):
             yield _EVENT.decode(line)
 
 
@@ -343,7 +344,7 @@ def _of_task(
 
 def _last_words(task: TaskState) -> str | None:
     """Give the last line that a task printed, if it failed."""
-    if task.output is None or task.state == "COMPLETED":
+    if task.output is None or task.state == "COMPLETED" or task.state not in FINAL:
         return None
     lines = tail_of(task.output).splitlines()
     return next((line.strip() for line in reversed(lines) if line.strip()), None)

@@ -19,7 +19,7 @@ from weigh.flow.report.advice import (
 )
 from weigh.flow.report.asked import Asked, asked_of_records
 from weigh.flow.report.elements import Element, single
-from weigh.flow.report.failures import FAILED, way_of
+from weigh.flow.report.failures import FAILED, way_of, words_of
 from weigh.flow.report.gpu_notes import gpu_flag, used_gpus
 from weigh.flow.report.measures import measures
 from weigh.flow.report.report import of_job, plan_of
@@ -50,7 +50,7 @@ def since(text: str, *, cwd: str, env: Mapping[str, str]) -> Waste:
     """
     store = open_store(cwd, env)
     finalise_interrupted(store.root, store.machine)
-    begin = store.now - parse_duration(text)
+    begin = _begin(store, text)
     kinds = list(_kinds(store, begin, env))
     judged = [kind for kind in kinds if any(_is_judged(one) for one in kind.elements)]
     groups = sorted(map(_group, judged), key=lambda g: g.wasted.weight, reverse=True)
@@ -77,8 +77,13 @@ def since(text: str, *, cwd: str, env: Mapping[str, str]) -> Waste:
 def runs_since(text: str, *, cwd: str, env: Mapping[str, str]) -> list[Run]:
     """Give every attempt of the last *text*, of jobs and outside of them."""
     store = open_store(cwd, env)
-    begin = store.now - parse_duration(text)
+    begin = _begin(store, text)
     return [run for kind in _kinds(store, begin, env) for run in kind.runs]
+
+
+def _begin(store: Store, text: str) -> Seconds:
+    """Give the moment so long ago; what is longer than the epoch is all there is."""
+    return max(0.0, store.now - parse_duration(text))
 
 
 def _kinds(store: Store, begin: Seconds, env: Mapping[str, str]) -> Iterator[_Kind]:
@@ -139,13 +144,9 @@ def _group(kind: _Kind) -> Group:
         failed=len(failed),
         held=added([_held(one) for one in judged]),
         wasted=added([_wasted(one) for one in judged]),
-        failing=f"the same way: {_words(failed[0])}" if always else None,
+        failing=f"the same way: {words_of(failed[0].row)}" if always else None,
         unknown=len(kind.elements) - len(judged),
     )
-
-
-def _words(run: Run) -> str:
-    return run.row.error or run.row.reason or run.row.state.lower().replace("_", " ")
 
 
 def _held(element: Element) -> Hours:
@@ -183,18 +184,25 @@ def _changes(kind: _Kind) -> Iterator[Change]:
     """Say what to ask for, and what the past runs would have held less."""
     by_asked: dict[Asked, list[Element]] = {}
     for one in kind.elements:
-        if ended_well(one) and _is_judged(one):
+        if _is_judged(one):
             by_asked.setdefault(one.asked, []).append(one)
-    for asked, elements in by_asked.items():
+    for asked, every in by_asked.items():
+        elements = [one for one in every if ended_well(one)]
         hours = sum(one.wall_time or 0.0 for one in elements) / HOUR
         subject = Subject(
             elements=elements,
             asked=asked,
             measures={one.name: one for one in measures(elements, asked)},
         )
-        yield from _of_memory(kind.name, subject, hours)
+        if not any(map(_was_killed, every)):
+            yield from _of_memory(kind.name, subject, hours)
         yield from _of_cpus(kind.name, subject, hours)
         yield from _of_gpus(kind.name, subject, hours)
+
+
+def _was_killed(element: Element) -> bool:
+    """Say whether memory was too little for a task of it."""
+    return any(run.row.state == "OUT_OF_MEMORY" for run in element.runs)
 
 
 def _of_memory(name: str, subject: Subject, hours: float) -> Iterator[Change]:

@@ -49,7 +49,7 @@ def _ticket(found: Material, alike: Sequence[Run]) -> Ticket:
     run = alike[0]
     row, record = run.row, run.record
     attempts = _attempts(found, run)
-    is_failed = row.state != "COMPLETED"
+    is_failed = row.state in FAILED
     nodes = dict.fromkeys(other.row.node for other in alike if other.row.node)
     return Ticket(
         job=_name(found, row),
@@ -57,6 +57,7 @@ def _ticket(found: Material, alike: Sequence[Run]) -> Ticket:
         scheduler=found.scheduler,
         node=row.node,
         state=row.state,
+        is_failure=is_failed,
         ending=_ending(row),
         when=_when(row.started, row.wall_time),
         asked=_asked(_asked_for(run, found)),
@@ -66,7 +67,7 @@ def _ticket(found: Material, alike: Sequence[Run]) -> Ticket:
         output=_short(row.output),
         attempts=max(1, len(attempts)),
         alike=sum(_same(one.row, row) for one in attempts),
-        succeeded=not is_failed and len(attempts) > 1,
+        succeeded=row.state == "COMPLETED" and len(attempts) > 1,
         others=len(alike) - 1 if is_failed else 0,
         nodes=tuple(nodes),
         versions=_versions(record),
@@ -78,7 +79,11 @@ def _attempts(found: Material, run: Run) -> list[Run]:
     if run.row.task is None:
         return [run]
     place = _place(run, found)
-    return [one for one in found.runs if _place(one, found) == place]
+    return [
+        one
+        for one in found.runs
+        if one is run or (one.row.started is not None and _place(one, found) == place)
+    ]
 
 
 def _place(run: Run, found: Material) -> object:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from weigh.errors import WeighError
 from weigh.units import Seconds
 
-_PATIENCE = 5.0  # seconds for qstat, a second into the job
+_PATIENCE = 5.0  # seconds for squeue or qstat, a second into the job
 _LIMIT = re.compile(r"\b[sh]_rt=([0-9:]+)")
 Ask = Callable[[str], str]
 
@@ -21,16 +21,53 @@ def time_left(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
     if limit is not None:
         return limit
     end = env.get("SLURM_JOB_END_TIME", "")
-    if end.isdecimal() and end.isascii():
-        return max(0.0, int(end) - time.time())
-    return None
+    if not (end.isdecimal() and end.isascii()):
+        return None
+    left = int(end) - time.time()
+    return left if left > 0 else None  # the word of a job that is over
 
 
 def asked_time_left(env: Mapping[str, str], ask: Ask | None = None) -> Seconds | None:
-    """Ask Grid Engine, which tells a job nothing of its limit; None where it has none.
+    """Ask the scheduler of a job that was told nothing of its limit; None: no limit.
 
-    The job began when its spool folder was written; *ask* gives qstat's text on a job.
+    *ask* gives what squeue or qstat says of a job.
     """
+    if "SLURM_JOB_ID" in env:
+        return _left_by_slurm(env, ask)
+    return _left_by_gridengine(env, ask)
+
+
+def _left_by_slurm(env: Mapping[str, str], ask: Ask | None) -> Seconds | None:
+    """Ask Slurm: before 23.02 it tells a job nothing. Of many ranks one asks."""
+    job = env["SLURM_JOB_ID"]
+    if not job.isdecimal() or env.get("SLURM_PROCID", "0") != "0":
+        return None
+    if env.get("SLURM_JOB_END_TIME"):  # it told
+        return None
+    from weigh.dialect import slurm  # noqa: PLC0415 - only in such a job
+
+    try:
+        text = ask(job) if ask is not None else _squeue(job, env)
+        left = slurm.parse_time(_as_asked_for(text.strip()))
+    except WeighError:
+        return None
+    return None if left is None else float(left)
+
+
+def _as_asked_for(left: str) -> str:
+    """Give squeue's time left, whose short form is minutes and seconds, with hours."""
+    return f"00:{left}" if left.count(":") == 1 and "-" not in left else left
+
+
+def _squeue(job: str, env: Mapping[str, str]) -> str:
+    from weigh.scheduler.command import run  # noqa: PLC0415 - only in such a job
+
+    argv = ("squeue", "-h", "-j", job, "-o", "%L")
+    return run(argv, cwd=None, env=env, timeout=_PATIENCE).out
+
+
+def _left_by_gridengine(env: Mapping[str, str], ask: Ask | None) -> Seconds | None:
+    """Ask Grid Engine, which tells no job. It began as its spool folder was written."""
     job, spool = env.get("JOB_ID", ""), env.get("SGE_JOB_SPOOL_DIR", "")
     if "SGE_TASK_ID" not in env or not job.isdecimal():
         return None

@@ -22,6 +22,7 @@ from weigh.errors import (
 from weigh.model.record import Measurement, Monitor, Record, Series
 from weigh.runner import ending
 from weigh.store import identity, shards
+from weigh.store.lines import UNREADABLE
 
 _TAIL = 16384  # bytes of output: a traceback, and what torch says below it
 _ERRORS: dict[int, type[WeighError]] = {
@@ -69,7 +70,7 @@ def run_weighed(  # noqa: PLR0913 - one run, fully described
         try:
             with open(path, "rb") as file:
                 record = msgspec.json.decode(file.read(), type=Record)
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, *UNREADABLE) as error:
             said = last_line(log) or f"weigh run left no record (exit code {code})"
             said = said.removeprefix("weigh: ")
             raise _ERRORS.get(code, WeighError)(said) from error

@@ -57,11 +57,10 @@ def reach(name: str, *, root: str, env: Mapping[str, str]) -> Scheduler:
     """
     if name == LOCAL:
         return Local(env=env, root=root, machine=this_machine())
-    kind, _, cluster = name.partition(CLUSTER_MARK)
+    kind = kind_of(name)
     if kind not in BACKENDS:
         raise UsageError(f"no such scheduler: {name} (one of {', '.join(NAMES)})")
-    if cluster:
-        env = {**env, **find_cluster(cluster, os.getcwd(), env).env}
+    env = reaching(name, env)
     way = Reach(
         run=run,
         env=env,
@@ -73,6 +72,19 @@ def reach(name: str, *, root: str, env: Mapping[str, str]) -> Scheduler:
     client = Client(BACKENDS[kind], way)
     client.name = name  # what it answers is kept by it
     return client
+
+
+def reaching(name: str, env: Mapping[str, str]) -> Mapping[str, str]:
+    """Give the environment in which the commands of *name* find their cluster.
+
+    Raises:
+        UsageError: the settings name no such cluster.
+        FormatError: what they say is no such table.
+    """
+    cluster = name.partition(CLUSTER_MARK)[2]
+    if not cluster:
+        return env
+    return {**env, **find_cluster(cluster, os.getcwd(), env).env}
 
 
 def kind_of(name: str) -> str:

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 
 from weigh.errors import StoreError, UsageError
 from weigh.flow.site.ask import Ask, ask_scheduler
-from weigh.flow.site.cluster import cluster
+from weigh.flow.site.cluster import asking_environment, cluster
+from weigh.flow.site.complexes import find_complexes
 from weigh.report.cluster_site import render_site
+from weigh.scheduler import gridengine
 
 # variables that name a user's own scratch, then the usual places
 _VARIABLES = ("SCRATCH", "SLURM_TMPDIR")
@@ -22,7 +24,12 @@ def site_file(
         WeighError: there is no scheduler here, or it does not answer.
     """
     seen = cluster(env, scheduler=scheduler, ask=ask)
-    return render_site(seen, find_scratch(env)), seen.notes
+    words = (
+        {}
+        if seen.scheduler != gridengine.NAME
+        else find_complexes(asking_environment(env), ask)
+    )
+    return render_site(seen, find_scratch(env), words), seen.notes
 
 
 def find_scratch(env: Mapping[str, str], root: str = "") -> str | None:

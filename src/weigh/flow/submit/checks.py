@@ -43,15 +43,18 @@ class Checks(msgspec.Struct, frozen=True):
     doubts: tuple[str, ...] = ()
 
 
-def check_request(
+def check_request(  # noqa: PLR0913 - keyword-only past the second
     script: JobScript,
     text: str,
     *,
     scheduler: str,
     env: Mapping[str, str],
+    elements: int,
     ask: Ask = ask_scheduler,
 ) -> Checks:
     """Hold the script *text* against the cluster; say what was found to be right.
+
+    *elements* are those of all the jobs that the script is the first of.
 
     Raises:
         UsageError: it would be refused, wait for ever, or run otherwise than asked;
@@ -81,7 +84,7 @@ def check_request(
         )
         if one.line not in ours and not _is_our_log(script, one)
     )
-    refuse(found)
+    refuse((*found, *_too_many(elements, script, live.limits)))
     doubts = (_doubt(one) for one in found if one.severity == "warning")
     return Checks(tuple(_rows(wanted, live, scheduler)), tuple(doubts))
 
@@ -93,6 +96,22 @@ def text_findings(
     facts = facts_of(cwd, env, limits=live.limits, jobs=live.jobs)
     found = dialect_of(scheduler).lint(text, facts)
     return tuple(one for one in found if one.code not in _OURS)
+
+
+def _too_many(
+    elements: int, script: JobScript, limits: Limits | None
+) -> Iterator[Finding]:
+    """Refuse what is too much in all, though no part of it is."""
+    most = None if limits is None else limits.most_submitted
+    if most is not None and script.elements <= most < elements:
+        yield Finding(
+            line=None,
+            code="max-submit",
+            severity="error",
+            text=f"{elements:,} elements in several jobs",
+            effect=f"you may have {most:,} jobs more at once: the last are refused",
+            cure="more tasks an element (weigh plan), or fewer at a time",
+        )
 
 
 def refuse(found: Sequence[Finding]) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.flow.submit.ship import parts_of
-from weigh.model.job import JobScript
+from weigh.model.job import JobScript, Wanted
 from weigh.scheduler import gridengine, slurm
 
 # exit code 100 leaves a Grid Engine job in error state, and what waits for it, waiting:
@@ -66,6 +66,11 @@ def held(script: JobScript, job: str, scheduler: str) -> JobScript:
         script,
         wanted=msgspec.structs.replace(wanted, after=(*wanted.after, job), extra=extra),
     )
+
+
+def needed(wanted: Wanted) -> tuple[tuple[str, str], ...]:
+    """Give the scheduler's own flags of a job, without that of one that waits."""
+    return tuple(flag for flag in wanted.extra if flag != _INVALID)
 
 
 def reason(count: int) -> str:

@@ -17,6 +17,7 @@ from weigh.errors import WeighError
 from weigh.flow.records.records import find_record, open_store
 from weigh.model.record import Record
 from weigh.runner import events
+from weigh.store.lines import UNREADABLE
 from weigh.units import Bytes, format_size
 
 _ENDED = b'{"event":"ended"'
@@ -78,7 +79,7 @@ def read_shown(joblog: str, *, cwd: str, env: Mapping[str, str]) -> Shown:
         if line.startswith(_ENDED):
             try:
                 event = msgspec.json.decode(line, type=events.Ended)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 continue
             last[event.seq] = event
     ended = [last[seq] for seq in sorted(last)]

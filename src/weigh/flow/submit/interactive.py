@@ -12,7 +12,7 @@ from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.live_limits import Live, Who, live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.flow.submit.checks import queues_of, refuse, text_findings
-from weigh.model.job import Wanted
+from weigh.model.job import Complexes, Wanted
 from weigh.model.limits import Limits
 from weigh.scheduler.local import NAME as LOCAL
 from weigh.units import GIB, HOUR
@@ -22,7 +22,6 @@ _CPUS, _CPUS_WITH_GPU = 2, 4
 _MEMORY, _MEMORY_WITH_GPU = 8 * GIB, 16 * GIB
 _TIME = HOUR
 _MAPPED = 4 * GIB  # h_vmem counts what is mapped as well
-_GPUS, _CPUS_RESOURCE = "ngpus", "ncpus"  # as in our scripts
 _SHELL = ("bash", "-l")
 
 
@@ -108,10 +107,11 @@ def _filled(wanted: Wanted, live: Live, scheduler: str) -> Wanted:
 
 def _one_slot(wanted: Wanted, limits: Limits) -> Wanted:
     """Ask for one slot where each would take the GPUs anew."""
-    if _GPUS not in limits.per_slot:
+    words = wanted.complexes or Complexes()
+    if words.gpus not in limits.per_slot:
         return wanted
-    beside = _CPUS_RESOURCE in (limits.resources or ())
-    asks = (("l", f"{_CPUS_RESOURCE}={wanted.cpus}"),) if beside else ()
+    beside = words.cpus in (limits.resources or ())
+    asks = (("l", f"{words.cpus}={wanted.cpus}"),) if beside else ()
     return msgspec.structs.replace(wanted, cpus=1, extra=(*wanted.extra, *asks))
 
 
@@ -130,9 +130,11 @@ def _slurm_flags(wanted: Wanted) -> list[tuple[str, ...]]:
 
 
 def _gridengine_flags(wanted: Wanted) -> list[tuple[str, ...]]:
-    flags = [tuple(flag.split()) for flag in gridengine.directives(request_of(wanted))]
+    words = wanted.complexes or Complexes()
+    asks = gridengine.directives(request_of(wanted), words)
+    flags = [tuple(flag.split()) for flag in asks]
     if wanted.gpu_type:
-        flags.append(("-l", f"gpu_type={wanted.gpu_type}"))
+        flags.append(("-l", f"{words.gpu_type}={wanted.gpu_type}"))
     for name, value in (("q", wanted.queue), ("P", wanted.account), *wanted.extra):
         if value is not None:
             flags.append((f"-{name}", value) if value else (f"-{name}",))

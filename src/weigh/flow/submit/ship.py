@@ -12,6 +12,7 @@ from weigh.model.job import JobScript, Submitted
 from weigh.model.plan import Plan
 from weigh.scheduler.scheduler import Scheduler
 from weigh.store import jobs, location
+from weigh.store.lines import UNREADABLE
 
 SCRIPT = "job.sh"
 LOGS = "log"
@@ -113,7 +114,7 @@ def read_plan(folder: str) -> Plan:
         raise UsageError(f"no plan in {folder} (weigh plan TASKS makes one)") from error
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise FormatError(f"{path} is no plan: {error}") from error
 
 

@@ -79,7 +79,7 @@ def staged(script: JobScript, scheduler: str) -> JobScript:
         return script
     lines = render(
         script.staging,
-        staged_lines(script),
+        staged_lines(script, scheduler),
         job='"$job"' if scheduler == LOCAL else JOB,
         element='"$element"',
         when_home=when_home(),

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh import __version__, config
-from weigh.errors import UsageError
+from weigh.errors import SchedulerError, UsageError, WeighError
 from weigh.flow.site import schedulers
+from weigh.flow.site.complexes import in_site_words
 from weigh.flow.submit import each_node, first
+from weigh.flow.submit.after import ids_to_await
 from weigh.flow.submit.answers import check_understood
 from weigh.flow.submit.checks import check_request, log_row
 from weigh.flow.submit.command_plan import plan_command
@@ -50,6 +52,13 @@ from weigh.store import jobs, location
 from weigh.units import parse_duration, parse_size
 
 _OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
+
+
+# what a job has and a shell on a node has not
+_OF_JOBS = (
+    *("after", "throttle", "first", "each_node", "mail", "prefetch", "stage_in"),
+    *("stage_out", "scratch", "requeue", "again", "name", "nodes"),
+)
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +117,8 @@ def submit(
     name, env = where_to(wishes.scheduler, wishes.cluster, cwd=cwd, env=env)
     kind = schedulers.kind_of(name)
     scheduler = schedulers.reach(kind, root=root, env=env)
-    wanted = _said(wishes, _after(wishes.after, name, root))
+    wanted = _said(wishes, ids_to_await(wishes.after, name, jobs.read_jobs(root)))
+    wanted = in_site_words(wanted, kind, config.load(cwd, env).cluster)
     staging = _staging(wishes, cwd, env)
     if wishes.requeue:
         refuse_requeue(kind, wishes.runner)
@@ -162,7 +172,7 @@ def submit(
     if wishes.dry_run:
         return answer
     if wishes.setup.checks:
-        answer = _checked(parts[0], answer, env)
+        answer = _checked(parts, answer, env)
     if wishes.prefetch is not None:
         fetch = _prefetch(wishes, script.name, cwd=cwd, env=here)
         note = f"{script.name} begins once prefetch job {fetch.id} has succeeded"
@@ -183,11 +193,18 @@ def session_of(wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Session:
     """
     if wishes.plan is not None:
         raise UsageError("--interactive takes no plan: a command after --, or nothing")
+    idle = [f"--{name.replace('_', '-')}" for name in _OF_JOBS if getattr(wishes, name)]
+    if idle or wishes.setup != Setup(checks=wishes.setup.checks):
+        raise UsageError(
+            "--interactive gives a shell and runs no job script: leave "
+            f"{', '.join(idle) or '--module, --conda and the like'} out"
+        )
     name, env = where_to(wishes.scheduler, wishes.cluster, cwd=cwd, env=env)
+    kind = schedulers.kind_of(name)
     return interactive(
-        _said(wishes, ()),
+        in_site_words(_said(wishes, ()), kind, config.load(cwd, env).cluster),
         wishes.command,
-        scheduler=schedulers.kind_of(name),
+        scheduler=kind,
         cwd=cwd,
         env=env,
     )
@@ -204,13 +221,29 @@ def _ship_all(
         if made and parts[0].gate:
             origin = Origin(made[0].id, first.reason(parts[0].elements))
             part = first.held(part, made[0].id, answer.scheduler)  # noqa: PLW2901
-        made.append(ship(scheduler, part, answer.plan, root=root, origin=origin))
+        try:
+            made.append(ship(scheduler, part, answer.plan, root=root, origin=origin))
+        except WeighError as error:
+            raise _halfway(error, made, parts) if made else error from error
     return msgspec.structs.replace(
         answer,
         job=made[0],
         more=tuple(made[1:]),
         notes=(*answer.notes, *check_understood(scheduler, made)),
         now=time.time(),
+    )
+
+
+def _halfway(
+    error: WeighError, made: Sequence[Submitted], parts: Sequence[JobScript]
+) -> SchedulerError:
+    """Say what is there already where a later part was not taken."""
+    there, total = sum(job.elements for job in made), sum(one.elements for one in parts)
+    ids = ", ".join(job.id for job in made)
+    return SchedulerError(
+        f"{error}\nonly {there:,} of {total:,} elements were submitted, as job {ids}: "
+        f"weigh cancel {' '.join(job.id for job in made)}, then weigh submit --again "
+        "(what is done is not run again)"
     )
 
 
@@ -233,10 +266,19 @@ def _prefetch(
     return job
 
 
-def _checked(script: JobScript, answer: Shipped, env: Mapping[str, str]) -> Shipped:
+def _checked(
+    parts: Sequence[JobScript], answer: Shipped, env: Mapping[str, str]
+) -> Shipped:
     """Refuse what would fail; add what was seen to be right."""
+    script = parts[0]
     was_there = os.path.isdir(script.log)
-    checks = check_request(script, answer.text, scheduler=answer.scheduler, env=env)
+    checks = check_request(
+        script,
+        answer.text,
+        scheduler=answer.scheduler,
+        env=env,
+        elements=sum(part.elements for part in parts),
+    )
     if not checks.rows:
         return answer
     said = tuple(note for note in answer.notes if note not in UNKNOWN)
@@ -264,6 +306,8 @@ def _plan(
 ) -> tuple[str, Plan]:
     if wishes.each_node and not wishes.command:
         raise UsageError("--each-node runs a command: weigh submit --each-node -- CMD")
+    if wishes.each_node and wishes.first is not None:
+        raise UsageError("--each-node and --first: each node's job is its own")
     if wishes.command:
         return plan_command(
             wishes.command,
@@ -337,27 +381,3 @@ def _said(wishes: Wishes, after: tuple[str, ...]) -> Wanted:
         after=after,
         extra=wishes.extra,
     )
-
-
-def _after(names: Sequence[str], scheduler: str, root: str) -> tuple[str, ...]:
-    """Give the ids of the jobs to come after; those of others go through as they are.
-
-    Raises:
-        UsageError: a job is another scheduler's, which would wait for nothing.
-    """
-    if not names:
-        return ()
-    known = jobs.read_jobs(root)
-    ids: list[str] = []
-    for name in names:
-        if name.isdecimal() and not any(job.id == name for job in known):
-            ids.append(name)
-            continue
-        job = jobs.find_jobs(known, name)[-1]
-        if job.scheduler != scheduler:
-            raise UsageError(
-                f"job {job.id} is with {job.scheduler}: a job of {scheduler} cannot "
-                "wait for it"
-            )
-        ids.append(job.id)
-    return tuple(ids)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from weigh import catalogue
+from weigh.dialect.numerals import positive_number
 from weigh.errors import FormatError, UsageError
 from weigh.model.job import Wanted
 from weigh.model.plan import Plan
@@ -33,7 +34,7 @@ def parse_gpus(text: str | None) -> tuple[str | None, int]:
     kind, colon, count = text.rpartition(":")
     if not colon:
         kind, count = ("", text) if text.isdecimal() else (text, "1")
-    if not count.isdecimal() or not int(count) or (colon and not kind):
+    if not positive_number(count) or (colon and not kind):
         raise FormatError(f"not GPUs: {text!r} (write it like 1, v100 or v100:2)")
     return kind or None, int(count)
 
@@ -114,7 +115,7 @@ def _cards(name: str) -> set[str]:
 
 def _one_slot(wanted: Wanted, scheduler: Scheduler) -> tuple[Wanted, tuple[str, ...]]:
     """Ask for one slot where each would take the GPUs anew."""
-    word = scheduler.cpus_beside_gpus()
+    word = scheduler.cpus_beside_gpus(wanted.complexes)
     if word is None:
         return wanted, ()
     note = f"one slot and not {wanted.cpus}: here each takes its own GPUs"

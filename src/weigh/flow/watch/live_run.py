@@ -12,6 +12,7 @@ from weigh.probe.processes import UserProcess
 from weigh.report.top_view import RunView
 from weigh.store.checkpoint import RUNNING, Checkpoint, Running
 from weigh.store.identity import Machine, Process, is_alive
+from weigh.store.lines import UNREADABLE
 from weigh.units import MIB, Bytes, Seconds
 
 _MATERIAL = 1.01  # what a peak must be passed by to have a new moment
@@ -133,7 +134,7 @@ class LiveRun:
         try:
             with open(self._path, "rb") as file:
                 checkpoint = msgspec.json.decode(file.read(), type=Checkpoint)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        except (OSError, *UNREADABLE):
             return self._leader  # it is being finished: as before
         if not self._here.sees_processes_of(checkpoint.machine):
             return None

@@ -24,6 +24,7 @@ from weigh.model.record import (
     Rank,
     Regions,
 )
+from weigh.store.lines import UNREADABLE
 from weigh.units import MIB, Bytes, Seconds
 
 VARIABLE = "WEIGH_CHANNEL"
@@ -145,7 +146,7 @@ def _lines(path: str) -> Iterator[Line]:
                 read += len(text)
                 try:
                     yield decoder.decode(text)
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                except UNREADABLE:
                     continue
     except OSError:
         return

@@ -41,6 +41,7 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True):
     """What the template writes."""
 
     head: Masthead
+    is_job: bool
     measures: tuple[MeasureView, ...]
     gpu_table: Table | None
     notes: tuple[NoteView, ...]
@@ -63,6 +64,7 @@ def render_page(
     row_of = {row.record: row for row in report.rows}
     content = _Content(
         head=masthead(report),
+        is_job=report.job is not None,
         measures=measure_views(report.measures),
         gpu_table=gpu_table(report.gpu_tables),
         notes=note_views(report.notes),

@@ -80,7 +80,7 @@ function axisTime(seconds) {
 }
 
 function axisSize(bytes) {
-  return bytes === 0 ? "0" : sizeWords(bytes).replace(/\.?0+ /, " ");
+  return bytes === 0 ? "0" : sizeWords(bytes).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
 }
 
 // What a person types: 4GiB, 90m, 50%, 0.5.

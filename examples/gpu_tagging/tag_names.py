@@ -1,7 +1,7 @@
 """Tag the names in a book with a small transformer, on a GPU or on the CPU.
 
-    python tag.py model.pt alice.txt out.tsv 50
-    python tag.py model.pt alice.txt out.tsv 50 --device cpu
+    python tag_names.py model.pt alice.txt out.tsv 50
+    python tag_names.py model.pt alice.txt out.tsv 50 --device cpu
 
 A batch is as wide as its longest paragraph. `learn.py` makes the model.
 """

@@ -1,0 +1,211 @@
+"""Do what the pages show, block after block, in one folder a page.
+
+What comments before a block say about it:
+
+- ``<!-- files: examples/tutorial -->``: put these folders' files there first
+- ``<!-- file: sweep.toml -->``: the block is this file, and is written there
+- ``<!-- before: touch a -->``: a command that readers do not have to see
+- ``<!-- exit: 1 -->``: how the last command of the block ends
+- ``<!-- until: 12 done -->``: type the command again until it says so
+- ``<!-- given: loader model -->``: names that a piece of Python takes for granted
+- ``<!-- needs: spacy -->``: not run without that module, program or scheduler
+- ``<!-- shown by: weigh request leak -->``: a ``text`` block is some lines of that
+- ``<!-- varies: speed -->``: lines that begin so, or not at all, by chance
+- ``<!-- not run: why -->``
+
+``console`` blocks are typed, and their output is compared. Figures differ from machine
+to machine: of each line of output the words at its beginning are looked for; ``...``
+stands for lines left out. ``bash`` and ``python`` blocks have to succeed.
+"""
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from doc_pages import ROOT, WALKS, Block, Command, blocks, commands
+
+PATIENCE = 300.0
+NOT_RUN = "not run"
+_FIGURES = re.compile(
+    r"\b([0-9a-f]{12}|[0-9a-f]{6})\b"
+    r"|[0-9][0-9.,:e%-]*( ?(s|ms|KiB|MiB|GiB|B|h|m)\b)?"
+)
+_COMMENT = re.compile(r"^# +")
+_SCHEDULERS = {"slurm": "SLURM_CONF", "gridengine": "SGE_ROOT"}
+_GIVEN = """\
+from unittest.mock import MagicMock
+{names} = [MagicMock(name="given") for _ in range({count})]
+"""
+
+
+class Place(NamedTuple):
+    """Where a page is followed: the folder, and a user's environment."""
+
+    folder: Path
+    env: dict[str, str]
+
+
+def place(home: Path, scheduler: Mapping[str, str] | None = None) -> Place:
+    """Give a folder to work in; no scheduler is there, unless one is given."""
+    folder = home / "work"
+    folder.mkdir()
+    return Place(folder, environment(home, scheduler))
+
+
+def environment(
+    home: Path, scheduler: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Give a user's environment."""
+    tools = home / "bin"
+    tools.mkdir()
+    for name in ("weigh", "python", "torchrun"):
+        # no link: a linked Python would not find the modules of its environment
+        tool = tools / name
+        tool.write_text(f'#!/bin/sh\nexec {Path(sys.executable).parent / name} "$@"\n')
+        tool.chmod(0o755)
+    return {
+        **(scheduler or {}),
+        "HOME": str(home),
+        "USER": "you",
+        "PATH": f"{tools}:/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "WEIGH_LOGIN_NODE": "no",
+    }
+
+
+def walk(page: Path, home: Path, scheduler: Mapping[str, str] | None = None) -> None:
+    """Do what a page shows, from its beginning to its end."""
+    here = place(home, scheduler)
+    for block in blocks(page):
+        prepare(block, here)
+        if is_run(block, here.env):
+            follow(block, here)
+
+
+def left_out(page: Path, env: Mapping[str, str]) -> list[str]:
+    """Give the blocks that need what is not here, and what that is."""
+    return [
+        f"{block} needs {' '.join(unmet(block, env))}"
+        for block in blocks(page)
+        if NOT_RUN not in block.words and unmet(block, env)
+    ]
+
+
+def is_run(block: Block, env: Mapping[str, str]) -> bool:
+    return NOT_RUN not in block.words and not unmet(block, env)
+
+
+def unmet(block: Block, env: Mapping[str, str]) -> list[str]:
+    """Give what a block needs and this machine does not have."""
+    return [
+        word
+        for word in block.words.get("needs", "").split()
+        if not (
+            _SCHEDULERS.get(word) in env
+            or shutil.which(word, path="/usr/bin:/bin")
+            or importlib.util.find_spec(word)
+        )
+    ]
+
+
+def prepare(block: Block, here: Place) -> None:
+    """Put there what a page says that it works on."""
+    for name in block.words.get("files", "").split():
+        shutil.copytree(ROOT / name, here.folder, dirs_exist_ok=True)
+    if "file" in block.words:
+        file = here.folder / block.words["file"]
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(block.text, encoding="utf-8")
+    if "before" in block.words and is_run(block, here.env):
+        bash(block.words["before"], here)
+
+
+def follow(block: Block, here: Place) -> None:
+    """Do what one block shows."""
+    if block.language == "console":
+        for command, printed in typed(block, here):
+            assert not missing(command, printed, block.words), f"{block}\n{printed}"
+    elif "shown by" in block.words:
+        command = Command(block.words["shown by"], tuple(block.text.splitlines()))
+        printed = bash(command.line, here, int(block.words.get("exit", "0")))
+        assert not missing(command, printed, block.words), f"{block}\n{printed}"
+    elif block.page in WALKS or "file" in block.words:
+        return  # how to install things, and the like
+    elif block.language == "bash":
+        bash(block.text, here)
+    elif block.language == "python":
+        python(block, here)
+
+
+def typed(block: Block, here: Place) -> list[tuple[Command, str]]:
+    """Type the commands of a block; give what each printed."""
+    lines = list(commands(block))
+    done = []
+    for command in lines:
+        code = int(block.words.get("exit", "0")) if command is lines[-1] else 0
+        printed = bash(command.line, here, code)
+        end = time.monotonic() + PATIENCE
+        while block.words.get("until", "") not in printed:
+            assert time.monotonic() < end, printed
+            time.sleep(1)
+            printed = bash(command.line, here, code)
+        done.append((command, printed))
+    return done
+
+
+def bash(line: str, here: Place, code: int = 0) -> str:
+    """Let bash run a line; give what it printed. It has to end with *code*."""
+    return _run(["bash", "-ec", line], here, code)
+
+
+def python(block: Block, here: Place) -> None:
+    """Run a piece of Python; what it takes for granted is made up, nothing else."""
+    names = block.words.get("given", "").split()
+    given = _GIVEN.format(names=", ".join(names) + ",", count=len(names))
+    _run(["python", "-c", (given if names else "") + block.text], here, 0)
+
+
+def _run(argv: list[str], here: Place, code: int) -> str:
+    done = subprocess.run(
+        argv,
+        cwd=here.folder,
+        env=here.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == code, f"{argv[-1]}\n{done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+def missing(command: Command, printed: str, said: Mapping[str, str]) -> list[str]:
+    """Give the lines that the page shows and the command did not print."""
+    there = words(" ".join(_COMMENT.sub("", line) for line in printed.splitlines()))
+    shown = (line for line in command.output if line.strip() not in {"", "..."})
+    chance = tuple(said.get("varies", "...").split(", "))
+    return [
+        line
+        for line in shown
+        if label(line) not in there and not line.lstrip().startswith(chance)
+    ]
+
+
+def label(line: str) -> str:
+    """Give the words that a line of output begins with, without figures.
+
+    A longer figure may break a line at another word; a chart is another each time.
+    """
+    return words(re.split(r" {2,}|\|", _COMMENT.sub("", line).strip())[0])[:40].strip()
+
+
+def words(text: str) -> str:
+    return _FIGURES.sub("0", " ".join(text.split()))

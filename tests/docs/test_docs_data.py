@@ -1,0 +1,35 @@
+"""What stands in the pages as TOML and JSON is what weigh reads and writes."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+from doc_pages import Block
+from test_docs_run import BLOCKS
+
+from weigh.config import load
+
+
+def of(language: str) -> list[object]:
+    return [pytest.param(one, id=str(one)) for one in BLOCKS if one.language == language]
+
+
+@pytest.mark.parametrize("block", of("toml"))
+def test_toml_is_a_file_that_something_reads(block: Block) -> None:
+    assert tomllib.loads(block.text)
+    assert block.words["file"].endswith(".toml")
+
+
+@pytest.mark.parametrize("block", of("toml"))
+def test_settings_are_known(block: Block, tmp_path: Path) -> None:
+    if block.words["file"] != "weigh.toml":
+        pytest.skip(f"{block.words['file']}: a verb reads it on its page")
+    tmp_path.joinpath("weigh.toml").write_text(block.text, encoding="utf-8")
+
+    assert load(str(tmp_path), {}).path is not None
+
+
+@pytest.mark.parametrize("block", of("json"))
+def test_json_is_a_document_of_weigh(block: Block) -> None:
+    assert json.loads(block.text)["schema"].startswith("weigh.")
