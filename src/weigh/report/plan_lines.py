@@ -154,6 +154,8 @@ def _packing(plan: Plan) -> Iterator[str]:
             f"  left out, too big: {_count(len(plan.left_out), 'task')} "
             f"({', '.join(numbers)}{dots})"
         )
+    if together.isdecimal() and len(plan.elements[-1].tasks) < int(together):
+        together = f"up to {together}"
     yield from (
         f"  {line}"
         for line in folded(

@@ -13,11 +13,17 @@ _MOST_TASKS = 3
 
 def ends_in(forecast: Forecast | Headway, now: Seconds) -> str | None:
     """Say when a run ends, as seen *now* seconds into it; None where nobody knows."""
+    left = time_left(forecast, now)
+    return None if left is None else f"ends in {left}; {how_far(forecast)}"
+
+
+def time_left(forecast: Forecast | Headway, now: Seconds) -> str | None:
+    """Say how long a run still takes, *now* seconds into it; None: nobody knows."""
     if forecast.remaining is None:
         return None
     passed = now - forecast.time
     left = max(0.0, forecast.remaining - passed)
-    return f"ends in {_span(left, forecast, passed)}; {how_far(forecast)}"
+    return _span(left, forecast, passed)
 
 
 def how_far(forecast: Forecast | Headway) -> str:

@@ -6,15 +6,14 @@ Colours are the page's own, so that it reads on dark and on light.
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from weigh.model.gpu import GpuMemory, GpuUsage
+from weigh.model.gpu import GpuMemory
 from weigh.model.record import (
     Batches,
-    PeakMemory,
     Phase,
     Record,
-    Usage,
 )
 from weigh.report.printable import command_line, printable
+from weigh.report.usage_words import usage_words
 from weigh.units import Bytes, Seconds, format_brief, format_duration, format_size
 
 _WIDTH, _HEIGHT = 480, 60
@@ -58,41 +57,9 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
     if record.outcome is not None:
         yield "ended", "; ".join((record.outcome.reason, *record.outcome.evidence))
     if record.usage is not None:
-        yield from _used(record.usage)
+        yield from usage_words(record.usage)
     if record.batches is not None:
         yield "batches", _batches(record.batches)
-
-
-def _used(usage: Usage) -> Iterator[tuple[str, str]]:
-    peak = usage.peak_memory
-    yield "memory", "not measured" if peak is None else _peak(peak)
-    if usage.cpu_time is not None:
-        cores = f", {usage.cpus_used:.2f} cores" if usage.cpus_used is not None else ""
-        yield "cpu", f"{format_duration(usage.cpu_time)}{cores}"
-    if usage.read_bytes is not None and usage.write_bytes is not None:
-        read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
-        yield "disk", f"{read} read, {written} written"
-    for number, gpu in enumerate(usage.gpus):
-        yield f"gpu {number}", _gpu(gpu)
-
-
-def _peak(peak: PeakMemory) -> str:
-    """Write a peak with its bounds, its moment and its source."""
-    words = [format_size(peak.value)]
-    if peak.high > peak.low:
-        words.append(f"between {format_size(peak.low)} and {format_size(peak.high)}")
-    if peak.time is not None:
-        words.append(f"at {format_duration(peak.time)}")
-    return f"{', '.join(words)} ({peak.source})"
-
-
-def _gpu(gpu: GpuUsage) -> str:
-    of = f" of {format_size(gpu.memory_total)}" if gpu.memory_total is not None else ""
-    words = [f"{gpu.name}: {_size(gpu.peak_memory)}{of}"]
-    if gpu.utilization_mean is not None:
-        words.append(f"busy {gpu.utilization_mean:.0f} %")
-    source = f" ({gpu.source})" if gpu.source is not None else ""
-    return ", ".join(words) + source
 
 
 def _batches(batches: Batches) -> str:

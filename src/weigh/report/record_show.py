@@ -15,6 +15,7 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.report.printable import command_line, local_time, printable
+from weigh.report.summary import parts_lines
 from weigh.units import format_duration, format_size
 
 WIDTH = 80
@@ -30,6 +31,7 @@ def render_record(record: Record) -> str:
         lines += _used(record.usage)
     if record.series is not None:
         lines += _over_time(record.series)
+    lines += parts_lines(record)
     lines += _around(record)
     return "\n".join(lines)
 

@@ -1,9 +1,9 @@
 """The figures of a report in words: the one place where they become text."""
 
 from weigh.dialect.slurm import format_time
-from weigh.model.record import State
 from weigh.model.report import Measure, Report
 from weigh.report.printable import count
+from weigh.report.state_words import STATE_WORDS
 from weigh.units import format_duration, format_size
 
 NAMES = {
@@ -13,19 +13,6 @@ NAMES = {
     "time": "time",
     "gpu_utilization": "GPU busy",
 }
-_STATES: tuple[tuple[State, str], ...] = (
-    ("COMPLETED", "completed"),
-    ("FAILED", "failed"),
-    ("OUT_OF_MEMORY", "out of memory"),
-    ("TIMEOUT", "out of time"),
-    ("NODE_FAIL", "lost with a node"),
-    ("PREEMPTED", "preempted"),
-    ("CANCELLED", "cancelled"),
-    ("INTERRUPTED", "interrupted"),
-    ("RUNNING", "running"),
-    ("PENDING", "waiting"),
-    ("UNKNOWN", "unknown"),
-)
 
 
 _LEAST = 0.001  # hours: less of them is a few seconds, and no digits to read
@@ -33,7 +20,7 @@ _LEAST = 0.001  # hours: less of them is a few seconds, and no digits to read
 
 def state_words(report: Report) -> str:
     """Count the runs by how they ended: ``99 completed, 1 failed``."""
-    known = ((report.states.get(state, 0), word) for state, word in _STATES)
+    known = ((report.states.get(state, 0), word) for state, word in STATE_WORDS.items())
     return ", ".join(f"{count(number)} {word}" for number, word in known if number)
 
 

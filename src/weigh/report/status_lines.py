@@ -10,24 +10,13 @@ from weigh.report.columns import Column, table
 from weigh.report.printable import count, printable, shortened
 from weigh.report.progress_lines import Ends, ends_lines
 from weigh.report.request_lines import WIDTH, folded
+from weigh.report.state_words import STATE_WORDS
 from weigh.units import Seconds, format_duration
 
 SCHEMA = "weigh.status/1"
 _MOST_FAILURES = 5
 _INDENT = " " * 13
-_ORDER: tuple[tuple[State, str], ...] = (
-    ("COMPLETED", "done"),
-    ("FAILED", "failed"),
-    ("OUT_OF_MEMORY", "out of memory"),
-    ("TIMEOUT", "out of time"),
-    ("NODE_FAIL", "lost with a node"),
-    ("PREEMPTED", "preempted"),
-    ("CANCELLED", "cancelled"),
-    ("INTERRUPTED", "interrupted"),
-    ("RUNNING", "running"),
-    ("PENDING", "waiting"),
-    ("UNKNOWN", "unknown"),
-)
+_WORDS = {**STATE_WORDS, "COMPLETED": "done"}
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +125,7 @@ def render_json(standings: Sequence[Standing]) -> str:
 def _counts(one: Standing) -> str:
     parts = [
         f"{count(number)} {word}"
-        for state, word in _ORDER
+        for state, word in _WORDS.items()
         if (number := one.tasks.get(state, 0))
     ]
     noun = "task" if one.total == 1 else "tasks"

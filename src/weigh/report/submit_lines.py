@@ -1,5 +1,6 @@
 """A submitted job as lines: its id, what each element was promised, how to follow."""
 
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 
@@ -32,7 +33,7 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True):
 
     ``job`` is None after a dry run, ``more`` the rest of an array that was too long
     for one job; ``notes`` say what was decided for the user, ``checks`` what was seen
-    to be right. ``now`` is the time, in seconds since the epoch.
+    to be right; ``commands`` are what a dry run leaves out. ``now`` is the time, in seconds since the epoch.
     """
 
     plan: Plan
@@ -43,6 +44,7 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True):
     more: tuple[Submitted, ...] = ()
     notes: tuple[str, ...] = ()
     checks: tuple[Check, ...] = ()
+    commands: tuple[tuple[str, ...], ...] = ()
     now: Seconds = 0.0
 
 
@@ -112,6 +114,15 @@ def _moment(then: Seconds, now: Seconds) -> str:
     return f"about {time.strftime('%Y-%m-%d', begin)} {clock}"
 
 
+def command_lines(answer: Shipped) -> Iterator[str]:
+    """Write the commands that would be run: each is one line, to be copied."""
+    most = len(answer.commands)
+    shown = answer.commands[:_SHOWN] if most > _SHOWN + 1 else answer.commands
+    yield from (f"would run {shlex.join(argv)}" for argv in shown)
+    if len(shown) < most:
+        yield f"and {most - len(shown)} more, one for each part of the array"
+
+
 def dry_run_lines(answer: Shipped) -> Iterator[str]:
     """Write the script that would be submitted."""
     yield answer.text.removesuffix("\n")
@@ -127,6 +138,7 @@ def render_json(answer: Shipped) -> str:
         "more": [msgspec.to_builtins(job) for job in answer.more],
         "checks": [msgspec.to_builtins(one) for one in answer.checks],
         "notes": answer.notes,
+        "commands": answer.commands,
         "text": answer.text,
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

@@ -47,12 +47,15 @@ def render_summary(
         from weigh.report.gpu_summary import gpu_lines  # noqa: PLC0415 - start-up
 
         lines += gpu_lines(record.usage.gpus, allocated=gpus_allocated)
-    lines += _ranks(record.ranks)
-    lines += _regions(record)
-    lines += _progress(record)
+    lines += parts_lines(record)
     if request is not None:
         lines += _request(request, record.usage)
     return "".join(f"{line}\n" for line in lines)
+
+
+def parts_lines(record: Record) -> list[str]:
+    """Write what is known of a run's parts: ranks, phases and loops, its own count."""
+    return [*_ranks(record.ranks), *_regions(record), *_progress(record)]
 
 
 def _ranks(ranks: Sequence[Rank]) -> Iterator[str]:

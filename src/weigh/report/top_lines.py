@@ -11,6 +11,7 @@ from weigh.model.record import Request
 from weigh.report.columns import Column, columns_of, shortened, table
 from weigh.report.gpu_words import memory_words, short_name
 from weigh.report.printable import local_time, printable, short_command
+from weigh.report.progress_lines import how_far, time_left
 from weigh.report.record_show import sparkline
 from weigh.report.request_lines import folded, packed_lines
 from weigh.report.top_view import (
@@ -117,6 +118,9 @@ def _runs(runs: Sequence[RunView], width: int) -> Iterator[Line]:
         Column("procs", tuple(_number(one.processes) for one in runs), drop=6),
         Column("elapsed", tuple(_time(one.elapsed) for one in runs), drop=3),
     ]
+    ends = tuple(map(_left_in_brief, runs))
+    if any(ends):
+        columns.append(Column("to go", ends, drop=4))
     if any(map(_aside, runs)):
         asides = tuple(map(_aside, runs))
         columns.append(Column("", asides, right=False, drop=4))
@@ -125,6 +129,11 @@ def _runs(runs: Sequence[RunView], width: int) -> Iterator[Line]:
 
 def _label(run: RunView) -> str:
     return printable(run.record.label or "") or short_command(run.record.command)
+
+
+def _left_in_brief(run: RunView) -> str:
+    left = _left(run)
+    return "" if left is None else left.partition(" (")[0]
 
 
 def _aside(run: RunView) -> str:
@@ -147,6 +156,7 @@ def _run(run: RunView, view: TopView, width: int) -> Iterator[Line]:
     yield _row("state", _state(run), "yellow" if run.stopped or run.stale else "")
     yield from _memory(run, width)
     yield _row("cpu", _cpu(run))
+    yield from _progress(run)
     yield from _asked(view.request, width)
 
 
@@ -192,6 +202,24 @@ def _cpu(run: RunView) -> str:
     if run.processes is not None:
         words.append(_processes_in_words(run.processes))
     return ", ".join(words) or "not measured"
+
+
+def _progress(run: RunView) -> Iterator[Line]:
+    headway = run.record.progress
+    if headway is None:
+        return
+    yield _row("progress", printable(how_far(headway)))
+    left = _left(run)
+    if left is not None:
+        yield _row("ends", f"in {left}")
+
+
+def _left(run: RunView) -> str | None:
+    """Give the time that it still takes; None where nobody knows."""
+    headway = run.record.progress
+    if headway is None or run.stale or run.record.state != "RUNNING":
+        return None
+    return time_left(headway, run.elapsed)
 
 
 def _asked(request: Request | None, width: int) -> Iterator[Line]:

@@ -5,14 +5,14 @@ from itertools import pairwise
 
 import msgspec
 
-from weigh.model.gpu import GpuUsage
-from weigh.model.record import Batches, PeakMemory, Phase, Rank, Record, Usage
+from weigh.model.record import Batches, Phase, Rank, Record
 from weigh.model.report import Row
 from weigh.report.html.masthead import state_words
 from weigh.report.html.series_data import RunSeries, run_series
 from weigh.report.html.table import Table
-from weigh.report.html.words import ABSENT, brief, cpus, figure, size
+from weigh.report.html.words import ABSENT, brief, figure, size
 from weigh.report.printable import command_line, count, printable
+from weigh.report.usage_words import usage_words
 from weigh.units import format_duration, format_size
 
 _MOST_PHASES = 200
@@ -72,45 +72,12 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
         ended += (record.outcome.reason, *record.outcome.evidence)
     yield "ended", "; ".join(ended)
     if record.usage is not None:
-        yield from _used(record.usage)
+        yield "time", format_duration(record.usage.wall_time)
+        yield from usage_words(record.usage)
     if record.host is not None:
         yield "host", record.host.name
     yield "started", record.started
     yield "record", record.id
-
-
-def _used(usage: Usage) -> Iterator[tuple[str, str]]:
-    yield "time", format_duration(usage.wall_time)
-    peak = usage.peak_memory
-    yield "memory", "not measured" if peak is None else _peak(peak)
-    if usage.cpu_time is not None:
-        busy = f", {cpus(usage.cpus_used)} busy" if usage.cpus_used is not None else ""
-        yield "CPU time", f"{format_duration(usage.cpu_time)}{busy}"
-    if usage.read_bytes is not None and usage.write_bytes is not None:
-        read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
-        yield "disk", f"{read} read, {written} written"
-    for number, gpu in enumerate(usage.gpus):
-        yield f"GPU {number}", _gpu(gpu)
-
-
-def _peak(peak: PeakMemory) -> str:
-    words = [format_size(peak.value)]
-    if peak.high > peak.low:
-        words.append(f"between {format_size(peak.low)} and {format_size(peak.high)}")
-    if peak.time is not None:
-        words.append(f"at {format_duration(peak.time)}")
-    return f"{', '.join(words)} ({peak.source})"
-
-
-def _gpu(gpu: GpuUsage) -> str:
-    of = f" of {format_size(gpu.memory_total)}" if gpu.memory_total is not None else ""
-    words = [f"{gpu.name}: {size(gpu.peak_memory)}{of}"]
-    if gpu.utilization_mean is not None:
-        words.append(f"busy {gpu.utilization_mean:.0f} %")
-    if gpu.power_mean is not None:
-        words.append(f"{gpu.power_mean:.0f} W")
-    source = f" ({gpu.source})" if gpu.source is not None else ""
-    return ", ".join(words) + source
 
 
 def _phases(phases: Sequence[Phase]) -> Table | None:
