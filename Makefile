@@ -18,6 +18,7 @@ COMPILE = $(BIN)/python -m compileall -q src
 
 help:
 	@echo "make demo    tag Alice's Adventures in Wonderland under weigh run"
+	@echo "make examples  the guides end to end, with spaCy, torch, Scalene (a GiB)"
 	@echo "make test    style, types, import contract, tests"
 	@echo "make coverage which lines and branches no test runs (some minutes longer)"
 	@echo "make docs    the pages as a site, in site/; what is generated from the code"
@@ -29,6 +30,11 @@ help:
 demo: $(VENV)/.demo
 	$(BIN)/weigh run --label alice --param batch_size=$(BATCH) -- \
 	  $(BIN)/python examples/ner/tag.py examples/ner/alice.txt out.tsv $(BATCH)
+
+# -rs: what a machine lacks, such as a scheduler, is skipped and said
+examples: $(VENV)/.examples
+	WEIGH_EXAMPLES=1 PATH="$(CURDIR)/$(BIN):$$PATH" \
+	  $(BIN)/python -m pytest tests/examples -rs $(PYTEST)
 
 test: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -85,6 +91,11 @@ $(VENV)/.dev: $(VENV)/.made pyproject.toml
 
 $(VENV)/.demo: $(VENV)/.weigh examples/ner/requirements.txt
 	$(BIN)/python $(INSTALL) --requirement examples/ner/requirements.txt
+	@touch $@
+
+$(VENV)/.examples: $(VENV)/.dev examples/ner/requirements.txt examples/torch_cpu/requirements.txt
+	$(BIN)/python $(INSTALL) --requirement examples/ner/requirements.txt \
+	  --requirement examples/torch_cpu/requirements.txt --editable '.[profile]'
 	@touch $@
 
 # one at a time: a peer that cannot be installed here is left out, not fatal

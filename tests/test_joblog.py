@@ -3,7 +3,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError
-from weigh.joblog import HEADER, Entry, is_joblog, parse_line, read_joblog
+from weigh.joblog import (
+    HEADER,
+    Entry,
+    is_joblog,
+    parse_line,
+    read_ends,
+    read_joblog,
+)
 
 LINE = "1\t:\t1763700000.123\t     1.250\t0\t12\t0\t0\techo hello"
 
@@ -100,3 +107,11 @@ def test_no_text_whatever_is_more_than_a_problem(text: str) -> None:
 def test_a_joblog_is_known_by_its_header() -> None:
     assert is_joblog(f"\ufeff{HEADER}\r\n")
     assert not is_joblog(LINE)
+
+
+def test_the_quick_way_steps_over_a_torn_line_and_one_that_is_none() -> None:
+    whole = f"{LINE}\r\n".encode()
+
+    found = list(read_ends([HEADER.encode() + b"\n", whole, whole[:-4]]))
+
+    assert found == [(1, True, b"echo hello")]

@@ -25,7 +25,7 @@ MOST = 45  # lines of output
 def refreshed(page: Path) -> str:
     """Give the text of a page with the output that its commands have now."""
     text = page.read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         here = walk.place(Path(home), _scheduler())
         for block in pages.blocks(page):
             walk.prepare(block, here)

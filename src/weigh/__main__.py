@@ -1,10 +1,13 @@
 """Start weigh: fork what will become jobs, and only then import the rest."""
 
+import gc
 import os
 import sys
 
 from weigh.errors import WeighError
 from weigh.measure.launcher import interrupt_quietly, prepare
+
+_RARELY = 20_000  # objects made between collections: imports leave nothing to collect
 
 
 def main() -> int:
@@ -17,6 +20,7 @@ def main() -> int:
             sys.stderr.write(f"weigh: cannot start a process: {error.strerror}\n")
         return WeighError.exit_code
     _fill_closed_streams()
+    gc.set_threshold(_RARELY)
     from weigh.cli.main import run_cli  # noqa: PLC0415 - after the launchers' fork
 
     return run_cli(sys.argv[1:], launchers)

@@ -16,6 +16,8 @@ from weigh.model.record import (
     Host,
     Monitor,
     PeakMemory,
+    Phase,
+    Rank,
     Record,
     Series,
     Usage,
@@ -198,6 +200,17 @@ def test_show_says_every_figure_with_its_source(root: str) -> None:
         "perf refused",
     ):
         assert words in " ".join(text.split()) or words in text
+
+
+def test_show_says_the_parts_of_a_run(root: str) -> None:
+    train = Phase("train", 0, calls=3, start=0.0, end=3.0, wall_time=2.5)
+    ranks = (Rank(rank=0, peak_memory=2 << 30), Rank(rank=1, peak_memory=3 << 30))
+    keep(root, "aaaa11112222", phases=(train,), ranks=ranks)
+
+    text = " ".join(weigh("show", "last").stdout.split())
+
+    assert "ranks 2, each between 2.00 and 3.00 GiB" in text
+    assert "train 3 2.50 s" in text
 
 
 def test_show_json_is_the_whole_record(root: str) -> None:

@@ -94,7 +94,7 @@ def weigh_argvs(block: Block) -> Iterator[list[str]]:
 
     Where some lines begin with ``$``, the others are output.
     """
-    lines = block.text.replace("\\\n", " ").splitlines()
+    lines = block.text.replace("\\\n", " ").replace("$!", "1").splitlines()
     typed = [line[2:] for line in lines if line.startswith("$ ")]
     for line in typed or lines:
         if re.match(r"(weigh|python -m weigh) [a-z]+( |$)", line):

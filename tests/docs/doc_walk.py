@@ -38,6 +38,10 @@ _FIGURES = re.compile(
 )
 _COMMENT = re.compile(r"^# +")
 _SCHEDULERS = {"slurm": "SLURM_CONF", "gridengine": "SGE_ROOT"}
+# with these on PATH and no scheduler behind them, weigh would ask them for long
+_ASKED = re.compile(
+    r"s(batch|run|alloc|info|queue|acct|acctmgr|control|cancel)$|q[a-z]+$"
+)
 _GIVEN = """\
 from unittest.mock import MagicMock
 {names} = [MagicMock(name="given") for _ in range({count})]
@@ -69,14 +73,23 @@ def environment(
         tool = tools / name
         tool.write_text(f'#!/bin/sh\nexec {Path(sys.executable).parent / name} "$@"\n')
         tool.chmod(0o755)
+    if not scheduler:
+        _link(Path("/usr/bin"), tools)
     return {
         **(scheduler or {}),
         "HOME": str(home),
         "USER": "you",
-        "PATH": f"{tools}:/usr/bin:/bin",
+        "PATH": f"{tools}:/usr/bin:/bin" if scheduler else str(tools),
         "LANG": "C.UTF-8",
         "WEIGH_LOGIN_NODE": "no",
     }
+
+
+def _link(programs: Path, tools: Path) -> None:
+    """Have all programs but those that ask a scheduler."""
+    for one in programs.iterdir():
+        if not _ASKED.match(one.name) and not (tools / one.name).exists():
+            (tools / one.name).symlink_to(one)
 
 
 def walk(page: Path, home: Path, scheduler: Mapping[str, str] | None = None) -> None:
@@ -108,7 +121,7 @@ def unmet(block: Block, env: Mapping[str, str]) -> list[str]:
         for word in block.words.get("needs", "").split()
         if not (
             _SCHEDULERS.get(word) in env
-            or shutil.which(word, path="/usr/bin:/bin")
+            or shutil.which(word, path=env["PATH"])
             or importlib.util.find_spec(word)
         )
     ]

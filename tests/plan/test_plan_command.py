@@ -141,7 +141,7 @@ def test_without_a_gpu_tasks_share_a_node_by_cpus_and_memory(weigh: Weigh) -> No
         "plan", "tasks.txt", *said, "--node-cpus", "32", "--node-memory", "64GiB"
     )
 
-    assert "7 array elements x 16 tasks, 32 CPUs, 58.0 GiB, 01:15:00 each" in out
+    assert "7 array elements x up to 16 tasks, 32 CPUs, 58.0 GiB, 01:15:00 each" in out
 
 
 def test_without_a_node_each_task_is_an_element(weigh: Weigh) -> None:

@@ -86,13 +86,13 @@ def test_only_the_run_alone_is_kept_as_a_record(tmp_path: Path) -> None:
 
 
 def test_each_task_is_held_against_one_of_its_own_kind_alone(tmp_path: Path) -> None:
-    """A short task beside a long one takes no less time for it."""
-    lines = "sleep 1.2\ntrue short; sleep 0.2\n"
+    """A long task beside a short one takes no more time for it."""
+    lines = "true short; sleep 0.2\nsleep 1.2\n"
     done = probed(tmp_path, lines, "--node-cpus", "2", "--json")
     assert done.returncode == 0, done.stderr
     together = json.loads(done.stdout)["probe"][-1]
     assert together["count"] == 2
-    assert together["speed_up"] <= 2.05
+    assert together["speed_up"] > 1.5
 
 
 def test_a_task_that_fails_alone_is_said_with_its_last_words(tmp_path: Path) -> None:

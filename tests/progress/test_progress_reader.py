@@ -223,3 +223,23 @@ def test_it_does_not_grow_with_what_is_printed(pieces: list[bytes]) -> None:
     assert len(reader._nest.tracks) <= MOST_TRACKS
     assert all(len(track.history.points) <= MOST for track in reader._nest.tracks)
     assert all(len(track.links) < MOST_TRACKS for track in reader._nest.tracks)
+
+
+@pytest.mark.parametrize(
+    ("lines", "under_way", "through"),
+    [
+        (("epoch 1/3", "epoch 2/3", "epoch 3/3"), 2, 3),
+        (("epoch 1/3", "epoch 2/3"), 1, 2),
+        (("epoch 0/2", "epoch 1/2", "epoch 2/2"), 2, 2),
+        (("epoch 1/3 loss 0.3", "epoch 2/3 loss 0.2"), 2, 2),
+        (("step 1 of 3", "step 2 of 3"), 2, 2),
+    ],
+)
+def test_the_epoch_that_a_run_ended_well_in_is_done(
+    lines: tuple[str, ...], under_way: float, through: float
+) -> None:
+    reader = Reader()
+    for second, line in enumerate(lines):
+        reader.feed(f"{line}\n".encode(), float(second))
+    found = [reader.forecast(9.0), reader.forecast(9.0, is_through=True)]
+    assert [one and one.done for one in found] == [under_way, through]

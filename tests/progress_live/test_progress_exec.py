@@ -143,3 +143,48 @@ def test_a_pattern_that_is_none_is_said_before_any_task(tasks: Tasks) -> None:
     end(process)
     assert process.returncode == 2
     assert not Path(f"{tasks.file}.joblog").exists()
+
+
+def test_a_task_that_hangs_before_its_first_word_is_told_of(
+    tasks: Tasks, weigh: Weigh
+) -> None:
+    tasks.file.write_text("sleep 6\n")
+    process = weigh.start(
+        *("exec", "tasks.txt"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=weigh.env(WEIGH_STALLED_AFTER="1.5"),
+    )
+    _, err = end(process)
+    assert err.count("task 1: no output and no CPU time for 1.50 s") == 1
+
+
+def test_lines_of_tasks_that_are_not_files_are_not_called_silent(
+    tasks: Tasks, weigh: Weigh
+) -> None:
+    tasks.file.write_text("sleep 5\n")
+    process = weigh.start(
+        *("exec", "--ungroup", "tasks.txt"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=weigh.env(WEIGH_STALLED_AFTER="1.5"),
+    )
+    _, err = end(process)
+    assert "may hang" not in err
+
+
+def test_the_record_of_a_running_task_says_how_far_it_is(
+    tasks: Tasks, weigh: Weigh
+) -> None:
+    process = tasks.start("steps.py 400")
+
+    def written() -> list[Any]:
+        folder = weigh.folder
+        found = [json.loads(one.read_bytes()) for one in folder.rglob("running/*.json")]
+        return [one["record"]["progress"] for one in found]
+
+    (progress,) = until(written, "the running record")
+    process.terminate()
+    end(process)
+    assert progress["source"] == "step lines"
+    assert 0 < progress["done"] < progress["total"] == 400

@@ -66,3 +66,37 @@ def test_an_end_that_is_no_time_is_none(word: str) -> None:
 def test_a_limit_is_written_as_the_jobs_scheduler_takes_it() -> None:
     assert asking({"SGE_TASK_ID": "1"})(90000) == "-l h_rt=25:00:00"
     assert asking({"SLURM_JOB_ID": "1"})(90000) == "--time=1-01:00:00"
+
+
+IN_SLURM = {"SLURM_JOB_ID": "12"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "seconds"),
+    [("0:45\n", 45), ("1:00:30\n", 3630), ("2-00:00:01\n", 172801), ("12:34\n", 754)],
+)
+def test_a_slurm_that_told_nothing_is_asked_for_the_time_left(
+    answer: str, seconds: int
+) -> None:
+    assert asked_time_left(IN_SLURM, lambda _job: answer) == seconds
+
+
+@pytest.mark.parametrize("answer", ["UNLIMITED\n", "NOT_SET\n", "INVALID\n", "", "?"])
+def test_a_slurm_job_without_a_limit_has_none(answer: str) -> None:
+    assert asked_time_left(IN_SLURM, lambda _job: answer) is None
+
+
+@pytest.mark.parametrize(
+    "more", [{"SLURM_PROCID": "3"}, {"SLURM_JOB_END_TIME": "0"}, {"SLURM_JOB_ID": "x"}]
+)
+def test_slurm_is_not_asked_by_every_rank_nor_for_what_it_told(
+    more: dict[str, str],
+) -> None:
+    def fail(_job: str) -> str:
+        raise AssertionError
+
+    assert asked_time_left(IN_SLURM | more, fail) is None
+
+
+def test_the_end_of_a_job_that_is_over_is_no_limit() -> None:
+    assert time_left(None, {"SLURM_JOB_END_TIME": str(int(time.time()) - 60)}) is None

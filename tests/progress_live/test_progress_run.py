@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -229,3 +230,92 @@ def test_a_stalled_job_is_told_of_once(weigh: Weigh) -> None:
         done = weigh.run("--", "sleep", "6", stdout=log, env=env)
     said = done.stderr.decode()
     assert said.count("no output and no CPU time for 1.50 s") == 1
+
+
+def test_a_job_runs_though_no_copier_can_be_made(weigh: Weigh) -> None:
+    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (7, 7)); "
+    start = "import runpy; runpy.run_module('weigh', run_name='__main__', alter_sys=1)"
+    argv = (PYTHON, "-c", few + start, "run", "--progress", "--", "echo", "there")
+    done = subprocess.run(
+        argv, env=weigh.env(), cwd=weigh.folder, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, b"there\n")
+    assert b"cannot read along with the output: Too many open files" in done.stderr
+
+
+def test_what_cannot_be_read_along_with_is_refused(weigh: Weigh) -> None:
+    done = weigh.run("--checkpoint-signal", "USR1@1s", "--attach", str(os.getpid()))
+    assert done.returncode == 125
+    assert b"--attach cannot read along: no --checkpoint-signal then" in done.stderr
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+def test_the_jobs_file_is_opened_to_read_and_never_written_nor_moved(
+    weigh: Weigh,
+) -> None:
+    log, trace = weigh.folder / "log", weigh.folder / "trace"
+    calls = "trace=%desc,%file,fork,vfork,clone,clone3"
+    strace = ("strace", "-f", "-y", "-qq", "-o", str(trace), "-e", calls)
+    job = STEPS.replace("0.03", "0.04")
+    with log.open("wb") as out:
+        traced = subprocess.run(
+            (*strace, *WEIGH, "run", "-q", "--", PYTHON, "-c", job),
+            cwd=weigh.folder,
+            stdout=out,
+            env=weigh.env(**IN_A_JOB),
+            check=False,
+        )
+    if not trace.read_text():
+        pytest.skip("strace may not trace here")
+    assert traced.returncode == 0
+    lines = [line.split(None, 1) for line in trace.read_text().splitlines()]
+    own = [
+        call
+        for pid, call in lines
+        if pid == lines[0][0] and (f"<{log}>" in call or str(log) in call)
+    ]
+    opened = [call for call in own if call.startswith("open")]
+    assert len(opened) == 1
+    assert "O_RDONLY" in opened[0]
+    moving = ("write", "pwrite", "ftruncate", "fallocate", "sendfile", "splice")
+    assert not [call for call in own if call.startswith(moving)]
+    assert all(
+        ", 0, SEEK_CUR)" in call or "SEEK_DATA" in call
+        for call in own
+        if call.startswith("lseek")
+    )
+    assert progress_of(weigh)["done"] == 60
+
+
+def test_a_scheduler_that_does_not_answer_holds_nothing_up(weigh: Weigh) -> None:
+    slow = weigh.folder / "bin" / "squeue"
+    slow.parent.mkdir()
+    slow.write_text("#!/bin/sh\nexec sleep 60\n")
+    slow.chmod(0o755)
+    path = f"{slow.parent}:{os.environ['PATH']}"
+    job = STEPS.replace("0.03", "0.05")
+    with (weigh.folder / "log").open("wb") as log:
+        weigh.run(
+            *("--", PYTHON, "-c", job),
+            stdout=log,
+            env=weigh.env(**IN_A_JOB, PATH=path),
+        )
+    record = weigh.record()
+    assert record["progress"]["done"] == 60
+    assert record["usage"]["processes"] == 1
+
+
+def test_the_limit_that_slurm_has_to_be_asked_for_is_warned_of(weigh: Weigh) -> None:
+    squeue = weigh.folder / "bin" / "squeue"
+    squeue.parent.mkdir()
+    squeue.write_text("#!/bin/sh\necho 0:04\n")
+    squeue.chmod(0o755)
+    path = f"{squeue.parent}:{os.environ['PATH']}"
+    job = STEPS.replace("60", "200")
+    with (weigh.folder / "log").open("wb") as log:
+        done = weigh.run(
+            *("--", PYTHON, "-c", job),
+            stdout=log,
+            env=weigh.env(**IN_A_JOB, PATH=path),
+        )
+    assert done.stderr.count(b"will not end before the time limit") == 1

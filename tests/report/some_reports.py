@@ -69,7 +69,7 @@ def reports() -> st.SearchStrategy[Report]:
         _measure("gpu_utilization", "share"),
     )
     note = st.builds(Note, about=_TEXT, words=_TEXT, flag=_maybe(_TEXT))
-    hours = _maybe(st.floats(0, 1e7))
+    hours = _maybe(st.just(0.0) | st.floats(1e-6, 1e7))
     return st.builds(
         Report,
         title=_TEXT,

@@ -200,7 +200,7 @@ def test_no_name_of_a_plan_is_taken_for_code(weigh: Weigh) -> None:
 
     ends = {name: weigh.finish(job) for name, job in jobs.items()}
 
-    assert ends == dict.fromkeys(names, {"COMPLETED": 1})
+    assert ends == {name: {"COMPLETED": 1} for name in names}
     assert all((weigh.folder / f"done{at}").exists() for at in range(len(names)))
     assert not list(weigh.folder.rglob("pwned"))
     for job in jobs.values():

@@ -9,6 +9,7 @@ from test_job_scripts import RENDER, a_script
 from weigh.dialect.environment_lines import bind_lines
 from weigh.dialect.job_script import staged_lines, warning, when_home
 from weigh.dialect.slurm_script import slurm_script
+from weigh.errors import UsageError
 from weigh.model.job import JobScript, Setup, Wanted
 from weigh.model.staging import Staging
 
@@ -143,3 +144,9 @@ def test_the_tasks_end_before_the_warning(name: str) -> None:
     text = RENDER[name](a_script(requeue=True, wanted=wanted))
 
     assert '--time-limit "$((3480 - SECONDS))"' in text
+
+
+@SCHEDULERS
+def test_a_queue_that_no_directive_can_hold_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot hold"):
+        RENDER[name](a_script(wanted=Wanted(queue='a"b')))

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from following import Weigh
 
+from weigh.dialect import gridengine_lint, slurm_lint
+from weigh.errors import UsageError
 from weigh.flow.submit.answers import differences
+from weigh.flow.submit.wanted import refuse_own
 from weigh.model.job import Submitted, Understood, Wanted
 from weigh.units import GIB, MIB
 
@@ -44,6 +47,10 @@ def attempt(weigh: Weigh, *words: str) -> tuple[int, str, str]:
         (("--nodelist=cn7",), "there is no node cn7"),
         (("--after", "4711"), "job 4711 is not known"),
         (("--mem-per-cpu=4G",), "exclude each other"),
+        (("--gres=gpux:1",), "there is no resource gpux: refused (did you mean gpu?)"),
+        (("--dependency=afterany:4711",), "job 4711 is not known"),
+        (("--array=0-3",), "--array: the script says that itself"),
+        (("--chdir=/nosuch",), "--chdir: the script says that itself"),
         (("--time=24:00:00",), "short allows 30 m 00 s"),
     ],
 )
@@ -194,6 +201,52 @@ def test_a_shell_needs_a_scheduler(here: Weigh) -> None:
 
     assert code == 2
     assert "no scheduler" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--first", "2"), "--first"),
+        (("--stage-in", "x", "--after", "7"), "--after, --stage-in"),
+        (("--conda", "rl"), "--module, --conda and the like"),
+    ],
+)
+def test_a_shell_refuses_what_only_a_job_can_have(
+    here: Weigh, words: tuple[str, ...], named: str
+) -> None:
+    code, _, err = here("submit", "--on", "slurm", "--interactive", *words)
+
+    assert code == 2
+    assert f"leave {named} out" in err
+
+
+def test_each_node_has_no_first_ones(here: Weigh) -> None:
+    words = ("--on", "slurm", "--each-node", "--first", "1", "--", "true")
+
+    code, _, err = here("submit", *words)
+
+    assert (code, "--each-node and --first" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag"), [("slurm", "wrap"), ("gridengine", "o"), ("gridengine", "t")]
+)
+def test_a_flag_that_the_script_says_itself_is_refused(kind: str, flag: str) -> None:
+    with pytest.raises(UsageError, match=f"--{flag}: the script says that itself"):
+        refuse_own([(flag, "x")], kind)
+
+
+def test_a_flag_of_the_other_scheduler_s_is_left_to_the_lint() -> None:
+    refuse_own([("array", "1"), ("l", "h=x")], "gridengine")
+    refuse_own([("t", "30")], "slurm")
+
+
+def test_the_jobs_that_a_script_waits_for_are_found_in_it() -> None:
+    asked = "#!/bin/bash\n#SBATCH -d afterok:41:42_3,singleton,after:7+5\n"
+    held = "#$ -hold_jid 41,name,42\n"
+
+    assert slurm_lint.awaited(asked) == ("41", "42", "7")
+    assert gridengine_lint.awaited(held) == ("41", "42")
 
 
 def test_each_node_needs_a_command(here: Weigh) -> None:

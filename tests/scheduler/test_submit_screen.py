@@ -6,7 +6,13 @@ import pytest
 
 from weigh.model.job import Submitted, Wanted
 from weigh.model.plan import Ask, Capacity, Plan
-from weigh.report.submit_lines import Check, Shipped, check_lines, submitted_lines
+from weigh.report.submit_lines import (
+    Check,
+    Shipped,
+    check_lines,
+    command_lines,
+    submitted_lines,
+)
 from weigh.units import DAY, HOUR
 
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
@@ -103,3 +109,15 @@ def test_what_was_checked_stays_within_80_columns() -> None:
 
 def test_nothing_checked_is_nothing_shown() -> None:
     assert list(check_lines(())) == []
+
+
+def test_a_dry_run_names_the_command_of_each_part_as_one_line_to_copy() -> None:
+    parts = [("sbatch", "--parsable", f"/a b/job_{at}.sh") for at in range(6)]
+    shipped = Shipped(
+        plan=PLAN, scheduler="slurm", script="", text="", commands=tuple(parts)
+    )
+
+    found = list(command_lines(shipped))
+
+    assert found[0] == "would run sbatch --parsable '/a b/job_0.sh'"
+    assert found[3:] == ["and 3 more, one for each part of the array"]

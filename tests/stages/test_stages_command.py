@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from weigh.flow.follow.tasks import last_words
 from weigh.units import MIB
 
 WEIGH = (sys.executable, "-m", "weigh")
@@ -207,3 +208,16 @@ def test_a_step_has_the_signals_of_a_shell(tmp_path: Path) -> None:
     done = weigh(tmp_path, "stages", "steps.toml", "-q")
     assert done.returncode == 128 + signal.SIGPIPE
     assert "alive" not in done.stdout
+
+
+def test_why_a_step_failed_stands_before_what_weigh_says_of_it(
+    tmp_path: Path,
+) -> None:
+    output = tmp_path / "1.out"
+    output.write_text(
+        "ValueError: NaN\n\n"
+        'weigh: step "train" ended with exit code 1; not run: "predict"\n'
+        'weigh: go on with: weigh stages e.toml --from "train"\n'
+    )
+
+    assert last_words(str(output)) == "ValueError: NaN"

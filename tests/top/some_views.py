@@ -3,6 +3,7 @@
 from hypothesis import strategies as st
 
 from weigh.model.record import (
+    Headway,
     Host,
     PeakMemory,
     Record,
@@ -121,6 +122,15 @@ _runs = st.builds(
         started=_text,
         host=st.none() | st.builds(Host, name=_text, system=_text),
         state=st.sampled_from(["RUNNING", "COMPLETED", "FAILED"]),
+        progress=st.none()
+        | st.builds(
+            Headway,
+            done=_seconds,
+            total=st.none() | _seconds,
+            source=_text,
+            time=_seconds,
+            remaining=st.none() | _seconds,
+        ),
     ),
     elapsed=_seconds,
     memory=_sizes,

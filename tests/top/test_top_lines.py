@@ -5,12 +5,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.console import Console
-from some_views import FOLLOWED, NOTHING, OVERVIEW, PROCESSES, RUN, views
+from some_views import ELSEWHERE, FOLLOWED, NOTHING, OVERVIEW, PROCESSES, RUN, views
 
+from weigh.model.record import Headway
 from weigh.report.columns import columns_of
 from weigh.report.top_lines import by_time, render_text, top_lines
 from weigh.report.top_screen import TopScreen, renderable
-from weigh.report.top_view import ProcessView, TopView
+from weigh.report.top_view import ProcessView, RunView, TopView
 
 
 def test_the_overview_is_this_screen() -> None:
@@ -56,6 +57,38 @@ its processes, biggest first   (RSS: pages shared by several count in each)
   457520   380 MiB  96 %  python tag.py alice.txt out.tsv 50
   457522  12.0 MiB     ?  sort"""
     )
+
+
+def headed(progress: Headway) -> RunView:
+    """Give the run of these tests, 12.4 s into it, with a forecast made 2.4 s ago."""
+    record = replace(RUN.record, progress=progress)
+    return replace(RUN, record=record)
+
+
+HEADWAY = Headway(
+    done=30, total=120, source="tqdm", time=10, remaining=32, low=30, high=36
+)
+
+
+def test_a_run_that_counts_its_steps_says_when_it_ends() -> None:
+    view = replace(FOLLOWED, followed=headed(HEADWAY))
+    lines = render_text(view).splitlines()
+    at = lines.index("  progress  30 of 120 steps (25%), by tqdm")
+    assert lines[at + 1] == "  ends      in 29.6 s (between 27.6 s and 33.6 s)"
+
+
+def test_the_overview_says_when_runs_end() -> None:
+    view = replace(OVERVIEW, runs=(headed(HEADWAY), ELSEWHERE))
+    lines = render_text(view).splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("  run "))
+    assert lines[at].rstrip().endswith("to go")
+    assert "29.6 s" in lines[at + 1]
+
+
+def test_no_end_is_foretold_where_nobody_has_heard_of_a_run_for_long() -> None:
+    silent = replace(headed(HEADWAY), stale=True, age=500.0)
+    view = replace(FOLLOWED, followed=silent)
+    assert "  ends " not in render_text(view)
 
 
 def test_nothing_running_says_so_and_what_to_do() -> None:

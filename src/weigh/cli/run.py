@@ -269,6 +269,11 @@ def _watch(
     """Run the command, or attach to a process: exactly one of the two."""
     if pid is not None and command:
         raise click.UsageError("--attach watches a process: no command then")
+    flags = _reading(options)
+    if flags and pid is not None:
+        raise click.UsageError(f"--attach cannot read along: no {flags[0]} then")
+    if flags and sys.platform != "linux":
+        say(f"{flags[0]} does nothing here: weigh reads along on Linux only")
     if pid is not None:
         from weigh.flow.run.attach import attach  # noqa: PLC0415 - start-up time
 
@@ -276,6 +281,17 @@ def _watch(
     if not command:
         raise click.UsageError("no command to run: weigh run -- COMMAND")
     return run_flow(command, options, launchers=launchers, say=say)
+
+
+def _reading(options: RunOptions) -> list[str]:
+    """Give the flags that ask for reading along, or for what comes of it."""
+    flags = {
+        "--progress": options.progress,
+        "--progress-pattern": options.progress_patterns,
+        "--time-limit": options.time_limit is not None,
+        "--checkpoint-signal": options.checkpoint_signal is not None,
+    }
+    return [flag for flag, is_given in flags.items() if is_given]
 
 
 def _summarise(record: Record, headroom: float | None) -> None:

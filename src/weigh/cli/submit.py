@@ -12,7 +12,13 @@ from weigh.flow.site.schedulers import NAMES
 from weigh.flow.submit.submit import Wishes, session_of
 from weigh.flow.submit.submit import submit as submit_flow
 from weigh.model.job import Setup
-from weigh.report.submit_lines import dry_run_lines, render_json, submitted_lines
+from weigh.report.request_lines import WIDTH, folded
+from weigh.report.submit_lines import (
+    command_lines,
+    dry_run_lines,
+    render_json,
+    submitted_lines,
+)
 
 _COUNT = click.IntRange(min=1)
 _COMMAND = "weigh.command"
@@ -58,7 +64,8 @@ def _setup(words: dict[str, Any]) -> Setup:
 
 
 def _say(line: str) -> None:
-    click.echo(f"weigh: {line}", err=True)
+    for part in folded(f"weigh: {line}", WIDTH):
+        click.echo(part, err=True)
 
 
 @click.command(
@@ -193,6 +200,8 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     answer = submit_flow(wishes, cwd=os.getcwd(), env=os.environ, say=_say)
     for note in answer.notes:
         _say(note)
+    for line in command_lines(answer):
+        click.echo(f"weigh: {line}", err=True)
     if as_json:
         click.echo(render_json(answer))
     elif answer.job is None:
@@ -209,7 +218,7 @@ def _sit_down(wishes: Wishes) -> int:
     if wishes.dry_run:
         click.echo(line)
         return 0
-    _say(line)
+    click.echo(f"weigh: {line}", err=True)
     try:
         os.execvp(session.argv[0], session.argv)  # noqa: S606 - no shell is meant
     except FileNotFoundError as error:

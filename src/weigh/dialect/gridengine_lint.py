@@ -50,6 +50,14 @@ def directives(text: str) -> int:
     return len(read_options(read_script(text)).lines)
 
 
+def awaited(text: str) -> tuple[str, ...]:
+    """Name the jobs that the script is to wait for, by the numbers they have."""
+    options = read_options(read_script(text)).options
+    values = [one.value for one in options if one.name in {"hold_jid", "hold_jid_ad"}]
+    jobs = (job for value in values for job in value.split(","))
+    return tuple(dict.fromkeys(job for job in jobs if whole_number(job) is not None))
+
+
 def _case(text: str, facts: Facts) -> tuple[Case, Read]:
     script = read_script(text)
     read = read_options(script)

@@ -122,11 +122,6 @@ def _needed(script: JobScript) -> Iterator[str]:
         )
 
 
-def one_line(text: str) -> str:
-    """Write *text* fit for a comment: on one line, without control characters."""
-    return "".join(c if c.isprintable() else " " for c in text)
-
-
 def heading(script: JobScript) -> Iterator[str]:
     """Say in comments what the script is."""
     alone = script.together == 1

@@ -1,5 +1,6 @@
 """A Slurm job script: what sbatch would refuse, and what it would accept in silence."""
 
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -41,6 +42,8 @@ _RULES = (
     *signal_rules.RULES,
 )
 
+_JOB = re.compile(r":([0-9]{1,12})(?=[:,?+_]|$)", re.ASCII)
+
 
 def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
     """Say what is off in the script *text*, by line; what *facts* lack is not asked."""
@@ -52,6 +55,13 @@ def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
 def directives(text: str) -> int:
     """Count the lines that sbatch reads."""
     return len(read_options(read_script(text)).lines)
+
+
+def awaited(text: str) -> tuple[str, ...]:
+    """Name the jobs that the script is to wait for, by the numbers they have."""
+    options = read_options(read_script(text)).options
+    values = (one.value for one in options if one.name == "dependency")
+    return tuple(dict.fromkeys(job for one in values for job in _JOB.findall(one)))
 
 
 def _case(text: str, facts: Facts) -> tuple[Case, Read]:

@@ -19,3 +19,6 @@ class Seen(Protocol):
 
     def leader(self) -> int | None:
         """Give the command's process id, for as long as it runs."""
+
+    def set_aside(self, pid: int) -> None:
+        """Leave a process of weigh's own out of the run."""

@@ -22,12 +22,7 @@ from weigh.measure.reduce import is_growing, thin_series
 from weigh.measure.sampler import Sampler, start_gpu_sampler
 from weigh.measure.subreaper import adopt_orphans
 from weigh.model.gpu import GpuUsage
-from weigh.model.record import (
-    Measurement,
-    Monitor,
-    Series,
-    Usage,
-)
+from weigh.model.record import Measurement, Monitor, Series, Usage
 from weigh.probe.cgroup import CgroupReading, read_cgroup
 from weigh.probe.perf import CpuClock, open_cpu_clock
 from weigh.probe.proc import ProcTree
@@ -167,9 +162,8 @@ class _Run:
         due = self._sampler.elapsed() + self._look()
         while self._exit is None or self._orphans.are_left():
             now = self._sampler.elapsed()
-            wake_at = min(due, self._checkpoint_at, self._orphans.wake_at)
-            wake_at = min(wake_at, self._along_at)
-            info = self._wakeup.wait(wake_at - now)
+            wakes = (due, self._checkpoint_at, self._orphans.wake_at, self._along_at)
+            info = self._wakeup.wait(min(wakes) - now)
             if info is not None:
                 self._take(info)
                 continue
@@ -216,6 +210,11 @@ class _Run:
     def leader(self) -> int | None:
         """Give the command's process id, for as long as it runs."""
         return self._leader if self._exit is None else None
+
+    def set_aside(self, pid: int) -> None:
+        """Leave a process of weigh's own out of the run."""
+        self._besides |= {pid}
+        self._tree.besides |= {pid}
 
     def _measuring_failed(self, error: Exception) -> None:
         if not self._has_failed:  # saying so once is enough

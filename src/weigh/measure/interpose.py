@@ -15,7 +15,7 @@ import stat
 import struct
 import termios
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from weigh.measure.output import end_of_line
@@ -41,16 +41,28 @@ class Passage:
         self.target = target
         self.targets = [target]
         self.is_terminal = is_terminal
-        if is_terminal:
-            self.outer, self.inner = os.openpty()
-            _make_like(self.inner, target)
-        else:
-            self.outer, self.inner = os.pipe()
+        self.heard = self.side = -1
+        self.outer, self.inner = os.openpty() if is_terminal else os.pipe()
+        try:
+            self._prepare()
+        except OSError:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
+        if self.is_terminal:
+            _make_like(self.inner, self.target)
         self.heard, self.side = os.pipe()
         os.set_blocking(self.heard, False)
         os.set_blocking(self.side, False)
         with suppress(OSError):
             fcntl.fcntl(self.side, fcntl.F_SETPIPE_SZ, MIB)
+
+    def close(self) -> None:
+        """Let go of all of it: nothing is to pass here."""
+        for fd in (self.outer, self.inner, self.heard, self.side):
+            if fd >= 0:
+                os.close(fd)
 
     def opened_as(self) -> str:
         """Give how the job's first process opens it, as a shell would write it."""
@@ -81,7 +93,11 @@ class Interposed:
             for fd in passage.targets
         }
         if self._passages:
-            self._fork()
+            try:
+                self._fork()
+            except OSError:
+                _close_all(self._passages)
+                raise
 
     def launched(self) -> None:
         """Let go of the job's ends: they are to close when the job has ended."""
@@ -168,11 +184,22 @@ def _passages(fds: Sequence[int]) -> list[Passage]:
         same = (status.st_dev, status.st_ino, status.st_rdev)
         if same in found:
             found[same].targets.append(fd)
-        elif os.isatty(fd):
-            found[same] = Passage(fd, is_terminal=True)
-        elif stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode):
-            found[same] = Passage(fd, is_terminal=False)
+        elif (is_terminal := os.isatty(fd)) or _is_pipe(status):
+            try:
+                found[same] = Passage(fd, is_terminal=is_terminal)
+            except OSError:
+                _close_all(found.values())
+                raise
     return list(found.values())
+
+
+def _is_pipe(status: os.stat_result) -> bool:
+    return stat.S_ISFIFO(status.st_mode) or stat.S_ISSOCK(status.st_mode)
+
+
+def _close_all(passages: Iterable[Passage]) -> None:
+    for passage in passages:
+        passage.close()
 
 
 def _make_like(inner: int, terminal: int) -> None:

@@ -122,12 +122,16 @@ class Listener:
         self._now = now
         return [self._feed(reader) for reader in self._readers[-1]]
 
-    def forecast(self, now: Seconds) -> "Forecast | None":
-        """Say when the run ends: of loops within each other the outermost counts."""
+    def forecast(self, now: Seconds, *, is_through: bool = False) -> "Forecast | None":
+        """Say when the run ends: of loops within each other the outermost counts.
+
+        *is_through*: it has ended well.
+        """
         readers = [reader for some in self._readers for reader in some]
         if self._channel is not None:
             readers.append(self._channel.reader)
-        found = [one for reader in readers if (one := reader.forecast(now))]
+        seen = (reader.forecast(now, is_through=is_through) for reader in readers)
+        found = [one for one in seen if one]
         return max(found, key=_reach, default=None)
 
     def close(self) -> None:

@@ -52,8 +52,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     ``enforced`` is False where a job beyond its queue is accepted and waits for ever;
     ``largest_index`` is the last of an array, ``most_elements`` how many it may have;
     ``node_names`` are all nodes', None where they are not known;
-    ``resources`` are Grid Engine's complexes, ``per_slot`` those that each slot takes
-    anew, ``parallel`` its environments, ``projects`` those of ``-P``.
+    ``resources`` are Grid Engine's complexes or Slurm's generic ones, ``per_slot``
+    those that each slot takes anew, ``parallel`` its environments, ``projects`` those
+    of ``-P``.
     """
 
     queues: tuple[QueueLimits, ...] = ()

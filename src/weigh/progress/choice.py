@@ -22,9 +22,10 @@ class Chosen(NamedTuple):
     pace: Pace | None
 
 
-def chosen(nest: Nest) -> Chosen | None:
+def chosen(nest: Nest, *, is_through: bool = False) -> Chosen | None:
     """Choose among the counters that still move: the one that ends last.
 
+    *is_through*: the run has ended well, and with it the step that it was at.
     A counter with an end of its own does not count where one around it has none.
     """
     alive = nest.alive()
@@ -36,7 +37,7 @@ def chosen(nest: Nest) -> Chosen | None:
     ]
     if not ending:
         return _endless(nest, alive[0]) if alive else None
-    found = [_ending(nest, track) for track in ending]
+    found = [_ending(nest, track, is_through=is_through) for track in ending]
     if found[0].pace is None:
         return found[0]
     return max(found, key=_remaining)
@@ -54,13 +55,16 @@ def _is_around(nest: Nest, other: Track, track: Track) -> bool:
     return link is None or not link.is_outlasting()
 
 
-def _ending(nest: Nest, track: Track) -> Chosen:
-    total = track.total or track.inside
-    ahead = max(0.0, total - track.inside)
+def _ending(nest: Nest, track: Track, *, is_through: bool) -> Chosen:
+    done = track.inside
+    total = track.total or done
+    if is_through:
+        done = min(track.through, total)
+    ahead = max(0.0, total - done)
     found = _pace(nest, track, ahead)
     if not ahead:
         found = Pace(found.step_time if found else 0.0, 0.0, 0.0, 0.0)
-    return Chosen(track.mark.source, track.inside, total, _time(track), found)
+    return Chosen(track.mark.source, done, total, _time(track), found)
 
 
 def _endless(nest: Nest, track: Track) -> Chosen:

@@ -56,10 +56,11 @@ class Reader:
         if 0 <= done < math.inf:
             self._nest.take(Mark(source, "", STEP, done, total), time)
 
-    def forecast(self, now: Seconds) -> Forecast | None:
+    def forecast(self, now: Seconds, *, is_through: bool = False) -> Forecast | None:
         """Say when the run ends, as seen *now* seconds into it.
 
         None while nothing has counted. ``remaining`` is counted from *now*.
+        *is_through*: it has ended well, and the epoch that it began last is done.
         """
         time = self._passed(now)
         self._read(self._lines.catch_up())
@@ -68,7 +69,7 @@ class Reader:
         self._read([Line(_LAST_NUMBER.sub(b"", waiting.text), waiting.time)])
         self._release()
         self._nest.settle()
-        found = chosen(self._nest)
+        found = chosen(self._nest, is_through=is_through)
         return found and _forecast(found, now=self._last, waited=time - found.time)
 
     def _read(self, lines: list[Line]) -> None:

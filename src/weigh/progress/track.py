@@ -117,6 +117,12 @@ class Track:
             done += (0 if self.is_heading else 1) - min(self._first, 1.0)
         return done + self.share
 
+    @property
+    def through(self) -> float:
+        """Give the steps done, the one under way as a whole."""
+        is_begun = self.mark.is_ordinal and self.is_heading
+        return self.inside - self.share + 1 if is_begun else self.inside
+
     def is_same(self, mark: Mark) -> bool:
         """Tell whether *mark* is of this counter, its total aside."""
         ours = self.mark

@@ -33,7 +33,8 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True):
 
     ``job`` is None after a dry run, ``more`` the rest of an array that was too long
     for one job; ``notes`` say what was decided for the user, ``checks`` what was seen
-    to be right; ``commands`` are what a dry run leaves out. ``now`` is the time, in seconds since the epoch.
+    to be right; ``commands`` are what a dry run leaves out. ``now`` is the time, in
+    seconds since the epoch.
     """
 
     plan: Plan

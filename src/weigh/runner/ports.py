@@ -2,12 +2,13 @@
 
 import _socket  # what socket is made of: that takes 5 ms to import
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
 _OWN = "WEIGH_PORT"
 _TORCHRUN = "PET_MASTER_PORT"  # what torchrun's --master-port is by default
 _NODES = "SLURM_JOB_NUM_NODES"
+_TRIES = 50
 
 
 def meeting_place(env: Mapping[str, str]) -> dict[str, str]:
@@ -26,17 +27,23 @@ def port_names(env: Mapping[str, str]) -> tuple[str, ...]:
     return (_OWN, *(name for name in (PORT, _TORCHRUN) if name not in env))
 
 
-def free_port() -> int | None:
-    """Find a port that nobody listens on; None where there is no network at all."""
+def free_port(taken: Collection[int] = ()) -> int | None:
+    """Find a port that nobody listens on, and none of *taken*.
+
+    Those may be promised to tasks that do not listen yet. None where there is no
+    network at all.
+    """
+    held: list[_socket.socket] = []  # as long as one is open it is not given again
     try:
-        one = _socket.socket(_socket.AF_INET, _socket.SOCK_STREAM)
-    except OSError:
-        return None
-    try:
-        one.bind(("", 0))
-        port: int = one.getsockname()[1]
+        for _ in range(_TRIES):
+            held.append(_socket.socket(_socket.AF_INET, _socket.SOCK_STREAM))
+            held[-1].bind(("", 0))
+            port: int = held[-1].getsockname()[1]
+            if port not in taken:
+                return port
     except OSError:
         return None
     finally:
-        one.close()
-    return port
+        for one in held:
+            one.close()
+    return None

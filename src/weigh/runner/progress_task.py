@@ -8,14 +8,13 @@ from weigh.measure.output import OutputFile
 from weigh.progress.notices import LimitWatch, StallWatch
 from weigh.runner import output
 from weigh.runner.attempt import Attempt
+from weigh.runner.progress_rules import FIRST_LOOK, ProgressRules
 from weigh.units import KIB, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.sampler import Sampler
     from weigh.model.progress import Forecast
-    from weigh.runner.progress_watch import ProgressRules
 
-FIRST_LOOK = 2.0  # seconds; what ends before has nothing to forecast
 _MOST_READ = 64 * KIB  # of a task's output at one look, the end of it
 _COST = 0.001  # CPU seconds for one task's look
 
@@ -23,7 +22,7 @@ _COST = 0.001  # CPU seconds for one task's look
 class TaskProgress:
     """One attempt that is read along with."""
 
-    def __init__(self, attempt: Attempt, rules: "ProgressRules") -> None:
+    def __init__(self, attempt: Attempt, rules: ProgressRules) -> None:
         self.attempt = attempt
         self.due = attempt.began + FIRST_LOOK
         self.forecast: Forecast | None = None
@@ -46,19 +45,21 @@ class TaskProgress:
 
         None where its output cannot be seen.
         """
-        if not self._is_file_open and isinstance(self.attempt.output, output.OutputFile):
+        if not self._is_file_open and isinstance(
+            self.attempt.output, output.OutputFile
+        ):
             return 0.0
         return None if self._listener is None else self._listener.wrote_at
 
-    def look(self, now: Seconds) -> None:
-        """Take in what it wrote, *now* seconds into it."""
+    def look(self, now: Seconds, *, is_through: bool = False) -> None:
+        """Take in what it wrote, *now* seconds into it; or at its good end."""
         if self._listener is None:
             channel = self._rules.channels.get(self.attempt.slot.number)
             self._listener = Listener([], channel, patterns=self._rules.patterns)
         if not self._is_file_open:
             self._open(self._listener)
         self._listener.look(now, cost=_COST)
-        self.forecast = self._listener.forecast(now)
+        self.forecast = self._listener.forecast(now, is_through=is_through)
 
     def spent(self, sampler: "Sampler", seen: int) -> Seconds:
         """Add up signs of work: CPU time that came or went, and new processes."""
@@ -83,7 +84,7 @@ class TaskProgress:
             self._is_file_open = True
 
 
-def _limit_of(attempt: Attempt, rules: "ProgressRules") -> Seconds | None:
+def _limit_of(attempt: Attempt, rules: ProgressRules) -> Seconds | None:
     """Give the seconds that an attempt has from its start, where there is a limit."""
     limits = [] if rules.timeout is None else [rules.timeout]
     if rules.ends_at is not None:

@@ -6,10 +6,8 @@ is never changed, only replaced.
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
-
-import msgspec
 
 from weigh.model.record import Headway
 from weigh.progress.remaining import Durations, Span, until_done
@@ -20,18 +18,17 @@ from weigh.runner.progress_file import (
     remove_progress,
     write_progress,
 )
+from weigh.runner.progress_rules import FIRST_LOOK, ProgressRules
 from weigh.runner.tally import Tally
 from weigh.units import Seconds, format_duration
 
 if TYPE_CHECKING:
-    from weigh.measure.checkpoint_signal import CheckpointSignal
     from weigh.measure.sampler import Sampler
     from weigh.model.progress import Forecast
     from weigh.runner.gpu_watch import TaskGpus
     from weigh.runner.progress_task import TaskProgress
     from weigh.runner.task_tree import TaskTree
 
-_FIRST_LOOK = 2.0  # seconds; what ends before has nothing to forecast
 _INTERVAL = 1.0
 _OF_ELAPSED = 0.02
 _LONGEST_INTERVAL = 5.0
@@ -51,28 +48,6 @@ class Watched(Protocol):
     gpus: "TaskGpus | None"
 
 
-class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How to read along, and what to warn of.
-
-    ``path`` is the file to write, ``channels`` the event files by slot; ``ends_at`` is
-    on the monotonic clock; ``ask`` writes a time limit as the scheduler is asked for
-    one. ``gpus``: how many were granted to each task.
-    """
-
-    path: str
-    run: str
-    slots: int
-    say: Callable[[str], None]
-    ask: Callable[[Seconds], str]
-    channels: Mapping[int, str] = {}
-    patterns: tuple[str, ...] = ()
-    ends_at: Seconds | None = None
-    timeout: Seconds | None = None
-    checkpoint_signal: "CheckpointSignal | None" = None
-    stalled_after: Seconds = 600.0
-    gpus: int = 0
-
-
 class ProgressWatch:
     """Reads along with all tasks of a run; one thread looks, another asks."""
 
@@ -84,6 +59,7 @@ class ProgressWatch:
         self._done = 0
         self._due: Seconds = 0.0
         self._write_at: Seconds = 0.0
+        self._told: tuple[Seconds, Span | None] = (0.0, None)
         self._tell_at: Seconds = 0.0
         self._is_written = False
         self._warnings = 0
@@ -105,7 +81,7 @@ class ProgressWatch:
         for pid in [pid for pid in self._tasks if pid not in here]:
             self._tasks.pop(pid).close()
         for pid, one in here.items():
-            if now - one.attempt.began >= _FIRST_LOOK:
+            if now - one.attempt.began >= FIRST_LOOK:
                 if pid not in self._tasks:
                     self._tasks[pid] = self._begin(one.attempt)
                 task = self._tasks[pid]
@@ -127,11 +103,21 @@ class ProgressWatch:
         from weigh.measure.listener import headway_of  # noqa: PLC0415 - not for short tasks
 
         try:
-            task.look(attempt.ended - attempt.began)
+            is_through = attempt.status == 0
+            task.look(attempt.ended - attempt.began, is_through=is_through)
         except Exception as error:  # noqa: BLE001 - its record is more than this
             self._rules.say(f"reading along failed: {type(error).__name__}: {error}")
         task.close()
         return headway_of(task.forecast)
+
+    def headway(self, attempt: Attempt) -> Headway | None:
+        """Give how far a running task is, if it says so."""
+        forecast = self._forecasts.get(attempt.pid)
+        if forecast is None:
+            return None
+        from weigh.measure.listener import headway_of  # noqa: PLC0415 - as above
+
+        return headway_of(forecast)
 
     def took(self, wall_time: Seconds) -> None:
         """Take note of a task that was done."""
@@ -141,10 +127,13 @@ class ProgressWatch:
     def tell(self, now: Seconds, running: Iterable[Attempt], tally: Tally) -> None:
         """Fill in when all tasks are done; warn where that is too late."""
         if now < self._tell_at:
+            told_at, left = self._told
+            tally.left = None if left is None else _later(left, now - told_at)
             return
         self._tell_at = now + _TELL_EVERY
         attempts = list(running)
         tally.left = self.left(now, attempts, waiting=tally.waiting, lanes=tally.slots)
+        self._told = (now, tally.left)
         tally.slowest = tuple(self.slowest(now, attempts)[:_MOST_NAMED])
         self.warn(now, tally.left, tally)
 
@@ -214,6 +203,8 @@ class ProgressWatch:
         task.due = now + min(_LONGEST_INTERVAL, pause)
         task.look(elapsed)
         self._signal(task, elapsed)
+        if task.signal_at is not None:  # it is not to come late
+            task.due = min(task.due, task.attempt.began + task.signal_at)
         if task.limits is not None:
             self._warn(task, task.limits.look(elapsed, task.forecast))
         stalled = task.stalls.look(
@@ -260,7 +251,7 @@ class ProgressWatch:
         )
         offset = time.time() - now
         ends_at = self._rules.ends_at
-        self._is_written = write_progress(
+        self._is_written |= write_progress(
             self._rules.path,
             Progress(
                 run=self._rules.run,
@@ -270,6 +261,14 @@ class ProgressWatch:
                 tasks=tasks,
             ),
         )
+
+
+def _later(span: Span, passed: Seconds) -> Span:
+    """Give a span as it is some seconds later."""
+    value, low, high = (
+        max(0.0, end - passed) for end in (span.value, span.low, span.high)
+    )
+    return Span(value, low, high)
 
 
 def _span(forecast: "Forecast | None", elapsed: Seconds) -> Span | None:

@@ -42,6 +42,7 @@ class Spawner:
         threads = thread_settings(os.environ, layout.threads)
         self._ports = [os.fsencode(name) for name in port_names(os.environ)]
         self._port_until: dict[int, Seconds] = {}
+        self._port_of: dict[int, int] = {}
         self._envs = {
             slot.number: {
                 **env,
@@ -95,8 +96,10 @@ class Spawner:
         if now < self._port_until.get(slot, 0.0):
             return
         self._port_until[slot] = now + _PORT_LIFE
-        port = free_port()
+        others = [held for other, held in self._port_of.items() if other != slot]
+        port = free_port(others)
         if port is not None:
+            self._port_of[slot] = port
             env.update(dict.fromkeys(self._ports, b"%d" % port))
 
     def _spawn(

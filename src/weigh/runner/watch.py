@@ -235,6 +235,8 @@ class Watcher:
             processes=watched.tree.seen,
             ended=False,
         )
+        headway = one.progress.headway(attempt)
+        measured = msgspec.structs.replace(measured, progress=headway)
         record = filled(
             one.blank,
             attempt,

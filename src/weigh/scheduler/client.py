@@ -6,6 +6,7 @@ import msgspec
 
 from weigh.errors import FormatError, SchedulerError, UsageError
 from weigh.model.job import (
+    STUCK,
     Complexes,
     Elements,
     ElementState,
@@ -220,15 +221,19 @@ class Client:
 
 def _is_over(job: Submitted, states: States) -> bool:
     elements = states.get(job.id, {})
-    final = sum(state.is_final for state in elements.values())
-    return final >= job.elements
+    return sum(map(_has_ended, elements.values())) >= job.elements
+
+
+def _has_ended(state: ElementState) -> bool:
+    """Say whether nothing will change: an error state may be cleared, or deleted."""
+    return state.is_final and state.reason != STUCK
 
 
 def _is_gone(job: Submitted, known: Elements, listed: States) -> bool:
     """Say whether the queue no longer lists an element that has not ended yet."""
     there = listed.get(job.id, {})
     return any(
-        number not in there and not (number in known and known[number].is_final)
+        number not in there and not (number in known and _has_ended(known[number]))
         for number in range(job.elements)
     )
 
@@ -245,7 +250,7 @@ def _merged(
     An element that is neither in the queue nor in accounting has ended nobody knows
     how: it is absent, which is not failed. One that we told to end was cancelled.
     """
-    over = {number: state for number, state in known.items() if state.is_final}
+    over = {number: state for number, state in known.items() if _has_ended(state)}
     past = {number: state for number, state in ended.items() if state.is_final}
     for number in cancelled:
         if number not in over:

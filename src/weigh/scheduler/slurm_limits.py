@@ -66,6 +66,7 @@ def limits(
         else None,
         largest_index=size - 1 if size else None,
         most_submitted=min(most, default=None) if has_limits else None,
+        resources=_generic(config.get("GresTypes")),
         node_names=tuple(one.name for one in slurm_view.parse_nodes(nodes)) or None,
     )
 
@@ -120,6 +121,13 @@ def _worst(states: set[str]) -> str:
 def _config(text: str) -> dict[str, str]:
     rows = (line.partition("=") for line in text.splitlines())
     return {name.strip(): value.strip() for name, _, value in rows}
+
+
+def _generic(text: str | None) -> tuple[str, ...] | None:
+    """Read GresTypes: ``gpu,license``, or ``(null)``."""
+    if text is None:
+        return None
+    return tuple(filter(None, text.removeprefix("(null)").split(",")))
 
 
 def _associations(text: str) -> Iterator[tuple[str, str, tuple[str, ...], int | None]]:

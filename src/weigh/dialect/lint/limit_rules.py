@@ -241,7 +241,8 @@ def _resources(against: Against) -> Iterator[Finding]:
         if limits.resources is not None and name not in limits.resources:
             cure = did_you_mean(name, limits.resources)
             effect = f"there is no resource {name}: refused"
-            yield refused(asked.by.get(name), "unknown-resource", effect, cure)
+            option = asked.by.get("gres" if against.is_slurm else name)
+            yield refused(option, "unknown-resource", effect, cure)
     for what, key, word, known in (
         ("parallel environment", "parallel", asked.parallel, limits.parallel),
         ("project", "project", asked.project, limits.projects),

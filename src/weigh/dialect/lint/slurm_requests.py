@@ -110,6 +110,7 @@ def asked_of(case: Case) -> Asked:
         "nodes": case.option("nodes"),
         "node_names": case.option("nodelist"),
         "elements": case.option("array"),
+        "gres": case.option("gres"),
     }
     cpus = _cpus(case)
     gpus = gpus_of(by["gpus"])
@@ -128,10 +129,18 @@ def asked_of(case: Case) -> Asked:
         account=by["account"].value if by["account"] else None,
         qos=by["qos"].value if by["qos"] else None,
         features=_features(constraint),
+        resources=_resources(by["gres"]),
         elements=len(elements) if elements else None,
         last_index=elements.last if elements else None,
         by={name: option for name, option in by.items() if option is not None},
     )
+
+
+def _resources(option: Option | None) -> tuple[str, ...]:
+    """Name the generic resources asked for: ``gpu`` of ``gres/gpu:v100:2``."""
+    words = option.value.split(",") if option else ()
+    names = (re.split("[:=]", word.removeprefix("gres/"))[0] for word in words)
+    return tuple(dict.fromkeys(name for name in names if name not in {"", "none"}))
 
 
 def absent_findings(case: Case, asked: Asked) -> Iterator[Finding]:

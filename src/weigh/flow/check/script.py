@@ -38,6 +38,9 @@ class Lint(Protocol):
     def directives(self, text: str) -> int:
         """Count the lines that the scheduler reads."""
 
+    def awaited(self, text: str) -> tuple[str, ...]:
+        """Name the jobs that the script is to wait for."""
+
 
 def check_script(  # noqa: PLR0913 - keyword-only past the first
     path: str,
@@ -89,9 +92,10 @@ def check_here(
     checked = check_script(path, form=form, cwd=cwd, env=env)
     if shutil.which(_COMMANDS[checked.scheduler], path=env.get("PATH", "")) is None:
         return checked
+    text = _read(os.path.join(cwd, path), path)
     live = live_limits(
         checked.scheduler,
-        Who(user=current_user()),
+        Who(user=current_user(), after=dialect_of(checked.scheduler).awaited(text)),
         env=env,
         site=config.load(cwd, env).cluster,
         ask=ask,
@@ -99,7 +103,12 @@ def check_here(
     if live.limits is None:
         return checked
     return check_script(
-        path, form=checked.scheduler, cwd=cwd, env=env, limits=live.limits
+        path,
+        form=checked.scheduler,
+        cwd=cwd,
+        env=env,
+        limits=live.limits,
+        jobs=live.jobs,
     )
 
 

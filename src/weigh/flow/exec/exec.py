@@ -21,7 +21,7 @@ from weigh.flow.exec.options import (
     find_parameters,
     temporary_folder,
 )
-from weigh.flow.exec.progress import check_progress, watch_progress
+from weigh.flow.exec.progress import check_progress, watch_progress, with_limit
 from weigh.flow.exec.signals import block_signals, heeded, is_told_to_end
 from weigh.flow.run.run import RunOptions, blank_record
 from weigh.measure.subreaper import adopt_orphans
@@ -70,6 +70,7 @@ def execute(
     """
     began = time.monotonic()
     check_progress(options)
+    options = with_limit(options, env)
     with ExitStack() as opened:
         source = TaskSource(task_file)
         opened.callback(source.close)

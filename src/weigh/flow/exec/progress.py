@@ -3,10 +3,13 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from weigh.flow.exec.options import ExecOptions, end_at
-from weigh.flow.run.progress_limit import asking
+from weigh.flow.run.progress_limit import asked_time_left, asking, time_left
 from weigh.runner.progress_file import SUFFIX
-from weigh.runner.progress_watch import ProgressRules, ProgressWatch
+from weigh.runner.progress_rules import ProgressRules
+from weigh.runner.progress_watch import ProgressWatch
 from weigh.runner.slots import Layout
 
 if TYPE_CHECKING:
@@ -45,6 +48,14 @@ def watch_progress(
         gpus=len(layout.gpus),
     )
     return ProgressWatch(rules)
+
+
+def with_limit(options: ExecOptions, env: Mapping[str, str]) -> ExecOptions:
+    """Fill in the job's time limit, where the scheduler has to be asked for it."""
+    if options.time_limit is not None or time_left(None, env) is not None:
+        return options
+    left = asked_time_left(env)
+    return options if left is None else replace(options, time_limit=left)
 
 
 def check_progress(options: ExecOptions) -> "CheckpointSignal | None":

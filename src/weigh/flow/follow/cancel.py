@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from weigh.errors import UsageError
+from weigh.errors import SchedulerError, UsageError
 from weigh.flow.site import schedulers
 from weigh.model.job import STUCK, ElementState, Submitted
 from weigh.model.record import State
@@ -44,7 +44,7 @@ def cancel(  # noqa: PLR0913 - keyword-only past the first
     wanted = [
         job for job in _named(names, known) if job.id not in kept and name_is(job, keep)
     ]
-    done = []
+    done, refusals = [], []
     for scheduler_name in dict.fromkeys(job.scheduler for job in wanted):
         scheduler = schedulers.reach(scheduler_name, root=root, env=env)
         ours = [job for job in known if job.scheduler == scheduler_name]
@@ -61,9 +61,18 @@ def cancel(  # noqa: PLR0913 - keyword-only past the first
             if not alive:
                 continue
             chosen = None if only is None else tuple(alive)
-            if not dry_run:
-                scheduler.cancel(job, chosen)
-            done.append(Cancelled(job, chosen))
+            try:
+                if not dry_run:
+                    scheduler.cancel(job, chosen)
+            except SchedulerError as error:
+                refusals.append(error)  # that is no reason to let the others run
+            else:
+                done.append(Cancelled(job, chosen))
+    if refusals:
+        there = ", ".join(one.job.id for one in done)
+        said = "; ".join(dict.fromkeys(map(str, refusals)))
+        rest = f" (cancelled: {there})" if there else ""
+        raise SchedulerError(f"{said}{rest}") from refusals[0]
     return tuple(done)
 
 

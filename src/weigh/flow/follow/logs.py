@@ -7,7 +7,7 @@ import msgspec
 
 from weigh.dialect.job_script import ENDED
 from weigh.errors import UsageError
-from weigh.flow.follow.status import View, look, merged
+from weigh.flow.follow.status import FAILED, View, look, merged
 from weigh.flow.follow.tasks import tail_of
 from weigh.flow.submit.ship import LOGS
 from weigh.model.job import TaskState
@@ -44,11 +44,15 @@ def logs(
     views = list(look(chain, known, root=root, env=env))
     tasks = merged(views)
     if task is not None:
+        if task not in tasks:  # another job of the plan may have it
+            chain = jobs_file.chain_of(known, chain[-1])
+            views = list(look(chain, known, root=root, env=env))
+            tasks = merged(views)
         if task not in tasks:
             raise UsageError(f"no such task: {task} (there are 1 to {max(tasks)})")
         return (_of_task(views, tasks[task]),)
     if failed:
-        bad = [task for task in tasks.values() if task.state in {"FAILED", "TIMEOUT"}]
+        bad = [task for task in tasks.values() if task.state in FAILED]
         return tuple(_of_task(views, task) for task in bad)
     return tuple(
         LogFile(f"{view.job.id} element {number}", path, path)

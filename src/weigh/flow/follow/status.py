@@ -10,7 +10,7 @@ import msgspec
 from weigh.dialect import slurm_reasons
 from weigh.errors import WeighError
 from weigh.flow.follow.ends import ends_of
-from weigh.flow.follow.tasks import judge_by_log, read_tasks, tail_of
+from weigh.flow.follow.tasks import judge_by_log, last_words, read_tasks
 from weigh.flow.site import schedulers
 from weigh.flow.submit.ship import LOGS, read_plan
 from weigh.model.job import STUCK, ElementState, Submitted, TaskState
@@ -20,7 +20,7 @@ from weigh.scheduler.scheduler import Scheduler, Snapshot
 from weigh.store import jobs as jobs_file
 from weigh.store import location
 
-_FAILED: frozenset[State] = frozenset({"FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
+FAILED: frozenset[State] = frozenset({"FAILED", "OUT_OF_MEMORY", "TIMEOUT"})
 _MOST_WORDS = 10
 _SETTLING = 60.0  # seconds until a scheduler has to know of a job
 _RECENT = 10
@@ -154,7 +154,7 @@ def _element(
 def _standing(views: Sequence[View]) -> Standing:
     last = views[-1]
     tasks = merged(views)
-    failed = [task for task in tasks.values() if task.state in _FAILED]
+    failed = [task for task in tasks.values() if task.state in FAILED]
     return Standing(
         job=last.job,
         jobs=tuple(view.job.id for view in views),
@@ -172,7 +172,7 @@ def _standing(views: Sequence[View]) -> Standing:
 def _failures(failed: Sequence[TaskState]) -> Iterator[Failure]:
     for place, task in enumerate(sorted(failed, key=lambda task: task.task)):
         output = task.output
-        words = _last_words(output) if output and place < _MOST_WORDS else None
+        words = last_words(output) if output and place < _MOST_WORDS else None
         yield Failure(
             task=task.task,
             state=task.state,
@@ -180,11 +180,6 @@ def _failures(failed: Sequence[TaskState]) -> Iterator[Failure]:
             words=words if words != task.reason else None,
             output=None if output is None else _short(output),
         )
-
-
-def _last_words(path: str) -> str | None:
-    lines = [line.strip() for line in tail_of(path).splitlines()]
-    return next((line for line in reversed(lines) if line), None)
 
 
 def _short(path: str) -> str:

@@ -21,6 +21,7 @@ from weigh.units import Seconds
 
 LOGS = "log"
 _TAIL = 1 << 16
+_OF_STAGES = ('weigh: step "', "weigh: go on with: ")
 _TOLD = 128 + 15
 _NEAR = "the time limit is near"
 # what slurmstepd says, with control groups or by polling
@@ -104,6 +105,16 @@ def tail_of(path: str) -> str:
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def last_words(path: str) -> str | None:
+    """Give the last line of a file that says something; weigh stages' own come last.
+
+    What a step said says why; which step it was, and how to go on, does not.
+    """
+    lines = [line.strip() for line in tail_of(path).splitlines() if line.strip()]
+    said = (line for line in reversed(lines) if not line.startswith(_OF_STAGES))
+    return next(said, lines[-1] if lines else None)
 
 
 class _Element(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 """Which records are of commands like a task's line."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -131,7 +132,9 @@ def parts_of(words: Sequence[str]) -> Parts:
     script = next((w for w in words[start + 1 :] if not w.startswith("-")), None)
     if words[start + 1 : start + 2] == ["-c"]:  # python -c CODE: each its own script
         script = "-c"
-    stem = (*program, *(() if script is None or is_number(script) else (script,)))
+    if script is not None and not is_number(script):
+        program.append(os.path.normpath(script))
+    stem = tuple(program)
     pieces = [piece for word in words for piece in word.split("=")]
     numbers = frozenset(piece for piece in pieces if is_number(piece))
     return stem, frozenset(pieces) - numbers, numbers

@@ -79,7 +79,8 @@ def plan(
             return Answer(compared, None, tuple(notes), settings.warnings)
         made = plans[0]
         if place is not None and alone is not None and made.elements:
-            found = (alone, *_probed(source, made, alone, place, say))
+            more = _probed(source, made, needs, first=alone, place=place, say=say)
+            found = (alone, *more)
             made = _with_probe(wishes, needs, wanted[0], headroom, found)
         if made.left_out and not (wishes.leave_out and made.elements):
             raise UsageError(too_big(made))
@@ -158,17 +159,29 @@ def _line(source: TaskSource, task: int) -> str:
     return source.text(task).decode("utf-8", "surrogateescape")
 
 
-def _probed(
+def _probed(  # noqa: PLR0913 - keyword-only past the third
     source: TaskSource,
     made: Plan,
-    alone: Together,
+    needs: Needs,
+    *,
+    first: Together,
     place: Place,
     say: Callable[[str], None],
 ) -> Iterator[Together]:
-    """Run the tasks of the fullest element, more and more of them together."""
-    fullest = max(made.elements, key=lambda element: len(element.tasks))
-    lines = [_line(source, task) for task in fullest.tasks]
-    yield from probe_more(lines, alone, place, most=len(lines), say=say)
+    """Run the tasks of the fullest element, more and more of them together.
+
+    Each is held against one of its own kind alone; the *first* task ran so already.
+    """
+    tasks = max((element.tasks for element in made.elements), key=len)
+    alone = {needs.places[0]: first.wall_time}
+    for task in tasks if len(tasks) > 1 else ():
+        kind = needs.places[task - 1]
+        if kind not in alone:
+            alone[kind] = probe_one(_line(source, task), place).wall_time
+            say(f"task {task} alone: {format_duration(alone[kind])}")
+    lines = [_line(source, task) for task in tasks]
+    times = [alone.get(needs.places[task - 1], first.wall_time) for task in tasks]
+    yield from probe_more(lines, times, place, say=say)
 
 
 def _with_probe(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from operator import truediv
 
 import msgspec
 
@@ -13,6 +14,7 @@ from weigh.flow.run.weighed import last_line
 from weigh.model.plan import Together
 from weigh.model.record import Record
 from weigh.store.lines import UNREADABLE
+from weigh.units import Seconds
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _WORSE = 2  # so many counts in a row without a gain end the probe
@@ -33,26 +35,25 @@ def probe_one(line: str, place: Place) -> Together:
     Raises:
         UsageError: it fails; says its last words.
     """
-    return _side_by_side([line], place, None)
+    return _side_by_side([line], place, ())
 
 
 def probe_more(
     lines: Sequence[str],
-    alone: Together,
+    alone: Sequence[Seconds],
     place: Place,
     *,
-    most: int,
     say: Callable[[str], None],
 ) -> Iterator[Together]:
-    """Run 2, 3... tasks together up to *most*, while it pays; nothing is kept.
+    """Run 2, 3... of the tasks together, while it pays; nothing is kept.
 
-    Ends early where tasks fail together, or more of them do less.
+    *alone* is what each takes without the others. Ends early where tasks fail together,
+    or more of them do less.
     """
     best, worse = 1.0, 0
-    for count in range(2, most + 1):
-        chosen = [lines[at % len(lines)] for at in range(count)]
+    for count in range(2, len(lines) + 1):
         try:
-            found = _side_by_side(chosen, place, alone)
+            found = _side_by_side(lines[:count], place, alone[:count])
         except UsageError as error:
             say(f"{count} together: {error}")
             return
@@ -65,7 +66,7 @@ def probe_more(
 
 
 def _side_by_side(
-    lines: Sequence[str], place: Place, alone: Together | None
+    lines: Sequence[str], place: Place, alone: Sequence[Seconds]
 ) -> Together:
     with tempfile.TemporaryDirectory(prefix="weigh-") as folder:
         runs = [
@@ -121,17 +122,17 @@ def _read(folder: str, number: int, run: subprocess.Popen[bytes]) -> Record:
     return record
 
 
-def _together(records: Sequence[Record], alone: Together | None) -> Together:
+def _together(records: Sequence[Record], alone: Sequence[Seconds]) -> Together:
     usages = [record.usage for record in records if record.usage]
-    # the last to end: where tasks wait for one another the first are quick
-    time = max(usage.wall_time for usage in usages)
+    times = [usage.wall_time for usage in usages]
     peaks = [usage.peak_memory.value for usage in usages if usage.peak_memory]
     gpus = [gpu for usage in usages for gpu in usage.gpus]
     busy = [g.utilization_mean for g in gpus if g.utilization_mean is not None]
-    slow_down = time / alone.wall_time if alone else 1.0
+    # the slowest: where tasks wait for one another the first are quick
+    slow_down = max(map(truediv, times, alone or times))
     return Together(
         count=len(records),
-        wall_time=time,
+        wall_time=max(times),
         slow_down=slow_down,
         speed_up=len(records) / slow_down,
         memory=sum(peaks) if peaks else None,

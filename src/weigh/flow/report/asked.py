@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from weigh.flow.site.schedulers import kind_of
 from weigh.model.job import Submitted
 from weigh.model.plan import Plan
 from weigh.model.record import Allocation, Record, Request
@@ -33,7 +34,7 @@ def asked_of_job(job: Submitted, plan: Plan | None) -> Asked:
     wanted = job.wanted
     card = plan.card if plan else None
     return Asked(
-        scheduler=job.scheduler,
+        scheduler=kind_of(job.scheduler),
         cpus=wanted.cpus,
         memory=wanted.memory,
         virtual_memory=wanted.virtual_memory,

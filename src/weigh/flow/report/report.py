@@ -31,6 +31,7 @@ from weigh.flow.report.runs import (
     runs_of_view,
     seconds_of,
 )
+from weigh.flow.site.schedulers import kind_of, reaching
 from weigh.flow.submit.ship import read_plan
 from weigh.model.job import FINAL, Submitted
 from weigh.model.plan import Plan
@@ -311,6 +312,7 @@ def _asked_by(run: Run, told: Sequence[Accounted]) -> Asked:
 
 def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> Material:
     last = views[-1].job
+    kind = kind_of(last.scheduler)
     by_job = _in_chain(views, [runs_of_view(view, store.root) for view in views])
     asked = [asked_of_job(view.job, plan_of(view.job)) for view in views]
     elements = [
@@ -326,8 +328,10 @@ def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> M
         elements=tuple(elements),
         views=views,
         job=last.id,
-        scheduler=last.scheduler,
-        accounted=ask(last.scheduler, (view.job.id for view in views), env),
+        scheduler=kind,
+        accounted=ask(
+            kind, (view.job.id for view in views), reaching(last.scheduler, env)
+        ),
         tables=tables_in(logs_of(views)),
     )
 

@@ -9,7 +9,7 @@ import msgspec
 
 from weigh.errors import FormatError
 from weigh.flow.follow.status import View
-from weigh.flow.follow.tasks import LOGS, tail_of
+from weigh.flow.follow.tasks import LOGS, last_words
 from weigh.flow.report import records as report_records
 from weigh.flow.report.parameters import parameters_of
 from weigh.joblog import Entry, parse_line
@@ -346,8 +346,7 @@ def _last_words(task: TaskState) -> str | None:
     """Give the last line that a task printed, if it failed."""
     if task.output is None or task.state == "COMPLETED" or task.state not in FINAL:
         return None
-    lines = tail_of(task.output).splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), None)
+    return last_words(task.output)
 
 
 def _known(first: int | None, second: int | None) -> int | None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from weigh.measure.command import Watch
     from weigh.measure.interpose import Interposed
     from weigh.measure.listener import Listener
+    from weigh.measure.question import Question
     from weigh.model.progress import Forecast
     from weigh.progress.notices import LimitWatch, StallWatch
 
@@ -48,7 +49,6 @@ class Along:
 
         Raises:
             FormatError: the checkpoint signal is none.
-            OSError: no process or terminal can be made for it.
         """
         self._options = options
         self._channel = channel
@@ -60,6 +60,7 @@ class Along:
         self._signal = _parsed(options.checkpoint_signal)
         self._signal_at: Seconds | None = None
         self._has_limit = False
+        self._question: Question | None = None
         self._interposed: Interposed | None = None
         self._listener: Listener | None = None
         self._limits: LimitWatch | None = None
@@ -71,7 +72,7 @@ class Along:
         if options.progress_patterns and not (options.progress or self._starts):
             say("nothing to read along: add --progress for a terminal or a pipe")
         if options.progress:
-            self._interposed = _interposed()
+            self._interposed = _interposed(say)
 
     def around(
         self, watch: "Watch", run: Callable[["Watch"], Measurement]
@@ -111,9 +112,9 @@ class Along:
                 return _FIRST_PASSING
             return _FIRST
         now = seen.elapsed()
-        if not self._has_limit:
-            self._find_limit(now)
         self._listen()
+        if not self._has_limit:
+            self._find_limit(seen, now)
         has_changed = self._read(now)
         self._send_signal(seen, now)
         if now >= self._forecast_at:
@@ -132,11 +133,15 @@ class Along:
     def _read_the_rest(self, measured: Measurement | None) -> None:
         """Have all arrive that the job printed, and take it in."""
         now = self._looked_at if measured is None else measured.usage.wall_time
+        if self._question is not None:
+            self._question.close()
         if self._interposed is not None:
             self._interposed.finish(self._listen().feeds(now))
         if self._listener is not None:
             self._read(now)
-            self._latest = self._listener.forecast(now) or self._latest
+            is_through = measured is not None and measured.exit_code == 0
+            found = self._listener.forecast(now, is_through=is_through)
+            self._latest = found or self._latest
             self._listener.close()
 
     def _listen(self) -> "Listener":
@@ -144,16 +149,13 @@ class Along:
         if self._listener is not None:
             return self._listener
         from weigh.measure.listener import FileStream, Listener  # noqa: PLC0415 - not for the shortest runs
-        from weigh.progress.notices import LimitWatch, StallWatch  # noqa: PLC0415 - as above
+        from weigh.progress.notices import StallWatch  # noqa: PLC0415 - as above
 
         files = [FileStream(file) for file in own_streams(self._starts)]
         passing = [] if self._interposed is None else [self._interposed]
         self._listener = Listener(
             [*files, *passing], self._channel, patterns=self._options.progress_patterns
         )
-        if self._limit is not None:
-            ask = progress_limit.asking(self._env)
-            self._limits = LimitWatch(self._limit, ask)
         self._stalls = StallWatch(self._options.stalled_after, gpus=self._gpus)
         return self._listener
 
@@ -166,8 +168,12 @@ class Along:
 
     def _pause(self, now: Seconds, *, has_changed: bool) -> Seconds:
         if self._interposed is not None:
-            return _SHORTEST if has_changed else 2 * _SHORTEST
-        return min(_LONGEST, max(_SHORTEST, now * _OF_ELAPSED))
+            pause = _SHORTEST if has_changed else 2 * _SHORTEST
+        else:
+            pause = min(_LONGEST, max(_SHORTEST, now * _OF_ELAPSED))
+        if self._signal_at is None:
+            return pause
+        return max(0.0, min(pause, self._signal_at - now))  # it is not to come late
 
     def _consider(self, seen: "Seen", now: Seconds) -> None:
         """Say what there is to be said."""
@@ -193,12 +199,21 @@ class Along:
                 self._speak_at = now + min(now, _SPEAK_LATER)
                 self._speak(line)
 
-    def _find_limit(self, now: Seconds) -> None:
-        """Find out when the time is over, where that has to be asked for."""
-        self._has_limit = True
+    def _find_limit(self, seen: "Seen", now: Seconds) -> None:
+        """Find out when the time is over; an answer that takes long is not awaited."""
         if self._limit is None:
-            left = progress_limit.asked_time_left(self._env)
+            if self._question is None:
+                self._question = _asked(self._env, seen)
+            answer = "" if self._question is None else self._question.answer()
+            if answer is None:
+                return
+            left = progress_limit.asked_time_left(self._env, lambda _job: answer)
             self._limit = None if left is None else now + left
+        self._has_limit = True
+        if self._limit is not None:
+            from weigh.progress.notices import LimitWatch  # noqa: PLC0415 - as above
+
+            self._limits = LimitWatch(self._limit, progress_limit.asking(self._env))
         self._signal_at = self._signal_time()
 
     def _signal_time(self) -> Seconds | None:
@@ -250,11 +265,7 @@ def read_along(
     env: Mapping[str, str],
     say: Callable[[str], None] | None,
 ) -> Along:
-    """Make what reads along with one run, whose record is *blank* yet.
-
-    Raises:
-        OSError: as for :class:`Along`.
-    """
+    """Make what reads along with one run, whose record is *blank* yet."""
     granted = blank.allocation.gpus if blank.allocation else None
     devices = env.get("CUDA_VISIBLE_DEVICES", "")
     return Along(
@@ -274,9 +285,28 @@ def _parsed(text: str | None) -> "CheckpointSignal | None":
     return parse_checkpoint_signal(text)
 
 
-def _interposed() -> "Interposed | None":
-    """Start the copier, where there is anything for it to copy."""
+def _asked(env: Mapping[str, str], seen: "Seen") -> "Question | None":
+    """Begin to ask the scheduler for the time limit, where it told the job of none."""
+    argv = progress_limit.question(env)
+    if argv is None:
+        return None
+    from weigh.measure.question import Question  # noqa: PLC0415 - in some jobs
+
+    try:
+        asked = Question(argv, env, patience=progress_limit.PATIENCE)
+    except OSError:  # no such command here
+        return None
+    seen.set_aside(asked.pid)
+    return asked
+
+
+def _interposed(say: Callable[[str], None]) -> "Interposed | None":
+    """Start the copier, where there is anything for it to copy; the job runs anyway."""
     from weigh.measure.interpose import Interposed  # noqa: PLC0415 - where asked for
 
-    found = Interposed()
+    try:
+        found = Interposed()
+    except OSError as error:
+        say(f"cannot read along with the output: {error.strerror}")
+        return None
     return found if found.pid is not None else None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from weigh.errors import WeighError
 from weigh.units import Seconds
 
-_PATIENCE = 5.0  # seconds for squeue or qstat, a second into the job
+PATIENCE = 5.0  # seconds for squeue or qstat, a second into the job
 _LIMIT = re.compile(r"\b[sh]_rt=([0-9:]+)")
 Ask = Callable[[str], str]
 
@@ -54,6 +54,20 @@ def _left_by_slurm(env: Mapping[str, str], ask: Ask | None) -> Seconds | None:
     return None if left is None else float(left)
 
 
+def question(env: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Give the command that asks the scheduler for it; None where nobody is asked."""
+    asked: list[str] = []
+
+    def note(job: str) -> str:
+        asked.append(job)
+        return ""
+
+    asked_time_left(env, note)
+    if not asked:
+        return None
+    return _by_squeue(asked[0]) if "SLURM_JOB_ID" in env else _by_qstat(asked[0])
+
+
 def _as_asked_for(left: str) -> str:
     """Give squeue's time left, whose short form is minutes and seconds, with hours."""
     return f"00:{left}" if left.count(":") == 1 and "-" not in left else left
@@ -62,8 +76,11 @@ def _as_asked_for(left: str) -> str:
 def _squeue(job: str, env: Mapping[str, str]) -> str:
     from weigh.scheduler.command import run  # noqa: PLC0415 - only in such a job
 
-    argv = ("squeue", "-h", "-j", job, "-o", "%L")
-    return run(argv, cwd=None, env=env, timeout=_PATIENCE).out
+    return run(_by_squeue(job), cwd=None, env=env, timeout=PATIENCE).out
+
+
+def _by_squeue(job: str) -> tuple[str, ...]:
+    return "squeue", "-h", "-j", job, "-o", "%L"
 
 
 def _left_by_gridengine(env: Mapping[str, str], ask: Ask | None) -> Seconds | None:
@@ -86,7 +103,11 @@ def _left_by_gridengine(env: Mapping[str, str], ask: Ask | None) -> Seconds | No
 def _qstat(job: str, env: Mapping[str, str]) -> str:
     from weigh.scheduler.command import run  # noqa: PLC0415 - only in such a job
 
-    return run(("qstat", "-j", job), cwd=None, env=env, timeout=_PATIENCE).out
+    return run(_by_qstat(job), cwd=None, env=env, timeout=PATIENCE).out
+
+
+def _by_qstat(job: str) -> tuple[str, ...]:
+    return "qstat", "-j", job
 
 
 def asking(env: Mapping[str, str]) -> Callable[[Seconds], str]:

@@ -70,7 +70,7 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
             user=current_user(),
             account=wanted.account,
             qos=wanted.qos,
-            after=wanted.after,
+            after=dialect_of(scheduler).awaited(text),
         ),
         env=env,
         site=config.load(script.cwd, env).cluster,

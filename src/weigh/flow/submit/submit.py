@@ -1,7 +1,6 @@
 """``weigh submit``: a plan or a command in, a job at a scheduler out."""
 
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +40,7 @@ from weigh.flow.submit.staging import (
     staged,
     staging_of,
 )
-from weigh.flow.submit.wanted import UNKNOWN, asked, parse_gpus
+from weigh.flow.submit.wanted import UNKNOWN, asked, parse_gpus, refuse_own
 from weigh.model.job import JobScript, Runner, Setup, Submitted, Wanted
 from weigh.model.plan import Plan
 from weigh.model.staging import Staging
@@ -119,6 +118,7 @@ def submit(
     scheduler = schedulers.reach(kind, root=root, env=env)
     wanted = _said(wishes, ids_to_await(wishes.after, name, jobs.read_jobs(root)))
     wanted = in_site_words(wanted, kind, config.load(cwd, env).cluster)
+    refuse_own(wishes.extra, kind)
     staging = _staging(wishes, cwd, env)
     if wishes.requeue:
         refuse_requeue(kind, wishes.runner)
@@ -166,8 +166,9 @@ def submit(
             *down,
             *_reach_notes(kind),
             *left_behind(plan, staging, cwd),
-            *_first_notes(wishes, kind, script_path(parts[0])),
+            *_first_notes(wishes),
         ),
+        commands=tuple(_commands(parts, kind)) if wishes.dry_run else (),
     )
     if wishes.dry_run:
         return answer
@@ -331,10 +332,13 @@ def _plan(
     return folder, plan
 
 
-def _first_notes(wishes: Wishes, kind: str, script: str) -> Iterator[str]:
-    if wishes.dry_run and kind in schedulers.BACKENDS:
-        argv = schedulers.BACKENDS[kind].submit_argv(script)
-        yield f"would run {shlex.join(argv)}"
+def _commands(parts: Sequence[JobScript], kind: str) -> Iterator[tuple[str, ...]]:
+    if kind in schedulers.BACKENDS:
+        for part in parts:
+            yield schedulers.BACKENDS[kind].submit_argv(script_path(part))
+
+
+def _first_notes(wishes: Wishes) -> Iterator[str]:
     if wishes.prefetch is not None and wishes.dry_run:
         yield f"runs before it, in a job without GPU: {wishes.prefetch}"
 

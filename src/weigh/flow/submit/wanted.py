@@ -39,6 +39,35 @@ def parse_gpus(text: str | None) -> tuple[str | None, int]:
     return kind or None, int(count)
 
 
+# what a script of ours says itself: said twice, it would not be the job that we follow
+_OWN = {
+    slurm.NAME: {
+        **dict.fromkeys(("array", "a"), "weigh plan makes the elements, --throttle"),
+        **dict.fromkeys(("output", "o", "error", "e"), "weigh logs shows what it says"),
+        **dict.fromkeys(("chdir", "D", "wrap"), "the job runs where it was submitted"),
+        "open-mode": "each element has a log of its own",
+    },
+    gridengine.NAME: {
+        **dict.fromkeys(("t", "tc"), "weigh plan makes the elements, --throttle"),
+        **dict.fromkeys(("o", "e", "j"), "weigh logs shows what it says"),
+        **dict.fromkeys(("wd", "cwd"), "the job runs where it was submitted"),
+        **dict.fromkeys(("S", "b", "terse", "sync"), "the script is weigh's own"),
+    },
+}
+
+
+def refuse_own(extra: Sequence[tuple[str, str]], kind: str) -> None:
+    """See that no flag of the scheduler's takes away what weigh follows the job by.
+
+    Raises:
+        UsageError: one does; says what there is in its place.
+    """
+    for name, _ in extra:
+        instead = _OWN.get(kind, {}).get(name)
+        if instead is not None:
+            raise UsageError(f"--{name}: the script says that itself ({instead})")
+
+
 def asked(plan: Plan, said: Wanted, scheduler: Scheduler) -> tuple[Wanted, list[str]]:
     """Fill in from the plan what was not said; note what nobody said.
 

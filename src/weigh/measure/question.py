@@ -1,0 +1,76 @@
+"""A command that is asked something while a run goes on, and not waited for."""
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from weigh.units import KIB, Seconds
+
+_MOST = 64 * KIB
+_OFF = ("SQUEUE_", "SLURM_TIME_FORMAT")  # a user's defaults for what is asked
+
+
+class Question:
+    """One command under way; ``pid`` is its process, a child of weigh's."""
+
+    def __init__(
+        self, argv: Sequence[str], env: Mapping[str, str], *, patience: Seconds
+    ) -> None:
+        """Start it. Raises OSError."""
+        self._ends = time.monotonic() + patience
+        self._text = b""
+        self._fd, write = os.pipe()
+        os.set_blocking(self._fd, False)
+        kept = {k: v for k, v in env.items() if not k.startswith(_OFF)}
+        try:
+            self.pid = os.posix_spawnp(
+                argv[0],
+                list(argv),
+                {**kept, "LC_ALL": "C"},
+                file_actions=(
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, write, 1),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                ),
+                setsigmask=(),
+                setsigdef=(signal.SIGPIPE,),
+            )
+        except OSError:
+            os.close(self._fd)
+            raise
+        finally:
+            os.close(write)
+
+    def answer(self) -> str | None:
+        """Give what it said once it has ended, None before; "" where that was late."""
+        while self._fd >= 0:
+            try:
+                chunk = os.read(self._fd, _MOST)
+            except BlockingIOError:
+                if time.monotonic() < self._ends:
+                    return None
+                self._give_up()
+                break
+            self._text += chunk
+            if not chunk or len(self._text) > _MOST:
+                self._end()
+        return self._text.decode(errors="replace")
+
+    def close(self) -> None:
+        """End it, if it has not answered yet."""
+        if self.answer() is None:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        self._text = b""
+        self._end()
+
+    def _end(self) -> None:
+        os.close(self._fd)
+        self._fd = -1
+        with suppress(ChildProcessError):  # who watches the run reaps all children
+            os.waitpid(self.pid, 0)

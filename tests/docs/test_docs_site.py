@@ -1,0 +1,42 @@
+"""The pages build as a site, with every link and anchor in place."""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from doc_pages import ROOT
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("zensical") is None,
+    reason="zensical is not installed: pip install '.[dev]'",
+)
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    built = subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "--clean", "--strict"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = built.stdout + built.stderr
+
+    assert built.returncode == 0, said
+    assert "No issues found" in said
+    assert (tmp_path / "site" / "index.html").is_file()
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = (ROOT / "docs").rglob("*.md")
+
+    assert [
+        str(page.relative_to(ROOT / "docs"))
+        for page in pages
+        if f": {page.relative_to(ROOT / 'docs')}\n" not in listed
+    ] == []

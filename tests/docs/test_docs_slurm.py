@@ -1,0 +1,22 @@
+"""The blocks that need a Slurm happen as shown on a real one (ci/slurm-up.sh)."""
+
+from pathlib import Path
+
+import pytest
+from doc_pages import blocks
+from doc_walk import walk
+from test_docs_run import WRITTEN
+
+PAGES = [
+    pytest.param(page, id=page.name)
+    for page in WRITTEN
+    if any("slurm" in one.words.get("needs", "").split() for one in blocks(page))
+]
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("page", PAGES)
+def test_what_a_page_shows_of_a_cluster_is_what_happens(
+    page: Path, tmp_path: Path, slurm: dict[str, str]
+) -> None:
+    walk(page, tmp_path, slurm)
