@@ -25,7 +25,7 @@ from weigh.estimate.trend import (
     slope_interval,
     slopes,
 )
-from weigh.model.growth import Extrapolation, Growth, Trend
+from weigh.model.growth import Extrapolation, Growth, Progress, Trend
 from weigh.units import MIB, Bytes, Seconds
 
 LEVEL = 0.95  # at which an extrapolation's bounds hold the truth
@@ -156,6 +156,26 @@ def extrapolate(growth: Growth, time: Seconds) -> Extrapolation:
         factor=factor,
         level=LEVEL,
     )
+
+
+def bound_by_steps(
+    growth: Growth,
+    series: tuple[Sequence[Seconds], Sequence[Bytes]],
+    progress: Progress,
+) -> Bytes:
+    """Bound the peak of all steps: each to come adds what those so far have added.
+
+    *series* are times and memory of the run. The clock says less than the steps where
+    the machine did other work meanwhile. 0 where there is no rise, or the time of the
+    steps leaves none to have started up in.
+    """
+    began = growth.end - progress.done * progress.step_time
+    if growth.trend is None or progress.total is None or began <= 0:
+        return 0
+    times, memory = series
+    held = memory[max(bisect_right(times, began) - 1, 0)]
+    ahead = max(0.0, progress.total - progress.done) / progress.done
+    return growth.peak + round(max(0, growth.peak - held) * ahead)
 
 
 def _least(track: _Track, peak: Bytes) -> float:

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.estimate.growth import extrapolate, growth_of
+from weigh.estimate.growth import bound_by_steps, extrapolate, growth_of
 from weigh.estimate.progress import progress_of, time_needed
 from weigh.model.growth import Extrapolation, Growth, Progress
-from weigh.model.record import Record, Request
+from weigh.model.record import Record, Request, Series
 from weigh.report.growth_words import extrapolation_words, rate_words
 from weigh.request import LEAST_MEMORY, STILL_RISING, round_memory, round_time
 from weigh.units import Bytes, Seconds, format_duration
@@ -77,7 +77,12 @@ def _ahead(record: Record, steps: Steps) -> _Ahead | None:
     if steps.total is None and progress.total <= progress.done:
         return None
     time = time_needed(record, progress)
-    return _Ahead(record, progress, growth, extrapolate(growth, time), time)
+    memory = extrapolate(growth, time)
+    series = record.series or Series()
+    least = bound_by_steps(growth, (series.t, series.memory), progress)
+    if least > memory.high:
+        memory = msgspec.structs.replace(memory, high=least)
+    return _Ahead(record, progress, growth, memory, time)
 
 
 def _growth(record: Record) -> Growth | None:
