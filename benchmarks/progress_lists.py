@@ -29,7 +29,7 @@ KINDS: dict[str, Callable[[random.Random], float]] = {
 def main() -> None:
     """Measure, and print a Markdown table."""
     lists = int(sys.argv[1]) if len(sys.argv) > 1 else LISTS
-    print("| held of 90 %, median error | " + " | ".join(f"{n} lanes" for n in LANES))
+    print("| held of 90 %, median error | " + lanes_row())
     print("|---|" + "---|" * len(LANES))
     every: dict[int, list[bool]] = {lanes: [] for lanes in LANES}
     for name, kind in KINDS.items():
@@ -45,6 +45,11 @@ def main() -> None:
     print(f"| all | {' | '.join(cells)} |")
 
 
+def lanes_row() -> str:
+    """Name the columns."""
+    return " | ".join(f"{n} at a time" for n in LANES) + " |"
+
+
 def looks(
     kind: Callable[[random.Random], float], lanes: int, lists: int
 ) -> Iterator[tuple[bool, float]]:
@@ -58,7 +63,7 @@ def looks(
 
 
 def played(times: list[float], lanes: int) -> list[tuple[float, float]]:
-    """Give when each task begins and ends, each taken by the lane that is free first."""
+    """Give when each task begins and ends, taken by the lane that is free first."""
     free = [0.0] * lanes
     tasks = []
     for time in times:

@@ -1,6 +1,7 @@
 """The pages build as a site, with every link and anchor in place."""
 
 import importlib.util
+import re
 import shutil
 import subprocess
 import sys
@@ -39,4 +40,16 @@ def test_every_page_is_in_the_navigation() -> None:
         str(page.relative_to(ROOT / "docs"))
         for page in pages
         if f": {page.relative_to(ROOT / 'docs')}\n" not in listed
+    ] == []
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_lead_to_files_that_are_there(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", text)
+
+    assert [
+        target
+        for target in targets
+        if not target.startswith("https://") and not (ROOT / target).exists()
     ] == []

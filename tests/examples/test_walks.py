@@ -5,6 +5,7 @@
 
 import importlib.util
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def needs(page: Path) -> list[str]:
     ]
 
 
-def walks() -> list[object]:
+def walks() -> Sequence[object]:
     """Give each walk as a parameter, marked by the scheduler that it needs."""
     found = []
     for page in WALKS:

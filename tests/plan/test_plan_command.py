@@ -337,3 +337,30 @@ def test_a_sites_gpu_is_known_from_its_settings(weigh: Weigh, tmp_path: Path) ->
     _, out, _ = weigh("plan", "tasks.txt", "--gpu", "big", *SAID)
 
     assert "big 200 GiB: 72 fit by GPU memory" in out
+
+
+def test_a_plan_whose_writing_broke_off_is_planned_anew(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    """A full disk leaves task files and no plan.json behind."""
+    (tmp_path / "tasks.txt").write_text(HUNDRED)
+    half = tmp_path / "plan" / "tasks"
+    half.mkdir(parents=True)
+    (half / "tasks_0.txt").write_text("true\n")
+    (half / "tasks_700.txt").write_text("")
+    code, _, err = weigh("plan", "tasks.txt", "--memory", "1GiB", "--time", "1h")
+    assert code == 0, err
+    assert not (half / "tasks_700.txt").exists()
+
+
+def test_a_folder_with_files_of_others_is_left_alone(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    (tmp_path / "tasks.txt").write_text(HUNDRED)
+    other = tmp_path / "plan" / "tasks"
+    other.mkdir(parents=True)
+    (other / "tasks_0.txt").write_text("true\n")
+    (other / "thesis.tex").write_text("")
+    code, _, err = weigh("plan", "tasks.txt", "--memory", "1GiB", "--time", "1h")
+    assert code == 2
+    assert "is there and is no plan" in err

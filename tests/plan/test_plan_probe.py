@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -106,3 +108,22 @@ def test_several_cards_cannot_be_probed_at_once(tmp_path: Path) -> None:
     done = probed(tmp_path, "true\n", "--gpu", "T4,L4", "--gpu-memory", "1GiB")
     assert done.returncode == 2
     assert "name one --gpu" in done.stderr
+
+
+def test_a_probe_told_to_end_leaves_nothing_running(tmp_path: Path) -> None:
+    (tmp_path / "tasks.txt").write_text("echo $$ > pid; exec sleep 300\n" * 2)
+    env = {n: v for n, v in os.environ.items() if not n.startswith("WEIGH_")}
+    probe = subprocess.Popen(
+        [sys.executable, "-m", "weigh", "plan", "tasks.txt", "--probe"],
+        cwd=tmp_path,
+        env={**env, "WEIGH_DIR": str(tmp_path / ".weigh")},
+        stderr=subprocess.DEVNULL,
+    )
+    written = tmp_path / "pid"
+    while not (written.exists() and written.read_text().strip()):
+        assert probe.poll() is None
+        time.sleep(0.05)
+    probe.terminate()
+    assert probe.wait(60) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(written.read_text()), 0)

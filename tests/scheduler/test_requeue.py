@@ -11,7 +11,7 @@ TWO_RUNS = (
     "[ $(wc -l <runs) = 2 ] || {{ sleep 60 & wait $!; }}"
 )
 BEGINS_ANEW = "trap 'exit 1' TERM; echo run >>{0}/runs; echo step 1; sleep 60 & wait $!"
-SOON = ("--time", "32s")  # weigh exec tells its tasks to end after 4 seconds
+SOON = ("--time", "30s")  # weigh exec tells its tasks to end after 3 seconds
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_job_out_of_time_goes_on_in_another_run(weigh: Weigh) -> None:
     staged = ("--stage-out", "results", "--scratch", str(scratch))
     plan = weigh.plan(TWO_RUNS.format(weigh.folder))
 
-    job = weigh.submit(plan, "--requeue", "--time", "20s", *staged)
+    job = weigh.submit(plan, "--requeue", "--time", "18s", *staged)
 
     assert weigh.finish(job) == {"COMPLETED": 1}
     assert (weigh.folder / "results/runs").read_text() == "run\nrun\n"

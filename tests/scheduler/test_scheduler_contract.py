@@ -191,7 +191,7 @@ def test_one_command_keeps_every_word_as_it_is(weigh: Weigh) -> None:
 
 
 def test_no_name_of_a_plan_is_taken_for_code(weigh: Weigh) -> None:
-    names = "a b", "it's", 'say "hi"', "$(touch pwned)", "100%j", "`id`", "a,b:c", "é"
+    names = 'it\'s "a b"', "$(touch pwned) `touch pwned`", "100%j", "a,b:c é"
     jobs = {}
     for at, name in enumerate(names):
         (weigh.folder / name).mkdir()

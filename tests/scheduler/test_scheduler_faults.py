@@ -319,6 +319,21 @@ def test_jobs_of_long_ago_are_not_asked_about(
     assert calls(tmp_path, "squeue") == calls(tmp_path, "sacct") == 0
 
 
+def test_waiting_ends_where_what_waits_will_never_start(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake(
+        "squeue",
+        f'for e in 0 1 2; do echo "{job}|$e|PENDING|N/A||'
+        'DependencyNeverSatisfied"; done',
+    )
+
+    code, out, _ = here("status", job, "--wait")
+
+    assert code == 1
+    assert "never: the job it comes after failed" in out
+
+
 def test_a_job_waits_for_none_of_another_scheduler(here: Weigh, fake: Fake) -> None:
     fake("sbatch", "echo 9")
     here.scheduler = "local"

@@ -134,6 +134,36 @@ def test_what_slurm_made_of_the_request_is_said_where_it_differs(
 
 
 @pytest.mark.slurm
+def test_what_is_resumed_is_checked_before_anything_is_submitted(real: Weigh) -> None:
+    job = real.submit(real.plan("exit 1", "true"))
+    assert real.finish(job) == {"FAILED": 1, "COMPLETED": 1}
+
+    code, _, err = real("resume", job, "--memory", "40G")
+
+    assert code == 2
+    assert "the largest node of short has 31.2 GiB" in " ".join(err.split())
+    assert len(real.status(job)["jobs"]) == 1
+    assert not (real.folder / "plan/p/resume_1").exists()
+
+
+@pytest.mark.slurm
+def test_a_script_of_one_s_own_is_held_against_jobs_and_resources(
+    real: Weigh,
+) -> None:
+    script = real.folder / "own.sh"
+    script.write_text(
+        "#!/bin/bash\n#SBATCH -d afterok:4711\n#SBATCH --gres=gpux:1\nsleep 1\n"
+    )
+
+    code, out, _ = real("check", "own.sh")
+
+    words = " ".join(out.split())
+    assert code == 1
+    assert "job 4711 is not known" in words
+    assert "there is no resource gpux" in words
+
+
+@pytest.mark.slurm
 def test_no_checks_leaves_it_to_slurm(real: Weigh) -> None:
     code, _, err = attempt(real, "-q", "nosuch", "--no-checks")
 

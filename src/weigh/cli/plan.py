@@ -9,9 +9,11 @@ import click
 from weigh.cli import complete
 from weigh.flow.plan.plan import plan as plan_flow
 from weigh.flow.plan.wishes import ALL, Wishes
+from weigh.flow.run.weighed import Told
 from weigh.report.plan_lines import render_json, render_text
 from weigh.report.printable import printable
 
+_SIGNAL_BASE = 128
 _COUNT = click.IntRange(min=1)
 
 
@@ -81,7 +83,10 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     weigh plan tasks.txt --from-records ppo,dqn --node-cpus 32 --node-memory 128GiB
     """  # noqa: D301 - click reads \b as: keep these lines
     wishes = Wishes(**words)  # type: ignore[arg-type]
-    answer = plan_flow(wishes, cwd=os.getcwd(), env=os.environ, say=_say)
+    try:
+        answer = plan_flow(wishes, cwd=os.getcwd(), env=os.environ, say=_say)
+    except Told as told:  # click would take it for ^C
+        return _SIGNAL_BASE + told.number
     for warning in answer.warnings:
         click.echo(f"weigh: {warning}", err=True)
     if as_json:

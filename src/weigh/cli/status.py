@@ -30,7 +30,7 @@ def status(names: tuple[str, ...], *, wait: bool, as_json: bool) -> int:
     weigh status last --wait && weigh report
     """  # noqa: D301 - click reads \b as: keep these lines
     standings = status_flow(names, cwd=os.getcwd(), env=os.environ)
-    while wait and not all(one.is_over for one in standings):
+    while wait and not all(one.is_over or one.is_stuck for one in standings):
         time.sleep(_PAUSE)
         standings = status_flow(names, cwd=os.getcwd(), env=os.environ)
     now = time.time()

@@ -63,6 +63,12 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @property
+    def is_stuck(self) -> bool:
+        """Say whether nothing runs, and what waits will never start."""
+        runs = self.tasks.get("RUNNING") or self.tasks.get("UNKNOWN")
+        return not runs and bool(self.waiting) and all(w.hopeless for w in self.waiting)
+
+    @property
     def is_done(self) -> bool:
         """Say whether every task succeeded."""
         return self.tasks.get("COMPLETED", 0) == self.total

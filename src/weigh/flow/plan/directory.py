@@ -10,6 +10,7 @@ from weigh.model.plan import Plan
 
 FILE = "plan.json"
 LEFT_OUT = "left_out.txt"
+_NEW = f"{FILE}.new"
 _OURS = "tasks_"
 
 
@@ -20,6 +21,8 @@ def check_free(directory: str, *, replace: bool) -> None:
         UsageError: something is there, and is no plan to replace.
     """
     if not os.path.lexists(directory):
+        return
+    if _is_unfinished(directory):
         return
     is_plan = os.path.isfile(os.path.join(directory, FILE))
     if not is_plan:
@@ -45,9 +48,10 @@ def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> None:
             tasks = tuple(short.task for short in plan.left_out)
             _write_tasks(os.path.join(directory, LEFT_OUT), tasks, text_of)
         path = os.path.join(directory, FILE)
-        with open(path + ".new", "wb") as file:
+        new = os.path.join(directory, _NEW)
+        with open(new, "wb") as file:
             file.write(document(plan))
-        os.replace(path + ".new", path)
+        os.replace(new, path)
     except OSError as error:
         where = error.filename or directory
         raise StoreError(f"cannot write {where}: {error.strerror}") from error
@@ -71,10 +75,22 @@ def document(plan: Plan) -> bytes:
 def _remove_old(directory: str) -> None:
     """Remove what a plan wrote before; logs and results of its jobs stay."""
     for name in os.listdir(directory):
-        number = name.removeprefix(_OURS).removesuffix(".txt")
-        is_tasks = name == f"{_OURS}{number}.txt" and number.isdecimal()
-        if is_tasks or name in {FILE, LEFT_OUT}:
+        if _is_ours(name):
             os.remove(os.path.join(directory, name))
+
+
+def _is_ours(name: str) -> bool:
+    number = name.removeprefix(_OURS).removesuffix(".txt")
+    is_tasks = name == f"{_OURS}{number}.txt" and number.isdecimal()
+    return is_tasks or name in {FILE, _NEW, LEFT_OUT}
+
+
+def _is_unfinished(directory: str) -> bool:
+    """Tell whether the writing of a plan broke off here, on a full disk say."""
+    if not os.path.isdir(directory):
+        return False
+    names = os.listdir(directory)
+    return bool(names) and FILE not in names and all(map(_is_ours, names))
 
 
 def _write_tasks(

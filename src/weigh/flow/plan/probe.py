@@ -10,7 +10,7 @@ from operator import truediv
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.flow.run.weighed import last_line
+from weigh.flow.run.weighed import last_line, wait_for_all
 from weigh.model.plan import Together
 from weigh.model.record import Record
 from weigh.store.lines import UNREADABLE
@@ -34,6 +34,7 @@ def probe_one(line: str, place: Place) -> Together:
 
     Raises:
         UsageError: it fails; says its last words.
+        Told: this process was told to end; so were the tasks.
     """
     return _side_by_side([line], place, ())
 
@@ -73,14 +74,7 @@ def _side_by_side(
             _start(line, number, len(lines), place, folder)
             for number, line in enumerate(lines)
         ]
-        try:
-            for run in runs:
-                run.wait()
-        finally:
-            for run in runs:
-                if run.poll() is None:
-                    run.terminate()
-                    run.wait()
+        wait_for_all(runs)
         records = [_read(folder, number, run) for number, run in enumerate(runs)]
     return _together(records, alone)
 

@@ -133,25 +133,30 @@ def _run(argv: Sequence[str], log: str, *, cwd: str, env: Mapping[str, str]) -> 
             )
         except OSError as error:
             raise WeighError(f"cannot run in {cwd}: {error.strerror}") from error
-        return _wait(child)
+        return wait_for_all([child])[0]
 
 
-def _wait(child: subprocess.Popen[bytes]) -> int:
-    """Wait, passing on what is sent to this process alone (^C reaches both)."""
+def wait_for_all(children: Sequence[subprocess.Popen[bytes]]) -> list[int]:
+    """Wait, passing on what is sent to this process alone (^C reaches all).
+
+    Raises:
+        Told: this process was told to end; all children have ended.
+    """
     told: list[int] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         told.append(number)
         if number != signal.SIGINT:
-            child.send_signal(number)
+            for child in children:
+                child.send_signal(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, pass_on) for number in numbers}
     try:
-        code = child.wait()
+        codes = [child.wait() for child in children]
     finally:
         for number, old in before.items():
             signal.signal(number, old)
     if told:
         raise Told(told[0])
-    return code
+    return codes

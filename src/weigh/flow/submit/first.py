@@ -48,7 +48,10 @@ def _refuse(script: JobScript, count: int, limit: int | None) -> None:
     if script.runner == "parallel":
         raise UsageError("--first needs weigh exec to measure: leave --runner out")
     if script.staging is not None:
-        raise UsageError("--first and staging do not go together")
+        raise UsageError(
+            "--first and staging do not go together: leave one out (the first would be "
+            "judged before their results are home)"
+        )
     if count >= script.elements:
         raise UsageError(
             f"--first {count}: the plan has {script.elements} elements, and none is "
