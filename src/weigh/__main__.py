@@ -7,7 +7,7 @@ import sys
 from weigh.errors import WeighError
 from weigh.measure.launcher import interrupt_quietly, prepare
 
-_RARELY = 700  # objects made between collections: imports leave nothing to collect
+_RARELY = 20_000  # objects made between collections: imports leave nothing to collect
 
 
 def main() -> int:

@@ -69,11 +69,17 @@ def cancel(  # noqa: PLR0913 - keyword-only past the first
             else:
                 done.append(Cancelled(job, chosen))
     if refusals:
-        there = ", ".join(one.job.id for one in done)
-        said = "; ".join(dict.fromkeys(map(str, refusals)))
-        rest = f" (cancelled: {there})" if there else ""
-        raise SchedulerError(f"{said}{rest}") from refusals[0]
+        raise _refused(refusals, done) from refusals[0]
     return tuple(done)
+
+
+def _refused(
+    refusals: Sequence[SchedulerError], done: Sequence[Cancelled]
+) -> SchedulerError:
+    """Say what could not be cancelled, and what was all the same."""
+    there = ", ".join(one.job.id for one in done)
+    said = "; ".join(dict.fromkeys(map(str, refusals)))
+    return SchedulerError(f"{said} (cancelled: {there})" if there else said)
 
 
 def name_is(job: Submitted, keep: Sequence[str]) -> bool:

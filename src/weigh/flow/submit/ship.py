@@ -2,11 +2,17 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.errors import FormatError, StoreError, UsageError
+from weigh.errors import (
+    FormatError,
+    SchedulerError,
+    StoreError,
+    UsageError,
+    WeighError,
+)
 from weigh.flow.plan import directory as plan_directory
 from weigh.model.job import JobScript, Submitted
 from weigh.model.plan import Plan
@@ -93,6 +99,19 @@ def ship(
     )
     jobs.append(root, job)
     return job
+
+
+def halfway(
+    error: WeighError, made: Sequence[Submitted], parts: Sequence[JobScript]
+) -> SchedulerError:
+    """Say what is there already where a later part was not taken."""
+    there, total = sum(job.elements for job in made), sum(one.elements for one in parts)
+    ids = ", ".join(job.id for job in made)
+    return SchedulerError(
+        f"{error}\nonly {there:,} of {total:,} elements were submitted, as job {ids}: "
+        f"weigh cancel {' '.join(job.id for job in made)}, then weigh submit --again "
+        "(what is done is not run again)"
+    )
 
 
 def read_plan(folder: str) -> Plan:

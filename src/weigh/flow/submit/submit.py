@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh import __version__, config
-from weigh.errors import SchedulerError, UsageError, WeighError
+from weigh.errors import UsageError, WeighError
 from weigh.flow.site import schedulers
 from weigh.flow.site.complexes import in_site_words
 from weigh.flow.submit import each_node, first
@@ -29,6 +29,7 @@ from weigh.flow.submit.programs import programs_of
 from weigh.flow.submit.ship import (
     TOO_LONG,
     Origin,
+    halfway,
     read_plan,
     script_path,
     ship,
@@ -114,6 +115,26 @@ def submit(
     """
     root, here = location.locate(cwd, env), env
     name, env = where_to(wishes.scheduler, wishes.cluster, cwd=cwd, env=env)
+    parts, answer = _prepared(wishes, name, root, cwd=cwd, env=env)
+    if wishes.dry_run:
+        return answer
+    if wishes.setup.checks:
+        answer = _checked(parts, answer, env)
+    if wishes.prefetch is not None:
+        fetch = _prefetch(wishes, parts[0].name, cwd=cwd, env=here)
+        note = f"{parts[0].name} begins once prefetch job {fetch.id} has succeeded"
+        answer = msgspec.structs.replace(answer, notes=(*answer.notes, note))
+        if fetch.scheduler == name:
+            parts = after_prefetch(parts, fetch)
+        else:
+            await_prefetch(fetch, root=root, env=here, say=say)
+    return _ship_all(schedulers.reach(name, root=root, env=env), parts, answer, root)
+
+
+def _prepared(
+    wishes: Wishes, name: str, root: str, *, cwd: str, env: Mapping[str, str]
+) -> tuple[list[JobScript], Shipped]:
+    """Work out the jobs to submit at the scheduler *name*, and what to say of them."""
     kind = schedulers.kind_of(name)
     scheduler = schedulers.reach(kind, root=root, env=env)
     wanted = _said(wishes, ids_to_await(wishes.after, name, jobs.read_jobs(root)))
@@ -136,22 +157,7 @@ def submit(
     wanted, notes = asked(plan, wanted, scheduler)
     if staging is not None and wanted.nodes > 1:
         raise UsageError("staging is to the disk of one node, and the job has several")
-    script = JobScript(
-        name=wishes.name or plan.name,
-        folder=folder,
-        cwd=cwd,
-        store=root,
-        python=sys.executable,
-        elements=len(plan.elements),
-        together=max(len(element.tasks) for element in plan.elements),
-        wanted=wanted,
-        setup=wishes.setup,
-        runner=wishes.runner,
-        programs=programs_of(plan),
-        staging=staging,
-        requeue=wishes.requeue,
-        version=__version__,
-    )
+    script = _script(wishes, plan, wanted, staging, folder=folder, cwd=cwd, store=root)
     limit = scheduler.array_limit(script.elements)
     parts = list(first.cut(staged(script, kind), wishes.first, kind, limit))
     if nodes:
@@ -170,19 +176,35 @@ def submit(
         ),
         commands=tuple(_commands(parts, kind)) if wishes.dry_run else (),
     )
-    if wishes.dry_run:
-        return answer
-    if wishes.setup.checks:
-        answer = _checked(parts, answer, env)
-    if wishes.prefetch is not None:
-        fetch = _prefetch(wishes, script.name, cwd=cwd, env=here)
-        note = f"{script.name} begins once prefetch job {fetch.id} has succeeded"
-        answer = msgspec.structs.replace(answer, notes=(*answer.notes, note))
-        if fetch.scheduler == name:
-            parts = after_prefetch(parts, fetch)
-        else:
-            await_prefetch(fetch, root=root, env=here, say=say)
-    return _ship_all(schedulers.reach(name, root=root, env=env), parts, answer, root)
+    return parts, answer
+
+
+def _script(  # noqa: PLR0913 - keyword-only past the fourth
+    wishes: Wishes,
+    plan: Plan,
+    wanted: Wanted,
+    staging: Staging | None,
+    *,
+    folder: str,
+    cwd: str,
+    store: str,
+) -> JobScript:
+    return JobScript(
+        name=wishes.name or plan.name,
+        folder=folder,
+        cwd=cwd,
+        store=store,
+        python=sys.executable,
+        elements=len(plan.elements),
+        together=max(len(element.tasks) for element in plan.elements),
+        wanted=wanted,
+        setup=wishes.setup,
+        runner=wishes.runner,
+        programs=programs_of(plan),
+        staging=staging,
+        requeue=wishes.requeue,
+        version=__version__,
+    )
 
 
 def session_of(wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Session:
@@ -225,26 +247,13 @@ def _ship_all(
         try:
             made.append(ship(scheduler, part, answer.plan, root=root, origin=origin))
         except WeighError as error:
-            raise _halfway(error, made, parts) if made else error from error
+            raise halfway(error, made, parts) if made else error from error
     return msgspec.structs.replace(
         answer,
         job=made[0],
         more=tuple(made[1:]),
         notes=(*answer.notes, *check_understood(scheduler, made)),
         now=time.time(),
-    )
-
-
-def _halfway(
-    error: WeighError, made: Sequence[Submitted], parts: Sequence[JobScript]
-) -> SchedulerError:
-    """Say what is there already where a later part was not taken."""
-    there, total = sum(job.elements for job in made), sum(one.elements for one in parts)
-    ids = ", ".join(job.id for job in made)
-    return SchedulerError(
-        f"{error}\nonly {there:,} of {total:,} elements were submitted, as job {ids}: "
-        f"weigh cancel {' '.join(job.id for job in made)}, then weigh submit --again "
-        "(what is done is not run again)"
     )
 
 
