@@ -5,8 +5,8 @@ Colours are the page's own, so that it reads on dark and on light.
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
-from weigh.model.gpu import GpuMemory
 from weigh.model.record import (
     Batches,
     Phase,
@@ -15,6 +15,9 @@ from weigh.model.record import (
 from weigh.report.printable import command_line, printable
 from weigh.report.usage_words import usage_words
 from weigh.units import Bytes, Seconds, format_brief, format_duration, format_size
+
+if TYPE_CHECKING:
+    from weigh.model.gpu import GpuMemory
 
 _WIDTH, _HEIGHT = 480, 60
 _MOST_PHASES = 40
