@@ -64,19 +64,6 @@ def pack(items: Sequence[Item], capacity: Capacity) -> Packing:
     )
 
 
-def per_bin(item: Item, capacity: Capacity) -> int | None:
-    """Tell how many of one item a bin holds; None where nothing limits them."""
-    counts = [
-        limit // need
-        for resource in RESOURCES
-        if (limit := getattr(capacity, resource)) is not None
-        and (need := getattr(item, resource))
-    ]
-    if capacity.count is not None:
-        counts.append(capacity.count)
-    return min(counts, default=None)
-
-
 def _short(at: int, item: Item, capacity: Capacity) -> TooBig | None:
     for resource in RESOURCES:
         need, limit = getattr(item, resource), getattr(capacity, resource)

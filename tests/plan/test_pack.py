@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.model.plan import RESOURCES, Capacity, Item, Packing
-from weigh.pack import pack, per_bin
+from weigh.pack import pack
 from weigh.units import GIB
 
 NEEDS = st.builds(
@@ -142,6 +142,19 @@ def test_no_packing_has_fewer_bins_than_the_lower_bound(
     packing = pack(items, capacity)
 
     assert packing.lower_bound <= len(packing.bins)
+
+
+def per_bin(item: Item, capacity: Capacity) -> int | None:
+    """Tell how many of one item a bin holds; None where nothing limits them."""
+    counts = [
+        limit // need
+        for resource in RESOURCES
+        if (limit := getattr(capacity, resource)) is not None
+        and (need := getattr(item, resource))
+    ]
+    if capacity.count is not None:
+        counts.append(capacity.count)
+    return min(counts, default=None)
 
 
 @given(NEEDS, st.integers(1, 30), CAPACITIES)

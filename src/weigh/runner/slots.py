@@ -38,11 +38,6 @@ class Layout(msgspec.Struct, frozen=True):
         named = (slot.gpu.split(",") for slot in self.slots if slot.gpu)
         return tuple(dict.fromkeys(name for names in named for name in names))
 
-    @property
-    def is_pinned(self) -> bool:
-        """Tell whether each slot has cores of its own."""
-        return bool(self.slots[0].cores)
-
 
 def lay_out(
     jobs: int, *, cpus: int, cores: Sequence[int] = (), gpus: Sequence[str] = ()
