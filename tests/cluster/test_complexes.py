@@ -13,7 +13,8 @@ from weigh.flow.site.ask import PATIENCE, Reply
 from weigh.flow.site.complexes import find_complexes, in_site_words, read_complexes
 from weigh.flow.site.site_file import site_file
 from weigh.flow.submit.interactive import interactive
-from weigh.model.job import Complexes, JobScript, Wanted
+from weigh.model.complexes import Complexes
+from weigh.model.job import JobScript, Wanted
 from weigh.scheduler import gridengine
 
 CELL = """\

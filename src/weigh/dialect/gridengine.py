@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from weigh.dialect.numerals import binary_size, positive_number, whole_number
 from weigh.errors import FormatError
-from weigh.model.job import Complexes
+from weigh.model.complexes import Complexes
 from weigh.model.record import Allocation, Job, Request
 from weigh.units import HOUR, MINUTE, Bytes, Seconds
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from weigh.dialect.gridengine import PREFIX, directives, format_time
 from weigh.dialect.job_script import GRACE, render, request_of, warning
 from weigh.errors import UsageError
-from weigh.model.job import Complexes, JobScript
+from weigh.model.complexes import Complexes
+from weigh.model.job import JobScript
 
 _NAME = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+=%"

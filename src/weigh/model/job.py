@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from weigh.model.complexes import Complexes
 from weigh.model.record import State
 from weigh.model.staging import Staging
 from weigh.units import Bytes, Seconds
@@ -16,18 +17,6 @@ SCHEMA = "weigh.job/1"
 Runner = Literal["weigh", "parallel"]
 STUCK = "in error state"  # Grid Engine keeps it until it is deleted
 FINAL: frozenset[State] = frozenset(get_args(State)) - {"PENDING", "RUNNING", "UNKNOWN"}
-
-
-class Complexes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A Grid Engine site's words: for GPUs, their type, the CPUs beside them, a node.
-
-    ``parallel`` is the parallel environment whose slots are all on one node.
-    """
-
-    gpus: str = "ngpus"
-    gpu_type: str = "gpu_type"
-    cpus: str = "ncpus"
-    parallel: str = "smp"
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

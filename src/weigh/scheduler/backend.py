@@ -7,7 +7,8 @@ printed. It runs nothing.
 from collections.abc import Sequence
 from typing import Protocol
 
-from weigh.model.job import Complexes, JobScript, States, Submitted, Understood
+from weigh.model.complexes import Complexes
+from weigh.model.job import JobScript, States, Submitted, Understood
 from weigh.units import Seconds
 
 Argv = tuple[str, ...]

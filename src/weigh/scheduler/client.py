@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from weigh.errors import FormatError, SchedulerError, UsageError
+from weigh.model.complexes import Complexes
 from weigh.model.job import (
     STUCK,
-    Complexes,
     Elements,
     ElementState,
     JobScript,

@@ -12,9 +12,9 @@ from weigh.dialect.gridengine_script import gridengine_script
 from weigh.dialect.gridengine_script import log_name as _log_name
 from weigh.dialect.numerals import whole_number
 from weigh.errors import FormatError
+from weigh.model.complexes import Complexes
 from weigh.model.job import (
     STUCK,
-    Complexes,
     ElementState,
     JobScript,
     States,

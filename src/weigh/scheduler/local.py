@@ -16,14 +16,8 @@ from weigh.dialect.job_script import ENDED
 from weigh.dialect.local_script import JOB, local_script
 from weigh.dialect.local_script import log_name as _log_name
 from weigh.errors import SchedulerError, StoreError
-from weigh.model.job import (
-    Complexes,
-    Elements,
-    ElementState,
-    JobScript,
-    Submitted,
-    Understood,
-)
+from weigh.model.complexes import Complexes
+from weigh.model.job import Elements, ElementState, JobScript, Submitted, Understood
 from weigh.model.record import State
 from weigh.scheduler.scheduler import Snapshot
 from weigh.store.identity import Machine, Process, is_alive, process

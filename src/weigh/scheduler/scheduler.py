@@ -5,14 +5,8 @@ from typing import Protocol
 
 import msgspec
 
-from weigh.model.job import (
-    Complexes,
-    ElementState,
-    JobScript,
-    States,
-    Submitted,
-    Understood,
-)
+from weigh.model.complexes import Complexes
+from weigh.model.job import ElementState, JobScript, States, Submitted, Understood
 from weigh.units import Seconds
 
 ABSENT = ElementState(state="UNKNOWN")

@@ -11,8 +11,8 @@ from weigh.dialect.numerals import whole_number
 from weigh.dialect.slurm_script import log_name as _log_name
 from weigh.dialect.slurm_script import slurm_script
 from weigh.errors import FormatError
+from weigh.model.complexes import Complexes
 from weigh.model.job import (
-    Complexes,
     Elements,
     ElementState,
     JobScript,

@@ -10,7 +10,8 @@ import msgspec
 
 from weigh.errors import FormatError
 from weigh.flow.site.ask import Ask, ask_all
-from weigh.model.job import Complexes, Wanted
+from weigh.model.complexes import Complexes
+from weigh.model.job import Wanted
 from weigh.scheduler import gridengine, gridengine_limits, gridengine_view
 
 TABLE = "gridengine"

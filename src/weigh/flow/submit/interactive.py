@@ -12,7 +12,8 @@ from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.live_limits import Live, Who, live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.flow.submit.checks import queues_of, refuse, text_findings
-from weigh.model.job import Complexes, Wanted
+from weigh.model.complexes import Complexes
+from weigh.model.job import Wanted
 from weigh.model.limits import Limits
 from weigh.scheduler.local import NAME as LOCAL
 from weigh.units import GIB, HOUR
