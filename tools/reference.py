@@ -51,7 +51,7 @@ def command_line_page() -> str:
         "# The command line",
         "Generated from the program; `weigh VERB --help` says the same.",
     ]
-    top = click.Context(command_line, info_name="weigh", max_content_width=80)
+    top = _top()
     for title, verbs in _GROUPS.items():
         parts.append(f"## {title}")
         for name in verbs:
@@ -83,7 +83,7 @@ def python_page() -> str:
 
 def man_pages() -> Files:
     """Yield a man page for the program and each verb, its subcommands included."""
-    top = click.Context(command_line, info_name="weigh")
+    top = _top()
     for name, text in _VERBS.items():
         command = command_line.get_command(top, name)
         assert command is not None
@@ -132,6 +132,13 @@ def _svg_line(number: int, line: str) -> str:
     return (
         f'<text x="{MARGIN}" y="{y:.1f}" fill="{colour}" {width} '
         f'xml:space="preserve">{escape(line)}</text>'
+    )
+
+
+def _top() -> click.Context:
+    """Give the context that ``weigh`` has when it is called."""
+    return click.Context(
+        command_line, info_name="weigh", **command_line.context_settings
     )
 
 

@@ -215,8 +215,11 @@ def missing(command: Command, printed: str, said: Mapping[str, str]) -> list[str
 def label(line: str) -> str:
     """Give the words that a line of output begins with, without figures.
 
-    A longer figure may break a line at another word; a chart is another each time.
+    A longer figure may break a line at another word; a chart is another each time, and
+    Grid Engine's flags depend on the CPUs there are.
     """
+    if line.strip().startswith("#$"):
+        return "#$"
     return words(re.split(r" {2,}|\|", _COMMENT.sub("", line).strip())[0])[:40].strip()
 
 
