@@ -14,8 +14,8 @@ pytest.importorskip("click_man", reason="click-man is missing: pip install '.[de
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give the folder with all that tools/reference.py writes."""
     folder = tmp_path_factory.mktemp("generated")
-    argv = [sys.executable, ROOT / "tools" / "reference.py", folder]
-    subprocess.run(argv, check=True, timeout=60)
+    tool = str(ROOT / "tools" / "reference.py")
+    subprocess.run([sys.executable, tool, folder], check=True, timeout=60)
     return folder
 
 
