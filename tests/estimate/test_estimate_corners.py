@@ -19,7 +19,7 @@ from weigh.estimate.growth import growth_of
 from weigh.estimate.points import Point, gather
 from weigh.estimate.progress import progress_of
 from weigh.estimate.readings import gpu_memory
-from weigh.estimate.speed import near_best
+from weigh.estimate.speed import near_best, share_of_best
 from weigh.estimate.trend import median, rise_score
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Batches, Event, Record, Usage
@@ -95,6 +95,12 @@ def test_a_time_that_does_not_come_down_is_best_at_the_smallest_size() -> None:
     fit = Fit(quantity="time", points=points((3, 4), (6, 4)), curve=Constant(4.0))
 
     assert near_best(fit) == 3
+
+
+def test_the_quickest_measured_is_the_best_where_time_has_no_floor() -> None:
+    fit = Fit(quantity="time", points=points((3, 4), (6, 8)), curve=Constant(8.0))
+
+    assert share_of_best(fit, 6) == 0.5
 
 
 def test_of_nothing_the_median_is_zero() -> None:

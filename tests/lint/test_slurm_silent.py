@@ -95,6 +95,16 @@ def test_a_name_that_the_cluster_does_not_know_is_refused(flag: str, code: str) 
     assert not sbatch(flag, limits=SLURM)[code].accepted
 
 
+def test_a_node_of_the_cluster_may_be_named() -> None:
+    assert SLURM.node_names is not None
+    found = sbatch(f"--nodelist={min(SLURM.node_names)}", limits=SLURM)
+    assert "unknown-node" not in found
+
+
+def test_a_resource_that_is_no_gpu_is_left_to_the_site() -> None:
+    assert "gres" not in sbatch("--gres=tmpdisk:100")
+
+
 def test_an_account_is_no_problem_where_accounts_are_not_enforced() -> None:
     limits = msgspec.structs.replace(SLURM, accounts=None)
     assert "unknown-account" not in sbatch("--account=any", limits=limits)
