@@ -154,3 +154,9 @@ def test_a_task_longer_than_all_others_still_takes_a_while() -> None:
     assert found is not None
     assert found.low == 0.0
     assert found.value > 0.0
+
+
+def test_tasks_that_are_at_their_end_are_done_at_once() -> None:
+    now = Span(0.0, 0.0, 0.0)
+
+    assert until_done([now, now], 0, known([]), lanes=2) == now
