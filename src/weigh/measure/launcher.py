@@ -177,7 +177,7 @@ def _become_the_job(go: int, status: int) -> None:
             name, _, value = word.partition(b"=")
             env[name] = value
         folders = os.get_exec_path()  # before the peak is read: it imports warnings
-        os.write(status, b"%d %d " % (_own_peak(), time.process_time_ns()))
+        os.write(status, b"%d %d " % (own_peak(), time.process_time_ns()))
         _exec(command, folders, env)
     except OSError as error:
         os.write(status, str(error.errno or _ENOENT).encode())
@@ -240,7 +240,7 @@ def _exec(command: list[bytes], folders: list[str], env: dict[bytes, bytes]) -> 
     raise failure
 
 
-def _own_peak() -> int:
+def own_peak() -> int:
     """Read this process's VmHWM in bytes; 0 where /proc is hidden."""
     try:
         with open("/proc/self/status", "rb", buffering=0) as status:

@@ -26,7 +26,7 @@ from weigh.runner.ending import Ending
 from weigh.store import lines, shards
 from weigh.store.identity import Machine
 from weigh.store.location import make_folder
-from weigh.units import KIB, MIB, Bytes, Seconds
+from weigh.units import MIB, Bytes, Seconds
 
 _SHORTEST_MEAN = 0.1  # seconds below which a mean over the run says nothing
 _FLOOR_GROWTH = MIB  # how far off the counters behind VmHWM are
@@ -195,17 +195,6 @@ def utc(seconds: Seconds) -> str:
 @lru_cache(maxsize=8)  # many short tasks begin and end in one second
 def _whole_second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-
-
-def own_peak() -> Bytes:
-    """Read the most that weigh itself has held, which its children begin with."""
-    try:
-        with open("/proc/self/status", "rb", buffering=0) as status:
-            text = status.read(4096)
-    except OSError:
-        return 0
-    at = text.find(b"VmHWM:")
-    return int(text[at:].split(None, 2)[1]) * KIB if at >= 0 else 0
 
 
 def forget_own_peak() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh.errors import StoreError
+from weigh.measure.launcher import own_peak
 from weigh.measure.sampler import Sampler
 from weigh.model.record import Measurement, Record, Usage
 from weigh.runner.attempt import Attempt
@@ -27,7 +28,6 @@ from weigh.runner.recording import (
     RecordBatch,
     filled,
     measurement,
-    own_peak,
     peak_tracker,
     with_gpus,
 )

@@ -1,7 +1,6 @@
 """What qacct says that a job used: text in, figures out."""
 
 import re
-from collections.abc import Iterator
 
 from weigh.dialect import gridengine as dialect
 from weigh.dialect.numerals import whole_number
@@ -12,7 +11,6 @@ from weigh.scheduler import gridengine
 from weigh.scheduler.backend import Argv
 from weigh.units import KIB, Bytes, Seconds
 
-_BLOCK = "=" * 20
 _NUMBER = re.compile(r"^(\d{1,15}(?:\.\d{1,9})?)\s*([KMGT]?)(B?)$", re.IGNORECASE)
 _SECONDS = re.compile(r"^(\d{1,12}(?:\.\d{1,9})?)s?$")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
@@ -29,7 +27,7 @@ def parse(out: str) -> tuple[Accounted, ...]:
     """Read qacct's blocks; of an element that was run again the last one counts."""
     ended = gridengine.parse_ended(out)
     found: dict[int, Accounted] = {}
-    for block in _blocks(out):
+    for block in gridengine.qacct_blocks(out):
         job = block.get("jobnumber", "")
         number = (whole_number(block.get("taskid", "")) or 1) - 1
         state = ended.get(job, {}).get(number)
@@ -53,20 +51,6 @@ def _accounted(number: int, state: State, block: dict[str, str]) -> Accounted:
         memory_asked=_asked(category, slots),
         time_limit=_limit(category),
     )
-
-
-def _blocks(out: str) -> Iterator[dict[str, str]]:
-    block: dict[str, str] = {}
-    for line in out.splitlines():
-        if line.startswith(_BLOCK):
-            if block:
-                yield block
-            block = {}
-        else:
-            key, _, value = line.partition(" ")
-            block[key] = value.strip()
-    if block:
-        yield block
 
 
 def _resident(text: str) -> Bytes | None:

@@ -144,7 +144,7 @@ def ended_argvs(jobs: Sequence[str]) -> tuple[Argv, ...]:
 def parse_ended(out: str) -> States:
     """Read qacct's blocks; of a job that was run again the last one counts."""
     states: States = {}
-    for block in _blocks(out):
+    for block in qacct_blocks(out):
         job = block.get("jobnumber", "")
         if whole_number(job) is None:
             continue
@@ -236,7 +236,8 @@ def _reason(letters: str) -> str | None:
     return None if _state(letters) != "UNKNOWN" else f"Grid Engine calls it {letters!r}"
 
 
-def _blocks(out: str) -> Iterator[dict[str, str]]:
+def qacct_blocks(out: str) -> Iterator[dict[str, str]]:
+    """Yield what qacct prints of each element, by its own words."""
     block: dict[str, str] = {}
     for line in out.splitlines():
         if line.startswith(_BLOCK):

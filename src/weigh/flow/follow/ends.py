@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh.errors import WeighError
-from weigh.flow.follow.tasks import LOGS
+from weigh.flow.follow.tasks import LOGS, lines_of
 from weigh.flow.submit.ship import read_plan
 from weigh.model.plan import Element
 from weigh.model.record import Headway
@@ -122,7 +122,7 @@ class _Running:
         joblog = os.path.join(view.job.folder, LOGS, f"{name}.joblog")
         progress = read_progress(joblog)
         said = {one.seq: one for one in progress.tasks} if progress else {}
-        begun = events.read_past(_lines(joblog + events.SUFFIX), lambda _: False)
+        begun = events.read_past(lines_of(joblog + events.SUFFIX), lambda _: False)
         self._there: list[Span | Seconds] = []
         self.silent: list[Seconds] = []
         self.tasks: list[TaskEnd] = []
@@ -220,18 +220,10 @@ def _durations(folder: str, elements: Sequence[Element]) -> Durations:
 
 def _wall_times(joblog: str) -> Iterator[Seconds]:
     """Yield the times of tasks that succeeded."""
-    for line in _lines(joblog):
+    for line in lines_of(joblog):
         fields = line.split(b"\t", _FIELDS)
         try:
             if int(fields[_EXIT_CODE]) == int(fields[_SIGNAL]) == 0:
                 yield float(fields[_WALL_TIME])
         except (IndexError, ValueError):
             continue
-
-
-def _lines(path: str) -> Sequence[bytes]:
-    try:
-        with open(path, "rb") as file:
-            return file.read().splitlines(keepends=True)
-    except OSError:
-        return ()

@@ -198,7 +198,7 @@ class _Element(msgspec.Struct, frozen=True):
         """Give when a cancelled element ended; None where it was not, or who knows."""
         if self.state.state != "CANCELLED":
             return None
-        last = next(reversed(_lines(self.joblog + events.SUFFIX)), b"")
+        last = next(reversed(lines_of(self.joblog + events.SUFFIX)), b"")
         with suppress(*UNREADABLE):
             return msgspec.json.decode(last, type=events.Closed).time
         return self.state.ended  # weigh exec was killed with the rest
@@ -236,7 +236,7 @@ class _Element(msgspec.Struct, frozen=True):
     def _said(self, failed: set[int]) -> dict[int, events.Ended]:
         """Read what the events say of tasks that failed, of each the last."""
         said = {}
-        for line in _lines(self.joblog + events.SUFFIX):
+        for line in lines_of(self.joblog + events.SUFFIX):
             if line.startswith(_ENDED_LINE):
                 with suppress(*UNREADABLE):
                     event = msgspec.json.decode(line, type=events.Ended)
@@ -245,7 +245,7 @@ class _Element(msgspec.Struct, frozen=True):
         return said
 
     def _running(self) -> frozenset[int]:
-        past = events.read_past(_lines(self.joblog + events.SUFFIX), lambda _: False)
+        past = events.read_past(lines_of(self.joblog + events.SUFFIX), lambda _: False)
         return frozenset(past.in_flight)
 
 
@@ -264,10 +264,11 @@ def _goes_on(state: ElementState) -> bool:
 
 
 def _ends(joblog: str) -> dict[int, bool]:
-    return {seq: good for seq, good, _ in read_ends(_lines(joblog))}
+    return {seq: good for seq, good, _ in read_ends(lines_of(joblog))}
 
 
-def _lines(path: str) -> Sequence[bytes]:
+def lines_of(path: str) -> Sequence[bytes]:
+    """Give the lines of a file; none where there is none."""
     try:
         with open(path, "rb") as file:
             return file.read().splitlines(keepends=True)
