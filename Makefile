@@ -41,7 +41,7 @@ test: $(VENV)/.dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest $(PYTEST)
+	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(BIN)/python -m pytest $(PYTEST)
 
 docs: $(VENV)/.dev
 	$(BIN)/python tools/reference.py .

@@ -16,7 +16,7 @@ end_daemon "$top/pid/slurmctld.pid" slurmctld
 end_daemon "$top/pid/slurmdbd.pid" slurmdbd
 end_daemon "$top/mysql/mariadbd.pid" mariadbd
 end_daemon "$top/pid/munged.pid" munged
-for group in /sys/fs/cgroup/*/slurm_cn?; do
+for group in "${WEIGH_RIG_CGROUPS:-/sys/fs/cgroup}"/*/slurm_cn?; do
     [ ! -d "$group" ] || find "$group" -depth -type d -exec rmdir {} + 2>/dev/null
 done
 exit 0

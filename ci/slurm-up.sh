@@ -49,7 +49,8 @@ if ! munge -n >/dev/null 2>&1; then
 fi
 
 # ---- memory: by control group where one can be made, else by polling
-probe=/sys/fs/cgroup/memory/weigh_rig_probe
+groups=${WEIGH_RIG_CGROUPS:-/sys/fs/cgroup} # where isolated.sh has put ours
+probe=$groups/memory/weigh_rig_probe
 if [ "${WEIGH_RIG_CGROUP:-1}" != 0 ] && mkdir "$probe" 2>/dev/null; then
     rmdir "$probe"
     tracking="ProctrackType=proctrack/cgroup
@@ -57,7 +58,7 @@ TaskPlugin=task/cgroup
 JobAcctGatherType=jobacct_gather/cgroup"
     cat >"$top/etc/cgroup.conf" <<CONF
 CgroupPlugin=cgroup/v1
-CgroupMountpoint=/sys/fs/cgroup
+CgroupMountpoint=$groups
 CgroupAutomount=no
 ConstrainRAMSpace=yes
 ConstrainSwapSpace=no

@@ -1,0 +1,64 @@
+#!/bin/bash
+# Run a command in network, mount, process and host-name namespaces of its own:
+#
+#     ci/isolated.sh python -m pytest
+#
+# What it starts (schedulers, databases, users, files below /etc, /home and /var) ends with
+# it and is not seen outside, so two test runs on one machine do not meet, and neither
+# meets a cluster that is installed here. Without root or where namespaces are refused the
+# command runs as it is, after one line on standard error.
+set -eu
+usage="usage: ci/isolated.sh COMMAND [ARG...]"
+
+if [ "${1-}" != --inside ]; then
+    [ $# -gt 0 ] || { echo "$usage" >&2; exit 2; }
+    if [ "$(id -u)" -ne 0 ] || ! unshare -mnpuif --mount-proc true 2>/dev/null; then
+        echo "${0##*/}: no namespaces of its own (needs root); running without" >&2
+        exec "$@"
+    fi
+    scratch=$(mktemp -d /tmp/weigh.XXXXXX)
+    groups=$(basename "$scratch")
+    trap 'rm -rf "$scratch"; find /sys/fs/cgroup/*/"$groups" -depth -type d -exec rmdir {} + 2>/dev/null' EXIT
+    # every process inside ends with the first one
+    unshare -mnpuif --mount-proc --kill-child=KILL "$0" --inside "$scratch" "$@"
+    exit
+fi
+
+scratch=$2
+shift 2
+mount --make-rprivate /
+python3 - <<'PYTHON'
+import fcntl, socket, struct
+# iproute2 may not be installed
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+    SIOCSIFFLAGS, IFF_UP = 0x8914, 1
+    fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
+    # a second address: Slurm takes a machine with 127.0.0.1 alone for one without IPv4
+    SIOCSIFADDR = 0x8916
+    address = struct.pack("HH4s8x", socket.AF_INET, 0, socket.inet_aton("127.0.0.2"))
+    fcntl.ioctl(sock, SIOCSIFADDR, struct.pack("16s", b"lo:1") + address)
+PYTHON
+chmod 755 "$scratch"
+mkdir "$scratch/layers" "$scratch/tmp"
+mount -t tmpfs -o mode=755 layers "$scratch/layers"
+for folder in etc home run var; do
+    mkdir -p "$scratch/layers/$folder" "$scratch/layers/.$folder"
+    mount -t overlay overlay -o \
+        "lowerdir=/$folder,upperdir=$scratch/layers/$folder,workdir=$scratch/layers/.$folder" \
+        "/$folder" || echo "${0##*/}: /$folder is shared with the outside" >&2
+done
+rm -rf /run/munge # the socket of another munge
+# control groups have no namespace that Slurm could use: a group of our own in each hierarchy
+for controller in memory freezer cpuset cpuacct devices; do
+    group=/sys/fs/cgroup/$controller/$(basename "$scratch")
+    mkdir "$group" 2>/dev/null || continue
+    mkdir -p "$scratch/cgroup/$controller"
+    mount --bind "$group" "$scratch/cgroup/$controller"
+    export WEIGH_RIG_CGROUPS=$scratch/cgroup
+done
+hostname weigh-rig
+printf '127.0.0.1 localhost weigh-rig\n::1 localhost\n' >/etc/hosts
+chmod 1777 "$scratch/tmp"
+export TMPDIR=$scratch/tmp WEIGH_ISOLATED=1
+trap : INT TERM # the command's to handle; the first process must not leave before it
+"$@"
