@@ -41,6 +41,7 @@ test: $(VENV)/.dev
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@ci/packages.sh
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(BIN)/python -m pytest $(PYTEST)
 
 docs: $(VENV)/.dev

@@ -13,18 +13,23 @@ need_packages() { # missing ones are installed, where apt can
     for name; do dpkg -s "$name" >/dev/null 2>&1 || missing+=("$name"); done
     [ ${#missing[@]} -gt 0 ] || return 0
     command -v apt-get >/dev/null || { complain "not installed: ${missing[*]}"; exit 3; }
-    # no maintainer script is to start a daemon of the system
-    [ -e /usr/sbin/policy-rc.d ] ||
-        { printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d; }
+    # maintainer scripts must not start daemons of the system
+    local policy=/usr/sbin/policy-rc.d ours=
+    if [ ! -e $policy ]; then
+        printf '#!/bin/sh\nexit 101\n' >$policy
+        chmod 755 $policy
+        ours=$policy
+    fi
     export DEBIAN_FRONTEND=noninteractive
     local log; log=$(mktemp)
     if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends \
         -o Dpkg::Options::=--force-unsafe-io "${missing[@]}"; } >"$log" 2>&1; then
+        rm -f $ours
         tail -n 5 "$log" >&2
         complain "cannot install ${missing[*]}"
         exit 3
     fi
-    rm -f "$log"
+    rm -f "$log" $ours
 }
 
 need_user() { id "$1" >/dev/null 2>&1 || useradd --create-home --shell /bin/bash "$1"; }
