@@ -58,7 +58,8 @@ def test_the_page_names_gpus_queues_and_what_is_down() -> None:
 def test_a_user_sees_his_jobs_and_why_they_wait() -> None:
     mine = seen("slurm")
     jobs = slurm_view.parse_jobs(captured("slurm-22.05-squeue.txt"))
-    page = "\n".join(render_text(msgspec.structs.replace(mine, jobs=jobs)))
+    seen_then = msgspec.structs.replace(mine, jobs=jobs, time="2026-11-21T07:50:00")
+    page = "\n".join(render_text(seen_then))
     assert "waits: the array's own throttle" in page
     assert re.search(r"starts about .*08:19: next in line", page)
 

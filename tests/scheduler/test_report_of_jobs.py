@@ -1,9 +1,11 @@
 """``weigh report`` of jobs that real schedulers ran, with their accounting beside."""
 
+import shutil
 import time
 from pathlib import Path
 
 import msgspec
+import pytest
 from following import PATIENCE, Weigh
 
 from weigh.model.report import Measure, Report
@@ -63,6 +65,8 @@ def test_a_ticket_names_an_element_as_the_scheduler_does(weigh: Weigh) -> None:
 def test_tasks_that_gnu_parallel_ran_are_reported_by_their_joblog(
     weigh: Weigh,
 ) -> None:
+    if shutil.which("parallel") is None:
+        pytest.skip("GNU parallel is not installed")
     plan = weigh.plan("sleep 1", "sleep 2", together=2)
     job = weigh.submit(plan, "--runner", "parallel")
     weigh.finish(job)
