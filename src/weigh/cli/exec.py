@@ -324,7 +324,8 @@ def _exit_code(finished: Finished) -> int:
         return _SIGNAL_BASE + result.signal
     if result.halt_code is not None:
         return result.halt_code
-    return _FAILED if result.tally.failed else 0
+    tally = result.tally
+    return 0 if tally.done >= tally.tasks else _FAILED
 
 
 def _write(text: str) -> None:

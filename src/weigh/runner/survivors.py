@@ -1,8 +1,8 @@
 """Tasks of an earlier ``weigh exec`` that outlived it.
 
-They are known by boot, process id and start time, and by the mark in the environment
-of whatever they started. Nobody has their exit status, so they are run again: when
-they have ended, never beside themselves.
+They are known by boot, process id and start time, and by the stamp and the mark that
+whatever they started inherits. Nobody has their exit status, so they are run again: not
+before they have ended.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from weigh.errors import UsageError
 from weigh.runner.events import Opened, Past
-from weigh.runner.leftovers import mark_words
+from weigh.runner.leftovers import mark_words, read_stamp
 from weigh.runner.stopping import send_to_all
 from weigh.store.identity import Machine, Process, is_alive
 
@@ -39,10 +39,40 @@ def survivors(past: Past, here: Machine, proc: str = "/proc") -> dict[int, int]:
         if start.run in runs and is_alive(Process(start.pid, start.start_time))
     }
     for pid in _own_processes(proc):
-        words = mark_words(pid)
-        if words is not None and words[0] in runs and is_alive(Process(pid)):
-            found.setdefault(pid, int(words[1]))
+        seq = _task_of(pid, runs)
+        if seq is not None and is_alive(Process(pid)):
+            found.setdefault(pid, seq)
     return found
+
+
+def _task_of(pid: int, runs: Collection[str]) -> int | None:
+    """Return the task of one of *runs* that a process belongs to."""
+    for run in runs:
+        seq = read_stamp(pid, run)
+        if seq is not None:
+            return seq
+    words = mark_words(pid)
+    return int(words[1]) if words is not None and words[0] in runs else None
+
+
+def refuse_living(past: Past, here: Machine, me: Process) -> None:
+    """Refuse to work beside an earlier run whose ``weigh exec`` itself still lives.
+
+    Its lock file may have been removed, and not every disk has locks.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for opened in past.open_runs.values():
+        if (
+            here.sees_processes_of(opened.machine)
+            and opened.process != me
+            and is_alive(opened.process)
+        ):
+            raise UsageError(
+                f"another weigh exec is at work on {opened.task_file}: process "
+                f"{opened.process.pid} (wait for it, or choose another --joblog)"
+            )
 
 
 def elsewhere(past: Past, here: Machine) -> tuple[Opened, ...]:
