@@ -254,6 +254,9 @@ def _state(path: str) -> tuple[int, int, int, bytes] | None:
     try:
         found = os.fstat(fd)
         text = os.pread(fd, 1 << 16, 0)
+    except OSError:  # a pipe
+        return None
+    else:
         return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, text
     finally:
         os.close(fd)
@@ -276,11 +279,8 @@ def _take_away(path: str, fd: int) -> None:
 
 
 def _holder(path: str) -> Holder | None:
-    try:
-        with open(os.open(path, _FLAGS), "rb") as file:
-            return _decoded(file.read())
-    except OSError:
-        return None
+    state = _state(path)
+    return None if state is None else _decoded(state[-1])
 
 
 def _decoded(text: bytes) -> Holder | None:
