@@ -165,10 +165,29 @@ def check_regular(found: os.stat_result, path: str, *, own: bool) -> None:
     """
     if not stat.S_ISREG(found.st_mode):
         raise FormatError(f"{path} is no file (choose another --joblog)")
-    if own and found.st_uid != os.geteuid():
+    if own and found.st_uid not in {os.geteuid(), _shown_uid(path, found)}:
         raise FormatError(f"{path} belongs to another user (choose another --joblog)")
     if own and found.st_nlink > 1:
         raise FormatError(f"{path} has a second name, a hard link: remove it")
+
+
+def _shown_uid(path: str, found: os.stat_result) -> int:
+    """Return whose a file that we create beside *path* seems to be.
+
+    A network disk may show another number than ours for all that is ours.
+    """
+    if found.st_uid == os.geteuid():
+        return found.st_uid
+    probe = f"{path}.{os.getpid()}.tmp"
+    try:
+        fd = os.open(probe, _FLAGS | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return os.geteuid()
+    try:
+        os.unlink(probe)
+        return os.fstat(fd).st_uid
+    finally:
+        os.close(fd)
 
 
 def write_all(fd: int, text: bytes) -> None:

@@ -131,9 +131,9 @@ class Leftovers:
         attempt_of_group = self._groups.get(group)
         if attempt_of_group is not None:
             return attempt_of_group
-        mark = read_mark(pid)
+        mark = mark_words(pid)
         for attempt in self._running.values():
-            if mark is not None and mark == (attempt.seq, attempt.number):
+            if mark == (self._run, str(attempt.seq), str(attempt.number)):
                 return attempt
         return None
 
@@ -178,12 +178,6 @@ def name_of(pid: int) -> str:
         return str(pid)
     waits = ", waits for a disk" if rest.split()[:1] == [b"D"] else ""
     return f"{pid} ({name.decode('ascii', 'replace')}{waits})"
-
-
-def read_mark(pid: int) -> tuple[int, int] | None:
-    """Read (seq, attempt) from the mark in a process's environment."""
-    words = mark_words(pid)
-    return None if words is None else (int(words[1]), int(words[2]))
 
 
 def mark_words(pid: int) -> tuple[str, str, str] | None:

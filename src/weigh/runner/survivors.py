@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weigh.units import Seconds
 
 _POLL = 0.1
+_TO_ASK = 30.0
 _KILL_AFTER = 5.0
 
 
@@ -75,10 +76,11 @@ def refuse_living(past: Past, here: Machine, me: Process) -> None:
             )
 
 
-def elsewhere(past: Past, here: Machine) -> tuple[Opened, ...]:
-    """Give the runs of which nobody can say from here whether tasks of theirs live.
+def elsewhere(past: Past, here: Machine, job: str | None = None) -> tuple[Opened, ...]:
+    """Return the runs whose tasks may be alive where this process cannot see them.
 
-    A scheduler clears up after its job, and a machine that was restarted runs nothing.
+    A machine that was restarted runs nothing. A scheduler ends what its job started, so
+    of another job than our own, *job*, it is asked whether that still runs there.
     """
     in_flight = {start.run for start in past.in_flight.values()}
     return tuple(
@@ -87,17 +89,47 @@ def elsewhere(past: Past, here: Machine) -> tuple[Opened, ...]:
         if run in in_flight
         and not here.sees_processes_of(opened.machine)
         and not here.is_later_boot_of(opened.machine)
-        and opened.job is None
+        and (
+            opened.job is None
+            or (opened.job != job and _runs_on(opened.job, opened.machine.host))
+        )
     )
 
 
-def refuse_elsewhere(past: Past, here: Machine) -> None:
+def _runs_on(job: str, host: str) -> bool:
+    """Return whether a scheduler reports that a job runs on a host.
+
+    No if no scheduler answers: most jobs of a killed run have ended.
+    """
+    import subprocess  # noqa: PLC0415 - only after a kill -9 on another machine
+
+    states = "RUNNING,SUSPENDED,COMPLETING"
+    for argv in (
+        ["squeue", "--noheader", "-t", states, "-j", job, "-w", host, "-o", "%A"],
+        ["qstat", "-u", "*", "-s", "rs", "-q", f"*@{host}"],
+    ):
+        try:
+            answer = subprocess.run(
+                argv, capture_output=True, text=True, timeout=_TO_ASK, check=False
+            )
+        except (OSError, subprocess.SubprocessError):
+            continue
+        lines = [line.split() for line in answer.stdout.splitlines()]
+        is_listed = argv[0] == "squeue" or [job] in [line[:1] for line in lines]
+        if answer.returncode == 0 and any(lines) and is_listed:
+            return True
+    return False
+
+
+def refuse_elsewhere(past: Past, here: Machine, job: str | None = None) -> None:
     """Refuse to run tasks a second time that may still run on another machine.
+
+    *job* is the id of our own scheduler's job.
 
     Raises:
         UsageError: there may be some.
     """
-    hosts = sorted({opened.machine.host for opened in elsewhere(past, here)})
+    hosts = sorted({opened.machine.host for opened in elsewhere(past, here, job)})
     if hosts:
         raise UsageError(
             f"tasks may still be running on {', '.join(hosts)}, where weigh exec was "

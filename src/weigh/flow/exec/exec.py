@@ -202,15 +202,14 @@ class _Run:
         from weigh.runner import survivors  # noqa: PLC0415 - only after a kill -9
 
         here, kill = self._me.machine, self._options.kill_survivors
-        survivors.refuse_elsewhere(past, here)
+        survivors.refuse_elsewhere(past, here, self._me.job)
         found = survivors.survivors(past, here)
         if not found:
             return
         tasks = ", ".join(str(seq) for seq in sorted(set(found.values()))[:8])
         verb = "ending" if kill else "waiting for"
-        self._voice.say(
-            f"{verb} {len(found)} processes of an earlier run, of task {tasks}"
-        )
+        what = "1 process" if len(found) == 1 else f"{len(found)} processes"
+        self._voice.say(f"{verb} {what} of an earlier run, of task {tasks}")
         over = survivors.outlast(
             found,
             kill=kill,
