@@ -300,6 +300,7 @@ def test_a_joblog_that_is_removed_or_changed_is_written_again(
     batch.write("echo a >> ran", WAITS, "echo c >> ran", "exit 3")
     first = batch.start("-j", "2")
     until(lambda: set(batch.ended()) == {1, 3, 4})
+    batch.joblog.chmod(0o640)
     tamper(batch)
     go(batch)
     out, err = first.communicate(timeout=30)
@@ -307,6 +308,7 @@ def test_a_joblog_that_is_removed_or_changed_is_written_again(
     assert "3 of 4 tasks done" in out
     assert "written again" in err
     assert batch.ended() == {1: (0, 0), 2: (0, 0), 3: (0, 0), 4: (3, 0)}
+    assert batch.joblog.stat().st_mode & 0o777 == 0o640
     assert batch.run().returncode == 1
     assert sorted(batch.ran()) == ["a", "b", "c"]
 

@@ -98,6 +98,7 @@ class AppendFile:
             os.unlink(temporary)
         fd = os.open(temporary, _FLAGS | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
         try:
+            os.fchmod(fd, stat.S_IMODE(os.fstat(self.fd).st_mode))
             if content is None:
                 at = 0
                 while piece := os.pread(self.fd, _PIECE, at):
