@@ -124,6 +124,20 @@ def test_an_edited_task_file_reruns_what_changed_and_nothing_else(
     assert batch.ran() == ["a", "b", "c", "new", "B"]
 
 
+def test_a_line_inserted_and_removed_again_makes_no_done_task_run_twice(
+    batch: Batch,
+) -> None:
+    task = "echo b >> ran; [ -e good ]"
+    batch.write("true", task)
+    batch.run()
+    (batch.folder / "good").touch()
+    batch.write("true", "echo new >> ran", task)
+    assert batch.run("--resume-failed").returncode == 0
+    batch.write("true", task)
+    assert batch.run("--resume-failed").returncode == 0
+    assert sorted(batch.ran()) == ["b", "b", "new"]
+
+
 def test_equal_lines_are_tasks_of_their_own(batch: Batch) -> None:
     batch.write(*["echo x >> ran"] * 3)
     batch.run()

@@ -152,6 +152,21 @@ def test_a_scheduler_has_cleared_up_after_its_job() -> None:
     survivors.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine())
 
 
+def test_tasks_of_a_job_that_still_runs_there_are_not_run_a_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    squeue = tmp_path / "squeue"
+    squeue.write_text(
+        '#!/bin/sh\necho "$*" | grep -q -- "-j 4711 -w away" && echo 4711\n'
+    )
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(UsageError, match="away"):
+        survivors.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine())
+    survivors.refuse_elsewhere(_past(_opened(AWAY, "4712")), this_machine())
+    survivors.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine(), "4711")
+
+
 def test_a_reboot_leaves_no_survivors() -> None:
     here = Machine("here", "m", "boot2", "p")
     before = Machine("here", "m", "boot1", "p")

@@ -2,7 +2,9 @@
 
 import os
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -126,23 +128,74 @@ def test_too_few_idle_cards_are_refused_and_none_is_kept(
     other.release()
 
 
-def test_a_lock_that_another_user_left_behind_holds_no_card(
-    claims: GpuClaims, tmp_path: Path
+def test_of_many_that_claim_at_once_none_takes_the_same_card(tmp_path: Path) -> None:
+    cards = Cards({}, {}, {}, {})
+    taken: list[str] = []
+    jobs = [GpuClaims(str(tmp_path)) for _ in range(4)]
+
+    def claim(job: GpuClaims) -> None:
+        with suppress(UsageError):
+            taken.extend(job.choose({}, GRID_ENGINE, lambda: cards, count=1))
+
+    threads = [threading.Thread(target=claim, args=(job,)) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for job in jobs:
+        job.release()
+    assert len(taken) == len(set(taken)) > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link", "pipe", "unreadable"])
+def test_what_a_stranger_leaves_behind_holds_no_card(
+    claims: GpuClaims, tmp_path: Path, kind: str
+) -> None:
+    for name in ("weigh-gpu-GPU-0.lock", "weigh-gpu-GPU-0.0123456789abcdef"):
+        path = tmp_path / name
+        if kind == "folder":
+            path.mkdir()
+        elif kind == "link":
+            path.symlink_to("/dev/zero")
+        elif kind == "pipe":
+            os.mkfifo(path)
+        else:
+            path.touch(0 if kind == "unreadable" else 0o644)
+        if os.geteuid() == 0:
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    assert claims.choose({}, GRID_ENGINE, lambda: Cards({}), count=1) == ("GPU-0",)
+
+
+@pytest.mark.parametrize(("age", "taken"), [(10.0, 0), (3600.0, 1)])
+def test_a_strangers_claim_on_an_idle_card_counts_for_some_minutes(
+    claims: GpuClaims, tmp_path: Path, age: float, taken: int
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can be somebody else")
-    tmp_path.chmod(0o1777)  # as /tmp, where the kernel parts users
-    before, other = os.umask(0o077), GpuClaims(str(tmp_path))
+    other = GpuClaims(str(tmp_path))
+    other.choose({}, GRID_ENGINE, lambda: Cards({}), count=1)
+    (claim,) = tmp_path.iterdir()
+    os.chown(claim, NOBODY, NOBODY)
+    os.utime(claim, (time.time() - age, time.time() - age))
     try:
-        other.choose({}, GRID_ENGINE, lambda: Cards({}), count=1)
-    finally:
-        os.umask(before)
-        other.release()
-    (lock,) = tmp_path.iterdir()
-    os.chown(lock, NOBODY, NOBODY)
+        found = claims.choose({}, GRID_ENGINE, lambda: Cards({}), count=1)
+    except UsageError:
+        found = ()
+    other.release()
+    assert len(found) == taken
 
-    assert claims.choose({}, GRID_ENGINE, lambda: Cards({}), count=1) == ("GPU-0",)
-    assert lock.stat().st_mode & 0o777 == 0o444
+
+def test_a_claim_of_ones_own_counts_as_long_as_it_is_held(
+    claims: GpuClaims, tmp_path: Path
+) -> None:
+    other = GpuClaims(str(tmp_path))
+    other.choose({}, GRID_ENGINE, lambda: Cards({}), count=1)
+    (claim,) = tmp_path.iterdir()
+    os.utime(claim, (1.0, 1.0))
+    with pytest.raises(UsageError, match="only 0 of"):
+        claims.choose({}, GRID_ENGINE, lambda: Cards({}), count=1)
+    other.release()
 
 
 def test_a_grant_of_unknown_size_is_refused(claims: GpuClaims) -> None:

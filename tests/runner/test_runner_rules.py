@@ -49,6 +49,17 @@ def test_a_task_whose_text_changed_is_another() -> None:
     assert (settled.known, settled.strange) == (0, 1)
 
 
+def test_a_task_that_was_done_under_another_number_meanwhile_is_done() -> None:
+    ends = [(1, True, 11), (2, False, 22), (3, True, 22)]  # a line stood before it
+    assert list(settle([11, 22], ends).states) == [DONE, DONE]
+
+
+def test_of_equal_lines_as_many_are_done_as_succeeded() -> None:
+    ends = [(1, False, 11), (2, True, 11), (3, True, 11)]
+    assert list(settle([11, 11], ends).states) == [DONE, DONE]
+    assert list(settle([11, 11, 11, 11], ends).states).count(DONE) == 2
+
+
 @given(
     old=st.lists(st.integers(0, 5), max_size=12),
     seed=st.integers(0, 1000),

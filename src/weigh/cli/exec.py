@@ -172,8 +172,8 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     and it goes on where it stopped. Each task gets a record, a line in a joblog
     as GNU parallel writes it, and a file for what it prints.
 
-    Exit codes: 0 all done, 1 some failed, 2 the command line or the file is
-    off, 125 weigh failed, 128+n told to end by signal n; after --halt the
+    Exit codes: 0 all done, 1 some failed or not run, 2 invalid command line
+    or file, 125 weigh failed, 128+n ended by signal n; after --halt the
     task's own.
 
     \b
@@ -324,7 +324,8 @@ def _exit_code(finished: Finished) -> int:
         return _SIGNAL_BASE + result.signal
     if result.halt_code is not None:
         return result.halt_code
-    return _FAILED if result.tally.failed else 0
+    tally = result.tally
+    return 0 if tally.done >= tally.tasks else _FAILED
 
 
 def _write(text: str) -> None:

@@ -1,18 +1,25 @@
-"""The event files that programs with ``import weigh`` tell their regions to.
+"""The event files that programs with ``import weigh`` write their regions to.
 
 Each slot has one, named in the environment of its tasks. One that a task wrote to is
-put aside for the watcher to read, and the slot gets another.
+put aside for the watcher to read, and the slot gets another. All lie in a folder that
+only this user may enter; the folder is locked, so that the next run can tell and remove
+those of runs that were killed.
 """
 
+import fcntl
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 
-_FLAGS = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+_FLAGS = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+_PREFIX = f"weigh-exec-{os.uname().nodename}-"  # locks may not reach other machines
+_NEW = ".weigh-new-"  # until it is locked
 VARIABLE = "WEIGH_CHANNEL"
 
 
 class Channels:
-    """The event files of all slots, in the machine's own temporary folder.
+    """The event files of all slots, in a folder in the machine's temporary folder.
 
     They stay open: to look at their size costs little then.
     """
@@ -21,9 +28,15 @@ class Channels:
         self._paths: dict[int, str] = {}
         self._fds: dict[int, int] = {}
         self._taken = 0
+        self._lock: int | None = None
+        self._folder = os.path.join(folder, _PREFIX + run)
+        remove_dead(folder)
+        try:
+            self._lock = _make_locked(os.path.join(folder, _NEW + run), self._folder)
+        except OSError:
+            return  # the programs do without
         for slot in slots:
-            path = os.path.join(folder, f"weigh-{run}-{slot}.events")
-            self._paths[slot] = path
+            self._paths[slot] = os.path.join(self._folder, f"{slot}.events")
             self._make(slot)
 
     def settings(self) -> dict[int, dict[str, str]]:
@@ -52,6 +65,11 @@ class Channels:
             os.close(fd)
             forget(self._paths[slot])
         self._fds.clear()
+        if self._lock is not None:
+            with suppress(OSError):
+                os.rmdir(self._folder)
+            os.close(self._lock)
+            self._lock = None
 
     def _make(self, slot: int) -> None:
         try:
@@ -66,3 +84,43 @@ def forget(path: str) -> None:
         os.unlink(path)
     except OSError:
         return
+
+
+def remove_dead(folder: str) -> None:
+    """Remove this user's folders in *folder* whose ``weigh exec`` was killed."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(_PREFIX):
+                with suppress(OSError):
+                    _remove_if_dead(entry.path)
+
+
+def _remove_if_dead(path: str) -> None:
+    fd = os.open(path, _FOLDER_FLAGS)
+    try:
+        if os.fstat(fd).st_uid != os.geteuid():
+            return
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        for name in os.listdir(fd):
+            os.unlink(name, dir_fd=fd)
+        os.rmdir(path)
+    finally:
+        os.close(fd)
+
+
+def _make_locked(new: str, path: str) -> int:
+    """Make a folder of our own, lock it, then give it its name; return its descriptor.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    os.mkdir(new, 0o700)
+    fd = os.open(new, _FOLDER_FLAGS)
+    try:
+        with suppress(OSError):  # without locks nobody can take it for a dead one's
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(new, path)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd

@@ -11,6 +11,7 @@ from contextlib import suppress
 import msgspec
 
 from weigh.errors import StoreError
+from weigh.runner.append_file import AppendFile
 from weigh.store.identity import Machine, Process
 from weigh.store.lines import UNREADABLE
 from weigh.units import Bytes, Seconds
@@ -93,20 +94,25 @@ class EventsFile:
     """The events of one joblog, appended to by one writer."""
 
     def __init__(self, path: str) -> None:
-        """Open the file, made where it is missing.
+        """Open and lock the file, create it if missing.
 
         Raises:
             StoreError: it cannot be written.
+            FormatError: it is a link, no regular file, or another user's.
+            UsageError: another process writes it.
         """
-        self.path = path
         self.trouble: str | None = None
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._fd = os.open(path, flags, 0o666)
-            size = os.fstat(self._fd).st_size
-            self._torn = size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
+            self._file = AppendFile(path, follow=False)
+            size = os.fstat(self._file.fd).st_size
+            self._torn = size > 0 and os.pread(self._file.fd, 1, size - 1) != b"\n"
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error.strerror}") from error
+
+    @property
+    def path(self) -> str:
+        """Return where the file is now."""
+        return self._file.path
 
     def append(self, *events: msgspec.Struct) -> None:
         """Write events; what cannot be written is noted in ``trouble``."""
@@ -114,19 +120,22 @@ class EventsFile:
         if self._torn:
             text = b"\n" + text
         try:
-            self._torn = os.write(self._fd, text) != len(text)
+            self._torn = os.write(self._file.fd, text) != len(text)
             if self._torn:
                 self.trouble = "No space left on device"
         except OSError as error:
             self.trouble = error.strerror
 
-    def sync(self) -> None:
-        """Have the disk take what was written."""
-        os.fsync(self._fd)
+    def restore(self) -> None:
+        """Write the file again if it was removed, replaced or moved."""
+        try:
+            self._file.put_back()
+        except OSError as error:
+            self.trouble = error.strerror
 
     def close(self) -> None:
-        """Let the file go."""
-        os.close(self._fd)
+        """Close the file."""
+        self._file.close()
 
     def read_past(self, is_wanted: Callable[[int], bool]) -> "Past":
         """Read what earlier runs left behind; count attempts where *is_wanted*."""

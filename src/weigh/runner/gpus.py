@@ -1,11 +1,15 @@
 """Which GPUs to share out: those the environment names, or else found through NVML.
 
 A scheduler that grants GPUs without saying which (Grid Engine, mostly) leaves it to its
-jobs to find idle ones. A lock a card, held for the run, keeps two from taking the same.
+jobs to find idle ones. A claim, a file that is locked for the run, keeps two from
+taking the same GPU.
 """
 
 import fcntl
 import os
+import random
+import stat
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
@@ -13,18 +17,22 @@ from weigh.errors import GpuError, UsageError
 from weigh.model.record import Allocation
 from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.runner.resources import gpus_named
+from weigh.units import Seconds
 
 _IDLE = 0.02  # of a card's memory, which the driver itself may use
-_LOCKS = "weigh-gpu-{}.lock"
+_CLAIM = "weigh-gpu-"
 _FOR_ALL = 0o444
+_OTHERS_COUNT_FOR: Seconds = 600.0
+_TRIES = 5
+_PAUSE = (0.05, 0.3)  # seconds until the next try, at random
 
 
 class GpuClaims:
-    """The GPUs of this run, and the locks on those that nobody granted by name."""
+    """The GPUs of this run, and the claims on those that nobody granted by name."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._locks: list[int] = []
+        self._claims: list[tuple[str, int]] = []
 
     def choose(
         self,
@@ -57,10 +65,12 @@ class GpuClaims:
         return self._claim(devices, {one.uuid: one for one in readings}, count)
 
     def release(self) -> None:
-        """Let go of the locks."""
-        for lock in self._locks:
-            os.close(lock)
-        self._locks.clear()
+        """Remove the claims."""
+        for path, fd in self._claims:
+            with suppress(OSError):
+                os.unlink(path)
+            os.close(fd)
+        self._claims.clear()
 
     def _claim(
         self,
@@ -68,14 +78,21 @@ class GpuClaims:
         readings: Mapping[str, GpuReading],
         count: int,
     ) -> tuple[str, ...]:
-        taken: list[str] = []
-        for device in devices:
-            reading = readings.get(device.uuid)
-            if len(taken) < count and reading is not None and _is_idle(device, reading):
-                lock = self._lock(device.uuid)
-                if lock is not None:
-                    self._locks.append(lock)
-                    taken.append(device.uuid)
+        idle = [
+            device.uuid
+            for device in devices
+            if device.uuid in readings and _is_idle(device, readings[device.uuid])
+        ]
+        taken = [uuid for uuid in idle if self._count < count and self._take(uuid)]
+        for _ in range(_TRIES):
+            if len(taken) >= count or len(idle) == len(taken):
+                break
+            time.sleep(random.uniform(*_PAUSE))  # noqa: S311 - no secret
+            taken += [
+                uuid
+                for uuid in idle
+                if uuid not in taken and self._count < count and self._take(uuid)
+            ]
         if len(taken) < count:
             self.release()
             raise UsageError(
@@ -85,36 +102,78 @@ class GpuClaims:
             )
         return tuple(taken)
 
-    def _lock(self, uuid: str) -> int | None:
+    @property
+    def _count(self) -> int:
+        return len(self._claims)
+
+    def _take(self, uuid: str) -> bool:
+        """Claim a GPU, unless somebody else has a claim on it that counts."""
+        prefix = f"{_CLAIM}{uuid}."
+        name = prefix + os.urandom(8).hex()
+        path = os.path.join(self._folder, name)
         try:
-            fd = _opened(os.path.join(self._folder, _LOCKS.format(uuid)))
+            fd = _make_locked(os.path.join(self._folder, f".{name}"), path)
         except OSError:
-            return None  # nobody else may lock it, so whoever made it has the card
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(fd)
-            return None
-        return fd
+            return False
+        self._claims.append((path, fd))
+        if not any(
+            one.startswith(prefix) and one != name and _counts(self._folder, one)
+            for one in os.listdir(self._folder)
+        ):
+            return True
+        self._claims.pop()
+        with suppress(OSError):
+            os.unlink(path)
+        os.close(fd)
+        return False
 
 
-def _opened(path: str) -> int:
-    """Open a lock that anybody on this machine may have made, and make it if need be.
-
-    The kernel refuses O_CREAT on another's file in a folder like /tmp, even to root.
+def _make_locked(new: str, path: str) -> int:
+    """Make a file that others see under its name only when it is locked.
 
     Raises:
-        OSError: it is there, and neither readable nor a file.
+        OSError: it cannot be made or locked.
     """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-    with suppress(FileNotFoundError):
-        return os.open(path, flags)
+    fd = os.open(new, os.O_RDONLY | os.O_CLOEXEC | os.O_CREAT | os.O_EXCL, _FOR_ALL)
     try:
-        fd = os.open(path, flags | os.O_CREAT | os.O_EXCL, _FOR_ALL)
-    except FileExistsError:
-        return os.open(path, flags)  # made this very moment
-    os.fchmod(fd, _FOR_ALL)  # whatever the umask is: it stays when we are gone
+        os.fchmod(fd, _FOR_ALL)  # whatever the umask is
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(new, path)
+    except BaseException:
+        os.close(fd)
+        with suppress(OSError):
+            os.unlink(new)
+        raise
     return fd
+
+
+def _counts(folder: str, name: str) -> bool:
+    """Return whether a claim on an idle GPU holds; remove it if it is ours and dead.
+
+    One that nobody has locked is dead. Another user's counts for some minutes, in which
+    its program begins to use the GPU: nobody can keep an idle one from others for good.
+    """
+    path = os.path.join(folder, name)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    found = os.fstat(fd)
+    is_own = found.st_uid == os.geteuid()
+    try:
+        if not stat.S_ISREG(found.st_mode):
+            return False
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return is_own or time.time() - found.st_mtime < _OTHERS_COUNT_FOR
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    if is_own:
+        with suppress(OSError):
+            os.unlink(path)
+    return False
 
 
 def _is_idle(device: GpuDevice, reading: GpuReading) -> bool:

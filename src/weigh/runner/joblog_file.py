@@ -1,15 +1,19 @@
-"""A joblog on disk with one writer: opened, mended, appended to."""
+"""A joblog on disk with one writer: opened, repaired, appended to, restored."""
 
 import os
 import stat
+import struct
 
 from weigh.errors import FormatError, StoreError
 from weigh.joblog import HEADER, Entry, format_entry, read_ends
-from weigh.runner.resume import Settled, settle
+from weigh.runner.append_file import AppendFile
+from weigh.runner.resume import DONE, WAITING, Settled, settle
 from weigh.runner.task_source import TaskSource
 
 _HEADER_LINE = HEADER.encode() + b"\n"
 _TAIL = 1 << 16
+_WATCHED = 128  # bytes at the end that show whether the file was overwritten
+_ROW = struct.Struct("<IddQhB")  # an entry without its command, to restore it from
 
 
 def put_aside(path: str) -> None:
@@ -33,58 +37,159 @@ def put_aside(path: str) -> None:
 
 
 class JoblogFile:
-    """The joblog of this run; what could not be written waits in ``unwritten``."""
+    """The joblog of this run; what could not be written waits in ``unwritten``.
+
+    What was written is remembered, so that the joblog can be restored when another
+    program removes, replaces or truncates it.
+    """
 
     def __init__(self, path: str) -> None:
-        """Open the file, make it where it is missing, cut a torn last line off.
+        """Open and lock the file, create it if missing, cut off a torn last line.
 
         Raises:
             StoreError: it cannot be opened or written.
             FormatError: it is no joblog.
+            UsageError: another process writes it.
         """
-        self.path = path
         self.unwritten: list[Entry] = []
         self._dirty = False
+        self._source: TaskSource | None = None
+        self._states = bytearray()
+        self._rows = bytearray()
         try:
-            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._fd = os.open(path, flags, 0o666)
-            self._size = _mend(self._fd, path)
+            self._file = AppendFile(path, follow=True)
+            self._size = _mend(self._file.fd, path)
+            self._tail = self._read_tail(self._size)
         except OSError as error:
             raise StoreError(_trouble(path, error)) from error
 
+    @property
+    def path(self) -> str:
+        """Return where the file is now."""
+        return self._file.path
+
+    def remember(self, source: TaskSource, states: bytearray) -> None:
+        """Note the tasks and what earlier runs settled, to restore the file from."""
+        self._source = source
+        self._states = states
+
     def append(self, entry: Entry) -> str | None:
-        """Write one line; give what is in the way, if anything is."""
+        """Write one line; return what prevents it, if anything does."""
         return self._write([*self.unwritten, entry])
 
     def try_again(self) -> str | None:
-        """Write what could not be written before; give what is in the way."""
+        """Write what could not be written before; return what prevents it."""
         return self._write(self.unwritten) if self.unwritten else None
 
+    def restore(self) -> str | None:
+        """Write the file again if it was removed, replaced, moved or truncated.
+
+        Return what happened to it, None if nothing did.
+
+        Raises:
+            StoreError: it cannot be written again.
+        """
+        try:
+            happened = self._file.put_back()
+            if self._is_intact():
+                return happened
+            self._file.replace_by(self._remembered())
+            self._size = os.fstat(self._file.fd).st_size
+            self._tail = self._read_tail(self._size)
+        except OSError as error:
+            raise StoreError(
+                f"{self.path} was removed or changed and cannot be written again: "
+                f"{error.strerror or error}"
+            ) from error
+        return f"{self.path} was truncated or overwritten: written again"
+
     def sync(self) -> None:
-        """Have the disk take what was written since the last time."""
+        """Flush what was written since the last time to the disk."""
         if self._dirty:
             self._dirty = False
-            os.fsync(self._fd)
+            os.fsync(self._file.fd)
 
     def close(self) -> None:
-        """Let the file go."""
-        os.close(self._fd)
+        """Close the file."""
+        self._file.close()
 
     def _write(self, entries: list[Entry]) -> str | None:
         text = b"".join(map(format_entry, entries))
+        fd = self._file.fd
         try:
-            written = os.write(self._fd, text)
+            before = os.fstat(fd).st_size
+            written = os.write(fd, text)
             if written == len(text):
-                self._size += written
+                if before == self._size:
+                    self._size += written
+                    self._tail = (self._tail + text)[-_WATCHED:]
                 self._dirty = True
                 self.unwritten = []
+                for entry in entries:
+                    self._rows += _packed(entry)
                 return None
             trouble = "No space left on device"
-            os.ftruncate(self._fd, self._size)  # a torn line would swallow the next
+            os.ftruncate(fd, before)  # a torn line would swallow the next
         except OSError as error:
             trouble = error.strerror or str(error)
         self.unwritten = entries
         return f"cannot write {self.path}: {trouble}"
+
+    def _read_tail(self, size: int) -> bytes:
+        length = min(size, _WATCHED)
+        return os.pread(self._file.fd, length, size - length)
+
+    def _is_intact(self) -> bool:
+        """Return whether what was written is still in the file."""
+        return self._read_tail(self._size) == self._tail
+
+    def _remembered(self) -> bytes:
+        """Write what this run and earlier ones settled as a whole joblog.
+
+        Of earlier runs only success or failure is known by now, not when or how long.
+        """
+        lines = [_HEADER_LINE]
+        rows = list(_ROW.iter_unpack(self._rows))
+        here = {row[0] for row in rows}
+        for seq, state in enumerate(self._states, start=1):
+            if state != WAITING and seq not in here:
+                code = 0 if state == DONE else 1
+                lines.append(self._line((seq, 0.0, 0.0, 0, code, 0)))
+        lines += [self._line(row) for row in rows]
+        return b"".join(lines)
+
+    def _line(self, row: tuple[int, float, float, int, int, int]) -> bytes:
+        seq, started, wall, size, code, number = row
+        if self._source is None:
+            return b""
+        try:
+            text = self._source.text(seq)
+        except FormatError as error:  # without its text nobody knows what ended
+            raise OSError(str(error)) from error
+        return format_entry(
+            Entry(
+                seq=seq,
+                host=":",
+                started=started,
+                wall_time=wall,
+                sent=0,
+                received=size,
+                exit_code=code,
+                signal=number,
+                command=os.fsdecode(text),
+            )
+        )
+
+
+def _packed(entry: Entry) -> bytes:
+    return _ROW.pack(
+        entry.seq,
+        entry.started,
+        entry.wall_time,
+        entry.received,
+        entry.exit_code,
+        entry.signal,
+    )
 
 
 def settle_by(path: str, source: TaskSource) -> Settled:

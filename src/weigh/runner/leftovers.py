@@ -1,14 +1,20 @@
 """What tasks leave behind: found among weigh's own children, told apart by task.
 
 weigh adopts orphans, so a process that outlives its task, in whatever session, becomes
-weigh's child. It belongs to the task whose process group it is in, or else to the one
-named in the mark of its environment.
+weigh's child. Its task is known by a stamp that every process inherits and that neither
+a new session nor an emptied environment removes: a limit on real-time CPU time that no
+program ever reaches. Where the stamp is not allowed, the process group and the mark in
+the environment show it.
 """
 
 import os
+import resource
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+from zlib import crc32
 
 from weigh.probe.proc import parse_children
 from weigh.runner.attempt import Attempt
@@ -16,18 +22,44 @@ from weigh.runner.spawn import MARK
 from weigh.runner.stopping import send_to_all
 from weigh.units import Seconds
 
+PATIENCE_AFTER_KILL: Seconds = 15.0  # then a process cannot be killed
 _CHILDREN_BYTES = 1 << 20
 _ENVIRONMENT_BYTES = 1 << 20
 _POLL = 0.02
 _MOST_TERM = 2.0  # seconds that a process of no task has to end
+_STAMP = resource.RLIMIT_RTTIME
+_STAMPED = b"Max realtime timeout"
+_BASE = 1 << 62  # microseconds: 146,000 years
+_SEQ_BITS = 32
+_RUN_MASK = (1 << 30) - 1
+
+
+class Cleared(NamedTuple):
+    """Processes of no known task that were ended, and those that could not be."""
+
+    ended: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 class Leftovers:
-    """The orphans alive now, each with its attempt, among those that *running* has."""
+    """The orphans alive now, each with the attempt that it belongs to.
 
-    def __init__(self, running: Mapping[int, Attempt]) -> None:
+    *running* are the attempts by record, *groups* the same by process group.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        running: Mapping[str, Attempt],
+        groups: Mapping[int, Attempt],
+        leaders: Collection[int],
+    ) -> None:
+        self._run = run
         self._running = running
+        self._groups = groups
+        self._leaders = leaders
         self._owners: dict[int, Attempt | None] = {}
+        self._abandoned: set[int] = set()
         path = f"/proc/self/task/{os.getpid()}/children"
         try:
             self._children: int | None = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -35,60 +67,117 @@ class Leftovers:
             self._children = None
 
     def claim(self, pid: int) -> Attempt | None:
-        """Strike an orphan off that ended; give the attempt it was of."""
+        """Strike an orphan off that ended; return the attempt it was of."""
+        self._abandoned.discard(pid)
         attempt = self._owners.pop(pid, None)
         if attempt is not None:
             attempt.orphans.discard(pid)
         return attempt
 
     def find(self) -> Iterator[tuple[Attempt, int]]:
-        """Look for new orphans; give each to its attempt, and yield both."""
+        """Look for new orphans; add each to its attempt, and yield both."""
         for pid in self._pids():
-            if pid in self._running or pid in self._owners:
+            if pid in self._leaders or pid in self._owners:
                 continue
             attempt = self._owners[pid] = self._owner(pid)
             if attempt is not None:
                 attempt.orphans.add(pid)
                 yield attempt, pid
 
-    def clear(self, grace: Seconds) -> None:
-        """Have end what is left in the end and belongs to no task that is known."""
+    def abandon(self, attempt: Attempt) -> tuple[str, ...]:
+        """Let go of the processes of an attempt that cannot be killed; name them."""
+        pids = {*attempt.orphans, *({attempt.pid} if attempt.status is None else ())}
+        for pid in attempt.orphans:
+            self._owners.pop(pid, None)
+        attempt.orphans.clear()
+        self._abandoned |= pids
+        return tuple(name_of(pid) for pid in sorted(pids))
+
+    def clear(self, grace: Seconds) -> Cleared:
+        """End what is left in the end and belongs to no known task."""
         pids = self._pids()
         if not pids:
-            return
+            return Cleared()
+        names = {pid: name_of(pid) for pid in pids}
         send_to_all(pids, signal.SIGTERM)
         kill_at = time.monotonic() + min(grace, _MOST_TERM)
-        while pids:
+        give_up_at = kill_at + PATIENCE_AFTER_KILL
+        while pids and time.monotonic() < give_up_at:
             if time.monotonic() >= kill_at:
                 send_to_all(pids, signal.SIGKILL)
             time.sleep(_POLL)
             _reap_all()
             pids = self._pids()
+            names.update((pid, name_of(pid)) for pid in pids if pid not in names)
+        left = tuple(names.pop(pid) for pid in pids)
+        return Cleared(tuple(names.values()), left)
 
     def _pids(self) -> list[int]:
         if self._children is None:
             return []
-        return parse_children(os.pread(self._children, _CHILDREN_BYTES, 0))
+        text = os.pread(self._children, _CHILDREN_BYTES, 0)
+        return [pid for pid in parse_children(text) if pid not in self._abandoned]
 
     def _owner(self, pid: int) -> Attempt | None:
+        seq = read_stamp(pid, self._run)
+        if seq is not None:
+            for attempt in self._running.values():
+                if attempt.seq == seq:
+                    return attempt
         try:
             group = os.getpgid(pid)
         except ProcessLookupError:
             return None
-        attempt = self._running.get(group)
-        if attempt is not None:
-            return attempt
-        mark = read_mark(pid)
+        attempt_of_group = self._groups.get(group)
+        if attempt_of_group is not None:
+            return attempt_of_group
+        mark = mark_words(pid)
         for attempt in self._running.values():
-            if mark is not None and mark == (attempt.seq, attempt.number):
+            if mark == (self._run, str(attempt.seq), str(attempt.number)):
                 return attempt
         return None
 
 
-def read_mark(pid: int) -> tuple[int, int] | None:
-    """Read (seq, attempt) from the mark in a process's environment."""
-    words = mark_words(pid)
-    return None if words is None else (int(words[1]), int(words[2]))
+def stamp(run: str, seq: int) -> None:
+    """Mark what this process starts from now on as of a task of a run.
+
+    Nothing is done where a limit is set on real-time CPU time already.
+    """
+    hard = resource.getrlimit(_STAMP)[1]
+    if hard == resource.RLIM_INFINITY:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(_STAMP, (_of_run(run) | seq, hard))
+
+
+def read_stamp(pid: int, run: str) -> int | None:
+    """Return the number of the task of *run* that a process belongs to, if any."""
+    try:
+        with open(f"/proc/{pid}/limits", "rb", buffering=0) as file:
+            text = file.read(4096)
+    except OSError:
+        return None
+    words = text.partition(_STAMPED)[2].split(None, 1)
+    if not words or not words[0].isdigit():
+        return None
+    number = int(words[0])
+    if number >> _SEQ_BITS != _of_run(run) >> _SEQ_BITS:
+        return None
+    return number & ((1 << _SEQ_BITS) - 1)
+
+
+def _of_run(run: str) -> int:
+    return _BASE | (crc32(run.encode()) & _RUN_MASK) << _SEQ_BITS
+
+
+def name_of(pid: int) -> str:
+    """Return the number of a process, its name and, where it waits, its state."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            name, _, rest = file.read(1024).partition(b"(")[2].rpartition(b")")
+    except OSError:
+        return str(pid)
+    waits = ", waits for a disk" if rest.split()[:1] == [b"D"] else ""
+    return f"{pid} ({name.decode('ascii', 'replace')}{waits})"
 
 
 def mark_words(pid: int) -> tuple[str, str, str] | None:

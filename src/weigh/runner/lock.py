@@ -1,139 +1,303 @@
-"""One ``weigh exec`` a joblog: a file beside it that names its holder.
+"""One ``weigh exec`` per joblog: a file beside it that names its holder.
 
-The kernel's lock on that file tells on one machine, and on most network disks, whether
-the holder lives. Where it cannot, the holder's sign of life does: it touches the file
-every few seconds, and one that was not touched for a while belongs to nobody.
+The file is only ever created, never overwritten, so of several that want it one gets
+it, whatever the disk. On one machine the kernel's lock and the holder's process show
+whether the holder lives. From another machine only its heartbeat does: it touches the
+file every few seconds, and whoever waits sees whether the file changes meanwhile, by
+the waiting process's own clock. Clocks of two machines are never compared.
 """
 
-import errno
 import fcntl
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
-from weigh.errors import StoreError, UsageError
+from weigh.errors import FormatError, StoreError, UsageError
+from weigh.runner import events
+from weigh.runner.append_file import (
+    NO_LOCKS,
+    check_regular,
+    is_locked,
+    is_same,
+    write_all,
+)
 from weigh.store.identity import Machine, Process, is_alive
 from weigh.store.lines import UNREADABLE
 from weigh.units import Seconds
 
+SUFFIX = ".lock"
 SIGN_OF_LIFE = 10.0
-_DEAD_AFTER = 6 * SIGN_OF_LIFE
-_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
+SILENCE = 6 * SIGN_OF_LIFE  # seconds after which a holder out of sight is dead
+_EMPTY_FOR = 3.0  # seconds that its creator has to write its name into it
+_LOST_AFTER = 3  # looks at another's lock in our place: one may be there in passing
+_POLL = 0.5
+_TRIES = 10
+_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-class Holder(msgspec.Struct, frozen=True):
-    """Who holds a joblog."""
+class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who holds a joblog; ``job`` is the id of its scheduler's job."""
 
     machine: Machine
     process: Process
+    job: str | None = None
 
 
 class Lock:
-    """A joblog held by this process, until :meth:`release`."""
+    """A joblog held by this process, until :meth:`release`.
 
-    def __init__(self, path: str, fd: int) -> None:
+    ``trouble`` says who holds it instead, if anybody does.
+    """
+
+    def __init__(self, path: str, fd: int, me: Holder) -> None:
+        self.trouble: str | None = None
         self._path = path
         self._fd = fd
+        self._me = me
+        self._strange = 0
 
     def touch(self) -> None:
-        """Give a sign of life to those who cannot see this machine's processes."""
-        os.utime(self._fd)
+        """Show those who cannot see this machine's processes that we are alive."""
+        with suppress(OSError):
+            os.utime(self._fd)
+
+    def keep(self) -> None:
+        """Create the file again if it was removed; note who else has it, if any."""
+        if is_same(self._path, self._fd):
+            self._strange = 0
+            return
+        try:
+            fd = _create(self._path, self._me)
+        except OSError:
+            return  # its folder is gone: nobody else can have it either
+        if fd is not None:
+            with suppress(OSError):
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.dup2(fd, self._fd, inheritable=False)
+            os.close(fd)
+            self._strange = 0
+            return
+        holder = _holder(self._path)
+        self._strange += holder is not None
+        if self._strange >= _LOST_AFTER:
+            self.trouble = _held(self._path, holder)
 
     def release(self) -> None:
-        """Let go; the file goes with it."""
-        try:
-            os.unlink(self._path)
-        finally:
-            os.close(self._fd)
+        """Remove the file, unless it is another's by now."""
+        with suppress(OSError):
+            if is_same(self._path, self._fd):
+                os.unlink(self._path)
+        os.close(self._fd)
 
 
 def acquire(
-    path: str, me: Holder, *, sleep: Callable[[Seconds], None] = time.sleep
+    path: str,
+    me: Holder,
+    *,
+    sleep: Callable[[Seconds], None] = time.sleep,
+    say: Callable[[str], None] = lambda _line: None,
 ) -> Lock:
-    """Take the lock at *path* or wait until its holder is surely dead.
+    """Take the lock at *path*; wait for a holder out of sight to show that it lives.
 
     Raises:
         UsageError: another ``weigh exec`` holds it.
+        FormatError: there is something else at *path*.
         StoreError: the file cannot be written.
     """
+    joblog = path.removesuffix(SUFFIX)
+    if is_locked(joblog) or is_locked(joblog + events.SUFFIX):
+        raise UsageError(_held(path, _holder(path)))  # even if the lock was removed
     try:
-        fd = _open_locked(path)
-        if fd is None:
-            raise UsageError(_held(path, _holder(path)))
-        holder = _holder(path)
-        if holder is not None and _lives(path, holder, me, sleep):
-            os.close(fd)
-            raise UsageError(_held(path, holder))
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, msgspec.json.encode(me), 0)
+        while True:
+            fd = _create(path, me)
+            if fd is not None and _is_ours(path, fd, sleep):
+                return Lock(path, fd, me)
+            if fd is None:
+                _remove_if_dead(path, me, sleep, say)
     except OSError as error:
         raise StoreError(
             f"cannot write {path}: {error.strerror} "
             "(choose a --joblog in a folder that can be written to)"
         ) from error
-    return Lock(path, fd)
 
 
-def _open_locked(path: str) -> int | None:
-    """Open the file with the kernel's lock on it; None where another has that."""
-    while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+def _create(path: str, me: Holder) -> int | None:
+    """Create the file with our name in it; None where there is one."""
+    try:
+        fd = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:
+        return None
+    try:
+        write_all(fd, msgspec.json.encode(me))
+    except OSError:
+        with suppress(OSError):
+            os.unlink(path)
+        os.close(fd)
+        raise
+    return fd
+
+
+def _is_ours(path: str, fd: int, sleep: Callable[[Seconds], None]) -> bool:
+    """Lock what we created; one that only looks at it lets go in a moment."""
+    for _ in range(_TRIES):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(fd)
-            return None
+            sleep(_POLL)
+            continue
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if error.errno not in NO_LOCKS:
+                os.close(fd)
                 raise
-        if _is_at(path, fd):
-            return fd
-        os.close(fd)  # its holder took it away meanwhile
+        break
+    if is_same(path, fd):
+        return True
+    os.close(fd)
+    return False
 
 
-def _is_at(path: str, fd: int) -> bool:
+def _remove_if_dead(
+    path: str,
+    me: Holder,
+    sleep: Callable[[Seconds], None],
+    say: Callable[[str], None],
+) -> None:
+    """Remove the lock of a dead holder; return where it is gone, or was.
+
+    Raises:
+        UsageError: its holder lives.
+        FormatError: it is no lock.
+    """
     try:
-        there, here = os.stat(path), os.fstat(fd)
+        fd = os.open(path, _FLAGS)
     except FileNotFoundError:
-        return False
-    return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
-
-
-def _holder(path: str) -> Holder | None:
+        return
+    except OSError as error:
+        if os.path.islink(path) or os.path.isdir(path):
+            raise FormatError(f"{path} is no file: remove it") from error
+        raise
     try:
-        with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=Holder)
-    except (OSError, *UNREADABLE):
-        return None
+        check_regular(os.fstat(fd), path, own=True)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(_held(path, _holder(path))) from error
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+        if _is_dead(path, fd, me, sleep, say):
+            _take_away(path, fd)
+    finally:
+        os.close(fd)
 
 
-def _lives(
-    path: str, holder: Holder, me: Holder, sleep: Callable[[Seconds], None]
+def _is_dead(
+    path: str,
+    fd: int,
+    me: Holder,
+    sleep: Callable[[Seconds], None],
+    say: Callable[[str], None],
 ) -> bool:
-    """Tell whether *holder* is at work, whatever it takes to find out."""
+    """Return whether the lock's holder is dead; False where the file has gone.
+
+    Raises:
+        UsageError: it lives.
+    """
+    text = os.pread(fd, 1 << 16, 0)
+    holder = _decoded(text)
+    if holder is None:
+        if text and not text.startswith(b"{"):
+            raise FormatError(f"{path} is no lock of weigh: remove it")
+        return not _changes(path, fd, _EMPTY_FOR, sleep)
     if me.machine.sees_processes_of(holder.machine):
-        return holder.process != me.process and is_alive(holder.process)
+        if holder.process != me.process and is_alive(holder.process):
+            raise UsageError(_held(path, holder))
+        return True
     if me.machine.is_later_boot_of(holder.machine):
-        return False
-    first = os.stat(path).st_mtime
-    if time.time() - first > 2 * _DEAD_AFTER:
-        return False
+        return True
+    say(
+        f"waiting up to {SILENCE:g} s to see whether weigh exec on "
+        f"{holder.machine.host} still runs"
+    )
+    if not _changes(path, fd, SILENCE, sleep):
+        return True
+    if is_same(path, fd):
+        raise UsageError(_held(path, holder))
+    return False
+
+
+def _changes(
+    path: str, fd: int, longest: Seconds, sleep: Callable[[Seconds], None]
+) -> bool:
+    """Watch the file for *longest* seconds; return whether it changes or goes away.
+
+    It is opened anew for each look: a network disk asks its server then.
+    """
+    first = _state(path)
     waited = 0.0
-    while waited < _DEAD_AFTER:
-        sleep(SIGN_OF_LIFE)
-        waited += SIGN_OF_LIFE
-        if os.stat(path).st_mtime != first:
+    while waited < longest:
+        sleep(_POLL)
+        waited += _POLL
+        if _state(path) != first or not is_same(path, fd):
             return True
     return False
 
 
+def _state(path: str) -> tuple[int, int, int, bytes] | None:
+    try:
+        fd = os.open(path, _FLAGS)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(fd)
+        text = os.pread(fd, 1 << 16, 0)
+    except OSError:  # a pipe
+        return None
+    else:
+        return found.st_ino, found.st_mtime_ns, found.st_ctime_ns, text
+    finally:
+        os.close(fd)
+
+
+def _take_away(path: str, fd: int) -> None:
+    """Remove the file that is open as *fd*, and no other that came in its place."""
+    aside = f"{path}.{os.getpid()}.dead"
+    with suppress(FileNotFoundError):
+        os.rename(path, aside)
+        if not is_same(aside, fd):
+            try:
+                os.link(aside, path)
+            except FileExistsError:
+                pass  # its holder has created another already
+            except OSError:  # no links on this disk
+                os.rename(aside, path)
+                return
+        os.unlink(aside)
+
+
+def _holder(path: str) -> Holder | None:
+    state = _state(path)
+    return None if state is None else _decoded(state[-1])
+
+
+def _decoded(text: bytes) -> Holder | None:
+    with suppress(*UNREADABLE):
+        return msgspec.json.decode(text, type=Holder)
+    return None
+
+
 def _held(path: str, holder: Holder | None) -> str:
-    joblog = path.removesuffix(".lock")
+    joblog = path.removesuffix(SUFFIX)
     if holder is None:
-        return f"another weigh exec is at work on {joblog}"
+        return (
+            f"another weigh exec is at work on {joblog} "
+            "(wait for it, or choose another --joblog)"
+        )
+    job = f", job {holder.job}" if holder.job is not None else ""
     return (
         f"another weigh exec is at work on {joblog}: process {holder.process.pid} on "
-        f"{holder.machine.host} (wait for it, or choose another --joblog)"
+        f"{holder.machine.host}{job} (wait for it, or choose another --joblog)"
     )

@@ -9,13 +9,13 @@ import signal
 import time
 from collections.abc import Collection
 
-from weigh.errors import FormatError
+from weigh.errors import FormatError, StoreError
 from weigh.joblog import TIMED_OUT, Entry
 from weigh.model.record import Outcome
 from weigh.runner.attempt import Attempt, Stop
 from weigh.runner.card_watch import CardWatch
 from weigh.runner.ending import Ending
-from weigh.runner.leftovers import Leftovers
+from weigh.runner.leftovers import PATIENCE_AFTER_KILL, Leftovers, stamp
 from weigh.runner.memory_watch import MemoryWatch
 from weigh.runner.output import is_full
 from weigh.runner.parts import Failure, Parts, Result, Rules
@@ -34,6 +34,7 @@ ONE_TELLING = 3.0  # seconds in which a scheduler tells us, and its job's shell 
 _WIDTH = 80 - len("weigh: ")
 _MOST_FAILURES = 20  # that are worth a line each
 _RESPAWN_PAUSE = 0.5  # seconds after the system had no process to give
+_RESTORE_INTERVAL = 1.0
 _ORPHAN_PATIENCE = 5.0  # seconds until what a task left behind is worth a word
 
 
@@ -45,10 +46,16 @@ class Loop:
         self._rules = rules
         self._tally = tally
         self._free = FreeSlots(parts.layout.slots)
-        self._running: dict[int, Attempt] = {}
+        # by record: the number of a process that ended may be another's soon
+        self._running: dict[str, Attempt] = {}
         self._reaper = Reaper()
         self._stopper = Stopper(rules.grace)
-        self._leftovers = Leftovers(self._running)
+        self._leaders: dict[int, Attempt] = {}
+        self._groups: dict[int, Attempt] = {}
+        self._leftovers = Leftovers(
+            parts.run, self._running, self._groups, self._leaders
+        )
+        self._has_abandoned = False
         self._new_record = new_records()
         self._attempts = parts.attempts
         self._verdicts = Verdicts(rules.retries, rules.oom_retries)
@@ -66,6 +73,7 @@ class Loop:
         self._spawn_at: Seconds = 0.0
         self._show_at: Seconds = 0.0
         self._look_at: Seconds = 0.0
+        self._restore_at: Seconds = 0.0
         self._mentioned: set[int] = set()
 
     def run(self, waited: Collection[int]) -> Result:
@@ -87,7 +95,7 @@ class Loop:
                 self._reap()
                 self._see_to_what_is_due()
         finally:
-            self._leftovers.clear(self._rules.grace)
+            self._clear()
             self._parts.spawner.close()
         self._write_the_rest()
         return Result(
@@ -97,7 +105,21 @@ class Loop:
             self._halted,
             self._halt_code,
             tuple(self._failures),
+            has_abandoned=self._has_abandoned,
         )
+
+    def _clear(self) -> None:
+        """End what no task is known to have started, and report it."""
+        cleared = self._leftovers.clear(self._rules.grace)
+        if cleared.ended:
+            self._parts.say(
+                f"ended what tasks left behind: process {', '.join(cleared.ended)}"
+            )
+        if cleared.left:
+            self._has_abandoned = True
+            self._parts.say(
+                f"process {', '.join(cleared.left)} cannot be killed: it runs on"
+            )
 
     def _is_stopping(self) -> bool:
         return (
@@ -133,6 +155,7 @@ class Loop:
             stream = attempt.output = parts.output.open(slot.number, turn.seq, number)
             attempt.floor = parts.watcher.floor
             attempt.record = self._new_record()
+            stamp(parts.run, turn.seq)
             parts.spawner.start(attempt, stream.descriptors())
             stream.started()
         except OSError as error:
@@ -140,7 +163,8 @@ class Loop:
             return False
         self._attempts[turn.seq] = number
         self._is_alone = turn.alone
-        self._running[attempt.pid] = attempt
+        self._running[attempt.record] = attempt
+        self._leaders[attempt.pid] = self._groups[attempt.pid] = attempt
         self._tally.running += 1
         self._tally.begun += attempt.began
         parts.watcher.started(attempt)
@@ -168,20 +192,21 @@ class Loop:
 
     def _reap(self) -> None:
         """See to every child that ended."""
-        touched: dict[int, Attempt] = {}
-        for reaped in self._reaper.reap():
-            attempt = self._running.get(reaped.pid)
+        touched: dict[str, Attempt] = {}
+        ended = self._reaper.reap()
+        for reaped in ended:
+            attempt = self._leaders.pop(reaped.pid, None)
             if attempt is None:
                 attempt = self._leftovers.claim(reaped.pid)
             else:
                 attempt.status = reaped.status
             if attempt is not None:
                 _add_up(attempt, reaped)
-                touched[attempt.pid] = attempt
-        if not touched:
+                touched[attempt.record] = attempt
+        if not ended:
             return
         for attempt, orphan in self._leftovers.find():
-            touched[attempt.pid] = attempt
+            touched[attempt.record] = attempt
             self._parts.watcher.left(attempt, orphan)
         for attempt in touched.values():
             if attempt.status is None:
@@ -194,7 +219,9 @@ class Loop:
     def _finish(self, attempt: Attempt) -> None:
         """Write down the end of an attempt of which nothing is left."""
         parts = self._parts
-        del self._running[attempt.pid]
+        del self._running[attempt.record]
+        if self._groups.get(attempt.pid) is attempt:
+            del self._groups[attempt.pid]
         self._tally.running -= 1
         self._tally.begun -= attempt.began
         self._is_alone = self._is_alone and not attempt.alone
@@ -265,8 +292,22 @@ class Loop:
             self._say_failed(attempt, ending)
         self._consider_halt(attempt, ending)
 
+    def _restore_joblog(self, now: Seconds) -> None:
+        """Write the joblog again where somebody removed or changed it."""
+        if now < self._restore_at:
+            return
+        self._restore_at = now + _RESTORE_INTERVAL
+        try:
+            happened = self._parts.joblog.restore()
+        except StoreError as error:
+            self._stop_launching(str(error))
+            return
+        if happened is not None:
+            self._parts.say(happened)
+
     def _write_the_rest(self) -> None:
         """Try the joblog once more; what it does not take was not done."""
+        self._restore_joblog(float("inf"))
         joblog = self._parts.joblog
         trouble = joblog.try_again()
         if self._trouble is None:
@@ -335,6 +376,8 @@ class Loop:
                 if attempt.stop is None and now - attempt.began >= rules.timeout:
                     self._stopper.stop(attempt, "timeout", signal.SIGTERM)
         self._stopper.see_to_what_is_due(now)
+        for attempt in self._stopper.outlived(now - PATIENCE_AFTER_KILL):
+            self._abandon(attempt, now)
         if rules.guard and now >= self._memory.due:
             self._memory.look(now, self._running.values())
         end_at = rules.end_at
@@ -345,7 +388,23 @@ class Loop:
             self._look_at = now + _TICK
             self._look_around(now)
 
+    def _abandon(self, attempt: Attempt, now: Seconds) -> None:
+        """Go on without the processes of an attempt that cannot be killed."""
+        names = self._leftovers.abandon(attempt)
+        self._parts.say(
+            f"task {attempt.seq}: process {', '.join(names)} cannot be killed: "
+            "it runs on"
+        )
+        self._has_abandoned = True
+        if attempt.status is None:
+            self._leaders.pop(attempt.pid, None)
+            attempt.status, attempt.ended = signal.SIGKILL, now
+        self._finish(attempt)
+
     def _look_around(self, now: Seconds) -> None:
+        self._restore_joblog(now)
+        if self._parts.held.trouble is not None:
+            self._stop_launching(self._parts.held.trouble)
         trouble = self._parts.events.trouble
         if trouble is not None:
             self._stop_launching(f"cannot write {self._parts.events.path}: {trouble}")

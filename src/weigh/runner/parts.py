@@ -9,6 +9,7 @@ from weigh.runner.channels import Channels
 from weigh.runner.events import EventsFile
 from weigh.runner.halt import Halt
 from weigh.runner.joblog_file import JoblogFile
+from weigh.runner.lock import Lock
 from weigh.runner.progress_watch import ProgressWatch
 from weigh.runner.queue import Queue
 from weigh.runner.room import MemoryGauge
@@ -49,6 +50,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     watcher: Watcher
     joblog: JoblogFile
     events: EventsFile
+    held: Lock
     output: Output
     channels: Channels
     gauge: MemoryGauge
@@ -77,7 +79,8 @@ class Failure(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct, frozen=True):
     """How a run ended. ``signal`` told it to; ``trouble`` made it stop launching.
 
-    ``failures`` are the first of them; the joblog has all.
+    ``failures`` are the first of them; the joblog has all. ``has_abandoned``: a process
+    that could not be killed runs on.
     """
 
     tally: Tally
@@ -86,3 +89,4 @@ class Result(msgspec.Struct, frozen=True):
     halted: str | None = None
     halt_code: int | None = None
     failures: tuple[Failure, ...] = ()
+    has_abandoned: bool = False

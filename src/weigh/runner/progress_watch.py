@@ -53,8 +53,8 @@ class ProgressWatch:
 
     def __init__(self, rules: ProgressRules) -> None:
         self._rules = rules
-        self._tasks: dict[int, TaskProgress] = {}
-        self._forecasts: dict[int, Forecast] = {}
+        self._tasks: dict[str, TaskProgress] = {}
+        self._forecasts: dict[str, Forecast] = {}
         self._times: deque[Seconds] = deque(maxlen=_MOST_KEPT)
         self._done = 0
         self._due: Seconds = 0.0
@@ -77,18 +77,20 @@ class ProgressWatch:
             self._rules.say(f"reading along failed: {type(error).__name__}: {error}")
 
     def _look(self, now: Seconds, watched: Iterable[Watched]) -> None:
-        here = {one.attempt.pid: one for one in watched}
-        for pid in [pid for pid in self._tasks if pid not in here]:
-            self._tasks.pop(pid).close()
-        for pid, one in here.items():
+        here = {one.attempt.record: one for one in watched}
+        for record in [record for record in self._tasks if record not in here]:
+            self._tasks.pop(record).close()
+        for record, one in here.items():
             if now - one.attempt.began >= FIRST_LOOK:
-                if pid not in self._tasks:
-                    self._tasks[pid] = self._begin(one.attempt)
-                task = self._tasks[pid]
+                if record not in self._tasks:
+                    self._tasks[record] = self._begin(one.attempt)
+                task = self._tasks[record]
                 if now >= task.due:
                     self._look_at(task, one, now)
         self._forecasts = {
-            pid: task.forecast for pid, task in self._tasks.items() if task.forecast
+            record: task.forecast
+            for record, task in self._tasks.items()
+            if task.forecast
         }
         tells = any(one.remaining is not None for one in self._forecasts.values())
         if now >= self._write_at and (tells or self._is_written):
@@ -97,7 +99,7 @@ class ProgressWatch:
 
     def ended(self, attempt: Attempt) -> Headway | None:
         """Let a task go that has ended; give how far it came, if it said so."""
-        task = self._tasks.pop(attempt.pid, None)
+        task = self._tasks.pop(attempt.record, None)
         if task is None:
             return None
         from weigh.measure.listener import headway_of  # noqa: PLC0415 - not for short tasks
@@ -112,7 +114,7 @@ class ProgressWatch:
 
     def headway(self, attempt: Attempt) -> Headway | None:
         """Give how far a running task is, if it says so."""
-        forecast = self._forecasts.get(attempt.pid)
+        forecast = self._forecasts.get(attempt.record)
         if forecast is None:
             return None
         from weigh.measure.listener import headway_of  # noqa: PLC0415 - as above
@@ -145,7 +147,7 @@ class ProgressWatch:
         totals, silent = [], []
         for attempt in running:
             elapsed = now - attempt.began
-            span = _span(self._forecasts.get(attempt.pid), elapsed)
+            span = _span(self._forecasts.get(attempt.record), elapsed)
             if span is None:
                 silent.append(elapsed)
             else:
@@ -162,7 +164,7 @@ class ProgressWatch:
         forecasts = self._forecasts
         found = []
         for attempt in running:
-            span = _span(forecasts.get(attempt.pid), now - attempt.began)
+            span = _span(forecasts.get(attempt.record), now - attempt.began)
             if span is not None:
                 found.append((attempt.seq, span.value))
         return sorted(found, key=lambda one: -one[1])

@@ -1,7 +1,8 @@
 """Which tasks are left to run, by the joblog of runs before: pure.
 
-A task is the same one as before if its text is the same. Its number only tells tasks
-of equal text apart, so that lines put in or taken out shift nothing.
+A task is the same one as before if its text is the same, so that lines inserted into
+the task file or removed from it shift nothing. Its number only distinguishes tasks of
+equal text.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,7 +40,8 @@ def settle(keys: Sequence[int], ends: Iterable[tuple[int, bool, int]]) -> Settle
     """Match *ends*, (seq, whether it succeeded, key of its text), to tasks.
 
     *keys* are those of the tasks' texts, in order. Of several ends of one task the
-    last counts.
+    last counts. As many tasks of one text are done as have succeeded, whatever their
+    numbers were then.
     """
     states = bytearray(len(keys))
     strangers: dict[int, dict[int, bool]] = {}
@@ -58,11 +60,27 @@ def settle(keys: Sequence[int], ends: Iterable[tuple[int, bool, int]]) -> Settle
 def _adopt(
     states: bytearray, keys: Sequence[int], strangers: dict[int, dict[int, bool]]
 ) -> int:
-    """Give ends under other numbers to tasks of the same text that have none."""
+    """Assign ends under other numbers to tasks of the same text.
+
+    A success goes to a task that failed under its present number first: it was this
+    one's next attempt, under the number that it had meanwhile.
+    """
+    good: dict[int, int] = {}
+    bad: dict[int, int] = {}
+    for key, ends in strangers.items():
+        good[key] = sum(ends.values())
+        bad[key] = len(ends) - good[key]
     moved = 0
-    for at, key in enumerate(keys):
-        if states[at] == WAITING and strangers.get(key):
-            _, succeeded = strangers[key].popitem()
-            states[at] = DONE if succeeded else FAILED
-            moved += 1
+    for wanted in (FAILED, WAITING):
+        for at, key in enumerate(keys):
+            if states[at] != wanted:
+                continue
+            if good.get(key):
+                good[key] -= 1
+                states[at] = DONE
+                moved += 1
+            elif wanted == WAITING and bad.get(key):
+                bad[key] -= 1
+                states[at] = FAILED
+                moved += 1
     return moved

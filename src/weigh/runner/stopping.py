@@ -21,8 +21,9 @@ class Stopper:
     def __init__(self, grace: Seconds) -> None:
         self.wake_at: Seconds = _NEVER
         self._grace = grace
-        self._told: dict[int, Attempt] = {}
-        self._reminded: set[int] = set()
+        self._told: dict[str, Attempt] = {}
+        self._reminded: set[str] = set()
+        self._killed: dict[str, Seconds] = {}  # when KILL was sent first
 
     def stop(
         self,
@@ -38,9 +39,9 @@ class Stopper:
         if attempt.kill_at is None:
             patience = self._grace if grace is None else min(grace, self._grace)
             attempt.kill_at = monotonic() + patience
-        self._told[attempt.pid] = attempt
+        self._told[attempt.record] = attempt
         if number == signal.SIGTERM:
-            self._reminded.add(attempt.pid)
+            self._reminded.add(attempt.record)
         _send(attempt, number)
         self._set_alarm()
 
@@ -48,8 +49,8 @@ class Stopper:
         """Have what a task left behind end as well."""
         if attempt.kill_at is None:
             attempt.kill_at = monotonic() + self._grace
-        self._told[attempt.pid] = attempt
-        self._reminded.add(attempt.pid)
+        self._told[attempt.record] = attempt
+        self._reminded.add(attempt.record)
         _send(attempt, signal.SIGTERM)
         self._set_alarm()
 
@@ -62,30 +63,38 @@ class Stopper:
 
     def forget(self, attempt: Attempt) -> None:
         """Drop an attempt that has ended."""
-        if self._told.pop(attempt.pid, None) is not None:
-            self._reminded.discard(attempt.pid)
+        if self._told.pop(attempt.record, None) is not None:
+            self._reminded.discard(attempt.record)
+            self._killed.pop(attempt.record, None)
             self._set_alarm()
 
     def see_to_what_is_due(self, now: Seconds) -> None:
         """Remind half-way those that were sent something milder; kill in the end."""
         if now < self.wake_at:
             return
-        for pid, attempt in self._told.items():
+        for record, attempt in self._told.items():
             kill_at = attempt.kill_at or now
             if now >= kill_at:
                 _send(attempt, signal.SIGKILL)
+                self._killed.setdefault(record, now)
                 attempt.kill_at = now + _KILL_AGAIN
-            elif pid not in self._reminded and now >= kill_at - self._grace / 2:
-                self._reminded.add(pid)
+            elif record not in self._reminded and now >= kill_at - self._grace / 2:
+                self._reminded.add(record)
                 _send(attempt, signal.SIGTERM)
         self._set_alarm()
+
+    def outlived(self, before: Seconds) -> list[Attempt]:
+        """Return the attempts that were sent KILL before that time and still live."""
+        return [
+            self._told[record] for record, at in self._killed.items() if at < before
+        ]
 
     def _set_alarm(self) -> None:
         self.wake_at = min(map(self._due, self._told.values()), default=_NEVER)
 
     def _due(self, attempt: Attempt) -> Seconds:
         kill_at = attempt.kill_at or 0.0
-        reminded = attempt.pid in self._reminded
+        reminded = attempt.record in self._reminded
         return kill_at if reminded else kill_at - self._grace / 2
 
 

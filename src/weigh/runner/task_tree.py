@@ -19,8 +19,12 @@ class TaskTree(ProcTree):
         self.adopt(leader)
 
     def children(self) -> list[int] | None:
-        """Give the leader's own children; none once it has ended."""
-        found = super().children()
-        if found is None and not os.path.exists(f"/proc/{self.top}"):
+        """Return the leader's own children; none once it has ended.
+
+        Those of a leader with open descriptors are found through these like all
+        others: its number may be another process's by now.
+        """
+        known = self._known.get(self.top)
+        if known is None or known.children_fd is not None:
             return []
-        return found
+        return super().children()

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from weigh.runner.gpu_watch import GpuWatch, TaskGpus
 
 _TICK = 0.02
+_NOBODY = 0  # no process has this number
 _FIRST_LOOK = 0.005  # seconds; what ends before is measured by the kernel alone
 _SYNC_INTERVAL = 1.0
 _CHECKPOINT_AFTER = 10.0
@@ -91,7 +92,9 @@ class _Watched:
 
     def __init__(self, attempt: Attempt, interval: Seconds, slots: int) -> None:
         self.attempt = attempt
-        self.tree = TaskTree(attempt.pid, slots)
+        # the number of a leader that was reaped may be another's by now
+        leader = attempt.pid if attempt.status is None else _NOBODY
+        self.tree = TaskTree(leader, slots)
         self.tracker = peak_tracker(attempt)
         self.sampler = Sampler(
             self.tree, self.tracker, None, interval, started=attempt.began
@@ -112,8 +115,8 @@ class Watcher:
         self._batch = RecordBatch(watching.root, watching.machine)
         self._news: list[Started | Ended] = []
         self._queue: deque[tuple[Attempt, Ending | int | None]] = deque()
-        self._young: dict[int, Attempt] = {}
-        self._watched: dict[int, _Watched] = {}
+        self._young: dict[str, Attempt] = {}
+        self._watched: dict[str, _Watched] = {}
         self._gpus = watching.watch_gpus(self._pids)
         self._closing = threading.Event()
         self._sync_at = 0.0
@@ -170,25 +173,25 @@ class Watcher:
             attempt, news = queue.popleft()
             if news is None:
                 self._news.append(_started(attempt, self._watching.run))
-                self._young[attempt.pid] = attempt
+                self._young[attempt.record] = attempt
             elif isinstance(news, int):
                 tree = self._watch(attempt).tree
                 if news not in tree.pids():
                     tree.adopt(news)
             else:
-                self._young.pop(attempt.pid, None)
-                self._record(attempt, news, self._watched.pop(attempt.pid, None))
+                self._young.pop(attempt.record, None)
+                self._record(attempt, news, self._watched.pop(attempt.record, None))
 
     def _watch(self, attempt: Attempt) -> _Watched:
         """Begin to look at an attempt, if that is not so yet."""
-        self._young.pop(attempt.pid, None)
-        watched = self._watched.get(attempt.pid)
+        self._young.pop(attempt.record, None)
+        watched = self._watched.get(attempt.record)
         if watched is None:
             one = self._watching
             watched = _Watched(attempt, one.interval, one.slots)
             if self._gpus is not None:
                 watched.gpus = self._gpus.begin(attempt, watched.tree.pids)
-            self._watched[attempt.pid] = watched
+            self._watched[attempt.record] = watched
         return watched
 
     def _pids(self) -> list[int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from weigh import __version__
-from weigh.errors import UsageError
+from weigh.errors import StoreError, UsageError
 from weigh.flow.exec.options import (
     ExecOptions,
     Finished,
@@ -76,8 +76,13 @@ def execute(
         opened.callback(source.close)
         layout = choose_layout(options, env, opened)
         joblog_path = _joblog_path(task_file, options)
-        me = lock.Holder(identity.this_machine(), identity.process(os.getpid()))
-        held = lock.acquire(joblog_path + ".lock", me)
+        job = blank_record([], RunOptions(), env).job
+        me = lock.Holder(
+            identity.this_machine(),
+            identity.process(os.getpid()),
+            None if job is None else job.id,
+        )
+        held = lock.acquire(joblog_path + lock.SUFFIX, me, say=voice.say)
         opened.callback(held.release)
         run = _Run(source, options, voice, layout=layout, me=me)
         mask = block_signals(opened)
@@ -168,10 +173,15 @@ class _Run:
         def is_left(seq: int) -> bool:
             return not 0 < seq <= len(states) or states[seq - 1] != DONE
 
+        self._joblog.remember(self._source, settled.states)
         past = self._events.read_past(is_left)
         self._attempts = past.attempts
-        if past.open_runs and not options.forget_survivors:
-            self._outlast(past)
+        if past.open_runs:
+            from weigh.runner import survivors  # noqa: PLC0415 - only after a kill -9
+
+            survivors.refuse_living(past, self._me.machine, self._me.process)
+            if not options.forget_survivors:
+                self._outlast(past)
         if settled.moved:
             self._voice.say(
                 f"{settled.moved} tasks have another number than before: known by "
@@ -192,15 +202,14 @@ class _Run:
         from weigh.runner import survivors  # noqa: PLC0415 - only after a kill -9
 
         here, kill = self._me.machine, self._options.kill_survivors
-        survivors.refuse_elsewhere(past, here)
+        survivors.refuse_elsewhere(past, here, self._me.job)
         found = survivors.survivors(past, here)
         if not found:
             return
         tasks = ", ".join(str(seq) for seq in sorted(set(found.values()))[:8])
         verb = "ending" if kill else "waiting for"
-        self._voice.say(
-            f"{verb} {len(found)} processes of an earlier run, of task {tasks}"
-        )
+        what = "1 process" if len(found) == 1 else f"{len(found)} processes"
+        self._voice.say(f"{verb} {what} of an earlier run, of task {tasks}")
         over = survivors.outlast(
             found,
             kill=kill,
@@ -247,21 +256,36 @@ class _Run:
         )
         watcher.begin()
         loop = Loop(
-            self._parts(queue, spawner, watcher, channels), self._rules(env), tally
+            self._parts(queue, spawner, watcher, channels, held),
+            self._rules(env),
+            tally,
         )
-        reason = "weigh failed"
+        reason: str | None = "weigh failed"
         try:
             result = loop.run(
                 tuple(int(number) for number in (*heeded(), signal.SIGCHLD))
             )
-            reason = _reason(result)
+            # what runs on is looked for by the next run
+            reason = None if result.has_abandoned else _reason(result)
         finally:
             watcher.close()
             channels.close()
-            self._events.append(events_file.Closed(self.id, time.time(), reason))
+            if reason is not None:
+                self._events.append(events_file.Closed(self.id, time.time(), reason))
+        result = self._with_joblog_restored(result)
         self._warnings += watcher.doubts
         if watcher.trouble is not None:
             self._warnings.append(watcher.trouble)
+        return result
+
+    def _with_joblog_restored(self, result: Result) -> Result:
+        """Look once more whether the joblog is still there."""
+        try:
+            happened = self._joblog.restore()
+        except StoreError as error:
+            return msgspec.structs.replace(result, trouble=result.trouble or str(error))
+        if happened is not None:
+            self._warnings.append(happened)
         return result
 
     def finished(self, result: Result, began: Seconds) -> Finished:
@@ -277,7 +301,12 @@ class _Run:
         )
 
     def _parts(
-        self, queue: Queue, spawner: Spawner, watcher: Watcher, channels: Channels
+        self,
+        queue: Queue,
+        spawner: Spawner,
+        watcher: Watcher,
+        channels: Channels,
+        held: lock.Lock,
     ) -> Parts:
         return Parts(
             run=self.id,
@@ -288,6 +317,7 @@ class _Run:
             watcher=watcher,
             joblog=self._joblog,
             events=self._events,
+            held=held,
             output=self._output,
             channels=channels,
             gauge=self._gauge(),
@@ -352,11 +382,13 @@ class _Run:
         )
 
     def _syncer(self, held: lock.Lock) -> Callable[[], None]:
-        """Give what is done once a second: to disk, and a sign of life now and then."""
+        """Return what is done once a second: flush, keep the lock, a heartbeat."""
         touched = time.monotonic()
 
         def sync() -> None:
             nonlocal touched
+            held.keep()
+            self._events.restore()
             self._joblog.sync()
             if time.monotonic() - touched >= lock.SIGN_OF_LIFE:
                 touched = time.monotonic()

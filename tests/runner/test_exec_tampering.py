@@ -1,0 +1,458 @@
+"""Other programs remove, replace or plant the files that ``weigh exec`` works with."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from batches import WEIGH, Batch, until
+
+from weigh.joblog import HEADER
+
+WAITS = "echo b >> ran; while [ ! -e go ]; do sleep 0.05; done"
+# the kernel's locks and the time between heartbeats, changed in a real weigh
+FAULTS = """
+import errno, fcntl, os, time
+def refuse(fd, operation):
+    raise OSError(errno.ENOLCK, "No locks available")
+fcntl.flock = refuse
+clock, ahead = time.time, float(os.environ.get("TEST_CLOCK_AHEAD", "0"))
+time.time = lambda: clock() + ahead
+import weigh.runner.lock as lock
+lock.SIGN_OF_LIFE, lock.SILENCE = 0.5, 5.0
+"""
+NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+
+
+def lock_of(batch: Batch) -> Path:
+    return batch.folder / "tasks.txt.joblog.lock"
+
+
+@pytest.fixture
+def no_locks(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have every weigh run on a disk without locks, with quick heartbeats."""
+    path = batch.folder / "faults" / "sitecustomize.py"
+    path.parent.mkdir()
+    path.write_text(FAULTS)
+    monkeypatch.setenv("PYTHONPATH", str(path.parent))
+    return path
+
+
+def start_elsewhere(batch: Batch) -> "subprocess.Popen[str]":
+    """Start weigh where its processes cannot be seen from here."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("no namespace of its own without root")
+    started = subprocess.Popen(
+        [*NAMESPACE, *WEIGH, "exec", "tasks.txt"],
+        cwd=batch.folder,
+        env=batch.env(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    batch.started.append(started)
+    return started
+
+
+def go(batch: Batch) -> None:
+    (batch.folder / "go").touch()
+
+
+# the lock
+
+
+def test_without_its_lock_file_it_still_ends_well(batch: Batch) -> None:
+    batch.write(WAITS)
+    first = batch.start()
+    until(batch.ran)
+    lock_of(batch).unlink()
+    go(batch)
+    assert first.wait(30) == 0
+    assert not lock_of(batch).exists()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [".lock"],
+        [".lock", ""],
+        [".lock", ".events.jsonl"],
+    ],
+)
+def test_a_second_exec_is_refused_where_files_of_the_first_were_removed(
+    batch: Batch, names: list[str]
+) -> None:
+    batch.write(WAITS)
+    first = batch.start()
+    until(batch.ran)
+    for name in names:
+        (batch.folder / f"tasks.txt.joblog{name}").unlink()
+    second = batch.run()
+    assert second.returncode == 2
+    assert "another weigh exec is at work on tasks.txt" in second.stderr
+    go(batch)
+    assert first.wait(30) == 0
+    assert batch.ran() == ["b"]
+
+
+def test_all_files_that_were_removed_come_back_while_tasks_run(batch: Batch) -> None:
+    batch.write("echo a >> ran", WAITS)
+    first = batch.start("-j", "2")
+    until(lambda: len(batch.ran()) == 2)
+    until(batch.ended)
+    for path in batch.folder.glob("tasks.txt.joblog*"):
+        path.unlink()
+    until(lambda: lock_of(batch).exists() and batch.events.exists())
+    until(batch.ended)
+    assert batch.run().returncode == 2
+    go(batch)
+    assert first.wait(30) == 0
+    assert batch.run().returncode == 0
+    assert sorted(batch.ran()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "words"])
+def test_a_lock_file_replaced_by_something_else_does_no_harm(
+    batch: Batch, kind: str
+) -> None:
+    batch.write(WAITS)
+    first = batch.start()
+    until(batch.ran)
+    path = lock_of(batch)
+    path.unlink()
+    (batch.folder / "precious").write_text("words")
+    make: dict[str, Callable[[], object]] = {
+        "folder": path.mkdir,
+        "pipe": lambda: os.mkfifo(path),
+        "link": lambda: path.symlink_to("precious"),
+        "words": lambda: path.write_text("words"),
+    }
+    make[kind]()
+    second = batch.run()
+    assert second.returncode == 2
+    assert "Traceback" not in second.stderr
+    go(batch)
+    assert first.wait(30) == 0
+    assert (batch.folder / "precious").read_text() == "words"
+    assert os.path.lexists(path)
+    assert batch.ran() == ["b"]
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_a_second_exec_is_refused(batch: Batch) -> None:
+    batch.write(WAITS)
+    first = batch.start()
+    until(batch.ran)
+    assert batch.run().returncode == 2
+    lock_of(batch).unlink()
+    assert batch.run().returncode == 2
+    go(batch)
+    assert first.wait(30) == 0
+    assert batch.ran() == ["b"]
+
+
+@pytest.mark.usefixtures("no_locks")
+@pytest.mark.parametrize("ahead", ["-600", "0", "600"])
+def test_without_locks_another_machine_is_known_by_its_heartbeat_whatever_its_clock(
+    batch: Batch, ahead: str
+) -> None:
+    batch.write(WAITS)
+    first = start_elsewhere(batch)
+    until(batch.ran)
+    second = batch.run(TEST_CLOCK_AHEAD=ahead)
+    assert second.returncode == 2
+    assert "another weigh exec is at work" in second.stderr
+    go(batch)
+    assert first.wait(30) == 0
+    assert batch.ran() == ["b"]
+
+
+def test_without_locks_it_goes_on_when_the_other_machine_has_finished(
+    batch: Batch, no_locks: Path
+) -> None:
+    batch.write(WAITS)
+    no_locks.write_text(FAULTS.replace("= 0.5, 5.0", "= 1000.0, 1000.0"))
+    first = start_elsewhere(batch)
+    until(batch.ran)
+    second = batch.start()
+    assert second.stderr is not None
+    assert "waiting up to" in second.stderr.readline()
+    go(batch)
+    assert first.wait(30) == 0
+    assert second.wait(30) == 0
+    assert batch.ran() == ["b"]
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_of_several_that_start_at_once_one_runs_the_tasks(batch: Batch) -> None:
+    batch.write("echo a >> ran; sleep 1")
+    started = [batch.start() for _ in range(6)]
+    codes = sorted(one.wait(60) for one in started)
+    assert batch.ran() == ["a"]
+    assert set(codes) <= {0, 2}
+    assert 0 in codes
+
+
+# planted files
+
+
+@pytest.mark.parametrize("name", [".lock", ".events.jsonl"])
+@pytest.mark.parametrize("kind", ["link", "hard link", "pipe", "folder", "stranger's"])
+def test_what_was_planted_is_neither_written_nor_emptied(
+    batch: Batch, name: str, kind: str
+) -> None:
+    target = batch.folder / "precious"
+    target.write_text("words\n")
+    path = batch.folder / f"tasks.txt.joblog{name}"
+    if kind == "stranger's":
+        if os.geteuid() != 0:
+            pytest.skip("nobody else's files without root")
+        path.write_text("")
+        os.chown(path, 12345, 12345)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "link":
+        path.symlink_to(target)
+    else:
+        path.hardlink_to(target)
+    batch.write("echo a >> ran")
+    done = batch.run()
+    assert done.returncode in (2, 125)
+    assert str(path.name) in done.stderr
+    assert "Traceback" not in done.stderr
+    assert target.read_text() == "words\n"
+    assert batch.ran() == []
+
+
+def test_files_in_the_temporary_folder_are_private_and_go_away_after_kill_9(
+    batch: Batch,
+) -> None:
+    temporary = batch.folder / "temporary"
+    temporary.mkdir()
+    batch.write(f"echo $WEIGH_CHANNEL > channel; {WAITS}")
+    first = batch.start(TMPDIR=str(temporary))
+    until(batch.ran)
+    channel = (batch.folder / "channel").read_text().strip()
+    assert Path(channel).parent.parent == temporary
+    assert Path(channel).parent.stat().st_mode & 0o777 == 0o700
+    other = batch.folder / "other.txt"
+    other.write_text("true\n")
+    words = [*WEIGH, "exec", "other.txt"]
+    env = batch.env(TMPDIR=str(temporary))
+    subprocess.run(words, cwd=batch.folder, env=env, check=True)
+    assert Path(channel).exists()
+    first.kill()
+    first.wait()
+    go(batch)
+    assert batch.run(TMPDIR=str(temporary)).returncode == 0
+    assert list(temporary.iterdir()) == []
+
+
+# the joblog
+
+
+def removed(batch: Batch) -> None:
+    batch.joblog.unlink()
+
+
+def truncated(batch: Batch) -> None:
+    os.truncate(batch.joblog, 0)
+
+
+def cut_short(batch: Batch) -> None:
+    os.truncate(batch.joblog, len(HEADER) + 5)
+
+
+def replaced(batch: Batch) -> None:
+    other = batch.folder / "other"
+    other.write_text(f"{HEADER}\n")
+    other.replace(batch.joblog)
+
+
+def overwritten(batch: Batch) -> None:
+    with batch.joblog.open("r+") as file:
+        file.write("something else altogether\n" * 100)
+
+
+def made_a_folder(batch: Batch) -> None:
+    batch.joblog.unlink()
+    batch.joblog.mkdir()
+
+
+def moved_away(batch: Batch) -> None:
+    batch.joblog.rename(batch.folder / "moved")
+
+
+@pytest.mark.parametrize(
+    "tamper",
+    [removed, truncated, cut_short, replaced, overwritten, made_a_folder, moved_away],
+)
+def test_a_joblog_that_is_removed_or_changed_is_written_again(
+    batch: Batch, tamper: Callable[[Batch], None]
+) -> None:
+    batch.write("echo a >> ran", WAITS, "echo c >> ran", "exit 3")
+    first = batch.start("-j", "2")
+    until(lambda: set(batch.ended()) == {1, 3, 4})
+    batch.joblog.chmod(0o640)
+    tamper(batch)
+    go(batch)
+    out, err = first.communicate(timeout=30)
+    assert first.returncode == 1
+    assert "3 of 4 tasks done" in out
+    assert "written again" in err
+    assert batch.ended() == {1: (0, 0), 2: (0, 0), 3: (0, 0), 4: (3, 0)}
+    assert batch.joblog.stat().st_mode & 0o777 == 0o640
+    assert batch.run().returncode == 1
+    assert sorted(batch.ran()) == ["a", "b", "c"]
+
+
+def test_a_truncated_joblog_keeps_what_earlier_runs_settled(batch: Batch) -> None:
+    batch.write("echo a >> ran", "false", "[ -e second ] || kill $$")
+    batch.run()
+    batch.write("echo a >> ran", "false", "[ -e second ] || kill $$", WAITS)
+    first = batch.start()
+    until(lambda: batch.ran() == ["a", "b"])
+    truncated(batch)
+    go(batch)
+    assert first.wait(30) == 1
+    assert set(batch.ended()) == {1, 2, 3, 4}
+    assert batch.run().returncode == 1
+    assert batch.ran() == ["a", "b"]
+
+
+def test_a_joblog_whose_folder_was_moved_is_carried_on_there(batch: Batch) -> None:
+    (batch.folder / "logs").mkdir()
+    batch.write("echo a >> ran", WAITS)
+    first = batch.start("-j", "2", "--joblog", "logs/log")
+    until(lambda: len(batch.ran()) == 2)
+    (batch.folder / "logs").rename(batch.folder / "kept")
+    go(batch)
+    out, err = first.communicate(timeout=30)
+    assert first.returncode == 0
+    assert "kept/log" in err + out
+    assert (batch.folder / "kept" / "log").read_text().count("\n") == 3
+    assert batch.run("--joblog", "kept/log").returncode == 0
+    assert sorted(batch.ran()) == ["a", "b"]
+
+
+def test_a_joblog_whose_folder_was_removed_is_written_again(batch: Batch) -> None:
+    (batch.folder / "logs").mkdir()
+    batch.write("echo a >> ran", WAITS)
+    first = batch.start("-j", "2", "--joblog", "logs/log")
+    until(lambda: len(batch.ran()) == 2)
+    shutil.rmtree(batch.folder / "logs")
+    go(batch)
+    assert first.wait(30) == 0
+    assert batch.run("--joblog", "logs/log").returncode == 0
+    assert sorted(batch.ran()) == ["a", "b"]
+
+
+def test_a_joblog_that_cannot_be_written_again_is_no_success(batch: Batch) -> None:
+    (batch.folder / "logs").mkdir()
+    batch.write("echo a >> ran", WAITS)
+    first = batch.start("-j", "2", "--joblog", "logs/log")
+    until(lambda: len(batch.ran()) == 2)
+    shutil.rmtree(batch.folder / "logs")
+    (batch.folder / "logs").write_text("in the way")
+    go(batch)
+    out, err = first.communicate(timeout=30)
+    assert first.returncode == 125
+    assert "cannot be written again" in out + err
+
+
+def test_lines_that_others_append_to_the_joblog_stay(batch: Batch) -> None:
+    batch.write("echo a >> ran", WAITS)
+    first = batch.start("-j", "2")
+    until(batch.ended)
+    with batch.joblog.open("a") as file:
+        file.write("9\t:\t1.000\t     1.000\t0\t0\t0\t0\tby hand\n")
+    time.sleep(1.5)
+    go(batch)
+    assert first.wait(30) == 0
+    assert set(batch.ended()) == {1, 2, 9}
+
+
+# process numbers
+
+
+def test_a_number_used_again_while_a_daemon_lives_loses_no_task(batch: Batch) -> None:
+    if os.geteuid() != 0 or not Path("/proc/sys/kernel/ns_last_pid").exists():
+        pytest.skip("needs a process namespace, and checkpoint/restore in the kernel")
+    daemon = "while [ ! -e go ]; do sleep 0.05; done; echo daemon >> ran"
+    again = "echo $((leader - 1)) > /proc/sys/kernel/ns_last_pid"
+    batch.write(
+        f"echo $$ > leader; setsid bash -c '{daemon}' & true",
+        "until [ -s leader ]; do sleep 0.05; done; read leader < leader; "
+        f"while [ -e /proc/$leader ]; do sleep 0.05; done; sleep 0.3; {again}",
+        "echo $$ > third; exec sleep 0.5",
+        "touch go",
+        "true",
+    )
+    done = batch.run("-j", "2", before=NAMESPACE)
+    leader, third = ((batch.folder / name).read_text() for name in ("leader", "third"))
+    if leader != third:
+        pytest.skip("another process was started in between")
+    assert done.returncode == 0, done.stderr
+    assert "5 of 5 tasks done" in done.stdout
+    assert batch.ran() == ["daemon"]
+    assert set(batch.ended()) == {1, 2, 3, 4, 5}
+    assert {one["job"]["task"] for one in batch.records()} == {1, 2, 3, 4, 5}
+
+
+# daemons
+
+
+NO_ENVIRONMENT = "setsid env -i {} -c 'sleep 0.7; echo daemon >> ran' & true"
+
+
+def test_a_daemon_without_environment_belongs_to_its_task(batch: Batch) -> None:
+    shell = shutil.which("bash")
+    batch.write(NO_ENVIRONMENT.format(shell), "true")
+    assert batch.run("-j", "2").returncode == 0
+    assert batch.ran() == ["daemon"]
+    assert [
+        one.wall_time > 0.6 for one in sorted(batch.entries(), key=lambda e: e.seq)
+    ] == [True, False]
+
+
+def test_a_daemon_without_environment_or_parent_is_a_survivor(batch: Batch) -> None:
+    shell = shutil.which("bash")
+    wait = "echo in >> ran; while [ ! -e go ]; do sleep 0.05; done; echo out >> ran"
+    batch.write(f"[ -e go ] || setsid env -i {shell} -c '{wait}' & sleep 100")
+    first = batch.start()
+    until(batch.ran)
+    leader = until(lambda: batch.told("started"))[0]["pid"]
+    first.kill()
+    first.wait()
+    os.killpg(leader, signal.SIGKILL)
+    batch.write("echo after >> ran")
+    batch.joblog.write_text(f"{HEADER}\n")
+    second = batch.start()
+    assert second.stderr is not None
+    assert re.search("waiting for [12] process", second.stderr.readline())
+    go(batch)
+    assert second.wait(30) == 0
+    assert batch.ran() == ["in", "out", "after"]
+
+
+def test_a_process_that_cannot_be_killed_is_reported_and_not_waited_for(
+    batch: Batch,
+) -> None:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root to start another user's process")
+    batch.write("setpriv --reuid 12345 sleep 300", "echo a >> ran")
+    unable = ("setpriv", "--bounding-set", "-kill")
+    done = batch.run("-j", "1", "--timeout", "1", "--grace", "1", before=unable)
+    for pid in batch.marked():
+        os.kill(pid, signal.SIGKILL)
+    assert done.returncode == 1
+    assert re.search(r"task 1: process \d+ \(sleep\) cannot be killed", done.stderr)
+    assert "1 of 2 tasks done, 1 failed" in done.stdout
+    assert batch.ran() == ["a"]
