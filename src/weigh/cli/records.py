@@ -72,8 +72,9 @@ def records(  # noqa: PLR0913 - one parameter an option
     if limit is None and not (everything or as_json):
         limit = _SHOWN
     wanted = Wanted(label=label, states=states, limit=limit)
-    listing = list_records(_store(), wanted)
-    for warning in record_list.warnings(listing):
+    store = _store()
+    listing = list_records(store, wanted)
+    for warning in filter(None, (store.note, *record_list.warnings(listing))):
         click.echo(f"weigh: {warning}", err=True)
     if as_json:
         click.echo(record_list.render_json(listing))

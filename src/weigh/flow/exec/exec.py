@@ -260,8 +260,9 @@ class _Run:
             channels.close()
             self._events.append(events_file.Closed(self.id, time.time(), reason))
         self._warnings += watcher.doubts
-        if watcher.trouble is not None:
-            self._warnings.append(watcher.trouble)
+        for line in (watcher.trouble, location.note_on_store(cwd, env)):
+            if line is not None:
+                self._warnings.append(line)
         return result
 
     def finished(self, result: Result, began: Seconds) -> Finished:
