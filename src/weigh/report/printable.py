@@ -6,6 +6,8 @@ _SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
 _NEED_NO_QUOTES = (
     b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_-+=:,./"
 )
+# what begins a formula, also in the full width of East Asian keyboards
+_FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
 _SHELL_LINE = 3  # sh -c LINE
 
 
@@ -17,8 +19,16 @@ def printable(text: str) -> str:
 
 
 def cell(value: object) -> object:
-    """Keep a table a table: csv quotes no bare carriage return, and it ends a row."""
-    return printable(value) if isinstance(value, str) else value
+    """Return *value* as a cell of a CSV file that no spreadsheet takes for a formula.
+
+    Text that begins as a formula does gets an apostrophe in front (OWASP, "CSV
+    injection"); numbers, and text that is a number, stay as they are. Control
+    characters become escapes: csv quotes no bare carriage return, which ends a row.
+    """
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text[:1] in _FORMULA and not _is_number(text) else text
 
 
 def command_line(command: Sequence[str]) -> str:
@@ -63,6 +73,14 @@ def local_time(started: str) -> tuple[str, str]:
 def count(number: int) -> str:
     """Write a number of things with its thousands apart."""
     return f"{number:,}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _escaped(character: str) -> str:
