@@ -64,7 +64,7 @@ def cluster(  # noqa: PLR0913 - one parameter an option
         raise UsageError("--queue, --gpu and --time go with --start")
     seen = cluster_flow(os.environ, scheduler=scheduler, shape=shape)
     if as_json:
-        click.echo(render_json(seen))
+        click.echo(render_json(seen).decode())
     elif free:
         click.echo(render_free(seen))
     else:

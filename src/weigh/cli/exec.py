@@ -15,6 +15,7 @@ from weigh.flow.exec.exec import execute, plan
 from weigh.flow.exec.options import ExecOptions, Finished, Voice
 from weigh.flow.run.keeping import current_folder
 from weigh.report import exec_lines
+from weigh.report.printable import shown, unguarded
 from weigh.runner.halt import parse_halt
 from weigh.units import Bytes, Seconds, parse_duration, parse_size
 
@@ -207,7 +208,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         click.echo(f"weigh: {line}", err=True)
     report = _report(task_file, finished)
     if as_json:
-        click.echo(msgspec.json.encode(report))
+        click.echo(msgspec.json.encode(report).decode())
     else:
         to_stderr = options.ungroup or options.tag
         for line in exec_lines.summary_lines(report):
@@ -248,7 +249,7 @@ class _Speaker:
         if self._quiet:
             return
         self.clear()
-        _write(f"weigh: {line}\n")
+        _write(f"weigh: {shown(line)}\n")
 
     def show(self, tally: Any) -> Seconds:  # noqa: ANN401 - runner's own
         """Show how far it has come; give the seconds until the next time."""
@@ -256,7 +257,7 @@ class _Speaker:
             return _HEARTBEAT
         standing = _standing(tally, time.monotonic() - self._began)
         if self._draws:
-            _write(f"\r\x1b[K{exec_lines.progress_line(standing)}")
+            _write(f"\r\x1b[K{exec_lines.progress_line(standing)}", is_drawn=True)
             self._is_drawn = True
             return _REDRAW
         if self._first:
@@ -270,7 +271,7 @@ class _Speaker:
         """Take the drawn line away."""
         if self._is_drawn:
             self._is_drawn = False
-            _write("\r\x1b[K")
+            _write("\r\x1b[K", is_drawn=True)
 
 
 def _standing(tally: Any, elapsed: Seconds) -> exec_lines.Standing:  # noqa: ANN401
@@ -327,11 +328,12 @@ def _exit_code(finished: Finished) -> int:
     return _FAILED if result.tally.failed else 0
 
 
-def _write(text: str) -> None:
+def _write(text: str, *, is_drawn: bool = False) -> None:
     """Write to stderr; one that takes nothing is no reason to fail the tasks."""
     try:
         if sys.stderr is not None:
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            stream = unguarded(sys.stderr) if is_drawn else sys.stderr
+            stream.write(text)
+            stream.flush()
     except (OSError, UnicodeEncodeError):
         sys.stderr = None

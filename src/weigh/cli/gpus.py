@@ -21,7 +21,7 @@ def gpus(*, as_json: bool) -> int:
     """
     listing = list_gpus(os.environ)
     if as_json:
-        click.echo(render_json(listing))
+        click.echo(render_json(listing).decode())
     for line in () if as_json else render_text(listing.gpus):
         click.echo(line)
     for note in listing.notes:

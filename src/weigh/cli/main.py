@@ -11,6 +11,7 @@ import click
 from weigh import __version__
 from weigh.errors import WeighError
 from weigh.measure.launcher import Launcher
+from weigh.report.printable import guarded, shown
 
 _INTERNAL = 125
 _SIGNAL_BASE = 128
@@ -97,6 +98,7 @@ def weigh() -> None:
 
 def run_cli(argv: Sequence[str], launchers: list[Launcher]) -> int:
     """Carry out *argv*; give the exit code, having said in one line what failed."""
+    _guard_terminal()
     try:
         code = weigh.main(list(argv), "weigh", standalone_mode=False, obj=launchers)
     except WeighError as error:
@@ -121,6 +123,17 @@ def run_cli(argv: Sequence[str], launchers: list[Launcher]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _guard_terminal() -> None:
+    """Keep what weigh prints of others' texts from steering the terminal.
+
+    Labels, commands, file names and a scheduler's messages may hold control sequences.
+    """
+    if sys.stdout is not None:
+        sys.stdout = guarded(sys.stdout)
+    if sys.stderr is not None:
+        sys.stderr = guarded(sys.stderr)
+
+
 def _usage_code(argv: Sequence[str]) -> int:
     """Keep weigh's own trouble with its words apart from a job's exit code 2."""
     return _INTERNAL if "run" in argv[:1] else _USAGE
@@ -137,7 +150,7 @@ def _lose_output(error: OSError) -> int:
 
 def _complain(line: str) -> None:
     if sys.stderr is not None:
-        print(f"weigh: {line}", file=sys.stderr)
+        print(f"weigh: {shown(line)}", file=sys.stderr)
 
 
 def _complain_of_usage(error: click.ClickException) -> None:

@@ -77,7 +77,7 @@ def records(  # noqa: PLR0913 - one parameter an option
     for warning in filter(None, (store.note, *record_list.warnings(listing))):
         click.echo(f"weigh: {warning}", err=True)
     if as_json:
-        click.echo(record_list.render_json(listing))
+        click.echo(record_list.render_json(listing).decode())
     else:
         click.echo(record_list.render_text(listing, year=time.strftime("%Y")))
 
@@ -88,7 +88,7 @@ def records(  # noqa: PLR0913 - one parameter an option
 def show(name: str, *, as_json: bool) -> None:
     """Show one record; ID may also be a file of `weigh run -o`."""
     record = find_record(_store(), name)
-    click.echo(encode(record) if as_json else render_record(record))
+    click.echo(encode(record).decode() if as_json else render_record(record))
 
 
 @records.command()

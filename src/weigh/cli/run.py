@@ -15,6 +15,7 @@ from weigh.flow.run.run import RunOptions, advise
 from weigh.flow.run.run import run as run_flow
 from weigh.measure.launcher import Launcher
 from weigh.model.record import Record
+from weigh.report.printable import shown, unguarded
 from weigh.units import parse_duration
 
 _SIGNAL_BASE = 128
@@ -241,7 +242,7 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     def say(line: str) -> None:
         if not quiet:  # one that begins a line anew says so
             begin = "\n" if line.startswith("\n") else ""
-            _print(f"{begin}weigh: {line.lstrip()}\n")
+            _print(f"{begin}weigh: {shown(line.lstrip())}\n")
 
     launchers = context.obj or []
     record, warnings = _watch(words["attach"], command, options, launchers, say)
@@ -299,8 +300,9 @@ def _summarise(record: Record, headroom: float | None) -> None:
 
     request = advise(record, headroom)
     given = bool(record.allocation or os.environ.get("CUDA_VISIBLE_DEVICES"))
-    text = render_summary(record, request, colour=_colour(), gpus_allocated=given)
-    _print(text)
+    colour = _colour()
+    text = render_summary(record, request, colour=colour, gpus_allocated=given)
+    _print(text, is_coloured=colour)
 
 
 def _headroom(word: str | None, settings: config.Config) -> float | None:
@@ -356,11 +358,12 @@ def _colour() -> bool:
     return sys.stderr is not None and sys.stderr.isatty() and not dumb
 
 
-def _print(text: str) -> None:
+def _print(text: str, *, is_coloured: bool = False) -> None:
     """Write to stderr; one that takes nothing is no reason to fail the job."""
     try:
         if sys.stderr is not None:
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            stream = unguarded(sys.stderr) if is_coloured else sys.stderr
+            stream.write(text)
+            stream.flush()
     except (OSError, UnicodeEncodeError):
         sys.stderr = None  # nor to fail at exit

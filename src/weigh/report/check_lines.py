@@ -10,6 +10,7 @@ from weigh.model.lint import Checked
 from weigh.report.columns import Column, table
 from weigh.report.printable import count, printable, shortened
 from weigh.report.script_lines import document
+from weigh.sweep.quoting import quoted
 from weigh.units import format_duration, format_size
 
 WIDTH = 80
@@ -99,4 +100,4 @@ def _conclusion(check: Check) -> Iterator[str]:
         yield f"  {check.wrong} of {tries} went wrong"
     elif check.signal is None:
         verb = "submit" if check.is_plan else "plan"
-        yield f"  next: weigh {verb} {printable(check.task_file)}"
+        yield f"  next: weigh {verb} {quoted(check.task_file)}"

@@ -1,6 +1,7 @@
 """Text from records made fit for a terminal: what a job wrote must not steer it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO, cast
 
 _SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
 _NEED_NO_QUOTES = (
@@ -16,6 +17,47 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def shown(text: str) -> str:
+    """Return *text* without control characters other than line feeds and tabs."""
+    if text.isprintable():
+        return text
+    return "".join(c if c in "\n\t" else printable(c) for c in text)
+
+
+class Terminal:
+    """A text stream whose ``write`` lets no control sequence through to a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Take the stream of the terminal; ``raw`` is there for our own sequences."""
+        self.raw = stream
+
+    def write(self, text: str) -> int:
+        """Write *text* as :func:`shown` returns it."""
+        return self.raw.write(shown(text))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each line."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a stream has
+        return getattr(self.raw, name)
+
+
+def guarded(stream: TextIO) -> TextIO:
+    """Return *stream*, behind a :class:`Terminal` where it is one."""
+    try:
+        is_terminal = stream.isatty()
+    except (OSError, ValueError):  # closed
+        return stream
+    return cast("TextIO", Terminal(stream)) if is_terminal else stream
+
+
+def unguarded(stream: TextIO) -> TextIO:
+    """Return the stream behind a :class:`Terminal`, for colours and cursor moves."""
+    return stream.raw if isinstance(stream, Terminal) else stream
 
 
 def cell(value: object) -> object:

@@ -41,6 +41,7 @@ from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.find import LAST, labelled_entries, read_file
 from weigh.store.heads import Index, read_index, read_record
+from weigh.sweep.quoting import quoted
 from weigh.units import GIB, HOUR, Seconds
 
 _DRAWN = 4  # records whose series a page draws
@@ -230,7 +231,9 @@ def _job_called(
         if name in {job.id, job.name} or job.folder == folder:
             return job
     if os.path.isfile(os.path.join(folder, PLAN)):
-        raise UsageError(f"{name} was not submitted from here: weigh submit {name}")
+        raise UsageError(
+            f"{name} was not submitted from here: weigh submit {quoted(name)}"
+        )
     return None
 
 

@@ -19,6 +19,7 @@ from weigh.model.plan import Plan
 from weigh.scheduler.scheduler import Scheduler
 from weigh.store import jobs, location
 from weigh.store.lines import UNREADABLE
+from weigh.sweep.quoting import quoted
 
 SCRIPT = "job.sh"
 LOGS = "log"
@@ -128,7 +129,8 @@ def read_plan(folder: str) -> Plan:
     except (FileNotFoundError, NotADirectoryError) as error:
         if os.path.isfile(folder):
             raise UsageError(
-                f"{folder} is a file, and submit takes a plan: weigh plan {folder}"
+                f"{folder} is a file, and submit takes a plan: "
+                f"weigh plan {quoted(folder)}"
             ) from error
         raise UsageError(f"no plan in {folder} (weigh plan TASKS makes one)") from error
     except OSError as error:
