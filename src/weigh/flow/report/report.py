@@ -1,8 +1,6 @@
 """``weigh report``: requested beside used, of a run, a job with its tasks, a plan."""
 
-import grp
 import os
-import pwd
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -194,7 +192,12 @@ def _readable(paths: Sequence[str]) -> Sequence[str]:
 
 
 def _whose() -> str:
-    """Give this user and group, by number where they have no name."""
+    """Return this user and group, by number where they have no name."""
+    try:
+        import grp  # noqa: PLC0415 - not on Windows
+        import pwd  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        return os.environ.get("USERNAME", "")
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
         return f"{user}/{grp.getgrgid(os.getegid()).gr_name}"
