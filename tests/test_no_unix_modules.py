@@ -14,7 +14,8 @@ WINDOWS = """if True:
 
     class Missing:
         names = {
-            "fcntl", "grp", "pty", "pwd", "resource", "spwd", "syslog", "termios", "tty",
+            *("fcntl", "grp", "pty", "pwd", "resource"),
+            *("spwd", "syslog", "termios", "tty"),
         }
 
         def find_spec(self, name, path=None, target=None):
