@@ -11,7 +11,6 @@ import click
 from weigh import __version__
 from weigh.errors import WeighError
 from weigh.measure.launcher import Launcher
-from weigh.report.printable import guarded, shown
 
 _INTERNAL = 125
 _SIGNAL_BASE = 128
@@ -128,10 +127,16 @@ def _guard_terminal() -> None:
 
     Labels, commands, file names and a scheduler's messages may hold control sequences.
     """
-    if sys.stdout is not None:
-        sys.stdout = guarded(sys.stdout)
-    if sys.stderr is not None:
-        sys.stderr = guarded(sys.stderr)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        try:
+            is_terminal = stream is not None and stream.isatty()
+        except (OSError, ValueError):  # closed
+            continue
+        if is_terminal:
+            from weigh.report.printable import Terminal  # noqa: PLC0415 - start-up time
+
+            setattr(sys, name, Terminal(stream))
 
 
 def _usage_code(argv: Sequence[str]) -> int:
@@ -150,6 +155,8 @@ def _lose_output(error: OSError) -> int:
 
 def _complain(line: str) -> None:
     if sys.stderr is not None:
+        from weigh.report.printable import shown  # noqa: PLC0415 - start-up time
+
         print(f"weigh: {shown(line)}", file=sys.stderr)
 
 

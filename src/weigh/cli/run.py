@@ -13,12 +13,12 @@ from weigh.errors import FormatError
 from weigh.flow.run.keeping import current_folder
 from weigh.flow.run.run import RunOptions, advise
 from weigh.flow.run.run import run as run_flow
-from weigh.measure.launcher import Launcher
+from weigh.measure.launcher import Launcher, script_trouble
 from weigh.model.record import Record
-from weigh.report.printable import shown, unguarded
 from weigh.units import parse_duration
 
 _SIGNAL_BASE = 128
+_NOT_FOUND = 127
 _SHORTEST_INTERVAL = 0.001
 _STALLED_AFTER = 600.0
 
@@ -241,11 +241,15 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
 
     def say(line: str) -> None:
         if not quiet:  # one that begins a line anew says so
+            from weigh.report.printable import shown  # noqa: PLC0415 - -q needs none
+
             begin = "\n" if line.startswith("\n") else ""
             _print(f"{begin}weigh: {shown(line.lstrip())}\n")
 
     launchers = context.obj or []
     record, warnings = _watch(words["attach"], command, options, launchers, say)
+    if command and record.exit_code == _NOT_FOUND:
+        warnings += filter(None, (script_trouble(command[0]),))
     if not quiet:
         for line in (*settings.warnings, *warnings):
             say(line)
@@ -362,6 +366,8 @@ def _print(text: str, *, is_coloured: bool = False) -> None:
     """Write to stderr; one that takes nothing is no reason to fail the job."""
     try:
         if sys.stderr is not None:
+            from weigh.report.printable import unguarded  # noqa: PLC0415 - -q needs none
+
             stream = unguarded(sys.stderr) if is_coloured else sys.stderr
             stream.write(text)
             stream.flush()

@@ -1,7 +1,7 @@
 """Text from records made fit for a terminal: what a job wrote must not steer it."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
 _SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
 _NEED_NO_QUOTES = (
@@ -44,15 +44,6 @@ class Terminal:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a stream has
         return getattr(self.raw, name)
-
-
-def guarded(stream: TextIO) -> TextIO:
-    """Return *stream*, behind a :class:`Terminal` where it is one."""
-    try:
-        is_terminal = stream.isatty()
-    except (OSError, ValueError):  # closed
-        return stream
-    return cast("TextIO", Terminal(stream)) if is_terminal else stream
 
 
 def unguarded(stream: TextIO) -> TextIO:
