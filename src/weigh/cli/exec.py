@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from weigh import config
 from weigh.cli import complete
 from weigh.cli.configured import ExecCommand, is_from_file, is_typed, warnings_of
 from weigh.errors import FormatError, WeighError
@@ -190,7 +191,8 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     if is_typed(context, "jobs") and is_from_file(context, "per_gpu"):
         words["per_gpu"] = None
     _refuse_contradictions(words)
-    options = ExecOptions(**words)
+    mask = config.load(current_folder() or os.sep, os.environ).mask
+    options = ExecOptions(**words, mask=mask)
     if is_dry:
         for line in exec_lines.plan_lines(*plan(task_file, options)):
             click.echo(line)

@@ -342,6 +342,7 @@ def _options(words: dict[str, Any], settings: config.Config) -> RunOptions:
         stalled_after=float(
             _chosen(None, settings, "stalled_after", default=_STALLED_AFTER)
         ),
+        mask=settings.mask,
     )
 
 

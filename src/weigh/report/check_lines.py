@@ -7,6 +7,7 @@ import msgspec
 
 from weigh.model.check import Check, Trial
 from weigh.model.lint import Checked
+from weigh.model.mask import MASK
 from weigh.report.columns import Column, table
 from weigh.report.printable import count, printable, shortened
 from weigh.report.script_lines import document
@@ -38,7 +39,7 @@ def render_json(check: Check, scripts: Sequence[Checked] | None = None) -> str:
 
 def planned_line(seq: int, line: str) -> str:
     """Write a task that ``--dry-run`` would try."""
-    return f"{seq}\t{printable(line)}"
+    return f"{seq}\t{printable(MASK.line(line))}"
 
 
 def _headline(check: Check) -> str:
