@@ -235,3 +235,42 @@ def test_a_file_where_the_records_should_be_is_not_an_empty_store(
     in_the_way.write_text("not a folder")
     with pytest.raises(StoreError, match="is a file"):
         list(shards(str(in_the_way)))
+
+
+def all_of_a_plan(cwd: Path, **environ: str) -> dict[str, int]:
+    """Return the modes of all that weigh makes of a small plan, by name."""
+    (cwd / "tasks.txt").write_text("true\ntrue\n")
+    verbs = (
+        ("plan", "tasks.txt", "--memory", "1GiB", "--time", "1m"),
+        ("submit", "--dry-run", "--on", "slurm", "plan/tasks"),
+        ("exec", "plan/tasks/tasks_0.txt"),
+        ("exec", "tasks.txt"),
+    )
+    for words in verbs:
+        subprocess.run(
+            [sys.executable, "-m", "weigh", *words],
+            cwd=cwd,
+            env={**os.environ, "WEIGH_DIR": str(cwd / "store"), **environ},
+            umask=0o007,
+            capture_output=True,
+            check=True,
+        )
+    modes = {}
+    for path in cwd.rglob("*"):
+        name = str(path.relative_to(cwd))
+        if name not in {"tasks.txt", "plan"} and ".out" not in name:
+            modes[name] = stat.S_IMODE(path.stat().st_mode) & 0o777
+    return modes
+
+
+def test_only_the_owner_may_read_records_joblog_plan_and_events(tmp_path: Path) -> None:
+    modes = all_of_a_plan(tmp_path)
+    assert {"plan/tasks/plan.json", "tasks.txt.joblog", "store"} <= set(modes)
+    assert not {name: oct(mode) for name, mode in modes.items() if mode & 0o077}
+
+
+def test_a_folder_that_a_group_shares_is_shared_with_all_below(tmp_path: Path) -> None:
+    tmp_path.chmod(0o2770)
+    modes = all_of_a_plan(tmp_path)
+    assert not {name: oct(m) for name, m in modes.items() if m & 0o060 != 0o060}
+    assert not {name: oct(m) for name, m in modes.items() if m & 0o007}

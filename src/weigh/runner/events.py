@@ -13,6 +13,7 @@ import msgspec
 from weigh.errors import StoreError
 from weigh.store.identity import Machine, Process
 from weigh.store.lines import UNREADABLE
+from weigh.store.location import file_mode
 from weigh.units import Bytes, Seconds
 
 SUFFIX = ".events.jsonl"
@@ -102,7 +103,7 @@ class EventsFile:
         self.trouble: str | None = None
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._fd = os.open(path, flags, 0o666)
+            self._fd = os.open(path, flags, file_mode(path))
             size = os.fstat(self._fd).st_size
             self._torn = size > 0 and os.pread(self._fd, 1, size - 1) != b"\n"
         except OSError as error:

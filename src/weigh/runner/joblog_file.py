@@ -12,6 +12,7 @@ from weigh.joblog import HEADER, Entry, format_entry, read_ends
 from weigh.model.mask import HIDDEN, MASK, SIGNS, Hide, Mask
 from weigh.runner.resume import Settled, settle
 from weigh.runner.task_source import TaskSource
+from weigh.store.location import file_mode
 
 _HEADER_LINE = HEADER.encode() + b"\n"
 _TAIL = 1 << 16
@@ -59,7 +60,7 @@ class JoblogFile:
         self._hide: Hide | None = None
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._fd = os.open(path, flags, 0o666)
+            self._fd = os.open(path, flags, file_mode(path))
             self._size = _mend(self._fd, path)
         except OSError as error:
             raise StoreError(_trouble(path, error)) from error
@@ -183,7 +184,9 @@ def _key(path: str, *, make: bool = False) -> bytes | None:
     flags = os.O_NOFOLLOW | os.O_CLOEXEC
     if make:
         with suppress(OSError):
-            fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | flags, 0o600)
+            fd = os.open(
+                name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | flags, file_mode(name)
+            )
             with open(fd, "wb") as file:
                 file.write(os.urandom(32))
     try:

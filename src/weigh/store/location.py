@@ -1,7 +1,9 @@
 """Where the records live: ``.weigh/``, found upwards as git finds ``.git``."""
 
 import os
+import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TypeAlias
 
 from weigh.errors import StoreError
@@ -11,6 +13,7 @@ _REPOSITORY = (".git", ".hg", ".svn")
 _TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is written there
 _WAY_OUT = "set WEIGH_DIR to a folder you can write to"
 
+_OF_A_GROUP = stat.S_ISGID | stat.S_IWGRP
 _Identity: TypeAlias = tuple[int, int]
 
 
@@ -89,7 +92,8 @@ def make_folder(root: str, *below: str) -> str:
     """Make *root* and the folders *below* it, readable by their owner only.
 
     Records hold commands, and commands hold names and sometimes secrets: hence
-    mode 0700, and a ``.gitignore`` that keeps a new store out of commits.
+    mode 0700 (unless a group shares the folder above, see :func:`private`), and a
+    ``.gitignore`` that keeps a new store out of commits.
 
     Raises:
         StoreError: a folder cannot be made.
@@ -111,6 +115,40 @@ def make_folder(root: str, *below: str) -> str:
     return folder
 
 
+def private(path: str, flags: int) -> int:
+    """Open *path* for ``open(opener=private)``: a new file is the owner's alone.
+
+    In a folder that a group shares (set-group-id and writable for the group), the group
+    gets what the umask leaves it.
+    """
+    return os.open(path, flags | getattr(os, "O_CLOEXEC", 0), file_mode(path))
+
+
+def file_mode(path: str) -> int:
+    """Return the mode of a new file *path*, see :func:`private`."""
+    return 0o660 if _is_shared(os.path.dirname(path)) else 0o600
+
+
+def make_private_folder(path: str) -> None:
+    """Make the folder *path*, and those above it, where they are missing.
+
+    It is the owner's alone, as files are by :func:`private`. Raises OSError.
+    """
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    mode = 0o770 if _is_shared(os.path.dirname(path)) else 0o700
+    with suppress(FileExistsError):
+        os.mkdir(path, mode)
+
+
+def _is_shared(folder: str) -> bool:
+    """Return whether a group shares *folder*: chmod g+ws."""
+    try:
+        mode = os.stat(folder or ".").st_mode
+    except OSError:
+        return False
+    return mode & _OF_A_GROUP == _OF_A_GROUP
+
+
 def _is_mine(path: str) -> bool:
     try:
         status = os.stat(path)
@@ -124,7 +162,7 @@ def _is_mine(path: str) -> bool:
 def _make_private(path: str) -> bool:
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        os.mkdir(path, 0o700)
+        os.mkdir(path, 0o770 if _is_shared(os.path.dirname(path)) else 0o700)
     except FileExistsError:
         if not os.path.isdir(path):
             raise
@@ -135,7 +173,9 @@ def _make_private(path: str) -> bool:
 def _keep_out_of_git(root: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        descriptor = os.open(os.path.join(root, ".gitignore"), flags, 0o600)
+        descriptor = os.open(
+            os.path.join(root, ".gitignore"), flags, file_mode(root + "/")
+        )
     except FileExistsError:
         return
     try:
