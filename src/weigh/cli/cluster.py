@@ -1,7 +1,6 @@
 """``weigh cluster``: the words of the command line; the cluster on a page or a line."""
 
 import os
-from textwrap import fill
 
 import click
 
@@ -9,6 +8,7 @@ from weigh.errors import UsageError
 from weigh.flow.site.cluster import Shape
 from weigh.flow.site.cluster import cluster as cluster_flow
 from weigh.report.cluster_lines import render_free, render_json, render_text
+from weigh.report.columns import fill
 from weigh.report.printable import printable
 from weigh.units import parse_duration
 

@@ -1,11 +1,11 @@
 """``weigh gpus``: the words of the command line, and a line a GPU."""
 
 import os
-from textwrap import fill
 
 import click
 
 from weigh.flow.watch.gpus import list_gpus
+from weigh.report.columns import fill
 from weigh.report.gpu_list import render_json, render_text
 from weigh.report.printable import printable
 

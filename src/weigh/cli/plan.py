@@ -2,7 +2,6 @@
 
 import os
 import sys
-from textwrap import fill
 
 import click
 
@@ -10,6 +9,7 @@ from weigh.cli import complete
 from weigh.flow.plan.plan import plan as plan_flow
 from weigh.flow.plan.wishes import ALL, Wishes
 from weigh.flow.run.weighed import Told
+from weigh.report.columns import fill
 from weigh.report.plan_lines import render_json, render_text
 from weigh.report.printable import printable
 from weigh.sweep.quoting import quoted

@@ -1,14 +1,13 @@
 """What ``weigh check`` found: a line a task, what is wrong, what to think about."""
 
 from collections.abc import Iterator, Sequence
-from textwrap import fill
 
 import msgspec
 
 from weigh.model.check import Check, Trial
 from weigh.model.lint import Checked
 from weigh.model.mask import MASK
-from weigh.report.columns import Column, table
+from weigh.report.columns import Column, fill, table
 from weigh.report.printable import count, printable, shortened
 from weigh.report.script_lines import document
 from weigh.sweep.quoting import quoted

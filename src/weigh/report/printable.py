@@ -84,6 +84,10 @@ def short_command(command: Sequence[str]) -> str:
 
 def shortened(text: str, width: int) -> str:
     """Cut *text* to *width* columns, and show that it was cut."""
+    if not text.isascii():
+        from weigh.report import columns  # noqa: PLC0415 - most texts are ASCII
+
+        return columns.shortened(text, width)
     return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
 
 
