@@ -17,6 +17,20 @@ settings.register_profile("weigh", deadline=None)
 settings.load_profile("weigh")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests of one real scheduler in one process, so that each starts once."""
+    for item in items:
+        used = {*getattr(item, "fixturenames", ())}
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None:
+            used |= {
+                value for value in callspec.params.values() if isinstance(value, str)
+            }
+        for rig in ("slurm", "gridengine"):
+            if rig in used or item.get_closest_marker(rig):
+                item.add_marker(pytest.mark.xdist_group(rig))
+
+
 def bring_up(name: str) -> Iterator[dict[str, str]]:
     """Start a rig, or take one that is up; give the environment that it needs."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:

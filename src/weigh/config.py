@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from weigh.errors import FormatError
+from weigh.model.mask import Mask, parse_mask
 from weigh.units import MIB, Bytes, parse_size
 
 Value: TypeAlias = str | int | float | bool
@@ -32,7 +33,7 @@ KEYS = {
 
 # tables: [gpus] of names and memory, [cluster] as `weigh config cluster` writes it,
 # [exec] of that verb's options by their long names
-GPUS, CLUSTER, EXEC = "gpus", "cluster", "exec"
+GPUS, CLUSTER, EXEC, RECORDS = "gpus", "cluster", "exec", "records"
 EXEC_KEYS = (
     "jobs",
     "per_gpu",
@@ -63,7 +64,8 @@ class Config(msgspec.Struct, frozen=True):
     """The settings in force by key, and a line of warning for each key unknown.
 
     ``gpus`` is the memory of a site's GPUs by the names it has for them, ``cluster``
-    what a file says of its queues and scratch disks, ``exec`` the options of that verb.
+    what a file says of its queues and scratch disks, ``exec`` the options of that verb,
+    ``mask`` what is hidden in records.
     """
 
     settings: dict[str, Setting] = {}
@@ -71,6 +73,7 @@ class Config(msgspec.Struct, frozen=True):
     gpus: dict[str, Bytes] = {}
     cluster: dict[str, object] = {}
     exec: dict[str, Setting] = {}
+    mask: Mask = Mask()
 
     def value(self, key: str) -> Value | None:
         """Return the value in force for *key*, or None where nothing sets it."""
@@ -89,6 +92,7 @@ def load(cwd: str, env: Mapping[str, str], *, site_file: str = SITE_FILE) -> Con
     gpus: dict[str, Bytes] = {}
     cluster: dict[str, object] = {}
     exec_: dict[str, Setting] = {}
+    mask = Mask()
     for path, table in _tables(cwd, env, site_file):
         found, unknown = _from_table(path, table)
         settings |= found
@@ -98,6 +102,8 @@ def load(cwd: str, env: Mapping[str, str], *, site_file: str = SITE_FILE) -> Con
         options, strange = _exec(path, table.get(EXEC, {}))
         exec_ |= options
         warnings += strange
+        mask, strange = _mask(path, table.get(RECORDS, {}), mask)
+        warnings += strange
     settings |= _from_environment(env)
     return Config(
         settings=settings,
@@ -105,6 +111,7 @@ def load(cwd: str, env: Mapping[str, str], *, site_file: str = SITE_FILE) -> Con
         gpus=gpus,
         cluster=cluster,
         exec=exec_,
+        mask=mask,
     )
 
 
@@ -196,7 +203,7 @@ def _from_table(
         key = written.replace("-", "_")
         if key in KEYS:
             settings[key] = Setting(_checked(f"{path}: {written}", key, value), path)
-        elif key not in {GPUS, CLUSTER, EXEC}:
+        elif key not in {GPUS, CLUSTER, EXEC, RECORDS}:
             near = _nearest(key, KEYS)
             warnings.append(f"{path}: unknown key {written!r}{near}; ignored")
     return settings, warnings
@@ -217,6 +224,21 @@ def _exec(path: str, table: object) -> tuple[dict[str, Setting], list[str]]:
         else:
             raise FormatError(f"{path}: exec.{written} cannot be {value!r}")
     return options, warnings
+
+
+def _mask(path: str, table: object, before: Mask) -> tuple[Mask, list[str]]:
+    """Read ``[records] mask``; the patterns of several files add up."""
+    if not isinstance(table, dict):
+        raise FormatError(f"{path}: records must be a table: [records]")
+    warnings = [
+        f"{path}: unknown key records.{name}{_nearest(name, ('mask',))}; ignored"
+        for name in table
+        if name != "mask"
+    ]
+    if "mask" not in table:
+        return before, warnings
+    mask = parse_mask(f"{path}: records.mask", table["mask"])
+    return Mask(before.patterns + mask.patterns, mask.off), warnings
 
 
 def _cluster(path: str, table: object) -> dict[str, object]:

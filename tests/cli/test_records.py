@@ -278,6 +278,30 @@ def test_export_csv_is_a_table_of_plain_numbers(root: str) -> None:
     assert table[0]["label"] == 'a,"b"'
 
 
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("=HYPERLINK(1)", "'=HYPERLINK(1)"),
+        ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"),
+        ("-2+3", "'-2+3"),
+        ("@SUM(1)", "'@SUM(1)"),
+        ("\N{FULLWIDTH EQUALS SIGN}1+1", "'\N{FULLWIDTH EQUALS SIGN}1+1"),
+        ("\t=1", "\\t=1"),
+        ("\r=1", "\\r=1"),
+        ("-1.5e3", "-1.5e3"),
+        ("+7", "+7"),
+        ("tag", "tag"),
+    ],
+)
+def test_no_cell_of_a_csv_file_is_a_formula(root: str, text: str, written: str) -> None:
+    parameters: dict[str, int | str] = {"lr": text, "n": -1}
+    keep(root, "aaaa11112222", label=text, command=(text,), parameters=parameters)
+    table = list(csv.DictReader(io.StringIO(weigh("export", "--csv").stdout)))
+    assert (table[0]["label"], table[0]["param:lr"]) == (written, written)
+    assert table[0]["param:n"] == "-1"
+    assert table[0]["command"][:1] in {"'", text[:1] if written == text else "'"}
+
+
 def test_a_label_with_a_carriage_return_is_one_row_of_the_csv(root: str) -> None:
     keep(root, "aaaa11112222", label="a\rb")
     lines = weigh("export", "--csv").stdout.splitlines()

@@ -13,7 +13,7 @@ from some_reports import reports
 
 from weigh.model.report import Measure, Report
 from weigh.report.openmetrics import render_openmetrics
-from weigh.report.printable import printable
+from weigh.report.printable import cell
 from weigh.report.report_csv import COLUMNS, render_csv
 from weigh.report.report_json import render_json, render_jsonl
 from weigh.report.report_lines import render_text
@@ -69,7 +69,7 @@ def test_csv_holds_each_number_as_it_is(report: Report) -> None:
             value = getattr(row, name)
             assert cells[name] == "" if value is None else float(cells[name]) == value
         for name, given_value in row.parameters.items():
-            assert cells[f"param:{name}"] == printable(str(given_value))
+            assert cells[f"param:{name}"] == str(cell(given_value))
 
 
 def test_csv_has_a_column_for_every_number_of_a_row() -> None:

@@ -86,6 +86,72 @@ def test_a_script_beside_you_gets_the_dot_slash_offered(
     assert b"did you mean ./train.sh?" in done.stderr
 
 
+def _hint(weigh: Weigh, name: str) -> tuple[int, str]:
+    done = weigh.run("--", name)
+    assert done.stderr.count(b"\n") == 1 or b"127" in done.stderr
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("true --now", "without the quotes: true --now"),
+        ("python train.py", "without the quotes: python train.py"),
+        ("./train.py --epochs 1", "without the quotes: ./train.py --epochs 1"),
+        ("cat a | wc -l", "for a shell: bash -c 'cat a | wc -l'"),
+        ("OMP_NUM_THREADS=1", "put env before it: env OMP_NUM_THREADS=1"),
+    ],
+)
+def test_a_command_in_quotes_gets_a_hint(weigh: Weigh, name: str, hint: str) -> None:
+    code, said = _hint(weigh, name)
+    assert (code, hint in said) == (127, True), said
+
+
+def test_a_script_that_is_not_executable_gets_a_hint(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    _script(tmp_path / "train.py", "print(1)\n", 0o644)
+    _script(tmp_path / "my job", "#!/bin/sh\n", 0o644)
+    code, said = _hint(weigh, "./train.py")
+    assert (code, "(write: python ./train.py)" in said) == (126, True), said
+    code, said = _hint(weigh, "./my job")
+    assert (code, "(write: chmod +x './my job')" in said) == (126, True), said
+
+
+def test_a_python_file_without_python_gets_a_hint(weigh: Weigh, tmp_path: Path) -> None:
+    _script(tmp_path / "train.py", "print(1)\n", 0o644)
+    code, said = _hint(weigh, "train.py")
+    assert (code, "(did you mean python train.py?)" in said) == (127, True), said
+
+
+def test_a_python_file_without_its_first_line_is_not_given_to_sh(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    _script(tmp_path / "train.py", "import os\n")
+    code, said = _hint(weigh, "./train.py")
+    assert (code, "has no #! line" in said) == (126, True), said
+    assert "(write: python ./train.py)" in said
+
+
+def test_an_interpreter_that_does_not_exist_is_named(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    _script(tmp_path / "job", "#!/no/such/python3 -u\n")
+    code, said = _hint(weigh, "./job")
+    assert (code, "does not exist: /no/such/python3" in said) == (127, True), said
+
+
+@pytest.mark.parametrize("first", ["#!/bin/sh\r\n", "#!/usr/bin/env python3\r\n"])
+def test_a_first_line_that_ends_as_on_windows_is_named(
+    weigh: Weigh, tmp_path: Path, first: str
+) -> None:
+    (tmp_path / "job").write_bytes(f"{first}exit 0\r\n".encode())
+    (tmp_path / "job").chmod(0o755)
+    done = weigh.run("--", "./job")
+    assert done.returncode == 127
+    assert b"first line ends as on Windows   (dos2unix ./job)" in done.stderr
+
+
 def test_an_empty_name_is_a_command_not_found(weigh: Weigh) -> None:
     done = weigh.run("--", "")
     assert done.returncode == 127

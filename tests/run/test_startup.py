@@ -32,7 +32,7 @@ sys.exit(main())
 """
 _OURS = """
     weigh weigh.__main__ weigh.errors weigh.units weigh.model weigh.model.gpu
-    weigh.model.record weigh.model.complexes weigh.config weigh.request
+    weigh.model.record weigh.model.mask weigh.model.complexes weigh.config weigh.request
     weigh.outcome weigh.cli weigh.cli.main weigh.cli.run weigh.flow weigh.flow.run
     weigh.flow.run.channel weigh.flow.run.keeping weigh.flow.run.run
     weigh.dialect weigh.dialect.gridengine weigh.dialect.numerals

@@ -1,7 +1,6 @@
 """``weigh cluster``: the words of the command line; the cluster on a page or a line."""
 
 import os
-from textwrap import fill
 
 import click
 
@@ -9,6 +8,7 @@ from weigh.errors import UsageError
 from weigh.flow.site.cluster import Shape
 from weigh.flow.site.cluster import cluster as cluster_flow
 from weigh.report.cluster_lines import render_free, render_json, render_text
+from weigh.report.columns import fill
 from weigh.report.printable import printable
 from weigh.units import parse_duration
 
@@ -64,7 +64,7 @@ def cluster(  # noqa: PLR0913 - one parameter an option
         raise UsageError("--queue, --gpu and --time go with --start")
     seen = cluster_flow(os.environ, scheduler=scheduler, shape=shape)
     if as_json:
-        click.echo(render_json(seen))
+        click.echo(render_json(seen).decode())
     elif free:
         click.echo(render_free(seen))
     else:

@@ -1,11 +1,11 @@
 """``weigh config``: the words of the command line."""
 
 import os
-from textwrap import fill
 
 import click
 
 from weigh.flow.site.site_file import site_file, write_new
+from weigh.report.columns import fill
 from weigh.report.printable import printable
 
 

@@ -28,7 +28,7 @@ def doctor(*, job: str | None, as_json: bool) -> int:
     """
     found = doctor_flow(current_folder() or os.sep, os.environ, job=job)
     if as_json:
-        click.echo(render_json(found))
+        click.echo(render_json(found).decode())
     else:
         click.echo("\n".join(render_text(found)))
     return 1 if found.is_broken else 0

@@ -8,6 +8,7 @@ from typing import Any
 import click
 import msgspec
 
+from weigh import config
 from weigh.cli import complete
 from weigh.cli.configured import ExecCommand, is_from_file, is_typed, warnings_of
 from weigh.errors import FormatError, WeighError
@@ -15,6 +16,7 @@ from weigh.flow.exec.exec import execute, plan
 from weigh.flow.exec.options import ExecOptions, Finished, Voice
 from weigh.flow.run.keeping import current_folder
 from weigh.report import exec_lines
+from weigh.report.printable import shown, unguarded
 from weigh.runner.halt import parse_halt
 from weigh.units import Bytes, Seconds, parse_duration, parse_size
 
@@ -189,7 +191,8 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     if is_typed(context, "jobs") and is_from_file(context, "per_gpu"):
         words["per_gpu"] = None
     _refuse_contradictions(words)
-    options = ExecOptions(**words)
+    mask = config.load(current_folder() or os.sep, os.environ).mask
+    options = ExecOptions(**words, mask=mask)
     if is_dry:
         for line in exec_lines.plan_lines(*plan(task_file, options)):
             click.echo(line)
@@ -207,7 +210,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         click.echo(f"weigh: {line}", err=True)
     report = _report(task_file, finished)
     if as_json:
-        click.echo(msgspec.json.encode(report))
+        click.echo(msgspec.json.encode(report).decode())
     else:
         to_stderr = options.ungroup or options.tag
         for line in exec_lines.summary_lines(report):
@@ -248,7 +251,7 @@ class _Speaker:
         if self._quiet:
             return
         self.clear()
-        _write(f"weigh: {line}\n")
+        _write(f"weigh: {shown(line)}\n")
 
     def show(self, tally: Any) -> Seconds:  # noqa: ANN401 - runner's own
         """Show how far it has come; give the seconds until the next time."""
@@ -256,7 +259,7 @@ class _Speaker:
             return _HEARTBEAT
         standing = _standing(tally, time.monotonic() - self._began)
         if self._draws:
-            _write(f"\r\x1b[K{exec_lines.progress_line(standing)}")
+            _write(f"\r\x1b[K{exec_lines.progress_line(standing)}", is_drawn=True)
             self._is_drawn = True
             return _REDRAW
         if self._first:
@@ -270,7 +273,7 @@ class _Speaker:
         """Take the drawn line away."""
         if self._is_drawn:
             self._is_drawn = False
-            _write("\r\x1b[K")
+            _write("\r\x1b[K", is_drawn=True)
 
 
 def _standing(tally: Any, elapsed: Seconds) -> exec_lines.Standing:  # noqa: ANN401
@@ -328,11 +331,12 @@ def _exit_code(finished: Finished) -> int:
     return 0 if tally.done >= tally.tasks else _FAILED
 
 
-def _write(text: str) -> None:
+def _write(text: str, *, is_drawn: bool = False) -> None:
     """Write to stderr; one that takes nothing is no reason to fail the tasks."""
     try:
         if sys.stderr is not None:
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            stream = unguarded(sys.stderr) if is_drawn else sys.stderr
+            stream.write(text)
+            stream.flush()
     except (OSError, UnicodeEncodeError):
         sys.stderr = None

@@ -1,11 +1,11 @@
 """``weigh gpus``: the words of the command line, and a line a GPU."""
 
 import os
-from textwrap import fill
 
 import click
 
 from weigh.flow.watch.gpus import list_gpus
+from weigh.report.columns import fill
 from weigh.report.gpu_list import render_json, render_text
 from weigh.report.printable import printable
 
@@ -21,7 +21,7 @@ def gpus(*, as_json: bool) -> int:
     """
     listing = list_gpus(os.environ)
     if as_json:
-        click.echo(render_json(listing))
+        click.echo(render_json(listing).decode())
     for line in () if as_json else render_text(listing.gpus):
         click.echo(line)
     for note in listing.notes:

@@ -97,6 +97,7 @@ def weigh() -> None:
 
 def run_cli(argv: Sequence[str], launchers: list[Launcher]) -> int:
     """Carry out *argv*; give the exit code, having said in one line what failed."""
+    _guard_terminal()
     try:
         code = weigh.main(list(argv), "weigh", standalone_mode=False, obj=launchers)
     except WeighError as error:
@@ -121,6 +122,23 @@ def run_cli(argv: Sequence[str], launchers: list[Launcher]) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _guard_terminal() -> None:
+    """Keep what weigh prints of others' texts from steering the terminal.
+
+    Labels, commands, file names and a scheduler's messages may hold control sequences.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        try:
+            is_terminal = stream is not None and stream.isatty()
+        except (OSError, ValueError):  # closed
+            continue
+        if is_terminal:
+            from weigh.report.printable import Terminal  # noqa: PLC0415 - start-up time
+
+            setattr(sys, name, Terminal(stream))
+
+
 def _usage_code(argv: Sequence[str]) -> int:
     """Keep weigh's own trouble with its words apart from a job's exit code 2."""
     return _INTERNAL if "run" in argv[:1] else _USAGE
@@ -137,7 +155,9 @@ def _lose_output(error: OSError) -> int:
 
 def _complain(line: str) -> None:
     if sys.stderr is not None:
-        print(f"weigh: {line}", file=sys.stderr)
+        from weigh.report.printable import shown  # noqa: PLC0415 - start-up time
+
+        print(f"weigh: {shown(line)}", file=sys.stderr)
 
 
 def _complain_of_usage(error: click.ClickException) -> None:

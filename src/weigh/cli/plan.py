@@ -2,7 +2,6 @@
 
 import os
 import sys
-from textwrap import fill
 
 import click
 
@@ -10,8 +9,10 @@ from weigh.cli import complete
 from weigh.flow.plan.plan import plan as plan_flow
 from weigh.flow.plan.wishes import ALL, Wishes
 from weigh.flow.run.weighed import Told
+from weigh.report.columns import fill
 from weigh.report.plan_lines import render_json, render_text
 from weigh.report.printable import printable
+from weigh.sweep.quoting import quoted
 
 _SIGNAL_BASE = 128
 _COUNT = click.IntRange(min=1)
@@ -109,10 +110,10 @@ def _say(line: str) -> None:
 def _next(directory: str | None, wishes: Wishes) -> tuple[str, ...]:
     """Say where the plan is and what to do with it."""
     if directory is None:
-        return (f"  next: weigh plan {printable(wishes.task_file)} --gpu NAME",)
+        return (f"  next: weigh plan {quoted(wishes.task_file)} --gpu NAME",)
     if wishes.dry_run:
         return (f"  would be written to {printable(directory)}{os.sep}",)
     return (
         f"  -> {printable(directory)}{os.sep}",
-        f"  next: weigh submit {printable(directory)}",
+        f"  next: weigh submit {quoted(directory)}",
     )

@@ -72,11 +72,12 @@ def records(  # noqa: PLR0913 - one parameter an option
     if limit is None and not (everything or as_json):
         limit = _SHOWN
     wanted = Wanted(label=label, states=states, limit=limit)
-    listing = list_records(_store(), wanted)
-    for warning in record_list.warnings(listing):
+    store = _store()
+    listing = list_records(store, wanted)
+    for warning in filter(None, (store.note, *record_list.warnings(listing))):
         click.echo(f"weigh: {warning}", err=True)
     if as_json:
-        click.echo(record_list.render_json(listing))
+        click.echo(record_list.render_json(listing).decode())
     else:
         click.echo(record_list.render_text(listing, year=time.strftime("%Y")))
 
@@ -87,7 +88,7 @@ def records(  # noqa: PLR0913 - one parameter an option
 def show(name: str, *, as_json: bool) -> None:
     """Show one record; ID may also be a file of `weigh run -o`."""
     record = find_record(_store(), name)
-    click.echo(encode(record) if as_json else render_record(record))
+    click.echo(encode(record).decode() if as_json else render_record(record))
 
 
 @records.command()

@@ -13,11 +13,12 @@ from weigh.errors import FormatError
 from weigh.flow.run.keeping import current_folder
 from weigh.flow.run.run import RunOptions, advise
 from weigh.flow.run.run import run as run_flow
-from weigh.measure.launcher import Launcher
+from weigh.measure.launcher import Launcher, script_trouble
 from weigh.model.record import Record
 from weigh.units import parse_duration
 
 _SIGNAL_BASE = 128
+_NOT_FOUND = 127
 _SHORTEST_INTERVAL = 0.001
 _STALLED_AFTER = 600.0
 
@@ -240,11 +241,15 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
 
     def say(line: str) -> None:
         if not quiet:  # one that begins a line anew says so
+            from weigh.report.printable import shown  # noqa: PLC0415 - -q needs none
+
             begin = "\n" if line.startswith("\n") else ""
-            _print(f"{begin}weigh: {line.lstrip()}\n")
+            _print(f"{begin}weigh: {shown(line.lstrip())}\n")
 
     launchers = context.obj or []
     record, warnings = _watch(words["attach"], command, options, launchers, say)
+    if command and record.exit_code == _NOT_FOUND:
+        warnings += filter(None, (script_trouble(command[0]),))
     if not quiet:
         for line in (*settings.warnings, *warnings):
             say(line)
@@ -299,8 +304,9 @@ def _summarise(record: Record, headroom: float | None) -> None:
 
     request = advise(record, headroom)
     given = bool(record.allocation or os.environ.get("CUDA_VISIBLE_DEVICES"))
-    text = render_summary(record, request, colour=_colour(), gpus_allocated=given)
-    _print(text)
+    colour = _colour()
+    text = render_summary(record, request, colour=colour, gpus_allocated=given)
+    _print(text, is_coloured=colour)
 
 
 def _headroom(word: str | None, settings: config.Config) -> float | None:
@@ -336,6 +342,7 @@ def _options(words: dict[str, Any], settings: config.Config) -> RunOptions:
         stalled_after=float(
             _chosen(None, settings, "stalled_after", default=_STALLED_AFTER)
         ),
+        mask=settings.mask,
     )
 
 
@@ -356,11 +363,14 @@ def _colour() -> bool:
     return sys.stderr is not None and sys.stderr.isatty() and not dumb
 
 
-def _print(text: str) -> None:
+def _print(text: str, *, is_coloured: bool = False) -> None:
     """Write to stderr; one that takes nothing is no reason to fail the job."""
     try:
         if sys.stderr is not None:
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            from weigh.report.printable import unguarded  # noqa: PLC0415 - -q needs none
+
+            stream = unguarded(sys.stderr) if is_coloured else sys.stderr
+            stream.write(text)
+            stream.flush()
     except (OSError, UnicodeEncodeError):
         sys.stderr = None  # nor to fail at exit

@@ -150,6 +150,11 @@ def _say(line: str) -> None:
     "--scratch", metavar="DIR", help="The node's own disk.  [default: the setting]"
 )
 @click.option(
+    "--stage-max",
+    metavar="SIZE",
+    help="Allow --stage-in to copy this much to a node.  [default: 10GiB]",
+)
+@click.option(
     "--requeue",
     is_flag=True,
     help="Back into the queue when time is over, as long as it gets on.",

@@ -16,6 +16,7 @@ from weigh.errors import FormatError, StoreError
 from weigh.flow.records.records import open_store
 from weigh.flow.watch.gpu_watch import nvml_gpus
 from weigh.flow.watch.top import Watcher, Watching
+from weigh.report.printable import unguarded
 from weigh.report.top_lines import WIDTH, render_text
 from weigh.report.top_view import TopView
 from weigh.request import DEFAULT_HEADROOM, parse_headroom
@@ -109,11 +110,11 @@ def _watch(watcher: Watcher, interval: Seconds) -> int:
     """Draw until somebody quits; give the exit code."""
     from weigh.report.top_screen import TopScreen  # noqa: PLC0415 - rich, when drawn
 
-    colour = not os.environ.get("NO_COLOR")
+    colour, out = not os.environ.get("NO_COLOR"), unguarded(sys.stdout)
     try:
         with Events() as events:
             while True:
-                with events.keyboard(), TopScreen(sys.stdout, colour=colour) as screen:
+                with events.keyboard(), TopScreen(out, colour=colour) as screen:
                     event = _draw(watcher, screen.show, events, interval)
                 if event == QUIT:
                     return 0

@@ -21,7 +21,9 @@ from weigh.errors import (
     WeighError,
 )
 
-_ENOENT, _ENOEXEC, _ENOTDIR = 2, 8, 20
+_ENOENT, _ENOEXEC, _EACCES, _ENOTDIR = 2, 8, 13, 20
+_OF_SHELLS = frozenset("|&;<>()$`")
+_LANGUAGES = {".py": "python", ".R": "Rscript", ".jl": "julia"}
 _MOST_WAITING = 32  # repeats beyond these are forked when their turn comes
 # bytes that say how many follow: children hold each other's pipes open, so the end of
 # the payload cannot be the end of the pipe
@@ -232,12 +234,17 @@ def _exec(command: list[bytes], folders: list[str], env: dict[bytes, bytes]) -> 
         except FileNotFoundError:
             continue
         except OSError as error:
-            if error.errno == _ENOEXEC:
+            if error.errno == _ENOEXEC and not _in_other_language(path):
                 script = [b"/bin/sh", path, *command[1:]]
                 os.execve("/bin/sh", script, env)  # noqa: S606
             if error.errno != _ENOTDIR or b"/" in name:
                 failure = error
     raise failure
+
+
+def _in_other_language(path: bytes) -> bool:
+    """Return whether sh would misread the file; it is no script of sh by its name."""
+    return os.path.splitext(os.fsdecode(path))[1] in _LANGUAGES
 
 
 def own_peak() -> int:
@@ -271,29 +278,100 @@ def _restore_signals() -> None:
 
 
 def launch_error(name: str, number: int) -> WeighError:
-    """Say in one line why *name* could not be started; *number* is the errno."""
-    if number == _ENOENT and _exists(name):
-        return CommandNotFoundError(
-            f"{name}: its interpreter does not exist (see its first line)"
-        )
+    """Return the error for *name*, which did not start; *number* is the errno."""
+    path = _found(name)
+    if number == _ENOENT and path is not None:
+        return CommandNotFoundError(f"{name}: {_no_interpreter(path)}")
     if number == _ENOENT:
         return CommandNotFoundError(f"command not found: {name}{_suggestion(name)}")
     if os.path.isdir(name):
         return CommandNotExecutableError(f"{name} is a directory")
-    return CommandNotExecutableError(f"cannot execute {name}: {os.strerror(number)}")
+    if number == _ENOEXEC:
+        how = _interpreted(name) or f"bash {_shell_word(name)}"
+        return CommandNotExecutableError(f"{name} has no #! line   (write: {how})")
+    why = os.strerror(number)
+    if number == _EACCES and path is not None and not os.access(path, os.X_OK):
+        how = _interpreted(name) or f"chmod +x {_shell_word(name)}"
+        why = f"it is not executable   (write: {how})"
+        return CommandNotExecutableError(f"cannot execute {name}: {why}")
+    return CommandNotExecutableError(f"cannot execute {name}: {why}")
 
 
-def _exists(name: str) -> bool:
+def script_trouble(name: str) -> str | None:
+    """Return what is wrong with the first line of a script that ended with 127.
+
+    A line end of Windows is part of the interpreter's name to the kernel and to env(1).
+    """
+    path = _found(name)
+    first = b"" if path is None else _first_line(path)
+    if first.startswith(b"#!") and first.endswith(b"\r"):
+        return f"{name}: its first line ends as on Windows   (dos2unix {name})"
+    return None
+
+
+def _no_interpreter(path: str) -> str:
+    """Return why the kernel finds no program for a file that exists."""
+    first = _first_line(path)
+    if not first.startswith(b"#!"):
+        return "built for another system: its loader does not exist"
+    if first.endswith(b"\r"):
+        fix = f"dos2unix {_shell_word(path)}"
+        return f"its first line ends as on Windows   ({fix})"
+    words = first[2:].split()
+    interpreter = os.fsdecode(words[0]) if words else ""
+    return f"its interpreter does not exist: {interpreter}   (see its first line)"
+
+
+def _first_line(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.readline(4096).removesuffix(b"\n")
+    except OSError:
+        return b""
+
+
+def _interpreted(name: str) -> str | None:
+    """Return how to run a program whose name says its language."""
+    program = _LANGUAGES.get(os.path.splitext(name)[1])
+    return None if program is None else f"{program} {_shell_word(name)}"
+
+
+def _shell_word(word: str) -> str:
+    import shlex  # noqa: PLC0415 - only in messages
+
+    return shlex.quote(word)
+
+
+def _found(name: str) -> str | None:
+    """Return the file that *name* stands for, executable or not."""
     folders = [""] if "/" in name else os.get_exec_path()
-    return any(os.path.isfile(os.path.join(folder, name)) for folder in folders)
+    paths = (os.path.join(folder, name) for folder in folders)
+    return next((path for path in paths if os.path.isfile(path)), None)
 
 
 def _suggestion(name: str) -> str:
-    """Offer the nearest command on PATH, or the ``./`` that was left out."""
+    """Return what was probably meant, in brackets.
+
+    That is the words in quotes that were taken for one, a setting for env(1), a program
+    without its interpreter, a missing ``./``, or the nearest command on PATH.
+    """
+    if len(name.split()) > 1:
+        if set(name) & _OF_SHELLS:
+            return f"   (for a shell: bash -c {_shell_word(name)})"
+        return f"   (without the quotes: {name})"
+    if _is_setting(name):
+        return f"   (put env before it: env {name} ...)"
     if "/" in name:
         return ""
+    near = _interpreted(name) if os.path.isfile(name) else None
+    near = near or _nearest(name)
+    return f"   (did you mean {near}?)" if near else ""
+
+
+def _nearest(name: str) -> str | None:
+    """Return the command to offer for one that does not exist."""
     if os.access(name, os.X_OK) and not os.path.isdir(name):
-        return f"   (did you mean ./{name}?)"
+        return f"./{name}"
     from difflib import get_close_matches  # noqa: PLC0415 - only for a typo
 
     names: set[str] = set()
@@ -302,8 +380,12 @@ def _suggestion(name: str) -> str:
             names.update(os.listdir(folder))
         except OSError:
             continue
-    near = get_close_matches(name, sorted(names), n=1, cutoff=0.75)
-    return f"   (did you mean {near[0]}?)" if near else ""
+    return next(iter(get_close_matches(name, sorted(names), n=1, cutoff=0.75)), None)
+
+
+def _is_setting(word: str) -> bool:
+    name, equals, _ = word.partition("=")
+    return bool(equals) and name.isidentifier()
 
 
 def interrupt_quietly() -> None:

@@ -1,15 +1,16 @@
 """What ``weigh check`` found: a line a task, what is wrong, what to think about."""
 
 from collections.abc import Iterator, Sequence
-from textwrap import fill
 
 import msgspec
 
 from weigh.model.check import Check, Trial
 from weigh.model.lint import Checked
-from weigh.report.columns import Column, table
+from weigh.model.mask import MASK
+from weigh.report.columns import Column, fill, table
 from weigh.report.printable import count, printable, shortened
 from weigh.report.script_lines import document
+from weigh.sweep.quoting import quoted
 from weigh.units import format_duration, format_size
 
 WIDTH = 80
@@ -37,7 +38,7 @@ def render_json(check: Check, scripts: Sequence[Checked] | None = None) -> str:
 
 def planned_line(seq: int, line: str) -> str:
     """Write a task that ``--dry-run`` would try."""
-    return f"{seq}\t{printable(line)}"
+    return f"{seq}\t{printable(MASK.line(line))}"
 
 
 def _headline(check: Check) -> str:
@@ -99,4 +100,4 @@ def _conclusion(check: Check) -> Iterator[str]:
         yield f"  {check.wrong} of {tries} went wrong"
     elif check.signal is None:
         verb = "submit" if check.is_plan else "plan"
-        yield f"  next: weigh {verb} {printable(check.task_file)}"
+        yield f"  next: weigh {verb} {quoted(check.task_file)}"

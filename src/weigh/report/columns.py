@@ -1,10 +1,12 @@
 """Columns of text on a terminal: how wide letters are, and tables that fit a width."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 from unicodedata import combining, east_asian_width
 
 import msgspec
 
+_FILLER = "\0"  # stands for the second column of a wide letter
 _NARROWEST = 8  # columns of a flexible cell worth showing
 
 
@@ -44,6 +46,20 @@ def shortened(text: str, width: int) -> str:
             break
         kept += 1
     return text[:kept] + dots
+
+
+def wrap(text: str, width: int, **options: Any) -> list[str]:  # noqa: ANN401 - textwrap's
+    """Fold *text* as :func:`textwrap.wrap` does, by columns instead of characters."""
+    import textwrap  # noqa: PLC0415 - start-up time
+
+    wide = "".join(f"{c}{_FILLER}" if columns_of(c) > 1 else c for c in text)
+    lines = textwrap.wrap(text if text.isascii() else wide, width, **options)
+    return [line.replace(_FILLER, "") for line in lines]
+
+
+def fill(text: str, width: int, **options: Any) -> str:  # noqa: ANN401 - textwrap's
+    """Fold *text* as :func:`textwrap.fill` does, by columns instead of characters."""
+    return "\n".join(wrap(text, width, **options))
 
 
 def table(columns: Sequence[Column], width: int) -> Iterator[str]:

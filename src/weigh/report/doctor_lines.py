@@ -1,11 +1,11 @@
 """``weigh doctor``: a line a check, its cure below it; or one document."""
 
 from collections.abc import Iterator, Sequence
-from textwrap import wrap
 
 import msgspec
 
 from weigh.model.doctor import Check, Diagnosis
+from weigh.report.columns import wrap
 from weigh.report.printable import printable
 
 WIDTH = 80

@@ -1,6 +1,5 @@
 """``scan`` and ``fit`` on a terminal, at most 80 columns, and as JSON."""
 
-import textwrap
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -10,7 +9,7 @@ from weigh.estimate.curve import Constant
 from weigh.estimate.fit import Fit
 from weigh.estimate.points import size_text
 from weigh.model.record import Request
-from weigh.report.columns import Column, table
+from weigh.report.columns import Column, table, wrap
 from weigh.report.estimate_plot import plots
 from weigh.report.request_lines import packed_lines
 from weigh.units import Bytes, Seconds, format_brief, format_duration, format_size
@@ -256,7 +255,7 @@ def _items(name: str, texts: Sequence[str]) -> Iterator[str]:
     """Write *texts* behind a name, each from a line of its own."""
     label = f"{name:{_LABEL}}" if len(name) < _LABEL else f"{name}  "
     for text in texts:
-        for line in textwrap.wrap(
+        for line in wrap(
             text,
             WIDTH,
             initial_indent=f"  {label}",

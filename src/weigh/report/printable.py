@@ -1,11 +1,14 @@
 """Text from records made fit for a terminal: what a job wrote must not steer it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
 
 _SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
 _NEED_NO_QUOTES = (
     b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_-+=:,./"
 )
+# what begins a formula, also in the full width of East Asian keyboards
+_FORMULA = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
 _SHELL_LINE = 3  # sh -c LINE
 
 
@@ -16,9 +19,49 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
+def shown(text: str) -> str:
+    """Return *text* without control characters other than line feeds and tabs."""
+    if text.isprintable():
+        return text
+    return "".join(c if c in "\n\t" else printable(c) for c in text)
+
+
+class Terminal:
+    """A text stream whose ``write`` lets no control sequence through to a terminal."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Take the stream of the terminal; ``raw`` is there for our own sequences."""
+        self.raw = stream
+
+    def write(self, text: str) -> int:
+        """Write *text* as :func:`shown` returns it."""
+        return self.raw.write(shown(text))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each line."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a stream has
+        return getattr(self.raw, name)
+
+
+def unguarded(stream: TextIO) -> TextIO:
+    """Return the stream behind a :class:`Terminal`, for colours and cursor moves."""
+    return stream.raw if isinstance(stream, Terminal) else stream
+
+
 def cell(value: object) -> object:
-    """Keep a table a table: csv quotes no bare carriage return, and it ends a row."""
-    return printable(value) if isinstance(value, str) else value
+    """Return *value* as a cell of a CSV file that no spreadsheet takes for a formula.
+
+    Text that begins as a formula does gets an apostrophe in front (OWASP, "CSV
+    injection"); numbers, and text that is a number, stay as they are. Control
+    characters become escapes: csv quotes no bare carriage return, which ends a row.
+    """
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text[:1] in _FORMULA and not _is_number(text) else text
 
 
 def command_line(command: Sequence[str]) -> str:
@@ -41,6 +84,10 @@ def short_command(command: Sequence[str]) -> str:
 
 def shortened(text: str, width: int) -> str:
     """Cut *text* to *width* columns, and show that it was cut."""
+    if not text.isascii():
+        from weigh.report import columns  # noqa: PLC0415 - most texts are ASCII
+
+        return columns.shortened(text, width)
     return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
 
 
@@ -63,6 +110,14 @@ def local_time(started: str) -> tuple[str, str]:
 def count(number: int) -> str:
     """Write a number of things with its thousands apart."""
     return f"{number:,}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _escaped(character: str) -> str:

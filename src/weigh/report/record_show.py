@@ -1,7 +1,6 @@
 """One record on one screen: every figure with where it comes from."""
 
 from collections.abc import Iterator, Sequence
-from textwrap import wrap
 
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
@@ -14,6 +13,7 @@ from weigh.model.record import (
     Series,
     Usage,
 )
+from weigh.report.columns import wrap
 from weigh.report.printable import command_line, local_time, printable
 from weigh.report.summary import parts_lines
 from weigh.units import format_duration, format_size

@@ -1,6 +1,6 @@
 """A request as the lines to paste: ``#SBATCH``, ``#$``, flags or JSON."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias, get_args
 
 import msgspec
@@ -81,10 +81,15 @@ def _one_line(dialect: Dialect, request: Request) -> str:
 
 
 def folded(text: str, width: int) -> Iterator[str]:
-    """Cut *text* between words where it is longer than *width*."""
+    """Cut *text* between words where it is wider than *width* columns."""
+    long: Callable[[str], int] = len
+    if not text.isascii():
+        from weigh.report.columns import columns_of  # noqa: PLC0415 - rarely
+
+        long = columns_of
     line = ""
     for word in text.split():
-        if line and len(line) + 1 + len(word) > width:
+        if line and long(line) + 1 + long(word) > width:
             yield line
             line = "  " + word  # a fold is set in, so that each note is seen to begin
         else:

@@ -13,7 +13,7 @@ from weigh.model.record import (
     Request,
     Usage,
 )
-from weigh.report.printable import printable
+from weigh.report.printable import printable, shown
 from weigh.report.request_lines import folded, note_lines, packed_lines
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
@@ -50,7 +50,8 @@ def render_summary(
     lines += parts_lines(record)
     if request is not None:
         lines += _request(request, record.usage)
-    return "".join(f"{line}\n" for line in lines)
+    safe = (lines[0], *map(shown, lines[1:]))  # the first has our own colours
+    return "".join(f"{line}\n" for line in safe)
 
 
 def parts_lines(record: Record) -> list[str]:
@@ -99,7 +100,7 @@ def _headline(record: Record, *, colour: bool) -> str:
     took = f"{len(counted)} runs" if counted else format_duration(wall)
     joiner = "," if counted else " in"
     state, ended = f"weigh  {record.state}", f"{joiner} {took}{_ending(record)}"
-    name = f"run {record.id}"
+    name = f"run {printable(record.id)}"
     gap = " " * max(2, WIDTH - len(state) - len(ended) - len(name))
     if colour:
         tint = _GREEN if record.state == "COMPLETED" else _RED

@@ -5,6 +5,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from weigh.model.mask import MASK
 from weigh.model.task import Task
 from weigh.report.columns import shortened
 from weigh.report.printable import count, printable
@@ -116,5 +117,5 @@ def _without_surrogates(tree: Any) -> Any:  # noqa: ANN401 - what JSON is made o
 
 
 def _task_line(task: Task, number: int, width: int) -> str:
-    line = f"  {count(task.seq):>{number}}  {printable(task.line)}"
+    line = f"  {count(task.seq):>{number}}  {printable(MASK.line(task.line))}"
     return shortened(line, width)

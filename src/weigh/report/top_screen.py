@@ -10,6 +10,7 @@ from typing import Self, TextIO
 from rich.console import Console
 from rich.text import Text
 
+from weigh.report.printable import printable
 from weigh.report.top_lines import top_lines
 from weigh.report.top_view import TopView
 
@@ -64,7 +65,7 @@ def renderable(view: TopView, width: int, height: int) -> Text:
     """Make *view* into what rich draws: lines that fit the window as they are."""
     lines = top_lines(view, width, height, keys=True)
     text = Text("\n", no_wrap=True, overflow="crop", end="").join(
-        Text(line.text, style=line.style) for line in lines
+        Text(printable(line.text), style=line.style) for line in lines
     )
     text.no_wrap, text.overflow = True, "crop"
     return text

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 
 from weigh.errors import FormatError, UsageError
+from weigh.store.location import file_mode
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
@@ -40,7 +41,7 @@ class AppendFile:
         self.path = path
         flags = _FLAGS | os.O_CREAT | (0 if follow else os.O_NOFOLLOW)
         try:
-            self.fd = os.open(path, flags, 0o666)
+            self.fd = os.open(path, flags, file_mode(path))
         except OSError as error:
             if not follow and os.path.islink(path):
                 raise FormatError(f"{path} is a link, not a file: remove it") from error
@@ -96,7 +97,9 @@ class AppendFile:
         temporary = f"{path}.{os.getpid()}.tmp"
         with suppress(FileNotFoundError):
             os.unlink(temporary)
-        fd = os.open(temporary, _FLAGS | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+        fd = os.open(
+            temporary, _FLAGS | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, file_mode(path)
+        )
         try:
             os.fchmod(fd, stat.S_IMODE(os.fstat(self.fd).st_mode))
             if content is None:

@@ -3,16 +3,25 @@
 import os
 import stat
 import struct
+from array import array
+from contextlib import suppress
+
+import msgspec
 
 from weigh.errors import FormatError, StoreError
 from weigh.joblog import HEADER, Entry, format_entry, read_ends
+from weigh.model.mask import HIDDEN, MASK, SIGNS, Hide, Mask
 from weigh.runner.append_file import AppendFile
 from weigh.runner.resume import DONE, WAITING, Settled, settle
 from weigh.runner.task_source import TaskSource
+from weigh.store.location import file_mode
 
 _HEADER_LINE = HEADER.encode() + b"\n"
 _TAIL = 1 << 16
 _WATCHED = 128  # bytes at the end that show whether the file was overwritten
+_SIGNS = tuple(map(str.encode, SIGNS))
+_DIGEST = 10  # letters: 40 bits tell tasks apart
+KEY_SUFFIX = ".key"
 _ROW = struct.Struct("<IddQhB")  # an entry without its command, to restore it from
 
 
@@ -43,8 +52,10 @@ class JoblogFile:
     program removes, replaces or truncates it.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, mask: Mask = MASK) -> None:
         """Open and lock the file, create it if missing, cut off a torn last line.
+
+        Commands are written without what *mask* hides.
 
         Raises:
             StoreError: it cannot be opened or written.
@@ -53,6 +64,8 @@ class JoblogFile:
         """
         self.unwritten: list[Entry] = []
         self._dirty = False
+        self._mask = mask
+        self._hide: Hide | None = None
         self._source: TaskSource | None = None
         self._states = bytearray()
         self._rows = bytearray()
@@ -75,7 +88,7 @@ class JoblogFile:
 
     def append(self, entry: Entry) -> str | None:
         """Write one line; return what prevents it, if anything does."""
-        return self._write([*self.unwritten, entry])
+        return self._write([*self.unwritten, self._without_secrets(entry)])
 
     def try_again(self) -> str | None:
         """Write what could not be written before; return what prevents it."""
@@ -112,6 +125,14 @@ class JoblogFile:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def _without_secrets(self, entry: Entry) -> Entry:
+        if not self._mask.may_hold(entry.command):
+            return entry
+        if self._hide is None:
+            self._hide = _hider(_key(self.path, make=True))
+        command = self._mask.line(entry.command, self._hide)
+        return msgspec.structs.replace(entry, command=command)
 
     def _write(self, entries: list[Entry]) -> str | None:
         text = b"".join(map(format_entry, entries))
@@ -166,7 +187,7 @@ class JoblogFile:
             text = self._source.text(seq)
         except FormatError as error:  # without its text nobody knows what ended
             raise OSError(str(error)) from error
-        return format_entry(
+        entry = self._without_secrets(
             Entry(
                 seq=seq,
                 host=":",
@@ -179,6 +200,7 @@ class JoblogFile:
                 command=os.fsdecode(text),
             )
         )
+        return format_entry(entry)
 
 
 def _packed(entry: Entry) -> bytes:
@@ -192,16 +214,30 @@ def _packed(entry: Entry) -> bytes:
     )
 
 
-def settle_by(path: str, source: TaskSource) -> Settled:
+def settle_by(path: str, source: TaskSource, mask: Mask = MASK) -> Settled:
     """Match what the joblog at *path* says to the tasks of *source*.
+
+    Tasks with a secret are compared in their masked form, in which a digest stands for
+    the secret; without the key of the digests the secrets are not compared.
 
     Raises:
         FormatError: it is about another task file altogether.
     """
     with open(path, "rb", buffering=1 << 20) as file:
         file.readline()
-        ends = ((seq, good, hash(text)) for seq, good, text in read_ends(file))
-        settled = settle(source.keys, ends)
+        mask = Mask(mask.patterns)  # the joblog may be older than the setting
+        key = _key(path)
+        keys = source.keys
+        suspects = range(1, len(source) + 1) if mask.patterns else source.suspects
+        if suspects:
+            keys = array("q", keys)
+            for seq in suspects:
+                keys[seq - 1] = _masked_key(source.text(seq), mask, key)
+        ends = (
+            (seq, good, _masked_key(text, mask, key))
+            for seq, good, text in read_ends(file)
+        )
+        settled = settle(keys, ends)
     if settled.strange and not settled.known:
         raise FormatError(
             f"{path} is the joblog of another task file: none of its "
@@ -209,6 +245,62 @@ def settle_by(path: str, source: TaskSource) -> Settled:
             "(choose another --joblog)"
         )
     return settled
+
+
+def _masked_key(text: bytes, mask: Mask, key: bytes | None) -> int:
+    """Return what a task's text is known by: its hash, without the secrets in it."""
+    lower = text.lower()
+    if not mask.patterns and not any(sign in lower for sign in _SIGNS):
+        return hash(text)
+    line = text.decode("utf-8", "surrogateescape")
+    masked = mask.line(line, _hider(key))
+    if key is None:
+        masked = _without_digests(masked)
+    return hash(masked.encode("utf-8", "surrogateescape"))
+
+
+def _hider(key: bytes | None) -> Hide:
+    """Return what writes a keyed digest in the place of a secret.
+
+    Two tasks that differ in a secret alone must not be taken for one.
+    """
+    import hmac  # noqa: PLC0415 - few task files hold secrets
+
+    if key is None:
+        return lambda _: HIDDEN
+
+    def hide(secret: str) -> str:
+        digest = hmac.digest(key, secret.encode("utf-8", "surrogateescape"), "sha256")
+        return f"{HIDDEN}-{digest.hex()[:_DIGEST]}"
+
+    return hide
+
+
+def _without_digests(text: str) -> str:
+    import re  # noqa: PLC0415 - as above
+
+    return re.sub(rf"{re.escape(HIDDEN)}-[0-9a-f]{{{_DIGEST}}}", HIDDEN, text)
+
+
+def _key(path: str, *, make: bool = False) -> bytes | None:
+    """Return the key of a joblog's digests, in a file of its own that only we read.
+
+    None where there is none, or where it cannot be made.
+    """
+    name = path + KEY_SUFFIX
+    flags = os.O_NOFOLLOW | os.O_CLOEXEC
+    if make:
+        with suppress(OSError):
+            fd = os.open(
+                name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | flags, file_mode(name)
+            )
+            with open(fd, "wb") as file:
+                file.write(os.urandom(32))
+    try:
+        with open(os.open(name, os.O_RDONLY | os.O_NONBLOCK | flags), "rb") as file:
+            return file.read(64) or None
+    except OSError:
+        return None
 
 
 def _mend(fd: int, path: str) -> int:

@@ -26,6 +26,7 @@ from weigh.runner.append_file import (
 )
 from weigh.store.identity import Machine, Process, is_alive
 from weigh.store.lines import UNREADABLE
+from weigh.store.location import file_mode
 from weigh.units import Seconds
 
 SUFFIX = ".lock"
@@ -127,7 +128,7 @@ def acquire(
 def _create(path: str, me: Holder) -> int | None:
     """Create the file with our name in it; None where there is one."""
     try:
-        fd = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o644)
+        fd = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, file_mode(path))
     except FileExistsError:
         return None
     try:

@@ -7,6 +7,7 @@ import msgspec
 
 from weigh.model.record import Headway
 from weigh.store.lines import UNREADABLE
+from weigh.store.location import private
 from weigh.units import Seconds
 
 SUFFIX = ".progress"
@@ -40,7 +41,7 @@ def write_progress(path: str, progress: Progress) -> bool:
     """Replace the file; say whether that was possible."""
     partial = f"{path}.partial"
     try:
-        with open(partial, "wb") as file:
+        with open(partial, "wb", opener=private) as file:
             file.write(msgspec.json.encode(progress) + b"\n")
         os.replace(partial, path)
     except OSError:

@@ -8,6 +8,7 @@ from array import array
 from typing import BinaryIO
 
 from weigh.errors import FormatError, UsageError
+from weigh.model.mask import SIGNS
 from weigh.runner.shell import accepts, plain_words
 from weigh.sweep.task_file import (
     TaskLine,
@@ -20,12 +21,14 @@ _PIECE = 512
 _LONGEST = 1 << 20
 _WORD = 32 * os.sysconf("SC_PAGE_SIZE")  # Linux: MAX_ARG_STRLEN, its NUL included
 
+_SIGNS = tuple(map(str.encode, SIGNS))
+
 
 class TaskSource:
     """The tasks of one file, by their numbers from 1.
 
     ``name`` is what the user called it. ``keys`` are hashes that hold within this
-    process only.
+    process only; ``suspects`` the numbers of tasks that may hold a secret.
     """
 
     def __init__(self, path: str) -> None:
@@ -37,6 +40,7 @@ class TaskSource:
         """
         self.name = "standard input" if path == "-" else path
         self.keys = array("q")
+        self.suspects = array("Q")
         self._offsets = array("Q")
         self._file = _open(path)
         self._fd = self._file.fileno()
@@ -83,6 +87,9 @@ class TaskSource:
         for task in read_task_lines(self._file, self.name):
             self._check(task)
             self.keys.append(hash(task.text))
+            lower = task.text.lower()
+            if any(sign in lower for sign in _SIGNS):
+                self.suspects.append(len(self.keys))
             self._offsets.append(task.offset)
         if not self.keys:
             raise UsageError(

@@ -73,6 +73,7 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     sync: Callable[[], None]
     told: Callable[[str, Measurement], Measurement]
     parameters: Callable[[int, str], dict[str, int | float | str]]
+    hide: Callable[[str, int | float | str], int | float | str]
     watch_gpus: Callable[[Callable[[], list[int]]], "GpuWatch | None"]
     progress: ProgressWatch
 
@@ -284,7 +285,8 @@ class Watcher:
         record = filled(one.blank, attempt, measured, command=command, ending=ending)
         parameters = one.parameters(attempt.seq, os.fsdecode(attempt.text))
         if parameters:
-            record = msgspec.structs.replace(record, parameters=parameters)
+            shown = {name: one.hide(name, parameters[name]) for name in parameters}
+            record = msgspec.structs.replace(record, parameters=shown)
         self._batch.add(record)
         self._news.append(_ended(attempt, ending, measured.usage))
         if watched is not None:

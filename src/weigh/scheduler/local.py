@@ -22,7 +22,7 @@ from weigh.model.record import State
 from weigh.scheduler.scheduler import Snapshot
 from weigh.store.identity import Machine, Process, is_alive, process
 from weigh.store.lines import UNREADABLE
-from weigh.store.location import make_folder
+from weigh.store.location import make_folder, private
 from weigh.units import Seconds
 
 NAME = "local"
@@ -253,7 +253,7 @@ def _number(path: str) -> int | None:
 
 def _write(path: str, contents: bytes) -> None:
     try:
-        with open(path, "wb") as file:
+        with open(path, "wb", opener=private) as file:
             file.write(contents)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error

@@ -11,7 +11,7 @@ import msgspec
 
 from weigh.model.job import States
 from weigh.store.lines import UNREADABLE
-from weigh.store.location import make_folder
+from weigh.store.location import make_folder, private
 from weigh.units import Seconds
 
 INTERVAL: Seconds = 30.0
@@ -54,7 +54,7 @@ def save(root: str, name: str, poll: Poll) -> None:
     path = _path(root, name)
     fresh = f"{path}.{os.getpid()}"
     with suppress(OSError):
-        with open(fresh, "wb") as file:
+        with open(fresh, "wb", opener=private) as file:
             file.write(msgspec.json.encode(poll))
         os.replace(fresh, path)
 

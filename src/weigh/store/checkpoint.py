@@ -16,7 +16,7 @@ from weigh.model.record import Outcome, Record
 from weigh.store.identity import Machine, Process, is_alive, process
 from weigh.store.ids import is_id
 from weigh.store.lines import UNREADABLE, decode, encode
-from weigh.store.location import make_folder
+from weigh.store.location import file_mode, make_folder
 from weigh.store.shards import append, listing, read_lines, shard_name, shards
 
 RUNNING = "running"
@@ -68,7 +68,7 @@ def save(root: str, checkpoint: Checkpoint) -> None:
     temporary = _temporary(folder, checkpoint.record.id)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
-        descriptor = os.open(temporary, flags, 0o600)
+        descriptor = os.open(temporary, flags, file_mode(temporary))
         try:
             _write_whole(descriptor, encode(checkpoint))
         finally:

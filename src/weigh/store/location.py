@@ -1,40 +1,99 @@
 """Where the records live: ``.weigh/``, found upwards as git finds ``.git``."""
 
 import os
-from collections.abc import Mapping
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import TypeAlias
 
 from weigh.errors import StoreError
 
 FOLDER = ".weigh"
+_REPOSITORY = (".git", ".hg", ".svn")
+_TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is written there
 _WAY_OUT = "set WEIGH_DIR to a folder you can write to"
+
+_OF_A_GROUP = stat.S_ISGID | stat.S_IWGRP
+_Identity: TypeAlias = tuple[int, int]
 
 
 def locate(cwd: str, environ: Mapping[str, str]) -> str:
     """Return the store for *cwd*, existing or not; ``WEIGH_DIR`` overrides.
 
-    The nearest ``.weigh`` upwards that belongs to this user, else ``cwd/.weigh``.
-    One planted by somebody else (in /tmp, say) is passed over: it would show them
-    the commands.
+    This is ``cwd/.weigh``, unless only a folder above *cwd* has a ``.weigh``. The
+    search upwards ends at a repository's root and at the home folder, which are both
+    still searched. It passes over the root folder, the folders for temporary files
+    and those above the home folder: a store left there would collect the records of
+    everything below. A store of another user is passed over as well, since it would
+    show that user the commands.
     """
     chosen = environ.get("WEIGH_DIR")
     if chosen:
         return os.path.normpath(os.path.join(cwd, os.path.expanduser(chosen)))
-    folder = cwd
-    while True:
+    here = os.path.join(cwd, FOLDER)
+    if _is_mine(here) or _ends_search(cwd, environ):
+        return here
+    shared: set[_Identity | None] | None = None
+    folder, parent = cwd, os.path.dirname(cwd)
+    while parent != folder:
+        folder, parent = parent, os.path.dirname(parent)
         candidate = os.path.join(folder, FOLDER)
         if _is_mine(candidate):
-            return candidate
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return os.path.join(cwd, FOLDER)
-        folder = parent
+            if shared is None:
+                shared = set(_shared_folders(environ))
+            if _identity(folder) not in shared:
+                return candidate
+        if _ends_search(folder, environ):
+            break
+    return here
+
+
+def note_on_store(cwd: str, environ: Mapping[str, str]) -> str | None:
+    """Return a line that names a store found above *cwd*; None for any other store."""
+    root = locate(cwd, environ)
+    if environ.get("WEIGH_DIR") or os.path.dirname(root) == cwd:
+        return None
+    return f"records are in {root} (above this folder; WEIGH_DIR chooses another)"
+
+
+def _ends_search(folder: str, environ: Mapping[str, str]) -> bool:
+    """Return whether *folder* is the home folder or the root of a repository."""
+    home = environ.get("HOME")
+    if home and (folder == home or _identity(folder) == _identity(home)):
+        return True
+    return any(os.path.exists(os.path.join(folder, name)) for name in _REPOSITORY)
+
+
+def _shared_folders(environ: Mapping[str, str]) -> Iterator[_Identity | None]:
+    """Yield the folders above *cwd* whose ``.weigh`` is never used."""
+    yield _identity(os.sep)
+    named = (environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    for folder in (*_TEMPORARY, *named):
+        if folder:
+            yield _identity(folder)
+    home = environ.get("HOME")
+    for folder in (home, os.path.realpath(home)) if home else ():
+        above = os.path.dirname(folder)
+        while above != os.path.dirname(above):
+            yield _identity(above)
+            above = os.path.dirname(above)
+
+
+def _identity(path: str) -> _Identity | None:
+    """Return what tells *path* from other files, links followed; None if missing."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino
 
 
 def make_folder(root: str, *below: str) -> str:
     """Make *root* and the folders *below* it, readable by their owner only.
 
     Records hold commands, and commands hold names and sometimes secrets: hence
-    mode 0700, and a ``.gitignore`` that keeps a new store out of commits.
+    mode 0700 (unless a group shares the folder above, see :func:`private`), and a
+    ``.gitignore`` that keeps a new store out of commits.
 
     Raises:
         StoreError: a folder cannot be made.
@@ -56,6 +115,40 @@ def make_folder(root: str, *below: str) -> str:
     return folder
 
 
+def private(path: str, flags: int) -> int:
+    """Open *path* for ``open(opener=private)``: a new file is the owner's alone.
+
+    In a folder that a group shares (set-group-id and writable for the group), the group
+    gets what the umask leaves it.
+    """
+    return os.open(path, flags | getattr(os, "O_CLOEXEC", 0), file_mode(path))
+
+
+def file_mode(path: str) -> int:
+    """Return the mode of a new file *path*, see :func:`private`."""
+    return 0o660 if _is_shared(os.path.dirname(path)) else 0o600
+
+
+def make_private_folder(path: str) -> None:
+    """Make the folder *path*, and those above it, where they are missing.
+
+    It is the owner's alone, as files are by :func:`private`. Raises OSError.
+    """
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    mode = 0o770 if _is_shared(os.path.dirname(path)) else 0o700
+    with suppress(FileExistsError):
+        os.mkdir(path, mode)
+
+
+def _is_shared(folder: str) -> bool:
+    """Return whether a group shares *folder*: chmod g+ws."""
+    try:
+        mode = os.stat(folder or ".").st_mode
+    except OSError:
+        return False
+    return mode & _OF_A_GROUP == _OF_A_GROUP
+
+
 def _is_mine(path: str) -> bool:
     try:
         status = os.stat(path)
@@ -69,7 +162,7 @@ def _is_mine(path: str) -> bool:
 def _make_private(path: str) -> bool:
     try:
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        os.mkdir(path, 0o700)
+        os.mkdir(path, 0o770 if _is_shared(os.path.dirname(path)) else 0o700)
     except FileExistsError:
         if not os.path.isdir(path):
             raise
@@ -80,7 +173,9 @@ def _make_private(path: str) -> bool:
 def _keep_out_of_git(root: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        descriptor = os.open(os.path.join(root, ".gitignore"), flags, 0o600)
+        descriptor = os.open(
+            os.path.join(root, ".gitignore"), flags, file_mode(root + "/")
+        )
     except FileExistsError:
         return
     try:

@@ -6,7 +6,7 @@ import msgspec
 
 from weigh.errors import StoreError
 from weigh.store.lines import UNREADABLE
-from weigh.store.location import make_folder
+from weigh.store.location import file_mode, make_folder
 
 SCHEMA = "weigh.scan/1"
 _FILE = "scans.jsonl"
@@ -30,7 +30,7 @@ def append_scan(root: str, scan: Scan) -> None:
     path = os.path.join(make_folder(root), _FILE)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     try:
-        descriptor = os.open(path, flags, 0o600)
+        descriptor = os.open(path, flags, file_mode(path))
         try:
             # a line feed first: a line torn by a full disk spoils none but itself
             os.write(descriptor, b"\n" + msgspec.json.encode(scan) + b"\n")

@@ -12,7 +12,7 @@ from weigh.errors import StoreError
 from weigh.model.record import Record
 from weigh.store.identity import Machine
 from weigh.store.lines import Tombstone, encode
-from weigh.store.location import make_folder
+from weigh.store.location import file_mode, make_folder
 
 RECORDS = "records"
 _UNDATED = "undated"
@@ -53,7 +53,7 @@ def append_line(path: str, line: bytes) -> None:
         StoreError: it cannot be written whole.
     """
     try:
-        descriptor = os.open(path, _FLAGS, 0o600)
+        descriptor = os.open(path, _FLAGS, file_mode(path))
         try:
             _append(descriptor, line + b"\n")
         finally:

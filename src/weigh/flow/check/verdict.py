@@ -10,6 +10,7 @@ from weigh.estimate.readings import gpu_memory
 from weigh.flow.check.trial import Ended, Stop, TaskToTry
 from weigh.flow.run.weighed import last_line
 from weigh.model.check import Trial
+from weigh.model.mask import MASK
 from weigh.model.record import Measurement, Monitor, Record, Series
 from weigh.outcome import signal_name
 from weigh.runner.divergence import Divergence, find_divergence
@@ -44,7 +45,7 @@ def judge_trial(
     """Make the verdict on one task; *ended* is None for one that was not begun."""
     trial = Trial(
         task=task.seq,
-        command=_text(os.fsdecode(task.line)),
+        command=_text(MASK.line(os.fsdecode(task.line))),
         parameters={_text(name): _plain(value) for name, value in parameters.items()},
         state="PENDING",
         verdict="not tried",

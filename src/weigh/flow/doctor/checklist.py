@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from weigh.flow.doctor.checks import environment_words, torch_check
 from weigh.model.doctor import Check, Facts, JobFacts
+from weigh.sweep.quoting import quoted
 
 _SHOWN = 3
 
@@ -106,7 +107,9 @@ def _script(job: JobFacts) -> Check:
     if job.kind == "plan":
         return Check("script", "ok", f"{job.file}: a plan of {job.tasks} tasks")
     return Check(
-        "script", "ok", f"{job.file} is there; weigh check {job.file} reads it"
+        "script",
+        "ok",
+        f"{job.file} is there; weigh check {quoted(job.file or '')} reads it",
     )
 
 

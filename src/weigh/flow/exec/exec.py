@@ -103,9 +103,9 @@ def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], i
     path = _joblog_path(task_file, options)
     settled = Settled(bytearray(len(source)))
     if options.resume and os.path.exists(path):
-        settled = joblog_file.settle_by(path, source)
+        settled = joblog_file.settle_by(path, source, options.mask)
     order = _order(settled, options)
-    texts = [(seq, os.fsdecode(source.text(seq))) for seq in order]
+    texts = [(seq, options.mask.line(os.fsdecode(source.text(seq)))) for seq in order]
     source.close()
     return texts, len(source)
 
@@ -146,7 +146,7 @@ class _Run:
         """Open joblog, events and output, before anything is started."""
         if not self._options.resume:
             joblog_file.put_aside(joblog)
-        self._joblog = joblog_file.JoblogFile(joblog)
+        self._joblog = joblog_file.JoblogFile(joblog, self._options.mask)
         opened.callback(self._joblog.close)
         self._events = events_file.EventsFile(joblog + events_file.SUFFIX)
         opened.callback(self._events.close)
@@ -167,7 +167,7 @@ class _Run:
     def settle_the_past(self) -> tuple[Queue, Tally]:
         """Find out what is left to run, and outlast what still runs."""
         options = self._options
-        settled = joblog_file.settle_by(self._joblog.path, self._source)
+        settled = joblog_file.settle_by(self._joblog.path, self._source, options.mask)
         states = settled.states
 
         def is_left(seq: int) -> bool:
@@ -245,10 +245,11 @@ class _Run:
                 machine=self._me.machine,
                 weigh=self._me.process,
                 root=location.locate(cwd, env),
-                command=spawner.argv,
+                command=lambda text: self._options.mask.words(spawner.argv(text)),
                 events=self._events,
                 sync=self._syncer(held),
                 told=_with_told,
+                hide=self._options.mask.value,
                 parameters=find_parameters(self._source.name, opened),
                 watch_gpus=lambda pids: self._watch_gpus(env, pids),
                 progress=self._progress,
@@ -274,8 +275,9 @@ class _Run:
                 self._events.append(events_file.Closed(self.id, time.time(), reason))
         result = self._with_joblog_restored(result)
         self._warnings += watcher.doubts
-        if watcher.trouble is not None:
-            self._warnings.append(watcher.trouble)
+        for line in (watcher.trouble, location.note_on_store(cwd, env)):
+            if line is not None:
+                self._warnings.append(line)
         return result
 
     def _with_joblog_restored(self, result: Result) -> Result:

@@ -9,6 +9,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.flow.run.run import RunOptions, blank_record
+from weigh.model.mask import Mask
 from weigh.model.record import Allocation
 from weigh.runner import resources
 from weigh.runner.halt import Halt
@@ -48,6 +49,7 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     progress_patterns: tuple[str, ...] = ()
     checkpoint_signal: str | None = None
     stalled_after: Seconds = 600.0
+    mask: Mask = Mask()
 
 
 class Voice(msgspec.Struct, frozen=True):

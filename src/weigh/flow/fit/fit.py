@@ -160,7 +160,9 @@ def _narrow(advice: Advice) -> str | None:
         return None
     field = f"{{{made.by}}}"
     words = [word.replace(field, str(size)) for word in made.group.command]
-    command = f"weigh run --param {made.by}={size} -- {shlex.join(words)}"
+    command = (
+        f"weigh run --param {shlex.quote(f'{made.by}={size}')} -- {shlex.join(words)}"
+    )
     if tuple(words) == made.group.command or len(command) > _LONGEST_COMMAND:
         return f"measure {made.by}={size} too"
     return command

@@ -18,6 +18,7 @@ from weigh.store.ids import new_id
 from weigh.store.scans import Scan, append_scan, last_scan
 from weigh.sweep.fields import fields, fill, match_fields
 from weigh.sweep.grid import make_grid
+from weigh.sweep.quoting import quoted
 from weigh.sweep.values import Axis, parse_axis
 from weigh.units import format_size
 
@@ -114,7 +115,7 @@ def _fitted(measured: ScanRuns, by: str, asked: Asked) -> Answer | None:
         return None
     made, size = found.advice.estimate, found.advice.next_size
     if size is not None and made.by == by and "," not in by:
-        narrow = f"weigh scan --resume {made.by}={size}"
+        narrow = f"weigh scan --resume {quoted(f'{made.by}={size}')}"
         found = msgspec.structs.replace(found, narrow=narrow)
     return found
 

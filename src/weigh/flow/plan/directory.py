@@ -7,6 +7,7 @@ import msgspec
 
 from weigh.errors import StoreError, UsageError
 from weigh.model.plan import Plan
+from weigh.store.location import make_private_folder, private
 
 FILE = "plan.json"
 LEFT_OUT = "left_out.txt"
@@ -40,7 +41,7 @@ def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> None:
         StoreError: it cannot be written.
     """
     try:
-        os.makedirs(directory, exist_ok=True)
+        make_private_folder(directory)
         _remove_old(directory)
         for element in plan.elements:
             _write_tasks(os.path.join(directory, element.file), element.tasks, text_of)
@@ -49,7 +50,7 @@ def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> None:
             _write_tasks(os.path.join(directory, LEFT_OUT), tasks, text_of)
         path = os.path.join(directory, FILE)
         new = os.path.join(directory, _NEW)
-        with open(new, "wb") as file:
+        with open(new, "wb", opener=private) as file:
             file.write(document(plan))
         os.replace(new, path)
     except OSError as error:
@@ -96,5 +97,5 @@ def _is_unfinished(directory: str) -> bool:
 def _write_tasks(
     path: str, tasks: tuple[int, ...], text_of: Callable[[int], bytes]
 ) -> None:
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=private) as file:
         file.writelines(text_of(task) + b"\n" for task in tasks)

@@ -9,6 +9,7 @@ import msgspec
 from weigh.flow.plan.alike import Candidate, Finder, Library, nearest, parts_of
 from weigh.flow.plan.sizes import Sizes, sizes_in, words_of
 from weigh.model.gpu import GpuUsage
+from weigh.model.mask import MASK
 from weigh.model.plan import Foretold, Item, Kind, Quantity
 from weigh.model.record import Record
 from weigh.request import LEAST_MEMORY, from_usages, round_memory, round_time
@@ -89,7 +90,7 @@ def of_tasks(
         place = found.setdefault(grounds.of(line, own), len(found))
         if place == len(counts):
             counts.append(0)
-            examples.append(line)
+            examples.append(MASK.line(line))
         counts[place] += 1
         places.append(place)
     measured: dict[tuple[str, ...], tuple[Kind, tuple[GpuUsage, ...]]] = {}

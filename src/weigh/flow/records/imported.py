@@ -12,6 +12,7 @@ import msgspec
 from weigh import joblog
 from weigh.errors import FormatError, UsageError
 from weigh.flow.records.records import Store
+from weigh.model.mask import MASK
 from weigh.model.record import (
     Host,
     Job,
@@ -142,7 +143,7 @@ def _of_task(entry: joblog.Entry, record_id: str) -> Record:
     ended = "COMPLETED" if entry.succeeded else "FAILED"
     return Record(
         id=record_id,
-        command=("sh", "-c", entry.command),
+        command=("sh", "-c", MASK.line(entry.command)),
         host=None if entry.host == ":" else Host(name=entry.host, system="unknown"),
         started=_iso(entry.started),
         ended=_iso(entry.started + entry.wall_time),
@@ -161,7 +162,7 @@ def _of_timing(timing: Timing, record_id: str, changed: float) -> Record:
     cpu_time = timing.user_time + timing.system_time
     return Record(
         id=record_id,
-        command=tuple(timing.command.split(" ")),  # time joined its arguments so
+        command=MASK.words(timing.command.split(" ")),  # time joined its arguments so
         started=_iso(max(changed - timing.wall_time, 0)),
         ended=_iso(changed),
         state="FAILED" if failed else "COMPLETED",

@@ -23,16 +23,20 @@ from weigh.store.heads import (
 )
 from weigh.store.identity import Machine, this_machine
 from weigh.store.ids import LENGTH
-from weigh.store.location import locate
+from weigh.store.location import locate, note_on_store
 from weigh.store.shards import remove
 
 
 class Store(msgspec.Struct, frozen=True):
-    """The records under *root*, as seen from *machine* at *now* (epoch seconds)."""
+    """The records under *root*, as seen from *machine* at *now* (epoch seconds).
+
+    ``note`` names a store that was found above the current folder.
+    """
 
     root: str
     machine: Machine
     now: float
+    note: str | None = None
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +49,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 def open_store(cwd: str, environ: Mapping[str, str]) -> Store:
     """Return the store for a folder and an environment, as this process sees it."""
-    return Store(locate(cwd, environ), this_machine(), time.time())
+    note = note_on_store(cwd, environ)
+    return Store(locate(cwd, environ), this_machine(), time.time(), note)
 
 
 def list_records(store: Store, wanted: Wanted) -> Listing:

@@ -1,8 +1,6 @@
 """``weigh report``: requested beside used, of a run, a job with its tasks, a plan."""
 
-import grp
 import os
-import pwd
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -41,6 +39,7 @@ from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.find import LAST, labelled_entries, read_file
 from weigh.store.heads import Index, read_index, read_record
+from weigh.sweep.quoting import quoted
 from weigh.units import GIB, HOUR, Seconds
 
 _DRAWN = 4  # records whose series a page draws
@@ -193,7 +192,12 @@ def _readable(paths: Sequence[str]) -> Sequence[str]:
 
 
 def _whose() -> str:
-    """Give this user and group, by number where they have no name."""
+    """Return this user and group, by number where they have no name."""
+    try:
+        import grp  # noqa: PLC0415 - not on Windows
+        import pwd  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        return os.environ.get("USERNAME", "")
     try:
         user = pwd.getpwuid(os.geteuid()).pw_name
         return f"{user}/{grp.getgrgid(os.getegid()).gr_name}"
@@ -230,7 +234,9 @@ def _job_called(
         if name in {job.id, job.name} or job.folder == folder:
             return job
     if os.path.isfile(os.path.join(folder, PLAN)):
-        raise UsageError(f"{name} was not submitted from here: weigh submit {name}")
+        raise UsageError(
+            f"{name} was not submitted from here: weigh submit {quoted(name)}"
+        )
     return None
 
 

@@ -14,6 +14,7 @@ from weigh.flow.report import records as report_records
 from weigh.flow.report.parameters import parameters_of
 from weigh.joblog import Entry, parse_line
 from weigh.model.job import FINAL, TaskState
+from weigh.model.mask import MASK
 from weigh.model.record import Record, State, Usage
 from weigh.model.report import Row
 from weigh.report.printable import short_command
@@ -303,7 +304,7 @@ class _Joblogs:
                 node=node if entry.host == ":" else entry.host,
                 started=entry.started,
                 wall_time=entry.wall_time,
-                command=entry.command,
+                command=MASK.line(entry.command),
             )
         )
 

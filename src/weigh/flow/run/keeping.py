@@ -57,7 +57,9 @@ class Keeper:
 
     def __init__(self, env: Mapping[str, str], warner: Warner) -> None:
         self._warner = warner
-        self._root = location.locate(current_folder() or "/", env)
+        folder = current_folder() or "/"
+        self._root = location.locate(folder, env)
+        self._note = location.note_on_store(folder, env)
         self._machine = identity.this_machine()
         self._checkpointed = False
         self._trouble: str | None = None
@@ -89,8 +91,9 @@ class Keeper:
         except StoreError as error:
             self._warner.warn(f"the record was not kept: {error}")
             return
-        if self._trouble is not None:
-            self._warner.warn(self._trouble)
+        for line in (self._note, self._trouble):
+            if line is not None:
+                self._warner.warn(line)
         if self._checkpointed:
             self._drop_checkpoint(record.id)
 

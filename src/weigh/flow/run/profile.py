@@ -24,6 +24,7 @@ from weigh.flow.run.scalene_process import Ended, run_scalene
 from weigh.probe.driver import a_card_may_be_here, has_amd_driver
 from weigh.report.profile_lines import Profile, read_profile
 from weigh.store import ids, location
+from weigh.sweep.quoting import quoted
 
 FOLDER = "profiles"
 _RUNS = "weigh_profiled.py"  # what runs the program; not of interest itself
@@ -169,7 +170,7 @@ def _is_python(word: str) -> bool:
 def _not_python(command: Sequence[str]) -> str:
     word = command[0]
     if word.endswith(".py"):
-        return f"put python before it: weigh profile -- python {word}"
+        return f"put python before it: weigh profile -- python {quoted(word)}"
     return f"not a Python command: {word}   (weigh run measures any command)"
 
 

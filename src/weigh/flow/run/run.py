@@ -17,6 +17,7 @@ from weigh import __version__
 from weigh.flow.run.channel import Channel
 from weigh.flow.run.keeping import Keeper, Output, Warner, current_folder
 from weigh.measure.launcher import Launcher
+from weigh.model.mask import Mask
 from weigh.model.record import (
     Allocation,
     Job,
@@ -56,6 +57,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: float | None = None
     checkpoint_signal: str | None = None
     stalled_after: float = 600.0
+    mask: Mask = Mask()
 
 
 def run(
@@ -211,9 +213,12 @@ def blank_record(
     return Record(
         id=ids.new_id(),
         label=options.label,
-        command=tuple(command),
+        command=options.mask.words(command),
         cwd=cwd,
-        parameters=options.parameters,
+        parameters={
+            name: options.mask.value(name, value)
+            for name, value in options.parameters.items()
+        },
         host=read_host(),
         started=_utc(time.time()),
         state="RUNNING",

@@ -1,5 +1,6 @@
 """``weigh cluster``: what a cluster has, what is free, and whose the rest is."""
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 
@@ -243,9 +244,10 @@ def _unanswered(replies: Mapping[str, Reply]) -> tuple[str, ...]:
 
 
 def _user() -> str:
-    import os  # noqa: PLC0415 - with its fellow, which is not on Windows
-    import pwd  # noqa: PLC0415
-
+    try:
+        import pwd  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        return os.environ.get("USERNAME", "")
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -1,7 +1,6 @@
 """Which scheduler to talk to, and how to reach each."""
 
 import os
-import pwd
 import shutil
 import time
 from collections.abc import Mapping
@@ -125,7 +124,11 @@ def _interval(env: Mapping[str, str]) -> Seconds:
 
 
 def current_user() -> str:
-    """Name who we are to a scheduler; the number where there is no name."""
+    """Return our name at a scheduler; the number where there is no name."""
+    try:
+        import pwd  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        return os.environ.get("USERNAME", "")
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:

@@ -9,6 +9,7 @@ from weigh.flow.plan.nodes import on_nodes
 from weigh.flow.plan.plan import FOLDER, plan
 from weigh.flow.plan.wishes import Wishes
 from weigh.model.plan import Plan
+from weigh.store.location import private
 from weigh.sweep.quoting import shell_line
 
 _ENDINGS = (".py", ".sh", ".R", ".jl", ".pl")
@@ -47,7 +48,7 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
     )
     try:
         os.makedirs(top, exist_ok=True)
-        with open(path, "wb") as file:
+        with open(path, "wb", opener=private) as file:
             file.write(line)
         try:
             made = plan(wishes, cwd=cwd, env=env).plans[0]

@@ -19,6 +19,8 @@ from weigh.model.plan import Plan
 from weigh.scheduler.scheduler import Scheduler
 from weigh.store import jobs, location
 from weigh.store.lines import UNREADABLE
+from weigh.store.location import private
+from weigh.sweep.quoting import quoted
 
 SCRIPT = "job.sh"
 LOGS = "log"
@@ -128,7 +130,8 @@ def read_plan(folder: str) -> Plan:
     except (FileNotFoundError, NotADirectoryError) as error:
         if os.path.isfile(folder):
             raise UsageError(
-                f"{folder} is a file, and submit takes a plan: weigh plan {folder}"
+                f"{folder} is a file, and submit takes a plan: "
+                f"weigh plan {quoted(folder)}"
             ) from error
         raise UsageError(f"no plan in {folder} (weigh plan TASKS makes one)") from error
     except OSError as error:
@@ -140,8 +143,8 @@ def read_plan(folder: str) -> Plan:
 def _write(path: str, text: str) -> None:
     try:
         os.makedirs(os.path.join(os.path.dirname(path), LOGS), exist_ok=True)
-        with open(path, "wb") as file:
+        with open(path, "wb", opener=private) as file:
             file.write(text.encode("utf-8", "surrogateescape"))
-        os.chmod(path, 0o755)  # noqa: S103 - it is meant to be run
+        os.chmod(path, os.stat(path).st_mode | 0o100)  # it is meant to be run
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error

@@ -1,8 +1,10 @@
 """What `weigh submit` stages: the options and settings, and the lines of the script."""
 
+import math
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -16,8 +18,11 @@ from weigh.model.staging import Staging
 from weigh.scheduler.local import NAME as LOCAL
 from weigh.staging.script import JOB, render
 from weigh.staging.words import parse_staging
+from weigh.units import GIB, Bytes, format_size, parse_size
 
 _SETTING = "scratch"
+_MOST_STAGED = 10 * GIB  # copied to a node unless the user confirms more
+_MOST_ENTRIES = 500_000  # counted at most: submitting must not take minutes
 
 
 def staging_of(
@@ -56,6 +61,112 @@ def refuse_missing(staging: Staging) -> None:
     for source in staging.sources:
         if not os.path.exists(source.path):
             raise UsageError(f"--stage-in {source.path}: there is no such file")
+
+
+class Extent(msgspec.Struct):
+    """What is copied of an input: bytes, entries, and links that lead out of it.
+
+    ``is_whole`` is False where there are too many entries to count all.
+    """
+
+    size: Bytes = 0
+    entries: int = 0
+    links: int = 0
+    is_whole: bool = True
+
+
+def refuse_large(staging: Staging, most: str | None) -> Iterator[str]:
+    """Compare the size of the inputs with the bound; yield notes on links.
+
+    Raises:
+        UsageError: they are larger, or a link leads to a folder above itself.
+        FormatError: *most* is no size.
+    """
+    bound = _MOST_STAGED if most is None else parse_size(most)
+    total, is_whole = 0, True
+    for source in staging.sources:
+        extent = measure_source(source.path)
+        total += extent.size
+        is_whole &= extent.is_whole
+        if extent.links:
+            noun = "link leads" if extent.links == 1 else "links lead"
+            yield (
+                f"{extent.links:,} {noun} out of {source.path}: what they name is "
+                "copied too"
+            )
+    if total > bound:
+        least = "" if is_whole else "at least "
+        raise UsageError(
+            f"--stage-in copies {least}{format_size(total)} to each node, and more "
+            f"than {format_size(bound)} must be confirmed: "
+            f"--stage-max {math.ceil(total / GIB)}GiB"
+        )
+
+
+def measure_source(path: str) -> Extent:
+    """Add up what copying *path* will copy: links that lead out of it are followed.
+
+    Raises:
+        UsageError: a link leads to a folder above itself, so that a copy has no end.
+    """
+    extent = Extent()
+    waiting = [_Folder(path, os.path.realpath(path))]
+    top = waiting[0]
+    if os.path.isfile(path):
+        extent.size = os.stat(path).st_size
+        return extent
+    while waiting:
+        folder = waiting.pop()
+        try:
+            found = list(os.scandir(folder.path))
+        except OSError:  # the copy will name it
+            continue
+        extent.entries += len(found)
+        if extent.entries > _MOST_ENTRIES:
+            extent.is_whole = False
+            return extent
+        for entry in found:
+            with suppress(OSError):  # a link to nowhere is copied as one
+                below = _count(entry, folder, top, extent)
+                if below is not None:
+                    waiting.append(below)
+    return extent
+
+
+class _Folder(msgspec.Struct, frozen=True):
+    """A folder to count: its name, its real name, the links that led to it."""
+
+    path: str
+    real: str
+    through: frozenset[str] = frozenset()
+
+
+def _count(
+    entry: os.DirEntry[str], folder: _Folder, top: _Folder, extent: Extent
+) -> _Folder | None:
+    """Add one entry to *extent*; return the folder that it is or leads to."""
+    if not entry.is_symlink():
+        if entry.is_dir():
+            return _Folder(entry.path, f"{folder.real}/{entry.name}", folder.through)
+        extent.size += entry.stat().st_size
+        return None
+    target = os.path.realpath(entry.path)
+    if _is_below(target, top.real) and not os.path.isabs(os.readlink(entry.path)):
+        return None
+    extent.links += 1
+    if not entry.is_dir():
+        extent.size += entry.stat().st_size
+        return None
+    if target in folder.through or _is_below(folder.real, target):
+        raise UsageError(
+            f"--stage-in {top.path}: the link {entry.path} leads to a folder that "
+            "holds it (a copy would never end)"
+        )
+    return _Folder(entry.path, target, folder.through | {target})
+
+
+def _is_below(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
 def refuse_requeue(scheduler: str, runner: Runner) -> None:

@@ -36,6 +36,7 @@ from weigh.flow.submit.ship import (
 )
 from weigh.flow.submit.staging import (
     left_behind,
+    refuse_large,
     refuse_missing,
     refuse_requeue,
     staged,
@@ -57,7 +58,7 @@ _OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only n
 # what a job has and a shell on a node has not
 _OF_JOBS = (
     *("after", "throttle", "first", "each_node", "mail", "prefetch", "stage_in"),
-    *("stage_out", "scratch", "requeue", "again", "name", "nodes"),
+    *("stage_out", "scratch", "stage_max", "requeue", "again", "name", "nodes"),
 )
 
 
@@ -88,6 +89,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     stage_in: tuple[str, ...] = ()
     stage_out: str | None = None
     scratch: str | None = None
+    stage_max: str | None = None
     requeue: bool = False
     runner: Runner = "weigh"
     again: bool = False
@@ -140,7 +142,7 @@ def _prepared(
     wanted = _said(wishes, ids_to_await(wishes.after, name, jobs.read_jobs(root)))
     wanted = in_site_words(wanted, kind, config.load(cwd, env).cluster)
     refuse_own(wishes.extra, kind)
-    staging = _staging(wishes, cwd, env)
+    staging, staging_notes = _staging(wishes, cwd, env)
     if wishes.requeue:
         refuse_requeue(kind, wishes.runner)
     earlier = jobs.read_jobs(root)
@@ -171,6 +173,7 @@ def _prepared(
             *notes,
             *down,
             *_reach_notes(kind),
+            *staging_notes,
             *left_behind(plan, staging, cwd),
             *_first_notes(wishes),
         ),
@@ -299,12 +302,15 @@ def _checked(
     )
 
 
-def _staging(wishes: Wishes, cwd: str, env: Mapping[str, str]) -> Staging | None:
+def _staging(
+    wishes: Wishes, cwd: str, env: Mapping[str, str]
+) -> tuple[Staging | None, tuple[str, ...]]:
     words = (wishes.stage_in, wishes.stage_out, wishes.scratch)
     staging = staging_of(words, config.load(cwd, env), cwd=cwd, env=env)
     if staging is not None and not wishes.after and wishes.prefetch is None:
         refuse_missing(staging)
-    return staging
+    notes = () if staging is None else tuple(refuse_large(staging, wishes.stage_max))
+    return staging, notes
 
 
 def _plan(

@@ -1,0 +1,137 @@
+"""Which words of a command are secrets, and the command without them.
+
+Passwords, tokens and keys are recognised by the name in front of them, credentials by
+their place in a URL or a header. A reference such as ``$HF_TOKEN`` is no secret and
+stays. ``re`` is imported only for commands with one of the words below.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from weigh.errors import FormatError
+
+HIDDEN = "********"
+
+# a text without any of these holds no secret that is recognised
+SIGNS = ("pass", "pwd", "secret", "token", "key", "credential", "auth", "bearer", "://")
+_NAME = (
+    r"(?:[\w.-]*[._-])?(?:password|passwd|passphrase|secret|token|credentials?|"
+    r"api[_-]?key|access[_-]?key|secret[_-]?key|private[_-]?key)"
+)
+# tokens of a language model, not of an account
+_HARMLESS = (
+    r"(?![\w.-]*\b(?:\w*[_-])?(?:pad|eos|bos|unk|sep|cls|mask|special|start|end|stop|"
+    r"image|next|per)[_-]token\b)"
+)
+_VARIABLE = (
+    r"(?:[A-Z0-9_]*(?:PASSWORD|PASSWD|PASSPHRASE|_PASS|_PWD|_KEY|_TOKEN|_SECRET)"
+    r"|TOKEN|SECRET)"
+)
+_VALUE = (
+    r"(?!['\"]?\$|\*{8})"
+    r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|(?:\\.|[^\s'\"\\;|&<>()])+)+"
+)
+_URL = r"\b[A-Za-z][\w+.-]*://[^\s/@:'\"]*:(?!\*{8}|\$)"
+_HEADER = (
+    r"(?i:\b(?:proxy-)?authorization:[ \t]*(?:(?:bearer|basic|token)[ \t]+)?"
+    r"|\b(?:x-api-key|private-token|x-auth-token):[ \t]*|\bbearer[ \t]+)"
+    r"(?!\$|\*{8}|(?i:bearer|basic|token)[ \t])"
+)
+Hide = Callable[[str], str]
+
+
+class Mask(msgspec.Struct, frozen=True):
+    """What to hide: ``patterns`` are more regular expressions; all, unless ``off``.
+
+    Of a pattern with a group the group is hidden, otherwise all that matches.
+    """
+
+    patterns: tuple[str, ...] = ()
+    off: bool = False
+
+    def may_hold(self, text: str) -> bool:
+        """Return whether *text* needs a closer look."""
+        if self.off:
+            return False
+        lower = text.lower()
+        return bool(self.patterns) or any(sign in lower for sign in SIGNS)
+
+    def line(self, text: str, hide: Hide = lambda _: HIDDEN) -> str:
+        """Return a line of shell with each secret replaced by what *hide* returns."""
+        if not self.may_hold(text):
+            return text
+        import re  # noqa: PLC0415 - start-up time: few commands come here
+
+        def hidden(found: "re.Match[str]") -> str:
+            group = 1 if found.re.groups else 0
+            begin, end = found.span(group)
+            if begin < 0 or HIDDEN in found[group]:
+                return found[0]
+            start = found.start()
+            kept = found[0]
+            return kept[: begin - start] + hide(found[group]) + kept[end - start :]
+
+        for pattern in (*_patterns(), *self.patterns):
+            text = re.sub(pattern, hidden, text)
+        return text
+
+    def words(self, argv: Sequence[str]) -> tuple[str, ...]:
+        """Return a command's words with the secrets hidden."""
+        if not any(map(self.may_hold, argv)):
+            return tuple(argv)
+        import re  # noqa: PLC0415 - as above
+
+        flag = re.compile(rf"--?{_HARMLESS}(?i:{_NAME})")
+        setting = re.compile(
+            rf"((?:--?)?{_HARMLESS}(?:(?i:{_NAME})|{_VARIABLE})=)(?!\$)(.*)", re.DOTALL
+        )
+        said, is_value = [], False
+        for word in argv:
+            found = setting.fullmatch(word)
+            if is_value and not word.startswith("-"):
+                said.append(HIDDEN)
+            elif found:
+                said.append(found[1] + HIDDEN)
+            else:
+                said.append(self.line(word))
+            is_value = flag.fullmatch(word) is not None
+        return tuple(said)
+
+    def value(self, name: str, value: float | str) -> float | str:
+        """Return a parameter's value, hidden where its name is a secret's."""
+        masked = self.line(f"{name}=x")
+        return HIDDEN if masked != f"{name}=x" else value
+
+
+MASK = Mask()
+
+
+def parse_mask(where: str, value: object) -> Mask:
+    """Read ``[records] mask``: false, true, or a list of regular expressions.
+
+    Raises:
+        FormatError: it is none of these.
+    """
+    if isinstance(value, bool):
+        return Mask(off=not value)
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        import re  # noqa: PLC0415 - as above
+
+        for one in value:
+            try:
+                re.compile(one)
+            except re.error as error:
+                raise FormatError(f"{where}: {one!r}: {error}") from error
+        return Mask(tuple(value))
+    raise FormatError(f"{where} must be false or a list of patterns, not {value!r}")
+
+
+def _patterns() -> tuple[str, ...]:
+    before = r"(?<![\w.-])"
+    return (
+        rf"{before}--?{_HARMLESS}(?i:{_NAME})(?:=|[ \t]+(?!-))({_VALUE})",
+        rf"{before}{_HARMLESS}(?:(?i:{_NAME})|{_VARIABLE})=({_VALUE})",
+        rf"{_URL}([^\s/@'\"]+)@",
+        rf"{_HEADER}([^\s'\"]+)",
+    )

@@ -1,0 +1,146 @@
+"""Secrets on a command line: run as they are, kept nowhere, and known again."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SECRET = "hunter2"
+
+
+def weigh(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "weigh", *words],
+        cwd=cwd,
+        env={**os.environ, "WEIGH_DIR": str(cwd / "store")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def kept(cwd: Path) -> str:
+    """Return all that weigh wrote but what is to be run."""
+    found = [
+        path.read_bytes()
+        for path in cwd.rglob("*")
+        if path.is_file() and path.name not in {"tasks.txt", "tasks_0.txt"}
+        if not path.name.startswith("seen")
+    ]
+    return b"\n".join(found).decode(errors="replace")
+
+
+def tasks(cwd: Path, *secrets: str) -> Path:
+    lines = [f"echo --password={one} >> seen; true" for one in secrets]
+    (cwd / "tasks.txt").write_text("\n".join(lines) + "\n")
+    return cwd / "tasks.txt"
+
+
+def seen(cwd: Path) -> list[str]:
+    return (cwd / "seen").read_text().splitlines()
+
+
+def test_what_is_run_has_its_secret_and_what_is_kept_has_not(tmp_path: Path) -> None:
+    tasks(tmp_path, SECRET)
+    done = weigh(tmp_path, "exec", "tasks.txt")
+    assert done.returncode == 0, done.stderr
+    assert seen(tmp_path) == [f"--password={SECRET}"]
+    assert SECRET not in kept(tmp_path)
+    assert SECRET not in weigh(tmp_path, "records", "--json").stdout
+    listed = weigh(tmp_path, "exec", "--dry-run", "--no-resume", "tasks.txt").stdout
+    assert SECRET not in listed
+    assert "--password=********" in listed
+
+
+def test_a_task_with_a_secret_is_not_run_again(tmp_path: Path) -> None:
+    tasks(tmp_path, SECRET, "other")
+    assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
+    assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
+    assert len(seen(tmp_path)) == 2
+
+
+def test_tasks_that_differ_in_a_secret_alone_are_different(tmp_path: Path) -> None:
+    tasks(tmp_path, "one", "two")
+    assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
+    tasks(tmp_path, "three", "two", "one")
+    assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
+    new = [word.partition("=")[2] for word in seen(tmp_path)]
+    assert sorted(new) == ["one", "three", "two"]
+
+
+@pytest.mark.parametrize("setting", ["false", "true"])
+def test_a_joblog_from_before_the_setting_is_known_again(
+    tmp_path: Path, setting: str
+) -> None:
+    tasks(tmp_path, SECRET)
+    other = "true" if setting == "false" else "false"
+    for value in (setting, other):
+        (tmp_path / "weigh.toml").write_text(f"[records]\nmask = {value}\n")
+        assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
+    assert len(seen(tmp_path)) == 1
+
+
+def test_a_joblog_without_its_key_is_still_known(tmp_path: Path) -> None:
+    tasks(tmp_path, SECRET)
+    assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
+    (tmp_path / "tasks.txt.joblog.key").unlink()
+    assert weigh(tmp_path, "exec", "tasks.txt").returncode == 0
+    assert len(seen(tmp_path)) == 1
+
+
+def test_a_run_keeps_no_secret_of_its_command(tmp_path: Path) -> None:
+    words = ("--token", SECRET, f"API_KEY={SECRET}", f"https://me:{SECRET}@host/")
+    done = weigh(
+        tmp_path,
+        "run",
+        "-o",
+        "r.json",
+        "--param",
+        f"api_key={SECRET}",
+        "--",
+        "echo",
+        *words,
+    )
+    assert done.stdout.count(SECRET) == 3
+    assert SECRET not in kept(tmp_path)
+    assert SECRET not in done.stderr
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert record["command"][:3] == ["echo", "--token", "********"]
+
+
+def test_a_plan_lists_no_secret_and_its_task_file_has_it(tmp_path: Path) -> None:
+    tasks(tmp_path, SECRET)
+    done = weigh(tmp_path, "plan", "tasks.txt", "--memory", "100MiB", "--time", "1m")
+    assert done.returncode == 0, done.stderr
+    assert SECRET in (tmp_path / "plan" / "tasks" / "tasks_0.txt").read_text()
+    assert SECRET not in done.stdout + kept(tmp_path)
+
+
+def test_imported_runs_keep_no_secret(tmp_path: Path) -> None:
+    header = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand"
+    line = f"1\t:\t1763700000.123\t1.250\t0\t0\t0\t0\tx --password={SECRET}"
+    (tmp_path / "seen.log").write_text(f"{header}\n{line}\n")
+    assert weigh(tmp_path, "records", "import", "seen.log").returncode == 0
+    assert SECRET not in kept(tmp_path)
+
+
+def test_no_listing_of_tasks_shows_a_secret(tmp_path: Path) -> None:
+    tasks(tmp_path, SECRET)
+    sweep = ("sweep", "n=1,2", "--", "echo", "--token", SECRET, "{n}")
+    for words in (("check", "--dry-run", "tasks.txt"), ("check", "tasks.txt"), sweep):
+        done = weigh(tmp_path, *words)
+        assert SECRET not in done.stdout + done.stderr
+
+
+def test_a_submitted_command_is_kept_only_where_it_is_run(tmp_path: Path) -> None:
+    words = ("submit", "--on", "local", "--", "echo", "--token", SECRET)
+    done = weigh(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    assert SECRET not in done.stdout + done.stderr
+    for path in (tmp_path / "plan").rglob("*.json"):
+        assert SECRET not in path.read_text()
+    for path in (tmp_path / "store").rglob("*.jsonl"):
+        assert SECRET not in path.read_text()

@@ -1,0 +1,78 @@
+"""How much --stage-in copies is known, and bounded, before a job is submitted."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from weigh.errors import UsageError
+from weigh.flow.submit.staging import measure_source, refuse_large
+from weigh.model.staging import Source, Staging
+from weigh.units import MIB
+
+
+def file_of(path: Path, size: int) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    os.truncate(path, size)  # a hole: no disk is needed
+    return path
+
+
+def staging_of(*paths: Path) -> Staging:
+    return Staging(sources=tuple(Source(str(path), path.name) for path in paths))
+
+
+def test_a_small_input_needs_no_word(tmp_path: Path) -> None:
+    file_of(tmp_path / "data" / "a", MIB)
+    assert not list(refuse_large(staging_of(tmp_path / "data"), None))
+
+
+def test_a_large_input_is_refused_with_its_size_and_the_option(tmp_path: Path) -> None:
+    one = file_of(tmp_path / "one", 6 << 30)
+    two = file_of(tmp_path / "data" / "deep" / "two", 6 << 30)
+    staging = staging_of(one, two.parent)
+    with pytest.raises(UsageError, match=r"12(\.0)? GiB .*--stage-max 12GiB"):
+        list(refuse_large(staging, None))
+    assert not list(refuse_large(staging, "12GiB"))
+
+
+def test_what_a_link_out_of_the_source_names_is_counted_and_shown(
+    tmp_path: Path,
+) -> None:
+    file_of(tmp_path / "elsewhere" / "big", 22 << 30)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "elsewhere")
+    staging = staging_of(tmp_path / "data")
+    with pytest.raises(UsageError, match=r"22(\.0)? GiB"):
+        list(refuse_large(staging, None))
+    (note,) = refuse_large(staging, "22GiB")
+    assert "1 link leads out of" in note
+
+
+def test_a_link_inside_the_source_counts_nothing(tmp_path: Path) -> None:
+    file_of(tmp_path / "data" / "a", MIB)
+    (tmp_path / "data" / "same").symlink_to("a")
+    extent = measure_source(str(tmp_path / "data"))
+    assert (extent.size, extent.links) == (MIB, 0)
+
+
+def test_a_dangling_link_is_no_trouble(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "gone").symlink_to("/no/such/file")
+    assert measure_source(str(tmp_path / "data")).size == 0
+
+
+@pytest.mark.parametrize("to", ["..", "/"])
+def test_a_link_to_a_folder_that_holds_it_is_refused(tmp_path: Path, to: str) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "up").symlink_to(to)
+    with pytest.raises(UsageError, match="never end"):
+        measure_source(str(tmp_path / "data"))
+
+
+def test_two_folders_that_lead_to_each_other_are_refused(tmp_path: Path) -> None:
+    for one, other in (("a", "b"), ("b", "a")):
+        (tmp_path / one).mkdir()
+        (tmp_path / one / "link").symlink_to(tmp_path / other)
+    with pytest.raises(UsageError, match="never end"):
+        measure_source(str(tmp_path / "a"))

@@ -1,0 +1,94 @@
+"""What works where Python has no Unix modules, as on Windows: reading a store."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# as on Windows: https://docs.python.org/3/library/unix.html
+WINDOWS = """if True:
+    import os, sys
+
+    class Missing:
+        names = {
+            *("fcntl", "grp", "pty", "pwd", "resource"),
+            *("spwd", "syslog", "termios", "tty"),
+        }
+
+        def find_spec(self, name, path=None, target=None):
+            if name in self.names:
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    for name in Missing.names:
+        sys.modules.pop(name, None)
+    sys.meta_path.insert(0, Missing())
+    for name in ("geteuid", "getuid", "getgid", "fork", "getgroups", "O_CLOEXEC"):
+        if hasattr(os, name):
+            delattr(os, name)
+"""
+VERB = f"""{WINDOWS}
+    import importlib, weigh
+    from weigh.cli.main import run_cli
+    sys.exit(run_cli(sys.argv[1:], []))
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    words = ("run", "--label", "tag", "--", sys.executable, "-c", "print(1)")
+    subprocess.run(
+        [sys.executable, "-m", "weigh", *words],
+        env={**os.environ, "WEIGH_DIR": str(tmp_path / "store")},
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
+    )
+    return tmp_path / "store"
+
+
+def on_windows(program: str, *words: str, store: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env={**os.environ, "WEIGH_DIR": str(store)},
+        cwd=store.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "tag"),
+        ("report", "last", "--json"),
+        ("report", "--since", "30d"),
+        ("report", "last", "--paper", "md"),
+        ("report", "last", "--html", "page.html"),
+        ("records",),
+        ("records", "show", "last"),
+        ("records", "export", "--csv"),
+        ("request", "tag"),
+        ("fit", "--help"),
+        ("sweep", "lr=1,2", "--", "echo", "{lr}"),
+        ("run", "--help"),
+    ],
+)
+def test_a_store_is_read_without_unix_modules(
+    store: Path, words: tuple[str, ...]
+) -> None:
+    on_windows(VERB, *words, store=store)
+
+
+def test_the_records_are_the_same_without_unix_modules(store: Path) -> None:
+    document = json.loads(on_windows(VERB, "records", "--json", store=store))
+    assert [record["label"] for record in document["records"]] == ["tag"]
+
+
+def test_weigh_is_imported_without_unix_modules(store: Path) -> None:
+    on_windows(f"{WINDOWS}\n    import weigh\n    weigh.report", store=store)
