@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Iterator, Mapping
 
-from weigh.probe.proc import parse_children
+from weigh.probe.proc import parse_children, usable_proc
 from weigh.runner.attempt import Attempt
 from weigh.runner.spawn import MARK
 from weigh.runner.stopping import send_to_all
@@ -28,7 +28,7 @@ class Leftovers:
     def __init__(self, running: Mapping[int, Attempt]) -> None:
         self._running = running
         self._owners: dict[int, Attempt | None] = {}
-        path = f"/proc/self/task/{os.getpid()}/children"
+        path = f"{usable_proc()}/self/task/{os.getpid()}/children"
         try:
             self._children: int | None = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -94,7 +94,7 @@ def read_mark(pid: int) -> tuple[int, int] | None:
 def mark_words(pid: int) -> tuple[str, str, str] | None:
     """Read (run, seq, attempt) from a process's environment; None where it has none."""
     try:
-        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+        with open(f"{usable_proc()}/{pid}/environ", "rb", buffering=0) as file:
             text = b"\0" + file.read(_ENVIRONMENT_BYTES)
     except OSError:
         return None

@@ -21,6 +21,6 @@ class TaskTree(ProcTree):
     def children(self) -> list[int] | None:
         """Give the leader's own children; none once it has ended."""
         found = super().children()
-        if found is None and not os.path.exists(f"/proc/{self.top}"):
+        if found is None and not os.path.exists(f"{self._root}/{self.top}"):
             return []
         return found
