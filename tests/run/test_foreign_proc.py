@@ -12,7 +12,7 @@ NEXT_PID = Path("/proc/sys/kernel/ns_last_pid")
 WARNING = b"/proc shows another pid namespace: only the largest process counts"
 
 # The shell is process 1. It starts a process with the number of a child of the test,
-# and weigh with the number of the test itself: by /proc, one is the parent of the other.
+# and weigh with the number of the test itself: in /proc, one is the other's parent.
 STRANGER = """
 next=/proc/sys/kernel/ns_last_pid
 echo $(($2 - 1)) >$next; sleep 60 & stranger=$!

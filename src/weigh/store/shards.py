@@ -1,10 +1,10 @@
 """Append-only shards: ``records/<YYYY-MM>/<host>-<machine id>-<boot id>.jsonl``.
 
 One shard for each boot of a host, shared by its processes; both ids are cut to 8
-letters. Older stores have shards without the boot id, which are read as well. Each record is
-one write(), and O_APPEND keeps concurrent ones apart. Nothing is ever cut off or
-rewritten in place: whoever finds a torn end begins with a newline, and readers skip
-what does not parse.
+letters. Older stores have shards without the boot id, which are read as well. Each
+record is one write(), and O_APPEND keeps concurrent ones apart. Nothing is ever cut
+off or rewritten in place: whoever finds a torn end begins with a newline, and readers
+skip what does not parse.
 """
 
 import os

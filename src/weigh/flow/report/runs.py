@@ -145,13 +145,7 @@ def _used(usage: Usage) -> dict[str, object]:
 
 def _cards(usage: Usage | None) -> tuple[tuple[str, Bytes], ...]:
     """Give what a run held of each card."""
-    held = (
-        (
-            gpu.uuid,
-            gpu.peak_memory if gpu.peak_memory is not None else gpu.process_peak_memory,
-        )
-        for gpu in (usage.gpus if usage else ())
-    )
+    held = ((gpu.uuid, gpu.job_peak) for gpu in (usage.gpus if usage else ()))
     return tuple((uuid, size) for uuid, size in held if size is not None)
 
 
