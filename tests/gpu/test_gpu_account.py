@@ -1,5 +1,6 @@
 import os
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
