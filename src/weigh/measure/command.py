@@ -23,7 +23,7 @@ from weigh.measure.sampler import Sampler, start_gpu_sampler
 from weigh.measure.subreaper import adopt_orphans
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Measurement, Monitor, Series, Usage
-from weigh.probe.cgroup import CgroupReading, read_cgroup
+from weigh.probe.cgroup import CgroupReading, read_cgroup, read_memory_limit
 from weigh.probe.perf import CpuClock, open_cpu_clock
 from weigh.probe.proc import ProcTree, is_own_proc
 from weigh.probe.storage import IoReading, read_reaped_io
@@ -350,6 +350,7 @@ class _Run:
             processes=max(self._tree.seen, self._reaped, 1),
             growing=is_growing(self._sampler.samples),
             gpus=self._gpu_usages(),
+            memory_limit=read_memory_limit() if self._exit else None,
         )
 
     def _gpu_usages(self) -> tuple[GpuUsage, ...]:
