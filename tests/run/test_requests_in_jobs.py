@@ -121,8 +121,10 @@ def test_report_and_request_count_the_same_runs(weigh: Weigh) -> None:
 def test_a_mapped_file_is_no_reason_to_ask_for_less_than_the_peak(weigh: Weigh) -> None:
     size = 200 * MIB
     (weigh.folder / "data").write_bytes(os.urandom(1 << 20) * 200)
-    job = "import mmap; m = mmap.mmap(open('data').fileno(), 0, prot=1); sum(m[::4096])"
-    job += "; import time; time.sleep(0.5)"
+    job = (
+        "import mmap, time; file = open('data'); "
+        "m = mmap.mmap(file.fileno(), 0, prot=1); sum(m[::4096]); time.sleep(0.5)"
+    )
     weigh.run("-q", "--", sys.executable, "-c", job)
     peak = weigh.record()["usage"]["peak_memory"]
     assert peak["file"] > size * 0.9

@@ -301,3 +301,10 @@ def test_a_read_only_file_system_is_named(
 
 def test_a_store_that_does_not_exist_is_empty(tmp_path: Path) -> None:
     assert ids_of(read_index(str(tmp_path / "none"))) == []
+
+
+def test_only_a_later_schema_is_called_newer() -> None:
+    with pytest.raises(SchemaError, match="install a newer weigh"):
+        decode(b'{"schema":"weigh.record/2","id":"bbbbbbbbbbbb"}')
+    with pytest.raises(SchemaError, match="measure the run again"):
+        decode(b'{"schema":"weigh.record/0","id":"bbbbbbbbbbbb"}')
