@@ -1,4 +1,6 @@
 import signal
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -7,10 +9,11 @@ from hypothesis import strategies as st
 from weigh.model.record import (
     Measurement,
     Monitor,
+    Outcome,
     Series,
     Usage,
 )
-from weigh.outcome import judge, signal_name
+from weigh.outcome import judge, out_of_memory, ran_out_on_gpu, signal_name
 
 
 def measured(
@@ -137,3 +140,163 @@ def test_exit_code_0_alone_is_completed_and_all_else_has_a_reason(
 @pytest.mark.parametrize("number", list(signal.Signals))
 def test_signals_are_named_as_the_system_names_them(number: signal.Signals) -> None:
     assert signal_name(number) in {number.name, f"signal {int(number)}"}
+
+
+# the words for memory that ran out, as programs print them
+
+GPU_SAYS = {
+    "torch": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. "
+    "GPU 0 has a total capacity of 15.77 GiB of which 14.11 GiB is free. If reserved "
+    "but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=... to avoid "
+    "fragmentation.",
+    "torch before 2.5": "torch.cuda.OutOfMemoryError: CUDA out of memory.",
+    "torch, a rank": "[rank3]: torch.OutOfMemoryError: CUDA out of memory.",
+    "torch on AMD": "RuntimeError: HIP out of memory. Tried to allocate 2.00 GiB",
+    "torch on Apple": "RuntimeError: MPS backend out of memory (MPS allocated: 8 GB)",
+    "CUDA": "RuntimeError: CUDA error: out of memory",
+    "cuDNN": "RuntimeError: cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+    "cuBLAS": "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling "
+    "`cublasCreate(handle)`",
+    "cuFFT": "RuntimeError: cuFFT error: CUFFT_ALLOC_FAILED",
+    "JAX": "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory "
+    "while trying to allocate 68719476736 bytes.",
+    "JAX on several": "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Failed to "
+    "allocate request for 16.00GiB (17179869184B) on device ordinal 0",
+    "TensorFlow": "tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM "
+    "when allocating tensor with shape[1024,1024] and type float on "
+    "/job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc [Op:Mul]",
+    "CuPy": "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 80,000,000",
+    "numba": "numba.cuda.cudadrv.driver.CudaAPIError: [2] Call to cuMemAlloc results in"
+    " CUDA_ERROR_OUT_OF_MEMORY",
+    "RAPIDS": "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: "
+    "/opt/rmm/include/rmm/cuda_memory_resource.hpp",
+    "TensorRT": "[TRT] [E] Requested amount of GPU memory (8589934592 bytes) could not "
+    "be allocated.",
+    "vLLM": "ValueError: No available memory for the cache blocks. Try increasing "
+    "`gpu_memory_utilization` when initializing the engine.",
+    "vLLM at its start": "ValueError: Free memory on device (5.1/79.1 GiB) on startup "
+    "is less than desired GPU memory utilization (0.9, 71.2 GiB).",
+    "llama.cpp": "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9000 MiB on "
+    "device 0: cudaMalloc failed: out of memory",
+    "NCCL": "ncclUnhandledCudaError: Cuda failure 2 'out of memory'",
+}
+HOST_SAYS = {
+    "Python": 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>'
+    "\nMemoryError",
+    "numpy": "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 745. GiB "
+    "for an array with shape (100000000000,) and data type float64",
+    "Arrow": "pyarrow.lib.ArrowMemoryError: malloc of size 8000 failed",
+    "torch on the CPU": "RuntimeError: [enforce fail at alloc_cpu.cpp:114] . "
+    "DefaultCPUAllocator: can't allocate memory: you tried to allocate 800 bytes.",
+    "TensorFlow on the CPU": "ResourceExhaustedError: OOM when allocating tensor with "
+    "shape[9] on /job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu",
+    "C++": "terminate called after throwing an instance of 'std::bad_alloc'\n"
+    "  what():  std::bad_alloc",
+    "C": "bash: fork: Cannot allocate memory",
+    "a shell": "bash: xrealloc: cannot allocate 16777344 bytes",
+    "Python's fork": "OSError: [Errno 12] Cannot allocate memory",
+    "Rust": "memory allocation of 68719476736 bytes failed",
+    "Go": "fatal error: runtime: out of memory",
+    "Fortran": "forrtl: severe (41): insufficient virtual memory",
+    "Java": 'Exception in thread "main" java.lang.OutOfMemoryError: Java heap space',
+    "JavaScript": "FATAL ERROR: Reached heap limit Allocation failed - JavaScript heap "
+    "out of memory",
+    "R": "Error: cannot allocate vector of size 7.5 Gb\nExecution halted",
+    "Julia": "ERROR: LoadError: OutOfMemoryError()",
+    "Ruby": "a.rb:1:in `*': failed to allocate memory (NoMemoryError)",
+    "Perl": "Out of memory!",
+    ".NET": "Unhandled exception. System.OutOfMemoryException: Array dimensions",
+    "sort": "sort: memory exhausted",
+    "Ray": "ray.exceptions.OutOfMemoryError: Task was killed due to the node running "
+    "low on memory.",
+    "a data loader": "RuntimeError: DataLoader worker (pid 7) is killed by signal: "
+    "Killed.",
+    "Slurm": "slurmstepd: error: Detected 1 oom_kill event in StepId=7.batch. Some of "
+    "the step tasks have been OOM Killed.",
+    "srun -l": "0: MemoryError",
+    "the kernel": "Out of memory: Killed process 4242 (python) total-vm:9kB",
+}
+OTHER_BUG = """Traceback (most recent call last):
+  File "train.py", line 9, in <module>
+    raise KeyError("lr")
+KeyError: 'lr'
+"""
+SAYS_NOTHING = {
+    "a hint": "hint: if you see CUDA out of memory, reduce the batch size",
+    "a retry": "WARNING CUDA out of memory, retrying with batch size 8",
+    "a handler": "INFO caught MemoryError, halving the chunk",
+    "source code": "    except torch.cuda.OutOfMemoryError:",
+    "a raise": "    raise MemoryError(size)",
+    "a list of words": "oom_words = ['CUDA out of memory', 'std::bad_alloc']",
+    "prose": "fixed the MemoryError of last week",
+    "a test's name": "test_cuda_out_of_memory PASSED",
+    "an option": "usage: train [--on-cuda-oom]  what to do when CUDA out of memory",
+    "a comment": "# java.lang.OutOfMemoryError: raise -Xmx",
+    "TensorFlow's news": "Allocator (GPU_0_bfc) ran out of memory trying to allocate "
+    "2.1GiB. The caller indicates that this is not a failure, but may mean that there "
+    "could be performance gains if more memory were available.",
+    "a quota": "grpc RESOURCE_EXHAUSTED: Quota exceeded for requests per minute",
+    "enough": "peak memory 12 GB, out of 64 GB of memory",
+    "another error later": "RuntimeError: CUDA out of memory.\n" + OTHER_BUG,
+    "a disk": "OSError: [Errno 28] No space left on device",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("words", GPU_SAYS.values(), ids=GPU_SAYS)
+def test_gpu_memory_that_ran_out_is_known_by_each_librarys_words(words: str) -> None:
+    found = out_of_memory(f"step 1\n{words}\n")
+    assert found is not None
+    assert found.on_gpu
+
+
+@pytest.mark.parametrize("words", HOST_SAYS.values(), ids=HOST_SAYS)
+def test_host_memory_that_ran_out_is_known_by_each_languages_words(words: str) -> None:
+    found = out_of_memory(f"step 1\n{words}\n")
+    assert found is not None
+    assert not found.on_gpu
+
+
+@pytest.mark.parametrize("words", SAYS_NOTHING.values(), ids=SAYS_NOTHING)
+def test_words_that_only_speak_of_memory_do_not_count(words: str) -> None:
+    assert out_of_memory(f"step 1\n{words}\n") is None
+
+
+def test_an_error_that_follows_from_memory_does_not_hide_it() -> None:
+    chained = (
+        f"During handling of the above exception, another occurred:\n\n{OTHER_BUG}"
+    )
+    found = out_of_memory(f"{GPU_SAYS['torch']}\n\n{chained}")
+    assert found is not None
+
+
+@pytest.mark.parametrize("words", GPU_SAYS.values(), ids=GPU_SAYS)
+def test_a_records_evidence_says_that_it_was_the_gpu(words: str) -> None:
+    found = out_of_memory(words)
+    assert found is not None
+    assert ran_out_on_gpu(Outcome("", (f"its output says {found.words!r}",)))
+
+
+def test_without_evidence_it_is_not_known_whose_memory_it_was() -> None:
+    assert ran_out_on_gpu(None) is None
+    assert ran_out_on_gpu(Outcome("killed for memory")) is None
+    assert ran_out_on_gpu(Outcome("", ("its output says 'MemoryError'",))) is False
+
+
+@given(st.text())
+def test_any_text_can_be_searched_for_words_of_memory(text: str) -> None:
+    found = out_of_memory(text)
+    assert found is None or found.words in text
+
+
+def test_a_real_memory_error_is_known() -> None:
+    limited = "import resource as r; r.setrlimit(r.RLIMIT_AS, (1 << 30, 1 << 30)); "
+    done = subprocess.run(
+        [sys.executable, "-c", limited + "bytearray(8 << 30)"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = out_of_memory(done.stderr)
+    assert found is not None
+    assert found.words == "MemoryError"

@@ -23,6 +23,7 @@ from weigh.request import (
     parse_headroom,
     round_memory,
     round_time,
+    why_no_request,
 )
 from weigh.units import DAY, GIB, HOUR, MIB, MINUTE
 
@@ -150,15 +151,16 @@ def test_a_bound_too_wide_to_ask_for_is_named_instead() -> None:
     assert noted(request, "may have reached 2.00 GiB")
 
 
-def test_mapped_files_are_named_and_left_out_of_the_request() -> None:
+def test_mapped_files_are_part_of_the_request_and_named() -> None:
     mapped = peak(
         2 * GIB, anonymous=512 * MIB, shared=512 * MIB, file=GIB, high=2 * GIB + MIB
     )
 
     request = from_usages([record(peak_memory=mapped)])
 
-    assert request.memory == 1300 * MIB
-    assert noted(request, "1.00 GiB more are mapped files the kernel can drop")
+    assert request.memory is not None
+    assert request.memory >= 2 * GIB * 1.2
+    assert noted(request, "1.00 GiB of it are mapped files, which the kernel can drop")
 
 
 def test_what_the_parts_do_not_account_for_is_still_asked_for() -> None:
@@ -401,3 +403,58 @@ def test_every_mix_of_ends_makes_a_request_that_covers_what_was_seen(
     assert request.memory is not None
     assert request.memory >= max(size for size, _ in runs)
     assert len(request.notes) >= 1
+
+
+@given(SIZES, SIZES, SIZES, st.floats(min_value=0, max_value=10))
+def test_no_request_is_below_the_peak(
+    anonymous: int, shared: int, file: int, headroom: float
+) -> None:
+    parts = {"anonymous": anonymous, "shared": shared, "file": file}
+    mapped = peak(anonymous + shared + file, **parts)
+    request = from_usages([record(peak_memory=mapped)], headroom=headroom)
+    assert request.memory is not None
+    assert request.memory >= mapped.value
+
+
+GRANTED = Allocation("slurm", memory=4 * GIB)
+ON_GPU = Outcome("ran out of memory", ("its output says 'CUDA out of memory'",))
+
+
+@pytest.mark.parametrize(
+    "granted",
+    [{"allocation": GRANTED}, {"memory_limit": 4 * GIB}],
+    ids=["job", "group"],
+)
+@pytest.mark.parametrize(
+    ("state", "outcome", "asked"),
+    [
+        ("OUT_OF_MEMORY", Outcome("killed for memory", ("oom_kill rose",)), 8 * GIB),
+        ("OUT_OF_MEMORY", ON_GPU, 4 * GIB),
+        ("FAILED", None, 4 * GIB),
+    ],
+)
+def test_a_run_that_may_have_lacked_memory_asks_for_no_less_than_it_was_granted(
+    granted: dict[str, Any], state: str, outcome: Outcome | None, asked: int
+) -> None:
+    small = record(state, peak_memory=peak(60 * MIB), outcome=outcome, **granted)
+    assert from_usages([small]).memory == asked
+
+
+def test_a_failed_run_asks_for_no_more_where_another_completed() -> None:
+    failed = record("FAILED", peak_memory=peak(60 * MIB), allocation=GRANTED)
+    request = from_usages([failed, memory_record(100 * MIB)])
+    assert request.memory == 150 * MIB
+
+
+def test_a_run_that_failed_as_it_began_is_no_basis_for_a_request() -> None:
+    assert why_no_request(record("FAILED", wall_time=0.3)) is not None
+    assert why_no_request(record("FAILED", wall_time=30.0)) is None
+    assert why_no_request(record("OUT_OF_MEMORY", wall_time=0.3)) is None
+    assert why_no_request(record(wall_time=0.3)) is None
+
+
+def test_a_run_that_failed_while_it_warmed_up_is_a_lower_bound() -> None:
+    warm = Repeat(usage(), exit_code=1, signal=None, warmup=True)
+    request = from_usages([record("FAILED", repeats=(warm, warm))])
+    assert request.memory == 500 * MIB
+    assert noted(request, "a lower bound only")

@@ -1,6 +1,14 @@
-"""Say why a run ended as it did, from how it ended and what the kernel counted."""
+"""Why a run ended as it did: by its exit, the kernel's counts and its last words."""
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from weigh.model.record import Measurement, Outcome, State
+
+if TYPE_CHECKING:
+    import re
 
 _SIGNAL_NAMES = {
     1: "SIGHUP",
@@ -30,6 +38,108 @@ _STATES_BY_SIGNAL: dict[int, State] = {
 }
 _SHELL_SIGNAL_BASE = 128
 
+# What programs and libraries print when memory is spent: regular expressions, each of
+# a message as it is printed. `^` is the start of a line or what follows a log's prefix.
+_GPU_WORDS = (
+    # torch, on NVIDIA, AMD, Apple and Intel
+    r"(?:CUDA|HIP|MPS backend|XPU|NPU) out of memory",
+    r"torch(?:\.cuda)?\.(?:cuda\.)?OutOfMemoryError",
+    r"(?:CUDA|HIP) (?:driver |runtime )?error:? (?:\d+:? )?\(?out of memory",
+    r"(?:Cuda|HIP) failure (?:\d+ )?'out of memory'",
+    # CUDA and ROCm, their libraries, numba
+    r"CUDA_ERROR_OUT_OF_MEMORY",
+    r"(?:cudaErrorMemoryAllocation|hipErrorOutOfMemory|hipErrorMemoryAllocation)",
+    r"(?:CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CURAND|NVJPEG|HIPBLAS)_STATUS_ALLOC_FAILED",
+    r"CUDNN_STATUS_INTERNAL_ERROR_(?:DEVICE|HOST)_ALLOCATION_FAILED",
+    r"CUFFT_ALLOC_FAILED",
+    r"(?:cudaMalloc|hipMalloc)\w*(?:\(.{0,80}\))? failed:? out of memory",
+    r"out_of_memory: CUDA error",  # RAPIDS
+    r"cupy\.cuda\.memory\.OutOfMemoryError",
+    # JAX and TensorFlow; both have the same words for the CPU: see _ON_CPU
+    r"RESOURCE_EXHAUSTED: .{0,80}?(?:[Oo]ut of memory|[Ff]ailed to allocate)",
+    r"OOM when allocating tensor",
+    r"Allocator \(GPU_\d+_bfc\) ran out of memory",
+    # TensorRT, vLLM, ONNX Runtime, OpenCL
+    r"Requested amount of GPU memory \(.{0,40}\) could not be allocated",
+    r"No available memory for the cache blocks",
+    r"Free memory on device .{0,80} is less than desired GPU memory utilization",
+    r"[Ff]ailed to allocate memory for requested buffer of size",
+    r"CL_(?:MEM_OBJECT_ALLOCATION_FAILURE|OUT_OF_DEVICE_MEMORY)",
+    r"VK_ERROR_OUT_OF_DEVICE_MEMORY",
+)
+_HOST_WORDS = (
+    # Python, numpy, Arrow, Ray
+    r"^(?:[\w.]+\.)?_?(?:Array|Arrow)?MemoryError(?:\(\))?\s*(?::|$)",
+    r"Unable to allocate [\d.]+ [KMGTPE]iB for an array",
+    r"ray\.exceptions\.OutOfMemoryError",
+    r"DefaultCPUAllocator: (?:can't allocate|not enough) memory",
+    r"is killed by signal: Killed",  # torch, of a data loader's worker
+    # C and C++, Fortran, Rust, Go
+    r"Cannot allocate memory",
+    r"what\(\):\s+std::bad_alloc",
+    r"instance of 'std::bad_(?:alloc|array_new_length)'",
+    r"^(?:[\w:. ]*: )?std::bad_alloc",
+    r"x(?:m|c|re)alloc: cannot allocate \d+ bytes",
+    r"insufficient virtual memory",
+    r"Error allocating \d+ bytes",
+    r"memory allocation of \d+ bytes failed",
+    r"fatal error: (?:runtime: )?(?:out of memory|cannot allocate memory)",
+    r"(?:virtual memory|memory) exhausted$",
+    r"(?:malloc|calloc|realloc)(?:\(\))?:? (?:out of (?:virtual )?memory|failed:? out)",
+    # Java, .NET, JavaScript, R, Julia, Ruby, Perl, MATLAB, OCaml, Haskell
+    r"java\.lang\.OutOfMemoryError",
+    r"System\.OutOfMemoryException",
+    r"JavaScript heap out of memory",
+    r"[Cc]annot allocate vector of (?:size|length)",
+    r"cannot allocate memory block of size",
+    r"^(?:ERROR: )?(?:LoadError: )?OutOfMemoryError\(\)",
+    r"failed to allocate memory \(NoMemoryError\)",
+    r"NoMemoryError",
+    r"^Out of memory(?:[!.]$|! | in perl| during)",
+    r"exception Out_of_memory",
+    r"[Hh]eap exhausted",
+    # the kernel, Slurm, Kubernetes
+    r"[Oo]ut of memory: Kill(?:ed)? process",
+    r"invoked oom-killer",
+    r"oom[-_]kill(?:ed)?\b(?! count)",
+    r"OOM Killed|OOMKilled",
+    r"[Ee]xceeded (?:job |step )?memory limit",
+)
+# the same words from a library that was working in host memory
+_ON_CPU = r"device:CPU:\d+ by allocator cpu|allocator cpu\b|Allocator \(cpu|TFRT_CPU"
+# a line that speaks of such a message: what comes before it, and after
+_ABOUT = (
+    r"\b(?:if|when|whenever|unless|until|avoids?|avoiding|prevents?|preventing"
+    r"|in case|(?:may|might|can|could|would|should)(?! not\b)|retry\w*|caught|catch\w*"
+    r"|handl\w+|recover\w*|ignor\w+|skip\w*|except|raises?|instead of|without"
+    r"|for example|e\.g\.|see|help|hint|tip|grep|search\w*|patterns?)\b"
+)
+_GONE_ON = (
+    r"\b(?:retry(?:ing)?|retried|recover(?:ed|ing)|skipp(?:ed|ing)|ignor(?:ed|ing)"
+    r"|halving|reducing|falling back|fallback|handled|caught|continuing"
+    r"|is not (?:a failure|an error)|not fatal)\b"
+)
+# a later traceback of its own: that, not memory, ended the program
+_TRACEBACK = "Traceback (most recent call last)"
+_CHAINED = ("During handling of the above exception", "The above exception was the")
+_OTHER_ERROR = (
+    r"^(?:\w+\.)*(?:ArithmeticError|AssertionError|AttributeError|FileExistsError"
+    r"|FileNotFoundError|FloatingPointError|ImportError|IndentationError|IndexError"
+    r"|IsADirectoryError|KeyError|ModuleNotFoundError|NameError|NotADirectoryError"
+    r"|NotImplementedError|OverflowError|PermissionError|RecursionError|SyntaxError"
+    r"|TabError|TypeError|UnboundLocalError|UnicodeError|ValueError"
+    r"|ZeroDivisionError)\b"
+)
+_CHAIN_ROOM = 200  # letters before a traceback that may say what it follows from
+_LONGEST_LINE = 2000
+
+
+class OutOfMemory(msgspec.Struct, frozen=True):
+    """The words in which a program said that memory ran out; ``on_gpu``: a GPU's."""
+
+    words: str
+    on_gpu: bool
+
 
 def judge(measured: Measurement) -> tuple[State, Outcome | None]:
     """Give the state of a run that ended, and why where there is more to say.
@@ -57,6 +167,85 @@ def _killed_for_memory(measured: Measurement) -> tuple[State, Outcome]:
     if measured.exit_code == 0:
         return "COMPLETED", Outcome("a process was killed for memory", evidence)
     return "OUT_OF_MEMORY", Outcome("killed for memory", evidence)
+
+
+def out_of_memory(text: str) -> OutOfMemory | None:
+    """Return what the last words of a program that failed say of memory, if anything.
+
+    A line that only speaks of running out (a hint, a retry) does not count, nor does
+    one before a traceback of another kind. Of several, a GPU's counts first.
+    """
+    gpu, host, *_ = _compiled()
+    rows = text.replace("\r", "\n").split("\n")
+    found: list[tuple[int, OutOfMemory]] = []
+    for number, row in enumerate(rows):
+        line = row[:_LONGEST_LINE]
+        for words, on_gpu in ((gpu, True), (host, False)):
+            match = words.search(line)
+            if match is None or _is_talk(line, match.start(), match.end()):
+                continue
+            is_gpu = on_gpu and not _is_on_cpu(line)
+            found.append((number, OutOfMemory(match[0].strip(" :"), is_gpu)))
+            break
+    if not found or _ended_otherwise(rows[found[-1][0] + 1 :]):
+        return None
+    return next((one for _, one in found if one.on_gpu), found[0][1])
+
+
+def ran_out_on_gpu(outcome: Outcome | None) -> bool | None:
+    """Return whether it was GPU memory that a record's run lacked; None: not known."""
+    if outcome is None or not outcome.evidence:
+        return None
+    evidence = " ".join(outcome.evidence)
+    return bool(_compiled()[0].search(evidence)) and not _is_on_cpu(evidence)
+
+
+@cache
+def _compiled() -> tuple["re.Pattern[str]", ...]:
+    """Compile the table when first needed: most runs never are."""
+    import re  # noqa: PLC0415 - start-up time
+
+    # past a log's prefix: [rank0]:, 0:, ERROR [core.py:396], (EngineCore pid=7)
+    start = r"(?:^|(?<=[\])>|:]\s))\s*"
+    gpu, host = (
+        "|".join(f"(?:{word.replace('^', start, 1)})" for word in table)
+        for table in (_GPU_WORDS, _HOST_WORDS)
+    )
+    return (
+        re.compile(gpu),
+        re.compile(host),
+        re.compile(_ABOUT, re.IGNORECASE),
+        re.compile(_GONE_ON, re.IGNORECASE),
+        re.compile(_OTHER_ERROR),
+    )
+
+
+def _is_talk(line: str, start: int, end: int) -> bool:
+    """Return whether a line only speaks of the message from *start* to *end*."""
+    _, _, about, gone_on, _ = _compiled()
+    before, after = line[:start].rstrip(), line[end:]
+    quoted = before[-1:] in {"'", '"', "`"} and after[:1] == before[-1:]
+    is_code = before.lstrip().startswith(("#", "//", "raise ", "except ", "echo "))
+    return bool(quoted or is_code or about.search(before) or gone_on.search(after))
+
+
+def _is_on_cpu(line: str) -> bool:
+    import re  # noqa: PLC0415 - as above
+
+    return re.search(_ON_CPU, line) is not None
+
+
+def _ended_otherwise(rows: list[str]) -> bool:
+    """Return whether a traceback of another kind, and of its own, follows."""
+    other = _compiled()[-1]
+    ends = [at for at, row in enumerate(rows) if other.match(row)]
+    if not ends:
+        return False
+    begins = [at for at in range(ends[-1]) if rows[at].startswith(_TRACEBACK)]
+    if not begins:
+        return False
+    before = "\n".join(rows[: begins[-1]])[-_CHAIN_ROOM:]
+    return not any(words in before for words in _CHAINED)
 
 
 def signal_name(number: int) -> str:

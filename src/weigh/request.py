@@ -16,6 +16,7 @@ from weigh.model.record import (
     Request,
     Usage,
 )
+from weigh.outcome import ran_out_on_gpu
 from weigh.units import (
     GIB,
     HOUR,
@@ -28,6 +29,7 @@ from weigh.units import (
 )
 
 COMPLETED = "COMPLETED"
+OUT_OF_MEMORY = "OUT_OF_MEMORY"
 DEFAULT_HEADROOM = 0.2
 MOST_HEADROOM = 10.0
 ENOUGH_RUNS = 3
@@ -45,6 +47,7 @@ _MEMORY_STEPS = ((100 * MIB, 10 * MIB), (1000 * MIB, 50 * MIB), (10 * GIB, 100 *
 _TIME_STEPS = ((HOUR, 5 * MINUTE), (6 * HOUR, 15 * MINUTE))
 
 _WIDEST_BOUND = 1.25  # a wider one says how little is known, not what is needed
+_AT_ONCE: Seconds = 1.0  # a run that fails sooner says nothing of the job
 _FILE_SHARE = 0.2
 _FILE_FLOOR = 32 * MIB  # a program's own libraries are no mapped data
 _GPU_MAKERS = frozenset(
@@ -55,16 +58,25 @@ _CPU_TOLERANCE = 0.1  # the command beside its reader, or the odd helper thread
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run to reckon with. ``granted`` is the memory it was allowed, if known."""
+    """One measured run. ``granted`` is the memory it was allowed, in bytes, if known.
+
+    ``on_gpu``: of one that ran out of memory, whether that was a GPU's.
+    """
 
     usage: Usage
     state: str
     granted: Bytes | None = None
+    on_gpu: bool = False
 
     @property
     def completed(self) -> bool:
         """Whether it ran to its end, so that its use is all it needs."""
         return self.state == COMPLETED
+
+    @property
+    def lacked_memory(self) -> bool:
+        """Whether host memory ran out, so that it needs more than it was granted."""
+        return self.state == OUT_OF_MEMORY and not self.on_gpu
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -113,6 +125,20 @@ def from_usages(
 def uses_of(record: Record) -> tuple[tuple[Bytes | None, Run], ...]:
     """Give each run in *record* with the memory it used, or was stopped at."""
     return tuple((_memory_use(run), run) for run in _runs(record))
+
+
+def why_no_request(record: Record) -> str | None:
+    """Return why a run is too little to base a request on; None where it is not.
+
+    One that failed as it began did none of its work.
+    """
+    usage = record.usage
+    if usage is None:
+        return "nothing was measured"
+    at_once = record.state == "FAILED" and usage.wall_time < _AT_ONCE
+    if at_once and not any(run.completed for run in _runs(record)):
+        return "it failed within its first second"
+    return None
 
 
 def parse_headroom(text: str) -> float:
@@ -190,16 +216,20 @@ def _family_joined(words: list[str]) -> list[str]:
 
 
 def _runs(record: Record) -> Iterator[Run]:
-    granted = record.allocation.memory if record.allocation else None
-    if record.repeats:
-        for repeat in record.repeats:
-            ended_well = repeat.exit_code == 0 and repeat.signal is None
-            failed = "FAILED" if record.state == COMPLETED else record.state
-            if not repeat.warmup:
-                state = COMPLETED if ended_well else failed
-                yield Run(usage=repeat.usage, state=state, granted=granted)
-    elif record.usage is not None:
-        yield Run(usage=record.usage, state=record.state, granted=granted)
+    of_job = record.allocation.memory if record.allocation else None
+    on_gpu = bool(ran_out_on_gpu(record.outcome))
+    failed = "FAILED" if record.state == COMPLETED else record.state
+    # of a run that failed while it warmed up, that is all there is
+    repeats = [one for one in record.repeats if not one.warmup] or record.repeats[-1:]
+    for repeat in repeats:
+        ended_well = repeat.exit_code == 0 and repeat.signal is None
+        granted = max(of_job or 0, repeat.usage.memory_limit or 0) or None
+        state = COMPLETED if ended_well else failed
+        yield Run(usage=repeat.usage, state=state, granted=granted, on_gpu=on_gpu)
+    if not repeats and record.usage is not None:
+        usage = record.usage
+        granted = max(of_job or 0, usage.memory_limit or 0) or None
+        yield Run(usage=usage, state=record.state, granted=granted, on_gpu=on_gpu)
 
 
 def _nothing_measured(records: Sequence[Record]) -> str:
@@ -214,18 +244,49 @@ def _memory_need(runs: Sequence[Run], headroom: float) -> Need:
     base = _memory_use(run) if run else None
     if run is None or base is None:
         return Need(None, ("memory was not measured: ask for it by experience",))
-    if run.state == "OUT_OF_MEMORY":
-        where = (
-            f"memory doubled from {format_size(round(base))}, where a run was killed"
-        )
+    if run.lacked_memory:
+        where = f"memory doubled from {format_size(round(base))}, which ran out"
         return Need(base * 2, (where, "the true need is not known: it may be more yet"))
     notes = [*_memory_notes(run.usage), *_dominant("memory", run, runs)]
+    granted = _granted(runs)
+    if granted is not None and granted > _with(base, headroom):
+        notes.append(_why_granted(runs, granted))
+        return Need(granted, tuple(notes))
     return Need(_with(base, headroom), tuple(notes))
+
+
+def _granted(runs: Sequence[Run]) -> Bytes | None:
+    """Return what the request must not fall below: what runs that failed were granted.
+
+    That is those whose GPU ran out of memory; and, where none completed, those that
+    failed: what they lacked may have been memory, whatever a sample saw.
+    """
+    none_completed = not any(run.completed for run in runs)
+    return max(
+        (
+            run.granted or 0
+            for run in runs
+            if run.state == OUT_OF_MEMORY or (none_completed and run.state == "FAILED")
+        ),
+        default=None,
+    )
+
+
+def _why_granted(runs: Sequence[Run], granted: Bytes) -> str:
+    if any(run.on_gpu for run in runs):
+        return (
+            f"not less than the {format_size(granted)} granted: a GPU's memory ran "
+            "out, so a larger GPU or a smaller batch is needed"
+        )
+    return (
+        f"not less than the {format_size(granted)} granted: the run failed, perhaps "
+        "for lack of memory"
+    )
 
 
 def _memory_use(run: Run) -> Bytes | None:
     base = _memory_base(run.usage)
-    if run.state != "OUT_OF_MEMORY":
+    if not run.lacked_memory:
         return base
     # it was killed reaching for more than it was granted, whatever a sample saw
     return max(base or 0, run.granted or 0) or None
@@ -245,7 +306,7 @@ def _virtual_need(runs: Sequence[Run], headroom: float) -> float | None:
     if run is None or run.usage.virtual_memory is None:
         return None
     # under Grid Engine this is the limit that ended it
-    factor = 2 if run.state == "OUT_OF_MEMORY" else 1 + headroom
+    factor = 2 if run.lacked_memory else 1 + headroom
     return round(run.usage.virtual_memory * factor)
 
 
@@ -255,16 +316,15 @@ def _biggest(runs: Sequence[Run], use: Callable[[Run], float | None]) -> Run | N
 
 
 def _memory_base(usage: Usage) -> Bytes | None:
-    """Find what the run held that the kernel could not drop; None if not measured."""
+    """Return the most that the run held, in bytes; None if not measured.
+
+    Mapped files count: where a site polls resident memory, they count against the
+    limit.
+    """
     peak = usage.peak_memory
     if peak is None:
         return usage.max_process_memory
-    base = peak.high if peak.high <= peak.value * _WIDEST_BOUND else peak.value
-    if not _droppable(peak) or peak.file is None:
-        return base
-    # what the parts at the peak do not account for was gone before they were read
-    kept = max((peak.anonymous or 0) + (peak.shared or 0), peak.value - peak.file)
-    return kept + max(0, base - peak.value)
+    return peak.high if peak.high <= peak.value * _WIDEST_BOUND else peak.value
 
 
 def _droppable(peak: PeakMemory) -> bool:
@@ -280,7 +340,10 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
     if peak.high > max(peak.value * _WIDEST_BOUND, LEAST_MEMORY):
         yield f"memory may have reached {format_size(peak.high)} between samples"
     if _droppable(peak):
-        yield f"{format_size(peak.file or 0)} more are mapped files the kernel can drop"
+        yield (
+            f"{format_size(peak.file or 0)} of it are mapped files, which the kernel "
+            "can drop: where the limit is a control group's, less may be enough"
+        )
 
 
 def _dominant(what: str, run: Run, runs: Sequence[Run]) -> Iterator[str]:
@@ -343,10 +406,7 @@ def _mixture(records: Sequence[Record]) -> Iterator[str]:
 
 
 def _gpu_need(runs: Sequence[Run]) -> tuple[int, str | None, tuple[str, ...]]:
-    used = [
-        [gpu for gpu in run.usage.gpus if gpu.peak_memory or gpu.process_peak_memory]
-        for run in runs
-    ]
+    used = [[gpu for gpu in run.usage.gpus if gpu.job_peak] for run in runs]
     count = max(len(gpus) for gpus in used)
     kinds = {gpu_type(gpu.name) for gpus in used for gpu in gpus}
     if not count:

@@ -24,7 +24,7 @@ from weigh.report.profile_lines import (
 
 needs_scalene = pytest.mark.skipif(
     importlib.util.find_spec("scalene") is None,
-    reason="scalene is not installed: pip install 'weigh[profile]'",
+    reason="scalene is not installed: pip install scalene",
 )
 PROGRAM = """\
 import json, sys

@@ -1,5 +1,6 @@
 import os
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -251,3 +252,13 @@ def test_gpus_never_touched_are_named_and_the_unknown_are_not() -> None:
 def test_this_very_process_exists_and_an_impossible_one_does_not() -> None:
     assert process_exists(os.getpid())
     assert not process_exists(1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("whole", "own", "held"), [(9, 4, 4), (9, None, 9), (None, 4, 4), (9, 0, 0)]
+)
+def test_what_a_job_held_of_a_gpu_is_the_drivers_account_of_it(
+    whole: int | None, own: int | None, held: int
+) -> None:
+    gpu = GpuUsage("u", "n", peak_memory=whole, process_peak_memory=own)
+    assert gpu.job_peak == held

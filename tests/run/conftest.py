@@ -63,3 +63,15 @@ def in_namespace() -> Callable[[str], tuple[str, ...]]:
     if unshare is None or subprocess.run([*start, trial], check=False).returncode:
         pytest.skip("no leave to mount anything, not even in a namespace")
     return lambda line: (*start, f'{line} && exec "$@"', "sh")
+
+
+@pytest.fixture(scope="session")
+def under_foreign_proc() -> tuple[str, ...]:
+    """Return the words for a pid namespace that still shows the /proc outside it."""
+    unshare = shutil.which("unshare")
+    words = (unshare or "unshare", "--pid", "--fork")
+    if os.geteuid() != 0 or unshare is None:
+        pytest.skip("a pid namespace without its own /proc needs root and unshare")
+    if subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no pid namespace can be made here")
+    return words

@@ -1,6 +1,7 @@
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -217,3 +218,20 @@ def test_bad_words_get_one_line_and_125_and_nothing_runs(
     assert done.stderr.count(b"\n") == 1
     assert not (weigh.folder / "made").exists()
     assert not weigh.left()
+
+
+def test_a_launcher_that_fails_before_it_is_measured_names_its_error() -> None:
+    # no descriptor is left for what the launcher reads of itself
+    code = (
+        "import os\n"
+        "from weigh.errors import CommandNotExecutableError\n"
+        "from weigh.measure import launcher\n"
+        "def fails(): raise OSError(24, 'Too many open files')\n"
+        "launcher.first_environment = fails\n"
+        "try: print('ran', launcher.Launcher().launch(['true'], {}).peak_memory)\n"
+        "except CommandNotExecutableError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "cannot execute true: Too many open files\n"

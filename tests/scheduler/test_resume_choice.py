@@ -39,7 +39,7 @@ def test_more_host_memory_is_no_cure_for_a_full_gpu() -> None:
     choice = choose(a_task("OUT_OF_MEMORY"), ENDED, words, failures=0)
 
     assert not choice.run
-    assert "a bigger GPU" in choice.reason
+    assert "a larger GPU" in choice.reason
 
 
 @pytest.mark.parametrize(

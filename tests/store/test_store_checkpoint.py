@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from multiprocessing import get_context
 from multiprocessing.synchronize import Barrier
@@ -103,13 +104,36 @@ def test_a_reused_process_number_is_not_the_same_process(tmp_path: Path) -> None
     assert record.outcome.reason == "weigh was killed before the command ended"
 
 
-def test_a_restart_of_the_machine_ends_a_run(tmp_path: Path) -> None:
+def test_a_restart_of_the_machine_ends_a_run_that_is_silent(tmp_path: Path) -> None:
     before = Machine(HERE.host, "machine", "boot-1", "pid:[1]")
     after = Machine(HERE.host, "machine", "boot-2", "pid:[1]")
     save(str(tmp_path), checkpoint_of(weigh=ME, machine=before))
+    long_ago = time.time() - STALE_AFTER - 60
+    os.utime(tmp_path / "running" / "7f3a91c0d2e4.json", (long_ago, long_ago))
     [record] = finalise_interrupted(str(tmp_path), after)
     assert record.outcome is not None
     assert "restarted" in record.outcome.reason
+
+
+def test_a_run_on_a_cloned_node_is_not_called_interrupted(tmp_path: Path) -> None:
+    clones = [Machine(HERE.host, "machine", f"boot-{n}", "pid:[1]") for n in (1, 2)]
+    save(str(tmp_path), checkpoint_of(machine=clones[0]))
+    assert finalise_interrupted(str(tmp_path), clones[1]) == []
+    assert [one.record.state for one in running(str(tmp_path), clones[1], 0)] == [
+        "RUNNING"
+    ]
+
+
+def test_a_record_written_before_a_restart_is_not_written_over(tmp_path: Path) -> None:
+    before = Machine(HERE.host, "machine", "boot-1", "pid:[1]")
+    after = Machine(HERE.host, "machine", "boot-2", "pid:[1]")
+    append(str(tmp_path), some_record(), before)
+    save(str(tmp_path), checkpoint_of(machine=before))
+    long_ago = time.time() - STALE_AFTER - 60
+    os.utime(tmp_path / "running" / "7f3a91c0d2e4.json", (long_ago, long_ago))
+    assert finalise_interrupted(str(tmp_path), after) == []
+    [entry] = read_index(str(tmp_path)).entries
+    assert entry.head.state == "COMPLETED"
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,9 @@ def test_the_short_reading_leaves_the_series_out(tmp_path: Path) -> None:
     assert (short.series, short.usage) == (None, some_record().usage)
 
 
-def test_a_shard_lies_in_its_month_under_host_and_machine(tmp_path: Path) -> None:
+def test_a_shard_lies_in_its_month_under_host_machine_and_boot(tmp_path: Path) -> None:
     path = append(str(tmp_path), some_record(), HERE)
-    expected = tmp_path / "records" / "2026-11" / "node07-01234567.jsonl"
+    expected = tmp_path / "records" / "2026-11" / "node07-01234567-boot-1.jsonl"
     assert path == str(expected)
 
 
@@ -76,6 +76,21 @@ def test_a_record_without_a_date_is_undated(started: str) -> None:
 def test_a_machine_without_an_id_goes_by_its_boot() -> None:
     machine = Machine(host="box", boot_id="6d9fcd23-4f74")
     assert shard_name(machine) == "box-6d9fcd23.jsonl"
+
+
+def test_nodes_cloned_with_their_machine_id_share_no_shard() -> None:
+    clones = [Machine("node07", "0123456789", boot) for boot in ("aa-1", "bb-2", None)]
+    assert len({shard_name(one) for one in clones}) == len(clones)
+
+
+def test_records_in_a_shard_without_a_boot_are_read_and_removed(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    old = append(root, some_record("aaaaaaaaaaaa"), HERE)
+    append(root, some_record("bbbbbbbbbbbb"), HERE)
+    os.rename(old, os.path.join(os.path.dirname(old), "node07-01234567.jsonl"))
+    append(root, some_record("cccccccccccc"), HERE)
+    remove(root, "aaaaaaaaaaaa", machine=HERE, now=NOW)
+    assert sorted(one[0] for one in ids_of(read_index(root))) == ["b", "c"]
 
 
 def test_the_last_line_of_an_id_counts(tmp_path: Path) -> None:
@@ -286,3 +301,10 @@ def test_a_read_only_file_system_is_named(
 
 def test_a_store_that_does_not_exist_is_empty(tmp_path: Path) -> None:
     assert ids_of(read_index(str(tmp_path / "none"))) == []
+
+
+def test_only_a_later_schema_is_called_newer() -> None:
+    with pytest.raises(SchemaError, match="install a newer weigh"):
+        decode(b'{"schema":"weigh.record/2","id":"bbbbbbbbbbbb"}')
+    with pytest.raises(SchemaError, match="measure the run again"):
+        decode(b'{"schema":"weigh.record/0","id":"bbbbbbbbbbbb"}')

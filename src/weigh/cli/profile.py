@@ -36,7 +36,7 @@ def profile(
 ) -> int:
     """See which lines of a Python program take the time and the memory.
 
-    Runs COMMAND through Scalene (pip install 'weigh[profile]') with this terminal,
+    Runs COMMAND through Scalene (pip install scalene) with this terminal,
     these pipes and this exit code, keeps the profile beside the records, and
     says on stderr which lines took the most. A profiler slows the program, so
     profile a short run; inside a batch job only with --force.

@@ -301,11 +301,18 @@ def _reading(options: RunOptions) -> list[str]:
 
 def _summarise(record: Record, headroom: float | None) -> None:
     from weigh.report.summary import render_summary  # noqa: PLC0415 - after the job
+    from weigh.request import why_no_request  # noqa: PLC0415 - as above
 
     request = advise(record, headroom)
     given = bool(record.allocation or os.environ.get("CUDA_VISIBLE_DEVICES"))
     colour = _colour()
-    text = render_summary(record, request, colour=colour, gpus_allocated=given)
+    text = render_summary(
+        record,
+        request,
+        colour=colour,
+        gpus_allocated=given,
+        no_request=None if record.usage is None else why_no_request(record),
+    )
     _print(text, is_coloured=colour)
 
 

@@ -223,12 +223,12 @@ def _largest_process(usage: Usage) -> Reading | None:
 
 
 def _gpu_memory(usage: Usage) -> Reading | None:
-    peaks = [gpu.peak_memory for gpu in usage.gpus if gpu.peak_memory is not None]
+    peaks = [gpu.job_peak for gpu in usage.gpus if gpu.job_peak is not None]
     return _exactly(max(peaks)) if peaks else None
 
 
 def _gpu_utilization(usage: Usage) -> Reading | None:
-    used = [gpu for gpu in usage.gpus if gpu.peak_memory != 0]
+    used = [gpu for gpu in usage.gpus if gpu.job_peak != 0]
     busy = [g.utilization_mean for g in used if g.utilization_mean is not None]
     return _exactly(sum(busy) / len(busy)) if busy else None
 

@@ -95,7 +95,7 @@ def _host(record: Record) -> str | None:
 def _gpus(record: Record) -> str | None:
     if record.usage is None:
         return None
-    used = [gpu.name for gpu in record.usage.gpus if gpu.peak_memory != 0]
+    used = [gpu.name for gpu in record.usage.gpus if gpu.job_peak != 0]
     counts = {name: used.count(name) for name in used}
     words = (name if n == 1 else f"{n} x {name}" for name, n in counts.items())
     return " + ".join(words) or "none"

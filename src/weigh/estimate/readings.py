@@ -11,12 +11,11 @@ from weigh.errors import UsageError
 from weigh.estimate.groups import Group, groups_of
 from weigh.estimate.points import LARGEST_SIZE, Failure
 from weigh.model.record import Batches, Record, Usage
+from weigh.outcome import ran_out_on_gpu
 from weigh.units import Bytes
 
 _TIMES = "*"
 _LONGEST_SAID = 50
-# what the libraries of a GPU say when its memory is spent; a record's evidence has it
-_GPU_WORDS = ("CUDA", "CUBLAS", "CUDNN", "cuda", "HIP ", "torch.", "RESOURCE_EXHAUSTED")
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -121,14 +120,8 @@ def products(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def gpu_memory(usage: Usage) -> int | None:
-    """Return the most that the job held on one card, None where not measured."""
-    held = []
-    for gpu in usage.gpus:
-        own = gpu.process_peak_memory
-        peak = gpu.peak_memory if own is None else own
-        if peak is not None:
-            held.append(peak)
-    return max(held, default=None) or None
+    """Return the most that the job held on one GPU, None where not measured."""
+    return max((gpu.job_peak or 0 for gpu in usage.gpus), default=0) or None
 
 
 def _having(records: Sequence[Record], by: Sequence[str]) -> list[Record]:
@@ -181,10 +174,8 @@ def _failure(
 
 def _may_be(record: Record, *, gpu: bool) -> bool:
     """Tell whether it may have been GPU memory, or else host memory, that ran out."""
-    said = " ".join(record.outcome.evidence) if record.outcome else ""
-    if not said:
-        return True
-    return gpu == any(word in said for word in _GPU_WORDS)
+    on_gpu = ran_out_on_gpu(record.outcome)
+    return on_gpu is None or on_gpu == gpu
 
 
 def _room(record: Record, *, gpu: bool) -> Bytes | None:

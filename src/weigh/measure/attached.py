@@ -22,7 +22,7 @@ from weigh.measure.sampler import Sampler
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Measurement, Monitor, Series, Usage
 from weigh.probe.driver import a_card_may_be_here
-from weigh.probe.proc import ProcTree
+from weigh.probe.proc import ProcTree, is_own_proc, usable_proc
 from weigh.probe.processes import has_ended
 from weigh.probe.visible import ORDER, VARIABLE
 from weigh.units import Seconds
@@ -42,8 +42,12 @@ def watch_process(pid: int, watch: Watch) -> Measurement:
     ``told_to_end`` of the result says which: the signal, or None.
 
     Raises:
-        UsageError: there is no such process, or it has no memory.
+        UsageError: there is no such process, it has no memory, or /proc is not ours.
     """
+    if not is_own_proc():
+        raise UsageError(
+            "/proc shows another pid namespace: attach from outside the container"
+        )
     tree = ProcTree(pid)
     if not tree.adopt(pid):
         raise UsageError(f"no process {pid} (ps -u $USER lists yours)")
@@ -63,7 +67,7 @@ def watch_process(pid: int, watch: Watch) -> Measurement:
 def command_of(pid: int, root: str = "/proc") -> list[str]:
     """Read a process's argv; empty when it is gone or a kernel thread."""
     try:
-        with open(f"{root}/{pid}/cmdline", "rb") as file:
+        with open(f"{usable_proc(root)}/{pid}/cmdline", "rb") as file:
             return [os.fsdecode(word) for word in file.read().split(b"\0")[:-1]]
     except OSError:
         return []

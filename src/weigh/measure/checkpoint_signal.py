@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from weigh.errors import FormatError
+from weigh.probe.proc import usable_proc
 from weigh.units import Seconds, parse_duration
 
 _REFUSED = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
@@ -49,10 +50,11 @@ def send_checkpoint_signal(leader: int, number: int, *, proc: str = "/proc") -> 
     """Signal those of a job's processes that await *number*; count them.
 
     Of processes below each other the uppermost counts: a program, not its workers. One
-    that has no handler, as a shell in between, would only be ended by it.
+    that has no handler, as a shell in between, would only be ended by it. Where /proc
+    shows another pid namespace, nobody is signalled.
     """
     sent = 0
-    for pid in list(_awaiting(leader, number, proc)):
+    for pid in list(_awaiting(leader, number, usable_proc(proc))):
         try:
             os.kill(pid, number)
             sent += 1

@@ -23,9 +23,9 @@ from weigh.measure.sampler import Sampler, start_gpu_sampler
 from weigh.measure.subreaper import adopt_orphans
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Measurement, Monitor, Series, Usage
-from weigh.probe.cgroup import CgroupReading, read_cgroup
+from weigh.probe.cgroup import CgroupReading, read_cgroup, read_memory_limit
 from weigh.probe.perf import CpuClock, open_cpu_clock
-from weigh.probe.proc import ProcTree
+from weigh.probe.proc import ProcTree, is_own_proc
 from weigh.probe.storage import IoReading, read_reaped_io
 from weigh.units import KIB, MIB, Seconds
 
@@ -127,7 +127,7 @@ class _Run:
         if not adopt_orphans():
             self._warnings.append("cannot adopt orphans: daemons may be missed")
         if self._tree.reading(os.getpid()) is None:
-            self._warnings.append("cannot read /proc: the largest process alone counts")
+            self._warnings.append(_why_no_tree())
         self._clock = open_cpu_clock(self._leader)
         self._gpus = start_gpu_sampler(self._watch.interval, self._tree.pids)
         self._cgroup = read_cgroup()
@@ -350,6 +350,7 @@ class _Run:
             processes=max(self._tree.seen, self._reaped, 1),
             growing=is_growing(self._sampler.samples),
             gpus=self._gpu_usages(),
+            memory_limit=read_memory_limit() if self._exit else None,
         )
 
     def _gpu_usages(self) -> tuple[GpuUsage, ...]:
@@ -396,3 +397,10 @@ class _Run:
             interval=self._sampler.interval,
             warnings=(*self._warnings, *(self._gpus.warnings() if self._gpus else ())),
         )
+
+
+def _why_no_tree() -> str:
+    """Return the warning for a run whose processes cannot be looked at."""
+    if is_own_proc():
+        return "cannot read /proc: the largest process alone counts"
+    return "/proc shows another pid namespace: only the largest process counts"

@@ -68,7 +68,7 @@ class Passage:
         """Give how the job's first process opens it, as a shell would write it."""
         return (
             "<>" if self.is_terminal else ">"
-        ) + f"/proc/{os.getpid()}/fd/{self.inner}"
+        ) + f"/proc/{_own_folder()}/fd/{self.inner}"
 
 
 class Interposed:
@@ -326,3 +326,11 @@ class _Copy:
             if error.errno != errno.EAGAIN:  # weigh is gone
                 os.close(self._side)
                 self._side = -1
+
+
+def _own_folder() -> str:
+    """Return this process's folder in /proc, which may number another namespace's."""
+    try:
+        return os.readlink("/proc/self")
+    except OSError:
+        return str(os.getpid())

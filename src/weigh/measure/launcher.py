@@ -103,11 +103,12 @@ class Launcher:
         payload = b"\0".join([counts, *words, *opened, *settings])
         self._send(payload)
         with open(self._status, "rb") as status:
-            peak, cpu_time, failure = (*status.read().split(b" "), b"", b"", b"")[:3]
+            figures, _, failure = status.read().partition(b"!")
         if failure:
             os.waitpid(self.pid, 0)
             raise launch_error(command[0], int(failure))
-        return Launch(int(peak or 0), int(cpu_time or 0) / 1e9)
+        peak, cpu_time, *_ = *figures.split(), b"0", b"0"
+        return Launch(int(peak), int(cpu_time) / 1e9)
 
     def discard(self) -> None:
         """Let the child go; it ends without having run anything."""
@@ -182,9 +183,9 @@ def _become_the_job(go: int, status: int) -> None:
         os.write(status, b"%d %d " % (own_peak(), time.process_time_ns()))
         _exec(command, folders, env)
     except OSError as error:
-        os.write(status, str(error.errno or _ENOENT).encode())
+        os.write(status, b"!%d" % (error.errno or _ENOENT))
     except ValueError:  # no command has an empty name
-        os.write(status, str(_ENOENT).encode())
+        os.write(status, b"!%d" % _ENOENT)
     finally:
         os._exit(127)
 

@@ -127,6 +127,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
     shared_pages: bool = False
     high_water: bool = False
     storage: bool = False
+    processes: bool = True
 
 
 class Git(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,9 +3,28 @@
 Bytes are integers, energies joules; ``None`` means not measured and never zero.
 """
 
+from typing import Protocol
+
 import msgspec
 
 from weigh.units import Bytes, Seconds
+
+
+class _Peaks(Protocol):
+    @property
+    def peak_memory(self) -> Bytes | None: ...
+    @property
+    def process_peak_memory(self) -> Bytes | None: ...
+
+
+def job_peak(gpu: _Peaks) -> Bytes | None:
+    """Return the most memory that the job held on one GPU; None if not measured.
+
+    The driver's account of its processes comes first: in older records the other peak
+    is that of the whole GPU.
+    """
+    own = gpu.process_peak_memory
+    return gpu.peak_memory if own is None else own
 
 
 class GpuProcess(msgspec.Struct, frozen=True):
@@ -55,6 +74,11 @@ class GpuUsage(msgspec.Struct, frozen=True):
     energy_source: str | None = None
     xids: tuple[int, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
+
+    @property
+    def job_peak(self) -> Bytes | None:
+        """The most memory that the job held on this GPU, in bytes."""
+        return job_peak(self)
 
 
 class GpuOccupant(msgspec.Struct, frozen=True):

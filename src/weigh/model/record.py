@@ -165,7 +165,8 @@ class Usage(msgspec.Struct, frozen=True):
 
     ``max_process_memory`` is the largest single process; ``virtual_memory`` the most
     address space mapped at once (what Grid Engine's h_vmem counts); ``cgroup_peak``
-    includes page cache; ``read_bytes`` and ``write_bytes`` are the kernel's count of
+    includes page cache; ``memory_limit`` is the tightest limit of a control group, read
+    of a run that failed; ``read_bytes`` and ``write_bytes`` are the kernel's count of
     storage traffic; ``processes`` how many different ones were seen.
     """
 
@@ -183,6 +184,7 @@ class Usage(msgspec.Struct, frozen=True):
     processes: int | None = None
     growing: bool | None = None
     gpus: tuple[GpuUsage, ...] = ()
+    memory_limit: Bytes | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):

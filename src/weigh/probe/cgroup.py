@@ -10,6 +10,8 @@ import msgspec
 
 from weigh.units import Bytes
 
+_VOID = 1 << 60  # what version 1 has where there is no limit
+
 
 class CgroupReading(msgspec.Struct, frozen=True):
     """``peak`` counts page cache too; ``oom_kills`` since the group was made."""
@@ -57,6 +59,33 @@ def read_cgroup(proc: str = "/proc", root: str = "/sys/fs/cgroup") -> CgroupRead
         peak = _read(f"{folder}/memory.peak")
         events = _read(f"{folder}/memory.events")
     return CgroupReading(_number(peak), _oom_kills(events or ""))
+
+
+def limited_groups(
+    proc: str = "/proc", root: str = "/sys/fs/cgroup"
+) -> tuple[dict[str, Bytes], int]:
+    """Return our memory group and those above it that have a limit, and the version.
+
+    Keys are folders, values bytes; none where the groups cannot be read.
+    """
+    try:
+        folder, version = memory_folder(_read(f"{proc}/self/cgroup") or "", root)
+    except ValueError:
+        return {}, 2
+    top = f"{root}/memory" if version == 1 else root
+    name = "memory.limit_in_bytes" if version == 1 else "memory.max"
+    groups = {}
+    while len(folder) >= len(top):
+        limit = _number(_read(f"{folder}/{name}"))
+        if limit is not None and limit < _VOID:
+            groups[folder] = limit
+        folder = folder.rpartition("/")[0]
+    return groups, version
+
+
+def read_memory_limit() -> Bytes | None:
+    """Return the tightest memory limit of our control groups; None without one."""
+    return min(limited_groups()[0].values(), default=None)
 
 
 def _accounted(folder: str, root: str) -> str:

@@ -25,6 +25,24 @@ _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
+def is_own_proc(root: str = "/proc") -> bool:
+    """Return whether the process ids in *root* are those that this process uses.
+
+    False in a pid namespace that still shows the /proc of another one: there, 1234 is
+    a stranger's process here, or nobody's.
+    """
+    link = f"{root}/self"
+    try:
+        return os.readlink(link) == str(os.getpid())
+    except OSError:  # a link that leads nowhere: we do not exist in that namespace
+        return not os.path.lexists(link)
+
+
+def usable_proc(root: str = "/proc") -> str:
+    """Return *root*, or a path below which nothing exists where it is not our own."""
+    return root if is_own_proc(root) else os.devnull
+
+
 class ProcessReading(msgspec.Struct, frozen=True, gc=False):
     """What the kernel says one process holds now, and has held at most.
 
@@ -151,14 +169,15 @@ class _Known:
 class ProcTree:
     """Everything below one process, except the children named in ``besides``.
 
-    A process once seen stays in the tree until it ends, whoever adopts it.
+    A process once seen stays in the tree until it ends, whoever adopts it. Empty where
+    *root* shows another pid namespace.
     """
 
     def __init__(self, top: int, root: str = "/proc") -> None:
         self.top = top
         self.besides: frozenset[int] = frozenset()
         self.seen = 0
-        self._root = root
+        self._root = usable_proc(root)
         self._known: dict[int, _Known] = {}
         self._most_open = min(_MOST_OPEN, os.sysconf("SC_OPEN_MAX") // _OPEN_SHARE)
         self._last_pids = (b"", b"")

@@ -4,6 +4,7 @@ import os
 
 import msgspec
 
+from weigh.probe.proc import usable_proc
 from weigh.units import Bytes, Seconds
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
@@ -45,7 +46,7 @@ def parse_process(pid: int, text: bytes) -> UserProcess | None:
 
 def read_process(pid: int, root: str = "/proc") -> UserProcess | None:
     """Look at one process; None when it is gone or hidden."""
-    text = _read(f"{root}/{pid}/stat")
+    text = _read(f"{usable_proc(root)}/{pid}/stat")
     return None if text is None else parse_process(pid, text)
 
 
@@ -62,10 +63,10 @@ def has_ended(pid: int, root: str = "/proc") -> bool:
 def read_processes(user: int, root: str = "/proc") -> tuple[UserProcess, ...] | None:
     """Look at every process of *user* (a uid) that holds memory.
 
-    None where there is no /proc to look at.
+    None where there is no /proc to look at, or that of another pid namespace.
     """
     try:
-        with os.scandir(root) as entries:
+        with os.scandir(usable_proc(root)) as entries:
             pids = [
                 int(entry.name)
                 for entry in entries
@@ -81,7 +82,7 @@ def read_processes(user: int, root: str = "/proc") -> tuple[UserProcess, ...] | 
 
 def read_command(pid: int, root: str = "/proc") -> tuple[str, ...]:
     """Read a process's command line; empty for one that is gone or has none."""
-    text = _read(f"{root}/{pid}/cmdline") or b""
+    text = _read(f"{usable_proc(root)}/{pid}/cmdline") or b""
     words = text.rstrip(b"\0").split(b"\0") if text else []
     return tuple(word.decode("utf-8", "replace") for word in words)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from weigh.model.gpu import job_peak
 from weigh.report.printable import count, local_time, short_command, shortened
 from weigh.report.printable import printable as safe
 from weigh.store.heads import Head, UsageHead
@@ -141,11 +142,7 @@ def _memory(usage: UsageHead) -> str:
 
 
 def _gpu_memory(usage: UsageHead) -> str:
-    peaks = [
-        gpu.process_peak_memory if gpu.peak_memory is None else gpu.peak_memory
-        for gpu in usage.gpus
-    ]
-    known = [peak for peak in peaks if peak is not None]
+    known = [peak for gpu in usage.gpus if (peak := job_peak(gpu)) is not None]
     return format_size(max(known)) if known else "-"
 
 

@@ -32,10 +32,12 @@ def render_summary(
     *,
     colour: bool = False,
     gpus_allocated: bool = False,
+    no_request: str | None = None,
 ) -> str:
     """Write a finished record, and what to ask for, as the lines after the job.
 
-    With *gpus_allocated* a GPU that was not used is worth a line.
+    With *gpus_allocated* a GPU that was not used is worth a line; *no_request* is why
+    there is no request.
     """
     lines = [_headline(record, colour=colour)]
     lines += _outcome(record.outcome)
@@ -50,6 +52,8 @@ def render_summary(
     lines += parts_lines(record)
     if request is not None:
         lines += _request(request, record.usage)
+    elif no_request is not None:
+        lines += _row("ask for", f"nothing: {no_request}")
     safe = (lines[0], *map(shown, lines[1:]))  # the first has our own colours
     return "".join(f"{line}\n" for line in safe)
 
@@ -194,6 +198,9 @@ def _repeats(repeats: tuple[Repeat, ...]) -> Iterator[str]:
     ran = [repeat for repeat in repeats if not repeat.warmup]
     whole = [repeat.usage for repeat in ran if repeat.exit_code == 0]
     counted = whole or [repeat.usage for repeat in ran]
+    if not counted:  # it failed while it warmed up
+        yield from _usage(repeats[-1].usage, "")
+        return
     yield f"{_INDENT}{'minimum':<12}{'median':<12}maximum"
     peaks = [usage.peak_memory.value for usage in counted if usage.peak_memory]
     if peaks:

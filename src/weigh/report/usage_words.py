@@ -32,7 +32,7 @@ def _peak(peak: PeakMemory) -> str:
 
 
 def _gpu(gpu: GpuUsage) -> str:
-    held = "-" if gpu.peak_memory is None else format_size(gpu.peak_memory)
+    held = "-" if gpu.job_peak is None else format_size(gpu.job_peak)
     of = f" of {format_size(gpu.memory_total)}" if gpu.memory_total is not None else ""
     words = [f"{gpu.name}: {held}{of}"]
     if gpu.utilization_mean is not None:

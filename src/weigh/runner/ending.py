@@ -3,31 +3,11 @@
 import msgspec
 
 from weigh.model.record import Measurement, Outcome, State
-from weigh.outcome import judge
+from weigh.outcome import judge, out_of_memory
 from weigh.runner.attempt import Stop
 
 _KILLED = 9
 _KILLED_IN_A_SHELL = 137
-_HOST_WORDS = (
-    b"MemoryError",
-    b"Cannot allocate memory",
-    b"std::bad_alloc",
-    b"java.lang.OutOfMemoryError",
-    b"oom-kill",
-    b"is killed by signal: Killed",  # what torch says of a data loader's worker
-    b"Out of memory: Killed process",
-)
-_GPU_WORDS = (
-    b"CUDA out of memory",
-    b"CUDA_ERROR_OUT_OF_MEMORY",
-    b"cudaErrorMemoryAllocation",
-    b"CUBLAS_STATUS_ALLOC_FAILED",
-    b"CUDNN_STATUS_ALLOC_FAILED",
-    b"torch.OutOfMemoryError",
-    b"HIP out of memory",
-    b"RESOURCE_EXHAUSTED: Out of memory",
-    b"failed to allocate memory",
-)
 _STOPPED: dict[Stop, tuple[State, str]] = {
     "timeout": ("TIMEOUT", "took longer than --timeout"),
     "told": ("INTERRUPTED", "weigh was told to end"),
@@ -64,26 +44,18 @@ def end(measured: Measurement, stop: Stop | None = None, tail: bytes = b"") -> E
         return Ending(state, code, number, Outcome(reason))
     if code == 0:
         return Ending("COMPLETED", code, number)
-    word = _memory_word(tail)
-    if word is not None:
-        evidence = (f"its output says {word!r}",)
-        outcome = Outcome("ran out of memory", evidence)
+    lacked = out_of_memory(tail.decode("utf-8", "replace"))
+    if lacked is not None:
+        outcome = Outcome("ran out of memory", (f"its output says {lacked.words!r}",))
         return Ending(
             "OUT_OF_MEMORY",
             code,
             number,
             outcome,
             is_oom=True,
-            on_gpu=word.encode() in _GPU_WORDS,
+            on_gpu=lacked.on_gpu,
         )
     state, why = judge(measured)
     killed = number == _KILLED or code == _KILLED_IN_A_SHELL
     is_oom = state == "OUT_OF_MEMORY" or killed
     return Ending(state, code, number, why, is_oom=is_oom)
-
-
-def _memory_word(tail: bytes) -> str | None:
-    for word in (*_GPU_WORDS, *_HOST_WORDS):
-        if word in tail:
-            return word.decode("ascii")
-    return None

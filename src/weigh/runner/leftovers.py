@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple
 from zlib import crc32
 
-from weigh.probe.proc import parse_children
+from weigh.probe.proc import parse_children, usable_proc
 from weigh.runner.attempt import Attempt
 from weigh.runner.spawn import MARK
 from weigh.runner.stopping import send_to_all
@@ -60,7 +60,7 @@ class Leftovers:
         self._leaders = leaders
         self._owners: dict[int, Attempt | None] = {}
         self._abandoned: set[int] = set()
-        path = f"/proc/self/task/{os.getpid()}/children"
+        path = f"{usable_proc()}/self/task/{os.getpid()}/children"
         try:
             self._children: int | None = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -183,7 +183,7 @@ def name_of(pid: int) -> str:
 def mark_words(pid: int) -> tuple[str, str, str] | None:
     """Read (run, seq, attempt) from a process's environment; None where it has none."""
     try:
-        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+        with open(f"{usable_proc()}/{pid}/environ", "rb", buffering=0) as file:
             text = b"\0" + file.read(_ENVIRONMENT_BYTES)
     except OSError:
         return None

@@ -8,10 +8,9 @@ import os
 
 import msgspec
 
-from weigh.probe.cgroup import memory_folder
+from weigh.probe.cgroup import limited_groups
 from weigh.units import KIB, Bytes, Seconds
 
-_VOID = 1 << 60  # what version 1 has where there is no limit
 _STAT_BYTES = 16384
 
 
@@ -47,7 +46,7 @@ class MemoryGauge:
     ) -> None:
         self._limit = limit
         self._proc = proc
-        self._groups, self._version = _limited_groups(proc, root)
+        self._groups, self._version = limited_groups(proc, root)
         self.is_grouped = bool(self._groups)
 
     def tightest(self, tasks: Bytes) -> Room | None:
@@ -79,24 +78,6 @@ class MemoryGauge:
         if total is None or available is None:
             return None
         return Room((total - available) * KIB, total * KIB)
-
-
-def _limited_groups(proc: str, root: str) -> tuple[dict[str, Bytes], int]:
-    """Find our memory group and those above it that have a limit."""
-    text = _read(f"{proc}/self/cgroup").decode("utf-8", "replace")
-    try:
-        folder, version = memory_folder(text, root)
-    except ValueError:
-        return {}, 2
-    top = f"{root}/memory" if version == 1 else root
-    name = "memory.limit_in_bytes" if version == 1 else "memory.max"
-    groups = {}
-    while len(folder) >= len(top):
-        limit = _number(_read(f"{folder}/{name}"))
-        if limit is not None and limit < _VOID:
-            groups[folder] = limit
-        folder = folder.rpartition("/")[0]
-    return groups, version
 
 
 def _number(text: bytes) -> int | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from weigh.errors import UsageError
+from weigh.probe.proc import is_own_proc
 from weigh.runner.events import Opened, Past
 from weigh.runner.leftovers import mark_words, read_stamp
 from weigh.runner.stopping import send_to_all
@@ -162,6 +163,8 @@ def outlast(
 def _own_processes(proc: str) -> list[int]:
     own = os.geteuid()
     pids = []
+    if not is_own_proc(proc):  # its numbers are not those that can be signalled here
+        return []
     with os.scandir(proc) as entries:
         for entry in entries:
             if not entry.name.isdecimal() or int(entry.name) == os.getpid():

@@ -341,7 +341,7 @@ def _ended(attempt: Attempt, ending: Ending, usage: Usage) -> Ended:
         wall_time=round(usage.wall_time, 4),
         cpu_time=None if cpu_time is None else round(cpu_time, 4),
         peak_memory=None if peak is None else peak.value,
-        gpu_memory=max((gpu.peak_memory or 0 for gpu in usage.gpus), default=None),
+        gpu_memory=max((gpu.job_peak or 0 for gpu in usage.gpus), default=None),
     )
 
 

@@ -7,6 +7,7 @@ carries its owner's name, so that a claimer that dies itself loses nothing eithe
 """
 
 import os
+import time
 from contextlib import suppress
 
 import msgspec
@@ -17,11 +18,11 @@ from weigh.store.identity import Machine, Process, is_alive, process
 from weigh.store.ids import is_id
 from weigh.store.lines import UNREADABLE, decode, encode
 from weigh.store.location import file_mode, make_folder
-from weigh.store.shards import append, listing, read_lines, shard_name, shards
+from weigh.store.shards import append, is_shard_of, listing, read_lines, shards
 
 RUNNING = "running"
 SCHEMA = "weigh.checkpoint/1"
-STALE_AFTER = 600  # seconds without a sign of life from another machine
+STALE_AFTER = 600  # seconds without a sign of life from another machine or boot
 _WAY_OUT = "free some space or set WEIGH_DIR to another folder"
 
 
@@ -139,7 +140,7 @@ def _finalise(root: str, found: _Found, here: Machine, proc: str) -> Record | No
     except OSError:
         return record
     try:
-        written = _is_written(root, record, here)
+        written = _is_written(root, record, found.checkpoint.machine)
         if not written:
             append(root, record, here)
     except StoreError:
@@ -170,20 +171,21 @@ def _interrupted(found: _Found, here: Machine, proc: str) -> Record:
 
 def _is_dead(found: _Found, here: Machine, proc: str) -> bool:
     checkpoint = found.checkpoint
-    gone = here.is_later_boot_of(checkpoint.machine) or (
+    silent = time.time() - found.seen > STALE_AFTER
+    gone = (silent and here.is_later_boot_of(checkpoint.machine)) or (
         here.sees_processes_of(checkpoint.machine)
         and not is_alive(checkpoint.weigh, proc)
     )
     return gone and not _is_claimed_by_living(found.path, here, proc)
 
 
-def _is_written(root: str, record: Record, here: Machine) -> bool:
-    """Say whether weigh died between writing its record and leaving the checkpoint."""
+def _is_written(root: str, record: Record, machine: Machine) -> bool:
+    """Return whether weigh died after its record, before it removed the checkpoint."""
     mark = f'"id":"{record.id}"'.encode()
     return any(
         mark in line and _has_id(line, record.id)
         for shard in shards(root)
-        if os.path.basename(shard) == shard_name(here)
+        if is_shard_of(os.path.basename(shard), machine)
         for line in read_lines(shard)
     )
 
@@ -248,6 +250,4 @@ def _write_whole(descriptor: int, content: bytes) -> None:
 
 
 def _iso(seconds: float) -> str:
-    from time import gmtime, strftime  # noqa: PLC0415 - not needed by a run
-
-    return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(seconds))
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

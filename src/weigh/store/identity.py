@@ -29,7 +29,11 @@ class Machine(msgspec.Struct, frozen=True):
         )
 
     def is_later_boot_of(self, other: "Machine") -> bool:
-        """Say whether *other* is this machine before it was restarted."""
+        """Return whether *other* may be this machine before it was restarted.
+
+        A node cloned with its host name and machine id looks the same and may be
+        running: only its silence makes it certain.
+        """
         return (
             self.machine_id is not None
             and (self.host, self.machine_id) == (other.host, other.machine_id)
@@ -64,8 +68,8 @@ def process(pid: int, root: str = "/") -> Process:
 def is_alive(wanted: Process, root: str = "/") -> bool:
     """Say whether *wanted* still runs; a zombie does not.
 
-    Where /proc hides it (hidepid, macOS) the number alone decides, in favour of
-    life: a run wrongly called dead would be finalised under its owner's hands.
+    Where /proc hides it (hidepid, macOS, another namespace) the number alone decides,
+    in favour of life: a run wrongly called dead would be finalised while it runs.
     """
     status = _status(wanted.pid, root)
     if status is None:
@@ -75,11 +79,25 @@ def is_alive(wanted: Process, root: str = "/") -> bool:
 
 
 def _status(pid: int, root: str) -> tuple[str, int] | None:
+    if not _is_own_proc(root):
+        return None
     line = _read(os.path.join(root, "proc", str(pid), "stat"))
     fields = line.rpartition(b")")[2].split()
     if len(fields) <= _START_TIME:
         return None
     return fields[0].decode("ascii", "replace"), int(fields[_START_TIME])
+
+
+def _is_own_proc(root: str) -> bool:
+    """Return whether /proc numbers processes as this process's namespace does.
+
+    As probe.proc.is_own_proc, which a store may not import.
+    """
+    link = os.path.join(root, "proc/self")
+    try:
+        return os.readlink(link) == str(os.getpid())
+    except OSError:
+        return not os.path.lexists(link)
 
 
 def _number_in_use(pid: int) -> bool:

@@ -45,7 +45,7 @@ def decode(line: bytes) -> Record:
     """Read a record back.
 
     Raises:
-        SchemaError: a newer weigh wrote it.
+        SchemaError: it is in a schema of another weigh.
         FormatError: it is not a record; a torn line is none.
     """
     try:
@@ -56,8 +56,16 @@ def decode(line: bytes) -> Record:
         raise FormatError(f"not a record: {error}") from error
     raise SchemaError(
         f"record {heading.id} is in schema {heading.schema}, and this weigh"
-        f" reads {SCHEMA}: install a newer weigh"
+        f" reads {SCHEMA}{_way_out(heading.schema)}"
     )
+
+
+def _way_out(schema: str) -> str:
+    """Return what to do about a *schema* of another weigh."""
+    name, _, number = schema.partition("/")
+    own, _, current = SCHEMA.partition("/")
+    is_newer = name == own and number.isdecimal() and int(number) > int(current)
+    return ": install a newer weigh" if is_newer else " only: measure the run again"
 
 
 def _legible(value: object) -> object:

@@ -1,8 +1,10 @@
-"""Append-only shards: ``records/<YYYY-MM>/<host>-<machine id, 8>.jsonl``.
+"""Append-only shards: ``records/<YYYY-MM>/<host>-<machine id>-<boot id>.jsonl``.
 
-One shard a host, shared by its processes; one write() a record, and O_APPEND keeps
-concurrent ones apart. Nothing is ever cut off or rewritten in place: whoever finds a
-torn end begins with a newline, and readers step over what does not parse.
+One shard for each boot of a host, shared by its processes; both ids are cut to 8
+letters. Older stores have shards without the boot id, which are read as well. Each
+record is one write(), and O_APPEND keeps concurrent ones apart. Nothing is ever cut
+off or rewritten in place: whoever finds a torn end begins with a newline, and readers
+skip what does not parse.
 """
 
 import os
@@ -118,12 +120,22 @@ def month(started: str) -> str:
 def shard_name(machine: Machine) -> str:
     """Return the file name of *machine*'s shard.
 
-    A machine without an id goes by its boot: two containers of one name on one
-    shared store must not share a file, for O_APPEND does not hold between kernels.
+    The boot is part of it, because O_APPEND does not hold between kernels: two
+    containers of one name, or nodes cloned with their machine id, must not share one.
     """
+    ids = (machine.machine_id, machine.boot_id)
+    tag = "-".join(one[:8] for one in ids if one) or "0" * 8
+    return f"{_host(machine)}-{tag}.jsonl"
+
+
+def is_shard_of(name: str, machine: Machine) -> bool:
+    """Return whether a shard of this *name* may hold records of *machine*'s host."""
+    return name.startswith(f"{_host(machine)}-")
+
+
+def _host(machine: Machine) -> str:
     host = "".join(c if c in _PLAIN else "_" for c in machine.host[:64])
-    tag = (machine.machine_id or machine.boot_id or "0" * 8)[:8]
-    return f"{host.lstrip('.') or 'localhost'}-{tag}.jsonl"
+    return host.lstrip(".") or "localhost"
 
 
 def _append(descriptor: int, line: bytes) -> None:

@@ -27,6 +27,7 @@ from weigh.probe.driver import a_card_may_be_here, kernel_module_version
 from weigh.probe.filesystem import read_disk
 from weigh.probe.host import read_host
 from weigh.probe.own_memory import ProcMemory
+from weigh.probe.proc import is_own_proc
 from weigh.probe.process_limits import read_limits
 from weigh.probe.quota import parse_quota
 from weigh.probe.storage import read_reaped_io
@@ -179,9 +180,11 @@ def _reach() -> Reach:
         perf_event=_has_perf(),
         cgroup_peak=own.peak is not None,
         oom_kills=own.oom_kills is not None,
-        shared_pages=_can_read("/proc/self/smaps_rollup", "/proc/self/pagemap"),
+        shared_pages=is_own_proc()
+        and _can_read("/proc/self/smaps_rollup", "/proc/self/pagemap"),
         high_water=ProcMemory().reset(),
         storage=read_reaped_io() is not None,
+        processes=is_own_proc(),
     )
 
 

@@ -151,6 +151,7 @@ def reach(facts: Facts) -> Iterator[Check]:
         "pages shared between processes": one.shared_pages,
         "the peak of a region (clear_refs)": one.high_water,
         "storage traffic": one.storage,
+        "all processes (/proc shows another pid namespace)": one.processes,
     }
     missing = [name for name, here in lacks.items() if not here]
     if not missing:

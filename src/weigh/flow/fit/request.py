@@ -7,12 +7,12 @@ import msgspec
 
 from weigh import config
 from weigh.dialect import gridengine, slurm
-from weigh.errors import FormatError
+from weigh.errors import FormatError, UsageError
 from weigh.flow.fit.growth import Steps, carry_on
 from weigh.flow.records.records import Store, find_record, open_store
 from weigh.model.record import Record, Request
 from weigh.report import request_lines
-from weigh.request import DEFAULT_HEADROOM, from_usages, parse_headroom
+from weigh.request import DEFAULT_HEADROOM, from_usages, parse_headroom, why_no_request
 from weigh.store.find import LAST
 
 
@@ -51,6 +51,12 @@ def request(  # noqa: PLR0913 - the options of the command line, keyword-only
     share = (
         configured_headroom(settings) if headroom is None else parse_headroom(headroom)
     )
+    reasons = [why_no_request(record) for record in records]
+    if records and all(reasons):
+        raise UsageError(
+            f"no request from {records[0].id[:6]}: {reasons[0]} "
+            "(measure again: weigh run -- COMMAND)"
+        )
     asked = carry_on(from_usages(records, headroom=share), records, steps)
     return answer(asked, records, form=form, env=env, warnings=settings.warnings)
 

@@ -73,7 +73,7 @@ def limits_measured_on(records: Sequence[Record]) -> tuple[Limit, ...]:
     limits = [
         Limit(*_named(gpu, gpu.memory_total), GPU)
         for gpu in gpus
-        if gpu.memory_total is not None and gpu.peak_memory != 0
+        if gpu.memory_total is not None and gpu.job_peak != 0
     ]
     return tuple(dict.fromkeys(limits))
 

@@ -6,14 +6,11 @@ import msgspec
 
 from weigh.model.job import ElementState, TaskState
 from weigh.model.record import State
+from weigh.outcome import out_of_memory
 
 FACTOR = 2
 _QUICKLY = 10.0  # seconds: who dies sooner on a good node dies of itself
 _USAGE, _NOT_EXECUTABLE, _NOT_FOUND = 2, 126, 127
-_GPU_MEMORY = re.compile(
-    r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|torch\.OutOfMemoryError|"
-    r"HIP out of memory|CUBLAS_STATUS_ALLOC_FAILED"
-)
 # what Python says last where the program is wrong, not its surroundings
 _BUG = re.compile(
     r"^(?:\w+\.)*(?:ArithmeticError|AssertionError|AttributeError|FloatingPointError|"
@@ -65,9 +62,10 @@ def choose(
 
 
 def _more_memory(words: str) -> Choice:
-    if _GPU_MEMORY.search(words):
+    lacked = out_of_memory(words)
+    if lacked is not None and lacked.on_gpu:
         return Choice(
-            run=False, reason="needs more GPU memory than the card has: a bigger GPU"
+            run=False, reason="needs more GPU memory than the GPU has: a larger GPU"
         )
     return Choice(run=True, reason="ran out of memory", memory=FACTOR)
 

@@ -268,7 +268,7 @@ def _whole_gpus(records: Sequence[Record]) -> int:
 
 
 def _gpu_peak(gpu: GpuUsage) -> Bytes | None:
-    return gpu.peak_memory or gpu.process_peak_memory
+    return gpu.job_peak
 
 
 def _busy(gpu: GpuUsage) -> float | None:

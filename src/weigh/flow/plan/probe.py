@@ -130,6 +130,6 @@ def _together(records: Sequence[Record], alone: Sequence[Seconds]) -> Together:
         slow_down=slow_down,
         speed_up=len(records) / slow_down,
         memory=sum(peaks) if peaks else None,
-        gpu_memory=max((g.peak_memory or 0 for g in gpus), default=0) or None,
+        gpu_memory=max((g.job_peak or 0 for g in gpus), default=0) or None,
         gpu_busy=max(busy, default=None),
     )

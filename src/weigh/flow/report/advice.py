@@ -9,7 +9,9 @@ from weigh.dialect import gridengine, slurm
 from weigh.flow.report.accounting import VIRTUAL
 from weigh.flow.report.asked import Asked
 from weigh.flow.report.elements import Element
+from weigh.flow.report.runs import Run
 from weigh.model.report import Measure, Note
+from weigh.outcome import out_of_memory, ran_out_on_gpu
 from weigh.request import (
     DEFAULT_HEADROOM,
     ENOUGH_RUNS,
@@ -185,8 +187,11 @@ def enough_cpus(subject: Subject) -> int | None:
 
 def _memory(subject: Subject) -> Iterator[Note]:
     measure, asked = subject.measures.get("memory"), subject.asked.memory
-    killed = _rows_in(subject, "OUT_OF_MEMORY")
+    killed = lacked_memory(subject)
+    on_gpu = _rows_in(subject, "OUT_OF_MEMORY") - killed
     enough = enough_memory(subject)
+    if on_gpu:
+        yield _lacked_gpu_memory(on_gpu)
     if killed:
         yield _killed_for_memory(subject, killed, measure)
     elif asked and enough is not None:
@@ -195,6 +200,37 @@ def _memory(subject: Subject) -> Iterator[Note]:
             yield _near_memory(subject, enough, need)
         elif (less := less_memory(subject)) is not None:
             yield _less_memory(subject, less, need)
+
+
+def lacked_memory(subject: Subject) -> int:
+    """Return how many tasks ran out of host memory, as far as is known."""
+    return sum(
+        run.row.state == "OUT_OF_MEMORY" and not _is_of_gpu(run)
+        for one in subject.elements
+        for run in one.runs
+        if run.is_last
+    )
+
+
+def _is_of_gpu(run: Run) -> bool:
+    """Return whether it was a GPU's memory that a task ran out of."""
+    if run.record is not None and ran_out_on_gpu(run.record.outcome):
+        return True
+    lacked = out_of_memory(run.row.error or "")
+    return lacked is not None and lacked.on_gpu
+
+
+def _lacked_gpu_memory(tasks: int) -> Note:
+    what = "1 task" if tasks == 1 else f"{tasks:,} tasks"
+    return Note(
+        about="GPU memory",
+        words=(
+            f"{what} ran out of a GPU's memory: use a larger GPU or a smaller batch; "
+            "more host memory does not help"
+        ),
+        weight=100,
+        is_finding=True,
+    )
 
 
 def _need(subject: Subject) -> Bytes | None:
@@ -225,8 +261,17 @@ def _less_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
 
 
 def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -> Note:
-    """Ask for twice as much, or for what anybody saw if that is more."""
-    asked = subject.asked.memory or 0
+    """Advise twice as much as was granted, or what anybody saw if that is more.
+
+    Where nothing was requested, the note with the whole request names the figure.
+    """
+    limits = (
+        run.record.usage.memory_limit or 0
+        for one in subject.elements
+        for run in one.runs
+        if run.record is not None and run.record.usage is not None
+    )
+    asked = max(subject.asked.memory or 0, *limits, 0)
     others = measure.others if measure else ()
     seen = [one.value for one in others if one.source != VIRTUAL]
     most = max([*seen, (measure.most if measure else None) or LEAST_MEMORY])
@@ -236,6 +281,13 @@ def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -
     what = "1 task was" if killed == 1 else f"{killed:,} tasks were"
     had = f" with {format_size(asked)}" if asked else ""
     held = f", {format_size(round(most))} were seen" if most > asked else ""
+    if subject.asked.is_nothing:
+        return Note(
+            about="memory",
+            words=f"{what} killed for memory{had}{held}: the true need is not known",
+            weight=100,
+            is_finding=True,
+        )
     return Note(
         about="memory",
         words=(

@@ -28,6 +28,11 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
     gpu_memory: Bytes | None = None
 
+    @property
+    def is_nothing(self) -> bool:
+        """Whether no resource was requested, as far as is known."""
+        return not (self.memory or self.time_limit or self.cpus)
+
 
 def asked_of_job(job: Submitted, plan: Plan | None) -> Asked:
     """Give what each element of a job asked for."""

@@ -4,11 +4,17 @@ from collections.abc import Collection, Iterator, Sequence
 
 from weigh.dialect import gridengine, slurm
 from weigh.errors import UsageError
-from weigh.flow.report.advice import Subject, resource_notes
+from weigh.flow.report.advice import (
+    Subject,
+    enough_memory,
+    lacked_memory,
+    resource_notes,
+)
 from weigh.flow.report.failures import failure_notes, node_notes
 from weigh.flow.report.gpu_notes import gpu_notes
+from weigh.model.record import Request
 from weigh.model.report import Note, Row
-from weigh.request import DEFAULT_HEADROOM, from_usages
+from weigh.request import DEFAULT_HEADROOM, from_usages, why_no_request
 
 
 def notes(subject: Subject, rows: Sequence[Row]) -> tuple[Note, ...]:
@@ -74,18 +80,33 @@ def _few(subject: Subject) -> Iterator[Note]:
 
 def _unasked(subject: Subject) -> Iterator[Note]:
     """Say what to ask for where nobody asked for anything."""
-    asked = subject.asked
-    if asked.memory or asked.time_limit or asked.cpus:
+    if not subject.asked.is_nothing:
         return
-    records = [run.record for one in subject.elements for run in one.runs if run.record]
+    every = (run.record for one in subject.elements for run in one.runs if run.record)
+    apart = {record.id: record for record in every}
+    reasons = {why_no_request(record) for record in apart.values()}
+    records = [one for one in apart.values() if why_no_request(one) is None]
     try:
         request = from_usages(records)
     except UsageError:
-        return  # nothing was measured, which stands there already
+        for why in sorted(reason for reason in reasons if reason):
+            yield Note(about="ask for", words=f"nothing: {why}", weight=1)
+        return
     dialect = gridengine if subject.scheduler == gridengine.NAME else slurm
     yield Note(
         about="ask for",
-        words=f"what was used + {100 * DEFAULT_HEADROOM:.0f} %{subject.basis()}",
+        words=f"{_rule(subject, request)}{subject.basis()}",
         flag=" ".join(dialect.directives(request)),
         weight=1,
     )
+
+
+def _rule(subject: Subject, request: Request) -> str:
+    """Return how the request follows from what was used."""
+    usual = f"what was used + {100 * DEFAULT_HEADROOM:.0f} %"
+    enough = enough_memory(subject)
+    if enough is None or request.memory is None or request.memory <= enough:
+        return usual
+    if lacked_memory(subject):
+        return f"twice the memory that ran out, else {usual}"
+    return f"the memory granted, as a run failed; else {usual}"

@@ -383,7 +383,8 @@ def _drawn(runs: Sequence[Run], store: Store) -> tuple[Record, ...]:
     """Read a few records whole: of the runs with the most memory, those of now."""
     known = [run for run in runs if run.record is not None and run.is_last]
     biggest = sorted(known, key=lambda run: run.row.memory or 0, reverse=True)
-    light = [run.record for run in biggest[:_DRAWN] if run.record is not None]
+    apart = {run.record.id: run.record for run in biggest if run.record is not None}
+    light = list(apart.values())[:_DRAWN]
     if all(record.series is not None for record in light):
         return tuple(light)
     whole = report_records.whole(store.root, [record.id for record in light])

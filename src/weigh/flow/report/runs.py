@@ -56,11 +56,35 @@ def runs_of_records(records: Sequence[Record]) -> list[Run]:
 
     The elements of Grid Engine count from 1 in a record, and from 0 here.
     """
-    runs = [run_of(one) for one in sorted(records, key=lambda one: one.started)]
-    last = {_place(run): run for run in runs}
+    in_order = sorted(records, key=lambda one: one.started)
+    runs = [run for one in in_order for run in _repeats_of(one)]
+    last = {_place(run): run.row.record for run in runs}
     return [
-        msgspec.structs.replace(run, is_last=last[_place(run)] is run) for run in runs
+        msgspec.structs.replace(run, is_last=last[_place(run)] == run.row.record)
+        for run in runs
     ]
+
+
+def _repeats_of(record: Record) -> Iterator[Run]:
+    """Yield the run of a record, or each of several; warm-ups do not count."""
+    counted = [one for one in record.repeats if not one.warmup]
+    if len(counted) <= 1:
+        yield run_of(record)
+        return
+    row = _row(record)
+    began = row.started
+    for one, (need, run) in zip(counted, uses_of(record), strict=True):
+        its = msgspec.structs.replace(
+            row,
+            started=began,
+            state=_STATES.get(run.state, "UNKNOWN"),
+            exit_code=one.exit_code,
+            signal=one.signal,
+            reason=None if run.completed else row.reason,
+            **_used(one.usage),
+        )
+        yield Run(row=its, record=record, need=need, cards=_cards(one.usage))
+        began = None if began is None else began + one.usage.wall_time
 
 
 def runs_of_view(view: View, root: str) -> list[Run]:
@@ -146,13 +170,7 @@ def _used(usage: Usage) -> dict[str, object]:
 
 def _cards(usage: Usage | None) -> tuple[tuple[str, Bytes], ...]:
     """Give what a run held of each card."""
-    held = (
-        (
-            gpu.uuid,
-            gpu.peak_memory if gpu.peak_memory is not None else gpu.process_peak_memory,
-        )
-        for gpu in (usage.gpus if usage else ())
-    )
+    held = ((gpu.uuid, gpu.job_peak) for gpu in (usage.gpus if usage else ()))
     return tuple((uuid, size) for uuid, size in held if size is not None)
 
 

@@ -150,7 +150,7 @@ def require_scalene(python: str) -> None:
     version = said.stdout.strip()
     if said.returncode != 0 or not version:
         raise WeighError(
-            f"scalene is not installed for {python}: pip install 'weigh[profile]'"
+            f"scalene is not installed for {python}: {python} -m pip install scalene"
         )
     if _numbers(version) < _OLDEST:
         oldest = ".".join(str(number) for number in _OLDEST)

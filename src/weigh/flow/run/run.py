@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
+from stat import S_ISREG
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,19 +23,25 @@ from weigh.model.record import (
     Allocation,
     Job,
     Measurement,
+    Monitor,
+    Outcome,
     Provenance,
     Record,
     Regions,
     Repeat,
     Request,
+    State,
 )
-from weigh.outcome import judge
+from weigh.outcome import judge, out_of_memory
 from weigh.probe.host import is_login_node, read_host
 from weigh.probe.source import read_commit
 from weigh.store import ids
 
 if TYPE_CHECKING:
     from weigh.flow.run.progress import Along
+
+
+_LAST_WORDS = 1 << 14  # bytes of a failed run's output that are searched for a cause
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +95,7 @@ def run(
         say=say,
         along=_reading_along(options, blank, channel.path, say),
     )
+    sizes = _output_sizes()
     with signals_held(), closing(channel):
         measured = _measure_all(lambda: channel.take(measure()), options)
         for launcher in launchers:
@@ -95,7 +103,8 @@ def run(
         record = _ended(blank, measured[-1])
         try:
             _note_oddities(measured, options, warner)
-            record = finished(record, measured, options)
+            words = last_words(sizes) if record.exit_code or record.signal else ""
+            record = finished(record, measured, options, words)
             keeper.keep(record)
             output.write(record, warner)
         except Exception as error:  # noqa: BLE001 - the job's exit code must pass
@@ -130,18 +139,23 @@ def _note_oddities(
     if len(measured) < options.warmup + options.repeat:
         why = "the command failed" if measured[-1].exit_code else "told to end"
         warner.warn(f"stopped repeating: {why}")
-    for line in measured[0].monitor.warnings:
-        warner.warn(line)
+    for one in measured:
+        for line in one.monitor.warnings:
+            warner.warn(line)
     here = options.login_node
     if is_login_node(os.environ) if here is None else here:
         warner.warn("this is a login node: heavy work belongs on a compute node")
 
 
 def advise(record: Record, headroom: float | None = None) -> Request | None:
-    """Work out what to ask for after this run; None where nothing was measured."""
-    from weigh.request import DEFAULT_HEADROOM, from_usages  # noqa: PLC0415 - -q needs none
+    """Return the request that follows from this run; None where none does."""
+    from weigh.request import (  # noqa: PLC0415 - -q needs none
+        DEFAULT_HEADROOM,
+        from_usages,
+        why_no_request,
+    )
 
-    if record.usage is None:
+    if record.usage is None or why_no_request(record) is not None:
         return None
     share = DEFAULT_HEADROOM if headroom is None else headroom
     asked = from_usages([record], headroom=share)
@@ -257,12 +271,20 @@ def _ended(blank: Record, last: Measurement) -> Record:
     )
 
 
-def finished(blank: Record, measured: list[Measurement], options: RunOptions) -> Record:
-    """Make the record: of several runs, the usage is that of the biggest."""
+def finished(
+    blank: Record,
+    measured: list[Measurement],
+    options: RunOptions,
+    words: str = "",
+) -> Record:
+    """Return the record: of several runs, the usage is that of the biggest.
+
+    *words* are the last that the command wrote, if it failed and they can be read.
+    """
     counted = measured[options.warmup :] or measured[-1:]
     last = measured[-1]
     biggest = last if last.exit_code != 0 else max(counted, key=_peak)
-    state, outcome = judge(last)
+    state, outcome = _judged(last, words)
     told = biggest.regions or Regions()
     return msgspec.structs.replace(
         blank,
@@ -279,8 +301,28 @@ def finished(blank: Record, measured: list[Measurement], options: RunOptions) ->
         signal=last.signal,
         usage=biggest.usage,
         series=biggest.series,
-        monitor=biggest.monitor,
+        monitor=_monitor(biggest, measured),
         repeats=_repeats(measured, options) if len(measured) > 1 else (),
+    )
+
+
+def _judged(last: Measurement, words: str) -> tuple[State, Outcome | None]:
+    """Return how a run ended; what its last *words* say of memory counts."""
+    state, outcome = judge(last)
+    if state != "FAILED":
+        return state, outcome
+    lacked = out_of_memory(words) if words else None
+    if lacked is None:
+        return state, outcome
+    evidence = f"its output says {lacked.words!r}"
+    return "OUT_OF_MEMORY", Outcome("ran out of memory", (evidence,))
+
+
+def _monitor(biggest: Measurement, measured: list[Measurement]) -> Monitor:
+    """Return the biggest run's, with the warnings of all."""
+    warnings = [line for one in measured for line in one.monitor.warnings]
+    return msgspec.structs.replace(
+        biggest.monitor, warnings=tuple(dict.fromkeys(warnings))
     )
 
 
@@ -293,6 +335,32 @@ def _repeats(measured: list[Measurement], options: RunOptions) -> tuple[Repeat, 
 
 def _peak(one: Measurement) -> int:
     return one.usage.peak_memory.value if one.usage.peak_memory else 0
+
+
+def _output_sizes() -> dict[int, int]:
+    """Return the sizes of standard output and error, where those are files."""
+    sizes = {}
+    for fd in (1, 2):
+        try:
+            status = os.fstat(fd)
+        except OSError:
+            continue
+        if S_ISREG(status.st_mode):
+            sizes[fd] = status.st_size
+    return sizes
+
+
+def last_words(sizes: Mapping[int, int]) -> str:
+    """Return the end of what was written to files since they had these *sizes*."""
+    text = b""
+    for fd, size in sizes.items():
+        try:
+            with open(f"/proc/self/fd/{fd}", "rb") as file:
+                file.seek(max(size, os.fstat(fd).st_size - _LAST_WORDS))
+                text += file.read(_LAST_WORDS) + b"\n"
+        except OSError:  # written to only, or not on Linux
+            continue
+    return text.decode("utf-8", "replace")
 
 
 def _utc(seconds: float) -> str:

@@ -12,6 +12,7 @@ from weigh.errors import GpuError, NoGpuError
 from weigh.model.gpu import Gpu, GpuOccupant
 from weigh.probe.driver import a_card_may_be_here, has_amd_driver
 from weigh.probe.gpu import DetailedGpuProbe, GpuDevice, GpuReading
+from weigh.probe.proc import usable_proc
 from weigh.probe.processes import read_process
 from weigh.probe.torch_cuda import TorchDevice, read_torch, torch_number
 from weigh.probe.visible import VARIABLE, names_none
@@ -168,7 +169,7 @@ def _occupant(pid: int, memory: int | None) -> GpuOccupant:
     """Name a process, as far as /proc shows it."""
     process = read_process(pid)
     try:
-        owner = os.stat(f"/proc/{pid}").st_uid
+        owner = os.stat(f"{usable_proc()}/{pid}").st_uid
     except OSError:  # gone, another user's and hidden, or a container's host's
         return GpuOccupant(pid, memory=memory)
     return GpuOccupant(

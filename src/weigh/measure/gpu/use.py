@@ -10,11 +10,10 @@ UNTOUCHED: Bytes = 16 * MIB  # a CUDA context alone takes a hundred and more
 
 def was_used(usage: GpuUsage) -> bool | None:
     """Tell whether the job held memory on this GPU; None where that was not seen."""
-    if usage.process_peak_memory is not None:
-        return usage.process_peak_memory > 0
-    if usage.peak_memory is not None:
-        return usage.peak_memory > UNTOUCHED
-    return None
+    if usage.job_peak is None:
+        return None
+    least = UNTOUCHED if usage.process_peak_memory is None else 0
+    return usage.job_peak > least
 
 
 def unused_gpus(usages: Sequence[GpuUsage]) -> tuple[GpuUsage, ...]:

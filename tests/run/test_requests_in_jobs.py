@@ -1,0 +1,143 @@
+"""What `weigh run` advises after a failed run, inside a limit and after repeats."""
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from processes import WEIGH, Weigh
+
+from weigh.units import MIB
+
+LIMIT = 400 * MIB
+GROUPS = Path("/sys/fs/cgroup/memory")
+DIES_OF_WORDS = """
+import sys, time
+time.sleep(1.1)
+print("java.lang.OutOfMemoryError: Java heap space", file=sys.stderr)
+sys.exit(1)
+"""
+
+
+@pytest.fixture
+def in_group() -> Iterator[tuple[str, ...]]:
+    """Give the words that run what follows in a memory group of 400 MiB."""
+    group = GROUPS / f"weigh-test-{uuid.uuid4().hex[:8]}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(LIMIT))
+    except OSError:
+        pytest.skip("no memory group (version 1) can be made here")
+    yield ("sh", "-c", f'echo $$ >{group}/cgroup.procs && exec "$@"', "sh")
+    group.rmdir()
+
+
+def _request(weigh: Weigh, *, notes: bool = False) -> str:
+    return subprocess.run(
+        [*WEIGH, "request", "--for", "slurm"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if notes else subprocess.DEVNULL,
+        text=True,
+        env=weigh.env(),
+        cwd=weigh.folder,
+        check=False,
+    ).stdout
+
+
+def _report(weigh: Weigh) -> str:
+    return subprocess.run(
+        [*WEIGH, "report"],
+        capture_output=True,
+        text=True,
+        env=weigh.env(),
+        cwd=weigh.folder,
+        check=False,
+    ).stdout
+
+
+def test_words_of_memory_in_the_output_file_double_what_was_granted(
+    weigh: Weigh, in_group: tuple[str, ...]
+) -> None:
+    job = (sys.executable, "-c", DIES_OF_WORDS)
+    with (weigh.folder / "log").open("w") as log:
+        weigh.run("--", *job, prefix=in_group, stderr=log)
+    said = (weigh.folder / "log").read_text()
+    assert "OUT_OF_MEMORY" in said
+    assert "--mem=800M" in said
+
+
+def test_without_words_a_failed_run_is_advised_no_less_than_was_granted(
+    weigh: Weigh, in_group: tuple[str, ...]
+) -> None:
+    done = weigh.run("--", sys.executable, "-c", DIES_OF_WORDS, prefix=in_group)
+    assert b"FAILED" in done.stderr
+    assert b"--mem=400M" in done.stderr
+
+
+def test_words_from_before_the_run_are_not_the_runs_own(weigh: Weigh) -> None:
+    path = weigh.folder / "log"
+    path.write_text("MemoryError\n")
+    with path.open("a") as log:
+        weigh.run("-q", "--", "sh", "-c", "exit 1", stderr=log)
+    assert weigh.record()["state"] == "FAILED"
+
+
+def test_a_report_after_a_kill_for_memory_prints_one_request(
+    weigh: Weigh, in_group: tuple[str, ...]
+) -> None:
+    job = (sys.executable, "-c", "bytearray(1 << 30)")
+    weigh.run("--", *job, prefix=in_group)
+    said = _report(weigh)
+    assert "--mem=800M" in said
+    assert said.count("--mem=") == 1
+
+
+def test_a_run_that_fails_in_its_first_second_prints_no_request(weigh: Weigh) -> None:
+    done = weigh.run("--", "sh", "-c", "exit 1")
+    assert b"it failed within its first second" in done.stderr
+    assert b"--mem" not in done.stderr
+    assert "--mem" not in _report(weigh)
+    assert _request(weigh) == ""
+
+
+def test_a_failing_second_warm_up_is_no_error_of_weighs(weigh: Weigh) -> None:
+    script = "if [ -e ran ]; then sleep 1.1; exit 3; fi; touch ran"
+    done = weigh.run("--warmup", "2", "--", "sh", "-c", script)
+    assert done.returncode == 3
+    assert b"internal error" not in done.stderr
+    assert "--mem" in _request(weigh)
+
+
+def test_report_and_request_count_the_same_runs(weigh: Weigh) -> None:
+    weigh.run("--warmup", "1", "--repeat", "3", "--", "true")
+    assert "3 runs, 3 completed" in _report(weigh)
+    assert "from 3 runs" in _request(weigh, notes=True)
+
+
+def test_a_mapped_file_is_no_reason_to_ask_for_less_than_the_peak(weigh: Weigh) -> None:
+    size = 200 * MIB
+    (weigh.folder / "data").write_bytes(os.urandom(1 << 20) * 200)
+    job = (
+        "import mmap, time; file = open('data'); "
+        "m = mmap.mmap(file.fileno(), 0, prot=1); sum(m[::4096]); time.sleep(0.5)"
+    )
+    weigh.run("-q", "--", sys.executable, "-c", job)
+    peak = weigh.record()["usage"]["peak_memory"]
+    assert peak["file"] > size * 0.9
+    asked = _request(weigh).split("--mem=")[1].split()[0]
+    assert int(asked.removesuffix("M")) * MIB >= peak["value"]
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="needs java")
+def test_a_real_java_heap_that_is_full_is_out_of_memory(weigh: Weigh) -> None:
+    (weigh.folder / "A.java").write_text(
+        "public class A { public static void main(String[] a) "
+        "{ long[] x = new long[2000000000]; } }"
+    )
+    with (weigh.folder / "log").open("w") as log:
+        weigh.run("-q", "--", "java", "-Xmx64m", "A.java", stderr=log)
+    assert weigh.record()["state"] == "OUT_OF_MEMORY"
