@@ -6,6 +6,7 @@ put aside for the watcher to read, and the slot gets another.
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 
 _FLAGS = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
 VARIABLE = "WEIGH_CHANNEL"
@@ -31,15 +32,18 @@ class Channels:
         return {slot: {VARIABLE: self._paths[slot]} for slot in self._fds}
 
     def take(self, slot: int) -> str | None:
-        """Put the slot's file aside if a task wrote to it; give where it is then."""
+        """Move the slot's file aside if a task wrote to it; return its path then.
+
+        Return None where there is nothing to read, or it cannot be moved.
+        """
         fd = self._fds.get(slot)
-        if fd is None or not os.fstat(fd).st_size:
-            return None
-        self._taken += 1
         path = self._paths[slot]
-        aside = f"{path}.{self._taken}"
-        os.close(self._fds.pop(slot))
         try:
+            if fd is None or not os.fstat(fd).st_size:
+                return None
+            self._taken += 1
+            aside = f"{path}.{self._taken}"
+            os.close(self._fds.pop(slot))
             os.rename(path, aside)
         except OSError:
             return None
@@ -49,7 +53,8 @@ class Channels:
     def close(self) -> None:
         """Remove the files."""
         for slot, fd in self._fds.items():
-            os.close(fd)
+            with suppress(OSError):
+                os.close(fd)
             forget(self._paths[slot])
         self._fds.clear()
 

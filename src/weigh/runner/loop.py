@@ -4,10 +4,14 @@ One thread sleeps in sigtimedwait. What wakes it is a child that ended, a signal
 weigh, or the time of something due. Everything slow is the watcher thread's.
 """
 
+import errno
 import resource  # noqa: F401 - wait4 would load it when descriptors have run out
 import signal
 import time
 from collections.abc import Collection
+from contextlib import suppress
+
+import msgspec
 
 from weigh.errors import FormatError
 from weigh.joblog import TIMED_OUT, Entry
@@ -27,13 +31,16 @@ from weigh.runner.stopping import Stopper
 from weigh.runner.tally import Tally
 from weigh.runner.verdict import Verdicts
 from weigh.runner.watch import new_records
-from weigh.units import Seconds
+from weigh.units import Bytes, Seconds
 
 _TICK = 0.25
 ONE_TELLING = 3.0  # seconds in which a scheduler tells us, and its job's shell as well
 _WIDTH = 80 - len("weigh: ")
 _MOST_FAILURES = 20  # that are worth a line each
+_POLL = 0.02
 _RESPAWN_PAUSE = 0.5  # seconds after the system had no process to give
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+_NOT_WRITTEN = 74  # EX_IOERR: the exit code of a task whose output is lost
 _ORPHAN_PATIENCE = 5.0  # seconds until what a task left behind is worth a word
 
 
@@ -86,6 +93,9 @@ class Loop:
                     self._take_signal(info.si_signo)
                 self._reap()
                 self._see_to_what_is_due()
+        except Exception:
+            self._end_tasks()
+            raise
         finally:
             self._leftovers.clear(self._rules.grace)
             self._parts.spawner.close()
@@ -98,6 +108,15 @@ class Loop:
             self._halt_code,
             tuple(self._failures),
         )
+
+    def _end_tasks(self) -> None:
+        """Stop what runs, with all of --grace, after an error nobody foresaw."""
+        self._stop_all("told", signal.SIGTERM)
+        while self._running:
+            for reaped in self._reaper.reap():
+                self._running.pop(reaped.pid, None)
+            self._stopper.see_to_what_is_due(time.monotonic())
+            time.sleep(_POLL)
 
     def _is_stopping(self) -> bool:
         return (
@@ -126,6 +145,11 @@ class Loop:
         except FormatError as error:
             self._stop_launching(str(error))
             return False
+        except OSError as error:
+            parts.queue.put_back(turn)
+            self._free.give_back(slot)
+            self._stop_launching(f"cannot read {parts.source.name}: {error.strerror}")
+            return False
         attempt = Attempt(turn.seq, number, text, slot)
         attempt.alone = turn.alone
         attempt.share = turn.share
@@ -150,11 +174,13 @@ class Loop:
         """Put a task back that could not be started, and stop or wait a little."""
         parts = self._parts
         if attempt.output is not None:
-            attempt.output.started()
-            attempt.output.close()
+            with suppress(OSError):
+                attempt.output.started()
+                attempt.output.close()
         self._free.give_back(attempt.slot)
         parts.queue.put_back(turn)
-        if is_full(error):
+        is_resource = error.errno in _PASSING
+        if is_full(error) or (attempt.output is None and not is_resource):
             where = parts.output.folder or "the output"
             self._stop_launching(f"cannot write to {where}: {error.strerror}")
         elif self._running:
@@ -200,8 +226,11 @@ class Loop:
         self._is_alone = self._is_alone and not attempt.alone
         self._stopper.forget(attempt)
         ending = self._verdicts.judge(attempt)
-        size = 0 if attempt.output is None else attempt.output.close()
-        if (size or not ending.succeeded) and parts.output.is_full():
+        size, fault = _close_output(attempt)
+        if fault is not None:
+            ending = _without_output(ending, fault)
+        is_short = fault is not None and is_full(fault)
+        if is_short or ((size or not ending.succeeded) and parts.output.is_full()):
             where = parts.output.folder or "the output"
             self._stop_launching(f"the disk under {where} is full")
             outcome = Outcome("the disk under its output was full")
@@ -378,6 +407,24 @@ class Loop:
                 if attempt.stop is None:
                     wake_at = min(wake_at, attempt.began + self._rules.timeout)
         return max(0.0, wake_at - now)
+
+
+def _close_output(attempt: Attempt) -> tuple[Bytes, OSError | None]:
+    """Close the output of an attempt; return its size, and what went wrong."""
+    try:
+        return 0 if attempt.output is None else attempt.output.close(), None
+    except OSError as error:
+        return 0, error
+
+
+def _without_output(ending: Ending, fault: OSError) -> Ending:
+    """Return how an attempt ended whose output is not safe: never as completed."""
+    lost = f"output not kept: {fault.filename or 'output'}: {fault.strerror}"
+    if not ending.succeeded:
+        outcome = ending.outcome or Outcome("failed")
+        more = msgspec.structs.replace(outcome, evidence=(*outcome.evidence, lost))
+        return msgspec.structs.replace(ending, outcome=more)
+    return Ending("FAILED", _NOT_WRITTEN, None, Outcome(lost))
 
 
 def _add_up(attempt: Attempt, reaped: Reaped) -> None:

@@ -256,9 +256,11 @@ class _Run:
             )
             reason = _reason(result)
         finally:
-            watcher.close()
-            channels.close()
-            self._events.append(events_file.Closed(self.id, time.time(), reason))
+            try:
+                watcher.close()
+                channels.close()
+            finally:
+                self._events.append(events_file.Closed(self.id, time.time(), reason))
         self._warnings += watcher.doubts
         if watcher.trouble is not None:
             self._warnings.append(watcher.trouble)
