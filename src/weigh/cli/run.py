@@ -357,10 +357,6 @@ def _colour() -> bool:
 
 
 def _print(text: str) -> None:
-    """Write to stderr; one that takes nothing is no reason to fail the job."""
-    try:
-        if sys.stderr is not None:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-    except (OSError, UnicodeEncodeError):
-        sys.stderr = None  # nor to fail at exit
+    """Write to stderr, which :mod:`weigh.cli.main` keeps from blocking."""
+    if sys.stderr is not None:
+        sys.stderr.write(text)
