@@ -20,8 +20,9 @@ class Attempt:
     clock. ``status`` is the wait status of the leader once that has ended, and
     ``orphans`` are processes it left behind. ``now`` and ``peak`` are what the watcher
     has seen it hold last and at most, ``gpu_now`` and ``gpu_peak`` the same of its
-    GPU; ``share`` is kept free for it. ``channel`` is the file it told its regions to.
-    ``again``: its task has another turn in this run.
+    GPU; ``share`` is kept free for it, ``plan`` is what its plan says it needs.
+    ``channel`` is the file with its regions. ``again``: its task has another turn in
+    this run.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class Attempt:
         "output",
         "peak",
         "pid",
+        "plan",
         "read_bytes",
         "reaped",
         "record",
@@ -84,6 +86,7 @@ class Attempt:
         self.gpu_now: Bytes = 0
         self.gpu_peak: Bytes = 0
         self.share: Share = NO_SHARE
+        self.plan: Share = NO_SHARE
         self.stop: Stop | None = None
         self.kill_at: Seconds | None = None
         self.alone = False

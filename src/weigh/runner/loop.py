@@ -61,7 +61,7 @@ class Loop:
         self._verdicts = Verdicts(rules.retries, rules.oom_retries)
         cards = CardWatch(parts.watcher.cards(parts.layout), parts.watcher.card)
         self._memory = MemoryWatch(parts.gauge, cards, self._stopper, parts.say)
-        self._placing = Placing(parts.queue, self._free, self._memory)
+        self._placing = Placing(parts.queue, self._free, self._memory, parts.plan_of)
         self._told: int | None = None
         self._told_at: Seconds = 0.0
         self._trouble: str | None = None
@@ -153,6 +153,7 @@ class Loop:
         attempt = Attempt(turn.seq, number, text, slot)
         attempt.alone = turn.alone
         attempt.share = turn.share
+        attempt.plan = parts.plan_of(turn.seq)
         try:
             stream = attempt.output = parts.output.open(slot.number, turn.seq, number)
             attempt.floor = parts.watcher.floor
@@ -255,6 +256,8 @@ class Loop:
         share = None
         if verdict == "with more":
             share = self._memory.larger_share(attempt, ending)
+        elif verdict == "again" and attempt.stop in {"memory", "gpu_memory"}:
+            share = self._memory.share_after_stop(attempt)
         if share is not None:
             queue.with_share(attempt.seq, share)
         elif verdict == "again":

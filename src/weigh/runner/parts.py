@@ -12,6 +12,7 @@ from weigh.runner.joblog_file import JoblogFile
 from weigh.runner.progress_watch import ProgressWatch
 from weigh.runner.queue import Queue
 from weigh.runner.room import MemoryGauge
+from weigh.runner.share import Share
 from weigh.runner.slots import Layout
 from weigh.runner.spawn import Spawner
 from weigh.runner.streams import Output
@@ -39,7 +40,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the loop works with."""
+    """What the loop works with; ``plan_of`` returns a task's planned need."""
 
     run: str
     source: TaskSource
@@ -54,6 +55,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     gauge: MemoryGauge
     progress: ProgressWatch
     attempts: dict[int, int]
+    plan_of: Callable[[int], Share]
     say: Callable[[str], None]
     show: Callable[[Tally], Seconds]
 

@@ -19,6 +19,7 @@ from weigh.flow.exec.options import (
     choose_layout,
     end_at,
     find_parameters,
+    planned_needs,
     temporary_folder,
 )
 from weigh.flow.exec.progress import check_progress, watch_progress, with_limit
@@ -295,6 +296,7 @@ class _Run:
             gauge=self._gauge(),
             progress=self._progress,
             attempts=self._attempts,
+            plan_of=planned_needs(self._source.name, len(self._source)),
             say=self._voice.say,
             show=self._voice.show,
         )

@@ -9,10 +9,12 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.flow.run.run import RunOptions, blank_record
+from weigh.model.plan import PLAN_FILE, Element, Kind
 from weigh.model.record import Allocation
 from weigh.runner import resources
 from weigh.runner.halt import Halt
 from weigh.runner.parts import Result
+from weigh.runner.share import NO_SHARE, Share
 from weigh.runner.slots import Layout, lay_out
 from weigh.runner.tally import Tally
 from weigh.units import Bytes, Seconds
@@ -142,6 +144,44 @@ def find_parameters(
     table = Parameters(path)
     opened.callback(table.close)
     return table.of
+
+
+def planned_needs(task_file: str, tasks: int) -> Callable[[int], Share]:
+    """Return what knows each task's planned need: ``plan.json`` beside the task file.
+
+    A task that no plan knows has none, nor has any if the file was changed since.
+    """
+    kinds, places = _planned_kinds(task_file, tasks)
+    shares = [Share(kind.item.memory, kind.item.gpu_memory) for kind in kinds]
+
+    def plan_of(seq: int) -> Share:
+        return shares[places[seq - 1]] if 0 < seq <= len(places) else NO_SHARE
+
+    return plan_of
+
+
+def _planned_kinds(
+    task_file: str, tasks: int
+) -> tuple[tuple[Kind, ...], tuple[int, ...]]:
+    path = os.path.join(os.path.dirname(task_file), PLAN_FILE)
+    try:
+        with open(path, "rb") as file:
+            plan = msgspec.json.decode(file.read(), type=_Planned)
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError):
+        return (), ()
+    name = os.path.basename(task_file)
+    for element in plan.elements:
+        if element.file == name and len(element.kinds) == tasks:
+            is_known = all(0 <= kind < len(plan.kinds) for kind in element.kinds)
+            return (plan.kinds, element.kinds) if is_known else ((), ())
+    return (), ()
+
+
+class _Planned(msgspec.Struct):
+    """What matters here of a plan."""
+
+    kinds: tuple[Kind, ...]
+    elements: tuple[Element, ...]
 
 
 def temporary_folder(env: Mapping[str, str]) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import msgspec
 
 from weigh.errors import StoreError, UsageError
-from weigh.model.plan import Plan
+from weigh.model.plan import PLAN_FILE, Plan
 
-FILE = "plan.json"
+FILE = PLAN_FILE
 LEFT_OUT = "left_out.txt"
 _NEW = f"{FILE}.new"
 _OURS = "tasks_"
