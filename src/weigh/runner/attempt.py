@@ -21,8 +21,8 @@ class Attempt:
     ``orphans`` are processes it left behind. ``now`` and ``peak`` are what the watcher
     has seen it hold last and at most, ``gpu_now`` and ``gpu_peak`` the same of its
     GPU; ``share`` is kept free for it, ``plan`` is what its plan says it needs.
-    ``channel`` is the file with its regions. ``again``: its task has another turn in
-    this run.
+    ``channel`` is the file with its regions; ``refused`` is why it could not be run.
+    ``again``: its task has another turn in this run.
     """
 
     __slots__ = (
@@ -46,6 +46,7 @@ class Attempt:
         "read_bytes",
         "reaped",
         "record",
+        "refused",
         "seq",
         "share",
         "slot",
@@ -67,6 +68,7 @@ class Attempt:
         self.pid = 0
         self.start_time: int | None = None
         self.record = ""
+        self.refused: str | None = None
         self.started: Seconds = 0.0
         self.began: Seconds = 0.0
         self.ended: Seconds = 0.0

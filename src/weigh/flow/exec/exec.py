@@ -21,6 +21,7 @@ from weigh.flow.exec.options import (
     find_parameters,
     planned_needs,
     temporary_folder,
+    within_open_files,
 )
 from weigh.flow.exec.progress import check_progress, watch_progress, with_limit
 from weigh.flow.exec.signals import block_signals, heeded, is_told_to_end
@@ -75,7 +76,11 @@ def execute(
     with ExitStack() as opened:
         source = TaskSource(task_file)
         opened.callback(source.close)
-        layout = choose_layout(options, env, opened)
+        layout, doubt = within_open_files(
+            choose_layout(options, env, opened), len(source)
+        )
+        if doubt is not None:
+            voice.say(doubt)
         joblog_path = _joblog_path(task_file, options)
         me = lock.Holder(identity.this_machine(), identity.process(os.getpid()))
         held = lock.acquire(joblog_path + ".lock", me)

@@ -1,9 +1,10 @@
 """What the user of ``weigh exec`` chose, and what the machine makes of it."""
 
 import os
+import resource
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import msgspec
 
@@ -59,6 +60,10 @@ class Voice(msgspec.Struct, frozen=True):
     show: Callable[[Tally], Seconds]
 
 
+_FILES_OF_A_TASK = 6  # its output or pipes, its regions, what is read of it in /proc
+_FILES_OF_WEIGH = 20  # joblog, events, records, and what is read in passing
+_FILES_OF_GPUS = 40  # what a driver's library opens
+
 # where jobs of one machine meet: a scheduler may give each a TMPDIR of its own
 _OF_THE_MACHINE = "/tmp"  # noqa: S108 - locks there are opened with care
 
@@ -105,6 +110,37 @@ def choose_layout(
         gpus = gpus[:jobs]  # a slot has one, however many there are
     cores = ours.cores if options.pin and jobs > 1 else ()
     return lay_out(jobs, cpus=ours.cpus, cores=cores, gpus=gpus)
+
+
+def within_open_files(layout: Layout, tasks: int) -> tuple[Layout, str | None]:
+    """Return as many slots as there are descriptors for, and a word if that is fewer.
+
+    The soft limit is raised as far as that helps; the tasks inherit it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(len(layout.slots), tasks)
+    spare = _open_files() + _FILES_OF_WEIGH + (_FILES_OF_GPUS if layout.gpus else 0)
+    needed = spare + wanted * _FILES_OF_A_TASK
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return layout, None
+    limit = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        soft = limit
+    fit = max(1, (soft - spare) // _FILES_OF_A_TASK)
+    if needed <= soft or fit >= wanted:
+        return layout, None
+    return msgspec.structs.replace(layout, slots=layout.slots[:fit]), (
+        f"{soft} open files are enough for {fit} of {wanted} tasks at once "
+        f"(ulimit -n {needed} for all)"
+    )
+
+
+def _open_files() -> int:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return _FILES_OF_WEIGH
 
 
 def _shared_gpus(
