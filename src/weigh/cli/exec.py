@@ -136,7 +136,7 @@ def _is_plain(value: str) -> bool:
 @click.option(
     "--guard/--no-guard",
     default=True,
-    help="Stop the youngest task where memory, a GPU's too, runs out.",
+    help="Stop a task before host or GPU memory runs out.",
 )
 @click.option("--shuf", "shuffle", is_flag=True, help="Run them in random order.")
 @click.option("--seed", type=int, metavar="N", help="The order that --shuf draws.")
