@@ -74,15 +74,41 @@ def test_a_reader_that_goes_away_does_not_stop_tagged_tasks(batch: Batch) -> Non
     assert batch.ended() == {1: (0, 0), 2: (0, 0)}
 
 
-def test_where_no_more_fit_it_says_so_and_runs_them_a_few_at_a_time(
-    batch: Batch,
+@pytest.mark.parametrize("option", ["--grace=30", "--tag", "--ungroup"])
+@pytest.mark.parametrize("most", [24, 40])
+def test_with_few_open_files_it_runs_fewer_at_once_and_says_how_many_it_needs(
+    batch: Batch, most: int, option: str
 ) -> None:
     batch.write(*(f"sleep 0.1; echo {n} >> ran" for n in range(20)))
-    few = ("bash", "-c", 'ulimit -n 20; "$@"', "bash")
-    finished = batch.run("-j", "20", before=few)
+    few = ("bash", "-c", f'ulimit -n {most}; "$@"', "bash")
+    finished = batch.run("-j", "20", option, before=few)
     assert finished.returncode == 0
-    assert finished.stderr.count("at once: Too many open files") == 1
+    assert f"weigh: {most} open files are enough for " in finished.stderr
+    assert "(ulimit -n 1" in finished.stderr
+    assert "Too many open files" not in finished.stderr
+    assert "not kept" not in finished.stderr
     assert len(batch.ran()) == 20
+    assert len(batch.records()) == 20
+
+
+def test_a_soft_limit_of_open_files_is_raised_without_a_word(batch: Batch) -> None:
+    batch.write(*(f"sleep 0.1; echo {n} >> ran" for n in range(20)))
+    few = ("bash", "-c", 'ulimit -Sn 30; "$@"', "bash")
+    finished = batch.run("-j", "20", before=few)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert len(batch.records()) == 20
+
+
+def test_a_line_that_only_the_kernel_finds_too_long_fails_alone(batch: Batch) -> None:
+    long = " ".join(["x" * 1000] * 3000)
+    batch.write("echo a >> ran", f"/bin/echo {long}", "echo b >> ran", "echo c >> ran")
+    finished = batch.run("-j", "1")
+    assert finished.returncode == 1
+    assert batch.ran() == ["a", "b", "c"]
+    assert batch.ended() == {1: (0, 0), 2: (126, 0), 3: (0, 0), 4: (0, 0)}
+    assert "task 2 failed: 3,003,009 bytes and the environment" in finished.stderr
+    assert batch.record(2)["state"] == "FAILED"
+    assert "put the line into a script" in batch.record(2)["outcome"]["reason"]
 
 
 @pytest.mark.parametrize("line", ["echo {}; true", "echo {}", "ls {}"])

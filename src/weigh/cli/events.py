@@ -67,13 +67,13 @@ class Events:
         keys = sys.stdin.fileno()
         before = termios.tcgetattr(keys)
         try:
-            tty.setcbreak(keys, termios.TCSADRAIN)
+            tty.setcbreak(keys, termios.TCSANOW)  # one that is stopped never drains
             self._keys = keys
             yield
         finally:
             self._keys = None
             with suppress(termios.error):  # the terminal may be gone
-                termios.tcsetattr(keys, termios.TCSADRAIN, before)
+                termios.tcsetattr(keys, termios.TCSANOW, before)
 
     def wait(self, seconds: Seconds) -> str:
         """Wait for the next event, TICK after so long.

@@ -11,6 +11,7 @@ import msgspec
 from weigh import config
 from weigh.cli import complete
 from weigh.cli.configured import ExecCommand, is_from_file, is_typed, warnings_of
+from weigh.cli.patient_stream import draw_on_stderr, print_patiently
 from weigh.errors import FormatError, WeighError
 from weigh.flow.exec.exec import execute, plan
 from weigh.flow.exec.options import ExecOptions, Finished, Voice
@@ -137,7 +138,7 @@ def _is_plain(value: str) -> bool:
 @click.option(
     "--guard/--no-guard",
     default=True,
-    help="Stop the youngest task where memory, a GPU's too, runs out.",
+    help="Stop a task before host or GPU memory runs out.",
 )
 @click.option("--shuf", "shuffle", is_flag=True, help="Run them in random order.")
 @click.option("--seed", type=int, metavar="N", help="The order that --shuf draws.")
@@ -207,14 +208,13 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     )
     speaker.clear()
     for line in (*warnings_of(context), *finished.warnings):
-        click.echo(f"weigh: {line}", err=True)
+        _write(f"weigh: {line}\n")
     report = _report(task_file, finished)
     if as_json:
-        click.echo(msgspec.json.encode(report).decode())
+        _print(msgspec.json.encode(report).decode() + "\n")
     else:
-        to_stderr = options.ungroup or options.tag
-        for line in exec_lines.summary_lines(report):
-            click.echo(line, err=to_stderr)
+        text = "".join(f"{line}\n" for line in exec_lines.summary_lines(report))
+        (_write if options.ungroup or options.tag else _print)(text)
     return _exit_code(finished)
 
 
@@ -235,7 +235,7 @@ def _refuse_contradictions(words: dict[str, Any]) -> None:
 
 
 class _Speaker:
-    """Speaks on stderr: a line drawn again and again, or now and then one more."""
+    """Reports on stderr: a line drawn again and again, or a line now and then."""
 
     def __init__(self, *, quiet: bool, alone: bool) -> None:
         """Take whether to speak at all, and whether no task writes here as well."""
@@ -259,14 +259,14 @@ class _Speaker:
             return _HEARTBEAT
         standing = _standing(tally, time.monotonic() - self._began)
         if self._draws:
-            _write(f"\r\x1b[K{exec_lines.progress_line(standing)}", is_drawn=True)
-            self._is_drawn = True
+            line = f"\r\x1b[K{exec_lines.progress_line(standing)}"
+            self._is_drawn = draw_on_stderr(line, is_ours=True) or self._is_drawn
             return _REDRAW
         if self._first:
             self._first = False
             return _HEARTBEAT
         clock = time.strftime("%H:%M:%S")
-        _write(f"weigh  {exec_lines.heartbeat_line(standing, clock)}\n")
+        draw_on_stderr(f"weigh  {exec_lines.heartbeat_line(standing, clock)}\n")
         return _HEARTBEAT
 
     def clear(self) -> None:
@@ -332,11 +332,15 @@ def _exit_code(finished: Finished) -> int:
 
 
 def _write(text: str, *, is_drawn: bool = False) -> None:
-    """Write to stderr; one that takes nothing is no reason to fail the tasks."""
-    try:
-        if sys.stderr is not None:
-            stream = unguarded(sys.stderr) if is_drawn else sys.stderr
-            stream.write(text)
-            stream.flush()
-    except (OSError, UnicodeEncodeError):
-        sys.stderr = None
+    """Write to stderr, which :mod:`weigh.cli.main` keeps from blocking."""
+    if sys.stderr is not None:
+        (unguarded(sys.stderr) if is_drawn else sys.stderr).write(text)
+
+
+def _print(text: str) -> None:
+    """Write to stdout; the exit code is about the tasks, whatever becomes of it."""
+    if sys.stderr is not None:
+        sys.stderr.flush()
+    trouble = print_patiently(text)
+    if trouble is not None and not isinstance(trouble, BrokenPipeError):
+        _write(f"weigh: standard output: {trouble.strerror}\n")

@@ -4,11 +4,13 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 import click
 
 from weigh import __version__
+from weigh.cli.patient_stream import make_stderr_patient, settle_stdout
 from weigh.errors import WeighError
 from weigh.measure.launcher import Launcher
 
@@ -96,8 +98,20 @@ def weigh() -> None:
 
 
 def run_cli(argv: Sequence[str], launchers: list[Launcher]) -> int:
-    """Carry out *argv*; give the exit code, having said in one line what failed."""
+    """Carry out *argv*; return the exit code. Errors are reported in one line."""
+    make_stderr_patient()
     _guard_terminal()
+    code = _carried_out(argv, launchers)
+    trouble = settle_stdout()
+    if trouble is not None and code == 0 and argv[:1] not in (["run"], ["exec"]):
+        code = _report_lost_output(trouble)
+    if sys.stderr is not None:
+        with suppress(OSError):
+            sys.stderr.flush()
+    return code
+
+
+def _carried_out(argv: Sequence[str], launchers: list[Launcher]) -> int:
     try:
         code = weigh.main(list(argv), "weigh", standalone_mode=False, obj=launchers)
     except WeighError as error:
@@ -110,15 +124,9 @@ def run_cli(argv: Sequence[str], launchers: list[Launcher]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _SIGNAL_BASE + signal.SIGINT
     except OSError as error:
-        return _lose_output(error)
-    except Exception as error:
-        if os.environ.get("WEIGH_DEBUG"):
-            raise
-        _complain(
-            f"internal error: {type(error).__name__}: {error} "
-            "(WEIGH_DEBUG=1 shows where; please report it)"
-        )
-        return _INTERNAL
+        return _explain(error)
+    except Exception as error:  # noqa: BLE001 - reported in one line
+        return _internal_error(error)
     return code if isinstance(code, int) else 0
 
 
@@ -144,12 +152,42 @@ def _usage_code(argv: Sequence[str]) -> int:
     return _INTERNAL if "run" in argv[:1] else _USAGE
 
 
-def _lose_output(error: OSError) -> int:
-    """Say what cannot be written; nothing where a reader went away (``| head``)."""
+def _internal_error(error: Exception) -> int:
+    if os.environ.get("WEIGH_DEBUG"):
+        raise error
+    _complain(
+        f"internal error: {type(error).__name__}: {error} "
+        "(WEIGH_DEBUG=1 shows where; please report it)"
+    )
+    return _INTERNAL
+
+
+def _explain(error: OSError) -> int:
+    """Report a failed call: of a file by its name, of stdout only if that fails."""
+    if error.filename is not None:
+        _complain(f"{error.filename}: {error.strerror}")
+        return _INTERNAL
+    trouble = settle_stdout()
+    if trouble is None and not _is_of_stdout(error):
+        return _internal_error(error)
+    return _report_lost_output(trouble or error)
+
+
+def _is_of_stdout(error: OSError) -> bool:
+    """Return whether printing raised *error*: stderr never does."""
+    place = error.__traceback__
+    while place is not None:
+        if place.tb_frame.f_code is click.echo.__code__:
+            return True
+        place = place.tb_next
+    return False
+
+
+def _report_lost_output(error: OSError) -> int:
+    """Report that stdout cannot be written; not where its reader left (``| head``)."""
     if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _SIGNAL_BASE + signal.SIGPIPE
-    _complain(f"{error.filename or 'standard output'}: {error.strerror}")
+    _complain(f"standard output: {error.strerror}")
     return _INTERNAL
 
 
@@ -157,7 +195,8 @@ def _complain(line: str) -> None:
     if sys.stderr is not None:
         from weigh.report.printable import shown  # noqa: PLC0415 - start-up time
 
-        print(f"weigh: {shown(line)}", file=sys.stderr)
+        with suppress(OSError):
+            print(f"weigh: {shown(line)}", file=sys.stderr)
 
 
 def _complain_of_usage(error: click.ClickException) -> None:

@@ -371,13 +371,8 @@ def _colour() -> bool:
 
 
 def _print(text: str, *, is_coloured: bool = False) -> None:
-    """Write to stderr; one that takes nothing is no reason to fail the job."""
-    try:
-        if sys.stderr is not None:
-            from weigh.report.printable import unguarded  # noqa: PLC0415 - -q needs none
+    """Write to stderr, which :mod:`weigh.cli.main` keeps from blocking."""
+    if sys.stderr is not None:
+        from weigh.report.printable import unguarded  # noqa: PLC0415 - -q needs none
 
-            stream = unguarded(sys.stderr) if is_coloured else sys.stderr
-            stream.write(text)
-            stream.flush()
-    except (OSError, UnicodeEncodeError):
-        sys.stderr = None  # nor to fail at exit
+        (unguarded(sys.stderr) if is_coloured else sys.stderr).write(text)

@@ -6,17 +6,18 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from typing import TextIO, cast
 
 import click
 
 from weigh import config
 from weigh.cli import complete
 from weigh.cli.events import QUIT, REDRAW, STOP, TICK, Ended, Events
+from weigh.cli.patient_stream import PatientStream
 from weigh.errors import FormatError, StoreError
 from weigh.flow.records.records import open_store
 from weigh.flow.watch.gpu_watch import nvml_gpus
 from weigh.flow.watch.top import Watcher, Watching
-from weigh.report.printable import unguarded
 from weigh.report.top_lines import WIDTH, render_text
 from weigh.report.top_view import TopView
 from weigh.request import DEFAULT_HEADROOM, parse_headroom
@@ -26,6 +27,7 @@ _SHORTEST_INTERVAL = 0.1
 _LONGEST_INTERVAL = 3600.0
 _FIRST_INTERVAL = 0.5  # seconds between the two looks that a share of CPU takes
 _SIGNAL_BASE = 128
+_LEAVING = 1.0  # seconds that a terminal has to take the last of the screen
 
 
 def _interval(_context: click.Context, option: click.Parameter, value: float) -> float:
@@ -108,20 +110,39 @@ def _width() -> int:
 
 def _watch(watcher: Watcher, interval: Seconds) -> int:
     """Draw until somebody quits; give the exit code."""
-    from weigh.report.top_screen import TopScreen  # noqa: PLC0415 - rich, when drawn
-
-    colour, out = not os.environ.get("NO_COLOR"), unguarded(sys.stdout)
     try:
         with Events() as events:
             while True:
-                with events.keyboard(), TopScreen(out, colour=colour) as screen:
-                    event = _draw(watcher, screen.show, events, interval)
+                event = _draw_on_terminal(watcher, events, interval)
                 if event == QUIT:
                     return 0
                 if event == STOP:
                     events.stop()
     except Ended as ended:
         return _SIGNAL_BASE + ended.number
+
+
+def _draw_on_terminal(watcher: Watcher, events: Events, interval: Seconds) -> str:
+    """Draw until something else is to be done; return what.
+
+    A terminal that is blocked by Ctrl-S must not delay a signal.
+    """
+    from weigh.report.top_screen import TopScreen  # noqa: PLC0415 - rich, when drawn
+
+    out = PatientStream(sys.stdout, patience=0.0)
+    colour = not os.environ.get("NO_COLOR")
+    try:
+        with events.keyboard(), TopScreen(cast("TextIO", out), colour=colour) as screen:
+
+            def show(view: TopView) -> None:
+                if out.error is not None:
+                    raise out.error
+                if out.wait(0.0):
+                    screen.show(view)
+
+            return _draw(watcher, show, events, interval)
+    finally:
+        out.wait(_LEAVING)
 
 
 def _draw(

@@ -10,6 +10,7 @@ import msgspec
 from weigh.units import Bytes, Seconds
 
 SCHEMA = "weigh.plan/1"
+PLAN_FILE = "plan.json"
 
 Resource = Literal["gpu_memory", "memory", "cpus"]
 Quantity = Literal["gpu_memory", "memory", "time"]
@@ -122,7 +123,10 @@ class Card(msgspec.Struct, frozen=True):
 
 
 class Element(msgspec.Struct, frozen=True):
-    """One element of the array job: its task file, and the tasks in it, from 1."""
+    """One element of the array job: its task file, and the tasks in it, from 1.
+
+    ``kinds`` are the places of these tasks' kinds in the plan; empty: not known.
+    """
 
     file: str
     tasks: tuple[int, ...]
@@ -130,6 +134,7 @@ class Element(msgspec.Struct, frozen=True):
     memory: Bytes
     cpus: int
     time: Seconds | None = None
+    kinds: tuple[int, ...] = ()
 
 
 class LeftOut(msgspec.Struct, frozen=True):

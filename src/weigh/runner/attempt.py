@@ -20,7 +20,8 @@ class Attempt:
     clock. ``status`` is the wait status of the leader once that has ended, and
     ``orphans`` are processes it left behind. ``now`` and ``peak`` are what the watcher
     has seen it hold last and at most, ``gpu_now`` and ``gpu_peak`` the same of its
-    GPU; ``share`` is kept free for it. ``channel`` is the file it told its regions to.
+    GPU; ``share`` is kept free for it, ``plan`` is what its plan says it needs.
+    ``channel`` is the file with its regions; ``refused`` is why it could not be run.
     ``again``: its task has another turn in this run.
     """
 
@@ -41,9 +42,11 @@ class Attempt:
         "output",
         "peak",
         "pid",
+        "plan",
         "read_bytes",
         "reaped",
         "record",
+        "refused",
         "seq",
         "share",
         "slot",
@@ -65,6 +68,7 @@ class Attempt:
         self.pid = 0
         self.start_time: int | None = None
         self.record = ""
+        self.refused: str | None = None
         self.started: Seconds = 0.0
         self.began: Seconds = 0.0
         self.ended: Seconds = 0.0
@@ -84,6 +88,7 @@ class Attempt:
         self.gpu_now: Bytes = 0
         self.gpu_peak: Bytes = 0
         self.share: Share = NO_SHARE
+        self.plan: Share = NO_SHARE
         self.stop: Stop | None = None
         self.kill_at: Seconds | None = None
         self.alone = False

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 
 from weigh.runner.attempt import Attempt
-from weigh.runner.guard import Guard, card_guard, on_card
+from weigh.runner.guard import Guard, card_guard, on_card, with_excess
 from weigh.runner.room import CardRoom
 from weigh.runner.share import Share
 from weigh.runner.slots import Slot
@@ -55,6 +55,11 @@ class CardWatch:
         held = on_card(attempt).most
         return Share(gpu_memory=guard.larger(held, card.room))
 
+    def more(self, attempt: Attempt) -> Bytes:
+        """Return what to keep free for a planned task that was stopped; 0 without."""
+        guard = self._guards.get(attempt.slot.gpu)
+        return 0 if guard is None else guard.more(attempt)
+
     def ended(self, attempt: Attempt) -> None:
         """Take note of an attempt that holds nothing any more: readings are older."""
         self._ends[attempt.slot.gpu] = attempt.ended
@@ -62,20 +67,22 @@ class CardWatch:
     def look(
         self, now: Seconds, running: Collection[Attempt]
     ) -> list[tuple[Attempt, str]]:
-        """Give the tasks to stop, a card's youngest where it is full, and why."""
+        """Return the tasks to stop where a GPU's memory is short, and why."""
         victims, pauses = [], []
         for name, guard in self._guards.items():
             card = self._room_of(name)
             if card is None or now - card.at > _STALE:
                 continue
             pauses.append(guard.pause(card.room))
-            is_short = guard.is_short(card.at, card.room)
+            here = _on(name, running)
+            is_short = guard.is_short(card.at, card.room, here)
             if not is_short or card.at <= self._ends.get(name, 0.0):
                 continue
-            victim = guard.victim(_on(name, running))
+            victim = guard.victim(here, now)
             if victim is not None:
                 left = format_size(max(0, card.room.free))
-                victims.append((victim, f"{left} left on {card.label}"))
+                words = f"{left} left on {card.label}"
+                victims.append((victim, with_excess(words, guard.excess(victim))))
         self.due = now + min(pauses, default=_UNKNOWN)
         return victims
 

@@ -44,15 +44,18 @@ class Channels:
         return {slot: {VARIABLE: self._paths[slot]} for slot in self._fds}
 
     def take(self, slot: int) -> str | None:
-        """Put the slot's file aside if a task wrote to it; give where it is then."""
+        """Move the slot's file aside if a task wrote to it; return its path then.
+
+        Return None where there is nothing to read, or it cannot be moved.
+        """
         fd = self._fds.get(slot)
-        if fd is None or not os.fstat(fd).st_size:
-            return None
-        self._taken += 1
         path = self._paths[slot]
-        aside = f"{path}.{self._taken}"
-        os.close(self._fds.pop(slot))
         try:
+            if fd is None or not os.fstat(fd).st_size:
+                return None
+            self._taken += 1
+            aside = f"{path}.{self._taken}"
+            os.close(self._fds.pop(slot))
             os.rename(path, aside)
         except OSError:
             return None
@@ -62,7 +65,8 @@ class Channels:
     def close(self) -> None:
         """Remove the files."""
         for slot, fd in self._fds.items():
-            os.close(fd)
+            with suppress(OSError):
+                os.close(fd)
             forget(self._paths[slot])
         self._fds.clear()
         if self._lock is not None:

@@ -1,8 +1,11 @@
 """Keep tasks side by side from using the memory up: pure decisions.
 
-When little is left, the youngest task is the one to stop, for it has the least to lose;
-what it had held by then is the least that a task needs from now on. Tasks start again
-when there is room for one more, all that run grown to that size.
+Where a plan says how much each task needs, memory is short only if some task holds
+more than its plan, or if what the plans may still grow exceeds what is free; the task
+that is furthest over its plan is stopped. Without plans the youngest task is stopped
+when little memory is left, for it has the least to lose; what it had held by then is
+the least that a task needs from then on. Tasks start again when there is room for one
+more, with all that run grown to their full size.
 """
 
 from collections.abc import Callable, Collection
@@ -10,7 +13,7 @@ from typing import NamedTuple
 
 from weigh.runner.attempt import Attempt
 from weigh.runner.room import Room
-from weigh.units import Bytes, Seconds
+from weigh.units import Bytes, Seconds, format_size
 
 _MARGIN = 0.05  # of the limit, to be left free
 _CARD_MARGIN = 0.03
@@ -20,27 +23,38 @@ _LAST = 0.01  # of the limit: too little to wait for anybody
 _AHEAD: Seconds = 0.3  # growth is looked ahead for so long
 _SETTLING: Seconds = 2.0  # and so long before another task is let in
 _MORE = 1.2  # what was stopped while it grew needs more than it had
+_OLDEST: Seconds = 1.0  # how far what a task holds may lag behind what is used
+_LATELY: Seconds = 10.0  # long beside that lag
+_PATIENCE: Seconds = 2.5  # that a task stopped to make room holds up the next one
 _LARGER = 2  # times what it held: the share of a task that ran out of memory
+_MADE_ROOM = ("memory", "gpu_memory")
 _CLOSE = 0.7  # of the limit used, from which to look often
 _OFTEN, _SELDOM = 0.05, 0.25  # seconds between looks
 
 
 class Held(NamedTuple):
-    """What an attempt holds now, held at most, and is to have kept free for it."""
+    """What an attempt holds now, held at most, and may hold; 0: not known."""
 
     now: Bytes
     most: Bytes
     share: Bytes
 
+    @property
+    def excess(self) -> Bytes:
+        """Return how far it is over what it may hold; 0 where that is not known."""
+        return max(0, self.now - self.share) if self.share else 0
+
 
 def on_host(attempt: Attempt) -> Held:
-    """Give what an attempt holds of the host's memory."""
-    return Held(attempt.now, attempt.peak, attempt.share.memory)
+    """Return what an attempt holds of the host's memory."""
+    share = max(attempt.share.memory, attempt.plan.memory)
+    return Held(attempt.now, attempt.peak, share)
 
 
 def on_card(attempt: Attempt) -> Held:
-    """Give what an attempt holds of its GPU's memory."""
-    return Held(attempt.gpu_now, attempt.gpu_peak, attempt.share.gpu_memory)
+    """Return what an attempt holds of its GPU's memory."""
+    share = max(attempt.share.gpu_memory, attempt.plan.gpu_memory)
+    return Held(attempt.gpu_now, attempt.gpu_peak, share)
 
 
 class Guard:
@@ -60,13 +74,55 @@ class Guard:
         self._ahead = ahead
         self._before: tuple[Seconds, Bytes] | None = None
         self._growth = 0.0  # bytes a second
+        self._misfit_at: Seconds | None = None
+        self._others: list[tuple[Seconds, Bytes, Bytes]] = []
+        self._patient_until: Seconds = 0.0
 
     def pause(self, room: Room) -> Seconds:
         """Give the seconds until the next look."""
         return _OFTEN if room.used > _CLOSE * room.limit else _SELDOM
 
-    def is_short(self, now: Seconds, room: Room) -> bool:
-        """Tell whether memory is about to run out, growing on as it does."""
+    def is_short(
+        self, now: Seconds, room: Room, running: Collection[Attempt] = ()
+    ) -> bool:
+        """Return whether a task has to be stopped: memory is about to run out.
+
+        It is not while all that are *running* keep within plans that fit.
+        """
+        is_tight = self._is_tight(now, room)
+        fits = self._fits_by_plan(now, room, running)
+        return is_tight and not fits
+
+    def _fits_by_plan(
+        self, now: Seconds, room: Room, running: Collection[Attempt]
+    ) -> bool:
+        held = [self._held(attempt) for attempt in running]
+        if not held or any(one.excess or not one.share for one in held):
+            self._misfit_at = None
+            return False
+        # what has just grown is in what is used, and not yet in what a task holds
+        others = max(0, room.used - sum(one.now for one in held))
+        least = self._least_lately(now, room.limit, others)
+        planned = sum(max(one.share, one.now) for one in held)
+        if planned + least > room.limit * (1 + self._margin):
+            return False
+        if not self.is_desperate(room) or planned + others <= room.limit:
+            self._misfit_at = None
+            return True
+        if self._misfit_at is None:
+            self._misfit_at = now
+        return now - self._misfit_at < _OLDEST
+
+    def _least_lately(self, now: Seconds, limit: Bytes, others: Bytes) -> Bytes:
+        """Return the least that was used beside the tasks, of late."""
+        self._others = [
+            one for one in self._others if one[0] > now - _LATELY and one[1] == limit
+        ]
+        self._others.append((now, limit, others))
+        return min(one[2] for one in self._others)
+
+    def _is_tight(self, now: Seconds, room: Room) -> bool:
+        """Return whether memory is about to run out, growing on as it does."""
         self._growth /= 2  # one look without growth may be chance
         if self._before is not None and now > self._before[0]:
             at, used = self._before
@@ -78,15 +134,43 @@ class Guard:
         """Tell whether nobody can be given time any more."""
         return room.free < _LAST * room.limit
 
-    def victim(self, running: Collection[Attempt]) -> Attempt | None:
-        """Choose the youngest of several tasks; None while one is ending already."""
-        if any(attempt.stop is not None for attempt in running) or len(running) < 2:  # noqa: PLR2004
+    def victim(
+        self, running: Collection[Attempt], now: Seconds = 0.0
+    ) -> Attempt | None:
+        """Choose the task to stop: the one furthest over its plan, else the youngest.
+
+        None where a task is alone, and for a moment after one was stopped to make
+        room. Tasks that are ending for another reason are left out.
+        """
+        makes_room = any(attempt.stop in _MADE_ROOM for attempt in running)
+        if makes_room and now < self._patient_until:
             return None
-        return max(running, key=lambda attempt: attempt.began)
+        left = [attempt for attempt in running if attempt.stop is None]
+        over = [attempt for attempt in left if self._held(attempt).excess]
+        if over and len(running) > 1:
+            self._patient_until = now + _PATIENCE
+            return max(over, key=lambda attempt: self._held(attempt).excess)
+        if len(left) < 2:  # noqa: PLR2004
+            return None
+        self._patient_until = now + _PATIENCE
+        unplanned = [attempt for attempt in left if not self._held(attempt).share]
+        return max(unplanned or left, key=lambda attempt: attempt.began)
+
+    def excess(self, attempt: Attempt) -> Bytes:
+        """Return how far a task is over its plan; 0 without one."""
+        return self._held(attempt).excess
 
     def learn(self, attempt: Attempt) -> None:
-        """Take note of what a stopped task had held at most."""
+        """Take note of what a stopped task had held at most, if it has no plan."""
+        if self._held(attempt).share:
+            self.need = max(self.need, 1)
+            return
         self.need = max(self.need, 1, round(self._held(attempt).most * _MORE))
+
+    def more(self, attempt: Attempt) -> Bytes:
+        """Return what to keep free for a planned task that was stopped; 0 without."""
+        held = self._held(attempt)
+        return max(held.share, round(held.most * _MORE)) if held.share else 0
 
     def larger(self, held: Bytes, room: Room) -> Bytes:
         """Give the share of a task that ran out of memory when it *held* so much."""
@@ -119,3 +203,8 @@ class Guard:
 def card_guard() -> Guard:
     """Make the guard of a card's memory."""
     return Guard(on_card, margin=_CARD_MARGIN, ahead=_CARD_AHEAD)
+
+
+def with_excess(words: str, excess: Bytes) -> str:
+    """Add to *words* how far a task is over its plan, if it is."""
+    return f"{words}, {format_size(excess)} over plan" if excess else words

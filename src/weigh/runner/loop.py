@@ -4,10 +4,14 @@ One thread sleeps in sigtimedwait. What wakes it is a child that ended, a signal
 weigh, or the time of something due. Everything slow is the watcher thread's.
 """
 
+import errno
 import resource  # noqa: F401 - wait4 would load it when descriptors have run out
 import signal
 import time
 from collections.abc import Collection
+from contextlib import suppress
+
+import msgspec
 
 from weigh.errors import FormatError, StoreError
 from weigh.joblog import TIMED_OUT, Entry
@@ -27,14 +31,17 @@ from weigh.runner.stopping import Stopper
 from weigh.runner.tally import Tally
 from weigh.runner.verdict import Verdicts
 from weigh.runner.watch import new_records
-from weigh.units import Seconds
+from weigh.units import Bytes, Seconds
 
 _TICK = 0.25
 ONE_TELLING = 3.0  # seconds in which a scheduler tells us, and its job's shell as well
 _WIDTH = 80 - len("weigh: ")
 _MOST_FAILURES = 20  # that are worth a line each
+_POLL = 0.02
 _RESPAWN_PAUSE = 0.5  # seconds after the system had no process to give
 _RESTORE_INTERVAL = 1.0
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
+_NOT_WRITTEN = 74  # EX_IOERR: the exit code of a task whose output is lost
 _ORPHAN_PATIENCE = 5.0  # seconds until what a task left behind is worth a word
 
 
@@ -61,7 +68,7 @@ class Loop:
         self._verdicts = Verdicts(rules.retries, rules.oom_retries)
         cards = CardWatch(parts.watcher.cards(parts.layout), parts.watcher.card)
         self._memory = MemoryWatch(parts.gauge, cards, self._stopper, parts.say)
-        self._placing = Placing(parts.queue, self._free, self._memory)
+        self._placing = Placing(parts.queue, self._free, self._memory, parts.plan_of)
         self._told: int | None = None
         self._told_at: Seconds = 0.0
         self._trouble: str | None = None
@@ -94,6 +101,9 @@ class Loop:
                     self._take_signal(info.si_signo)
                 self._reap()
                 self._see_to_what_is_due()
+        except Exception:
+            self._end_tasks()
+            raise
         finally:
             self._clear()
             self._parts.spawner.close()
@@ -107,6 +117,20 @@ class Loop:
             tuple(self._failures),
             has_abandoned=self._has_abandoned,
         )
+
+    def _end_tasks(self) -> None:
+        """Stop what runs, with all of --grace, after an unforeseen error."""
+        self._stop_all("told", signal.SIGTERM)
+        while self._running:
+            for reaped in self._reaper.reap():
+                attempt = self._leaders.pop(reaped.pid, None)
+                if attempt is not None:
+                    self._running.pop(attempt.record, None)
+            now = time.monotonic()
+            self._stopper.see_to_what_is_due(now)
+            for attempt in self._stopper.outlived(now - PATIENCE_AFTER_KILL):
+                self._running.pop(attempt.record, None)
+            time.sleep(_POLL)
 
     def _clear(self) -> None:
         """End what no task is known to have started, and report it."""
@@ -148,9 +172,15 @@ class Loop:
         except FormatError as error:
             self._stop_launching(str(error))
             return False
+        except OSError as error:
+            parts.queue.put_back(turn)
+            self._free.give_back(slot)
+            self._stop_launching(f"cannot read {parts.source.name}: {error.strerror}")
+            return False
         attempt = Attempt(turn.seq, number, text, slot)
         attempt.alone = turn.alone
         attempt.share = turn.share
+        attempt.plan = parts.plan_of(turn.seq)
         try:
             stream = attempt.output = parts.output.open(slot.number, turn.seq, number)
             attempt.floor = parts.watcher.floor
@@ -174,11 +204,13 @@ class Loop:
         """Put a task back that could not be started, and stop or wait a little."""
         parts = self._parts
         if attempt.output is not None:
-            attempt.output.started()
-            attempt.output.close()
+            with suppress(OSError):
+                attempt.output.started()
+                attempt.output.close()
         self._free.give_back(attempt.slot)
         parts.queue.put_back(turn)
-        if is_full(error):
+        is_resource = error.errno in _PASSING
+        if is_full(error) or (attempt.output is None and not is_resource):
             where = parts.output.folder or "the output"
             self._stop_launching(f"cannot write to {where}: {error.strerror}")
         elif self._running:
@@ -227,8 +259,11 @@ class Loop:
         self._is_alone = self._is_alone and not attempt.alone
         self._stopper.forget(attempt)
         ending = self._verdicts.judge(attempt)
-        size = 0 if attempt.output is None else attempt.output.close()
-        if (size or not ending.succeeded) and parts.output.is_full():
+        size, fault = _close_output(attempt)
+        if fault is not None:
+            ending = _without_output(ending, fault)
+        is_short = fault is not None and is_full(fault)
+        if is_short or ((size or not ending.succeeded) and parts.output.is_full()):
             where = parts.output.folder or "the output"
             self._stop_launching(f"the disk under {where} is full")
             outcome = Outcome("the disk under its output was full")
@@ -253,6 +288,8 @@ class Loop:
         share = None
         if verdict == "with more":
             share = self._memory.larger_share(attempt, ending)
+        elif verdict == "again" and attempt.stop in {"memory", "gpu_memory"}:
+            share = self._memory.share_after_stop(attempt)
         if share is not None:
             queue.with_share(attempt.seq, share)
         elif verdict == "again":
@@ -437,6 +474,24 @@ class Loop:
                 if attempt.stop is None:
                     wake_at = min(wake_at, attempt.began + self._rules.timeout)
         return max(0.0, wake_at - now)
+
+
+def _close_output(attempt: Attempt) -> tuple[Bytes, OSError | None]:
+    """Close the output of an attempt; return its size, and what went wrong."""
+    try:
+        return 0 if attempt.output is None else attempt.output.close(), None
+    except OSError as error:
+        return 0, error
+
+
+def _without_output(ending: Ending, fault: OSError) -> Ending:
+    """Return how an attempt ended whose output is not safe: never as completed."""
+    lost = f"output not kept: {fault.filename or 'output'}: {fault.strerror}"
+    if not ending.succeeded:
+        outcome = ending.outcome or Outcome("failed")
+        more = msgspec.structs.replace(outcome, evidence=(*outcome.evidence, lost))
+        return msgspec.structs.replace(ending, outcome=more)
+    return Ending("FAILED", _NOT_WRITTEN, None, Outcome(lost))
 
 
 def _add_up(attempt: Attempt, reaped: Reaped) -> None:

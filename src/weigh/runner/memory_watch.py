@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection
 from weigh.runner.attempt import Attempt, Stop
 from weigh.runner.card_watch import CardWatch
 from weigh.runner.ending import Ending
-from weigh.runner.guard import Guard
+from weigh.runner.guard import Guard, with_excess
 from weigh.runner.room import MemoryGauge, Room
-from weigh.runner.share import Share
+from weigh.runner.share import NO_SHARE, Share
 from weigh.runner.slots import Slot
 from weigh.runner.stopping import Stopper
 from weigh.units import MIB, Seconds, format_size
@@ -45,10 +45,22 @@ class MemoryWatch:
         """Give when to look next."""
         return min(self._due, self._cards.due)
 
-    def fits(self, slot: Slot, running: Collection[Attempt], share: Share) -> bool:
-        """Tell whether one more task fits into *slot*, with *share* for it alone."""
+    def fits(
+        self,
+        slot: Slot,
+        running: Collection[Attempt],
+        share: Share,
+        plan: Share = NO_SHARE,
+    ) -> bool:
+        """Return whether one more task fits into *slot*, with *share* for it alone.
+
+        What its *plan* says matters once memory has been short.
+        """
         if not running or (self._is_calm and not (share.memory or share.gpu_memory)):
             return True
+        share = Share(
+            max(share.memory, plan.memory), max(share.gpu_memory, plan.gpu_memory)
+        )
         room = self._room(running) if self._minds(running, share) else None
         return self._guard.may_start(room, running, share.memory) and self._cards.fits(
             slot, running, share.gpu_memory
@@ -67,6 +79,14 @@ class MemoryWatch:
         else:
             self._guard.learn(attempt)
 
+    def share_after_stop(self, attempt: Attempt) -> Share | None:
+        """Return what to keep free for a planned task that was stopped to make room."""
+        if attempt.stop == "gpu_memory":
+            share = Share(gpu_memory=self._cards.more(attempt))
+        else:
+            share = Share(self._guard.more(attempt))
+        return None if share == NO_SHARE else share
+
     def larger_share(self, attempt: Attempt, ending: Ending) -> Share | None:
         """Give what a task needs that ran out of memory; None where that is unknown."""
         self._is_calm = False
@@ -83,7 +103,7 @@ class MemoryWatch:
         self._cards.ended(attempt)
 
     def look(self, now: Seconds, running: Collection[Attempt]) -> None:
-        """Stop the youngest task where memory is about to run out."""
+        """Stop a task where memory is about to run out."""
         if now >= self._due:
             self._look_at_host(now, running)
         if now >= self._cards.due:
@@ -96,14 +116,16 @@ class MemoryWatch:
             self._due = _NEVER
             return
         self._due = now + self._guard.pause(room)
-        if not self._guard.is_short(now, room):
+        if not self._guard.is_short(now, room, running):
             return
         if self._guard.is_desperate(room):
             self._stopper.hurry("memory")
-        victim = self._guard.victim(running)
+            self._stopper.hurry("timeout")
+        victim = self._guard.victim(running, now)
         if victim is not None:
-            left = format_size(max(0, room.free))
-            self._stop(victim, "memory", f"{left} of memory left")
+            words = f"{format_size(max(0, room.free))} of memory left"
+            excess = self._guard.excess(victim)
+            self._stop(victim, "memory", with_excess(words, excess))
 
     def _stop(self, victim: Attempt, why: Stop, words: str) -> None:
         self._stopper.stop(victim, why, signal.SIGTERM, grace=_GRACE)

@@ -1,86 +1,138 @@
-"""A file a task for its output, made when there is something in it.
+"""One output file per task, created when the task prints something.
 
-A task writes straight to a file, so that it survives weigh. Each slot has an open file
-under no task's name; once something is in it, it is renamed to the task's. A task that
-says nothing leaves it to the next.
+A task writes straight to a file, so that its output survives weigh. Each slot has an
+open file that belongs to no task yet; once something is in it, it is renamed to the
+task's name. A task that prints nothing leaves it to the next task of the slot.
 """
 
 import errno
 import os
+from contextlib import suppress
 
 from weigh.errors import StoreError
-from weigh.units import Bytes
+from weigh.units import MIB, Bytes
 
 _OPEN = ".open"
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LEAST = 4096  # bytes left on the disk, below which it is full
 _TAIL = 16384
+_MOST_RESTORED = 64 * MIB  # of a removed file that is written anew
+_PASSING = (errno.EIO, errno.ESTALE, errno.EINTR, errno.ENOENT)  # may work at once
 _Spare = tuple[int, str]
 
 
 class OutputFile:
     """The file of one attempt; ``path`` is None until it has the task's name."""
 
-    __slots__ = ("_fd", "_slot", "_spare", "_spares", "_target", "path")
+    __slots__ = ("_fd", "_folder", "_slot", "_spare", "_target", "path")
 
     def __init__(
-        self, slot: int, spare: _Spare, target: str, spares: dict[int, _Spare]
+        self, slot: int, spare: _Spare, target: str, folder: "OutputFolder"
     ) -> None:
         self.path: str | None = None
         self._fd, self._spare = spare
         self._slot = slot
         self._target = target
-        self._spares = spares
+        self._folder = folder
 
     def descriptors(self) -> tuple[int, int]:
-        """Give the file for both, so that their lines stand in order."""
+        """Return the file for both streams, so that their lines stay in order."""
         return self._fd, self._fd
 
     def started(self) -> None:
         """Do nothing: weigh keeps the file open to look into it."""
 
     def look(self) -> None:
-        """Name the file after its task if there is something in it."""
-        if self.path is None and os.fstat(self._fd).st_size:
-            self._name()
+        """Name the file after its task if there is something in it.
+
+        What fails here is tried again by :meth:`close`.
+        """
+        try:
+            if self.path is None and os.fstat(self._fd).st_size:
+                self._name()
+        except OSError:
+            return
 
     def tail(self) -> bytes:
-        """Give the last of what the task wrote."""
-        size = os.fstat(self._fd).st_size
-        return os.pread(self._fd, _TAIL, max(0, size - _TAIL))
+        """Return the end of what the task wrote; nothing where it cannot be read."""
+        try:
+            size = os.fstat(self._fd).st_size
+            return os.pread(self._fd, _TAIL, max(0, size - _TAIL))
+        except OSError:
+            return b""
 
     def close(self) -> Bytes:
-        """Leave the file as it is, or to the next task if nothing is in it."""
-        size = os.fstat(self._fd).st_size
-        if not size:
-            self._spares[self._slot] = (self._fd, self._spare)
-            return size
-        if self.path is None:
-            self._name()
-        os.close(self._fd)
-        return size
+        """Close the file, or leave it to the next task if nothing is in it.
+
+        Raises:
+            OSError: the output is not safe; ``filename`` is the file it belongs in.
+        """
+        try:
+            return self._close()
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._target) from error
+
+    def _close(self) -> Bytes:
+        fd, self._fd = self._fd, -1
+        try:
+            found = os.fstat(fd)
+            if not found.st_size:
+                kept, fd = fd, -1
+                self._folder.keep(self._slot, (kept, self._spare))
+                return 0
+            if not found.st_nlink:
+                self._restore(fd, found.st_size)
+            elif self.path is None:
+                self._name_somehow(fd)
+        finally:
+            if fd >= 0:
+                os.close(fd)  # some file systems report only now what they lost
+        return found.st_size
 
     def _name(self) -> None:
         os.rename(self._spare, self._target)
         self.path = self._target
 
+    def _name_somehow(self, fd: int) -> None:
+        """Name the file; where that fails, leave it under the name that it has."""
+        try:
+            self._name()
+        except OSError:
+            if not os.path.samestat(os.stat(self._spare), os.fstat(fd)):
+                raise
+            self.path = self._spare
+
+    def _restore(self, fd: int, size: Bytes) -> None:
+        """Write the file anew after somebody removed it, or its folder."""
+        if size > _MOST_RESTORED:
+            raise OSError(errno.ENOENT, "removed while the task ran")
+        os.makedirs(os.path.dirname(self._target), exist_ok=True)
+        copy = os.open(self._target, _FLAGS | os.O_TRUNC, 0o666)
+        try:
+            at = 0
+            while piece := os.pread(fd, MIB, at):
+                at += os.write(copy, piece)
+        finally:
+            os.close(copy)
+        self.path = self._target
+
 
 class OutputFolder:
-    """A folder with one file a task."""
+    """A folder with one file per task."""
 
     def __init__(self, folder: str, run: str) -> None:
-        """Make the folder.
+        """Create the folder.
 
         Raises:
-            StoreError: it cannot be made or written.
+            StoreError: it cannot be created or written.
         """
         self.folder: str | None = folder
         self._path = folder
         self._run = run
+        self._made = 0
         self._spares: dict[int, _Spare] = {}
         try:
-            os.makedirs(os.path.join(folder, _OPEN), exist_ok=True)
             self._spares[1] = self._new_spare(1)
         except OSError as error:
             raise StoreError(
@@ -89,24 +141,32 @@ class OutputFolder:
             ) from error
 
     def open(self, slot: int, seq: int, attempt: int) -> OutputFile:
-        """Give the file for an attempt. Raises OSError where none can be made."""
-        if slot not in self._spares:
-            self._spares[slot] = self._new_spare(slot)
+        """Return the file for an attempt; a removed folder is created again.
+
+        Raises:
+            OSError: no file can be created; ``filename`` is the folder.
+        """
+        spare = self._spares.pop(slot, None)
+        if spare is None or not _is_linked(spare):
+            spare = self._new_spare(slot)
         name = f"{seq}.out" if attempt == 1 else f"{seq}.{attempt}.out"
-        target = f"{self._path}/{name}"
-        return OutputFile(slot, self._spares.pop(slot), target, self._spares)
+        return OutputFile(slot, spare, f"{self._path}/{name}", self)
+
+    def keep(self, slot: int, spare: _Spare) -> None:
+        """Keep an empty file for the next task of its slot."""
+        self._spares[slot] = spare
 
     def is_full(self) -> bool:
-        """Tell whether the disk takes nothing more."""
+        """Return whether the disk takes nothing more."""
         try:
             return has_no_room(os.statvfs(self._path))
         except OSError:
             return False
 
     def close(self) -> None:
-        """Take the spare files away, and the folder if nobody said a word."""
+        """Remove the spare files, and the folder if no task printed anything."""
         for fd, spare in self._spares.values():
-            os.close(fd)
+            _close(fd)
             _remove(spare)
         self._spares.clear()
         try:
@@ -116,22 +176,53 @@ class OutputFolder:
             return
 
     def _new_spare(self, slot: int) -> _Spare:
-        path = f"{self._path}/{_OPEN}/{self._run}-{slot}"
-        return os.open(path, _FLAGS | os.O_TRUNC, 0o666), path
+        try:
+            return self._create(slot)
+        except OSError as error:
+            if error.errno not in _PASSING:
+                raise OSError(error.errno, error.strerror, self._path) from error
+        try:
+            return self._create(slot)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._path) from error
+
+    def _create(self, slot: int) -> _Spare:
+        """Create a spare file, under a name that no earlier one may still have."""
+        self._made += 1
+        path = f"{self._path}/{_OPEN}/{self._run}-{slot}.{self._made}"
+        try:
+            return os.open(path, _FLAGS | os.O_EXCL, 0o666), path
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            return os.open(path, _FLAGS | os.O_EXCL, 0o666), path
 
 
 def has_no_room(disk: os.statvfs_result) -> bool:
-    """Tell whether a disk takes nothing more."""
+    """Return whether a disk takes nothing more."""
     return disk.f_bavail * disk.f_frsize < _LEAST
 
 
 def is_full(error: OSError) -> bool:
-    """Tell whether *error* says that a disk or a quota is full."""
+    """Return whether *error* means that a disk or a quota is full."""
     return error.errno in _FULL
 
 
-def _remove(path: str) -> None:
+def _is_linked(spare: _Spare) -> bool:
+    """Return whether a spare file still has its name; close it if not."""
     try:
-        os.unlink(path)
+        if os.fstat(spare[0]).st_nlink:
+            return True
     except OSError:
-        return
+        pass
+    _close(spare[0])
+    return False
+
+
+def _close(fd: int) -> None:
+    with suppress(OSError):
+        os.close(fd)
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)

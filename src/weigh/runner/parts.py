@@ -13,6 +13,7 @@ from weigh.runner.lock import Lock
 from weigh.runner.progress_watch import ProgressWatch
 from weigh.runner.queue import Queue
 from weigh.runner.room import MemoryGauge
+from weigh.runner.share import Share
 from weigh.runner.slots import Layout
 from weigh.runner.spawn import Spawner
 from weigh.runner.streams import Output
@@ -40,7 +41,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the loop works with."""
+    """What the loop works with; ``plan_of`` returns a task's planned need."""
 
     run: str
     source: TaskSource
@@ -56,6 +57,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     gauge: MemoryGauge
     progress: ProgressWatch
     attempts: dict[int, int]
+    plan_of: Callable[[int], Share]
     say: Callable[[str], None]
     show: Callable[[Tally], Seconds]
 

@@ -60,6 +60,16 @@ class Queue:
         """Take that turn."""
         return self._large.popleft()
 
+    def peek(self, running: int) -> int | None:
+        """Return the number of the task that :meth:`take` would give; None for none."""
+        if self._again:
+            return self._again[0].seq
+        if self._next is not None:
+            return self._next
+        if self._alone and not self._large and not running:
+            return self._alone[0].seq
+        return None
+
     def take(self, running: int) -> Turn | None:
         """Give the next turn, for *running* tasks at work; None to wait for those."""
         if self._again:

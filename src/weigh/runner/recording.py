@@ -180,7 +180,7 @@ class RecordBatch:
                 folder = make_folder(self._root, shards.RECORDS, month)
                 path = os.path.join(folder, shards.shard_name(self._machine))
                 shards.append_line(path, b"\n".join(batch))
-            except StoreError as error:
+            except (StoreError, OSError) as error:
                 few = (
                     "1 record was" if len(batch) == 1 else f"{len(batch)} records were"
                 )

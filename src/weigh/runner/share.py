@@ -1,4 +1,4 @@
-"""What a task is to find free before it starts: pure."""
+"""The memory that is reserved for a task: pure."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from weigh.units import Bytes
 
 
 class Share(msgspec.Struct, frozen=True, gc=False):
-    """Memory kept for one task while it runs; 0 for no more than any other has."""
+    """Memory for one task while it runs, in bytes; 0: as any other, or not known."""
 
     memory: Bytes = 0
     gpu_memory: Bytes = 0

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 
 from weigh.measure.launcher import first_environment
 from weigh.runner.attempt import Attempt
@@ -15,7 +16,7 @@ from weigh.units import Seconds
 
 MARK = b"WEIGH_TASK"
 _CUDA = b"CUDA_VISIBLE_DEVICES"
-_ENOENT, _EACCES, _ENOEXEC = 2, 13, 8
+_ENOENT, _E2BIG, _EACCES, _ENOEXEC = 2, 7, 13, 8
 _NO_INPUT = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
 _OWN = frozenset({signal.SIGPIPE, signal.SIGXFSZ})  # what the interpreter ignores
 _PORT_LIFE: Seconds = 1.0  # to find one takes longer than many a task
@@ -57,6 +58,8 @@ class Spawner:
     def start(self, attempt: Attempt, streams: Sequence[int] | None) -> None:
         """Start *attempt*, with (stdout, stderr) as *streams* or else weigh's own.
 
+        A line that is too long for the kernel fails with 126, as in a shell.
+
         Raises OSError when no process can be made.
         """
         env = self._envs[attempt.slot.number]
@@ -68,14 +71,29 @@ class Spawner:
         if cores:
             # A child begins with the affinity of the thread that starts it. It also
             # keeps the kernel from starting all of them on one core, by vfork.
-            os.sched_setaffinity(0, cores)
+            with suppress(OSError):  # the cores may have been taken from us
+                os.sched_setaffinity(0, cores)
         attempt.started, attempt.began = time.time(), time.monotonic()
         earliest = _ticks_since_boot()
-        attempt.pid = self._spawn(program, argv, env, streams, attempt.text)
-        if cores:
-            # Whoever ends next frees another slot: to wake up there, where the next
-            # task starts, disturbs nobody and saves moving over.
-            os.sched_setaffinity(0, self._everywhere - cores or self._everywhere)
+        try:
+            attempt.pid = self._spawn(program, argv, env, streams, attempt.text)
+        except OSError as error:
+            if error.errno != _E2BIG:
+                raise
+            attempt.refused = (
+                f"{len(attempt.text):,} bytes and the environment are more than the "
+                "kernel takes (put the line into a script)"
+            )
+            stand_in = [self._shell.program, b"-c", b"exit 126"]
+            attempt.pid = self._posix_spawn(stand_in[0], stand_in, {}, [_NO_INPUT])
+        finally:
+            if cores:
+                # Whoever ends next frees another slot: to wake up there, where the
+                # next task starts, disturbs nobody and saves moving over.
+                with suppress(OSError):
+                    os.sched_setaffinity(
+                        0, self._everywhere - cores or self._everywhere
+                    )
         # asking /proc waits until the exec is over, so only where there is doubt
         latest = _ticks_since_boot()
         attempt.start_time = (
@@ -84,7 +102,8 @@ class Spawner:
 
     def close(self) -> None:
         """Let this thread run anywhere again."""
-        os.sched_setaffinity(0, self._everywhere)
+        with suppress(OSError):
+            os.sched_setaffinity(0, self._everywhere)
 
     def argv(self, text: bytes) -> tuple[str, ...]:
         """Give the words that run *text*, as a record has them."""

@@ -4,7 +4,7 @@ import os
 import signal
 from typing import Literal
 
-from weigh.model.record import Measurement, Monitor, Series, Usage
+from weigh.model.record import Measurement, Monitor, Outcome, Series, Usage
 from weigh.probe.cgroup import read_cgroup
 from weigh.runner.attempt import Attempt
 from weigh.runner.ending import Ending, end
@@ -36,6 +36,8 @@ class Verdicts:
         if status == 0 and attempt.stop is None:
             return Ending("COMPLETED", 0, None)
         code = os.waitstatus_to_exitcode(status)
+        if attempt.refused is not None and attempt.stop is None:
+            return Ending("FAILED", code, None, Outcome(attempt.refused))
         measured = Measurement(
             attempt.started,
             None,

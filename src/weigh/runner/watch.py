@@ -10,7 +10,8 @@ import threading
 import time
 from binascii import crc32
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -148,40 +149,52 @@ class Watcher:
         self._queue.append((attempt, ending))
 
     def close(self) -> None:
-        """Have everything written down; wait for that."""
+        """Write down everything that is queued, and end the thread."""
         self._closing.set()
         self._thread.join()
-        self._watching.progress.close()
+        with self._noting("progress"):
+            self._watching.progress.close()
         if self._gpus is not None:
-            self.doubts = self._gpus.stop()
+            with self._noting("GPUs"):
+                self.doubts = self._gpus.stop()
 
     def _run(self) -> None:
         while True:
             closing = self._closing.is_set()  # what was queued before it counts
-            try:
-                self._drain()
+            self._drain()
+            with self._noting("measuring"):
                 self._look()
-                self._write(closing=closing)
-            except Exception as error:  # noqa: BLE001 - the tasks go on without
-                self.trouble = f"recording failed: {type(error).__name__}: {error}"
+            self._write(closing=closing)
             if closing:
                 return
             self._closing.wait(_TICK)
+
+    @contextmanager
+    def _noting(self, what: str) -> Iterator[None]:
+        """Note an error in ``trouble``: it costs no task and nothing else queued."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - whatever it is, the tasks go on
+            self.trouble = f"{what} failed: {type(error).__name__}: {error}"
 
     def _drain(self) -> None:
         queue = self._queue
         while queue:
             attempt, news = queue.popleft()
-            if news is None:
-                self._news.append(_started(attempt, self._watching.run))
-                self._young[attempt.record] = attempt
-            elif isinstance(news, int):
-                tree = self._watch(attempt).tree
-                if news not in tree.pids():
-                    tree.adopt(news)
-            else:
-                self._young.pop(attempt.record, None)
-                self._record(attempt, news, self._watched.pop(attempt.record, None))
+            with self._noting(f"recording task {attempt.seq}"):
+                self._take(attempt, news)
+
+    def _take(self, attempt: Attempt, news: Ending | int | None) -> None:
+        if news is None:
+            self._news.append(_started(attempt, self._watching.run))
+            self._young[attempt.record] = attempt
+        elif isinstance(news, int):
+            tree = self._watch(attempt).tree
+            if news not in tree.pids():
+                tree.adopt(news)
+        else:
+            self._young.pop(attempt.record, None)
+            self._end(attempt, news, self._watched.pop(attempt.record, None))
 
     def _watch(self, attempt: Attempt) -> _Watched:
         """Begin to look at an attempt, if that is not so yet."""
@@ -259,10 +272,22 @@ class Watcher:
         except StoreError as error:
             self.trouble = str(error)
 
-    def _record(
-        self, attempt: Attempt, ending: Ending, watched: _Watched | None
-    ) -> None:
-        one = self._watching
+    def _end(self, attempt: Attempt, ending: Ending, watched: _Watched | None) -> None:
+        """Keep the record of an attempt, and its event whatever becomes of that."""
+        usage = Usage(wall_time=attempt.ended - attempt.began)
+        with self._noting(f"recording task {attempt.seq}"):
+            measured = self._measured(attempt, watched)
+            usage = measured.usage
+            self._batch.add(self._record(attempt, ending, measured))
+        self._news.append(_ended(attempt, ending, usage))
+        if watched is not None:
+            watched.tree.close()
+            if watched.checkpoint_at > attempt.began + _CHECKPOINT_AFTER:
+                checkpoint.finish(self._watching.root, attempt.record)
+
+    def _measured(self, attempt: Attempt, watched: _Watched | None) -> Measurement:
+        """Sum up what was measured; a part that fails is left out."""
+        one, seq = self._watching, attempt.seq
         tracker: PeakTracker = (
             peak_tracker(attempt) if watched is None else watched.tracker
         )
@@ -273,38 +298,55 @@ class Watcher:
             processes=1 if watched is None else watched.tree.seen,
         )
         if self._gpus is not None and watched is not None and watched.gpus is not None:
-            usages, rows = self._gpus.end(watched.gpus)
-            measured = with_gpus(measured, usages, rows, began=attempt.began)
-        headway = one.progress.ended(attempt)
-        if headway is not None:
-            measured = msgspec.structs.replace(measured, progress=headway)
+            with self._noting(f"GPU usage of task {seq}"):
+                usages, rows = self._gpus.end(watched.gpus)
+                measured = with_gpus(measured, usages, rows, began=attempt.began)
+        with self._noting(f"progress of task {seq}"):
+            headway = one.progress.ended(attempt)
+            if headway is not None:
+                measured = msgspec.structs.replace(measured, progress=headway)
         if attempt.channel is not None:
-            measured = one.told(attempt.channel, measured)
+            with self._noting(f"regions of task {seq}"):
+                measured = one.told(attempt.channel, measured)
             forget(attempt.channel)
+        return measured
+
+    def _record(
+        self, attempt: Attempt, ending: Ending, measured: Measurement
+    ) -> Record:
+        one = self._watching
         command = one.command(attempt.text)
         record = filled(one.blank, attempt, measured, command=command, ending=ending)
-        parameters = one.parameters(attempt.seq, os.fsdecode(attempt.text))
-        if parameters:
-            shown = {name: one.hide(name, parameters[name]) for name in parameters}
-            record = msgspec.structs.replace(record, parameters=shown)
-        self._batch.add(record)
-        self._news.append(_ended(attempt, ending, measured.usage))
-        if watched is not None:
-            watched.tree.close()
-            if watched.checkpoint_at > attempt.began + _CHECKPOINT_AFTER:
-                checkpoint.finish(one.root, attempt.record)
+        with self._noting(f"parameters of task {attempt.seq}"):
+            parameters = one.parameters(attempt.seq, os.fsdecode(attempt.text))
+            if parameters:
+                shown = {name: one.hide(name, parameters[name]) for name in parameters}
+                record = msgspec.structs.replace(record, parameters=shown)
+        return record
 
     def _write(self, *, closing: bool) -> None:
-        self._batch.flush()
-        if self._news:
-            news, self._news = self._news, []
-            self._watching.events.append(*news)
+        with self._noting("recording"):
+            self._batch.flush()
+        news, self._news = self._news, []
+        self._append(news)
         now = time.monotonic()
         if closing or now >= self._sync_at:
             self._sync_at = now + _SYNC_INTERVAL
             self.floor = own_peak()
             self.trouble = self._batch.trouble or self.trouble
-            self._watching.sync()
+            with self._noting("writing the joblog to disk"):
+                self._watching.sync()
+
+    def _append(self, news: list[Started | Ended]) -> None:
+        """Append events in one write; one that cannot be encoded is left out."""
+        if not news:
+            return
+        try:
+            self._watching.events.append(*news)
+        except Exception:  # noqa: BLE001 - found out below, one by one
+            for event in news:
+                with self._noting(f"an event of task {event.seq}"):
+                    self._watching.events.append(event)
 
 
 def _started(attempt: Attempt, run: str) -> Started:

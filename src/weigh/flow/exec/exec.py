@@ -19,7 +19,9 @@ from weigh.flow.exec.options import (
     choose_layout,
     end_at,
     find_parameters,
+    planned_needs,
     temporary_folder,
+    within_open_files,
 )
 from weigh.flow.exec.progress import check_progress, watch_progress, with_limit
 from weigh.flow.exec.signals import block_signals, heeded, is_told_to_end
@@ -74,7 +76,11 @@ def execute(
     with ExitStack() as opened:
         source = TaskSource(task_file)
         opened.callback(source.close)
-        layout = choose_layout(options, env, opened)
+        layout, doubt = within_open_files(
+            choose_layout(options, env, opened), len(source)
+        )
+        if doubt is not None:
+            voice.say(doubt)
         joblog_path = _joblog_path(task_file, options)
         job = blank_record([], RunOptions(), env).job
         me = lock.Holder(
@@ -269,10 +275,13 @@ class _Run:
             # what runs on is looked for by the next run
             reason = None if result.has_abandoned else _reason(result)
         finally:
-            watcher.close()
-            channels.close()
-            if reason is not None:
-                self._events.append(events_file.Closed(self.id, time.time(), reason))
+            try:
+                watcher.close()
+                channels.close()
+            finally:
+                if reason is not None:
+                    closed = events_file.Closed(self.id, time.time(), reason)
+                    self._events.append(closed)
         result = self._with_joblog_restored(result)
         self._warnings += watcher.doubts
         for line in (watcher.trouble, location.note_on_store(cwd, env)):
@@ -325,6 +334,7 @@ class _Run:
             gauge=self._gauge(),
             progress=self._progress,
             attempts=self._attempts,
+            plan_of=planned_needs(self._source.name, len(self._source)),
             say=self._voice.say,
             show=self._voice.show,
         )

@@ -1,19 +1,22 @@
 """What the user of ``weigh exec`` chose, and what the machine makes of it."""
 
 import os
+import resource
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import msgspec
 
 from weigh.errors import UsageError
 from weigh.flow.run.run import RunOptions, blank_record
 from weigh.model.mask import Mask
+from weigh.model.plan import PLAN_FILE, Element, Kind
 from weigh.model.record import Allocation
 from weigh.runner import resources
 from weigh.runner.halt import Halt
 from weigh.runner.parts import Result
+from weigh.runner.share import NO_SHARE, Share
 from weigh.runner.slots import Layout, lay_out
 from weigh.runner.tally import Tally
 from weigh.units import Bytes, Seconds
@@ -58,6 +61,10 @@ class Voice(msgspec.Struct, frozen=True):
     say: Callable[[str], None]
     show: Callable[[Tally], Seconds]
 
+
+_FILES_OF_A_TASK = 6  # its output or pipes, its regions, what is read of it in /proc
+_FILES_OF_WEIGH = 20  # joblog, events, records, and what is read in passing
+_FILES_OF_GPUS = 40  # what a driver's library opens
 
 # where jobs of one machine meet: a scheduler may give each a TMPDIR of its own
 _OF_THE_MACHINE = "/tmp"  # noqa: S108 - locks there are opened with care
@@ -107,6 +114,37 @@ def choose_layout(
     return lay_out(jobs, cpus=ours.cpus, cores=cores, gpus=gpus)
 
 
+def within_open_files(layout: Layout, tasks: int) -> tuple[Layout, str | None]:
+    """Return as many slots as there are descriptors for, and a word if that is fewer.
+
+    The soft limit is raised as far as that helps; the tasks inherit it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(len(layout.slots), tasks)
+    spare = _open_files() + _FILES_OF_WEIGH + (_FILES_OF_GPUS if layout.gpus else 0)
+    needed = spare + wanted * _FILES_OF_A_TASK
+    if soft == resource.RLIM_INFINITY or needed <= soft:
+        return layout, None
+    limit = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        soft = limit
+    fit = max(1, (soft - spare) // _FILES_OF_A_TASK)
+    if needed <= soft or fit >= wanted:
+        return layout, None
+    return msgspec.structs.replace(layout, slots=layout.slots[:fit]), (
+        f"{soft} open files are enough for {fit} of {wanted} tasks at once "
+        f"(ulimit -n {needed} for all)"
+    )
+
+
+def _open_files() -> int:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return _FILES_OF_WEIGH
+
+
 def _shared_gpus(
     env: Mapping[str, str],
     allocation: Allocation | None,
@@ -144,6 +182,44 @@ def find_parameters(
     table = Parameters(path)
     opened.callback(table.close)
     return table.of
+
+
+def planned_needs(task_file: str, tasks: int) -> Callable[[int], Share]:
+    """Return what knows each task's planned need: ``plan.json`` beside the task file.
+
+    A task that no plan knows has none, nor has any if the file was changed since.
+    """
+    kinds, places = _planned_kinds(task_file, tasks)
+    shares = [Share(kind.item.memory, kind.item.gpu_memory) for kind in kinds]
+
+    def plan_of(seq: int) -> Share:
+        return shares[places[seq - 1]] if 0 < seq <= len(places) else NO_SHARE
+
+    return plan_of
+
+
+def _planned_kinds(
+    task_file: str, tasks: int
+) -> tuple[tuple[Kind, ...], tuple[int, ...]]:
+    path = os.path.join(os.path.dirname(task_file), PLAN_FILE)
+    try:
+        with open(path, "rb") as file:
+            plan = msgspec.json.decode(file.read(), type=_Planned)
+    except (OSError, UnicodeDecodeError, msgspec.DecodeError):
+        return (), ()
+    name = os.path.basename(task_file)
+    for element in plan.elements:
+        if element.file == name and len(element.kinds) == tasks:
+            is_known = all(0 <= kind < len(plan.kinds) for kind in element.kinds)
+            return (plan.kinds, element.kinds) if is_known else ((), ())
+    return (), ()
+
+
+class _Planned(msgspec.Struct):
+    """What matters here of a plan."""
+
+    kinds: tuple[Kind, ...]
+    elements: tuple[Element, ...]
 
 
 def temporary_folder(env: Mapping[str, str]) -> str:

@@ -148,6 +148,10 @@ class _Group(msgspec.Struct, frozen=True):
         wanted = _wanted(before, [choice for _, choice in chosen], wishes)
         plan = read_plan(views[0].job.folder)
         elements = tuple(_elements(tasks, plan, views))
+        if any(choice.memory > 1 for _, choice in chosen):  # the plan was too small
+            elements = tuple(
+                msgspec.structs.replace(element, kinds=()) for element in elements
+            )
         reasons = tuple(dict.fromkeys(choice.reason for _, choice in chosen))
         numbers = tuple(task.task for task in tasks)
         made = msgspec.structs.replace(plan, elements=elements, left_out=())
@@ -250,7 +254,7 @@ def _elements(
     plans = {view.job.id: read_plan(view.job.folder) for view in views}
     firsts = {view.job.id: view.job.first for view in views}
     most = max(len(element.tasks) for element in plan.elements)
-    bins: list[tuple[Element, list[int]]] = []
+    bins: list[tuple[Element, list[TaskState]]] = []
     keys: dict[tuple[str, int] | int, int] = {}
     alike = len(plan.kinds) <= 1 and views[0].job.staging is None
     for place, task in enumerate(tasks):
@@ -259,11 +263,23 @@ def _elements(
             keys[key] = len(bins)
             element = plans[task.job].elements[firsts[task.job] + task.element]
             bins.append((element, []))
-        bins[keys[key]][1].append(task.task)
+        bins[keys[key]][1].append(task)
     for number, (element, members) in enumerate(bins):
+        kinds = [_kind(task, plans[task.job], firsts[task.job]) for task in members]
         yield msgspec.structs.replace(
-            element, file=f"tasks_{number}.txt", tasks=tuple(members)
+            element,
+            file=f"tasks_{number}.txt",
+            tasks=tuple(task.task for task in members),
+            kinds=tuple(kind for kind in kinds if kind is not None)
+            if None not in kinds
+            else (),
         )
+
+
+def _kind(task: TaskState, plan: Plan, first: int) -> int | None:
+    """Return the place of a task's kind in its plan; None where that is not known."""
+    kinds = plan.elements[first + task.element].kinds
+    return kinds[task.seq - 1] if 0 < task.seq <= len(kinds) else None
 
 
 def _write_plan(

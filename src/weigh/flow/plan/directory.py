@@ -6,10 +6,10 @@ from collections.abc import Callable
 import msgspec
 
 from weigh.errors import StoreError, UsageError
-from weigh.model.plan import Plan
+from weigh.model.plan import PLAN_FILE, Plan
 from weigh.store.location import make_private_folder, private
 
-FILE = "plan.json"
+FILE = PLAN_FILE
 LEFT_OUT = "left_out.txt"
 _NEW = f"{FILE}.new"
 _OURS = "tasks_"

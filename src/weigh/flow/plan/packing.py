@@ -50,6 +50,7 @@ def planned(
             memory=bin_.memory,
             cpus=bin_.cpus,
             time=_time(bin_, needs, slow_down),
+            kinds=tuple(needs.places[at] for at in bin_.items),
         )
         for number, bin_ in enumerate(packing.bins)
     )

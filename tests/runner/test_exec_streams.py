@@ -1,0 +1,253 @@
+"""A stdout or stderr that is blocked or gone holds up no task and no exit code."""
+
+import errno
+import fcntl
+import os
+import pty
+import signal
+import subprocess
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from batches import PATIENCE, WEIGH, Batch, until
+
+PIPE_SIZE = 4096
+
+
+@contextmanager
+def _full_pipe() -> Iterator[int]:
+    """Give the end of a pipe that is full, and that nobody reads."""
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
+    os.write(write, b"x" * PIPE_SIZE)
+    yield write
+    os.close(read)
+    os.close(write)
+
+
+@contextmanager
+def _stopped_terminal() -> Iterator[int]:
+    """Give a terminal whose output was stopped, as by Ctrl-S."""
+    master, slave = pty.openpty()
+    termios.tcflow(slave, termios.TCOOFF)
+    yield slave
+    os.close(slave)
+    os.close(master)
+
+
+BLOCKED = pytest.mark.parametrize("blocked", [_full_pipe, _stopped_terminal])
+
+
+def _start(
+    batch: Batch, *options: str, out: int = subprocess.PIPE, err: int = subprocess.PIPE
+) -> "subprocess.Popen[str]":
+    started = subprocess.Popen(
+        [*WEIGH, "exec", *options, "tasks.txt"],
+        cwd=batch.folder,
+        env=batch.env(TERM="xterm"),
+        stdout=out,
+        stderr=err,
+        text=True,
+    )
+    batch.started.append(started)
+    return started
+
+
+@BLOCKED
+def test_with_a_blocked_stderr_all_tasks_run(batch: Batch, blocked: object) -> None:
+    batch.write(*(f"echo {n} >> ran; exit {n % 2}" for n in range(8)))
+    with blocked() as stream:  # type: ignore[operator]
+        started = _start(batch, "-j", "1", err=stream)
+        assert started.wait(PATIENCE) == 1
+    assert len(batch.ran()) == 8
+    assert len(batch.ended()) == 8
+
+
+@BLOCKED
+def test_with_a_blocked_stderr_a_timeout_is_kept(batch: Batch, blocked: object) -> None:
+    batch.write("exit 1", "sleep 1000", "echo a >> ran")
+    with blocked() as stream:  # type: ignore[operator]
+        started = _start(batch, "-j", "1", "--timeout", "0.5", err=stream)
+        assert started.wait(PATIENCE) == 1
+    assert batch.ran() == ["a"]
+    assert batch.ended()[2][0] == -1
+
+
+@BLOCKED
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_with_a_blocked_stderr_signals_are_heard(
+    batch: Batch, blocked: object, number: signal.Signals
+) -> None:
+    batch.write(
+        "exit 1",
+        "trap 'echo saved >> ran; exit 0' TERM INT; echo in >> ran; sleep 1000 & wait",
+    )
+    with blocked() as stream:  # type: ignore[operator]
+        started = _start(batch, "-j", "1", err=stream)
+        until(batch.ran)
+        started.send_signal(number)
+        assert started.wait(PATIENCE) == 128 + number
+    assert batch.ran() == ["in", "saved"]
+
+
+@BLOCKED
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_with_a_blocked_stdout_it_ends_with_the_tasks_exit_code(
+    batch: Batch, blocked: object, options: tuple[str, ...]
+) -> None:
+    batch.write("true", "exit 3")
+    with blocked() as stream:  # type: ignore[operator]
+        assert _start(batch, *options, out=stream).wait(PATIENCE) == 1
+
+
+@pytest.mark.parametrize(
+    "redirection",
+    [
+        ">/dev/full",
+        "2>/dev/full",
+        ">/dev/full 2>/dev/full",
+        ">&-",
+        "2>&-",
+        ">&- 2>&-",
+        "| true",
+        "2>&1 >/dev/null | true",
+    ],
+)
+@pytest.mark.parametrize(("last", "code"), [("true", 0), ("exit 3", 1)])
+def test_with_a_dead_stream_the_exit_code_is_about_the_tasks(
+    batch: Batch, redirection: str, last: str, code: int
+) -> None:
+    batch.write("exit 0", last, "sleep 0.1")
+    line = f'set -o pipefail; "$@" {redirection}'
+    finished = batch.run("-j", "1", before=("bash", "-c", line, "bash"))
+    assert finished.returncode == code
+    assert len(batch.ended()) == 3
+
+
+def test_a_terminal_that_is_gone_is_no_failure_of_the_tasks(batch: Batch) -> None:
+    batch.write("echo in >> ran; while [ ! -e go ]; do sleep 0.02; done", "exit 0")
+    master, slave = pty.openpty()
+    started = _start(batch, "-j", "1", out=slave, err=slave)
+    os.close(slave)
+    until(batch.ran)
+    os.close(master)  # it is not weigh's controlling terminal: no SIGHUP
+    (batch.folder / "go").touch()
+    assert started.wait(PATIENCE) == 0
+    assert len(batch.ended()) == 2
+
+
+def test_a_stream_shared_with_others_stays_blocking(batch: Batch) -> None:
+    batch.write("true")
+    read, write = os.pipe()
+    assert _start(batch, out=write, err=write).wait(PATIENCE) == 0
+    assert not fcntl.fcntl(write, fcntl.F_GETFL) & os.O_NONBLOCK
+    os.close(read)
+    os.close(write)
+
+
+def test_progress_is_dropped_while_stderr_is_blocked_and_then_goes_on(
+    batch: Batch,
+) -> None:
+    batch.write("exit 1", "echo in >> ran; while [ ! -e go ]; do sleep 0.02; done")
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
+    os.write(write, b"x" * PIPE_SIZE)
+    started = _start(batch, "-j", "1", err=write)
+    os.close(write)
+    until(batch.ran)
+    with os.fdopen(read, "rb") as stream:
+        assert stream.read(PIPE_SIZE) == b"x" * PIPE_SIZE
+        (batch.folder / "go").touch()
+        assert b"weigh: task 1 failed: exit code 1" in stream.read()
+    assert started.wait(PATIENCE) == 1
+
+
+# other verbs
+
+
+@pytest.mark.parametrize("words", [("run", "--", "sh", "-c", "exit 3")])
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2>&1 | true"])
+def test_weigh_run_ends_with_the_commands_exit_code_whatever_stderr_does(
+    batch: Batch, words: tuple[str, ...], redirection: str
+) -> None:
+    line = f'set -o pipefail; "$@" {redirection}'
+    finished = subprocess.run(
+        ["bash", "-c", line, "bash", *WEIGH, *words],
+        cwd=batch.folder,
+        env=batch.env(),
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert finished.returncode == 3
+
+
+@BLOCKED
+def test_weigh_run_ends_although_stderr_is_blocked(
+    batch: Batch, blocked: object
+) -> None:
+    with blocked() as stream:  # type: ignore[operator]
+        finished = subprocess.run(
+            [*WEIGH, "run", "--", "sh", "-c", "exit 3"],
+            cwd=batch.folder,
+            env=batch.env(),
+            stderr=stream,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert finished.returncode == 3
+
+
+@pytest.mark.parametrize("words", [("records",), ("top", "--once"), ("--version",)])
+def test_output_that_cannot_be_written_is_125_with_its_reason_and_never_120(
+    batch: Batch, words: tuple[str, ...]
+) -> None:
+    line = '"$@" > /dev/full'
+    finished = subprocess.run(
+        ["bash", "-c", line, "bash", *WEIGH, *words],
+        cwd=batch.folder,
+        env=batch.env(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert finished.returncode == 125
+    why = os.strerror(errno.ENOSPC)
+    assert finished.stderr == f"weigh: standard output: {why}\n"
+
+
+@pytest.mark.parametrize("words", [("status",), ("top", "--once"), ("request", "x")])
+def test_a_dead_stderr_changes_no_exit_code(
+    batch: Batch, words: tuple[str, ...]
+) -> None:
+    codes = set()
+    for redirection in ("2>/dev/null", "2>/dev/full", "2>&-"):
+        finished = subprocess.run(
+            ["bash", "-c", f'"$@" {redirection}', "bash", *WEIGH, *words],
+            cwd=batch.folder,
+            env=batch.env(),
+            stdout=subprocess.PIPE,
+            timeout=PATIENCE,
+            check=False,
+        )
+        codes.add(finished.returncode)
+    assert len(codes) == 1
+    assert 120 not in codes
+
+
+def test_top_on_a_stopped_terminal_hears_signals(batch: Batch) -> None:
+    with _stopped_terminal() as terminal:
+        started = subprocess.Popen(
+            [*WEIGH, "top"],
+            cwd=batch.folder,
+            env=batch.env(TERM="xterm"),
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+        )
+        with pytest.raises(subprocess.TimeoutExpired):
+            started.wait(2)
+        started.terminate()
+        assert started.wait(PATIENCE) == 128 + signal.SIGTERM
