@@ -7,6 +7,7 @@ from textwrap import fill
 import click
 
 from weigh.cli import complete
+from weigh.cli.quantities import SIZE_TEXT, TIME_TEXT
 from weigh.flow.plan.plan import plan as plan_flow
 from weigh.flow.plan.wishes import ALL, Wishes
 from weigh.flow.run.weighed import Told
@@ -26,10 +27,19 @@ _COUNT = click.IntRange(min=1)
     help="The GPU to fill, such as V100-32GB, p100=11.9GiB, A100-80GB:1g.10gb. "
     "Several are compared.  [default: the one measured on]",
 )
-@click.option("--gpu-memory", metavar="SIZE", help="What a task uses of a GPU.")
-@click.option("--memory", metavar="SIZE", help="What a task uses of the node.")
+@click.option(
+    "--gpu-memory", type=SIZE_TEXT, metavar="SIZE", help="What a task uses of a GPU."
+)
+@click.option(
+    "--memory", type=SIZE_TEXT, metavar="SIZE", help="What a task uses of the node."
+)
 @click.option("--cpus", type=_COUNT, metavar="N", help="CPUs a task keeps busy.")
-@click.option("--time", metavar="TIME", help="How long a task takes: 90m, 1-12:00:00.")
+@click.option(
+    "--time",
+    type=TIME_TEXT,
+    metavar="TIME",
+    help="How long a task takes: 90m, 1-12:00:00.",
+)
 @click.option(
     "--from-records",
     "records",
@@ -51,7 +61,7 @@ _COUNT = click.IntRange(min=1)
     metavar="N",
     help="Nodes that a task runs on; all else is for each of them.",
 )
-@click.option("--node-memory", metavar="SIZE", help="Memory of a node.")
+@click.option("--node-memory", type=SIZE_TEXT, metavar="SIZE", help="Memory of a node.")
 @click.option("--node-cpus", type=_COUNT, metavar="N", help="CPUs of a node.")
 @click.option(
     "--node-gpus",

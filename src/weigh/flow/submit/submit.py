@@ -49,7 +49,7 @@ from weigh.report.submit_lines import Shipped
 from weigh.scheduler.local import NAME as LOCAL
 from weigh.scheduler.scheduler import Scheduler
 from weigh.store import jobs, location
-from weigh.units import parse_duration, parse_size
+from weigh.units import parse_limit, parse_size
 
 _OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
 
@@ -383,7 +383,7 @@ def _said(wishes: Wishes, after: tuple[str, ...]) -> Wanted:
         virtual_memory=None
         if wishes.virtual_memory is None
         else parse_size(wishes.virtual_memory),
-        time_limit=None if wishes.time is None else parse_duration(wishes.time),
+        time_limit=None if wishes.time is None else parse_limit(wishes.time),
         gpus=gpus,
         gpu_type=gpu_type,
         queue=wishes.queue,
