@@ -78,6 +78,11 @@ _COUNT = click.IntRange(min=1)
 @click.option("--name", help="Write to plan/NAME.  [default: the file's name]")
 @click.option("--leave-out", is_flag=True, help="Leave out tasks that are too big.")
 @click.option("--replace", is_flag=True, help="Replace the plan of that name.")
+@click.option(
+    "--ignore-directives",
+    is_flag=True,
+    help="Run job scripts although their #SBATCH and #$ lines have no effect.",
+)
 @click.option("--dry-run", is_flag=True, help="Write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def plan(*, as_json: bool, **words: str | int | bool | None) -> int:

@@ -181,6 +181,11 @@ def _say(line: str) -> None:
     help="What runs the tasks: weigh exec, or GNU parallel.",
 )
 @click.option("--again", is_flag=True, help="Submit a plan that was submitted before.")
+@click.option(
+    "--ignore-directives",
+    is_flag=True,
+    help="Run job scripts although their #SBATCH and #$ lines have no effect.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the script; submit nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.pass_context

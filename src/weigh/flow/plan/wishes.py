@@ -29,6 +29,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     node_gpus: int | None = None
     leave_out: bool = False
     replace: bool = False
+    ignore_directives: bool = False
     dry_run: bool = False
     probe: bool = False
 

@@ -9,6 +9,7 @@ import msgspec
 
 from weigh import __version__, config
 from weigh.errors import UsageError, WeighError
+from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.site import schedulers
 from weigh.flow.site.complexes import in_site_words
 from weigh.flow.submit import each_node, first
@@ -91,6 +92,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     requeue: bool = False
     runner: Runner = "weigh"
     again: bool = False
+    ignore_directives: bool = False
     dry_run: bool = False
     extra: tuple[tuple[str, str], ...] = ()
 
@@ -222,6 +224,8 @@ def session_of(wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Session:
             "--interactive gives a shell and runs no job script: leave "
             f"{', '.join(idle) or '--module, --conda and the like'} out"
         )
+    if not wishes.ignore_directives:
+        refuse_job_script(wishes.command, cwd=cwd, path=env.get("PATH"))
     name, env = where_to(wishes.scheduler, wishes.cluster, cwd=cwd, env=env)
     kind = schedulers.kind_of(name)
     return interactive(
@@ -266,6 +270,7 @@ def _prefetch(
         scheduler=wishes.scheduler,
         cluster=prefetch_cluster(wishes.cluster, cwd=cwd, env=env),
         name=free_name(name, cwd),
+        ignore_directives=wishes.ignore_directives,
         memory=MEMORY,
         account=wishes.account,
         setup=wishes.setup,
@@ -327,6 +332,7 @@ def _plan(
             nodes=wishes.nodes,
             submitted={job.folder for job in earlier},
             dry_run=wishes.dry_run,
+            ignore_directives=wishes.ignore_directives,
         )
     if wishes.nodes is not None:
         raise UsageError("--nodes is for a command (weigh plan TASKS --nodes N)")
