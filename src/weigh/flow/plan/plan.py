@@ -155,7 +155,7 @@ def _of_this_node(wishes: Wishes, place: Place) -> Wishes:
     return msgspec.structs.replace(
         wishes,
         node_cpus=wishes.node_cpus or place.cpus,
-        node_memory=wishes.node_memory or (None if memory is None else str(memory)),
+        node_memory=wishes.node_memory or (None if memory is None else f"{memory}B"),
     )
 
 
