@@ -174,8 +174,12 @@ def test_an_interval_is_a_number_whatever_it_was_written_as(layers: Layers) -> N
     assert layers.load(WEIGH_INTERVAL="0.5").value("interval") == 0.5
 
 
+def test_an_interval_takes_a_unit_as_the_options_do(layers: Layers) -> None:
+    assert layers.load(WEIGH_STALLED_AFTER="10m").value("stalled_after") == 600
+
+
 def test_an_interval_that_is_no_number_names_its_variable(layers: Layers) -> None:
-    with pytest.raises(FormatError, match="WEIGH_INTERVAL must be seconds"):
+    with pytest.raises(FormatError, match="WEIGH_INTERVAL must be a time above 0"):
         layers.load(WEIGH_INTERVAL="often")
 
 

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from weigh.dialect import gridengine, slurm
 from weigh.errors import FormatError
 from weigh.units import (
     DAY,
@@ -13,6 +14,7 @@ from weigh.units import (
     format_duration,
     format_size,
     parse_duration,
+    parse_limit,
     parse_size,
 )
 
@@ -35,9 +37,19 @@ def test_of_two_sizes_the_larger_is_never_written_as_the_smaller(
     assert parse_size(format_size(small)) <= parse_size(format_size(large))
 
 
-@given(st.integers(min_value=0, max_value=1 << 50))
-def test_a_bare_number_is_bytes(size: int) -> None:
-    assert parse_size(str(size)) == size
+@pytest.mark.parametrize("text", ["8000", "1", " 16 ", "1.5", "1e3"])
+def test_a_size_without_a_unit_is_refused_with_its_two_readings(text: str) -> None:
+    number = text.strip()
+    with pytest.raises(FormatError) as refused:
+        parse_size(text)
+
+    assert f"{number}M or {number}B (bytes)" in str(refused.value)
+    assert parse_size(f"{number}M") == float(number) * MIB
+    assert parse_size(f"{number}B") == round(float(number))
+
+
+def test_nothing_needs_no_unit() -> None:
+    assert (parse_size("0"), parse_duration("0")) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +127,11 @@ def test_a_duration_is_written_as_a_person_says_it(seconds: float, text: str) ->
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("90", 90),
         ("90s", 90),
+        ("0.25 s", 0.25),
+        ("10ms", 0.01),
+        ("1.5h", 5400),
+        (".5h", 1800),
         ("90m", 5400),
         ("1h30m", 5400),
         ("1h 30m", 5400),
@@ -125,20 +140,77 @@ def test_a_duration_is_written_as_a_person_says_it(seconds: float, text: str) ->
         ("1-12:00:00", 36 * HOUR),
     ],
 )
-def test_a_duration_is_read_as_people_write_it(text: str, seconds: int) -> None:
+def test_a_duration_is_read_as_people_write_it(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "", "m", "-5", "1h30", "24:00", "1:2:3:4", "-1:00:00", "1-", "1-12", "a:b:c",
-        "1.5h", "5 minutes", "²", "9" * 5000, "1:00:" + "9" * 5000, "9" * 5000 + "d",
+        "", "m", "-5", "1h30", "1h1h", "1:2:3:4", "-1:00:00", "1-", "1-2-3", "a:b:c",
+        "1 0m", "5 minutes", "²", "9" * 5000, "1:00:" + "9" * 5000, "9" * 5000 + "d",
     ],
 )  # fmt: skip
 def test_what_is_not_a_duration_is_refused_in_words(text: str) -> None:
     with pytest.raises(FormatError, match="not a time"):
         parse_duration(text)
+
+
+# sbatch(1), --time; measured with Slurm 22.05.8
+SLURM_FORMS = [
+    ("24:00", 24 * MINUTE),
+    ("90:30", 90 * MINUTE + 30),
+    ("02:00:00", 2 * HOUR),
+    ("36:00:00", 36 * HOUR),
+    ("2-0", 2 * DAY),
+    ("1-12", 36 * HOUR),
+    ("1-12:30", 36 * HOUR + 30 * MINUTE),
+    ("1-12:00:00", 36 * HOUR),
+]
+
+
+@pytest.mark.parametrize(("text", "seconds"), SLURM_FORMS)
+def test_a_time_in_one_of_slurm_s_forms_is_what_slurm_takes_it_for(
+    text: str, seconds: int
+) -> None:
+    assert parse_duration(text) == seconds == slurm.parse_time(text)
+
+
+@pytest.mark.parametrize("text", ["60", "1", " 90 ", "0.5"])
+def test_a_time_without_a_unit_is_refused_with_its_two_readings(text: str) -> None:
+    number = text.strip()
+    with pytest.raises(FormatError) as refused:
+        parse_duration(text)
+
+    assert f"write {number}m (minutes) or {number}s (seconds)" in str(refused.value)
+    assert parse_duration(f"{number}m") == 60 * parse_duration(f"{number}s")
+
+
+def test_a_bare_number_is_seconds_only_where_the_caller_says_so() -> None:
+    assert parse_duration("90", bare=1) == 90
+
+
+@given(st.integers(min_value=1, max_value=1000 * DAY))
+def test_what_is_written_for_a_scheduler_is_read_back(seconds: int) -> None:
+    assert parse_duration(slurm.format_time(seconds)) == seconds
+    assert parse_duration(gridengine.format_time(seconds)) == seconds
+
+
+@given(st.integers(min_value=MIB, max_value=1 << 50))
+def test_a_size_that_is_written_for_a_scheduler_is_read_back(size: int) -> None:
+    assert parse_size(slurm.format_memory(size)) == slurm.parse_memory(
+        slurm.format_memory(size)
+    )
+
+
+@given(st.floats(min_value=0, max_value=1000 * DAY))
+def test_a_time_that_is_shown_can_be_typed(seconds: float) -> None:
+    shown = parse_duration(format_duration(seconds))
+    assert abs(shown - seconds) <= max(0.005, 0.02 * seconds)
+
+
+def test_a_limit_is_rounded_up_to_whole_seconds() -> None:
+    assert parse_limit("0.2s") == 1
 
 
 @given(st.text(alphabet="0123456789:-smhd .x٤", max_size=12))

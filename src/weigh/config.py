@@ -13,7 +13,7 @@ import msgspec
 
 from weigh.errors import FormatError
 from weigh.model.mask import Mask, parse_mask
-from weigh.units import MIB, Bytes, parse_size
+from weigh.units import MIB, Bytes, parse_duration, parse_size
 
 Value: TypeAlias = str | int | float | bool
 
@@ -286,7 +286,7 @@ def _checked(where: str, key: str, value: object) -> Value:
         raise FormatError(f"{where} must be text, not {value!r}")
     answer = _seconds(value) if kind == "seconds" else _answer(value)
     if answer is None:
-        meant = "seconds, more than 0" if kind == "seconds" else "true or false"
+        meant = "a time above 0" if kind == "seconds" else "true or false"
         raise FormatError(f"{where} must be {meant}, not {value!r}")
     return answer
 
@@ -301,8 +301,8 @@ def _seconds(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
-        number = float(value)
-    except (ValueError, OverflowError):
+        number = parse_duration(str(value), bare=1)
+    except FormatError:
         return None
     return number if 0 < number < float("inf") else None
 

@@ -1,9 +1,12 @@
 """Bytes and seconds: integers (or float seconds) inside, text at the edge.
 
 Sizes are binary throughout: 1 KiB is 1024 bytes, and so are K, KB and kB where a
-person types them. The schedulers' own size syntaxes live in their dialects.
+person types them. Every option, setting and variable of weigh is read here; the texts
+of the schedulers themselves are read in their dialects.
 """
 
+import math
+import re
 from typing import TypeAlias
 
 from weigh.errors import FormatError
@@ -19,32 +22,47 @@ HOUR = 3600
 DAY = 86400
 
 _SIZE_PREFIXES = "KMGTP"
-_DURATION_UNITS = {"s": 1, "m": MINUTE, "h": HOUR, "d": DAY}
-_MAX_CLOCK_FIELDS = 3
+_DURATION_UNITS = {"ms": 0.001, "s": 1, "m": MINUTE, "h": HOUR, "d": DAY}
+_NUMBER = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?", re.ASCII)
+_TIME_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*(ms|[smhd])", re.ASCII)
 _LONGEST_DURATION = 40
+_LONGEST_QUOTED = 15
+_INFINITE = float("inf")
 _LONGEST_HOURS = 1000 * 366 * 24
 
 
 def parse_size(text: str) -> Bytes:
-    """Read a size as people write it: ``4GiB``, ``4G``, ``4 GB``, ``1.5g``, ``300``.
+    """Return a size such as ``4GiB``, ``4G``, ``4 GB``, ``1.5g`` or ``300B``, in bytes.
+
+    A number without a unit is refused, except 0: a scheduler reads mebibytes where
+    others read bytes.
 
     Raises:
-        FormatError: *text* is not a size, or is negative.
+        FormatError: *text* is not a size, is negative, or has no unit.
     """
-    number = text.strip().lower().removesuffix("b")
+    number = text.strip().lower()
+    has_unit = number[-1:].isalpha()
+    number = number.removesuffix("b")
     if number[-2:-1].upper() in _SIZE_PREFIXES:
         number = number.removesuffix("i")
     factor = 1
     if number and number[-1].upper() in _SIZE_PREFIXES:
         factor = 1 << 10 * (_SIZE_PREFIXES.index(number[-1].upper()) + 1)
-        number = number[:-1].strip()
-    try:
-        value = float(number) * factor if _is_plain(number) else -1.0
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < float("inf"):
+        number = number[:-1]
+    value = _number(number)
+    is_lone = value and not has_unit
+    if (
+        value is None
+        or value * factor == float("inf")
+        or (is_lone and _is_long(number))
+    ):
         raise FormatError(f"not a size: {text!r} (write it like 500M or 4GiB)")
-    return round(value)
+    if is_lone:
+        large = f"{number}G, " if value < KIB else ""
+        raise FormatError(
+            f"{number} has no unit: write {large}{number}M or {number}B (bytes)"
+        )
+    return round(value * factor)
 
 
 def format_size(size: Bytes) -> str:
@@ -81,53 +99,80 @@ def format_brief(seconds: Seconds) -> str:
     return format_duration(seconds)
 
 
-def parse_duration(text: str) -> int:
-    """Read a time as people write it: ``90m``, ``1h30m``, ``1-12:00:00``, ``02:00:00``.
+def parse_duration(text: str, *, bare: Seconds | None = None) -> Seconds:
+    """Return a time such as ``90m``, ``1.5h``, ``1h30m`` or ``01:30:00``, in seconds.
 
-    Two clock fields are refused, because ``24:00`` is minutes to one scheduler and
-    hours to its reader. A bare number is seconds.
+    Clock forms are read as Slurm reads them: ``MM:SS``, ``HH:MM:SS``, ``D-HH``,
+    ``D-HH:MM`` and ``D-HH:MM:SS``. A number without a unit is refused, except 0: it
+    is minutes to Slurm and seconds to Grid Engine. With *bare* it counts that many
+    seconds each.
 
     Raises:
-        FormatError: *text* is not a time.
+        FormatError: *text* is not a time, or has no unit.
     """
     word = text.strip().lower()
     seconds = None
     if len(word) <= _LONGEST_DURATION:  # int() refuses thousands of digits its own way
-        seconds = _clock_seconds(word) if ":" in word else _unit_seconds(word)
+        is_clock = ":" in word or "-" in word
+        seconds = _clock_seconds(word) if is_clock else _unit_seconds(word, bare)
     if seconds is None:
         raise FormatError(f"not a time: {text!r} (write it like 90m or 01:30:00)")
     return seconds
 
 
+def parse_limit(text: str) -> int:
+    """Return a time limit in whole seconds, rounded up; see `parse_duration`.
+
+    Raises:
+        FormatError: *text* is not a time, or has no unit.
+    """
+    return math.ceil(parse_duration(text))
+
+
 def _clock_seconds(word: str) -> int | None:
     days, dash, clock = word.rpartition("-")
+    units = (HOUR, MINUTE, 1)
     fields = clock.split(":")
-    if len(fields) != _MAX_CLOCK_FIELDS or not all(f.isdecimal() for f in fields):
+    counts = [int(field) for field in fields if _is_whole(field)]
+    if len(counts) < len(fields) or len(fields) > len(units):
         return None
-    if dash and not days.isdecimal():
+    if dash and not _is_whole(days):
         return None
-    hours, minutes, seconds = (int(field) for field in fields)
-    return int(days or 0) * DAY + hours * HOUR + minutes * MINUTE + seconds
+    used = units[: len(fields)] if dash else units[-len(fields) :]
+    seconds = sum(count * unit for count, unit in zip(counts, used, strict=True))
+    return int(days or 0) * DAY + seconds
 
 
-def _unit_seconds(word: str) -> int | None:
-    if word.isdecimal():
-        return int(word)
-    total, digits = 0, ""
-    for character in word.replace(" ", ""):
-        if character.isdecimal():
-            digits += character
-        elif digits and character in _DURATION_UNITS:
-            total += int(digits) * _DURATION_UNITS[character]
-            digits = ""
-        else:
-            return None
-    return None if digits or not word else total
+def _unit_seconds(word: str, bare: Seconds | None) -> Seconds | None:
+    number = _number(word)
+    if number is not None:
+        if number and bare is None:
+            if _is_long(word):
+                return None
+            raise FormatError(
+                f"{word} has no unit: write {word}m (minutes) or {word}s (seconds)"
+            )
+        return number * (bare or 0)
+    parts = _TIME_PART.findall(word)
+    if not word or "".join(map("".join, parts)) != "".join(word.split()):
+        return None
+    if len({unit for _, unit in parts}) < len(parts):
+        return None
+    return sum(float(digits) * _DURATION_UNITS[unit] for digits, unit in parts)
 
 
-def _is_plain(number: str) -> bool:
-    """Tell whether *number* keeps clear of the forms that only Python reads."""
-    return number.isascii() and "_" not in number
+def _is_long(number: str) -> bool:
+    """Return whether a number is too long to be quoted with each of its readings."""
+    return len(number) > _LONGEST_QUOTED
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
+def _number(text: str) -> float | None:
+    """Return the number that *text* is: digits, with a point or an exponent."""
+    return float(text) if _NUMBER.fullmatch(text.strip()) else None
 
 
 def _three_digits(value: float) -> str:

@@ -57,7 +57,7 @@ def test_the_guide_s_screen_has_its_range_its_warning_and_its_best_batch(
 ) -> None:
     keep(guide_runs(), "guide")
 
-    code, out, _ = fit("guide", "--gpu", f"v100={30 * 10**9}")
+    code, out, _ = fit("guide", "--gpu", f"v100={30 * 10**9}B")
 
     assert code == 0
     assert "1137 to 1425" in out

@@ -165,7 +165,7 @@ def test_an_estimate_has_the_units_of_what_was_measured(found: dict[int, int]) -
     memory = int(made.upper(3))
 
     assert isinstance(made.predict(3), int)
-    assert made.largest(memory) == made.largest(f"{memory}")
+    assert made.largest(memory) == made.largest(f"{memory}B")
     assert made.largest(memory * 1024) == made.largest(f"{memory}K")
 
 

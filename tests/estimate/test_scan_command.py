@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -316,10 +317,13 @@ def test_words_that_are_no_sizes_may_vary_too(scan: Weigh) -> None:
     [
         (("mib=20",), "one size"),
         (("mib=20,20",), "one size"),
-        (("mib=a,b",), "no numbers"),
+        (("mib=a,b",), "mib: 'a' is no number"),
         (("mib=0,20",), "mib=0 is no size above 0"),
         (("mib=20,-4",), "mib=-4 is no size above 0"),
-        (("mib=nan,inf",), "no numbers"),
+        (("mib=nan,inf",), "mib: 'nan' is no number"),
+        (("mib=50,abc",), "mib: 'abc' is no number"),
+        (("50,abc",), "50,abc has no parameter name (write NAME=50,abc)"),
+        (("20..80",), "20..80 has no parameter name (write NAME=20..80)"),
         (("n=1,2",), "{mib}"),
         ((), "no sizes"),
         (("mib=20,40", "--target", "300x"), "no size above 0"),
@@ -460,3 +464,64 @@ def test_a_scan_written_by_a_newer_weigh_is_passed_over(
 
     assert code == 0
     assert ran()[-1] == ["80"]
+
+
+def test_values_without_a_name_are_named_without_a_command_too(weigh: Weigh) -> None:
+    code, _, err = weigh("scan", "50,abc")
+
+    assert code == 2
+    assert "50,abc has no parameter name" in err
+
+
+def _asked_for(text: str) -> str:
+    """Return the value of the one --mem= in a text, a page or a document."""
+    (value,) = set(re.findall(r"--mem=([0-9]+[MG])", text))
+    return str(value)
+
+
+def test_a_target_has_one_request_in_text_json_and_html(
+    scan: Weigh, weigh: Weigh, folder: Path
+) -> None:
+    _, text, _ = scan("mib=20,40,60", "--target", "150", "--label", "s")
+    asked = _asked_for(text)
+
+    _, as_json, _ = weigh("fit", "s", "--target", "150", "--json")
+    weigh("fit", "s", "--target", "150", "--html", "fit.html")
+    weigh("report", "s", "--html", "report.html")
+    _, report, _ = weigh("report", "s")
+    _, document, _ = weigh("report", "s", "--json")
+    _, resumed, _ = scan("--resume", "mib=60", "--label", "s")
+
+    memory = json.loads(as_json)["request"]["memory"]
+    assert f"{memory // MIB}M" == asked
+    for page in ("fit.html", "report.html"):
+        assert _asked_for((folder / page).read_text()) == asked
+    assert _asked_for(report) == _asked_for(document) == _asked_for(resumed) == asked
+    assert "for mib=150" in report
+
+
+def test_a_page_of_a_fit_states_what_fits_and_what_the_target_needs(
+    scan: Weigh, weigh: Weigh, folder: Path
+) -> None:
+    scan("mib=20,40,60", "--label", "s")
+
+    wanted = ("--target", "150", "--memory", "100MiB")
+    _, text, _ = weigh("fit", "s", *wanted, "--html", "fit.html")
+
+    page = (folder / "fit.html").read_text()
+    needs = re.search("mib=150 +(RAM .*MiB)", text)
+    assert needs is not None
+    assert needs[1] in page
+    assert "for 150: does not fit" in page
+
+
+def test_a_target_too_far_away_has_no_request_anywhere(
+    scan: Weigh, weigh: Weigh, folder: Path
+) -> None:
+    _, text, _ = scan("mib=20,30", "--target", "9000", "--label", "s")
+    weigh("report", "s", "--html", "report.html")
+    _, report, _ = weigh("report", "s")
+
+    for shown in (text, report, (folder / "report.html").read_text()):
+        assert "--mem=" not in shown
+        assert "nothing yet" in shown

@@ -400,7 +400,7 @@ def test_killed_again_and_again_every_task_ends_and_none_runs_beside_itself(
 
 def test_before_its_time_is_over_it_tells_the_tasks(batch: Batch) -> None:
     batch.write("trap 'echo saved >> ran; exit 0' TERM; sleep 100 & wait", "true")
-    finished = batch.run("-j", "1", "--time-limit", "1", "--grace", "0.7")
+    finished = batch.run("-j", "1", "--time-limit", "1s", "--grace", "0.7")
     assert finished.returncode == 128 + signal.SIGTERM
     assert "time limit" in finished.stderr
     assert batch.ran() == ["saved"]
@@ -412,3 +412,60 @@ def test_the_end_of_a_slurm_job_is_a_time_limit(batch: Batch) -> None:
     finished = batch.run("--grace", "2", SLURM_JOB_END_TIME=end)
     assert finished.returncode == 128 + signal.SIGTERM
     assert batch.ran() == ["saved"]
+
+
+_ONLY_TERM = (
+    "import signal, sys, time\n"
+    "def save(*_):\n"
+    "    open('ran', 'a').write('saved\\n')\n"
+    "    sys.exit(0)\n"
+    "signal.signal(signal.SIGTERM, save)\n"
+    "open('ran', 'a').write('in\\n')\n"
+    "while True: time.sleep(0.05)\n"
+)
+
+
+@pytest.mark.parametrize("number", ["USR1", "USR2", "XCPU"])
+@pytest.mark.parametrize("before", ["", "weigh run -- "])
+def test_a_scheduler_s_warning_reaches_a_program_with_only_a_term_handler_as_term(
+    batch: Batch, number: str, before: str
+) -> None:
+    (batch.folder / "only_term.py").write_text(_ONLY_TERM)
+    weigh = before.replace("weigh", f"{sys.executable} -m weigh")
+    batch.write(f"{weigh}{sys.executable} only_term.py")
+    started = batch.start("--grace", "20")
+    until(batch.ran)
+
+    started.send_signal(getattr(signal, f"SIG{number}"))
+
+    assert started.wait(30) == 128 + getattr(signal, f"SIG{number}")
+    assert batch.ran() == ["in", "saved"]
+
+
+def test_a_scheduler_s_warning_ends_a_task_without_handlers_by_term(
+    batch: Batch,
+) -> None:
+    batch.write("echo in >> ran; sleep 100")
+    started = batch.start("--grace", "20")
+    until(batch.ran)
+
+    started.send_signal(signal.SIGUSR1)
+
+    assert started.wait(30) == 128 + signal.SIGUSR1
+    assert batch.record(1)["signal"] == signal.SIGTERM
+
+
+def test_a_warning_that_comes_after_term_kills_no_task_that_saves(
+    batch: Batch,
+) -> None:
+    slow = _ONLY_TERM.replace("    open(", "    time.sleep(1); open(", 1)
+    (batch.folder / "only_term.py").write_text(slow)
+    batch.write(f"{sys.executable} only_term.py")
+    started = batch.start("--grace", "20")
+    until(batch.ran)
+
+    started.terminate()
+    started.send_signal(signal.SIGUSR1)
+
+    assert started.wait(30) in {128 + signal.SIGTERM, 128 + signal.SIGUSR1}
+    assert batch.ran() == ["in", "saved"]

@@ -143,7 +143,7 @@ def test_the_tasks_end_before_the_warning(name: str) -> None:
 
     text = RENDER[name](a_script(requeue=True, wanted=wanted))
 
-    assert '--time-limit "$((3480 - SECONDS))"' in text
+    assert '--time-limit "$((3480 - SECONDS))s"' in text
 
 
 @SCHEDULERS

@@ -34,9 +34,16 @@ def _refuse_other_words(
 ) -> None:
     """Show where ``--`` goes, at the first word that is no NAME=VALUES."""
     for word in ctx.params.get("axes") or ():
-        if "=" not in word and has_command:
-            raise click.UsageError(f"{word} has no values (write {word}=V1,V2)", ctx)
+        if "=" not in word and (has_command or "," in word or ".." in word):
+            raise click.UsageError(_without_name(word), ctx)
         if "=" not in word:
             at = args.index(word)
             line = " ".join([ctx.command_path, *args[:at], "--", *args[at:]])
             raise click.UsageError(f"put -- before the command: {line}", ctx)
+
+
+def _without_name(word: str) -> str:
+    """Say what a word lacks: its values, or its name where it looks like values."""
+    if "," in word or ".." in word or word[:1].isdecimal():
+        return f"{word} has no parameter name (write NAME={word})"
+    return f"{word} has no values (write {word}=V1,V2)"

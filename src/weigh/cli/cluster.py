@@ -4,13 +4,13 @@ import os
 
 import click
 
+from weigh.cli.quantities import LIMIT
 from weigh.errors import UsageError
 from weigh.flow.site.cluster import Shape
 from weigh.flow.site.cluster import cluster as cluster_flow
 from weigh.report.cluster_lines import render_free, render_json, render_text
 from weigh.report.columns import fill
 from weigh.report.printable import printable
-from weigh.units import parse_duration
 
 _SCHEDULERS = ("slurm", "gridengine")
 
@@ -31,7 +31,9 @@ _SCHEDULERS = ("slurm", "gridengine")
     help="For --start: v100, a100:2; on Grid Engine the resource: ngpus:1.",
 )
 @click.option("--cpus", type=click.IntRange(min=1), default=1, help="For --start.")
-@click.option("--time", "time_limit", metavar="TIME", help="For --start: 90m, 4h.")
+@click.option(
+    "--time", "time_limit", type=LIMIT, metavar="TIME", help="For --start: 90m, 4h."
+)
 @click.option(
     "--for",
     "scheduler",
@@ -46,7 +48,7 @@ def cluster(  # noqa: PLR0913 - one parameter an option
     queues: tuple[str, ...],
     gpu: str | None,
     cpus: int,
-    time_limit: str | None,
+    time_limit: int | None,
     scheduler: str | None,
     as_json: bool,
 ) -> int:
@@ -57,9 +59,8 @@ def cluster(  # noqa: PLR0913 - one parameter an option
     """
     shape = None
     if start:
-        limit = None if time_limit is None else parse_duration(time_limit)
         wanted = gpu if gpu is None or ":" in gpu or gpu.isdecimal() else f"{gpu}:1"
-        shape = Shape(queues=queues, cpus=cpus, gpu=wanted, time_limit=limit)
+        shape = Shape(queues=queues, cpus=cpus, gpu=wanted, time_limit=time_limit)
     elif queues or gpu or time_limit:
         raise UsageError("--queue, --gpu and --time go with --start")
     seen = cluster_flow(os.environ, scheduler=scheduler, shape=shape)

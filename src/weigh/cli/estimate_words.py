@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import click
 
+from weigh.cli.quantities import SIZE_TEXT
 from weigh.flow.fit.fit import Answer
 from weigh.flow.fit.wishes import Wishes
 from weigh.report.estimate_lines import render, render_json
@@ -26,12 +27,14 @@ _OPTIONS = (
     ),
     click.option(
         "--gpu-memory",
+        type=SIZE_TEXT,
         metavar="SIZE",
         multiple=True,
         help="GPU memory to fit, such as 30GiB; repeatable.",
     ),
     click.option(
         "--memory",
+        type=SIZE_TEXT,
         metavar="SIZE",
         multiple=True,
         help="Host memory to fit, such as 8GiB; repeatable.",

@@ -12,44 +12,20 @@ from weigh import config
 from weigh.cli import complete
 from weigh.cli.configured import ExecCommand, is_from_file, is_typed, warnings_of
 from weigh.cli.patient_stream import draw_on_stderr, print_patiently
-from weigh.errors import FormatError, WeighError
+from weigh.cli.quantities import DURATION, SECONDS, SIZE
+from weigh.errors import WeighError
 from weigh.flow.exec.exec import execute, plan
 from weigh.flow.exec.options import ExecOptions, Finished, Voice
 from weigh.flow.run.keeping import current_folder
 from weigh.report import exec_lines
 from weigh.report.printable import shown, unguarded
 from weigh.runner.halt import parse_halt
-from weigh.units import Bytes, Seconds, parse_duration, parse_size
+from weigh.units import Seconds
 
 _SIGNAL_BASE = 128
 _REDRAW = 0.5
 _HEARTBEAT = 60.0
 _FAILED = 1
-
-
-def _seconds(
-    _context: click.Context, option: click.Parameter, value: str | None
-) -> Seconds | None:
-    if value is None:
-        return None
-    try:
-        return float(value) if _is_plain(value) else float(parse_duration(value))
-    except FormatError as error:
-        raise click.BadParameter(str(error), param=option) from error
-
-
-def _size(
-    _context: click.Context, option: click.Parameter, value: str | None
-) -> Bytes | None:
-    try:
-        return None if value is None else parse_size(value)
-    except FormatError as error:
-        raise click.BadParameter(str(error), param=option) from error
-
-
-def _is_plain(value: str) -> bool:
-    digits = value.replace(".", "", 1)
-    return digits.isdecimal() and digits.isascii()
 
 
 @click.command(
@@ -114,25 +90,28 @@ def _is_plain(value: str) -> bool:
     help="never, or as now,fail=1 or soon,fail=10%.",
 )
 @click.option(
-    "--timeout", metavar="TIME", callback=_seconds, help="End a task after TIME."
+    "--timeout",
+    metavar="TIME",
+    type=SECONDS,
+    help="End a task after TIME; a bare number is seconds.",
 )
 @click.option(
     "--grace",
     metavar="TIME",
+    type=SECONDS,
     default="30",
-    callback=_seconds,
-    help="From telling a task to end to killing it.  [default: 30s]",
+    help="Time from TERM to KILL; a bare number is seconds.  [default: 30s]",
 )
 @click.option(
     "--time-limit",
     metavar="TIME",
-    callback=_seconds,
+    type=DURATION,
     help="Tell the tasks to end before TIME.  [default: the job's]",
 )
 @click.option(
     "--memory",
     metavar="SIZE",
-    callback=_size,
+    type=SIZE,
     help="Keep the tasks below SIZE in all.  [default: the job's]",
 )
 @click.option(
@@ -151,8 +130,8 @@ def _is_plain(value: str) -> bool:
 )
 @click.option("--kill-survivors", is_flag=True, help="End tasks of a killed run.")
 @click.option("--forget-survivors", is_flag=True, help="Run beside them, at your risk.")
-@click.option("--interval", type=float, default=0.05, metavar="SECONDS", hidden=True)
-@click.option("--stalled-after", type=float, default=600.0, hidden=True)
+@click.option("--interval", type=SECONDS, default=0.05, metavar="SECONDS", hidden=True)
+@click.option("--stalled-after", type=SECONDS, default=600.0, hidden=True)
 @click.option(
     "--progress-pattern",
     "progress_patterns",

@@ -6,6 +6,7 @@ import sys
 import click
 
 from weigh.cli import complete
+from weigh.cli.quantities import SIZE_TEXT, TIME_TEXT
 from weigh.flow.plan.plan import plan as plan_flow
 from weigh.flow.plan.wishes import ALL, Wishes
 from weigh.flow.run.weighed import Told
@@ -27,10 +28,19 @@ _COUNT = click.IntRange(min=1)
     help="The GPU to fill, such as V100-32GB, p100=11.9GiB, A100-80GB:1g.10gb. "
     "Several are compared.  [default: the one measured on]",
 )
-@click.option("--gpu-memory", metavar="SIZE", help="What a task uses of a GPU.")
-@click.option("--memory", metavar="SIZE", help="What a task uses of the node.")
+@click.option(
+    "--gpu-memory", type=SIZE_TEXT, metavar="SIZE", help="What a task uses of a GPU."
+)
+@click.option(
+    "--memory", type=SIZE_TEXT, metavar="SIZE", help="What a task uses of the node."
+)
 @click.option("--cpus", type=_COUNT, metavar="N", help="CPUs a task keeps busy.")
-@click.option("--time", metavar="TIME", help="How long a task takes: 90m, 1-12:00:00.")
+@click.option(
+    "--time",
+    type=TIME_TEXT,
+    metavar="TIME",
+    help="How long a task takes: 90m, 1-12:00:00.",
+)
 @click.option(
     "--from-records",
     "records",
@@ -52,7 +62,7 @@ _COUNT = click.IntRange(min=1)
     metavar="N",
     help="Nodes that a task runs on; all else is for each of them.",
 )
-@click.option("--node-memory", metavar="SIZE", help="Memory of a node.")
+@click.option("--node-memory", type=SIZE_TEXT, metavar="SIZE", help="Memory of a node.")
 @click.option("--node-cpus", type=_COUNT, metavar="N", help="CPUs of a node.")
 @click.option(
     "--node-gpus",
@@ -69,6 +79,11 @@ _COUNT = click.IntRange(min=1)
 @click.option("--name", help="Write to plan/NAME.  [default: the file's name]")
 @click.option("--leave-out", is_flag=True, help="Leave out tasks that are too big.")
 @click.option("--replace", is_flag=True, help="Replace the plan of that name.")
+@click.option(
+    "--ignore-directives",
+    is_flag=True,
+    help="Run job scripts although their #SBATCH and #$ lines have no effect.",
+)
 @click.option("--dry-run", is_flag=True, help="Write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def plan(*, as_json: bool, **words: str | int | bool | None) -> int:

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from weigh.cli.quantities import TIME_TEXT
 from weigh.cli.report_drawn import HERE, draw
 from weigh.cli.report_texts import print_paper, print_report, print_since
 from weigh.errors import UsageError
@@ -36,6 +37,7 @@ from weigh.store.find import LAST
 )
 @click.option(
     "--since",
+    type=TIME_TEXT,
     metavar="TIME",
     help="What all runs of the last 30d, 12h, ... wasted, the worst first.",
 )

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from weigh.cli import complete
+from weigh.cli.quantities import SIZE_TEXT
 from weigh.errors import UsageError
 from weigh.estimate.history_risk import RISKS
 from weigh.flow.fit.growth import Steps
@@ -89,7 +90,10 @@ def _parameters(
     help="A parameter of the coming run; repeatable.  [default: the record's]",
 )
 @click.option(
-    "--node-memory", metavar="SIZE", help="What a node has: never ask for more."
+    "--node-memory",
+    type=SIZE_TEXT,
+    metavar="SIZE",
+    help="What a node has: never ask for more.",
 )
 @click.argument("records", nargs=-1, metavar="[ID]...", shell_complete=complete.records)
 def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - click's

@@ -5,6 +5,7 @@ import os
 import click
 
 from weigh.cli import complete
+from weigh.cli.quantities import SIZE_TEXT, TIME_TEXT
 from weigh.flow.follow.resume import Wishes
 from weigh.flow.follow.resume import resume as resume_flow
 from weigh.report.resume_lines import render_json, resumed_lines
@@ -12,8 +13,15 @@ from weigh.report.resume_lines import render_json, resumed_lines
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("name", metavar="JOB", default="last", shell_complete=complete.jobs)
-@click.option("--memory", metavar="SIZE", help="For an element, whatever the reason.")
-@click.option("--time", metavar="TIME", help="The limit, whatever the reason.")
+@click.option(
+    "--memory",
+    type=SIZE_TEXT,
+    metavar="SIZE",
+    help="For an element, whatever the reason.",
+)
+@click.option(
+    "--time", type=TIME_TEXT, metavar="TIME", help="The limit, whatever the reason."
+)
 @click.option("--gpus", metavar="TYPE:N", help="Another GPU.")
 @click.option("-q", "--queue", metavar="NAME", help="Another partition or queue.")
 @click.option("--bugs", is_flag=True, help="Run what failed of itself, too.")

@@ -15,7 +15,6 @@ from weigh.flow.run.run import RunOptions, advise
 from weigh.flow.run.run import run as run_flow
 from weigh.measure.launcher import Launcher, script_trouble
 from weigh.model.record import Record
-from weigh.units import parse_duration
 
 _SIGNAL_BASE = 128
 _NOT_FOUND = 127
@@ -52,23 +51,29 @@ def _put_dashes(command: click.Command, args: list[str]) -> str:
     return f"put -- before the command: {with_dashes}"
 
 
-def _number(
-    _context: click.Context, option: click.Parameter, value: float | None
+def _interval(
+    context: click.Context, option: click.Parameter, value: str | None
 ) -> float | None:
-    if value is not None and not _SHORTEST_INTERVAL <= value < float("inf"):
+    if value is None:
+        return None
+    from weigh.cli.quantities import SECONDS  # noqa: PLC0415 - rarely
+
+    seconds = float(SECONDS.convert(value, option, context))
+    if not _SHORTEST_INTERVAL <= seconds < float("inf"):
         raise click.BadParameter(
-            f"{value:g} s is not possible: 0.001 s or more", param=option
+            f"{seconds:g} s is not possible: 0.001 s or more", param=option
         )
-    return value
+    return seconds
 
 
 def _time(
-    _context: click.Context, option: click.Parameter, value: str | None
+    context: click.Context, option: click.Parameter, value: str | None
 ) -> float | None:
-    try:
-        return None if value is None else float(parse_duration(value))
-    except FormatError as error:
-        raise click.BadParameter(str(error), param=option) from error
+    if value is None:
+        return None
+    from weigh.cli.quantities import DURATION  # noqa: PLC0415 - rarely
+
+    return float(DURATION.convert(value, option, context))
 
 
 def _signal(
@@ -158,9 +163,8 @@ def _typed(text: str) -> int | float | str:
 )
 @click.option(
     "--interval",
-    type=float,
     metavar="SECONDS",
-    callback=_number,
+    callback=_interval,
     help="Time between samples at best.  [default: 0.05]",
 )
 @click.option(

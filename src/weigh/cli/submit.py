@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from weigh.cli import complete
+from weigh.cli.quantities import SIZE_TEXT, TIME_TEXT
 from weigh.errors import CommandNotFoundError, UsageError
 from weigh.flow.site.schedulers import NAMES
 from weigh.flow.submit.submit import Wishes, session_of
@@ -80,8 +81,15 @@ def _say(line: str) -> None:
     type=click.Choice(NAMES),
     help="Who is to run it.  [default: the scheduler on PATH, else local]",
 )
-@click.option("--memory", metavar="SIZE", help="For an element.  [default: the plan's]")
-@click.option("--time", metavar="TIME", help="The limit: 90m, 1-12:00:00.")
+@click.option(
+    "--memory",
+    type=SIZE_TEXT,
+    metavar="SIZE",
+    help="For an element.  [default: the plan's]",
+)
+@click.option(
+    "--time", type=TIME_TEXT, metavar="TIME", help="The limit: 90m, 1-12:00:00."
+)
 @click.option("--cpus", type=_COUNT, metavar="N", help="CPUs of an element.")
 @click.option("--gpus", metavar="TYPE:N", help="GPUs of an element: 1, v100, v100:2.")
 @click.option(
@@ -90,6 +98,7 @@ def _say(line: str) -> None:
 @click.option(
     "--h-vmem",
     "virtual_memory",
+    type=SIZE_TEXT,
     metavar="SIZE",
     help="Grid Engine's limit on virtual size, for an element.",
 )
@@ -177,6 +186,11 @@ def _say(line: str) -> None:
     help="What runs the tasks: weigh exec, or GNU parallel.",
 )
 @click.option("--again", is_flag=True, help="Submit a plan that was submitted before.")
+@click.option(
+    "--ignore-directives",
+    is_flag=True,
+    help="Run job scripts although their #SBATCH and #$ lines have no effect.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the script; submit nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.pass_context

@@ -14,6 +14,7 @@ from weigh import config
 from weigh.cli import complete
 from weigh.cli.events import QUIT, REDRAW, STOP, TICK, Ended, Events
 from weigh.cli.patient_stream import PatientStream
+from weigh.cli.quantities import SECONDS
 from weigh.errors import FormatError, StoreError
 from weigh.flow.records.records import open_store
 from weigh.flow.watch.gpu_watch import nvml_gpus
@@ -43,7 +44,7 @@ def _interval(_context: click.Context, option: click.Parameter, value: float) ->
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--interval",
-    type=float,
+    type=SECONDS,
     default=1.0,
     metavar="SECONDS",
     callback=_interval,

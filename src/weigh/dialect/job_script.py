@@ -23,15 +23,18 @@ SHEBANG = "#!/bin/bash"
 ENDED = "weigh: exit code"  # the log's last line begins so
 HOME = ".home"  # the joblog as it was when the results of its tasks had come home
 GRACE = 20  # seconds; Slurm and Grid Engine kill 30 or 60 after they have told
+NEAR = "the time limit is near"  # weigh exec and the scripts report it in these words
 # once: a second TERM has weigh exec kill them, and Slurm is known to send two
 TOLD = (
     "told() {",
+    f'  [[ $1 != USR1 && $1 != XCPU ]] || echo "weigh: {NEAR}" >&2',
+    "  by=${by:-$1}",
     '  [ -n "$tasks" ] || exit 143',
     '  [ -n "$ending" ] || kill -TERM "$tasks" 2>/dev/null',
     "  ending=1 again=1",
     "}",
-    "tasks= ending= again=1",
-    "trap told TERM INT USR1 USR2 XCPU",
+    "tasks= ending= again=1 by=",
+    *(f"trap 'told {name}' {name}" for name in ("TERM", "INT", "USR1", "USR2", "XCPU")),
 )
 # a trap ends `wait`: bash still knows the exit code when it is asked again
 WAIT = 'until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done'
@@ -77,16 +80,6 @@ def request_of(wanted: Wanted) -> Request:
     )
 
 
-def _told_by() -> Iterator[str]:
-    """Write TOLD, so that it keeps which signal came."""
-    yield TOLD[0]
-    yield "  by=${by:-$1}"
-    yield from TOLD[1:-2]
-    yield "tasks= ending= again=1 by="
-    for name in ("TERM", "INT", "USR1", "USR2", "XCPU"):
-        yield f"trap 'told {name}' {name}"
-
-
 def _body(script: JobScript, element: str, scheduler: str) -> Iterator[str]:
     """Write what one element does; the last line ends in a newline."""
     how = HOW[scheduler] if script.requeue else None
@@ -101,8 +94,8 @@ def _body(script: JobScript, element: str, scheduler: str) -> Iterator[str]:
     if script.staging is not None:
         yield script.staged
         return
-    yield "# the tasks: what ends this job is told to them at once"
-    yield from _told_by() if how else TOLD
+    yield "# the tasks: a signal that ends this job is passed on to them at once"
+    yield from TOLD
     yield f"{tasks_command(script, scheduler)} &"
     yield "tasks=$!"
     yield WAIT
@@ -143,9 +136,9 @@ def tasks_command(script: JobScript, scheduler: str) -> str:
             f"  --joblog {log} <{tasks}"
         )
     limit = script.wanted.time_limit
-    until = "" if limit is None else f' --time-limit "$(({limit} - SECONDS))"'
+    until = "" if limit is None else f' --time-limit "$(({limit} - SECONDS))s"'
     if limit is not None and warning(script) is not None:
-        until = f' --time-limit "$(({limit - _reserve(script)} - SECONDS))"'
+        until = f' --time-limit "$(({limit - _reserve(script)} - SECONDS))s"'
     own = " ".join(_own_flags(script, scheduler))
     return (
         f"{quoted(script.python)} -m weigh exec --jobs {script.together} "

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 AGAIN = 99  # Grid Engine puts back what ends so; here no task of weigh exec ends so
 MOST_RUNS = 100  # in a row, without the end of a task
-_TOLD_TO_END = 128 + 15
+# weigh exec was sent TERM, or itself got the scheduler's USR1 or XCPU
+_TOLD_TO_END = "143|138|152"
 _TIMES = r"s/[0-9]+(:[0-9]+)+(\.[0-9]+)?//g; s/[0-9]+-[0-9]+-[0-9]+//g"
 _REAL_NUMBERS = r"s/[0-9]*\.[0-9]+(e[-+]?[0-9]+)?//g"
 _OWN_ELEMENT = "${SLURM_ARRAY_JOB_ID:+_$SLURM_ARRAY_TASK_ID}"
@@ -41,7 +42,7 @@ def requeue_lines(how: str) -> Iterator[str]:
     yield f'  [ "$runs" -lt {MOST_RUNS} ] || return'
     yield '  [ "$ended" -gt "$ended_before" ] || [ "$lines" -gt "$lines_before" ]'
     yield "}"
-    yield f'if [ "$code" -eq {_TOLD_TO_END} ] && [[ $by =~ ^(USR1|XCPU|)$ ]]; then'
+    yield f"if [[ $code =~ ^({_TOLD_TO_END})$ && $by =~ ^(USR1|XCPU|)$ ]]; then"
     yield "  if gets_on; then"
     yield '    echo "weigh: out of time: back into the queue, to go on from here" >&2'
     yield f"    {how}"

@@ -10,6 +10,7 @@ from weigh.errors import FormatError
 from weigh.probe.proc import usable_proc
 from weigh.units import Seconds, parse_duration
 
+_MASKS = (b"SigCgt:", b"SigBlk:")
 _REFUSED = frozenset({signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD})
 
 
@@ -28,6 +29,8 @@ class CheckpointSignal(msgspec.Struct, frozen=True):
 def parse_checkpoint_signal(text: str) -> CheckpointSignal:
     """Read ``USR1@10m``; the number of a signal does as well.
 
+    A bare number of the time is seconds, as in Slurm's ``--signal``.
+
     Raises:
         FormatError: there is no such signal, or no time.
     """
@@ -40,18 +43,20 @@ def parse_checkpoint_signal(text: str) -> CheckpointSignal:
     number = numbers.get(name)
     if number is None or number in _REFUSED:
         raise FormatError(f"{word!r} is no signal for this (write it like USR1@10m)")
-    before = parse_duration(time)
+    before = parse_duration(time, bare=1)
     if before <= 0:
         raise FormatError(f"{text!r}: 0 s before the limit is too late")
     return CheckpointSignal(int(number), before)
 
 
 def send_checkpoint_signal(leader: int, number: int, *, proc: str = "/proc") -> int:
-    """Signal those of a job's processes that await *number*; count them.
+    """Signal the processes of a job that expect *number*; return how many there are.
 
-    Of processes below each other the uppermost counts: a program, not its workers. One
-    that has no handler, as a shell in between, would only be ended by it. Where /proc
-    shows another pid namespace, nobody is signalled.
+    A process expects a signal that it has a handler for, or has blocked. Of processes
+    below each other only the uppermost is signalled: a program, not its workers. One
+    without a handler, such as a shell in between, would be killed. One that blocks the
+    signal and starts programs that do not, such as ``weigh run``, is passed over too.
+    Where /proc shows another pid namespace, no process is signalled.
     """
     sent = 0
     for pid in list(_awaiting(leader, number, usable_proc(proc))):
@@ -64,23 +69,27 @@ def send_checkpoint_signal(leader: int, number: int, *, proc: str = "/proc") -> 
 
 
 def _awaiting(pid: int, number: int, proc: str) -> Iterator[int]:
-    if _awaits(pid, number, proc):
+    handles, blocks = _expects(pid, number, proc)
+    if handles:
         yield pid
         return
-    for child in _children(pid, proc):
-        yield from _awaiting(child, number, proc)
+    children = _children(pid, proc)
+    below = [one for child in children for one in _awaiting(child, number, proc)]
+    if blocks and all(any(_expects(child, number, proc)) for child in children):
+        below = [one for one in below if _expects(one, number, proc)[0]] or [pid]
+    yield from below
 
 
-def _awaits(pid: int, number: int, proc: str) -> bool:
-    """Tell whether a process has a handler for a signal, or waits for it blocked."""
-    masks = {b"SigCgt:", b"SigBlk:"}
+def _expects(pid: int, number: int, proc: str) -> tuple[bool, bool]:
+    """Return whether a process has a handler for a signal, and whether it blocks it."""
     try:
         with open(f"{proc}/{pid}/status", "rb") as file:
             words = [line.split() for line in file]
     except OSError:
-        return False
-    found = [int(one[1], 16) for one in words if len(one) > 1 and one[0] in masks]
-    return any(mask >> (number - 1) & 1 for mask in found)
+        return False, False
+    masks = {one[0]: int(one[1], 16) for one in words if one and one[0] in _MASKS}
+    handles, blocks = (masks.get(name, 0) >> (number - 1) & 1 for name in _MASKS)
+    return bool(handles), bool(blocks)
 
 
 def _children(pid: int, proc: str) -> list[int]:

@@ -50,6 +50,21 @@ def render(
     yield from _items("from", _basis(advice))
 
 
+def answers(advice: Advice) -> Iterator[tuple[str, str]]:
+    """Yield what was asked, by name: what each limit holds, and what the sizes need."""
+    target = advice.target
+    for card in advice.cards:
+        words = f"memory {format_size(card.limit.memory)}, holds {_holds(card)}"
+        if target is not None:
+            words += f", for {size_text(target.size)}: {_fits(card)}"
+        yield card.limit.name, words
+    if advice.recommended is not None:
+        words = "; ".join(_recommended(advice, advice.recommended))
+        yield "recommended", words.replace(_KEPT, " ")
+    if target is not None:
+        yield _name(advice, target), _needs(target).replace(_KEPT, " ")
+
+
 def render_json(
     advice: Advice, *, request: Request | None = None, **more: object
 ) -> str:

@@ -5,11 +5,15 @@ import signal
 from collections.abc import Iterable
 from time import monotonic
 
+from weigh.measure.checkpoint_signal import send_checkpoint_signal
 from weigh.runner.attempt import Attempt, Stop
 from weigh.units import Seconds
 
 _KILL_AGAIN = 0.05
 _NEVER = float("inf")
+# A scheduler's warnings. Grid Engine sends them to the job's whole process group. They
+# kill a program that has no handler for them, also one that handles TERM.
+_WARNINGS = frozenset({signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU})
 
 
 class Stopper:
@@ -33,7 +37,15 @@ class Stopper:
         *,
         grace: Seconds | None = None,
     ) -> None:
-        """Send *number* to an attempt's processes; KILL follows after *grace*."""
+        """Send *number* to an attempt's processes; KILL follows after *grace*.
+
+        A scheduler's warning goes to the processes with a handler for it. Where there
+        is none they are sent TERM instead.
+        """
+        if number in _WARNINGS and not _warned(attempt, number):
+            if attempt.record in self._told:
+                return
+            number = signal.SIGTERM
         if attempt.stop is None:
             attempt.stop = why
         if attempt.kill_at is None:
@@ -42,7 +54,8 @@ class Stopper:
         self._told[attempt.record] = attempt
         if number == signal.SIGTERM:
             self._reminded.add(attempt.record)
-        _send(attempt, number)
+        if number not in _WARNINGS:
+            _send(attempt, number)
         self._set_alarm()
 
     def stop_orphans(self, attempt: Attempt) -> None:
@@ -96,6 +109,13 @@ class Stopper:
         kill_at = attempt.kill_at or 0.0
         reminded = attempt.record in self._reminded
         return kill_at if reminded else kill_at - self._grace / 2
+
+
+def _warned(attempt: Attempt, number: int) -> int:
+    """Send a warning to the processes with a handler for it; return their number."""
+    if attempt.status is None:
+        return send_checkpoint_signal(attempt.pid, number)
+    return sum(send_checkpoint_signal(pid, number) for pid in attempt.orphans)
 
 
 def _send(attempt: Attempt, number: int) -> None:

@@ -30,6 +30,7 @@ code_of() { echo $((128 + $(kill -l "$1"))); }
 
 # bash runs a trap at once only while it waits: whatever takes time runs beside it
 told() {
+  [[ $1 != USR1 && $1 != XCPU ]] || say "the time limit is near"
   stopped=${stopped:-$1} again=1
   [ -z "$child" ] || tell
 }

@@ -13,11 +13,18 @@ _FILE = "scans.jsonl"
 
 
 class Scan(msgspec.Struct, frozen=True):
-    """A scan: its command with fields, and the label of its records."""
+    """A scan: its command with fields, and the label of its records.
+
+    ``target`` is what the last call asked about, as typed (see ``weigh fit --help``),
+    ``by`` the sizes, and ``level`` how sure the bounds are to be.
+    """
 
     label: str
     command: tuple[str, ...]
     cwd: str
+    by: str | None = None
+    target: str | None = None
+    level: str | None = None
     schema: str = SCHEMA
 
 

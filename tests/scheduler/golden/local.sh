@@ -37,13 +37,19 @@ element() {
   trap 'echo "weigh: exit code $?"' EXIT
   element=$1 SECONDS=0
   told() {
+    [[ $1 != USR1 && $1 != XCPU ]] || echo "weigh: the time limit is near" >&2
+    by=${by:-$1}
     [ -n "$tasks" ] || exit 143
     [ -n "$ending" ] || kill -TERM "$tasks" 2>/dev/null
     ending=1 again=1
   }
-  tasks= ending= again=1
-  trap told TERM INT USR1 USR2 XCPU
-  /home/me/env/bin/python -m weigh exec --jobs 4 --grace 20 --time-limit "$((21600 - SECONDS))" \
+  tasks= ending= again=1 by=
+  trap 'told TERM' TERM
+  trap 'told INT' INT
+  trap 'told USR1' USR1
+  trap 'told USR2' USR2
+  trap 'told XCPU' XCPU
+  /home/me/env/bin/python -m weigh exec --jobs 4 --grace 20 --time-limit "$((21600 - SECONDS))s" \
   ${SLURM_RESTART_COUNT:+--forget-survivors} \
   --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &
   tasks=$!

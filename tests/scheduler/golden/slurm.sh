@@ -35,15 +35,21 @@ command -v ffmpeg >/dev/null ||
 python -c 'import sys, importlib.util as u; t = u.find_spec("torch") and __import__("torch"); sys.exit(bool(t) and not t.cuda.is_available())' ||
   { echo "weigh: torch sees no GPU on $(hostname)" >&2; exit 69; }
 
-# the tasks: what ends this job is told to them at once
+# the tasks: a signal that ends this job is passed on to them at once
 told() {
+  [[ $1 != USR1 && $1 != XCPU ]] || echo "weigh: the time limit is near" >&2
+  by=${by:-$1}
   [ -n "$tasks" ] || exit 143
   [ -n "$ending" ] || kill -TERM "$tasks" 2>/dev/null
   ending=1 again=1
 }
-tasks= ending= again=1
-trap told TERM INT USR1 USR2 XCPU
-/home/me/env/bin/python -m weigh exec --jobs 4 --grace 20 --time-limit "$((21600 - SECONDS))" \
+tasks= ending= again=1 by=
+trap 'told TERM' TERM
+trap 'told INT' INT
+trap 'told USR1' USR1
+trap 'told USR2' USR2
+trap 'told XCPU' XCPU
+/home/me/env/bin/python -m weigh exec --jobs 4 --grace 20 --time-limit "$((21600 - SECONDS))s" \
   ${SLURM_RESTART_COUNT:+--forget-survivors} \
   --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &
 tasks=$!

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     from weigh.runner.gpu_watch import GpuWatch
 
 _STDIN = "-"
+_MOST_CHECKED = 50  # tasks that are checked for job scripts
+_SCRIPT = re.compile(r"\bsh\b|\b(?:ba|k|z)sh\b|\.(?:slurm|sbatch|sge|job)\b")
 _RARELY = 20_000  # objects made between collections: tasks leave no cycles behind
 
 
@@ -91,6 +94,7 @@ def execute(
         held = lock.acquire(joblog_path + lock.SUFFIX, me, say=voice.say)
         opened.callback(held.release)
         run = _Run(source, options, voice, layout=layout, me=me)
+        _warn_of_job_scripts(source, voice, cwd, env)
         mask = block_signals(opened)
         run.open_files(joblog_path, opened)
         queue, tally = run.settle_the_past()
@@ -114,6 +118,21 @@ def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], i
     texts = [(seq, options.mask.line(os.fsdecode(source.text(seq)))) for seq in order]
     source.close()
     return texts, len(source)
+
+
+def _warn_of_job_scripts(
+    source: TaskSource, voice: Voice, cwd: str, env: Mapping[str, str]
+) -> None:
+    """Warn of tasks that are job scripts: no scheduler reads their directives here."""
+    first = range(1, min(len(source), _MOST_CHECKED) + 1)
+    lines = [os.fsdecode(source.text(seq)) for seq in first]
+    if not any(_SCRIPT.search(line) for line in lines):
+        return
+    from weigh.flow.job_scripts import lost_directives  # noqa: PLC0415 - start-up time
+
+    why = lost_directives(lines, cwd=cwd, path=env.get("PATH"))
+    if why is not None:
+        voice.say(why)
 
 
 class Surroundings(NamedTuple):

@@ -7,17 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from weigh import config
-from weigh.errors import UsageError
+from weigh.dialect import gridengine, slurm
+from weigh.errors import FormatError, UsageError
 from weigh.estimate.advice import GPU, Advice, Need, Wanted, advise
 from weigh.estimate.estimate import Estimate, estimate
 from weigh.estimate.fit import TRUSTED_RATIO
+from weigh.estimate.points import size_text
 from weigh.estimate.readings import completed, varying
 from weigh.flow.fit.wishes import Asked, Wishes, limits_measured_on, read_wishes
 from weigh.flow.records.records import open_store
 from weigh.model.record import Record, Request
+from weigh.model.report import Note
 from weigh.request import DEFAULT_HEADROOM, from_usages, round_memory, round_time
 from weigh.store.find import find_all
 from weigh.store.heads import read_index, read_record
+from weigh.store.scans import Scan
+from weigh.units import Bytes
 
 _MOST_RECORDS = 10_000
 _LONGEST_COMMAND = 65  # beyond, it would be folded
@@ -108,6 +113,39 @@ def answer(records: Sequence[Record], by: str, asked: Asked) -> Answer:
         narrow=_narrow(advice),
         warnings=(*made.notes, *said, *_without_gpu(advice)),
     )
+
+
+def answer_of_scan(
+    records: Sequence[Record], scan: Scan, sites: Mapping[str, Bytes]
+) -> Answer | None:
+    """Return what a scan was asked about its target; None where it has no answer.
+
+    It is the answer that ``weigh scan`` printed, so that a report of the same records
+    shows the same request.
+    """
+    if scan.target is None or scan.by is None:
+        return None
+    wishes = Wishes(target=scan.target, level=scan.level or Wishes().level)
+    try:
+        return answer(records, scan.by, read_wishes(wishes, scan.by, sites))
+    except (UsageError, FormatError):  # too few of its records are left
+        return None
+
+
+def request_note(found: Answer, scheduler: str | None = None) -> Note:
+    """Return the request for the target, else for the recommended size, as a note."""
+    advice = found.advice
+    need = advice.target or advice.recommended
+    by = advice.estimate.by
+    if need is None:
+        return Note(about="ask for", words="nothing: no size is recommended", weight=1)
+    name = f"for {by}={size_text(need.size)}"
+    if found.request is None:
+        words = f"{name}: nothing yet, it lies too far beyond what was measured"
+        return Note(about="ask for", words=words, weight=1)
+    dialect = gridengine if scheduler == gridengine.NAME else slurm
+    flag = " ".join(dialect.directives(found.request))
+    return Note(about="ask for", words=name, flag=flag, weight=1)
 
 
 def _named(root: str, names: Sequence[str]) -> list[Record]:

@@ -74,6 +74,10 @@ def scan(
     settings = config.load(cwd, env)
     asked = read_wishes(wishes, by, settings.gpus)  # refused before anything is run
     plan = _plan(options, axes, root, cwd)
+    if wishes.target is None and plan.by == by:  # as before it was resumed
+        wishes = msgspec.structs.replace(wishes, target=plan.target)
+        asked = read_wishes(wishes, by, settings.gpus)
+    plan = _kept(plan, wishes, by, root, options)
     runs = sorted(list(_sizes(axes)) * options.repeat, key=_magnitude)
     if not options.resume and len({str(texts) for texts in runs}) < _FEWEST:
         raise UsageError(f"{by}: one size; a curve takes two, better three")
@@ -145,13 +149,21 @@ def _sized(axes: Sequence[Axis]) -> str:
     numbers = [a for a in axes if not any(isinstance(v, str) for v in a.values)]
     if axes and not numbers:
         words = ", ".join(axis.name for axis in axes)
-        raise UsageError(f"{words}: no numbers to draw a curve through")
+        raise UsageError(
+            f"{words}: {_no_number(axes)} is no number: a curve needs sizes"
+        )
     for axis in numbers:
         for value, text in zip(axis.values, axis.texts, strict=True):
             if not isinstance(value, str) and value <= 0:
                 raise UsageError(f"{axis.name}={text} is no size above 0")
     several = [axis.name for axis in numbers if len(set(axis.values)) > 1]
     return ",".join(several or [axis.name for axis in numbers[:1]])
+
+
+def _no_number(axes: Sequence[Axis]) -> str:
+    """Return the first value that is no number, quoted."""
+    pairs = [pair for one in axes for pair in zip(one.values, one.texts, strict=True)]
+    return next(repr(text) for value, text in pairs if isinstance(value, str))
 
 
 def _plan(options: ScanOptions, axes: tuple[Axis, ...], root: str, cwd: str) -> Scan:
@@ -172,10 +184,20 @@ def _plan(options: ScanOptions, axes: tuple[Axis, ...], root: str, cwd: str) -> 
         ):
             return before
     label = options.label or f"scan-{new_id()[:_LABEL_LETTERS]}"
-    made = Scan(label, options.command, cwd)
-    if not options.dry_run:
-        append_scan(root, made)
-    return made
+    return Scan(label, options.command, cwd)
+
+
+def _kept(plan: Scan, wishes: Wishes, by: str, root: str, options: ScanOptions) -> Scan:
+    """Keep the scan with its target: `weigh report` shows the same request later."""
+    kept = msgspec.structs.replace(
+        plan,
+        by=by,
+        target=plan.target if wishes.target is None else wishes.target,
+        level=wishes.level,
+    )
+    if not options.dry_run and (kept != plan or not options.resume):
+        append_scan(root, kept)
+    return kept
 
 
 def _resumed(options: ScanOptions, root: str, names: tuple[str, ...]) -> Scan:

@@ -29,7 +29,7 @@ from weigh.request import round_memory, round_time
 from weigh.runner.task_source import TaskSource
 from weigh.store import jobs as jobs_file
 from weigh.store import location
-from weigh.units import parse_duration, parse_size
+from weigh.units import parse_limit, parse_size
 
 _FOLDER = "resume_"
 Kind = tuple[int, int, Wanted]  # times the memory, times the time, of what was asked
@@ -225,7 +225,7 @@ def _wanted(before: Submitted, choices: Sequence[Choice], wishes: Wishes) -> Wan
         memory = None if memory is None else round_memory(memory * more.memory)
         virtual = None if virtual is None else round_memory(virtual * more.memory)
     if wishes.time is not None:
-        limit = parse_duration(wishes.time)
+        limit = parse_limit(wishes.time)
     elif more.time > 1 and limit is not None:
         limit = round_time(limit * more.time)
     gpu_type, gpus = parse_gpus(wishes.gpus)

@@ -8,7 +8,7 @@ from typing import get_args
 
 import msgspec
 
-from weigh.dialect.job_script import ENDED, GRACE, HOME
+from weigh.dialect.job_script import ENDED, GRACE, HOME, NEAR
 from weigh.dialect.requeue_lines import AGAIN
 from weigh.joblog import read_ends
 from weigh.model.job import ElementState, Submitted, TaskState
@@ -23,7 +23,8 @@ LOGS = "log"
 _TAIL = 1 << 16
 _OF_STAGES = ('weigh: step "', "weigh: go on with: ")
 _TOLD = 128 + 15
-_NEAR = "the time limit is near"
+# the exit codes of a weigh exec that a scheduler's warning reached: USR1, USR2, XCPU
+_WARNED = frozenset({128 + 10, 128 + 12, 128 + 24})
 # what slurmstepd says, with control groups or by polling
 _OVER_MEMORY = re.compile(
     r"slurmstepd(?:-\S+)?: error: .*"
@@ -79,18 +80,19 @@ def judge_by_log(state: ElementState, log: str) -> ElementState:
     if not exits or int(exits[-1][1]) == AGAIN:
         return state
     before = words[: exits[-1].start()]
-    if state.is_final and state.state != "FAILED" and _NEAR not in before:
+    if state.is_final and state.state != "FAILED" and NEAR not in before:
         return state
     return _ended(state, int(exits[-1][1]), before)
 
 
 def _ended(state: ElementState, code: int, before: str) -> ElementState:
     """Judge an element by its exit code and what its log says before that."""
-    if code == _TOLD and _NEAR in before:
+    is_told = code == _TOLD or code in _WARNED
+    if is_told and NEAR in before:
         return _as(state, "TIMEOUT", "stopped before its time limit", code)
     if code == 0:
         return _as(state, "COMPLETED", None, code)
-    if code == _TOLD:
+    if is_told:
         return _as(state, "INTERRUPTED", "told to end", code)
     last = before.strip().rpartition("\n")[2].removeprefix("weigh: ").strip()
     return _as(state, "FAILED", last or state.reason, code)

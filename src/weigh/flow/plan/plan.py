@@ -11,6 +11,7 @@ from weigh import config
 from weigh.errors import UsageError
 from weigh.flow.exec.options import find_parameters
 from weigh.flow.fit.request import configured_headroom
+from weigh.flow.job_scripts import refuse_job_scripts
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.free import with_free_cards
 from weigh.flow.plan.library import library, no_library
@@ -55,7 +56,7 @@ def plan(
 
     Raises:
         UsageError: there is no task, no measure of one, a task no element holds, or a
-            plan of that name.
+            plan of that name, or it runs a job script and drops its directives.
         FormatError: a size, time, share or the task file does not parse.
         StoreError: the records cannot be read, or the plan not be written.
     """
@@ -64,6 +65,9 @@ def plan(
     headroom = _headroom(wishes, settings)
     source = TaskSource(wishes.task_file)
     try:
+        if not wishes.ignore_directives:
+            lines = (_line(source, seq) for seq in range(1, len(source) + 1))
+            refuse_job_scripts(lines, cwd=cwd, path=env.get("PATH"))
         place = _place(wishes, cwd, env)
         alone = None
         if place is not None:
@@ -151,7 +155,7 @@ def _of_this_node(wishes: Wishes, place: Place) -> Wishes:
     return msgspec.structs.replace(
         wishes,
         node_cpus=wishes.node_cpus or place.cpus,
-        node_memory=wishes.node_memory or (None if memory is None else str(memory)),
+        node_memory=wishes.node_memory or (None if memory is None else f"{memory}B"),
     )
 
 

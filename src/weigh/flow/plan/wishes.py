@@ -4,7 +4,7 @@ import msgspec
 
 from weigh.errors import FormatError
 from weigh.flow.plan.needs import Given
-from weigh.units import MIB, Bytes, format_size, parse_duration, parse_size
+from weigh.units import Bytes, parse_limit, parse_size
 
 ALL = "all"
 
@@ -29,6 +29,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     node_gpus: int | None = None
     leave_out: bool = False
     replace: bool = False
+    ignore_directives: bool = False
     dry_run: bool = False
     probe: bool = False
 
@@ -43,25 +44,20 @@ def given(wishes: Wishes) -> Given:
         gpu_memory=size("--gpu-memory", wishes.gpu_memory),
         memory=size("--memory", wishes.memory),
         cpus=wishes.cpus,
-        time=None if wishes.time is None else parse_duration(wishes.time),
+        time=None if wishes.time is None else parse_limit(wishes.time),
         gpus=wishes.gpus_per_task,
     )
 
 
 def size(option: str, text: str | None) -> Bytes | None:
-    """Read the size said with *option*, None where none was said.
+    """Return the size that *text* is, None where the option is not there.
 
     Raises:
-        FormatError: it is none, or so small that the unit was left out.
+        FormatError: *text* is not a size; names *option*.
     """
     if text is None:
         return None
     try:
-        found = parse_size(text)
+        return parse_size(text)
     except FormatError as error:
         raise FormatError(f"{option}: {error}") from error
-    if 0 < found < MIB:
-        raise FormatError(
-            f"{option} {text} is {format_size(found)}: write the unit, {text}GiB or so"
-        )
-    return found

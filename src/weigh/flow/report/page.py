@@ -10,11 +10,12 @@ from weigh import __version__
 from weigh.errors import StoreError, UsageError
 from weigh.estimate.estimate import estimate
 from weigh.estimate.readings import varying
-from weigh.flow.fit.fit import Answer
+from weigh.flow.fit.fit import Answer, request_note
 from weigh.flow.records.records import open_store
 from weigh.flow.report.report import compose, gather
 from weigh.model.record import Record
 from weigh.model.report import Note, Report
+from weigh.report.estimate_lines import answers
 from weigh.report.html.curves import Scan
 from weigh.report.html.page import render_page
 
@@ -61,7 +62,14 @@ def fit_page(answer: Answer) -> str:
     )
     report = Report(
         title=f"What fits, by {made.by}",
-        notes=tuple(Note(about="note", words=words) for words in answer.warnings),
+        notes=(
+            *(
+                Note(about=name, words=words, weight=2)
+                for name, words in answers(advice)
+            ),
+            request_note(answer),
+            *(Note(about="note", words=words) for words in answer.warnings),
+        ),
     )
     return render_page(report, (scan,), version=__version__)
 

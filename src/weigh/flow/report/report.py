@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from weigh import config
 from weigh.errors import RecordNotFoundError, UsageError, WeighError
+from weigh.flow.fit.fit import answer_of_scan, request_note
 from weigh.flow.follow.status import View, look, merged
 from weigh.flow.plan.directory import FILE as PLAN
 from weigh.flow.records.records import Store, find_record, open_store
@@ -39,6 +41,7 @@ from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.find import LAST, labelled_entries, read_file
 from weigh.store.heads import Index, read_index, read_record
+from weigh.store.scans import last_scan
 from weigh.sweep.quoting import quoted
 from weigh.units import GIB, HOUR, Seconds
 
@@ -60,6 +63,7 @@ class Material(msgspec.Struct, frozen=True, kw_only=True):
     tables: tuple[GpuTable, ...] = ()
     whose: str | None = None
     cluster: str | None = None
+    request: Note | None = None
 
 
 def build(
@@ -95,6 +99,7 @@ def gather(
     found = _found(name, store, cwd=cwd, env=env)
     return msgspec.structs.replace(
         found,
+        request=None if found.job else _for_target(name, found, store, cwd, env),
         tables=(*found.tables, *tables_in(_readable(logs))),
         whose=_whose(),
         cluster=env.get("SLURM_CLUSTER_NAME") or env.get("SGE_CLUSTER_NAME"),
@@ -152,7 +157,10 @@ def compose(material: Material, store: Store) -> Report:
         rows=rows,
         notes=(
             *_doubts(material.views, rows),
-            *notes(Subject(elements=elements, asked=asked, measures=by_name), rows),
+            *_with_request(
+                notes(Subject(elements=elements, asked=asked, measures=by_name), rows),
+                material.request,
+            ),
         ),
         records=_drawn(runs, store),
         gpu_hours=sum(one.gpus * h for one, h in hours) if asked.gpus else None,
@@ -167,6 +175,25 @@ def compose(material: Material, store: Store) -> Report:
         accounted=material.accounted,
         gpu_tables=material.tables,
     )
+
+
+def _for_target(
+    name: str, material: Material, store: Store, cwd: str, env: Mapping[str, str]
+) -> Note | None:
+    """Return the request that a scan printed for its target, if *name* is a scan."""
+    scan = last_scan(store.root, name)
+    if scan is None or scan.target is None:
+        return None
+    records = [run.record for run in material.runs if run.record is not None]
+    found = answer_of_scan(records, scan, config.load(cwd, env).gpus)
+    return None if found is None else request_note(found, material.scheduler)
+
+
+def _with_request(notes: Sequence[Note], request: Note | None) -> Sequence[Note]:
+    """Put the request for a scan's target in place of one for what its runs used."""
+    if request is None:
+        return notes
+    return (*(note for note in notes if note.about != request.about), request)
 
 
 def _doubts(views: Sequence[View], rows: Sequence[Row]) -> Iterator[Note]:

@@ -118,7 +118,7 @@ def _interval(env: Mapping[str, str]) -> Seconds:
     if not text:
         return poll.INTERVAL
     try:
-        return float(parse_duration(text))
+        return parse_duration(text)
     except FormatError as error:
         raise FormatError(f"{_PACE}: {error}") from error
 

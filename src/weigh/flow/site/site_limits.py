@@ -10,7 +10,7 @@ import msgspec
 
 from weigh.errors import FormatError
 from weigh.model.limits import Limits, NodeType, QueueLimits
-from weigh.units import parse_duration, parse_size
+from weigh.units import parse_limit, parse_size
 
 _QUEUES = "queues"
 _FILLED = (
@@ -111,7 +111,7 @@ def _table(where: str, value: object) -> Mapping[str, object]:
 
 
 def _time(value: object) -> int:
-    return parse_duration(_text(value))
+    return parse_limit(_text(value))
 
 
 def _size(value: object) -> int:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 
 from weigh.errors import StoreError
+from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.plan.nodes import on_nodes
 from weigh.flow.plan.plan import FOLDER, plan
 from weigh.flow.plan.wishes import Wishes
@@ -24,13 +25,14 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
     nodes: int | None = None,
     submitted: Collection[str] = (),
     dry_run: bool = False,
+    ignore_directives: bool = False,
 ) -> tuple[str, Plan]:
     """Plan *command*, from records of commands like it; give the folder and the plan.
 
     A plan of the same command that is not among those *submitted* is replaced.
 
     Raises:
-        UsageError: a plan of that name is there.
+        UsageError: a plan of that name is there, or the command runs a job script.
         StoreError: it cannot be written.
     """
     top = os.path.join(cwd, FOLDER)
@@ -45,7 +47,10 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
         dry_run=dry_run,
         replace=_is_same(folder, written, submitted),
         nodes=nodes,
+        ignore_directives=True,  # looked at already, as words and not as shell
     )
+    if not ignore_directives:
+        refuse_job_script(command, cwd=cwd, path=env.get("PATH"))
     try:
         os.makedirs(top, exist_ok=True)
         with open(path, "wb", opener=private) as file:

@@ -9,6 +9,7 @@ import msgspec
 
 from weigh import __version__, config
 from weigh.errors import UsageError, WeighError
+from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.site import schedulers
 from weigh.flow.site.complexes import in_site_words
 from weigh.flow.submit import each_node, first
@@ -50,7 +51,7 @@ from weigh.report.submit_lines import Shipped
 from weigh.scheduler.local import NAME as LOCAL
 from weigh.scheduler.scheduler import Scheduler
 from weigh.store import jobs, location
-from weigh.units import parse_duration, parse_size
+from weigh.units import parse_limit, parse_size
 
 _OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
 
@@ -93,6 +94,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     requeue: bool = False
     runner: Runner = "weigh"
     again: bool = False
+    ignore_directives: bool = False
     dry_run: bool = False
     extra: tuple[tuple[str, str], ...] = ()
 
@@ -225,6 +227,8 @@ def session_of(wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Session:
             "--interactive gives a shell and runs no job script: leave "
             f"{', '.join(idle) or '--module, --conda and the like'} out"
         )
+    if not wishes.ignore_directives:
+        refuse_job_script(wishes.command, cwd=cwd, path=env.get("PATH"))
     name, env = where_to(wishes.scheduler, wishes.cluster, cwd=cwd, env=env)
     kind = schedulers.kind_of(name)
     return interactive(
@@ -269,6 +273,7 @@ def _prefetch(
         scheduler=wishes.scheduler,
         cluster=prefetch_cluster(wishes.cluster, cwd=cwd, env=env),
         name=free_name(name, cwd),
+        ignore_directives=wishes.ignore_directives,
         memory=MEMORY,
         account=wishes.account,
         setup=wishes.setup,
@@ -333,6 +338,7 @@ def _plan(
             nodes=wishes.nodes,
             submitted={job.folder for job in earlier},
             dry_run=wishes.dry_run,
+            ignore_directives=wishes.ignore_directives,
         )
     if wishes.nodes is not None:
         raise UsageError("--nodes is for a command (weigh plan TASKS --nodes N)")
@@ -389,7 +395,7 @@ def _said(wishes: Wishes, after: tuple[str, ...]) -> Wanted:
         virtual_memory=None
         if wishes.virtual_memory is None
         else parse_size(wishes.virtual_memory),
-        time_limit=None if wishes.time is None else parse_duration(wishes.time),
+        time_limit=None if wishes.time is None else parse_limit(wishes.time),
         gpus=gpus,
         gpu_type=gpu_type,
         queue=wishes.queue,

@@ -1,0 +1,142 @@
+"""A job script given as a command: its directives would be lost, so it is refused."""
+
+import os
+from pathlib import Path
+
+import pytest
+from following import Weigh
+
+DIRECTIVES = """#!/bin/bash
+#SBATCH --gres=gpu:1
+#SBATCH --mem=14G   # enough
+#SBATCH --time=12:00:00
+
+python train.py
+#SBATCH --qos=ignored
+"""
+
+
+@pytest.fixture
+def folder(here: Weigh) -> Weigh:
+    script = here.folder / "job.sh"
+    script.write_text(DIRECTIVES)
+    script.chmod(0o755)
+    (here.folder / "grid.sh").write_text("#!/bin/bash\n#$ -l ngpus=1\ntrue\n")
+    (here.folder / "plain.sh").write_text("#!/bin/bash\n# SBATCH is a word\necho hi\n")
+    (here.folder / "job.py").write_text("#!/usr/bin/python3\n#SBATCH --mem=9G\n")
+    return here
+
+
+RUNS_IT = [
+    ("bash", "job.sh"),
+    ("./job.sh",),
+    ("sh", "-e", "job.sh"),
+    ("bash", "-l", "-o", "pipefail", "job.sh", "argument"),
+    ("bash", "--", "job.sh"),
+    ("env", "X=1", "bash", "job.sh"),
+    ("X=1", "bash", "job.sh"),
+    ("srun", "--ntasks", "1", "bash", "job.sh"),
+    ("srun", "-p", "gpu", "./job.sh"),
+    ("nice", "-n", "10", "timeout", "1h", "./job.sh"),
+    ("weigh", "run", "--", "bash", "job.sh"),
+    ("bash", "-c", "cd . && bash job.sh"),
+    ("bash", "-lc", "source job.sh"),
+    ("bash", "-c", "bash < job.sh"),
+]
+
+
+@pytest.mark.parametrize("command", RUNS_IT, ids=" ".join)
+def test_a_command_that_runs_a_job_script_is_refused_with_what_would_be_lost(
+    folder: Weigh, command: tuple[str, ...]
+) -> None:
+    code, out, err = folder("submit", "--on", "local", "--dry-run", "--", *command)
+
+    assert (code, out) == (2, "")
+    words = " ".join(err.split())
+    assert "job.sh has 3 directives that would be lost" in words
+    assert "--gres=gpu:1 --mem=14G --time=12:00:00" in words
+    assert "by sbatch" in words
+    assert not (folder.folder / "plan").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "lost"),
+    [
+        (("bash", "grid.sh"), "-l ngpus=1"),
+        (("python3", "-u", "job.py"), "--mem=9G"),
+        (("sbatch", "job.sh"), "submits a job of its own"),
+        (("qsub", "-q", "gpu", "grid.sh"), "submits a job of its own"),
+    ],
+    ids=str,
+)
+def test_other_job_scripts_are_refused_as_well(
+    folder: Weigh, command: tuple[str, ...], lost: str
+) -> None:
+    code, _, err = folder("submit", "--on", "local", "--dry-run", "--", *command)
+
+    assert code == 2
+    assert lost in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("bash", "plain.sh"),
+        ("cat", "job.sh"),
+        ("timeout", "60", "cat", "job.sh"),
+        ("python3", "-c", "print(1)", "job.sh"),
+        ("python3", "-m", "http", "job.sh"),
+        ("bash", "-c", "wc -l job.sh"),
+        ("bash", "no-such-file.sh"),
+        ("bash",),
+        ("bash", "plain.sh", "job.sh"),
+    ],
+    ids=" ".join,
+)
+def test_a_command_that_only_names_a_job_script_is_submitted(
+    folder: Weigh, command: tuple[str, ...]
+) -> None:
+    code, _, err = folder("submit", "--on", "local", "--dry-run", "--", *command)
+
+    assert code == 0, err
+
+
+def test_who_accepts_the_loss_may_submit_it(folder: Weigh) -> None:
+    words = ("--on", "local", "--dry-run", "--ignore-directives")
+
+    code, out, err = folder("submit", *words, "--", "bash", "job.sh")
+
+    assert code == 0, err
+    assert "weigh exec" in out
+
+
+def test_a_plan_is_refused_for_a_line_that_runs_a_job_script(folder: Weigh) -> None:
+    tasks = Path(folder.folder, "tasks.txt")
+    tasks.write_text("echo 1\nbash job.sh 2\n")
+    said = ("--memory", "1G", "--cpus", "1", "--time", "5m")
+
+    code, _, err = folder("plan", "tasks.txt", *said)
+    assert code == 2
+    assert "job.sh has 3 directives" in err
+
+    code, _, err = folder("plan", "tasks.txt", *said, "--ignore-directives")
+    assert code == 0, err
+
+
+def test_a_named_pipe_as_script_does_not_block(folder: Weigh) -> None:
+    os.mkfifo(folder.folder / "pipe.sh")
+
+    code, _, err = folder(
+        "submit", "--on", "local", "--dry-run", "--", "bash", "pipe.sh"
+    )
+
+    assert code == 0, err
+
+
+def test_exec_warns_of_a_task_that_is_a_job_script(folder: Weigh) -> None:
+    Path(folder.folder, "tasks.txt").write_text("true\nbash grid.sh\n")
+
+    code, _, err = folder("exec", "tasks.txt")
+
+    assert code == 0, err
+    assert "grid.sh has 1 directive that would be lost: -l ngpus=1" in err
