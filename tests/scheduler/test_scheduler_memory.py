@@ -76,7 +76,8 @@ def test_a_trial_that_is_refused_says_all_that_sbatch_said() -> None:
     )
 
     assert slurm.parse_doubt(said) == (
-        "invalid partition specified: nosuch; Invalid partition name specified"
+        "sbatch would refuse the job: invalid partition specified: nosuch; "
+        "Invalid partition name specified"
     )
     assert slurm.parse_doubt("sbatch: Job 1 to start at 1795254181 using 1\n") is None
 

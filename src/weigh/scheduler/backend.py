@@ -37,7 +37,10 @@ class Backend(Protocol):
         """Give the command that says whether a job could ever run; it submits none."""
 
     def parse_doubt(self, out: str) -> str | None:
-        """Read why it could not; None where it could."""
+        """Read why it would be refused or never run, as a sentence; None otherwise.
+
+        Nodes that take no jobs now are no such reason: they come back.
+        """
 
     def parse_start(self, out: str) -> Seconds | None:
         """Read from the same when it would start, where that is foreseen."""

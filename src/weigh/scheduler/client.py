@@ -82,10 +82,10 @@ class Client:
         return job
 
     def foresee(self, script: str, *, cwd: str) -> Seconds | None:
-        """Say when the script would start, None where it is not foreseen.
+        """Return when the script would start, None if that cannot be predicted.
 
         Raises:
-            UsageError: it would wait for ever.
+            UsageError: it would be refused, or never start.
         """
         argv = self._backend.verify_argv(script)
         try:
@@ -95,9 +95,7 @@ class Client:
         said = ran.out + ran.err
         doubt = self._backend.parse_doubt(said)
         if doubt is not None:
-            raise UsageError(
-                f"the job would never run: {doubt} (--no-checks submits it anyway)"
-            )
+            raise UsageError(f"{doubt} (--no-checks submits it anyway)")
         return self._backend.parse_start(said)
 
     def understood(self, job: str) -> Understood | None:

@@ -77,7 +77,8 @@ def parse_doubt(out: str) -> str | None:
     telling = [line for line in lines if _OTHER_QUEUE not in line] or lines
     telling.sort(key=lambda line: "because it" not in line)  # why comes first
     found = dict.fromkeys(_CANNOT.sub("", line) for line in telling)
-    return "; ".join(list(found)[:_MOST_REASONS]) or "no suitable queue"
+    reasons = "; ".join(list(found)[:_MOST_REASONS]) or "no suitable queue"
+    return f"the job would never run: {reasons}"
 
 
 def parse_start(out: str) -> Seconds | None:  # noqa: ARG001

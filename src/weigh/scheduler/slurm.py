@@ -41,6 +41,13 @@ _FAILURE = re.compile(r"^allocation failure: (.+)$", re.MULTILINE)
 _NOBODY = re.compile(
     r"No error|contact|connect|timed out|transmi|communicat|control", re.IGNORECASE
 )
+# --test-only says so also where all nodes that fit are drained, down or reserved:
+# sbatch takes such a job, and it waits (ReqNodeNotAvail)
+_NOT_NOW = re.compile(
+    r"Requested node configuration is not available|Required node not available|"
+    r"nodes are busy",
+    re.IGNORECASE,
+)
 _ERROR = re.compile(r"^sbatch: error: ")
 _START = re.compile(r"to start at (\S+)")
 
@@ -100,12 +107,15 @@ def verify_argv(script: str) -> Argv:
 
 
 def parse_doubt(out: str) -> str | None:
-    """Read why it could not run; what sbatch stumbles over, it says again."""
+    """Read why sbatch would refuse it; None where it would take it, or nobody knows."""
     failure = _FAILURE.search(out)
     if failure is None or _NOBODY.search(failure[1]):
         return None
-    before = (_ERROR.sub("", line) for line in out.splitlines() if _ERROR.match(line))
-    return "; ".join(dict.fromkeys((*before, failure[1].strip())))
+    before = [_ERROR.sub("", line) for line in out.splitlines() if _ERROR.match(line)]
+    if not before and _NOT_NOW.search(failure[1]):
+        return None
+    reasons = "; ".join(dict.fromkeys((*before, failure[1].strip())))
+    return f"sbatch would refuse the job: {reasons}"
 
 
 def parse_start(out: str) -> Seconds | None:
