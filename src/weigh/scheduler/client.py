@@ -240,7 +240,8 @@ class Client:
                 if answer == "off":
                     return _Accounts(states, is_off=True)
                 if answer == "failing":
-                    return _Accounts(states, f"{argv[0]}: {ran.complaint()}")
+                    why_not = ran.complaint().removeprefix(f"{argv[0]}: ")
+                    return _Accounts(states, f"{argv[0]}: {why_not}")
             for job, elements in self._backend.parse_ended(ran.out).items():
                 states.setdefault(job, {}).update(elements)
         return _Accounts(states)
