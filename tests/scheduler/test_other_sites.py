@@ -153,20 +153,3 @@ def test_a_step_that_runs_out_of_memory_is_resumed_with_more(real: Weigh) -> Non
     assert "out of memory" in report
     code, out, _ = real("request", "--for", "flags")
     assert (code, "--mem=200M" in out) == (0, True)
-
-
-@pytest.mark.slurm
-def test_what_was_cancelled_is_shown_and_resumed_at_once(
-    real: Weigh, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WEIGH_POLL", "10m")
-    job = real.submit(real.plan("sleep 100", "sleep 100"))
-    until(lambda: "RUNNING" in squeue_states(job))
-    real.status(job)
-
-    assert real("cancel", job)[0] == 0
-    standing = real.status(job)
-    again = real.resume(job, "--dry-run")["again"]
-
-    assert standing["cancelling"] or standing["tasks"] == {"CANCELLED": 2}
-    assert [len(one["tasks"]) for one in again] == [2]
