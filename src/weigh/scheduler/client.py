@@ -291,7 +291,7 @@ class _Accounts(msgspec.Struct, frozen=True):
 def _has_left(job: Submitted, known: Elements, listed: Elements) -> bool:
     """Return whether an element has ended, or is not listed, since the last look."""
     return any(
-        not (number in listed and not listed[number].is_final)
+        not (number in listed and not _has_ended(listed[number]))
         and not (number in known and _has_ended(known[number]))
         for number in range(job.elements)
     )
