@@ -10,6 +10,7 @@
 # WEIGH_RIG_DB=0     no database: squeue is there, sacct is not
 # WEIGH_RIG_CGROUP=0  memory is polled, as where no control group can be made
 # WEIGH_RIG_LIMITS   EnforcePartLimits                     [ALL]
+# WEIGH_RIG_TRES     AccountingStorageTRES; empty is Slurm's default, without GPUs
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/rig.sh"
@@ -77,8 +78,10 @@ accounting="AccountingStorageType=accounting_storage/none"
 [ "$with_db" = 0 ] || accounting="AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=localhost
 AccountingStoragePort=$database_port
-AccountingStorageEnforce=associations,limits,qos
-AccountingStorageTRES=gres/gpu,gres/gpu:a100,gres/gpu:v100"
+AccountingStorageEnforce=associations,limits,qos"
+tracked=${WEIGH_RIG_TRES-gres/gpu,gres/gpu:a100,gres/gpu:v100}
+[ "$with_db" = 0 ] || [ -z "$tracked" ] || accounting+="
+AccountingStorageTRES=$tracked"
 
 node="NodeHostname=$host NodeAddr=127.0.0.1 CPUs=8 Boards=1 SocketsPerBoard=1 CoresPerSocket=8"
 node+=" ThreadsPerCore=1 RealMemory=32000 State=UNKNOWN"

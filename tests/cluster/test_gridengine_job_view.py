@@ -41,7 +41,14 @@ def test_a_job_that_asks_for_nothing_has_one_slot() -> None:
     told = parse_job("job_number:                 7\n")
 
     assert told is not None
-    assert (told.cpus, told.gpus, told.elements, told.queue) == (1, 0, None, None)
+    assert (told.cpus, told.elements, told.queue) == (1, None, None)
+
+
+def test_gpus_under_a_name_of_the_site_s_own_are_not_counted_as_none() -> None:
+    told = parse_job(CAPTURED.replace("ngpus=1", "tesla=1"))
+
+    assert told is not None
+    assert told.gpus is None
 
 
 def test_a_job_that_is_not_there_tells_nothing() -> None:

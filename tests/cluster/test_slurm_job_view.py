@@ -1,4 +1,4 @@
-"""``scontrol show job`` read back: what Slurm took a job to ask for.
+"""``scontrol show job`` read back: what Slurm recorded as the request.
 
 The first is as 22.05.8 printed it; the others are written after the forms of the later
 versions: ReqTRES and AllocTRES from 23.02 on, TresPerJob with ``gres/`` from 23.11 on.
@@ -6,6 +6,7 @@ versions: ReqTRES and AllocTRES from 23.02 on, TresPerJob with ``gres/`` from 23
 
 import pytest
 
+from weigh.model.job import Understood
 from weigh.scheduler.slurm_job_view import parse_job
 from weigh.units import GIB, MIB
 
@@ -65,3 +66,77 @@ def test_memory_is_read_as_slurm_writes_it(written: str, size: int | None) -> No
 @pytest.mark.parametrize("text", ["", "slurm_load_jobs error: Invalid job id\n", "=\n"])
 def test_an_answer_without_a_job_tells_nothing(text: str) -> None:
     assert parse_job(text) is None
+
+
+UNTRACKED = "TRES=cpu=1,mem=100M,node=1,billing=1"
+
+
+def shown(
+    request: str, *, tres: str = UNTRACKED, tasks: int = 1, nodes: str = "1"
+) -> Understood:
+    """Read a job where AccountingStorageTRES lacks gres/gpu, Slurm's default."""
+    text = (
+        V22.replace(V22[V22.index("TRES=") : V22.index(" Socks")], tres)
+        .replace("TresPerNode=gres:gpu:v100:1", request)
+        .replace("NumTasks=1", f"NumTasks={tasks}")
+        .replace("NumNodes=1", f"NumNodes={nodes}")
+    )
+    told = parse_job(text)
+    assert told is not None
+    return told
+
+
+@pytest.mark.parametrize(
+    ("request_", "gpus", "types"),
+    [
+        ("TresPerNode=gres:gpu:v100:2", 2, ("v100",)),
+        ("TresPerNode=gres/gpu:v100:2", 2, ("v100",)),
+        ("TresPerNode=gres:gpu:2", 2, ()),
+        ("TresPerNode=gres:gpu", 1, ()),
+        ("TresPerNode=gres:gpu:v100", 1, ("v100",)),
+        ("TresPerJob=gres:gpu:a100_80gb:3", 3, ("a100_80gb",)),
+        ("TresPerJob=gres/gpu=3", 3, ()),
+        ("TresPerNode=gres:gpu:v100:1,gres:gpu:a100:1", 2, ("a100", "v100")),
+        ("TresPerNode=gres:shard:4,gres:gpu:1", 1, ()),
+        ("Gres=gpu:v100:2", 2, ("v100",)),
+        ("TresPerSocket=gres:gpu:1", None, ()),
+        ("Power=", 0, ()),
+        ("TresPerNode=gres:shard:4", 0, ()),
+    ],
+)
+def test_gpus_are_read_where_the_site_does_not_track_them(
+    request_: str, gpus: int | None, types: tuple[str, ...]
+) -> None:
+    told = shown(request_)
+
+    assert (told.gpus, told.gpu_types) == (gpus, types)
+
+
+def test_gpus_of_each_node_and_of_each_task_are_added_up() -> None:
+    assert shown("TresPerNode=gres:gpu:2", nodes="3-4").gpus == 6
+    assert shown("TresPerTask=gres:gpu:1", tasks=4).gpus == 4
+
+
+def test_memory_of_each_gpu_counts_before_the_default_that_is_shown() -> None:
+    told = shown("MemPerTres=gres:gpu:500 TresPerJob=gres:gpu:2")
+
+    assert told.memory == 1000 * MIB
+
+
+def test_memory_of_each_node_is_added_up_where_memory_is_not_tracked() -> None:
+    assert shown("Power=", tres="TRES=cpu=2,node=2", nodes="2-2").memory == 200 * MIB
+
+
+def test_the_elements_of_an_array_that_has_begun_are_all_counted() -> None:
+    begun = V22.replace("JobId=2 ", "JobId=3 ", 1).replace(
+        "ArrayTaskId=0-24%3 ArrayTaskThrottle=3", "ArrayTaskId=25"
+    )
+
+    told = parse_job(begun + V22)
+
+    assert told is not None
+    assert (told.elements, told.throttle) == (26, 3)
+
+
+def test_the_parts_of_a_heterogeneous_job_are_not_taken_for_all_of_it() -> None:
+    assert parse_job(V22.replace("JobId=2 ", "JobId=2 HetJobId=2 ")) == Understood()

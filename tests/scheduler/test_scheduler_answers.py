@@ -109,8 +109,25 @@ def test_sacct_s_lines_are_states_by_element() -> None:
     assert states["9"][0].state == "NODE_FAIL"
 
 
-def test_a_step_that_ran_out_of_memory_is_named() -> None:
-    assert slurm.parse_ended(SACCT)["7"][0].reason == "a step of it ran out of memory"
+def test_a_step_that_ran_out_of_memory_is_its_element_s_end() -> None:
+    steps = (
+        "3_0|COMPLETED|0:0|1:0|1|2|cn1|None\n"
+        "3_0.batch|COMPLETED|0:0||1|2|cn1|\n"
+        "3_0.0|OUT_OF_MEMORY|0:125||1|2|cn1|\n"
+        "3_0.1|FAILED|1:0||1|2|cn1|\n"
+        "3_1|COMPLETED|0:0|0:0|1|2|cn1|None\n"
+        "3_1.0|COMPLETED|0:0||1|2|cn1|\n"
+        "4|CANCELLED by 0|0:0|0:0|1|2|cn1|None\n"
+        "4.0|OUT_OF_MEMORY|0:125||1|2|cn1|\n"
+    )
+
+    by_steps = slurm.parse_ended(steps)
+    by_exit_code = slurm.parse_ended(SACCT)["7"][0]
+
+    assert by_steps["3"][0].state == by_exit_code.state == "OUT_OF_MEMORY"
+    assert by_steps["3"][0].reason == by_exit_code.reason == "a step ran out of memory"
+    assert by_steps["3"][1].state == "COMPLETED"
+    assert by_steps["4"][0].state == "CANCELLED"
 
 
 @pytest.mark.parametrize("cut", range(1, len(SQUEUE)))

@@ -305,3 +305,19 @@ def test_a_sweep_of_twelve_is_done_exactly_once(weigh: Weigh) -> None:
     assert ran(weigh, "succeeded") == list(range(1, 13))
     assert ran(weigh, "began") == sorted([*range(1, 13), 3, 7])
     assert re.search(r"12 tasks: 12 done", weigh("status", "tasks")[1])
+
+
+def test_what_was_cancelled_is_shown_and_resumed_at_once(
+    weigh: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = weigh.submit(weigh.plan("sleep 100", "sleep 100"))
+    weigh.wait_for(job, lambda one: "RUNNING" in one["elements"])
+    monkeypatch.setenv("WEIGH_POLL", "10m")
+    weigh.status(job)
+
+    assert weigh("cancel", job)[0] == 0
+    standing = weigh.status(job)
+    again = weigh.resume(job, "--dry-run")["again"]
+
+    assert standing["cancelling"] or standing["tasks"] == {"CANCELLED": 2}
+    assert [len(one["tasks"]) for one in again] == [2]

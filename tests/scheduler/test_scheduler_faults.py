@@ -4,14 +4,19 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from following import Weigh, until
 
+from weigh.runner import events
+
 Fake = Callable[[str, str], Path]
 LISTS_NOTHING = ":"
+JOBLOG = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n"
 
 
 @pytest.fixture
@@ -82,6 +87,24 @@ def test_a_command_that_was_refused_keeps_its_name(here: Weigh, fake: Fake) -> N
     here(*words)
 
     assert sorted(path.name for path in Path("plan").iterdir()) == ["train", "train-2"]
+
+
+def test_a_name_that_is_taken_is_refused_with_what_submit_can_do(
+    here: Weigh, fake: Fake
+) -> None:
+    words = ("submit", "--on", "slurm", "--name", "fit", "--")
+    fake("sbatch", "exit 1")
+    here(*words, "python3", "a.py")
+    other = here(*words, "python3", "b.py")
+    fake("sbatch", "echo 7")
+    assert here(*words, "python3", "a.py")[0] == 0
+    again = here(*words, "python3", "a.py")
+
+    assert (other[0], again[0]) == (2, 2)
+    assert "plan/fit exists already, of another command: choose another" in other[2]
+    assert "plan/fit was submitted before: choose another --name" in again[2]
+    assert "weigh resume fit runs what did not finish" in again[2]
+    assert "--replace" not in other[2] + again[2]
 
 
 def test_a_dry_run_of_a_command_leaves_nothing_behind(here: Weigh, fake: Fake) -> None:
@@ -199,6 +222,232 @@ def test_accounting_says_how_an_absent_job_ended(
     )
 
     assert here.status(job)["tasks"] == {"TIMEOUT": 2, "CANCELLED": 1}
+
+
+def gone(here: Weigh, fake: Fake, sacct: str, *, ago: float = 100.0) -> None:
+    """Make the job one of *ago* seconds before, that has left the queue."""
+    fake("sacct", sacct)
+    jobs = here.folder / ".weigh/jobs.jsonl"
+    document = json.loads(jobs.read_text())
+    jobs.write_text(json.dumps(document | {"submitted": time.time() - ago}) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("sacct", "why"),
+    [
+        ("echo 'sacct: error: Connection refused' >&2; exit 1", "error: Connection"),
+        ("kill -9 $$", "exit code -9"),
+        ("echo 'sacct: fatal: no key' >&2; exit 3", "fatal: no key"),
+    ],
+)
+def test_a_job_that_left_the_queue_is_unknown_while_accounting_fails(
+    here: Weigh, fake: Fake, job: str, sacct: str, why: str
+) -> None:
+    gone(here, fake, sacct)
+
+    standing = here.status(job)
+    out = " ".join(here("status", job)[1].split())
+
+    assert standing["tasks"] == {"UNKNOWN": 3}
+    assert f"unknown 3 elements: accounting does not answer: sacct: {why}" in out
+
+
+def test_accounting_that_is_too_slow_is_accounting_that_fails(
+    here: Weigh, fake: Fake, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weigh.scheduler.client._TO_ASK", 0.2)
+    gone(here, fake, "exec sleep 30")
+
+    assert "did not answer within" in here.status(job)["unknown"][0]["reason"]
+
+
+def test_what_is_unknown_is_not_resumed_unless_asked_for(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    gone(here, fake, "exit 1")
+
+    _, out, _ = here("resume", job)
+    waits = here.resume(job, "--dry-run")
+    anyway = here.resume(job, "--unknown", "--dry-run")
+
+    assert "nothing resumed" in out
+    assert f"weigh resume {job} --unknown" in out
+    assert (len(waits["again"]), len(waits["left"])) == (0, 3)
+    assert anyway["again"][0]["tasks"] == [1, 2, 3]
+
+
+def test_what_may_still_run_is_never_resumed(here: Weigh, fake: Fake, job: str) -> None:
+    fake("squeue", "exit 1")
+
+    assert not here.resume(job, "--unknown", "--dry-run")["again"]
+
+
+def test_a_task_killed_while_accounting_fails_is_not_called_failed(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    gone(here, fake, "exit 1")
+    log = here.folder / "plan/p/log/tasks_0.joblog"
+    log.write_text(JOBLOG + "1\t:\t1.0\t1.0\t0\t0\t0\t9\ttrue\n")
+    ended = events.Ended(
+        seq=1,
+        attempt=1,
+        time=2.0,
+        state="FAILED",
+        exit_code=None,
+        signal=9,
+        record="r",
+        reason="ended by SIGKILL",
+        again=False,
+    )
+    (log.parent / f"{log.name}{events.SUFFIX}").write_bytes(
+        msgspec.json.encode(ended) + b"\n"
+    )
+
+    assert here.status(job)["tasks"] == {"UNKNOWN": 3}
+
+
+def test_accounting_that_is_late_is_waited_for_and_not_for_ever(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    gone(here, fake, "echo '7_0|RUNNING|0:0|0:0|1|Unknown|node1|None'", ago=9000)
+
+    early = here.status(job)
+    poll = here.folder / ".weigh/queue/slurm.json"
+    document = json.loads(poll.read_text())
+    poll.write_text(json.dumps(document | {"unsettled": {job: 1.0}}))
+    late = here.status(job)
+
+    assert early["tasks"] == {"UNKNOWN": 3}
+    assert "has not recorded its end yet" in early["unknown"][0]["reason"]
+    assert late["tasks"] == {"INTERRUPTED": 3}
+
+
+def test_where_no_accounting_is_kept_what_is_gone_is_interrupted(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    gone(here, fake, "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+
+    assert here.status(job)["tasks"] == {"INTERRUPTED": 3}
+
+
+def test_what_the_queue_lists_as_ended_is_asked_about_until_accounting_has_it(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|COMPLETED|1|node1|None"; done')
+    fake("sacct", "exit 1")
+    first = here.status(job)
+    fake(
+        "sacct",
+        'for i in 0 1 2; do echo "7_$i|COMPLETED|0:0|0:0|1|2|node1|None"\n'
+        'echo "7_$i.0|OUT_OF_MEMORY|0:125||1|2|node1|"; done',
+    )
+    then = here.status(job)
+    fake("sacct", "exit 1")
+    last = here.status(job)
+
+    assert "OUT_OF_MEMORY" not in first["elements"]
+    assert first["accounting"]
+    assert then["elements"] == last["elements"] == {"OUT_OF_MEMORY": 3}
+    assert last["accounting"] is None  # it was not asked again
+
+
+@pytest.mark.parametrize(
+    ("words", "state"),
+    [
+        (" DUE TO TIME LIMIT", "TIMEOUT"),
+        (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "NODE_FAIL"),
+        (" DUE TO PREEMPTION", "PREEMPTED"),
+        ("", "CANCELLED"),
+    ],
+)
+def test_without_accounting_slurm_s_last_word_in_the_log_tells_the_end(
+    here: Weigh, fake: Fake, job: str, words: str, state: str
+) -> None:
+    gone(here, fake, "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    line = f"slurmstepd-cn1: error: *** JOB 8 ON cn1 CANCELLED AT 2026-01-01{words} ***"
+    for element in range(3):
+        (here.folder / f"plan/p/log/7_{element}.out").write_text(f"{line}\n")
+
+    assert here.status(job)["tasks"] == {state: 3}
+
+
+def step_ran_out(here: Weigh, fake: Fake, outputs: dict[str, str]) -> dict[str, int]:
+    """Have two of two tasks done, and a step of their element out of memory."""
+    fake("sbatch", "echo 9")
+    job = here.submit(here.plan("true", "true", name="two", together=2))
+    fake("squeue", "echo '9|N/A|COMPLETED|1|node1|None'")
+    fake(
+        "sacct",
+        "echo '9|COMPLETED|0:0|0:125|1|2|node1|None'\n"
+        "echo '9.0|OUT_OF_MEMORY|0:125||1|2|node1|'",
+    )
+    log = here.folder / "plan/two/log"
+    (log / "tasks_0.joblog").write_text(
+        JOBLOG + "".join(f"{n}\t:\t1.0\t1.0\t0\t0\t0\t0\ttrue\n" for n in (1, 2))
+    )
+    (log / "tasks_0.out").mkdir()
+    for name, text in outputs.items():
+        (log / "tasks_0.out" / name).write_text(text)
+    tasks: dict[str, int] = here.status(job)["tasks"]
+    return tasks
+
+
+SRUN = "srun: error: cn1: task 0: Out Of Memory\n"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "tasks"),
+    [
+        ({"1.out": SRUN, "2.out": "fine\n"}, {"OUT_OF_MEMORY": 1, "COMPLETED": 1}),
+        ({"1.out": SRUN, "1.2.out": "fine\n"}, {"COMPLETED": 2}),  # a later attempt
+        ({"1.out": "fine\n"}, {"OUT_OF_MEMORY": 2}),  # nobody knows which
+    ],
+)
+def test_a_step_that_ran_out_of_memory_is_that_of_the_task_whose_output_shows_it(
+    here: Weigh, fake: Fake, outputs: dict[str, str], tasks: dict[str, int]
+) -> None:
+    assert step_ran_out(here, fake, outputs) == tasks
+
+
+def test_a_job_that_was_cancelled_is_shown_as_such_at_once(
+    here: Weigh, fake: Fake, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGH_POLL", "30s")
+    monkeypatch.setattr("weigh.scheduler.poll._WHILE_ENDING", 0.0)
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|RUNNING|1|node1|None"; done')
+    here.status(job)
+    assert here("cancel", job)[0] == 0
+
+    ending = here.status(job)
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|CANCELLED|1|node1|None"; done')
+    ended = here.status(job)
+
+    assert (ending["elements"], ending["cancelling"]) == ({"RUNNING": 3}, 3)
+    assert (ended["tasks"], ended["cancelling"]) == ({"CANCELLED": 3}, 0)
+
+
+def test_resume_waits_for_what_was_just_cancelled_to_end(
+    here: Weigh,
+    fake: Fake,
+    job: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WEIGH_POLL", "1h")
+    monkeypatch.setattr("weigh.flow.follow.resume._PAUSE", 0.01)
+    looks = tmp_path / "looks"
+    fake(
+        "squeue",
+        f"echo >>{looks}; [ $(wc -l <{looks}) -lt 4 ] && w=COMPLETING || w=CANCELLED\n"
+        'for i in 0 1 2; do echo "7|$i|$w|1|node1|None"; done',
+    )
+    assert here("cancel", job)[0] == 0
+
+    code, out, err = here("resume", job, "--dry-run")
+
+    assert code == 0
+    assert f"waiting for job {job} to end" in err
+    assert "would resume 3 tasks" in out
 
 
 def test_without_accounting_the_log_tells_the_end(

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from weigh.errors import SchedulerError
 from weigh.model.job import ElementState, Submitted, Wanted
 from weigh.scheduler import poll, slurm
 from weigh.scheduler.client import Client, Reach
@@ -69,6 +70,21 @@ def test_an_old_job_of_which_nothing_is_known_is_not_asked_about(
     assert client(tmp_path, never).states([old]).of(old, 0).state == "UNKNOWN"
 
 
+@pytest.mark.parametrize("missing", [FileNotFoundError, PermissionError])
+def test_accounting_that_this_user_does_not_have_is_no_trouble(
+    tmp_path: Path, missing: type[OSError]
+) -> None:
+    def answer(argv: tuple[str, ...], **_: object) -> Ran:
+        if argv[0] == "sacct":
+            raise SchedulerError("cannot run sacct") from missing()
+        return Ran(0, "", "")
+
+    one = job(submitted=NOW - 9000)
+    snapshot = client(tmp_path, answer).states([one])
+
+    assert (snapshot.accounting, snapshot.of(one, 0).reason) == (None, None)
+
+
 def test_a_trial_that_is_refused_says_all_that_sbatch_said() -> None:
     said = (
         "sbatch: error: invalid partition specified: nosuch\n"
@@ -76,7 +92,8 @@ def test_a_trial_that_is_refused_says_all_that_sbatch_said() -> None:
     )
 
     assert slurm.parse_doubt(said) == (
-        "invalid partition specified: nosuch; Invalid partition name specified"
+        "sbatch would refuse the job: invalid partition specified: nosuch; "
+        "Invalid partition name specified"
     )
     assert slurm.parse_doubt("sbatch: Job 1 to start at 1795254181 using 1\n") is None
 

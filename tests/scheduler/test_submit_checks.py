@@ -90,7 +90,7 @@ def test_what_only_slurm_finds_is_its_own_word(real: Weigh) -> None:
     code, _, err = attempt(real, "--licenses=matlab")
 
     assert code == 2
-    assert "would never run: Invalid license specification" in err
+    assert "sbatch would refuse the job: Invalid license specification" in err
 
 
 @pytest.mark.slurm
@@ -129,8 +129,8 @@ def test_what_slurm_made_of_the_request_is_said_where_it_differs(
 
     _, _, err = attempt(real, "-q", "short")
 
-    assert "time: asked for 00:05:00, the scheduler made it 00:03:00" in err
-    assert "queue: asked for short, the scheduler made it long" in err
+    assert "time: 00:05:00 requested, but the scheduler recorded 00:03:00" in err
+    assert "queue: short requested, but the scheduler recorded long" in err
 
 
 @pytest.mark.slurm
@@ -306,19 +306,23 @@ def submitted(**wanted: object) -> Submitted:
     [
         (Understood(), []),
         (Understood(memory=2 * GIB, cpus=2, elements=5, queue="q"), []),
-        (Understood(memory=GIB), ["memory: asked for 2.00 GiB, "]),
-        (Understood(cpus=8), ["CPUs: asked for 2, "]),
-        (Understood(gpus=0), ["GPUs: asked for 1, "]),
-        (Understood(gpu_types=("a100",)), ["GPU type: asked for v100, "]),
-        (Understood(time_limit=90 * 60), ["time: asked for 01:00:00, "]),
+        (Understood(memory=GIB), ["memory: 2.00 GiB requested, "]),
+        (Understood(cpus=8), ["CPUs: 2 requested, "]),
+        (Understood(gpus=0), ["GPUs: 1 requested, "]),
+        (Understood(gpu_types=("a100",)), ["GPU type: v100 requested, "]),
+        (Understood(time_limit=90 * 60), ["time: 01:00:00 requested, "]),
         (Understood(time_limit=59 * 60 + 1), []),
-        (Understood(elements=4), ["elements: asked for 5, "]),
-        (Understood(throttle=5), ["throttle: asked for 2, "]),
-        (Understood(queue="r"), ["queue: asked for q, "]),
+        (Understood(elements=4), ["elements: 5 requested, "]),
+        (Understood(throttle=5), ["throttle: 2 requested, "]),
+        (Understood(queue="r"), ["queue: q requested, "]),
         (Understood(account="LAB"), []),
+        (Understood(cpus=4), []),  # whole cores of two or four threads
+        (Understood(cpus=1), ["CPUs: 2 requested, "]),
+        (Understood(memory=2 * GIB + 10 * MIB), []),  # Slurm prints 2.01G
+        (Understood(memory=2 * GIB + 64 * MIB), ["memory: 2.00 GiB requested, "]),
     ],
 )
-def test_only_what_the_scheduler_tells_can_differ(
+def test_only_what_the_scheduler_shows_can_differ(
     told: Understood, said: list[str]
 ) -> None:
     job = submitted(
@@ -336,3 +340,16 @@ def test_only_what_the_scheduler_tells_can_differ(
 
     assert len(found) == len(said)
     assert all(one.startswith(begin) for one, begin in zip(found, said, strict=True))
+
+
+def test_memory_rounded_up_for_each_slot_is_no_difference() -> None:
+    job = submitted(cpus=3, virtual_memory=100 * MIB)
+
+    assert not list(differences(job, Understood(virtual_memory=102 * MIB)))
+
+
+def test_gpus_on_several_nodes_are_compared_in_all() -> None:
+    job = submitted(gpus=2, nodes=2)
+
+    assert not list(differences(job, Understood(gpus=4)))
+    assert list(differences(job, Understood(gpus=2)))

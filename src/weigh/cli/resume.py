@@ -25,13 +25,15 @@ from weigh.report.resume_lines import render_json, resumed_lines
 @click.option("--gpus", metavar="TYPE:N", help="Another GPU.")
 @click.option("-q", "--queue", metavar="NAME", help="Another partition or queue.")
 @click.option("--bugs", is_flag=True, help="Run what failed of itself, too.")
+@click.option("--unknown", is_flag=True, help="Also tasks whose end is unknown.")
 @click.option("--dry-run", is_flag=True, help="Submit nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def resume(name: str, *, as_json: bool, **words: str | bool | None) -> int:
     """Submit once more what did not finish, with what it lacked.
 
     Twice the memory after running out of it, twice the time after the limit, another
-    node after one that failed. A task that a bug ended is left: mend it, then --bugs.
+    node after one that failed. A task that a bug ended is left: fix it, then --bugs.
+    So is one that has left the queue while accounting does not answer: it may be done.
     JOB is a job's id, a plan's name or folder, or `last`.
 
     \b
@@ -40,7 +42,13 @@ def resume(name: str, *, as_json: bool, **words: str | bool | None) -> int:
     weigh resume last --bugs --time 12h
     """  # noqa: D301 - click reads \b as: keep these lines
     wishes = Wishes(**words)  # type: ignore[arg-type]
-    answer = resume_flow(name, wishes, cwd=os.getcwd(), env=os.environ)
+    answer = resume_flow(
+        name,
+        wishes,
+        cwd=os.getcwd(),
+        env=os.environ,
+        say=lambda text: click.echo(f"weigh: {text}", err=True),
+    )
     if as_json:
         click.echo(render_json(answer))
     else:

@@ -16,6 +16,8 @@ SCHEMA = "weigh.job/1"
 
 Runner = Literal["weigh", "parallel"]
 STUCK = "in error state"  # Grid Engine keeps it until it is deleted
+CANCELLING = "being cancelled"  # a signal was sent, and it has not ended yet
+STEP_OUT_OF_MEMORY = "a step ran out of memory"  # whatever the script made of it
 FINAL: frozenset[State] = frozenset(get_args(State)) - {"PENDING", "RUNNING", "UNKNOWN"}
 
 

@@ -67,6 +67,9 @@ def resumed_lines(answer: Resumed) -> Iterator[str]:
         yield f"             and {more:,} more"
     if any(rest.reason.startswith(("a bug", "failed")) for rest in answer.left):
         yield f"    mended?  weigh resume {answer.job.id} --bugs"
+    if any(rest.reason.startswith("how it ended is not known") for rest in answer.left):
+        yield "    unknown  wait until the scheduler's accounting answers, or run them"
+        yield f"             anyway: weigh resume {answer.job.id} --unknown"
     if not answer.again and not answer.left:
         yield f"  {printable(answer.job.name)}: all tasks are done"
     jobs = [one.job.id for one in answer.again if one.job]

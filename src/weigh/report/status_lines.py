@@ -30,7 +30,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """So many elements that wait for the same."""
+    """So many elements that wait, or are unknown, for the same reason."""
 
     elements: int
     reason: str
@@ -40,8 +40,10 @@ class Waiting(msgspec.Struct, frozen=True):
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """How a job stands, with those that resumed it; ``job`` is the latest of them.
 
-    ``asked`` is when the scheduler said so, in seconds since the epoch; ``trouble``
-    why it could not be asked since.
+    ``asked`` is when the scheduler reported so, in seconds since the epoch; ``trouble``
+    why it could not be asked since, ``accounting`` why its accounting does not answer.
+    ``unknown`` are elements of which it is not known how they stand, ``cancelling``
+    counts those that weigh cancelled and that have not ended yet.
     """
 
     job: Submitted
@@ -54,6 +56,9 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     ends: Ends | None = None
     asked: Seconds = 0.0
     trouble: str | None = None
+    accounting: str | None = None
+    unknown: tuple[Waiting, ...] = ()
+    cancelling: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -87,6 +92,11 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
     if one.ends is not None and not one.is_over:
         yield from (f"    {line}" for line in ends_lines(one.ends, WIDTH - 4))
     yield from _failures(one.failures)
+    if one.cancelling:
+        yield from _entry("cancel", f"{_elements(one.cancelling)} being cancelled")
+    for unknown in one.unknown:
+        text = f"{_elements(unknown.elements)}: {unknown.reason}"
+        yield from _entry("unknown", text)
     for wait in one.waiting:
         noun = "element" if wait.elements == 1 else "elements"
         text = f"{count(wait.elements)} {noun}: {wait.reason}"
@@ -158,10 +168,16 @@ def _next(one: Standing) -> Iterator[str]:
         yield f"    {'next':<9}weigh resume {one.jobs[-1]}"
 
 
+def _elements(number: int) -> str:
+    return f"{count(number)} element{'' if number == 1 else 's'}"
+
+
 def _doubt(one: Standing, now: Seconds) -> Iterator[str]:
     if one.trouble:
         when = "never" if not one.asked else f"{format_duration(now - one.asked)} ago"
         yield from _entry("doubt", f"{one.trouble} (last answer: {when})")
+    if one.accounting and not one.unknown:
+        yield from _entry("doubt", f"accounting does not answer: {one.accounting}")
 
 
 def _entry(title: str, text: str) -> Iterator[str]:

@@ -79,9 +79,12 @@ def _job(element: int, fields: dict[str, str]) -> Accounted:
 
 def _with_step(job: Accounted, fields: dict[str, str]) -> Accounted:
     used = dict(_pairs(fields["TRESUsageInMax"]))
+    is_short = _state(fields["State"]) == "OUT_OF_MEMORY"
+    is_hidden = is_short and job.state in {"COMPLETED", "FAILED", "TIMEOUT"}
     share = whole_number(used.get("gres/gpuutil"))
     return msgspec.structs.replace(
         job,
+        state="OUT_OF_MEMORY" if is_hidden else job.state,
         max_rss=_most(job.max_rss, _size(fields["MaxRSS"])),
         gpu_memory=_most(job.gpu_memory, _size(used.get("gres/gpumem", ""))),
         gpu_utilization=job.gpu_utilization if share is None else share / 100,

@@ -5,13 +5,15 @@ printed. It runs nothing.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 from weigh.model.complexes import Complexes
 from weigh.model.job import JobScript, States, Submitted, Understood
 from weigh.units import Seconds
 
 Argv = tuple[str, ...]
+# of accounting: none is kept or it cannot be read here; it has no such job; try later
+Answer = Literal["off", "unknown job", "failing"]
 
 
 class Backend(Protocol):
@@ -37,7 +39,10 @@ class Backend(Protocol):
         """Give the command that says whether a job could ever run; it submits none."""
 
     def parse_doubt(self, out: str) -> str | None:
-        """Read why it could not; None where it could."""
+        """Read why it would be refused or never run, as a sentence; None otherwise.
+
+        Nodes that take no jobs now are no such reason: they come back.
+        """
 
     def parse_start(self, out: str) -> Seconds | None:
         """Read from the same when it would start, where that is foreseen."""
@@ -63,6 +68,9 @@ class Backend(Protocol):
 
     def ended_argvs(self, jobs: Sequence[str]) -> tuple[Argv, ...]:
         """Give the commands that say how these jobs ended, as accounting knows it."""
+
+    def accounting_answer(self, out: str, err: str) -> "Answer":
+        """Read what a command of ``ended_argvs`` that failed means."""
 
     def parse_ended(self, out: str) -> States:
         """Read that; what does not parse is stepped over."""

@@ -7,6 +7,7 @@ import msgspec
 from weigh.errors import FormatError, SchedulerError, UsageError
 from weigh.model.complexes import Complexes
 from weigh.model.job import (
+    CANCELLING,
     STUCK,
     Elements,
     ElementState,
@@ -19,13 +20,15 @@ from weigh.scheduler import poll
 from weigh.scheduler.backend import Argv, Backend
 from weigh.scheduler.command import Ran, Runner
 from weigh.scheduler.poll import Poll
-from weigh.scheduler.scheduler import Snapshot
+from weigh.scheduler.scheduler import ABSENT, Snapshot
 from weigh.units import DAY, Seconds
 
 _TO_SUBMIT: Seconds = 120.0
 _TO_ASK: Seconds = 30.0
 _TOLD = 128 + 15
 _OLD: Seconds = 30 * DAY  # what a scheduler says of older jobs is of no use
+_LATE: Seconds = 300.0  # until accounting that answers has to show how a job ended
+_NOT_YET = "accounting has not recorded its end yet"
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,10 +85,10 @@ class Client:
         return job
 
     def foresee(self, script: str, *, cwd: str) -> Seconds | None:
-        """Say when the script would start, None where it is not foreseen.
+        """Return when the script would start, None if that cannot be predicted.
 
         Raises:
-            UsageError: it would wait for ever.
+            UsageError: it would be refused, or never start.
         """
         argv = self._backend.verify_argv(script)
         try:
@@ -95,9 +98,7 @@ class Client:
         said = ran.out + ran.err
         doubt = self._backend.parse_doubt(said)
         if doubt is not None:
-            raise UsageError(
-                f"the job would never run: {doubt} (--no-checks submits it anyway)"
-            )
+            raise UsageError(f"{doubt} (--no-checks submits it anyway)")
         return self._backend.parse_start(said)
 
     def understood(self, job: str) -> Understood | None:
@@ -110,11 +111,15 @@ class Client:
         """Say how jobs stand: from what was said a moment ago, or asked anew."""
         last = poll.load(self._way.root, self.name)
         jobs = [job for job in jobs if self._is_of_use(job, last)]
-        is_open = [job for job in jobs if not _is_over(job, last.states)]
+        is_open = [
+            job
+            for job in jobs
+            if job.id in last.unsettled or not _is_over(job, last.states)
+        ]
         if is_open and (fresh or last.is_due(self._way.clock(), self._way.interval)):
             last = self._ask(last, jobs, is_open)
             poll.save(self._way.root, self.name, last)
-        return Snapshot(last.states, last.asked, last.trouble)
+        return Snapshot(last.states, last.asked, last.trouble, last.accounting)
 
     def _is_of_use(self, job: Submitted, last: Poll) -> bool:
         """Leave out what is old, unless it was there when the scheduler was asked."""
@@ -156,7 +161,8 @@ class Client:
         argv = self._backend.cancel_argv(job, elements)
         ran = self._run(argv, timeout=_TO_ASK)
         told = tuple(range(job.elements) if elements is None else elements)
-        poll.forget(self._way.root, self.name, cancelled=(job.id, told))
+        now = self._way.clock()
+        poll.forget(self._way.root, self.name, cancelled=(job.id, told, now))
         if ran.code != 0:
             raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
 
@@ -176,33 +182,69 @@ class Client:
                 last, tried=now, failures=last.failures + 1, trouble=str(error)
             )
         known = {job.id: last.states.get(job.id, {}) for job in jobs}
-        gone = [job.id for job in is_open if _is_gone(job, known[job.id], listed)]
-        ended = self._ended(gone)
+        gone = [
+            job
+            for job in is_open
+            if job.id in last.unsettled
+            or _has_left(job, known[job.id], listed.get(job.id, {}))
+        ]
+        accounts = self._ended([job.id for job in gone])
+        unsettled = {
+            job.id: last.unsettled.get(job.id, now)
+            for job in gone
+            if not accounts.is_off
+            and _is_unsettled(
+                job,
+                {} if job.id in last.unsettled else known[job.id],
+                listed.get(job.id, {}),
+                accounts.states.get(job.id, {}),
+            )
+        }
+        if accounts.trouble is None:
+            unsettled = {job: t for job, t in unsettled.items() if now - t < _LATE}
         states = {
             job.id: _merged(
                 job,
                 known[job.id],
                 listed.get(job.id, {}),
-                ended.get(job.id, {}),
+                accounts.states.get(job.id, {}),
                 last.cancelled.get(job.id, ()),
+                silence=accounts.silence() if job.id in unsettled else None,
             )
             for job in jobs
         }
         told = {job.id: last.cancelled.get(job.id, ()) for job in jobs}
         cancelled = {job: elements for job, elements in told.items() if elements}
-        return Poll(asked=now, tried=now, states=states, cancelled=cancelled)
+        return Poll(
+            asked=now,
+            tried=now,
+            states=states,
+            cancelled=cancelled,
+            cancelled_at=last.cancelled_at,
+            unsettled=unsettled,
+            accounting=accounts.trouble,
+        )
 
-    def _ended(self, jobs: Sequence[str]) -> States:
-        """Ask accounting; where there is none, or it is late, nothing is known."""
+    def _ended(self, jobs: Sequence[str]) -> "_Accounts":
+        """Ask accounting how jobs ended."""
         states: States = {}
         for argv in self._backend.ended_argvs(jobs):
             try:
                 ran = self._run(argv, timeout=_TO_ASK)
-            except SchedulerError:
-                return states
+            except SchedulerError as error:
+                why = error.__cause__
+                is_off = isinstance(why, (FileNotFoundError, PermissionError))
+                return _Accounts(states, None if is_off else str(error), is_off=is_off)
+            if ran.code != 0:
+                answer = self._backend.accounting_answer(ran.out, ran.err)
+                if answer == "off":
+                    return _Accounts(states, is_off=True)
+                if answer == "failing":
+                    why_not = ran.complaint().removeprefix(f"{argv[0]}: ")
+                    return _Accounts(states, f"{argv[0]}: {why_not}")
             for job, elements in self._backend.parse_ended(ran.out).items():
                 states.setdefault(job, {}).update(elements)
-        return states
+        return _Accounts(states)
 
     def _told(self, argv: Argv) -> str:
         """Give what a command prints that is good to know, and nothing more."""
@@ -229,33 +271,76 @@ def _has_ended(state: ElementState) -> bool:
     return state.is_final and state.reason != STUCK
 
 
-def _is_gone(job: Submitted, known: Elements, listed: States) -> bool:
-    """Say whether the queue no longer lists an element that has not ended yet."""
-    there = listed.get(job.id, {})
+class _Accounts(msgspec.Struct, frozen=True):
+    """What accounting answered; ``trouble`` is why it does not answer now.
+
+    ``is_off``: this site keeps no accounting, or this user cannot read it.
+    """
+
+    states: States
+    trouble: str | None = None
+    is_off: bool = False
+
+    def silence(self) -> str:
+        """Return why it does not show how an element ended."""
+        if self.trouble is None:
+            return _NOT_YET
+        return f"accounting does not answer: {self.trouble}"
+
+
+def _has_left(job: Submitted, known: Elements, listed: Elements) -> bool:
+    """Return whether an element has ended, or is not listed, since the last look."""
     return any(
-        number not in there and not (number in known and _has_ended(known[number]))
+        not (number in listed and not _has_ended(listed[number]))
+        and not (number in known and _has_ended(known[number]))
         for number in range(job.elements)
     )
 
 
-def _merged(
+def _is_unsettled(
+    job: Submitted, known: Elements, listed: Elements, ended: Elements
+) -> bool:
+    """Return whether accounting does not show yet how an element ended."""
+    return any(
+        not (number in listed and not _has_ended(listed[number]))
+        and not (number in known and _has_ended(known[number]))
+        and not (number in ended and ended[number].is_final)
+        for number in range(job.elements)
+    )
+
+
+def _merged(  # noqa: PLR0913 - keyword-only past the fifth
     job: Submitted,
     known: Elements,
     listed: Elements,
     ended: Elements,
     cancelled: Sequence[int],
+    *,
+    silence: str | None,
 ) -> Elements:
-    """Put together what was known, what accounting says, and what is in the queue.
+    """Merge what was known, what accounting shows, and what the queue lists.
 
-    An element that is neither in the queue nor in accounting has ended nobody knows
-    how: it is absent, which is not failed. One that we told to end was cancelled.
+    Accounting knows more of an element that has ended than the queue, which may list
+    it for some minutes. An element that is in neither is absent: nobody knows how it
+    ended, which is not failed. *silence* is why accounting may still show it: then it
+    is UNKNOWN. One that weigh cancelled was cancelled.
     """
     over = {number: state for number, state in known.items() if _has_ended(state)}
-    past = {number: state for number, state in ended.items() if state.is_final}
+    past = {number: state for number, state in listed.items() if state.is_final}
+    past |= {number: state for number, state in ended.items() if state.is_final}
+    alive = {number: state for number, state in listed.items() if not state.is_final}
     for number in cancelled:
-        if number not in over:
+        if number in alive:
+            alive[number] = msgspec.structs.replace(alive[number], reason=CANCELLING)
+        elif number not in over:
             past[number] = _cancelled(past.get(number))
-    merged = over | past | listed
+    merged = over | past | alive
+    if silence is not None:
+        for number in set(range(job.elements)) - set(merged):
+            last = known.get(number, ABSENT)
+            merged[number] = msgspec.structs.replace(
+                last, state="UNKNOWN", reason=silence
+            )
     return {n: state for n, state in merged.items() if 0 <= n < job.elements}
 
 

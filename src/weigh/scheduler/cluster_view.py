@@ -23,6 +23,25 @@ def takes_jobs(node: Node) -> bool:
     return node.state in _TAKES_JOBS
 
 
+def closed_nodes(
+    nodes: Iterable[Node], queues: Iterable[QueueLimits]
+) -> tuple[Node, ...]:
+    """Return *nodes*; those whose queues are all closed take no jobs either."""
+    closed = {queue.name for queue in queues if not queue.open}
+    return tuple(
+        _closed(node) if node.queues and set(node.queues) <= closed else node
+        for node in nodes
+    )
+
+
+def _closed(node: Node) -> Node:
+    if not takes_jobs(node):
+        return node
+    noun = "queue" if len(node.queues) == 1 else "queues"
+    reason = f"{noun} {', '.join(node.queues)} closed"
+    return msgspec.structs.replace(node, state="DRAINING", reason=reason)
+
+
 def count_gpus(nodes: Iterable[Node]) -> tuple[GpuCount, ...]:
     """Count the GPUs of *nodes* by type, the most numerous first."""
     counts: dict[str, GpuCount] = {}
@@ -113,6 +132,8 @@ def _queue(
     jobs: Sequence[ClusterJob],
     gpus_per_user: int | None,
 ) -> Queue:
+    if not limits.open:
+        nodes = [_closed(node) for node in nodes]
     up = [node for node in nodes if takes_jobs(node)]
     return Queue(
         limits=limits,

@@ -12,7 +12,7 @@ from weigh.units import Seconds
 
 # user defaults that would change what our queries print
 _OFF = ("SQUEUE_", "SACCT_", "SINFO_", "SLURM_TIME_FORMAT")
-_OURS = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+_OURS = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
 _LONGEST_WORD = 300
 _AFTER_THE_KILL: Seconds = 1.0
 

@@ -23,7 +23,7 @@ from weigh.model.job import (
 )
 from weigh.model.record import State
 from weigh.scheduler import gridengine_limits
-from weigh.scheduler.backend import Argv
+from weigh.scheduler.backend import Answer, Argv
 from weigh.scheduler.gridengine_job_view import parse_job
 from weigh.scheduler.index_ranges import format_ranges, parse_ranges
 from weigh.units import Seconds
@@ -38,6 +38,9 @@ _NO_QUEUE = "no suitable queues"
 _OTHER_QUEUE = "not contained in its hard queue list"
 _CANNOT = re.compile(r"^(Unable to run job: )?(Job \S+ )?")
 _MOST_REASONS = 3
+_NO_SUCH_JOB = re.compile(r"job id \S+ not found")
+_NO_FILE = "No such file or directory"
+_UNREADABLE = "unable to open"
 _BLOCK = "=" * 20
 _SIGNAL_BASE = 128
 _KILL = 9
@@ -77,7 +80,8 @@ def parse_doubt(out: str) -> str | None:
     telling = [line for line in lines if _OTHER_QUEUE not in line] or lines
     telling.sort(key=lambda line: "because it" not in line)  # why comes first
     found = dict.fromkeys(_CANNOT.sub("", line) for line in telling)
-    return "; ".join(list(found)[:_MOST_REASONS]) or "no suitable queue"
+    reasons = "; ".join(list(found)[:_MOST_REASONS]) or "no suitable queue"
+    return f"the job would never run: {reasons}"
 
 
 def parse_start(out: str) -> Seconds | None:  # noqa: ARG001
@@ -139,6 +143,18 @@ def parse_queue(out: str) -> States:
 def ended_argvs(jobs: Sequence[str]) -> tuple[Argv, ...]:
     """Ask accounting: it takes one job at a time."""
     return tuple(("qacct", "-j", job) for job in jobs)
+
+
+def accounting_answer(out: str, err: str) -> Answer:
+    """Read why qacct failed: it does so of a job that it does not have (yet), too.
+
+    Where jobs are recorded, the file is made with the first, and anew when it is
+    rotated; one that this user may not read stays so.
+    """
+    said = out + err
+    if _NO_SUCH_JOB.search(said) or _NO_FILE in said:
+        return "unknown job"
+    return "off" if _UNREADABLE in said else "failing"
 
 
 def parse_ended(out: str) -> States:

@@ -1,4 +1,4 @@
-"""What Grid Engine took a job to ask for: ``qstat -j``, read as text."""
+"""What Grid Engine recorded as a job's request: ``qstat -j``, read as text."""
 
 from weigh.dialect import gridengine
 from weigh.dialect.numerals import whole_number
@@ -9,7 +9,11 @@ from weigh.scheduler.gridengine_view import is_gpu, is_gpu_type
 
 
 def parse_job(text: str) -> Understood | None:
-    """Read the job of *text*; None where there is none."""
+    """Read the job of *text*; None where there is none.
+
+    A site may call its GPUs anything: without a name that is known for one, how many
+    were requested is not known.
+    """
     rows = _rows(text)
     if "job_number" not in rows:
         return None
@@ -20,7 +24,7 @@ def parse_job(text: str) -> Understood | None:
     return Understood(
         virtual_memory=None if each is None else each * slots,
         cpus=slots,
-        gpus=next((whole_number(asked[name]) for name in asked if is_gpu(name)), 0),
+        gpus=next((whole_number(asked[name]) for name in asked if is_gpu(name)), None),
         gpu_types=tuple(asked[name] for name in asked if is_gpu_type(name)),
         time_limit=_time(asked.get("h_rt")),
         queue=rows.get("hard_queue_list"),

@@ -34,13 +34,18 @@ _REFUSAL = re.compile(
     r"(?:cannot run (?:at|in)|rejected because|Unable to run job:) (.+)"
 )
 _OTHER_QUEUE = "not contained in its hard queue list"
-_UNREACHABLE, _DISABLED, _BROKEN = "u", "dD", "Ec"
+_UNREACHABLE, _DISABLED, _BROKEN = "u", "dDsSCo", "Ec"
+_SHUT = frozenset(_UNREACHABLE + _DISABLED + _BROKEN)
 _WORDS = {
     "u": "does not answer",
     "E": "a job could not be started (qstat -explain E)",
     "c": "its configuration is ambiguous",
     "d": "disabled",
     "D": "disabled by the calendar",
+    "s": "suspended",
+    "S": "suspended by another queue",
+    "C": "suspended by the calendar",
+    "o": "being removed",
 }
 
 
@@ -161,7 +166,7 @@ def with_states(
     shut = {
         name
         for name, states in letters.items()
-        if all(set(each) & set(_DISABLED) for each in states)
+        if all(_SHUT & set(each) for each in states)
     }
     return tuple(
         msgspec.structs.replace(one, open=one.open and one.name not in shut)
@@ -253,7 +258,7 @@ def _state(host: Host) -> tuple[NodeState, str | None]:
     reason = "; ".join(text for letter, text in _WORDS.items() if letter in said)
     if all(set(each) & set(_UNREACHABLE + _BROKEN) for each in letters):
         return "DOWN", reason
-    if all(set(each) & set(_UNREACHABLE + _BROKEN + _DISABLED) for each in letters):
+    if all(_SHUT & set(each) for each in letters):
         return "DRAINING", reason
     return "IDLE", None
 

@@ -17,7 +17,14 @@ from weigh.dialect.local_script import JOB, local_script
 from weigh.dialect.local_script import log_name as _log_name
 from weigh.errors import SchedulerError, StoreError
 from weigh.model.complexes import Complexes
-from weigh.model.job import Elements, ElementState, JobScript, Submitted, Understood
+from weigh.model.job import (
+    CANCELLING,
+    Elements,
+    ElementState,
+    JobScript,
+    Submitted,
+    Understood,
+)
 from weigh.model.record import State
 from weigh.scheduler.scheduler import Snapshot
 from weigh.store.identity import Machine, Process, is_alive, process
@@ -222,7 +229,8 @@ def _ended(code: int, facts: _Facts) -> ElementState:
 
 def _unended(facts: _Facts, *, begun: bool) -> tuple[State, str | None]:
     if facts.lives:
-        return ("RUNNING" if begun else "PENDING"), None
+        reason = CANCELLING if facts.cancelled else None
+        return ("RUNNING" if begun else "PENDING"), reason
     if not facts.is_known:
         return "UNKNOWN", f"runs on {facts.node}"
     if facts.cancelled:

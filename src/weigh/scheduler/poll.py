@@ -16,6 +16,8 @@ from weigh.units import Seconds
 
 INTERVAL: Seconds = 30.0
 _LONGEST_PAUSE: Seconds = 600.0
+_ENDING: Seconds = 60.0  # jobs get so long to end after a signal, at most sites
+_WHILE_ENDING: Seconds = 1.0
 _FOLDER = "queue"
 
 
@@ -23,7 +25,10 @@ class Poll(msgspec.Struct, frozen=True):
     """The last answer, when it came, and how often none came since.
 
     ``tried`` is when it was last asked; times are seconds since the epoch.
-    ``cancelled`` are elements that we told to end: they may be gone without a trace.
+    ``cancelled`` are elements that weigh cancelled, the last ``cancelled_at``: they may
+    be gone without a trace. ``unsettled`` are jobs with an element that has left the
+    queue and whose end accounting does not show yet, and since when; ``accounting`` is
+    why accounting does not answer.
     """
 
     asked: Seconds = 0.0
@@ -32,9 +37,17 @@ class Poll(msgspec.Struct, frozen=True):
     trouble: str | None = None
     states: States = {}
     cancelled: dict[str, tuple[int, ...]] = {}
+    cancelled_at: Seconds = 0.0
+    unsettled: dict[str, Seconds] = {}
+    accounting: str | None = None
 
     def is_due(self, now: Seconds, interval: Seconds) -> bool:
-        """Say whether it may be asked again; a clock set back is no reason to wait."""
+        """Return whether it may be asked again; a clock set back is no reason to wait.
+
+        While a job that was just cancelled ends, it is asked more often.
+        """
+        if 0 <= now - self.cancelled_at < _ENDING and not self.failures:
+            interval = min(interval, _WHILE_ENDING)
         pause = min(interval * 2**self.failures, max(_LONGEST_PAUSE, interval))
         return not 0 <= now - self.tried < pause
 
@@ -60,15 +73,21 @@ def save(root: str, name: str, poll: Poll) -> None:
 
 
 def forget(
-    root: str, name: str, *, cancelled: tuple[str, tuple[int, ...]] | None = None
+    root: str,
+    name: str,
+    *,
+    cancelled: tuple[str, tuple[int, ...], Seconds] | None = None,
 ) -> None:
-    """Have the scheduler asked next time: something was submitted or *cancelled*."""
+    """Make the next look ask the scheduler: something was submitted or cancelled.
+
+    *cancelled* is a job, its elements and the time.
+    """
     poll = load(root, name)
     if cancelled is not None:
-        job, elements = cancelled
+        job, elements, now = cancelled
         known = {*poll.cancelled.get(job, ()), *elements}
         told = poll.cancelled | {job: tuple(sorted(known))}
-        poll = msgspec.structs.replace(poll, cancelled=told)
+        poll = msgspec.structs.replace(poll, cancelled=told, cancelled_at=now)
     if not poll.failures:
         poll = msgspec.structs.replace(poll, tried=0.0)
     save(root, name, poll)

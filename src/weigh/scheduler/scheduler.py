@@ -13,14 +13,16 @@ ABSENT = ElementState(state="UNKNOWN")
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What a scheduler said of jobs, and when (seconds since the epoch).
+    """What a scheduler reported of jobs, and when (seconds since the epoch).
 
-    ``trouble`` is why it could not be asked again since.
+    ``trouble`` is why it could not be asked again since; ``accounting`` why its
+    accounting does not answer.
     """
 
     states: States
     asked: Seconds
     trouble: str | None = None
+    accounting: str | None = None
 
     def of(self, job: Submitted, element: int) -> ElementState:
         """Give how an element stands; UNKNOWN where the scheduler says nothing."""

@@ -7,12 +7,15 @@ sets SLURM_TIME_FORMAT so that times are seconds since the epoch.
 import re
 from collections.abc import Sequence
 
+import msgspec
+
 from weigh.dialect.numerals import whole_number
 from weigh.dialect.slurm_script import log_name as _log_name
 from weigh.dialect.slurm_script import slurm_script
 from weigh.errors import FormatError
 from weigh.model.complexes import Complexes
 from weigh.model.job import (
+    STEP_OUT_OF_MEMORY,
     Elements,
     ElementState,
     JobScript,
@@ -21,7 +24,7 @@ from weigh.model.job import (
     Understood,
 )
 from weigh.model.record import State
-from weigh.scheduler.backend import Argv
+from weigh.scheduler.backend import Answer, Argv
 from weigh.scheduler.index_ranges import format_ranges, parse_ranges
 from weigh.scheduler.slurm_job_view import parse_job
 from weigh.units import Seconds
@@ -36,10 +39,20 @@ _GPU_TYPE = re.compile(r"\bgpu:([^:,()\s]+):\d")
 _MAX_ARRAY = re.compile(r"^MaxArraySize\s*=\s*(\d{1,9})\s*$", re.MULTILINE)
 _SHORT_ARRAY = 100  # few sites allow less
 _OOM_EXIT = "0:125"
+_SHORT = "OUT_OF_ME"  # a narrow column cuts the word off
+_MAY_HIDE_A_STEP = frozenset({"COMPLETED", "FAILED", "TIMEOUT"})
+_NO_ACCOUNTING = "accounting storage is disabled"
 _FAILURE = re.compile(r"^allocation failure: (.+)$", re.MULTILINE)
 # the controller was not reached: that says nothing of the job
 _NOBODY = re.compile(
     r"No error|contact|connect|timed out|transmi|communicat|control", re.IGNORECASE
+)
+# --test-only says so also where all nodes that fit are drained, down or reserved:
+# sbatch takes such a job, and it waits (ReqNodeNotAvail)
+_NOT_NOW = re.compile(
+    r"Requested node configuration is not available|Required node not available|"
+    r"nodes are busy",
+    re.IGNORECASE,
 )
 _ERROR = re.compile(r"^sbatch: error: ")
 _START = re.compile(r"to start at (\S+)")
@@ -100,12 +113,15 @@ def verify_argv(script: str) -> Argv:
 
 
 def parse_doubt(out: str) -> str | None:
-    """Read why it could not run; what sbatch stumbles over, it says again."""
+    """Read why sbatch would refuse it; None where it would take it, or nobody knows."""
     failure = _FAILURE.search(out)
     if failure is None or _NOBODY.search(failure[1]):
         return None
-    before = (_ERROR.sub("", line) for line in out.splitlines() if _ERROR.match(line))
-    return "; ".join(dict.fromkeys((*before, failure[1].strip())))
+    before = [_ERROR.sub("", line) for line in out.splitlines() if _ERROR.match(line)]
+    if not before and _NOT_NOW.search(failure[1]):
+        return None
+    reasons = "; ".join(dict.fromkeys((*before, failure[1].strip())))
+    return f"sbatch would refuse the job: {reasons}"
 
 
 def parse_start(out: str) -> Seconds | None:
@@ -165,31 +181,45 @@ def parse_queue(out: str) -> States:
 
 
 def ended_argvs(jobs: Sequence[str]) -> tuple[Argv, ...]:
-    """Ask accounting about all at once."""
+    """Ask accounting about all at once, with their steps."""
     if not jobs:
         return ()
-    return (("sacct", "-X", "-n", "-P", "-j", ",".join(jobs), "-o", _ENDED_FIELDS),)
+    return (("sacct", "-n", "-P", "-j", ",".join(jobs), "-o", _ENDED_FIELDS),)
+
+
+def accounting_answer(out: str, err: str) -> Answer:
+    """Read why sacct failed: where no accounting is kept, it says so."""
+    return "off" if _NO_ACCOUNTING in out + err else "failing"
 
 
 def parse_ended(out: str) -> States:
-    """Read sacct's lines. Its exit codes have lost 128 where they had it."""
+    """Read sacct's lines. Its exit codes have lost 128 where they had it.
+
+    A step that ran out of memory is the end of its element for want of memory, also
+    where the script went on and exited 0.
+    """
     states: States = {}
+    short: set[str] = set()
     for line in out.splitlines():
         fields = line.split("|", _ENDED_COUNT - 1)
         if len(fields) < _ENDED_COUNT:
             continue
-        job, _, index = fields[0].partition("_")
+        place, _, step = fields[0].partition(".")
+        job, _, index = place.partition("_")
         if whole_number(job) is None:
             continue
+        if step:
+            if whole_number(step) is not None and fields[1].startswith(_SHORT):
+                short.add(place)
+            continue
+        if fields[3] == _OOM_EXIT:
+            short.add(place)
         word = fields[1].split(" ")[0].rstrip("+")
         state = STATES.get(word, "UNKNOWN")
         code, _, signal = fields[2].partition(":")
-        reason = _reason(fields[7], word, state)
-        if state == "COMPLETED" and fields[3] == _OOM_EXIT:
-            reason = "a step of it ran out of memory"
         element = ElementState(
             state=state,
-            reason=reason,
+            reason=_reason(fields[7], word, state),
             exit_code=whole_number(code),
             signal=whole_number(signal) or None,
             started=_time(fields[4]),
@@ -197,6 +227,14 @@ def parse_ended(out: str) -> States:
             node=None if fields[6] == "None assigned" else fields[6] or None,
         )
         _put(states.setdefault(job, {}), index, element)
+    for place in short:
+        job, _, index = place.partition("_")
+        elements = states.get(job, {})
+        number = whole_number(index or "0")
+        if number in elements and elements[number].state in _MAY_HIDE_A_STEP:
+            elements[number] = msgspec.structs.replace(
+                elements[number], state="OUT_OF_MEMORY", reason=STEP_OUT_OF_MEMORY
+            )
     return states
 
 

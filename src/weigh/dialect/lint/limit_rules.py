@@ -76,10 +76,7 @@ def _names(against: Against) -> Iterator[Finding]:
             cure = did_you_mean(name, known)
             effect = f"there is no queue {name}: refused"
             yield refused(asked.by.get("queues"), "unknown-queue", effect, cure)
-    for queue in against.queues:
-        if not queue.open:
-            effect = f"queue {queue.name} takes no jobs now"
-            yield warning(asked.by.get("queues"), "closed-queue", effect)
+    yield from _closed(against)
     yield from _membership(against, "account", limits.accounts)
     yield from _membership(against, "qos", limits.qos)
     for name in asked.node_names:
@@ -94,6 +91,17 @@ def _names(against: Against) -> Iterator[Finding]:
             effect = f"no node has the feature {feature}: refused"
             option = asked.by.get("features")
             yield refused(option, "unknown-constraint", effect, cure)
+
+
+def _closed(against: Against) -> Iterator[Finding]:
+    """Warn of each closed queue that was named; else where no queue is open."""
+    option = against.asked.by.get("queues")
+    closed = [queue.name for queue in against.queues if not queue.open]
+    if against.asked.queues or len(against.queues) == 1:
+        for name in closed:
+            yield warning(option, "closed-queue", f"queue {name} takes no jobs now")
+    elif closed and len(closed) == len(against.queues):
+        yield warning(option, "closed-queue", "no queue takes jobs now")
 
 
 def _membership(

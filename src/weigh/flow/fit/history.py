@@ -24,7 +24,7 @@ from weigh.estimate.history_groups import (
     template,
 )
 from weigh.estimate.history_risk import MARGIN, RISKS, Risk, known_risk
-from weigh.flow.fit.request import Answer, answer
+from weigh.flow.fit.request import Answer, answer, as_jobs_ended
 from weigh.flow.records.records import Store, choose, find_record, open_store
 from weigh.model.record import Record, Request
 from weigh.report import history_lines
@@ -105,6 +105,8 @@ def request_from_history(
     store = open_store(cwd, env)
     like = find_record(store, names[0] if names else LAST)
     group = _group(store, like, parse_keys(words.group), words.parameters)
+    ended = as_jobs_ended(group.records, store.root, env)
+    group = msgspec.structs.replace(group, records=tuple(ended))
     kind = _kind(group, words.parameters)
     asked, told = _asked(group, kind, risk, words)
     return answer(

@@ -10,9 +10,17 @@ from weigh.dialect import gridengine, slurm
 from weigh.errors import FormatError, UsageError
 from weigh.flow.fit.growth import Steps, carry_on
 from weigh.flow.records.records import Store, find_record, open_store
-from weigh.model.record import Record, Request
+from weigh.model.job import STEP_OUT_OF_MEMORY
+from weigh.model.record import Outcome, Record, Request
 from weigh.report import request_lines
-from weigh.request import DEFAULT_HEADROOM, from_usages, parse_headroom, why_no_request
+from weigh.request import (
+    COMPLETED,
+    DEFAULT_HEADROOM,
+    from_usages,
+    parse_headroom,
+    why_no_request,
+)
+from weigh.store import jobs as jobs_file
 from weigh.store.find import LAST
 
 
@@ -47,7 +55,8 @@ def request(  # noqa: PLR0913 - the options of the command line, keyword-only
         FormatError: the headroom or a configuration file does not parse.
     """
     settings = config.load(cwd, env)
-    records = _records(names or (LAST,), open_store(cwd, env))
+    store = open_store(cwd, env)
+    records = as_jobs_ended(_records(names or (LAST,), store), store.root, env)
     share = (
         configured_headroom(settings) if headroom is None else parse_headroom(headroom)
     )
@@ -109,6 +118,37 @@ def scheduler_at_hand(env: Mapping[str, str]) -> str:
 def _records(names: Sequence[str], store: Store) -> list[Record]:
     found = (find_record(store, name) for name in names)
     return list({record.id: record for record in found}.values())
+
+
+def as_jobs_ended(
+    records: Sequence[Record], root: str, env: Mapping[str, str]
+) -> list[Record]:
+    """Return *records*; those whose job had a step out of memory ended for that.
+
+    The processes of ``srun`` are none of the command's own: the record saw little of
+    their memory, and the command may have exited 0.
+    """
+    if not any(record.job and record.state == COMPLETED for record in records):
+        return list(records)
+    from weigh.flow.follow.status import look  # noqa: PLC0415 - few records are of jobs
+
+    known = jobs_file.read_jobs(root)
+    ids = {record.job.id for record in records if record.job}
+    wanted = [job for job in known if job.id in ids and job.scheduler == slurm.NAME]
+    short = {
+        (task.job, task.element, task.seq)
+        for view in look(wanted, known, root=root, env=env)
+        for task in view.tasks
+        if task.state == "OUT_OF_MEMORY" and task.reason == STEP_OUT_OF_MEMORY
+    }
+    outcome = Outcome(STEP_OUT_OF_MEMORY, ("as Slurm's accounting shows",))
+    return [
+        msgspec.structs.replace(record, state="OUT_OF_MEMORY", outcome=outcome)
+        if record.job
+        and (record.job.id, record.job.element or 0, record.job.task or 1) in short
+        else record
+        for record in records
+    ]
 
 
 def _gpu_notes(asked: Request) -> tuple[str, ...]:

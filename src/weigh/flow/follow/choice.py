@@ -20,10 +20,11 @@ _BUG = re.compile(
     re.MULTILINE,
 )
 
+UNKNOWN_END = "how it ended is not known"
 _LEFT: dict[State, str] = {
     "PENDING": "has not ended",
     "RUNNING": "has not ended",
-    "UNKNOWN": "whether it has ended is not known",
+    "UNKNOWN": UNKNOWN_END,
     "COMPLETED": "done",
 }
 
@@ -49,7 +50,10 @@ def choose(
     *failures* is how often it failed of itself in this job and those before.
     """
     if task.state in _LEFT:
-        return Choice(run=False, reason=_LEFT[task.state])
+        why = (
+            f": {element.reason}" if task.state == "UNKNOWN" and element.reason else ""
+        )
+        return Choice(run=False, reason=f"{_LEFT[task.state]}{why}")
     if task.state == "OUT_OF_MEMORY":
         return _more_memory(words)
     if task.state == "TIMEOUT":

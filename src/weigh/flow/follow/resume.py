@@ -2,15 +2,16 @@
 
 import os
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 import msgspec
 
 from weigh import __version__
 from weigh.errors import UsageError
-from weigh.flow.follow.choice import Choice, choose
+from weigh.flow.follow.choice import UNKNOWN_END, Choice, choose
 from weigh.flow.follow.staging import continued, keep_together
 from weigh.flow.follow.status import View, look, merged
 from weigh.flow.follow.tasks import tail_of
@@ -22,7 +23,7 @@ from weigh.flow.submit.programs import programs_of
 from weigh.flow.submit.ship import Origin, parts_of, read_plan, ship
 from weigh.flow.submit.staging import staged
 from weigh.flow.submit.wanted import parse_gpus
-from weigh.model.job import JobScript, Submitted, TaskState, Wanted
+from weigh.model.job import CANCELLING, JobScript, Submitted, TaskState, Wanted
 from weigh.model.plan import Element, Plan
 from weigh.report.resume_lines import Again, Left, Resumed
 from weigh.request import round_memory, round_time
@@ -32,6 +33,8 @@ from weigh.store import location
 from weigh.units import parse_limit, parse_size
 
 _FOLDER = "resume_"
+_TO_END = 60.0  # seconds: what was cancelled has ended by then, at most sites
+_PAUSE = 1.0
 Kind = tuple[int, int, Wanted]  # times the memory, times the time, of what was asked
 Chosen = Sequence[tuple[TaskState, Choice]]
 
@@ -44,11 +47,21 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     gpus: str | None = None
     bugs: bool = False
+    unknown: bool = False
     dry_run: bool = False
 
 
-def resume(name: str, wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Resumed:
+def resume(
+    name: str,
+    wishes: Wishes,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    say: Callable[[str], None] = lambda _: None,
+) -> Resumed:
     """Submit the tasks of a plan that did not finish, in a job for each need.
+
+    *say* is called with what it waits for.
 
     Raises:
         UsageError: there is no such job, or nothing to resume.
@@ -57,7 +70,7 @@ def resume(name: str, wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Re
     root = location.locate(cwd, env)
     known = jobs_file.read_jobs(root)
     chain = jobs_file.chain_of(known, jobs_file.find_jobs(known, name)[-1])
-    views = list(look(chain, known, root=root, env=env))
+    views = _ended_views(chain, known, root=root, env=env, say=say)
     choices = _choices(views, wishes)
     left = tuple(
         Left(task.task, choice.reason) for task, choice in choices if not choice.run
@@ -71,6 +84,32 @@ def resume(name: str, wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Re
         one.check(views, root=root, env=env)
     again = tuple(one.submit(views, root=root) for one in groups)
     return Resumed(views[-1].job, again, left)
+
+
+def _ended_views(
+    chain: Sequence[Submitted],
+    known: Sequence[Submitted],
+    *,
+    root: str,
+    env: Mapping[str, str],
+    say: Callable[[str], None],
+) -> list[View]:
+    """Ask how the jobs stand now; wait a little for what was just cancelled to end."""
+    until = time.monotonic() + _TO_END
+    waited = False
+    while True:
+        views = list(look(chain, known, root=root, env=env, fresh=True))
+        ending = [
+            view.job.id
+            for view in views
+            if any(state.reason == CANCELLING for state in view.elements)
+        ]
+        if not ending or time.monotonic() > until:
+            return views
+        if not waited:
+            say(f"waiting for job {', '.join(ending)} to end, which was cancelled")
+        waited = True
+        time.sleep(_PAUSE)
 
 
 def _alike(
@@ -106,6 +145,9 @@ def _choices(views: Sequence[View], wishes: Wishes) -> list[tuple[TaskState, Cho
         element = by_job[task.job].elements[task.element]
         words = tail_of(task.output) if task.output else ""
         choice = choose(task, element, words, failures=failures[task.task])
+        answered = by_job[task.job].snapshot.trouble is None
+        if wishes.unknown and task.state == "UNKNOWN" and answered:
+            choice = msgspec.structs.replace(choice, run=True, reason=UNKNOWN_END)
         if wishes.bugs and task.state == "FAILED":
             choice = msgspec.structs.replace(choice, run=True)
         choices.append((task, _possible(choice, by_job[task.job].job.wanted, wishes)))

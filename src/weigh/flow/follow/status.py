@@ -13,7 +13,7 @@ from weigh.flow.follow.ends import ends_of
 from weigh.flow.follow.tasks import judge_by_log, last_words, read_tasks
 from weigh.flow.site import schedulers
 from weigh.flow.submit.ship import LOGS, read_plan
-from weigh.model.job import STUCK, ElementState, Submitted, TaskState
+from weigh.model.job import CANCELLING, STUCK, ElementState, Submitted, TaskState
 from weigh.model.record import State
 from weigh.report.status_lines import Failure, Standing, Waiting
 from weigh.scheduler.scheduler import Scheduler, Snapshot
@@ -68,11 +68,16 @@ def look(
     *,
     root: str,
     env: Mapping[str, str],
+    fresh: bool = False,
 ) -> Iterator[View]:
-    """Look at jobs; each scheduler is asked once, about all that are *known*."""
+    """Look at jobs; each scheduler is asked once, about all that are *known*.
+
+    *fresh* asks also where it was asked a moment ago.
+    """
     for name in dict.fromkeys(job.scheduler for job in wanted):
         scheduler = schedulers.reach(name, root=root, env=env)
-        snapshot = scheduler.states([job for job in known if job.scheduler == name])
+        ours = [job for job in known if job.scheduler == name]
+        snapshot = scheduler.states(ours, fresh=fresh)
         for job in wanted:
             if job.scheduler == name:
                 yield _view(job, scheduler, snapshot)
@@ -166,6 +171,11 @@ def _standing(views: Sequence[View]) -> Standing:
         ends=ends_of(views, time.time()),
         asked=last.snapshot.asked,
         trouble=last.snapshot.trouble,
+        accounting=last.snapshot.accounting,
+        unknown=tuple(w for view in views for w in _unknown(view)),
+        cancelling=sum(
+            state.reason == CANCELLING for view in views for state in view.elements
+        ),
     )
 
 
@@ -185,6 +195,17 @@ def _failures(failed: Sequence[TaskState]) -> Iterator[Failure]:
 def _short(path: str) -> str:
     relative = os.path.relpath(path)
     return relative if not relative.startswith("..") else path
+
+
+def _unknown(view: View) -> Iterator[Waiting]:
+    """Count the elements of which it is not known how they stand, by the reason."""
+    reasons = Counter(
+        state.reason
+        for state in view.elements
+        if state.state == "UNKNOWN" and state.reason
+    )
+    for reason, elements in reasons.most_common():
+        yield Waiting(elements, reason or "")
 
 
 def _waiting(view: View) -> Iterator[Waiting]:

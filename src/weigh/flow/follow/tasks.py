@@ -11,7 +11,12 @@ import msgspec
 from weigh.dialect.job_script import ENDED, GRACE, HOME, NEAR
 from weigh.dialect.requeue_lines import AGAIN
 from weigh.joblog import read_ends
-from weigh.model.job import ElementState, Submitted, TaskState
+from weigh.model.job import (
+    STEP_OUT_OF_MEMORY,
+    ElementState,
+    Submitted,
+    TaskState,
+)
 from weigh.model.plan import Element, Plan
 from weigh.model.record import State
 from weigh.runner import events
@@ -30,12 +35,29 @@ _OVER_MEMORY = re.compile(
     r"slurmstepd(?:-\S+)?: error: .*"
     r"(?:exceeded memory limit|Exceeded job memory limit|oom.kill)"
 )
+# what srun and slurmstepd print into the output of the task that started the step
+_STEP_OVER_MEMORY = re.compile(
+    rf"{_OVER_MEMORY.pattern}|srun: error: .*Out Of Memory", re.IGNORECASE
+)
+# what slurmstepd prints where it ends a job
+_ENDED_BY_SLURM = re.compile(
+    r"slurmstepd(?:-\S+)?: error: \*\*\* JOB \d+ ON \S+ CANCELLED AT \S+"
+    r"(?: DUE TO ([A-Z ]+)[^*]*)? \*\*\*"
+)
+_BY_REASON: dict[str, State] = {
+    "TIME LIMIT": "TIMEOUT",
+    "NODE FAILURE": "NODE_FAIL",
+    "PREEMPTION": "PREEMPTED",
+}
 _EXIT = re.compile(f"^{ENDED} ([0-9]{{1,3}})$", re.MULTILINE)
+# weigh exec's summary of the tasks, which says nothing of why the script ended
+_SUMMARY = re.compile(r"weigh  |  (?!stopped )[a-z]+ +\S|   +")
+_OUTPUT = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?\.out")
 _ENDED_LINE = b'{"event":"ended"'
 _ENDERS = frozenset({9, 15})
 _SHELL_ENDERS = frozenset({128 + 9, 128 + 15})
 _ENDED_FROM_OUTSIDE: frozenset[State] = frozenset(
-    {"CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED"}
+    {"CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "UNKNOWN"}
 )
 _STATES: dict[str, State] = {word: word for word in get_args(State)}
 StateOf = Callable[[int], ElementState]
@@ -77,6 +99,11 @@ def judge_by_log(state: ElementState, log: str) -> ElementState:
             state, state="OUT_OF_MEMORY", reason="killed for memory"
         )
     exits = list(_EXIT.finditer(words))  # the scheduler may have a word after it
+    if state.state == "UNKNOWN":
+        by = list(_ENDED_BY_SLURM.finditer(words))
+        if by and (not exits or exits[-1].end() < by[-1].start()):
+            word = _BY_REASON.get(by[-1][1] or "", "CANCELLED")
+            return msgspec.structs.replace(state, state=word, reason=None)
     if not exits or int(exits[-1][1]) == AGAIN:
         return state
     before = words[: exits[-1].start()]
@@ -94,7 +121,11 @@ def _ended(state: ElementState, code: int, before: str) -> ElementState:
         return _as(state, "COMPLETED", None, code)
     if is_told:
         return _as(state, "INTERRUPTED", "told to end", code)
-    last = before.strip().rpartition("\n")[2].removeprefix("weigh: ").strip()
+    said = [line for line in before.splitlines() if line.strip()]
+    said = [line for line in said if not _SUMMARY.match(line)]
+    last = said[-1].strip() if said else ""
+    for title in ("weigh: ", "stopped "):
+        last = last.removeprefix(title).strip()
     return _as(state, "FAILED", last or state.reason, code)
 
 
@@ -138,9 +169,20 @@ class _Element(msgspec.Struct, frozen=True):
         said = self._said(failed) if failed else {}
         end = self._cancelled_at() if failed else None
         running = self._running() if self.state.state == "RUNNING" else frozenset()
+        short = frozenset[int]()
+        if self.state.reason == STEP_OUT_OF_MEMORY:
+            short = self._short_of_memory(ends)
         for seq, task in enumerate(self.element.tasks, start=1):
             if seq not in ends:
                 yield self._unended(task, seq, is_running=seq in running)
+            elif seq in short:
+                yield self._task(
+                    task,
+                    seq,
+                    "OUT_OF_MEMORY",
+                    reason=STEP_OUT_OF_MEMORY,
+                    output=next((p for _, p in self._outputs(seq)[-1:]), None),
+                )
             elif ends[seq]:
                 yield self._task(task, seq, "COMPLETED")
             else:
@@ -192,6 +234,23 @@ class _Element(msgspec.Struct, frozen=True):
             attempt=said.attempt,
         )
 
+    def _short_of_memory(self, ends: dict[int, bool]) -> frozenset[int]:
+        """Return the tasks whose step ran out of memory, as their output shows.
+
+        Where no output shows it (redirected), those that failed, else all: nobody
+        knows which of them it was. One that succeeded on a later attempt is done.
+        """
+        shown = {
+            seq: [bool(_STEP_OVER_MEMORY.search(tail_of(path))) for _, path in outputs]
+            for seq in ends
+            if (outputs := self._outputs(seq))
+        }
+        if any(map(any, shown.values())) or len(ends) < len(self.element.tasks):
+            return frozenset(seq for seq, attempts in shown.items() if attempts[-1])
+        return frozenset(seq for seq, good in ends.items() if not good) or frozenset(
+            ends
+        )
+
     def _is_being_written(self) -> bool:
         """Say whether weigh exec is about to tell how a task has ended."""
         return _goes_on(self.state) and os.path.exists(self.joblog + events.SUFFIX)
@@ -206,9 +265,19 @@ class _Element(msgspec.Struct, frozen=True):
         return self.state.ended  # weigh exec was killed with the rest
 
     def _fate(self) -> State:
-        """Give why a task was killed: its element was ended, or it alone."""
+        """Return why a task was killed: its element was ended, or it alone."""
         state: State = self.state.state
         return state if state in _ENDED_FROM_OUTSIDE else "FAILED"
+
+    def _outputs(self, seq: int) -> list[tuple[int, str]]:
+        """Return the output files of a task by attempt, the last one last."""
+        folder = f"{self.joblog.removesuffix('.joblog')}.out"
+        found = (_OUTPUT.fullmatch(name) for name in _names(folder))
+        return sorted(
+            (int(one[2] or 1), os.path.join(folder, one[0]))
+            for one in found
+            if one is not None and int(one[1]) == seq
+        )
 
     def _task(
         self,

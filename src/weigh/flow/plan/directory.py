@@ -30,7 +30,7 @@ def check_free(directory: str, *, replace: bool) -> None:
         raise UsageError(f"{directory} is there and is no plan (choose another --name)")
     if not replace:
         raise UsageError(
-            f"{directory} is there already (--replace to plan anew, or another --name)"
+            f"{directory} exists already (--replace plans anew; or another --name)"
         )
 
 

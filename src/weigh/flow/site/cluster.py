@@ -14,6 +14,7 @@ from weigh.model.cluster import Cluster, ClusterJob, Node, Start
 from weigh.model.limits import QueueLimits
 from weigh.scheduler import gridengine_view, slurm_view
 from weigh.scheduler.cluster_view import (
+    closed_nodes,
     count_gpus,
     count_queues,
     count_users,
@@ -61,6 +62,7 @@ def cluster(
     kind = scheduler or scheduler_at_hand(env)
     env = asking_environment(env)
     told = _slurm(env, ask) if kind == slurm.NAME else _gridengine(env, ask)
+    nodes = closed_nodes(told.nodes, told.queues)
     user = _user()
     counted = Cluster(
         scheduler="slurm" if kind == slurm.NAME else "gridengine",
@@ -68,10 +70,10 @@ def cluster(
         version=told.version,
         user=user,
         time=time.strftime("%Y-%m-%dT%H:%M:%S"),
-        nodes=told.nodes,
-        gpus=count_gpus(told.nodes),
+        nodes=nodes,
+        gpus=count_gpus(nodes),
         queues=count_queues(
-            told.queues, told.nodes, told.jobs, gpus_per_user=told.gpus_per_user
+            told.queues, nodes, told.jobs, gpus_per_user=told.gpus_per_user
         ),
         users=count_users(told.jobs),
         jobs=merge_elements(job for job in told.jobs if job.user == user),

@@ -18,6 +18,7 @@ from weigh.scheduler import (
     slurm_limits,
     slurm_view,
 )
+from weigh.scheduler.cluster_view import closed_nodes
 from weigh.units import Seconds
 
 PATIENCE: Seconds = 6.0
@@ -95,7 +96,7 @@ def _slurm(who: Who, env: Mapping[str, str], ask: Ask) -> Live:
     limits = slurm_limits.limits(texts, account=who.account, qos=who.qos)
     return Live(
         limits=_with_submitted(limits, who, env, ask),
-        nodes=slurm_view.parse_nodes(texts.nodes or ""),
+        nodes=closed_nodes(slurm_view.parse_nodes(texts.nodes or ""), limits.queues),
         jobs=_slurm_jobs(who.after, jobs),
     )
 
@@ -152,9 +153,10 @@ def _gridengine(who: Who, env: Mapping[str, str], ask: Ask) -> Live:
         totals=totals,
     )
     nodes = (gridengine_view.node(host, totals.get(host.name, {})) for host in found)
+    limits = gridengine_limits.limits(texts)
     return Live(
-        limits=gridengine_limits.limits(texts),
-        nodes=tuple(nodes),
+        limits=limits,
+        nodes=closed_nodes(nodes, limits.queues),
         jobs=_gridengine_jobs(who.after, jobs),
     )
 

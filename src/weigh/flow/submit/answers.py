@@ -1,4 +1,4 @@
-"""After a job was submitted: what the scheduler took it to ask for, beside what was."""
+"""After a job was submitted: what the scheduler recorded vs. what was requested."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,11 +7,14 @@ from weigh.model.job import Submitted, Understood, Wanted
 from weigh.scheduler.scheduler import Scheduler
 from weigh.units import MIB, MINUTE, Bytes, format_size
 
+_CLOSE = 0.01  # sizes are printed with three digits, and rounded up for each slot
+_THREADS = (2, 4)  # of a core: CPUs are given out by whole cores
+
 
 def check_understood(scheduler: Scheduler, jobs: Sequence[Submitted]) -> list[str]:
-    """Ask how the scheduler reads the first of *jobs*; name each difference, once.
+    """Ask what the scheduler recorded for the first of *jobs*; name each difference.
 
-    The parts of one plan ask for the same.
+    The parts of one plan request the same.
     """
     if not jobs:
         return []
@@ -20,13 +23,18 @@ def check_understood(scheduler: Scheduler, jobs: Sequence[Submitted]) -> list[st
 
 
 def differences(job: Submitted, told: Understood) -> Iterator[str]:
-    """Name what a scheduler took otherwise; what it does not tell is no difference."""
+    """Name what a scheduler recorded otherwise; what it does not show is left out.
+
+    All figures are of one element, on all its nodes.
+    """
     wanted = job.wanted
-    nodes = wanted.nodes  # all of them together are what it tells
+    nodes = wanted.nodes
+    slots = wanted.cpus or 1
+    memory = None if wanted.memory is None else wanted.memory * nodes
+    yield from _size("memory", memory, told.memory, parts=nodes)
+    yield from _size("h_vmem", wanted.virtual_memory, told.virtual_memory, parts=slots)
+    yield from _cpus(wanted.cpus * nodes, told.cpus)
     for what, asked, got in (
-        ("memory", _size(wanted.memory, nodes), _size(told.memory)),
-        ("h_vmem", _size(wanted.virtual_memory), _size(told.virtual_memory)),
-        ("CPUs", wanted.cpus * nodes or None, told.cpus),
         ("GPUs", wanted.gpus * nodes, told.gpus),
         ("time", _time(wanted.time_limit), _time(told.time_limit)),
         ("elements", job.elements if job.elements > 1 else None, told.elements),
@@ -34,34 +42,50 @@ def differences(job: Submitted, told: Understood) -> Iterator[str]:
         ("account", wanted.account, told.account),
     ):
         if asked is not None and got is not None and not _is_same(asked, got):
-            yield f"{what}: asked for {asked}, the scheduler made it {got}"
+            yield _differs(what, asked, got)
     yield from _types(wanted, told)
     yield from _queue(wanted, told)
+
+
+def _differs(what: str, asked: object, got: object) -> str:
+    return f"{what}: {asked} requested, but the scheduler recorded {got}"
+
+
+def _size(
+    what: str, asked: Bytes | None, got: Bytes | None, *, parts: int
+) -> Iterator[str]:
+    """Compare sizes; each of *parts* was rounded up to a whole MiB."""
+    if asked is None or got is None:
+        return
+    if abs(asked - got) > max(_CLOSE * asked, parts * MIB):
+        yield _differs(what, format_size(asked), format_size(got))
+
+
+def _cpus(asked: int, got: int | None) -> Iterator[str]:
+    """Compare CPUs; rounding up to whole cores is no difference."""
+    rounded = {-(-asked // threads) * threads for threads in _THREADS}
+    if asked and got is not None and got != asked and got not in rounded:
+        yield _differs("CPUs", asked, got)
 
 
 def _types(wanted: Wanted, told: Understood) -> Iterator[str]:
     kind = wanted.gpu_type
     if kind and told.gpu_types and kind.lower() not in map(str.lower, told.gpu_types):
         got = ", ".join(told.gpu_types)
-        yield f"GPU type: asked for {kind}, the scheduler made it {got}"
+        yield _differs("GPU type", kind, got)
 
 
 def _queue(wanted: Wanted, told: Understood) -> Iterator[str]:
     if wanted.queue is None or told.queue is None:
         return
     if {*wanted.queue.split(",")} != {*told.queue.split(",")}:
-        yield f"queue: asked for {wanted.queue}, the scheduler made it {told.queue}"
+        yield _differs("queue", wanted.queue, told.queue)
 
 
 def _throttle(job: Submitted) -> int | None:
     """Give the throttle, where it holds anything back."""
     most = job.wanted.throttle
     return most if most is not None and most < job.elements else None
-
-
-def _size(size: Bytes | None, nodes: int = 1) -> str | None:
-    """Write a size as schedulers count it: in whole MiB, rounded up."""
-    return None if size is None else format_size(-(-size // MIB) * MIB * nodes)
 
 
 def _time(seconds: int | None) -> str | None:

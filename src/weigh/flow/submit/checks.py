@@ -14,7 +14,7 @@ from weigh.flow.check.script import dialect_of, facts_of
 from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.live_limits import Live, Who, live_limits
 from weigh.flow.site.schedulers import current_user
-from weigh.model.cluster import UNTYPED, Node
+from weigh.model.cluster import UNTYPED, Node, NodeGpus
 from weigh.model.job import JobScript, Wanted
 from weigh.model.limits import Limits, QueueLimits
 from weigh.model.lint import Finding
@@ -85,8 +85,10 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
         if one.line not in ours and not _is_our_log(script, one)
     )
     refuse((*found, *_too_many(elements, script, live.limits)))
+    fit = _fitting(wanted, live, scheduler)
+    refuse(tuple(_no_node(wanted, live, fit)))
     doubts = (_doubt(one) for one in found if one.severity == "warning")
-    return Checks(tuple(_rows(wanted, live, scheduler)), tuple(doubts))
+    return Checks(tuple(_rows(wanted, live, scheduler)), (*doubts, *_unavailable(fit)))
 
 
 def text_findings(
@@ -125,6 +127,67 @@ def refuse(found: Sequence[Finding]) -> None:
     ]
     if errors:
         raise UsageError("\n".join(_refusal(errors)))
+
+
+def _fitting(wanted: Wanted, live: Live, scheduler: str) -> list[Node]:
+    """Return the nodes that have what an element requests, whatever their state."""
+    queues = queues_of(wanted, live.limits) if live.limits else ()
+    names = {queue.name for queue in queues}
+    return [
+        node
+        for node in live.nodes
+        if names & set(node.queues) and _fits(node, wanted, scheduler)
+    ]
+
+
+def _fits(node: Node, wanted: Wanted, scheduler: str) -> bool:
+    """Return whether a node could take an element if it were empty.
+
+    What Grid Engine's slots and h_vmem may be is up to each queue: GPUs alone count.
+    """
+    gpus = sum(one.total for one in _gpus_of(node, wanted))
+    if scheduler != slurm.NAME:
+        return bool(gpus) or not wanted.gpus
+    return (
+        _left(node.cpus, 0) >= wanted.cpus
+        and _left(node.memory, 0) >= (wanted.memory or 0)
+        and gpus >= wanted.gpus
+    )
+
+
+def _no_node(wanted: Wanted, live: Live, fit: Sequence[Node]) -> Iterator[Finding]:
+    """Refuse what no node has together, though none of it is too much by itself."""
+    if fit or not live.nodes or not live.limits or not queues_of(wanted, live.limits):
+        return
+    parts = [f"{wanted.cpus or 1} CPUs"]
+    if wanted.memory is not None:
+        parts.append(format_size(wanted.memory))
+    if wanted.gpus:
+        kind = f"{wanted.gpu_type} " if wanted.gpu_type else ""
+        parts.append(f"{wanted.gpus} {kind}GPU{'' if wanted.gpus == 1 else 's'}")
+    yield Finding(
+        line=None,
+        code="no-such-node",
+        severity="error",
+        text=f"each: {', '.join(parts)}",
+        effect="no node of the queue has all of that: the job would never run",
+        cure="weigh cluster shows what nodes have",
+    )
+
+
+def _unavailable(fit: Sequence[Node]) -> Iterator[str]:
+    """Warn where the nodes that fit take no jobs now: the job waits for them."""
+    if not fit or any(takes_jobs(node) for node in fit):
+        return
+    which = f"the only node that fits, {fit[0].name},"
+    if len(fit) > 1:
+        names = ", ".join(node.name for node in fit[:_NAMED])
+        more = f" and {len(fit) - _NAMED} more" if len(fit) > _NAMED else ""
+        which = f"all nodes that fit ({names}{more})"
+    reasons = {node.reason or node.state.lower() for node in fit}
+    why = f" ({', '.join(sorted(reasons)[:_NAMED])})"
+    verb = "takes" if len(fit) == 1 else "take"
+    yield f"{which} {verb} no jobs now{why}: the job waits until that changes"
 
 
 def _is_our_log(script: JobScript, one: Finding) -> bool:
@@ -166,7 +229,7 @@ def _rows(wanted: Wanted, live: Live, scheduler: str) -> Iterator[Check]:
         yield Check("limits", "?", live.trouble or "the scheduler names no queue")
         return
     queues = queues_of(wanted, limits)
-    yield _queue_row(wanted, queues, live.nodes)
+    yield _queue_row(wanted, queues, live.nodes, _fitting(wanted, live, scheduler))
     yield _time_row(wanted, queues)
     if wanted.memory is None and wanted.virtual_memory is None:
         yield _memory_row(wanted, queues, scheduler)
@@ -187,10 +250,11 @@ def queues_of(wanted: Wanted, limits: Limits) -> tuple[QueueLimits, ...]:
 
 
 def _queue_row(
-    wanted: Wanted, queues: Sequence[QueueLimits], nodes: Sequence[Node]
+    wanted: Wanted,
+    queues: Sequence[QueueLimits],
+    nodes: Sequence[Node],
+    fit: Sequence[Node],
 ) -> Check:
-    names = {queue.name for queue in queues}
-    fit = [node for node in nodes if names & set(node.queues) and _has(node, wanted)]
     free = sum(_is_free(node, wanted) for node in fit)
     kind = f" with {wanted.gpu_type or 'GPUs'}" if wanted.gpus else ""
     count = f"{len(fit)} node{'' if len(fit) == 1 else 's'}"
@@ -199,20 +263,18 @@ def _queue_row(
     return Check(what, "ok" if wanted.queue or len(queues) == 1 else "any", detail)
 
 
-def _has(node: Node, wanted: Wanted) -> bool:
-    if not wanted.gpus:
-        return True
-    kinds = {one.name for one in node.gpus}
-    return bool(kinds & {wanted.gpu_type, UNTYPED} if wanted.gpu_type else kinds)
+def _gpus_of(node: Node, wanted: Wanted) -> list[NodeGpus]:
+    """Return the GPUs of a node that are, or may be, of the type requested."""
+    return [
+        one
+        for one in node.gpus
+        if wanted.gpu_type in {None, one.name} or one.name == UNTYPED
+    ]
 
 
 def _is_free(node: Node, wanted: Wanted) -> bool:
-    """Tell whether a node could take an element now."""
-    gpus = sum(
-        one.total - one.used
-        for one in node.gpus
-        if wanted.gpu_type in {None, one.name} or one.name == UNTYPED
-    )
+    """Return whether a node could take an element now."""
+    gpus = sum(one.total - one.used for one in _gpus_of(node, wanted))
     return (
         takes_jobs(node)
         and _left(node.cpus, node.cpus_used) >= wanted.cpus

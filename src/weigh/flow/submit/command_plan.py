@@ -4,8 +4,9 @@ import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
 
-from weigh.errors import StoreError
+from weigh.errors import StoreError, UsageError
 from weigh.flow.job_scripts import refuse_job_script
+from weigh.flow.plan.directory import FILE as PLAN
 from weigh.flow.plan.nodes import on_nodes
 from weigh.flow.plan.plan import FOLDER, plan
 from weigh.flow.plan.wishes import Wishes
@@ -38,6 +39,7 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
     top = os.path.join(cwd, FOLDER)
     line = shell_line(command).encode("utf-8", "surrogateescape") + b"\n"
     written = on_nodes(line[:-1], nodes or 1, sys.executable) + b"\n"
+    _refuse_taken(top, name, written, submitted)
     name = name or _free_name(top, _stem(command), written, submitted)
     folder = os.path.join(top, name)
     path = os.path.join(top, f".{name}.{os.getpid()}.txt")
@@ -65,6 +67,31 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
         where = error.filename or path
         raise StoreError(f"cannot write {where}: {error.strerror}") from error
     return folder, made
+
+
+def _refuse_taken(
+    top: str, name: str | None, line: bytes, submitted: Collection[str]
+) -> None:
+    """Keep a --name from standing for two jobs.
+
+    Raises:
+        UsageError: there is a plan of that name, of another command or submitted.
+    """
+    if name is None:
+        return
+    folder = os.path.join(top, name)
+    if not os.path.lexists(os.path.join(folder, PLAN)):
+        return  # what else is there, the plan's writer refuses
+    if folder in submitted:
+        raise UsageError(
+            f"{FOLDER}/{name} was submitted before: choose another --name "
+            f"(weigh resume {name} runs what did not finish)"
+        )
+    if not _is_same(folder, line, submitted):
+        raise UsageError(
+            f"{FOLDER}/{name} exists already, of another command: "
+            f"choose another --name (or delete {FOLDER}/{name})"
+        )
 
 
 def _stem(command: Sequence[str]) -> str:

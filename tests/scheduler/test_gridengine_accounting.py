@@ -1,0 +1,90 @@
+"""Grid Engine's accounting file that is missing, late or not readable."""
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from following import Weigh, until
+
+
+@pytest.fixture
+def real(
+    here: Weigh, gridengine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Weigh:
+    """``weigh`` with a real Grid Engine."""
+    for key, value in gridengine.items():
+        monkeypatch.setenv(key, value)
+    here.scheduler = "gridengine"
+    return here
+
+
+@pytest.fixture
+def accounting(real: Weigh) -> Iterator[Path]:
+    """The file with how jobs ended; what a test does to it is undone."""
+    assert real.scheduler == "gridengine"
+    common = Path(os.environ["SGE_ROOT"], os.environ["SGE_CELL"], "common")
+    path, kept = common / "accounting", common / "accounting.kept"
+    yield path
+    if kept.exists():
+        kept.rename(path)
+
+
+def killed(real: Weigh) -> str:
+    """Submit a job, and kill all of it so that only accounting knows how it ended."""
+    job = real.submit("--memory", "200M", "--time", "5m", "--", "sleep", "60")
+    real.wait_for(job, lambda one: "RUNNING" in one["tasks"])
+    mark = f"JOB_ID={job}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), 9)
+        except OSError:
+            continue
+    until(lambda: job not in queue())
+    jobs = real.folder / ".weigh/jobs.jsonl"
+    document = json.loads(jobs.read_text())
+    jobs.write_text(json.dumps(document | {"submitted": time.time() - 9000}) + "\n")
+    (real.folder / ".weigh/queue/gridengine.json").unlink(missing_ok=True)
+    return job
+
+
+def queue() -> str:
+    ran = ["qstat", "-u", "root"]
+    return subprocess.run(
+        ran, capture_output=True, text=True, timeout=20, check=True
+    ).stdout
+
+
+@pytest.mark.gridengine
+def test_a_job_that_is_not_in_the_accounting_file_yet_is_unknown(
+    real: Weigh, accounting: Path
+) -> None:
+    job = killed(real)
+    accounting.rename(accounting.with_suffix(".kept"))
+    missing = real.status(job)
+    accounting.touch()
+    empty = real.status(job)
+    accounting.with_suffix(".kept").rename(accounting)
+    found = real.status(job)
+
+    for standing in (missing, empty):
+        assert standing["tasks"] == {"UNKNOWN": 1}
+        assert "not recorded its end yet" in standing["unknown"][0]["reason"]
+    assert "UNKNOWN" not in found["tasks"]
+
+
+@pytest.mark.gridengine
+def test_what_weigh_exec_sums_up_is_no_reason_why_a_job_failed(real: Weigh) -> None:
+    plan = real.plan("exit 3", "sleep 1", "true", together=2)
+    job = real.submit(plan)
+    real.finish(job)
+    for log in (real.folder / plan / "log").glob("*.joblog*"):
+        log.unlink()
+
+    reasons = " ".join(str(one["reason"]) for one in real.status(job)["failures"])
+
+    assert "joblog" not in reasons
