@@ -5,6 +5,7 @@ import os
 import click
 
 from weigh.cli import complete
+from weigh.cli.submit import say
 from weigh.flow.follow.resume import Wishes
 from weigh.flow.follow.resume import resume as resume_flow
 from weigh.report.resume_lines import render_json, resumed_lines
@@ -32,7 +33,7 @@ def resume(name: str, *, as_json: bool, **words: str | bool | None) -> int:
     weigh resume last --bugs --time 12h
     """  # noqa: D301 - click reads \b as: keep these lines
     wishes = Wishes(**words)  # type: ignore[arg-type]
-    answer = resume_flow(name, wishes, cwd=os.getcwd(), env=os.environ)
+    answer = resume_flow(name, wishes, cwd=os.getcwd(), env=os.environ, say=say)
     if as_json:
         click.echo(render_json(answer))
     else:
