@@ -164,6 +164,11 @@ class Round:
             SubmissionUnknownError: whether it was accepted is not known yet.
             StoreError: the job cannot be recorded.
         """
+        if self.is_over():
+            raise SchedulerError(
+                f"{job.name} was not submitted: it took so long that another weigh "
+                "gave it up (weigh status)"
+            )
         number = 1 + sum(1 for _ in self.parts())
         if number == 1:
             _mark_open(self.sender.store, self.folder)
@@ -246,11 +251,10 @@ class Round:
         return still
 
     def _age(self) -> Seconds:
-        """Return how long ago a file of the round was written, in seconds."""
-        top = os.path.join(self.folder, FOLDER)
-        ours = [name for name in os.listdir(top) if name.startswith(f"{self.number}.")]
-        times = [_changed(os.path.join(top, name)) or 0.0 for name in ours]
-        return _now(top) - max(times, default=0.0)
+        """Return how long ago its sender wrote something down, in seconds."""
+        names = ("round", *(f"{number}.part" for number, _ in self.parts()))
+        times = (_changed(self.path(name)) or 0.0 for name in names)
+        return _now(os.path.join(self.folder, FOLDER)) - max(times)
 
     def _settle_part(
         self, number: int, job: Submitted, *, lives: bool | None = True
