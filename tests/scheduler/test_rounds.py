@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
-from weigh.flow.submit.once import Answer, Facts, Open, Round, Sendings, decide
+from weigh.flow.submit.once import Answer, Facts, Round, Sendings, decide
 from weigh.flow.submit.once import settle_all as settle_store
 from weigh.model.job import Submitted, Wanted
 from weigh.scheduler import gridengine, slurm
@@ -135,35 +136,29 @@ def lost(bench: Bench, *, accepted: bool) -> None:
 
 
 @given(
-    found=st.none() | st.just("7"),
-    silent=st.none() | st.just("no answer"),
-    lives=st.sampled_from([None, True, False]),
-    sent=st.floats(0, 1e5),
-    over=st.none() | st.floats(0, 1e5),
-)
-def test_a_job_is_given_up_only_where_it_can_no_longer_come(
-    *,
-    found: str | None,
-    silent: str | None,
-    lives: bool | None,
-    sent: float,
-    over: float | None,
-) -> None:
-    facts = Facts(
-        found=found, silent=silent, lives=lives, sent=sent, over=over, patience=310.0
+    st.builds(
+        Facts,
+        found=st.none() | st.just("7"),
+        silent=st.none() | st.just("no answer"),
+        lives=st.sampled_from([None, True, False]),
+        sent=st.floats(0, 1e5),
+        over=st.none() | st.floats(0, 1e5),
+        unlisted=st.floats(0, 100),
+        patience=st.just(310.0),
     )
-
+)
+def test_a_job_is_given_up_only_where_it_can_no_longer_come(facts: Facts) -> None:
     verdict = decide(facts)
 
-    if found is not None:
+    if facts.found is not None:
         assert verdict == Answer("7")
     elif isinstance(verdict, Answer):
+        since = facts.sent - 120 if facts.over is None else facts.over
         assert verdict.id is None
-        assert silent is None
-        assert lives is not True or over is not None
-        assert sent >= 310 + 120 if over is None else over >= 310
-    else:
-        assert isinstance(verdict, Open)
+        assert facts.silent is None
+        assert facts.unlisted >= 10
+        assert facts.lives is not True or facts.over is not None
+        assert since >= 310
 
 
 def test_an_answer_is_recorded_once(bench: Bench) -> None:
@@ -213,6 +208,16 @@ def test_a_lost_request_is_sent_again_only_after_it_has_expired(bench: Bench) ->
     assert bench.recorded() == ["1"]
 
 
+def test_one_answer_that_does_not_list_it_proves_nothing(bench: Bench) -> None:
+    lost(bench, accepted=False)
+    bench.later(3600)
+    with pytest.raises(SubmissionUnknownError, match=r"10\.0 s"):
+        bench.begin()
+    bench.later(11)
+
+    assert bench.send(bench.begin()).id == "1"
+
+
 def test_a_refusal_frees_the_plan_at_once(bench: Bench) -> None:
     bench.queue.error = SchedulerError("invalid partition")
     sending = bench.begin()
@@ -244,9 +249,12 @@ def test_a_sender_that_died_before_the_answer_is_settled_by_the_token(
     token = next(path.name for path in bench.folder.glob("sent/w*"))
     if is_there:
         bench.queue.accepted[token] = "9"
+    sendings = bench.sendings()
+    with nullcontext() if is_there else pytest.raises(SubmissionUnknownError):
+        sendings.next_number(bench.said.append)
     bench.later(320)
 
-    bench.sendings().next_number(bench.said.append)
+    assert sendings.next_number(bench.said.append) == 2
 
     assert bench.recorded() == (["9"] if is_there else [])
 

@@ -222,3 +222,17 @@ def test_a_job_keeps_the_plan_it_was_submitted_with(here: Weigh) -> None:
     again = here.submit(plan, "--again")
     assert here.finish(again) == {"FAILED": 2}
     assert here.status(job)["tasks"] == {"COMPLETED": 4}
+
+
+def test_commands_submitted_at_once_get_plans_of_their_own(here: Weigh) -> None:
+    script = here.folder / "train.sh"
+    script.write_text("echo x >>began.$1\n")
+
+    senders = [
+        start(here, "submit", "--on", "local", "--", "bash", "train.sh", str(seed))
+        for seed in range(3)
+    ]
+    said = [sender.communicate(timeout=90)[0] for sender in senders]
+
+    assert [sender.returncode for sender in senders] == [0, 0, 0], said
+    until(lambda: begun(here) == [1, 1, 1], what=lambda: str(begun(here)))

@@ -45,9 +45,9 @@ def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
     root = location.locate(cwd, env)
     still = settle_all(root, env, say)
     known = jobs_file.read_jobs(root)
-    kept = {job.id for name in keep for job in jobs_file.find_jobs(known, name)}
-    if still and not known:
+    if still and not _has_all(names, known):
         raise SubmissionUnknownError(still[0])
+    kept = {job.id for name in keep for job in jobs_file.find_jobs(known, name)}
     wanted = [
         job for job in _named(names, known) if job.id not in kept and name_is(job, keep)
     ]
@@ -89,6 +89,14 @@ def _refused(
     there = ", ".join(one.job.id for one in done)
     said = "; ".join(dict.fromkeys(map(str, refusals)))
     return SchedulerError(f"{said} (cancelled: {there})" if there else said)
+
+
+def _has_all(names: Sequence[str], known: Sequence[Submitted]) -> bool:
+    """Return whether there is a job of each name."""
+    try:
+        return bool(known) and bool(_named(names, known))
+    except UsageError:
+        return False
 
 
 def name_is(job: Submitted, keep: Sequence[str]) -> bool:

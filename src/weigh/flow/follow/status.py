@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.dialect import slurm_reasons
-from weigh.errors import WeighError
+from weigh.errors import SubmissionUnknownError, WeighError
 from weigh.flow.follow.ends import ends_of
 from weigh.flow.follow.tasks import judge_by_log, last_words, read_tasks
 from weigh.flow.site import schedulers
@@ -51,11 +51,15 @@ def status(
     Raises:
         UsageError: there is no such job.
         StoreError: the jobs cannot be read.
+        SubmissionUnknownError: the only job got no answer when it was submitted.
     """
     root = location.locate(cwd, env)
-    for line in settle_all(root, env, say):
-        say(line)
+    still = settle_all(root, env, say)
     known = jobs_file.read_jobs(root)
+    if still and not known:
+        raise SubmissionUnknownError(still[0])
+    for line in still:
+        say(line)
     if names:
         found = [jobs_file.find_jobs(known, name)[-1] for name in names]
         chains = [jobs_file.chain_of(known, job) for job in found]

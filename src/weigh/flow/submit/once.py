@@ -6,6 +6,7 @@ written down first, in the folder ``sent`` of the plan:
     N.round      who submits the plan, or resumes it: made by link(2), so one wins
     N.K.part     the K-th job of that round as it is sent, with its token
     N.K.over     its sbatch has ended without an answer, or its sender is dead
+    N.K.unlisted the scheduler answered for the first time that it has no such job
     N.K.answer   its id, or that it never became a job: made by link(2)
     N.left       the sender goes no further with it, though parts are open
     N.plan/      the plan and its task files as they were then
@@ -14,10 +15,12 @@ written down first, in the folder ``sent`` of the plan:
 
 A round that has no end and whose sender is gone is settled by the next weigh: it looks
 for the token at the scheduler. A job that is found is recorded. One that is not may
-still be on its way until the scheduler refuses requests of that age; only then it never
-came, and may be sent again.
+still be on its way until the scheduler refuses requests of that age; a controller that
+begins to answer again may not have read all that was sent to it. Only after both times
+it never came, and may be sent again.
 """
 
+import errno
 import os
 import secrets
 import time
@@ -49,7 +52,9 @@ FOLDER = "sent"
 _OPEN = "sending"  # in the store: a file for each plan with a round that has no end
 _LONGEST_SEND: Seconds = TO_SUBMIT + 5.0
 _FOR_THE_OTHER: Seconds = 5.0
+_SECOND_LOOK: Seconds = 10.0
 _PACE: Seconds = 0.1
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 _NEVER_CAME = "never reached the scheduler"
 
 _T = TypeVar("_T")
@@ -93,8 +98,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a part without an answer.
 
     ``found`` is its id where the scheduler lists it; ``silent`` why the scheduler did
-    not answer. ``sent`` and ``over`` are how long ago it was written down, and since
-    when no sbatch of it runs; ``patience`` is how long a request stays valid. Seconds.
+    not answer. ``sent``, ``over``, ``unlisted`` are how long ago it was written down,
+    its sbatch ended, the scheduler first answered that it has no such job;
+    ``patience`` is how long a request stays valid. Seconds.
     """
 
     found: str | None = None
@@ -102,6 +108,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     lives: bool | None = None
     sent: Seconds = 0.0
     over: Seconds | None = None
+    unlisted: Seconds = 0.0
     patience: Seconds = 0.0
 
 
@@ -124,7 +131,7 @@ def decide(facts: Facts) -> Answer | Open:
     if facts.silent is not None:
         return Open(facts.silent)
     over = facts.sent - _LONGEST_SEND if facts.over is None else facts.over
-    left = facts.patience - over
+    left = max(facts.patience - over, _SECOND_LOOK - facts.unlisted)
     if left > 0:
         return Open("the scheduler does not list it yet", left)
     return Answer(None, _NEVER_CAME)
@@ -269,6 +276,11 @@ class Round:
         )
         if not (lives and facts.over is None):
             facts = self._looked(facts, job)
+            if facts.found is None and facts.silent is None:
+                unlisted = self.path(f"{number}.unlisted")
+                _link_new(unlisted, b"")
+                since = _since(now, _changed(unlisted)) or 0.0
+                facts = msgspec.structs.replace(facts, unlisted=since)
         verdict = decide(facts)
         if isinstance(verdict, Open):
             return verdict
@@ -369,10 +381,6 @@ class Sendings:
             yield Round(self.folder, number, sender, reach=self._reach)
             number += 1
 
-    def was_sent(self) -> bool:
-        """Return whether a job of the plan was accepted, or may have been."""
-        return any(not one.is_over() or one.ids() for one in self.rounds())
-
     def _has_ended(self, other: Round) -> bool:
         """Wait a moment for a sender that runs, which may know its job's id by then."""
         end = time.monotonic() + _FOR_THE_OTHER
@@ -455,7 +463,8 @@ def _settled(job: Submitted, answer: Answer) -> str:
     kind = schedulers.kind_of(job.scheduler)
     if answer.id is not None:
         return f"{job.name}: {kind} accepted it as job {answer.id}"
-    return f"{job.name}: the job never reached {kind} (weigh submit sends it again)"
+    verb = "resume" if job.resumes else "submit"
+    return f"{job.name}: the job never reached {kind} (weigh {verb} sends it again)"
 
 
 def _announced(folder: str) -> str | None:
@@ -487,11 +496,29 @@ def _link_new(path: str, contents: bytes) -> bool:
         except FileExistsError:
             # over NFS an answer may be lost: then it is our own
             return os.stat(path).st_ino == inode
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return _create_new(path, contents)
         finally:
             os.unlink(fresh)
         _sync_folder(folder)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error
+    return True
+
+
+def _create_new(path: str, contents: bytes) -> bool:
+    """Make a file where the disk has no links: whoever reads may find it unfinished."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:
+        return False
+    try:
+        os.write(descriptor, contents)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
     return True
 
 
