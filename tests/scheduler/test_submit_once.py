@@ -33,9 +33,10 @@ def stopped(scheduler: str) -> Iterator[int]:
 
 @pytest.fixture
 def impatient(
-    slurm: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    here: Weigh, slurm: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slurm's commands give up after 2 seconds, not 30."""
+    here.scheduler = "slurm"
     text = Path(slurm["SLURM_CONF"]).read_text()
     conf = tmp_path / "slurm.conf"
     conf.write_text(re.sub(r"MessageTimeout=\d+", "MessageTimeout=2", text))
@@ -82,7 +83,6 @@ def once_sent(here: Weigh, plan: str, *words: str) -> str:
 @pytest.mark.slurm
 @pytest.mark.usefixtures("impatient")
 def test_a_job_that_sbatch_gave_up_is_found_and_not_sent_again(here: Weigh) -> None:
-    here.scheduler = "slurm"
     plan = counted(here, 3)
     with stopped("slurm"):
         code, _, err = here("submit", plan, "--on", "slurm", "--no-checks")
@@ -99,7 +99,6 @@ def test_a_job_that_sbatch_gave_up_is_found_and_not_sent_again(here: Weigh) -> N
 @pytest.mark.slurm
 @pytest.mark.usefixtures("impatient")
 def test_a_killed_sender_leaves_no_sbatch_that_sends_later(here: Weigh) -> None:
-    here.scheduler = "slurm"
     plan = counted(here, 2)
     with stopped("slurm"):
         sender = start(here, "submit", plan, "--on", "slurm", "--no-checks")
