@@ -1,6 +1,7 @@
 """What becomes of a submission without an answer, with a scheduler that is made up."""
 
 import os
+import signal
 import subprocess
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,14 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
+from weigh.errors import SchedulerError, StoreError, SubmissionUnknownError, UsageError
 from weigh.flow.submit.once import Answer, Facts, Round, Sendings, decide
 from weigh.flow.submit.once import settle_all as settle_store
 from weigh.model.job import Submitted, Wanted
 from weigh.scheduler import gridengine, slurm
 from weigh.scheduler.command import Ran, outside_of_job
+from weigh.scheduler.local import Local
 from weigh.store import jobs
-from weigh.store.identity import Process, is_alive, process
+from weigh.store.identity import Process, is_alive, process, this_machine
 from weigh.units import Seconds
 
 GONE = Process(pid=2**22 - 1, start_time=1)
@@ -338,6 +340,54 @@ def test_a_sender_whose_round_was_given_up_sends_nothing(bench: Bench) -> None:
         bench.send(sending)
 
     assert not bench.queue.accepted
+
+
+def test_a_job_that_could_not_be_recorded_is_recorded_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(root: str, job: Submitted) -> None:
+        raise StoreError(f"cannot write to {root} {job.id}: no space left")
+
+    sending = bench.begin()
+    with monkeypatch.context() as patched:
+        patched.setattr("weigh.store.jobs.append", full)
+        with pytest.raises(StoreError):
+            bench.send(sending)
+        sending.close()
+    assert bench.recorded() == []
+
+    assert bench.sendings().next_number() == 2
+    assert bench.recorded() == ["1"]
+
+
+def test_what_another_user_sent_is_left_to_that_user(bench: Bench) -> None:
+    lost(bench, accepted=True)
+    path = bench.folder / "sent/1.round"
+    document = msgspec.json.decode(path.read_bytes())
+    path.write_bytes(msgspec.json.encode(document | {"user": "alice"}))
+    bench.later(1e6)
+
+    with pytest.raises(SubmissionUnknownError, match="weigh status of alice"):
+        bench.begin()
+
+
+def test_a_local_job_whose_starter_was_killed_is_found(tmp_path: Path) -> None:
+    script = tmp_path / "wabc/job.sh"
+    script.parent.mkdir()
+    script.write_text("sleep 60\n")
+    machine = this_machine()
+    local = Local(env=os.environ, root=str(tmp_path / ".weigh"), machine=machine)
+    job = local.submit(str(script), cwd=str(tmp_path))
+    folder = tmp_path / ".weigh/local" / job
+    while not (folder / "pid").exists():
+        pass
+    (folder / "process").unlink()
+
+    found = local.find("wabc", name="p")
+
+    assert (found, local.find("wdef", name="p")) == (job, None)
+    os.killpg(int((folder / "pid").read_text()), signal.SIGKILL)
+    assert (folder / "process").exists()
 
 
 def test_a_torn_round_blocks_no_longer_than_one_of_another_machine(

@@ -206,9 +206,22 @@ class Round:
         return sent
 
     def close(self) -> None:
-        """End the round; where parts have no answer, leave it to be settled."""
-        done = all(self.answer(number) is not None for number, _ in self.parts())
-        _link_new(self.path("end" if done else "left"), b"")
+        """End the round; leave it to be settled where a part is open or unrecorded."""
+        with suppress(StoreError):
+            _link_new(self.path("end" if self._is_done() else "left"), b"")
+
+    def _is_done(self) -> bool:
+        """Return whether each part has an answer, and each job is recorded."""
+        answers = [(part.job, self.answer(number)) for number, part in self.parts()]
+        if any(answer is None for _, answer in answers):
+            return False
+        sent = {job.token for job, answer in answers if answer and answer.id}
+        if not sent or self.sender.user != schedulers.current_user():
+            return True
+        try:
+            return sent <= {job.token for job in jobs.read_jobs(self.sender.store)}
+        except StoreError:
+            return False
 
     def lives(self) -> bool | None:
         """Return whether its sender is at it; None where that cannot be seen."""
@@ -245,6 +258,12 @@ class Round:
             if known is not None:
                 if known.id is not None:
                     self._record(part.job, known.id)
+                continue
+            if self.sender.user != schedulers.current_user():
+                still.append(
+                    f"{part.job.name}: {self.sender} got no answer when it was "
+                    f"submitted; weigh status of {self.sender.user} settles it"
+                )
                 continue
             verdict = self._settle_part(number, part.job, lives=lives)
             if isinstance(verdict, Open):
@@ -311,6 +330,8 @@ class Round:
     def _record(self, job: Submitted, job_id: str) -> None:
         """Record the job in its sender's store; twice is once, as its token tells."""
         store = self.sender.store
+        if self.sender.user != schedulers.current_user():
+            return
         if any(one.token == job.token for one in jobs.read_jobs(store)):
             return
         jobs.append(store, msgspec.structs.replace(job, id=job_id))
