@@ -402,6 +402,23 @@ class Sendings:
             yield Round(self.folder, number, sender, reach=self._reach)
             number += 1
 
+    def refuse_again(self) -> None:
+        """Refuse a plan that was submitted from another store, by another user say.
+
+        A copy of a plan's folder was not: its jobs ran elsewhere.
+
+        Raises:
+            UsageError: says who, as which job.
+        """
+        for one in self.rounds():
+            ours = any(part.job.folder == self.folder for _, part in one.parts())
+            if ours and one.ids():
+                name, ids = os.path.basename(self.folder), ", ".join(one.ids())
+                raise UsageError(
+                    f"{name} was submitted before by {one.sender}, as job {ids} "
+                    "(--again runs all of it once more)"
+                )
+
     def _has_ended(self, other: Round) -> bool:
         """Wait a moment for a sender that runs, which may know its job's id by then."""
         end = time.monotonic() + _FOR_THE_OTHER

@@ -125,6 +125,7 @@ def submit(
     number = sendings.next_number(say)
     if not wishes.again:
         _refuse_twice(jobs.read_jobs(root), parts[0].folder)
+        sendings.refuse_again()
     if wishes.dry_run:
         return answer
     if wishes.setup.checks:
