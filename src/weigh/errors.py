@@ -11,6 +11,8 @@
     ├── GpuError              125   a GPU's driver is here and does not answer
     │   └── NoGpuError        125   there is none: nothing to read, nothing broken
     ├── SchedulerError        125   a scheduler is not here, refuses or is silent
+    │   └── SubmissionUnknownError
+    │                         125   no answer: the job may have been accepted
     └── FormatError             2   a file or value that does not parse
 
 The exit codes 125 to 127 are those of env(1), timeout(1) and nohup(1).
@@ -65,6 +67,10 @@ class NoGpuError(GpuError):
 
 class SchedulerError(WeighError):
     """A scheduler is not here, refuses what was asked, or does not answer."""
+
+
+class SubmissionUnknownError(SchedulerError):
+    """A submission got no answer: the scheduler may have accepted the job."""
 
 
 class FormatError(WeighError):

@@ -78,7 +78,7 @@ def test_a_refusal_is_passed_on_on_one_line(here: Weigh, fake: Fake) -> None:
 
 def test_a_command_that_was_refused_keeps_its_name(here: Weigh, fake: Fake) -> None:
     words = ("submit", "--on", "slurm", "--", "python3", "train.py")
-    fake("sbatch", "exit 1")
+    fake("sbatch", "echo 'invalid partition' >&2; exit 1")
     here(*words)
     fake("sbatch", "echo 7")
     here(*words)
@@ -127,7 +127,7 @@ def test_waiting_ends_with_the_job(
 
 
 def test_a_refused_job_is_not_kept(here: Weigh, fake: Fake) -> None:
-    fake("sbatch", "exit 1")
+    fake("sbatch", "echo 'invalid partition' >&2; exit 1")
     submit(here)
 
     assert here("status")[0] == 2
@@ -137,13 +137,13 @@ def test_a_refused_job_is_not_kept(here: Weigh, fake: Fake) -> None:
 def test_a_silent_sbatch_is_not_asked_twice(
     here: Weigh, fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weigh.scheduler.client._TO_SUBMIT", 0.2)
-    fake("sbatch", "exec sleep 30")
+    monkeypatch.setattr("weigh.scheduler.client.TO_SUBMIT", 0.2)
+    fake("sbatch", "[ $1 = --parsable ] || exit 0; exec sleep 30")
 
     code, err = submit(here)
 
     assert code == 125
-    assert "look whether the job is there" in err
+    assert "not known whether slurm accepted the job" in err
 
 
 @pytest.mark.parametrize("lie", ["all is well", "", r"\xff\xfe", "Submitted -1"])
@@ -155,7 +155,7 @@ def test_an_answer_without_a_job_id_is_no_job(
     code, err = submit(here)
 
     assert code == 125
-    assert "gave no job id" in err
+    assert "printed no job id" in err
 
 
 def test_what_a_site_s_wrapper_says_before_the_id_does_no_harm(

@@ -49,7 +49,9 @@ def test_what_was_submitted_before_a_part_was_refused_is_said(
 
     assert code == 125
     assert "only 2 of 5 elements were submitted, as job 7" in err
-    assert "weigh cancel 7" in err
+    assert "weigh resume 7 submits the rest" in err
+    fake(faked, "sbatch", "[ $1 = --parsable ] || exit 0\necho 8")
+    assert here.resume("7")["again"][0]["tasks"] == [3, 4, 5]
 
 
 def test_a_first_part_that_is_refused_leaves_nothing(here: Weigh, faked: Path) -> None:

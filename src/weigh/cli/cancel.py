@@ -6,6 +6,7 @@ from typing import Literal
 import click
 
 from weigh.cli import complete
+from weigh.cli.submit import say
 from weigh.errors import UsageError
 from weigh.flow.follow.cancel import cancel as cancel_flow
 from weigh.report.printable import printable
@@ -44,6 +45,7 @@ def cancel(
         dry_run=dry_run,
         cwd=os.getcwd(),
         env=os.environ,
+        say=say,
     )
     verb = "would cancel" if dry_run else "cancelled"
     for one in done:

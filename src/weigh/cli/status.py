@@ -6,6 +6,7 @@ import time
 import click
 
 from weigh.cli import complete
+from weigh.cli.submit import say
 from weigh.flow.follow.status import status as status_flow
 from weigh.report.status_lines import detail_lines, list_lines, render_json
 
@@ -29,10 +30,10 @@ def status(names: tuple[str, ...], *, wait: bool, as_json: bool) -> int:
     weigh status plan/ppo-sweep
     weigh status last --wait && weigh report
     """  # noqa: D301 - click reads \b as: keep these lines
-    standings = status_flow(names, cwd=os.getcwd(), env=os.environ)
+    standings = status_flow(names, cwd=os.getcwd(), env=os.environ, say=say)
     while wait and not all(one.is_over or one.is_stuck for one in standings):
         time.sleep(_PAUSE)
-        standings = status_flow(names, cwd=os.getcwd(), env=os.environ)
+        standings = status_flow(names, cwd=os.getcwd(), env=os.environ, say=say)
     now = time.time()
     if as_json:
         click.echo(render_json(standings))

@@ -64,7 +64,8 @@ def _setup(words: dict[str, Any]) -> Setup:
     return Setup(**words, imports=names)
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
+    """Print a note to standard error, folded."""
     for part in folded(f"weigh: {line}", WIDTH):
         click.echo(part, err=True)
 
@@ -185,7 +186,9 @@ def _say(line: str) -> None:
     default="weigh",
     help="What runs the tasks: weigh exec, or GNU parallel.",
 )
-@click.option("--again", is_flag=True, help="Submit a plan that was submitted before.")
+@click.option(
+    "--again", is_flag=True, help="Run all of a plan again that was submitted before."
+)
 @click.option(
     "--ignore-directives",
     is_flag=True,
@@ -216,9 +219,9 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     )
     if is_interactive:
         return _sit_down(wishes)
-    answer = submit_flow(wishes, cwd=os.getcwd(), env=os.environ, say=_say)
+    answer = submit_flow(wishes, cwd=os.getcwd(), env=os.environ, say=say)
     for note in answer.notes:
-        _say(note)
+        say(note)
     for line in command_lines(answer):
         click.echo(f"weigh: {line}", err=True)
     if as_json:

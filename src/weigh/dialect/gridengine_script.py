@@ -58,7 +58,9 @@ def _flags(script: JobScript) -> Iterator[str]:
     wanted = script.wanted
     yield "-S /bin/bash"
     yield "-cwd"
-    yield f"-N {_name(script.name)}"
+    yield f"-N {job_name(script.name)}"
+    if script.token and not any(flag in {"ac", "sc"} for flag, _ in wanted.extra):
+        yield f"-ac weigh={script.token}"
     yield "-j y"
     if can_hold_path(script.log):
         name = "$JOB_ID.$TASK_ID.out" if script.is_array else "$JOB_ID.out"
@@ -99,8 +101,8 @@ def _warnings(script: JobScript) -> Iterator[str]:
         yield f"-l s_rt={format_time(limit - (warn_time or _WARNING))}"
 
 
-def _name(name: str) -> str:
-    """Make a name that qsub takes: no slash, at sign or space, no digit in front."""
+def job_name(name: str) -> str:
+    """Return a name that qsub accepts: no slash, at sign or space, no digit first."""
     kept = "".join(c if c in _NAME else "_" for c in name)[:_LONGEST_NAME]
     return kept if kept[:1].isalpha() else f"j{kept}"
 

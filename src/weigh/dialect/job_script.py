@@ -21,6 +21,11 @@ from weigh.model.staging import Staging
 
 SHEBANG = "#!/bin/bash"
 ENDED = "weigh: exit code"  # the log's last line begins so
+ANNOUNCED = "id"  # a link that names the job, made by its first element
+JOB_IDS = {
+    "slurm": "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}",
+    "gridengine": "$JOB_ID",
+}
 HOME = ".home"  # the joblog as it was when the results of its tasks had come home
 GRACE = 20  # seconds; Slurm and Grid Engine kill 30 or 60 after they have told
 NEAR = "the time limit is near"  # weigh exec and the scripts report it in these words
@@ -87,6 +92,7 @@ def _body(script: JobScript, element: str, scheduler: str) -> Iterator[str]:
     yield f"export WEIGH_DIR={quoted(script.store)}"
     yield f"cd {quoted(script.cwd)} || exit"
     yield f"plan={quoted(script.folder)}"
+    yield from announce(script, JOB_IDS[scheduler])
     yield f"element={element}"
     yield from _needed(script)
     yield from setup_lines(script)
@@ -103,6 +109,15 @@ def _body(script: JobScript, element: str, scheduler: str) -> Iterator[str]:
     if script.gate:
         yield script.gate
     yield 'exit "$code"\n'
+
+
+def announce(script: JobScript, job_id: str) -> Iterator[str]:
+    """Write the line by which a job leaves its id in the folder of its submission.
+
+    Whoever got no answer from the scheduler finds it there, even after its end.
+    """
+    if script.sent:
+        yield f'ln -s -- "{job_id}" {quoted(script.sent)}/{ANNOUNCED} 2>/dev/null'
 
 
 def _needed(script: JobScript) -> Iterator[str]:
@@ -128,6 +143,8 @@ def heading(script: JobScript) -> Iterator[str]:
 def tasks_command(script: JobScript, scheduler: str) -> str:
     """Write the line that runs the tasks of ``$element`` of ``$plan``."""
     log, tasks = '"$plan/log/tasks_$element.joblog"', '"$plan/tasks_$element.txt"'
+    if script.tasks:
+        tasks = f'{quoted(script.tasks)}/"tasks_$element.txt"'
     grace = GRACE if script.staging is None else script.staging.grace
     if script.runner == "parallel":
         ends = f"--termseq TERM,{grace * 1000},KILL,25"

@@ -13,6 +13,7 @@ from weigh.dialect.job_script import (
     SHEBANG,
     TOLD,
     WAIT,
+    announce,
     heading,
     tasks_command,
 )
@@ -38,6 +39,7 @@ def _body(script: JobScript) -> Iterator[str]:
     yield f"cd {quoted(script.cwd)} || exit"
     yield f"plan={quoted(script.folder)}"
     yield f"job=${{{JOB}:-here}}"
+    yield from announce(script, "$job")
     yield from setup_lines(script)
     yield from _after(script)
     yield ""

@@ -50,6 +50,8 @@ def _element(first: int) -> str:
 def _flags(script: JobScript) -> Iterator[str]:
     wanted = script.wanted
     yield f"--job-name={_word(_name(script.name))}"
+    if script.token and not any(flag == "comment" for flag, _ in wanted.extra):
+        yield f"--comment=weigh:{script.token}"
     if can_hold(script.log):
         pattern = "%A_%a" if script.is_array else "%j"
         yield f"--output={_word(script.log.replace('%', '%%') + f'/{pattern}.out')}"

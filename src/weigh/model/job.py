@@ -14,6 +14,7 @@ from weigh.units import Bytes, Seconds
 
 SCHEMA = "weigh.job/1"
 
+AGAIN = "again_"  # folders in a plan's, for each time that all of it runs once more
 Runner = Literal["weigh", "parallel"]
 STUCK = "in error state"  # Grid Engine keeps it until it is deleted
 CANCELLING = "being cancelled"  # a signal was sent, and it has not ended yet
@@ -73,7 +74,8 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     for before the first task; ``needs`` are logs of jobs that have to have succeeded.
     ``staged`` are the lines of bash that do what ``staging``
     asks for, around the tasks; ``gate`` are lines that an element ends with, which may
-    make it fail.
+    make it fail. ``token`` marks this one submission, ``sent`` is what is kept of it.
+    ``tasks`` is the folder of the task files where that is not ``folder``.
     """
 
     name: str
@@ -94,6 +96,9 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     gate: str = ""
     requeue: bool = False
     version: str = ""
+    token: str = ""
+    sent: str = ""
+    tasks: str = ""
 
     @property
     def log(self) -> str:
@@ -112,7 +117,8 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     ``resumes`` is the job that this one goes on from, if any, and ``reason`` why: its
     tasks did not finish there, or the array was too long for one. Element 0 of it is
     number ``first`` of the plan. ``expected`` is when the scheduler thought that it
-    would start.
+    would start. ``token`` marks its submission; ``plan`` is the folder of the plan as
+    it was then, where that is not ``folder``.
     """
 
     schema: str = SCHEMA
@@ -134,6 +140,18 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     resumes: str | None = None
     reason: str | None = None
     expected: Seconds | None = None
+    token: str = ""
+    plan: str = ""
+
+    @property
+    def plan_folder(self) -> str:
+        """Return the folder with the plan and the task files that this job uses."""
+        return self.plan or self.folder
+
+    def is_of(self, folder: str) -> bool:
+        """Return whether the job ran the plan in *folder*, the first time or again."""
+        above, _, name = self.folder.rpartition("/")
+        return self.folder == folder or (above == folder and name.startswith(AGAIN))
 
 
 class Understood(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from typing import Literal, Protocol
 
 from weigh.model.complexes import Complexes
 from weigh.model.job import JobScript, States, Submitted, Understood
+from weigh.scheduler.command import Ran
 from weigh.units import Seconds
 
 Argv = tuple[str, ...]
@@ -55,6 +56,31 @@ class Backend(Protocol):
 
     def parse_submitted(self, out: str) -> str | None:
         """Read the job's id; None where there is none in it."""
+
+    def is_unanswered(self, words: str) -> bool:
+        """Return whether these words of a failed submission leave open what came of it.
+
+        A refusal names what is wrong with the job; a lost connection does not.
+        """
+
+    def find_argv(self, user: str, name: str) -> Argv:
+        """Return the command that lists jobs of *user* with the mark that they carry.
+
+        *name* is the name of the job as weigh gave it.
+        """
+
+    def parse_found(self, ran: Ran, token: str) -> str | None:
+        """Return the id of the job marked with *token*, None if it is not listed.
+
+        Raises:
+            FormatError: that is no answer.
+        """
+
+    def patience_argv(self) -> Argv | None:
+        """Return the command that reports how long a request stays valid, if any."""
+
+    def parse_patience(self, out: str) -> Seconds:
+        """Return the seconds after which a request can no longer arrive."""
 
     def queue_argv(self, user: str) -> Argv:
         """Give the one command that lists all that *user* has there."""

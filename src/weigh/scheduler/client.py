@@ -4,7 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from weigh.errors import FormatError, SchedulerError, UsageError
+from weigh.errors import (
+    FormatError,
+    SchedulerError,
+    SubmissionUnknownError,
+    UsageError,
+)
 from weigh.model.complexes import Complexes
 from weigh.model.job import (
     CANCELLING,
@@ -18,14 +23,15 @@ from weigh.model.job import (
 )
 from weigh.scheduler import poll
 from weigh.scheduler.backend import Argv, Backend
-from weigh.scheduler.command import Ran, Runner
+from weigh.scheduler.command import NoAnswerError, Ran, Runner, outside_of_job
 from weigh.scheduler.poll import Poll
 from weigh.scheduler.scheduler import ABSENT, Snapshot
 from weigh.units import DAY, Seconds
 
-_TO_SUBMIT: Seconds = 120.0
+TO_SUBMIT: Seconds = 120.0
 _TO_ASK: Seconds = 30.0
-_TOLD = 128 + 15
+_SIGNAL_BASE = 128
+_TOLD = _SIGNAL_BASE + 15
 _OLD: Seconds = 30 * DAY  # what a scheduler says of older jobs is of no use
 _LATE: Seconds = 300.0  # until accounting that answers has to show how a job ended
 _NOT_YET = "accounting has not recorded its end yet"
@@ -62,27 +68,67 @@ class Client:
         return self._backend.log_name(job, element, is_array=is_array)
 
     def submit(self, script: str, *, cwd: str) -> str:
-        """Submit the script; a second try is the user's, for it might be there twice.
+        """Submit the script once; return the job's id.
 
         Raises:
-            SchedulerError: it was refused, or nobody knows.
+            SchedulerError: the job was refused, or there is no such command.
+            SubmissionUnknownError: no answer; the job may have been accepted.
         """
         argv = self._backend.submit_argv(script)
-        try:
-            ran = self._run(argv, timeout=_TO_SUBMIT, cwd=cwd)
-        except SchedulerError as error:
-            missing = "not on this machine" in str(error)
-            way_out = self._backend.LOGIN_HINT if missing else self._look_first()
-            raise SchedulerError(f"{error} ({way_out})") from error
-        if ran.code != 0:
-            raise SchedulerError(f"{argv[0]} refused the job: {ran.complaint()}")
-        job = self._backend.parse_submitted(ran.out)
-        if job is None:
-            raise SchedulerError(
-                f"{argv[0]} gave no job id but {ran.out[:80]!r} ({self._look_first()})"
-            )
         poll.forget(self._way.root, self.name)
-        return job
+        try:
+            ran = self._way.run(
+                argv,
+                cwd=cwd,
+                env=outside_of_job(self._way.env),
+                timeout=TO_SUBMIT,
+                with_parent=True,
+            )
+        except NoAnswerError as error:
+            raise SubmissionUnknownError(str(error)) from error
+        except SchedulerError as error:
+            raise SchedulerError(f"{error} ({self._backend.LOGIN_HINT})") from error
+        job = self._backend.parse_submitted(ran.out) if ran.code == 0 else None
+        if job is not None:
+            return job
+        if ran.code == 0:
+            raise SubmissionUnknownError(
+                f"{argv[0]} printed no job id but {ran.out[:80]!r}"
+            )
+        killed = ran.code < 0 or ran.code > _SIGNAL_BASE
+        if killed or self._backend.is_unanswered(ran.err + ran.out):
+            raise SubmissionUnknownError(f"{argv[0]}: {ran.complaint()}")
+        raise SchedulerError(f"{argv[0]} refused the job: {ran.complaint()}")
+
+    def find(self, token: str, *, name: str) -> str | None:
+        """Return the id of the job that was submitted with *token*, None if unlisted.
+
+        Raises:
+            SchedulerError: the scheduler does not answer.
+        """
+        argv = self._backend.find_argv(self._way.user, name)
+        ran = self._run(argv, timeout=_TO_ASK)
+        try:
+            found = self._backend.parse_found(ran, token)
+        except FormatError as error:
+            raise SchedulerError(str(error)) from error
+        if found is not None:
+            poll.forget(self._way.root, self.name)
+        return found
+
+    def patience(self) -> Seconds:
+        """Return the seconds after which a request that was sent can no longer arrive.
+
+        Raises:
+            SchedulerError: the scheduler does not answer.
+        """
+        argv = self._backend.patience_argv()
+        if argv is None:
+            return self._backend.parse_patience("")
+        ran = self._run(argv, timeout=_TO_ASK)
+        if ran.code != 0:
+            raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
+        return self._backend.parse_patience(ran.out)
 
     def foresee(self, script: str, *, cwd: str) -> Seconds | None:
         """Return when the script would start, None if that cannot be predicted.
@@ -92,7 +138,9 @@ class Client:
         """
         argv = self._backend.verify_argv(script)
         try:
-            ran = self._run(argv, timeout=min(_TO_ASK, _TO_SUBMIT), cwd=cwd)
+            ran = self._way.run(
+                argv, cwd=cwd, env=outside_of_job(self._way.env), timeout=_TO_ASK
+            )
         except SchedulerError:
             return None  # the submission itself will say what is wrong
         said = ran.out + ran.err
@@ -255,10 +303,6 @@ class Client:
 
     def _run(self, argv: Argv, *, timeout: Seconds, cwd: str | None = None) -> Ran:
         return self._way.run(argv, cwd=cwd, env=self._way.env, timeout=timeout)
-
-    def _look_first(self) -> str:
-        listing = self._backend.queue_argv(self._way.user)[0]
-        return f"look whether the job is there before you try again: {listing}"
 
 
 def _is_over(job: Submitted, states: States) -> bool:

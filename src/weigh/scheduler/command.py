@@ -1,8 +1,10 @@
 """Run one command, whatever it does: missing, slow, failing, garbled."""
 
+import ctypes
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -13,8 +15,25 @@ from weigh.units import Seconds
 # user defaults that would change what our queries print
 _OFF = ("SQUEUE_", "SACCT_", "SINFO_", "SLURM_TIME_FORMAT")
 _OURS = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+_IN_A_JOB = ("SLURM_JOB_ID", "SLURM_JOBID", "SGE_TASK_ID", "JOB_ID")
+_OF_A_JOB = (
+    *("SLURM_", "SBATCH_", "SRUN_", "JOB_", "SGE_TASK_", "SGE_O_", "SGE_STD"),
+    *("SGE_JOB_", "SGE_CWD_", "RESTARTED", "NSLOTS", "NHOSTS", "NQUEUES", "PE_"),
+)
+# by these the cluster is reached, or the user's jobs are accepted at all
+_TO_REACH = frozenset(
+    {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_ROOT"}
+    | {"SBATCH_ACCOUNT", "SBATCH_CLUSTERS", "SBATCH_PARTITION", "SBATCH_QOS"}
+    | {"SBATCH_RESERVATION", "SBATCH_WCKEY"}
+)
+_PR_SET_PDEATHSIG = 1
+_KILLED = 128 + 9
 _LONGEST_WORD = 300
 _AFTER_THE_KILL: Seconds = 1.0
+
+
+class NoAnswerError(SchedulerError):
+    """A command did not end in time."""
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -35,23 +54,57 @@ Runner = Callable[..., Ran]
 
 
 def run(
-    argv: tuple[str, ...], *, cwd: str | None, env: Mapping[str, str], timeout: Seconds
+    argv: tuple[str, ...],
+    *,
+    cwd: str | None,
+    env: Mapping[str, str],
+    timeout: Seconds,
+    with_parent: bool = False,
 ) -> Ran:
     """Run *argv* as a scheduler's command: in forms that we read.
 
+    With *with_parent* it is killed when this process is.
+
     Raises:
-        SchedulerError: it is not there, or takes longer than *timeout* seconds.
+        SchedulerError: it is not there.
+        NoAnswerError: it takes longer than *timeout* seconds.
     """
-    return run_as_is(argv, cwd=cwd, env=_environment(env), timeout=timeout)
+    before = _dies_with(os.getpid()) if with_parent else None
+    return run_as_is(
+        argv, cwd=cwd, env=_environment(env), timeout=timeout, before=before
+    )
+
+
+def outside_of_job(env: Mapping[str, str]) -> dict[str, str]:
+    """Return *env* without what a surrounding job has set; all of it outside of one.
+
+    sbatch reads it as options: the element of an array would hand its index on, and
+    SBATCH_* of the job around it would win over the directives of the script.
+    """
+    if not any(env.get(name) for name in _IN_A_JOB):
+        return dict(env)
+    return {
+        key: value
+        for key, value in env.items()
+        if key in _TO_REACH or not key.startswith(_OF_A_JOB)
+    }
 
 
 def run_as_is(
-    argv: Sequence[str], *, cwd: str | None, env: Mapping[str, str], timeout: Seconds
+    argv: Sequence[str],
+    *,
+    cwd: str | None,
+    env: Mapping[str, str],
+    timeout: Seconds,
+    before: Callable[[], None] | None = None,
 ) -> Ran:
     """Run *argv* without input and read what it prints; odd bytes as backslashes.
 
+    *before* is called in the new process.
+
     Raises:
-        SchedulerError: it is not there, or takes longer than *timeout* seconds.
+        SchedulerError: it is not there.
+        NoAnswerError: it takes longer than *timeout* seconds.
     """
     try:
         process = subprocess.Popen(
@@ -62,6 +115,7 @@ def run_as_is(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            preexec_fn=before,  # noqa: PLW1509 - one system call, and one thread
         )
     except FileNotFoundError as error:
         if cwd is not None and error.filename == cwd:
@@ -74,7 +128,7 @@ def run_as_is(
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired as error:
         _end(process)
-        raise SchedulerError(
+        raise NoAnswerError(
             f"{argv[0]} did not answer within {timeout:g} seconds"
         ) from error
     except BaseException:
@@ -99,6 +153,26 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.communicate(timeout=_AFTER_THE_KILL)
     except subprocess.TimeoutExpired:
         return
+
+
+def _dies_with(parent: int) -> Callable[[], None] | None:
+    """Return what has the kernel kill a new process when *parent* dies, on Linux.
+
+    A killed weigh must not leave behind a command that submits the job later.
+    """
+    if sys.platform != "linux":
+        return None
+    try:
+        prctl = ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):
+        return None
+
+    def die_with_parent() -> None:
+        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(_KILLED)
+
+    return die_with_parent
 
 
 def _environment(env: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from xml.etree import ElementTree as ET
 
-from weigh.dialect.gridengine_script import gridengine_script
+from weigh.dialect.gridengine_script import gridengine_script, job_name
 from weigh.dialect.gridengine_script import log_name as _log_name
 from weigh.dialect.numerals import whole_number
 from weigh.errors import FormatError
@@ -24,6 +24,7 @@ from weigh.model.job import (
 from weigh.model.record import State
 from weigh.scheduler import gridengine_limits
 from weigh.scheduler.backend import Answer, Argv
+from weigh.scheduler.command import Ran
 from weigh.scheduler.gridengine_job_view import parse_job
 from weigh.scheduler.index_ranges import format_ranges, parse_ranges
 from weigh.units import Seconds
@@ -44,6 +45,15 @@ _UNREADABLE = "unable to open"
 _BLOCK = "=" * 20
 _SIGNAL_BASE = 128
 _KILL = 9
+# the request may have arrived all the same
+_LOST = re.compile(
+    r"send error|receive error|got read error|commlib|can't unpack|connect to service|"
+    r"unable to (?:contact|send message to) qmaster|timeout|timed out",
+    re.IGNORECASE,
+)
+_NO_JOB_LISTED = "do not exist"
+_MARKED = frozenset({"context", "script_file"})
+_PATIENCE: Seconds = 10.0
 
 # accounting(5): what `failed` says
 _RESCHEDULED = 25
@@ -106,6 +116,44 @@ def parse_submitted(out: str) -> str | None:
         if found:
             return found[1]
     return None
+
+
+def is_unanswered(words: str) -> bool:
+    """Return whether qsub failed on the way to the master or back."""
+    return not words.strip() or _LOST.search(words) is not None
+
+
+def find_argv(user: str, name: str) -> Argv:  # noqa: ARG001 - names are the user's own
+    """Show all of each job of that name: only there is the context."""
+    return ("qstat", "-j", job_name(name))
+
+
+def parse_found(ran: Ran, token: str) -> str | None:
+    """Read the id of the job whose context or script holds the token.
+
+    Raises:
+        FormatError: qstat did not reach the master.
+    """
+    if ran.code != 0 and _NO_JOB_LISTED not in ran.out + ran.err:
+        raise FormatError(f"qstat: {ran.complaint()}")
+    job = None
+    for line in ran.out.splitlines():
+        key, _, value = line.partition(":")
+        if key == "job_number":
+            job = value.strip()
+        elif key in _MARKED and token in value and whole_number(job or "") is not None:
+            return job
+    return None
+
+
+def patience_argv() -> Argv | None:
+    """Ask nothing: a request is answered or lost."""
+    return None
+
+
+def parse_patience(out: str) -> Seconds:  # noqa: ARG001
+    """Return a fixed time: what qsub sent is read as soon as the master runs."""
+    return _PATIENCE
 
 
 def queue_argv(user: str) -> Argv:

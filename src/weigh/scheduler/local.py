@@ -36,8 +36,10 @@ NAME = "local"
 FOLDER = "local"
 _TAIL = 4096
 _SIGNAL_BASE = 128
+_TO_START: Seconds = 5.0
 # a session of its own outlives this one; what ends the job is passed on to it
 _KEEP = """
+echo $$ >"$2/pid.new" && mv "$2/pid.new" "$2/pid"
 trap 'kill -TERM "$job" 2>/dev/null; again=1' TERM
 bash "$1" & job=$! again=1
 until [ -z "$again" ]; do again=; wait "$job"; code=$?; done
@@ -94,6 +96,7 @@ class Local:
             SchedulerError: it cannot be started.
         """
         job, folder = self._new_folder()
+        _write(os.path.join(folder, "script"), os.fsencode(script))
         try:
             started = subprocess.run(
                 ("/bin/bash", "-c", _START, "weigh", _KEEP, script, folder),
@@ -108,8 +111,27 @@ class Local:
             raise SchedulerError(f"cannot start {script}: {error}") from error
         runs = Runs(self._machine, process(pid))
         _write(os.path.join(folder, "process"), msgspec.json.encode(runs))
-        _write(os.path.join(folder, "pid"), b"%d\n" % pid)
         return job
+
+    def find(self, token: str, *, name: str) -> str | None:  # noqa: ARG002
+        """Return the job whose script was started with *token* in its path."""
+        top = os.path.join(self._root, FOLDER)
+        for job in sorted(os.listdir(top)) if os.path.isdir(top) else ():
+            folder = os.path.join(top, job)
+            pid = _number(os.path.join(folder, "pid"))
+            if pid is None or token not in _tail(os.path.join(folder, "script")):
+                continue
+            if (
+                self._runs(job) is None
+            ):  # who started it was killed before it noted that
+                runs = Runs(self._machine, process(pid))
+                _write(os.path.join(folder, "process"), msgspec.json.encode(runs))
+            return job
+        return None
+
+    def patience(self) -> Seconds:
+        """Return how long a shell that was started may take to note its number."""
+        return _TO_START
 
     def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:  # noqa: ARG002 - it always is
         """Look at the processes and logs."""

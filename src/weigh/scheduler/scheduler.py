@@ -47,7 +47,23 @@ class Scheduler(Protocol):
         """
 
     def submit(self, script: str, *, cwd: str) -> str:
-        """Submit the script at a path; give the job's id. Raises SchedulerError."""
+        """Submit the script at a path once; return the job's id.
+
+        Raises SchedulerError where it is refused, SubmissionUnknownError where nobody
+        knows whether it was accepted.
+        """
+
+    def find(self, token: str, *, name: str) -> str | None:
+        """Return the id of the job submitted with *token*, None where none is listed.
+
+        Raises SchedulerError where the scheduler does not answer.
+        """
+
+    def patience(self) -> Seconds:
+        """Return the seconds after which what was sent can no longer become a job.
+
+        Raises SchedulerError where the scheduler does not answer.
+        """
 
     def understood(self, job: str) -> Understood | None:
         """Say what it took a job to ask for; None where it does not tell."""

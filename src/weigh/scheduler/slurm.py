@@ -25,6 +25,7 @@ from weigh.model.job import (
 )
 from weigh.model.record import State
 from weigh.scheduler.backend import Answer, Argv
+from weigh.scheduler.command import Ran
 from weigh.scheduler.index_ranges import format_ranges, parse_ranges
 from weigh.scheduler.slurm_job_view import parse_job
 from weigh.units import Seconds
@@ -55,6 +56,16 @@ _NOT_NOW = re.compile(
     re.IGNORECASE,
 )
 _ERROR = re.compile(r"^sbatch: error: ")
+# the request may have arrived all the same
+_LOST = re.compile(
+    r"timed out|send/recv|Unable to contact|Zero Bytes|connect failure|"
+    r"Connection (?:reset|refused|timed)|Transport endpoint|communication|"
+    r"Unexpected message received|Resource temporarily unavailable|Broken pipe",
+    re.IGNORECASE,
+)
+_TTL = re.compile(r"^AuthInfo\s*=.*\bttl=(\d{1,6})", re.MULTILINE)
+_DEFAULT_TTL: Seconds = 300.0  # munge(7)
+_AFTER_TTL: Seconds = 10.0
 _START = re.compile(r"to start at (\S+)")
 
 # squeue(1) and sacct(1), JOB STATE CODES; what is not here is UNKNOWN
@@ -147,6 +158,42 @@ def parse_submitted(out: str) -> str | None:
         if whole_number(number) is not None:
             return number
     return None
+
+
+def is_unanswered(words: str) -> bool:
+    """Return whether sbatch failed on the way to the controller or back."""
+    return not words.strip() or _LOST.search(words) is not None
+
+
+def find_argv(user: str, name: str) -> Argv:  # noqa: ARG001 - a site may change it
+    """List the script and the comment of each job, ended ones included."""
+    return ("squeue", "-h", "-t", "all", "-u", user, "-o", "%F|%o|%k")
+
+
+def parse_found(ran: Ran, token: str) -> str | None:
+    """Read the id of the job whose script or comment holds the token.
+
+    Raises:
+        FormatError: squeue failed or was cut off.
+    """
+    if ran.code != 0 or (ran.out and not ran.out.endswith("\n")):
+        raise FormatError(f"squeue: {ran.complaint()}")
+    for line in ran.out.splitlines():
+        job, _, marks = line.partition("|")
+        if token in marks and whole_number(job) is not None:
+            return job
+    return None
+
+
+def patience_argv() -> Argv | None:
+    """Ask for the configuration, which has the lifetime of credentials."""
+    return ("scontrol", "show", "config")
+
+
+def parse_patience(out: str) -> Seconds:
+    """Read ``ttl=`` of AuthInfo: older requests are refused as expired."""
+    found = _TTL.search(out)
+    return (float(found[1]) if found else _DEFAULT_TTL) + _AFTER_TTL
 
 
 def queue_argv(user: str) -> Argv:

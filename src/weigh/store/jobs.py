@@ -28,10 +28,16 @@ def append(root: str, job: Submitted) -> None:
 def read_jobs(root: str) -> list[Submitted]:
     """Read all jobs, the oldest first; lines that do not parse are stepped over.
 
+    A job that was recorded twice, by who submitted it and who found it, is there once.
+
     Raises:
         StoreError: they are there and cannot be read.
     """
-    return list(_read(os.path.join(root, FILE)))
+    found: dict[tuple[str, str, str] | int, Submitted] = {}
+    for job in _read(os.path.join(root, FILE)):
+        one = (job.scheduler, job.id, job.token)
+        found.setdefault(one if job.token else len(found), job)
+    return list(found.values())
 
 
 def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
@@ -51,7 +57,7 @@ def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
     if by_id:
         return [by_id[-1]]
     folder = os.path.abspath(name)
-    called = [job for job in jobs if job.name == name or job.folder == folder]
+    called = [job for job in jobs if job.name == name or job.is_of(folder)]
     if not called:
         recent = ", ".join(f"{job.id} ({job.name})" for job in jobs[:-6:-1])
         raise UsageError(f"no such job: {name} (the latest: {recent})")

@@ -1,11 +1,12 @@
 """``weigh cancel``: end jobs, or those of their elements that run or wait."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from weigh.errors import SchedulerError, UsageError
+from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
 from weigh.flow.site import schedulers
+from weigh.flow.submit.once import settle_all
 from weigh.model.job import STUCK, ElementState, Submitted
 from weigh.model.record import State
 from weigh.store import jobs as jobs_file
@@ -21,7 +22,7 @@ class Cancelled(msgspec.Struct, frozen=True):
     elements: tuple[int, ...] | None = None
 
 
-def cancel(  # noqa: PLR0913 - keyword-only past the first
+def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
     names: Sequence[str],
     *,
     keep: Sequence[str] = (),
@@ -29,17 +30,23 @@ def cancel(  # noqa: PLR0913 - keyword-only past the first
     dry_run: bool = False,
     cwd: str,
     env: Mapping[str, str],
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Cancelled, ...]:
     """End the jobs called *names* but those called *keep*, or their *only* elements.
 
-    ``all`` are those that have not ended.
+    ``all`` are those that have not ended. *say* is called with what became of
+    submissions that got no answer.
 
     Raises:
         UsageError: there is no such job.
         SchedulerError: a scheduler refuses or does not answer.
+        SubmissionUnknownError: a job may be there that has no id yet.
     """
     root = location.locate(cwd, env)
+    still = settle_all(root, env, say)
     known = jobs_file.read_jobs(root)
+    if still and not _has_all(names, known):
+        raise SubmissionUnknownError(still[0])
     kept = {job.id for name in keep for job in jobs_file.find_jobs(known, name)}
     wanted = [
         job for job in _named(names, known) if job.id not in kept and name_is(job, keep)
@@ -70,6 +77,8 @@ def cancel(  # noqa: PLR0913 - keyword-only past the first
                 done.append(Cancelled(job, chosen))
     if refusals:
         raise _refused(refusals, done) from refusals[0]
+    if still and (ALL in names or not done):
+        raise _refused([SubmissionUnknownError(line) for line in still], done)
     return tuple(done)
 
 
@@ -80,6 +89,14 @@ def _refused(
     there = ", ".join(one.job.id for one in done)
     said = "; ".join(dict.fromkeys(map(str, refusals)))
     return SchedulerError(f"{said} (cancelled: {there})" if there else said)
+
+
+def _has_all(names: Sequence[str], known: Sequence[Submitted]) -> bool:
+    """Return whether there is a job of each name."""
+    try:
+        return bool(known) and bool(_named(names, known))
+    except UsageError:
+        return False
 
 
 def name_is(job: Submitted, keep: Sequence[str]) -> bool:

@@ -50,7 +50,7 @@ def ends_of(views: "Sequence[View]", now: Seconds) -> Ends | None:
 
 def _job_end(view: "View", now: Seconds) -> Ends | None:
     try:
-        plan = read_plan(view.job.folder)
+        plan = read_plan(view.job.plan_folder)
     except WeighError:
         return None
     job = view.job

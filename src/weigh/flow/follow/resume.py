@@ -19,8 +19,16 @@ from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.submit import first
 from weigh.flow.submit.checks import check_request
+from weigh.flow.submit.once import Round, Sendings, reaching, settle_all
 from weigh.flow.submit.programs import programs_of
-from weigh.flow.submit.ship import Origin, parts_of, read_plan, ship
+from weigh.flow.submit.ship import (
+    Origin,
+    make_numbered,
+    parts_of,
+    pinned,
+    read_plan,
+    ship,
+)
 from weigh.flow.submit.staging import staged
 from weigh.flow.submit.wanted import parse_gpus
 from weigh.model.job import CANCELLING, JobScript, Submitted, TaskState, Wanted
@@ -61,17 +69,23 @@ def resume(
 ) -> Resumed:
     """Submit the tasks of a plan that did not finish, in a job for each need.
 
-    *say* is called with what it waits for.
+    *say* is called with what became of an earlier submission that got no answer, and
+    with what resume waits for.
 
     Raises:
-        UsageError: there is no such job, or nothing to resume.
+        UsageError: there is no such job, nothing to resume, or somebody else resumes
+            it at this moment.
         SchedulerError: the scheduler refuses or does not answer.
     """
     root = location.locate(cwd, env)
+    settle_all(root, env, say)
+    chain = _chain(name, root)
+    sendings = Sendings(chain[0].folder, root=root, reach=reaching(root, env))
+    number = sendings.next_number(say)
+    chain = _chain(name, root)  # what was settled, and what others sent until now
     known = jobs_file.read_jobs(root)
-    chain = jobs_file.chain_of(known, jobs_file.find_jobs(known, name)[-1])
     views = _ended_views(chain, known, root=root, env=env, say=say)
-    choices = _choices(views, wishes)
+    choices = [*_choices(views, wishes), *_never_sent(views)]
     left = tuple(
         Left(task.task, choice.reason) for task, choice in choices if not choice.run
     )
@@ -82,7 +96,13 @@ def resume(
         return Resumed(views[-1].job, tuple(one.again for one in groups), left)
     for one in groups:
         one.check(views, root=root, env=env)
-    again = tuple(one.submit(views, root=root) for one in groups)
+    if not groups:
+        return Resumed(views[-1].job, (), left)
+    sending = sendings.begin(number)
+    try:
+        again = tuple(one.submit(views, sending) for one in groups)
+    finally:
+        sending.close()
     return Resumed(views[-1].job, again, left)
 
 
@@ -110,6 +130,11 @@ def _ended_views(
             say(f"waiting for job {', '.join(ending)} to end, which was cancelled")
         waited = True
         time.sleep(_PAUSE)
+
+
+def _chain(name: str, root: str) -> list[Submitted]:
+    known = jobs_file.read_jobs(root)
+    return jobs_file.chain_of(known, jobs_file.find_jobs(known, name)[-1])
 
 
 def _alike(
@@ -154,6 +179,25 @@ def _choices(views: Sequence[View], wishes: Wishes) -> list[tuple[TaskState, Cho
     return choices
 
 
+def _never_sent(views: Sequence[View]) -> Iterator[tuple[TaskState, Choice]]:
+    """Yield the tasks of a plan of which only some parts were submitted."""
+    first_job = views[0].job
+    if first_job.resumes is not None or pinned(first_job.wanted):
+        return
+    there = merged(views)
+    for number, element in enumerate(read_plan(first_job.plan_folder).elements):
+        for seq, task in enumerate(element.tasks, start=1):
+            if task not in there:
+                state = TaskState(
+                    task=task,
+                    job=first_job.id,
+                    element=number - first_job.first,
+                    seq=seq,
+                    state="UNKNOWN",
+                )
+                yield state, Choice(run=True, reason="was not submitted")
+
+
 def _possible(choice: Choice, had: Wanted, wishes: Wishes) -> Choice:
     """Leave a task that needs twice of what nobody knows."""
     if not choice.run:
@@ -188,7 +232,7 @@ class _Group(msgspec.Struct, frozen=True):
             view.job for view in reversed(views) if view.job.id == tasks[0].job
         )
         wanted = _wanted(before, [choice for _, choice in chosen], wishes)
-        plan = read_plan(views[0].job.folder)
+        plan = read_plan(views[0].job.plan_folder)
         elements = tuple(_elements(tasks, plan, views))
         if any(choice.memory > 1 for _, choice in chosen):  # the plan was too small
             elements = tuple(
@@ -218,15 +262,15 @@ class _Group(msgspec.Struct, frozen=True):
                 elements=script.elements,
             )
 
-    def submit(self, views: Sequence[View], *, root: str) -> Again:
+    def submit(self, views: Sequence[View], sending: Round) -> Again:
         """Write the plan of these tasks, and submit it."""
-        folder = _free_folder(views[0].job.folder)
+        folder = make_numbered(views[0].job.folder, _FOLDER)
         _write_plan(folder, self.plan, self.tasks, views)
-        script = self._script(views, folder, root=root)
+        script = self._script(views, folder, root=sending.sender.store)
         scheduler = views[-1].scheduler
         origin = Origin(views[-1].job.id, "; ".join(self.again.reasons))
         jobs = [
-            ship(scheduler, part, self.plan, root=root, origin=origin)
+            ship(scheduler, part, self.plan, sending, origin=origin)
             for part in parts_of(script, scheduler.array_limit(script.elements))
         ]
         return msgspec.structs.replace(self.again, job=jobs[0], more=tuple(jobs[1:]))
@@ -293,7 +337,7 @@ def _elements(
 
     Where all tasks need the same, the places of those that are done are taken.
     """
-    plans = {view.job.id: read_plan(view.job.folder) for view in views}
+    plans = {view.job.id: read_plan(view.job.plan_folder) for view in views}
     firsts = {view.job.id: view.job.first for view in views}
     most = max(len(element.tasks) for element in plan.elements)
     bins: list[tuple[Element, list[TaskState]]] = []
@@ -336,7 +380,9 @@ def _write_plan(
         def text_of(number: int) -> bytes:
             task = where[number]
             job = by_job[task.job]
-            path = os.path.join(job.folder, f"tasks_{job.first + task.element}.txt")
+            path = os.path.join(
+                job.plan_folder, f"tasks_{job.first + task.element}.txt"
+            )
             if path not in sources:
                 sources[path] = TaskSource(path)
                 opened.callback(sources[path].close)
@@ -345,10 +391,3 @@ def _write_plan(
             return sources[path].text(task.seq)
 
         plan_directory.write(folder, plan, text_of)
-
-
-def _free_folder(plan_folder: str) -> str:
-    number = 1
-    while os.path.lexists(os.path.join(plan_folder, f"{_FOLDER}{number}")):
-        number += 1
-    return os.path.join(plan_folder, f"{_FOLDER}{number}")

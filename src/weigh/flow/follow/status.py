@@ -3,15 +3,16 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from weigh.dialect import slurm_reasons
-from weigh.errors import WeighError
+from weigh.errors import SubmissionUnknownError, WeighError
 from weigh.flow.follow.ends import ends_of
 from weigh.flow.follow.tasks import judge_by_log, last_words, read_tasks
 from weigh.flow.site import schedulers
+from weigh.flow.submit.once import settle_all
 from weigh.flow.submit.ship import LOGS, read_plan
 from weigh.model.job import CANCELLING, STUCK, ElementState, Submitted, TaskState
 from weigh.model.record import State
@@ -37,16 +38,28 @@ class View(msgspec.Struct, frozen=True):
 
 
 def status(
-    names: Sequence[str], *, cwd: str, env: Mapping[str, str]
+    names: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Standing, ...]:
-    """Say how the jobs called *names* stand, or the latest ones.
+    """Return how the jobs called *names* stand, or the latest ones.
+
+    *say* is called with what became of submissions that got no answer.
 
     Raises:
         UsageError: there is no such job.
         StoreError: the jobs cannot be read.
+        SubmissionUnknownError: the only job got no answer when it was submitted.
     """
     root = location.locate(cwd, env)
+    still = settle_all(root, env, say)
     known = jobs_file.read_jobs(root)
+    if still and not known:
+        raise SubmissionUnknownError(still[0])
+    for line in still:
+        say(line)
     if names:
         found = [jobs_file.find_jobs(known, name)[-1] for name in names]
         chains = [jobs_file.chain_of(known, job) for job in found]
@@ -109,7 +122,7 @@ def _view(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> View:
     if any(state.reason == STUCK for state in elements):
         elements = _with_why(elements, scheduler.why(job))
     try:
-        plan = read_plan(job.folder)
+        plan = read_plan(job.plan_folder)
     except WeighError:
         return View(job, scheduler, elements, tuple(_bare(job, elements)), snapshot)
     tasks = tuple(read_tasks(job, plan, scheduler, elements.__getitem__))

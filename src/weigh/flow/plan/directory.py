@@ -34,6 +34,28 @@ def check_free(directory: str, *, replace: bool) -> None:
         )
 
 
+def reserve(directory: str) -> bool:
+    """Make the folder of a plan to come; False where something is there.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    os.makedirs(os.path.dirname(directory), exist_ok=True)
+    try:
+        os.mkdir(directory)
+    except FileExistsError:
+        return False
+    with open(os.path.join(directory, _NEW), "xb"):
+        return True
+
+
+def release(directory: str) -> None:
+    """Remove the folder of a plan that was not written after all."""
+    if os.listdir(directory) == [_NEW]:
+        os.remove(os.path.join(directory, _NEW))
+        os.rmdir(directory)
+
+
 def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> None:
     """Write *plan*, the tasks' lines by their numbers; ``plan.json`` comes last.
 
@@ -87,7 +109,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _is_unfinished(directory: str) -> bool:
-    """Tell whether the writing of a plan broke off here, on a full disk say."""
+    """Return whether the writing of a plan broke off here, on a full disk say."""
     if not os.path.isdir(directory):
         return False
     names = os.listdir(directory)

@@ -18,7 +18,7 @@ def parameters_of(view: View) -> Mapping[int, Parameters]:
     Also none where there is no table: a task file that no sweep wrote.
     """
     try:
-        plan = read_plan(view.job.folder)
+        plan = read_plan(view.job.plan_folder)
     except WeighError:
         return {}
     known: dict[int, tuple[str, Parameters]] = {}
@@ -42,7 +42,7 @@ def _lines(view: View, elements: Iterable[int]) -> Iterable[tuple[int, str]]:
     for element in elements:
         name = f"tasks_{view.job.first + element}.txt"
         try:
-            with open(os.path.join(view.job.folder, name), "rb") as file:
+            with open(os.path.join(view.job.plan_folder, name), "rb") as file:
                 for task in read_task_lines(file, name):
                     number = numbers.get((element, task.seq))
                     if number is not None:

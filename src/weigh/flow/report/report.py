@@ -258,7 +258,7 @@ def _job_called(
         return _latest_job(known, index)
     folder = os.path.normpath(os.path.join(cwd, name))
     for job in reversed(known):
-        if name in {job.id, job.name} or job.folder == folder:
+        if name in {job.id, job.name} or job.is_of(folder):
             return job
     if os.path.isfile(os.path.join(folder, PLAN)):
         raise UsageError(
@@ -401,7 +401,7 @@ def of_job(
 def plan_of(job: Submitted) -> Plan | None:
     """Read the plan of a job; None where it is gone."""
     try:
-        return read_plan(job.folder)
+        return read_plan(job.plan_folder)
     except WeighError:
         return None  # gone, or edited: what was submitted is known without it
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from weigh.errors import StoreError, UsageError
 from weigh.flow.job_scripts import refuse_job_script
-from weigh.flow.plan.directory import FILE as PLAN
+from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.nodes import on_nodes
 from weigh.flow.plan.plan import FOLDER, plan
 from weigh.flow.plan.wishes import Wishes
@@ -39,20 +39,25 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
     top = os.path.join(cwd, FOLDER)
     line = shell_line(command).encode("utf-8", "surrogateescape") + b"\n"
     written = on_nodes(line[:-1], nodes or 1, sys.executable) + b"\n"
+    if not ignore_directives:
+        refuse_job_script(command, cwd=cwd, path=env.get("PATH"))
     _refuse_taken(top, name, written, submitted)
-    name = name or _free_name(top, _stem(command), written, submitted)
-    folder = os.path.join(top, name)
+    try:
+        folder, is_new = _own_folder(
+            top, name, _stem(command), written, submitted, dry_run=dry_run
+        )
+    except OSError as error:
+        raise StoreError(f"cannot write {top}: {error.strerror}") from error
+    name = os.path.basename(folder)
     path = os.path.join(top, f".{name}.{os.getpid()}.txt")
     wishes = Wishes(
         task_file=path,
         name=name,
         dry_run=dry_run,
-        replace=_is_same(folder, written, submitted),
+        replace=is_new or _is_same(folder, written, submitted),
         nodes=nodes,
         ignore_directives=True,  # looked at already, as words and not as shell
     )
-    if not ignore_directives:
-        refuse_job_script(command, cwd=cwd, path=env.get("PATH"))
     try:
         os.makedirs(top, exist_ok=True)
         with open(path, "wb", opener=private) as file:
@@ -61,6 +66,8 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
             made = plan(wishes, cwd=cwd, env=env).plans[0]
         finally:
             os.unlink(path)
+            if is_new:
+                plan_directory.release(folder)
             if not os.listdir(top):
                 os.rmdir(top)  # a dry run leaves nothing behind
     except OSError as error:
@@ -80,7 +87,7 @@ def _refuse_taken(
     if name is None:
         return
     folder = os.path.join(top, name)
-    if not os.path.lexists(os.path.join(folder, PLAN)):
+    if not os.path.lexists(os.path.join(folder, plan_directory.FILE)):
         return  # what else is there, the plan's writer refuses
     if folder in submitted:
         raise UsageError(
@@ -105,14 +112,35 @@ def _stem(command: Sequence[str]) -> str:
     return kept or "job"
 
 
-def _free_name(top: str, stem: str, line: bytes, submitted: Collection[str]) -> str:
-    name, number = stem, 1
-    while os.path.lexists(folder := os.path.join(top, name)):
+def _own_folder(  # noqa: PLR0913 - keyword-only past the fifth
+    top: str,
+    name: str | None,
+    stem: str,
+    line: bytes,
+    submitted: Collection[str],
+    *,
+    dry_run: bool,
+) -> tuple[str, bool]:
+    """Return the plan's folder, and whether it was made here: no other call has it.
+
+    Several commands may be submitted at the same moment, by a loop in a shell.
+
+    Raises:
+        UsageError: the name was given, and is another plan's.
+    """
+    number = 1
+    while True:
+        free = stem if number == 1 else f"{stem}-{number}"
+        folder = os.path.join(top, name or free)
         if _is_same(folder, line, submitted):
-            break
+            return folder, False
+        if dry_run and not os.path.lexists(folder):
+            return folder, False
+        if not dry_run and plan_directory.reserve(folder):
+            return folder, True
+        if name is not None:
+            raise UsageError(f"{folder} is there already (choose another --name)")
         number += 1
-        name = f"{stem}-{number}"
-    return name
 
 
 def _is_same(folder: str, line: bytes, submitted: Collection[str]) -> bool:

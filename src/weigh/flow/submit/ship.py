@@ -14,10 +14,13 @@ from weigh.errors import (
     WeighError,
 )
 from weigh.flow.plan import directory as plan_directory
-from weigh.model.job import JobScript, Submitted
+from weigh.flow.site.schedulers import kind_of
+from weigh.flow.submit.once import Round, freeze
+from weigh.flow.submit.staging import staged
+from weigh.model.job import JobScript, Submitted, Wanted
 from weigh.model.plan import Plan
 from weigh.scheduler.scheduler import Scheduler
-from weigh.store import jobs, location
+from weigh.store import location
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import private
 from weigh.sweep.quoting import quoted
@@ -62,26 +65,37 @@ def ship(
     scheduler: Scheduler,
     script: JobScript,
     plan: Plan,
+    sending: Round,
     *,
-    root: str,
     origin: Origin | None = None,
 ) -> Submitted:
-    """Write a script and its log folder, submit it, and keep what was submitted.
+    """Write a script and its log folder, submit it, and record the job.
 
     Raises:
         StoreError: it cannot be written.
         UsageError: the scheduler would never start it.
-        SchedulerError: the scheduler does not take it.
+        SchedulerError: the scheduler refuses it.
+        SubmissionUnknownError: whether it was accepted is not known.
     """
     path = script_path(script)
-    _write(path, scheduler.render(script))
+    ours = plan.elements[script.first : script.first + script.elements]
+    token, sent = sending.new_token()
+    script = msgspec.structs.replace(script, token=token, sent=sent)
+    if script.folder == sending.folder:  # weigh plan --replace may write there
+        files = (plan_directory.FILE, *(one.file for one in plan.elements))
+        tasks = freeze(script.folder, sending.path("plan"), files)
+        script = msgspec.structs.replace(script, tasks=tasks)
+    text = scheduler.render(staged(script, kind_of(scheduler.name)))
+    make_log_folder(script)
+    _write(path, text)
+    as_sent = os.path.join(sent, SCRIPT)
+    _write(as_sent, text)
     checked = script.setup.checks
     expected = scheduler.foresee(path, cwd=script.cwd) if checked else None
-    location.make_folder(root)  # first: a job that runs is not to be forgotten
-    ours = plan.elements[script.first : script.first + script.elements]
-    job = Submitted(
+    location.make_folder(sending.sender.store)
+    draft = Submitted(
         scheduler=scheduler.name,
-        id=scheduler.submit(path, cwd=script.cwd),
+        id="",
         name=script.name,
         folder=script.folder,
         cwd=script.cwd,
@@ -98,21 +112,32 @@ def ship(
         resumes=None if origin is None else origin.job,
         reason=None if origin is None else origin.reason,
         expected=expected,
+        token=token,
+        plan=script.tasks,
     )
-    jobs.append(root, job)
-    return job
+    return sending.send(scheduler, draft, as_sent)
 
 
 def halfway(
     error: WeighError, made: Sequence[Submitted], parts: Sequence[JobScript]
 ) -> SchedulerError:
-    """Say what is there already where a later part was not taken."""
+    """Name what was submitted before the part that was not accepted."""
     there, total = sum(job.elements for job in made), sum(one.elements for one in parts)
     ids = ", ".join(job.id for job in made)
+    way_out = f"weigh resume {made[0].id} submits the rest"
+    if pinned(made[0].wanted):
+        way_out = f"weigh cancel {ids.replace(',', '')}, then weigh submit --again"
     return SchedulerError(
         f"{error}\nonly {there:,} of {total:,} elements were submitted, as job {ids}: "
-        f"weigh cancel {' '.join(job.id for job in made)}, then weigh submit --again "
-        "(what is done is not run again)"
+        f"{way_out}"
+    )
+
+
+def pinned(wanted: Wanted) -> bool:
+    """Return whether a job is for one node by name, as with --each-node."""
+    return any(
+        name == "nodelist" or (name == "l" and value.startswith("h="))
+        for name, value in wanted.extra
     )
 
 
@@ -140,9 +165,39 @@ def read_plan(folder: str) -> Plan:
         raise FormatError(f"{path} is no plan: {error}") from error
 
 
+def make_numbered(above: str, stem: str) -> str:
+    """Make the next folder of a numbered kind, which nobody else made.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
+    number = 1
+    while True:
+        folder = os.path.join(above, f"{stem}{number}")
+        try:
+            os.mkdir(folder)
+        except FileExistsError:
+            number += 1
+        except OSError as error:
+            raise StoreError(f"cannot make {folder}: {error.strerror}") from error
+        else:
+            return folder
+
+
+def make_log_folder(script: JobScript) -> None:
+    """Make the folder of the logs.
+
+    Raises:
+        StoreError: it cannot be made.
+    """
+    try:
+        os.makedirs(script.log, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot write {script.log}: {error.strerror}") from error
+
+
 def _write(path: str, text: str) -> None:
     try:
-        os.makedirs(os.path.join(os.path.dirname(path), LOGS), exist_ok=True)
         with open(path, "wb", opener=private) as file:
             file.write(text.encode("utf-8", "surrogateescape"))
         os.chmod(path, os.stat(path).st_mode | 0o100)  # it is meant to be run

@@ -10,6 +10,7 @@ import msgspec
 from weigh import __version__, config
 from weigh.errors import UsageError, WeighError
 from weigh.flow.job_scripts import refuse_job_script
+from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.site.complexes import in_site_words
 from weigh.flow.submit import each_node, first
@@ -18,6 +19,7 @@ from weigh.flow.submit.answers import check_understood
 from weigh.flow.submit.checks import check_request, log_row
 from weigh.flow.submit.command_plan import plan_command
 from weigh.flow.submit.interactive import Session, interactive
+from weigh.flow.submit.once import Round, Sendings, freeze, reaching, settle_all
 from weigh.flow.submit.prefetch import (
     MEMORY,
     after_prefetch,
@@ -28,9 +30,11 @@ from weigh.flow.submit.prefetch import (
 )
 from weigh.flow.submit.programs import programs_of
 from weigh.flow.submit.ship import (
+    LOGS,
     TOO_LONG,
     Origin,
     halfway,
+    make_numbered,
     read_plan,
     script_path,
     ship,
@@ -44,7 +48,7 @@ from weigh.flow.submit.staging import (
     staging_of,
 )
 from weigh.flow.submit.wanted import UNKNOWN, asked, parse_gpus, refuse_own
-from weigh.model.job import JobScript, Runner, Setup, Submitted, Wanted
+from weigh.model.job import AGAIN, JobScript, Runner, Setup, Submitted, Wanted
 from weigh.model.plan import Plan
 from weigh.model.staging import Staging
 from weigh.report.submit_lines import Shipped
@@ -118,21 +122,72 @@ def submit(
         StoreError: the script cannot be written.
     """
     root, here = location.locate(cwd, env), env
+    settle_all(root, env, say)
     name, env = where_to(wishes.scheduler, wishes.cluster, cwd=cwd, env=env)
     parts, answer = _prepared(wishes, name, root, cwd=cwd, env=env)
+    sendings = Sendings(parts[0].folder, root=root, reach=reaching(root, here))
+    number = sendings.next_number(say)
+    if not wishes.again:
+        _refuse_twice(jobs.read_jobs(root), parts[0].folder)
+        sendings.refuse_again()
     if wishes.dry_run:
         return answer
     if wishes.setup.checks:
         answer = _checked(parts, answer, env)
+    sending = sendings.begin(number)
+    try:
+        return _sent(wishes, parts, answer, sending, name, cwd=cwd, env=here, say=say)
+    finally:
+        sending.close()
+
+
+def _sent(  # noqa: PLR0913 - keyword-only past the fifth
+    wishes: Wishes,
+    parts: list[JobScript],
+    answer: Shipped,
+    sending: Round,
+    name: str,
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+    say: Callable[[str], None],
+) -> Shipped:
+    """Submit what was worked out, and before it what it waits for."""
+    root = sending.sender.store
+    if wishes.again and _was_used(sending):
+        parts = _anew(parts, answer.plan)
+        answer = msgspec.structs.replace(answer, script=script_path(parts[0]))
     if wishes.prefetch is not None:
-        fetch = _prefetch(wishes, parts[0].name, cwd=cwd, env=here)
+        fetch = _prefetch(wishes, parts[0].name, cwd=cwd, env=env)
         note = f"{parts[0].name} begins once prefetch job {fetch.id} has succeeded"
         answer = msgspec.structs.replace(answer, notes=(*answer.notes, note))
         if fetch.scheduler == name:
             parts = after_prefetch(parts, fetch)
         else:
-            await_prefetch(fetch, root=root, env=here, say=say)
-    return _ship_all(schedulers.reach(name, root=root, env=env), parts, answer, root)
+            await_prefetch(fetch, root=root, env=env, say=say)
+    scheduler = schedulers.reach(name, root=root, env=env)
+    return _ship_all(scheduler, parts, answer, sending)
+
+
+def _was_used(sending: Round) -> bool:
+    """Return whether a job has run the plan in its own folder, where its logs are."""
+    known = jobs.read_jobs(sending.sender.store)
+    logs = os.path.join(sending.folder, LOGS)
+    return any(job.is_of(sending.folder) for job in known) or os.path.exists(logs)
+
+
+def _anew(parts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
+    """Copy the plan to a folder of its own, so that all of it runs once more.
+
+    What an earlier job of it still writes, and what is done, stays as it is.
+
+    Raises:
+        StoreError: the folder cannot be written.
+    """
+    above = parts[0].folder
+    folder = make_numbered(above, AGAIN)
+    freeze(above, folder, (plan_directory.FILE, *(one.file for one in plan.elements)))
+    return [msgspec.structs.replace(part, folder=folder) for part in parts]
 
 
 def _prepared(
@@ -147,10 +202,9 @@ def _prepared(
     staging, staging_notes = _staging(wishes, cwd, env)
     if wishes.requeue:
         refuse_requeue(kind, wishes.runner)
-    earlier = jobs.read_jobs(root)
-    folder, plan = _plan(wishes, earlier, cwd=cwd, env=env)
+    folder, plan = _plan(wishes, root, cwd=cwd, env=env)
     if not wishes.again:
-        _refuse_twice(earlier, folder)
+        _refuse_twice(jobs.read_jobs(root), folder)
     nodes: tuple[str, ...] = ()
     down: tuple[str, ...] = ()
     if wishes.each_node and kind != LOCAL:
@@ -241,7 +295,7 @@ def session_of(wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Session:
 
 
 def _ship_all(
-    scheduler: Scheduler, parts: Sequence[JobScript], answer: Shipped, root: str
+    scheduler: Scheduler, parts: Sequence[JobScript], answer: Shipped, sending: Round
 ) -> Shipped:
     """Submit a script, or each part of one that was too long for one job."""
     made: list[Submitted] = []
@@ -252,7 +306,7 @@ def _ship_all(
             origin = Origin(made[0].id, first.reason(parts[0].elements))
             part = first.held(part, made[0].id, answer.scheduler)  # noqa: PLW2901
         try:
-            made.append(ship(scheduler, part, answer.plan, root=root, origin=origin))
+            made.append(ship(scheduler, part, answer.plan, sending, origin=origin))
         except WeighError as error:
             raise halfway(error, made, parts) if made else error from error
     return msgspec.structs.replace(
@@ -319,11 +373,7 @@ def _staging(
 
 
 def _plan(
-    wishes: Wishes,
-    earlier: Sequence[Submitted],
-    *,
-    cwd: str,
-    env: Mapping[str, str],
+    wishes: Wishes, root: str, *, cwd: str, env: Mapping[str, str]
 ) -> tuple[str, Plan]:
     if wishes.each_node and not wishes.command:
         raise UsageError("--each-node runs a command: weigh submit --each-node -- CMD")
@@ -336,7 +386,7 @@ def _plan(
             cwd=cwd,
             env=env,
             nodes=wishes.nodes,
-            submitted={job.folder for job in earlier},
+            submitted={job.folder for job in jobs.read_jobs(root)},
             dry_run=wishes.dry_run,
             ignore_directives=wishes.ignore_directives,
         )
@@ -377,12 +427,12 @@ def _refuse_twice(known: Sequence[Submitted], folder: str) -> None:
     Raises:
         UsageError: it was submitted before.
     """
-    earlier = [job for job in known if job.folder == folder]
+    earlier = [job for job in known if job.is_of(folder)]
     if earlier:
         raise UsageError(
             f"{earlier[-1].name} was submitted before, as job {earlier[-1].id}: "
             f"weigh resume {earlier[-1].id} runs what did not finish "
-            "(--again submits it once more)"
+            "(--again runs all of it once more)"
         )
 
 

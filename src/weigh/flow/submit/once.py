@@ -1,0 +1,633 @@
+"""Submit once: a job is sent by one weigh at a time, and never again unless it is lost.
+
+``sbatch`` and ``qsub`` may fail although the job was accepted. So what is to be sent is
+written down first, in the folder ``sent`` of the plan:
+
+    N.round      who submits the plan, or resumes it: made by link(2), so one wins
+    N.K.part     the K-th job of that round as it is sent, with its token
+    N.K.over     its sbatch has ended without an answer, or its sender is dead
+    N.K.unlisted the scheduler answered for the first time that it has no such job
+    N.K.answer   its id, or that it never became a job: made by link(2)
+    N.left       the sender goes no further with it, though parts are open
+    N.plan/      the plan and its task files as they were then
+    N.end        every part has its answer
+    TOKEN/       the script as it was sent, and the job's own word: ``id``
+
+A round that has no end and whose sender is gone is settled by the next weigh: it looks
+for the token at the scheduler. A job that is found is recorded. One that is not may
+still be on its way until the scheduler refuses requests of that age; a controller that
+begins to answer again may not have read all that was sent to it. Only after both times
+it never came, and may be sent again.
+"""
+
+import errno
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import TypeVar
+
+import msgspec
+
+from weigh.dialect.job_script import ANNOUNCED
+from weigh.errors import (
+    SchedulerError,
+    StoreError,
+    SubmissionUnknownError,
+    UsageError,
+    WeighError,
+)
+from weigh.flow.site import schedulers
+from weigh.model.job import Submitted
+from weigh.scheduler.client import TO_SUBMIT
+from weigh.scheduler.scheduler import Scheduler
+from weigh.store import jobs
+from weigh.store.identity import Machine, Process, is_alive, process, this_machine
+from weigh.store.lines import UNREADABLE
+from weigh.store.location import make_folder
+from weigh.units import Seconds, format_duration
+
+FOLDER = "sent"
+_OPEN = "sending"  # in the store: a file for each plan with a round that has no end
+_LONGEST_SEND: Seconds = TO_SUBMIT + 5.0
+_FOR_THE_OTHER: Seconds = 5.0
+_SECOND_LOOK: Seconds = 10.0
+_PACE: Seconds = 0.1
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_NEVER_CAME = "never reached the scheduler"
+
+_T = TypeVar("_T")
+Reach = Callable[[str], Scheduler]
+Say = Callable[[str], None]
+
+
+class Sender(msgspec.Struct, frozen=True, kw_only=True):
+    """Who sends: one process of a user; ``store`` is where its jobs are recorded."""
+
+    user: str
+    machine: Machine
+    process: Process
+    store: str
+
+    def lives(self) -> bool | None:
+        """Return whether the process runs; None where that cannot be seen from here."""
+        if not this_machine().sees_processes_of(self.machine):
+            return None
+        return is_alive(self.process)
+
+    def __str__(self) -> str:
+        """Name the sender to other users."""
+        return f"{self.user} (process {self.process.pid} on {self.machine.host})"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """One job as it is sent; its ``id`` is empty until there is an answer."""
+
+    job: Submitted
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of a part: its id, or None where it never became a job."""
+
+    id: str | None
+    reason: str | None = None
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a part without an answer.
+
+    ``found`` is its id where the scheduler lists it; ``silent`` why the scheduler did
+    not answer. ``sent``, ``over``, ``unlisted`` are how long ago it was written down,
+    its sbatch ended, the scheduler first answered that it has no such job;
+    ``patience`` is how long a request stays valid. Seconds.
+    """
+
+    found: str | None = None
+    silent: str | None = None
+    lives: bool | None = None
+    sent: Seconds = 0.0
+    over: Seconds | None = None
+    unlisted: Seconds = 0.0
+    patience: Seconds = 0.0
+
+
+class Open(msgspec.Struct, frozen=True):
+    """A part of which nobody knows yet what became; ``left`` seconds until it is."""
+
+    why: str
+    left: Seconds | None = None
+
+
+def decide(facts: Facts) -> Answer | Open:
+    """Decide what became of a part: it was found, it never came, or that is open.
+
+    A sender that cannot be seen has ended its sbatch after the longest time it waits.
+    """
+    if facts.found is not None:
+        return Answer(facts.found)
+    if facts.over is None and facts.lives:
+        return Open("its sender still runs")
+    if facts.silent is not None:
+        return Open(facts.silent)
+    over = facts.sent - _LONGEST_SEND if facts.over is None else facts.over
+    left = max(facts.patience - over, _SECOND_LOOK - facts.unlisted)
+    if left > 0:
+        return Open("the scheduler does not list it yet", left)
+    return Answer(None, _NEVER_CAME)
+
+
+class Round:
+    """One call of submit or resume for a plan; only the sender that made it sends."""
+
+    def __init__(
+        self, folder: str, number: int, sender: Sender, *, reach: Reach
+    ) -> None:
+        self.folder = folder
+        self.number = number
+        self.sender = sender
+        self._reach = reach
+
+    def path(self, name: str) -> str:
+        """Return the path of a file of this round."""
+        return os.path.join(self.folder, FOLDER, f"{self.number}.{name}")
+
+    def new_token(self) -> tuple[str, str]:
+        """Return a fresh token and the folder for what is sent under it.
+
+        Raises:
+            StoreError: the folder cannot be made.
+        """
+        token = f"w{secrets.token_hex(6)}"
+        folder = os.path.join(self.folder, FOLDER, token)
+        _make(folder)
+        return token, folder
+
+    def send(self, scheduler: Scheduler, job: Submitted, script: str) -> Submitted:
+        """Send *script* as *job*, which has no id yet, and record it under its id.
+
+        Raises:
+            SchedulerError: it was refused.
+            SubmissionUnknownError: whether it was accepted is not known yet.
+            StoreError: the job cannot be recorded.
+        """
+        if self.is_over():
+            raise SchedulerError(
+                f"{job.name} was not submitted: it took so long that another weigh "
+                "gave it up (weigh status)"
+            )
+        number = 1 + sum(1 for _ in self.parts())
+        if number == 1:
+            _mark_open(self.sender.store, self.folder)
+        _link_new(self.path(f"{number}.part"), msgspec.json.encode(Part(job)))
+        try:
+            job_id = scheduler.submit(script, cwd=job.cwd)
+        except SubmissionUnknownError as error:
+            self._note_over(number)
+            answer = self._settle_part(number, job)
+            if isinstance(answer, Answer) and answer.id is not None:
+                return msgspec.structs.replace(job, id=answer.id)
+            raise SubmissionUnknownError(_unknown(job, str(error), answer)) from error
+        except SchedulerError as error:
+            self._answer(number, job, Answer(None, str(error)))
+            raise
+        except BaseException:
+            self._note_over(number)
+            raise
+        job = msgspec.structs.replace(job, submitted=round(time.time(), 3))
+        known = self._answer(number, job, Answer(job_id))
+        sent = msgspec.structs.replace(job, id=job_id)
+        if known.id is None:  # we were taken for dead, and it may have been sent again
+            scheduler.cancel(sent, None)
+            raise SchedulerError(
+                f"job {job_id} was cancelled: it took so long to submit that another "
+                "weigh gave it up (weigh status)"
+            )
+        return sent
+
+    def close(self) -> None:
+        """End the round; leave it to be settled where a part is open or unrecorded."""
+        with suppress(StoreError):
+            _link_new(self.path("end" if self._is_done() else "left"), b"")
+
+    def _is_done(self) -> bool:
+        """Return whether each part has an answer, and each job is recorded."""
+        answers = [(part.job, self.answer(number)) for number, part in self.parts()]
+        if any(answer is None for _, answer in answers):
+            return False
+        sent = {job.token for job, answer in answers if answer and answer.id}
+        if not sent or self.sender.user != schedulers.current_user():
+            return True
+        try:
+            return sent <= {job.token for job in jobs.read_jobs(self.sender.store)}
+        except StoreError:
+            return False
+
+    def lives(self) -> bool | None:
+        """Return whether its sender is at it; None where that cannot be seen."""
+        return False if os.path.exists(self.path("left")) else self.sender.lives()
+
+    def is_over(self) -> bool:
+        """Return whether every part has its answer."""
+        return os.path.exists(self.path("end"))
+
+    def parts(self) -> Iterator[tuple[int, Part]]:
+        """Yield the jobs that were written down, with their numbers from 1."""
+        number = 1
+        while os.path.lexists(self.path(f"{number}.part")):
+            part = _read(self.path(f"{number}.part"), Part)
+            if part is not None:
+                yield number, part
+            number += 1
+
+    def answer(self, number: int) -> Answer | None:
+        """Return what became of a part; None where that is open."""
+        return _read(self.path(f"{number}.answer"), Answer)
+
+    def ids(self) -> tuple[str, ...]:
+        """Return the ids of the jobs of this round."""
+        answers = (self.answer(number) for number, _ in self.parts())
+        return tuple(one.id for one in answers if one is not None and one.id)
+
+    def settle(self, say: Say) -> list[str]:
+        """Find out what became of each part; return what is still open, and why."""
+        lives = self.lives()
+        still = []
+        for number, part in self.parts():
+            known = self.answer(number)
+            if known is not None:
+                if known.id is not None:
+                    self._record(part.job, known.id)
+                continue
+            if self.sender.user != schedulers.current_user():
+                still.append(
+                    f"{part.job.name}: {self.sender} got no answer when it was "
+                    f"submitted; weigh status of {self.sender.user} settles it"
+                )
+                continue
+            verdict = self._settle_part(number, part.job, lives=lives)
+            if isinstance(verdict, Open):
+                still.append(_unknown(part.job, None, verdict))
+            else:
+                say(_settled(part.job, verdict))
+        if not still and lives is None and self._age() < _LONGEST_SEND:
+            still.append(f"{self.sender} may still be submitting it (weigh status)")
+        if not still and not lives:
+            self.close()
+        return still
+
+    def _age(self) -> Seconds:
+        """Return how long ago its sender wrote something down, in seconds."""
+        names = ("round", *(f"{number}.part" for number, _ in self.parts()))
+        times = (_changed(self.path(name)) or 0.0 for name in names)
+        return _now(os.path.join(self.folder, FOLDER)) - max(times)
+
+    def _settle_part(
+        self, number: int, job: Submitted, *, lives: bool | None = True
+    ) -> Answer | Open:
+        if lives is False:
+            self._note_over(number)
+        now = _now(os.path.join(self.folder, FOLDER))
+        facts = Facts(
+            lives=lives,
+            sent=now - (_changed(self.path(f"{number}.part")) or now),
+            over=_since(now, _changed(self.path(f"{number}.over"))),
+        )
+        if not (lives and facts.over is None):
+            facts = self._looked(facts, job)
+            if facts.found is None and facts.silent is None:
+                unlisted = self.path(f"{number}.unlisted")
+                _link_new(unlisted, b"")
+                since = _since(now, _changed(unlisted)) or 0.0
+                facts = msgspec.structs.replace(facts, unlisted=since)
+        verdict = decide(facts)
+        if isinstance(verdict, Open):
+            return verdict
+        return self._answer(number, job, verdict)
+
+    def _looked(self, facts: Facts, job: Submitted) -> Facts:
+        """Look for the job: by its own word, else at the scheduler."""
+        own = _announced(os.path.join(self.folder, FOLDER, job.token))
+        if own is not None:
+            return msgspec.structs.replace(facts, found=own)
+        try:
+            scheduler = self._reach(job.scheduler)
+            found = scheduler.find(job.token, name=job.name)
+            patience = scheduler.patience() if found is None else 0.0
+        except WeighError as error:
+            return msgspec.structs.replace(facts, silent=str(error))
+        return msgspec.structs.replace(facts, found=found, patience=patience)
+
+    def _answer(self, number: int, job: Submitted, answer: Answer) -> Answer:
+        """Keep what became of a part; return what is kept, if another was first."""
+        path = self.path(f"{number}.answer")
+        if not _link_new(path, msgspec.json.encode(answer)):
+            answer = self.answer(number) or answer
+        if answer.id is not None:
+            self._record(job, answer.id)
+        return answer
+
+    def _record(self, job: Submitted, job_id: str) -> None:
+        """Record the job in its sender's store; twice is once, as its token tells."""
+        store = self.sender.store
+        if self.sender.user != schedulers.current_user():
+            return
+        if any(one.token == job.token for one in jobs.read_jobs(store)):
+            return
+        jobs.append(store, msgspec.structs.replace(job, id=job_id))
+
+    def _note_over(self, number: int) -> None:
+        with suppress(StoreError):
+            _link_new(self.path(f"{number}.over"), b"")
+
+
+class Sendings:
+    """The rounds of one plan; *root* is our store, where its jobs are recorded."""
+
+    def __init__(self, folder: str, *, root: str, reach: Reach) -> None:
+        self.folder = folder
+        self._root = root
+        self._reach = reach
+
+    def next_number(self, say: Say = lambda _: None) -> int:
+        """Settle what is open; return the number of the round that may begin.
+
+        Call this before looking at the jobs: who then begins the round of this number
+        has seen all that were sent before.
+
+        Raises:
+            UsageError: somebody else submits the plan at this moment.
+            SubmissionUnknownError: whether a job was accepted is not known yet.
+        """
+        rounds = list(self.rounds())
+        for one in rounds:
+            if one.is_over():
+                continue
+            if one.lives():
+                if not self._has_ended(one) or one.ids():
+                    raise UsageError(self._taken(one))
+                continue
+            still = one.settle(say)
+            if still:
+                raise SubmissionUnknownError(still[0])
+        return max((one.number for one in rounds), default=0) + 1
+
+    def begin(self, number: int) -> Round:
+        """Begin the round of this number; of all who try, one does.
+
+        Raises:
+            UsageError: somebody else did; says who.
+            StoreError: the plan's folder cannot be written.
+        """
+        _make(os.path.join(self.folder, FOLDER))
+        sender = Sender(
+            user=schedulers.current_user(),
+            machine=this_machine(),
+            process=process(os.getpid()),
+            store=self._root,
+        )
+        ours = Round(self.folder, number, sender, reach=self._reach)
+        if not _link_new(ours.path("round"), msgspec.json.encode(sender)):
+            other = next(one for one in self.rounds() if one.number == number)
+            self._has_ended(other)
+            raise UsageError(self._taken(other))
+        return ours
+
+    def rounds(self) -> Iterator[Round]:
+        """Yield the rounds that were begun, the first one first."""
+        number = 1
+        top = os.path.join(self.folder, FOLDER)
+        while os.path.lexists(path := os.path.join(top, f"{number}.round")):
+            sender = _read(path, Sender) or _NOBODY
+            yield Round(self.folder, number, sender, reach=self._reach)
+            number += 1
+
+    def refuse_again(self) -> None:
+        """Refuse a plan that was submitted from another store, by another user say.
+
+        A copy of a plan's folder was not: its jobs ran elsewhere.
+
+        Raises:
+            UsageError: says who, as which job.
+        """
+        for one in self.rounds():
+            ours = any(part.job.folder == self.folder for _, part in one.parts())
+            if ours and one.ids():
+                name, ids = os.path.basename(self.folder), ", ".join(one.ids())
+                raise UsageError(
+                    f"{name} was submitted before by {one.sender}, as job {ids} "
+                    "(--again runs all of it once more)"
+                )
+
+    def _has_ended(self, other: Round) -> bool:
+        """Wait a moment for a sender that runs, which may know its job's id by then."""
+        end = time.monotonic() + _FOR_THE_OTHER
+        while not other.is_over() and other.lives() and time.monotonic() < end:
+            time.sleep(_PACE)
+        return other.is_over()
+
+    def _taken(self, other: Round) -> str:
+        name = os.path.basename(self.folder)
+        ids = other.ids()
+        if ids:
+            return (
+                f"{name} was submitted at the same moment by {other.sender}, "
+                f"as job {', '.join(ids)} (weigh status {ids[-1]})"
+            )
+        if other.is_over():
+            return f"{name}: {other.sender} tried at the same moment and failed"
+        return f"{name} is being submitted by {other.sender} (weigh status)"
+
+
+def settle_all(root: str, env: Mapping[str, str], say: Say) -> list[str]:
+    """Settle what was sent from this store without an answer; return what is open."""
+    still = []
+    for entry, folder in _open_folders(root):
+        known = Sendings(folder, root=root, reach=reaching(root, env))
+        is_open = False
+        for one in known.rounds():
+            if not one.is_over():
+                still += one.settle(say)
+                is_open |= not one.is_over()
+        if not is_open:
+            with suppress(OSError):
+                os.unlink(entry)
+    return still
+
+
+def reaching(root: str, env: Mapping[str, str]) -> Reach:
+    """Return what reaches a scheduler by its name."""
+    return lambda name: schedulers.reach(name, root=root, env=env)
+
+
+def freeze(folder: str, sent: str, names: Iterable[str]) -> str:
+    """Keep the files *names* of *folder* in *sent* as they are now; return *sent*.
+
+    They are hard links: whoever replaces the files leaves these alone.
+
+    Raises:
+        StoreError: they cannot be written.
+    """
+    _make(sent)
+    for name in names:
+        source, target = os.path.join(folder, name), os.path.join(sent, name)
+        try:
+            try:
+                os.link(source, target)
+            except FileExistsError:  # by an earlier part of the round
+                continue
+            except OSError:  # no links here, or none to another user's file
+                with open(source, "rb") as file, open(target, "xb") as copy:
+                    copy.write(file.read())
+        except OSError as error:
+            raise StoreError(f"cannot write {target}: {error.strerror}") from error
+    return sent
+
+
+_NOBODY = Sender(user="?", machine=Machine("?"), process=Process(0), store="")
+
+
+def _unknown(job: Submitted, error: str | None, answer: Answer | Open) -> str:
+    """Say that it is open whether a job was accepted, and what settles it."""
+    kind = schedulers.kind_of(job.scheduler)
+    what = f"{job.name}: not known whether {kind} accepted the job"
+    why = error or (answer.why if isinstance(answer, Open) else "")
+    left = answer.left if isinstance(answer, Open) else None
+    when = f" in {format_duration(left)}" if left else ""
+    return f"{what} ({why}); weigh status settles it{when}, nothing is sent twice"
+
+
+def _settled(job: Submitted, answer: Answer) -> str:
+    kind = schedulers.kind_of(job.scheduler)
+    if answer.id is not None:
+        return f"{job.name}: {kind} accepted it as job {answer.id}"
+    verb = "resume" if job.resumes else "submit"
+    return f"{job.name}: the job never reached {kind} (weigh {verb} sends it again)"
+
+
+def _announced(folder: str) -> str | None:
+    """Return the id that a job has left of itself."""
+    try:
+        return os.readlink(os.path.join(folder, ANNOUNCED)) or None
+    except OSError:
+        return None
+
+
+def _link_new(path: str, contents: bytes) -> bool:
+    """Make a file with *contents*, which are on the disk; False where it is there.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    folder = os.path.dirname(path)
+    fresh = os.path.join(folder, f".{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            os.write(descriptor, contents)
+            os.fsync(descriptor)
+            inode = os.fstat(descriptor).st_ino
+        finally:
+            os.close(descriptor)
+        try:
+            os.link(fresh, path)
+        except FileExistsError:
+            # over NFS an answer may be lost: then it is our own
+            return os.stat(path).st_ino == inode
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return _create_new(path, contents)
+        finally:
+            os.unlink(fresh)
+        _sync_folder(folder)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+    return True
+
+
+def _create_new(path: str, contents: bytes) -> bool:
+    """Make a file where the disk has no links: whoever reads may find it unfinished."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:
+        return False
+    try:
+        os.write(descriptor, contents)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _sync_folder(folder: str) -> None:
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _make(folder: str) -> None:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot make {folder}: {error.strerror}") from error
+
+
+def _read(path: str, kind: type[_T]) -> _T | None:
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=kind)
+    except (OSError, *UNREADABLE):
+        return None
+
+
+def _changed(path: str) -> Seconds | None:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return None
+
+
+def _since(now: Seconds, then: Seconds | None) -> Seconds | None:
+    return None if then is None else now - then
+
+
+def _now(folder: str) -> Seconds:
+    """Return the time by the clock of the disk that *folder* is on.
+
+    Clocks of two machines differ; the times of files on one disk are by one clock.
+    """
+    path = os.path.join(folder, f".{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            return os.fstat(descriptor).st_mtime
+        finally:
+            os.close(descriptor)
+            os.unlink(path)
+    except OSError:
+        return time.time()
+
+
+def _mark_open(root: str, folder: str) -> None:
+    """Note in the store that a round of the plan is open, for who names no plan."""
+    top = make_folder(root, _OPEN)
+    _link_new(os.path.join(top, secrets.token_hex(8)), os.fsencode(folder))
+
+
+def _open_folders(root: str) -> Iterator[tuple[str, str]]:
+    top = os.path.join(root, _OPEN)
+    try:
+        names = sorted(os.listdir(top))
+    except OSError:
+        return
+    for name in names:
+        if name.startswith("."):  # on its way to its name
+            continue
+        path = os.path.join(top, name)
+        with suppress(OSError), open(path, "rb") as file:
+            folder = os.fsdecode(file.read())
+            yield path, folder
