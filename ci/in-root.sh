@@ -4,8 +4,8 @@
 #     ci/isolated.sh ci/in-root.sh ROOT COMMAND [ARG...]
 #
 # Only within isolated.sh: the mounts end with its namespaces. ROOT itself is not changed;
-# what is written to it lands in memory. The checkout, /tmp, /proc, /sys and /dev are the
-# machine's. The Python of .venv runs with this machine's C library, whatever ROOT has.
+# what is written to it lands in memory, and in TMPDIR for /tmp. The checkout, /proc, /sys
+# and /dev are the machine's. The Python of .venv runs with this machine's C library, whatever ROOT has.
 set -euo pipefail
 [ $# -ge 2 ] || { echo "usage: ci/in-root.sh ROOT COMMAND [ARG...]" >&2; exit 2; }
 [ "${WEIGH_ISOLATED-}" = 1 ] || { echo "in-root.sh: run it by ci/isolated.sh" >&2; exit 3; }
@@ -17,7 +17,14 @@ mount -t tmpfs -o mode=755 matrix /mnt
 mkdir /mnt/upper /mnt/work /mnt/root
 mount -t overlay overlay -o "lowerdir=$root,upperdir=/mnt/upper,workdir=/mnt/work" /mnt/root
 root=/mnt/root
-for folder in proc sys dev tmp; do mount --rbind "/$folder" "$root/$folder"; done
+for folder in proc sys dev; do mount --rbind "/$folder" "$root/$folder"; done
+mount --bind "$TMPDIR" "$root/tmp"
+export TMPDIR=/tmp
+if [ -n "${WEIGH_RIG_CGROUPS-}" ]; then
+    mkdir "$root/mnt/cgroup"
+    mount --rbind "$WEIGH_RIG_CGROUPS" "$root/mnt/cgroup"
+    export WEIGH_RIG_CGROUPS=/mnt/cgroup
+fi
 cat /etc/hosts >"$root/etc/hosts"
 chmod 755 "$root/root" # a user of the rig may run the Python that lies there
 
