@@ -201,6 +201,35 @@ def test_accounting_says_how_an_absent_job_ended(
     assert here.status(job)["tasks"] == {"TIMEOUT": 2, "CANCELLED": 1}
 
 
+@pytest.mark.parametrize(
+    ("queue", "accounting"),
+    [
+        ("7|N/A|CANCELLED|1795370134||Resources", "7_[0-2%10]|CANCELLED by 0"),  # 20.11
+        ("7|N/A|CANCELLED|1795370134||Resources", "7|CANCELLED by 0"),  # 22.05
+        ("", "7|CANCELLED by 0"),
+    ],
+)
+def test_an_array_cancelled_before_it_started_is_cancelled_as_a_whole(
+    here: Weigh, fake: Fake, job: str, queue: str, accounting: str
+) -> None:
+    fake("squeue", f"[ -z '{queue}' ] || echo '{queue}'")
+    fake("sacct", f"echo '{accounting}|0:0|0:0|1|1|None assigned|Resources'")
+
+    assert here.status(job)["tasks"] == {"CANCELLED": 3}
+
+
+def test_an_array_s_own_line_leaves_the_elements_that_ran(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake(
+        "squeue",
+        "echo '7|N/A|CANCELLED|1795370134||Resources'\n"
+        "echo '7|0|FAILED|1795370130|cn1|NonZeroExitCode'",
+    )
+
+    assert here.status(job)["tasks"] == {"FAILED": 1, "CANCELLED": 2}
+
+
 def test_without_accounting_the_log_tells_the_end(
     here: Weigh, fake: Fake, job: str
 ) -> None:

@@ -15,6 +15,7 @@ from weigh.units import Bytes, Seconds
 SCHEMA = "weigh.job/1"
 
 Runner = Literal["weigh", "parallel"]
+REST = -1  # in an answer: all elements without a state of their own
 STUCK = "in error state"  # Grid Engine keeps it until it is deleted
 FINAL: frozenset[State] = frozenset(get_args(State)) - {"PENDING", "RUNNING", "UNKNOWN"}
 

@@ -7,6 +7,7 @@ import msgspec
 from weigh.errors import FormatError, SchedulerError, UsageError
 from weigh.model.complexes import Complexes
 from weigh.model.job import (
+    REST,
     STUCK,
     Elements,
     ElementState,
@@ -255,7 +256,9 @@ def _merged(
     for number in cancelled:
         if number not in over:
             past[number] = _cancelled(past.get(number))
-    merged = over | past | listed
+    rest = listed.get(REST) or ended.get(REST)
+    others = {} if rest is None else dict.fromkeys(range(job.elements), rest)
+    merged = others | over | past | listed
     return {n: state for n, state in merged.items() if 0 <= n < job.elements}
 
 
