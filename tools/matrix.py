@@ -29,12 +29,13 @@ HEAD = (
 )
 SLURM = ("munge", "slurmctld", "slurmd", "slurm-client", "slurmdbd", "mariadb-server")
 GRID_ENGINE = ("gridengine-master", "gridengine-exec", "gridengine-client")
+MASTERS = ("slurmctld", "gridengine-master")
 TESTS = ("tests/scheduler", "tests/cluster", "tests/docs/test_docs_slurm.py")
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A scheduler as one release of Debian has it; *packages*, the first its master."""
+    """A scheduler as one release of Debian has it, and the packages to install."""
 
     scheduler: str
     series: str
@@ -50,6 +51,11 @@ class Version:
     def marker(self) -> str:
         """Return pytest's marker of the tests that need this scheduler."""
         return self.scheduler.lower().replace(" ", "")
+
+    @property
+    def master(self) -> str:
+        """Return the package whose version is the scheduler's."""
+        return next(name for name in self.packages if name in MASTERS)
 
 
 VERSIONS = (
@@ -101,8 +107,10 @@ def one(version: Version, roots: Path, words: Iterable[str]) -> Result:
     )
     if made.returncode != 0:
         print(made.stderr, file=sys.stderr)
-        why = made.stderr.strip().splitlines()[-1].partition(": ")[2]
-        return Result(row(version, version.suite, "not available", "", "", ""), [why])
+        return missing(version, made.stderr.strip().splitlines()[-1].partition(": ")[2])
+    installed = package(root, version)
+    if not installed.startswith(version.series):
+        return missing(version, f"Debian {version.suite} has {installed}")
     seen = ROOT / ".cache/matrix" / f"{version.name}.xml"
     seen.parent.mkdir(parents=True, exist_ok=True)
     seen.unlink(missing_ok=True)
@@ -116,16 +124,22 @@ def one(version: Version, roots: Path, words: Iterable[str]) -> Result:
         check=False,
     )
     if not seen.exists():
-        return Result(row(version, version.suite, "did not run", "", "", ""))
-    return read(version, package(root, version), seen)
+        return missing(version, "its tests did not come to an end")
+    return read(version, f"Debian {version.suite}, {version.master} {installed}", seen)
+
+
+def missing(version: Version, why: str) -> Result:
+    """Return the result of a version that cannot be installed."""
+    origin = f"Debian {version.suite}"
+    return Result(
+        row(version, origin, "not available", "", "", ""), [f"not available: {why}"]
+    )
 
 
 def package(root: Path, version: Version) -> str:
-    """Return the release of Debian and the version of the scheduler's package."""
-    master = version.packages[0 if version.scheduler != "Slurm" else 1]
-    asked = ["chroot", root, "dpkg-query", "-W", "-f", "${Version}", master]
-    said = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True).stdout
-    return f"Debian {version.suite}, {master} {said}"
+    """Return the version of the scheduler's package in *root*."""
+    asked = ["chroot", root, "dpkg-query", "-W", "-f", "${Version}", version.master]
+    return subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def read(version: Version, origin: str, seen: Path) -> Result:
