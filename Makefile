@@ -13,13 +13,14 @@ INSTALL := -m pip install --quiet
 # an editable install is not compiled by pip, and some environments forbid it later
 COMPILE = $(BIN)/python -m compileall -q src
 
-.PHONY: help demo test coverage docs bench figures soak clean
+.PHONY: help demo test matrix coverage docs bench figures soak clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    tag Alice's Adventures in Wonderland under weigh run"
 	@echo "make examples  the guides end to end, with spaCy, torch, Scalene (a GiB)"
 	@echo "make test    style, types, import contract, tests"
+	@echo "make matrix  the scheduler tests on every Slurm and on Grid Engine (root, Debian)"
 	@echo "make coverage which lines and branches no test runs (some minutes longer)"
 	@echo "make docs    the pages as a site, in site/; what is generated from the code"
 	@echo "make bench   weigh beside its peers (some minutes)"
@@ -43,6 +44,10 @@ test: $(VENV)/.dev
 	$(BIN)/lint-imports
 	@ci/packages.sh
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(BIN)/python -m pytest $(PYTEST)
+
+# each version in a Debian of its own, kept in .cache/matrix; writes docs/schedulers.md
+matrix: $(VENV)/.dev
+	$(BIN)/python tools/matrix.py $(MATRIX)
 
 docs: $(VENV)/.dev
 	$(BIN)/python tools/reference.py .

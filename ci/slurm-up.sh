@@ -50,6 +50,8 @@ if ! munge -n >/dev/null 2>&1; then
 fi
 
 # ---- memory: by control group where one can be made, else by polling
+version=$(slurmctld -V | sed 's/^[^0-9]*\([0-9]*\.[0-9]*\).*/\1/') # such as 22.05
+since() { [ "$(printf '%s\n' "$1" "$version" | sort -V | head -n 1)" = "$1" ]; }
 groups=${WEIGH_RIG_CGROUPS:-/sys/fs/cgroup} # where isolated.sh has put ours
 probe=$groups/memory/weigh_rig_probe
 if [ "${WEIGH_RIG_CGROUP:-1}" != 0 ] && mkdir "$probe" 2>/dev/null; then
@@ -57,10 +59,12 @@ if [ "${WEIGH_RIG_CGROUP:-1}" != 0 ] && mkdir "$probe" 2>/dev/null; then
     tracking="ProctrackType=proctrack/cgroup
 TaskPlugin=task/cgroup
 JobAcctGatherType=jobacct_gather/cgroup"
-    cat >"$top/etc/cgroup.conf" <<CONF
-CgroupPlugin=cgroup/v1
+    {
+        ! since 21.08 || echo CgroupPlugin=cgroup/v1 # 20.11 knows no other, and not the key
+        since 24.05 || echo CgroupAutomount=no
+    } >"$top/etc/cgroup.conf"
+    cat >>"$top/etc/cgroup.conf" <<CONF
 CgroupMountpoint=$groups
-CgroupAutomount=no
 ConstrainRAMSpace=yes
 ConstrainSwapSpace=no
 ConstrainCores=no

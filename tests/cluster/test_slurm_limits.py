@@ -35,6 +35,12 @@ def changed(**texts: str | None) -> Texts:
     return msgspec.structs.replace(ALL, **texts)
 
 
+def test_accounts_have_one_order_whatever_the_version_lists_first() -> None:
+    told = limits(changed(associations="root||normal|\nlab||normal|\n"))
+
+    assert told.accounts == ("lab", "root")
+
+
 def test_what_a_user_may_use_is_known() -> None:
     told = limits(ALL)
 

@@ -62,6 +62,15 @@ def test_sacct_gives_each_element_what_it_asked_for_and_its_largest_step() -> No
     assert killed.cpu_time == 86400 + 2 * 3600 + 3 * 60 + 4
 
 
+def test_an_element_that_never_ran_used_no_time() -> None:
+    # Slurm 22.05, an array cancelled while it waited
+    text = "3|CANCELLED by 0|0|10|16?|0|00:00:00|||None assigned||0\n"
+
+    (element,) = accounting_slurm.parse(text)
+
+    assert (element.wall_time, element.memory_asked) == (None, None)
+
+
 @pytest.mark.parametrize(("text", "size"), [("4Gn", 4 * GIB), ("4Gc", 8 * GIB)])
 def test_sacct_of_old_asked_for_a_node_or_for_a_cpu(text: str, size: int) -> None:
     line = SACCT.split("\n", maxsplit=1)[0].replace("|600M|1|", f"|{text}|2|")

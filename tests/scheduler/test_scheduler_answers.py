@@ -130,6 +130,28 @@ def test_a_step_that_ran_out_of_memory_is_its_element_s_end() -> None:
     assert by_steps["4"][0].state == "CANCELLED"
 
 
+def test_an_element_that_never_ran_has_no_start() -> None:
+    # Slurm 20.11 prints as its start when it was cancelled
+    queue = "4|0|CANCELLED|1795369863||JobHeldUser\n"
+    ended = "4_0|CANCELLED by 0|0:0|0:0|1795369863|1795369863|None assigned|None\n"
+
+    assert slurm.parse_queue(queue)["4"][0].started is None
+    assert slurm.parse_ended(ended)["4"][0].started is None
+
+
+@pytest.mark.parametrize("lines", [1, -1])
+def test_an_element_s_own_line_counts_more_than_a_range_s(lines: int) -> None:
+    # sacct 20.11 and 22.05, after scancel of an array with one element at a time
+    text = """\
+1_0|COMPLETED|0:0|0:0|1795370308|1795370311|cn1|None
+1_1|COMPLETED|0:0|0:0|1795370312|1795370313|cn1|None
+1_[1-3%1]|CANCELLED by 0|0:0|0:0|None|1795370313|None assigned|None
+"""
+    states = slurm.parse_ended("\n".join(text.splitlines()[::lines]))["1"]
+
+    assert [states[n].state for n in range(4)] == ["COMPLETED"] * 2 + ["CANCELLED"] * 2
+
+
 @pytest.mark.parametrize("cut", range(1, len(SQUEUE)))
 def test_a_squeue_that_is_cut_off_is_noticed(cut: int) -> None:
     text = SQUEUE[:-cut]

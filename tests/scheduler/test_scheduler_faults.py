@@ -93,7 +93,7 @@ def test_a_name_that_is_taken_is_refused_with_what_submit_can_do(
     here: Weigh, fake: Fake
 ) -> None:
     words = ("submit", "--on", "slurm", "--name", "fit", "--")
-    fake("sbatch", "exit 1")
+    fake("sbatch", "echo 'sbatch: error: invalid partition' >&2; exit 1")
     here(*words, "python3", "a.py")
     other = here(*words, "python3", "b.py")
     fake("sbatch", "echo 7")
@@ -448,6 +448,35 @@ def test_resume_waits_for_what_was_just_cancelled_to_end(
     assert code == 0
     assert f"waiting for job {job} to end" in err
     assert "would resume 3 tasks" in out
+
+
+@pytest.mark.parametrize(
+    ("queue", "accounting"),
+    [
+        ("7|N/A|CANCELLED|1795370134||Resources", "7_[0-2%10]|CANCELLED by 0"),  # 20.11
+        ("7|N/A|CANCELLED|1795370134||Resources", "7|CANCELLED by 0"),  # 22.05
+        ("", "7|CANCELLED by 0"),
+    ],
+)
+def test_an_array_cancelled_before_it_started_is_cancelled_as_a_whole(
+    here: Weigh, fake: Fake, job: str, queue: str, accounting: str
+) -> None:
+    fake("squeue", f"[ -z '{queue}' ] || echo '{queue}'")
+    fake("sacct", f"echo '{accounting}|0:0|0:0|1|1|None assigned|Resources'")
+
+    assert here.status(job)["tasks"] == {"CANCELLED": 3}
+
+
+def test_an_array_s_own_line_leaves_the_elements_that_ran(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake(
+        "squeue",
+        "echo '7|N/A|CANCELLED|1795370134||Resources'\n"
+        "echo '7|0|FAILED|1795370130|cn1|NonZeroExitCode'",
+    )
+
+    assert here.status(job)["tasks"] == {"FAILED": 1, "CANCELLED": 2}
 
 
 def test_without_accounting_the_log_tells_the_end(

@@ -16,6 +16,7 @@ SCHEMA = "weigh.job/1"
 
 AGAIN = "again_"  # folders in a plan's, for each time that all of it runs once more
 Runner = Literal["weigh", "parallel"]
+REST = -1  # in an answer: all elements without a state of their own
 STUCK = "in error state"  # Grid Engine keeps it until it is deleted
 CANCELLING = "being cancelled"  # a signal was sent, and it has not ended yet
 STEP_OUT_OF_MEMORY = "a step ran out of memory"  # whatever the script made of it

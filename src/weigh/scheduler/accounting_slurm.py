@@ -61,11 +61,13 @@ def parse(out: str) -> tuple[Accounted, ...]:
 def _job(element: int, fields: dict[str, str]) -> Accounted:
     cpus = whole_number(fields["AllocCPUS"])
     limit = whole_number(fields["TimelimitRaw"])
-    wall = whole_number(fields["ElapsedRaw"])
+    node = None if fields["NodeList"] == "None assigned" else fields["NodeList"]
+    # without a node it never started
+    wall = None if node is None else whole_number(fields["ElapsedRaw"])
     return Accounted(
         element=element,
         state=_state(fields["State"]),
-        node=None if fields["NodeList"] == "None assigned" else fields["NodeList"],
+        node=node,
         wall_time=None if wall is None else float(wall),
         cpu_time=_cpu_time(fields["TotalCPU"]),
         max_rss=_size(fields["MaxRSS"]),

@@ -13,6 +13,7 @@ from weigh.errors import (
 from weigh.model.complexes import Complexes
 from weigh.model.job import (
     CANCELLING,
+    REST,
     STUCK,
     Elements,
     ElementState,
@@ -378,7 +379,9 @@ def _merged(  # noqa: PLR0913 - keyword-only past the fifth
             alive[number] = msgspec.structs.replace(alive[number], reason=CANCELLING)
         elif number not in over:
             past[number] = _cancelled(past.get(number))
-    merged = over | past | alive
+    rest = listed.get(REST) or ended.get(REST)
+    others = {} if rest is None else dict.fromkeys(range(job.elements), rest)
+    merged = others | over | past | alive
     if silence is not None:
         for number in set(range(job.elements)) - set(merged):
             last = known.get(number, ABSENT)

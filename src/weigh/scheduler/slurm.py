@@ -15,6 +15,7 @@ from weigh.dialect.slurm_script import slurm_script
 from weigh.errors import FormatError
 from weigh.model.complexes import Complexes
 from weigh.model.job import (
+    REST,
     STEP_OUT_OF_MEMORY,
     Elements,
     ElementState,
@@ -219,8 +220,8 @@ def parse_queue(out: str) -> States:
         element = ElementState(
             state=state,
             reason=_reason(reason, word, state),
-            # of one that waits, it is when it may begin
-            started=None if state == "PENDING" else _time(start),
+            # of one that never started, when it may begin or when it was cancelled
+            started=None if state == "PENDING" or node in _NO_NODE else _time(start),
             node=None if node in _NO_NODE else node,
         )
         _put(states.setdefault(job, {}), index, element)
@@ -264,14 +265,16 @@ def parse_ended(out: str) -> States:
         word = fields[1].split(" ")[0].rstrip("+")
         state = STATES.get(word, "UNKNOWN")
         code, _, signal = fields[2].partition(":")
+        node = None if fields[6] == "None assigned" else fields[6] or None
         element = ElementState(
             state=state,
             reason=_reason(fields[7], word, state),
             exit_code=whole_number(code),
             signal=whole_number(signal) or None,
-            started=_time(fields[4]),
+            # without a node it never started: 20.11 prints when it was cancelled
+            started=None if node is None else _time(fields[4]),
             ended=_time(fields[5]),
-            node=None if fields[6] == "None assigned" else fields[6] or None,
+            node=node,
         )
         _put(states.setdefault(job, {}), index, element)
     for place in short:
@@ -337,9 +340,22 @@ def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
 
 
 def _put(elements: Elements, index: str, state: ElementState) -> None:
-    """Put *state* where *index* says; a plain job is its own element 0."""
-    for number in (0,) if index in _PLAIN else parse_ranges(index):
+    """Store *state* under the elements that *index* names.
+
+    A plain job is its own element 0. An array that was cancelled before it started may
+    be listed without an index: that line holds for all elements without a line of their
+    own. So does a range, which sacct prints with elements that have started meanwhile.
+    """
+    number = whole_number(index)
+    if number is not None:
         elements[number] = state
+    elif index not in _PLAIN:
+        for member in parse_ranges(index):
+            elements.setdefault(member, state)
+    elif state.state == "CANCELLED" and state.node is None:
+        elements[REST] = state
+    else:
+        elements[0] = state
 
 
 def _reason(text: str, word: str, state: State) -> str | None:

@@ -55,7 +55,8 @@ def limits(
     return Limits(
         queues=tuple(_queues(texts.partitions or "", config)),
         nodes=_node_types(nodes),
-        accounts=tuple(dict.fromkeys(one[0] for one in mine))
+        # 26.05 lists them in another order than versions before it
+        accounts=tuple(sorted({one[0] for one in mine}))
         if knows_mine and "associations" in enforced
         else None,
         qos=tuple(dict.fromkeys(name for one in mine for name in one[2]))

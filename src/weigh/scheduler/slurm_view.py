@@ -1,6 +1,6 @@
 """What Slurm tells of a cluster: the commands to ask, and their text read.
 
-Only forms that are stable from 22.05 to 25.05 are used: ``scontrol -o`` and columns
+Only forms that are stable from 20.11 to 26.05 are used: ``scontrol -o`` and columns
 named one by one. ``--json`` differs in each of these versions.
 """
 
