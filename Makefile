@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .bench-venv
 BATCH := 50
+# test processes; those of one real scheduler share one
+WORKERS ?= 4
 COVERAGE := $(CURDIR)/.coverage-data
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -35,7 +37,7 @@ demo: $(VENV)/.demo
 # -rs: what a machine lacks, such as a scheduler, is skipped and said
 examples: $(VENV)/.examples
 	WEIGH_EXAMPLES=1 PATH="$(CURDIR)/$(BIN):$$PATH" \
-	  $(BIN)/python -m pytest tests/examples -rs $(PYTEST)
+	  $(BIN)/python -m pytest tests/docs/examples -rs $(PYTEST)
 
 test: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -43,7 +45,7 @@ test: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@ci/packages.sh
-	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(BIN)/python -m pytest $(PYTEST)
+	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST)
 
 # each version in a Debian of its own, kept in .cache/matrix; writes docs/schedulers.md
 matrix: $(VENV)/.dev
@@ -62,7 +64,7 @@ figures: $(VENV)/.dev
 	  echo "## $$name"; $(BIN)/python benchmarks/$$name.py $(FIGURES) || exit; done
 
 soak: $(VENV)/.dev
-	WEIGH_FUZZ=long $(BIN)/python -m pytest -q tests/fuzz
+	WEIGH_FUZZ=long $(BIN)/python -m pytest -q tests/laws/fuzz
 	$(BIN)/python soak/soak.py $(SOAK)
 
 # with the tests that measure Python's own weight, which is another then: those may fail

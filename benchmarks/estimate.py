@@ -2,8 +2,8 @@
 
     python benchmarks/estimate.py
 
-SchedTune's measurements (tests/data/gpu_memory): 12 networks on 5 GPUs, peak memory at
-batches of 8, 16, 32 and 64. The three smallest are known, 64 is held out. Every
+SchedTune's measurements (tests/support/data/gpu_memory): 12 networks on 5 GPUs, peak
+memory at batches of 8, 16, 32 and 64. The three smallest are known, 64 is held out. Every
 coefficient is found from the other eleven networks, never from the one it judges.
 """
 
@@ -18,9 +18,8 @@ import msgspec
 from weigh.estimate.capacity import holding
 from weigh.estimate.curve import fit_line, fit_power
 from weigh.estimate.estimate import Estimate, estimate
-from weigh.estimate.fit import Fit, fit
-from weigh.estimate.margin import coefficient, doubt, from_scores
-from weigh.estimate.points import Point, gather
+from weigh.estimate.fit import Fit, coefficient, doubt, fit, from_scores
+from weigh.estimate.samples import Point, gather
 from weigh.model.record import PeakMemory, Record, Usage
 from weigh.units import GIB, MIB
 

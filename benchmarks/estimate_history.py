@@ -7,8 +7,8 @@ type before it; one given too little is killed, wastes all it was given, and is 
 again with twice that or the most seen. Prints waste / used (in memory x time) and the
 tasks killed, after 5 runs of a task's type and (from the first) from the first run.
 
-Without arguments: the traces under tests/data/workflows. A trace of your own has the
-columns task, peak_memory, wall_time (s), asked (may lack); any others are sizes that
+Without arguments: the traces under tests/support/data/workflows. A trace of your own has
+the columns task, peak_memory, wall_time (s), asked (may lack); any others are sizes that
 are known before a task starts. A first run gets what was asked for; where that is not
 known, what a user would ask who knows the trace's worst: that, up to a power of two.
 """
@@ -24,9 +24,8 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import numpy as np
 
-from weigh.estimate.history import ENOUGH, History, Past
-from weigh.estimate.history_bounds import escalate
-from weigh.estimate.history_risk import APPETITES, RISKS, Appetite, Risk
+from weigh.estimate.history import ENOUGH, History, Past, escalate
+from weigh.estimate.history_pool import APPETITES, RISKS, Appetite, Risk
 from weigh.units import parse_size
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)

@@ -1,7 +1,8 @@
 """How right the end is foretold, and what reading along costs: prints tables.
 
 ``python benchmarks/progress.py [RUNS]``: the recordings of real tools in
-tests/data/progress, then simulated runs, RUNS of each kind (200), the same every time.
+tests/support/data/progress, then simulated runs, RUNS of each kind (200), the same
+every time.
 """
 
 import gzip

@@ -11,7 +11,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator
 
-from weigh.progress.remaining import Durations, until_done
+from weigh.progress.eta import Durations, until_done
 
 LISTS = 60
 SHARES = (0.1, 0.3, 0.6, 0.9)

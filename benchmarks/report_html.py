@@ -19,8 +19,8 @@ sys.path.insert(0, str(ROOT / "tests" / "report_html"))
 
 from reports_to_draw import array, one_run, scanned  # noqa: E402
 
-from weigh.report.html.curves import Scan  # noqa: E402
-from weigh.report.html.page import render_page  # noqa: E402
+from weigh.render.html.curves import Scan  # noqa: E402
+from weigh.render.html.page import render_page  # noqa: E402
 
 _REPEATS = 5
 _READY = "() => document.querySelector('.tasks tbody tr, .chart canvas') !== null"

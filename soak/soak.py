@@ -21,7 +21,7 @@ from weigh.measure.peak import PeakTracker
 from weigh.measure.sampler import Sampler
 from weigh.model.record import Record
 from weigh.probe.proc import ProcTree
-from weigh.store.heads import read_index, read_record
+from weigh.store.index import read_index, read_record
 
 MIB = 1 << 20
 DAY = 24 * 3600.0

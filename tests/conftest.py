@@ -17,6 +17,7 @@ settings.register_profile("weigh", deadline=None)
 settings.load_profile("weigh")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the tests of one real scheduler in one process, so that each starts once."""
     for item in items:

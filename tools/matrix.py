@@ -30,7 +30,7 @@ HEAD = (
 SLURM = ("munge", "slurmctld", "slurmd", "slurm-client", "slurmdbd", "mariadb-server")
 GRID_ENGINE = ("gridengine-master", "gridengine-exec", "gridengine-client")
 MASTERS = ("slurmctld", "gridengine-master")
-TESTS = ("tests/scheduler", "tests/cluster", "tests/docs/test_docs_slurm.py")
+TESTS = ("tests/verbs/submit", "tests/unit/schedulers", "tests/docs/test_docs_slurm.py")
 
 
 @dataclass(frozen=True, slots=True)

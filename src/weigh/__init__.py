@@ -3,15 +3,13 @@
 Importing this package imports nothing else: names are forwarded when first used.
 """
 
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from weigh.flow.api import run as run
     from weigh.flow.fit.fit import fit as fit
     from weigh.flow.records.compare import compare as compare
-    from weigh.flow.report.api import report as report
+    from weigh.flow.report.report import report as report
     from weigh.flow.run.regions import batches as batches
     from weigh.flow.run.regions import event as event
     from weigh.flow.run.regions import measured as measured
@@ -47,7 +45,7 @@ _HOMES = {
     "load_ipython_extension": "weigh.hooks.ipython",  # %load_ext weigh
     "measured": "weigh.flow.run.regions",
     "phase": "weigh.flow.run.regions",
-    "report": "weigh.flow.report.api",
+    "report": "weigh.flow.report.report",
     "timeit": "weigh.flow.run.regions",
 }
 
@@ -61,18 +59,3 @@ def __getattr__(name: str) -> object:
 
     value = globals()[name] = getattr(import_module(home), name)
     return value
-
-
-class _Package(ModuleType):
-    """This package: ``weigh.report`` is the function also once its namesake is loaded.
-
-    The import system binds a subpackage to its parent; ``from weigh.report import ...``
-    does without.
-    """
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name not in _HOMES or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

@@ -5,15 +5,15 @@ from typing import Literal
 
 import click
 
-from weigh.cli import complete
+from weigh.cli import options
 from weigh.cli.submit import say
 from weigh.errors import UsageError
 from weigh.flow.follow.cancel import cancel as cancel_flow
-from weigh.report.printable import printable
+from weigh.render.printable import printable
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("names", nargs=-1, metavar="JOB...", shell_complete=complete.jobs)
+@click.argument("names", nargs=-1, metavar="JOB...", shell_complete=options.jobs)
 @click.option("--keep", multiple=True, metavar="JOB", help="Leave this; repeatable.")
 @click.option("--running", is_flag=True, help="Only elements that run.")
 @click.option("--pending", is_flag=True, help="Only elements that wait.")

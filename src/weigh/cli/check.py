@@ -6,19 +6,19 @@ from typing import Any
 
 import click
 
-from weigh.cli import complete
+from weigh.cli import options
 from weigh.errors import UsageError
 from weigh.flow.check.check import CheckOptions, choose, is_job_script
 from weigh.flow.check.check import check as check_flow
 from weigh.model.lint import Checked
-from weigh.report.check_lines import planned_line, render_json, render_text
+from weigh.render.check_lines import planned_line, render_json, render_text
 
 _WRONG = 1
 _SIGNAL_BASE = 128
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("path", metavar="TASKS|SCRIPT|PLAN", shell_complete=complete.files)
+@click.argument("path", metavar="TASKS|SCRIPT|PLAN", shell_complete=options.files)
 @click.option(
     "--tasks",
     type=click.IntRange(1, 1000),
@@ -110,13 +110,13 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
 
 
 def _scripts_of_plan(path: str, form: str | None) -> Sequence[Checked]:
-    from weigh.flow.check.plan_folder import check_scripts  # noqa: PLC0415 - only for a plan
+    from weigh.flow.check.check import check_scripts  # noqa: PLC0415 - only for a plan
 
     return check_scripts(path, form=form, cwd=os.getcwd(), env=os.environ)
 
 
 def _script_lines(scripts: Sequence[Checked]) -> Iterator[str]:
-    from weigh.report import script_lines  # noqa: PLC0415 - tasks do without
+    from weigh.render import script_lines  # noqa: PLC0415 - start-up time
 
     for script in scripts:
         if not script.findings:
@@ -127,7 +127,7 @@ def _script_lines(scripts: Sequence[Checked]) -> Iterator[str]:
 def _check_script(path: str, form: str | None, *, as_json: bool) -> int:
     """Say what is off in a job script."""
     from weigh.flow.check.script import check_here  # noqa: PLC0415 - tasks do without
-    from weigh.report import script_lines  # noqa: PLC0415 - as above
+    from weigh.render import script_lines  # noqa: PLC0415 - start-up time
 
     checked = check_here(path, form=form, cwd=os.getcwd(), env=os.environ)
     if as_json:

@@ -4,13 +4,13 @@ import os
 
 import click
 
-from weigh.cli.quantities import LIMIT
+from weigh.cli.options import LIMIT
 from weigh.errors import UsageError
 from weigh.flow.site.cluster import Shape
 from weigh.flow.site.cluster import cluster as cluster_flow
-from weigh.report.cluster_lines import render_free, render_json, render_text
-from weigh.report.columns import fill
-from weigh.report.printable import printable
+from weigh.render.cluster_lines import render_free, render_json, render_text
+from weigh.render.columns import fill
+from weigh.render.printable import printable
 
 _SCHEDULERS = ("slurm", "gridengine")
 

@@ -5,10 +5,10 @@ from typing import get_args
 
 import click
 
-from weigh.cli import complete
+from weigh.cli import options
 from weigh.flow.records.compare import compare_named
 from weigh.model.comparison import Order
-from weigh.report.comparison_lines import comparison_json, comparison_text
+from weigh.render.comparison_lines import comparison_json, comparison_text
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -23,7 +23,7 @@ from weigh.report.comparison_lines import comparison_json, comparison_text
     nargs=-1,
     required=True,
     metavar="A B...",
-    shell_complete=complete.records,
+    shell_complete=options.records,
 )
 def compare(records: tuple[str, ...], *, by: Order | None, as_json: bool) -> int:
     """Compare runs with the first one named: time, memory, GPU, a sample.

@@ -5,8 +5,8 @@ import os
 import click
 
 from weigh.flow.site.site_file import site_file, write_new
-from weigh.report.columns import fill
-from weigh.report.printable import printable
+from weigh.render.columns import fill
+from weigh.render.printable import printable
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

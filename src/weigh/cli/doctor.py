@@ -5,8 +5,8 @@ import os
 import click
 
 from weigh.flow.doctor.doctor import doctor as doctor_flow
-from weigh.flow.run.keeping import current_folder
-from weigh.report.doctor_lines import render_json, render_text
+from weigh.flow.run.record_sink import current_folder
+from weigh.render.doctor_lines import render_json, render_text
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from weigh.cli import complete
-from weigh.cli.estimate_words import estimate_options, show, wishes_of
+from weigh.cli import options
+from weigh.cli.scan import estimate_options, show, wishes_of
 from weigh.flow.fit.fit import fit_named
 
 
@@ -19,7 +19,7 @@ from weigh.flow.fit.fit import fit_named
 )
 @click.option("--html", metavar="FILE", help="The curves as a page, too.")
 @estimate_options
-@click.argument("records", nargs=-1, metavar="[ID]...", shell_complete=complete.records)
+@click.argument("records", nargs=-1, metavar="[ID]...", shell_complete=options.records)
 def fit(**words: Any) -> int:  # noqa: ANN401 - click's own
     """Fit records of several sizes: what fits where, what the full job needs.
 

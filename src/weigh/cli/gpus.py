@@ -5,9 +5,9 @@ import os
 import click
 
 from weigh.flow.watch.gpus import list_gpus
-from weigh.report.columns import fill
-from weigh.report.gpu_list import render_json, render_text
-from weigh.report.printable import printable
+from weigh.render.columns import fill
+from weigh.render.gpu_lines import render_json, render_text
+from weigh.render.printable import printable
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import click
 
-from weigh.cli import complete
+from weigh.cli import options
 from weigh.flow.follow.logs import LogFile
 from weigh.flow.follow.logs import logs as logs_flow
-from weigh.report.printable import printable
+from weigh.render.printable import printable
 
 _PAUSE = 0.5
 _PIECE = 1 << 16
@@ -19,7 +19,7 @@ _LAST = 10
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("name", metavar="JOB[_TASK]", shell_complete=complete.jobs)
+@click.argument("name", metavar="JOB[_TASK]", shell_complete=options.jobs)
 @click.option("-f", "--follow", is_flag=True, help="Go on as more is written.")
 @click.option("--failed", is_flag=True, help="What the tasks that failed printed.")
 @click.option(

@@ -10,7 +10,7 @@ from importlib import import_module
 import click
 
 from weigh import __version__
-from weigh.cli.patient_stream import make_stderr_patient, settle_stdout
+from weigh.cli.output import make_stderr_patient, settle_stdout
 from weigh.errors import WeighError
 from weigh.measure.launcher import Launcher
 
@@ -142,7 +142,7 @@ def _guard_terminal() -> None:
         except (OSError, ValueError):  # closed
             continue
         if is_terminal:
-            from weigh.report.printable import Terminal  # noqa: PLC0415 - start-up time
+            from weigh.render.printable import Terminal  # noqa: PLC0415 - start-up time
 
             setattr(sys, name, Terminal(stream))
 
@@ -193,7 +193,7 @@ def _report_lost_output(error: OSError) -> int:
 
 def _complain(line: str) -> None:
     if sys.stderr is not None:
-        from weigh.report.printable import shown  # noqa: PLC0415 - start-up time
+        from weigh.render.printable import shown  # noqa: PLC0415 - start-up time
 
         with suppress(OSError):
             print(f"weigh: {shown(line)}", file=sys.stderr)

@@ -5,14 +5,14 @@ import sys
 
 import click
 
-from weigh.cli import complete
-from weigh.cli.quantities import SIZE_TEXT, TIME_TEXT
+from weigh.cli import options
+from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.flow.plan.plan import plan as plan_flow
-from weigh.flow.plan.wishes import ALL, Wishes
-from weigh.flow.run.weighed import Told
-from weigh.report.columns import fill
-from weigh.report.plan_lines import render_json, render_text
-from weigh.report.printable import printable
+from weigh.flow.run.run_measured import Told
+from weigh.planning.options import ALL, Wishes
+from weigh.render.columns import fill
+from weigh.render.plan_lines import render_json, render_text
+from weigh.render.printable import printable
 from weigh.sweep.quoting import quoted
 
 _SIGNAL_BASE = 128
@@ -20,7 +20,7 @@ _COUNT = click.IntRange(min=1)
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("task_file", metavar="TASKS", shell_complete=complete.files)
+@click.argument("task_file", metavar="TASKS", shell_complete=options.files)
 @click.option(
     "--gpu",
     "gpus",

@@ -7,7 +7,7 @@ import click
 
 from weigh.flow.run.profile import Profiled
 from weigh.flow.run.profile import profile as profile_flow
-from weigh.report.profile_lines import render_profile, render_totals
+from weigh.render.profile_lines import render_profile, render_totals
 
 
 class _AfterDashes(click.Command):

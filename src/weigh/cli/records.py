@@ -8,7 +8,7 @@ from typing import get_args
 
 import click
 
-from weigh.cli import complete
+from weigh.cli import options
 from weigh.errors import StoreError
 from weigh.flow.records.imported import STDIN, Format, import_records
 from weigh.flow.records.records import (
@@ -23,9 +23,9 @@ from weigh.flow.records.records import (
     remove_records,
 )
 from weigh.model.record import State
-from weigh.report import record_list
-from weigh.report.printable import count, printable, short_command, shortened
-from weigh.report.record_show import render_record
+from weigh.render import record_list
+from weigh.render.printable import count, printable, short_command, shortened
+from weigh.render.record_show import render_record
 from weigh.store.lines import encode
 
 _SHOWN = 20
@@ -83,7 +83,7 @@ def records(  # noqa: PLR0913 - one parameter an option
 
 
 @records.command()
-@click.argument("name", metavar="ID", shell_complete=complete.records)
+@click.argument("name", metavar="ID", shell_complete=options.records)
 @click.option("--json", "as_json", is_flag=True, help="The whole record as JSON.")
 def show(name: str, *, as_json: bool) -> None:
     """Show one record; ID may also be a file of `weigh run -o`."""
@@ -93,7 +93,7 @@ def show(name: str, *, as_json: bool) -> None:
 
 @records.command()
 @click.argument(
-    "names", metavar="ID...", nargs=-1, required=True, shell_complete=complete.records
+    "names", metavar="ID...", nargs=-1, required=True, shell_complete=options.records
 )
 @click.option("--dry-run", is_flag=True, help="Only say which.")
 def rm(names: tuple[str, ...], *, dry_run: bool) -> None:
@@ -105,7 +105,7 @@ def rm(names: tuple[str, ...], *, dry_run: bool) -> None:
 
 
 @records.command()
-@click.argument("names", metavar="[ID...]", nargs=-1, shell_complete=complete.records)
+@click.argument("names", metavar="[ID...]", nargs=-1, shell_complete=options.records)
 @click.option("--csv", "form", flag_value="csv", help="A table, without the series.")
 @click.option("--jsonl", "form", flag_value="jsonl", help="As stored [default].")
 @click.option(

@@ -1,16 +1,134 @@
 """``weigh report``: the words of the command line; requested beside used."""
 
+import os
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
-from weigh.cli.quantities import TIME_TEXT
-from weigh.cli.report_drawn import HERE, draw
-from weigh.cli.report_texts import print_paper, print_report, print_since
+from weigh.cli.options import TIME_TEXT
 from weigh.errors import UsageError
-from weigh.report.report_paper import FORMS as PAPERS
+from weigh.flow.report.report import build
+from weigh.model.report import Report
+from weigh.render.openmetrics import render_openmetrics
+from weigh.render.report_files import (
+    render_csv,
+    render_json,
+    render_jsonl,
+    render_markdown,
+)
+from weigh.render.report_lines import render_text
+from weigh.render.report_paper import FORMS as PAPERS
+from weigh.render.report_seff import render_seff
 from weigh.store.find import LAST
+
+HERE = ""
+
+
+def draw(name: str, words: Mapping[str, Any], *, is_ascii: bool) -> int:
+    """Write the page and the picture asked for, or draw in the terminal.
+
+    Returns 1 on a finding where that is asked for, else 0.
+
+    Raises:
+        WeighError: what ``flow.report_page`` and ``flow.report`` raise.
+    """
+    html, plot, logs = words["html"], words["plot"], words["logs"]
+    found = _build(name, logs) if html is None else _page(name, html, logs)
+    if plot == HERE:
+        _here(found, is_ascii=is_ascii)
+    elif plot is not None:
+        from weigh.flow.report.page import write_picture  # noqa: PLC0415 - one form
+
+        write_picture(found, plot)
+        click.echo(f"weigh: wrote {plot}", err=True)
+    return int(words["strict"] and any(note.is_finding for note in found.notes))
+
+
+def _build(name: str, logs: Sequence[str]) -> Report:
+    from weigh.flow.report.report import build  # noqa: PLC0415 - one form of many
+
+    return build(name, logs=logs, cwd=os.getcwd(), env=os.environ)
+
+
+def _page(name: str, path: str, logs: Sequence[str]) -> Report:
+    from weigh.flow.report.page import STDOUT, page_of, write_page  # noqa: PLC0415
+
+    page = page_of(name, logs=logs, cwd=os.getcwd(), env=os.environ)
+    write_page(page.html, path)
+    if path != STDOUT:
+        click.echo(f"weigh: wrote {path}", err=True)
+    return page.report
+
+
+def _here(found: Report, *, is_ascii: bool) -> None:
+    from weigh.render.report_plot import has_curves, plot_lines  # noqa: PLC0415
+
+    if not has_curves(found):
+        raise UsageError("nothing to draw: no run of this has a series")
+    click.echo("\n".join(plot_lines(found, is_ascii=is_ascii)))
+
+
+_RENDERERS: dict[str, Callable[[Report], str]] = {
+    "json": render_json,
+    "jsonl": render_jsonl,
+    "csv": render_csv,
+    "markdown": render_markdown,
+    "openmetrics": render_openmetrics,
+    "seff": render_seff,
+}
+
+
+def print_report(name: str, words: Mapping[str, Any], *, is_ascii: bool) -> int:
+    """Print a report in the form asked for; 1 on a finding where that is asked for."""
+    form = words["form"]
+    if form == "ticket":
+        return _print_ticket(name, words)
+    found = build(name, logs=words["logs"], cwd=os.getcwd(), env=os.environ)
+    if form:
+        click.echo(_RENDERERS[form](found))
+    else:
+        click.echo(render_text(found, is_ascii=is_ascii))
+    return int(words["strict"] and any(note.is_finding for note in found.notes))
+
+
+def _print_ticket(name: str, words: Mapping[str, Any]) -> int:
+    from weigh.flow.report.ticket import ticket  # noqa: PLC0415 - one form of many
+    from weigh.render.report_ticket import render_ticket  # noqa: PLC0415 - as above
+
+    told = ticket(name, cwd=os.getcwd(), env=os.environ)
+    click.echo(render_ticket(told))
+    return int(words["strict"] and told.is_failure)
+
+
+def print_paper(name: str, words: Mapping[str, Any]) -> int:
+    """Print the compute statement."""
+    from weigh.flow.report.paper import paper  # noqa: PLC0415 - one form of many
+    from weigh.render.report_paper import render_paper  # noqa: PLC0415 - as above
+
+    told = paper(
+        name,
+        since=words["since"],
+        grid_intensity=words["grid_intensity"],
+        cwd=os.getcwd(),
+        env=os.environ,
+    )
+    click.echo(render_paper(told, words["paper"]))
+    return 0
+
+
+def print_since(words: Mapping[str, Any]) -> int:
+    """Print what was wasted; with --strict 1 where a change would save something."""
+    from weigh.flow.report.since import since  # noqa: PLC0415 - one form of many
+    from weigh.render import report_waste  # noqa: PLC0415 - start-up time
+
+    found = since(words["since"], cwd=os.getcwd(), env=os.environ)
+    is_json = words["form"] == "json"
+    render = report_waste.render_waste_json if is_json else report_waste.render_waste
+    click.echo(render(found))
+    failing = any(group.failing for group in found.groups)
+    return int(words["strict"] and (bool(found.changes) or failing))
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})

@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from weigh.cli import complete
-from weigh.cli.quantities import SIZE_TEXT
+from weigh.cli import options
+from weigh.cli.options import SIZE_TEXT
 from weigh.errors import UsageError
-from weigh.estimate.history_risk import RISKS
+from weigh.estimate.history_pool import RISKS
 from weigh.flow.fit.growth import Steps
 from weigh.flow.fit.request import Answer
 from weigh.flow.fit.request import request as request_flow
-from weigh.report.request_lines import FORMS
+from weigh.render.request_lines import FORMS
 
 _HISTORY = "history"
 _OF_HISTORY = ("group", "risk", "parameters", "node_memory")
@@ -95,7 +95,7 @@ def _parameters(
     metavar="SIZE",
     help="What a node has: never ask for more.",
 )
-@click.argument("records", nargs=-1, metavar="[ID]...", shell_complete=complete.records)
+@click.argument("records", nargs=-1, metavar="[ID]...", shell_complete=options.records)
 def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - click's
     """Write the lines to ask a scheduler for, from one or several records.
 

@@ -4,16 +4,16 @@ import os
 
 import click
 
-from weigh.cli import complete
-from weigh.cli.quantities import SIZE_TEXT, TIME_TEXT
+from weigh.cli import options
+from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.cli.submit import say
 from weigh.flow.follow.resume import Wishes
 from weigh.flow.follow.resume import resume as resume_flow
-from weigh.report.resume_lines import render_json, resumed_lines
+from weigh.render.resume_lines import render_json, resumed_lines
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("name", metavar="JOB", default="last", shell_complete=complete.jobs)
+@click.argument("name", metavar="JOB", default="last", shell_complete=options.jobs)
 @click.option(
     "--memory",
     type=SIZE_TEXT,

@@ -10,8 +10,9 @@ import click
 
 from weigh import config
 from weigh.errors import FormatError
-from weigh.flow.run.keeping import current_folder
-from weigh.flow.run.run import RunOptions, advise
+from weigh.flow.run.options import RunOptions
+from weigh.flow.run.record_sink import current_folder
+from weigh.flow.run.run import advise
 from weigh.flow.run.run import run as run_flow
 from weigh.measure.launcher import Launcher, script_trouble
 from weigh.model.record import Record
@@ -56,7 +57,7 @@ def _interval(
 ) -> float | None:
     if value is None:
         return None
-    from weigh.cli.quantities import SECONDS  # noqa: PLC0415 - rarely
+    from weigh.cli.options import SECONDS  # noqa: PLC0415 - rarely
 
     seconds = float(SECONDS.convert(value, option, context))
     if not _SHORTEST_INTERVAL <= seconds < float("inf"):
@@ -71,7 +72,7 @@ def _time(
 ) -> float | None:
     if value is None:
         return None
-    from weigh.cli.quantities import DURATION  # noqa: PLC0415 - rarely
+    from weigh.cli.options import DURATION  # noqa: PLC0415 - rarely
 
     return float(DURATION.convert(value, option, context))
 
@@ -245,7 +246,7 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
 
     def say(line: str) -> None:
         if not quiet:  # one that begins a line anew says so
-            from weigh.report.printable import shown  # noqa: PLC0415 - -q needs none
+            from weigh.render.printable import shown  # noqa: PLC0415 - -q needs none
 
             begin = "\n" if line.startswith("\n") else ""
             _print(f"{begin}weigh: {shown(line.lstrip())}\n")
@@ -304,7 +305,7 @@ def _reading(options: RunOptions) -> list[str]:
 
 
 def _summarise(record: Record, headroom: float | None) -> None:
-    from weigh.report.summary import render_summary  # noqa: PLC0415 - after the job
+    from weigh.render.run_lines import render_summary  # noqa: PLC0415 - after the job
     from weigh.request import why_no_request  # noqa: PLC0415 - as above
 
     request = advise(record, headroom)
@@ -377,6 +378,6 @@ def _colour() -> bool:
 def _print(text: str, *, is_coloured: bool = False) -> None:
     """Write to stderr, which :mod:`weigh.cli.main` keeps from blocking."""
     if sys.stderr is not None:
-        from weigh.report.printable import unguarded  # noqa: PLC0415 - -q needs none
+        from weigh.render.printable import unguarded  # noqa: PLC0415 - -q needs none
 
         (unguarded(sys.stderr) if is_coloured else sys.stderr).write(text)

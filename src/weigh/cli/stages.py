@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from weigh.cli import complete
+from weigh.cli import options
 from weigh.flow.sweep.stages import (
     StagesOptions,
     become,
@@ -13,11 +13,11 @@ from weigh.flow.sweep.stages import (
     planned,
     read_stages,
 )
-from weigh.report.printable import printable
+from weigh.render.printable import printable
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("path", metavar="FILE", shell_complete=complete.files)
+@click.argument("path", metavar="FILE", shell_complete=options.files)
 @click.argument("settings", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option(
     "--from", "start", metavar="STEP", help="Leave out the steps before STEP."

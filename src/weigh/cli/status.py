@@ -5,16 +5,16 @@ import time
 
 import click
 
-from weigh.cli import complete
+from weigh.cli import options
 from weigh.cli.submit import say
 from weigh.flow.follow.status import status as status_flow
-from weigh.report.status_lines import detail_lines, list_lines, render_json
+from weigh.render.status_lines import detail_lines, list_lines, render_json
 
 _PAUSE = 10.0
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.argument("names", nargs=-1, metavar="[JOB]...", shell_complete=complete.jobs)
+@click.argument("names", nargs=-1, metavar="[JOB]...", shell_complete=options.jobs)
 @click.option("--wait", is_flag=True, help="Come back when nothing runs or waits.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def status(names: tuple[str, ...], *, wait: bool, as_json: bool) -> int:

@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from weigh.cli import complete
-from weigh.cli.quantities import SIZE_TEXT, TIME_TEXT
+from weigh.cli import options
+from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.errors import CommandNotFoundError, UsageError
 from weigh.flow.site.schedulers import NAMES
 from weigh.flow.submit.submit import Wishes, session_of
 from weigh.flow.submit.submit import submit as submit_flow
 from weigh.model.job import Setup
-from weigh.report.request_lines import WIDTH, folded
-from weigh.report.submit_lines import (
+from weigh.render.request_lines import WIDTH, folded
+from weigh.render.submit_lines import (
     command_lines,
     dry_run_lines,
     render_json,
@@ -74,7 +74,7 @@ def say(line: str) -> None:
     cls=SubmitCommand, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @click.argument(
-    "plan", required=False, metavar="[PLAN | -- COMMAND]", shell_complete=complete.files
+    "plan", required=False, metavar="[PLAN | -- COMMAND]", shell_complete=options.files
 )
 @click.option(
     "--on",

@@ -5,11 +5,11 @@ from typing import Any
 
 import click
 
-from weigh.cli.axes_words import AxesThenCommand, command_of
+from weigh.cli.axes import AxesThenCommand, command_of
 from weigh.errors import UsageError
 from weigh.flow.sweep.sweep import STDOUT, SweepOptions
 from weigh.flow.sweep.sweep import sweep as sweep_flow
-from weigh.report.sweep_lines import head_line, notes, render_json, render_text
+from weigh.render.sweep_lines import head_line, notes, render_json, render_text
 
 
 @click.command(

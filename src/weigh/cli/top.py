@@ -1,28 +1,152 @@
 """``weigh top``: the words of the command line, and the screen drawn."""
 
 import os
+import select
 import signal
 import sys
 import time
-from collections.abc import Callable
-from contextlib import closing, suppress
-from typing import TextIO, cast
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from types import FrameType
+from typing import Any, Self, TextIO, cast
 
 import click
 
 from weigh import config
-from weigh.cli import complete
-from weigh.cli.events import QUIT, REDRAW, STOP, TICK, Ended, Events
-from weigh.cli.patient_stream import PatientStream
-from weigh.cli.quantities import SECONDS
+from weigh.cli import options
+from weigh.cli.options import SECONDS
+from weigh.cli.output import PatientStream
 from weigh.errors import FormatError, StoreError
 from weigh.flow.records.records import open_store
-from weigh.flow.watch.gpu_watch import nvml_gpus
+from weigh.flow.watch.gpus import nvml_gpus
 from weigh.flow.watch.top import Watcher, Watching
-from weigh.report.top_lines import WIDTH, render_text
-from weigh.report.top_view import TopView
+from weigh.render.top_lines import WIDTH, TopView, render_text
 from weigh.request import DEFAULT_HEADROOM, parse_headroom
 from weigh.units import Seconds
+
+QUIT, TICK, REDRAW, STOP, RETURN = "quit", "tick", "redraw", "stop", "return"
+_KEYS = dict.fromkeys(b"qQ\x03\x04", QUIT)  # Ctrl-C, Ctrl-D, where they come as keys
+_NAMES = {"INT": QUIT, "WINCH": REDRAW, "TSTP": STOP, "CONT": RETURN}
+_ENDINGS = ("TERM", "HUP", "QUIT")
+
+
+class Ended(Exception):  # noqa: N818 - no error: somebody ended it
+    """A signal asked to end; ``number`` says which."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+class Events:
+    """Takes over the signals on entry; gives them back on exit."""
+
+    def __init__(self) -> None:
+        self._events: dict[int, str | None] = _numbered()
+        self._found: dict[int, Any] = {}
+        self._keys: int | None = None
+        self._read = self._write = self._wakeup = -1
+
+    def __enter__(self) -> Self:
+        if sys.platform == "win32":  # it wakes for sockets only: Ctrl-C is all there is
+            return self
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        for number in self._events:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves HUP
+                self._found[number] = signal.signal(number, _only_wake)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._found.items():
+            signal.signal(number, handler)
+        self._found.clear()
+        if self._read >= 0:
+            signal.set_wakeup_fd(self._wakeup)
+            os.close(self._read)
+            os.close(self._write)
+            self._read = self._write = -1
+
+    @contextmanager
+    def keyboard(self) -> Iterator[None]:
+        """Take keys one by one, unseen; leave the terminal as it was."""
+        if sys.platform == "win32" or not _is_terminal(sys.stdin):
+            yield
+            return
+        import termios  # noqa: PLC0415 - not on Windows
+        import tty  # noqa: PLC0415
+
+        keys = sys.stdin.fileno()
+        before = termios.tcgetattr(keys)
+        try:
+            tty.setcbreak(keys, termios.TCSANOW)  # one that is stopped never drains
+            self._keys = keys
+            yield
+        finally:
+            self._keys = None
+            with suppress(termios.error):  # the terminal may be gone
+                termios.tcsetattr(keys, termios.TCSANOW, before)
+
+    def wait(self, seconds: Seconds) -> str:
+        """Wait for the next event, TICK after so long.
+
+        Raises:
+            Ended: a signal asked to end.
+        """
+        if self._read < 0:
+            return _sleep(seconds)
+        sources = [self._read] if self._keys is None else [self._read, self._keys]
+        ready, _, _ = select.select(sources, [], [], max(0.0, seconds))
+        if self._read in ready:
+            return self._signalled(os.read(self._read, 1)[0])
+        if ready:
+            return _key(sources[1])
+        return TICK
+
+    def stop(self) -> None:
+        """Stop this process as Ctrl-Z would; come back when it is continued."""
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, _only_wake)
+
+    def _signalled(self, number: int) -> str:
+        event = self._events.get(number, TICK)
+        if event is None:
+            raise Ended(number)
+        return event
+
+
+def _numbered() -> dict[int, str | None]:
+    """Map the signals that this system has to events; None means to end."""
+    named: dict[str, str | None] = {**_NAMES, **dict.fromkeys(_ENDINGS)}
+    numbers = {name: getattr(signal, f"SIG{name}", None) for name in named}
+    return {number: named[name] for name, number in numbers.items() if number}
+
+
+def _only_wake(_number: int, _frame: FrameType | None) -> None:
+    """Let the wakeup pipe tell."""
+
+
+def _key(descriptor: int) -> str:
+    try:
+        typed = os.read(descriptor, 1024)
+    except OSError:
+        return QUIT  # the terminal is gone
+    events = [_KEYS[key] for key in typed if key in _KEYS]
+    return QUIT if events or not typed else REDRAW
+
+
+def _sleep(seconds: Seconds) -> str:
+    try:
+        time.sleep(max(0.0, seconds))
+    except KeyboardInterrupt:
+        return QUIT
+    return TICK
+
+
+def _is_terminal(stream: Any) -> bool:  # noqa: ANN401 - None where it came closed
+    return stream is not None and stream.isatty()
+
 
 _SHORTEST_INTERVAL = 0.1
 _LONGEST_INTERVAL = 3600.0
@@ -51,7 +175,7 @@ def _interval(_context: click.Context, option: click.Parameter, value: float) ->
     help="Time between looks.  [default: 1]",
 )
 @click.option("--once", is_flag=True, help="Print one screen as plain text.")
-@click.argument("name", metavar="[ID]", required=False, shell_complete=complete.records)
+@click.argument("name", metavar="[ID]", required=False, shell_complete=options.records)
 def top(name: str | None, *, interval: float, once: bool) -> int:
     """Watch a run in progress; or without ID all runs here, GPUs and my processes.
 
@@ -68,7 +192,7 @@ def top(name: str | None, *, interval: float, once: bool) -> int:
     with closing(Watcher(open_store(_folder(), os.environ), watching)) as watcher:
         with suppress(AttributeError):  # a label may hold what the terminal cannot
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-        if once or not _is_terminal():
+        if once or not _stdin_is_terminal():
             return _print_once(watcher, interval)
         return _watch(watcher, interval)
 
@@ -88,7 +212,7 @@ def _headroom() -> float:
         raise click.UsageError(str(error)) from error
 
 
-def _is_terminal() -> bool:
+def _stdin_is_terminal() -> bool:
     """Tell whether a screen can be drawn: on a terminal that can move its cursor."""
     if sys.stdout is None or not sys.stdout.isatty():
         return False
@@ -128,7 +252,7 @@ def _draw_on_terminal(watcher: Watcher, events: Events, interval: Seconds) -> st
 
     A terminal that is blocked by Ctrl-S must not delay a signal.
     """
-    from weigh.report.top_screen import TopScreen  # noqa: PLC0415 - rich, when drawn
+    from weigh.render.top_screen import TopScreen  # noqa: PLC0415 - rich, when drawn
 
     out = PatientStream(sys.stdout, patience=0.0)
     colour = not os.environ.get("NO_COLOR")

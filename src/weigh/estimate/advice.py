@@ -4,14 +4,34 @@ import math
 
 import msgspec
 
-from weigh.estimate.accumulation import Accumulation, accumulate
-from weigh.estimate.capacity import Holding
+from weigh.estimate.capacity import Holding, doubts, next_size
 from weigh.estimate.curve import Inverse
-from weigh.estimate.doubts import doubts, next_size
-from weigh.estimate.estimate import Estimate
+from weigh.estimate.estimate import Estimate, share_of_best
 from weigh.estimate.fit import TRUSTED_RATIO, Fit, Quantity
-from weigh.estimate.speed import share_of_best
 from weigh.units import Bytes, Seconds
+
+
+class Accumulation(msgspec.Struct, frozen=True):
+    """``micro_batch * steps`` is the effective batch, exactly."""
+
+    batch: int
+    micro_batch: int
+    steps: int
+
+
+def accumulate(batch: int, largest: int) -> Accumulation | None:
+    """Split *batch* into the fewest equal micro-batches of at most *largest*.
+
+    None where one already holds it, or where nothing fits. Equal ones only: their
+    gradients can be averaged without weights.
+    """
+    if largest < 1 or batch <= largest:
+        return None
+    steps = next(
+        steps for steps in range(-(-batch // largest), batch + 1) if batch % steps == 0
+    )
+    return Accumulation(batch, batch // steps, steps)
+
 
 GPU: Quantity = "gpu_memory"
 HOST: Quantity = "memory"

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from weigh.estimate.points import Point
+from weigh.estimate.samples import Point
 
 
 class Constant(msgspec.Struct, frozen=True, tag="constant"):

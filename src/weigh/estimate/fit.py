@@ -1,15 +1,162 @@
 """One measured quantity against a size: the curve, its bound, and what to doubt."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from statistics import fmean
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from weigh.estimate.choice import choose
-from weigh.estimate.curve import Curve, Inverse, Line, Power, Quadratic, bend, fit_power
-from weigh.estimate.margin import STEADY, VARYING, coefficient, doubt
-from weigh.estimate.points import Failure, Point
+from weigh.estimate.curve import (
+    Curve,
+    Inverse,
+    Line,
+    Power,
+    Quadratic,
+    bend,
+    fit_constant,
+    fit_inverse,
+    fit_line,
+    fit_power,
+    fit_quadratic,
+)
+from weigh.estimate.samples import Failure, Point
+
+_GROWTH = 0.3
+STEADY, VARYING = 0.02, 0.12  # shares of the value itself
+# Of the coefficient for a stated level, from those 60 curves: see benchmarks/estimate
+_START = ((0.5, 0.0), (0.8, 0.16), (0.9, 0.29), (0.95, 0.41), (0.99, 0.53))
+_START_SCORES = 60  # how many of the user's own curves weigh as much as those
+_TAIL_SHARE = 5  # the upper fifth of the scores shows how the tail falls
+
+
+def doubt(
+    line: float, *, proportional: float, largest: float, share: float = STEADY
+) -> float:
+    """Return the unit of the margin, in bytes, for the line's value at a size.
+
+    *proportional* is the largest measurement times the ratio of the sizes, *largest*
+    that measurement itself.
+    """
+    gap = max(0.0, proportional - line)
+    growth = max(0.0, line - largest)
+    return gap + _GROWTH * growth + share * max(0.0, line)
+
+
+def coefficient(level: float, scores: Sequence[float] = ()) -> float:
+    """Return the coefficient for a bound that holds with *level*, such as 0.95.
+
+    *scores* are those of the user's own curves; they count beside the 60 public ones
+    by their number.
+    """
+    start = _start(level)
+    if not scores:
+        return start
+    own = from_scores(scores, level)
+    weight = len(scores) / (len(scores) + _START_SCORES)
+    return start + weight * (own - start)
+
+
+def from_scores(scores: Sequence[float], level: float) -> float:
+    """Return the conformal coefficient of *scores* for *level*; at least 0.
+
+    Half of the stated risk is used, because curves of one program resemble each
+    other and count for fewer than they are. A level that the ranks of the scores
+    cannot carry is reached along an exponential tail.
+    """
+    ordered = sorted(max(0.0, score) for score in scores)
+    risk = (1 - level) / 2
+    rank = math.ceil((len(ordered) + 1) * (1 - risk))
+    if rank <= len(ordered):
+        return ordered[rank - 1]
+    return max(ordered[-1], _tail(ordered, risk))
+
+
+def _tail(ordered: Sequence[float], risk: float) -> float:
+    upper = max(3, len(ordered) // _TAIL_SHARE)
+    if len(ordered) <= upper:
+        return ordered[-1]
+    threshold = ordered[-upper - 1]
+    mean = sum(ordered[-upper:]) / upper - threshold
+    return threshold + mean * math.log(upper / len(ordered) / risk)
+
+
+def _start(level: float) -> float:
+    """Read the table, straight in the logarithm of the risk, and on beyond its end."""
+    if level <= _START[0][0]:
+        return 0.0
+    rows = [(-math.log(1 - at), value) for at, value in _START]
+    place = -math.log(1 - level)
+    beyond = sum(low < place for low, _ in rows[1:-1])
+    (low, below), (high, above) = rows[beyond], rows[beyond + 1]
+    return below + (above - below) * (place - low) / (high - low)
+
+
+# the same run differs by this much from time to time (1 to 12 % was seen for memory)
+_SAME = 0.02
+_SAME_TIME = 0.1  # of one run each: the first also reads the files from disk
+_BETTER = 0.9  # a curve with one more coefficient has to earn it
+_SIZES_TO_LEAVE_OUT = 3
+_FOLDS = 10
+_SIZES_FOR_SQUARES = 6  # five are left when one is left out
+
+Fitter = Callable[[Sequence[Point]], Curve | None]
+
+
+def choose(points: Sequence[Point], *, falling: bool = False) -> Curve:
+    """Fit a constant, a line or, with six sizes, a parabola that bends upwards.
+
+    *falling* quantities (times) may come down with the size, as ``a + b / x``; memory
+    that comes down is held constant at the most that was seen.
+    """
+    ys = [point.y for point in points]
+    once = falling and all(point.runs == 1 for point in points)
+    noise = max((_SAME_TIME if once else _SAME) * max(ys), _spread(points))
+    if len(points) == 1 or max(ys) - min(ys) <= noise:
+        return fit_constant(points)
+    if ys[-1] < ys[0] or fit_line(points).slope <= 0:
+        return _fall(points) if falling else fit_constant(points)
+    if len(points) < _SIZES_TO_LEAVE_OUT:
+        return fit_line(points)
+    best: Curve = fit_constant(points)
+    error = _left_out(points, fit_constant)
+    for fitter in _candidates(points):
+        curve, own = fitter(points), _left_out(points, fitter)
+        if curve is not None and own < _BETTER * error:
+            best, error = curve, own
+    return best
+
+
+def _candidates(points: Sequence[Point]) -> list[Fitter]:
+    squares = len(points) >= _SIZES_FOR_SQUARES
+    return [fit_line, fit_quadratic] if squares else [fit_line]
+
+
+def _fall(points: Sequence[Point]) -> Curve:
+    curve = fit_inverse(points)
+    if curve.work <= 0:
+        return fit_constant(points)
+    if curve.floor <= 0:  # nothing but work: it would end below zero
+        return type(curve)(0.0, max(point.x * point.y for point in points))
+    return curve
+
+
+def _spread(points: Sequence[Point]) -> float:
+    """Return by how much runs of one size differ, where sizes were repeated."""
+    return max(point.high - point.low for point in points)
+
+
+def _left_out(points: Sequence[Point], fitter: Fitter) -> float:
+    """Return the mean relative error at sizes left out, one or one in ten at a time."""
+    folds = min(len(points), _FOLDS)
+    errors = []
+    for fold in range(folds):
+        made = fitter([p for i, p in enumerate(points) if i % folds != fold])
+        if made is None:
+            return float("inf")
+        errors += [abs(made.at(p.x) - p.y) / p.y for p in points[fold::folds]]
+    return fmean(errors)
+
 
 Quantity: TypeAlias = Literal["memory", "gpu_memory", "time", "time_per_sample"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from weigh.store import jobs, location
-from weigh.store.heads import read_index
+from weigh.store.index import read_index
 
 
 def job_names(cwd: str, env: Mapping[str, str]) -> Iterator[tuple[str, str]]:

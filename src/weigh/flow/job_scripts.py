@@ -6,15 +6,15 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from weigh.dialect.launched import (
+from weigh.errors import UsageError
+from weigh.render.printable import shortened
+from weigh.schedulers.launched import (
     SUBMITS,
     Launched,
     directives_of,
     launched,
     launched_by_line,
 )
-from weigh.errors import UsageError
-from weigh.report.printable import shortened
 
 _MOST_READ = 1 << 16
 _MOST_TASKS = 1000  # of a long task file only so many lines are looked at

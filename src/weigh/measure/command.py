@@ -10,17 +10,16 @@ import resource  # noqa: F401 - wait4 would load it when descriptors have run ou
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 
 from weigh.measure import signals
 from weigh.measure.launcher import Launcher
-from weigh.measure.orphans import Orphans, send
+from weigh.measure.orphans import Orphans, adopt_orphans, send
 from weigh.measure.peak import PeakTracker
 from weigh.measure.reduce import is_growing, thin_series
 from weigh.measure.sampler import Sampler, start_gpu_sampler
-from weigh.measure.subreaper import adopt_orphans
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Measurement, Monitor, Series, Usage
 from weigh.probe.cgroup import CgroupReading, read_cgroup, read_memory_limit
@@ -29,8 +28,25 @@ from weigh.probe.proc import ProcTree, is_own_proc
 from weigh.probe.storage import IoReading, read_reaped_io
 from weigh.units import KIB, MIB, Seconds
 
-if TYPE_CHECKING:
-    from weigh.measure.along import Seen
+
+class Seen(Protocol):
+    """A run that goes on; seconds since it began."""
+
+    def elapsed(self) -> Seconds:
+        """Give the time."""
+
+    def cpu_time(self) -> Seconds | None:
+        """Give the CPU time that it took so far."""
+
+    def gpu_idle(self) -> Seconds | None:
+        """Give since when no GPU was busy; None without any that says."""
+
+    def leader(self) -> int | None:
+        """Give the command's process id, for as long as it runs."""
+
+    def set_aside(self, pid: int) -> None:
+        """Leave a process of weigh's own out of the run."""
+
 
 _FIRST_CHECKPOINT = 0.2
 _CHECKPOINT_INTERVAL = 10.0

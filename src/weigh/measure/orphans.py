@@ -1,5 +1,6 @@
 """What the command leaves behind when it ends: wait for it, or stop it."""
 
+import ctypes
 import errno
 import os
 import signal
@@ -7,6 +8,18 @@ from collections.abc import Callable
 
 from weigh.probe.proc import ProcTree
 from weigh.units import Seconds
+
+_PR_SET_CHILD_SUBREAPER = 36  # Linux 3.4
+
+
+def adopt_orphans() -> bool:
+    """Become the parent of every orphan below; False where the kernel refuses."""
+    try:
+        prctl = ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):
+        return False
+    return bool(prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
 
 _KILL_AGAIN = 0.05  # seconds; what forks faster than it is seen takes several rounds
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from weigh.measure.alone import Holding
+from weigh.measure.shared_memory import Holding
 from weigh.model.record import PeakMemory, Sample
 from weigh.probe.proc import ProcessReading
 from weigh.units import GIB, Bytes, Seconds

@@ -346,5 +346,5 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         """Draw this record for a notebook; its view is found by name, when asked."""
         from importlib import import_module  # noqa: PLC0415 - only in notebooks
 
-        html = import_module("weigh.report.record_html").render_html(self)
+        html = import_module("weigh.render.record_html").render_html(self)
         return str(html)

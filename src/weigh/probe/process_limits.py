@@ -5,6 +5,8 @@ import os
 from weigh.model.doctor import Limits
 
 _FAST_NETWORK = "/sys/class/infiniband"
+
+
 _CORE_PATTERN = "/proc/sys/kernel/core_pattern"
 
 

@@ -3,16 +3,168 @@
 import math
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from weigh.model.progress import Forecast
-from weigh.progress.choice import Chosen, chosen
-from weigh.progress.lines import Line, Lines
-from weigh.progress.marks import STEP, Mark
-from weigh.progress.nest import Nest
+from weigh.progress.count import STEP, Mark
+from weigh.progress.nested import Nest
 from weigh.progress.parser import Parser
-from weigh.units import Seconds
+from weigh.progress.rate import Pace, pace
+from weigh.progress.track import Track
+from weigh.units import KIB, Seconds
+
+TICK: Seconds = 0.2
+HEAD = 3 * KIB
+TAIL = 3 * KIB
+LONGEST = 4 * KIB
+
+_ENDS = re.compile(rb"[\r\n\b]+")
+
+
+class Line(NamedTuple):
+    """One line without its end, and the time of its last byte."""
+
+    text: bytes
+    time: Seconds
+
+
+class Lines:
+    """Lines of a stream of bytes, wherever that is cut.
+
+    Carriage returns and backspaces end a line too. Of what comes within 0.2 s the first
+    and the last 3 KiB are looked at: a run that prints 10 MB/s costs no more than one
+    that prints 30 kB/s.
+    """
+
+    def __init__(self) -> None:
+        self._open = Line(b"", 0.0)
+        self._in_gap = False  # what comes first belongs to a line that began in the gap
+        self._tick = float("-inf")
+        self._room = 0
+        self._late = Line(b"", 0.0)
+        self._is_skipping = False
+
+    def feed(self, chunk: bytes, now: Seconds) -> list[Line]:
+        """Take in *chunk* and give the lines that ended. *now* never goes back."""
+        found: list[Line] = []
+        if now - self._tick >= TICK:
+            found = self.catch_up()
+            self._tick, self._room = now, HEAD
+        if self._room:
+            head = chunk[: self._room]
+            self._room -= len(head)
+            found += self._cut(head, now)
+            chunk = chunk[len(head) :]
+        if chunk:
+            late = self._late.text if len(chunk) < TAIL else b""
+            self._is_skipping |= len(self._late.text) + len(chunk) > TAIL
+            self._late = Line((late + chunk)[-TAIL:], now)
+        return found
+
+    def catch_up(self) -> list[Line]:
+        """Give the lines that were set aside since the tick began."""
+        late, self._late = self._late, Line(b"", 0.0)
+        if self._is_skipping:
+            self._open, self._in_gap, self._is_skipping = Line(b"", 0.0), True, False
+        return self._cut(late.text, late.time)
+
+    def unended(self) -> Line:
+        """Give the line that has no end yet."""
+        return self._open
+
+    def _cut(self, data: bytes, now: Seconds) -> list[Line]:
+        if not data:
+            return []
+        first, *more = _ENDS.split(data)
+        joined = (self._open.text + first)[-LONGEST:]
+        pieces = [Line(joined, now if first else self._open.time)]
+        pieces += [Line(piece[-LONGEST:], now) for piece in more]
+        if self._in_gap:
+            pieces[0] = Line(b"", now)
+            self._in_gap = not more
+        self._open = pieces.pop()
+        return [piece for piece in pieces if piece.text]
+
+
+class Chosen(NamedTuple):
+    """Where the counter that spans the run is, and its pace, once that is known.
+
+    ``total`` is None where it is not printed, or where the counter began again and
+    nobody says how often it will.
+    """
+
+    source: str
+    done: float
+    total: float | None
+    time: Seconds
+    pace: Pace | None
+
+
+def chosen(nest: Nest, *, is_through: bool = False) -> Chosen | None:
+    """Choose among the counters that still move: the one that ends last.
+
+    *is_through*: the run has ended well, and with it the step that it was at.
+    A counter with an end of its own does not count where one around it has none.
+    """
+    alive = nest.alive()
+    endless = [track for track in alive if not _ends(track)]
+    ending = [
+        track
+        for track in alive
+        if _ends(track) and not any(_is_around(nest, other, track) for other in endless)
+    ]
+    if not ending:
+        return _endless(nest, alive[0]) if alive else None
+    found = [_ending(nest, track, is_through=is_through) for track in ending]
+    if found[0].pace is None:
+        return found[0]
+    return max(found, key=_remaining)
+
+
+def _ends(track: Track) -> bool:
+    return track.total is not None and not track.cycles
+
+
+def _is_around(nest: Nest, other: Track, track: Track) -> bool:
+    """Tell whether *other*, which has no end, may go on when *track* is through."""
+    if other.order[:2] > track.order[:2] or nest.is_inside(other, track):
+        return False
+    link = other.links.get(track.birth)
+    return link is None or not link.is_outlasting()
+
+
+def _ending(nest: Nest, track: Track, *, is_through: bool) -> Chosen:
+    done = track.inside
+    total = track.total or done
+    if is_through:
+        done = min(track.through, total)
+    ahead = max(0.0, total - done)
+    found = _pace(nest, track, ahead)
+    if not ahead:
+        found = Pace(found.step_time if found else 0.0, 0.0, 0.0, 0.0)
+    return Chosen(track.mark.source, done, total, _time(track), found)
+
+
+def _endless(nest: Nest, track: Track) -> Chosen:
+    done = track.inside if not track.cycles else track.raw + track.share
+    found = _pace(nest, track, 1.0)
+    return Chosen(track.mark.source, done, None, _time(track), found)
+
+
+def _pace(nest: Nest, track: Track, ahead: float) -> Pace | None:
+    has_cycles = nest.contains(track)
+    return pace(track.history.points, ahead=ahead, has_cycles=has_cycles)
+
+
+def _time(track: Track) -> Seconds:
+    return track.history.points[-1].time
+
+
+def _remaining(found: Chosen) -> Seconds:
+    return found.pace.remaining if found.pace else -1.0
+
 
 _FIGURES = b"0123456789.,"
 _AT_ONCE: Seconds = 0.05

@@ -2,11 +2,10 @@
 
 from typing import TYPE_CHECKING, Literal
 
-from weigh.runner.share import NO_SHARE, Share
-from weigh.runner.slots import Slot
+from weigh.runner.slots import NO_SHARE, Share, Slot
 
 if TYPE_CHECKING:
-    from weigh.runner.streams import Stream
+    from weigh.runner.output import Stream
     from weigh.units import Bytes, Seconds
 
 # why weigh stopped a task before its end

@@ -4,13 +4,22 @@ The watcher's thread looks; the loop's thread asks. What they share is a diction
 is never changed, only replaced.
 """
 
+import os
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
+from weigh.measure.output import OutputFile
+from weigh.measure.progress_reader import FileStream, Listener
 from weigh.model.record import Headway
-from weigh.progress.remaining import Durations, Span, until_done
+from weigh.probe.proc import ProcTree
+from weigh.progress.eta import Durations, Span, until_done
+from weigh.progress.notices import LimitWatch, StallWatch
+from weigh.runner import output
 from weigh.runner.attempt import Attempt
 from weigh.runner.progress_file import (
     Progress,
@@ -18,16 +27,142 @@ from weigh.runner.progress_file import (
     remove_progress,
     write_progress,
 )
-from weigh.runner.progress_rules import FIRST_LOOK, ProgressRules
 from weigh.runner.tally import Tally
-from weigh.units import Seconds, format_duration
+from weigh.units import KIB, Seconds, format_duration
 
 if TYPE_CHECKING:
+    from weigh.measure.checkpoint_signal import CheckpointSignal
     from weigh.measure.sampler import Sampler
     from weigh.model.progress import Forecast
-    from weigh.runner.gpu_watch import TaskGpus
-    from weigh.runner.progress_task import TaskProgress
-    from weigh.runner.task_tree import TaskTree
+    from weigh.runner.gpu_meter import TaskGpus
+
+_MOST_OPEN = 200
+_FILES_EACH = 3
+_SHARE = 2  # of the descriptors weigh may have
+
+
+class TaskTree(ProcTree):
+    """A process tree with its top in it, one of *trees* that are watched at once."""
+
+    def __init__(self, leader: int, trees: int) -> None:
+        super().__init__(leader)
+        allowed = os.sysconf("SC_OPEN_MAX") // (_SHARE * _FILES_EACH * trees)
+        self._most_open = max(1, min(_MOST_OPEN, allowed))
+        self.adopt(leader)
+
+    def children(self) -> list[int] | None:
+        """Return the leader's own children; none once it has ended.
+
+        Those of a leader with open descriptors are found through these like all
+        others: its number may be another process's by now.
+        """
+        known = self._known.get(self.top)
+        if known is None or known.children_fd is not None:
+            return []
+        return super().children()
+
+
+FIRST_LOOK = 2.0  # seconds; what ends before has nothing to forecast
+
+
+class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How to read along, and what to warn of.
+
+    ``path`` is the file to write, ``channels`` the event files by slot; ``ends_at`` is
+    on the monotonic clock; ``ask`` writes a time limit as the scheduler is asked for
+    one. ``gpus``: how many were granted to each task.
+    """
+
+    path: str
+    run: str
+    slots: int
+    say: Callable[[str], None]
+    ask: Callable[[Seconds], str]
+    channels: Mapping[int, str] = {}
+    patterns: tuple[str, ...] = ()
+    ends_at: Seconds | None = None
+    timeout: Seconds | None = None
+    checkpoint_signal: "CheckpointSignal | None" = None
+    stalled_after: Seconds = 600.0
+    gpus: int = 0
+
+
+_MOST_READ = 64 * KIB  # of a task's output at one look, the end of it
+_COST = 0.001  # CPU seconds for one task's look
+
+
+class TaskProgress:
+    """One attempt that is read along with."""
+
+    def __init__(self, attempt: Attempt, rules: ProgressRules) -> None:
+        self.attempt = attempt
+        self.due = attempt.began + FIRST_LOOK
+        self.forecast: Forecast | None = None
+        self.limit = _limit_of(attempt, rules)
+        self.limits = None if self.limit is None else LimitWatch(self.limit, rules.ask)
+        self.stalls = StallWatch(rules.stalled_after, gpus=rules.gpus)
+        self.work: Seconds = 0.0
+        self._cpu_time: Seconds = 0.0
+        self._rules = rules
+        self._listener: Listener | None = None
+        self._is_file_open = False
+        wanted = rules.checkpoint_signal
+        self.signal_at: Seconds | None = None
+        if wanted is not None and self.limit is not None:
+            self.signal_at = max(self.limit - wanted.before, min(1.0, self.limit / 2))
+
+    @property
+    def wrote_at(self) -> Seconds | None:
+        """Give when it wrote last, in seconds since it began; 0 for never yet.
+
+        None where its output cannot be seen.
+        """
+        if not self._is_file_open and isinstance(
+            self.attempt.output, output.OutputFile
+        ):
+            return 0.0
+        return None if self._listener is None else self._listener.wrote_at
+
+    def look(self, now: Seconds, *, is_through: bool = False) -> None:
+        """Take in what it wrote, *now* seconds into it; or at its good end."""
+        if self._listener is None:
+            channel = self._rules.channels.get(self.attempt.slot.number)
+            self._listener = Listener([], channel, patterns=self._rules.patterns)
+        if not self._is_file_open:
+            self._open(self._listener)
+        self._listener.look(now, cost=_COST)
+        self.forecast = self._listener.forecast(now, is_through=is_through)
+
+    def spent(self, sampler: "Sampler", seen: int) -> Seconds:
+        """Add up signs of work: CPU time that came or went, and new processes."""
+        times = (one.cpu_time for one in reversed(sampler.samples))
+        latest = next((one for one in times if one is not None), 0.0)
+        self.work += abs(latest - self._cpu_time)
+        self._cpu_time = latest
+        return self.work + seen
+
+    def close(self) -> None:
+        """Let files go."""
+        if self._listener is not None:
+            self._listener.close()
+
+    def _open(self, listener: Listener) -> None:
+        """Open its output, once it has written something and the file has its name."""
+        path = None if self.attempt.output is None else self.attempt.output.path
+        if path is None:
+            return
+        with suppress(OSError):
+            listener.also(FileStream(OutputFile(path), _MOST_READ))
+            self._is_file_open = True
+
+
+def _limit_of(attempt: Attempt, rules: ProgressRules) -> Seconds | None:
+    """Give the seconds that an attempt has from its start, where there is a limit."""
+    limits = [] if rules.timeout is None else [rules.timeout]
+    if rules.ends_at is not None:
+        limits.append(max(0.0, rules.ends_at - attempt.began))
+    return min(limits, default=None)
+
 
 _INTERVAL = 1.0
 _OF_ELAPSED = 0.02
@@ -102,7 +237,7 @@ class ProgressWatch:
         task = self._tasks.pop(attempt.record, None)
         if task is None:
             return None
-        from weigh.measure.listener import headway_of  # noqa: PLC0415 - not for short tasks
+        from weigh.measure.progress_reader import headway_of  # noqa: PLC0415 - not for short tasks
 
         try:
             is_through = attempt.status == 0
@@ -117,7 +252,7 @@ class ProgressWatch:
         forecast = self._forecasts.get(attempt.record)
         if forecast is None:
             return None
-        from weigh.measure.listener import headway_of  # noqa: PLC0415 - as above
+        from weigh.measure.progress_reader import headway_of  # noqa: PLC0415 - as above
 
         return headway_of(forecast)
 
@@ -195,7 +330,7 @@ class ProgressWatch:
             remove_progress(self._rules.path)
 
     def _begin(self, attempt: Attempt) -> "TaskProgress":
-        from weigh.runner.progress_task import TaskProgress  # noqa: PLC0415 - not for short tasks
+        from weigh.runner.progress_watch import TaskProgress  # noqa: PLC0415 - not for short tasks
 
         return TaskProgress(attempt, self._rules)
 
@@ -239,7 +374,7 @@ class ProgressWatch:
 
     def _write(self, now: Seconds) -> None:
         """Write down how far the tasks are, where any says."""
-        from weigh.measure.listener import headway_of  # noqa: PLC0415 - as above
+        from weigh.measure.progress_reader import headway_of  # noqa: PLC0415 - as above
 
         tasks = tuple(
             TaskHeadway(

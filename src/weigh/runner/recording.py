@@ -22,7 +22,7 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.runner.attempt import Attempt
-from weigh.runner.ending import Ending
+from weigh.runner.retry import Ending
 from weigh.store import lines, shards
 from weigh.store.identity import Machine
 from weigh.store.location import make_folder

@@ -5,6 +5,19 @@ from heapq import heapify, heappop, heappush
 
 import msgspec
 
+from weigh.units import Bytes
+
+
+class Share(msgspec.Struct, frozen=True, gc=False):
+    """Memory for one task while it runs, in bytes; 0: as any other, or not known."""
+
+    memory: Bytes = 0
+    gpu_memory: Bytes = 0
+
+
+NO_SHARE = Share()
+
+
 _THREADS = (
     "OPENBLAS_NUM_THREADS",
     "MKL_NUM_THREADS",

@@ -1,5 +1,6 @@
 """Start a task: its words, its environment, its streams, its cores."""
 
+import _socket  # what socket is made of: that takes 5 ms to import
 import os
 import signal
 import time
@@ -8,17 +9,63 @@ from contextlib import suppress
 
 from weigh.measure.launcher import first_environment
 from weigh.runner.attempt import Attempt
-from weigh.runner.ports import free_port, meeting_place, port_names
 from weigh.runner.shell import Shell
 from weigh.runner.slots import Layout, Slot, thread_settings
 from weigh.store.identity import process
 from weigh.units import Seconds
 
+ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
+_PORT_OF_OURS = "WEIGH_PORT"
+_TORCHRUN = "PET_MASTER_PORT"  # what torchrun's --master-port is by default
+_NODES = "SLURM_JOB_NUM_NODES"
+_TRIES = 50
+
+
+def meeting_place(env: Mapping[str, str]) -> dict[str, str]:
+    """Give the address to meet at: of this node where a job has several.
+
+    Nothing where the user said one.
+    """
+    if ADDRESS in env:
+        return {}
+    several = env.get(_NODES, "1") not in {"", "0", "1"}
+    return {ADDRESS: os.uname().nodename if several else "127.0.0.1"}
+
+
+def port_names(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Name the variables that a task's port goes into: those the user did not set."""
+    return (_PORT_OF_OURS, *(name for name in (PORT, _TORCHRUN) if name not in env))
+
+
+def free_port(taken: Collection[int] = ()) -> int | None:
+    """Find a port that nobody listens on, and none of *taken*.
+
+    Those may be promised to tasks that do not listen yet. None where there is no
+    network at all.
+    """
+    held: list[_socket.socket] = []  # as long as one is open it is not given again
+    try:
+        for _ in range(_TRIES):
+            held.append(_socket.socket(_socket.AF_INET, _socket.SOCK_STREAM))
+            held[-1].bind(("", 0))
+            port: int = held[-1].getsockname()[1]
+            if port not in taken:
+                return port
+    except OSError:
+        return None
+    finally:
+        for one in held:
+            one.close()
+    return None
+
+
 MARK = b"WEIGH_TASK"
 _CUDA = b"CUDA_VISIBLE_DEVICES"
 _ENOENT, _E2BIG, _EACCES, _ENOEXEC = 2, 7, 13, 8
 _NO_INPUT = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
-_OWN = frozenset({signal.SIGPIPE, signal.SIGXFSZ})  # what the interpreter ignores
+_INTERPRETER_IGNORES = frozenset(
+    {signal.SIGPIPE, signal.SIGXFSZ}
+)  # what the interpreter ignores
 _PORT_LIFE: Seconds = 1.0  # to find one takes longer than many a task
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -169,7 +216,8 @@ def _to_default() -> tuple[int, ...]:
     return tuple(
         number
         for number in signal.valid_signals() - fixed
-        if number in _OWN or signal.getsignal(number) is not signal.SIG_IGN
+        if number in _INTERPRETER_IGNORES
+        or signal.getsignal(number) is not signal.SIG_IGN
     )
 
 

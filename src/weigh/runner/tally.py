@@ -2,7 +2,7 @@
 
 import msgspec
 
-from weigh.progress.remaining import Span
+from weigh.progress.eta import Span
 from weigh.units import Seconds
 
 

@@ -22,9 +22,9 @@ from weigh.measure.sampler import Sampler
 from weigh.model.record import Measurement, Record, Usage
 from weigh.runner.attempt import Attempt
 from weigh.runner.channels import forget
-from weigh.runner.ending import Ending
 from weigh.runner.events import Ended, EventsFile, Started
-from weigh.runner.progress_watch import ProgressWatch
+from weigh.runner.memory_limits import CardRoom
+from weigh.runner.progress_watch import ProgressWatch, TaskTree
 from weigh.runner.recording import (
     RecordBatch,
     filled,
@@ -32,16 +32,15 @@ from weigh.runner.recording import (
     peak_tracker,
     with_gpus,
 )
-from weigh.runner.room import CardRoom
+from weigh.runner.retry import Ending
 from weigh.runner.slots import Layout
-from weigh.runner.task_tree import TaskTree
 from weigh.store import checkpoint
 from weigh.store.identity import Machine, Process
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.peak import PeakTracker
-    from weigh.runner.gpu_watch import GpuWatch, TaskGpus
+    from weigh.runner.gpu_meter import GpuWatch, TaskGpus
 
 _TICK = 0.02
 _NOBODY = 0  # no process has this number

@@ -14,8 +14,7 @@ import msgspec
 
 from weigh.errors import FormatError, StoreError, WeighError
 from weigh.model.record import Outcome, Record
-from weigh.store.identity import Machine, Process, is_alive, process
-from weigh.store.ids import is_id
+from weigh.store.identity import Machine, Process, is_alive, is_id, process
 from weigh.store.lines import UNREADABLE, decode, encode
 from weigh.store.location import file_mode, make_folder
 from weigh.store.shards import append, is_shard_of, listing, read_lines, shards

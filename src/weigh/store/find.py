@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from weigh.errors import FormatError, RecordNotFoundError, UsageError
 from weigh.model.record import Record
-from weigh.store.heads import Entry, Index, read_index, read_record
-from weigh.store.ids import is_prefix
+from weigh.store.identity import is_prefix
+from weigh.store.index import Entry, Index, read_index, read_record
 from weigh.store.lines import decode
 
 LAST = "last"

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from weigh.errors import FormatError
-from weigh.model.task import Task
+from weigh.model.plan import Task
 from weigh.sweep.values import typed
 
 SEQ = "Seq"

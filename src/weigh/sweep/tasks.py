@@ -6,7 +6,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from weigh.model.task import Task
+from weigh.model.plan import Task
 from weigh.sweep.fields import fields, fill
 from weigh.sweep.grid import Grid
 from weigh.sweep.quoting import shell_line

@@ -2,29 +2,89 @@
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from weigh.errors import FormatError, UsageError
-from weigh.flow.check.trial import Setup, TaskToTry
-from weigh.flow.check.trials import Rules, Tried, try_side_by_side
+from weigh.flow.check.script import check_here
+from weigh.flow.check.trials import Rules, Setup, TaskToTry, Tried, try_side_by_side
 from weigh.flow.check.verdict import judge_trial
+from weigh.flow.plan import directory as plan_directory
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run import scheduler_facts
+from weigh.flow.submit.submit_script import read_plan
 from weigh.model.check import Check, Trial
-from weigh.report.growth_words import rate_words
+from weigh.model.lint import Checked
+from weigh.render.words import rate_words
 from weigh.runner import resources
 from weigh.runner.slots import Layout, lay_out
 from weigh.runner.task_source import TaskSource
 from weigh.store import shards
-from weigh.store.identity import this_machine
-from weigh.store.ids import new_id
+from weigh.store.identity import new_id, this_machine
 from weigh.store.location import make_folder
 from weigh.sweep.diverse import Parameters, choose_diverse, read_parameters, varying
 from weigh.sweep.table import read_table, table_path
 from weigh.sweep.task_file import is_script
 from weigh.units import Seconds, format_duration
+
+_SCRIPT = ("job", ".sh")
+
+
+def tasks_of_plan(folder: str) -> tuple[dict[int, bytes], str]:
+    """Give the tasks of a plan by their numbers, and the task file it was made from.
+
+    Raises:
+        UsageError: there is no plan, or its task files are not as it says.
+        FormatError: it is none.
+    """
+    if not os.path.exists(os.path.join(folder, plan_directory.FILE)):
+        raise UsageError(
+            f"{folder} is a folder with no plan in it (weigh plan makes one; or check "
+            f"a task file in it, such as {os.path.join(folder, 'tasks.txt')})"
+        )
+    plan = read_plan(folder)
+    tasks: dict[int, bytes] = {}
+    for element in plan.elements:
+        path = os.path.join(folder, element.file)
+        tasks |= zip(element.tasks, _lines(path, len(element.tasks)), strict=True)
+    return dict(sorted(tasks.items())), plan.task_file
+
+
+def check_scripts(
+    folder: str, *, form: str | None, cwd: str, env: Mapping[str, str]
+) -> tuple[Checked, ...]:
+    """Read the scripts of a plan's jobs, if it has any by now.
+
+    Raises:
+        WeighError: one cannot be read.
+    """
+    return tuple(
+        check_here(path, form=form, cwd=cwd, env=env) for path in _scripts(folder)
+    )
+
+
+def _scripts(folder: str) -> Iterator[str]:
+    begin, end = _SCRIPT
+    for name in sorted(os.listdir(folder)):
+        if name.startswith(begin) and name.endswith(end):
+            number = name[len(begin) : -len(end)].removeprefix("_")
+            if not number or number.isdecimal():
+                yield os.path.join(folder, name)
+
+
+def _lines(path: str, count: int) -> list[bytes]:
+    source = TaskSource(path)
+    try:
+        if len(source) != count:
+            raise UsageError(
+                f"{path} has {len(source)} tasks and its plan says {count} "
+                "(weigh plan --replace makes both anew)"
+            )
+        return [source.text(seq) for seq in range(1, count + 1)]
+    finally:
+        source.close()
+
 
 _OUTPUT = "output"
 _LABEL_LETTERS = 6
@@ -104,7 +164,7 @@ def choose(path: str, options: CheckOptions) -> Chosen:
 def _tasks(path: str) -> tuple[dict[int, bytes], str]:
     """Give the tasks by their numbers, and the task file that they are from."""
     if os.path.isdir(path):
-        from weigh.flow.check.plan_folder import tasks_of_plan  # noqa: PLC0415 - only here
+        from weigh.flow.check.check import tasks_of_plan  # noqa: PLC0415 - only here
 
         return tasks_of_plan(path)
     source = TaskSource(path)

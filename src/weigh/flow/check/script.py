@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, Protocol, TypeVar
 
 from weigh import config
-from weigh.dialect import gridengine, gridengine_lint, slurm, slurm_lint
-from weigh.dialect.lint.environment_rules import BARE_PATH
 from weigh.errors import UsageError, WeighError
 from weigh.flow.fit.request import scheduler_at_hand
 from weigh.flow.site.ask import Ask, ask_scheduler
@@ -17,10 +15,15 @@ from weigh.flow.site.live_limits import Who, live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.model.limits import Limits
 from weigh.model.lint import Checked, CommandPlace, Facts, Finding, PathKind
+from weigh.schedulers.gridengine import lint as gridengine_lint
+from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.lint.environment_rules import BARE_PATH
+from weigh.schedulers.slurm import lint as slurm_lint
+from weigh.schedulers.slurm import text as slurm_text
 
-FORMS = (slurm.NAME, gridengine.NAME)
+FORMS = (slurm_text.NAME, gridengine_text.NAME)
 
-_COMMANDS = {slurm.NAME: "sinfo", gridengine.NAME: "qhost"}
+_COMMANDS = {slurm_text.NAME: "sinfo", gridengine_text.NAME: "qhost"}
 _LONGEST = 4 << 20  # Slurm's own limit on a script (max_script_size)
 _MOST_LINES_READ = 64 << 20
 _SLURM_LINE = re.compile(r"\s*#+\s*(?:SB\w*|S\w*BATCH|sbatch)\s*-")
@@ -135,7 +138,7 @@ def facts_of(
 
 def dialect_of(scheduler: str) -> Lint:
     """Give the lint of a scheduler's scripts."""
-    return slurm_lint if scheduler == slurm.NAME else gridengine_lint
+    return slurm_lint if scheduler == slurm_text.NAME else gridengine_lint
 
 
 def guess(text: str) -> str | None:
@@ -145,7 +148,7 @@ def guess(text: str) -> str | None:
     of_gridengine = sum(map(bool, map(_GRIDENGINE_LINE.match, lines)))
     if of_slurm == of_gridengine:
         return None
-    return slurm.NAME if of_slurm > of_gridengine else gridengine.NAME
+    return slurm_text.NAME if of_slurm > of_gridengine else gridengine_text.NAME
 
 
 class Lookup(Mapping[str, _Value], Generic[_Value]):

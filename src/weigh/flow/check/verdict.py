@@ -7,14 +7,14 @@ import msgspec
 
 from weigh.estimate.growth import growth_of
 from weigh.estimate.readings import gpu_memory
-from weigh.flow.check.trial import Ended, Stop, TaskToTry
-from weigh.flow.run.weighed import last_line
+from weigh.flow.check.trials import Ended, Stop, TaskToTry
+from weigh.flow.run.run_measured import last_line
 from weigh.model.check import Trial
 from weigh.model.mask import MASK
 from weigh.model.record import Measurement, Monitor, Record, Series
 from weigh.outcome import signal_name
 from weigh.runner.divergence import Divergence, find_divergence
-from weigh.runner.ending import Ending, end
+from weigh.runner.retry import Ending, end
 from weigh.units import MIB, Seconds, format_duration, format_size
 
 _AT_ONCE: Seconds = 1.0  # a crash before that is one of the start

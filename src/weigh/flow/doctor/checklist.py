@@ -1,10 +1,222 @@
-"""The guide's checklist as checks: pure, from what was found out about the job."""
+"""The checks of the machine: each takes the facts and gives lines of the page.
 
-from collections.abc import Iterator
+Pure: what is looked at was found out before. A check that does not apply here gives
+nothing.
+"""
 
-from weigh.flow.doctor.checks import environment_words, torch_check
-from weigh.model.doctor import Check, Facts, JobFacts
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from weigh.model.doctor import (
+    Cards,
+    Check,
+    Facts,
+    JobFacts,
+    PythonEnvironment,
+    SchedulerFacts,
+)
 from weigh.sweep.quoting import quoted
+from weigh.units import format_duration
+
+CheckOf: TypeAlias = Callable[[Facts], Iterator[Check]]
+
+_SKEW_NOTICED, _SKEW_HARMFUL = 2.0, 60.0
+# NVIDIA's release notes: the oldest Linux driver on which each CUDA's programs run,
+# later minor versions included ("minor version compatibility")
+_OLDEST_DRIVERS = {
+    (13,): (580, 65, 6),
+    (12,): (525, 60, 13),
+    (11,): (450, 36, 6),
+    (10, 2): (440, 33),
+    (10, 1): (418, 39),
+    (10, 0): (410, 48),
+    (9, 2): (396, 26),
+    (9, 1): (390, 46),
+    (9, 0): (384, 81),
+}
+_CPU_TORCH = "torch {version} is built for CPUs only: it will see no GPU"
+_CUDA_CURE = "install torch's CUDA build (pytorch.org/get-started) in {where}"
+
+
+def place(facts: Facts) -> Iterator[Check]:
+    """Say what kind of machine this is to a job."""
+    if facts.job_id is not None:
+        yield Check("place", "ok", f"inside job {facts.job_id}, on {facts.host}")
+    elif facts.schedulers:
+        yield Check("place", "ok", "a login node: prepare and submit here, run in jobs")
+    else:
+        text = "no scheduler here: jobs run on this machine itself (weigh exec)"
+        yield Check("place", "ok", text)
+
+
+def schedulers(facts: Facts) -> Iterator[Check]:
+    """Say whether the scheduler's commands are all here, and answer."""
+    for one in facts.schedulers:
+        yield _scheduler(one)
+
+
+def _scheduler(one: SchedulerFacts) -> Check:
+    if one.trouble is not None:
+        cure = "wait and try again; if it stays so, tell the site's support"
+        return Check("scheduler", "broken", f"{one.name}: {one.trouble}", cure)
+    if one.missing:
+        text = f"{one.name} answers; not on PATH: {', '.join(one.missing)}"
+        cure = "load the scheduler's module, or ask for these commands"
+        return Check("scheduler", "warning", text, cure)
+    return Check("scheduler", "ok", f"{one.name} answers, all its commands are here")
+
+
+def python_on_nodes(facts: Facts) -> Iterator[Check]:
+    """Say what cannot be known from here: whether nodes have weigh's Python."""
+    disk = facts.interpreter
+    if disk is None or not facts.schedulers or facts.job_id is not None:
+        return
+    if disk.is_shared:
+        text = f"weigh's Python is on a shared disk ({disk.kind}): nodes see it"
+        yield Check("nodes", "ok", text)
+        return
+    is_slurm = facts.schedulers[0].name == "Slurm"
+    start = "srun" if is_slurm else "qrsh -now no"
+    text = f"weigh's Python is on this machine's own disk: {disk.path}"
+    cure = f"does {start} {facts.python} --version answer? if not, put a venv in home"
+    yield Check("nodes", "warning", text, cure)
+
+
+def environment(facts: Facts) -> Iterator[Check]:
+    """Say which Python a command would start."""
+    one = facts.environment
+    if one is None:
+        return
+    if one.kind == "none":
+        cure = "activate an environment, or load a module"
+        yield Check("environment", "warning", "no python on PATH", cure)
+    elif facts.conda_prefix and facts.virtual_env:
+        text = f"conda and a venv are both active; python is of {one.prefix}"
+        yield Check("environment", "warning", text, "deactivate one of them")
+    else:
+        yield Check("environment", "ok", f"python is of {environment_words(one)}")
+
+
+def torch(facts: Facts) -> Iterator[Check]:
+    """Say whether the torch here can use a GPU."""
+    one = facts.environment
+    if one is not None and one.torch is not None:
+        asked = facts.job is not None and facts.job.asks_gpus is True
+        needed = bool(facts.cards.names or facts.schedulers)
+        yield torch_check(one, is_asked=asked, is_likely=needed)
+
+
+def torch_check(one: PythonEnvironment, *, is_asked: bool, is_likely: bool) -> Check:
+    """Judge a torch by what it was built for; broken only where GPUs are asked for."""
+    build = one.torch
+    if build is None:
+        return Check("torch", "ok", f"no torch in {environment_words(one)}")
+    if build.cuda or build.hip:
+        kind = f"CUDA {build.cuda}" if build.cuda else f"ROCm {build.hip}"
+        return Check("torch", "ok", f"torch {build.version}, built for {kind}")
+    text = _CPU_TORCH.format(version=build.version)
+    if not (is_asked or is_likely):
+        return Check("torch", "ok", text)
+    cure = _CUDA_CURE.format(where=environment_words(one))
+    return Check("torch", "broken" if is_asked else "warning", text, cure)
+
+
+def driver(facts: Facts) -> Iterator[Check]:
+    """Compare the driver with the CUDA that torch was built for."""
+    cards = facts.cards
+    if cards.trouble is not None:
+        cure = "tell the site's support, with this line and the node's name"
+        yield Check("GPU", "broken", cards.trouble, cure)
+    elif not cards.names:
+        yield from _no_card(cards, facts)
+    else:
+        yield Check("GPU", "ok", _card_words(cards))
+        cuda = _torch_cuda(facts)
+        if cuda is not None:
+            yield from driver_check(cards, cuda)
+
+
+def _torch_cuda(facts: Facts) -> str | None:
+    build = facts.environment.torch if facts.environment else None
+    return build.cuda if build else None
+
+
+def _no_card(cards: Cards, facts: Facts) -> Iterator[Check]:
+    text = cards.absence or "no GPU here"
+    if facts.schedulers and facts.job_id is None:
+        text += "; a node's driver: weigh doctor in a job there"
+    yield Check("GPU", "ok", text)
+
+
+def driver_check(cards: Cards, cuda: str) -> Iterator[Check]:
+    """Say whether the driver is new enough for programs built for *cuda*."""
+    oldest = oldest_driver(cuda)
+    version = _numbers(cards.driver or "")
+    if oldest is None or not version:
+        return
+    if version >= oldest:
+        text = f"driver {cards.driver} is new enough for torch's CUDA {cuda}"
+        yield Check("driver", "ok", text)
+        return
+    wanted = ".".join(map(str, oldest))
+    text = f"driver {cards.driver} is too old for torch's CUDA {cuda} (from {wanted})"
+    newest = f" {cards.cuda} or older" if cards.cuda else " the driver's or older"
+    yield Check("driver", "broken", text, f"install torch built for CUDA{newest}")
+
+
+def oldest_driver(cuda: str) -> tuple[int, ...] | None:
+    """Give the oldest driver on which programs built for *cuda* run, if it is known."""
+    numbers = _numbers(cuda)
+    return _OLDEST_DRIVERS.get(numbers[:1]) or _OLDEST_DRIVERS.get(numbers[:2])
+
+
+def clock(facts: Facts) -> Iterator[Check]:
+    """Compare this machine's clock with the file server's."""
+    skew = facts.clock_skew
+    if skew is None:
+        return
+    if abs(skew) < _SKEW_NOTICED:
+        text = f"agrees with the server of {facts.clock_disk}"
+        yield Check("clock", "ok", text)
+        return
+    side = "behind" if skew > 0 else "ahead of"
+    text = f"{format_duration(abs(skew))} {side} the server of {facts.clock_disk}"
+    cure = "tell the site's support; make, rsync and tokens go by the clock"
+    is_harmful = abs(skew) >= _SKEW_HARMFUL
+    yield Check("clock", "broken" if is_harmful else "warning", text, cure)
+
+
+def environment_words(one: PythonEnvironment) -> str:
+    """Name an environment as its owner would."""
+    if one.kind == "system":
+        return f"the system ({one.prefix})"
+    if one.kind == "conda":
+        return f"conda's {one.name} ({one.prefix})"
+    return f"the venv {one.prefix}" if one.kind == "venv" else "no environment"
+
+
+def _card_words(cards: Cards) -> str:
+    names = sorted(set(cards.names))
+    words = ", ".join(f"{cards.names.count(name)} x {name}" for name in names)
+    driver = f", driver {cards.driver}" if cards.driver else ""
+    return words + driver + (f" (CUDA {cards.cuda})" if cards.cuda else "")
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    parts = version.split(".")
+    return tuple(int(part) for part in parts) if all(map(str.isdecimal, parts)) else ()
+
+
+MACHINE_CHECKS: tuple[CheckOf, ...] = (
+    place,
+    schedulers,
+    python_on_nodes,
+    environment,
+    torch,
+    driver,
+    clock,
+)
+
 
 _SHOWN = 3
 

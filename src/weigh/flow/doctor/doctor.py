@@ -4,11 +4,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from weigh.flow.doctor.checklist import checklist
-from weigh.flow.doctor.checks import MACHINE_CHECKS
-from weigh.flow.doctor.facts import PATIENCE, gather
+from weigh.flow.doctor.checklist import MACHINE_CHECKS, checklist
+from weigh.flow.doctor.facts import LIMIT_CHECKS, PATIENCE, gather
 from weigh.flow.doctor.job import job_facts
-from weigh.flow.doctor.limits import LIMIT_CHECKS
 from weigh.flow.site.ask import Ask, ask, in_time
 from weigh.model.doctor import Diagnosis, Facts, JobFacts
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh.dialect.numerals import whole_number
 from weigh.errors import WeighError
 from weigh.flow.site.ask import Ask
 from weigh.model.doctor import Git, JobFacts, Path, PythonEnvironment
@@ -19,7 +18,8 @@ from weigh.probe.python_environment import (
     find_conda,
     find_python,
 )
-from weigh.store.heads import Head, read_index
+from weigh.schedulers.script import whole_number
+from weigh.store.index import Head, read_index
 from weigh.store.location import locate
 from weigh.units import Seconds
 

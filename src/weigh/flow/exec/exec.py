@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from weigh import __version__
 from weigh.errors import StoreError, UsageError
@@ -24,33 +25,138 @@ from weigh.flow.exec.options import (
     temporary_folder,
     within_open_files,
 )
-from weigh.flow.exec.progress import check_progress, watch_progress, with_limit
-from weigh.flow.exec.signals import block_signals, heeded, is_told_to_end
-from weigh.flow.run.run import RunOptions, blank_record
-from weigh.measure.subreaper import adopt_orphans
+from weigh.flow.run.channel import with_regions
+from weigh.flow.run.options import RunOptions
+from weigh.flow.run.progress import asked_time_left, asking, time_left
+from weigh.flow.run.run import blank_record
+from weigh.measure.orphans import adopt_orphans
 from weigh.model.record import Job, Measurement, Record
 from weigh.probe.driver import a_card_may_be_here
 from weigh.runner import events as events_file
 from weigh.runner import joblog_file, lock
 from weigh.runner.channels import Channels
-from weigh.runner.loop import Loop
-from weigh.runner.output import OutputFolder
-from weigh.runner.parts import Parts, Result, Rules
+from weigh.runner.joblog_file import DONE, FAILED, WAITING, Settled
+from weigh.runner.loop import Loop, Parts, Result, Rules
+from weigh.runner.memory_limits import MemoryGauge
+from weigh.runner.output import Output, OutputFolder, Ungrouped
+from weigh.runner.progress_file import SUFFIX
+from weigh.runner.progress_watch import ProgressRules, ProgressWatch
 from weigh.runner.queue import Queue
 from weigh.runner.recording import forget_own_peak
-from weigh.runner.resume import DONE, FAILED, WAITING, Settled
-from weigh.runner.room import MemoryGauge
 from weigh.runner.slots import Layout
 from weigh.runner.spawn import Spawner
-from weigh.runner.streams import Output, Ungrouped
 from weigh.runner.tally import Tally
 from weigh.runner.task_source import TaskSource
 from weigh.runner.watch import Watcher, Watching
-from weigh.store import identity, ids, location
+from weigh.store import identity, location
 from weigh.units import Seconds
 
 if TYPE_CHECKING:
-    from weigh.runner.gpu_watch import GpuWatch
+    from weigh.measure.checkpoint_signal import CheckpointSignal
+    from weigh.runner.gpu_meter import GpuWatch
+
+_WAITED = frozenset(
+    {
+        signal.SIGTERM,
+        signal.SIGINT,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGXCPU,
+    }
+)
+
+
+def heeded() -> frozenset[signal.Signals]:
+    """Give the signals to see to: those that weigh was not started to ignore."""
+    return frozenset(
+        number for number in _WAITED if signal.getsignal(number) != signal.SIG_IGN
+    )
+
+
+def block_signals(opened: ExitStack) -> frozenset[int]:
+    """Keep signals for the loop to take; give the mask that was, for the tasks."""
+    # an inherited SIG_IGN would have the kernel throw exit statuses away
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, heeded() | {signal.SIGCHLD})
+    opened.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+    return frozenset(before)
+
+
+def is_told_to_end() -> bool:
+    """Tell whether a signal that asks to end has come meanwhile."""
+    return signal.sigtimedwait(heeded(), 0) is not None
+
+
+def with_told(path: str, measured: Measurement) -> Measurement:
+    """Add what a task's program told of itself to what was seen of it."""
+    from weigh.measure.region.channel import clock, read_channel  # noqa: PLC0415 - few tasks
+
+    started = clock() - (time.time() - measured.started)
+    ended = started + measured.usage.wall_time
+    regions = read_channel(path, started=started, ended=ended)
+    return with_regions(measured, regions)
+
+
+def watch_progress(
+    options: ExecOptions,
+    files: tuple[str, str, Mapping[int, Mapping[str, str]]],
+    layout: Layout,
+    *,
+    env: Mapping[str, str],
+    say: Callable[[str], None],
+) -> ProgressWatch:
+    """Make what reads along with the tasks.
+
+    *files* are the run's id, its joblog and what names the event file of each slot.
+    """
+    run, joblog, channels = files
+    ends_at = end_at(options.time_limit, env)
+    signal = check_progress(options)
+    if signal is not None and ends_at is None and options.timeout is None:
+        say("no time limit is known, so no checkpoint signal: add --time-limit")
+    rules = ProgressRules(
+        path=joblog + SUFFIX,
+        run=run,
+        slots=len(layout.slots),
+        say=say,
+        ask=asking(env),
+        channels={slot: next(iter(words.values())) for slot, words in channels.items()},
+        patterns=options.progress_patterns,
+        ends_at=ends_at,
+        timeout=options.timeout,
+        checkpoint_signal=signal,
+        stalled_after=options.stalled_after,
+        gpus=len(layout.gpus),
+    )
+    return ProgressWatch(rules)
+
+
+def with_limit(options: ExecOptions, env: Mapping[str, str]) -> ExecOptions:
+    """Fill in the job's time limit, where the scheduler has to be asked for it."""
+    if options.time_limit is not None or time_left(None, env) is not None:
+        return options
+    left = asked_time_left(env)
+    return options if left is None else replace(options, time_limit=left)
+
+
+def check_progress(options: ExecOptions) -> "CheckpointSignal | None":
+    """Read the checkpoint signal, and check the patterns as well.
+
+    Raises:
+        FormatError: one of them is none.
+    """
+    if options.progress_patterns:
+        from weigh.progress.reader import Reader  # noqa: PLC0415 - where given
+
+        Reader(options.progress_patterns)
+    if options.checkpoint_signal is None:
+        return None
+    from weigh.measure.checkpoint_signal import parse_checkpoint_signal  # noqa: PLC0415 - rarely
+
+    return parse_checkpoint_signal(options.checkpoint_signal)
+
 
 _STDIN = "-"
 _MOST_CHECKED = 50  # tasks that are checked for job scripts
@@ -157,7 +263,7 @@ class _Run:
         layout: Layout,
         me: lock.Holder,
     ) -> None:
-        self.id = ids.new_id()
+        self.id = identity.new_id()
         self._source = source
         self._options = options
         self._voice = voice
@@ -183,7 +289,7 @@ class _Run:
         if options.ungroup:
             return Ungrouped()
         if options.tag:
-            from weigh.runner.tagged import Tagged  # noqa: PLC0415 - rarely
+            from weigh.runner.output import Tagged  # noqa: PLC0415 - rarely
 
             return Tagged()
         folder = options.output or f"{joblog.removesuffix('.joblog')}.out"
@@ -202,9 +308,9 @@ class _Run:
         past = self._events.read_past(is_left)
         self._attempts = past.attempts
         if past.open_runs:
-            from weigh.runner import survivors  # noqa: PLC0415 - only after a kill -9
+            from weigh.runner import previous_run  # noqa: PLC0415 - start-up time
 
-            survivors.refuse_living(past, self._me.machine, self._me.process)
+            previous_run.refuse_living(past, self._me.machine, self._me.process)
             if not options.forget_survivors:
                 self._outlast(past)
         if settled.moved:
@@ -224,22 +330,22 @@ class _Run:
         return Queue(order), tally
 
     def _outlast(self, past: events_file.Past) -> None:
-        from weigh.runner import survivors  # noqa: PLC0415 - only after a kill -9
+        from weigh.runner import previous_run  # noqa: PLC0415 - start-up time
 
         here, kill = self._me.machine, self._options.kill_survivors
-        survivors.refuse_elsewhere(past, here, self._me.job)
-        found = survivors.survivors(past, here)
+        previous_run.refuse_elsewhere(past, here, self._me.job)
+        found = previous_run.survivors(past, here)
         if not found:
             return
         tasks = ", ".join(str(seq) for seq in sorted(set(found.values()))[:8])
         verb = "ending" if kill else "waiting for"
         what = "1 process" if len(found) == 1 else f"{len(found)} processes"
         self._voice.say(f"{verb} {what} of an earlier run, of task {tasks}")
-        over = survivors.outlast(
+        over = previous_run.outlast(
             found,
             kill=kill,
             is_told=is_told_to_end,
-            find=lambda: survivors.survivors(past, here),
+            find=lambda: previous_run.survivors(past, here),
         )
         if not over:
             raise UsageError("told to end while waiting for an earlier run's tasks")
@@ -365,7 +471,7 @@ class _Run:
         if not a_card_may_be_here(env):
             return None
         from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
-        from weigh.runner.gpu_watch import GpuWatch  # noqa: PLC0415 - only with GPUs
+        from weigh.runner.gpu_meter import GpuWatch  # noqa: PLC0415 - only with GPUs
 
         return GpuWatch(
             lambda: NvmlProbe(os.environ),
@@ -429,7 +535,7 @@ class _Run:
 
 
 def _with_told(path: str, measured: Measurement) -> Measurement:
-    from weigh.flow.exec.regions import with_told  # noqa: PLC0415 - few tasks
+    from weigh.flow.exec.exec import with_told  # noqa: PLC0415 - few tasks
 
     return with_told(path, measured)
 

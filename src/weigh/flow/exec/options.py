@@ -9,15 +9,15 @@ from contextlib import ExitStack, suppress
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.flow.run.run import RunOptions, blank_record
+from weigh.flow.run.options import RunOptions
+from weigh.flow.run.run import blank_record
 from weigh.model.mask import Mask
 from weigh.model.plan import PLAN_FILE, Element, Kind
 from weigh.model.record import Allocation
 from weigh.runner import resources
 from weigh.runner.halt import Halt
-from weigh.runner.parts import Result
-from weigh.runner.share import NO_SHARE, Share
-from weigh.runner.slots import Layout, lay_out
+from weigh.runner.loop import Result
+from weigh.runner.slots import NO_SHARE, Layout, Share, lay_out
 from weigh.runner.tally import Tally
 from weigh.units import Bytes, Seconds
 
@@ -177,7 +177,7 @@ def find_parameters(
     path = f"{os.path.splitext(task_file)[0]}.tsv"
     if not os.path.exists(path):
         return lambda _seq, _command: {}
-    from weigh.runner.parameters import Parameters  # noqa: PLC0415 - after a sweep
+    from weigh.runner.task_source import Parameters  # noqa: PLC0415 - after a sweep
 
     table = Parameters(path)
     opened.callback(table.close)

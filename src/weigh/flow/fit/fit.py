@@ -7,20 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from weigh import config
-from weigh.dialect import gridengine, slurm
 from weigh.errors import FormatError, UsageError
 from weigh.estimate.advice import GPU, Advice, Need, Wanted, advise
 from weigh.estimate.estimate import Estimate, estimate
 from weigh.estimate.fit import TRUSTED_RATIO
-from weigh.estimate.points import size_text
 from weigh.estimate.readings import completed, varying
+from weigh.estimate.samples import size_text
 from weigh.flow.fit.wishes import Asked, Wishes, limits_measured_on, read_wishes
 from weigh.flow.records.records import open_store
 from weigh.model.record import Record, Request
 from weigh.model.report import Note
 from weigh.request import DEFAULT_HEADROOM, from_usages, round_memory, round_time
+from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.slurm import text as slurm_text
 from weigh.store.find import find_all
-from weigh.store.heads import read_index, read_record
+from weigh.store.index import read_index, read_record
 from weigh.store.scans import Scan
 from weigh.units import Bytes
 
@@ -143,7 +144,7 @@ def request_note(found: Answer, scheduler: str | None = None) -> Note:
     if found.request is None:
         words = f"{name}: nothing yet, it lies too far beyond what was measured"
         return Note(about="ask for", words=words, weight=1)
-    dialect = gridengine if scheduler == gridengine.NAME else slurm
+    dialect = gridengine_text if scheduler == gridengine_text.NAME else slurm_text
     flag = " ".join(dialect.directives(found.request))
     return Note(about="ask for", words=name, flag=flag, weight=1)
 

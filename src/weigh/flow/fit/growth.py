@@ -9,7 +9,7 @@ from weigh.estimate.growth import bound_by_steps, extrapolate, growth_of
 from weigh.estimate.progress import progress_of, time_needed
 from weigh.model.growth import Extrapolation, Growth, Progress
 from weigh.model.record import Record, Request, Series
-from weigh.report.growth_words import extrapolation_words, rate_words
+from weigh.render.words import extrapolation_words, rate_words
 from weigh.request import LEAST_MEMORY, STILL_RISING, round_memory, round_time
 from weigh.units import Bytes, Seconds, format_duration
 

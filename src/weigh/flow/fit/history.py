@@ -9,8 +9,7 @@ import msgspec
 
 from weigh import config
 from weigh.errors import FormatError, UsageError
-from weigh.estimate.history import ENOUGH, History, Past
-from weigh.estimate.history_bounds import LowerBound
+from weigh.estimate.history import ENOUGH, History, LowerBound, Past
 from weigh.estimate.history_groups import (
     COMMAND,
     DEFAULT,
@@ -23,12 +22,12 @@ from weigh.estimate.history_groups import (
     parse_keys,
     template,
 )
-from weigh.estimate.history_risk import MARGIN, RISKS, Risk, known_risk
+from weigh.estimate.history_pool import MARGIN, RISKS, Risk, known_risk
 from weigh.flow.fit.request import Answer, answer, as_jobs_ended
 from weigh.flow.records.records import Store, choose, find_record, open_store
 from weigh.model.record import Record, Request
-from weigh.report import history_lines
-from weigh.report.history_lines import Kind, Learnt
+from weigh.render import history_lines
+from weigh.render.history_lines import Kind, Learnt
 from weigh.request import (
     COMPLETED,
     LEAST_MEMORY,
@@ -39,7 +38,7 @@ from weigh.request import (
     uses_of,
 )
 from weigh.store.find import LAST
-from weigh.store.heads import Head, read_record
+from weigh.store.index import Head, read_record
 from weigh.units import Bytes, parse_size
 
 READ = 1000  # records that are read whole; of older ones, what the list shows

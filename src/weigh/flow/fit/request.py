@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from weigh import config
-from weigh.dialect import gridengine, slurm
 from weigh.errors import FormatError, UsageError
 from weigh.flow.fit.growth import Steps, carry_on
 from weigh.flow.records.records import Store, find_record, open_store
 from weigh.model.job import STEP_OUT_OF_MEMORY
 from weigh.model.record import Outcome, Record, Request
-from weigh.report import request_lines
+from weigh.render import request_lines
 from weigh.request import (
     COMPLETED,
     DEFAULT_HEADROOM,
@@ -20,6 +19,8 @@ from weigh.request import (
     parse_headroom,
     why_no_request,
 )
+from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.slurm import text as slurm_text
 from weigh.store import jobs as jobs_file
 from weigh.store.find import LAST
 
@@ -111,8 +112,8 @@ def scheduler_at_hand(env: Mapping[str, str]) -> str:
     """Name the scheduler whose commands are on PATH; Slurm where there is doubt."""
     path = env.get("PATH", "")
     if shutil.which("qsub", path=path) and not shutil.which("sbatch", path=path):
-        return gridengine.NAME
-    return slurm.NAME
+        return gridengine_text.NAME
+    return slurm_text.NAME
 
 
 def _records(names: Sequence[str], store: Store) -> list[Record]:
@@ -130,11 +131,13 @@ def as_jobs_ended(
     """
     if not any(record.job and record.state == COMPLETED for record in records):
         return list(records)
-    from weigh.flow.follow.status import look  # noqa: PLC0415 - few records are of jobs
+    from weigh.flow.follow.view import look  # noqa: PLC0415 - start-up time
 
     known = jobs_file.read_jobs(root)
     ids = {record.job.id for record in records if record.job}
-    wanted = [job for job in known if job.id in ids and job.scheduler == slurm.NAME]
+    wanted = [
+        job for job in known if job.id in ids and job.scheduler == slurm_text.NAME
+    ]
     short = {
         (task.job, task.element, task.seq)
         for view in look(wanted, known, root=root, env=env)
@@ -178,7 +181,7 @@ def _dialect_of(form: str, scheduler: str) -> str:
 
 
 def _virtual_notes(asked: Request, dialect: str) -> Iterator[str]:
-    if dialect != gridengine.NAME:
+    if dialect != gridengine_text.NAME:
         return
     if asked.virtual_memory is None:
         yield "virtual size was not measured: h_vmem is left to you"

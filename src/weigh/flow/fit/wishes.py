@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh import catalogue
+from weigh import gpu_models
 from weigh.errors import FormatError, UsageError
 from weigh.estimate.advice import GPU, HOST, Limit
 from weigh.estimate.fit import Quantity
-from weigh.estimate.points import LARGEST_SIZE
+from weigh.estimate.samples import LARGEST_SIZE
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Record
 from weigh.units import Bytes, parse_size
@@ -79,7 +79,7 @@ def limits_measured_on(records: Sequence[Record]) -> tuple[Limit, ...]:
 
 
 def _named(gpu: GpuUsage, total: Bytes) -> tuple[str, Bytes]:
-    model = catalogue.matching(gpu.name, total)
+    model = gpu_models.matching(gpu.name, total)
     return (gpu.name, total) if model is None else (model.name, model.memory)
 
 
@@ -109,7 +109,7 @@ def _cards(wishes: Wishes, sites: Mapping[str, Bytes]) -> Iterator[Limit]:
             yield from (Limit(name, sites[name], GPU) for name in sites)
             yield from (
                 Limit(model.name, model.memory, GPU)
-                for model in catalogue.all_models()
+                for model in gpu_models.all_models()
                 if model.name not in sites
             )
         else:
@@ -125,7 +125,7 @@ def _card(word: str, sites: Mapping[str, Bytes]) -> Iterator[Limit]:
     if equals:
         yield Limit(name, _room(size, f"--gpu {word}"), GPU)
         return
-    for model in catalogue.called(word, sites=sites):
+    for model in gpu_models.called(word, sites=sites):
         yield Limit(model.name, model.memory, GPU)
 
 

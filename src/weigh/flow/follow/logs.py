@@ -5,12 +5,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from weigh.dialect.job_script import ENDED
 from weigh.errors import UsageError
-from weigh.flow.follow.status import FAILED, View, look, merged
+from weigh.flow.follow.status import FAILED
 from weigh.flow.follow.tasks import tail_of
-from weigh.flow.submit.ship import LOGS
+from weigh.flow.follow.view import View, look, merged
+from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import TaskState
+from weigh.schedulers.job_script import ENDED
 from weigh.store import jobs as jobs_file
 from weigh.store import location
 

@@ -11,17 +11,23 @@ import msgspec
 
 from weigh import __version__
 from weigh.errors import UsageError
-from weigh.flow.follow.choice import UNKNOWN_END, Choice, choose
-from weigh.flow.follow.staging import continued, keep_together
-from weigh.flow.follow.status import View, look, merged
+from weigh.flow.follow.resume_policy import (
+    UNKNOWN_END,
+    Choice,
+    choose,
+    continued,
+    keep_together,
+)
 from weigh.flow.follow.tasks import tail_of
+from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.submit import first
-from weigh.flow.submit.checks import check_request
+from weigh.flow.submit.checks import check_request, programs_of
 from weigh.flow.submit.once import Round, Sendings, reaching, settle_all
-from weigh.flow.submit.programs import programs_of
-from weigh.flow.submit.ship import (
+from weigh.flow.submit.resolve import parse_gpus
+from weigh.flow.submit.staging import staged
+from weigh.flow.submit.submit_script import (
     Origin,
     make_numbered,
     parts_of,
@@ -29,11 +35,9 @@ from weigh.flow.submit.ship import (
     read_plan,
     ship,
 )
-from weigh.flow.submit.staging import staged
-from weigh.flow.submit.wanted import parse_gpus
 from weigh.model.job import CANCELLING, JobScript, Submitted, TaskState, Wanted
 from weigh.model.plan import Element, Plan
-from weigh.report.resume_lines import Again, Left, Resumed
+from weigh.render.resume_lines import Again, Left, Resumed
 from weigh.request import round_memory, round_time
 from weigh.runner.task_source import TaskSource
 from weigh.store import jobs as jobs_file

@@ -8,8 +8,6 @@ from typing import get_args
 
 import msgspec
 
-from weigh.dialect.job_script import ENDED, GRACE, HOME, NEAR
-from weigh.dialect.requeue_lines import AGAIN
 from weigh.joblog import read_ends
 from weigh.model.job import (
     STEP_OUT_OF_MEMORY,
@@ -20,7 +18,8 @@ from weigh.model.job import (
 from weigh.model.plan import Element, Plan
 from weigh.model.record import State
 from weigh.runner import events
-from weigh.scheduler.scheduler import Scheduler
+from weigh.schedulers.job_script import AGAIN, ENDED, GRACE, HOME, NEAR
+from weigh.schedulers.protocol import Scheduler
 from weigh.store.lines import UNREADABLE
 from weigh.units import Seconds
 

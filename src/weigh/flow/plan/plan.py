@@ -1,34 +1,147 @@
 """``weigh plan``: tasks in; which run side by side, and what each element asks for."""
 
 import os
+import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
 import msgspec
 
-from weigh import config
-from weigh.errors import UsageError
+from weigh import config, gpu_models
+from weigh.errors import UsageError, WeighError
 from weigh.flow.exec.options import find_parameters
 from weigh.flow.fit.request import configured_headroom
 from weigh.flow.job_scripts import refuse_job_scripts
 from weigh.flow.plan import directory as plan_directory
-from weigh.flow.plan.free import with_free_cards
-from weigh.flow.plan.library import library, no_library
-from weigh.flow.plan.needs import Needs, of_tasks
-from weigh.flow.plan.nodes import on_nodes
-from weigh.flow.plan.notes import too_big
-from weigh.flow.plan.packing import planned
 from weigh.flow.plan.probe import Place, probe_more, probe_one
-from weigh.flow.plan.targets import Target, targets
-from weigh.flow.plan.wishes import ALL, Wishes, given
 from weigh.flow.records.records import open_store
+from weigh.flow.site.ask import Ask, Reply, ask_scheduler, in_time
+from weigh.flow.site.cluster import cluster
+from weigh.model.cluster import Cluster
 from weigh.model.plan import Plan, Together
-from weigh.pack import most_work, sharing_notes
+from weigh.model.record import Record
+from weigh.planning.needs import Needs, of_tasks
+from weigh.planning.nodes import on_nodes
+from weigh.planning.notes import too_big
+from weigh.planning.options import ALL, Wishes, given
+from weigh.planning.pack import most_work, sharing_notes
+from weigh.planning.packing import planned
+from weigh.planning.record_match import Library, candidates
+from weigh.planning.targets import Target, targets
 from weigh.probe.host import read_host
 from weigh.request import parse_headroom
 from weigh.runner.task_source import TaskSource
-from weigh.units import format_duration
+from weigh.store.find import find_entry, labelled_entries, not_found, read_file
+from weigh.store.index import Entry, Index, head_of, read_index, read_record
+from weigh.units import Seconds, format_duration
+
+
+def no_library() -> Library:
+    """Give a library that knows nothing."""
+    return Library((), _nothing)
+
+
+def _nothing(name: str) -> Record:
+    raise KeyError(name)
+
+
+def library(names: str, root: str) -> Library:
+    """Give the records of these names, or all.
+
+    Raises:
+        RecordNotFoundError: there is none of a name; offers the nearest.
+        StoreError: the records cannot be read.
+    """
+    index = read_index(root)
+    entries = {entry.head.id: entry for entry in index.entries}
+    files: dict[str, Record] = {}
+    if names == ALL:
+        heads = [entry.head for entry in index.entries]
+    else:
+        heads = []
+        for name in filter(None, (part.strip() for part in names.split(","))):
+            if os.sep in name or name.endswith(".json"):
+                record = read_file(name)
+                files[record.id] = record
+                heads.append(head_of(record))
+            else:
+                heads += [entry.head for entry in _called(index, name, root)]
+
+    def read(name: str) -> Record:
+        return files[name] if name in files else read_record(entries[name])
+
+    return Library(candidates(heads), read, named=names != ALL)
+
+
+def _called(index: Index, name: str, root: str) -> list[Entry]:
+    """Give every record of a label, or the one of an id."""
+    labelled = labelled_entries(index, name)
+    entry = None if labelled else find_entry(index, name)
+    if entry is None and not labelled:
+        raise not_found(root, name, index)
+    return [entry] if entry else labelled
+
+
+_TELLERS = ("sinfo", "qhost")
+_PATIENCE: Seconds = 3.0  # for a figure that a plan can do without
+
+
+def with_free_cards(
+    plans: Sequence[Plan], env: Mapping[str, str], *, ask: Ask = ask_scheduler
+) -> tuple[Plan, ...]:
+    """Add to each plan the cards free now; as they are where nobody tells."""
+    path = env.get("PATH", "")
+    if not any(shutil.which(name, path=path) for name in _TELLERS):
+        return tuple(plans)
+    seen = in_time([lambda: _seen(env, ask)], patience=2 * _PATIENCE)[0]
+    if seen is None:
+        return tuple(plans)
+    return tuple(
+        msgspec.structs.replace(plan, free_now=free_of(plan, seen)) for plan in plans
+    )
+
+
+def free_of(plan: Plan, seen: Cluster) -> int | None:
+    """Count the cards of a plan's kind that are free; None where it is not known.
+
+    A site's ``v100`` may be of either size: it counts for both.
+    """
+    if plan.card is None:
+        return None
+    counts = [
+        count.free
+        for count in seen.gpus
+        if _is_called(plan.card.name, plan.ask.gpu, count.name)
+    ]
+    return sum(counts) if counts else None
+
+
+def _is_called(card: str, word: str | None, name: str) -> bool:
+    """Tell whether the site's *name* may be the card."""
+    if word is not None and word.lower() == name.lower():
+        return True
+    try:
+        return any(model.name == card for model in gpu_models.called(name))
+    except UsageError:  # a name of the site's own
+        return False
+
+
+def _seen(env: Mapping[str, str], ask: Ask) -> Cluster | None:
+    def ask_briefly(
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None = None,
+        patience: Seconds = _PATIENCE,
+    ) -> Reply:
+        return ask(argv, env=env, cwd=cwd, patience=min(patience, _PATIENCE))
+
+    try:
+        return cluster(env, ask=ask_briefly)
+    except WeighError:
+        return None
+
 
 FOLDER = "plan"
 

@@ -10,7 +10,7 @@ from operator import truediv
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.flow.run.weighed import last_line, wait_for_all
+from weigh.flow.run.run_measured import last_line, wait_for_all
 from weigh.model.plan import Together
 from weigh.model.record import Record
 from weigh.store.lines import UNREADABLE

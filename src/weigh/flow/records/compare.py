@@ -10,7 +10,7 @@ from weigh.flow.records.records import Store, find_record, open_store
 from weigh.model.comparison import Comparison, Order
 from weigh.model.record import Record
 from weigh.store.find import labelled_entries
-from weigh.store.heads import Index, read_index, read_record
+from weigh.store.index import Index, read_index, read_record
 
 
 def compare(

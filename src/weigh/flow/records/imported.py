@@ -22,8 +22,8 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.store.gnu_time import Timing, is_gnu_time, read_gnu_time
-from weigh.store.heads import Index, read_index
-from weigh.store.ids import content_id, new_id
+from weigh.store.identity import content_id, new_id
+from weigh.store.index import Index, read_index
 from weigh.store.shards import append
 
 Format: TypeAlias = Literal["time", "joblog"]

@@ -9,11 +9,11 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.flow.run import channel
 from weigh.model.record import Record
-from weigh.report.record_csv import write_csv
-from weigh.report.record_list import Listing, Row
+from weigh.render.record_list import Listing, Row, write_csv
 from weigh.store.checkpoint import Running, finalise_interrupted, finish, running
 from weigh.store.find import find, find_entry, find_running, not_found
-from weigh.store.heads import (
+from weigh.store.identity import LENGTH, Machine, this_machine
+from weigh.store.index import (
     Entry,
     Head,
     head_of,
@@ -21,8 +21,6 @@ from weigh.store.heads import (
     read_line,
     read_short,
 )
-from weigh.store.identity import Machine, this_machine
-from weigh.store.ids import LENGTH
 from weigh.store.location import locate, note_on_store
 from weigh.store.shards import remove
 

@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh.dialect import gridengine, slurm
-from weigh.flow.follow.status import View
 from weigh.flow.follow.tasks import LOGS, tail_of
-from weigh.flow.report.asked import Asked
+from weigh.flow.follow.view import View
+from weigh.flow.report.requested import Asked
 from weigh.model.report import Accounted, Figure, GpuTable, Measure
-from weigh.scheduler import accounting
-from weigh.scheduler.accounting_gpus import read_tables
-from weigh.scheduler.command import run
+from weigh.schedulers import accounting
+from weigh.schedulers.accounting import read_tables
+from weigh.schedulers.command import run
+from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import Seconds
 
 _SAME = 0.05  # apart by less, two figures are one
@@ -111,10 +112,10 @@ def _memory(measure: Measure, others: _Others) -> Iterator[Figure]:
     ours, told, scheduler = measure.most, others.told, others.scheduler
     sizes = [one.max_rss for one in told if one.max_rss is not None]
     theirs = max(sizes, default=None)
-    if theirs is None and scheduler == slurm.NAME and told and ours is not None:
+    if theirs is None and scheduler == slurm_text.NAME and told and ours is not None:
         theirs = 0  # sacct leaves MaxRSS empty where no sample was taken
     if theirs is not None and not _alike(ours, theirs):
-        if scheduler == gridengine.NAME:
+        if scheduler == gridengine_text.NAME:
             yield Figure(
                 source="qacct ru_maxrss", value=theirs, word=_of_qacct(ours, theirs)
             )
@@ -122,7 +123,7 @@ def _memory(measure: Measure, others: _Others) -> Iterator[Figure]:
             word = _of_sacct(ours, theirs, killed=others.killed)
             yield Figure(source="sacct MaxRSS", value=theirs, word=word)
     virtual = [one.virtual_memory for one in told if one.virtual_memory]
-    if virtual and scheduler == gridengine.NAME:
+    if virtual and scheduler == gridengine_text.NAME:
         yield Figure(
             source=VIRTUAL,
             value=max(virtual),
@@ -210,7 +211,7 @@ def _cpus(measure: Measure, others: _Others) -> Iterator[Figure]:
     is_close = measure.median is not None and abs(theirs - measure.median) < 0.1  # noqa: PLR2004 - of a CPU
     if _alike(measure.median, theirs) or is_close:
         return
-    is_grid = others.scheduler == gridengine.NAME
+    is_grid = others.scheduler == gridengine_text.NAME
     name = "qacct cpu" if is_grid else "sacct TotalCPU"
     word = "over the whole job, set-up and all"
     longest = max(one.wall_time or 0.0 for one in others.told)
@@ -228,7 +229,9 @@ def _time(
     ours = measure.most
     if theirs is None or not (_is_longer(ours, theirs) or _is_longer(theirs, ours)):
         return
-    name = "qacct ru_wallclock" if scheduler == gridengine.NAME else "sacct Elapsed"
+    name = (
+        "qacct ru_wallclock" if scheduler == gridengine_text.NAME else "sacct Elapsed"
+    )
     word = "the whole job, which the time limit counts: believe it"
     yield Figure(source=name, value=theirs, word=word)
 

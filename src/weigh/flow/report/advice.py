@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.dialect import gridengine, slurm
 from weigh.flow.report.accounting import VIRTUAL
-from weigh.flow.report.asked import Asked
 from weigh.flow.report.elements import Element
+from weigh.flow.report.requested import Asked
 from weigh.flow.report.runs import Run
 from weigh.model.report import Measure, Note
 from weigh.outcome import out_of_memory, ran_out_on_gpu
@@ -21,6 +20,8 @@ from weigh.request import (
     round_memory,
     round_time,
 )
+from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 _NEAR = 0.95  # of a limit: the next run may go over it
@@ -50,7 +51,9 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     def scheduler(self) -> str:
         """Name the scheduler whose flags are written."""
         known = self.asked.scheduler
-        return gridengine.NAME if known == gridengine.NAME else slurm.NAME
+        return (
+            gridengine_text.NAME if known == gridengine_text.NAME else slurm_text.NAME
+        )
 
     def basis(self) -> str:
         """Say how few runs advice rests on, where they are few."""
@@ -87,22 +90,22 @@ def memory_flag(subject: Subject, memory: Bytes) -> str:
 
     That is for each slot: for as many as are advised, where fewer are enough.
     """
-    if subject.scheduler == slurm.NAME:
-        return f"--mem={slurm.format_memory(memory)}"
+    if subject.scheduler == slurm_text.NAME:
+        return f"--mem={slurm_text.format_memory(memory)}"
     virtual = _h_vmem(subject, memory)
     return _per_slot(virtual, fewer_cpus(subject) or subject.asked.cpus or 1)
 
 
 def time_flag(subject: Subject, seconds: Seconds) -> str:
     """Write the flag that asks for *seconds*."""
-    if subject.scheduler == slurm.NAME:
-        return f"--time={slurm.format_time(seconds)}"
-    return f"-l h_rt={gridengine.format_time(seconds)}"
+    if subject.scheduler == slurm_text.NAME:
+        return f"--time={slurm_text.format_time(seconds)}"
+    return f"-l h_rt={gridengine_text.format_time(seconds)}"
 
 
 def cpu_flag(subject: Subject, cpus: int) -> str:
     """Write the flag that asks for *cpus*."""
-    if subject.scheduler == slurm.NAME:
+    if subject.scheduler == slurm_text.NAME:
         return f"--cpus-per-task={cpus}"
     slots = f"-pe smp {cpus}" if cpus > 1 else "no -pe"
     memory = _with_slots(subject)
@@ -137,7 +140,7 @@ def less_memory(subject: Subject) -> Bytes | None:
 
 def _is_held_by_addresses(subject: Subject, enough: Bytes) -> bool:
     """Say whether h_vmem keeps less memory from being less, as far as that is known."""
-    if subject.scheduler == slurm.NAME:
+    if subject.scheduler == slurm_text.NAME:
         return False
     asked = subject.asked.virtual_memory or subject.asked.memory or 0
     return not _virtual(subject) or _h_vmem(subject, enough) >= asked
@@ -157,7 +160,7 @@ def _h_vmem(subject: Subject, memory: Bytes) -> Bytes:
 
 
 def _per_slot(virtual: Bytes, slots: int) -> str:
-    return f"-l h_vmem={gridengine.format_memory(-(-virtual // slots))}"
+    return f"-l h_vmem={gridengine_text.format_memory(-(-virtual // slots))}"
 
 
 def _virtual(subject: Subject) -> float:
@@ -277,7 +280,9 @@ def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -
     most = max([*seen, (measure.most if measure else None) or LEAST_MEMORY])
     again = round_memory(max(asked * 2, most * (1 + DEFAULT_HEADROOM)))
     virtual = max(again, 2 * (subject.asked.virtual_memory or 0))
-    flag = memory_flag(subject, again if subject.scheduler == slurm.NAME else virtual)
+    flag = memory_flag(
+        subject, again if subject.scheduler == slurm_text.NAME else virtual
+    )
     what = "1 task was" if killed == 1 else f"{killed:,} tasks were"
     had = f" with {format_size(asked)}" if asked else ""
     held = f", {format_size(round(most))} were seen" if most > asked else ""
@@ -373,7 +378,7 @@ def _less_time(subject: Subject, enough: int, most: Seconds) -> Note:
     return Note(
         about="time",
         words=(
-            f"ask for {slurm.format_time(enough)}: it may start sooner, and is "
+            f"ask for {slurm_text.format_time(enough)}: it may start sooner, and is "
             f"{_above(enough, most)} {slowest}{subject.basis()}"
         ),
         flag=time_flag(subject, enough),

@@ -5,8 +5,8 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from weigh.dialect import gridengine
 from weigh.model.report import Note, Row
+from weigh.schedulers.gridengine import text as gridengine_text
 
 _SLOWER = 1.25
 _ENOUGH = 3  # tasks on a node, before it is compared
@@ -42,7 +42,7 @@ def node_notes(rows: Sequence[Row], scheduler: str) -> Iterator[Note]:
     for row in rows:
         if row.state == "COMPLETED" and row.node and row.wall_time:
             times.setdefault(row.node, []).append(row.wall_time)
-    form = "-l h=!{}" if scheduler == gridengine.NAME else "--exclude={}"
+    form = "-l h=!{}" if scheduler == gridengine_text.NAME else "--exclude={}"
     slow = sorted(_slow_nodes(times), key=lambda pair: pair[1], reverse=True)
     for node, factor in slow[:_MOST_NODES]:
         count = len(times[node])

@@ -15,9 +15,9 @@ from weigh.flow.records.records import open_store
 from weigh.flow.report.report import compose, gather
 from weigh.model.record import Record
 from weigh.model.report import Note, Report
-from weigh.report.estimate_lines import answers
-from weigh.report.html.curves import Scan
-from weigh.report.html.page import render_page
+from weigh.render.estimate_lines import answers
+from weigh.render.html.curves import Scan
+from weigh.render.html.page import render_page
 
 STDOUT = "-"
 _NO_SIZE = frozenset({"seed", "random_seed", "fold", "trial", "repeat"})
@@ -111,7 +111,7 @@ def write_picture(report: Report, path: str) -> None:
         UsageError: not a picture's name, no matplotlib, or nothing to draw.
         StoreError: it cannot be written.
     """
-    from weigh.report.report_figure import save_figure  # noqa: PLC0415 - an extra
+    from weigh.render.report_plot import save_figure  # noqa: PLC0415 - an extra
 
     try:
         save_figure(report, path)

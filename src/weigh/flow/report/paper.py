@@ -8,15 +8,15 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.flow.records.records import open_store
-from weigh.flow.report.cards import cards_of, held_cards
+from weigh.flow.report.gpu_energy import cards_of, held_cards
 from weigh.flow.report.report import gather
 from weigh.flow.report.runs import Run
 from weigh.flow.report.since import runs_since
 from weigh.model.record import Host
 from weigh.probe.host import read_host
-from weigh.report.gpu_words import short_name
-from weigh.report.printable import printable
-from weigh.report.report_paper import Machines, Statement
+from weigh.render.printable import printable
+from weigh.render.report_paper import Machines, Statement
+from weigh.render.words import short_name
 from weigh.store.find import LAST
 from weigh.units import format_size
 

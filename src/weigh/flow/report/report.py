@@ -3,28 +3,28 @@
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import overload
 
 import msgspec
 
 from weigh import config
 from weigh.errors import RecordNotFoundError, UsageError, WeighError
 from weigh.flow.fit.fit import answer_of_scan, request_note
-from weigh.flow.follow.status import View, look, merged
+from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan.directory import FILE as PLAN
 from weigh.flow.records.records import Store, find_record, open_store
-from weigh.flow.report import records as report_records
+from weigh.flow.report import joined_records as report_records
 from weigh.flow.report.accounting import ask, asked_too, beside, logs_of, tables_in
 from weigh.flow.report.advice import Subject
-from weigh.flow.report.asked import (
+from weigh.flow.report.elements import Element, elements_of, measures, single
+from weigh.flow.report.gpu_energy import cards_of
+from weigh.flow.report.notes import notes
+from weigh.flow.report.requested import (
     Asked,
     asked_of_job,
     asked_of_records,
     most_asked,
 )
-from weigh.flow.report.cards import cards_of
-from weigh.flow.report.elements import Element, elements_of, single
-from weigh.flow.report.measures import measures
-from weigh.flow.report.notes import notes
 from weigh.flow.report.runs import (
     Run,
     runs_of_records,
@@ -32,18 +32,43 @@ from weigh.flow.report.runs import (
     seconds_of,
 )
 from weigh.flow.site.schedulers import kind_of, reaching
-from weigh.flow.submit.ship import read_plan
+from weigh.flow.submit.submit_script import read_plan
 from weigh.model.job import FINAL, Submitted
 from weigh.model.plan import Plan
-from weigh.model.record import Record
+from weigh.model.record import Record, Regions
 from weigh.model.report import Accounted, GpuTable, Note, Report, Row
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.find import LAST, labelled_entries, read_file
-from weigh.store.heads import Index, read_index, read_record
+from weigh.store.index import Index, read_index, read_record
 from weigh.store.scans import last_scan
 from weigh.sweep.quoting import quoted
 from weigh.units import GIB, HOUR, Seconds
+
+
+@overload
+def report(name: None = None) -> Regions: ...
+@overload
+def report(name: str) -> Report: ...
+def report(name: str | None = None) -> Regions | Report:
+    """Report on the run, label, job or plan called *name*: asked for beside used.
+
+    Without a name print on stderr what this program measured of itself so far, and
+    give it back.
+
+    Raises:
+        UsageError: nothing was measured or submitted yet, or a name fits several.
+        RecordNotFoundError: nothing answers to that name; offers the nearest.
+        StoreError: the store cannot be read.
+    """
+    if name is None:
+        from weigh.flow.run.regions import report as of_regions  # noqa: PLC0415 - start-up
+
+        return of_regions()
+    from weigh.flow.report.report import build  # noqa: PLC0415 - start-up
+
+    return build(name, cwd=os.getcwd(), env=os.environ)
+
 
 _DRAWN = 4  # records whose series a page draws
 _RECENT = 3

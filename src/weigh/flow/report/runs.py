@@ -1,27 +1,71 @@
 """Every run that a report is about: attempts at tasks, or records of ``weigh run``."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 
 import msgspec
 
-from weigh.errors import FormatError
-from weigh.flow.follow.status import View
+from weigh.errors import FormatError, WeighError
 from weigh.flow.follow.tasks import LOGS, last_words
-from weigh.flow.report import records as report_records
-from weigh.flow.report.parameters import parameters_of
+from weigh.flow.follow.view import View
+from weigh.flow.report import joined_records as report_records
+from weigh.flow.submit.submit_script import read_plan
 from weigh.joblog import Entry, parse_line
 from weigh.model.job import FINAL, TaskState
 from weigh.model.mask import MASK
 from weigh.model.record import Record, State, Usage
 from weigh.model.report import Row
-from weigh.report.printable import short_command
+from weigh.render.printable import short_command
 from weigh.request import uses_of
 from weigh.runner import events
 from weigh.store.lines import UNREADABLE
+from weigh.sweep.table import read_table, table_path
+from weigh.sweep.task_file import read_task_lines
 from weigh.units import Bytes, Seconds
+
+Parameters = dict[str, int | float | str]
+
+
+def parameters_of(view: View) -> Mapping[int, Parameters]:
+    """Give the parameters of each task by its number; none where it was edited since.
+
+    Also none where there is no table: a task file that no sweep wrote.
+    """
+    try:
+        plan = read_plan(view.job.plan_folder)
+    except WeighError:
+        return {}
+    known: dict[int, tuple[str, Parameters]] = {}
+    beside = os.path.join(view.job.cwd, table_path(plan.task_file))
+    try:
+        with open(beside, encoding="utf-8", newline="") as file:
+            for task in read_table(file):
+                known[task.seq] = task.line, task.parameters
+    except (OSError, FormatError, UnicodeDecodeError):
+        return {}
+    return {
+        number: known[number][1]
+        for number, line in _lines(view, {task.element for task in view.tasks})
+        if number in known and known[number][0] == line
+    }
+
+
+def _lines(view: View, elements: Iterable[int]) -> Iterable[tuple[int, str]]:
+    """Yield the tasks as they are in the plan: number and line."""
+    numbers = {(task.element, task.seq): task.task for task in view.tasks}
+    for element in elements:
+        name = f"tasks_{view.job.first + element}.txt"
+        try:
+            with open(os.path.join(view.job.plan_folder, name), "rb") as file:
+                for task in read_task_lines(file, name):
+                    number = numbers.get((element, task.seq))
+                    if number is not None:
+                        yield number, task.command
+        except (OSError, WeighError):
+            continue
+
 
 _STATES: dict[str, State] = {word: word for word in (*FINAL, "RUNNING")}
 _EVENT = msgspec.json.Decoder(events.Opened | events.Started | events.Ended)
@@ -245,7 +289,7 @@ def _records(
 
 
 def _events(path: str) -> Iterator[events.Opened | events.Started | events.Ended]:
-    for line in _lines(path):
+    for line in _joblog_lines(path):
         with suppress(*UNREADABLE):
             yield _EVENT.decode(line)
 
@@ -329,7 +373,7 @@ class _Joblogs:
 
 def _entries(path: str) -> Iterator[tuple[int, Entry]]:
     """Read a joblog; of a task the last line counts."""
-    for line in _lines(path):
+    for line in _joblog_lines(path):
         with suppress(FormatError, UnicodeDecodeError):
             entry = parse_line(line.decode().rstrip("\n"))
             yield entry.seq, entry
@@ -372,7 +416,7 @@ def _known(first: int | None, second: int | None) -> int | None:
     return second if first is None else first
 
 
-def _lines(path: str) -> list[bytes]:
+def _joblog_lines(path: str) -> list[bytes]:
     try:
         with open(path, "rb") as file:
             return file.readlines()

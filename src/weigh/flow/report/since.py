@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from weigh.estimate.history_groups import template
-from weigh.flow.follow.status import look
+from weigh.flow.follow.view import look
 from weigh.flow.records.records import Store, open_store
-from weigh.flow.report import records as report_records
+from weigh.flow.report import joined_records as report_records
 from weigh.flow.report.advice import (
     Subject,
     cpu_flag,
@@ -17,17 +17,16 @@ from weigh.flow.report.advice import (
     less_memory,
     memory_flag,
 )
-from weigh.flow.report.asked import Asked, asked_of_records
-from weigh.flow.report.elements import Element, single
+from weigh.flow.report.elements import Element, measures, single
 from weigh.flow.report.failures import FAILED, way_of, words_of
-from weigh.flow.report.gpu_notes import gpu_flag, used_gpus
-from weigh.flow.report.measures import measures
+from weigh.flow.report.notes import gpu_flag, used_gpus
 from weigh.flow.report.report import of_job, plan_of
+from weigh.flow.report.requested import Asked, asked_of_records
 from weigh.flow.report.runs import Run, run_of, seconds_of
-from weigh.report.report_waste import Change, Group, Hours, Waste, added
+from weigh.render.report_waste import Change, Group, Hours, Waste, added
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
-from weigh.store.heads import read_index
+from weigh.store.index import read_index
 from weigh.units import GIB, HOUR, Seconds, format_size, parse_duration
 
 _AGAIN = 2  # runs that failed alike, before they always do

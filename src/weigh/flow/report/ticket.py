@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from weigh import __version__
-from weigh.dialect import gridengine
-from weigh.dialect.slurm import format_time
 from weigh.flow.follow.tasks import tail_of
 from weigh.flow.records.records import open_store
-from weigh.flow.report.asked import Asked
 from weigh.flow.report.failures import FAILED, way_of
 from weigh.flow.report.report import Material, gather
+from weigh.flow.report.requested import Asked
 from weigh.flow.report.runs import Run
 from weigh.model.record import Record
 from weigh.model.report import Row
-from weigh.report.report_ticket import Ticket
+from weigh.render.report_ticket import Ticket
+from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.slurm.text import format_time
 from weigh.store.find import LAST
 from weigh.units import Seconds, format_duration, format_size
 
@@ -113,7 +113,7 @@ def _name(found: Material, row: Row) -> str:
     sizes = {view.job.id: view.job.elements for view in found.views}
     if row.element is None or sizes.get(row.job) == 1:
         return row.job
-    if found.scheduler == gridengine.NAME:
+    if found.scheduler == gridengine_text.NAME:
         return f"{row.job}.{row.element + 1}"
     return f"{row.job}_{row.element}"
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.flow.run.keeping import Keeper, Output, Warner
-from weigh.flow.run.run import RunOptions, blank_record, finished, signals_held
+from weigh.flow.run.options import RunOptions
+from weigh.flow.run.record_sink import Keeper, Output, Warner
+from weigh.flow.run.run import blank_record, finished, signals_held
 from weigh.model.record import Outcome, Record
 
 

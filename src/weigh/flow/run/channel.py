@@ -19,8 +19,14 @@ from weigh.model.record import (
 from weigh.units import Bytes
 
 VARIABLE = "WEIGH_CHANNEL"
+
+
 STEP = "largest process of the step"  # the source of what `weigh stages` tells
+
+
 _STEP_TREE = "sampled, all processes of the step"
+
+
 _SEVERAL = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 

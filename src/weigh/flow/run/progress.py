@@ -1,25 +1,146 @@
 """``weigh run`` reads along: how far the job is, when it ends, whether in time."""
 
+import os
+import re
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from weigh.flow.run import progress_limit
+from weigh.errors import WeighError
 from weigh.measure.output import own_streams, written_so_far
 from weigh.model.record import Headway, Measurement, Record
 from weigh.units import Bytes, Seconds, format_duration
 
 if TYPE_CHECKING:
-    from weigh.flow.run.run import RunOptions
-    from weigh.measure.along import Seen
+    from weigh.flow.run.options import RunOptions
+    from weigh.measure.async_command import Question
     from weigh.measure.checkpoint_signal import CheckpointSignal
-    from weigh.measure.command import Watch
-    from weigh.measure.interpose import Interposed
-    from weigh.measure.listener import Listener
-    from weigh.measure.question import Question
+    from weigh.measure.command import Seen, Watch
+    from weigh.measure.progress_reader import Listener
+    from weigh.measure.pty_tee import Interposed
     from weigh.model.progress import Forecast
     from weigh.progress.notices import LimitWatch, StallWatch
+
+PATIENCE = 5.0  # seconds for squeue or qstat, a second into the job
+_LIMIT = re.compile(r"\b[sh]_rt=([0-9:]+)")
+Ask = Callable[[str], str]
+
+
+def time_left(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
+    """Give the seconds until weigh itself is ended; None where nobody says.
+
+    *limit*, as the user says, counts from now; else the scheduler's word counts.
+    """
+    if limit is not None:
+        return limit
+    end = env.get("SLURM_JOB_END_TIME", "")
+    if not (end.isdecimal() and end.isascii()):
+        return None
+    left = int(end) - time.time()
+    return left if left > 0 else None  # the word of a job that is over
+
+
+def asked_time_left(env: Mapping[str, str], ask: Ask | None = None) -> Seconds | None:
+    """Ask the scheduler of a job that was told nothing of its limit; None: no limit.
+
+    *ask* gives what squeue or qstat says of a job.
+    """
+    if "SLURM_JOB_ID" in env:
+        return _left_by_slurm(env, ask)
+    return _left_by_gridengine(env, ask)
+
+
+def _left_by_slurm(env: Mapping[str, str], ask: Ask | None) -> Seconds | None:
+    """Ask Slurm: before 23.02 it tells a job nothing. Of many ranks one asks."""
+    job = env["SLURM_JOB_ID"]
+    if not job.isdecimal() or env.get("SLURM_PROCID", "0") != "0":
+        return None
+    if env.get("SLURM_JOB_END_TIME"):  # it told
+        return None
+    from weigh.schedulers.slurm import text as slurm_text  # noqa: PLC0415 - start-up time
+
+    try:
+        text = ask(job) if ask is not None else _squeue(job, env)
+        left = slurm_text.parse_time(_as_asked_for(text.strip()))
+    except WeighError:
+        return None
+    return None if left is None else float(left)
+
+
+def question(env: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Give the command that asks the scheduler for it; None where nobody is asked."""
+    asked: list[str] = []
+
+    def note(job: str) -> str:
+        asked.append(job)
+        return ""
+
+    asked_time_left(env, note)
+    if not asked:
+        return None
+    return _by_squeue(asked[0]) if "SLURM_JOB_ID" in env else _by_qstat(asked[0])
+
+
+def _as_asked_for(left: str) -> str:
+    """Give squeue's time left, whose short form is minutes and seconds, with hours."""
+    return f"00:{left}" if left.count(":") == 1 and "-" not in left else left
+
+
+def _squeue(job: str, env: Mapping[str, str]) -> str:
+    from weigh.schedulers.command import run  # noqa: PLC0415 - only in such a job
+
+    return run(_by_squeue(job), cwd=None, env=env, timeout=PATIENCE).out
+
+
+def _by_squeue(job: str) -> tuple[str, ...]:
+    return "squeue", "-h", "-j", job, "-o", "%L"
+
+
+def _left_by_gridengine(env: Mapping[str, str], ask: Ask | None) -> Seconds | None:
+    """Ask Grid Engine, which tells no job. It began as its spool folder was written."""
+    job, spool = env.get("JOB_ID", ""), env.get("SGE_JOB_SPOOL_DIR", "")
+    if "SGE_TASK_ID" not in env or not job.isdecimal():
+        return None
+    from weigh.schedulers.gridengine import text as gridengine_text  # noqa: PLC0415 - start-up time
+
+    try:
+        began = os.stat(os.path.join(spool, "config")).st_mtime
+        text = ask(job) if ask is not None else _qstat(job, env)
+        found = [gridengine_text.parse_time(word) for word in _LIMIT.findall(text)]
+    except (OSError, WeighError):
+        return None
+    limits = [limit for limit in found if limit is not None]
+    return max(0.0, began + min(limits) - time.time()) if limits else None
+
+
+def _qstat(job: str, env: Mapping[str, str]) -> str:
+    from weigh.schedulers.command import run  # noqa: PLC0415 - only in such a job
+
+    return run(_by_qstat(job), cwd=None, env=env, timeout=PATIENCE).out
+
+
+def _by_qstat(job: str) -> tuple[str, ...]:
+    return "qstat", "-j", job
+
+
+def asking(env: Mapping[str, str]) -> Callable[[Seconds], str]:
+    """Give what writes a time limit as the scheduler of this job is asked for it."""
+    return _for_gridengine if "SGE_TASK_ID" in env else _for_slurm
+
+
+def _for_slurm(seconds: Seconds) -> str:
+    from weigh.schedulers.slurm import text as slurm_text  # noqa: PLC0415 - start-up time
+
+    return f"--time={slurm_text.format_time(round(seconds))}"
+
+
+def _for_gridengine(seconds: Seconds) -> str:
+    from weigh.schedulers.gridengine import text as gridengine_text  # noqa: PLC0415 - start-up time
+
+    return f"-l h_rt={gridengine_text.format_time(round(seconds))}"
+
 
 _FIRST = 1.0  # seconds until a file is read for the first time: short runs need none
 _FIRST_PASSING = 0.05
@@ -56,7 +177,7 @@ class Along:
         self._gpus = gpus
         self._say = say
         self._starts: dict[int, Bytes] = written_so_far()
-        self._limit = progress_limit.time_left(options.time_limit, env)
+        self._limit = time_left(options.time_limit, env)
         self._signal = _parsed(options.checkpoint_signal)
         self._signal_at: Seconds | None = None
         self._has_limit = False
@@ -126,7 +247,7 @@ class Along:
         """Give how far it is."""
         if self._listener is None:
             return None
-        from weigh.measure.listener import headway_of  # noqa: PLC0415 - as the class
+        from weigh.measure.progress_reader import headway_of  # noqa: PLC0415 - as the class
 
         return headway_of(self._latest)
 
@@ -148,7 +269,7 @@ class Along:
         """Begin to read, if that is not so yet."""
         if self._listener is not None:
             return self._listener
-        from weigh.measure.listener import FileStream, Listener  # noqa: PLC0415 - not for the shortest runs
+        from weigh.measure.progress_reader import FileStream, Listener  # noqa: PLC0415 - not for the shortest runs
         from weigh.progress.notices import StallWatch  # noqa: PLC0415 - as above
 
         files = [FileStream(file) for file in own_streams(self._starts)]
@@ -192,7 +313,7 @@ class Along:
             self._speak(stalled)
         latest = self._latest
         if self._options.progress and latest is not None and now >= self._speak_at:
-            from weigh.report.progress_lines import ends_in  # noqa: PLC0415 - as above
+            from weigh.render.progress_lines import ends_in  # noqa: PLC0415 - as above
 
             line = ends_in(latest, now)
             if line is not None:
@@ -207,13 +328,13 @@ class Along:
             answer = "" if self._question is None else self._question.answer()
             if answer is None:
                 return
-            left = progress_limit.asked_time_left(self._env, lambda _job: answer)
+            left = asked_time_left(self._env, lambda _job: answer)
             self._limit = None if left is None else now + left
         self._has_limit = True
         if self._limit is not None:
             from weigh.progress.notices import LimitWatch  # noqa: PLC0415 - as above
 
-            self._limits = LimitWatch(self._limit, progress_limit.asking(self._env))
+            self._limits = LimitWatch(self._limit, asking(self._env))
         self._signal_at = self._signal_time()
 
     def _signal_time(self) -> Seconds | None:
@@ -287,13 +408,13 @@ def _parsed(text: str | None) -> "CheckpointSignal | None":
 
 def _asked(env: Mapping[str, str], seen: "Seen") -> "Question | None":
     """Begin to ask the scheduler for the time limit, where it told the job of none."""
-    argv = progress_limit.question(env)
+    argv = question(env)
     if argv is None:
         return None
-    from weigh.measure.question import Question  # noqa: PLC0415 - in some jobs
+    from weigh.measure.async_command import Question  # noqa: PLC0415 - in some jobs
 
     try:
-        asked = Question(argv, env, patience=progress_limit.PATIENCE)
+        asked = Question(argv, env, patience=PATIENCE)
     except OSError:  # no such command here
         return None
     seen.set_aside(asked.pid)
@@ -302,7 +423,7 @@ def _asked(env: Mapping[str, str], seen: "Seen") -> "Question | None":
 
 def _interposed(say: Callable[[str], None]) -> "Interposed | None":
     """Start the copier, where there is anything for it to copy; the job runs anyway."""
-    from weigh.measure.interpose import Interposed  # noqa: PLC0415 - where asked for
+    from weigh.measure.pty_tee import Interposed  # noqa: PLC0415 - where asked for
 
     try:
         found = Interposed()

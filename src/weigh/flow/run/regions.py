@@ -1,4 +1,4 @@
-"""What a program calls on itself: phases, decorators, loops, events, the report."""
+"""The event file of one run: made before the job, read after it, removed."""
 
 import os
 import sys
@@ -12,7 +12,9 @@ from weigh.measure.region.region import measuring, named, phase
 from weigh.measure.region.this_process import current, report_at_exit, report_now
 from weigh.measure.region.timing import timeit
 from weigh.measure.region.tracker import Tracker, say
-from weigh.model.record import Regions
+from weigh.model.record import (
+    Regions,
+)
 
 __all__ = ["batches", "event", "measured", "phase", "report", "timeit"]
 
@@ -88,7 +90,7 @@ def _float_or_text(value: int) -> float | str:
 
 
 def _render(tracker: Tracker) -> str:
-    from weigh.report.regions import render_regions  # noqa: PLC0415 - once, at the end
+    from weigh.render.region_lines import render_regions  # noqa: PLC0415 - once, at the end
 
     script = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else ""
     place = place_of(os.environ)
@@ -97,7 +99,7 @@ def _render(tracker: Tracker) -> str:
 
 
 def _show_gpus(name: str) -> None:
-    from weigh.report.regions import render_gpu  # noqa: PLC0415 - where it is asked for
+    from weigh.render.region_lines import render_gpu  # noqa: PLC0415 - where it is asked for
 
     devices, marks = current().gpus()
     used = {mark.uuid: mark.used for mark in marks}

@@ -16,9 +16,9 @@ import msgspec
 
 from weigh import __version__
 from weigh.flow.run.channel import Channel
-from weigh.flow.run.keeping import Keeper, Output, Warner, current_folder
+from weigh.flow.run.options import RunOptions
+from weigh.flow.run.record_sink import Keeper, Output, Warner, current_folder
 from weigh.measure.launcher import Launcher
-from weigh.model.mask import Mask
 from weigh.model.record import (
     Allocation,
     Job,
@@ -35,36 +35,13 @@ from weigh.model.record import (
 from weigh.outcome import judge, out_of_memory
 from weigh.probe.host import is_login_node, read_host
 from weigh.probe.source import read_commit
-from weigh.store import ids
+from weigh.store import identity
 
 if TYPE_CHECKING:
     from weigh.flow.run.progress import Along
 
 
 _LAST_WORDS = 1 << 14  # bytes of a failed run's output that are searched for a cause
-
-
-class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user chose for a run; times in seconds.
-
-    ``login_node``: whether this is one; None where nobody said. With ``progress`` a
-    terminal or pipe is read along too; ``checkpoint_signal`` is such as USR1@10m.
-    """
-
-    label: str | None = None
-    parameters: dict[str, int | float | str] = {}
-    interval: float = 0.05
-    repeat: int = 1
-    warmup: int = 0
-    wait_orphans: bool = True
-    login_node: bool | None = None
-    output: str | None = None
-    progress: bool = False
-    progress_patterns: tuple[str, ...] = ()
-    time_limit: float | None = None
-    checkpoint_signal: str | None = None
-    stalled_after: float = 600.0
-    mask: Mask = Mask()
 
 
 def run(
@@ -178,7 +155,7 @@ def _measurer(  # noqa: PLR0913 - keyword-only but for two
 ) -> Callable[[], Measurement]:
     """Choose what this machine measures best with; each call is one run."""
     if sys.platform != "linux":
-        from weigh.measure import portable  # noqa: PLC0415 - imports psutil
+        from weigh.measure import portable  # noqa: PLC0415 - start-up time
 
         return lambda: portable.run_command(
             command,
@@ -225,7 +202,7 @@ def blank_record(
     cwd = current_folder()
     allocation, job = scheduler_facts(env)
     return Record(
-        id=ids.new_id(),
+        id=identity.new_id(),
         label=options.label,
         command=options.mask.words(command),
         cwd=cwd,
@@ -251,15 +228,17 @@ def scheduler_facts(
 ) -> tuple[Allocation | None, Job | None]:
     """Read what a scheduler granted; a dialect is imported only inside a job."""
     if "SLURM_JOB_ID" in env:
-        from weigh.dialect import slurm  # noqa: PLC0415 - start-up time
+        from weigh.schedulers.slurm import text as slurm_text  # noqa: PLC0415 - start-up time
 
-        return slurm.allocation_from_environment(env), slurm.job_from_environment(env)
+        return slurm_text.allocation_from_environment(
+            env
+        ), slurm_text.job_from_environment(env)
     if "SGE_TASK_ID" in env:
-        from weigh.dialect import gridengine  # noqa: PLC0415 - start-up time
+        from weigh.schedulers.gridengine import text as gridengine_text  # noqa: PLC0415 - start-up time
 
         return (
-            gridengine.allocation_from_environment(env),
-            gridengine.job_from_environment(env),
+            gridengine_text.allocation_from_environment(env),
+            gridengine_text.job_from_environment(env),
         )
     return None, None
 

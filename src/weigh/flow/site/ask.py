@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from weigh.errors import SchedulerError
-from weigh.scheduler.command import Ran, run, run_as_is
+from weigh.schedulers.command import Ran, run, run_as_is
 from weigh.units import Seconds
 
 PATIENCE = 10.0

@@ -1,25 +1,142 @@
 """What the cluster has and allows now: the scheduler's word, else the site file's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
+from weigh.errors import FormatError
 from weigh.flow.site.ask import Ask, Reply, ask_all
 from weigh.flow.site.cluster import asking_environment, gpu_totals
-from weigh.flow.site.site_limits import with_site
 from weigh.model.cluster import Node
 from weigh.model.job import States
-from weigh.model.limits import Limits
-from weigh.scheduler import (
-    gridengine,
-    gridengine_limits,
-    gridengine_view,
-    slurm,
-    slurm_limits,
-    slurm_view,
+from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.schedulers.cluster_view import closed_nodes
+from weigh.schedulers.gridengine import cluster as gridengine_cluster
+from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.gridengine import limits as gridengine_limits
+from weigh.schedulers.slurm import cluster as slurm_cluster
+from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.slurm import limits as slurm_limits
+from weigh.units import Seconds, parse_limit, parse_size
+
+_QUEUES = "queues"
+_FILLED = (
+    *("time_limit", "default_time", "memory", "default_memory"),
+    *("default_memory_per_cpu", "cpus", "nodes", "accounts"),
 )
-from weigh.scheduler.cluster_view import closed_nodes
-from weigh.units import Seconds
+T = TypeVar("T")
+
+
+def with_site(known: Limits | None, site: Mapping[str, object]) -> Limits | None:
+    """Fill in from *site* what is not *known*; None where nobody knows a queue.
+
+    Raises:
+        FormatError: a value does not parse; names it.
+    """
+    told = site_limits(site)
+    if not told.queues:
+        return known
+    if known is None:
+        return told
+    by_name = {queue.name: queue for queue in told.queues}
+    return msgspec.structs.replace(
+        known,
+        queues=tuple(_filled(queue, by_name.get(queue.name)) for queue in known.queues)
+        or told.queues,
+        nodes=known.nodes or told.nodes,
+    )
+
+
+def site_limits(site: Mapping[str, object]) -> Limits:
+    """Read the queues of the table; ``nodes`` are the GPUs that it says they have.
+
+    Raises:
+        FormatError: a value does not parse; names it.
+    """
+    tables = _table("cluster.queues", site.get(_QUEUES, {}))
+    queues = {
+        name: _table(f"cluster.queues.{name}", value) for name, value in tables.items()
+    }
+    with_gpus = {name: row["gpus"] for name, row in queues.items() if "gpus" in row}
+    return Limits(
+        queues=tuple(_queue(name, row) for name, row in queues.items()),
+        # a node is not told from a queue here: it has as many as all of them
+        nodes=tuple(_node(name, with_gpus.get(name)) for name in queues)
+        if with_gpus
+        else (),
+    )
+
+
+def _filled(queue: QueueLimits, told: QueueLimits | None) -> QueueLimits:
+    if told is None:
+        return queue
+    missing = {
+        field: getattr(told, field)
+        for field in _FILLED
+        if getattr(queue, field) is None
+    }
+    return msgspec.structs.replace(queue, **missing)
+
+
+def _queue(name: str, row: Mapping[str, object]) -> QueueLimits:
+    def read(key: str, how: Callable[[object], T]) -> T | None:
+        value = row.get(key)
+        try:
+            return None if value is None else how(value)
+        except (FormatError, TypeError, ValueError) as error:
+            raise FormatError(
+                f"cluster.queues.{name}.{key}: not a value: {value!r}"
+            ) from error
+
+    accounts = row.get("accounts")
+    return QueueLimits(
+        name=name,
+        default=row.get("default") is True,
+        open=row.get("open") is not False,
+        time_limit=read("time_limit", _time),
+        default_time=read("default_time", _time),
+        memory=read("memory", _size),
+        default_memory=read("default_memory", _size),
+        default_memory_per_cpu=read("default_memory_per_cpu", _size),
+        cpus=read("cpus", _count),
+        nodes=read("nodes", _count),
+        accounts=tuple(map(str, accounts)) if isinstance(accounts, list) else None,
+    )
+
+
+def _node(name: str, gpus: object) -> NodeType:
+    counts = {} if gpus is None else _table(f"cluster.queues.{name}.gpus", gpus)
+    return NodeType(
+        gpus={kind: _count(number) for kind, number in counts.items()}, queues=(name,)
+    )
+
+
+def _table(where: str, value: object) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise FormatError(f"{where} must be a table, not {value!r}")
+    return value
+
+
+def _time(value: object) -> int:
+    return parse_limit(_text(value))
+
+
+def _size(value: object) -> int:
+    return parse_size(_text(value))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise FormatError(f"not a number: {value!r}")
+    return value
+
 
 PATIENCE: Seconds = 6.0
 
@@ -64,9 +181,9 @@ def live_limits(
     env = asking_environment(env)
     live = (
         _slurm(who, env, ask)
-        if scheduler == slurm.NAME
+        if scheduler == slurm_commands.NAME
         else _gridengine(who, env, ask)
-        if scheduler == gridengine.NAME
+        if scheduler == gridengine_commands.NAME
         else Live()
     )
     return msgspec.structs.replace(live, limits=with_site(live.limits, site))
@@ -74,9 +191,9 @@ def live_limits(
 
 def _slurm(who: Who, env: Mapping[str, str], ask: Ask) -> Live:
     commands = (
-        slurm_view.NODES,
-        slurm_view.PARTITIONS,
-        slurm_view.CONFIG,
+        slurm_cluster.NODES,
+        slurm_cluster.PARTITIONS,
+        slurm_cluster.CONFIG,
         slurm_limits.associations_argv(who.user),
         slurm_limits.QOS,
         *(slurm_limits.jobs_argvs(who.after) if who.after else ()),
@@ -96,7 +213,7 @@ def _slurm(who: Who, env: Mapping[str, str], ask: Ask) -> Live:
     limits = slurm_limits.limits(texts, account=who.account, qos=who.qos)
     return Live(
         limits=_with_submitted(limits, who, env, ask),
-        nodes=closed_nodes(slurm_view.parse_nodes(texts.nodes or ""), limits.queues),
+        nodes=closed_nodes(slurm_cluster.parse_nodes(texts.nodes or ""), limits.queues),
         jobs=_slurm_jobs(who.after, jobs),
     )
 
@@ -127,9 +244,9 @@ def _slurm_jobs(
 
 def _gridengine(who: Who, env: Mapping[str, str], ask: Ask) -> Live:
     commands = (
-        gridengine_view.HOSTS,
-        gridengine_view.QUEUES,
-        gridengine_view.COMPLEXES,
+        gridengine_cluster.HOSTS,
+        gridengine_cluster.QUEUES,
+        gridengine_cluster.COMPLEXES,
         gridengine_limits.PARALLEL,
         gridengine_limits.PROJECTS,
         gridengine_limits.CONFIG,
@@ -139,7 +256,7 @@ def _gridengine(who: Who, env: Mapping[str, str], ask: Ask) -> Live:
     hosts, queues, complexes, parallel, projects, config, *jobs = replies
     if not queues.is_answer:
         return Live(trouble=queues.complaint())
-    found = gridengine_view.parse_hosts(hosts.stdout)
+    found = gridengine_cluster.parse_hosts(hosts.stdout)
     totals = gpu_totals(found, env, ask)
     texts = gridengine_limits.Texts(
         hosts=_said(hosts),
@@ -152,7 +269,7 @@ def _gridengine(who: Who, env: Mapping[str, str], ask: Ask) -> Live:
         config=_said(config),
         totals=totals,
     )
-    nodes = (gridengine_view.node(host, totals.get(host.name, {})) for host in found)
+    nodes = (gridengine_cluster.node(host, totals.get(host.name, {})) for host in found)
     limits = gridengine_limits.limits(texts)
     return Live(
         limits=limits,
@@ -172,7 +289,7 @@ def _gridengine_jobs(
         if job in there:
             found[job] = "RUNNING"
         elif reply.is_answer:
-            found[job] = _worst_end(gridengine.parse_ended(reply.stdout), job)
+            found[job] = _worst_end(gridengine_commands.parse_ended(reply.stdout), job)
         elif reply.code is not None:
             found[job] = None
     return found

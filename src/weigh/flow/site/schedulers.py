@@ -10,19 +10,23 @@ import msgspec
 
 from weigh import config
 from weigh.errors import FormatError, UsageError
-from weigh.scheduler import gridengine, poll, slurm
-from weigh.scheduler.backend import Backend
-from weigh.scheduler.client import Client, Reach
-from weigh.scheduler.command import run
-from weigh.scheduler.local import NAME as LOCAL
-from weigh.scheduler.local import Local
-from weigh.scheduler.scheduler import Scheduler
+from weigh.schedulers import client
+from weigh.schedulers.client import Client, Reach
+from weigh.schedulers.command import run
+from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.schedulers.local.jobs import Local
+from weigh.schedulers.protocol import Backend, Scheduler
+from weigh.schedulers.slurm import commands as slurm_commands
 from weigh.store.identity import this_machine
 from weigh.units import Seconds, parse_duration
 
-BACKENDS: dict[str, Backend] = {slurm.NAME: slurm, gridengine.NAME: gridengine}
-NAMES = (slurm.NAME, gridengine.NAME, LOCAL)
-_COMMANDS = {slurm.NAME: "sbatch", gridengine.NAME: "qsub"}
+BACKENDS: dict[str, Backend] = {
+    slurm_commands.NAME: slurm_commands,
+    gridengine_commands.NAME: gridengine_commands,
+}
+NAMES = (slurm_commands.NAME, gridengine_commands.NAME, LOCAL)
+_COMMANDS = {slurm_commands.NAME: "sbatch", gridengine_commands.NAME: "qsub"}
 _PACE = "WEIGH_POLL"
 CLUSTER_MARK = "@"
 
@@ -116,7 +120,7 @@ def _interval(env: Mapping[str, str]) -> Seconds:
     """Read how long an answer is good for; WEIGH_POLL changes it."""
     text = env.get(_PACE)
     if not text:
-        return poll.INTERVAL
+        return client.INTERVAL
     try:
         return parse_duration(text)
     except FormatError as error:

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 
 from weigh.errors import StoreError, UsageError
 from weigh.flow.site.ask import Ask, ask_scheduler
-from weigh.flow.site.cluster import asking_environment, cluster
-from weigh.flow.site.complexes import find_complexes
-from weigh.report.cluster_site import render_site
-from weigh.scheduler import gridengine
+from weigh.flow.site.cluster import asking_environment, cluster, find_complexes
+from weigh.render.cluster_lines import render_site
+from weigh.schedulers.gridengine import commands as gridengine_commands
 
 # variables that name a user's own scratch, then the usual places
 _VARIABLES = ("SCRATCH", "SLURM_TMPDIR")
@@ -26,7 +25,7 @@ def site_file(
     seen = cluster(env, scheduler=scheduler, ask=ask)
     words = (
         {}
-        if seen.scheduler != gridengine.NAME
+        if seen.scheduler != gridengine_commands.NAME
         else find_complexes(asking_environment(env), ask)
     )
     return render_site(seen, find_scratch(env), words), seen.notes

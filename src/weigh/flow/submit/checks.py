@@ -1,14 +1,13 @@
 """Before a job is submitted: its script and request beside what the cluster allows."""
 
 import os
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import msgspec
 
 from weigh import config
-from weigh.dialect.script import read_script
-from weigh.dialect.slurm import format_time
 from weigh.errors import UsageError
 from weigh.flow.check.script import dialect_of, facts_of
 from weigh.flow.site.ask import Ask, ask_scheduler
@@ -18,13 +17,46 @@ from weigh.model.cluster import UNTYPED, Node, NodeGpus
 from weigh.model.job import JobScript, Wanted
 from weigh.model.limits import Limits, QueueLimits
 from weigh.model.lint import Finding
-from weigh.report.request_lines import WIDTH, folded
-from weigh.report.submit_lines import Check
-from weigh.scheduler import gridengine, slurm
-from weigh.scheduler.cluster_view import takes_jobs
+from weigh.model.plan import Plan
+from weigh.render.request_lines import WIDTH, folded
+from weigh.render.submit_lines import Check
+from weigh.schedulers.cluster_view import takes_jobs
+from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.script import read_script
+from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.slurm.text import format_time
 from weigh.units import format_duration, format_size
 
-_SCHEDULERS = (slurm.NAME, gridengine.NAME)
+_MOST = 5
+_PLAIN = frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-"
+)
+_STARTERS = frozenset({"time", "exec", "nice", "env", "command"})
+
+
+def programs_of(plan: Plan) -> tuple[str, ...]:
+    """Give the first words of the tasks' commands, where they are plain names."""
+    found = dict.fromkeys(
+        word for kind in plan.kinds for word in _program(kind.example)
+    )
+    return tuple(found)[:_MOST]
+
+
+def _program(line: str) -> Iterator[str]:
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        return
+    for word in words:
+        is_assignment = "=" in word and word.partition("=")[0].isidentifier()
+        if is_assignment or word in _STARTERS:
+            continue
+        if word and _PLAIN.issuperset(word) and word[0] != "-":
+            yield word
+        return
+
+
+_SCHEDULERS = (slurm_commands.NAME, gridengine_commands.NAME)
 # what a script of ours says on purpose
 _LOGS = frozenset({"log-directory", "literal-path", "log-pattern"})
 _OURS = frozenset(
@@ -146,7 +178,7 @@ def _fits(node: Node, wanted: Wanted, scheduler: str) -> bool:
     What Grid Engine's slots and h_vmem may be is up to each queue: GPUs alone count.
     """
     gpus = sum(one.total for one in _gpus_of(node, wanted))
-    if scheduler != slurm.NAME:
+    if scheduler != slurm_commands.NAME:
         return bool(gpus) or not wanted.gpus
     return (
         _left(node.cpus, 0) >= wanted.cpus
@@ -326,7 +358,7 @@ def _default_memory(queue: QueueLimits, wanted: Wanted, scheduler: str) -> str:
         return format_size(queue.default_memory)
     if queue.default_memory_per_cpu is not None:
         return format_size(queue.default_memory_per_cpu * max(1, wanted.cpus))
-    return "all of a node" if scheduler == slurm.NAME else "no limit"
+    return "all of a node" if scheduler == slurm_commands.NAME else "no limit"
 
 
 def _gpu_row(

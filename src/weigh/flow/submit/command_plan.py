@@ -7,10 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from weigh.errors import StoreError, UsageError
 from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.plan import directory as plan_directory
-from weigh.flow.plan.nodes import on_nodes
 from weigh.flow.plan.plan import FOLDER, plan
-from weigh.flow.plan.wishes import Wishes
 from weigh.model.plan import Plan
+from weigh.planning.nodes import on_nodes
+from weigh.planning.options import Wishes
 from weigh.store.location import private
 from weigh.sweep.quoting import shell_line
 

@@ -17,8 +17,8 @@ from weigh.flow.submit.checks import queues_of
 from weigh.model.cluster import Node
 from weigh.model.job import JobScript, Wanted
 from weigh.model.plan import Plan
-from weigh.scheduler import slurm
-from weigh.scheduler.cluster_view import takes_jobs
+from weigh.schedulers.cluster_view import takes_jobs
+from weigh.schedulers.slurm import commands as slurm_commands
 from weigh.sweep.quoting import shell_line
 
 REASON = "a job for each node"
@@ -89,7 +89,11 @@ def parts(
 ) -> Iterator[JobScript]:
     """Give a script for each node."""
     for number, node in enumerate(nodes):
-        flag = ("nodelist", node) if scheduler == slurm.NAME else ("l", f"h={node}")
+        flag = (
+            ("nodelist", node)
+            if scheduler == slurm_commands.NAME
+            else ("l", f"h={node}")
+        )
         extra = (*script.wanted.extra, flag)
         wanted = msgspec.structs.replace(script.wanted, extra=extra, throttle=None)
         yield msgspec.structs.replace(script, first=number, elements=1, wanted=wanted)

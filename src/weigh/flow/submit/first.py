@@ -12,13 +12,14 @@ from collections.abc import Iterator
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.flow.submit.ship import parts_of
+from weigh.flow.submit.submit_script import parts_of
 from weigh.model.job import JobScript, Wanted
-from weigh.scheduler import gridengine, slurm
+from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.slurm import commands as slurm_commands
 
 # exit code 100 leaves a Grid Engine job in error state, and what waits for it, waiting:
 # its holds do not look at any other
-_STAYS = {gridengine.NAME: 100}
+_STAYS = {gridengine_commands.NAME: 100}
 _INVALID = ("kill-on-invalid-dep", "yes")
 
 
@@ -64,7 +65,9 @@ def _refuse(script: JobScript, count: int, limit: int | None) -> None:
 def held(script: JobScript, job: str, scheduler: str) -> JobScript:
     """Make a part wait until *job*, the first elements, has ended well."""
     wanted = script.wanted
-    extra = (*wanted.extra, _INVALID) if scheduler == slurm.NAME else wanted.extra
+    extra = (
+        (*wanted.extra, _INVALID) if scheduler == slurm_commands.NAME else wanted.extra
+    )
     return msgspec.structs.replace(
         script,
         wanted=msgspec.structs.replace(wanted, after=(*wanted.after, job), extra=extra),

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from weigh import config
-from weigh.dialect import gridengine, slurm
-from weigh.dialect.job_script import request_of
 from weigh.errors import UsageError
 from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.live_limits import Live, Who, live_limits
@@ -15,7 +13,10 @@ from weigh.flow.submit.checks import queues_of, refuse, text_findings
 from weigh.model.complexes import Complexes
 from weigh.model.job import Wanted
 from weigh.model.limits import Limits
-from weigh.scheduler.local import NAME as LOCAL
+from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.job_script import request_of
+from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import GIB, HOUR
 
 # what a person at a prompt needs at first: enough to look at a job, little to wait for
@@ -58,11 +59,11 @@ def interactive(  # noqa: PLR0913 - keyword-only past the second
         ask=ask,
     )
     filled = _filled(wanted, live, scheduler)
-    if scheduler == gridengine.NAME and filled.gpus and live.limits is not None:
+    if scheduler == gridengine_text.NAME and filled.gpus and live.limits is not None:
         filled = _one_slot(filled, live.limits)
-    is_slurm = scheduler == slurm.NAME
+    is_slurm = scheduler == slurm_text.NAME
     flags = _slurm_flags(filled) if is_slurm else _gridengine_flags(filled)
-    prefix = slurm.PREFIX if is_slurm else gridengine.PREFIX
+    prefix = slurm_text.PREFIX if is_slurm else gridengine_text.PREFIX
     rows = [f"{prefix} {' '.join(words)}" for words in flags]
     script = "\n".join(("#!/bin/bash", *rows, ""))
     refuse(text_findings(script, live, scheduler=scheduler, cwd=cwd, env=env))
@@ -94,7 +95,7 @@ def _filled(wanted: Wanted, live: Live, scheduler: str) -> Wanted:
         memory = min([memory, *allowed, *([max(sizes)] if sizes else [])])
         ends = [int(one.time_limit) for one in queues if one.time_limit is not None]
         time = min(time, max(ends)) if len(ends) == len(queues) and ends else time
-    with_gpu = scheduler == gridengine.NAME and wanted.gpus
+    with_gpu = scheduler == gridengine_text.NAME and wanted.gpus
     memory = memory if wanted.memory is None else wanted.memory
     virtual = None if with_gpu else memory + _MAPPED
     return msgspec.structs.replace(
@@ -118,7 +119,7 @@ def _one_slot(wanted: Wanted, limits: Limits) -> Wanted:
 
 def _slurm_flags(wanted: Wanted) -> list[tuple[str, ...]]:
     flags: list[tuple[str, ...]]
-    flags = [(flag,) for flag in slurm.directives(request_of(wanted))]
+    flags = [(flag,) for flag in slurm_text.directives(request_of(wanted))]
     for name, value in (
         ("partition", wanted.queue),
         ("account", wanted.account),
@@ -132,7 +133,7 @@ def _slurm_flags(wanted: Wanted) -> list[tuple[str, ...]]:
 
 def _gridengine_flags(wanted: Wanted) -> list[tuple[str, ...]]:
     words = wanted.complexes or Complexes()
-    asks = gridengine.directives(request_of(wanted), words)
+    asks = gridengine_text.directives(request_of(wanted), words)
     flags = [tuple(flag.split()) for flag in asks]
     if wanted.gpu_type:
         flags.append(("-l", f"{words.gpu_type}={wanted.gpu_type}"))

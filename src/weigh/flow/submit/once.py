@@ -30,7 +30,6 @@ from typing import TypeVar
 
 import msgspec
 
-from weigh.dialect.job_script import ANNOUNCED
 from weigh.errors import (
     SchedulerError,
     StoreError,
@@ -40,8 +39,9 @@ from weigh.errors import (
 )
 from weigh.flow.site import schedulers
 from weigh.model.job import Submitted
-from weigh.scheduler.client import TO_SUBMIT
-from weigh.scheduler.scheduler import Scheduler
+from weigh.schedulers.client import TO_SUBMIT
+from weigh.schedulers.job_script import ANNOUNCED
+from weigh.schedulers.protocol import Scheduler
 from weigh.store import jobs
 from weigh.store.identity import Machine, Process, is_alive, process, this_machine
 from weigh.store.lines import UNREADABLE

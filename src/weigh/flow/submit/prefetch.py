@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from weigh.errors import SchedulerError, UsageError
-from weigh.flow.follow.status import look
+from weigh.flow.follow.view import look
 from weigh.flow.plan.plan import FOLDER
 from weigh.flow.site import schedulers
-from weigh.flow.submit.ship import LOGS
+from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import JobScript, Submitted
-from weigh.scheduler import gridengine
+from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.store import jobs as jobs_file
 from weigh.units import Seconds
 
@@ -73,9 +73,9 @@ def after_prefetch(parts: Sequence[JobScript], first: Submitted) -> list[JobScri
 
 def _needs(first: Submitted) -> tuple[str, ...]:
     """Give the log to look into where the scheduler asks only whether it has ended."""
-    if schedulers.kind_of(first.scheduler) != gridengine.NAME:
+    if schedulers.kind_of(first.scheduler) != gridengine_commands.NAME:
         return ()
-    name = gridengine.log_name(first.id, 0, is_array=False)
+    name = gridengine_commands.log_name(first.id, 0, is_array=False)
     return (os.path.join(first.folder, LOGS, name),)
 
 

@@ -9,15 +9,13 @@ from contextlib import suppress
 import msgspec
 
 from weigh.config import Config
-from weigh.dialect.job_script import staged_lines, when_home
-from weigh.dialect.requeue_lines import HOW, requeue_lines
 from weigh.errors import FormatError, UsageError
 from weigh.model.job import JobScript, Runner
 from weigh.model.plan import Plan
 from weigh.model.staging import Staging
-from weigh.scheduler.local import NAME as LOCAL
-from weigh.staging.script import JOB, render
-from weigh.staging.words import parse_staging
+from weigh.schedulers.job_script import HOW, requeue_lines, staged_lines, when_home
+from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.staging.script import JOB, parse_staging, render
 from weigh.units import GIB, Bytes, format_size, parse_size
 
 _SETTING = "scratch"

@@ -12,11 +12,9 @@ from weigh.errors import UsageError, WeighError
 from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
-from weigh.flow.site.complexes import in_site_words
+from weigh.flow.site.cluster import in_site_words
 from weigh.flow.submit import each_node, first
-from weigh.flow.submit.after import ids_to_await
-from weigh.flow.submit.answers import check_understood
-from weigh.flow.submit.checks import check_request, log_row
+from weigh.flow.submit.checks import check_request, log_row, programs_of
 from weigh.flow.submit.command_plan import plan_command
 from weigh.flow.submit.interactive import Session, interactive
 from weigh.flow.submit.once import Round, Sendings, freeze, reaching, settle_all
@@ -28,8 +26,16 @@ from weigh.flow.submit.prefetch import (
     prefetch_cluster,
     where_to,
 )
-from weigh.flow.submit.programs import programs_of
-from weigh.flow.submit.ship import (
+from weigh.flow.submit.resolve import UNKNOWN, asked, parse_gpus, refuse_own
+from weigh.flow.submit.staging import (
+    left_behind,
+    refuse_large,
+    refuse_missing,
+    refuse_requeue,
+    staged,
+    staging_of,
+)
+from weigh.flow.submit.submit_script import (
     LOGS,
     TOO_LONG,
     Origin,
@@ -39,21 +45,13 @@ from weigh.flow.submit.ship import (
     script_path,
     ship,
 )
-from weigh.flow.submit.staging import (
-    left_behind,
-    refuse_large,
-    refuse_missing,
-    refuse_requeue,
-    staged,
-    staging_of,
-)
-from weigh.flow.submit.wanted import UNKNOWN, asked, parse_gpus, refuse_own
+from weigh.flow.submit.verify import check_understood, ids_to_await
 from weigh.model.job import AGAIN, JobScript, Runner, Setup, Submitted, Wanted
 from weigh.model.plan import Plan
 from weigh.model.staging import Staging
-from weigh.report.submit_lines import Shipped
-from weigh.scheduler.local import NAME as LOCAL
-from weigh.scheduler.scheduler import Scheduler
+from weigh.render.submit_lines import Shipped
+from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.schedulers.protocol import Scheduler
 from weigh.store import jobs, location
 from weigh.units import parse_limit, parse_size
 

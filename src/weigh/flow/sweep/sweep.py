@@ -11,14 +11,13 @@ from typing import BinaryIO
 import msgspec
 
 from weigh.errors import FormatError, UsageError, WeighError
-from weigh.model.task import Task
-from weigh.report.sweep_lines import State, Sweep
+from weigh.model.plan import Task
+from weigh.render.sweep_lines import State, Sweep
 from weigh.sweep import table
 from weigh.sweep.condition import Condition, parse_condition
 from weigh.sweep.fields import match_fields
 from weigh.sweep.grid import Grid, choose, draw, make_grid
-from weigh.sweep.seeds import few_seeds
-from weigh.sweep.spec import Spec, parse_spec
+from weigh.sweep.spec import Spec, few_seeds, parse_spec
 from weigh.sweep.tasks import Entry, make_entries, make_entry, with_distinct_lines
 from weigh.sweep.values import Axis, parse_axis
 

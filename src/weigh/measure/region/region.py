@@ -1,6 +1,6 @@
 """Regions of a program: ``with phase(...)``, and decorated functions."""
 
-# ruff: noqa: ANN401 - decorators take and give whatever is called
+# ruff: noqa: ANN401 - decorators take and return whatever is called
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import wraps
@@ -9,9 +9,32 @@ from typing import Any, NoReturn, Self, TypeVar
 from weigh.errors import UsageError
 from weigh.measure.region.account import Account, cpu_time, here, step_in, step_out
 from weigh.measure.region.channel import clock
-from weigh.measure.region.names import clean_name
 from weigh.measure.region.this_process import current, is_current
 from weigh.units import Bytes, Seconds
+
+_LONGEST = 100
+
+
+def clean_name(name: object, *, of: str) -> tuple[str, bool]:
+    """Give *name* as one short printable line, and whether it had to be changed.
+
+    Raises:
+        UsageError: it is no text, or empty.
+    """
+    if not isinstance(name, str):
+        raise UsageError(f"{of}: a name is text, not {type(name).__name__}")
+    if not name.strip():
+        raise UsageError(f"{of}: the name is empty")
+    if name.isprintable() and len(name) <= _LONGEST:
+        return name, False
+    short = name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
+    text = "".join(c if c.isprintable() else _escaped(c) for c in short)
+    return text[:_LONGEST], True
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 After = Callable[[str], None]

@@ -1,1 +1,0 @@
-"""Each scheduler's text: what it reads, what it writes, what it tells its jobs."""

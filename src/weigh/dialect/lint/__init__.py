@@ -1,1 +1,0 @@
-"""What is off in a job script: a room of rules, each asked of one script."""

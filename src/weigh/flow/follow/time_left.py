@@ -1,0 +1,229 @@
+"""When jobs end: by what their tasks say, and by what those took that are done."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weigh.errors import WeighError
+from weigh.flow.follow.tasks import LOGS, lines_of
+from weigh.flow.submit.submit_script import read_plan
+from weigh.model.plan import Element
+from weigh.model.record import Headway
+from weigh.progress.eta import Durations, Span, still_to_run, until_done
+from weigh.render.progress_lines import Ends, TaskEnd
+from weigh.runner import events
+from weigh.runner.progress_file import TaskHeadway, read_progress
+from weigh.units import Seconds
+
+if TYPE_CHECKING:
+    from weigh.flow.follow.view import View
+
+_MOST_READ = 500  # joblogs that are read for what tasks take
+_SPREAD = 3.29  # standard deviations from one end of 90 % to the other
+_MANY = 10**6  # so many that their mean is known
+_FIELDS = 8
+_WALL_TIME, _EXIT_CODE, _SIGNAL = 3, 6, 7
+
+
+def ends_of(views: "Sequence[View]", now: Seconds) -> Ends | None:
+    """Say when the jobs of *views* are done; None where nobody can know.
+
+    *now* is seconds since the epoch.
+    """
+    found = [end for view in views if (end := _job_end(view, now)) is not None]
+    if not found:
+        return None
+    last = max(found, key=lambda end: end.value)
+    return Ends(
+        value=last.value,
+        low=max(end.low for end in found),
+        high=max(end.high for end in found),
+        at_a_time=last.at_a_time,
+        late=sum(end.late for end in found),
+        near=sum(end.near for end in found),
+        time_limit=last.time_limit,
+        tasks=tuple(task for end in found for task in end.tasks),
+    )
+
+
+def _job_end(view: "View", now: Seconds) -> Ends | None:
+    try:
+        plan = read_plan(view.job.plan_folder)
+    except WeighError:
+        return None
+    job = view.job
+    elements = plan.elements[job.first : job.first + job.elements]
+    known = _durations(job.folder, elements)
+    running = _running(view, elements, known, now)
+    if not known.times:  # none is done: what the running ones will have taken
+        totals = tuple(total for one in running for total in one.totals)
+        known = Durations(totals, len(totals))
+        running = _running(view, elements, known, now)
+    spans = [one.span for one in running if one.span is not None]
+    if not spans or len(spans) < len(running):
+        return None
+    waits = [
+        len(element.tasks)
+        for number, element in enumerate(elements)
+        if view.elements[number].state == "PENDING"
+    ]
+    lanes = max(one.lanes for one in running)
+    whole = until_done([], max(waits), known, lanes=lanes) if waits else None
+    at_a_time = min(job.wanted.throttle or len(running), len(running) + len(waits))
+    each = _as_durations(max(waits, default=0), known, lanes)
+    left = until_done(spans, len(waits), each, lanes=at_a_time)
+    if left is None:
+        return None
+    late, near = _against_limit(job.wanted.time_limit, running, whole, len(waits))
+    tasks = [task for one in running for task in one.tasks]
+    return Ends(
+        value=left.value,
+        low=left.low,
+        high=left.high,
+        at_a_time=at_a_time if waits else None,
+        late=late,
+        near=near,
+        time_limit=job.wanted.time_limit,
+        tasks=tuple(sorted(tasks, key=lambda task: -(task.remaining or 0.0))),
+    )
+
+
+def _running(
+    view: "View", elements: Sequence[Element], known: Durations, now: Seconds
+) -> "list[_Running]":
+    found = [
+        _Running(view, number, element, known=known, now=now)
+        for number, element in enumerate(elements)
+        if view.elements[number].state == "RUNNING"
+    ]
+    silent = tuple(elapsed for one in found for elapsed in one.silent)
+    known = msgspec.structs.replace(known, begun=silent)
+    for one in found:
+        one.tell_end(known)
+    return found
+
+
+class _Running:
+    """An element that runs: when its tasks are done, and what it has left to run in."""
+
+    def __init__(
+        self,
+        view: "View",
+        number: int,
+        element: Element,
+        *,
+        known: Durations,
+        now: Seconds,
+    ) -> None:
+        state, limit = view.elements[number], view.job.wanted.time_limit
+        name = element.file.removesuffix(".txt")
+        joblog = os.path.join(view.job.folder, LOGS, f"{name}.joblog")
+        progress = read_progress(joblog)
+        said = {one.seq: one for one in progress.tasks} if progress else {}
+        begun = events.read_past(lines_of(joblog + events.SUFFIX), lambda _: False)
+        self._there: list[Span | Seconds] = []
+        self.silent: list[Seconds] = []
+        self.tasks: list[TaskEnd] = []
+        self.totals: list[Seconds] = []
+        for seq, start in begun.in_flight.items():
+            headway = _headway(said.get(seq), start.attempt)
+            elapsed = max(0.0, now - start.time)
+            span = _span(headway, elapsed)
+            if span is None:
+                self.silent.append(elapsed)
+            else:
+                self.totals.append(elapsed + span.value)
+            self._there.append(elapsed if span is None else span)
+            span = span or still_to_run(elapsed, known)
+            if headway is not None and 0 < seq <= len(element.tasks):
+                self.tasks.append(_task_end(element.tasks[seq - 1], headway, span))
+        self.lanes = progress.slots if progress else max(1, len(self._there))
+        self._waiting = sum(
+            task.state == "PENDING" for task in view.tasks if task.element == number
+        )
+        self.span: Span | None = None
+        self.time_left = None
+        if limit is not None and state.started is not None:
+            self.time_left = state.started + limit - now
+
+    def tell_end(self, known: Durations) -> None:
+        """Find out when the tasks are done, by what all of the job's took."""
+        self.span = until_done(self._there, self._waiting, known, lanes=self.lanes)
+
+
+def _against_limit(
+    limit: int | None, running: Iterable[_Running], whole: Span | None, waits: int
+) -> tuple[int, int]:
+    """Count the elements that will not end before their limit, and that may not."""
+    late = near = 0
+    pairs: list[tuple[Span | None, Seconds | None, int]] = [
+        (one.span, one.time_left, 1) for one in running
+    ]
+    pairs.append((whole, None if limit is None else float(limit), waits))
+    for span, left, count in pairs:
+        if span is None or left is None:
+            continue
+        late += count if span.low > left else 0
+        near += count if span.low <= left < span.high else 0
+    return late, near
+
+
+def _as_durations(tasks: int, known: Durations, lanes: int) -> Durations:
+    """Give what elements of so many *tasks* take, as far as they differ."""
+    if tasks <= 1:
+        return known
+    sure = Durations(known.times, _MANY)
+    whole = until_done([], tasks, sure, lanes=lanes)
+    if whole is None:
+        return Durations((), 0)
+    half = (whole.high - whole.low) / _SPREAD
+    return Durations((max(0.0, whole.value - half), whole.value + half), known.count)
+
+
+def _headway(said: TaskHeadway | None, attempt: int) -> Headway | None:
+    return said.headway if said is not None and said.attempt == attempt else None
+
+
+def _span(headway: Headway | None, elapsed: Seconds) -> Span | None:
+    if headway is None or headway.remaining is None:
+        return None
+    passed = elapsed - headway.time
+    value, low, high = (
+        max(0.0, (headway.remaining if end is None else end) - passed)
+        for end in (headway.remaining, headway.low, headway.high)
+    )
+    return Span(value, low, high)
+
+
+def _task_end(task: int, headway: Headway, span: Span | None) -> TaskEnd:
+    return TaskEnd(
+        task=task,
+        done=headway.done,
+        total=headway.total,
+        source=headway.source,
+        remaining=None if span is None else span.value,
+        low=None if span is None else span.low,
+        high=None if span is None else span.high,
+    )
+
+
+def _durations(folder: str, elements: Sequence[Element]) -> Durations:
+    """Read what the tasks took that are done, in the newest joblogs."""
+    names = [element.file.removesuffix(".txt") for element in elements]
+    times: list[Seconds] = []
+    for name in names[-_MOST_READ:]:
+        times += _wall_times(os.path.join(folder, LOGS, f"{name}.joblog"))
+    return Durations(tuple(times), len(times))
+
+
+def _wall_times(joblog: str) -> Iterator[Seconds]:
+    """Yield the times of tasks that succeeded."""
+    for line in lines_of(joblog):
+        fields = line.split(b"\t", _FIELDS)
+        try:
+            if int(fields[_EXIT_CODE]) == int(fields[_SIGNAL]) == 0:
+                yield float(fields[_WALL_TIME])
+        except (IndexError, ValueError):
+            continue

@@ -1,0 +1,105 @@
+"""Jobs as they are now: the scheduler's states joined with what the tasks wrote."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from weigh.errors import WeighError
+from weigh.flow.follow.tasks import judge_by_log, read_tasks
+from weigh.flow.site import schedulers
+from weigh.flow.submit.submit_script import LOGS, read_plan
+from weigh.model.job import STUCK, ElementState, Submitted, TaskState
+from weigh.schedulers.protocol import Scheduler, Snapshot
+
+_SETTLING = 60.0  # seconds after which a scheduler must list a job
+
+
+class View(msgspec.Struct, frozen=True):
+    """A job, its scheduler, how its elements stand, and its tasks."""
+
+    job: Submitted
+    scheduler: Scheduler
+    elements: tuple[ElementState, ...]
+    tasks: tuple[TaskState, ...]
+    snapshot: Snapshot
+
+
+def look(
+    wanted: Sequence[Submitted],
+    known: Sequence[Submitted],
+    *,
+    root: str,
+    env: Mapping[str, str],
+    fresh: bool = False,
+) -> Iterator[View]:
+    """Look at jobs; each scheduler is asked once, about all that are *known*.
+
+    *fresh* asks also where it was asked a moment ago.
+    """
+    for name in dict.fromkeys(job.scheduler for job in wanted):
+        scheduler = schedulers.reach(name, root=root, env=env)
+        ours = [job for job in known if job.scheduler == name]
+        snapshot = scheduler.states(ours, fresh=fresh)
+        for job in wanted:
+            if job.scheduler == name:
+                yield _view(job, scheduler, snapshot)
+
+
+def merged(views: Iterable[View]) -> dict[int, TaskState]:
+    """Give the tasks of a plan by number, as the last job that has each knows it."""
+    return {task.task: task for view in views for task in view.tasks}
+
+
+def _view(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> View:
+    elements = tuple(
+        _element(job, number, scheduler, snapshot) for number in range(job.elements)
+    )
+    if any(state.reason == STUCK for state in elements):
+        elements = _with_why(elements, scheduler.why(job))
+    try:
+        plan = read_plan(job.plan_folder)
+    except WeighError:
+        return View(job, scheduler, elements, tuple(_bare(job, elements)), snapshot)
+    tasks = tuple(read_tasks(job, plan, scheduler, elements.__getitem__))
+    return View(job, scheduler, elements, tasks, snapshot)
+
+
+def _bare(job: Submitted, elements: Sequence[ElementState]) -> Iterator[TaskState]:
+    """Take each element for a task where the plan is gone: more is not known."""
+    for number, state in enumerate(elements):
+        yield TaskState(
+            task=job.first + number + 1,
+            job=job.id,
+            element=number,
+            seq=1,
+            state=state.state,
+            reason=state.reason,
+        )
+
+
+def _with_why(
+    elements: tuple[ElementState, ...], why: str | None
+) -> tuple[ElementState, ...]:
+    """Say of elements that are stuck why, where that is known."""
+    return tuple(
+        msgspec.structs.replace(state, reason=why)
+        if why and state.reason == STUCK
+        else state
+        for state in elements
+    )
+
+
+def _element(
+    job: Submitted, number: int, scheduler: Scheduler, snapshot: Snapshot
+) -> ElementState:
+    """Take the scheduler's word; where it has none, what the log says in the end."""
+    state = snapshot.of(job, number)
+    if state.state != "UNKNOWN":
+        return state
+    name = scheduler.log_name(job.id, number, is_array=job.elements > 1)
+    judged = judge_by_log(state, os.path.join(job.folder, LOGS, name))
+    is_late = snapshot.asked > job.submitted + _SETTLING
+    if judged.is_final or snapshot.trouble or state.reason or not is_late:
+        return judged
+    return ElementState(state="INTERRUPTED", reason="the scheduler no longer knows it")

@@ -1,0 +1,28 @@
+"""What the user chose for a run."""
+
+import msgspec
+
+from weigh.model.mask import Mask
+
+
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user chose for a run; times in seconds.
+
+    ``login_node``: whether this is one; None where nobody said. With ``progress`` a
+    terminal or pipe is read along too; ``checkpoint_signal`` is such as USR1@10m.
+    """
+
+    label: str | None = None
+    parameters: dict[str, int | float | str] = {}
+    interval: float = 0.05
+    repeat: int = 1
+    warmup: int = 0
+    wait_orphans: bool = True
+    login_node: bool | None = None
+    output: str | None = None
+    progress: bool = False
+    progress_patterns: tuple[str, ...] = ()
+    time_limit: float | None = None
+    checkpoint_signal: str | None = None
+    stalled_after: float = 600.0
+    mask: Mask = Mask()

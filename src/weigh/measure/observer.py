@@ -1,0 +1,85 @@
+"""Look in on a process tree that another weigh measures, without disturbing it."""
+
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from weigh.measure.sampler import Arrivals
+from weigh.measure.shared_memory import Holding, SharingGauge
+from weigh.probe.proc import ProcTree
+from weigh.probe.processes import UserProcess, read_process
+from weigh.units import Bytes, Seconds
+
+
+class Glance(msgspec.Struct, frozen=True):
+    """A tree at one moment.
+
+    ``held`` is its memory as if it ran alone; ``largest`` the most that one process
+    ever held, by the kernel's high-water marks. ``cpu_time`` counts the live processes
+    and the children they have waited for; ``cores`` are those busy since the glance
+    before, None at the first.
+    """
+
+    held: Holding
+    largest: Bytes
+    cpu_time: Seconds
+    cores: float | None
+    processes: tuple[UserProcess, ...]
+    stopped: bool
+
+
+class Onlooker:
+    """Glances at one process and all below it."""
+
+    def __init__(
+        self,
+        leader: int,
+        root: str = "/proc",
+        clock: Callable[[], Seconds] = time.monotonic,
+    ) -> None:
+        self._leader = leader
+        self._root = root
+        self._clock = clock
+        self._tree = ProcTree(leader, root)
+        self._arrivals = Arrivals(self._tree)
+        self._gauge = SharingGauge(self._tree, clock)
+        self._last: tuple[Seconds, Seconds] | None = None
+
+    def close(self) -> None:
+        """Give back descriptors."""
+        self._tree.close()
+
+    def glance(self, best: Bytes) -> Glance | None:
+        """Look once; None when nothing is left.
+
+        *best* is the most the tree is known to have held: only where it may hold more
+        now is the sharing of pages looked into closely, which is dear.
+        """
+        found = self._tree.read()
+        leader = self._tree.reading(self._leader)
+        readings, _ = self._arrivals.sift([leader, *found] if leader else found)
+        if not readings:
+            return None
+        held = self._gauge.hold(readings, best)
+        now = self._clock()
+        # a zombie holds nothing, and has its CPU time until its parent takes it over
+        pids = dict.fromkeys([self._leader, *self._tree.pids()])
+        read = (read_process(pid, self._root) for pid in pids)
+        processes = tuple(one for one in read if one is not None)
+        cpu_time = sum(one.cpu_time + one.reaped_time for one in processes)
+        return Glance(
+            held=held,
+            largest=max(reading.peak for reading in readings),
+            cpu_time=cpu_time,
+            cores=self._busy(now, cpu_time),
+            processes=tuple(one for one in processes if one.resident),
+            stopped=self._tree.is_stopped(self._leader),
+        )
+
+    def _busy(self, now: Seconds, cpu_time: Seconds) -> float | None:
+        before, self._last = self._last, (now, cpu_time)
+        if before is None or now <= before[0]:
+            return None
+        # a daemon that ends takes its time away: the tree never gave CPU time back
+        return max(0.0, cpu_time - before[1]) / (now - before[0])

@@ -1,0 +1,30 @@
+"""A task on several nodes: its line, started once on each of them by srun."""
+
+import shlex
+
+from weigh.planning.record_match import words_of
+
+_LAUNCHERS = frozenset(("srun", "mpirun", "mpiexec", "mpiexec.hydra", "prun"))
+_STEP = (
+    "srun --nodes={nodes} --ntasks-per-node=1 --kill-on-bad-exit=1 "
+    "--cpus-per-task=$SLURM_CPUS_PER_TASK"
+)
+# torchrun takes from PET_ what it is not told; where to meet is in there already
+_PLACE = (
+    "PET_NNODES=$SLURM_NNODES PET_NODE_RANK=$SLURM_NODEID PET_MASTER_ADDR=$MASTER_ADDR "
+    'exec "$0" -m weigh run -q -- bash -c "$1"'
+)
+
+
+def on_nodes(line: bytes, nodes: int, python: str) -> bytes:
+    """Write *line* so that each of *nodes* nodes runs it, measured by *python*'s weigh.
+
+    A line that starts its processes by itself (srun, mpirun) stays as it is.
+    """
+    text = line.decode("utf-8", "surrogateescape").rstrip("\n")
+    names = (word.rpartition("/")[2] for word in words_of(text))
+    if nodes == 1 or not _LAUNCHERS.isdisjoint(names):
+        return line
+    words = ("bash", "-c", _PLACE, python, text)
+    started = f"{_STEP.format(nodes=nodes)} {shlex.join(words)}"
+    return started.encode("utf-8", "surrogateescape")

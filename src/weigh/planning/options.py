@@ -1,0 +1,63 @@
+"""What a user wants planned, as written."""
+
+import msgspec
+
+from weigh.errors import FormatError
+from weigh.planning.needs import Given
+from weigh.units import Bytes, parse_limit, parse_size
+
+ALL = "all"
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asked for, as written; None is left to records or defaults."""
+
+    task_file: str
+    name: str | None = None
+    gpus: str | None = None
+    gpu_memory: str | None = None
+    memory: str | None = None
+    cpus: int | None = None
+    time: str | None = None
+    headroom: str | None = None
+    records: str = ALL
+    per_gpu: int | None = None
+    gpus_per_task: int | None = None
+    nodes: int | None = None
+    node_memory: str | None = None
+    node_cpus: int | None = None
+    node_gpus: int | None = None
+    leave_out: bool = False
+    replace: bool = False
+    ignore_directives: bool = False
+    dry_run: bool = False
+    probe: bool = False
+
+
+def given(wishes: Wishes) -> Given:
+    """Read what a task is said to use.
+
+    Raises:
+        FormatError: a size or time does not parse.
+    """
+    return Given(
+        gpu_memory=size("--gpu-memory", wishes.gpu_memory),
+        memory=size("--memory", wishes.memory),
+        cpus=wishes.cpus,
+        time=None if wishes.time is None else parse_limit(wishes.time),
+        gpus=wishes.gpus_per_task,
+    )
+
+
+def size(option: str, text: str | None) -> Bytes | None:
+    """Return the size that *text* is, None where the option is not there.
+
+    Raises:
+        FormatError: *text* is not a size; names *option*.
+    """
+    if text is None:
+        return None
+    try:
+        return parse_size(text)
+    except FormatError as error:
+        raise FormatError(f"{option}: {error}") from error

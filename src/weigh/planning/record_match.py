@@ -1,0 +1,228 @@
+"""Which records are of commands like a task's line."""
+
+import math
+import os
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.model.record import Record
+from weigh.store.index import Head
+from weigh.sweep.spec import is_seed
+
+Sizes = dict[str, float]
+
+_SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
+_PLACE = "argument "
+_SHELL_LINE = 3  # sh -c LINE
+_QUOTING = frozenset("'\"\\$`")
+# numbers that say where or which, and never how much
+_PLACES = ("port", "master_port", "device", "gpu", "cuda", "rank", "local_rank")
+_NO_SIZES = frozenset((*_PLACES, "node_rank", "fold", "run", "trial", "id"))
+
+
+def words_of(line: str) -> list[str]:
+    """Split a task's line as a shell would, as far as that can be told."""
+    if _QUOTING.isdisjoint(line):
+        return line.split()
+    try:
+        return shlex.split(line)
+    except ValueError:  # a shell may read what shlex cannot
+        return line.split()
+
+
+def words_run(command: Sequence[str]) -> list[str]:
+    """Give the words of a record's command; those of the line if a shell ran it."""
+    words = list(command)
+    if len(words) == _SHELL_LINE and words[0] in _SHELLS and words[1] == "-c":
+        return words_of(words[2])
+    return words
+
+
+def is_assignment(word: str) -> bool:
+    """Tell whether *word* is ``NAME=value``."""
+    name, equals, _ = word.partition("=")
+    return bool(equals) and name.isidentifier()
+
+
+def is_number(word: str) -> bool:
+    """Tell whether *word* reads as a number."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def sizes_in(
+    words: Sequence[str], parameters: Mapping[str, int | float | str]
+) -> Sizes:
+    """Give the numbers above 0 of a command, and those of its *parameters*.
+
+    A number is known by its option (``--batch-size 50``), its parameter or its place;
+    of what always agrees the first is taken, and every line has the option. Seeds are
+    none, nor ports and the like.
+    """
+    named = dict(_named(words))
+    options = {_plain(name) for name in named}
+    told = {
+        name: float(value)
+        for name, value in parameters.items()
+        if not isinstance(value, str) and _plain(name) not in options
+    }
+    places = {name: named.pop(name) for name in [*named] if name.startswith(_PLACE)}
+    found = {**named, **told, **places}
+    return {
+        name: value
+        for name, value in found.items()
+        if 0 < value < math.inf and not _is_label(name)
+    }
+
+
+def _named(words: Sequence[str]) -> Iterator[tuple[str, float]]:
+    option = None
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if equals and is_number(value) and name:
+            yield name, float(value)
+        elif is_number(word):
+            yield option or f"{_PLACE}{place}", float(word)
+        option = word if word.startswith("-") and not is_number(word) else None
+
+
+@cache
+def _is_label(name: str) -> bool:
+    plain = _plain(name)
+    return is_seed(plain) or plain in _NO_SIZES or not {"*", ","}.isdisjoint(name)
+
+
+def _plain(name: str) -> str:
+    """Write ``--batch-size`` and ``batch_size`` alike."""
+    return name.lstrip("-").replace("-", "_").lower()
+
+
+_MOST_RUNS = 5  # of one command, the newest
+_MOST_COMMANDS = 300
+_USELESS = frozenset({"FAILED", "CANCELLED", "INTERRUPTED", "UNKNOWN"})
+
+Parts = tuple[tuple[str, ...], frozenset[str], frozenset[str]]
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """The records of one command, and the words that a task like it shares.
+
+    ``sizes`` are those of each record, in step with ``names``, their ids.
+    """
+
+    names: tuple[str, ...]
+    stem: tuple[str, ...]
+    words: frozenset[str]
+    numbers: frozenset[str]
+    sizes: tuple[Sizes, ...] = ()
+
+
+class Library(msgspec.Struct, frozen=True):
+    """The commands there are records of, and what reads a record by its id.
+
+    ``named``: the user named them, so that each task has to match one.
+    """
+
+    known: tuple[Candidate, ...]
+    read: Callable[[str], Record]
+    named: bool = False
+
+
+def candidates(heads: Iterable[Head]) -> tuple[Candidate, ...]:
+    """Put the records of each command together, the newest few of each.
+
+    Runs that ended of themselves or by a limit say more than those that failed.
+    """
+    runs: dict[tuple[str, ...], list[Head]] = {}
+    for head in heads:
+        if head.usage is not None and (
+            head.command in runs or len(runs) < _MOST_COMMANDS
+        ):
+            runs.setdefault(head.command, []).append(head)
+    return tuple(_candidate(command, same) for command, same in runs.items())
+
+
+class Finder:
+    """Finds the records of the commands most like a line."""
+
+    def __init__(self, library: Library) -> None:
+        self._known = library.known
+        self._named = library.named
+        self._alike: dict[
+            tuple[tuple[str, ...], frozenset[str]], tuple[Candidate, ...]
+        ] = {}
+
+    def most_alike(self, line: str, parts: Parts) -> tuple[Candidate, ...]:
+        """Give the commands that share the most words with *line*, of any numbers.
+
+        Raises:
+            UsageError: there is none, although the user named some.
+        """
+        stem, words, _ = parts
+        key = (stem, words)
+        if key not in self._alike:
+            self._alike[key] = self._search(stem, words)
+        if not self._alike[key] and self._named:
+            raise UsageError(
+                f"no record named is of a command like: {line[:60]} "
+                "(weigh run measures one)"
+            )
+        return self._alike[key]
+
+    def _search(
+        self, stem: tuple[str, ...], words: frozenset[str]
+    ) -> tuple[Candidate, ...]:
+        same = [one for one in self._known if one.stem == stem]
+        if not same and self._named and len(self._known) == 1:
+            return self._known
+        if not same:
+            return ()
+        most = max(len(one.words & words) for one in same)
+        return tuple(one for one in same if len(one.words & words) == most)
+
+
+def nearest(alike: Sequence[Candidate], numbers: frozenset[str]) -> tuple[str, ...]:
+    """Give the ids of those that share the most numbers, too."""
+    if len(alike) > 1:
+        most = max(len(one.numbers & numbers) for one in alike)
+        alike = [one for one in alike if len(one.numbers & numbers) == most]
+    return tuple(name for one in alike for name in one.names)
+
+
+def _candidate(command: tuple[str, ...], heads: Sequence[Head]) -> Candidate:
+    telling = [head for head in heads if head.state not in _USELESS] or list(heads)
+    telling = telling[:_MOST_RUNS]
+    words = words_run(command)
+    stem, plain, numbers = parts_of(words)
+    labels = frozenset(head.label for head in telling if head.label)
+    return Candidate(
+        names=tuple(head.id for head in telling),
+        stem=stem,
+        words=plain | labels,
+        numbers=numbers,
+        sizes=tuple(sizes_in(words, head.parameters) for head in telling),
+    )
+
+
+def parts_of(words: Sequence[str]) -> Parts:
+    """Split words into what runs (program and script), other words, and numbers."""
+    start = 0
+    while start < len(words) and is_assignment(words[start]):
+        start += 1
+    program = [word.rpartition("/")[2] for word in words[start : start + 1]]
+    script = next((w for w in words[start + 1 :] if not w.startswith("-")), None)
+    if words[start + 1 : start + 2] == ["-c"]:  # python -c CODE: each its own script
+        script = "-c"
+    if script is not None and not is_number(script):
+        program.append(os.path.normpath(script))
+    stem = tuple(program)
+    pieces = [piece for word in words for piece in word.split("=")]
+    numbers = frozenset(piece for piece in pieces if is_number(piece))
+    return stem, frozenset(pieces) - numbers, numbers

@@ -1,0 +1,67 @@
+"""The GPUs to plan for, by the words that users and drivers have for them."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from weigh import gpu_models
+from weigh.errors import UsageError
+from weigh.model.plan import Card
+from weigh.planning.needs import Needs
+from weigh.request import gpu_type
+from weigh.units import Bytes, parse_size
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A GPU to plan for, and the word the user has for it."""
+
+    card: Card | None
+    word: str | None = None
+    note: str | None = None
+
+
+def targets(
+    names: str | None, needs: Needs, sites: Mapping[str, Bytes]
+) -> list[Target]:
+    """Find the GPUs to plan for: as named, or the one that was measured on.
+
+    Raises:
+        UsageError: no such GPU, or nothing says what a task uses of one.
+        FormatError: its memory does not parse.
+    """
+    uses_gpu = any(kind.item.gpu_memory or kind.item.gpus for kind in needs.kinds)
+    words = [word.strip() for word in (names or "").split(",") if word.strip()]
+    named = [_target(word, sites) for word in words]
+    if names is not None:
+        if not uses_gpu:
+            raise UsageError(
+                "how much GPU memory does a task use? --gpu-memory 2GiB, or measure "
+                f"one on a GPU: weigh run -- {needs.kinds[0].example[:40]}"
+            )
+        if named:
+            return named
+    if not uses_gpu:
+        return [Target(None)]
+    measured = needs.gpu
+    if measured is None or measured.memory_total is None:
+        if all(kind.item.gpus for kind in needs.kinds):
+            return [Target(None)]  # whole cards, of any kind
+        raise UsageError("which GPU? --gpu NAME, such as V100-32GB or a100_80gb")
+    model = gpu_models.matching(measured.name, measured.memory_total)
+    if model is None:
+        return [Target(Card(measured.name, measured.memory_total))]
+    return [Target(Card(model.name, model.memory), gpu_type(measured.name))]
+
+
+def _target(word: str, sites: Mapping[str, Bytes]) -> Target:
+    """Read ``V100-32GB``, or ``p100=11.9GiB`` for a card with so much memory."""
+    name, equals, size = (part.strip() for part in word.partition("="))
+    if not equals:
+        model, *others = gpu_models.called(name, sites=sites)
+        also = " or ".join(other.name for other in others)
+        note = f"{name} is taken for {model.name}; write {also} if it is that"
+        return Target(Card(model.name, model.memory), name, note if others else None)
+    memory = parse_size(size)
+    if not name or not memory:
+        raise UsageError(f"not a GPU: {word!r} (write it like p100=11.9GiB)")
+    return Target(Card(name, memory), name)

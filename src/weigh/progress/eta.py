@@ -1,0 +1,280 @@
+"""When a list of tasks is done: by what runs says, and by what the done ones took.
+
+Those that are done first are the short ones. What runs and says nothing has taken at
+least so long, so it is played as what took longer than that: that keeps the short ones
+from passing for all (data augmentation, Tanner and Wong 1987).
+"""
+
+import heapq
+import math
+from bisect import bisect_right, insort
+from collections.abc import Sequence
+
+import msgspec
+
+from weigh.units import Seconds
+
+
+class Draws:
+    """Draws by a linear congruential generator (Knuth, MMIX)."""
+
+    def __init__(self) -> None:
+        self._state = 0x9E3779B97F4A7C15
+
+    def share(self) -> float:
+        """Draw evenly from 0 to 1."""
+        state = self._state * 6364136223846793005 + 1442695040888963407
+        self._state = state & (1 << 64) - 1
+        return ((self._state >> 11) + 0.5) / (1 << 53)
+
+    def normal(self) -> float:
+        """Draw from the standard normal distribution (Box and Muller, 1958)."""
+        radius = math.sqrt(-2.0 * math.log(self.share()))
+        return radius * math.cos(2.0 * math.pi * self.share())
+
+    def beyond(self, least: float) -> float:
+        """Draw from the part of the standard normal beyond *least* (Robert, 1995)."""
+        if least <= 0:
+            found = self.normal()
+            while found < least:
+                found = self.normal()
+            return found
+        rate = (least + math.sqrt(least * least + 4.0)) / 2.0
+        while True:
+            found = least - math.log(self.share()) / rate
+            if self.share() <= math.exp(-((found - rate) ** 2) / 2.0):
+                return found
+
+    def chi_square(self, freedom: float) -> float:
+        """Draw from chi-square, 0.01 or more (Wilson and Hilferty, 1931)."""
+        part = 2.0 / (9.0 * freedom)
+        return max(0.01, freedom * (1.0 - part + self.normal() * math.sqrt(part)) ** 3)
+
+    def around_one(self, spread: float) -> float:
+        """Draw a factor, of mean 1, from a log-normal distribution."""
+        return math.exp(spread * self.normal() - spread * spread / 2)
+
+
+_NORMAL_90 = 1.645  # standard deviations on either side that hold 90 %
+# of plays: all rest on the same few times (benchmarks/progress_lists.py)
+_PLAYED_90 = 1.9
+_USUAL_SPREAD = 0.3  # of their mean, that times of tasks have
+_WORTH = 2  # as many tasks as the usual spread is worth, beside what was seen
+_LAST = 3  # times the lanes: tasks at the end that are played one by one
+_FEWEST_LAST = 40
+_MOST_DRAWS, _MOST_PLAYS, _FEWEST_PLAYS = 4000, 100, 12
+_WIDEST = 1.0  # standard deviation of the logarithms, in a guess
+_FEW_LONGER = 2  # tasks that took longer than this one weigh as much as a guess
+_WARM_UP = 8  # plays before the first that counts
+_OVERDUE = 0.25  # of its time so far, that a task longer than all others still takes
+_SHORTEST = 1e-3  # of the mean: shorter times count as so long where logs are taken
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Seconds until something ends: about ``value``, between ``low`` and ``high``."""
+
+    value: Seconds
+    low: Seconds
+    high: Seconds
+
+
+class Durations(msgspec.Struct, frozen=True):
+    """What tasks took: ``times`` of some, ``count`` of all.
+
+    ``begun`` is how long those have taken so far that run and say nothing of their end.
+    """
+
+    times: tuple[Seconds, ...]
+    count: int
+    begun: tuple[Seconds, ...] = ()
+
+
+def still_to_run(elapsed: Seconds, known: Durations) -> Span | None:
+    """Say how much longer a task runs that says nothing, *elapsed* seconds into it.
+
+    It takes as long as those that took longer than that, or a little more than all.
+    """
+    if not known.times:
+        return None
+    longer = sorted(time - elapsed for time in known.times if time > elapsed)
+    if not longer:
+        return Span(_OVERDUE * elapsed, 0.0, elapsed)
+    value = sum(longer) / len(longer)
+    return Span(value, longer[len(longer) // 20], max(longer[-1], 1.3 * value))
+
+
+def until_done(
+    running: Sequence[Span | Seconds], waiting: int, known: Durations, *, lanes: int
+) -> Span | None:
+    """Say when *running* and *waiting* tasks are done, *lanes* of them at a time.
+
+    Of a running task that says nothing there are the seconds that it has taken so far.
+    The rest is played through a number of times, as the last tasks of a list seldom end
+    together. None where nothing tells what a task takes, and that is needed.
+    """
+    if waiting <= 0 and not running:
+        return None
+    told = [one for one in running if isinstance(one, Span)]
+    if not known.times and (waiting > 0 or len(told) < len(running)):
+        return None
+    if waiting <= 0 and len(told) == len(running) == 1:
+        return told[0]
+    waiting = max(0, waiting)
+    lanes = max(1, min(lanes, waiting + len(running)))
+    last = min(waiting, max(_FEWEST_LAST, _LAST * lanes))
+    each = last + len(known.begun) + len(running)
+    plays = max(_FEWEST_PLAYS, min(_MOST_PLAYS, _MOST_DRAWS // each))
+    draws = Draws()
+    play = _Play(known, draws, lanes)
+    # always the same draws: by chance their spread may be off, and this one tells most
+    shifts = _standard([draws.normal() for _ in range(plays)])
+    ends = [play.end(running, waiting, last, shift) for shift in shifts]
+    return _span(ends, max((one.low for one in told), default=0.0))
+
+
+def _standard(values: Sequence[float]) -> list[float]:
+    """Move and stretch *values* to mean 0 and standard deviation 1."""
+    mean = sum(values) / len(values)
+    squares = sum((value - mean) ** 2 for value in values)
+    spread = math.sqrt(squares / (len(values) - 1))
+    return [(value - mean) / spread for value in values]
+
+
+def _span(ends: Sequence[Seconds], least: Seconds) -> Span:
+    """Sum plays up; their spread is taken for log-normal: none is below zero."""
+    value = sum(ends) / len(ends)
+    if value <= 0:
+        return Span(0.0, 0.0, 0.0)
+    logs = [math.log(max(end, _SHORTEST * value)) for end in ends]
+    middle = sum(logs) / len(logs)
+    spread = sum((log - middle) ** 2 for log in logs) / (len(logs) - 1)
+    half = _PLAYED_90 * math.sqrt(spread)
+    low, high = math.exp(middle - half), math.exp(middle + half)
+    return Span(value, min(value, max(least, low)), max(value, high))
+
+
+class _Pool:
+    """What tasks take, those that run among them as far as they can be told."""
+
+    def __init__(self, known: Durations, draws: Draws) -> None:
+        self._draws = draws
+        self._done = sorted(known.times)
+        self._sum = sum(self._done)
+        self._begun = sorted(known.begun, reverse=True)
+        least = _SHORTEST * self._sum / max(1, len(self._done)) or _SHORTEST
+        logs = [math.log(max(time, least)) for time in self._done]
+        self._least = least
+        self._log_sum = sum(logs)
+        self._log_squares = sum(log * log for log in logs)
+        self._guess(self._log_sum, self._log_squares, len(logs))
+        self.times = self._done
+        self._done_squares = sum(time * time for time in self._done)
+        self._squares = self._done_squares
+        self.mean = self._sum / max(1, len(self._done))
+        for _ in range(_WARM_UP if self._begun else 0):
+            self.renew()
+
+    def renew(self) -> None:
+        """Tell anew how long those that run take, the longest first."""
+        if not self._begun:
+            self._guess(self._log_sum, self._log_squares, len(self._done))
+            return
+        self.times = self._done.copy()
+        total, log_sum, squares = self._sum, self._log_sum, self._log_squares
+        self._squares = self._done_squares
+        for elapsed in self._begun:
+            time = self.longer_than(elapsed)
+            insort(self.times, time)
+            total += time
+            self._squares += time * time
+            log = math.log(max(time, self._least))
+            log_sum += log
+            squares += log * log
+        self.mean = total / len(self.times)
+        self._guess(log_sum, squares, len(self.times))
+
+    def longer_than(self, elapsed: Seconds) -> Seconds:
+        """Draw what a task takes that has taken so long already."""
+        first = bisect_right(self.times, elapsed)
+        longer = len(self.times) - first
+        share = self._draws.share() * (longer + _FEW_LONGER)
+        if share < longer:
+            return self.times[first + int(share)]
+        least = (math.log(max(elapsed, self._least)) - self._middle) / self._width
+        log = self._middle + self._width * self._draws.beyond(least)
+        return max(elapsed, math.exp(log))
+
+    def any(self) -> Seconds:
+        """Draw what a task takes."""
+        return self.times[int(self._draws.share() * len(self.times))]
+
+    @property
+    def spread(self) -> float:
+        """Give the standard deviation as a share of the mean; of few times a guess."""
+        mean, count = self.mean, len(self.times)
+        if mean < _SHORTEST**2:
+            return _USUAL_SPREAD
+        squares = max(0.0, self._squares / (mean * mean) - count)
+        guess = _WORTH * _USUAL_SPREAD**2
+        return math.sqrt((squares + guess) / (count + _WORTH - 1))
+
+    def _guess(self, log_sum: float, squares: float, count: int) -> None:
+        """Draw the log-normal distribution that *count* times may come from."""
+        middle = log_sum / count
+        around = max(0.0, squares - middle * log_sum) + _WORTH * _USUAL_SPREAD**2
+        chi_square = self._draws.chi_square(count - 1 + _WORTH)
+        self._width = min(_WIDEST, math.sqrt(around / chi_square))
+        self._middle = middle + self._width / math.sqrt(count) * self._draws.normal()
+
+
+class _Play:
+    """Plays the rest of a list through, with other times each time."""
+
+    def __init__(self, known: Durations, draws: Draws, lanes: int) -> None:
+        self._pool = _Pool(known, draws) if known.times else None
+        self._count = max(1, known.count)
+        self._draws = draws
+        self._lanes = lanes
+
+    def end(
+        self,
+        running: Sequence[Span | Seconds],
+        waiting: int,
+        last: int,
+        shift: float,
+    ) -> Seconds:
+        """Give the end of one play; all but the *last* that wait are one sum.
+
+        *shift*, from a standard normal distribution, is how far all are off together.
+        """
+        if self._pool is not None:
+            self._pool.renew()
+        ends = sorted(self._end_of(one) for one in running)
+        late = max(ends, default=0.0)
+        if self._pool is None or waiting <= 0:
+            return late
+        draws, pool = self._draws, self._pool
+        spread = pool.spread
+        doubt = spread / math.sqrt(self._count)  # of the mean; more where few are known
+        off = (1 + 1 / self._count) * doubt
+        scale = math.exp(off * shift - off * off / 2)
+        free = ends[: self._lanes]
+        free += [0.0] * (self._lanes - len(free))
+        summed = waiting - last
+        work = summed + math.sqrt(summed) * spread * draws.normal()
+        begin = max(0.0, work) * pool.mean * scale / self._lanes
+        free = [end + begin for end in free]
+        heapq.heapify(free)
+        for _ in range(last):
+            end = free[0] + pool.any() * scale * draws.around_one(doubt)
+            late = max(late, end)
+            heapq.heapreplace(free, end)
+        return max(late, *free)
+
+    def _end_of(self, one: Span | Seconds) -> Seconds:
+        """Draw the end of a running task; from its own interval where it has one."""
+        if not isinstance(one, Span):
+            return self._pool.longer_than(one) - one if self._pool else 0.0
+        normal = self._draws.normal()
+        side = one.high - one.value if normal > 0 else one.value - one.low
+        return max(0.0, one.value + normal * side / _NORMAL_90)

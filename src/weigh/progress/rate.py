@@ -1,0 +1,237 @@
+"""How long a step takes now, and how long what is left of them, with an interval.
+
+The way so far is cut into blocks of equal length in steps. Blocks before the last
+change of level (a warm-up, a slower node, a smaller input) are left out, and so is one
+lone pause longer than half of all else; the mean of the rest is the pace. Its error,
+the scatter of the blocks to come, and how alike neighbours are make the interval.
+"""
+
+import math
+from itertools import pairwise
+from statistics import fmean, median, pstdev
+from typing import NamedTuple
+
+from weigh.progress.track import Point, time_at
+from weigh.units import Seconds
+
+_BLOCKS = 24
+_FEWEST = 3
+_ENOUGH = 0.05  # of the run: then even a single step is a beginning
+_PAUSE = 0.5  # of all else: recurring pauses (evaluation) are shorter
+_ALONE = 6.0  # standard deviations
+_TWICE = 2.0
+_CHANGE = 0.08  # a level that changed by less is the same level
+_PRIOR = 0.15  # spread to expect before any is seen,
+_PRIOR_OF_EPOCHS = 0.07  # many steps each
+_PRIOR_WEIGHT = 2  # worth so many blocks
+_ALIKE_MOST = 0.9
+_ALIKE_IN_LEVELS = 4.0  # another change of level looks like likeness, too
+_FLOOR = 0.01
+_UNSEEN = 0.15  # what the end of the first epoch brings
+_DEPTH = 3
+_SLACK = 1e-6
+_EDGE = 0.02
+_SMALL = 0.05
+# Student's t, two-sided 90 %, by degrees of freedom from 1 on
+_T = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
+_Z = 1.645
+
+
+class Pace(NamedTuple):
+    """Seconds a step; seconds for what is ahead, and their margin of error (90 %)."""
+
+    step_time: Seconds
+    remaining: Seconds
+    margin: Seconds
+    grain: Seconds  # between two counts
+
+
+class Blocks(NamedTuple):
+    """Seconds a step in stretches of *width* steps, the oldest first."""
+
+    width: float
+    times: list[Seconds]
+
+
+def pace(points: list[Point], *, ahead: float, has_cycles: bool) -> Pace | None:
+    """Work out the pace from *points*; None where these are too few.
+
+    *ahead* steps are left. *has_cycles*: each step is a round of others (an epoch) and
+    may have a pause in it, so that only whole ones are a fair sample.
+    """
+    points = _on_one_level(points, _DEPTH, has_cycles=has_cycles)
+    if len(points) < _FEWEST and not _is_far_enough(points, ahead):
+        return None
+    width, times = cut(points, has_cycles=has_cycles)
+    mean = _mean_of_whole(points) if has_cycles else None
+    is_whole = has_cycles and _whole(points) >= _FEWEST
+    if is_whole or mean is None:
+        times = without_pause(times)
+        mean = sum(times) / len(times)
+    spread = _spread(times, mean, _PRIOR_OF_EPOCHS if is_whole else _PRIOR)
+    alike = _alikeness([time - mean for time in times])
+    future = max(ahead / width, _SMALL)
+    deviation = spread * math.sqrt((1 / len(times) + 1 / future) * alike)
+    margin = ahead * (_student(len(times) + _PRIOR_WEIGHT - 1) * deviation)
+    grain = (points[-1].time - points[0].time) / (len(points) - 1)
+    is_unseen = has_cycles and _way(points) < 1 + _EDGE
+    floor = (_UNSEEN if is_unseen else _FLOOR) * ahead * mean + grain
+    remaining = ahead * mean
+    if has_cycles:
+        remaining += _late_pause(points, mean, ahead)
+    return Pace(mean, remaining, math.hypot(margin, floor), grain)
+
+
+def _late_pause(points: list[Point], mean: Seconds, ahead: float) -> Seconds:
+    """Give by how much the rest of an epoch takes longer than its share of the steps.
+
+    As in the epoch before: what pauses there are, come at its end.
+    """
+    last = points[-1]
+    begin = math.floor(last.position + _SLACK)
+    share = last.position - begin
+    if share < _EDGE or last.position - 1 < points[0].position or ahead < 1 - share:
+        return 0.0
+    first = next(point for point in points if point.position > begin)
+    begun = first.time - (first.position - begin) * mean
+    return begun - time_at(points, last.position - 1) - (1 - share) * mean
+
+
+def _is_far_enough(points: list[Point], ahead: float) -> bool:
+    if len(points) < 2:  # noqa: PLR2004 - a step lies between two
+        return False
+    return _way(points) >= _ENOUGH * (_way(points) + ahead)
+
+
+def _on_one_level(points: list[Point], depth: int, *, has_cycles: bool) -> list[Point]:
+    """Leave out what came before the last change of level."""
+    if len(points) <= _FEWEST or not depth:
+        return points
+    width, times = cut(points, has_cycles=has_cycles)
+    first = last_change(without_pause(times))
+    if not first:
+        return points
+    edge = points[-1].position - width * (len(times) - first)
+    kept = [Point(time_at(points, edge), edge)]
+    kept += [point for point in points if point.position > edge]
+    return _on_one_level(kept, depth - 1, has_cycles=has_cycles)
+
+
+def cut(points: list[Point], *, has_cycles: bool) -> Blocks:
+    """Cut the way between two or more *points* into up to 24 blocks."""
+    first, last = points[0].position, points[-1].position
+    count = min(_BLOCKS, len(points) - 1)
+    width = (last - first) / count
+    whole = _whole(points)
+    if has_cycles and whole >= _FEWEST:
+        width = float(math.ceil(whole / _BLOCKS))
+        count = int(whole / width)
+    edges = [time_at(points, last - width * n) for n in range(count, -1, -1)]
+    return Blocks(width, [(b - a) / width for a, b in pairwise(edges)])
+
+
+def without_pause(blocks: list[Seconds]) -> list[Seconds]:
+    """Give a lone pause the mean of all else, where it will hardly come again.
+
+    That is one longer than half of all else; or one that would have come again by now,
+    if it did so at equal distances.
+    """
+    count = len(blocks)
+    if count < _FEWEST + 1:
+        return blocks
+    longest = blocks.index(max(blocks))
+    high = _TWICE * median(blocks)
+    pause = [longest]
+    beside = _higher_neighbour(blocks, longest)
+    if blocks[beside] > high:  # the pause lies on the edge of two blocks
+        pause.append(beside)
+    rest = [block for n, block in enumerate(blocks) if n not in pause]
+    usual = fmean(rest)
+    excess = sum(blocks[n] for n in pause) - len(pause) * usual
+    is_single = max(rest) - usual < excess / 3
+    is_past = count > 2 * longest + 2 and excess > _ALONE * pstdev(rest)
+    if not (is_single and (is_past or excess > _PAUSE * sum(rest))):
+        return blocks
+    return [usual if n in pause else block for n, block in enumerate(blocks)]
+
+
+def _higher_neighbour(blocks: list[Seconds], place: int) -> int:
+    beside = [n for n in (place - 1, place + 1) if 0 <= n < len(blocks)]
+    return max(beside, key=lambda n: blocks[n])
+
+
+def _mean_of_whole(points: list[Point]) -> Seconds | None:
+    """Give the mean of the last whole steps; None before there was one."""
+    whole = _whole(points)
+    if not whole:
+        return None
+    last = points[-1]
+    return (last.time - time_at(points, last.position - whole)) / whole
+
+
+def _way(points: list[Point]) -> float:
+    return points[-1].position - points[0].position
+
+
+def _whole(points: list[Point]) -> int:
+    """Count the whole steps between the first point and the last.
+
+    The very first step has no pause before it: where it can be, it is left out.
+    """
+    way = _way(points)
+    return int(way - _EDGE) or int(way + _SLACK)
+
+
+def last_change(blocks: list[Seconds]) -> int:
+    """Find the block with which the last level begins; 0 where it is all one.
+
+    The cut that leaves the least scatter is tried; Student's t of its two sides
+    decides, with a threshold for the best of many. At least three blocks must follow.
+    """
+    count = len(blocks)
+    cuts = range(1, count - 2)
+    if not cuts:
+        return 0
+    best = min(cuts, key=lambda at: _squares(_deviations(blocks, at)))
+    off = _deviations(blocks, best)
+    left, right = fmean(blocks[:best]), fmean(blocks[best:])
+    if abs(left - right) < _CHANGE * right:
+        return 0
+    variance = _squares(off) / (count - 2) * min(_alikeness(off), _ALIKE_IN_LEVELS)
+    error = math.sqrt(variance * (1 / best + 1 / (count - best)))
+    is_changed = abs(left - right) > error * (5 + 20 / (count - 2))
+    return best if is_changed else 0
+
+
+def _deviations(blocks: list[Seconds], at: int) -> list[float]:
+    """Give how far each block is from the mean of its side of the cut."""
+    left, right = fmean(blocks[:at]), fmean(blocks[at:])
+    return [x - left for x in blocks[:at]] + [x - right for x in blocks[at:]]
+
+
+def _squares(off: list[float]) -> float:
+    return sum(x * x for x in off)
+
+
+def _spread(blocks: list[Seconds], mean: Seconds, prior: float) -> Seconds:
+    squares = sum((block - mean) ** 2 for block in blocks)
+    expected = _PRIOR_WEIGHT * (prior * mean) ** 2
+    return math.sqrt((expected + squares) / (_PRIOR_WEIGHT + len(blocks) - 1))
+
+
+def _alikeness(off: list[float]) -> float:
+    """Give by how much likeness of neighbours widens the error of a mean (squared).
+
+    From the correlation of neighbouring deviations, its bias in few blocks taken off.
+    """
+    count = len(off)
+    squares = _squares(off)
+    if count < 8 or not squares:  # noqa: PLR2004 - too few to tell
+        return 1.0
+    alike = sum(x * y for x, y in pairwise(off)) / squares
+    alike = min(max((alike + 1 / count) / (1 - 4 / count), 0.0), _ALIKE_MOST)
+    return (1 + alike) / (1 - alike)
+
+
+def _student(freedom: int) -> float:
+    return _T[freedom - 1] if freedom <= len(_T) else _Z + 1.6 / freedom

@@ -1,0 +1,1 @@
+"""Tables of data as text, HTML, CSV and JSON: one file per screen."""

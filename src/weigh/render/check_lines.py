@@ -1,0 +1,103 @@
+"""What ``weigh check`` found: a line a task, what is wrong, what to think about."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from weigh.model.check import Check, Trial
+from weigh.model.lint import Checked
+from weigh.model.mask import MASK
+from weigh.render.columns import Column, fill, table
+from weigh.render.printable import count, printable, shortened
+from weigh.render.script_lines import document
+from weigh.sweep.quoting import quoted
+from weigh.units import format_duration, format_size
+
+WIDTH = 80
+
+
+def render_text(check: Check) -> Iterator[str]:
+    """Write the lines for a person."""
+    yield _headline(check)
+    yield from table(_columns(check), WIDTH)
+    for trial in check.trials:
+        if trial.is_wrong:
+            yield from _failure(trial)
+    for note in check.notes:
+        yield fill(f"  {printable(note)}", WIDTH, subsequent_indent="    ")
+    yield from _conclusion(check)
+
+
+def render_json(check: Check, scripts: Sequence[Checked] | None = None) -> str:
+    """Write one document, the schema first; with the job scripts of a plan."""
+    fields = {**msgspec.to_builtins(check), "wrong": check.wrong}
+    if scripts is not None:
+        fields["scripts"] = [document(script) for script in scripts]
+    return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
+
+
+def planned_line(seq: int, line: str) -> str:
+    """Write a task that ``--dry-run`` would try."""
+    return f"{seq}\t{printable(MASK.line(line))}"
+
+
+def _headline(check: Check) -> str:
+    tries = f"{len(check.trials)} of {count(check.tasks)} tasks"
+    at_once = f"{check.side_by_side} at once"
+    seconds = f"{format_duration(check.seconds)} each at most"
+    return f"{printable(check.task_file)}   {tries}, {at_once}, {seconds}"
+
+
+def _columns(check: Check) -> list[Column]:
+    trials = check.trials
+    columns = [
+        Column("task", tuple(str(trial.task) for trial in trials)),
+        Column(
+            "parameters",
+            tuple(map(_parameters, trials)),
+            right=False,
+            flexible=True,
+        ),
+        Column("state", tuple(trial.state for trial in trials), right=False),
+        Column("memory", tuple(_size(trial.peak_memory) for trial in trials)),
+        Column("GPU", tuple(_size(trial.gpu_memory) for trial in trials)),
+        Column("cpu", tuple(map(_cpu, trials)), drop=1),
+        Column("verdict", tuple(trial.verdict for trial in trials), right=False),
+    ]
+    used_a_gpu = any(trial.gpu_memory is not None for trial in trials)
+    return [one for one in columns if one.title != "GPU" or used_a_gpu]
+
+
+def _parameters(trial: Trial) -> str:
+    """Write what tells a task from the others; the line itself where nothing does."""
+    words = (
+        str(value) if name.startswith("#") else f"{name}={value}".rstrip("=")
+        for name, value in trial.parameters.items()
+    )
+    return printable(" ".join(words)) or printable(trial.command)
+
+
+def _size(size: int | None) -> str:
+    return "-" if size is None else format_size(size)
+
+
+def _cpu(trial: Trial) -> str:
+    return "-" if trial.cpus_used is None else f"{trial.cpus_used:.2f}"
+
+
+def _failure(trial: Trial) -> Iterator[str]:
+    command = shortened(printable(trial.command), WIDTH - 14)
+    yield f"  task {trial.task:<6} {command}"
+    said = printable(trial.evidence) or "(it said nothing)"
+    yield shortened(f"    {trial.verdict}: {said}", WIDTH)
+    if trial.output is not None:
+        yield f"    {printable(trial.output)}"
+
+
+def _conclusion(check: Check) -> Iterator[str]:
+    tries = len(check.trials)
+    if check.wrong:
+        yield f"  {check.wrong} of {tries} went wrong"
+    elif check.signal is None:
+        verb = "submit" if check.is_plan else "plan"
+        yield f"  next: weigh {verb} {quoted(check.task_file)}"

@@ -1,0 +1,373 @@
+"""``weigh cluster``: GPUs, queues, nodes that are down, users, my jobs; or one line."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.gpu_models import called
+from weigh.model.cluster import (
+    UNTYPED,
+    Cluster,
+    ClusterJob,
+    GpuCount,
+    Node,
+    Queue,
+    Start,
+)
+from weigh.render.columns import Column, shortened, table
+from weigh.render.printable import count, printable
+from weigh.schedulers.slurm import reasons as slurm_reasons
+from weigh.schedulers.slurm import text as slurm_text
+from weigh.units import MIB, format_duration, format_size
+
+WIDTH = 80
+_MOST_ROWS = 12
+_LONGEST_NAME = 16
+_SHOWN_NAMES = 3
+_SYSTEMS = {"slurm": "Slurm", "gridengine": "Grid Engine"}
+_OUT_OF_USE = {
+    "DOWN": "down",
+    "DRAINING": "drained",
+    "RESERVED": "reserved",
+    "UNKNOWN": "in an unknown state",
+}
+_IN_ERROR = {"error": "in error: qstat -j JOB says why"}  # Grid Engine's own
+
+
+def render_json(cluster: Cluster) -> bytes:
+    """Write all of it as one document."""
+    return msgspec.json.encode(cluster)
+
+
+def render_free(cluster: Cluster) -> str:
+    """Say in one line what is free now."""
+    cards = [f"{printable(one.name)} {one.free} of {one.total}" for one in cluster.gpus]
+    free, cpus = _cpus(cluster)
+    words = [*cards, f"CPUs {count(free)} of {count(cpus)}"]
+    shut = sum(node.state in _OUT_OF_USE for node in cluster.nodes)
+    tail = f"; {shut} of {len(cluster.nodes)} nodes out of use" if shut else ""
+    return shortened(f"free: {', '.join(words)}", WIDTH - len(tail)) + tail
+
+
+def render_text(cluster: Cluster) -> list[str]:
+    """Write the page: what there is first, then whose it is."""
+    parts = (
+        _gpus(cluster.gpus),
+        _queues(cluster.queues),
+        _out_of_use(cluster.nodes),
+        _users(cluster),
+        _mine(cluster),
+        _starts(cluster),
+    )
+    lines = [_title(cluster)]
+    for part in parts:
+        rows = [shortened(line, WIDTH) for line in part]
+        lines += ["", *rows] if rows else []
+    return lines
+
+
+def _title(cluster: Cluster) -> str:
+    version = printable(cluster.version or "").removeprefix("SGE ")
+    system = f"{_SYSTEMS[cluster.scheduler]} {version}".strip()
+    name = f"{printable(cluster.name)} ({system})" if cluster.name else system
+    free, cpus = _cpus(cluster)
+    nodes = f"{len(cluster.nodes)} node{'' if len(cluster.nodes) == 1 else 's'}"
+    return shortened(
+        f"  {name}   {nodes}, {count(free)} of {count(cpus)} CPUs free",
+        WIDTH,
+    )
+
+
+def _cpus(cluster: Cluster) -> tuple[int, int]:
+    """Give (free, all) CPUs; those of a node that takes no jobs are not free."""
+    up = [node for node in cluster.nodes if node.state not in _OUT_OF_USE]
+    free = sum(max(0, (node.cpus or 0) - (node.cpus_used or 0)) for node in up)
+    return free, sum(node.cpus or 0 for node in cluster.nodes)
+
+
+def _gpus(gpus: Sequence[GpuCount]) -> Iterator[str]:
+    if not gpus:
+        return
+    columns = [
+        Column("GPU", tuple(printable(one.name) for one in gpus), right=False),
+        Column("total", tuple(count(one.total) for one in gpus)),
+        Column("in use", tuple(count(one.used) for one in gpus)),
+        Column("free", tuple(count(one.free) for one in gpus)),
+    ]
+    if any(one.blocked for one in gpus):
+        cells = tuple(count(one.blocked) for one in gpus)
+        columns.append(Column("idle, node's CPUs or memory taken", cells))
+    if any(one.down for one in gpus):
+        columns.append(
+            Column("out of use", tuple(count(one.down) for one in gpus), drop=1)
+        )
+    yield from table(columns, WIDTH)
+
+
+def _queues(queues: Sequence[Queue]) -> Iterator[str]:
+    if not queues:
+        return
+    columns = [
+        Column("queue", tuple(map(_queue_name, queues)), right=False),
+        Column("time limit", tuple(_limit(one) for one in queues)),
+        Column("if not asked", tuple(_default(one) for one in queues), drop=2),
+        Column("nodes", tuple(map(_nodes, queues)), drop=1),
+        Column("CPUs free", tuple(map(_cpus_of, queues))),
+        Column("GPUs free", tuple(map(_gpus_of, queues)), right=False, flexible=True),
+        Column("run", tuple(count(one.running) for one in queues)),
+        Column("wait", tuple(count(one.waiting) for one in queues)),
+    ]
+    if not any(one.limits.default_time for one in queues):
+        del columns[2]
+    yield from table(columns, WIDTH)
+    yield from _queue_notes(queues)
+
+
+def _queue_notes(queues: Sequence[Queue]) -> Iterator[str]:
+    for one in queues:
+        limits = []
+        if one.limits.memory is not None:
+            limits.append(f"{format_size(one.limits.memory)} a node")
+        if one.limits.cpus is not None:
+            limits.append(f"{one.limits.cpus} CPUs a node")
+        if one.limits.nodes is not None:
+            limits.append(f"{one.limits.nodes} nodes a job")
+        if one.gpus_per_user is not None:
+            limits.append(f"{one.gpus_per_user} GPUs a user")
+        if one.limits.accounts:
+            limits.append(f"only for {_some(one.limits.accounts)}")
+        if limits:
+            yield f"  {printable(one.limits.name)} allows {', '.join(limits)}"
+
+
+def _queue_name(queue: Queue) -> str:
+    mark = " (default)" if queue.limits.default else ""
+    shut = "" if queue.limits.open else " (closed)"
+    return printable(queue.limits.name) + mark + shut
+
+
+def _limit(queue: Queue) -> str:
+    limit = queue.limits.time_limit
+    return "none" if limit is None else _duration(limit)
+
+
+def _default(queue: Queue) -> str:
+    default = queue.limits.default_time
+    return "" if default is None else _duration(default)
+
+
+def _duration(seconds: float) -> str:
+    """Write a limit without the zeros that round ones have."""
+    text = format_duration(seconds)
+    return text.removesuffix(" 00 s").removesuffix(" 00 m").removesuffix(" 00 h")
+
+
+def _nodes(queue: Queue) -> str:
+    return f"{queue.nodes - queue.nodes_down} of {queue.nodes}"
+
+
+def _cpus_of(queue: Queue) -> str:
+    return f"{count(queue.cpus_free)} of {count(queue.cpus)}"
+
+
+def _gpus_of(queue: Queue) -> str:
+    return ", ".join(f"{count(one.free)} {printable(one.name)}" for one in queue.gpus)
+
+
+def _out_of_use(nodes: Sequence[Node]) -> Iterator[str]:
+    """List nodes that take no jobs, those with one reason together."""
+    shut = [node for node in nodes if node.state in _OUT_OF_USE]
+    shut.sort(key=_why_out)
+    groups = [(why, list(group)) for why, group in groupby(shut, key=_why_out)]
+    if groups:
+        yield f"  out of use: {len(shut)} of {len(nodes)} nodes"
+    for (state, reason), group in groups[:_MOST_ROWS]:
+        names = _some([node.name for node in group])
+        why = f": {printable(reason)}" if reason else ""
+        yield f"    {names}  {_OUT_OF_USE[state]}{why}"
+    if len(groups) > _MOST_ROWS:
+        rest = sum(len(group) for _, group in groups[_MOST_ROWS:])
+        yield f"    and {rest} more (--json lists all)"
+
+
+def _why_out(node: Node) -> tuple[str, str]:
+    return node.state, node.reason or ""
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(printable(name) for name in names[:_SHOWN_NAMES])
+    more = len(names) - _SHOWN_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _users(cluster: Cluster) -> Iterator[str]:
+    users = cluster.users[:_MOST_ROWS]
+    if not users:
+        return
+    names = tuple(
+        printable(one.user) + (" (you)" if one.user == cluster.user else "")
+        for one in users
+    )
+    columns = [
+        Column("user", names, right=False),
+        Column("running", tuple(count(one.running) for one in users)),
+        Column("GPUs", tuple(count(one.gpus) for one in users)),
+        Column("CPUs", tuple(count(one.cpus) for one in users)),
+        Column("waiting", tuple(count(one.waiting) for one in users)),
+    ]
+    if not cluster.gpus:
+        del columns[2]
+    yield from table(columns, WIDTH)
+    if len(cluster.users) > _MOST_ROWS:
+        yield f"  and {len(cluster.users) - _MOST_ROWS} more users (--json)"
+
+
+def _mine(cluster: Cluster) -> Iterator[str]:
+    jobs = cluster.jobs[:_MOST_ROWS]
+    if not jobs:
+        yield "  no job is yours"
+        return
+    states = tuple(_state(one, cluster.time) for one in jobs)
+    names = tuple(shortened(printable(one.name), _LONGEST_NAME) for one in jobs)
+    columns = [
+        Column("your job", tuple(printable(one.id) for one in jobs), right=False),
+        Column("name", names, right=False, drop=1),
+        Column("queue", tuple(printable(one.queue) for one in jobs), right=False),
+        Column("elements", tuple(count(one.elements) for one in jobs), drop=2),
+        Column("GPUs", tuple(count(one.gpus) for one in jobs)),
+        Column("", states, right=False, flexible=True),
+    ]
+    if not any(one.gpus for one in jobs):
+        del columns[4]
+    yield from table(columns, WIDTH)
+    if len(cluster.jobs) > _MOST_ROWS:
+        yield f"  and {len(cluster.jobs) - _MOST_ROWS} more (weigh status)"
+
+
+def _state(job: ClusterJob, now: str) -> str:
+    start = "" if job.start is None else _moment(job.start, now)
+    if job.state == "RUNNING":
+        suffix = f", {printable(job.reason)}" if job.reason else ""
+        return f"runs since {start}{suffix}" if start else f"runs{suffix}"
+    reason = job.reason or ""
+    why = _IN_ERROR.get(reason) or printable(slurm_reasons.in_words(reason))
+    begin = f"starts about {start}" if start else "waits"
+    return f"{begin}: {why}" if why else begin
+
+
+def _starts(cluster: Cluster) -> Iterator[str]:
+    never = "not now" if cluster.scheduler == "gridengine" else "would never start"
+    width = max((len(printable(one.queue)) for one in cluster.starts), default=0)
+    for one in cluster.starts:
+        expected = _expected(one, cluster.time, never)
+        yield f"  {printable(one.queue):<{width}}  {expected}"
+
+
+def _expected(one: Start, now: str, never: str) -> str:
+    if one.start is None:
+        return f"{never}: {printable(one.trouble or '?')}"
+    if one.start == "now" or one.start <= now:
+        return "would start now"
+    return f"would start about {_moment(one.start, now)}"
+
+
+def _moment(moment: str, now: str) -> str:
+    """Leave out the date where it is today's, and the seconds always."""
+    date, _, clock = moment.partition("T")
+    today = now.partition("T")[0]
+    return clock[:5] if date == today else f"{printable(date)} {clock[:5]}"
+
+
+def render_site(
+    cluster: Cluster, scratch: str | None, complexes: Mapping[str, str]
+) -> str:
+    """Write the site file: scheduler, scratch, GPUs and their memory, queues.
+
+    *complexes* are the words of a Grid Engine cell, by what they stand for.
+    """
+    lines = [
+        f"# what {cluster.scheduler} told weigh on {cluster.time[:10]}: correct it,",
+        "# then keep it as /etc/weigh/config.toml for everyone here, or as",
+        "# ~/.config/weigh/config.toml for yourself",
+        "",
+        "[cluster]",
+        f"scheduler = {_text(cluster.scheduler)}",
+        *([f"name = {_text(cluster.name)}"] if cluster.name else []),
+        *_scratch(scratch),
+        "",
+        "[gpus]  # what programs can use of each, by the scheduler's names",
+        *(line for gpu in cluster.gpus for line in _gpu(gpu)),
+    ]
+    if complexes:
+        lines += ["", "[cluster.gridengine]  # what to ask for GPUs, CPUs, slots by"]
+        lines += [f"{key} = {_text(word)}" for key, word in complexes.items()]
+    for queue in cluster.queues:
+        lines += ["", *_queue(queue)]
+    return "\n".join(lines) + "\n"
+
+
+def _scratch(scratch: str | None) -> Iterator[str]:
+    if scratch is None:
+        yield "# none was found here; nodes may have one:"
+        yield '# scratch = "/disk/scratch/$USER"'
+    else:
+        yield f"scratch = {_text(scratch)}  # found here: is it on the nodes?"
+
+
+def _gpu(gpu: GpuCount) -> Iterator[str]:
+    name = _text(gpu.name)
+    if gpu.name == UNTYPED:
+        yield f'# the type of {gpu.total} GPUs is not told: V100 = "32510MiB"'
+        return
+    try:
+        models = called(gpu.name)
+    except UsageError:
+        yield f'# {name} = "?GiB"  # {gpu.total} of them; weigh does not know it'
+        return
+    sizes = " or ".join(model.name for model in models)
+    doubt = f", taken for the smaller: {sizes}" if len(models) > 1 else ""
+    yield f'{name} = "{models[0].memory // MIB}MiB"  # {gpu.total} of them{doubt}'
+
+
+def _queue(queue: Queue) -> Iterator[str]:
+    limits = queue.limits
+    yield f"[cluster.queues.{_text(limits.name)}]"
+    if limits.default:
+        yield "default = true"
+    if not limits.open:
+        yield "open = false"
+    values = {
+        "time_limit": _time(limits.time_limit),
+        "default_time": _time(limits.default_time),
+        "memory": _size(limits.memory),
+        "default_memory": _size(limits.default_memory),
+        "default_memory_per_cpu": _size(limits.default_memory_per_cpu),
+        "cpus": limits.cpus,
+        "nodes": limits.nodes,
+        "gpus_per_user": queue.gpus_per_user,
+    }
+    for key, value in values.items():
+        if value is not None:
+            yield f"{key} = {value}"
+    if limits.accounts:
+        yield f"accounts = [{', '.join(map(_text, limits.accounts))}]"
+    if queue.gpus:
+        kinds = ", ".join(f"{_text(one.name)} = {one.total}" for one in queue.gpus)
+        yield f"gpus = {{ {kinds} }}"
+    yield f"# nodes: {queue.nodes}, CPUs: {queue.cpus}"
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else _text(slurm_text.format_time(seconds))
+
+
+def _size(size: int | None) -> str | None:
+    return None if size is None else f'"{size // MIB}MiB"'
+
+
+def _text(value: str) -> str:
+    """Write a TOML string; it has JSON's escapes."""
+    return json.dumps(printable(value), ensure_ascii=False)

@@ -1,0 +1,60 @@
+"""``weigh doctor``: a line a check, its cure below it; or one document."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from weigh.model.doctor import Check, Diagnosis
+from weigh.render.columns import wrap
+from weigh.render.printable import printable
+
+WIDTH = 80
+_MARKS = {"ok": "ok", "warning": "warning", "broken": "BROKEN"}
+_TICKS = {"ok": "[x]", "warning": "[ ]", "broken": "[!]"}
+_MARK_WIDTH = max(map(len, _MARKS.values()))
+
+
+def render_json(diagnosis: Diagnosis) -> bytes:
+    """Write all of it as one document."""
+    document = msgspec.to_builtins(diagnosis)
+    return msgspec.json.encode(document | {"broken": diagnosis.is_broken})
+
+
+def render_text(diagnosis: Diagnosis) -> list[str]:
+    """Write the page and, last, how many lines need a look."""
+    checks = (*diagnosis.checks, *diagnosis.job)
+    width = max((len(check.name) for check in checks), default=0)
+    lines = [f"  weigh doctor on {printable(diagnosis.host)}"]
+    for check in diagnosis.checks:
+        lines += _lines(check, f"  {_MARKS[check.state]:<{_MARK_WIDTH}}", width)
+    if diagnosis.job:
+        lines += ["", "  before the job is shipped"]
+        for check in diagnosis.job:
+            lines += _lines(check, f"  {_TICKS[check.state]:<{_MARK_WIDTH}}", width)
+    return [*lines, "", f"  {_summary(checks)}"]
+
+
+def _lines(check: Check, mark: str, width: int) -> Iterator[str]:
+    start = f"{mark}  {check.name:<{width}}  "
+    yield from _wrapped(start, check.text)
+    if check.cure is not None:
+        yield from _wrapped(" " * len(start) + "-> ", check.cure)
+
+
+def _wrapped(start: str, text: str) -> Iterator[str]:
+    """Break *text* between words, behind *start*; a path too long is left whole."""
+    room = WIDTH - len(start)
+    rows = wrap(printable(text), room, break_long_words=False, break_on_hyphens=False)
+    for number, row in enumerate(rows or [""]):
+        yield (start if not number else " " * len(start)) + row
+
+
+def _summary(checks: Sequence[Check]) -> str:
+    broken = sum(check.state == "broken" for check in checks)
+    warnings = sum(check.state == "warning" for check in checks)
+    if not broken and not warnings:
+        return "all is well"
+    said = [f"{broken} broken"] if broken else []
+    if warnings:
+        said.append(f"{warnings} warning{'' if warnings == 1 else 's'}")
+    return ", ".join(said) + ("" if broken else ", nothing broken")

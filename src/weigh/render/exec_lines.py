@@ -1,0 +1,158 @@
+"""What ``weigh exec`` says: before the tasks, while they run, when they have ended."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from weigh.progress.eta import Span
+from weigh.render.printable import count, printable, shortened
+from weigh.render.progress_lines import between
+from weigh.units import Seconds, format_duration
+
+WIDTH = 80
+SCHEMA = "weigh.exec/1"
+_MOST_FAILURES = 10
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A task that failed for good; ``output`` is its file, where it said something."""
+
+    task: int
+    reason: str
+    output: str | None = None
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a run has come; ``earlier`` tasks were settled by runs before.
+
+    ``left`` is the time until all is done, ``slowest`` are the running tasks that end
+    last, as (number, seconds), where they tell.
+    """
+
+    tasks: int
+    done: int
+    failed: int
+    running: int = 0
+    waiting: int = 0
+    earlier: int = 0
+    again: int = 0
+    interrupted: int = 0
+    elapsed: Seconds = 0.0
+    time_left: Seconds | None = None
+    left: Span | None = None
+    slowest: tuple[tuple[int, Seconds], ...] = ()
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished run, as ``--json`` writes it."""
+
+    schema: str = SCHEMA
+    task_file: str
+    joblog: str
+    events: str
+    output: str | None
+    tasks: int
+    done: int
+    failed: int
+    interrupted: int
+    left: int
+    earlier: int
+    retried: int
+    wall_time: Seconds
+    slots: int
+    failures: tuple[Failure, ...]
+    signal: int | None = None
+    trouble: str | None = None
+    halted: str | None = None
+
+
+def progress_line(standing: Standing) -> str:
+    """Write one line that is drawn over and over on a terminal."""
+    left = _left(standing)
+    when = "" if left is None else f", {format_duration(left)} to go"
+    failed = f", {count(standing.failed)} failed" if standing.failed else ""
+    line = (
+        f"weigh  {count(standing.done)} of {count(standing.tasks)} done{failed}, "
+        f"{count(standing.running)} running{when}"
+    )
+    return shortened(line, WIDTH - 1)
+
+
+def heartbeat_line(standing: Standing, time_of_day: str) -> str:
+    """Write one line for a log."""
+    words = [
+        f"{count(standing.done)} of {count(standing.tasks)} done",
+        *([f"{count(standing.failed)} failed"] if standing.failed else []),
+        f"{count(standing.running)} running",
+        f"{count(standing.waiting)} waiting",
+        *_to_go(standing),
+    ]
+    line = f"{time_of_day}  {', '.join(words)}"
+    ends = [f"task {seq} in {format_duration(left)}" for seq, left in standing.slowest]
+    return f"{line}; last {', '.join(ends)}" if ends else line
+
+
+def _to_go(standing: Standing) -> list[str]:
+    left = _left(standing)
+    if left is None:
+        return []
+    ends = standing.left
+    within = "" if ends is None else between(ends.low, ends.high)
+    return [f"{format_duration(left)} to go{within}"]
+
+
+def _left(standing: Standing) -> Seconds | None:
+    return standing.time_left if standing.left is None else standing.left.value
+
+
+def summary_lines(report: Report) -> list[str]:
+    """Write what is to be known when all is over."""
+    lines = [_headline(report)]
+    lines += [_failure(one) for one in report.failures[:_MOST_FAILURES]]
+    more = report.failed - min(len(report.failures), _MOST_FAILURES)
+    if report.failures and more > 0:
+        lines.append(f"  and {count(more)} more: see {report.joblog}")
+    if report.trouble is not None:
+        lines.append(f"  stopped   {report.trouble}")
+    if report.halted is not None:
+        lines.append(f"  stopped   {report.halted}")
+    if report.left:
+        lines.append("  go on     run the same command again")
+    elif report.failed:
+        lines.append("  again     add --resume-failed to run what failed once more")
+    if report.output is not None:
+        lines.append(f"  output    {printable(report.output)}")
+    lines.append(f"  joblog    {printable(report.joblog)}")
+    return lines
+
+
+def _headline(report: Report) -> str:
+    parts = [f"{count(report.done)} of {count(report.tasks)} tasks done"]
+    if report.failed:
+        parts.append(f"{count(report.failed)} failed")
+    if report.interrupted:
+        parts.append(f"{count(report.interrupted)} interrupted")
+    if report.left - report.interrupted > 0:
+        parts.append(f"{count(report.left - report.interrupted)} not run")
+    if report.earlier:
+        parts.append(f"{count(report.earlier)} of them earlier")
+    if report.retried:
+        parts.append(f"{count(report.retried)} tried again")
+    return f"weigh  {', '.join(parts)}; {format_duration(report.wall_time)}"
+
+
+def _failure(one: Failure) -> str:
+    """Name a task that failed; the folder of its file is said once, further down."""
+    said = f"  failed    task {one.task}: {printable(one.reason)}"
+    if one.output is None:
+        return shortened(said, WIDTH)
+    path = printable(one.output)
+    if len(said) + len(path) + 3 > WIDTH:
+        path = path.rpartition("/")[2]
+    return f"{shortened(said, WIDTH - len(path) - 3)}   {path}"
+
+
+def plan_lines(commands: Sequence[tuple[int, str]], tasks: int) -> list[str]:
+    """Write what ``--dry-run`` would run: (number, command) of each task."""
+    lines = [f"{seq}\t{printable(command)}" for seq, command in commands]
+    return [*lines, f"{count(len(commands))} of {count(tasks)} tasks would run"]

@@ -1,0 +1,193 @@
+"""The GPU rows of what ``weigh run`` says after the job."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from weigh.measure.gpu.account import unused_gpus, was_used
+from weigh.model.gpu import Gpu, GpuOccupant, GpuUsage
+from weigh.render.printable import printable, shortened
+from weigh.render.words import listed, memory_words, short_name, xid_words
+from weigh.units import GIB, format_duration, format_size
+
+SCHEMA = "weigh.gpus/1"
+WIDTH = 80
+_LONGEST_NAME = 26
+_LONGEST_COMMAND = 15  # as the kernel keeps it
+_RIGHT = frozenset({0, 2, 3})  # number, memory and share
+_LITTLE = GIB  # without a process beside it, this much may be the driver's own
+_HIDDEN = "processes hidden"
+
+
+class GpuListing(msgspec.Struct, frozen=True):
+    """The GPUs that are mine; ``notes`` say what is in doubt, or why there are none."""
+
+    gpus: tuple[Gpu, ...]
+    notes: tuple[str, ...] = ()
+
+
+def render_text(gpus: tuple[Gpu, ...]) -> list[str]:
+    """Write a line for each GPU, and another where torch is at work in this process."""
+    cells = [_cells(gpu) for gpu in gpus]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines: list[str] = []
+    for gpu, row in zip(gpus, cells, strict=True):
+        aligned = [
+            f"{cell:>{width}}" if place in _RIGHT else f"{cell:<{width}}"
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        start = "  " + "  ".join(aligned[:-1]) + "  "
+        lines.append((start + shortened(row[-1], WIDTH - len(start))).rstrip())
+        if gpu.torch_reserved is not None:
+            lines.append(_torch(gpu))
+    return lines
+
+
+def render_json(listing: GpuListing) -> bytes:
+    """Write the list as one document."""
+    return msgspec.json.encode(
+        {"schema": SCHEMA, "gpus": listing.gpus, "notes": listing.notes}
+    )
+
+
+def _cells(gpu: Gpu) -> tuple[str, str, str, str, str, str]:
+    name = shortened(printable(short_name(gpu.name)), _LONGEST_NAME)
+    share = "" if gpu.memory_percent is None else f"{gpu.memory_percent:.0f} %"
+    memory = memory_words(gpu.memory_used, gpu.memory_total)
+    return str(gpu.index), name, memory, share, _busy(gpu), _who(gpu)
+
+
+def _busy(gpu: Gpu) -> str:
+    if gpu.utilization is None:
+        return ""
+    return f"busy {gpu.utilization:.0f} %" if gpu.utilization else "idle"
+
+
+def _who(gpu: Gpu) -> str:
+    """Say who is on it: mine first, the rest as a number."""
+    occupants = gpu.occupants
+    if occupants is None:
+        return _HIDDEN
+    if not occupants:
+        if (gpu.memory_used or 0) > _LITTLE or gpu.utilization:
+            return _HIDDEN
+        return "allocated, not used" if gpu.allocated else "free"
+    first = max(occupants, key=lambda one: (one.mine is True, one.memory or 0))
+    more = f" +{len(occupants) - 1}" if len(occupants) > 1 else ""
+    return f"{_owner(first)}: {_command(first)}{first.pid}{more}"
+
+
+def _owner(occupant: GpuOccupant) -> str:
+    return "mine" if occupant.mine else printable(occupant.user or "other")
+
+
+def _command(occupant: GpuOccupant) -> str:
+    if occupant.command is None:
+        return ""
+    return f"{shortened(printable(occupant.command), _LONGEST_COMMAND)} "
+
+
+def _torch(gpu: Gpu) -> str:
+    """Write torch's own peaks beside NVML's figure, and name the difference."""
+    which = f"cuda:{gpu.cuda_index}{', current' if gpu.torch_current else ''}"
+    text = f"torch {which}: peak {format_size(gpu.torch_allocated or 0)}"
+    text += f", reserved {format_size(gpu.torch_reserved or 0)}"
+    if gpu.outside_torch is not None:
+        text += f"; outside {format_size(gpu.outside_torch)}"
+    return f"     {text}"
+
+
+SUMMARY_WIDTH = 80
+_INDENT = "           "
+_PER_PROCESS = "NVML per process"
+_LONG = 1.0  # seconds held down by heat, from which it is worth a line
+
+
+def gpu_lines(usages: Sequence[GpuUsage], *, allocated: bool) -> list[str]:
+    """Write a row for each GPU that was used, and what to know about the others.
+
+    *allocated*: a scheduler gave them, so that unused ones were asked for in vain.
+    """
+    idle = unused_gpus(usages)
+    rows = [usage for usage in usages if was_used(usage) is not False]
+    many = len(usages) > 1
+    lines: list[str] = []
+    for usage in rows:
+        lines.append(_line(f"gpu {usage.index}" if many else "gpu", _used(usage)))
+        lines += [_line("", text) for text in _trouble(usage)]
+    lines += [_line("", text) for text in _sources(rows)]
+    if idle:
+        lines += _idle(rows, idle, allocated=allocated)
+    return lines
+
+
+def _used(usage: GpuUsage) -> str:
+    """Give peak, total, how busy and which card: what fits in one line."""
+    words = f"{_memory(usage):<20}  {_average_use(usage)}"
+    room = SUMMARY_WIDTH - len(_INDENT) - len(words)
+    return words + shortened(printable(short_name(usage.name)), room)
+
+
+def _memory(usage: GpuUsage) -> str:
+    total = usage.memory_total
+    of = f" of {format_size(total)}" if total else ""
+    if usage.peak_memory is not None:
+        return f"{format_size(usage.peak_memory)}{of}"
+    if usage.device_peak_memory is not None:
+        return f"at most {format_size(usage.device_peak_memory)}{of}"
+    return "memory not told"
+
+
+def _average_use(usage: GpuUsage) -> str:
+    if usage.utilization_mean is None:
+        return ""
+    words = f"busy {usage.utilization_mean:.0f} %"
+    if usage.utilization_max is not None:
+        words += f", at most {usage.utilization_max:.0f} %"
+    return f"{words:<25}  "
+
+
+def _trouble(usage: GpuUsage) -> Iterator[str]:
+    """Say what the card or its driver went through, if it was out of the ordinary."""
+    if usage.ecc_errors:
+        errors = "error" if usage.ecc_errors == 1 else "errors"
+        yield (
+            f"{usage.ecc_errors} memory {errors} that could not be corrected: "
+            "tell the admins"
+        )
+    if usage.xids:
+        yield xid_words(usage.xids)
+    slowed = (usage.throttle or {}).get("thermal", 0.0)
+    if slowed >= _LONG:
+        yield f"slowed down by its heat for {format_duration(slowed)}"
+
+
+def _sources(rows: Sequence[GpuUsage]) -> Iterator[str]:
+    """Say how the memory was found, unless it was the plain way."""
+    sources = {row.source for row in rows} - {None, _PER_PROCESS}
+    if sources:
+        yield "processes hidden here: the card's memory minus what was in use"
+        yield "before the run; what others did meanwhile counts too"
+    if any(row.peak_memory is None and row.device_peak_memory for row in rows):
+        yield "processes hidden here: what the whole card held, others' too"
+
+
+def _idle(
+    rows: Sequence[GpuUsage], idle: Sequence[GpuUsage], *, allocated: bool
+) -> list[str]:
+    total = len(rows) + len(idle)
+    if rows:
+        text = f"{len(rows)} of {total} GPUs used"
+        if allocated:
+            which = listed([usage.index for usage in idle])
+            text += f": ask for {len(rows)} ({which} never touched)"
+        return [_line("", shortened(text, SUMMARY_WIDTH - len(_INDENT)))]
+    if not allocated:
+        return []
+    what = "the GPU was" if total == 1 else f"none of the {total} GPUs was"
+    never = "never used" if total == 1 else "used"
+    return [_line("gpu", f"{what} {never}: ask for none")]
+
+
+def _line(name: str, text: str) -> str:
+    return f"  {name:<9}{text}".rstrip()

@@ -1,0 +1,1 @@
+"""Reports as HTML pages that need no server and no network."""

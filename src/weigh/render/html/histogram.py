@@ -1,0 +1,130 @@
+"""How the elements of an array spread, one figure a resource."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+
+import msgspec
+
+from weigh.model.report import Measure
+from weigh.render.html.curves import edges
+from weigh.render.html.words import KINDS, NAMES, Kind, figure
+
+WIDTH, HEIGHT = 440, 150
+_LEFT, _RIGHT, _TOP, _BOTTOM = 8, 8, 30, 24
+_FEWEST = 5
+_MOST_BINS = 24
+_FAR = 3.0  # an asked line beyond so many spans of the values is said, not drawn
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """One bin: where it lies in the picture, and what it says."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    words: str
+    count: int
+
+
+class Label(msgspec.Struct, frozen=True):
+    """Text under the axis."""
+
+    x: float
+    words: str
+    anchor: str
+
+
+class Histogram(msgspec.Struct, frozen=True, kw_only=True):
+    """A drawn histogram, and the same in words."""
+
+    name: str
+    words: str
+    bars: tuple[Bar, ...]
+    labels: tuple[Label, ...]
+    asked: float | None
+    asked_words: str
+    asked_anchor: str
+    floor: float = HEIGHT - _BOTTOM
+    width: int = WIDTH
+    height: int = HEIGHT
+
+
+def histograms(measures: Sequence[Measure]) -> tuple[Histogram, ...]:
+    """Draw each measure that has enough values."""
+    return tuple(
+        _histogram(measure) for measure in measures if len(measure.values) >= _FEWEST
+    )
+
+
+def _histogram(measure: Measure) -> Histogram:
+    kind = KINDS[measure.unit]
+    values = sorted(measure.values)
+    bounds = edges(
+        values[0], values[-1], binary=kind == "size", wanted=_bins(len(values))
+    )
+    counts = [0] * (len(bounds) - 1)
+    for value in values:
+        counts[min(len(counts), bisect_right(bounds, value)) - 1] += 1
+    asked = measure.asked
+    left, right = bounds[0], bounds[-1]
+    near = asked is not None and left <= asked <= right + _FAR * (right - left)
+    if asked is not None and near:
+        right = max(right, asked + 0.02 * (asked - left))
+
+    def across(value: float) -> float:
+        room = WIDTH - _LEFT - _RIGHT
+        return round(_LEFT + (value - left) / (right - left) * room, 2)
+
+    at = across(asked) if asked is not None and near else None
+    said = "" if asked is None else f"asked for {figure(asked, kind)}"
+    return Histogram(
+        name=NAMES[measure.name],
+        words=_words(measure, kind),
+        bars=tuple(
+            _bar(across(a), across(b), n, max(counts), _between(a, b, n, kind))
+            for a, b, n in zip(bounds, bounds[1:], counts, strict=False)
+        ),
+        labels=_labels(left, right, kind),
+        asked=at,
+        asked_words=said if near or not said else f"{said}, beyond this picture",
+        asked_anchor="end" if at is None or at > WIDTH / 2 else "start",
+    )
+
+
+def _bins(values: int) -> int:
+    return min(_MOST_BINS, math.ceil(2 * math.sqrt(values)))
+
+
+def _bar(start: float, end: float, number: int, most: int, words: str) -> Bar:
+    height = round(number / most * (HEIGHT - _TOP - _BOTTOM), 2)
+    return Bar(
+        x=start + 0.5,
+        y=round(HEIGHT - _BOTTOM - height, 2),
+        width=round(max(0.5, end - start - 1), 2),
+        height=height,
+        words=words,
+        count=number,
+    )
+
+
+def _between(low: float, high: float, number: int, kind: Kind) -> str:
+    return f"{figure(low, kind)} to {figure(high, kind)}: {number:,}"
+
+
+def _labels(left: float, right: float, kind: Kind) -> tuple[Label, ...]:
+    return (
+        Label(_LEFT, figure(left, kind), "start"),
+        Label(WIDTH / 2, figure((left + right) / 2, kind), "middle"),
+        Label(WIDTH - _RIGHT, figure(right, kind), "end"),
+    )
+
+
+def _words(measure: Measure, kind: Kind) -> str:
+    low, high = min(measure.values), max(measure.values)
+    return (
+        f"{NAMES[measure.name]}: {len(measure.values):,} values from "
+        f"{figure(low, kind)} to {figure(high, kind)}, "
+        f"median {figure(measure.median, kind)}"
+    )

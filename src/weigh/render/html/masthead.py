@@ -1,0 +1,98 @@
+"""The head of a page: what it is about, how it ended, what was held meanwhile."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import msgspec
+
+from weigh.model.report import Report
+from weigh.render.printable import count, printable
+from weigh.units import Seconds, format_duration
+
+_SCHEDULERS = {"slurm": "Slurm", "gridengine": "Grid Engine", "local": "this machine"}
+
+_WH, _KWH = 3600.0, 3.6e6  # joules
+
+
+class StateCount(msgspec.Struct, frozen=True):
+    """So many tasks or runs in one state."""
+
+    state: str
+    count: str
+    words: str
+
+
+class Masthead(msgspec.Struct, frozen=True, kw_only=True):
+    """Title, a line on where and when, counts by state, and what was held."""
+
+    title: str
+    facts: tuple[str, ...]
+    states: tuple[StateCount, ...]
+    totals: tuple[tuple[str, str], ...]
+
+
+def masthead(report: Report) -> Masthead:
+    """Say what *report* is about."""
+    return Masthead(
+        title=printable(report.title),
+        facts=tuple(_facts(report)),
+        states=tuple(
+            StateCount(state, count(number), printable(state_words(state)))
+            for state, number in report.states.items()
+            if number
+        ),
+        totals=tuple(_totals(report)),
+    )
+
+
+def state_words(state: str) -> str:
+    """Write a state as words: ``out of memory``."""
+    return state.replace("_", " ").lower()
+
+
+def moment(seconds: Seconds) -> str:
+    """Write seconds since the epoch in UTC, for pages travel."""
+    try:
+        at = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, OSError, ValueError):
+        return "at an unknown time"
+    return f"{at:%Y-%m-%d %H:%M} UTC"
+
+
+def _facts(report: Report) -> Iterator[str]:
+    if report.job is not None:
+        yield printable(f"job {report.job}{_where(report.scheduler)}")
+    if report.elements is not None:
+        yield f"{count(report.elements)} element{'s' * (report.elements != 1)}"
+    if report.started is not None:
+        yield f"started {moment(report.started)}"
+        if report.ended is not None and report.ended >= report.started:
+            yield f"took {format_duration(report.ended - report.started)}"
+
+
+def _where(scheduler: str | None) -> str:
+    if scheduler is None:
+        return ""
+    return f" on {_SCHEDULERS.get(scheduler, scheduler)}"
+
+
+def _totals(report: Report) -> Iterator[tuple[str, str]]:
+    held = (
+        (report.gpu_hours, "GPU hours"),
+        (report.cpu_hours, "CPU hours"),
+        (report.memory_hours, "GiB hours of memory"),
+    )
+    for value, unit in held:
+        if value is not None:
+            yield _few_digits(value), unit
+    if report.energy is not None:
+        is_large = report.energy >= _KWH
+        unit = "kWh" if is_large else "Wh"
+        yield (
+            _few_digits(report.energy / (_KWH if is_large else _WH)),
+            f"{unit} of GPUs",
+        )
+
+
+def _few_digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"  # noqa: PLR2004

@@ -1,0 +1,262 @@
+"""A report as one self-contained page: no network, everything escaped."""
+
+import os
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from functools import cache
+from hashlib import sha256
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from weigh.model.report import Figure, GpuTable, Measure, Name, Note, Report
+from weigh.render.html.curves import Scan, ScanView, scan_view
+from weigh.render.html.histogram import Histogram, histograms
+from weigh.render.html.masthead import Masthead, masthead
+from weigh.render.html.run_view import RunView, run_view
+from weigh.render.html.series_data import RunSeries, run_series
+from weigh.render.html.task_columns import TaskColumns, task_columns
+from weigh.render.html.words import (
+    ABSENT,
+    KINDS,
+    NAMES,
+    Kind,
+    Table,
+    figure,
+    share,
+    size,
+)
+from weigh.render.printable import printable
+
+_MOST = 64
+_TITLES = ("GPU", "memory", "busy", "busiest", "power", "time", "health", "looked")
+
+
+def gpu_table(tables: Sequence[GpuTable]) -> Table | None:
+    """Lay the scheduler's figures out; None where no log had any."""
+    if not tables:
+        return None
+    return Table(
+        titles=_TITLES,
+        rows=tuple(_row(one) for one in tables[:_MOST]),
+        left_out=max(0, len(tables) - _MOST),
+    )
+
+
+def _row(one: GpuTable) -> tuple[str, ...]:
+    return (
+        printable(one.gpu),
+        size(one.gpu_memory),
+        share(one.utilization),
+        share(one.utilization_max),
+        ABSENT if one.power_mean is None else f"{one.power_mean:.0f} W",
+        figure(one.wall_time, "time"),
+        printable(one.health or ABSENT),
+        "once" if one.one_look else "throughout",
+    )
+
+
+class NoteView(msgspec.Struct, frozen=True, kw_only=True):
+    """One note, fit to be shown."""
+
+    about: str
+    words: str
+    flag: str | None
+    is_finding: bool
+
+
+def note_views(notes: Sequence[Note]) -> tuple[NoteView, ...]:
+    """Order notes by their weight."""
+    return tuple(
+        NoteView(
+            about=printable(note.about),
+            words=printable(note.words),
+            flag=None if note.flag is None else printable(note.flag),
+            is_finding=note.is_finding,
+        )
+        for note in sorted(notes, key=lambda note: -note.weight)
+    )
+
+
+_TIGHT = 0.95
+_LOOSE = 0.5
+_LIMITED: tuple[Name, ...] = ("memory", "gpu_memory", "time")  # more ends the job
+
+
+class MeasureView(msgspec.Struct, frozen=True, kw_only=True):
+    """One row; ``filled`` is the bar's length of 100, ``tone`` what its colour says."""
+
+    name: str
+    asked: str
+    median: str
+    most: str
+    share: str
+    filled: float | None
+    tone: str
+    source: str
+    others: tuple[str, ...] = ()
+
+
+def measure_views(measures: Sequence[Measure]) -> tuple[MeasureView, ...]:
+    """Make a row of each measure that says anything."""
+    return tuple(_view(one) for one in measures if _says_anything(one))
+
+
+def _says_anything(measure: Measure) -> bool:
+    figures = (measure.asked, measure.median, measure.most)
+    return any(value is not None for value in figures) or bool(measure.others)
+
+
+def _view(measure: Measure) -> MeasureView:
+    kind = KINDS[measure.unit]
+    of = measure.efficiency
+    return MeasureView(
+        name=NAMES[measure.name],
+        asked=figure(measure.asked, kind),
+        median=figure(measure.median, kind),
+        most=figure(measure.most, kind),
+        share=ABSENT if of is None else share(of),
+        filled=None if of is None else round(min(1.0, max(0.0, of)) * 100, 2),
+        tone=_tone(measure.name, of),
+        source=printable(measure.source),
+        others=tuple(_other(one, kind) for one in measure.others),
+    )
+
+
+def _tone(name: Name, efficiency: float | None) -> str:
+    if efficiency is None:
+        return "none"
+    if efficiency > _TIGHT and name in _LIMITED:
+        return "tight"
+    return "fine" if efficiency >= _LOOSE else "loose"
+
+
+def _other(other: Figure, kind: Kind) -> str:
+    said = f"{other.source} says {figure(other.value, kind)}"
+    return printable(said if other.word is None else f"{said}: {other.word}")
+
+
+_TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
+_UPLOT = ("uplot/uPlot.iife.min.js", "uplot/uPlot.min.css", "uplot/LICENSE")
+_SCRIPTS = ("format.js", "element.js", "theme.js", "charts.js", "tasks.js")
+# what ends a script, opens a comment in one, or was once taken for a line's end
+_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+_UNSAFE |= {"\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+class _Data(msgspec.Struct, frozen=True, kw_only=True):
+    """What the page's scripts read."""
+
+    runs: tuple[RunSeries, ...] = ()
+    tasks: TaskColumns | None = None
+
+
+class _Content(msgspec.Struct, frozen=True, kw_only=True):
+    """What the template writes."""
+
+    head: Masthead
+    is_job: bool
+    measures: tuple[MeasureView, ...]
+    gpu_table: Table | None
+    notes: tuple[NoteView, ...]
+    runs: tuple[RunView, ...]
+    scans: tuple[ScanView, ...]
+    histograms: tuple[Histogram, ...]
+
+
+def render_page(
+    report: Report, scans: Sequence[Scan] = (), *, version: str | None = None
+) -> str:
+    """Write a report as one HTML page; *version* is weigh's, for the foot.
+
+    *scans* are curves over a parameter, drawn with what they were measured on.
+    """
+    data = _Data(
+        runs=tuple(run_series(record, report.measures) for record in report.records),
+        tasks=task_columns(report.rows),
+    )
+    row_of = {row.record: row for row in report.rows}
+    content = _Content(
+        head=masthead(report),
+        is_job=report.job is not None,
+        measures=measure_views(report.measures),
+        gpu_table=gpu_table(report.gpu_tables),
+        notes=note_views(report.notes),
+        runs=tuple(run_view(one, row_of.get(one.id)) for one in report.records),
+        scans=tuple(scan_view(scan) for scan in scans),
+        histograms=histograms(report.measures),
+    )
+    has_curves = any(run.charts for run in data.runs)
+    styles = _style(has_curves=has_curves)
+    scripts = tuple(_scripts(has_curves=has_curves))
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            content=content,
+            data=embedded_json(data),
+            tasks=data.tasks,
+            series=data.runs,
+            style=Markup(styles),  # noqa: S704 - files of this package
+            scripts=[Markup(script) for script in scripts],  # noqa: S704
+            policy=_policy(styles, scripts),
+            version=version,
+        )
+    )
+
+
+def embedded_json(data: object) -> Markup:
+    """Write *data* as JSON that cannot end the script element it stands in."""
+    text = msgspec.json.encode(data).decode()
+    for character, escape in _UNSAFE.items():
+        text = text.replace(character, escape)
+    return Markup(text)  # noqa: S704 - nothing of HTML is left in it
+
+
+def _policy(style: str, scripts: Sequence[str]) -> str:
+    """Allow this page's own style and scripts by their hashes, and nothing else."""
+    allowed = " ".join(_hashed(script) for script in scripts)
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {allowed}",
+            f"style-src {_hashed(style)}",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def _hashed(text: str) -> str:
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def _style(*, has_curves: bool) -> str:
+    uplot = f"{_file(_UPLOT[1])}\n" if has_curves else ""
+    return f"\n{uplot}{_file('style.css')}"
+
+
+def _scripts(*, has_curves: bool) -> Iterator[str]:
+    """Give the scripts; uPlot, half of the page, only where there is a curve."""
+    if has_curves:
+        yield f"/*\n{_file(_UPLOT[2])}\n*/\n{_file(_UPLOT[0])}"
+    own = "\n".join(_file(name) for name in _SCRIPTS)
+    yield f'\n"use strict";\n(() => {{\n{own}\n}})();\n'
+
+
+@cache
+def _file(name: str) -> str:
+    with open(os.path.join(_TEMPLATES, name), encoding="utf-8") as file:
+        return file.read()
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

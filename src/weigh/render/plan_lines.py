@@ -1,0 +1,254 @@
+"""A plan as lines: what a task needs, how many go together, what to ask for."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from weigh.model.plan import RESOURCES, Ask, Element, Item, Kind, Plan, Together
+from weigh.planning.pack import most_work
+from weigh.render.columns import Column, table
+from weigh.render.printable import printable
+from weigh.render.request_lines import WIDTH, folded
+from weigh.schedulers.slurm.text import format_time
+from weigh.units import format_size
+
+COMPARISON_SCHEMA = "weigh.plan-comparison/1"
+_MOST_KINDS = 12
+_MOST_PROBED = 9
+_WORDS = {"gpu_memory": "GPU memory", "memory": "memory", "cpus": "CPUs"}
+
+
+def render_text(plans: Sequence[Plan]) -> Iterator[str]:
+    """Write a plan, or several side by side."""
+    first = plans[0]
+    yield from _tasks(first)
+    if len(plans) > 1:
+        yield from _comparison(plans)
+    else:
+        yield from _packing(first)
+
+
+def render_json(plans: Sequence[Plan]) -> str:
+    """Write a plan as its ``plan.json`` is, or several in one document."""
+    if len(plans) == 1:
+        encoded = msgspec.json.encode(plans[0])
+    else:
+        encoded = msgspec.json.encode(
+            {"schema": COMPARISON_SCHEMA, "plans": list(plans)}
+        )
+    return msgspec.json.format(encoded, indent=2).decode()
+
+
+def _tasks(plan: Plan) -> Iterator[str]:
+    if len(plan.kinds) == 1:
+        kind = plan.kinds[0]
+        needs = ", ".join(_needs(kind, plan.headroom))
+        runs = f" ({_runs(kind)})" if kind.runs else ""
+        each = ", each" if plan.tasks > 1 else ":"
+        text = f"{_count(plan.tasks, 'task')}{each} {needs}{runs}"
+        yield from (f"  {line}" for line in folded(text, WIDTH - 2))
+        return
+    yield (
+        f"  {_count(plan.tasks, 'task')} of {len(plan.kinds)} kinds, "
+        f"each figure with {_percent(plan.headroom)} on top{_or_bound(plan)}"
+    )
+    yield from _kinds(plan.kinds[:_MOST_KINDS])
+    if len(plan.kinds) > _MOST_KINDS:
+        yield f"    and {len(plan.kinds) - _MOST_KINDS} more kinds"
+
+
+def _or_bound(plan: Plan) -> str:
+    told = any(kind.foretold for kind in plan.kinds)
+    return ", or the bound of a fit" if told else ""
+
+
+def _needs(kind: Kind, headroom: float) -> Iterator[str]:
+    item, used = kind.item, kind.used
+    if item.gpus:
+        yield f"{item.gpus} GPU{'s' if item.gpus > 1 else ''}"
+    if item.gpu_memory:
+        above = f" ({format_size(used.gpu_memory)} + {_percent(headroom)})"
+        if any(one.quantity == "gpu_memory" for one in kind.foretold):
+            above = f" ({format_size(used.gpu_memory)} expected)"
+        of = "each GPU" if item.gpus > 1 else "GPU"
+        yield f"{format_size(item.gpu_memory)} of {of}{above if headroom else ''}"
+    yield _count(item.cpus, "CPU")
+    if item.memory:
+        yield f"{format_size(item.memory)} RAM"
+    if item.time is not None:
+        yield format_time(item.time)
+
+
+def _kinds(kinds: Sequence[Kind]) -> Iterator[str]:
+    items = [kind.item for kind in kinds]
+    columns = [
+        Column("tasks", tuple(f"{kind.tasks:,}" for kind in kinds)),
+        Column(
+            "such as",
+            tuple(map(printable, _telling([kind.example for kind in kinds]))),
+            right=False,
+            flexible=True,
+        ),
+        Column("GPU", tuple(_size(item.gpu_memory) for item in items)),
+        Column("RAM", tuple(_size(item.memory) for item in items)),
+        Column("CPUs", tuple(str(item.cpus) for item in items)),
+        Column("time", tuple(_time(item) for item in items)),
+        Column("from", tuple(_runs(kind) for kind in kinds), drop=1),
+    ]
+    if not any(item.gpu_memory for item in items):
+        del columns[2]
+    yield from table(columns, WIDTH)
+
+
+def _telling(examples: Sequence[str]) -> list[str]:
+    """Leave out the first and last words that all have, but for a first option."""
+    split = [example.split(" ") for example in examples]
+    same = _same_words(split)
+    if same and split[0][same - 1].startswith("-"):
+        same -= 1
+    rest = [words[same:] for words in split]
+    end = _same_words([words[::-1] for words in rest])
+    before, after = ["..."] if same else [], ["..."] if end else []
+    return [" ".join((*before, *w[: len(w) - end], *after)) for w in rest]
+
+
+def _same_words(split: Sequence[Sequence[str]]) -> int:
+    """Count the first words that all have; none where there is one only."""
+    same = 0
+    for words in zip(*split, strict=False):
+        if len(split) == 1 or len(set(words)) > 1:
+            break
+        same += 1
+    return same
+
+
+def _runs(kind: Kind) -> str:
+    if not kind.runs:
+        return "-"
+    return f"fit of {kind.runs}" if kind.foretold else _count(kind.runs, "run")
+
+
+def _size(size: int) -> str:
+    return format_size(size) if size else "-"
+
+
+def _time(item: Item) -> str:
+    return "-" if item.time is None else format_time(item.time)
+
+
+def _packing(plan: Plan) -> Iterator[str]:
+    together = _together(plan.elements)
+    if plan.card:
+        limit = _limit(plan)
+        by = f" by {limit}" if limit else ""
+        size = format_size(plan.card.memory)
+        fit = f"{together} fit{by}"
+        if plan.ask.gpus > 1 or any(kind.item.gpus for kind in plan.kinds):
+            fit = f"each task has {_count(plan.ask.gpus, 'GPU')} for itself"
+        yield f"  {plan.card.name} {size}: {fit}"
+    yield from _probe(plan.probe)
+    if plan.left_out:
+        numbers = [str(short.task) for short in plan.left_out[:5]]
+        dots = ", ..." if len(plan.left_out) > len(numbers) else ""
+        yield (
+            f"  left out, too big: {_count(len(plan.left_out), 'task')} "
+            f"({', '.join(numbers)}{dots})"
+        )
+    if together.isdecimal() and len(plan.elements[-1].tasks) < int(together):
+        together = f"up to {together}"
+    yield from (
+        f"  {line}"
+        for line in folded(
+            f"{_count(len(plan.elements), 'array element')} x {together} "
+            f"{'task' if together == '1' else 'tasks'}, {_ask(plan.ask)} each",
+            WIDTH - 2,
+        )
+    )
+
+
+def _probe(found: Sequence[Together]) -> Iterator[str]:
+    """Show what so many tasks did side by side."""
+    if not found:
+        return
+    best = most_work(found).count
+    does = "does" if best == 1 else "do"
+    yield f"  measured together, {best} {does} the most work an hour"
+    rows = {
+        "together": [str(one.count) for one in found],
+        "speed-up": [f"{one.speed_up:.2f}" for one in found],
+        "each takes": [f"{one.slow_down:.2f}x" for one in found],
+    }
+    for name, cells in rows.items():
+        yield f"    {name:<10}" + "".join(f"{cell:>7}" for cell in cells[:_MOST_PROBED])
+
+
+def _together(elements: Sequence[Element]) -> str:
+    """Say how many tasks an element has: ``4``, or ``2 to 5``; the last may be less."""
+    sizes = [len(element.tasks) for element in elements]
+    least, most = min(sizes[:-1] or sizes), max(sizes)
+    return str(most) if least == most else f"{least} to {most}"
+
+
+def _limit(plan: Plan) -> str | None:
+    """Name what keeps one more task out, where all tasks need the same."""
+    if len(plan.kinds) > 1:
+        return None
+    item, counts = plan.kinds[0].item, {}
+    for resource in RESOURCES:
+        has, need = getattr(plan.capacity, resource), getattr(item, resource)
+        if has is not None and need:
+            counts[_WORDS[resource]] = has // need
+    if plan.capacity.count is not None:
+        counts["--per-gpu"] = plan.capacity.count
+    return min(counts, key=lambda name: counts[name], default=None)
+
+
+def _ask(ask: Ask) -> str:
+    parts = [_count(ask.gpus, "GPU")] if ask.gpus else []
+    parts.append(_count(ask.cpus, "CPU"))
+    if ask.memory is not None:
+        parts.append(format_size(ask.memory))
+    if ask.time_limit is not None:
+        parts.append(format_time(ask.time_limit))
+    said = ", ".join(parts)
+    return f"{ask.nodes} nodes with {said}" if ask.nodes > 1 else said
+
+
+def _comparison(plans: Sequence[Plan]) -> Iterator[str]:
+    cards = [plan.card for plan in plans]
+    columns = [
+        Column("GPU", tuple(c.name if c else "-" for c in cards), right=False),
+        Column("memory", tuple(format_size(c.memory) if c else "-" for c in cards)),
+        Column(
+            "fit",
+            tuple(_together(p.elements) if p.elements else "0" for p in plans),
+        ),
+        Column("elements", tuple(f"{len(plan.elements):,}" for plan in plans)),
+        Column("CPUs", tuple(str(plan.ask.cpus) for plan in plans), drop=1),
+        Column("RAM", tuple(_size(plan.ask.memory or 0) for plan in plans)),
+        Column("time", tuple(_limit_of(plan.ask) for plan in plans)),
+        Column("free now", tuple(_number(plan.free_now) for plan in plans)),
+        Column("too big", tuple(f"{len(p.left_out):,}" for p in plans)),
+    ]
+    if not any(plan.left_out for plan in plans):
+        columns.pop()
+    if all(plan.free_now is None for plan in plans):
+        columns = [column for column in columns if column.title != "free now"]
+    yield from table(columns, WIDTH)
+
+
+def _number(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def _limit_of(ask: Ask) -> str:
+    return "-" if ask.time_limit is None else format_time(ask.time_limit)
+
+
+def _percent(share: float) -> str:
+    return f"{round(share * 100, 1):g} %"
+
+
+def _count(number: int, noun: str) -> str:
+    """Write how many of something there are."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,247 @@
+"""One record on one screen: every figure with where it comes from."""
+
+from collections.abc import Iterator, Sequence
+
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import (
+    Allocation,
+    Host,
+    PeakMemory,
+    Provenance,
+    Record,
+    Request,
+    Series,
+    Usage,
+)
+from weigh.render.columns import wrap
+from weigh.render.printable import command_line, local_time, printable
+from weigh.render.run_lines import parts_lines
+from weigh.units import format_duration, format_size
+
+WIDTH = 80
+_MARGIN = 14  # two of indent, a name, two of gap
+_LEVELS = " .:-=+*#%@"
+_PLOT = WIDTH - _MARGIN - 2
+
+
+def render_record(record: Record) -> str:
+    """Write a record as text of at most 80 columns."""
+    lines = [_title(record), *_about(record)]
+    if record.usage is not None:
+        lines += _used(record.usage)
+    if record.series is not None:
+        lines += _over_time(record.series)
+    lines += parts_lines(record)
+    lines += _around(record)
+    return "\n".join(lines)
+
+
+def sparkline(values: Sequence[float | None], width: int) -> str:
+    """Draw *values* in *width* letters, each the highest of its share of them."""
+    known = [value for value in values if value is not None]
+    top = max(known, default=0)
+    if not values or top <= 0:
+        return ""
+    width = min(width, len(values))
+    return "".join(
+        _level(values[len(values) * n // width : len(values) * (n + 1) // width], top)
+        for n in range(width)
+    )
+
+
+def _title(record: Record) -> str:
+    title = f"{printable(record.id)}  {printable(record.state)}"
+    if record.signal is not None:
+        title += f", signal {record.signal}"
+    elif record.exit_code:
+        title += f", exit code {record.exit_code}"
+    if record.usage is not None:
+        title += f", {format_duration(record.usage.wall_time)}"
+    return title
+
+
+def _about(record: Record) -> Iterator[str]:
+    if record.outcome is not None:
+        yield from _entry("why", record.outcome.reason)
+        for evidence in record.outcome.evidence:
+            yield from _entry("", evidence)
+    yield from _entry("label", record.label)
+    yield from _entry("command", command_line(record.command))
+    pairs = (f"{name}={value}" for name, value in record.parameters.items())
+    yield from _entry("parameters", ", ".join(pairs))
+    yield from _entry("folder", record.cwd)
+    started = " ".join(local_time(record.started))
+    ended = f" to {' '.join(local_time(record.ended))}" if record.ended else ""
+    yield from _entry("when", started + ended)
+    if record.host is not None:
+        yield from _entry("where", _host(record.host))
+
+
+def _used(usage: Usage) -> Iterator[str]:
+    if usage.peak_memory is not None:
+        yield from _peak(usage.peak_memory, growing=usage.growing)
+    elif usage.max_process_memory is None:
+        yield from _entry("memory", "not measured")
+    others = (
+        ("largest single process", usage.max_process_memory),
+        ("address space (virtual)", usage.virtual_memory),
+        ("cgroup with page cache", usage.cgroup_peak),
+    )
+    name = "" if usage.peak_memory is not None else "memory"
+    known = [f"{what} {format_size(size)}" for what, size in others if size is not None]
+    for line in known:
+        yield from _entry(name, line)
+        name = ""
+    yield from _entry("cpu", _cpu(usage))
+    yield from _entry("disk", _disk(usage))
+    for number, gpu in enumerate(usage.gpus):
+        yield from _gpu(number, gpu)
+
+
+def _peak(peak: PeakMemory, *, growing: bool | None) -> Iterator[str]:
+    between = f"between {format_size(peak.low)} and {format_size(peak.high)}"
+    when = "" if peak.time is None else f", at {format_duration(peak.time)}"
+    still = ", still growing at the end" if growing else ""
+    yield from _entry("memory", f"{format_size(peak.value)}  {between}{when}{still}")
+    parts = (
+        ("anonymous", peak.anonymous),
+        ("shared", peak.shared),
+        ("mapped files", peak.file),
+    )
+    known = [f"{what} {format_size(size)}" for what, size in parts if size is not None]
+    yield from _entry("", ", ".join(known))
+    yield from _entry("", f"source: {peak.source}")
+
+
+def _cpu(usage: Usage) -> str:
+    times = (
+        ("{}", usage.cpu_time),
+        ("user {}", usage.user_time),
+        ("system {}", usage.system_time),
+    )
+    words = [form.format(format_duration(t)) for form, t in times if t is not None]
+    if usage.cpus_used is not None:
+        words.append(f"{usage.cpus_used:.2f} of a core on average")
+    if usage.processes is not None:
+        plural = "" if usage.processes == 1 else "es"
+        words.append(f"{usage.processes} process{plural}")
+    return ", ".join(words)
+
+
+def _disk(usage: Usage) -> str:
+    sizes = (("read", usage.read_bytes), ("written", usage.write_bytes))
+    return ", ".join(f"{format_size(b)} {what}" for what, b in sizes if b is not None)
+
+
+def _gpu(number: int, gpu: GpuUsage) -> Iterator[str]:
+    of = f" of {format_size(gpu.memory_total)}" if gpu.memory_total else ""
+    peak = "not measured" if gpu.peak_memory is None else format_size(gpu.peak_memory)
+    yield from _entry(f"gpu {number}", f"{gpu.name}: {peak}{of}")
+    if gpu.process_peak_memory is not None:
+        before = _optional(", {} held before", gpu.memory_before)
+        yield from _entry(
+            "", f"of this job's {format_size(gpu.process_peak_memory)}{before}"
+        )
+    if gpu.source is not None:
+        yield from _entry("", f"source: {gpu.source}")
+    figures = (
+        ("busy {:.0f} % on average", gpu.utilization_mean),
+        ("at most {:.0f} %", gpu.utilization_max),
+        ("{:.0f} W", gpu.power_mean),
+        ("at most {:.0f} W", gpu.power_max),
+        ("{:.0f} J", gpu.energy),
+        ("{:.0f} MHz", gpu.sm_clock_mean),
+    )
+    yield from _entry("", ", ".join(f.format(v) for f, v in figures if v is not None))
+
+
+def _over_time(series: Series) -> Iterator[str]:
+    line = sparkline(series.memory, _PLOT)
+    if line:
+        yield f"  {'over time':<{_MARGIN - 4}}  |{line}|"
+        span = format_duration(series.t[-1]) if series.t else "?"
+        top = format_size(max(series.memory))
+        yield from _entry("", f"memory, 0 to {span}, up to {top}")
+
+
+def _around(record: Record) -> Iterator[str]:
+    if record.repeats:
+        yield from _entry("repeats", f"{len(record.repeats)} runs; the biggest shown")
+    if record.request is not None:
+        yield from _entry("asked for", _request(record.request))
+    if record.allocation is not None:
+        yield from _entry("granted", _allocation(record.allocation))
+    if record.job is not None:
+        job = record.job
+        names = (("element", job.element), ("task", job.task), ("attempt", job.attempt))
+        words = [f"{what} {number}" for what, number in names if number is not None]
+        yield from _entry("job", ", ".join([job.id, *words]))
+    if record.provenance is not None:
+        yield from _entry("code", _provenance(record.provenance))
+    monitor = record.monitor
+    if monitor is not None:
+        cost = _optional("{} of memory", monitor.memory)
+        if monitor.cpu_time is not None:
+            cost = f"{format_duration(monitor.cpu_time)} of CPU, {cost}".rstrip(", ")
+        samples = f"{monitor.samples} samples" if monitor.samples else ""
+        yield from _entry("measuring", ", ".join(w for w in (cost, samples) if w))
+        for warning in monitor.warnings:
+            yield from _entry("note", warning)
+
+
+def _request(request: Request) -> str:
+    words = [f"{request.cpus} CPUs" if request.cpus != 1 else "1 CPU"]
+    words.append(_optional("{}", request.memory))
+    if request.time_limit is not None:
+        words.append(format_duration(request.time_limit))
+    words.append(f"{request.gpus} GPUs" if request.gpus else "")
+    return ", ".join(word for word in words if word)
+
+
+def _allocation(allocation: Allocation) -> str:
+    words: list[str] = [allocation.scheduler]
+    counts = (
+        ("queue", allocation.queue),
+        ("CPUs", allocation.cpus),
+        ("nodes", allocation.nodes),
+        ("GPUs", allocation.gpus),
+    )
+    words += [f"{what} {value}" for what, value in counts if value is not None]
+    words.append(_optional("{}", allocation.memory))
+    return ", ".join(word for word in words if word)
+
+
+def _provenance(provenance: Provenance) -> str:
+    commit = provenance.git_commit
+    changed = " with changes" if provenance.git_dirty else ""
+    words = (
+        f"commit {commit[:12]}{changed}" if commit else "",
+        f"Python {provenance.python}" if provenance.python else "",
+        f"weigh {provenance.weigh}" if provenance.weigh else "",
+    )
+    return ", ".join(word for word in words if word)
+
+
+def _host(host: Host) -> str:
+    words = [host.name, host.system if host.system != "unknown" else ""]
+    words.append("" if host.cpus is None else f"{host.cpus} CPUs")
+    words.append(_optional("{}", host.memory))
+    return ", ".join(word for word in words if word)
+
+
+def _optional(form: str, size: int | None) -> str:
+    return "" if size is None else form.format(format_size(size))
+
+
+def _entry(name: str, text: str | None) -> Iterator[str]:
+    """Yield a name and its text, folded; nothing where there is no text."""
+    if not text:
+        return
+    for line in wrap(printable(text), WIDTH - _MARGIN):
+        yield f"  {name:<{_MARGIN - 4}}  {line}"
+        name = ""
+
+
+def _level(share: Sequence[float | None], top: float) -> str:
+    highest = max((value for value in share if value is not None), default=0)
+    return _LEVELS[round(highest / top * (len(_LEVELS) - 1))]

@@ -1,0 +1,231 @@
+"""What a program measured of itself, on one screen of at most 80 columns."""
+
+from collections.abc import Iterator, Sequence
+
+from weigh.model.gpu import GpuMemory, GpuUsage
+from weigh.model.record import (
+    Batches,
+    Event,
+    Phase,
+    Regions,
+)
+from weigh.render.printable import count, printable, shortened
+from weigh.units import Bytes, format_brief, format_duration, format_size
+
+WIDTH = 80
+_NAME = 24
+_MOST_PHASES = 40
+_MOST_LOOPS = 5
+_MOST_EVENT_NAMES = 5
+_BOUND = "upper bound"
+
+
+def render_regions(regions: Regions, title: str = "regions") -> str:
+    """Write phases, loops over batches, GPUs and events; empty if there are none."""
+    if not (regions.phases or regions.batches or regions.events):
+        return ""
+    wall = regions.wall_time
+    took = "" if wall is None else f", {format_duration(wall)} since the first"
+    lines = [shortened(f"weigh  {printable(title)}{took}", WIDTH)]
+    lines += region_lines(regions)
+    if regions.peak_memory is not None:
+        peak = format_size(regions.peak_memory)
+        lines.append(_row("memory", f"{peak} at most, the largest process by itself"))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def region_lines(regions: Regions) -> list[str]:
+    """Write what there is, a row for each phase and some for each loop and GPU."""
+    lines = [*_phases(regions.phases)]
+    for loop in regions.batches[:_MOST_LOOPS]:
+        lines += _loop(loop)
+    if len(regions.batches) > _MOST_LOOPS:
+        lines.append(_row("", f"and {len(regions.batches) - _MOST_LOOPS} more loops"))
+    for number, gpu in enumerate(regions.gpus):
+        lines += _gpu(number, gpu, regions)
+    lines += _events(regions.events)
+    return lines
+
+
+def render_gpu(number: int, name: str, used: Bytes | None, total: Bytes | None) -> str:
+    """Write one GPU's memory on a line: used, total, share."""
+    if used is None or total is None:
+        text = "memory not told"
+    else:
+        share = f"{used / total:.0%}" if total else "?"
+        text = f"{format_size(used)} of {format_size(total)}  {share}"
+    return f"  gpu {number}    {shortened(printable(name), 36):<37} {text}"
+
+
+def _phases(phases: Sequence[Phase]) -> Iterator[str]:
+    if not phases:
+        return
+    yield (
+        f"  {'phase':<{_NAME}}{'calls':>7}{'time':>10}{'cpu':>10}"
+        f"{'before':>9}{'peak':>9}{'after':>9}"
+    )
+    for phase in phases[:_MOST_PHASES]:
+        yield _phase(phase)
+    if len(phases) > _MOST_PHASES:
+        yield f"  and {len(phases) - _MOST_PHASES} more phases"
+    if any(phase.calls == 0 for phase in phases[:_MOST_PHASES]):
+        yield "  calls 0: begun, and not ended"
+    if any(_is_bound(phase) for phase in phases[:_MOST_PHASES]):
+        yield "  <  upper bound: the peak of the process so far, not of the phase"
+    yield from _phase_gpus(phases)
+
+
+def _phase(phase: Phase) -> str:
+    rank = "" if phase.rank is None else f"{phase.rank}: "
+    indent = "  " * min(phase.depth, 6)
+    name = shortened(f"{indent}{rank}{printable(phase.name)}", _NAME)
+    cpu = "-" if phase.cpu_time is None else format_brief(phase.cpu_time)
+    peak = _size(phase.peak_memory)
+    if _is_bound(phase):
+        peak = f"<{peak}"
+    return (
+        f"  {name:<{_NAME}}{_calls(phase.calls):>7}"
+        f"{format_brief(phase.wall_time):>10}{cpu:>10}"
+        f"{_size(phase.memory_before):>9}{peak:>9}{_size(phase.memory_after):>9}"
+    )
+
+
+def _phase_gpus(phases: Sequence[Phase]) -> Iterator[str]:
+    """Write a table of GPU memory, for each card that was put to use."""
+    uuids = list(dict.fromkeys(gpu.uuid for phase in phases for gpu in phase.gpus))
+    for number, uuid in enumerate(uuids):
+        cards = [gpu for phase in phases for gpu in phase.gpus if gpu.uuid == uuid]
+        if all(card.peak == card.before == card.after for card in cards):
+            continue
+        yield (
+            f"  {f'gpu {number} memory in use':<{_NAME}}{'':>7}{'taken':>10}{'':>10}"
+            f"{'before':>9}{'peak':>9}{'after':>9}"
+        )
+        for phase in phases[:_MOST_PHASES]:
+            for gpu in phase.gpus:
+                if gpu.uuid == uuid:
+                    yield _phase_gpu(phase, gpu)
+
+
+def _phase_gpu(phase: Phase, gpu: GpuMemory) -> str:
+    name = shortened("  " * min(phase.depth, 6) + printable(phase.name), _NAME)
+    return (
+        f"  {name:<{_NAME}}{'':>7}{_difference(gpu.after, gpu.before):>10}{'':>10}"
+        f"{_size(gpu.before):>9}{_size(gpu.peak):>9}{_size(gpu.after):>9}"
+    )
+
+
+def _loop(loop: Batches) -> Iterator[str]:
+    many = count(loop.count)
+    if loop.total is not None:
+        many = f"{many} of {count(loop.total)}"
+    size = "" if loop.size is None else f", of {count(loop.size)} each"
+    samples = "" if loop.samples is None else f", {_counted(loop.samples, 'sample')}"
+    yield _row("batches", f"{many}{size}{samples}")
+    if loop.time_mean is None:
+        return
+    total = format_brief(loop.time_mean * loop.count)
+    each = ""
+    if loop.time_per_sample is not None:
+        each = f", {format_brief(loop.time_per_sample)} a sample"
+    yield _row("", f"time   {total} in all, mean {format_brief(loop.time_mean)}{each}")
+    three = (
+        ("quickest", loop.time_min),
+        ("median", loop.time_median),
+        ("slowest", loop.time_max),
+    )
+    words = [f"{word} {format_brief(value)}" for word, value in three if value]
+    if words:
+        yield _row("", f"       {', '.join(words)}")
+    if loop.peak_memory is not None:
+        yield _row("", f"peak   {format_size(loop.peak_memory)} of memory in the loop")
+
+
+def _gpu(number: int, gpu: GpuUsage, regions: Regions) -> Iterator[str]:
+    """Write the account of one card: before, model, a batch, in all."""
+    total = "" if gpu.memory_total is None else f", {format_size(gpu.memory_total)}"
+    name = shortened(printable(gpu.name), 40)
+    yield _row(f"gpu {number}", f"{name}{total}")
+    if gpu.peak_memory is not None and gpu.peak_memory == gpu.memory_before:
+        yield _row("", "at no time more in use than before: not put to use")
+        return
+    rows = [("in use before the first region", _size(gpu.memory_before))]
+    loop = _of_card(gpu.uuid, (one.gpus for one in regions.batches))
+    if loop is not None:
+        taken = _difference(loop.before, gpu.memory_before)
+        rows.append(("taken until the batches: model", taken))
+        rows.append(
+            ("peak of the batches beyond that", _difference(loop.peak, loop.before))
+        )
+    rows.append(
+        ("peak beyond what was in use", _difference(gpu.peak_memory, gpu.memory_before))
+    )
+    rows.append(("peak of the whole card", _size(gpu.peak_memory)))
+    rows += _torch(gpu, regions)
+    for what, size in rows:
+        yield _row("", f"{what:<38}{size:>10}")
+
+
+def _torch(gpu: GpuUsage, regions: Regions) -> Iterator[tuple[str, str]]:
+    """Name what torch's own counters say, and what they leave out."""
+    cards = [
+        card
+        for part in (regions.phases, regions.batches)
+        for one in part
+        for card in one.gpus
+        if card.uuid == gpu.uuid
+    ]
+    reserved = max((card.torch_reserved or 0 for card in cards), default=0)
+    allocated = max((card.torch_allocated or 0 for card in cards), default=0)
+    if not reserved:
+        return
+    yield "torch: max_memory_allocated", format_size(allocated)
+    yield "torch: max_memory_reserved", format_size(reserved)
+    if gpu.peak_memory is not None:
+        beyond = gpu.peak_memory - (gpu.memory_before or 0) - reserved
+        if beyond > 0:
+            yield "CUDA context and others, beyond torch", format_size(beyond)
+
+
+def _of_card(uuid: str, parts: Iterator[Sequence[GpuMemory]]) -> GpuMemory | None:
+    return next((card for cards in parts for card in cards if card.uuid == uuid), None)
+
+
+def _events(events: Sequence[Event]) -> Iterator[str]:
+    """Write the last event of each name."""
+    last = {event.name: event for event in events}
+    for event in tuple(last.values())[:_MOST_EVENT_NAMES]:
+        value = "" if event.value is None else f" {_value(event.value)}"
+        text = f"{printable(event.name)}{value} at {format_brief(event.time)}"
+        yield shortened(_row("event", text), WIDTH)
+
+
+def _value(value: float | str) -> str:
+    return printable(value) if isinstance(value, str) else f"{value:.6g}"
+
+
+def _is_bound(phase: Phase) -> bool:
+    return phase.peak_memory is not None and (phase.source or "").startswith(_BOUND)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{count(number)} {what}{'' if number == 1 else 's'}"
+
+
+def _calls(number: int) -> str:
+    return count(number) if number < 100_000 else f"{number / 1e6:.3g}M"  # noqa: PLR2004
+
+
+def _size(size: Bytes | None) -> str:
+    return "-" if size is None else format_size(size)
+
+
+def _difference(size: Bytes | None, less: Bytes | None) -> str:
+    if size is None or less is None:
+        return "-"
+    sign = "-" if size < less else ""
+    return f"{sign}{format_size(abs(size - less))}"
+
+
+def _row(name: str, text: str) -> str:
+    return f"  {name:<9}{text}".rstrip()

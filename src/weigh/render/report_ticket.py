@@ -1,0 +1,92 @@
+"""What a support ticket needs: which job, where, when, how it ended, how often."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from weigh.render.printable import printable
+from weigh.render.request_lines import folded
+
+WIDTH = 80
+_MARGIN = 12
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+    """One failure, or one run, with all that somebody else has to know of it.
+
+    ``attempts`` is how often the task was started and ``alike`` how many of them ended
+    the same way; ``others`` counts other tasks that did. ``tail`` are the last lines.
+    """
+
+    job: str
+    task: str
+    scheduler: str | None
+    node: str | None
+    state: str
+    is_failure: bool
+    ending: str
+    when: str
+    asked: str
+    used: str
+    command: str
+    folder: str | None
+    output: str | None
+    attempts: int
+    alike: int
+    succeeded: bool
+    others: int
+    nodes: tuple[str, ...]
+    versions: str
+    tail: tuple[str, ...] = ()
+
+
+def render_ticket(ticket: Ticket) -> str:
+    """Write a ticket as plain text; the error's tail comes last."""
+    return "\n".join(_lines(ticket))
+
+
+def reproduced_words(ticket: Ticket) -> str:
+    """Say whether it happened again when it was tried again."""
+    if ticket.succeeded:
+        return f"no: attempt {ticket.attempts} succeeded"
+    if not ticket.is_failure:
+        return "nothing failed"
+    if ticket.attempts > 1:
+        how = "yes" if ticket.alike > 1 else "no"
+        return f"{how}: {ticket.alike} of {ticket.attempts} attempts ended this way"
+    if ticket.others:
+        return "not tried again, and the same in other tasks"
+    return "not tried again" + (" (weigh resume)" if ticket.task else "")
+
+
+def _lines(ticket: Ticket) -> Iterator[str]:
+    yield from _entry("job", f"{ticket.job}  {ticket.task}".strip())
+    yield from _entry("scheduler", ticket.scheduler)
+    yield from _entry("node", ticket.node or "not known")
+    yield from _entry("ended", ticket.ending)
+    yield from _entry("when", ticket.when)
+    yield from _entry("asked for", ticket.asked)
+    yield from _entry("used", ticket.used)
+    yield from _entry("command", ticket.command)
+    yield from _entry("folder", ticket.folder)
+    yield from _entry("output", ticket.output)
+    yield from _entry("attempts", str(ticket.attempts))
+    yield from _entry("reproduced", reproduced_words(ticket))
+    if ticket.others:
+        where = ", ".join(ticket.nodes[:5])
+        more = "" if len(ticket.nodes) <= 5 else ", ..."  # noqa: PLR2004 - as above
+        at = f", on {where}{more}" if where else ""
+        noun = "task" if ticket.others == 1 else "tasks"
+        yield from _entry("the same", f"in {ticket.others:,} other {noun}{at}")
+    yield from _entry("versions", ticket.versions)
+    if ticket.tail:
+        yield "the last it printed:"
+        yield from (f"  {printable(line)}" for line in ticket.tail)
+
+
+def _entry(name: str, text: str | None) -> Iterator[str]:
+    if not text:
+        return
+    for line in folded(printable(text), WIDTH - _MARGIN):
+        yield f"{name:<{_MARGIN}}{line}"
+        name = ""

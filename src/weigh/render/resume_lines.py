@@ -1,0 +1,83 @@
+"""What was resumed of a job, as lines, and what was not."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from weigh.model.job import Submitted, Wanted
+from weigh.render.printable import printable, shortened
+from weigh.render.request_lines import WIDTH, folded
+from weigh.render.submit_lines import asked_words
+
+SCHEMA = "weigh.resume/1"
+_MOST_LEFT = 5
+
+
+class Left(msgspec.Struct, frozen=True):
+    """A task that is not done and not run again, and why."""
+
+    task: int
+    reason: str
+
+
+class Again(msgspec.Struct, frozen=True):
+    """Tasks that go into one job; ``job`` is None after a dry run.
+
+    ``more`` are the jobs beside it, where the array was too long for one.
+    """
+
+    tasks: tuple[int, ...]
+    reasons: tuple[str, ...]
+    wanted: Wanted
+    elements: int
+    job: Submitted | None = None
+    more: tuple[Submitted, ...] = ()
+
+
+class Resumed(msgspec.Struct, frozen=True):
+    """What was resumed of a job, and what was not."""
+
+    job: Submitted
+    again: tuple[Again, ...]
+    left: tuple[Left, ...]
+
+
+def resumed_lines(answer: Resumed) -> Iterator[str]:
+    """Write what runs again and with what, and what does not and why."""
+    if answer.left and not answer.again:
+        yield f"  nothing resumed of {printable(answer.job.name)}"
+    for one in answer.again:
+        what = "would resume" if one.job is None else "resumed"
+        ids = [job.id for job in (one.job, *one.more) if job is not None]
+        job = f" as job {', '.join(ids)}" if ids else ""
+        noun = "task" if len(one.tasks) == 1 else "tasks"
+        text = (
+            f"{what} {len(one.tasks):,} {noun} of {printable(answer.job.name)}{job}: "
+            f"{', '.join(one.reasons)}"
+        )
+        yield from (f"  {line}" for line in folded(printable(text), WIDTH - 2))
+        yield f"    each     {asked_words(one.wanted)}"
+        if one.wanted.exclude:
+            yield f"    not on   {printable(', '.join(one.wanted.exclude))}"
+    for rest in answer.left[:_MOST_LEFT]:
+        text = f"task {rest.task}: {rest.reason}"
+        yield f"    left     {shortened(printable(text), WIDTH - 13)}"
+    more = len(answer.left) - _MOST_LEFT
+    if more > 0:
+        yield f"             and {more:,} more"
+    if any(rest.reason.startswith(("a bug", "failed")) for rest in answer.left):
+        yield f"    mended?  weigh resume {answer.job.id} --bugs"
+    if any(rest.reason.startswith("how it ended is not known") for rest in answer.left):
+        yield "    unknown  wait until the scheduler's accounting answers, or run them"
+        yield f"             anyway: weigh resume {answer.job.id} --unknown"
+    if not answer.again and not answer.left:
+        yield f"  {printable(answer.job.name)}: all tasks are done"
+    jobs = [one.job.id for one in answer.again if one.job]
+    if jobs:
+        yield f"    follow   weigh status {jobs[-1]}"
+
+
+def render_json(answer: Resumed) -> str:
+    """Write it as one document."""
+    document = {"schema": SCHEMA, **msgspec.to_builtins(answer)}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

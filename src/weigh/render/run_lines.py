@@ -1,0 +1,250 @@
+"""What ``weigh run`` says after the job: one screen, 80 columns, one idea a line."""
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from weigh.model.record import (
+    Outcome,
+    PeakMemory,
+    Rank,
+    Record,
+    Regions,
+    Repeat,
+    Request,
+    Usage,
+)
+from weigh.render.printable import printable, shown
+from weigh.render.request_lines import folded, note_lines, packed_lines
+from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
+
+WIDTH = 80
+_RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
+_INDENT = "           "
+_FILE_SHARE = 0.2  # mapped files beyond this share of the peak are named
+_FILE_FLOOR = 32 * MIB  # unless they are just the program's own libraries
+_Number = TypeVar("_Number", Bytes, Seconds)
+_SURE = 1.02  # bounds closer together than this are one figure
+
+
+def render_summary(
+    record: Record,
+    request: Request | None = None,
+    *,
+    colour: bool = False,
+    gpus_allocated: bool = False,
+    no_request: str | None = None,
+) -> str:
+    """Write a finished record, and what to ask for, as the lines after the job.
+
+    With *gpus_allocated* a GPU that was not used is worth a line; *no_request* is why
+    there is no request.
+    """
+    lines = [_headline(record, colour=colour)]
+    lines += _outcome(record.outcome)
+    if record.repeats:
+        lines += _repeats(record.repeats)
+    elif record.usage is not None:
+        lines += _usage(record.usage, _course(record))
+    if record.usage is not None and record.usage.gpus:
+        from weigh.render.gpu_lines import gpu_lines  # noqa: PLC0415 - start-up
+
+        lines += gpu_lines(record.usage.gpus, allocated=gpus_allocated)
+    lines += parts_lines(record)
+    if request is not None:
+        lines += _request(request, record.usage)
+    elif no_request is not None:
+        lines += _row("ask for", f"nothing: {no_request}")
+    safe = (lines[0], *map(shown, lines[1:]))  # the first has our own colours
+    return "".join(f"{line}\n" for line in safe)
+
+
+def parts_lines(record: Record) -> list[str]:
+    """Write what is known of a run's parts: ranks, phases and loops, its own count."""
+    return [*_ranks(record.ranks), *_regions(record), *_progress(record)]
+
+
+def _ranks(ranks: Sequence[Rank]) -> Iterator[str]:
+    """Say how evenly the ranks of a distributed run used memory."""
+    peaks = sorted(rank.peak_memory for rank in ranks if rank.peak_memory is not None)
+    if peaks:
+        least, most = peaks[0], peaks[-1]
+        yield from _row("ranks", f"{len(ranks)}, each {_between(least, most)} (RSS)")
+
+
+def _between(least: Bytes, most: Bytes) -> str:
+    even = most <= least * _SURE
+    return format_size(most) if even else f"between {_range(least, most)}"
+
+
+def _regions(record: Record) -> list[str]:
+    """Write what the program measured of itself, if it did."""
+    if not (record.phases or record.batches or record.events):
+        return []
+    from weigh.render.region_lines import region_lines  # noqa: PLC0415 - start-up
+
+    loops = () if record.batches is None else (record.batches,)
+    return region_lines(
+        Regions(phases=record.phases, batches=loops, events=record.events)
+    )
+
+
+def _progress(record: Record) -> Iterator[str]:
+    """Say how far it came by its own count."""
+    if record.progress is None or record.batches is not None:
+        return
+    from weigh.render.progress_lines import how_fast  # noqa: PLC0415 - start-up
+
+    yield from _row("progress", printable(how_fast(record.progress)))
+
+
+def _headline(record: Record, *, colour: bool) -> str:
+    """Give state and time at the left, the record's name at the right."""
+    wall = record.usage.wall_time if record.usage else 0.0
+    counted = [repeat for repeat in record.repeats if not repeat.warmup]
+    took = f"{len(counted)} runs" if counted else format_duration(wall)
+    joiner = "," if counted else " in"
+    state, ended = f"weigh  {record.state}", f"{joiner} {took}{_ending(record)}"
+    name = f"run {printable(record.id)}"
+    gap = " " * max(2, WIDTH - len(state) - len(ended) - len(name))
+    if colour:
+        tint = _GREEN if record.state == "COMPLETED" else _RED
+        state = f"weigh  {tint}{record.state}{_PLAIN}"
+    return f"{state}{ended}{gap}{name}"
+
+
+def _ending(record: Record) -> str:
+    if record.signal is not None:
+        return f", signal {record.signal}"
+    return f", exit code {record.exit_code}" if record.exit_code else ""
+
+
+def _outcome(outcome: Outcome | None) -> Iterator[str]:
+    if outcome is not None and not outcome.reason.startswith("exit code"):
+        text = "; ".join((outcome.reason, *outcome.evidence))
+        yield from _row("ended", printable(text))
+
+
+def _course(record: Record) -> str:
+    """Say how memory moved at the end, as far as the series shows it."""
+    usage, series = record.usage, record.series
+    if usage is None or usage.growing is None or usage.peak_memory is None:
+        return ""
+    time = usage.peak_memory.time
+    if series is None or not series.t:
+        still = "still rising at the end" if usage.growing else ""
+        return still or ("then flat" if time else "")
+    from weigh.estimate.growth import growth_of  # noqa: PLC0415 - not for short runs
+    from weigh.render.words import growth_words  # noqa: PLC0415 - as above
+
+    growth = growth_of(series.t, series.memory)
+    return "" if growth is None else growth_words(growth, time)
+
+
+def _usage(usage: Usage, course: str) -> Iterator[str]:
+    if usage.peak_memory is not None:
+        yield from _row("memory", _memory(usage.peak_memory, course))
+        yield from _parts(usage.peak_memory)
+    else:
+        yield from _row("memory", "not measured: /proc told nothing")
+    if usage.cpu_time is not None:
+        yield from _row("cpu", _cpu(usage))
+    if usage.read_bytes is not None and usage.write_bytes is not None:
+        read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
+        yield from _row("disk", f"{read} read, {written} written")
+
+
+def _memory(peak: PeakMemory, course: str) -> str:
+    words = [f"{format_size(peak.value):<10}"]
+    if peak.source == "launcher floor":
+        return f"at most {format_size(peak.high)}: too short or small to see more"
+    if peak.high > peak.low * _SURE:
+        words.append(f"(between {_range(peak.low, peak.high)})")
+    if peak.time is not None:
+        words.append(f"peak at {format_duration(peak.time)}")
+    text = "  ".join(words).rstrip()
+    return f"{text}, {course}" if course else text
+
+
+def _range(low: Bytes, high: Bytes) -> str:
+    """Write two sizes, the unit once where it is the same."""
+    first, last = format_size(low), format_size(high)
+    if first.split()[1] == last.split()[1]:
+        first = first.split()[0]
+    return f"{first} and {last}"
+
+
+def _parts(peak: PeakMemory) -> Iterator[str]:
+    """Name mapped files and shared memory where they matter."""
+    parts = []
+    if peak.shared and peak.shared > max(_FILE_SHARE * peak.value, _FILE_FLOOR):
+        parts.append(f"{format_size(peak.shared)} shared memory")
+    if peak.file and peak.file > max(_FILE_SHARE * peak.value, _FILE_FLOOR):
+        parts.append(f"{format_size(peak.file)} mapped files the kernel can drop")
+    if parts:
+        yield from _row("", f"of which {', '.join(parts)}")
+
+
+def _cpu(usage: Usage) -> str:
+    words = [f"{format_duration(usage.cpu_time or 0.0):<10}"]
+    count = usage.processes or 1
+    busy = f"{usage.cpus_used:.2f} of a core, " if usage.cpus_used is not None else ""
+    if usage.cpus_used is not None and usage.cpus_used > 1:
+        busy = f"{usage.cpus_used:.1f} cores, "
+    words.append(f"{busy}{count} process{'es' if count > 1 else ''}")
+    return "  ".join(words)
+
+
+def _repeats(repeats: tuple[Repeat, ...]) -> Iterator[str]:
+    ran = [repeat for repeat in repeats if not repeat.warmup]
+    whole = [repeat.usage for repeat in ran if repeat.exit_code == 0]
+    counted = whole or [repeat.usage for repeat in ran]
+    if not counted:  # it failed while it warmed up
+        yield from _usage(repeats[-1].usage, "")
+        return
+    yield f"{_INDENT}{'minimum':<12}{'median':<12}maximum"
+    peaks = [usage.peak_memory.value for usage in counted if usage.peak_memory]
+    if peaks:
+        yield from _row(
+            "memory", _spread([format_size(size) for size in _three(peaks)])
+        )
+    times = {
+        "time": [usage.wall_time for usage in counted],
+        "cpu": [usage.cpu_time for usage in counted if usage.cpu_time is not None],
+    }
+    for name, values in times.items():
+        if values:
+            spread = [format_duration(seconds) for seconds in _three(values)]
+            yield from _row(name, _spread(spread))
+
+
+def _three(values: Sequence[_Number]) -> list[_Number]:
+    ordered = sorted(values)
+    return [ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]]
+
+
+def _spread(words: list[str]) -> str:
+    return "".join(f"{word:<12}" for word in words).rstrip()
+
+
+def _request(request: Request, usage: Usage | None) -> Iterator[str]:
+    slurm, gridengine = (
+        packed_lines(request, form, WIDTH - len(_INDENT))
+        for form in ("slurm", "gridengine")
+    )
+    lines = [_INDENT + line for line in (*slurm, *gridengine)]
+    lines[0] = f"  {'ask for':<9}{lines[0].lstrip()}"
+    if gridengine and usage is not None and usage.virtual_memory:
+        hint = f"     (virtual size: {format_size(usage.virtual_memory)})"
+        lines[-1] += hint if len(lines[-1] + hint) <= WIDTH else ""
+    yield from lines
+    yield from note_lines(request, indent=_INDENT)
+
+
+def _row(name: str, text: str) -> Iterator[str]:
+    """Write one row; what does not fit goes on below."""
+    line = f"  {name:<9}{text}".rstrip()
+    if len(line) <= WIDTH:
+        yield line
+        return
+    for turn, part in enumerate(folded(text, WIDTH - len(_INDENT))):
+        yield f"  {'' if turn else name:<9}{part}"

@@ -1,0 +1,185 @@
+"""How jobs stand, as lines: tasks by state, what failed, what waits and why."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from weigh.model.job import Submitted
+from weigh.model.record import State
+from weigh.render.columns import Column, table
+from weigh.render.printable import count, printable, shortened
+from weigh.render.progress_lines import Ends, ends_lines
+from weigh.render.request_lines import WIDTH, folded
+from weigh.render.words import STATE_WORDS
+from weigh.units import Seconds, format_duration
+
+SCHEMA = "weigh.status/1"
+_MOST_FAILURES = 5
+_INDENT = " " * 13
+_WORDS = {**STATE_WORDS, "COMPLETED": "done"}
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that did not succeed; ``words`` are the last that it printed."""
+
+    task: int
+    state: State
+    reason: str | None = None
+    words: str | None = None
+    output: str | None = None
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """So many elements that wait, or are unknown, for the same reason."""
+
+    elements: int
+    reason: str
+    hopeless: bool = False
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job stands, with those that resumed it; ``job`` is the latest of them.
+
+    ``asked`` is when the scheduler reported so, in seconds since the epoch; ``trouble``
+    why it could not be asked since, ``accounting`` why its accounting does not answer.
+    ``unknown`` are elements of which it is not known how they stand, ``cancelling``
+    counts those that weigh cancelled and that have not ended yet.
+    """
+
+    job: Submitted
+    jobs: tuple[str, ...]
+    tasks: Mapping[State, int]
+    elements: Mapping[State, int]
+    total: int
+    failures: tuple[Failure, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    ends: Ends | None = None
+    asked: Seconds = 0.0
+    trouble: str | None = None
+    accounting: str | None = None
+    unknown: tuple[Waiting, ...] = ()
+    cancelling: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether nothing runs or waits any more."""
+        return not any(
+            self.tasks.get(state) for state in ("PENDING", "RUNNING", "UNKNOWN")
+        )
+
+    @property
+    def is_stuck(self) -> bool:
+        """Say whether nothing runs, and what waits will never start."""
+        runs = self.tasks.get("RUNNING") or self.tasks.get("UNKNOWN")
+        return not runs and bool(self.waiting) and all(w.hopeless for w in self.waiting)
+
+    @property
+    def is_done(self) -> bool:
+        """Say whether every task succeeded."""
+        return self.tasks.get("COMPLETED", 0) == self.total
+
+
+def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
+    """Write all there is to say of one job."""
+    ids = " -> ".join(one.jobs)
+    name = printable(one.job.name)
+    headline = f"  {name} {ids}   {_counts(one)}"
+    if len(headline) <= WIDTH:
+        yield headline
+    else:
+        yield shortened(f"  {name} {ids}", WIDTH)
+        yield from (f"    {line}" for line in folded(_counts(one), WIDTH - 4))
+    if one.ends is not None and not one.is_over:
+        yield from (f"    {line}" for line in ends_lines(one.ends, WIDTH - 4))
+    yield from _failures(one.failures)
+    if one.cancelling:
+        yield from _entry("cancel", f"{_elements(one.cancelling)} being cancelled")
+    for unknown in one.unknown:
+        text = f"{_elements(unknown.elements)}: {unknown.reason}"
+        yield from _entry("unknown", text)
+    for wait in one.waiting:
+        noun = "element" if wait.elements == 1 else "elements"
+        text = f"{count(wait.elements)} {noun}: {wait.reason}"
+        yield from _entry("waiting", text)
+    yield from _next(one)
+    yield from _doubt(one, now)
+
+
+def list_lines(standings: Sequence[Standing], now: Seconds) -> Iterator[str]:
+    """Write a line a job."""
+    columns = [
+        Column("job", tuple(one.jobs[-1] for one in standings), right=False),
+        Column(
+            "name",
+            tuple(printable(one.job.name) for one in standings),
+            right=False,
+            flexible=True,
+        ),
+        Column("on", tuple(one.job.scheduler for one in standings), right=False),
+        Column(
+            "submitted",
+            tuple(
+                f"{format_duration(max(0.0, now - one.job.submitted))} ago"
+                for one in standings
+            ),
+            drop=1,
+        ),
+        Column("tasks", tuple(_counts(one) for one in standings), right=False),
+    ]
+    yield from (line.rstrip() for line in table(columns, WIDTH))
+    troubles = {one.trouble: one for one in standings if one.trouble}
+    for one in troubles.values():
+        yield from _doubt(one, now)
+
+
+def render_json(standings: Sequence[Standing]) -> str:
+    """Write them as one document."""
+    document = {"schema": SCHEMA, "jobs": [msgspec.to_builtins(s) for s in standings]}
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def _counts(one: Standing) -> str:
+    parts = [
+        f"{count(number)} {word}"
+        for state, word in _WORDS.items()
+        if (number := one.tasks.get(state, 0))
+    ]
+    noun = "task" if one.total == 1 else "tasks"
+    return f"{count(one.total)} {noun}: {', '.join(parts) or 'none'}"
+
+
+def _failures(failures: Sequence[Failure]) -> Iterator[str]:
+    for one in failures[:_MOST_FAILURES]:
+        reason = one.reason or one.state.lower().replace("_", " ")
+        words = f": {one.words}" if one.words else ""
+        text = printable(f"task {one.task}  {reason}{words}")
+        yield f"    {'failed':<9}{shortened(text, WIDTH - len(_INDENT))}"
+        if one.output:
+            yield f"{_INDENT}{printable(one.output)}"
+    more = len(failures) - _MOST_FAILURES
+    if more > 0:
+        yield f"{_INDENT}and {count(more)} more (--json has them all)"
+
+
+def _next(one: Standing) -> Iterator[str]:
+    if not one.is_over:
+        return
+    if not one.is_done:
+        yield f"    {'next':<9}weigh resume {one.jobs[-1]}"
+
+
+def _elements(number: int) -> str:
+    return f"{count(number)} element{'' if number == 1 else 's'}"
+
+
+def _doubt(one: Standing, now: Seconds) -> Iterator[str]:
+    if one.trouble:
+        when = "never" if not one.asked else f"{format_duration(now - one.asked)} ago"
+        yield from _entry("doubt", f"{one.trouble} (last answer: {when})")
+    if one.accounting and not one.unknown:
+        yield from _entry("doubt", f"accounting does not answer: {one.accounting}")
+
+
+def _entry(title: str, text: str) -> Iterator[str]:
+    for number, line in enumerate(folded(printable(text), WIDTH - len(_INDENT))):
+        yield f"    {title:<9}{line}" if number == 0 else f"{_INDENT}{line}"

@@ -1,0 +1,161 @@
+"""A submitted job as lines: its id, what each element was promised, how to follow."""
+
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from weigh.model.job import Submitted, Wanted
+from weigh.model.plan import Plan
+from weigh.render.printable import printable
+from weigh.render.request_lines import WIDTH, folded
+from weigh.schedulers.slurm.text import format_time
+from weigh.units import Seconds, format_size
+
+SCHEMA = "weigh.submit/1"
+_WIDEST = 24
+_SHOWN = 3
+_HEAD = len("  checked   ")
+_AT_ONCE = 60.0
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked at before a job was submitted, and what was found."""
+
+    what: str
+    verdict: str
+    detail: str = ""
+
+
+class Shipped(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that was submitted, or the script that would be.
+
+    ``job`` is None after a dry run, ``more`` the rest of an array that was too long
+    for one job; ``notes`` say what was decided for the user, ``checks`` what was seen
+    to be right; ``commands`` are what a dry run leaves out. ``now`` is the time, in
+    seconds since the epoch.
+    """
+
+    plan: Plan
+    scheduler: str
+    script: str
+    text: str
+    job: Submitted | None = None
+    more: tuple[Submitted, ...] = ()
+    notes: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    commands: tuple[tuple[str, ...], ...] = ()
+    now: Seconds = 0.0
+
+
+def submitted_lines(answer: Shipped) -> Iterator[str]:
+    """Write what was checked and submitted, and what to do next."""
+    yield from check_lines(answer.checks)
+    job = answer.job
+    if job is None:
+        return
+    text = f"submitted {_what(job)} as job {job.id}{_at_once(job)}"
+    if job.scheduler == "local":
+        text += ", on this machine"
+    if job.expected is not None:
+        text += f"; starts {_moment(job.expected, answer.now)}"
+    yield from (f"  {line}" for line in folded(text, WIDTH - 2))
+    yield from _more(answer.more)
+    yield f"  each      {asked_words(job.wanted)}"
+    yield f"  script    {printable(job.script)}"
+    yield f"  follow    weigh status {job.id}"
+
+
+def _more(parts: Sequence[Submitted]) -> Iterator[str]:
+    """Write what else was submitted with it."""
+    shown = parts[:_SHOWN] if len(parts) > _SHOWN + 1 else parts
+    for part in shown:
+        why = f": {part.reason}" if part.reason and len(parts) == 1 else ""
+        line = f"and {_what(part)} as job {part.id}{why}"
+        yield from (f"            {row}" for row in folded(line, WIDTH - 12))
+    if len(shown) < len(parts):
+        yield f"            and {len(parts) - len(shown)} more, to job {parts[-1].id}"
+
+
+def check_lines(checks: Sequence[Check]) -> Iterator[str]:
+    """Write a line for each check, the first with a word in front."""
+    width = min(_WIDEST, max((len(printable(one.what)) for one in checks), default=0))
+    for number, one in enumerate(checks):
+        head = "checked" if number == 0 else ""
+        first = f"  {head:<8}  {printable(one.what):<{width}}  {one.verdict:<7}  "
+        rows = list(folded(printable(one.detail), max(20, WIDTH - len(first))))
+        yield (first + (rows[0] if rows else "")).rstrip()
+        room = " " * (_HEAD + width + len("  default  "))
+        yield from (room + row for row in rows[1:])
+
+
+def _what(job: Submitted) -> str:
+    if job.elements == 1:
+        return _count(job.tasks, "task")
+    words = _count(job.elements, "element")
+    more = f" with {_count(job.tasks, 'task')}" if job.tasks != job.elements else ""
+    return words + more
+
+
+def _at_once(job: Submitted) -> str:
+    most = job.wanted.throttle
+    few = most is not None and most < job.elements
+    return f", at most {most} at a time" if few else ""
+
+
+def _moment(then: Seconds, now: Seconds) -> str:
+    """Write when something begins, without the date where it is today's."""
+    if then <= now + _AT_ONCE:
+        return "now"
+    begin, today = time.localtime(then), time.localtime(now)
+    clock = time.strftime("%H:%M", begin)
+    if begin[:3] == today[:3]:
+        return f"about {clock}"
+    return f"about {time.strftime('%Y-%m-%d', begin)} {clock}"
+
+
+def command_lines(answer: Shipped) -> Iterator[str]:
+    """Write the commands that would be run: each is one line, to be copied."""
+    most = len(answer.commands)
+    shown = answer.commands[:_SHOWN] if most > _SHOWN + 1 else answer.commands
+    yield from (f"would run {shlex.join(argv)}" for argv in shown)
+    if len(shown) < most:
+        yield f"and {most - len(shown)} more, one for each part of the array"
+
+
+def dry_run_lines(answer: Shipped) -> Iterator[str]:
+    """Write the script that would be submitted."""
+    yield answer.text.removesuffix("\n")
+
+
+def render_json(answer: Shipped) -> str:
+    """Write all there is as one document."""
+    document = {
+        "schema": SCHEMA,
+        "scheduler": answer.scheduler,
+        "script": answer.script,
+        "job": None if answer.job is None else msgspec.to_builtins(answer.job),
+        "more": [msgspec.to_builtins(job) for job in answer.more],
+        "checks": [msgspec.to_builtins(one) for one in answer.checks],
+        "notes": answer.notes,
+        "commands": answer.commands,
+        "text": answer.text,
+    }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def asked_words(wanted: Wanted) -> str:
+    """Write what an element was promised."""
+    parts = [_count(wanted.cpus, "CPU")]
+    if wanted.memory is not None:
+        parts.append(format_size(wanted.memory))
+    if wanted.gpus:
+        parts.append(f"{wanted.gpus} x {wanted.gpu_type or 'GPU'}")
+    if wanted.time_limit is not None:
+        parts.append(format_time(wanted.time_limit))
+    return ", ".join(parts)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

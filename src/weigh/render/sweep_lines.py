@@ -1,0 +1,121 @@
+"""A sweep as it was written: the count first, a few tasks, where they are."""
+
+from collections.abc import Iterator
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from weigh.model.mask import MASK
+from weigh.model.plan import Task
+from weigh.render.columns import shortened
+from weigh.render.printable import count, printable
+
+SCHEMA = "weigh.sweep/1"
+WIDTH = 80
+
+State: TypeAlias = Literal["written", "unchanged", "printed", "dry run"]
+
+_REPEATED_NAMED = 3
+
+
+class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sweep came to.
+
+    ``dimensions`` are the parameters, or those that go together, and how many values
+    each has; ``combinations`` is their product, ``kept`` how many of it are tasks
+    before lines that occur twice are left out; ``first`` and ``last`` are a few tasks.
+    """
+
+    tasks: int
+    dimensions: tuple[tuple[str, int], ...]
+    combinations: int
+    kept: int
+    conditions: int = 0
+    random: int | None = None
+    seed: int | None = None
+    repeated: tuple[str, ...] = ()
+    first: tuple[Task, ...] = ()
+    last: tuple[Task, ...] = ()
+    output: str | None = None
+    table: str | None = None
+    state: State
+    few_seeds: tuple[str, int] | None = None
+
+
+def render_text(sweep: Sweep, width: int = WIDTH) -> Iterator[str]:
+    """Write the lines for a person."""
+    yield head_line(sweep)
+    number = len(count(sweep.tasks))
+    for task in sweep.first:
+        yield _task_line(task, number, width)
+    if sweep.tasks > len(sweep.first) + len(sweep.last):
+        yield f"  {'...':>{number}}"
+    for task in sweep.last:
+        yield _task_line(task, number, width)
+    if sweep.state == "dry run":
+        yield f"nothing written (dry run): {sweep.output}, {sweep.table}"
+    elif sweep.output is not None:
+        yield f"{sweep.state:<9} {sweep.output}   parameters: {sweep.table}"
+
+
+def head_line(sweep: Sweep) -> str:
+    """Say how many tasks there are, and how they come about."""
+    several = [one for one in sweep.dimensions if one[1] > 1] or sweep.dimensions
+    product = " x ".join(f"{size:,} {name}" for name, size in several)
+    head = _tasks(sweep.tasks)
+    if sweep.random is not None:
+        return f"{head} drawn from {product}, --seed {sweep.seed}"
+    if sweep.conditions:
+        less = count(sweep.combinations - sweep.kept)
+        return f"{head}: {product}, less {less} by conditions"
+    return f"{head}: {product}"
+
+
+def notes(sweep: Sweep) -> Iterator[str]:
+    """Say what a person would want to know before shipping these tasks."""
+    if sweep.repeated:
+        named = ", ".join(map(printable, sweep.repeated[:_REPEATED_NAMED]))
+        more = len(sweep.repeated) - _REPEATED_NAMED
+        rest = f" and {more:,} more" if more > 0 else ""
+        yield shortened(f"given twice, used once: {named}{rest}", WIDTH)
+    if sweep.kept > sweep.tasks:
+        yield f"left out {_tasks(sweep.kept - sweep.tasks)} whose line another has"
+    if sweep.random is not None and sweep.kept < sweep.random:
+        yield f"no more than {count(sweep.kept)} combinations to draw from"
+    if sweep.few_seeds is not None:
+        name, size = sweep.few_seeds
+        values = "1 value" if size == 1 else f"{size} values"
+        yield f"{name} has {values}: luck can look like a result (take 5 or more)"
+
+
+def render_json(sweep: Sweep) -> str:
+    """Write one document, the schema first."""
+    fields = {
+        "schema": SCHEMA,
+        **_without_surrogates(msgspec.to_builtins(sweep)),
+        "dimensions": [
+            {"name": name, "values": size} for name, size in sweep.dimensions
+        ],
+        "notes": _without_surrogates(list(notes(sweep))),
+    }
+    return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()
+
+
+def _tasks(number: int) -> str:
+    return f"{count(number)} task{'' if number == 1 else 's'}"
+
+
+def _without_surrogates(tree: Any) -> Any:  # noqa: ANN401 - what JSON is made of
+    """Put a mark in the place of bytes that are no UTF-8: JSON cannot hold them."""
+    if isinstance(tree, str):
+        return tree.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if isinstance(tree, dict):
+        return {key: _without_surrogates(one) for key, one in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [_without_surrogates(one) for one in tree]
+    return tree
+
+
+def _task_line(task: Task, number: int, width: int) -> str:
+    line = f"  {count(task.seq):>{number}}  {printable(MASK.line(task.line))}"
+    return shortened(line, width)

@@ -1,0 +1,216 @@
+"""The figures of a report in words: the one place where they become text."""
+
+from collections.abc import Iterator, Sequence
+
+from weigh.model.gpu import GpuUsage
+from weigh.model.growth import Extrapolation, Growth
+from weigh.model.record import PeakMemory, State, Usage
+from weigh.model.report import Measure, Report
+from weigh.render.printable import count
+from weigh.schedulers.slurm.text import format_time
+from weigh.units import (
+    GIB,
+    HOUR,
+    MIB,
+    MINUTE,
+    Bytes,
+    Seconds,
+    format_duration,
+    format_size,
+)
+
+STATE_WORDS: dict[State, str] = {
+    "COMPLETED": "completed",
+    "FAILED": "failed",
+    "OUT_OF_MEMORY": "out of memory",
+    "TIMEOUT": "out of time",
+    "NODE_FAIL": "lost with a node",
+    "PREEMPTED": "preempted",
+    "CANCELLED": "cancelled",
+    "INTERRUPTED": "interrupted",
+    "RUNNING": "running",
+    "PENDING": "waiting",
+    "UNKNOWN": "unknown",
+}
+
+
+def usage_words(usage: Usage) -> Iterator[tuple[str, str]]:
+    """Yield name and words of each figure there is."""
+    peak = usage.peak_memory
+    yield "memory", "not measured" if peak is None else _peak(peak)
+    if usage.cpu_time is not None:
+        cpus = usage.cpus_used
+        busy = "" if cpus is None else f", {cpus:.2f}".rstrip("0").rstrip(".") + " busy"
+        yield "CPU time", f"{format_duration(usage.cpu_time)}{busy}"
+    if usage.read_bytes is not None and usage.write_bytes is not None:
+        read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
+        yield "disk", f"{read} read, {written} written"
+    for number, gpu in enumerate(usage.gpus):
+        yield f"GPU {number}", _gpu(gpu)
+
+
+def _peak(peak: PeakMemory) -> str:
+    words = [format_size(peak.value)]
+    if peak.high > peak.low:
+        words.append(f"between {format_size(peak.low)} and {format_size(peak.high)}")
+    if peak.time is not None:
+        words.append(f"at {format_duration(peak.time)}")
+    return f"{', '.join(words)} ({peak.source})"
+
+
+def _gpu(gpu: GpuUsage) -> str:
+    held = "-" if gpu.job_peak is None else format_size(gpu.job_peak)
+    of = f" of {format_size(gpu.memory_total)}" if gpu.memory_total is not None else ""
+    words = [f"{gpu.name}: {held}{of}"]
+    if gpu.utilization_mean is not None:
+        words.append(f"busy {gpu.utilization_mean:.0f} %")
+    if gpu.power_mean is not None:
+        words.append(f"{gpu.power_mean:.0f} W")
+    source = f" ({gpu.source})" if gpu.source is not None else ""
+    return ", ".join(words) + source
+
+
+_EARLY = 0.9  # of the run: what levels out later may not have
+_UNITS = ((1, "s"), (MINUTE, "min"), (HOUR, "h"))
+
+
+def growth_words(growth: Growth, peak_time: Seconds | None) -> str:
+    """Say what memory did when the run ended; nothing where that is not known."""
+    if growth.growing:
+        rate = "" if growth.trend is None else f": {rate_words(growth.trend.rate)}"
+        return f"still rising at the end{rate}"
+    if growth.growing is None or growth.since is None:
+        return ""
+    if peak_time is None or growth.since > _EARLY * min(peak_time, growth.end):
+        return "then flat" if peak_time is not None else ""
+    return f"flat since {format_duration(growth.since)}"
+
+
+def rate_words(rate: float) -> str:
+    """Write bytes a second in the shortest unit of time that makes it 1 MiB."""
+    enough = (pair for pair in _UNITS if round(rate * pair[0]) >= MIB)
+    seconds, unit = next(enough, _UNITS[-1])
+    return f"{format_size(round(rate * seconds))}/{unit}"
+
+
+def extrapolation_words(ahead: Extrapolation) -> str:
+    """Write what memory comes to, and between what it lies."""
+    low, high = format_size(ahead.low), format_size(ahead.high)
+    if low == high:
+        return low
+    if low.split()[1] == high.split()[1]:
+        low = low.split()[0]
+    value = format_size(ahead.value)
+    return f"{value} (between {low} and {high}, {100 * ahead.level:.0f} % sure)"
+
+
+_MAKERS = ("NVIDIA ", "Tesla ")
+# NVIDIA's XID catalogue: those that speak of the card, not of the program on it
+_CARD_FAULTS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120})
+_BAD_ADDRESS = 31
+_SHOWN = 3
+
+
+def short_name(name: str) -> str:
+    """Leave out what every card's name begins with: ``V100-SXM2-32GB``."""
+    for maker in _MAKERS:
+        name = name.removeprefix(maker)
+    return name
+
+
+def memory_words(used: Bytes | None, total: Bytes | None) -> str:
+    """Say how full a card is: ``7.1 of 32.0 GiB``."""
+    if total is None:
+        return "memory not told" if used is None else f"{used / GIB:.1f} GiB used"
+    known = "?" if used is None else f"{used / GIB:.1f}"
+    return f"{known} of {total / GIB:.1f} GiB"
+
+
+def listed(numbers: Sequence[int | None]) -> str:
+    """Write numbers as a person does: ``1, 2 and 3``."""
+    words = ["?" if number is None else str(number) for number in numbers]
+    if len(words) <= 1:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def xid_words(xids: Sequence[int]) -> str:
+    """Say what the driver's errors were, and whom they concern."""
+    different = sorted(set(xids))
+    words = f"driver XID {listed(different[:_SHOWN])}"
+    words += ", ..." if len(different) > _SHOWN else ""
+    if any(xid in _CARD_FAULTS for xid in different):
+        return f"{words}: the card's fault, tell the admins"
+    if different == [_BAD_ADDRESS]:
+        return f"{words}: the program used an address that is not its own"
+    return f"{words}: most likely the program's own"
+
+
+NAMES = {
+    "memory": "memory",
+    "gpu_memory": "GPU mem",
+    "cpus": "CPUs",
+    "time": "time",
+    "gpu_utilization": "GPU busy",
+}
+
+
+_LEAST = 0.001  # hours: less of them is a few seconds, and no digits to read
+
+
+def state_words(report: Report) -> str:
+    """Count the runs by how they ended: ``99 completed, 1 failed``."""
+    known = ((report.states.get(state, 0), word) for state, word in STATE_WORDS.items())
+    return ", ".join(f"{count(number)} {word}" for number, word in known if number)
+
+
+def held_words(report: Report) -> str:
+    """Say what was held, in the resource that counts most."""
+    if report.gpu_hours:
+        return f"{three(report.gpu_hours)} GPU hours"
+    if report.cpu_hours:
+        return f"{three(report.cpu_hours)} CPU hours"
+    return ""
+
+
+def amount(measure: Measure, value: float | None) -> str:
+    """Write a figure of a measure in its unit; a dash where there is none."""
+    if value is None:
+        return "-"
+    if measure.unit == "bytes":
+        return format_size(round(value))
+    if measure.unit == "seconds":
+        return format_duration(value)
+    if measure.unit == "share":
+        return f"{100 * value:.0f} %"
+    return _plain(value)
+
+
+def asked_words(measure: Measure) -> str:
+    """Write what was asked for; nothing where that cannot be asked for."""
+    if measure.asked is None:
+        return "" if measure.name == "gpu_utilization" else "-"
+    if measure.unit == "seconds":
+        return format_time(measure.asked)
+    return amount(measure, measure.asked)
+
+
+def percent(share: float) -> str:
+    """Write a share of what was asked for; a far larger one as a factor."""
+    if share > 9.99:  # noqa: PLR2004 - three digits
+        return f"{share:.0f} x"
+    return f"{100 * share:.0f} %"
+
+
+def three(value: float) -> str:
+    """Write a number with three digits or, from a hundred on, none behind the point."""
+    if 0 < value < _LEAST:
+        return f"<{_LEAST}"
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"  # noqa: PLR2004 - three digits
+
+
+def _plain(value: float) -> str:
+    if value == int(value):
+        return f"{value:.0f}"
+    behind = 2 if value < 9.995 else 1 if value < 99.95 else 0  # noqa: PLR2004 - three digits
+    return f"{value:.{behind}f}"

@@ -1,1 +1,0 @@
-"""Tables of data, and what renders them: text, lines to paste, JSON, CSV."""

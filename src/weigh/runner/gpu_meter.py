@@ -1,0 +1,246 @@
+"""What each task does to the GPU of its slot: one sampler, an account a task.
+
+The sampler reads in its own thread. Whatever it reads is handed to the accounts of the
+tasks that run as well, so that the driver is asked once for all of them.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from weigh.measure.gpu.account import GpuAccount, idle_for
+from weigh.measure.gpu.sampler import GpuSampler
+from weigh.model.gpu import GpuUsage
+from weigh.probe.gpu import (
+    DetailedGpuProbe,
+    GpuCounters,
+    GpuDevice,
+    GpuReading,
+    GpuShare,
+)
+from weigh.runner.attempt import Attempt
+from weigh.runner.memory_limits import CardRoom, Room
+from weigh.units import Bytes, Seconds
+
+_INTERVAL = 0.05
+
+
+class TaskGpus:
+    """The accounts of one task, a GPU each; *pids* gives its processes now."""
+
+    def __init__(self, attempt: Attempt, pids: Callable[[], Collection[int]]) -> None:
+        self._attempt = attempt
+        self._accounts: dict[str, GpuAccount] = {}
+        self._pids = pids
+
+    @property
+    def gpu(self) -> str | None:
+        """Give the card of the task's slot, as CUDA_VISIBLE_DEVICES has it."""
+        return self._attempt.slot.gpu
+
+    def open(self, devices: Collection[GpuDevice]) -> None:
+        """Open an account with each of these cards."""
+        for device in devices:
+            account = GpuAccount(device, self._attempt.began)
+            self._accounts.setdefault(device.uuid, account)
+
+    def take(self, now: Seconds, readings: Collection[GpuReading]) -> None:
+        """Take in one look."""
+        tree = self._pids()
+        for reading in readings:
+            account = self._accounts.get(reading.uuid)
+            if account is not None:
+                account.take(now, reading, tree)
+        moments = [one.moments[-1] for one in self._accounts.values() if one.moments]
+        self.holds(max((moment.job or 0 for moment in moments), default=0))
+
+    def holds(self, memory: Bytes) -> None:
+        """Note what the task holds, of the card on which it holds most."""
+        self._attempt.gpu_now = memory
+        self._attempt.gpu_peak = max(self._attempt.gpu_peak, memory)
+
+    def is_on(self, uuid: str) -> bool:
+        """Tell whether the card is one of the task's."""
+        return uuid in self._accounts
+
+    @property
+    def held(self) -> Bytes:
+        """Give what the task holds now."""
+        return self._attempt.gpu_now
+
+    def usages(self) -> tuple[GpuUsage, ...]:
+        """Sum up."""
+        return tuple(account.usage() for account in self._accounts.values())
+
+    def idle(self, now: Seconds) -> Seconds | None:
+        """Give the seconds since any GPU was busy; None where none says."""
+        return idle_for(tuple(self._accounts.values()), now)
+
+    def moments(self) -> list[list[tuple[Seconds, Bytes]]]:
+        """Give the task's memory on each GPU over time."""
+        return [account.job_moments() for account in self._accounts.values()]
+
+
+class GpuWatch:
+    """Watches the GPUs of all slots; *names* are what CUDA_VISIBLE_DEVICES had."""
+
+    def __init__(
+        self,
+        factory: Callable[[], DetailedGpuProbe],
+        pids: Callable[[], Collection[int]],
+        *,
+        names: Collection[str],
+        env: Mapping[str, str],
+        interval: Seconds,
+    ) -> None:
+        self._names = tuple(names)
+        self._hides = "CUDA_VISIBLE_DEVICES" in env
+        self._devices: tuple[GpuDevice, ...] = ()
+        self._last: dict[str, GpuReading] = {}
+        self._read_at: Seconds = 0.0
+        self._before: dict[str, Bytes] = {}  # in use when a card was looked at first
+        self._tasks: list[TaskGpus] = []
+        self._lock = threading.Lock()  # around the five above and all accounts
+        self._sampler = GpuSampler(
+            lambda: _Tee(factory(), self._met, self._read),
+            max(interval, _INTERVAL),
+            pids=pids,
+        )
+        self._sampler.start(wait=0.0)
+
+    def begin(self, attempt: Attempt, pids: Callable[[], Collection[int]]) -> TaskGpus:
+        """Open the accounts of a task; what was read last is its baseline."""
+        with self._lock:
+            task = TaskGpus(attempt, pids)
+            task.open(self._devices_of(task.gpu))
+            task.take(time.monotonic(), self._last.values())
+            self._tasks.append(task)
+        return task
+
+    def card(self, name: str | None) -> CardRoom | None:
+        """Give the memory of a slot's card; None where there is not one, or no word."""
+        with self._lock:
+            devices = self._devices_of(name)
+            last = self._last.get(devices[0].uuid) if len(devices) == 1 else None
+            if last is None or last.lost or last.memory_used is None:
+                return None
+            device = devices[0]
+            if device.memory_total is None:
+                return None
+            room = Room(
+                last.memory_used, device.memory_total - (device.memory_reserved or 0)
+            )
+            return CardRoom(room, self._read_at, f"GPU {device.index}")
+
+    def end(
+        self, task: TaskGpus
+    ) -> tuple[tuple[GpuUsage, ...], list[list[tuple[Seconds, Bytes]]]]:
+        """Close the accounts of a task; give what they say, and its memory in time."""
+        with self._lock:
+            self._tasks.remove(task)
+            return task.usages(), task.moments()
+
+    def stop(self) -> tuple[str, ...]:
+        """End; give what was in doubt."""
+        self._sampler.stop()
+        return tuple(self._sampler.warnings())
+
+    def _met(self, devices: tuple[GpuDevice, ...]) -> None:
+        with self._lock:
+            self._devices = devices
+            for task in self._tasks:  # a driver takes its time to start
+                task.open(self._devices_of(task.gpu))
+
+    def _read(self, readings: tuple[GpuReading, ...]) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._read_at = now
+            for reading in readings:
+                self._last[reading.uuid] = reading
+                self._before.setdefault(reading.uuid, reading.memory_used or 0)
+            for task in self._tasks:
+                task.take(now, readings)
+            for reading in readings:
+                self._spread(reading)
+
+    def _spread(self, reading: GpuReading) -> None:
+        """Share out among the tasks what the driver names no process of ours for."""
+        tasks = [task for task in self._tasks if task.is_on(reading.uuid)]
+        if reading.memory_used and tasks and not any(task.held for task in tasks):
+            ours = max(0, reading.memory_used - self._before[reading.uuid])
+            for task in tasks:
+                task.holds(ours // len(tasks))
+
+    def _devices_of(self, name: str | None) -> tuple[GpuDevice, ...]:
+        """Find the cards of a slot: of several, by their names with commas between."""
+        devices = self._devices
+        if name is None:
+            return devices
+        wanted = name.split(",")
+        if self._hides and len(devices) == len(self._names):
+            # weigh sees the very cards that it was given, in the same order
+            pairs = zip(self._names, devices, strict=True)
+            return tuple(device for known, device in pairs if known in wanted)
+        return tuple(
+            device
+            for device in devices
+            if str(device.index) in wanted or device.uuid.startswith(tuple(wanted))
+        )
+
+
+class _Tee:
+    """A probe that shows everything it reads to somebody else, too."""
+
+    def __init__(
+        self,
+        probe: DetailedGpuProbe,
+        met: Callable[[tuple[GpuDevice, ...]], None],
+        read: Callable[[tuple[GpuReading, ...]], None],
+    ) -> None:
+        self._probe = probe
+        self._show = read
+        met(probe.devices())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Say what is in doubt about which GPUs are mine."""
+        return self._probe.notes
+
+    @property
+    def absence(self) -> str | None:
+        """Say why none is mine."""
+        return self._probe.absence
+
+    def devices(self) -> tuple[GpuDevice, ...]:
+        """Give the GPUs that are mine."""
+        return self._probe.devices()
+
+    def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
+        """Look at each once, and show it."""
+        readings = self._probe.read(activity=activity)
+        self._show(readings)
+        return readings
+
+    def counters(self, uuid: str) -> GpuCounters:
+        """Read the counters."""
+        return self._probe.counters(uuid)
+
+    def pcie_rx(self, uuid: str) -> Bytes | None:
+        """Watch what comes in."""
+        return self._probe.pcie_rx(uuid)
+
+    def pcie_tx(self, uuid: str) -> Bytes | None:
+        """Watch what goes out."""
+        return self._probe.pcie_tx(uuid)
+
+    def new_xids(self, uuid: str) -> tuple[int, ...] | None:
+        """Give the driver's errors since the last call."""
+        return self._probe.new_xids(uuid)
+
+    def shares(self, uuid: str) -> tuple[GpuShare, ...] | None:
+        """Give each process's utilisation since the last call."""
+        return self._probe.shares(uuid)
+
+    def close(self) -> None:
+        """Let the driver go."""
+        self._probe.close()

@@ -1,0 +1,140 @@
+"""How an attempt ended, and whether its task has another turn."""
+
+import os
+import signal
+from typing import Literal
+
+import msgspec
+
+from weigh.model.record import Measurement, Monitor, Outcome, Series, State, Usage
+from weigh.outcome import judge, out_of_memory
+from weigh.probe.cgroup import read_cgroup
+from weigh.runner.attempt import Attempt, Stop
+
+_KILLED = 9
+_KILLED_IN_A_SHELL = 137
+_STOPPED: dict[Stop, tuple[State, str]] = {
+    "timeout": ("TIMEOUT", "took longer than --timeout"),
+    "told": ("INTERRUPTED", "weigh was told to end"),
+    "halt": ("CANCELLED", "stopped by --halt"),
+    "memory": ("PREEMPTED", "stopped to make room: memory was running out"),
+    "gpu_memory": ("PREEMPTED", "stopped to make room: GPU memory was running out"),
+}
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How an attempt ended.
+
+    ``is_oom``: for want of memory, as far as one can tell; ``on_gpu``: of a GPU's.
+    """
+
+    state: State
+    exit_code: int | None
+    signal: int | None
+    outcome: Outcome | None = None
+    is_oom: bool = False
+    on_gpu: bool = False
+
+    @property
+    def succeeded(self) -> bool:
+        """Say whether the task is done."""
+        return self.state == "COMPLETED"
+
+
+def end(measured: Measurement, stop: Stop | None = None, tail: bytes = b"") -> Ending:
+    """Judge an attempt by how it ended, why weigh stopped it, and its last words."""
+    code, number = measured.exit_code, measured.signal
+    if stop is not None:
+        state, reason = _STOPPED[stop]
+        return Ending(state, code, number, Outcome(reason))
+    if code == 0:
+        return Ending("COMPLETED", code, number)
+    lacked = out_of_memory(tail.decode("utf-8", "replace"))
+    if lacked is not None:
+        outcome = Outcome("ran out of memory", (f"its output says {lacked.words!r}",))
+        return Ending(
+            "OUT_OF_MEMORY",
+            code,
+            number,
+            outcome,
+            is_oom=True,
+            on_gpu=lacked.on_gpu,
+        )
+    state, why = judge(measured)
+    killed = number == _KILLED or code == _KILLED_IN_A_SHELL
+    is_oom = state == "OUT_OF_MEMORY" or killed
+    return Ending(state, code, number, why, is_oom=is_oom)
+
+
+Next = Literal["settled", "unfinished", "again", "with more", "alone"]
+
+_MOST_STOPS = 3  # to make room, before a task runs alone
+_UNFINISHED = ("told", "halt")
+_MADE_ROOM = ("memory", "gpu_memory")
+_KILLED_CODES = (-signal.SIGKILL, 128 + signal.SIGKILL)
+_NO_USAGE = Usage(wall_time=0.0)
+_NOTHING = (Series(), Monitor())
+
+
+class Verdicts:
+    """Judges attempts; *retries* and *oom_retries* are tries in all."""
+
+    def __init__(self, retries: int, oom_retries: int) -> None:
+        self._retries = retries
+        self._oom_retries = oom_retries
+        self._tries: dict[int, int] = {}
+        self._oom_tries: dict[int, int] = {}
+        self._stops: dict[int, int] = {}
+        self._oom_kills = read_cgroup().oom_kills
+
+    def judge(self, attempt: Attempt) -> Ending:
+        """Say how an attempt ended, before its output is let go."""
+        status = 0 if attempt.status is None else attempt.status
+        if status == 0 and attempt.stop is None:
+            return Ending("COMPLETED", 0, None)
+        code = os.waitstatus_to_exitcode(status)
+        if attempt.refused is not None and attempt.stop is None:
+            return Ending("FAILED", code, None, Outcome(attempt.refused))
+        measured = Measurement(
+            attempt.started,
+            None,
+            code if code >= 0 else None,
+            -code if code < 0 else None,
+            _NO_USAGE,
+            *_NOTHING,
+            oom_kills=self._new_oom_kills() if code in _KILLED_CODES else None,
+        )
+        tail = b"" if attempt.output is None else attempt.output.tail()
+        return end(measured, attempt.stop, tail)
+
+    def next(self, attempt: Attempt, ending: Ending) -> Next:
+        """Say whether a task is settled, left for a later run, or has another turn.
+
+        One that ran out of memory has more of it at first, and then all of it.
+        """
+        seq = attempt.seq
+        if attempt.stop in _UNFINISHED or ending.state == "INTERRUPTED":
+            return "unfinished"
+        if attempt.stop in _MADE_ROOM:
+            return "again" if _count(self._stops, seq) < _MOST_STOPS else "alone"
+        if ending.succeeded:
+            return "settled"
+        if ending.is_oom and _count(self._oom_tries, seq) < self._oom_retries:
+            had_more = attempt.alone or self._oom_tries[seq] > 1
+            return "alone" if had_more else "with more"
+        if _count(self._tries, seq) < self._retries:
+            return "again"
+        self._tries.pop(seq)
+        return "settled"
+
+    def _new_oom_kills(self) -> int | None:
+        """Count what the kernel killed for memory since this was asked last."""
+        before, self._oom_kills = self._oom_kills, read_cgroup().oom_kills
+        if before is None or self._oom_kills is None:
+            return None
+        return max(0, self._oom_kills - before)
+
+
+def _count(counts: dict[int, int], seq: int) -> int:
+    counts[seq] = counts.get(seq, 0) + 1
+    return counts[seq]

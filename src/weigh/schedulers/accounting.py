@@ -1,0 +1,112 @@
+"""The table of a GPU that an epilogue writes to a job's log: DCGM's job statistics."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from weigh.errors import SchedulerError
+from weigh.model.report import Accounted, GpuTable
+from weigh.schedulers.command import Runner
+from weigh.schedulers.gridengine import accounting as gridengine_accounting
+from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.script import whole_number
+from weigh.schedulers.slurm import accounting as slurm_accounting
+from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.units import Seconds
+
+_PATIENCE: Seconds = 30.0
+NAMES = {slurm_commands.NAME: "sacct", gridengine_commands.NAME: "qacct"}
+
+
+def ask(
+    scheduler: str, job: str, *, run: Runner, env: Mapping[str, str]
+) -> tuple[Accounted, ...]:
+    """Give what accounting knows of *job*; nothing where there is none, or no answer.
+
+    *run* is what runs its command. On this machine nobody keeps accounts.
+    """
+    if scheduler not in NAMES:
+        return ()
+    source = (
+        slurm_accounting if scheduler == slurm_commands.NAME else gridengine_accounting
+    )
+    try:
+        ran = run(source.argv(job), cwd=None, env=env, timeout=_PATIENCE)
+    except SchedulerError:
+        return ()
+    return source.parse(ran.out) if ran.code == 0 else ()
+
+
+_BEGIN = re.compile(r"^\|\s*GPU ID:\s*(\S+)", re.MULTILINE)
+_ROW = re.compile(r"^\|([^|]*)\|([^|]*)\|\s*$", re.MULTILINE)
+_FIGURE = re.compile(r"\b(Avg|Max|Min):\s*([0-9.]{1,20}|N/A)")
+_MOST_TABLES = 64
+
+
+def read_tables(text: str) -> tuple[GpuTable, ...]:
+    """Read every table in a log; a figure that is ``N/A`` is None."""
+    return tuple(_tables(text))
+
+
+def _tables(text: str) -> Iterator[GpuTable]:
+    begins = list(_BEGIN.finditer(text))[:_MOST_TABLES]
+    for number, begin in enumerate(begins):
+        end = begins[number + 1].start() if number + 1 < len(begins) else len(text)
+        rows = {
+            name.strip(): value.strip()
+            for name, value in _ROW.findall(text[begin.end() : end])
+        }
+        if "Max GPU Memory Used (bytes)" in rows:
+            yield _table(begin[1], rows)
+
+
+def _table(gpu: str, rows: dict[str, str]) -> GpuTable:
+    power = _figures(rows.get("Power Usage (Watts)", ""))
+    busy = _figures(rows.get("SM Utilization (%)", ""))
+    single, double = (
+        whole_number(rows.get(f"{kind} Bit ECC Errors", ""))
+        for kind in ("Single", "Double")
+    )
+    return GpuTable(
+        gpu=gpu,
+        wall_time=_number(rows.get("Total Execution Time (sec)", "")),
+        processes=whole_number(rows.get("No. of Processes", "")),
+        gpu_memory=whole_number(rows["Max GPU Memory Used (bytes)"]),
+        utilization=_share(busy.get("Avg")),
+        utilization_max=_share(busy.get("Max")),
+        memory_utilization=_share(
+            _figures(rows.get("Memory Utilization (%)", "")).get("Avg")
+        ),
+        energy=_number(rows.get("Energy Consumed (Joules)", "")),
+        power_mean=power.get("Avg"),
+        power_max=power.get("Max"),
+        sm_clock=_figures(rows.get("SM Clock (MHz)", "")).get("Avg"),
+        memory_clock=_figures(rows.get("Memory Clock (MHz)", "")).get("Avg"),
+        process_utilization=_share(_number(rows.get("Avg SM Utilization (%)", ""))),
+        ecc_errors=_sum(single, double),
+        xid_errors=whole_number(rows.get("Critical XID Errors", "")),
+        health=rows.get("Overall Health") or None,
+        one_look=len(set(power.values())) == len(set(busy.values())) == 1,
+    )
+
+
+def _figures(text: str) -> dict[str, float]:
+    """Read ``Avg: 39, Max: 39, Min: 39``."""
+    found = ((name, _number(value)) for name, value in _FIGURE.findall(text))
+    return {name: value for name, value in found if value is not None}
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 <= value < float("inf") else None
+
+
+def _share(per_cent: float | None) -> float | None:
+    return None if per_cent is None else per_cent / 100
+
+
+def _sum(*counts: int | None) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None

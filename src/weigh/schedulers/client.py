@@ -1,0 +1,484 @@
+"""The only place that runs a scheduler's commands."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from weigh.errors import (
+    FormatError,
+    SchedulerError,
+    SubmissionUnknownError,
+    UsageError,
+)
+from weigh.model.complexes import Complexes
+from weigh.model.job import (
+    CANCELLING,
+    REST,
+    STUCK,
+    Elements,
+    ElementState,
+    JobScript,
+    States,
+    Submitted,
+    Understood,
+)
+from weigh.schedulers.command import NoAnswerError, Ran, Runner, outside_of_job
+from weigh.schedulers.protocol import ABSENT, Argv, Backend, Snapshot
+from weigh.store.lines import UNREADABLE
+from weigh.store.location import make_folder, private
+from weigh.units import DAY, Seconds
+
+INTERVAL: Seconds = 30.0
+_LONGEST_PAUSE: Seconds = 600.0
+_ENDING: Seconds = 60.0  # jobs get so long to end after a signal, at most sites
+_WHILE_ENDING: Seconds = 1.0
+_FOLDER = "queue"
+
+
+class Poll(msgspec.Struct, frozen=True):
+    """The last answer, when it came, and how often none came since.
+
+    ``tried`` is when it was last asked; times are seconds since the epoch.
+    ``cancelled`` are elements that weigh cancelled, the last ``cancelled_at``: they may
+    be gone without a trace. ``unsettled`` are jobs with an element that has left the
+    queue and whose end accounting does not show yet, and since when; ``accounting`` is
+    why accounting does not answer.
+    """
+
+    asked: Seconds = 0.0
+    tried: Seconds = 0.0
+    failures: int = 0
+    trouble: str | None = None
+    states: States = {}
+    cancelled: dict[str, tuple[int, ...]] = {}
+    cancelled_at: Seconds = 0.0
+    unsettled: dict[str, Seconds] = {}
+    accounting: str | None = None
+
+    def is_due(self, now: Seconds, interval: Seconds) -> bool:
+        """Return whether it may be asked again; a clock set back is no reason to wait.
+
+        While a job that was just cancelled ends, it is asked more often.
+        """
+        if 0 <= now - self.cancelled_at < _ENDING and not self.failures:
+            interval = min(interval, _WHILE_ENDING)
+        pause = min(interval * 2**self.failures, max(_LONGEST_PAUSE, interval))
+        return not 0 <= now - self.tried < pause
+
+
+def load(root: str, name: str) -> Poll:
+    """Read the last answer; an empty one where there is none, or none that parses."""
+    try:
+        with open(_path(root, name), "rb") as file:
+            return msgspec.json.decode(file.read(), type=Poll)
+    except (OSError, *UNREADABLE):
+        return Poll()
+
+
+def save(root: str, name: str, poll: Poll) -> None:
+    """Keep an answer; where it cannot be kept, it is only asked for again."""
+    make_folder(root, _FOLDER)
+    path = _path(root, name)
+    fresh = f"{path}.{os.getpid()}"
+    with suppress(OSError):
+        with open(fresh, "wb", opener=private) as file:
+            file.write(msgspec.json.encode(poll))
+        os.replace(fresh, path)
+
+
+def forget(
+    root: str,
+    name: str,
+    *,
+    cancelled: tuple[str, tuple[int, ...], Seconds] | None = None,
+) -> None:
+    """Make the next look ask the scheduler: something was submitted or cancelled.
+
+    *cancelled* is a job, its elements and the time.
+    """
+    poll = load(root, name)
+    if cancelled is not None:
+        job, elements, now = cancelled
+        known = {*poll.cancelled.get(job, ()), *elements}
+        told = poll.cancelled | {job: tuple(sorted(known))}
+        poll = msgspec.structs.replace(poll, cancelled=told, cancelled_at=now)
+    if not poll.failures:
+        poll = msgspec.structs.replace(poll, tried=0.0)
+    save(root, name, poll)
+
+
+def _path(root: str, name: str) -> str:
+    return os.path.join(root, _FOLDER, f"{name}.json")
+
+
+TO_SUBMIT: Seconds = 120.0
+_TO_ASK: Seconds = 30.0
+_SIGNAL_BASE = 128
+_TOLD = _SIGNAL_BASE + 15
+_OLD: Seconds = 30 * DAY  # what a scheduler says of older jobs is of no use
+_LATE: Seconds = 300.0  # until accounting that answers has to show how a job ended
+_NOT_YET = "accounting has not recorded its end yet"
+
+
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
+    """How a scheduler is reached: what runs its commands, for whom, how often.
+
+    ``root`` is the store, where its answers are kept; ``interval`` is seconds.
+    """
+
+    run: Runner
+    env: Mapping[str, str]
+    root: str
+    user: str
+    clock: Callable[[], Seconds]
+    interval: Seconds = INTERVAL
+
+
+class Client:
+    """One scheduler reached by its commands."""
+
+    def __init__(self, backend: Backend, way: Reach) -> None:
+        self.name = backend.NAME
+        self._backend = backend
+        self._way = way
+
+    def render(self, script: JobScript) -> str:
+        """Write the job script."""
+        return self._backend.render(script)
+
+    def log_name(self, job: str, element: int, *, is_array: bool) -> str:
+        """Name the log of an element."""
+        return self._backend.log_name(job, element, is_array=is_array)
+
+    def submit(self, script: str, *, cwd: str) -> str:
+        """Submit the script once; return the job's id.
+
+        Raises:
+            SchedulerError: the job was refused, or there is no such command.
+            SubmissionUnknownError: no answer; the job may have been accepted.
+        """
+        argv = self._backend.submit_argv(script)
+        forget(self._way.root, self.name)
+        try:
+            ran = self._way.run(
+                argv,
+                cwd=cwd,
+                env=outside_of_job(self._way.env),
+                timeout=TO_SUBMIT,
+                with_parent=True,
+            )
+        except NoAnswerError as error:
+            raise SubmissionUnknownError(str(error)) from error
+        except SchedulerError as error:
+            raise SchedulerError(f"{error} ({self._backend.LOGIN_HINT})") from error
+        job = self._backend.parse_submitted(ran.out) if ran.code == 0 else None
+        if job is not None:
+            return job
+        if ran.code == 0:
+            raise SubmissionUnknownError(
+                f"{argv[0]} printed no job id but {ran.out[:80]!r}"
+            )
+        killed = ran.code < 0 or ran.code > _SIGNAL_BASE
+        if killed or self._backend.is_unanswered(ran.err + ran.out):
+            raise SubmissionUnknownError(f"{argv[0]}: {ran.complaint()}")
+        raise SchedulerError(f"{argv[0]} refused the job: {ran.complaint()}")
+
+    def find(self, token: str, *, name: str) -> str | None:
+        """Return the id of the job that was submitted with *token*, None if unlisted.
+
+        Raises:
+            SchedulerError: the scheduler does not answer.
+        """
+        argv = self._backend.find_argv(self._way.user, name)
+        ran = self._run(argv, timeout=_TO_ASK)
+        try:
+            found = self._backend.parse_found(ran, token)
+        except FormatError as error:
+            raise SchedulerError(str(error)) from error
+        if found is not None:
+            forget(self._way.root, self.name)
+        return found
+
+    def patience(self) -> Seconds:
+        """Return the seconds after which a request that was sent can no longer arrive.
+
+        Raises:
+            SchedulerError: the scheduler does not answer.
+        """
+        argv = self._backend.patience_argv()
+        if argv is None:
+            return self._backend.parse_patience("")
+        ran = self._run(argv, timeout=_TO_ASK)
+        if ran.code != 0:
+            raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
+        return self._backend.parse_patience(ran.out)
+
+    def foresee(self, script: str, *, cwd: str) -> Seconds | None:
+        """Return when the script would start, None if that cannot be predicted.
+
+        Raises:
+            UsageError: it would be refused, or never start.
+        """
+        argv = self._backend.verify_argv(script)
+        try:
+            ran = self._way.run(
+                argv, cwd=cwd, env=outside_of_job(self._way.env), timeout=_TO_ASK
+            )
+        except SchedulerError:
+            return None  # the submission itself will say what is wrong
+        said = ran.out + ran.err
+        doubt = self._backend.parse_doubt(said)
+        if doubt is not None:
+            raise UsageError(f"{doubt} (--no-checks submits it anyway)")
+        return self._backend.parse_start(said)
+
+    def understood(self, job: str) -> Understood | None:
+        """Say what it took a job to ask for."""
+        return self._backend.parse_understood(
+            self._told(self._backend.understood_argv(job))
+        )
+
+    def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:
+        """Say how jobs stand: from what was said a moment ago, or asked anew."""
+        last = load(self._way.root, self.name)
+        jobs = [job for job in jobs if self._is_of_use(job, last)]
+        is_open = [
+            job
+            for job in jobs
+            if job.id in last.unsettled or not _is_over(job, last.states)
+        ]
+        if is_open and (fresh or last.is_due(self._way.clock(), self._way.interval)):
+            last = self._ask(last, jobs, is_open)
+            save(self._way.root, self.name, last)
+        return Snapshot(last.states, last.asked, last.trouble, last.accounting)
+
+    def _is_of_use(self, job: Submitted, last: Poll) -> bool:
+        """Leave out what is old, unless it was there when the scheduler was asked."""
+        if self._way.clock() - job.submitted < _OLD:
+            return True
+        known = last.states.get(job.id, {}).values()
+        return any(not state.is_final for state in known)
+
+    def gpu_types(self) -> tuple[str, ...]:
+        """Give the words it has for GPUs; none where it does not tell."""
+        argv = self._backend.gpu_types_argv()
+        return () if argv is None else self._backend.parse_gpu_types(self._told(argv))
+
+    def cpus_beside_gpus(self, complexes: Complexes | None = None) -> str | None:
+        """Name what to ask CPUs by beside GPUs; None where slots do no harm."""
+        argv = self._backend.slots_argv()
+        if argv is None:
+            return None
+        return self._backend.parse_slots(self._told(argv), complexes)
+
+    def array_limit(self, elements: int) -> int | None:
+        """Say how many elements an array may have; None where nobody knows."""
+        argv = self._backend.array_limit_argv(elements)
+        if argv is None:
+            return None
+        return self._backend.parse_array_limit(self._told(argv))
+
+    def why(self, job: Submitted) -> str | None:
+        """Say why a job is in error."""
+        argv = self._backend.why_argv(job.id)
+        return None if argv is None else self._backend.parse_why(self._told(argv))
+
+    def cancel(self, job: Submitted, elements: Sequence[int] | None) -> None:
+        """End a job, or these elements of it.
+
+        Raises:
+            SchedulerError: it did not answer, or refused.
+        """
+        argv = self._backend.cancel_argv(job, elements)
+        ran = self._run(argv, timeout=_TO_ASK)
+        told = tuple(range(job.elements) if elements is None else elements)
+        now = self._way.clock()
+        forget(self._way.root, self.name, cancelled=(job.id, told, now))
+        if ran.code != 0:
+            raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
+
+    def _ask(
+        self, last: Poll, jobs: Sequence[Submitted], is_open: Sequence[Submitted]
+    ) -> Poll:
+        """Ask about all jobs, and accounting about what is no longer there."""
+        now = self._way.clock()
+        argv = self._backend.queue_argv(self._way.user)
+        try:
+            ran = self._run(argv, timeout=_TO_ASK)
+            if ran.code != 0:
+                raise SchedulerError(f"{argv[0]}: {ran.complaint()}")  # noqa: TRY301 - one way out
+            listed = self._backend.parse_queue(ran.out)
+        except (SchedulerError, FormatError) as error:
+            return msgspec.structs.replace(
+                last, tried=now, failures=last.failures + 1, trouble=str(error)
+            )
+        known = {job.id: last.states.get(job.id, {}) for job in jobs}
+        gone = [
+            job
+            for job in is_open
+            if job.id in last.unsettled
+            or _has_left(job, known[job.id], listed.get(job.id, {}))
+        ]
+        accounts = self._ended([job.id for job in gone])
+        unsettled = {
+            job.id: last.unsettled.get(job.id, now)
+            for job in gone
+            if not accounts.is_off
+            and _is_unsettled(
+                job,
+                {} if job.id in last.unsettled else known[job.id],
+                listed.get(job.id, {}),
+                accounts.states.get(job.id, {}),
+            )
+        }
+        if accounts.trouble is None:
+            unsettled = {job: t for job, t in unsettled.items() if now - t < _LATE}
+        states = {
+            job.id: _merged(
+                job,
+                known[job.id],
+                listed.get(job.id, {}),
+                accounts.states.get(job.id, {}),
+                last.cancelled.get(job.id, ()),
+                silence=accounts.silence() if job.id in unsettled else None,
+            )
+            for job in jobs
+        }
+        told = {job.id: last.cancelled.get(job.id, ()) for job in jobs}
+        cancelled = {job: elements for job, elements in told.items() if elements}
+        return Poll(
+            asked=now,
+            tried=now,
+            states=states,
+            cancelled=cancelled,
+            cancelled_at=last.cancelled_at,
+            unsettled=unsettled,
+            accounting=accounts.trouble,
+        )
+
+    def _ended(self, jobs: Sequence[str]) -> "_Accounts":
+        """Ask accounting how jobs ended."""
+        states: States = {}
+        for argv in self._backend.ended_argvs(jobs):
+            try:
+                ran = self._run(argv, timeout=_TO_ASK)
+            except SchedulerError as error:
+                why = error.__cause__
+                is_off = isinstance(why, (FileNotFoundError, PermissionError))
+                return _Accounts(states, None if is_off else str(error), is_off=is_off)
+            if ran.code != 0:
+                answer = self._backend.accounting_answer(ran.out, ran.err)
+                if answer == "off":
+                    return _Accounts(states, is_off=True)
+                if answer == "failing":
+                    why_not = ran.complaint().removeprefix(f"{argv[0]}: ")
+                    return _Accounts(states, f"{argv[0]}: {why_not}")
+            for job, elements in self._backend.parse_ended(ran.out).items():
+                states.setdefault(job, {}).update(elements)
+        return _Accounts(states)
+
+    def _told(self, argv: Argv) -> str:
+        """Give what a command prints that is good to know, and nothing more."""
+        try:
+            return self._run(argv, timeout=_TO_ASK).out
+        except SchedulerError:
+            return ""
+
+    def _run(self, argv: Argv, *, timeout: Seconds, cwd: str | None = None) -> Ran:
+        return self._way.run(argv, cwd=cwd, env=self._way.env, timeout=timeout)
+
+
+def _is_over(job: Submitted, states: States) -> bool:
+    elements = states.get(job.id, {})
+    return sum(map(_has_ended, elements.values())) >= job.elements
+
+
+def _has_ended(state: ElementState) -> bool:
+    """Say whether nothing will change: an error state may be cleared, or deleted."""
+    return state.is_final and state.reason != STUCK
+
+
+class _Accounts(msgspec.Struct, frozen=True):
+    """What accounting answered; ``trouble`` is why it does not answer now.
+
+    ``is_off``: this site keeps no accounting, or this user cannot read it.
+    """
+
+    states: States
+    trouble: str | None = None
+    is_off: bool = False
+
+    def silence(self) -> str:
+        """Return why it does not show how an element ended."""
+        if self.trouble is None:
+            return _NOT_YET
+        return f"accounting does not answer: {self.trouble}"
+
+
+def _has_left(job: Submitted, known: Elements, listed: Elements) -> bool:
+    """Return whether an element has ended, or is not listed, since the last look."""
+    return any(
+        not (number in listed and not _has_ended(listed[number]))
+        and not (number in known and _has_ended(known[number]))
+        for number in range(job.elements)
+    )
+
+
+def _is_unsettled(
+    job: Submitted, known: Elements, listed: Elements, ended: Elements
+) -> bool:
+    """Return whether accounting does not show yet how an element ended."""
+    return any(
+        not (number in listed and not _has_ended(listed[number]))
+        and not (number in known and _has_ended(known[number]))
+        and not (number in ended and ended[number].is_final)
+        for number in range(job.elements)
+    )
+
+
+def _merged(  # noqa: PLR0913 - keyword-only past the fifth
+    job: Submitted,
+    known: Elements,
+    listed: Elements,
+    ended: Elements,
+    cancelled: Sequence[int],
+    *,
+    silence: str | None,
+) -> Elements:
+    """Merge what was known, what accounting shows, and what the queue lists.
+
+    Accounting knows more of an element that has ended than the queue, which may list
+    it for some minutes. An element that is in neither is absent: nobody knows how it
+    ended, which is not failed. *silence* is why accounting may still show it: then it
+    is UNKNOWN. One that weigh cancelled was cancelled.
+    """
+    over = {number: state for number, state in known.items() if _has_ended(state)}
+    past = {number: state for number, state in listed.items() if state.is_final}
+    past |= {number: state for number, state in ended.items() if state.is_final}
+    alive = {number: state for number, state in listed.items() if not state.is_final}
+    for number in cancelled:
+        if number in alive:
+            alive[number] = msgspec.structs.replace(alive[number], reason=CANCELLING)
+        elif number not in over:
+            past[number] = _cancelled(past.get(number))
+    rest = listed.get(REST) or ended.get(REST)
+    others = {} if rest is None else dict.fromkeys(range(job.elements), rest)
+    merged = others | over | past | alive
+    if silence is not None:
+        for number in set(range(job.elements)) - set(merged):
+            last = known.get(number, ABSENT)
+            merged[number] = msgspec.structs.replace(
+                last, state="UNKNOWN", reason=silence
+            )
+    return {n: state for n, state in merged.items() if 0 <= n < job.elements}
+
+
+def _cancelled(state: ElementState | None) -> ElementState:
+    """Take an end by a signal for the one we sent."""
+    if state is None:
+        return ElementState(state="CANCELLED")
+    if state.state == "FAILED" and (state.signal or state.exit_code == _TOLD):
+        return msgspec.structs.replace(state, state="CANCELLED", reason=None)
+    return state

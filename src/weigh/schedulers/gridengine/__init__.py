@@ -1,0 +1,1 @@
+"""Grid Engine: its text, job scripts, commands, limits, lint and accounting."""

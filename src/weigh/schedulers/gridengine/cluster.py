@@ -1,0 +1,376 @@
+"""What Grid Engine tells of a cluster: the commands to ask, and their text read.
+
+It has no word for GPUs: a site calls its resources as it likes. Consumables named like
+``ngpus`` or ``gpu`` are taken for GPUs, and ``gpu_type`` or the like for their type.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from xml.etree import ElementTree as ET
+
+import msgspec
+
+from weigh.errors import FormatError
+from weigh.model.cluster import UNTYPED, ClusterJob, Node, NodeGpus, NodeState
+from weigh.model.limits import QueueLimits
+from weigh.model.record import State
+from weigh.schedulers.elements import count_elements
+from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.script import whole_number
+
+HOSTS = ("qhost", "-F", "-q")
+QUEUES = ("qconf", "-sq", "*")
+JOBS = ("qstat", "-u", "*", "-r", "-xml")
+COMPLEXES = ("qconf", "-sc")
+QUOTAS = ("qconf", "-srqs")
+VERSION = ("qstat", "-help")
+
+_GPU_NAME = re.compile(r"(?:n|num_?|nvidia_?)?gpus?(?:_?(?:num|count|cards?))?")
+_TYPE_NAME = re.compile(r"gpu[_.]?(?:type|model|name|arch)")
+_RESOURCE = re.compile(r"\b([hgq][lfcv]):([\w.]+)=(\S+)")
+_QUEUE = re.compile(r"\s+(\S+)\s+[BIPCTN]+\s+(?:\d+/)?(\d{1,9})/(\d{1,9})\s*(\S*)")
+_TABLE_HEAD = ("HOSTNAME", "global", "-")
+_REFUSAL = re.compile(
+    r"(?:cannot run (?:at|in)|rejected because|Unable to run job:) (.+)"
+)
+_OTHER_QUEUE = "not contained in its hard queue list"
+_UNREACHABLE, _DISABLED, _BROKEN = "u", "dDsSCo", "Ec"
+_SHUT = frozenset(_UNREACHABLE + _DISABLED + _BROKEN)
+_WORDS = {
+    "u": "does not answer",
+    "E": "a job could not be started (qstat -explain E)",
+    "c": "its configuration is ambiguous",
+    "d": "disabled",
+    "D": "disabled by the calendar",
+    "s": "suspended",
+    "S": "suspended by another queue",
+    "C": "suspended by the calendar",
+    "o": "being removed",
+}
+
+
+class Host(msgspec.Struct, frozen=True):
+    """One execution host of ``qhost``: its resources, and its queues as written.
+
+    ``values`` are by name as the last source gave them; of consumables, what is left.
+    ``queues`` are (name, used slots, slots, state letters).
+    """
+
+    name: str
+    values: dict[str, str]
+    consumables: frozenset[str]
+    queues: tuple[tuple[str, int, int, str], ...]
+
+
+def host_argv(name: str) -> tuple[str, ...]:
+    """Ask for what a site gave a host: the totals that ``qhost`` does not tell."""
+    return ("qconf", "-se", name)
+
+
+def start_argv(
+    queue: str, *, cpus: int = 1, gpu: str | None = None, time: int | None = None
+) -> tuple[str, ...]:
+    """Ask whether a small job could start as things are; nothing is submitted.
+
+    *gpu* is a resource and its number, ``ngpus:1``.
+    """
+    options = ["-q", queue]
+    if cpus > 1:
+        options += ["-pe", "smp", str(cpus)]
+    if gpu is not None:
+        name, _, count = gpu.partition(":")
+        options += ["-l", f"{name}={count or 1}"]
+    if time is not None:
+        options += ["-l", f"h_rt={gridengine_text.format_time(time)}"]
+    return ("qsub", "-w", "p", *options, "-b", "y", "true")
+
+
+def parse_start(said: str) -> tuple[str | None, str | None]:
+    """Read ("now", or why not now) from what ``qsub -w p`` said."""
+    if "verification: found" in said:
+        return "now", None
+    reasons = [why for why in _REFUSAL.findall(said) if _OTHER_QUEUE not in why]
+    if not reasons:
+        return None, None
+    return None, reasons[-1].strip().replace(" because it ", " ")
+
+
+def parse_hosts(text: str) -> tuple[Host, ...]:
+    """Read ``qhost -F -q``; the resources may stand on one line or on many."""
+    found: list[Host] = []
+    for line in text.splitlines():
+        if not line[:1].isspace():
+            words = line.split()
+            if words and not line.startswith(_TABLE_HEAD):
+                found.append(Host(words[0], {}, frozenset(), ()))
+        elif found:
+            found[-1] = _with_line(found[-1], line)
+    return tuple(found)
+
+
+def gpu_consumables(host: Host) -> tuple[str, ...]:
+    """Name the consumables of *host* that count GPUs."""
+    return tuple(sorted(name for name in host.consumables if is_gpu(name)))
+
+
+def is_gpu(name: str) -> bool:
+    """Tell whether a resource of that name counts GPUs."""
+    return _GPU_NAME.fullmatch(name.lower()) is not None
+
+
+def is_gpu_type(name: str) -> bool:
+    """Tell whether a resource of that name says which GPU."""
+    return _TYPE_NAME.fullmatch(name.lower()) is not None
+
+
+def parse_host_totals(text: str) -> dict[str, str]:
+    """Read the ``complex_values`` of ``qconf -se``."""
+    return _values(_attributes(text).get("complex_values", ""))
+
+
+def node(host: Host, totals: Mapping[str, str]) -> Node:
+    """Put together what ``qhost`` and the host's configuration tell of a node."""
+    state, reason = _state(host)
+    used = sum(slots for _, slots, _, _ in host.queues)
+    left = _count(host.values.get("slots")) if "slots" in host.consumables else None
+    most = max((slots for _, _, slots, _ in host.queues), default=None)
+    cpus = used + left if left is not None else most
+    return Node(
+        name=host.name,
+        state=_by_use(state, used, cpus),
+        reason=reason,
+        queues=tuple(name for name, *_ in host.queues),
+        cpus=cpus if cpus is not None else _count(host.values.get("num_proc")),
+        cpus_used=used,
+        memory=_memory(host.values.get("mem_total")),
+        memory_used=_memory(host.values.get("mem_used")),
+        gpus=tuple(_gpus(host, totals)),
+    )
+
+
+def parse_queues(text: str) -> tuple[QueueLimits, ...]:
+    """Read ``qconf -sq '*'``: a block a queue, the first line of each its name."""
+    blocks = re.split(r"(?m)^(?=qname\s)", text)
+    rows = (_attributes(block) for block in blocks)
+    return tuple(_limits(row) for row in rows if row.get("qname"))
+
+
+def with_states(
+    queues: Sequence[QueueLimits], hosts: Sequence[Host]
+) -> tuple[QueueLimits, ...]:
+    """Set which queues are open: those with an instance that takes jobs, or none."""
+    letters: dict[str, list[str]] = {}
+    for host in hosts:
+        for name, _, _, state in host.queues:
+            letters.setdefault(name, []).append(state)
+    shut = {
+        name
+        for name, states in letters.items()
+        if all(_SHUT & set(each) for each in states)
+    }
+    return tuple(
+        msgspec.structs.replace(one, open=one.open and one.name not in shut)
+        for one in queues
+    )
+
+
+def per_job(complexes: str) -> frozenset[str]:
+    """Name the consumables that a job takes once and not for each slot."""
+    rows = (line.split() for line in complexes.splitlines())
+    return frozenset(
+        name
+        for row in rows
+        if len(row) > 5 and row[5] == "JOB"  # noqa: PLR2004 - its sixth column
+        for name in row[:2]
+    )
+
+
+def parse_gpus_per_user(quotas: str, queues: Sequence[str]) -> dict[str, int]:
+    """Read the resource quotas on GPUs that hold for each user by himself."""
+    found: dict[str, int] = {}
+    for words, limits in _quota_rules(quotas):
+        asked = dict(zip(words[::2], words[1::2], strict=False))
+        counts = {name: _count(value) for name, value in _values(limits).items()}
+        most = next((n for name, n in counts.items() if is_gpu(name)), None)
+        if most is None or asked.get("users") not in {"{*}", "*"}:
+            continue
+        names = asked.get("queues", "*").strip("{}").split(",")
+        for queue in queues if "*" in names else names:
+            found.setdefault(queue, most)  # the first rule that fits holds
+    return found
+
+
+def _quota_rules(quotas: str) -> Iterator[tuple[list[str], str]]:
+    """Yield the words of each rule in force, and its limits."""
+    is_on = True
+    for line in quotas.splitlines():
+        words = line.split()
+        if words == ["{"]:
+            is_on = True
+        elif words == ["enabled", "FALSE"]:  # written down and not in force
+            is_on = False
+        elif is_on and words[:1] == ["limit"] and "to" in words[:-1]:
+            to = words.index("to")
+            yield words[1:to], words[to + 1]
+
+
+def parse_jobs(
+    text: str, *, once: frozenset[str] = frozenset()
+) -> tuple[ClusterJob, ...]:
+    """Read ``qstat -u '*' -r -xml``; *once* are the resources that a job takes once.
+
+    Raises:
+        FormatError: it is no XML.
+    """
+    try:
+        root = ET.fromstring(text)  # noqa: S314 - the scheduler's own output
+    except ET.ParseError as error:
+        raise FormatError(f"qstat -xml: not XML: {error}") from error
+    return tuple(_job(element, once) for element in root.iter("job_list"))
+
+
+def parse_version(text: str) -> str | None:
+    """Read the version from the first line of ``qstat -help``."""
+    first = next(iter(text.splitlines()), "").strip()
+    return first if any(letter.isdigit() for letter in first) else None
+
+
+def _with_line(host: Host, line: str) -> Host:
+    queue = _QUEUE.fullmatch(line.rstrip())
+    if queue is not None:
+        row = (queue[1], int(queue[2]), int(queue[3]), queue[4])
+        return msgspec.structs.replace(host, queues=(*host.queues, row))
+    resources = _RESOURCE.findall(line)
+    consumed = {name for source, name, _ in resources if source.endswith("c")}
+    return msgspec.structs.replace(
+        host,
+        values=host.values | {name: value for _, name, value in resources},
+        consumables=host.consumables | consumed,
+    )
+
+
+def _state(host: Host) -> tuple[NodeState, str | None]:
+    """Fold the letters of a host's queues: it is up while one of them is."""
+    letters = [state for *_, state in host.queues]
+    if not letters:
+        return "UNKNOWN", "in no queue"
+    said = {letter for each in letters for letter in each}
+    reason = "; ".join(text for letter, text in _WORDS.items() if letter in said)
+    if all(set(each) & set(_UNREACHABLE + _BROKEN) for each in letters):
+        return "DOWN", reason
+    if all(_SHUT & set(each) for each in letters):
+        return "DRAINING", reason
+    return "IDLE", None
+
+
+def _by_use(state: NodeState, used: int, cpus: int | None) -> NodeState:
+    if state != "IDLE" or not used:
+        return state
+    return "FULL" if cpus is not None and used >= cpus else "MIXED"
+
+
+def _gpus(host: Host, totals: Mapping[str, str]) -> Iterator[NodeGpus]:
+    kind = next(
+        (value for name, value in host.values.items() if _TYPE_NAME.fullmatch(name)),
+        UNTYPED,
+    )
+    for name in gpu_consumables(host):
+        left = _count(host.values[name]) or 0
+        total = _count(totals.get(name))
+        if total is None:
+            total = left
+        if total:
+            yield NodeGpus(kind, total, max(0, total - left))
+
+
+def _limits(row: Mapping[str, str]) -> QueueLimits:
+    return QueueLimits(
+        name=row["qname"],
+        open="disabled" not in row.get("initial_state", ""),
+        time_limit=_time(_first(row.get("h_rt", ""))),
+        memory=_memory(_first(row.get("h_vmem", ""))),
+        accounts=_list(row.get("projects")),
+    )
+
+
+def _job(element: ET.Element, once: frozenset[str]) -> ClusterJob:
+    state, reason = _job_state(element.findtext("state", ""))
+    tasks = element.findtext("tasks")
+    elements = count_elements(tasks) if tasks else 1
+    slots = whole_number(element.findtext("slots")) or 1
+    wanted = element.findtext("hard_req_queue") or ""
+    return ClusterJob(
+        id=element.findtext("JB_job_number", ""),
+        name=element.findtext("JB_name", ""),
+        user=element.findtext("JB_owner", ""),
+        queue=(element.findtext("queue_name") or wanted).partition("@")[0],
+        state=state,
+        elements=elements,
+        cpus=elements * slots,
+        gpus=elements * _gpus_of(element, slots, once),
+        reason=reason,
+        start=element.findtext("JAT_start_time"),
+    )
+
+
+def _gpus_of(element: ET.Element, slots: int, once: frozenset[str]) -> int:
+    total = 0
+    for request in element.iter("hard_request"):
+        name = request.get("name", "")
+        if is_gpu(name):
+            total += (_count(request.text) or 0) * (1 if name in once else slots)
+    return total
+
+
+def _job_state(letters: str) -> tuple[State, str | None]:
+    """Fold ``qw``, ``hqw``, ``Eqw``, ``r``, ``dr``, ``S``...: sge_status(5)."""
+    if "E" in letters:
+        return "PENDING", "error"
+    if "w" in letters:
+        return "PENDING", "held" if "h" in letters else None
+    if set(letters) & set("sST"):
+        return "RUNNING", "suspended"
+    return "RUNNING", "being deleted" if "d" in letters else None
+
+
+def _attributes(text: str) -> dict[str, str]:
+    """Read ``name   value`` lines, continued behind a backslash."""
+    joined = re.sub(r"\\\n\s*", "", text)
+    rows = (line.split(None, 1) for line in joined.splitlines())
+    return {row[0]: row[1].strip() for row in rows if len(row) > 1}
+
+
+def _values(text: str) -> dict[str, str]:
+    """Read ``ngpus=4(0 1 2 3),gpu_type=v100``; NONE is none."""
+    return dict(re.findall(r"([\w.]+)=([^,(\s]+)", text))
+
+
+def _first(value: str) -> str:
+    """Leave out what holds on some hosts only: ``48:00:00,[node7=24:00:00]``."""
+    return value.partition(",")[0].strip()
+
+
+def _list(value: str | None) -> tuple[str, ...] | None:
+    names = tuple(re.split(r"[\s,]+", _first(value or "").strip()))
+    return None if names in {("",), ("NONE",)} else names
+
+
+def _count(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(float(text.partition("(")[0]))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _memory(text: str | None) -> int | None:
+    try:
+        return None if text is None else gridengine_text.parse_memory(text)
+    except FormatError:
+        return None
+
+
+def _time(text: str) -> int | None:
+    try:
+        return gridengine_text.parse_time(text)
+    except FormatError:
+        return None

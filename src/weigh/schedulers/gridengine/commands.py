@@ -1,0 +1,422 @@
+"""Grid Engine's commands: ``qsub``, ``qstat -xml``, ``qacct``, ``qdel``.
+
+It numbers elements from 1; here they count from 0 as everywhere.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from xml.etree import ElementTree as ET
+
+from weigh.errors import FormatError
+from weigh.model.complexes import Complexes
+from weigh.model.job import (
+    STUCK,
+    ElementState,
+    JobScript,
+    States,
+    Submitted,
+    Understood,
+)
+from weigh.model.record import State
+from weigh.schedulers.command import Ran
+from weigh.schedulers.elements import count_elements, format_ranges, parse_ranges
+from weigh.schedulers.gridengine import limits as gridengine_limits
+from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.gridengine.cluster import is_gpu, is_gpu_type
+from weigh.schedulers.gridengine.script import gridengine_script, job_name
+from weigh.schedulers.gridengine.script import log_name as _log_name
+from weigh.schedulers.protocol import Answer, Argv
+from weigh.schedulers.script import whole_number
+from weigh.units import Seconds
+
+
+def parse_job(text: str) -> Understood | None:
+    """Read the job of *text*; None where there is none.
+
+    A site may call its GPUs anything: without a name that is known for one, how many
+    were requested is not known.
+    """
+    rows = _rows(text)
+    if "job_number" not in rows:
+        return None
+    asked = _resources(rows.get("hard resource_list", ""))
+    slots = _slots(rows.get("parallel environment", ""))
+    tasks = rows.get("job-array tasks")
+    each = _size(asked.get("h_vmem"))
+    return Understood(
+        virtual_memory=None if each is None else each * slots,
+        cpus=slots,
+        gpus=next((whole_number(asked[name]) for name in asked if is_gpu(name)), None),
+        gpu_types=tuple(asked[name] for name in asked if is_gpu_type(name)),
+        time_limit=_time(asked.get("h_rt")),
+        queue=rows.get("hard_queue_list"),
+        account=rows.get("project"),
+        elements=count_elements(tasks) if tasks else None,
+        throttle=whole_number(rows.get("maximum concurrency")),
+    )
+
+
+def _rows(text: str) -> dict[str, str]:
+    """Split ``name:   value`` lines; the first of a name counts."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            found.setdefault(name.strip(), value.strip())
+    return found
+
+
+def _resources(text: str) -> dict[str, str]:
+    pairs = (part.partition("=") for part in text.split(","))
+    return {name.strip(): value.strip() for name, _, value in pairs if name.strip()}
+
+
+def _slots(text: str) -> int:
+    """Read ``smp range: 2``: the fewest of a range."""
+    return whole_number(text.rpartition(":")[2].strip().partition("-")[0]) or 1
+
+
+def _size(text: str | None) -> int | None:
+    try:
+        return None if text is None else gridengine_text.parse_memory(text)
+    except FormatError:
+        return None
+
+
+def _time(text: str | None) -> int | None:
+    try:
+        return None if text is None else gridengine_text.parse_time(text)
+    except FormatError:
+        return None
+
+
+NAME = "gridengine"
+LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
+_SUBMITTED = re.compile(r"^(\d{1,12})(\.\d+-\d+:\d+)?$")
+_DATES = ("%a %b %d %H:%M:%S %Y", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S.%f")
+_MAX_ARRAY = re.compile(r"^max_aj_tasks\s+(\d{1,9})\s*$", re.MULTILINE)
+_SHORT_ARRAY = 1000
+_NO_QUEUE = "no suitable queues"
+_OTHER_QUEUE = "not contained in its hard queue list"
+_CANNOT = re.compile(r"^(Unable to run job: )?(Job \S+ )?")
+_MOST_REASONS = 3
+_NO_SUCH_JOB = re.compile(r"job id \S+ not found")
+_NO_FILE = "No such file or directory"
+_UNREADABLE = "unable to open"
+_BLOCK = "=" * 20
+_SIGNAL_BASE = 128
+_KILL = 9
+# the request may have arrived all the same
+_LOST = re.compile(
+    r"send error|receive error|got read error|commlib|can't unpack|connect to service|"
+    r"unable to (?:contact|send message to) qmaster|timeout|timed out",
+    re.IGNORECASE,
+)
+_NO_JOB_LISTED = "do not exist"
+_MARKED = frozenset({"context", "script_file"})
+_PATIENCE: Seconds = 10.0
+
+# accounting(5): what `failed` says
+_RESCHEDULED = 25
+_OVER_A_LIMIT = 37
+_SIGNALLED = 100
+
+
+def render(script: JobScript) -> str:
+    """Write the job script."""
+    return gridengine_script(script)
+
+
+def log_name(job: str, element: int, *, is_array: bool) -> str:
+    """Name the log of an element."""
+    return _log_name(job, element, is_array=is_array)
+
+
+def submit_argv(script: str) -> Argv:
+    """Submit a script."""
+    return ("qsub", "-terse", script)
+
+
+def verify_argv(script: str) -> Argv:
+    """Ask whether it fits an empty cluster: qsub takes what never runs."""
+    return ("qsub", "-w", "v", script)
+
+
+def parse_doubt(out: str) -> str | None:
+    """Read why no queue is suitable: the most telling lines."""
+    if _NO_QUEUE not in out:
+        return None
+    lines = [line.strip() for line in out.splitlines() if "cannot run" in line]
+    # of queues that were not asked for nobody wants to hear
+    telling = [line for line in lines if _OTHER_QUEUE not in line] or lines
+    telling.sort(key=lambda line: "because it" not in line)  # why comes first
+    found = dict.fromkeys(_CANNOT.sub("", line) for line in telling)
+    reasons = "; ".join(list(found)[:_MOST_REASONS]) or "no suitable queue"
+    return f"the job would never run: {reasons}"
+
+
+def parse_start(out: str) -> Seconds | None:  # noqa: ARG001
+    """Read nothing: it does not foresee when a job starts."""
+    return None
+
+
+def understood_argv(job: str) -> Argv:
+    """Ask for all there is to know of a job."""
+    return ("qstat", "-j", job)
+
+
+def parse_understood(out: str) -> Understood | None:
+    """Read what Grid Engine took it to ask for."""
+    return parse_job(out)
+
+
+def parse_submitted(out: str) -> str | None:
+    """Read ``42`` or ``42.1-3:1``, whatever is said before."""
+    for line in reversed(out.splitlines()):
+        found = _SUBMITTED.match(line.strip())
+        if found:
+            return found[1]
+    return None
+
+
+def is_unanswered(words: str) -> bool:
+    """Return whether qsub failed on the way to the master or back."""
+    return not words.strip() or _LOST.search(words) is not None
+
+
+def find_argv(user: str, name: str) -> Argv:  # noqa: ARG001 - names are the user's own
+    """Show all of each job of that name: only there is the context."""
+    return ("qstat", "-j", job_name(name))
+
+
+def parse_found(ran: Ran, token: str) -> str | None:
+    """Read the id of the job whose context or script holds the token.
+
+    Raises:
+        FormatError: qstat did not reach the master.
+    """
+    if ran.code != 0 and _NO_JOB_LISTED not in ran.out + ran.err:
+        raise FormatError(f"qstat: {ran.complaint()}")
+    job = None
+    for line in ran.out.splitlines():
+        key, _, value = line.partition(":")
+        if key == "job_number":
+            job = value.strip()
+        elif key in _MARKED and token in value and whole_number(job or "") is not None:
+            return job
+    return None
+
+
+def patience_argv() -> Argv | None:
+    """Ask nothing: a request is answered or lost."""
+    return None
+
+
+def parse_patience(out: str) -> Seconds:  # noqa: ARG001
+    """Return a fixed time: what qsub sent is read as soon as the master runs."""
+    return _PATIENCE
+
+
+def queue_argv(user: str) -> Argv:
+    """List what waits and runs."""
+    return ("qstat", "-u", user, "-xml")
+
+
+def parse_queue(out: str) -> States:
+    """Read qstat's XML.
+
+    Raises:
+        FormatError: it is no XML, or cut off.
+    """
+    try:
+        root = ET.fromstring(out)  # noqa: S314 - the scheduler's own
+    except ET.ParseError as error:
+        raise FormatError("qstat's answer is cut off or no XML") from error
+    states: States = {}
+    for entry in root.iter("job_list"):
+        job = entry.findtext("JB_job_number", "")
+        if whole_number(job) is None:
+            raise FormatError("qstat lists a job without a number")
+        letters = entry.findtext("state", "")
+        element = ElementState(
+            state=_state(letters),
+            reason=_reason(letters),
+            started=_epoch_time(entry.findtext("JAT_start_time", "")),
+            node=entry.findtext("queue_name", "").partition("@")[2] or None,
+        )
+        for number in list(parse_ranges(entry.findtext("tasks", ""))) or [1]:
+            states.setdefault(job, {})[number - 1] = element
+    return states
+
+
+def ended_argvs(jobs: Sequence[str]) -> tuple[Argv, ...]:
+    """Ask accounting: it takes one job at a time."""
+    return tuple(("qacct", "-j", job) for job in jobs)
+
+
+def accounting_answer(out: str, err: str) -> Answer:
+    """Read why qacct failed: it does so of a job that it does not have (yet), too.
+
+    Where jobs are recorded, the file is made with the first, and anew when it is
+    rotated; one that this user may not read stays so.
+    """
+    said = out + err
+    if _NO_SUCH_JOB.search(said) or _NO_FILE in said:
+        return "unknown job"
+    return "off" if _UNREADABLE in said else "failing"
+
+
+def parse_ended(out: str) -> States:
+    """Read qacct's blocks; of a job that was run again the last one counts."""
+    states: States = {}
+    for block in qacct_blocks(out):
+        job = block.get("jobnumber", "")
+        if whole_number(job) is None:
+            continue
+        element = _ended(block)
+        number = whole_number(block.get("taskid", "")) or 1
+        if element is not None:
+            states.setdefault(job, {})[number - 1] = element
+    return states
+
+
+def why_argv(job: str) -> Argv | None:
+    """Ask for all there is to know of a job."""
+    return ("qstat", "-j", job)
+
+
+def parse_why(out: str) -> str | None:
+    """Find why a job is in error."""
+    for line in out.splitlines():
+        if line.startswith("error reason"):
+            _, _, rest = line.partition(":")
+            return " ".join(re.sub(r"^\s*\S+ \S+ \[\S+\]:", "", rest).split()) or None
+    return None
+
+
+def gpu_types_argv() -> Argv | None:
+    """Ask nothing: each site has a complex of its own for it."""
+    return None
+
+
+def parse_gpu_types(out: str) -> tuple[str, ...]:  # noqa: ARG001
+    """Read nothing."""
+    return ()
+
+
+def slots_argv() -> Argv | None:
+    """Ask for the complexes: of most consumables each slot takes its own."""
+    return ("qconf", "-sc")
+
+
+def parse_slots(out: str, complexes: Complexes | None = None) -> str | None:
+    """Read whether GPUs are taken by each slot, and what else counts CPUs."""
+    words = complexes or Complexes()
+    if words.gpus not in gridengine_limits.per_slot(out):
+        return None
+    return (
+        words.cpus if words.cpus in (gridengine_limits.requestable(out) or ()) else ""
+    )
+
+
+def array_limit_argv(elements: int) -> Argv | None:
+    """Ask for the configuration, where the default might be too little."""
+    return ("qconf", "-sconf") if elements > _SHORT_ARRAY else None
+
+
+def parse_array_limit(out: str) -> int | None:
+    """Read max_aj_tasks; 0 is no limit."""
+    found = _MAX_ARRAY.search(out)
+    return (int(found[1]) or None) if found else None
+
+
+def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
+    """End a job or some of its elements."""
+    if elements is None or job.elements == 1:
+        return ("qdel", job.id)
+    spans = format_ranges(number + 1 for number in elements).split(",")
+    return ("qdel", *(f"{job.id}.{span}" for span in spans))
+
+
+def _state(letters: str) -> State:
+    """Fold qstat's letters: q, h, w wait; r, t run; d is being deleted; E is stuck."""
+    if "E" in letters:
+        return "FAILED"
+    if "w" in letters or letters in {"q", "hq", "Rq"}:
+        return "PENDING"
+    if set(letters) & set("rtsST"):
+        return "RUNNING"
+    return "UNKNOWN"
+
+
+def _reason(letters: str) -> str | None:
+    if "E" in letters:
+        return STUCK
+    if "d" in letters:
+        return "being deleted"
+    if "h" in letters:
+        return "held"
+    if set(letters) & set("sST"):
+        return "suspended"
+    return None if _state(letters) != "UNKNOWN" else f"Grid Engine calls it {letters!r}"
+
+
+def qacct_blocks(out: str) -> Iterator[dict[str, str]]:
+    """Yield what qacct prints of each element, by its own words."""
+    block: dict[str, str] = {}
+    for line in out.splitlines():
+        if line.startswith(_BLOCK):
+            if block:
+                yield block
+            block = {}
+        else:
+            key, _, value = line.partition(" ")
+            block[key] = value.strip()
+    if block:
+        yield block
+
+
+def _ended(block: dict[str, str]) -> ElementState | None:
+    """Judge a block; None where it is of a run that was put back into the queue."""
+    number, _, words = block.get("failed", "").partition(":")
+    failed = whole_number(number.strip())
+    status = whole_number(block.get("exit_status", "").partition(" ")[0])
+    if failed is None or failed == _RESCHEDULED:
+        return None
+    signal = status - _SIGNAL_BASE if status and status > _SIGNAL_BASE else None
+    state, reason = _judge(failed, status, signal)
+    return ElementState(
+        state=state,
+        reason=reason or words.strip() or None,
+        exit_code=status,
+        signal=signal,
+        started=_epoch_time(block.get("start_time", "")),
+        ended=_epoch_time(block.get("end_time", "")),
+        node=block.get("hostname"),
+    )
+
+
+def _judge(
+    failed: int, status: int | None, signal: int | None
+) -> tuple[State, str | None]:
+    if failed == _OVER_A_LIMIT:
+        return "TIMEOUT", "over a limit of time or CPU time"
+    if failed == _SIGNALLED and signal == _KILL:
+        return "CANCELLED", "killed: by qdel, or over a limit"
+    if failed == 0 and status == 0:
+        return "COMPLETED", None
+    return "FAILED", None if failed else ""
+
+
+def _epoch_time(text: str) -> Seconds | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        pass
+    for form in _DATES:
+        try:
+            return datetime.strptime(text, form).timestamp()  # noqa: DTZ007 - local
+        except ValueError:
+            continue
+    return None

@@ -1,0 +1,458 @@
+"""What Grid Engine takes for something else, or accepts and never runs.
+
+What qsub and the job made of each was seen on 8.1.9.
+"""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from weigh.errors import FormatError
+from weigh.model.lint import Facts, Finding
+from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.gridengine.lint_options import PREFIX, Read, read_options
+from weigh.schedulers.lint import environment_rules, path_rules, signal_rules
+from weigh.schedulers.lint.case import (
+    Asked,
+    Case,
+    Option,
+    Rule,
+    Say,
+    error,
+    is_shared,
+    note,
+    open_case,
+    refused,
+    warning,
+)
+from weigh.schedulers.lint.element_rules import Elements, element_rules
+from weigh.schedulers.lint.limit_rules import limit_rules
+from weigh.schedulers.lint.path_rules import holds_placeholder
+from weigh.schedulers.script import positive_number, read_script, whole_number
+from weigh.units import HOUR, MINUTE, format_size
+
+GPU_RESOURCES = ("ngpus", "gpu", "gpus", "num_gpus", "gpu_card", "cuda")
+
+_TIMES = ("h_rt", "s_rt", "h_cpu", "s_cpu")
+_SIZES = ("h_vmem", "s_vmem", "mem_free", "virtual_free", "h_rss", "h_data", "tmpfs")
+_MEANT = re.compile(r"(?P<indent>\s*)(?P<hashes>#+)(?P<gap>\s*)\$\s*(?=-[A-Za-z])")
+_SLURM_PATTERN = re.compile(r"%[jAaxu]")
+_SAFE_TO_BEGIN = re.compile(r"\d")
+_MANY_BYTES = 1 << 20
+_HELD_FOR = frozenset({"PENDING", "RUNNING", "UNKNOWN", "COMPLETED"})
+
+
+def _ignored(case: Case) -> Iterator[Finding]:
+    for line in case.script.lines:
+        if line.text.startswith(PREFIX):
+            if line.line in case.body.documents:
+                effect = "in a here-document: qsub reads it for this job all the same"
+                yield warning(line, "directive-in-document", effect)
+            continue
+        found = _MEANT.match(line.text)
+        if not found:
+            continue
+        if found["gap"]:
+            effect = "a space after '#': qsub ignores this line"
+            yield error(line, "space-in-directive", effect)
+        elif len(found["hashes"]) > 1:
+            effect = "'##' is a comment: qsub ignores this line"
+            yield note(line, "commented-directive", effect)
+        else:
+            effect = "spaces before '#': qsub ignores this line"
+            cure = "begin it in the first column"
+            yield error(line, "indented-directive", effect, cure)
+
+
+def _slurm_lines(case: Case) -> Iterator[Finding]:
+    line = next((o for o in case.script.lines if o.text.startswith("#SBATCH")), None)
+    if line is not None and not any(
+        o.text.startswith(PREFIX) for o in case.script.lines
+    ):
+        yield error(
+            line, "foreign-directive", "qsub ignores Slurm's lines", "#$ -l ..."
+        )
+
+
+def _times(case: Case) -> Iterator[Finding]:
+    for name in _TIMES:
+        option = case.option(f"l:{name}")
+        if option is None:
+            continue
+        try:
+            seconds = gridengine_text.parse_time(option.value)
+        except FormatError:
+            effect = f"{option.value!r} is no time to Grid Engine: refused"
+            yield refused(option, "time", effect, _time_cure(option.value))
+            continue
+        if seconds == 0:
+            yield error(option, "time-zero", "no time at all: killed at once")
+        elif whole_number(option.value) and seconds is not None and seconds < MINUTE:
+            cure = f"{option.value} hours are {option.value}:00:00"
+            effect = f"is {seconds} seconds"
+            yield warning(option, "time-in-seconds", effect, cure)
+
+
+def _time_cure(value: str) -> str:
+    if re.fullmatch(r"\d+:\d\d", value):
+        return f"three fields: {value}:00"
+    hours = re.fullmatch(r"(\d+)h", value)
+    return f"write {hours[1]}:00:00" if hours else "write it like 01:30:00 or 5400"
+
+
+def _grace(case: Case) -> Iterator[Finding]:
+    hard, soft = case.option("l:h_rt"), case.option("l:s_rt")
+    if hard is None or soft is not None or case.option("notify") is not None:
+        return
+    try:
+        seconds = gridengine_text.parse_time(hard.value)
+    except FormatError:
+        return
+    if seconds:
+        ahead = 5 * MINUTE if seconds >= HOUR else max(1, min(MINUTE, seconds // 10))
+        clock = gridengine_text.format_time(seconds - ahead)
+        effect = "kills at once, without a word; s_rt sends USR1 first"
+        yield warning(hard, "no-soft-limit", effect, f"add -l s_rt={clock}, trap USR1")
+
+
+def _sizes(case: Case) -> Iterator[Finding]:
+    for name in _SIZES:
+        option = case.option(f"l:{name}")
+        if option is None:
+            continue
+        size = size_of(option)
+        if size is None:
+            effect = f"{option.value!r} is no size to Grid Engine: refused"
+            found = re.match(r"(\d+)\s*([KMGT])i?B", option.value, re.IGNORECASE)
+            cure = f"write {found[1]}{found[2].upper()}" if found else ""
+            yield refused(option, "memory", effect, cure or "write it like 500M or 4G")
+        elif size < _MANY_BYTES:
+            cure = f"{option.value.rstrip('kK')} GiB are {option.value.rstrip('kK')}G"
+            yield warning(option, "memory-in-bytes", f"is {format_size(size)}", cure)
+        elif option.value[-1:] in "kmgt":
+            effect = f"lower case counts by 1000: {format_size(size)}"
+            upper = option.value[:-1] + option.value[-1].upper()
+            yield note(option, "memory-by-1000", effect, f"{upper} counts by 1024")
+
+
+def _virtual(case: Case) -> Iterator[Finding]:
+    option = case.option("l:h_vmem")
+    size = size_of(option)
+    slots = slots_of(case)
+    if option is None or not size:
+        return
+    if slots > 1:
+        effect = f"is for each of {slots} slots: {format_size(size * slots)} in all"
+        share = gridengine_text.format_memory(-(-size // slots))
+        cure = f"h_vmem={share} if {format_size(size)} was meant in all"
+        yield warning(option, "memory-per-slot", effect, cure)
+    if any(case.option(f"l:{name}") for name in GPU_RESOURCES):
+        effect = "limits virtual size, of which CUDA reserves tens of GiB unused"
+        cure = "leave it out if the site lets you, or try with much more"
+        yield warning(option, "virtual-with-cuda", effect, cure)
+
+
+def _arrays(case: Case) -> Iterator[Finding]:
+    option, throttle = case.option("t"), case.option("tc")
+    if option is None:
+        if throttle is not None:
+            yield refused(throttle, "tc-alone", "-tc without -t: refused")
+        return
+    value = option.value
+    found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::[0-9]{1,9})?)?", value)
+    if value.startswith("0"):
+        effect = "elements count from 1: refused"
+        last = value.partition("-")[2].partition(":")[0]
+        count = (whole_number(last) or 0) + 1
+        cure = f"-t 1-{count}, and subtract 1"
+        yield refused(option, "array-from-zero", effect, cure)
+    elif "%" in value:
+        indices, _, most = value.partition("%")
+        yield refused(
+            option, "array", "'%' is Slurm's: refused", f"-t {indices} -tc {most}"
+        )
+    elif "," in value:
+        effect = f"{value} becomes one range here, from the first to the last"
+        yield error(option, "array-list", effect, "one -t FIRST-LAST:STEP a job")
+    elif not found:
+        yield refused(option, "array", f"{value!r} is no range: refused", "-t 1-10")
+    elif found[2] and int(found[2]) < int(found[1]):
+        effect = f"is taken as {found[2]}-{found[1]}"
+        yield warning(option, "array-backwards", effect)
+    elif not found[2] and int(found[1]) > 1:
+        effect = f"is the one element {value}, not {value} of them"
+        yield warning(option, "array-of-one", effect, f"-t 1-{value}")
+
+
+def _logs(case: Case) -> Iterator[Finding]:
+    for name in ("o", "e"):
+        option = case.option(name)
+        if option is None or holds_placeholder(option.value):
+            continue
+        value = option.value.removeprefix(":")
+        if _SLURM_PATTERN.search(value):
+            effect = "'%' patterns are Slurm's: the file is called just so"
+            yield error(option, "log-pattern", effect, "$JOB_ID, $TASK_ID, $JOB_NAME")
+        directory, slash, _ = value.rpartition("/")
+        path = case.absolute(directory, case.start) if slash and directory else None
+        if path is not None and case.kind(path) in ("missing", "file"):
+            shared = is_shared(case, directory, path)
+            say: Say = error if shared else warning
+            here = "does not exist" if shared else "is not there here"
+            effect = f"{directory}/ {here}: without it, Eqw for ever"
+            written = directory if case.start == case.facts.cwd else path
+            yield say(option, "log-directory", effect, f"mkdir -p {written}")
+
+
+def _start(case: Case) -> Iterator[Finding]:
+    option = case.option("wd")
+    if option is None:
+        if case.option("cwd") is None and case.body.commands:
+            effect = "no -cwd: it starts in your home, and writes its logs there"
+            yield note(None, "starts-at-home", effect, "add #$ -cwd")
+        return
+    path = case.absolute(option.value, case.facts.cwd)
+    if path is not None and case.kind(path) in ("missing", "file"):
+        shared = is_shared(case, option.value, path)
+        say: Say = error if shared else warning
+        here = "does not exist" if shared else "is not there here"
+        effect = f"{option.value} {here}: without it, Eqw for ever"
+        yield say(option, "chdir", effect, "")
+
+
+def _names(case: Case) -> Iterator[Finding]:
+    option = case.option("N")
+    if option is None:
+        return
+    if _SAFE_TO_BEGIN.match(option.value):
+        effect = "a name cannot begin with a digit: refused"
+        yield refused(option, "job-name", effect, f"-N j{option.value}")
+    elif re.search(r"[/:@\\*?\s]", option.value):
+        yield refused(option, "job-name", "a name without / : @ \\ * ? : refused")
+    elif "$" in option.value:
+        effect = "no shell reads this line: '$' stays as it is"
+        yield warning(option, "literal-dollar", effect)
+
+
+def _mail(case: Case) -> Iterator[Finding]:
+    who, when = case.option("M"), case.option("m")
+    if who is not None and when is None:
+        yield warning(
+            who, "mail-without-type", "no mail is sent without -m", "add -m ea"
+        )
+    if when is not None and not re.fullmatch(r"[beasn]+(,[beasn]+)*", when.value):
+        effect = f"{when.value!r} is no event: refused"
+        yield refused(when, "mail-type", effect, "-m bea: begin, end, abort")
+
+
+def _shell(case: Case) -> Iterator[Finding]:
+    option = case.option("S")
+    if option is None:
+        if case.script.interpreter and case.script.is_shell:
+            effect = "no -S: where a site says so, the queue's shell runs it, not '#!'"
+            yield note(
+                None, "no-shell", effect, f"add #$ -S {case.script.interpreter[0]}"
+            )
+    elif case.is_missing(case.absolute(option.value.partition(" ")[0], None)):
+        yield error(option, "interpreter", f"{option.value} does not exist")
+
+
+def _resources(case: Case) -> Iterator[Finding]:
+    for name in GPU_RESOURCES:
+        option = case.option(f"l:{name}")
+        if option is not None and option.value == "TRUE":
+            effect = f"{name} without a number: not one GPU is counted for you"
+            yield warning(option, "resource-value", effect, f"-l {name}=1")
+        if option is not None:
+            yield from _for_each_slot(case, option, name)
+    soft = [o for o in case.options if o.name == "soft"]
+    for option in case.options:
+        if soft and option.line >= soft[0].line and option.name == "l:h_vmem":
+            yield refused(option, "soft-consumable", "-soft h_vmem: refused", "-hard")
+
+
+def _for_each_slot(case: Case, option: Option, name: str) -> Iterator[Finding]:
+    slots, limits = slots_of(case), case.facts.limits
+    count = positive_number(option.value)
+    if limits is None or name not in limits.per_slot or slots == 1 or not count:
+        return
+    effect = f"{name} is for each of {slots} slots here: {count * slots} GPUs in all"
+    cure = "one slot; ask your site how it counts the CPUs of a GPU job"
+    yield warning(option, "gpus-per-slot", effect, cure)
+
+
+def _holds(case: Case) -> Iterator[Finding]:
+    option = case.option("hold_jid", "hold_jid_ad")
+    for job in option.value.split(",") if option else ():
+        state = case.facts.jobs.get(job, "")
+        if state is None:
+            effect = f"job {job} is not known: the hold is dropped, it runs at once"
+            yield error(option, "unknown-job", effect)
+        elif state and state not in _HELD_FOR:
+            effect = f"job {job} ended {state}: the hold is dropped, it runs at once"
+            yield error(option, "failed-job", effect, f"run {job} again first")
+
+
+def size_of(option: Option | None) -> int | None:
+    """Read a size in bytes, None where there is none or qsub would refuse it."""
+    try:
+        return None if option is None else gridengine_text.parse_memory(option.value)
+    except FormatError:
+        return None
+
+
+def slots_of(case: Case) -> int:
+    """Give the slots that ``-pe`` asks for at least, one without it."""
+    option = case.option("pe")
+    least = option.value.split()[1].partition("-")[0] if option else ""
+    return positive_number(least) or 1
+
+
+RULES: tuple[Rule, ...] = (
+    _ignored,
+    _slurm_lines,
+    _times,
+    _grace,
+    _sizes,
+    _virtual,
+    _arrays,
+    _logs,
+    _start,
+    _names,
+    _mail,
+    _shell,
+    _resources,
+    _holds,
+)
+
+
+_RULES = (
+    *path_rules.RULES,
+    *RULES,
+    *path_rules.PLACEHOLDER_RULES,
+    *environment_rules.PLAIN_SH_RULES,
+    *environment_rules.RULES,
+    *path_rules.PATH_RULES,
+    *signal_rules.RULES,
+)
+_RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
+
+
+def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
+    """Say what is off in the script *text*, by line; what *facts* lack is not asked."""
+    case, read = _case(text, facts)
+    found = [*read.findings, *_found(case)]
+    return tuple(sorted(found, key=lambda one: one.line or len(text)))
+
+
+def directives(text: str) -> int:
+    """Count the lines that qsub reads."""
+    return len(read_options(read_script(text)).lines)
+
+
+def awaited(text: str) -> tuple[str, ...]:
+    """Name the jobs that the script is to wait for, by the numbers they have."""
+    options = read_options(read_script(text)).options
+    values = [one.value for one in options if one.name in {"hold_jid", "hold_jid_ad"}]
+    jobs = (job for value in values for job in value.split(","))
+    return tuple(dict.fromkeys(job for job in jobs if whole_number(job) is not None))
+
+
+def _case(text: str, facts: Facts) -> tuple[Case, Read]:
+    script = read_script(text)
+    read = read_options(script)
+    case = open_case(script, read.options, facts, tool="qsub", element="SGE_TASK_ID")
+    return msgspec.structs.replace(case, start=_start_folder(case)), read
+
+
+def _start_folder(case: Case) -> str | None:
+    chosen = case.option("wd", "cwd")
+    if chosen is None:
+        return case.facts.home
+    if chosen.name == "cwd":
+        return case.facts.cwd
+    return case.absolute(chosen.value, case.facts.cwd)
+
+
+def _found(case: Case) -> Iterator[Finding]:
+    for rule in _RULES:
+        yield from rule(case)
+    array = case.option("t")
+    yield from element_rules(case, array, _elements(case, array))
+    yield from limit_rules(case, _asked(case))
+    if case.facts.limits is None and case.options:
+        if case.option("l:h_rt") is None:
+            effect = "no h_rt: the queue's own limit applies"
+            yield note(None, "default-time", effect)
+        if case.option("l:h_vmem", "l:mem_free") is None:
+            yield note(None, "default-memory", "no h_vmem: the site's default applies")
+
+
+def _elements(case: Case, option: Option | None) -> Elements | None:
+    found = _RANGE.fullmatch(option.value) if option else None
+    if not found:
+        return None
+    first, last = sorted((int(found[1]), int(found[2] or found[1])))
+    throttle = case.option("tc")
+    most = throttle.value if throttle is not None else ""
+    return Elements(
+        (range(first, last + 1, int(found[3] or 1) or 1),),
+        positive_number(most),
+    )
+
+
+def _asked(case: Case) -> Asked:
+    queue, parallel = case.option("q"), case.option("pe")
+    size, elements = case.option("l:h_vmem"), _elements(case, case.option("t"))
+    gpus = case.option(*(f"l:{name}" for name in GPU_RESOURCES))
+    project = case.option("P")
+    resources = {o.name[2:]: o for o in case.options if o.name.startswith("l:")}
+    by = {
+        **resources,
+        "queues": queue,
+        "memory": size,
+        "cpus": parallel,
+        "parallel": parallel,
+        "gpus": gpus,
+        "project": project,
+        "time": case.option("l:h_rt"),
+        "elements": case.option("t"),
+    }
+    slots = slots_of(case)
+    memory = size_of(size)
+    return Asked(
+        queues=tuple(q.partition("@")[0] for q in queue.value.split(","))
+        if queue
+        else (),
+        memory=None if memory is None else memory * slots,
+        slot_memory=memory,
+        cpus=slots if parallel else None,
+        gpus=_gpus(case, gpus, slots),
+        time=_seconds(by["time"]),
+        resources=tuple(resources),
+        parallel=parallel.value.split()[0] if parallel else None,
+        project=project.value if project else None,
+        elements=len(elements) if elements else None,
+        last_index=elements.last if elements else None,
+        by={name: option for name, option in by.items() if option is not None},
+    )
+
+
+def _gpus(case: Case, option: Option | None, slots: int) -> int | None:
+    """Count the GPUs that a job takes: of many cells' each slot takes its own."""
+    if option is None:
+        return None
+    count = whole_number(option.value)
+    limits = case.facts.limits
+    name = option.name.removeprefix("l:")
+    if count is None or limits is None or name not in limits.per_slot:
+        return count
+    return count * slots
+
+
+def _seconds(option: Option | None) -> int | None:
+    try:
+        return None if option is None else gridengine_text.parse_time(option.value)
+    except FormatError:
+        return None

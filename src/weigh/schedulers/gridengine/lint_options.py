@@ -1,0 +1,154 @@
+"""``#$`` lines read as qsub reads them: all of them, wherever they stand.
+
+The options are those of qsub(1) of Grid Engine 8.1.9 and of its successors; how lines
+are cut was seen on 8.1.9.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from weigh.model.lint import Finding
+from weigh.schedulers.lint.case import Option, did_you_mean, refused
+from weigh.schedulers.script import Line, Script
+
+PREFIX = "#$"
+
+_WITH_VALUE_WORDS = """
+    a A ac adds ar b binding c ckpt dc dl e hold_jid hold_jid_ad i j jc js jsv l m M
+    masterl masterq mods N now o ot P p par q R r rou S sc shell si sync t tc tcon umask
+    v w wd xd @
+"""
+_FLAG_WORDS = "bgio clear clearp cwd h hard help nostdin notify soft terse V verify"
+_WITH_VALUE = frozenset(_WITH_VALUE_WORDS.split())
+_FLAGS = frozenset(_FLAG_WORDS.split())
+_PE = "pe"
+_KNOWN = tuple(sorted(_WITH_VALUE | _FLAGS | {_PE, "C"}))
+_OF_SLURM = {"--mem": "-l h_vmem=", "--time": "-l h_rt=", "--array": "-t "}
+
+
+class Read(msgspec.Struct, frozen=True):
+    """What qsub reads of a script, and what it would stumble over."""
+
+    options: tuple[Option, ...]
+    findings: tuple[Finding, ...]
+    lines: tuple[Line, ...] = ()
+
+
+def directive_lines(script: Script) -> tuple[Line, ...]:
+    """Give the lines that qsub reads."""
+    return tuple(one for one in script.lines if one.text.startswith(PREFIX))
+
+
+def read_options(script: Script) -> Read:
+    """Read the directives of *script*; ``-l`` gives an option for each resource.
+
+    A resource's option is called ``l:`` and its name; ``pe`` has both words.
+    """
+    options: list[Option] = []
+    findings: list[Finding] = []
+    lines = directive_lines(script)
+    for line in lines:
+        for one in _of_line(line):
+            if isinstance(one, Option):
+                options.append(one)
+            else:
+                findings.append(one)
+    return Read(tuple(options), tuple(findings), lines)
+
+
+def _of_line(line: Line) -> Iterator[Option | Finding]:
+    words = _words(line.text.removeprefix(PREFIX))
+    place = 0
+    while place < len(words):
+        word = words[place]
+        rest = words[place + 1 :]
+        if not word.startswith("-") or word == "-":
+            yield _no_option(line, word, begun=place > 0)
+            return
+        name = word[1:]
+        if name in _FLAGS:
+            yield Option(name, "", line.line, word, word)
+            place += 1
+        elif name == _PE:
+            yield _parallel(line, rest)
+            place += 3
+        elif name in _WITH_VALUE:
+            if not rest:
+                yield refused(line, "no-value", f"{word} without a value: refused")
+                return
+            text = f"{word} {rest[0]}"
+            if name == "l":
+                yield from _resources(line, rest[0])
+            else:
+                yield Option(name, rest[0], line.line, text, word + " ")
+            place += 2
+        else:
+            yield _unknown(line, word)
+            return
+
+
+def _words(rest: str) -> list[str]:
+    """Cut the rest of a line; what begins with ``#`` is a comment."""
+    words: list[str] = []
+    word, quote, begun = "", "", False
+    for character in rest:
+        if quote:
+            quote = "" if character == quote else quote
+            word += character if quote else ""
+        elif character in "'\"":
+            quote, begun = character, True
+        elif character in " \t":
+            if begun:
+                words.append(word)
+            word, begun = "", False
+        elif character == "#" and not begun:
+            return words
+        else:
+            word, begun = word + character, True
+    return [*words, word] if begun else words
+
+
+def _resources(line: Line, value: str) -> Iterator[Option]:
+    for part in value.split(","):
+        name, equals, amount = part.partition("=")
+        if name:
+            amount = amount if equals else "TRUE"
+            yield Option(f"l:{name}", amount, line.line, f"-l {part}", "-l ")
+
+
+def _parallel(line: Line, rest: list[str]) -> Option | Finding:
+    if len(rest) < len(("name", "slots")) or rest[1].startswith("-l"):
+        name = rest[0] if rest else "smp"
+        effect = "-pe without a number of slots: refused"
+        return refused(line, "pe-slots", effect, f"-pe {name.partition('=')[0]} 4")
+    text = f"-pe {rest[0]} {rest[1]}"
+    return Option(_PE, f"{rest[0]} {rest[1]}", line.line, text, "-pe ")
+
+
+def _no_option(line: Line, word: str, *, begun: bool) -> Finding:
+    if not word[0].isascii():
+        effect = f"{word[0]!r} is no ASCII '-': refused"
+        return refused(line, "dash", effect, "type - again")
+    if begun:
+        effect = f"{word!r} is apart from its option: refused"
+        return refused(line, "stray-word", effect, "no spaces within a value")
+    if line.text.removeprefix(PREFIX)[:1] not in (" ", "\t"):
+        effect = "'#$' begins a directive: qsub refuses this one"
+        return refused(
+            line, "accidental-directive", effect, "write '# $' for a comment"
+        )
+    return refused(line, "no-option", f"{word!r} is no option: refused", f"-{word}")
+
+
+def _unknown(line: Line, word: str) -> Finding:
+    effect = f"qsub has no {word}: refused"
+    begun = word.partition("=")[0]
+    if word.startswith("--"):
+        meant = _OF_SLURM.get(begun)
+        cure = f"that is Slurm's; here {meant}" if meant else "that is Slurm's"
+    else:
+        found = did_you_mean(begun[1:], [one for one in _KNOWN if len(one) > 1])
+        cure = found.replace("did you mean ", "did you mean -")
+        cure = "" if found.startswith("there are") else cure
+    return refused(line, "unknown-option", effect, cure)

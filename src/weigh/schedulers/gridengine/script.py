@@ -1,0 +1,113 @@
+"""A job script for ``qsub``: tasks from 1, and quotes that are none of bash's."""
+
+from collections.abc import Iterator
+
+from weigh.errors import UsageError
+from weigh.model.complexes import Complexes
+from weigh.model.job import JobScript
+from weigh.schedulers.gridengine.text import PREFIX, directives, format_time
+from weigh.schedulers.job_script import GRACE, render, request_of, warning
+
+_NAME = frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+=%"
+)
+# in a path $ begins one of its variables, a colon ends a host, a comma the path
+_NOT_IN_PATHS = frozenset("\"'\\$:,")
+_LONGEST_NAME = 60
+_WARNING = 2 * GRACE  # from s_rt, which tells, to h_rt, which kills
+_LOG = '"$JOB_ID.$SGE_TASK_ID.out"'
+_PLAIN_LOG = '"$JOB_ID.out"'
+
+
+def gridengine_script(script: JobScript) -> str:
+    """Write the script of a job.
+
+    Raises:
+        UsageError: a value cannot stand in a directive.
+    """
+    own = (
+        None if can_hold_path(script.log) else (_LOG if script.is_array else _PLAIN_LOG)
+    )
+    return render(
+        (f"{PREFIX} {flag}" for flag in _flags(script)),
+        script,
+        element=_element(script),
+        log=None if can_hold_path(script.log) else own,
+        scheduler="gridengine",
+    )
+
+
+def log_name(job: str, element: int, *, is_array: bool) -> str:
+    """Name the log of an element, which is numbered from 1 here."""
+    return f"{job}.{element + 1}.out" if is_array else f"{job}.out"
+
+
+def can_hold_path(text: str) -> bool:
+    """Say whether ``-o`` can say the path *text*, in double quotes if need be."""
+    return text.isprintable() and not _NOT_IN_PATHS & set(text)
+
+
+def _element(script: JobScript) -> str:
+    if not script.is_array:
+        return str(script.first)
+    beyond = script.first - 1  # it counts from 1
+    return f'"$((SGE_TASK_ID {"+" if beyond > 0 else "-"} {abs(beyond)}))"'
+
+
+def _flags(script: JobScript) -> Iterator[str]:
+    wanted = script.wanted
+    yield "-S /bin/bash"
+    yield "-cwd"
+    yield f"-N {job_name(script.name)}"
+    if script.token and not any(flag in {"ac", "sc"} for flag, _ in wanted.extra):
+        yield f"-ac weigh={script.token}"
+    yield "-j y"
+    if can_hold_path(script.log):
+        name = "$JOB_ID.$TASK_ID.out" if script.is_array else "$JOB_ID.out"
+        yield f"-o {_word(f'{script.log}/{name}')}"
+    else:
+        yield "-o /dev/null"
+    if script.is_array:
+        yield f"-t 1-{script.elements}"
+        if wanted.throttle:
+            yield f"-tc {wanted.throttle}"
+    yield from directives(request_of(wanted), wanted.complexes)
+    if wanted.gpu_type:
+        words = wanted.complexes or Complexes()
+        yield f"-l {words.gpu_type}={_word(wanted.gpu_type)}"
+    yield from _warnings(script)
+    if wanted.exclude:
+        yield f"-l h={_word('!(' + '|'.join(wanted.exclude) + ')')}"
+    for flag, value in (
+        ("q", wanted.queue),
+        ("P", wanted.account),
+        ("hold_jid", ",".join(wanted.after) or None),
+        ("M", wanted.mail),
+        ("m", "ea" if wanted.mail else None),
+        *wanted.extra,
+    ):
+        if value is not None:
+            yield f"-{flag} {_word(value)}" if value else f"-{flag}"
+
+
+def _warnings(script: JobScript) -> Iterator[str]:
+    """Ask for signals before the end: USR1 before the limit, USR2 before qdel kills."""
+    warn_time, limit = warning(script), script.wanted.time_limit
+    if warn_time is not None:
+        yield "-notify"
+    if script.requeue:
+        yield "-r y"
+    if limit is not None and limit > 2 * _WARNING:
+        yield f"-l s_rt={format_time(limit - (warn_time or _WARNING))}"
+
+
+def job_name(name: str) -> str:
+    """Return a name that qsub accepts: no slash, at sign or space, no digit first."""
+    kept = "".join(c if c in _NAME else "_" for c in name)[:_LONGEST_NAME]
+    return kept if kept[:1].isalpha() else f"j{kept}"
+
+
+def _word(text: str) -> str:
+    if not text.isprintable() or set("\"'\\") & set(text):
+        raise UsageError(f"a directive for qsub cannot hold {text!r}")
+    return f'"{text}"' if " " in text else text

@@ -1,0 +1,123 @@
+"""Grid Engine's text: sizes, times, ``#$`` flags, the environment of a job.
+
+Lower-case k, m, g count by 1000, upper-case ones by 1024 (sge_types(1)); only the
+latter are written. ``h_vmem`` is a limit on virtual size, for one slot.
+"""
+
+import math
+from collections.abc import Mapping
+
+from weigh.errors import FormatError
+from weigh.model.complexes import Complexes
+from weigh.model.record import Allocation, Job, Request
+from weigh.schedulers.script import binary_size, positive_number, whole_number
+from weigh.units import HOUR, MINUTE, Bytes, Seconds
+
+NAME = "gridengine"
+PREFIX = "#$"
+
+_SIZE_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
+_CLOCK_FIELDS = 3
+
+
+def format_memory(size: Bytes) -> str:
+    """Write *size* for ``h_vmem``: ``500M``, ``4G``; rounded up to a MiB."""
+    return binary_size(size)
+
+
+def parse_memory(text: str) -> Bytes:
+    """Read a memory value: ``4G`` is 4 GiB, ``4g`` 4,000,000,000, ``4`` bytes.
+
+    Raises:
+        FormatError: Grid Engine would refuse it, as it does ``4GB``.
+    """
+    number = text.strip()
+    factor: int = 1
+    power = _SIZE_POWERS.get(number[-1:].lower())
+    if power is not None:
+        factor = int((1024 if number[-1].isupper() else 1000) ** power)
+        number = number[:-1]
+    whole, dot, fraction = number.partition(".")
+    count = whole_number(whole)
+    parts = whole_number(fraction) if dot else 0
+    if count is None or parts is None:
+        raise FormatError(
+            f"not a Grid Engine size: {text!r} (write it like 500M or 4G)"
+        )
+    scale = int(10 ** len(fraction))
+    return count * factor - (-parts * factor // scale)
+
+
+def format_time(seconds: Seconds) -> str:
+    """Write a time limit: ``00:05:00``, ``36:00:00``; hours go on past 24."""
+    whole = max(1, math.ceil(seconds))
+    return f"{whole // HOUR:02d}:{whole % HOUR // MINUTE:02d}:{whole % MINUTE:02d}"
+
+
+def parse_time(text: str) -> int | None:
+    """Read a time value in seconds; None is no limit.
+
+    A bare number is seconds; of the three clock fields any may be empty.
+
+    Raises:
+        FormatError: Grid Engine would refuse it, as it does ``1h``.
+    """
+    word = text.strip()
+    if word.upper() == "INFINITY":
+        return None
+    fields = word.split(":")
+    counts = [whole_number(field or "0") for field in fields]
+    if not word or None in counts or len(fields) not in {1, _CLOCK_FIELDS}:
+        raise FormatError(
+            f"not a Grid Engine time: {text!r} (write it like 01:30:00 or 5400)"
+        )
+    units = (HOUR, MINUTE, 1)[-len(fields) :]
+    return sum(count * unit for count, unit in zip(counts, units, strict=True) if count)
+
+
+def directives(request: Request, complexes: Complexes | None = None) -> tuple[str, ...]:
+    """Write *request* as ``qsub`` flags; what is not known is left out."""
+    words = complexes or Complexes()
+    flags = []
+    if request.virtual_memory is not None:
+        a_slot = -(-request.virtual_memory // request.cpus)
+        flags.append(f"-l h_vmem={format_memory(a_slot)}")
+    if request.cpus > 1:
+        flags.append(f"-pe {words.parallel} {request.cpus}")
+    if request.time_limit is not None:
+        flags.append(f"-l h_rt={format_time(request.time_limit)}")
+    if request.gpus:
+        flags.append(f"-l {words.gpus}={request.gpus}")
+    return tuple(flags)
+
+
+def allocation_from_environment(env: Mapping[str, str]) -> Allocation | None:
+    """Read what Grid Engine granted, or None outside a job.
+
+    It tells a job its slots and queue, and neither its memory nor its GPUs.
+    """
+    if not _in_job(env):
+        return None
+    return Allocation(
+        scheduler="gridengine",
+        cpus=positive_number(env.get("NSLOTS")),
+        nodes=positive_number(env.get("NHOSTS")),
+        queue=env.get("QUEUE") or None,
+    )
+
+
+def job_from_environment(env: Mapping[str, str]) -> Job | None:
+    """Read the job's id, its array element and which attempt this is."""
+    if not _in_job(env):
+        return None
+    return Job(
+        id=env["JOB_ID"],
+        element=whole_number(env.get("SGE_TASK_ID")),  # "undefined" outside arrays
+        attempt=1 + (whole_number(env.get("RESTARTED")) or 0),
+    )
+
+
+def _in_job(env: Mapping[str, str]) -> bool:
+    # JOB_ID alone is too common a name to go by
+    marked = "SGE_TASK_ID" in env or "NSLOTS" in env
+    return marked and whole_number(env.get("JOB_ID")) is not None

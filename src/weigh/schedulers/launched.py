@@ -1,0 +1,116 @@
+"""The scripts that a command runs, and the directives that nobody reads then: pure."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from weigh.schedulers.script import read_script
+from weigh.schedulers.shell import read_body, unquoted
+
+SUBMITS = frozenset({"sbatch", "qsub"})
+
+# programs that run the command in their own arguments
+_WRAPPERS = frozenset(
+    {"apptainer", "chrt", "command", "conda", "env", "exec", "ionice", "micromamba"}
+    | {"mpiexec", "mpirun", "nice", "nohup", "numactl", "setsid", "singularity"}
+    | {"srun", "stdbuf", "strace", "taskset", "time", "timeout", "weigh", "xargs"}
+)
+_SHELL = re.compile(r"(?:a|ba|c|da|fi|k|mk|r?ba|tc|z)?sh")
+_SOURCE = frozenset({"source", "."})
+_INTERPRETER = re.compile(r"(?:python|pypy|perl|ruby)[0-9.]*|Rscript|julia")
+_TAKES_VALUE = frozenset(
+    {"-o", "+o", "-O", "+O", "--rcfile", "--init-file", "-W", "-X"}
+)
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_OF_SBATCH = re.compile(r"#(?:SBATCH|PBS|BSUB)\s+(.*)")
+_OF_QSUB = re.compile(r"#\$\s*(-[A-Za-z].*)")
+
+
+class Launched(msgspec.Struct, frozen=True):
+    """What may be run as a script: the first of *files* that is a program or script.
+
+    *runner* is ``bash``, ``sbatch`` or the like; empty where the file itself is run.
+    """
+
+    runner: str
+    files: tuple[str, ...]
+
+
+def launched(words: Sequence[str]) -> Iterator[Launched]:
+    """Yield what the command *words* may run as a script; no file is looked at."""
+    words = list(words)
+    while words and _ASSIGNMENT.match(words[0]):
+        words.pop(0)
+    if not words:
+        return
+    name = words[0].rpartition("/")[2]
+    if name in _WRAPPERS:
+        yield from _wrapped(words[1:])
+    elif name in SUBMITS:
+        yield Launched(name, tuple(word for word in words[1:] if word[:1] != "-"))
+    elif name in _SOURCE:
+        yield Launched(name, tuple(words[1:2]))
+    elif _SHELL.fullmatch(name) or _INTERPRETER.fullmatch(name):
+        yield from _interpreted(name, words[1:])
+    else:
+        yield Launched("", (words[0],))
+
+
+def launched_by_line(line: str) -> Iterator[Launched]:
+    """Yield what the commands of a line of shell may run; see `launched`."""
+    for command in read_body(line).commands:
+        words = [unquoted(word) for word in command.words]
+        yield from launched(words)
+        if words and _SHELL.fullmatch(words[0].rpartition("/")[2]):
+            name = f"{words[0]} <"
+            yield from (Launched(name, (unquoted(one),)) for one in command.inputs)
+
+
+def directives_of(text: str) -> tuple[str, ...]:
+    """Return the options in a script's directives, as they are written there."""
+    script = read_script(text)
+    end = script.first_command or len(script.lines) + 1
+    found = []
+    for one in script.lines:
+        match = _OF_SBATCH.fullmatch(one.text) if one.line < end else None
+        match = match or _OF_QSUB.fullmatch(one.text)
+        if match:
+            found.append(match[1].partition(" #")[0].strip())
+    return tuple(found)
+
+
+def _wrapped(words: Sequence[str]) -> Iterator[Launched]:
+    """Look behind a wrapper, whose own options and their values are not known here."""
+    guesses = []
+    for place, word in enumerate(words):
+        name = word.rpartition("/")[2]
+        if name in _WRAPPERS | SUBMITS or _SHELL.fullmatch(name):
+            yield from launched(words[place:])
+            return
+        if _INTERPRETER.fullmatch(name):
+            yield from launched(words[place:])
+            return
+        if word[:1] != "-" and not _ASSIGNMENT.match(word):
+            guesses.append(word)
+    yield Launched("", tuple(guesses))
+
+
+def _interpreted(name: str, words: Sequence[str]) -> Iterator[Launched]:
+    """Find the script among the arguments of an interpreter."""
+    is_shell = _SHELL.fullmatch(name) is not None
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word in _TAKES_VALUE:
+            rest[:1] = []
+        elif word[:1] in "-+" and len(word) > 1 and word != "--":
+            letters = "" if word.startswith("--") else word[1:]
+            if is_shell and "c" in letters and rest:
+                yield from launched_by_line(rest[0])
+                return
+            if not is_shell and letters[:1] in {"c", "m", "e"}:
+                return
+        elif word != "--":
+            yield Launched(name, (word,))
+            return

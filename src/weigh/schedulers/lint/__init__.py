@@ -1,0 +1,1 @@
+"""Rules for job scripts that all schedulers share."""

@@ -1,0 +1,224 @@
+"""What stands before any directive: bytes, the first line, the interpreter."""
+
+import re
+from collections.abc import Iterator
+
+from weigh.model.lint import Finding
+from weigh.schedulers.lint.case import (
+    BRINGS,
+    Case,
+    Rule,
+    error,
+    is_shared,
+    journey,
+    refused,
+    warning,
+)
+from weigh.schedulers.script import Line
+from weigh.schedulers.shell import Command
+
+_SBATCH = "sbatch"
+_ENV_WORDS = 2
+
+
+def _byte_order_mark(case: Case) -> Iterator[Finding]:
+    if not case.script.bom:
+        return
+    spot = Line(1, "")
+    cure = "sed -i '1s/^\\xef\\xbb\\xbf//' removes it"
+    if case.tool == _SBATCH:
+        yield refused(spot, "bom", "begins with a byte order mark: refused", cure)
+    else:
+        effect = "begins with a byte order mark: '#!' is not seen, sh runs the script"
+        yield error(spot, "bom", effect, cure)
+
+
+def _carriage_returns(case: Case) -> Iterator[Finding]:
+    number = case.script.carriage_returns
+    if number is None:
+        return
+    spot = Line(number, "")
+    cure = "sed -i 's/\\r$//' removes them"
+    if case.tool == _SBATCH:
+        effect = "line ends of Windows (CRLF): refused"
+        yield refused(spot, "carriage-returns", effect, cure)
+    elif number == 1 and case.script.interpreter:
+        effect = (
+            "line ends of Windows (CRLF): no interpreter of that name, Eqw for ever"
+        )
+        yield error(spot, "carriage-returns", effect, cure)
+    else:
+        effect = "line ends of Windows (CRLF): the last word of a line ends in \\r"
+        yield error(spot, "carriage-returns", effect, cure)
+
+
+def _nul(case: Case) -> Iterator[Finding]:
+    if case.script.nul is not None:
+        spot = Line(case.script.nul, "")
+        yield refused(spot, "nul", "holds a NUL character: no script of text")
+
+
+def _first_line(case: Case) -> Iterator[Finding]:
+    lines = case.script.lines
+    if not any(one.text.strip() for one in lines):
+        yield refused(None, "empty", f"the script is empty: {case.tool} refuses it")
+        return
+    if case.script.interpreter:
+        return
+    later = next((one for one in lines if one.text.lstrip().startswith("#!")), None)
+    where = "the first line must be '#!/bin/bash'"
+    if later is not None:
+        where = "'#!' counts only as the first two letters of the first line"
+    spot = later or lines[0]
+    if case.tool == _SBATCH:
+        yield refused(spot, "no-shebang", f"{where}: refused")
+    elif case.option("S") is None:
+        effect = "no '#!': the queue's shell or /bin/sh runs it, maybe not bash"
+        cure = "put #!/bin/bash first, and #$ -S /bin/bash"
+        yield warning(spot, "no-shebang", effect, cure)
+
+
+def _interpreter(case: Case) -> Iterator[Finding]:
+    words = case.script.interpreter
+    if not words:
+        return
+    spot, path = case.script.lines[0], words[0]
+    after = "the job fails at once" if case.tool == _SBATCH else "Eqw for ever"
+    if not path.startswith("/"):
+        effect = f"{path} is no absolute path: {after}"
+        yield error(spot, "interpreter", effect, "write #!/bin/bash")
+    elif case.is_missing(path):
+        yield error(spot, "interpreter", f"{path} does not exist: {after}")
+    elif path.endswith("/env"):
+        yield from _through_env(case, spot)
+
+
+def _through_env(case: Case, spot: Line) -> Iterator[Finding]:
+    words = case.script.interpreter[1:]
+    if len(words) >= _ENV_WORDS and not words[0].startswith("-"):
+        effect = f"env looks for one program called '{' '.join(words)}': not found"
+        cure = f"write #!/usr/bin/env -S {' '.join(words)}"
+        yield error(spot, "interpreter", effect, cure)
+        return
+    place = case.facts.commands.get(case.script.program)
+    if place is not None and place.path is None:
+        effect = f"no {case.script.program} on the PATH here: the job fails at once"
+        yield error(spot, "interpreter", effect)
+
+
+RULES: tuple[Rule, ...] = (
+    _byte_order_mark,
+    _carriage_returns,
+    _nul,
+    _first_line,
+    _interpreter,
+)
+
+
+_READERS = ("python", "python3", "bash", "sh", "Rscript", "perl", "julia", "torchrun")
+_MAKERS = BRINGS | {"git", "tar", "unzip", "wget", "curl", "rsync", "cp", "mv", "ln"}
+
+
+def _missing(case: Case) -> Iterator[Finding]:
+    made: set[str] = set()
+    for command, place in journey(case):
+        for word, outcome in _needed(command):
+            path = case.absolute(word, place)
+            if path is None or not case.is_missing(path) or _is_made(path, made):
+                continue
+            if is_shared(case, word, path):
+                effect = f"{word} does not exist: {outcome}"
+                yield error(command, "missing-path", effect, _cure(case, word))
+                made.add(_leaf(path))  # said once
+        made.update(_mentioned(command))
+
+
+def _cure(case: Case, word: str) -> str:
+    """Say what brings it there, where the job starts in the wrong place."""
+    path = case.absolute(word, case.facts.cwd)
+    if case.start != case.facts.cwd and case.kind(path) in ("file", "directory"):
+        return "#$ -cwd: start where it is submitted" if case.tool == "qsub" else ""
+    return ""
+
+
+def _needed(command: Command) -> Iterator[tuple[str, str]]:
+    words = command.words
+    arguments = [word for word in words[1:] if not word.startswith("-")]
+    if command.name == "cd" and arguments:
+        yield arguments[0], "the script goes on where it is"
+    elif command.name in ("source", ".") and arguments:
+        if "/" in arguments[0]:  # else bash looks along the PATH
+            yield arguments[0], "nothing is activated, and the script goes on"
+    elif command.name in _READERS and len(words) > 1 and "." in words[1]:
+        if not words[1].startswith("-"):
+            yield words[1], f"{command.name} cannot open it"
+    elif command.name.startswith("./"):
+        yield command.name, "there is nothing to run"
+    for name in command.inputs:
+        yield name, "there is nothing to read"
+
+
+def _mentioned(command: Command) -> Iterator[str]:
+    """Yield the names that a command may have made."""
+    only_reads = command.name in ("cd", "source", ".", *_READERS)
+    makes_venv = {"venv", "virtualenv"} & {*command.words}
+    if only_reads and not command.outputs and not makes_venv:
+        return
+    for word in (*command.words[1:], *command.outputs):
+        yield _leaf(word)
+        yield from word.split("/")
+    if command.name in _MAKERS - BRINGS:
+        yield "*"  # an archive or a clone: who knows what it holds
+
+
+def _is_made(path: str, made: set[str]) -> bool:
+    return "*" in made or any(part in made for part in path.split("/") if part)
+
+
+def _leaf(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+PATH_RULES: tuple[Rule, ...] = (_missing,)
+
+
+# words that templates leave to be filled in, and nobody has as a name
+_ANYWHERE = re.compile(
+    r"""TO_?FILL\w* | FILL_?(?:ME|IN)\w* | CHANGE_?ME\w* | REPLACE_?(?:ME|THIS)\w*
+      | INSERT_\w+ | \bYOUR[_-]\w+ | \bTODO\b | \bxxx+\b | path/to(?=/|\b)
+      | \bmy[_-]?(?:account|project)\b
+      | [\w.+-]{1,64}@(?:domain|example|university|your\w*)\.\w+
+      | \b(?:someone|somebody|your[\w.]*|user(?:name)?|me|name)@[\w.-]+""",
+    re.VERBOSE | re.IGNORECASE,
+)
+# in a directive these are no redirections and no command of the shell's
+_ANGLES = re.compile(
+    r"<[A-Za-z][\w .-]*>|\[(?:your|account|user|email)[\w .-]*\]", re.IGNORECASE
+)
+
+
+def holds_placeholder(text: str) -> bool:
+    """Tell whether a word of a template was left in *text*."""
+    return bool(_ANGLES.search(text) or _ANYWHERE.search(text))
+
+
+def _in_directives(case: Case) -> Iterator[Finding]:
+    for option in case.options:
+        found = _ANGLES.search(option.value) or _ANYWHERE.search(option.value)
+        if found:
+            effect = f"{found[0]} is a placeholder that was left in"
+            yield error(option, "placeholder", effect)
+
+
+def _in_commands(case: Case) -> Iterator[Finding]:
+    said: set[str] = set()
+    for command in case.body.commands:
+        pieces = (command.text, *command.inputs, *command.outputs)
+        found = next(filter(None, map(_ANYWHERE.search, pieces)), None)
+        if found and found[0] not in said and command.name not in ("echo", "printf"):
+            said.add(found[0])
+            effect = f"{found[0]} looks like a placeholder that was left in"
+            yield warning(command, "placeholder", effect)
+
+
+PLACEHOLDER_RULES: tuple[Rule, ...] = (_in_directives, _in_commands)

@@ -1,0 +1,1 @@
+"""Jobs on this machine, without a scheduler."""

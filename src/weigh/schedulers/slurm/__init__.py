@@ -1,0 +1,1 @@
+"""Slurm: its text, job scripts, commands, limits, lint and accounting."""

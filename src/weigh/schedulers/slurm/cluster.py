@@ -1,0 +1,278 @@
+"""What Slurm tells of a cluster: the commands to ask, and their text read.
+
+Only forms that are stable from 20.11 to 26.05 are used: ``scontrol -o`` and columns
+named one by one. ``--json`` differs in each of these versions.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from weigh.errors import FormatError
+from weigh.model.cluster import UNTYPED, ClusterJob, Node, NodeGpus, NodeState
+from weigh.model.limits import QueueLimits
+from weigh.schedulers.elements import count_elements
+from weigh.schedulers.script import whole_number
+from weigh.schedulers.slurm import text as slurm_text
+from weigh.units import MIB, Bytes
+
+NODES = ("scontrol", "-d", "-o", "show", "node")
+PARTITIONS = ("scontrol", "-o", "show", "partition")
+CONFIG = ("scontrol", "show", "config")
+QOS = ("sacctmgr", "-nP", "show", "qos", "format=Name,MaxTRESPU")
+# %b leaves out --gpus; tres-alloc is what is asked for while a job waits
+_COLUMNS = (
+    "JobArrayID:256|,UserName:64|,Partition:128|,StateCompact:8|,NumNodes:12|,"
+    "NumCPUs:12|,tres-alloc:256|,Reason:96|,StartTime:24|,Name:128|"
+)
+JOBS = ("squeue", "-h", "-a", "-O", _COLUMNS)
+_FIELDS = 10
+_LAST_SECOND = 1 << 36  # the year 4147: what is beyond is no time
+
+# what would change the form of the answers
+UNSET = ("SQUEUE_", "SINFO_", "SBATCH_")
+SET = {"SLURM_BITSTR_LEN": "0", "LC_ALL": "C"}
+
+_KEY = re.compile(r"(?:^|\s)([A-Za-z_]+(?:[/:][\w:]+)?)=")
+_GPU = re.compile(r"(?:^|,)gpu(?::([^:,()=]+))?:(\d{1,9})(?!\d)")
+_TRES_GPU = re.compile(r"(?:^|,)gres/gpu(?::([^=,]+))?=(\d{1,9})(?!\d)")
+_START = re.compile(r"to start at (\S+)")
+_REFUSAL = re.compile(r"(?:allocation failure|error): *(.+)")
+_WHO = re.compile(r"(.*?) ?\[([^\[\]@]*)@([\dT:-]*)[^\]]*\]")
+_NONE = frozenset({"", "(null)", "N/A", "NONE", "None", "UNLIMITED", "Unknown"})
+_FULL_STATES = frozenset({"ALLOCATED"})
+_DOWN_STATES = frozenset({"DOWN", "ERROR", "FUTURE"})
+_DOWN_FLAGS = frozenset({"NOT_RESPONDING", "INVALID_REG", "FAIL", "BLOCKED"})
+_DRAIN_FLAGS = frozenset({"DRAIN", "DRAINED", "DRAINING", "POWERING_DOWN"})
+_RESERVED_FLAGS = frozenset({"RESERVED", "MAINT", "MAINTENANCE"})
+_RUNNING = frozenset({"R", "S", "CF", "ST", "SI", "SO"})
+_WAITING = frozenset({"PD", "RQ", "RH", "RD", "RS", "SE"})
+
+
+def start_argv(
+    queue: str, *, cpus: int = 1, gpu: str | None = None, time: int | None = None
+) -> tuple[str, ...]:
+    """Ask when a small job would start; nothing is submitted. *gpu* is ``v100:1``."""
+    options = [f"--partition={queue}", f"--cpus-per-task={cpus}"]
+    if gpu is not None:
+        options.append(f"--gres=gpu:{gpu}")
+    if time is not None:
+        options.append(f"--time={slurm_text.format_time(time)}")
+    return ("sbatch", "--test-only", *options, "--wrap=true")
+
+
+def parse_start(stderr: str) -> tuple[str | None, str | None]:
+    """Read (when it would start, or why not) from what ``--test-only`` said."""
+    found = _START.search(stderr)
+    if found is not None:
+        return _moment(found[1]), None
+    reasons = _REFUSAL.findall(stderr)
+    return None, reasons[-1].strip() if reasons else None
+
+
+def parse_identity(config: str) -> tuple[str | None, str | None]:
+    """Read the cluster's name and Slurm's version from ``scontrol show config``."""
+    rows = (line.partition("=") for line in config.splitlines())
+    words = {name.strip(): value.strip() for name, _, value in rows}
+    return words.get("ClusterName") or None, words.get("SLURM_VERSION") or None
+
+
+def rows_of(text: str) -> Iterator[dict[str, str]]:
+    """Read ``scontrol -o``: a thing a line, as its keys and values."""
+    return map(_pairs, text.splitlines())
+
+
+def parse_nodes(text: str) -> tuple[Node, ...]:
+    """Read ``scontrol -d -o show node``: a line each."""
+    return tuple(_node(row) for row in rows_of(text) if row.get("NodeName"))
+
+
+def parse_partitions(text: str) -> tuple[QueueLimits, ...]:
+    """Read ``scontrol -o show partition``: a line each."""
+    return tuple(_limits(row) for row in rows_of(text) if row.get("PartitionName"))
+
+
+def partition_qos(text: str) -> dict[str, str]:
+    """Read which partitions have a QOS whose limits hold there."""
+    return {
+        row["PartitionName"]: row["QoS"]
+        for row in rows_of(text)
+        if row.get("PartitionName") and row.get("QoS", "") not in _NONE
+    }
+
+
+def parse_gpus_per_user(qos: str) -> dict[str, int]:
+    """Read how many GPUs each QOS lets one user have at a time, where it says so."""
+    found = {}
+    for line in qos.splitlines():
+        name, _, limits = line.partition("|")
+        counts = {kind: int(number) for kind, number in _TRES_GPU.findall(limits)}
+        if "" in counts:
+            found[name] = counts[""]
+    return found
+
+
+def parse_jobs(text: str) -> tuple[ClusterJob, ...]:
+    """Read the jobs that run or wait; a row of a form unknown is left out."""
+    rows = (line.split("|", _FIELDS - 1) for line in text.splitlines())
+    found = (_job(tuple(map(str.strip, row))) for row in rows if len(row) == _FIELDS)
+    return tuple(job for job in found if job is not None)
+
+
+def _job(row: tuple[str, ...]) -> ClusterJob | None:
+    id_, user, queue, state, _, cpus, tres, reason, start, name = row
+    if state not in _RUNNING | _WAITING:
+        return None  # one that ends holds nothing any more
+    number, _, expression = id_.partition("_")
+    elements = count_elements(expression.strip("[]")) if expression else 1
+    return ClusterJob(
+        id=number,
+        name=name.removesuffix("|").rstrip(),
+        user=user,
+        queue=queue,
+        state="RUNNING" if state in _RUNNING else "PENDING",
+        elements=elements,
+        cpus=elements * (whole_number(cpus) or 0),
+        gpus=elements * sum(tres_gpus(tres).values()),
+        reason=None if reason in _NONE else reason,
+        start=None if start in _NONE else _moment(start),
+    )
+
+
+def _moment(text: str) -> str:
+    """Write a time as local ISO 8601; the client has Slurm give seconds."""
+    seconds = whole_number(text)
+    if seconds is None or seconds > _LAST_SECOND:
+        return text
+    return datetime.fromtimestamp(seconds).astimezone().isoformat()[:19]
+
+
+def _pairs(line: str) -> dict[str, str]:
+    """Split ``Key=value Key=value`` whose values may hold blanks; the first one counts.
+
+    The reason may hold anything and is not searched for keys; little follows it.
+    """
+    line, found, reason = line.partition(" Reason=")
+    pairs = pairs_of(line)
+    return pairs | {"Reason": reason.strip()} if found else pairs
+
+
+def pairs_of(line: str) -> dict[str, str]:
+    """Split ``Key=value Key=value``; of a key that is there twice the first counts."""
+    marks = list(_KEY.finditer(line))
+    ends = [*(mark.start() for mark in marks), len(line)][1:]
+    return {
+        mark[1]: line[mark.end() : end].strip()
+        for mark, end in reversed(list(zip(marks, ends, strict=True)))
+    }
+
+
+def _node(row: Mapping[str, str]) -> Node:
+    return Node(
+        name=row["NodeName"],
+        state=_state(row.get("State", "")),
+        reason=_reason(row.get("Reason", "")),
+        queues=tuple(name for name in row.get("Partitions", "").split(",") if name),
+        cpus=whole_number(row.get("CPUEfctv") or row.get("CPUTot")),
+        cpus_used=whole_number(row.get("CPUAlloc")),
+        memory=_mebibytes(row.get("RealMemory")),
+        memory_used=_mebibytes(row.get("AllocMem")),
+        gpus=tuple(_node_gpus(row)),
+    )
+
+
+def _reason(text: str) -> str | None:
+    """Rewrite ``bad disk [root@2026-11-21T07:49:27]``; what may follow is left out."""
+    found = _WHO.match(text)
+    if found is not None:
+        date = _moment(found[3]).partition("T")[0]
+        text = f"{found[1]} ({', '.join(filter(None, (found[2], date)))})"
+    return None if text in _NONE else text
+
+
+def _state(text: str) -> NodeState:
+    """Fold Slurm's words (``MIXED+DRAIN``, ``DOWN*``, ``IDLE+CLOUD+POWERED_DOWN``)."""
+    base, *flags = (re.sub(r"[^A-Z_]", "", part) for part in text.upper().split("+"))
+    words = {base, *flags}
+    if words & (_DOWN_STATES | _DOWN_FLAGS) or "*" in text:
+        return "DOWN"
+    if words & _DRAIN_FLAGS:
+        return "DRAINING"
+    if words & _RESERVED_FLAGS:
+        return "RESERVED"
+    if base in _FULL_STATES:
+        return "FULL"
+    states: dict[str, NodeState] = {
+        "IDLE": "IDLE",
+        "PLANNED": "IDLE",
+        "MIXED": "MIXED",
+        "COMPLETING": "MIXED",
+    }
+    return states.get(base, "UNKNOWN")
+
+
+def _node_gpus(row: Mapping[str, str]) -> Iterator[NodeGpus]:
+    totals = _counts(_GPU, row.get("Gres", ""))
+    totals = totals or tres_gpus(row.get("CfgTRES", ""))
+    if "GresUsed" in row:
+        used = _counts(_GPU, row["GresUsed"])
+    else:
+        used = tres_gpus(row.get("AllocTRES", ""))
+    unnamed = sum(count for name, count in used.items() if name not in totals)
+    for name, total in totals.items():
+        here = min(total, used.get(name, 0) + unnamed)
+        unnamed -= max(0, here - used.get(name, 0))
+        if total:
+            yield NodeGpus(name, total, here)
+
+
+def tres_gpus(tres: str) -> dict[str, int]:
+    """Count GPUs in ``gres/gpu=2,gres/gpu:v100=2``, where the types repeat the sum."""
+    counts = _counts(_TRES_GPU, tres)
+    typed = {name: count for name, count in counts.items() if name != UNTYPED}
+    rest = counts.get(UNTYPED, 0) - sum(typed.values())
+    return typed | {UNTYPED: rest} if rest > 0 else typed
+
+
+def _counts(pattern: re.Pattern[str], text: str) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name, number in pattern.findall(text):
+        counts[name or UNTYPED] = counts.get(name or UNTYPED, 0) + int(number)
+    return counts
+
+
+def _limits(row: Mapping[str, str]) -> QueueLimits:
+    return QueueLimits(
+        name=row["PartitionName"],
+        default=row.get("Default") == "YES",
+        open=row.get("State", "UP") == "UP",
+        time_limit=_time(row.get("MaxTime")),
+        default_time=_time(row.get("DefaultTime")),
+        memory=_mebibytes(row.get("MaxMemPerNode")),
+        default_memory=_mebibytes(row.get("DefMemPerNode")),
+        default_memory_per_cpu=_mebibytes(row.get("DefMemPerCPU")),
+        cpus=whole_number(row.get("MaxCPUsPerNode")),
+        nodes=whole_number(row.get("MaxNodes")),
+        accounts=_names(row.get("AllowAccounts")),
+        qos=_names(row.get("AllowQos")),
+    )
+
+
+def _time(text: str | None) -> int | None:
+    if text is None or text in _NONE:
+        return None
+    try:
+        return slurm_text.parse_time(text)
+    except FormatError:
+        return None
+
+
+def _mebibytes(text: str | None) -> Bytes | None:
+    number = whole_number(text)
+    return None if number is None else number * MIB
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    if text is None or text in _NONE or text == "ALL":
+        return None
+    return tuple(text.split(","))

@@ -1,0 +1,502 @@
+"""Slurm's commands: ``sbatch``, ``squeue``, ``sacct``, ``scancel``.
+
+Text with a format of our own is the one form that all versions agree on. The client
+sets SLURM_TIME_FORMAT so that times are seconds since the epoch.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from weigh.errors import FormatError
+from weigh.model.cluster import UNTYPED
+from weigh.model.complexes import Complexes
+from weigh.model.job import (
+    REST,
+    STEP_OUT_OF_MEMORY,
+    Elements,
+    ElementState,
+    JobScript,
+    States,
+    Submitted,
+    Understood,
+)
+from weigh.model.record import State
+from weigh.schedulers.command import Ran
+from weigh.schedulers.elements import count_elements, format_ranges, parse_ranges
+from weigh.schedulers.protocol import Answer, Argv
+from weigh.schedulers.script import whole_number
+from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers.slurm.cluster import pairs_of, tres_gpus
+from weigh.schedulers.slurm.script import log_name as _log_name
+from weigh.schedulers.slurm.script import slurm_script
+from weigh.units import Bytes, Seconds
+
+_NONE = frozenset({"", "(null)", "N/A", "None", "Unknown"})
+_NAME = re.compile(r" JobName=.* UserId=")  # a name may hold anything, keys too
+_TRES_MEMORY = re.compile(r"(?:^|,)mem=([^,]+)")
+# gres:gpu:v100:2 (22.05), gres/gpu:v100:2 (23.11), gres/gpu=2; gpu:2 before 19.05
+_GPU = re.compile(
+    r"(?:^|,)(?:gres[:/])?gpu(?::(?P<kind>[^:=,()\d][^:=,()]*))?(?:[:=](?P<n>\d{1,9}))?"
+    r"(?=[,(]|$)"
+)
+_MEMORY_PER_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu[:=]([^:=,]+)")
+
+
+def parse_job(text: str) -> Understood | None:
+    """Read the first job of *text*, of an array all its lines; None without a job."""
+    rows = [
+        pairs_of(_NAME.sub(" UserId=", line))
+        for line in text.splitlines()
+        if line.startswith("JobId=")
+    ]
+    if not rows:
+        return None
+    row = rows[0]
+    if "HetJobId" in row:
+        return Understood()  # each component has a request of its own
+    tres = row.get("ReqTRES") or row.get("TRES") or ""
+    gpus = _gpus(row, tres)
+    throttles = (whole_number(one.get("ArrayTaskThrottle")) for one in rows)
+    return Understood(
+        memory=_memory(row, tres, None if gpus is None else sum(gpus.values())),
+        cpus=_least(row.get("NumCPUs")),
+        gpus=None if gpus is None else sum(gpus.values()),
+        gpu_types=tuple(sorted(name for name in gpus or () if name != UNTYPED)),
+        time_limit=_time(row.get("TimeLimit", "")),
+        queue=_word(row.get("Partition")),
+        account=_word(row.get("Account")),
+        elements=_elements(rows),
+        throttle=next(filter(None, throttles), None),
+        reason=_word(row.get("Reason")),
+    )
+
+
+def _elements(rows: Sequence[Mapping[str, str]]) -> int | None:
+    """Count the elements: those that wait share a line, each other one has its own."""
+    job = rows[0].get("ArrayJobId")
+    listed = [
+        row["ArrayTaskId"]
+        for row in rows
+        if row.get("ArrayJobId") == job and row.get("ArrayTaskId")
+    ]
+    return sum(map(count_elements, listed)) if listed else None
+
+
+def _gpus(row: Mapping[str, str], tres: str) -> dict[str, int] | None:
+    """Count the GPUs of an element on all its nodes, by type; None if not known."""
+    tracked = tres_gpus(tres)
+    if tracked:
+        return tracked
+    times = {
+        "TresPerJob": 1,
+        "TresPerNode": _least(row.get("NumNodes")),
+        "TresPerTask": whole_number(row.get("NumTasks")),
+        "TresPerSocket": None,
+        "Gres": _least(row.get("NumNodes")),
+    }
+    for key, times_each in times.items():
+        counts = _requested_gpus(row.get(key, ""))
+        if counts:
+            if times_each is None:
+                return None
+            return {kind: n * times_each for kind, n in counts.items()}
+    return {} if tres else None
+
+
+def _requested_gpus(text: str) -> dict[str, int]:
+    """Read ``gres:gpu:v100:2``; without a number it is one."""
+    counts: dict[str, int] = {}
+    for found in _GPU.finditer(text):
+        kind = found["kind"] or UNTYPED
+        counts[kind] = counts.get(kind, 0) + int(found["n"] or 1)
+    return counts
+
+
+def _memory(row: Mapping[str, str], tres: str, gpus: int | None) -> Bytes | None:
+    """Return the memory of an element, on all nodes where it has several."""
+    per_gpu = _MEMORY_PER_GPU.search(row.get("MemPerTres", ""))
+    if per_gpu:  # TRES shows the default instead while the job waits
+        each = _size(per_gpu[1])
+        return None if each is None or not gpus else each * gpus
+    total = _TRES_MEMORY.search(tres)
+    if total:
+        return _size(total[1])
+    for key, count in (("MinMemoryNode", "NumNodes"), ("MinMemoryCPU", "NumCPUs")):
+        size = _size(row.get(key, ""))
+        if size is not None:
+            return size * (_least(row.get(count)) or 1)
+    return None
+
+
+def _least(text: str | None) -> int | None:
+    """Read ``3``, and the fewest of ``2-4``."""
+    return whole_number((text or "").partition("-")[0])
+
+
+def _size(text: str) -> Bytes | None:
+    """Read ``100M``, ``62.50G``, which is how Slurm writes what it would refuse."""
+    whole, dot, rest = text.partition(".")
+    try:
+        if not dot:
+            return slurm_text.parse_memory(text) or None
+        unit = rest[-1:]
+        exact = slurm_text.parse_memory(f"{whole}{unit}")
+        part = slurm_text.parse_memory(f"1{unit}") * float(f"0.{rest[:-1]}")
+    except (FormatError, ValueError):
+        return None
+    return exact + round(part)
+
+
+def _time(text: str) -> int | None:
+    try:
+        return None if text in _NONE else slurm_text.parse_time(text)
+    except FormatError:
+        return None
+
+
+def _word(text: str | None) -> str | None:
+    return None if text is None or text in _NONE else text
+
+
+NAME = "slurm"
+LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
+_QUEUE_FORMAT = "%F|%K|%T|%S|%N|%r"
+_QUEUE_FIELDS = 6
+_ENDED_FIELDS = "JobID,State,ExitCode,DerivedExitCode,Start,End,NodeList,Reason"
+_ENDED_COUNT = 8
+_GPU_TYPE = re.compile(r"\bgpu:([^:,()\s]+):\d")
+_MAX_ARRAY = re.compile(r"^MaxArraySize\s*=\s*(\d{1,9})\s*$", re.MULTILINE)
+_SHORT_ARRAY = 100  # few sites allow less
+_OOM_EXIT = "0:125"
+_SHORT = "OUT_OF_ME"  # a narrow column cuts the word off
+_MAY_HIDE_A_STEP = frozenset({"COMPLETED", "FAILED", "TIMEOUT"})
+_NO_ACCOUNTING = "accounting storage is disabled"
+_FAILURE = re.compile(r"^allocation failure: (.+)$", re.MULTILINE)
+# the controller was not reached: that says nothing of the job
+_NOBODY = re.compile(
+    r"No error|contact|connect|timed out|transmi|communicat|control", re.IGNORECASE
+)
+# --test-only says so also where all nodes that fit are drained, down or reserved:
+# sbatch takes such a job, and it waits (ReqNodeNotAvail)
+_NOT_NOW = re.compile(
+    r"Requested node configuration is not available|Required node not available|"
+    r"nodes are busy",
+    re.IGNORECASE,
+)
+_ERROR = re.compile(r"^sbatch: error: ")
+# the request may have arrived all the same
+_LOST = re.compile(
+    r"timed out|send/recv|Unable to contact|Zero Bytes|connect failure|"
+    r"Connection (?:reset|refused|timed)|Transport endpoint|communication|"
+    r"Unexpected message received|Resource temporarily unavailable|Broken pipe",
+    re.IGNORECASE,
+)
+_TTL = re.compile(r"^AuthInfo\s*=.*\bttl=(\d{1,6})", re.MULTILINE)
+_DEFAULT_TTL: Seconds = 300.0  # munge(7)
+_AFTER_TTL: Seconds = 10.0
+_START = re.compile(r"to start at (\S+)")
+
+# squeue(1) and sacct(1), JOB STATE CODES; what is not here is UNKNOWN
+STATES: dict[str, State] = {
+    "PENDING": "PENDING",
+    "CONFIGURING": "PENDING",
+    "REQUEUED": "PENDING",
+    "REQUEUE_FED": "PENDING",
+    "REQUEUE_HOLD": "PENDING",
+    "RESV_DEL_HOLD": "PENDING",
+    "SPECIAL_EXIT": "PENDING",
+    "EXPEDITING": "PENDING",
+    "POWER_UP_NODE": "PENDING",
+    "RUNNING": "RUNNING",
+    "COMPLETING": "RUNNING",
+    "RESIZING": "RUNNING",
+    "SIGNALING": "RUNNING",
+    "STAGE_OUT": "RUNNING",
+    "STOPPED": "RUNNING",
+    "SUSPENDED": "RUNNING",
+    "COMPLETED": "COMPLETED",
+    "FAILED": "FAILED",
+    "TIMEOUT": "TIMEOUT",
+    "DEADLINE": "TIMEOUT",
+    "OUT_OF_MEMORY": "OUT_OF_MEMORY",
+    "CANCELLED": "CANCELLED",
+    "REVOKED": "CANCELLED",
+    "NODE_FAIL": "NODE_FAIL",
+    "BOOT_FAIL": "NODE_FAIL",
+    "LAUNCH_FAILED": "NODE_FAIL",
+    "PREEMPTED": "PREEMPTED",
+}
+_NO_NODE = frozenset({"", "(null)", "n/a"})
+_PLAIN = frozenset({"", "N/A"})
+_NO_REASON = frozenset({"", "None", "none", "(null)", "NonZeroExitCode"})
+
+
+def render(script: JobScript) -> str:
+    """Write the job script."""
+    return slurm_script(script)
+
+
+def log_name(job: str, element: int, *, is_array: bool) -> str:
+    """Name the log of an element."""
+    return _log_name(job, element, is_array=is_array)
+
+
+def submit_argv(script: str) -> Argv:
+    """Submit a script; what stands behind its name would be its arguments."""
+    return ("sbatch", "--parsable", script)
+
+
+def verify_argv(script: str) -> Argv:
+    """Have Slurm try it on: a job number is used up, and no job made."""
+    return ("sbatch", "--test-only", script)
+
+
+def parse_doubt(out: str) -> str | None:
+    """Read why sbatch would refuse it; None where it would take it, or nobody knows."""
+    failure = _FAILURE.search(out)
+    if failure is None or _NOBODY.search(failure[1]):
+        return None
+    before = [_ERROR.sub("", line) for line in out.splitlines() if _ERROR.match(line)]
+    if not before and _NOT_NOW.search(failure[1]):
+        return None
+    reasons = "; ".join(dict.fromkeys((*before, failure[1].strip())))
+    return f"sbatch would refuse the job: {reasons}"
+
+
+def parse_start(out: str) -> Seconds | None:
+    """Read ``Job 69 to start at 1795254181 using ...``."""
+    found = _START.search(out)
+    return None if found is None else _epoch_time(found[1])
+
+
+def understood_argv(job: str) -> Argv:
+    """Ask for all there is to know of a job."""
+    return ("scontrol", "-o", "show", "job", job)
+
+
+def parse_understood(out: str) -> Understood | None:
+    """Read what Slurm took it to ask for."""
+    return parse_job(out)
+
+
+def parse_submitted(out: str) -> str | None:
+    """Read ``481516`` or ``481516;cluster``, whatever a site's wrapper says before."""
+    for line in reversed(out.splitlines()):
+        number = line.strip().partition(";")[0]
+        if whole_number(number) is not None:
+            return number
+    return None
+
+
+def is_unanswered(words: str) -> bool:
+    """Return whether sbatch failed on the way to the controller or back."""
+    return not words.strip() or _LOST.search(words) is not None
+
+
+def find_argv(user: str, name: str) -> Argv:  # noqa: ARG001 - a site may change it
+    """List the script and the comment of each job, ended ones included."""
+    return ("squeue", "-h", "-t", "all", "-u", user, "-o", "%F|%o|%k")
+
+
+def parse_found(ran: Ran, token: str) -> str | None:
+    """Read the id of the job whose script or comment holds the token.
+
+    Raises:
+        FormatError: squeue failed or was cut off.
+    """
+    if ran.code != 0 or (ran.out and not ran.out.endswith("\n")):
+        raise FormatError(f"squeue: {ran.complaint()}")
+    for line in ran.out.splitlines():
+        job, _, marks = line.partition("|")
+        if token in marks and whole_number(job) is not None:
+            return job
+    return None
+
+
+def patience_argv() -> Argv | None:
+    """Ask for the configuration, which has the lifetime of credentials."""
+    return ("scontrol", "show", "config")
+
+
+def parse_patience(out: str) -> Seconds:
+    """Read ``ttl=`` of AuthInfo: older requests are refused as expired."""
+    found = _TTL.search(out)
+    return (float(found[1]) if found else _DEFAULT_TTL) + _AFTER_TTL
+
+
+def queue_argv(user: str) -> Argv:
+    """List a line for each element, those that ended a short while ago as well."""
+    return ("squeue", "-h", "-r", "-t", "all", "-u", user, "-o", _QUEUE_FORMAT)
+
+
+def parse_queue(out: str) -> States:
+    """Read squeue's lines.
+
+    Raises:
+        FormatError: the last line has no end, or there are other things in it.
+    """
+    if out and not out.endswith("\n"):
+        raise FormatError("squeue's answer is cut off")
+    states: States = {}
+    for line in out.splitlines():
+        fields = line.split("|", _QUEUE_FIELDS - 1)
+        if len(fields) < _QUEUE_FIELDS or whole_number(fields[0]) is None:
+            raise FormatError(f"squeue answered {line[:60]!r}")
+        job, index, word, start, node, reason = fields
+        state = STATES.get(word, "UNKNOWN")
+        element = ElementState(
+            state=state,
+            reason=_reason(reason, word, state),
+            # of one that never started, when it may begin or when it was cancelled
+            started=None
+            if state == "PENDING" or node in _NO_NODE
+            else _epoch_time(start),
+            node=None if node in _NO_NODE else node,
+        )
+        _put(states.setdefault(job, {}), index, element)
+    return states
+
+
+def ended_argvs(jobs: Sequence[str]) -> tuple[Argv, ...]:
+    """Ask accounting about all at once, with their steps."""
+    if not jobs:
+        return ()
+    return (("sacct", "-n", "-P", "-j", ",".join(jobs), "-o", _ENDED_FIELDS),)
+
+
+def accounting_answer(out: str, err: str) -> Answer:
+    """Read why sacct failed: where no accounting is kept, it says so."""
+    return "off" if _NO_ACCOUNTING in out + err else "failing"
+
+
+def parse_ended(out: str) -> States:
+    """Read sacct's lines. Its exit codes have lost 128 where they had it.
+
+    A step that ran out of memory is the end of its element for want of memory, also
+    where the script went on and exited 0.
+    """
+    states: States = {}
+    short: set[str] = set()
+    for line in out.splitlines():
+        fields = line.split("|", _ENDED_COUNT - 1)
+        if len(fields) < _ENDED_COUNT:
+            continue
+        place, _, step = fields[0].partition(".")
+        job, _, index = place.partition("_")
+        if whole_number(job) is None:
+            continue
+        if step:
+            if whole_number(step) is not None and fields[1].startswith(_SHORT):
+                short.add(place)
+            continue
+        if fields[3] == _OOM_EXIT:
+            short.add(place)
+        word = fields[1].split(" ")[0].rstrip("+")
+        state = STATES.get(word, "UNKNOWN")
+        code, _, signal = fields[2].partition(":")
+        node = None if fields[6] == "None assigned" else fields[6] or None
+        element = ElementState(
+            state=state,
+            reason=_reason(fields[7], word, state),
+            exit_code=whole_number(code),
+            signal=whole_number(signal) or None,
+            # without a node it never started: 20.11 prints when it was cancelled
+            started=None if node is None else _epoch_time(fields[4]),
+            ended=_epoch_time(fields[5]),
+            node=node,
+        )
+        _put(states.setdefault(job, {}), index, element)
+    for place in short:
+        job, _, index = place.partition("_")
+        elements = states.get(job, {})
+        number = whole_number(index or "0")
+        if number in elements and elements[number].state in _MAY_HIDE_A_STEP:
+            elements[number] = msgspec.structs.replace(
+                elements[number], state="OUT_OF_MEMORY", reason=STEP_OUT_OF_MEMORY
+            )
+    return states
+
+
+def why_argv(job: str) -> Argv | None:  # noqa: ARG001 - squeue tells already
+    """Ask nothing: squeue gives the reason."""
+    return None
+
+
+def parse_why(out: str) -> str | None:  # noqa: ARG001
+    """Read nothing."""
+    return None
+
+
+def gpu_types_argv() -> Argv | None:
+    """Ask for the generic resources of all nodes."""
+    return ("sinfo", "-h", "-o", "%G")
+
+
+def parse_gpu_types(out: str) -> tuple[str, ...]:
+    """Read ``gpu:v100:4(S:0-1)``; GPUs without a type have no word."""
+    return tuple(sorted(set(_GPU_TYPE.findall(out))))
+
+
+def slots_argv() -> Argv | None:
+    """Ask nothing: Slurm's GPUs are for the node."""
+    return None
+
+
+def parse_slots(
+    out: str,  # noqa: ARG001
+    complexes: Complexes | None = None,  # noqa: ARG001
+) -> str | None:
+    """Read nothing."""
+    return None
+
+
+def array_limit_argv(elements: int) -> Argv | None:
+    """Ask for the configuration, where the default might be too little."""
+    return ("scontrol", "show", "config") if elements > _SHORT_ARRAY else None
+
+
+def parse_array_limit(out: str) -> int | None:
+    """Read MaxArraySize: one more than the highest index."""
+    found = _MAX_ARRAY.search(out)
+    return int(found[1]) if found else None
+
+
+def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
+    """End a job or some of its elements; scancel says nothing of unknown ones."""
+    if elements is None or job.elements == 1:
+        return ("scancel", job.id)
+    return ("scancel", f"{job.id}_[{format_ranges(elements)}]")
+
+
+def _put(elements: Elements, index: str, state: ElementState) -> None:
+    """Store *state* under the elements that *index* names.
+
+    A plain job is its own element 0. An array that was cancelled before it started may
+    be listed without an index: that line holds for all elements without a line of their
+    own. So does a range, which sacct prints with elements that have started meanwhile.
+    """
+    number = whole_number(index)
+    if number is not None:
+        elements[number] = state
+    elif index not in _PLAIN:
+        for member in parse_ranges(index):
+            elements.setdefault(member, state)
+    elif state.state == "CANCELLED" and state.node is None:
+        elements[REST] = state
+    else:
+        elements[0] = state
+
+
+def _reason(text: str, word: str, state: State) -> str | None:
+    if state == "UNKNOWN":
+        return f"Slurm calls it {word}"
+    if state == "RUNNING" and word != "RUNNING":
+        return word.lower()
+    return None if text in _NO_REASON else text
+
+
+def _epoch_time(text: str) -> Seconds | None:
+    number = whole_number(text)
+    return None if number is None else float(number)

@@ -1,0 +1,227 @@
+"""What Slurm allows a user: limits from what its commands tell, read as text."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from weigh.model.cluster import Node
+from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.schedulers.script import whole_number
+from weigh.schedulers.slurm import cluster as slurm_cluster
+from weigh.units import MIB, Bytes
+
+_ASSOCIATION = "format=Account,Partition,QOS,MaxSubmit"
+_COLUMNS = 4
+QOS = ("sacctmgr", "-nP", "show", "qos", "format=Name,MaxSubmitPU")
+_UNKNOWN_JOB = "Invalid job id"
+
+
+class Texts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the commands printed; None where one did not answer."""
+
+    nodes: str | None = None
+    partitions: str | None = None
+    config: str | None = None
+    associations: str | None = None
+    qos: str | None = None
+
+
+def associations_argv(user: str) -> tuple[str, ...]:
+    """Ask which accounts and QOS are a user's, and how much of each."""
+    return ("sacctmgr", "-nP", "show", "assoc", f"user={user}", _ASSOCIATION)
+
+
+def submitted_argv(user: str) -> tuple[str, ...]:
+    """List a line for each element that a user has waiting or running."""
+    return ("squeue", "-h", "-r", "-u", user, "-o", "%A")
+
+
+def limits(
+    texts: Texts, *, account: str | None = None, qos: str | None = None
+) -> Limits:
+    """Put together what is known; *account* and *qos* are those to be asked for."""
+    config = _config(texts.config or "")
+    enforced = config.get("AccountingStorageEnforce", "none").lower().split(",")
+    nodes = texts.nodes or ""
+    mine = tuple(_associations(texts.associations or ""))
+    knows_mine = texts.associations is not None
+    most = [
+        *_most_of_account(mine, account),
+        *_most_of_qos(texts.qos or "", mine, qos),
+    ]
+    has_limits = "limits" in enforced or "safe" in enforced
+    size = whole_number(config.get("MaxArraySize"))
+    return Limits(
+        queues=tuple(_queues(texts.partitions or "", config)),
+        nodes=_node_types(nodes),
+        # 26.05 lists them in another order than versions before it
+        accounts=tuple(sorted({one[0] for one in mine}))
+        if knows_mine and "associations" in enforced
+        else None,
+        qos=tuple(dict.fromkeys(name for one in mine for name in one[2]))
+        if knows_mine and "qos" in enforced
+        else None,
+        enforced=config.get("EnforcePartLimits", "NO").upper() != "NO"
+        if texts.config is not None
+        else None,
+        largest_index=size - 1 if size else None,
+        most_submitted=min(most, default=None) if has_limits else None,
+        resources=_generic(config.get("GresTypes")),
+        node_names=tuple(one.name for one in slurm_cluster.parse_nodes(nodes)) or None,
+    )
+
+
+def jobs_argvs(jobs: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+    """Ask how jobs stand, of which some may not be there: the queue, accounting."""
+    ids = ",".join(jobs)
+    return (
+        ("squeue", "-h", "-t", "all", "-j", ids, "-o", "%F|%T"),
+        ("sacct", "-X", "-n", "-P", "-j", ids, "-o", "JobID,State"),
+    )
+
+
+def parse_jobs(
+    jobs: tuple[str, ...], queue: str | None, accounting: str | None
+) -> dict[str, str | None]:
+    """Give a state for each job, None for one that Slurm does not know.
+
+    *queue* and *accounting* are what they printed, None where they did not answer: a
+    job that is in neither is absent then. Of an array the worst end counts.
+    """
+    known: dict[str, set[str]] = {}
+    for text in (accounting or "", queue or ""):
+        here: dict[str, set[str]] = {}
+        for line in text.splitlines():
+            name, _, state = line.partition("|")
+            words = here.setdefault(name.partition("_")[0], set())
+            words.add(state.partition(" ")[0].rstrip("+"))
+        known |= here  # the queue is the fresher one
+    found: dict[str, str | None] = {}
+    for job in jobs:
+        if job in known:
+            found[job] = _worst(known[job])
+        elif queue is not None and accounting is not None:
+            found[job] = None
+    return found
+
+
+def is_unknown_job(complaint: str) -> bool:
+    """Tell whether squeue failed because it knows none of the jobs asked about."""
+    return _UNKNOWN_JOB in complaint
+
+
+def _worst(states: set[str]) -> str:
+    going = states & {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED"}
+    bad = states - going - {"COMPLETED"}
+    if bad:
+        return min(bad)
+    return "RUNNING" if going else "COMPLETED"
+
+
+def _config(text: str) -> dict[str, str]:
+    rows = (line.partition("=") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, _, value in rows}
+
+
+def _generic(text: str | None) -> tuple[str, ...] | None:
+    """Read GresTypes: ``gpu,license``, or ``(null)``."""
+    if text is None:
+        return None
+    return tuple(filter(None, text.removeprefix("(null)").split(",")))
+
+
+def _associations(text: str) -> Iterator[tuple[str, str, tuple[str, ...], int | None]]:
+    """Yield (account, partition, QOS, most jobs) of each."""
+    for line in text.splitlines():
+        row = line.split("|")
+        if len(row) >= _COLUMNS and row[0]:
+            qos = tuple(filter(None, row[2].split(",")))
+            yield row[0], row[1], qos, whole_number(row[3])
+
+
+def _most_of_account(
+    mine: tuple[tuple[str, str, tuple[str, ...], int | None], ...], account: str | None
+) -> list[int]:
+    """Give the most jobs that the account allows; none where any has no limit."""
+    ours = [one[3] for one in mine if account in {None, one[0]}]
+    known = [most for most in ours if most is not None]
+    return [max(known)] if known and len(known) == len(ours) else []
+
+
+def _most_of_qos(
+    text: str,
+    mine: tuple[tuple[str, str, tuple[str, ...], int | None], ...],
+    qos: str | None,
+) -> list[int]:
+    """Give the most jobs that the QOS allows, where it is clear which one it is."""
+    names = {name for one in mine for name in one[2]}
+    wanted = qos or (next(iter(names)) if len(names) == 1 else None)
+    rows = dict(line.split("|", 1) for line in text.splitlines() if "|" in line)
+    most = whole_number(rows.get(wanted or "", "").partition("|")[0])
+    return [] if most is None else [most]
+
+
+def _queues(partitions: str, config: Mapping[str, str]) -> Iterator[QueueLimits]:
+    """Yield the partitions, with the cluster's defaults where they have none."""
+    node = _mebibytes(config.get("DefMemPerNode"))
+    cpu = _mebibytes(config.get("DefMemPerCPU"))
+    most = _mebibytes(config.get("MaxMemPerNode"))
+    totals = {
+        row["PartitionName"]: whole_number(row.get("TotalNodes"))
+        for row in slurm_cluster.rows_of(partitions)
+        if row.get("PartitionName")
+    }
+    for one in slurm_cluster.parse_partitions(partitions):
+        silent = one.default_memory is None and one.default_memory_per_cpu is None
+        counts = [n for n in (one.nodes, totals.get(one.name)) if n is not None]
+        yield msgspec.structs.replace(
+            one,
+            memory=one.memory or most,
+            default_memory=node if silent else one.default_memory,
+            default_memory_per_cpu=cpu if silent else one.default_memory_per_cpu,
+            nodes=min(counts, default=None),
+        )
+
+
+def _node_types(text: str) -> tuple[NodeType, ...]:
+    """Count nodes that are alike."""
+    rows = {row.get("NodeName", ""): row for row in slurm_cluster.rows_of(text)}
+    counted = Counter(
+        _key(node, rows[node.name]) for node in slurm_cluster.parse_nodes(text)
+    )
+    return tuple(
+        NodeType(
+            count=count,
+            cpus=cpus,
+            memory=memory,
+            gpus=dict(gpus),
+            features=features,
+            queues=queues,
+        )
+        for (cpus, memory, gpus, features, queues), count in counted.items()
+    )
+
+
+_Gpus = tuple[tuple[str, int], ...]
+_Names = tuple[str, ...]
+
+
+def _key(
+    node: Node, row: Mapping[str, str]
+) -> tuple[int | None, Bytes | None, _Gpus, _Names, _Names]:
+    features = row.get("AvailableFeatures", "")
+    kept = _mebibytes(row.get("MemSpecLimit")) or 0
+    memory = None if node.memory is None else node.memory - kept
+    return (
+        node.cpus,
+        memory,
+        tuple((one.name, one.total) for one in node.gpus),
+        () if features in {"", "(null)"} else tuple(features.split(",")),
+        node.queues,
+    )
+
+
+def _mebibytes(text: str | None) -> Bytes | None:
+    number = whole_number(text)
+    return number * MIB if number else None

@@ -1,0 +1,153 @@
+"""Slurm's text: sizes, times, ``#SBATCH`` flags, the environment of a job.
+
+Sizes are 1024-based and a bare one is MiB; ``24:00`` is 24 minutes (sbatch(1)).
+"""
+
+import math
+from collections.abc import Mapping
+
+from weigh.errors import FormatError
+from weigh.model.record import Allocation, Job, Request
+from weigh.schedulers.script import binary_size, positive_number, whole_number
+from weigh.units import DAY, HOUR, MIB, MINUTE, Bytes, Seconds
+
+NAME = "slurm"
+PREFIX = "#SBATCH"
+
+_SIZE_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
+_UNLIMITED = ("UNLIMITED", "INFINITE", "-1")
+_AFTER_DAYS = (HOUR, MINUTE, 1)
+_WITHOUT_DAYS = {1: (MINUTE,), 2: (MINUTE, 1), 3: (HOUR, MINUTE, 1)}
+
+
+def format_memory(size: Bytes) -> str:
+    """Write *size* for ``--mem``: ``500M``, ``4G``; rounded up to a MiB."""
+    return binary_size(size)
+
+
+def parse_memory(text: str) -> Bytes:
+    """Read a ``--mem`` value: ``4G``, ``4GB``, ``4`` (MiB), ``1000K``.
+
+    Slurm rounds up to whole MiB. Zero means all the memory of a node.
+
+    Raises:
+        FormatError: Slurm would refuse it; fractions and ``GiB`` among others.
+    """
+    number, letter = text.strip().upper(), "M"
+    if number[-2:-1].isalpha():
+        number = number.removesuffix("B")
+    if number[-1:] in _SIZE_POWERS:
+        number, letter = number[:-1], number[-1]
+    count = whole_number(number)
+    if count is None:
+        raise FormatError(f"not a Slurm size: {text!r} (write it like 500M or 4G)")
+    return -(-count * (1 << 10 * _SIZE_POWERS[letter]) // MIB) * MIB
+
+
+def format_time(seconds: Seconds) -> str:
+    """Write a time limit: ``00:05:00``, ``1-12:00:00``; never zero, which is none."""
+    whole = max(1, math.ceil(seconds))
+    days, rest = divmod(whole, DAY)
+    clock = f"{rest // HOUR:02d}:{rest % HOUR // MINUTE:02d}:{rest % MINUTE:02d}"
+    return f"{days}-{clock}" if days else clock
+
+
+def parse_time(text: str) -> int | None:
+    """Read a ``--time`` value in seconds; None is no limit.
+
+    ``90`` and ``90:00`` are minutes, ``01:30:00`` hours, ``1-12`` a day and a half.
+
+    Raises:
+        FormatError: Slurm would refuse it.
+    """
+    word = text.strip()
+    if word.upper() in _UNLIMITED:
+        return None
+    days, dash, clock = word.rpartition("-")
+    fields = clock.split(":")
+    units = _AFTER_DAYS if dash else _WITHOUT_DAYS.get(len(fields), ())
+    counts = [whole_number(field) for field in fields]
+    day_count = whole_number(days) if dash else 0
+    if len(fields) > len(units) or None in counts or day_count is None:
+        raise FormatError(
+            f"not a Slurm time: {text!r} (write it like 01:30:00 or 1-12:00:00)"
+        )
+    seconds = sum(
+        count * unit for count, unit in zip(counts, units, strict=False) if count
+    )
+    return day_count * DAY + seconds or None
+
+
+def directives(request: Request) -> tuple[str, ...]:
+    """Write *request* as ``sbatch`` flags; what is not known is left out."""
+    flags = []
+    if request.memory is not None:
+        flags.append(f"--mem={format_memory(request.memory)}")
+    flags.append(f"--cpus-per-task={request.cpus}")
+    if request.time_limit is not None:
+        flags.append(f"--time={format_time(request.time_limit)}")
+    if request.gpus:
+        kind = f"{request.gpu_type}:" if request.gpu_type else ""
+        flags.append(f"--gres=gpu:{kind}{request.gpus}")
+    return tuple(flags)
+
+
+def allocation_from_environment(env: Mapping[str, str]) -> Allocation | None:
+    """Read what Slurm granted on this node, or None outside a job.
+
+    ``--mem=0`` leaves the memory unknown: it is the whole node's.
+    """
+    if not env.get("SLURM_JOB_ID"):
+        return None
+    cpus = positive_number(env.get("SLURM_CPUS_ON_NODE")) or positive_number(
+        env.get("SLURM_CPUS_PER_TASK")
+    )
+    gpus = _gpus(env)
+    return Allocation(
+        scheduler="slurm",
+        cpus=cpus,
+        memory=_memory(env, cpus=cpus, gpus=gpus),
+        nodes=positive_number(env.get("SLURM_JOB_NUM_NODES"))
+        or positive_number(env.get("SLURM_NNODES")),
+        gpus=gpus,
+        queue=env.get("SLURM_JOB_PARTITION") or None,
+    )
+
+
+def job_from_environment(env: Mapping[str, str]) -> Job | None:
+    """Read the job's id, its array element and which attempt this is.
+
+    An element is named by its array's id: ``481516`` and 7 for ``481516_7``.
+    """
+    own_id = env.get("SLURM_JOB_ID")
+    if not own_id:
+        return None
+    element = whole_number(env.get("SLURM_ARRAY_TASK_ID"))
+    array_id = env.get("SLURM_ARRAY_JOB_ID") if element is not None else None
+    return Job(
+        id=array_id or own_id,
+        element=element,
+        attempt=1 + (whole_number(env.get("SLURM_RESTART_COUNT")) or 0),
+    )
+
+
+def _gpus(env: Mapping[str, str]) -> int | None:
+    counted = whole_number(env.get("SLURM_GPUS_ON_NODE"))
+    if counted is not None:
+        return counted
+    listed = env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS")
+    return len(listed.split(",")) if listed else None
+
+
+def _memory(
+    env: Mapping[str, str], *, cpus: int | None, gpus: int | None
+) -> Bytes | None:
+    for variable, count in (
+        ("SLURM_MEM_PER_NODE", 1),
+        ("SLURM_MEM_PER_CPU", cpus),
+        ("SLURM_MEM_PER_GPU", gpus),
+    ):
+        mebibytes = positive_number(env.get(variable))
+        if mebibytes and count:
+            return mebibytes * count * MIB
+    return None

@@ -1,6 +1,0 @@
-"""The modules that type pages lie with the documentation's tests."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))

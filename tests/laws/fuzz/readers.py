@@ -1,0 +1,428 @@
+"""Every reader of text from outside, by name, with real samples of what it reads."""
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import written
+
+from weigh import config, gpu_models, joblog, request, units
+from weigh.errors import FormatError
+from weigh.flow.doctor.job import parse_git
+from weigh.flow.report.joined_records import read_light
+from weigh.flow.submit.first_check import read_shown
+from weigh.flow.submit.resolve import parse_gpus
+from weigh.flow.submit.submit_script import read_plan
+from weigh.flow.sweep.stages import read_stages
+from weigh.measure.checkpoint_signal import parse_checkpoint_signal
+from weigh.measure.region.channel import read_channel
+from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.model.lint import Facts
+from weigh.probe.filesystem import parse_quota
+from weigh.probe.python_environment import parse_torch
+from weigh.progress.reader import Reader as ProgressReader
+from weigh.render.profile_lines import read_profile
+from weigh.runner.events import read_past
+from weigh.runner.halt import parse_halt
+from weigh.runner.progress_file import read_progress
+from weigh.schedulers import accounting, client
+from weigh.schedulers.elements import count_elements, parse_ranges
+from weigh.schedulers.gridengine import accounting as gridengine_accounting
+from weigh.schedulers.gridengine import cluster as gridengine_cluster
+from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.gridengine import limits as gridengine_limits
+from weigh.schedulers.gridengine import lint as gridengine_lint
+from weigh.schedulers.gridengine import text as gridengine_words
+from weigh.schedulers.slurm import accounting as slurm_accounting
+from weigh.schedulers.slurm import cluster as slurm_cluster
+from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.slurm import limits as slurm_limits
+from weigh.schedulers.slurm import lint as slurm_lint
+from weigh.schedulers.slurm import text as slurm_words
+from weigh.staging.script import parse_staging
+from weigh.store.checkpoint import running
+from weigh.store.find import read_file
+from weigh.store.gnu_time import read_gnu_time
+from weigh.store.index import read_index, read_short
+from weigh.store.jobs import find_jobs, read_jobs
+from weigh.store.lines import decode
+from weigh.store.scans import last_scan
+from weigh.sweep.condition import parse_condition
+from weigh.sweep.diverse import read_parameters
+from weigh.sweep.spec import parse_spec
+from weigh.sweep.stages import parse_stages
+from weigh.sweep.table import read_table
+from weigh.sweep.task_file import open_quote, read_task_lines
+from weigh.sweep.values import parse_axis
+
+DATA = Path(__file__).parents[2] / "support" / "data" / "outside"
+CAPTURED = Path(__file__).parents[2] / "cluster" / "captured"
+MOST = 3_000_000  # things made of one text: more is no answer but a flood
+LIMITS = Limits(
+    queues=(QueueLimits(name="gpu", time_limit=3600, memory=1 << 36, default=True),),
+    nodes=(NodeType(cpus=8, memory=1 << 36, gpus={"v100": 2}, queues=("gpu",)),),
+    most_elements=1000,
+    node_names=("cn1",),
+)
+SCRIPT_FACTS = Facts(
+    cwd="/home/me/work",
+    home="/home/me",
+    user="me",
+    paths={"/home/me/work/logs": "missing", "/home/me/work": "directory"},
+    lines={"/home/me/work/inputs.txt": 12},
+    files={"/home/me/work/data_{}.csv": (1, 2, 3)},
+    jobs={"41": "FAILED", "42": None},
+    limits=LIMITS,
+)
+
+
+class Reader(NamedTuple):
+    """What reads a text, and real texts for it."""
+
+    read: Callable[[str], object]
+    samples: tuple[str, ...]
+
+
+def raw(text: str) -> bytes:
+    """Write *text* as bytes; halves of characters become what is no UTF-8."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def from_outside(text: str) -> str:
+    """Give *text* as a command's output is read: what is no UTF-8 is replaced."""
+    return raw(text).decode("utf-8", "replace")
+
+
+def all_of(things: Iterator[Any]) -> list[Any]:
+    """Take everything, unless that has no end."""
+    taken = list(islice(things, MOST + 1))
+    assert len(taken) <= MOST
+    return taken
+
+
+def in_file(name: str, read: Callable[[str, str], object]) -> Callable[[str], object]:
+    """Give what writes a text to *name* in a folder, and reads (folder, path)."""
+
+    def reading(text: str) -> object:
+        with TemporaryDirectory() as folder:
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(raw(text))
+            return read(folder, str(path))
+
+    return reading
+
+
+def sample(*names: str) -> tuple[str, ...]:
+    """Read samples."""
+    return tuple((DATA / name).read_text() for name in names)
+
+
+def captured(*names: str) -> tuple[str, ...]:
+    """Read what schedulers printed."""
+    return tuple((CAPTURED / name).read_text() for name in names)
+
+
+def of_output(read: Callable[[str], object]) -> Callable[[str], object]:
+    """Give *read* for what a command printed."""
+    return lambda text: read(from_outside(text))
+
+
+def _progress(text: str) -> object:
+    reader = ProgressReader()
+    data = raw(text)
+    for number in range(3):
+        reader.feed(data[number::3] if number else data, float(number))
+    return reader.forecast(3.0)
+
+
+def _condition(text: str) -> object:
+    condition = parse_condition(text, ("lr", "seed", "model"))
+    return condition({"lr": 0.001, "seed": 3, "model": "small"})
+
+
+def _variable(key: str, text: str) -> object:
+    with suppress(FormatError):
+        return config.load("/", {f"WEIGH_{key.upper()}": text}, site_file="")
+    return None
+
+
+def _heads(root: str, _: str) -> object:
+    return [read_short(entry) for entry in read_index(root).entries]
+
+
+def _jobs(root: str, _: str) -> object:
+    jobs = read_jobs(root)
+    return [find_jobs(jobs, name) for name in ("last", "7", "train")]
+
+
+def _shown(root: str, path: str) -> object:
+    return read_shown(path.removesuffix(".events.jsonl"), cwd=root, env={})
+
+
+def _slurm_limits(text: str) -> object:
+    texts = slurm_limits.Texts(
+        nodes=text, partitions=text, config=text, associations=text, qos=text
+    )
+    return slurm_limits.limits(texts)
+
+
+def _gridengine_limits(text: str) -> object:
+    texts = gridengine_limits.Texts(
+        hosts=text, queues=text, complexes=text, parallel=text, config=text
+    )
+    return gridengine_limits.limits(texts)
+
+
+def _gridengine_nodes(text: str) -> object:
+    hosts = gridengine_cluster.parse_hosts(text)
+    totals = gridengine_cluster.parse_host_totals(text)
+    return [gridengine_cluster.node(host, totals) for host in hosts]
+
+
+def _environment(text: str) -> object:
+    env = dict.fromkeys(_VARIABLES, text)
+    return [
+        read(env)
+        for words in (slurm_words, gridengine_words)
+        for read in (words.allocation_from_environment, words.job_from_environment)
+    ]
+
+
+_VARIABLES = (
+    *("SLURM_JOB_ID", "SLURM_JOB_NUM_NODES", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS"),
+    *("SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU", "SLURM_JOB_END_TIME", "SLURM_GPUS"),
+    *("SLURM_CPUS_ON_NODE", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS", "JOB_ID"),
+    *("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SGE_TASK_ID", "NSLOTS"),
+    *("SGE_HGR_gpu", "SLURM_TIMELIMIT", "SLURM_JOB_CPUS_PER_NODE", "NHOSTS", "QUEUE"),
+)
+_PROFILE = (
+    '{"elapsed_time_sec":1.5,"max_footprint_mb":20.5,"files":{"a.py":{"lines":[{"line":'
+    '"x = 1","lineno":3,"n_cpu_percent_python":50.0,"n_cpu_percent_c":1.5,'
+    '"n_sys_percent":0.5,"n_peak_mb":10.0}]}}}'
+)
+_SCHEDULER_SIZES = ("4G", "500M", "300", "4GB", "1.5g", "0")
+_SIZES = ("4GiB", "1.5g", "300", "500M", "4Gn", "0")
+_SCHEDULER_TIMES = ("02:00:00", "1-12:00:00", "UNLIMITED", "5400", "INFINITY")
+_TIMES = ("90m", "1h30m", "1-12:00:00", "02:00:00", "5400")
+_CONDITIONS = ("lr < 1e-2 or seed == 1", "seed in (1, 2) and model != 'a'", "2*seed>lr")
+_AXES = ("lr=1e-2,1e-3", "seed=1..5", "x=0..1:0.1", "y=1e-5..1e-1:log5", "m=a,b")
+_GPU_NAMES = ("NVIDIA A100-SXM4-40GB", "v100l", "A100-40GB:1g.5gb", "1g.5gb", "rtx3090")
+_NODES = captured("slurm-22.05-node.txt", "slurm-25.05-node.txt")
+_PARTITIONS = captured("slurm-22.05-partition.txt", "slurm-25.05-partition.txt")
+_COMPLEXES = (
+    captured("gridengine-8.1.9-complexes.txt")[0]
+    + "ngpus gpu INT <= YES JOB 0 0\nncpus cpus INT <= YES YES 0 0\n"
+)
+_LINT = sample("sbatch.sh", "qsub.sh")
+
+READERS: dict[str, Reader] = {
+    "units.size": Reader(units.parse_size, _SIZES),
+    "units.time": Reader(units.parse_duration, _TIMES),
+    "headroom": Reader(request.parse_headroom, ("20%", "0.2")),
+    "gpus": Reader(parse_gpus, ("2", "v100", "v100:2")),
+    "halt": Reader(parse_halt, ("now,fail=1", "soon,done=50%", "never", "10%")),
+    "checkpoint_signal": Reader(parse_checkpoint_signal, ("USR1@10m", "10@1h")),
+    "gpu_name": Reader(gpu_models.find, _GPU_NAMES),
+    "gpu_names": Reader(gpu_models.called, _GPU_NAMES),
+    "nvml_name": Reader(lambda text: gpu_models.matching(text, 40 << 30), _GPU_NAMES),
+    "slurm.size": Reader(slurm_words.parse_memory, _SCHEDULER_SIZES),
+    "slurm.time": Reader(slurm_words.parse_time, _SCHEDULER_TIMES),
+    "gridengine.size": Reader(gridengine_words.parse_memory, _SCHEDULER_SIZES),
+    "gridengine.time": Reader(gridengine_words.parse_time, _SCHEDULER_TIMES),
+    "environment": Reader(_environment, ("12", "4(x2)", "gpu:v100:2", "1-3:1", "62.5")),
+    "elements": Reader(count_elements, ("2-9%2", "1,4", "3-12:1", "[0-9]")),
+    "index_ranges": Reader(lambda text: all_of(parse_ranges(text)), ("0-3,7,10-20:5",)),
+    "slurm.start": Reader(
+        of_output(slurm_cluster.parse_start),
+        ("sbatch: Job 5 to start at 1795248320 using 1 on cn1\n", "error: no\n"),
+    ),
+    "slurm.nodes": Reader(of_output(slurm_cluster.parse_nodes), _NODES),
+    "slurm.partitions": Reader(of_output(slurm_cluster.parse_partitions), _PARTITIONS),
+    "slurm.qos_gpus": Reader(
+        of_output(slurm_cluster.parse_gpus_per_user), ("normal|gres/gpu=4\nlong|\n",)
+    ),
+    "slurm.jobs": Reader(
+        of_output(slurm_cluster.parse_jobs), captured("slurm-22.05-squeue.txt")
+    ),
+    "slurm.config": Reader(
+        of_output(slurm_cluster.parse_identity), captured("slurm-22.05-config.txt")
+    ),
+    "slurm.limits": Reader(
+        of_output(_slurm_limits),
+        (*_NODES, *_PARTITIONS, "lab|gpu|normal,long|100\n", "normal|100\n"),
+    ),
+    "slurm.queue": Reader(of_output(slurm_commands.parse_queue), sample("squeue.txt")),
+    "slurm.ended": Reader(of_output(slurm_commands.parse_ended), sample("sacct.txt")),
+    "slurm.submitted": Reader(
+        of_output(slurm_commands.parse_submitted), ("42\n", "7;c\n")
+    ),
+    "slurm.doubt": Reader(
+        of_output(slurm_commands.parse_doubt), ("allocation failure: too much\n",)
+    ),
+    "slurm.gpu_types": Reader(
+        of_output(slurm_commands.parse_gpu_types), ("gpu:v100:4(S:0-1)\n(null)\n",)
+    ),
+    "slurm.array_limit": Reader(
+        of_output(slurm_commands.parse_array_limit),
+        ("MaxArraySize            = 1001\n",),
+    ),
+    "slurm.job": Reader(
+        of_output(slurm_commands.parse_understood), sample("scontrol-job.txt")
+    ),
+    "slurm.used": Reader(of_output(slurm_accounting.parse), sample("sacct-used.txt")),
+    "gridengine.hosts": Reader(
+        of_output(_gridengine_nodes),
+        captured("gridengine-8.1.9-qhost.txt", "gridengine-8.1.9-host.txt"),
+    ),
+    "gridengine.queues": Reader(
+        of_output(gridengine_cluster.parse_queues),
+        captured("gridengine-8.1.9-queues.txt"),
+    ),
+    "gridengine.complexes": Reader(
+        of_output(gridengine_cluster.per_job), (_COMPLEXES,)
+    ),
+    "gridengine.quotas": Reader(
+        of_output(lambda text: gridengine_cluster.parse_gpus_per_user(text, ["short"])),
+        sample("qconf-quotas.txt"),
+    ),
+    "gridengine.jobs": Reader(
+        of_output(gridengine_cluster.parse_jobs),
+        captured("gridengine-8.1.9-qstat.xml"),
+    ),
+    "gridengine.version": Reader(
+        of_output(gridengine_cluster.parse_version), ("SGE 8.1.9\nusage:",)
+    ),
+    "gridengine.start": Reader(
+        of_output(gridengine_cluster.parse_start),
+        ("verification: found suitable queue",),
+    ),
+    "gridengine.limits": Reader(
+        of_output(_gridengine_limits),
+        captured("gridengine-8.1.9-qhost.txt", "gridengine-8.1.9-complexes.txt"),
+    ),
+    "gridengine.queue": Reader(
+        of_output(gridengine_commands.parse_queue), sample("qstat.xml")
+    ),
+    "gridengine.ended": Reader(
+        of_output(gridengine_commands.parse_ended), sample("qacct.txt")
+    ),
+    "gridengine.submitted": Reader(
+        of_output(gridengine_commands.parse_submitted), ("42.1-3:1\n",)
+    ),
+    "gridengine.why": Reader(
+        of_output(gridengine_commands.parse_why),
+        ("error reason    1:  11/21/2026 07:51:59 [0:1]: can't chdir\n",),
+    ),
+    "gridengine.slots": Reader(
+        of_output(gridengine_commands.parse_slots), (_COMPLEXES,)
+    ),
+    "gridengine.job": Reader(
+        of_output(gridengine_commands.parse_understood), sample("qstat-job.txt")
+    ),
+    "gridengine.used": Reader(
+        of_output(gridengine_accounting.parse), sample("qacct.txt")
+    ),
+    "gpu_table": Reader(of_output(accounting.read_tables), sample("gpu-table.txt")),
+    "joblog": Reader(
+        lambda text: all_of(joblog.read_joblog(text)), sample("joblog.tsv")
+    ),
+    "joblog.ends": Reader(
+        lambda text: all_of(joblog.read_ends(io.BytesIO(raw(text)))),
+        sample("joblog.tsv"),
+    ),
+    "gnu_time": Reader(
+        lambda text: all_of(read_gnu_time(text)), sample("gnu-time.txt")
+    ),
+    "sweep.axis": Reader(parse_axis, _AXES),
+    "sweep.condition": Reader(_condition, _CONDITIONS),
+    "sweep.spec": Reader(parse_spec, sample("sweep.toml")),
+    "sweep.table": Reader(
+        lambda text: all_of(read_table(io.StringIO(text, newline=""))),
+        sample("table.tsv"),
+    ),
+    "task_file": Reader(
+        lambda text: all_of(read_task_lines(io.BytesIO(raw(text)), "tasks.txt")),
+        sample("tasks.txt"),
+    ),
+    "task_file.quotes": Reader(
+        lambda text: open_quote(raw(text)),
+        ("echo 'a", "echo $'a\\'", *sample("tasks.txt", "sbatch.sh")),
+    ),
+    "task.parameters": Reader(
+        read_parameters, ("python run.py --lr 1e-2 --seed=1 -x batch=50",)
+    ),
+    "stages": Reader(parse_stages, sample("stages.toml")),
+    "stage_file": Reader(
+        in_file("s.toml", lambda _, path: read_stages(path)), sample("stages.toml")
+    ),
+    "config": Reader(
+        in_file("weigh.toml", lambda root, _: config.load(root, {}, site_file="")),
+        sample("weigh.toml"),
+    ),
+    "config.variables": Reader(
+        lambda text: [_variable(key, text) for key in config.KEYS],
+        ("0.5", "20%", "true"),
+    ),
+    "lint.slurm": Reader(lambda text: slurm_lint.lint(text, SCRIPT_FACTS), _LINT),
+    "lint.gridengine": Reader(
+        lambda text: gridengine_lint.lint(text, SCRIPT_FACTS), _LINT
+    ),
+    "staging": Reader(
+        lambda text: parse_staging([text], text, text, cwd="/w", home="/home/me"),
+        ("$TMPDIR", "data:train", "/disk/x", "~/a:b/"),
+    ),
+    "progress": Reader(_progress, sample("bars.txt")),
+    "record": Reader(lambda text: decode(raw(text)), (written.RECORDS,)),
+    "record.file": Reader(
+        in_file("r.json", lambda _, path: read_file(path)), (written.RECORDS,)
+    ),
+    "record.light": Reader(lambda text: read_light(raw(text)), (written.RECORDS,)),
+    "record.heads": Reader(
+        in_file("records/2026-11/node07-01234567.jsonl", _heads), (written.RECORDS * 2,)
+    ),
+    "jobs": Reader(in_file("jobs.jsonl", _jobs), (written.JOBS,)),
+    "scans": Reader(
+        in_file("scans.jsonl", lambda root, _: last_scan(root)),
+        (written.SCANS,),
+    ),
+    "checkpoint": Reader(
+        in_file(
+            "running/7f3a91c0d2e4.json",
+            lambda root, _: running(root, written.HERE, 1.0),
+        ),
+        (written.CHECKPOINT,),
+    ),
+    "poll": Reader(
+        in_file("queue/slurm.json", lambda root, _: client.load(root, "slurm")),
+        (written.POLL,),
+    ),
+    "channel": Reader(
+        in_file("c", lambda _, path: read_channel(path, started=1.0, ended=9.0)),
+        (written.CHANNEL,),
+    ),
+    "events": Reader(
+        lambda text: read_past(io.BytesIO(raw(text)), lambda _: True), (written.EVENTS,)
+    ),
+    "events.shown": Reader(
+        in_file("j.events.jsonl", _shown),
+        (written.EVENTS.replace("COMPLETED", "FAILED"),),
+    ),
+    "exec.progress": Reader(
+        in_file("j.progress", lambda _, path: read_progress(path[:-9])),
+        (written.PROGRESS,),
+    ),
+    "plan": Reader(
+        in_file("plan.json", lambda root, _: read_plan(root)), (written.PLAN,)
+    ),
+    "profile": Reader(lambda text: read_profile(raw(text), path="p"), (_PROFILE,)),
+    "quota": Reader(of_output(parse_quota), sample("quota.txt")),
+    "git": Reader(of_output(parse_git), sample("git-status.txt")),
+    "torch": Reader(
+        of_output(parse_torch), ("__version__ = '2.4.0+cpu'\ncuda = None",)
+    ),
+}

@@ -1,0 +1,109 @@
+"""Texts that once ended in a traceback or never ended, each read in its way now."""
+
+import msgspec
+import pytest
+import written
+from broken_text import DEEP
+from readers import READERS
+
+from weigh.errors import FormatError
+from weigh.model.cluster import Node
+from weigh.model.job import Submitted
+from weigh.schedulers.elements import parse_ranges
+from weigh.schedulers.gridengine.cluster import parse_gpus_per_user
+from weigh.schedulers.slurm.cluster import parse_nodes
+from weigh.store.gnu_time import read_gnu_time
+from weigh.store.jobs import chain_of
+
+HUGE = "9" * 5000  # more digits than int() takes
+NESTED = '{"a":' * DEEP
+SPOILED_LINES = {
+    "jobs": written.JOBS,
+    "scans": written.SCANS,
+    "channel": written.CHANNEL,
+    "events": written.EVENTS,
+    "record.heads": written.RECORDS,
+}
+
+
+@pytest.mark.parametrize("name", SPOILED_LINES)
+def test_a_line_nested_too_deep_is_stepped_over(name: str) -> None:
+    whole = SPOILED_LINES[name]
+
+    assert READERS[name].read(f"{whole}{NESTED}\n") == READERS[name].read(whole)
+
+
+@pytest.mark.parametrize("name", ["plan", "profile", "record", "config", "sweep.spec"])
+def test_a_file_nested_too_deep_is_refused(name: str) -> None:
+    text = f"a = {'[' * DEEP}" if name in {"config", "sweep.spec"} else NESTED
+
+    with pytest.raises(FormatError):
+        READERS[name].read(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("config", f"interval = {HUGE}"),
+        ("gpus", HUGE),
+        ("gpus", f"v100:{HUGE}"),
+        ("profile", '{"max_footprint_mb":1e308}'),
+    ],
+)
+def test_a_number_beyond_any_range_is_refused(name: str, text: str) -> None:
+    with pytest.raises(FormatError):
+        READERS[name].read(text)
+
+
+def test_a_count_of_gpus_beyond_any_range_is_none() -> None:
+    [node] = parse_nodes(f"NodeName=cn1 Gres=gpu:v100:{HUGE} State=IDLE")
+
+    assert isinstance(node, Node)
+    assert node.gpus == ()
+
+
+def test_git_that_counts_in_odd_words_has_no_count() -> None:
+    git = READERS["git"].read("# branch.ab +# -0\n")
+
+    assert getattr(git, "ahead", 0) is None
+
+
+def test_gnu_time_in_the_middle_of_a_line_is_no_run() -> None:
+    text = written_by_time().replace("\tCommand", "out\tCommand")
+
+    assert list(read_gnu_time(text)) == []
+
+
+def test_a_signal_of_many_digits_is_none() -> None:
+    text = f"Command terminated by signal {HUGE}\n{written_by_time()}"
+
+    [block] = read_gnu_time(text)
+
+    assert block.timing is not None
+    assert block.timing.signal is None
+
+
+def written_by_time() -> str:
+    _, mark, rest = READERS["gnu_time"].samples[0].partition("\tCommand")
+    return mark + rest
+
+
+def test_jobs_that_resume_each_other_are_a_chain_all_the_same() -> None:
+    jobs = [
+        msgspec.json.decode(line, type=Submitted)
+        for line in written.JOBS.replace('"resumes":null', '"resumes":"8"').splitlines()
+    ]
+
+    assert jobs[0].resumes == "8"
+    assert [job.id for job in chain_of(jobs, jobs[1])] == ["7", "8"]
+
+
+def test_a_list_of_elements_ends_at_a_million() -> None:
+    assert sum(1 for _ in parse_ranges("0-999999999," * 100)) == 1_000_000
+
+
+def test_rules_of_quotas_are_read_line_by_line() -> None:
+    off = "{\n enabled FALSE\n limit users {*} to ngpus=1\n}\n"
+    on = "{\n enabled TRUE\n limit users {*} to ngpus=2,slots=9\n}\n"
+
+    assert parse_gpus_per_user(off * 1000 + on, ["short"]) == {"short": 2}

@@ -1,0 +1,105 @@
+"""Files as weigh itself writes them, for what reads them back."""
+
+import msgspec
+
+from weigh.measure.region.channel import (
+    BatchesLine,
+    EventLine,
+    GpusLine,
+    PeakLine,
+    PhaseLine,
+    ProcessLine,
+)
+from weigh.model.gpu import GpuUsage
+from weigh.model.job import ElementState, Submitted, Wanted
+from weigh.model.plan import Ask, Capacity, Plan
+from weigh.model.record import (
+    Batches,
+    Event,
+    Monitor,
+    PeakMemory,
+    Phase,
+    Record,
+    Series,
+    Usage,
+)
+from weigh.runner.events import Ended, Opened, Started
+from weigh.runner.progress_file import Progress
+from weigh.schedulers.client import Poll
+from weigh.store.checkpoint import Checkpoint
+from weigh.store.identity import Machine, Process
+from weigh.store.scans import Scan
+
+HERE = Machine(host="node07", machine_id="0123456789abcdef", boot_id="boot-1")
+_THIS = Process(pid=12, start_time=34)
+_PEAK = PeakMemory(411_041_792, 4, 5, 1, 2, 3, "pagemap")
+_PHASE = Phase("load", 0, 1, 1.0, 2.0, 1.0, peak_memory=1 << 20)
+_RECORD = Record(
+    id="7f3a91c0d2e4",
+    label="a",
+    command=("python", "tag.py"),
+    parameters={"batch": 50, "model": "b"},
+    started="2026-11-21T10:00:00.000Z",
+    ended="2026-11-21T10:00:12.400Z",
+    state="COMPLETED",
+    exit_code=0,
+    usage=Usage(wall_time=12.4, peak_memory=_PEAK),
+    phases=(_PHASE,),
+    series=Series(t=(0.0, 9.8), memory=(1 << 20, 411_041_792), cpu=(None, 0.9)),
+    monitor=Monitor(samples=2),
+)
+
+
+def _job(job: str, resumes: str | None = None) -> Submitted:
+    return Submitted(
+        scheduler="slurm",
+        id=job,
+        name="train",
+        folder="/home/me/plan/train",
+        cwd="/home/me",
+        script="/home/me/plan/train/job.sh",
+        elements=2,
+        tasks=8,
+        submitted=1763700000.0,
+        wanted=Wanted(),
+        resumes=resumes,
+    )
+
+
+def _lines(*values: msgspec.Struct) -> str:
+    return "".join(msgspec.json.encode(value).decode() + "\n" for value in values)
+
+
+RECORDS = _lines(_RECORD)
+CHECKPOINT = _lines(Checkpoint(machine=HERE, weigh=_THIS, record=_RECORD))
+SCANS = _lines(Scan(label="a", command=("python", "{n}"), cwd="/home/me"))
+JOBS = _lines(_job("7"), _job("8", resumes="7"))
+POLL = _lines(Poll(asked=1.0, states={"7": {0: ElementState(state="RUNNING")}}))
+PROGRESS = _lines(Progress(run="r1", time=1.0, slots=2))
+CHANNEL = _lines(
+    ProcessLine("1:0", 1, "cn1", 0, 0),
+    PhaseLine("1:0", ("load",), _PHASE),
+    PeakLine("1:0", 1 << 21),
+    BatchesLine("1:0", "a", 1.0, Batches(50, 3, 150, 0.1, 0.2, 0.2, 0.3, 0.004)),
+    EventLine("1:0", Event("epoch", 1.5, 2)),
+    GpusLine("1:0", (GpuUsage(uuid="GPU-1", name="V100"),)),
+)
+EVENTS = _lines(
+    Opened("r1", 1.0, HERE, _THIS, "tasks.txt", 2, "1.0"),
+    Started(1, 1, "r1", 1.0, 1, 12, 34, "abc"),
+    Ended(1, 1, 2.0, "COMPLETED", 0, None, "7f3a91c0d2e4"),
+    Started(2, 1, "r1", 1.0, 1, 12, 34, "abc"),
+)
+PLAN = _lines(
+    Plan(
+        name="train",
+        task_file="tasks.txt",
+        tasks=2,
+        headroom=0.2,
+        card=None,
+        capacity=Capacity(),
+        ask=Ask(cpus=1),
+        kinds=(),
+        elements=(),
+    )
+)

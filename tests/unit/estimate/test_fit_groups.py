@@ -1,0 +1,35 @@
+"""Which numbers of a command are its size, and which only look like it."""
+
+import pytest
+
+from weigh.estimate.readings import groups_of
+from weigh.model.record import Record
+
+
+def ran(n: int, *command: str) -> Record:
+    return Record(
+        id=f"{n:012x}",
+        command=command,
+        parameters={"n": n},
+        started="2026-11-21T10:00:00Z",
+        state="COMPLETED",
+    )
+
+
+@pytest.mark.parametrize("sizes", [(1, 2), (1, 2, 3), (2, 4)])
+def test_numbers_that_are_sizes_by_chance_split_no_command(
+    sizes: tuple[int, ...],
+) -> None:
+    # the folder ends in 2, the script says 1: neither is the size
+    records = [ran(n, "/opt/py2/python", "-c", "f(argv[1])", str(n)) for n in sizes]
+
+    found = groups_of(records)
+
+    assert len(set(found)) == 1
+    assert found[0].command == ("/opt/py2/python", "-c", "f(argv[1])", "{n}")
+
+
+def test_another_number_is_another_command() -> None:
+    records = [ran(5, "train", "--layers", k, "5") for k in ("3", "4")]
+
+    assert len(set(groups_of(records))) == 2

@@ -1,0 +1,192 @@
+"""What holds of every fit, whatever was measured."""
+
+import math
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from sized_runs import BY, sized_run, sized_runs
+
+import weigh
+from weigh.errors import UsageError
+from weigh.estimate.advice import Limit, Wanted, accumulate, advise
+from weigh.estimate.capacity import holding
+from weigh.estimate.fit import Fit, Quantity, fit
+from weigh.estimate.samples import Point, gather
+from weigh.units import GIB, MIB
+
+QUANTITIES: tuple[Quantity, ...] = ("memory", "gpu_memory", "time", "time_per_sample")
+LEVELS = st.floats(0.01, 0.999)
+
+sizes = st.integers(1, 10_000)
+bytes_held = st.integers(1 * MIB, 200 * GIB)
+measured = st.dictionaries(sizes, bytes_held, min_size=2, max_size=8)
+
+
+@st.composite
+def fits(draw: st.DrawFn, quantity: Quantity | None = None) -> Fit:
+    found = draw(measured)
+    of = draw(st.sampled_from(QUANTITIES)) if quantity is None else quantity
+    scores = draw(st.lists(st.floats(-1, 5), max_size=20))
+    points = gather([(float(x), float(y)) for x, y in found.items()], keep="most")
+    return fit(points, of, scores=scores)
+
+
+@st.composite
+def rising_fits(draw: st.DrawFn) -> Fit:
+    """Memory that never falls with the size."""
+    xs = sorted(draw(st.sets(sizes, min_size=2, max_size=8)))
+    ys = sorted(draw(st.lists(bytes_held, min_size=len(xs), max_size=len(xs))))
+    pairs = [(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
+    return fit(gather(pairs, keep="most"), "memory")
+
+
+@given(rising_fits(), st.floats(0.1, 50_000), st.floats(0.1, 50_000))
+def test_memory_that_never_falls_is_foretold_not_to(
+    made: Fit, one: float, other: float
+) -> None:
+    less, more = sorted((one, other))
+
+    assert made.predict(less) <= made.predict(more) * (1 + 1e-9)
+
+
+@given(fits(), st.floats(0.1, 50_000), LEVELS)
+def test_a_bound_is_never_below_what_is_expected(
+    made: Fit, x: float, level: float
+) -> None:
+    assert made.upper(x, level) >= made.predict(x)
+
+
+@given(fits(), st.floats(0.1, 50_000), LEVELS, LEVELS)
+def test_a_surer_bound_is_never_lower(
+    made: Fit, x: float, one: float, other: float
+) -> None:
+    less, more = sorted((one, other))
+
+    assert made.upper(x, less) <= made.upper(x, more)
+
+
+@given(fits("memory"), LEVELS)
+def test_a_bound_is_never_below_what_was_measured(made: Fit, level: float) -> None:
+    assert all(made.upper(point.x, level) >= point.high for point in made.points)
+
+
+@given(measured, sizes, bytes_held, LEVELS)
+def test_whatever_runs_are_added_no_bound_is_below_the_most_seen_up_to_there(
+    found: dict[int, int], size: int, more: int, level: float
+) -> None:
+    pairs = [*found.items(), (size, more)]
+    made = fit(gather([(float(x), float(y)) for x, y in pairs], keep="most"), "memory")
+
+    for x, _ in pairs:
+        assert made.upper(x, level) >= max(y for other, y in pairs if other <= x)
+
+
+@given(st.lists(sizes, min_size=2, max_size=6, unique=True), bytes_held, LEVELS)
+def test_a_bigger_run_never_lowers_the_bound_of_memory_that_stays(
+    xs: list[int], memory: int, level: float
+) -> None:
+    same = [Point(float(x), memory, memory, memory) for x in sorted(xs)]
+    more = memory * 1.01
+    bigger = [*same[:-1], Point(same[-1].x, more, memory, more, runs=2)]
+
+    before, after = fit(same, "memory"), fit(bigger, "memory")
+
+    for x in (*xs, 2 * max(xs)):
+        assert after.upper(x, level) >= before.upper(x, level)
+
+
+@given(fits("memory") | fits("gpu_memory"), st.integers(MIB, 400 * GIB), LEVELS)
+def test_the_largest_size_fits_by_its_own_bound_and_one_more_does_not(
+    made: Fit, memory: int, level: float
+) -> None:
+    held = holding(made, memory, level)
+    assume(not held.unbounded)
+
+    if held.size is None:
+        assert made.upper(1, level) > memory
+    else:
+        assert made.upper(held.size, level) <= memory
+        assert made.upper(held.size + 1, level) > memory
+
+
+@given(fits("memory"), st.integers(MIB, 400 * GIB), LEVELS)
+def test_no_more_is_held_surely_than_is_expected_to_be(
+    made: Fit, memory: int, level: float
+) -> None:
+    held = holding(made, memory, level)
+
+    assert (held.size or 0) <= (held.at_most or 0)
+
+
+@given(fits("memory"), sizes, st.integers(MIB, 400 * GIB))
+def test_a_size_that_failed_is_never_held(made: Fit, size: int, memory: int) -> None:
+    failing = fit(made.points, "memory")
+    failing = type(failing)(
+        **{name: getattr(failing, name) for name in failing.__struct_fields__}
+        | {"failed": float(size)}
+    )
+
+    held = holding(failing, memory)
+
+    assert (held.size or 0) < size
+    assert (held.at_most or 0) < size
+
+
+@given(fits("memory"), st.integers(MIB, 400 * GIB))
+def test_a_range_always_names_the_next_size(made: Fit, memory: int) -> None:
+    held = holding(made, memory)
+
+    assert (held.next_size is None) == (not held.why)
+    assert held.next_size is None or held.next_size >= 1
+
+
+@given(st.integers(1, 5000), st.integers(0, 5000))
+def test_micro_batches_make_up_the_batch_exactly_in_the_fewest_steps(
+    batch: int, largest: int
+) -> None:
+    made = accumulate(batch, largest)
+
+    possible = [
+        n for n in range(1, batch + 1) if batch % n == 0 and batch // n <= largest
+    ]
+    if largest >= batch or not possible:
+        assert made is None
+    else:
+        assert made is not None
+        assert made.micro_batch * made.steps == batch
+        assert made.steps == min(possible)
+
+
+@given(measured)
+def test_an_estimate_has_the_units_of_what_was_measured(found: dict[int, int]) -> None:
+    """Bytes in, whole bytes out: also as text, and back."""
+    made = weigh.fit(sized_runs(list(found), list(found.values())), by=BY)
+    memory = int(made.upper(3))
+
+    assert isinstance(made.predict(3), int)
+    assert made.largest(memory) == made.largest(f"{memory}B")
+    assert made.largest(memory * 1024) == made.largest(f"{memory}K")
+
+
+numbers = (
+    st.floats() | st.integers(-(10**12), 10**12) | st.sampled_from([0, 1, 2, 4, "x"])
+)
+
+
+@settings(max_examples=200)
+@given(st.lists(st.tuples(numbers, numbers, st.floats()), max_size=6))
+def test_records_of_any_numbers_give_an_estimate_or_a_usage_error(
+    rows: list[tuple[float | str, float | str, float]],
+) -> None:
+    runs = []
+    for size, memory, time in rows:
+        known = isinstance(memory, int) or (
+            isinstance(memory, float) and math.isfinite(memory)
+        )
+        runs.append(sized_run(size, memory if known else None, time=time))  # type: ignore[arg-type]
+    try:
+        made = weigh.fit(runs, by=BY)
+    except UsageError:
+        return
+    advice = advise(made, Wanted(target=100.0, limits=(Limit("RAM", GIB, "memory"),)))
+    assert advice.target is not None

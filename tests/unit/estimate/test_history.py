@@ -1,0 +1,254 @@
+import csv
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weigh.errors import FormatError, UsageError
+from weigh.estimate.history import History, LowerBound, Past, Prediction, escalate
+from weigh.estimate.history_pool import RISKS, Risk
+from weigh.units import GIB, MIB, parse_size
+
+TRACES = Path(__file__).parents[2] / "support" / "data" / "workflows"
+
+values = st.floats(1e3, 1e13)
+few_values = st.lists(values, min_size=3, max_size=30)
+sized = st.tuples(values, st.floats(1, 1e6))
+few_sized = st.lists(sized, min_size=3, max_size=30)
+risks = st.sampled_from(RISKS)
+quick = settings(max_examples=40, deadline=None)
+
+
+def of_values(runs: Sequence[float], risk: Risk = "low") -> History:
+    return History.of([Past(value) for value in runs], risk=risk)
+
+
+def of_sized(runs: Sequence[tuple[float, float]], risk: Risk = "low") -> History:
+    return History.of([Past(value, (at,)) for value, at in runs], ["x"], risk=risk)
+
+
+def on_a_line(sizes: Sequence[float]) -> list[tuple[float, float]]:
+    return [(900 * MIB + 5 * MIB * size, size) for size in sizes]
+
+
+def metaspades(risk: Risk) -> Prediction:
+    with (TRACES / "galaxy_metaspades_size.csv").open() as file:
+        runs = [
+            Past(
+                parse_size(row["peak_memory"]),
+                (float(row["file_size"] or "nan"),),
+                float(row["wall_time"]),
+            )
+            for row in csv.DictReader(file)
+        ]
+    return History.of(runs, ["file_size"], risk=risk).predict([5e9])
+
+
+@quick
+@given(few_values)
+def test_low_risk_asks_for_the_most_seen_and_a_tenth(runs: list[float]) -> None:
+    assert of_values(runs).predict().value == pytest.approx(1.1 * max(runs))
+
+
+@quick
+@given(few_sized, values)
+def test_a_bigger_run_never_lowers_the_most_seen_bound(
+    runs: list[tuple[float, float]], more: float
+) -> None:
+    history = of_sized(runs)
+    at = [runs[0][1]]
+    before = history.predict(at).value
+
+    history.add(Past(max(value for value, _ in runs) + more, (runs[-1][1],)))
+
+    assert history.predict(at).value > before
+
+
+@quick
+@given(few_values, risks)
+def test_a_level_holds_of_the_runs_it_is_from(runs: list[float], risk: Risk) -> None:
+    said = of_values(runs, risk).predict()
+
+    covered = sum(value <= said.value for value in runs)
+    assert covered >= said.level * len(runs)
+
+
+@quick
+@given(few_sized, risks)
+def test_a_level_holds_of_runs_of_sizes_each_at_its_own(
+    runs: list[tuple[float, float]], risk: Risk
+) -> None:
+    history = of_sized(runs, risk)
+
+    for value, at in runs:
+        alike = [one for one, size in runs if size == at]
+        said = history.predict([at])
+        assert sum(one <= said.value for one in alike) >= said.level * len(alike)
+        assert value <= said.value or len(alike) > 1
+
+
+@quick
+@given(few_sized, risks)
+def test_learning_one_by_one_is_learning_at_once(
+    runs: list[tuple[float, float]], risk: Risk
+) -> None:
+    history = History(["x"], risk=risk)
+    for value, at in runs:
+        history.add(Past(value, (at,)))
+
+    first = [runs[0][1]]
+    assert history.predict(first) == of_sized(runs, risk).predict(first)
+
+
+@quick
+@given(few_values, risks, st.floats(1e-3, 1e3))
+def test_another_unit_gives_the_same_answer(
+    runs: list[float], risk: Risk, unit: float
+) -> None:
+    said = of_values(runs, risk).predict().value
+    scaled = of_values([value * unit for value in runs], risk).predict().value
+
+    assert scaled == pytest.approx(said * unit)
+
+
+@quick
+@given(few_sized, st.floats(1, 1e9))
+def test_no_answer_is_above_the_most_seen_carried_on(
+    runs: list[tuple[float, float]], at: float
+) -> None:
+    most, largest = max(v for v, _ in runs), max(s for _, s in runs)
+
+    for risk in RISKS:
+        said = of_sized(runs, risk).predict([at])
+        assert said.reach == pytest.approx(max(1, at / largest))
+        assert said.value <= most * 1.1 * min(said.reach, 4) * 1.0001
+
+
+def test_a_line_in_the_size_is_found_and_asked_for() -> None:
+    runs = on_a_line([50, 300, 100, 200, 25, 150, 250, 75, 175, 125])
+
+    said = of_sized(runs, "normal").predict([100])
+
+    truth = 1400 * MIB
+    assert truth <= said.value <= 1.1 * truth
+    assert "x" in said.by
+
+
+def test_beyond_the_sizes_measured_a_line_goes_on() -> None:
+    runs = on_a_line([50, 100, 75, 200, 150, 300])
+
+    for risk in RISKS:
+        said = of_sized(runs, risk).predict([900])
+        assert said.value >= (900 + 5 * 900) * MIB
+        assert said.reach == 3
+
+
+def test_what_does_not_grow_with_its_size_is_taken_as_constant() -> None:
+    runs = [(GIB, float(size)) for size in (50, 300, 100, 200, 25, 150)]
+
+    assert of_sized(runs, "normal").predict([3000]).value <= 1.1 * GIB
+
+
+def test_a_size_missing_from_half_of_the_runs_does_no_harm() -> None:
+    runs = [
+        (value, at if place % 2 else math.nan)
+        for place, (value, at) in enumerate(on_a_line(range(10, 90, 2)))
+    ]
+
+    said = of_sized(runs, "normal").predict([50])
+
+    assert 1150 * MIB <= said.value <= 1.1 * max(value for value, _ in runs)
+
+
+def test_without_its_size_a_run_may_be_any_of_those_before() -> None:
+    runs = on_a_line([50, 300, 100, 200, 25, 150])
+
+    assert of_sized(runs, "normal").predict().value >= 2400 * MIB
+
+
+def test_ten_thousand_runs_remember_the_biggest_of_the_first() -> None:
+    runs = [9.0 * GIB] + [1.0 * GIB] * 9_999
+
+    history = of_values(runs)
+
+    assert history.runs == 10_000
+    assert history.predict().value == pytest.approx(9.9 * GIB)
+
+
+def test_what_changed_long_ago_no_longer_counts_at_normal_risk() -> None:
+    runs = [9.0 * GIB] * 100 + [1.0 * GIB] * 600
+
+    assert of_values(runs, "normal").predict().value < 1.2 * GIB
+
+
+@quick
+@given(few_values)
+def test_the_replay_is_each_run_asked_for_from_those_before_it(
+    runs: list[float],
+) -> None:
+    killed, asked = 0, 0.0
+    for place in range(3, len(runs)):
+        tried = of_values(runs[:place], "normal").predict().value
+        killed += tried < runs[place]
+        while tried < runs[place]:
+            asked += tried
+            tried = escalate(tried, max(runs[:place]))
+        asked += tried
+
+    replay = of_values(runs, "normal").predict().replay
+
+    assert (replay.runs, replay.killed) == (len(runs) - 3, killed)
+    assert replay.asked == pytest.approx(asked)
+
+
+def test_three_equal_runs_promise_no_more_than_three_runs_can() -> None:
+    said = of_values([1.0, 1.0, 1.0]).predict()
+
+    assert said.replay.expected_killed == 1 / 4
+
+
+def test_a_real_trace_costs_less_at_normal_risk_than_at_low() -> None:
+    low, normal = metaspades("low").replay, metaspades("normal").replay
+
+    assert low.waste is not None
+    assert normal.waste is not None
+    assert normal.waste < 0.7 * low.waste
+    assert normal.killed <= 0.04 * normal.runs
+
+
+@pytest.mark.parametrize("runs", [0, 1, 2])
+def test_before_three_runs_the_answer_is_to_run_three(runs: int) -> None:
+    with pytest.raises(UsageError, match="run 3 of these first"):
+        of_values([1.0] * runs).predict()
+
+
+@pytest.mark.parametrize("value", [math.nan, 0.0, -1.0, math.inf])
+def test_what_is_no_measurement_is_refused_in_one_line(value: float) -> None:
+    with pytest.raises(FormatError, match="no measurement") as refused:
+        of_values([1.0, 1.0, value])
+
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("value", [math.nan, 0.0, -1.0])
+def test_a_bound_that_is_no_measurement_is_refused(value: float) -> None:
+    with pytest.raises(FormatError, match="no measurement"):
+        History().add_bound(LowerBound(value))
+
+
+def test_an_old_run_is_checked_like_a_new_one() -> None:
+    with pytest.raises(FormatError, match="no measurement"):
+        of_values([-1.0] + [1.0] * 2_000)
+
+
+def test_sizes_that_do_not_match_are_refused() -> None:
+    with pytest.raises(UsageError, match="wanted: x"):
+        History(["x"]).add(Past(1.0))
+
+
+def test_an_unknown_risk_names_those_there_are() -> None:
+    with pytest.raises(UsageError, match="low, normal, high"):
+        of_values([1.0] * 3).predict(risk="none")  # type: ignore[arg-type]

@@ -1,0 +1,89 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.estimate.history import (
+    History,
+    LowerBound,
+    Past,
+    bear_on,
+    escalate,
+    still_open,
+)
+
+figures = st.floats(1, 1e15)
+
+
+def three_runs(*bounds: LowerBound) -> History:
+    runs = [Past(float(value), (float(value),)) for value in (10, 20, 30)]
+    return History.of([*runs, *bounds], ["x"])
+
+
+@given(figures, figures)
+def test_a_retry_asks_for_twice_as_much_and_for_what_history_says(
+    killed_at: float, said: float
+) -> None:
+    assert escalate(killed_at, said) == max(2 * killed_at, said)
+
+
+@given(figures, figures, figures)
+def test_a_retry_never_asks_for_more_than_a_node_has(
+    killed_at: float, said: float, node: float
+) -> None:
+    assert escalate(killed_at, said, cap=node) <= node
+
+
+def test_a_kill_doubles_what_the_next_is_given() -> None:
+    said = three_runs(LowerBound(40.0, (20.0,))).predict([20.0])
+
+    assert (said.value, said.after_kill) == (80.0, 80.0)
+
+
+def test_each_kill_doubles_again() -> None:
+    bounds = [LowerBound(40.0, (20.0,)), LowerBound(80.0, (20.0,))]
+
+    assert three_runs(*bounds).predict([20.0]).value == 160.0
+
+
+def test_history_wins_where_it_says_more() -> None:
+    said = three_runs(LowerBound(12.0, (20.0,))).predict([20.0])
+
+    assert said.value == pytest.approx(33.0)
+    assert said.after_kill is None
+
+
+def test_a_smaller_run_is_not_raised_by_a_kill_of_a_larger() -> None:
+    history = three_runs(LowerBound(40.0, (30.0,)))
+
+    assert history.predict([20.0]).value == pytest.approx(33.0)
+
+
+@pytest.mark.parametrize("at", [[20.0], [25.0], [math.nan]])
+def test_an_equal_a_larger_and_an_unknown_run_are_raised(at: list[float]) -> None:
+    assert three_runs(LowerBound(40.0, (20.0,))).predict(at).value == 80.0
+
+
+def test_a_run_that_completes_with_as_much_settles_it() -> None:
+    history = three_runs(LowerBound(40.0, (20.0,)))
+    history.add(Past(40.0, (20.0,)))
+
+    assert history.predict([20.0]).value == pytest.approx(44.0)
+
+
+def test_a_run_that_completes_with_less_settles_it_where_it_is_no_smaller() -> None:
+    history = three_runs(LowerBound(40.0, (20.0,)))
+    history.add(Past(25.0, (20.0,)))
+
+    assert history.predict([20.0]).value == pytest.approx(33.0)
+
+
+def test_without_sizes_a_smaller_use_settles_nothing() -> None:
+    bounds = [LowerBound(40.0)]
+
+    assert still_open(bounds, 25.0, ()) == bounds
+
+
+def test_a_run_that_was_only_seen_to_use_so_much_is_not_doubled() -> None:
+    assert bear_on([LowerBound(40.0, factor=1)], ()) == 40.0

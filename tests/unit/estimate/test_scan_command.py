@@ -1,0 +1,527 @@
+"""``weigh scan`` from end to end: real commands, measured, kept and fitted."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from weigh.cli.main import run_cli
+from weigh.model.record import Record
+from weigh.store.index import read_index, read_record
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+PATIENCE = 60.0
+MIB = 1 << 20
+
+# Holds as many MiB as its last word says, and notes all its words; more than 300 MiB
+# it may not have.
+HOLD = """
+import json, resource, sys
+with open("ran", "a") as file:
+    print(json.dumps(sys.argv[1:]), file=file)
+resource.setrlimit(resource.RLIMIT_AS, (300 << 20, 300 << 20))
+held = bytearray(int(float(sys.argv[-1])) << 20)
+held[::4096] = b"x" * len(held[::4096])
+print("held", sys.argv[-1])
+"""
+
+Weigh = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("WEIGH_DIR", "WEIGH_CHANNEL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    (tmp_path / ".weigh").mkdir()
+    (tmp_path / "hold.py").write_text(HOLD)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def weigh(capsys: pytest.CaptureFixture[str]) -> Weigh:
+    def call(*argv: str) -> tuple[int, str, str]:
+        code = run_cli(argv, [])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.fixture
+def scan(weigh: Weigh) -> Weigh:
+    """``weigh scan``, of hold.py unless the words have a command."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        command = () if "--" in words else ("--", *hold("{mib}"))
+        return weigh("scan", *words, *command)
+
+    return call
+
+
+def hold(*words: str) -> tuple[str, ...]:
+    return (sys.executable, "hold.py", *words)
+
+
+def ran() -> list[list[str]]:
+    """Give the words of each run of hold.py."""
+    path = Path("ran")
+    return (
+        [json.loads(line) for line in path.read_text().splitlines()]
+        if path.exists()
+        else []
+    )
+
+
+def kept() -> list[Record]:
+    """Give the records in the store, the oldest first."""
+    return [read_record(entry) for entry in read_index(".weigh").entries][::-1]
+
+
+def states() -> dict[Any, str]:
+    return {record.parameters.get("mib"): record.state for record in kept()}
+
+
+def test_a_scan_measures_each_size_and_foretells_the_full_job(scan: Weigh) -> None:
+    code, out, _ = scan("mib=20,40,80", "--target", "mib=160", "--json")
+
+    foretold = json.loads(out)["target"]
+    assert code == 0
+    assert foretold["memory"] == pytest.approx(168 * MIB, rel=0.05)
+    assert foretold["memory_upper"] >= 168 * MIB
+
+
+def test_the_records_are_kept_with_one_label_and_their_size(scan: Weigh) -> None:
+    scan("mib=20,40", "--label", "first")
+
+    assert [(r.label, r.parameters) for r in kept()] == [
+        ("first", {"mib": 20}),
+        ("first", {"mib": 40}),
+    ]
+
+
+def test_small_sizes_run_first(scan: Weigh) -> None:
+    scan("mib=80,20,40")
+
+    assert ran() == [["20"], ["40"], ["80"]]
+
+
+def test_geometric_sizes_are_written_as_for_sweep(scan: Weigh) -> None:
+    scan("mib=20..80:log3")
+
+    assert ran() == [["20"], ["40"], ["80"]]
+
+
+def test_each_run_s_output_is_in_a_file_of_its_own(scan: Weigh) -> None:
+    scan("mib=20,40", "--label", "first", "--repeat", "2")
+
+    logs = {
+        path.name: path.read_text() for path in Path(".weigh/output/first").iterdir()
+    }
+    assert logs == {
+        "mib-20.1.log": "held 20\n",
+        "mib-20.2.log": "held 20\n",
+        "mib-40.1.log": "held 40\n",
+        "mib-40.2.log": "held 40\n",
+    }
+
+
+def test_repeats_run_each_size_as_often(scan: Weigh) -> None:
+    _, out, _ = scan("mib=20,40", "--repeat", "3", "--json")
+
+    assert len(ran()) == 6
+    assert [row["runs"] for row in json.loads(out)["rows"]] == [3, 3]
+
+
+def test_a_size_that_runs_out_of_memory_ends_the_scan_and_is_a_bound(
+    scan: Weigh,
+) -> None:
+    code, out, err = scan("mib=20,40,400,500", "--memory", "4GiB", "--json")
+
+    holding = json.loads(out)["cards"][0]["holding"]
+    assert code == 0
+    assert ran() == [["20"], ["40"], ["400"]]
+    assert states() == {20: "COMPLETED", 40: "COMPLETED", 400: "OUT_OF_MEMORY"}
+    assert holding["at_most"] < 400
+    assert "stopped here" in err
+
+
+def test_why_it_ran_out_is_in_the_record(scan: Weigh) -> None:
+    scan("mib=20,40,400")
+
+    outcome = kept()[-1].outcome
+    assert outcome is not None
+    assert outcome.evidence == ("its output says 'MemoryError'",)
+
+
+def test_a_fit_later_knows_what_ran_out(scan: Weigh, weigh: Weigh) -> None:
+    scan("mib=20,40,400")
+
+    _, out, _ = weigh("fit", "--by", "mib")
+
+    assert "400 ran out of memory" in out
+
+
+def test_one_size_before_it_ran_out_is_no_curve_and_says_so(scan: Weigh) -> None:
+    code, out, err = scan("mib=20,400")
+
+    assert (code, out) == (1, "")
+    assert "no curve: mib: one distinct size (20)" in err
+
+
+def test_a_size_that_fails_ends_the_scan_with_its_code_and_last_words(
+    scan: Weigh,
+) -> None:
+    script = "import sys; int(sys.argv[1]) > 30 and sys.exit('no file ' + sys.argv[1])"
+
+    code, _, err = scan("mib=10,20,40,80", "--", sys.executable, "-c", script, "{mib}")
+
+    assert code == 1
+    assert states() == {10: "COMPLETED", 20: "COMPLETED", 40: "FAILED"}
+    assert "its last words: no file 40" in err
+
+
+def test_what_ran_before_a_failure_is_fitted(scan: Weigh) -> None:
+    script = "import sys; sys.exit(7 * (int(sys.argv[1]) > 30))"
+
+    code, out, _ = scan(
+        "mib=10,20,40", "--json", "--", sys.executable, "-c", script, "{mib}"
+    )
+
+    assert code == 7
+    assert [row["size"] for row in json.loads(out)["rows"]] == [10, 20]
+
+
+def test_resume_runs_only_what_is_new(scan: Weigh, weigh: Weigh) -> None:
+    scan("mib=20,40")
+
+    _, out, _ = weigh("scan", "--resume", "mib=20,40,80", "--json")
+
+    assert ran() == [["20"], ["40"], ["80"]]
+    assert len(json.loads(out)["rows"]) == 3
+
+
+def test_resume_takes_a_single_size_and_runs_where_the_scan_did(
+    scan: Weigh, weigh: Weigh, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scan("mib=20,40")
+    (folder / "below").mkdir()
+    monkeypatch.chdir(folder / "below")
+
+    code, _, _ = weigh("scan", "--resume", "mib=80")
+
+    monkeypatch.chdir(folder)
+    assert code == 0
+    assert ran() == [["20"], ["40"], ["80"]]
+
+
+def test_resume_knows_a_size_that_is_written_differently(
+    scan: Weigh, weigh: Weigh
+) -> None:
+    scan("mib=20,40")
+
+    weigh("scan", "--resume", "mib=2e1,80.0")
+
+    assert ran() == [["20"], ["40"], ["80.0"]]
+
+
+def test_resume_runs_what_failed_again(scan: Weigh, weigh: Weigh) -> None:
+    Path("broken").touch()
+    script = (
+        "import os, sys; sys.exit(os.path.exists('broken') and int(sys.argv[1]) > 30)"
+    )
+    scan("mib=10,20,40", "--", sys.executable, "-c", script, "{mib}")
+    Path("broken").unlink()
+
+    code, _, _ = weigh("scan", "--resume", "mib=10,20,40")
+
+    assert code == 0
+    assert len(kept()) == 4
+
+
+def test_resume_with_more_repeats_runs_the_rest_of_them(
+    scan: Weigh, weigh: Weigh
+) -> None:
+    scan("mib=20,40")
+
+    weigh("scan", "--resume", "mib=20,40", "--repeat", "2")
+
+    assert sorted(ran()) == [["20"], ["20"], ["40"], ["40"]]
+
+
+def test_resume_without_a_scan_asks_for_the_command(weigh: Weigh) -> None:
+    code, _, err = weigh("scan", "--resume", "mib=20")
+
+    assert code == 2
+    assert "give its command after --" in err
+
+
+def test_confirm_runs_one_size_more_and_says_whether_it_held(scan: Weigh) -> None:
+    _, out, err = scan("mib=20,40,80", "--target", "120", "--confirm", "--json")
+
+    assert ran()[3:] == [["120"]]
+    assert json.loads(out)["confirmed"].startswith("mib=120 held: ")
+    assert "mib=120 held: " in err
+
+
+def test_confirm_says_that_a_size_did_not_hold(scan: Weigh) -> None:
+    _, out, _ = scan("mib=50,100,200", "--target", "320", "--confirm", "--json")
+
+    assert json.loads(out)["confirmed"] == "mib=320 did not hold: OUT_OF_MEMORY"
+
+
+def test_a_dry_run_prints_the_commands_quoted_and_leaves_nothing(
+    scan: Weigh, folder: Path
+) -> None:
+    words = ("it's {mib}", "a;b", "{mib}")
+
+    code, out, _ = scan("mib=40,20", "--dry-run", "--", "echo", *words)
+
+    assert code == 0
+    assert out == """echo 'it'"'"'s 20' 'a;b' 20\necho 'it'"'"'s 40' 'a;b' 40\n"""
+    assert list((folder / ".weigh").iterdir()) == []
+
+
+def test_odd_words_reach_the_command_as_they_are(scan: Weigh) -> None:
+    odd = ("two words", "$HOME", "it's", 'say "so"', "*", "", "{}", "é\n")
+
+    scan("mib=20,40", "--", *hold(*odd, "{mib}"))
+
+    assert ran() == [[*odd, "20"], [*odd, "40"]]
+
+
+def test_words_that_are_no_sizes_may_vary_too(scan: Weigh) -> None:
+    _, out, err = scan(
+        "mib=20,40", "mode=a/b,'c d'", "--json", "--", *hold("{mode}", "{mib}")
+    )
+
+    assert len(ran()) == 4
+    assert json.loads(out)["estimate"]["records"] == 2
+    assert "2 records left out: another command" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("mib=20",), "one size"),
+        (("mib=20,20",), "one size"),
+        (("mib=a,b",), "mib: 'a' is no number"),
+        (("mib=0,20",), "mib=0 is no size above 0"),
+        (("mib=20,-4",), "mib=-4 is no size above 0"),
+        (("mib=nan,inf",), "mib: 'nan' is no number"),
+        (("mib=50,abc",), "mib: 'abc' is no number"),
+        (("50,abc",), "50,abc has no parameter name (write NAME=50,abc)"),
+        (("20..80",), "20..80 has no parameter name (write NAME=20..80)"),
+        (("n=1,2",), "{mib}"),
+        ((), "no sizes"),
+        (("mib=20,40", "--target", "300x"), "no size above 0"),
+        (("mib=20,40", "--target", "n=300"), "the sizes are of mib"),
+        (("mib=20,40", "--gpu", "V1000"), "no such GPU"),
+        (("mib=20,40", "--gpu", "p100=lots"), "not a size"),
+        (("mib=20,40", "--gpu-memory", "lots"), "not a size"),
+        (("mib=20,40", "--memory", "0"), "nothing fits in that"),
+        (("mib=20,40", "--near", "0"), "not a share"),
+        (("mib=20,40", "--level", "200"), "not a share"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_runs(
+    scan: Weigh, words: Sequence[str], message: str
+) -> None:
+    code, out, err = scan(*words)
+
+    assert (code, out) == (2, "")
+    assert message in err
+    assert ran() == []
+
+
+def test_a_card_without_gpu_figures_is_passed_over_and_said(scan: Weigh) -> None:
+    code, out, err = scan("mib=20,40", "--gpu", "V100-32GB", "--json")
+
+    assert code == 0
+    assert json.loads(out)["cards"] == []
+    assert "V100-32GB left out: GPU memory takes a run on a GPU" in err
+
+
+def test_no_command_is_refused_with_the_way_out(weigh: Weigh) -> None:
+    code, _, err = weigh("scan", "mib=20,40")
+
+    assert code == 2
+    assert "put it after --" in err
+
+
+def test_a_command_that_is_not_there_is_named(scan: Weigh) -> None:
+    code, _, err = scan("mib=20,40", "--", "pyhton", "{mib}")
+
+    assert code == 127
+    assert "command not found: pyhton" in err
+
+
+def test_a_module_of_the_user_s_folder_stands_in_for_none_of_weigh_s(
+    scan: Weigh,
+) -> None:
+    Path("msgspec.py").write_text("raise RuntimeError('not this one')")
+
+    code, _, _ = scan("mib=20,40")
+
+    assert code == 0
+
+
+def test_the_screen_fits_in_eighty_columns(scan: Weigh) -> None:
+    _, out, _ = scan("mib=20,40,80", "--target", "160", "--memory", "4GiB")
+
+    assert max(map(len, out.splitlines())) <= 80
+
+
+# Told to end
+
+
+@pytest.fixture
+def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Give a scan whose third size does not end by itself."""
+    script = "import sys, time; time.sleep(999 * (sys.argv[1] == '3'))"
+    argv = (sys.executable, "-m", "weigh", "scan", "n=1,2,3,4", "--")
+    process = subprocess.Popen(
+        (*argv, sys.executable, "-c", script, "{n}"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        process_group=0,
+    )
+    yield process
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.communicate(timeout=PATIENCE)
+
+
+def wait_for_the_third(folder: Path) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not list((folder / ".weigh" / "output").glob("*/n-3*")):
+        assert time.monotonic() < deadline, "the third size never began"
+        time.sleep(0.01)
+    time.sleep(0.5)  # its interpreter starts
+
+
+def test_ctrl_c_ends_the_scan_and_keeps_what_ran(
+    running: subprocess.Popen[str], folder: Path
+) -> None:
+    wait_for_the_third(folder)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+
+    out, err = running.communicate(timeout=PATIENCE)
+
+    assert running.returncode == 128 + signal.SIGINT
+    assert "stopped by SIGINT; what ran is kept" in err
+    assert [record.parameters["n"] for record in kept()][:2] == [1, 2]
+    assert "2 sizes, 2 runs" in out
+
+
+def test_a_scheduler_s_term_ends_the_command_and_keeps_what_ran(
+    running: subprocess.Popen[str], folder: Path
+) -> None:
+    wait_for_the_third(folder)
+    running.terminate()
+
+    out, err = running.communicate(timeout=PATIENCE)
+
+    assert running.returncode == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM; what ran is kept" in err
+    assert "2 sizes, 2 runs" in out
+
+
+def test_what_was_stopped_is_not_taken_for_a_measurement(
+    running: subprocess.Popen[str], folder: Path
+) -> None:
+    wait_for_the_third(folder)
+    running.terminate()
+    running.communicate(timeout=PATIENCE)
+
+    third = [record for record in kept() if record.parameters["n"] == 3]
+    assert [record.state for record in third] == ["CANCELLED"]
+
+
+def test_a_scan_written_by_a_newer_weigh_is_passed_over(
+    scan: Weigh, weigh: Weigh
+) -> None:
+    scan("mib=20,40")
+    newer = {"schema": "weigh.scan/9", "label": "x", "command": ["false"], "cwd": "/"}
+    with Path(".weigh/scans.jsonl").open("ab") as file:
+        file.write(b"\n" + msgspec.json.encode(newer) + b"\n{torn")
+
+    code, _, _ = weigh("scan", "--resume", "mib=80")
+
+    assert code == 0
+    assert ran()[-1] == ["80"]
+
+
+def test_values_without_a_name_are_named_without_a_command_too(weigh: Weigh) -> None:
+    code, _, err = weigh("scan", "50,abc")
+
+    assert code == 2
+    assert "50,abc has no parameter name" in err
+
+
+def _asked_for(text: str) -> str:
+    """Return the value of the one --mem= in a text, a page or a document."""
+    (value,) = set(re.findall(r"--mem=([0-9]+[MG])", text))
+    return str(value)
+
+
+def test_a_target_has_one_request_in_text_json_and_html(
+    scan: Weigh, weigh: Weigh, folder: Path
+) -> None:
+    _, text, _ = scan("mib=20,40,60", "--target", "150", "--label", "s")
+    asked = _asked_for(text)
+
+    _, as_json, _ = weigh("fit", "s", "--target", "150", "--json")
+    weigh("fit", "s", "--target", "150", "--html", "fit.html")
+    weigh("report", "s", "--html", "report.html")
+    _, report, _ = weigh("report", "s")
+    _, document, _ = weigh("report", "s", "--json")
+    _, resumed, _ = scan("--resume", "mib=60", "--label", "s")
+
+    memory = json.loads(as_json)["request"]["memory"]
+    assert f"{memory // MIB}M" == asked
+    for page in ("fit.html", "report.html"):
+        assert _asked_for((folder / page).read_text()) == asked
+    assert _asked_for(report) == _asked_for(document) == _asked_for(resumed) == asked
+    assert "for mib=150" in report
+
+
+def test_a_page_of_a_fit_states_what_fits_and_what_the_target_needs(
+    scan: Weigh, weigh: Weigh, folder: Path
+) -> None:
+    scan("mib=20,40,60", "--label", "s")
+
+    wanted = ("--target", "150", "--memory", "100MiB")
+    _, text, _ = weigh("fit", "s", *wanted, "--html", "fit.html")
+
+    page = (folder / "fit.html").read_text()
+    needs = re.search("mib=150 +(RAM .*MiB)", text)
+    assert needs is not None
+    assert needs[1] in page
+    assert "for 150: does not fit" in page
+
+
+def test_a_target_too_far_away_has_no_request_anywhere(
+    scan: Weigh, weigh: Weigh, folder: Path
+) -> None:
+    _, text, _ = scan("mib=20,30", "--target", "9000", "--label", "s")
+    weigh("report", "s", "--html", "report.html")
+    _, report, _ = weigh("report", "s")
+
+    for shown in (text, report, (folder / "report.html").read_text()):
+        assert "--mem=" not in shown
+        assert "nothing yet" in shown

@@ -1,0 +1,265 @@
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.measure.gpu.account import (
+    DEVICE_RISE,
+    PER_PROCESS,
+    GpuAccount,
+    gpu_columns,
+    process_exists,
+    unused_gpus,
+    was_used,
+)
+from weigh.model.gpu import GpuUsage
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
+from weigh.units import GIB, MIB
+
+CARD = GpuDevice(0, "GPU-a", "V100", 32 * GIB)
+JOB = (71, 72)
+PLENTY = 10_000
+
+
+def account(*, everybody_exists: bool = True) -> GpuAccount:
+    return GpuAccount(CARD, 0.0, exists=lambda _pid: everybody_exists)
+
+
+def reading(used: int | None, holders: dict[int, int] | None = None) -> GpuReading:
+    return GpuReading("GPU-a", memory_used=used, process_memory=holders)
+
+
+def usage_of(*readings: GpuReading, everybody_exists: bool = True) -> GpuUsage:
+    one = account(everybody_exists=everybody_exists)
+    for turn, each in enumerate(readings):
+        one.take(turn / 10, each, JOB)
+    return one.usage()
+
+
+def test_the_peak_is_that_of_the_jobs_processes_together() -> None:
+    usage = usage_of(
+        reading(0, {}),
+        reading(6 * GIB, {71: 2 * GIB, 72: 3 * GIB, 99: GIB}),
+        reading(5 * GIB, {71: 4 * GIB, 99: GIB}),
+    )
+    assert (usage.peak_memory, usage.process_peak_memory) == (5 * GIB, 5 * GIB)
+    assert usage.source == PER_PROCESS
+    assert usage.device_peak_memory == 6 * GIB
+
+
+def test_each_process_keeps_its_own_peak() -> None:
+    usage = usage_of(reading(0, {}), reading(0, {71: 5}), reading(0, {71: 2, 72: 3}))
+    assert [(one.pid, one.peak_memory) for one in usage.processes] == [(71, 5), (72, 3)]
+
+
+def test_without_processes_the_peak_is_the_rise_above_the_baseline() -> None:
+    usage = usage_of(reading(2 * GIB), reading(9 * GIB), reading(3 * GIB))
+    assert (usage.memory_before, usage.peak_memory) == (2 * GIB, 7 * GIB)
+    assert usage.process_peak_memory is None
+    assert usage.source == DEVICE_RISE
+
+
+def test_a_container_that_lists_nobody_is_seen_through() -> None:
+    usage = usage_of(reading(GIB, {}), reading(9 * GIB, {}), reading(2 * GIB, {}))
+    assert (usage.peak_memory, usage.process_peak_memory) == (8 * GIB, None)
+    assert usage.source == DEVICE_RISE
+
+
+def test_a_container_that_lists_the_hosts_numbers_is_seen_through() -> None:
+    looks = [reading(size, {5_000_001: size}) for size in (GIB, *[9 * GIB] * 4)]
+    usage = usage_of(*looks, everybody_exists=False)
+    assert (usage.peak_memory, usage.source) == (8 * GIB, DEVICE_RISE)
+
+
+def test_what_others_take_meanwhile_is_not_the_jobs() -> None:
+    usage = usage_of(reading(0, {}), reading(9 * GIB, {99: 9 * GIB}))
+    assert (usage.peak_memory, usage.source) == (0, PER_PROCESS)
+    assert was_used(usage) is False
+
+
+def test_a_process_that_left_the_tree_is_still_the_jobs() -> None:
+    one = account()
+    one.take(0.0, reading(0, {71: GIB}), JOB)
+    one.take(0.1, reading(0, {71: 2 * GIB}), ())
+    assert one.usage().peak_memory == 2 * GIB
+
+
+def test_a_baseline_taken_late_leaves_out_what_the_job_had_by_then() -> None:
+    one = GpuAccount(CARD, 0.0)
+    one.take(3.0, reading(5 * GIB, {71: 4 * GIB}), JOB)
+    assert one.usage().memory_before == GIB
+
+
+def joined(*readings: GpuReading) -> GpuUsage:
+    one = GpuAccount(CARD, 0.0, exists=lambda _pid: True, joined=True)
+    for turn, each in enumerate(readings):
+        one.take(turn / 10, each, JOB)
+    return one.usage()
+
+
+def test_of_a_job_at_work_before_a_hidden_rise_tells_nothing() -> None:
+    nobody: dict[int, int] = {}
+    for hidden in (None, nobody):
+        usage = joined(reading(5 * GIB, hidden), reading(6 * GIB, hidden))
+        assert (usage.peak_memory, usage.memory_before, usage.source) == (None,) * 3
+        assert usage.device_peak_memory == 6 * GIB
+
+
+def test_of_a_job_at_work_before_what_the_driver_names_is_believed() -> None:
+    named = joined(reading(5 * GIB, {71: 4 * GIB}), reading(6 * GIB, {71: 5 * GIB}))
+    assert (named.peak_memory, named.memory_before) == (5 * GIB, GIB)
+    assert was_used(joined(reading(5 * GIB, {99: 5 * GIB}))) is False
+    assert was_used(joined(reading(0, {}))) is False
+
+
+def test_a_card_that_shares_the_hosts_memory_has_its_processes_peak() -> None:
+    one = account()
+    for turn, held in enumerate((0, 4 * GIB, GIB)):
+        one.take(turn, reading(None, {71: held}), JOB)
+    assert one.usage().peak_memory == 4 * GIB
+    assert one.job_moments() == [(0, 0), (1, 4 * GIB), (2, GIB)]
+
+
+def test_a_rise_measured_from_a_late_baseline_says_so() -> None:
+    one = GpuAccount(CARD, 0.0)
+    one.take(3.0, reading(5 * GIB), JOB)
+    one.take(3.1, reading(7 * GIB), JOB)
+    assert "first looked 3.0 s after the start" in (one.usage().source or "")
+
+
+def test_nothing_read_is_nothing_claimed() -> None:
+    usage = usage_of(reading(None), reading(None))
+    assert (usage.peak_memory, usage.source, usage.memory_before) == (None,) * 3
+    assert was_used(usage) is None
+
+
+def test_what_went_on_before_the_job_is_not_in_its_means() -> None:
+    one = account()
+    for time, busy in ((0.0, 100.0), (0.2, 20.0), (0.4, 40.0)):
+        one.take(time, GpuReading("GPU-a", utilization=busy, power=busy), JOB)
+    usage = one.usage()
+    assert (usage.utilization_mean, usage.utilization_max) == (30.0, 40.0)
+    assert (usage.power_min, usage.power_mean, usage.power_max) == (20.0, 30.0, 40.0)
+
+
+def test_energy_is_the_difference_of_the_cards_counter() -> None:
+    one = account()
+    one.take_counters(GpuCounters(energy=1000.0))
+    one.take_counters(GpuCounters(energy=1500.0))
+    usage = one.usage()
+    assert usage.energy == 500.0
+    assert "counter" in (usage.energy_source or "")
+
+
+def test_energy_without_a_counter_is_power_over_time() -> None:
+    one = account()
+    for turn in range(12):
+        one.take(turn, GpuReading("GPU-a", power=200.0), JOB)
+    assert one.usage().energy == 200.0 * 10  # the first look is before the job
+    assert "power samples" in (one.usage().energy_source or "")
+
+
+def test_errors_and_throttling_count_from_the_start_of_the_job() -> None:
+    one = account()
+    before = GpuCounters(ecc_errors=3, throttle={"power": 5.0, "thermal": 1.0})
+    after = GpuCounters(ecc_errors=4, throttle={"power": 7.5, "thermal": 1.0})
+    one.take_counters(before)
+    one.take_counters(after)
+    one.take_xids((31,))
+    usage = one.usage()
+    assert (usage.ecc_errors, usage.throttle) == (1, {"power": 2.5})
+    assert (usage.xid_errors, usage.xids) == (1, (31,))
+
+
+def test_no_errors_told_is_not_no_errors() -> None:
+    one = account()
+    assert one.usage().xid_errors is None
+    one.take_xids(())
+    assert one.usage().xid_errors == 0
+
+
+def test_a_cards_time_is_split_among_the_jobs_processes() -> None:
+    one = account()
+    one.take_shares([GpuShare(71, 80, 20), GpuShare(99, 5, 5)], JOB)
+    one.take_shares([GpuShare(71, 40, 10)], JOB)
+    (process,) = one.usage().processes
+    assert (process.pid, process.sm_utilization, process.memory_utilization) == (
+        71,
+        60.0,
+        15.0,
+    )
+
+
+def test_the_bus_is_the_mean_of_short_looks() -> None:
+    one = account()
+    one.take_pcie(rx=100)
+    one.take_pcie(tx=7)
+    one.take_pcie(rx=300)
+    assert (one.usage().pcie_rx, one.usage().pcie_tx) == (200, 7)
+
+
+@given(st.lists(st.integers(0, 32 * GIB), min_size=1, max_size=40))
+def test_a_rise_is_never_more_than_the_card_ever_held(held: list[int]) -> None:
+    usage = usage_of(*map(reading, held))
+    assert usage.peak_memory == max(held) - held[0]
+
+
+def test_a_long_run_keeps_its_peak_and_stays_small() -> None:
+    one = account()
+    for turn in range(PLENTY):
+        one.take(turn, reading(0, {71: GIB + (MIB if turn == 4321 else 0)}), JOB)
+    assert max(held for _, held in one.job_moments()) == GIB + MIB
+    assert len(one.job_moments()) < PLENTY // 2
+
+
+def test_the_series_follows_the_rule_of_the_peak() -> None:
+    one = account()
+    for turn, used in enumerate((GIB, 5 * GIB, 2 * GIB)):
+        one.take(turn, reading(used), JOB)
+    assert [held for _, held in one.job_moments()] == [0, 4 * GIB, GIB]
+
+
+times = st.lists(st.floats(0, 100), min_size=1, max_size=30, unique=True).map(sorted)
+rows = st.lists(
+    st.tuples(st.floats(0, 100), st.integers(0, 1 << 40)), min_size=1, max_size=60
+).map(sorted)
+
+
+@given(times, rows)
+def test_a_column_is_as_long_as_the_time_and_has_the_peak(
+    at: list[float], row: list[tuple[float, int]]
+) -> None:
+    (column,) = gpu_columns([row], at)
+    assert len(column) == len(at)
+    assert max(column) == max(held for _, held in row)
+
+
+def test_a_column_holds_its_last_value_between_looks() -> None:
+    row = [(0.0, 5), (1.0, 9), (1.1, 3)]
+    assert gpu_columns([row], [0.5, 2.0, 3.0]) == ((5, 9, 3),)
+
+
+def usage(process: int | None, peak: int | None) -> GpuUsage:
+    return GpuUsage("GPU-a", "V100", peak_memory=peak, process_peak_memory=process)
+
+
+def test_gpus_never_touched_are_named_and_the_unknown_are_not() -> None:
+    used, idle, hidden = usage(GIB, GIB), usage(0, 0), usage(None, 0)
+    unknown = usage(None, None)
+    assert unused_gpus([used, idle, hidden, unknown]) == (idle, hidden)
+
+
+def test_this_very_process_exists_and_an_impossible_one_does_not() -> None:
+    assert process_exists(os.getpid())
+    assert not process_exists(1 << 30)
+
+
+@pytest.mark.parametrize(
+    ("whole", "own", "held"), [(9, 4, 4), (9, None, 9), (None, 4, 4), (9, 0, 0)]
+)
+def test_what_a_job_held_of_a_gpu_is_the_drivers_account_of_it(
+    whole: int | None, own: int | None, held: int
+) -> None:
+    gpu = GpuUsage("u", "n", peak_memory=whole, process_peak_memory=own)
+    assert gpu.job_peak == held

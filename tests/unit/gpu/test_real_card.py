@@ -1,0 +1,241 @@
+"""Against a real NVIDIA card and torch: skipped, and says so, where there is none.
+
+    pytest -m gpu tests/unit/gpu/test_real_card.py -rP
+
+prints the figures for docs/gpu.md. All of it happens in other processes, because the
+stub may be loaded in this one. Only cards that are mine are used, the emptiest first.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MIB = 1 << 20
+SEGMENT = 20 * MIB  # what torch's allocator takes at once for middle-sized tensors
+DEADLINE = 300
+CARDS = """
+import json, os, sys
+from weigh.errors import GpuError
+from weigh.probe.driver import a_card_may_be_here, kernel_module_version
+def leave(**said):
+    sys.exit(print(json.dumps(said)))
+if not a_card_may_be_here(os.environ):
+    leave(needs="an NVIDIA GPU")
+try:
+    import torch
+except ImportError as error:
+    leave(needs=error.name)
+if not torch.cuda.is_available():
+    leave(needs=f"a torch that can use the GPU (this one: {torch.__version__})")
+from weigh.probe.nvml import NvmlProbe
+everybody = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
+try:
+    mine, probe = NvmlProbe(os.environ).devices(), NvmlProbe(everybody)
+except GpuError as error:
+    leave(needs=f"an NVIDIA GPU: {error}")
+used = {one.uuid: one.memory_used for one in probe.read()}
+numbers = [one.uuid for one in probe.devices()]
+driver = kernel_module_version()
+leave(cards=[{
+    "uuid": one.uuid,
+    "name": f"{one.name}, driver {driver}, torch {torch.__version__}",
+    "number": None if one.mig_parent else numbers.index(one.uuid),
+    "free": (one.memory_total or 0) - (one.memory_reserved or 0) - used[one.uuid],
+} for one in mine])
+"""
+# takes so many MiB; waits until all of some files are there, and 0.2 s more
+HOLDS = """
+import json, os, sys, time, torch, weigh
+from weigh.probe.nvml import NvmlProbe
+path, size, *others = sys.argv[1:]
+probe = NvmlProbe(os.environ)
+before = probe.read()[0].memory_used
+torch.empty(1, device="cuda")
+torch.cuda.synchronize()
+reading = probe.read()[0]
+listed = reading.process_memory or {}
+context = listed.get(os.getpid(), reading.memory_used - before)
+context -= torch.cuda.memory_reserved()
+held = torch.empty(int(size) << 20, dtype=torch.uint8, device="cuda")
+torch.cuda.synchronize()
+uuid = getattr(torch.cuda.get_device_properties(0), "uuid", None)
+(gpu,) = weigh.gpus()
+said = {
+    "reserved": torch.cuda.max_memory_reserved(),
+    "context": context,
+    "is_listed": os.getpid() in listed,
+    "outside_torch": gpu.outside_torch,
+    "uuid": None if uuid is None else str(uuid).removeprefix("GPU-"),
+}
+with open(path + ".new", "w") as file:
+    json.dump(said, file)
+os.rename(path + ".new", path)
+end = time.monotonic() + 120
+while not all(map(os.path.exists, others)) and time.monotonic() < end:
+    time.sleep(0.01)
+time.sleep(0.2)
+"""
+TWO = """
+import subprocess, sys
+code, *paths = sys.argv[1:]
+command = [sys.executable, "-c", code]
+started = [subprocess.Popen([*command, path, "256", *paths]) for path in paths]
+sys.exit(max(one.wait() for one in started))
+"""
+PHASE = """
+import json, sys, torch, weigh
+torch.empty(1, device="cuda")
+torch.cuda.synchronize()
+with weigh.phase("hold"):
+    held = torch.empty(int(sys.argv[2]) << 20, dtype=torch.uint8, device="cuda")
+    torch.cuda.synchronize()
+said = {
+    "torch_allocated": torch.cuda.max_memory_allocated(),
+    "torch_reserved": torch.cuda.max_memory_reserved(),
+}
+with open(sys.argv[1], "w") as file:
+    json.dump(said, file)
+"""
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def cards() -> list[dict[str, Any]]:
+    """Give the cards that are mine, the emptiest first."""
+    said = subprocess.run(
+        [sys.executable, "-c", CARDS],
+        env=os.environ | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+        stdout=subprocess.PIPE,
+        timeout=DEADLINE,
+        check=True,
+    )
+    found = json.loads(said.stdout)
+    if not found.get("cards"):
+        pytest.skip(f"needs {found.get('needs', 'an NVIDIA GPU that is mine')}")
+    return sorted(found["cards"], key=lambda card: -card["free"])
+
+
+@pytest.fixture
+def uuid(cards: list[dict[str, Any]]) -> str:
+    """Give the emptiest card's UUID."""
+    return str(cards[0]["uuid"])
+
+
+@pytest.fixture
+def size(cards: list[dict[str, Any]]) -> int:
+    """Give how many MiB to hold: 4 GiB, if the card has as much again."""
+    return min(4096, int(cards[0]["free"]) // MIB // 2)
+
+
+def weighed(tmp_path: Path, *command: str, **environment: str) -> Any:
+    """Run under ``weigh run``; give the record."""
+    path = tmp_path / "record.json"
+    hidden = ("CUDA_", "PYTORCH_", "WEIGH_")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
+    subprocess.run(
+        [sys.executable, "-m", "weigh", "run", "-q", "-o", path, "--", *command],
+        env=clean | environment,
+        cwd=tmp_path,
+        timeout=DEADLINE,
+        check=True,
+    )
+    return json.loads(path.read_text())
+
+
+def held(tmp_path: Path, size: int, **environment: str) -> tuple[Any, Any]:
+    """Hold *size* MiB for 0.2 s; give the record and what the program says."""
+    said = tmp_path / "said"
+    command = [sys.executable, "-c", HOLDS, str(said), str(size)]
+    record = weighed(tmp_path, *command, **environment)
+    return record, json.loads(said.read_text())
+
+
+def test_a_peak_of_a_fifth_of_a_second_is_found_with_its_context(
+    cards: list[dict[str, Any]], uuid: str, size: int, tmp_path: Path
+) -> None:
+    record, truth = held(tmp_path, size, CUDA_VISIBLE_DEVICES=uuid)
+    (gpu,) = record["usage"]["gpus"]
+    expected = truth["reserved"] + truth["context"]
+    print(
+        f"{cards[0]['name']}: {size} MiB held 0.2 s: reserved by torch "
+        f"{truth['reserved'] / MIB:.1f}, context {truth['context'] / MIB:.1f}, peak "
+        f"{gpu['peak_memory'] / MIB:.1f} MiB by {gpu['source']}"
+    )
+    assert gpu["peak_memory"] >= size * MIB
+    assert gpu["peak_memory"] == pytest.approx(expected, abs=SEGMENT)
+
+
+def test_what_is_outside_torch_is_the_context(
+    uuid: str, size: int, tmp_path: Path
+) -> None:
+    _, truth = held(tmp_path, size, CUDA_VISIBLE_DEVICES=uuid)
+    if not truth["is_listed"]:
+        pytest.skip("the driver hides processes here")
+    assert truth["outside_torch"] == pytest.approx(truth["context"], abs=SEGMENT)
+
+
+def test_a_phase_has_torchs_counters_and_the_cards_rise(
+    uuid: str, size: int, tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+    command = [sys.executable, "-c", PHASE, str(said), str(size)]
+    record = weighed(tmp_path, *command, CUDA_VISIBLE_DEVICES=uuid)
+    truth = json.loads(said.read_text())
+    (phase,) = record["phases"]
+    (gpu,) = phase["gpus"]
+    print(f"phase of {size} MiB: {gpu}")
+    assert {name: gpu[name] for name in truth} == truth
+    assert gpu["peak"] - gpu["before"] == pytest.approx(size * MIB, abs=SEGMENT)
+
+
+def test_every_number_of_a_card_is_the_one_that_cuda_shows(
+    cards: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    for card in cards:
+        if card["number"] is None:
+            pytest.skip("the card is split into MIG instances")
+        record, truth = held(
+            tmp_path,
+            64,
+            CUDA_VISIBLE_DEVICES=str(card["number"]),
+            CUDA_DEVICE_ORDER="PCI_BUS_ID",
+        )
+        if truth["uuid"] is None:
+            pytest.skip("needs a torch that tells UUIDs")
+        (gpu,) = record["usage"]["gpus"]
+        assert gpu["uuid"] == card["uuid"] == f"GPU-{truth['uuid']}"
+
+
+def test_two_processes_count_together(uuid: str, tmp_path: Path) -> None:
+    said = [tmp_path / "one", tmp_path / "two"]
+    command = [sys.executable, "-c", TWO, HOLDS, *map(str, said)]
+    record = weighed(tmp_path, *command, CUDA_VISIBLE_DEVICES=uuid)
+    truths = [json.loads(path.read_text()) for path in said]
+    if not all(truth["is_listed"] for truth in truths):
+        pytest.skip("the driver hides processes here")
+    expected = sum(truth["reserved"] + truth["context"] for truth in truths)
+    (gpu,) = record["usage"]["gpus"]
+    assert gpu["peak_memory"] == pytest.approx(expected, abs=2 * SEGMENT)
+    assert len(gpu["processes"]) == 2
+
+
+def test_sampling_at_20_hz_takes_little_of_a_core(
+    cards: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    mine = ",".join(card["uuid"] for card in cards)
+    for visible, count in (("", 0), (mine, len(cards))):
+        record = weighed(
+            tmp_path,
+            *[sys.executable, "-c", "import time; time.sleep(10)"],
+            CUDA_VISIBLE_DEVICES=visible,
+        )
+        monitor = record["monitor"]
+        assert len(record["usage"]["gpus"]) == count
+        share = monitor["cpu_time"] / record["usage"]["wall_time"]
+        print(f"{count} GPUs: weigh took {share:.2%} of a core")
+        assert share < 0.02 * (1 + count)

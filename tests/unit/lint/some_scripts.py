@@ -1,0 +1,41 @@
+"""Scripts for the lint, and a short way to ask what it found."""
+
+from typing import Any
+
+from weigh.model.lint import Facts, Finding
+from weigh.schedulers.gridengine import lint as gridengine_lint
+from weigh.schedulers.slurm import lint as slurm_lint
+
+HOME = "/home/me"
+CWD = "/home/me/work"
+
+
+def facts(**known: Any) -> Facts:
+    return Facts(**({"cwd": CWD, "home": HOME, "user": "me"} | known))
+
+
+def of_slurm(text: str, **known: Any) -> dict[str, Finding]:
+    """Give the first finding of each code."""
+    found = slurm_lint.lint(text, facts(**known))
+    return {one.code: one for one in reversed(found)}
+
+
+def of_gridengine(text: str, **known: Any) -> dict[str, Finding]:
+    """Give the first finding of each code."""
+    found = gridengine_lint.lint(text, facts(**known))
+    return {one.code: one for one in reversed(found)}
+
+
+def sbatch(*lines: str, body: str = "hostname\n", **known: Any) -> dict[str, Finding]:
+    """Ask about ``#SBATCH`` *lines* in a script that is right otherwise."""
+    return of_slurm(script("#SBATCH", *lines, body=body), **known)
+
+
+def qsub(*lines: str, body: str = "hostname\n", **known: Any) -> dict[str, Finding]:
+    """Ask about ``#$`` *lines* in a script that is right otherwise."""
+    return of_gridengine(script("#$", *lines, body=body), **known)
+
+
+def script(prefix: str, *lines: str, body: str = "hostname\n") -> str:
+    """Write a script of bash."""
+    return "\n".join(("#!/bin/bash", *(f"{prefix} {one}" for one in lines), body))

@@ -1,0 +1,212 @@
+"""``check_script`` on real files, and the screen that tells of them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.errors import UsageError
+from weigh.flow.check.script import Lookup, check_here, check_script, guess
+from weigh.flow.site.ask import Reply
+from weigh.model.lint import Checked, Finding
+from weigh.render.columns import columns_of
+from weigh.render.script_lines import render, render_json
+
+SCREEN = """\
+#!/bin/bash
+#SBATCH --output=logs/%j.out
+# SBATCH --mem=8G
+#SBATCH --time=24:00
+
+cd $SLURM_SUBMIT_DIR
+echo begun
+echo training
+#SBATCH --gres=gpu:1
+"""
+
+Check = Callable[..., Checked]
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Check:
+    def of(text: str | bytes, form: str | None = None, **env: str) -> Checked:
+        data = text if isinstance(text, bytes) else text.encode()
+        (tmp_path / "run.sh").write_bytes(data)
+        variables = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"} | env
+        return check_script("run.sh", form=form, cwd=str(tmp_path), env=variables)
+
+    return of
+
+
+def codes(checked: Checked) -> list[str]:
+    return [one.code for one in checked.problems]
+
+
+def test_the_screen_has_the_place_the_text_and_what_happens(check: Check) -> None:
+    lines = list(render(check(SCREEN)))
+    assert lines[0].split(maxsplit=2)[:2] == ["run.sh:2", "--output=logs/%j.out"]
+    assert any("is 24 minutes; a day is 24:00:00 or 1-0" in line for line in lines)
+    assert lines[-1] == "4 problems; sbatch would have accepted all of them"
+
+
+def test_a_log_directory_that_is_there_is_no_problem(
+    check: Check, tmp_path: Path
+) -> None:
+    (tmp_path / "logs").mkdir()
+    assert "log-directory" not in codes(check(SCREEN))
+
+
+def test_the_files_of_an_array_are_counted_on_disk(
+    check: Check, tmp_path: Path
+) -> None:
+    for number in range(3):
+        (tmp_path / f"tasks_{number}.txt").touch()
+    (tmp_path / "tasks_old.txt").touch()
+    (tmp_path / "tasks_03.txt").touch()
+    text = "#!/bin/bash\n#SBATCH --array=0-3\ncat tasks_$SLURM_ARRAY_TASK_ID.txt\n"
+    (found,) = check(text).problems
+    assert found.effect == "3 files tasks_N.txt, 0 to 2: element 3 has none"
+
+
+def test_a_last_line_without_its_end_counts(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "params.txt").write_text("a\nb\nc")
+    body = 'sed -n "${SLURM_ARRAY_TASK_ID}p" params.txt\n'
+    (found,) = check(f"#!/bin/bash\n#SBATCH --array=1-4\n{body}").problems
+    assert "params.txt has 3 lines" in found.effect
+
+
+def test_commands_are_looked_up_on_the_path_handed_in(check: Check) -> None:
+    found = check("#!/bin/bash\n#SBATCH --mem=1G\nls\npyhton train\n")
+    assert codes(found) == ["command-not-found"]
+
+
+def test_one_program_by_two_names_is_the_same(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "sh").symlink_to("/bin/sh")
+    text = "#!/bin/bash\n#$ -cwd\nsh -c true\n"
+    assert "bare-path" not in codes(check(text, PATH=str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("text", "scheduler"),
+    [
+        ("#SBATCH --mem=1G\n", "slurm"),
+        ("#SBTACH --mem=1G\n", "slurm"),
+        ("# SBATCH --mem=1G\n", "slurm"),
+        ("#$ -cwd\n", "gridengine"),
+        ("# $ -cwd\n", "gridengine"),
+        ("#SBATCH -c 2\n#SBATCH --mem=1G\n#$ -cwd\n", "slurm"),
+        ("#!/bin/bash\nhostname\n", None),
+    ],
+)
+def test_directives_tell_whose_script_it_is(text: str, scheduler: str | None) -> None:
+    assert guess(text) == scheduler
+
+
+def test_the_form_asked_for_wins(check: Check) -> None:
+    assert check("#!/bin/bash\n#SBATCH -c 2\n", form="gridengine").scheduler == (
+        "gridengine"
+    )
+
+
+@pytest.mark.parametrize("path", ["nosuch.sh", ".", "nosuch/x.sh", "a\0b"])
+def test_what_is_no_file_is_one_clear_line(tmp_path: Path, path: str) -> None:
+    with pytest.raises(UsageError):
+        check_script(path, form=None, cwd=str(tmp_path), env={})
+
+
+def test_an_unknown_scheduler_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="slurm, gridengine"):
+        check_script("x", form="pbs", cwd=str(tmp_path), env={})
+
+
+def test_bytes_that_are_no_text_are_told_and_steer_no_terminal(check: Check) -> None:
+    checked = check(b"#!/bin/bash\n#SBATCH --mem=\x1b[2J\xff\nhost\0name\n")
+    screen = "\n".join(render(checked))
+    assert "\x1b" not in screen
+    assert "nul" in codes(checked)
+    json.loads(render_json(checked))
+
+
+def test_the_document_names_its_schema_first(check: Check) -> None:
+    document = json.loads(render_json(check(SCREEN)))
+    assert next(iter(document.items())) == ("schema", "weigh.lint/1")
+    assert (document["problems"], document["accepted"]) == (4, True)
+    assert document["findings"][0]["line"] == 2
+
+
+def test_the_sum_says_what_the_scheduler_would_do(check: Check) -> None:
+    def last(*lines: str) -> str:
+        return list(render(check("\n".join(("#!/bin/bash", *lines, "")))))[-1]
+
+    assert last("#SBATCH --mem=4") == "1 problem; sbatch would have accepted it"
+    assert last("#SBATCH --mem=x") == "1 problem; sbatch would refuse the script"
+    mixed = last("#SBATCH --mem=x", "#SBATCH --time=24:00")
+    assert mixed == "2 problems; sbatch would have accepted 1 of them"
+    none = last("#SBATCH --mem=4G", "#SBATCH --time=1-0")
+    assert none == "no problem found in 2 directives for sbatch and the commands"
+
+
+def test_a_lookup_asks_once_and_only_what_it_is_asked() -> None:
+    asked: list[str] = []
+
+    def length(key: str) -> int:
+        asked.append(key)
+        return len(key)
+
+    lookup = Lookup(length)
+    assert asked == []
+    assert (lookup["abc"], lookup["abc"]) == (3, 3)
+    assert asked == ["abc"]
+
+
+WORDS = st.text("abcdefgh", min_size=1, max_size=30)
+
+
+@given(st.text(max_size=60), st.text(max_size=90), st.lists(WORDS, min_size=1))
+def test_every_line_fits_80_columns(path: str, text: str, words: list[str]) -> None:
+    effect = " ".join(words)
+    found = Finding(code="x", severity="error", line=7, text=text, effect=effect)
+    checked = Checked(script=path, scheduler="slurm", directives=1, findings=(found,))
+    lines = list(render(checked))
+    assert all(columns_of(line) <= 80 for line in lines)
+    assert all(word in "\n".join(lines) for word in words)
+
+
+def test_the_cluster_at_hand_is_asked_what_it_has(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    answers = {
+        "scontrol": 'case "$*" in *partition) echo "PartitionName=short Default=YES '
+        'MaxTime=00:30:00 State=UP TotalNodes=1" ;; *config) echo "EnforcePartLimits '
+        '= NO" ;; esac',
+        "sinfo": ":",
+        "sacctmgr": ":",
+    }
+    for name, body in answers.items():
+        path = tmp_path / "bin" / name
+        path.write_text(f"#!/bin/sh\n{body}\n")
+        path.chmod(0o755)
+    script = "#!/bin/bash\n#SBATCH --time=01:00:00 --partition=shrt\nhostname\n"
+    (tmp_path / "run.sh").write_text(script)
+    env = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
+
+    found = check_here("run.sh", form=None, cwd=str(tmp_path), env=env).findings
+
+    assert {one.code: one.cure for one in found}["unknown-queue"] == (
+        "did you mean short?"
+    )
+
+
+def test_without_a_scheduler_nobody_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("#!/bin/bash\n#SBATCH -p nosuch\nhostname\n")
+
+    def never(*_: object, **__: object) -> Reply:
+        raise AssertionError
+
+    found = check_here(
+        "run.sh", form="slurm", cwd=str(tmp_path), env={"PATH": ""}, ask=never
+    ).findings
+
+    assert "unknown-queue" not in {one.code for one in found}

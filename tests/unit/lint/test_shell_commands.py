@@ -1,0 +1,107 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.schedulers.shell import read_body, tokens
+
+# what shell text is made of, so that hypothesis finds its corners
+PIECES = st.sampled_from(
+    (
+        *(
+            "a",
+            "'",
+            '"',
+            "\\",
+            "\n",
+            " ",
+            "$(",
+            ")",
+            "${",
+            "}",
+            "<<E\n",
+            "E\n",
+            "((",
+            "))",
+        ),
+        *("case x in", "esac", "if", "fi", "for", ";;", "&", "|", ";", "#", "`", "x=("),
+        *("<(", "function ", ">", "2>"),
+    )
+)
+TEXTS = st.lists(PIECES).map("".join)
+
+
+def names(text: str) -> list[str]:
+    return [one.name for one in read_body(text).commands]
+
+
+def test_commands_are_found_behind_keywords_and_operators() -> None:
+    text = "if true; then a && b || c | d; fi; while e; do f; done; { g; } & ! h"
+    assert names(text) == ["true", *"abcdefgh"]
+
+
+def test_comments_quotes_and_heads_of_loops_are_no_commands() -> None:
+    text = "# python x\necho 'a; b' # c\nfor f in *.txt; do cat $f; done\n"
+    assert names(text) == ["echo", "cat"]
+
+
+def test_a_case_has_patterns_that_are_no_commands() -> None:
+    assert names("case $x in a|b) one;; *) two ;; esac; three") == [
+        "one",
+        "two",
+        "three",
+    ]
+
+
+def test_a_word_keeps_what_its_quotes_hold() -> None:
+    (command,) = read_body("parallel -a 'tasks_'\"$ID\"'.txt' \"a b\"").commands
+    assert command.words == ("parallel", "-a", "tasks_$ID.txt", "a b")
+
+
+def test_a_substitution_is_part_of_its_word() -> None:
+    (command,) = read_body(
+        "x=$(ls | wc -l) y=`a; b` python $((1 + 2)) ${a[@]}"
+    ).commands
+    assert command.words == ("python", "$((1 + 2))", "${a[@]}")
+    assert command.assigned == ("x=$(ls | wc -l)", "y=`a; b`")
+
+
+def test_redirections_are_files_and_no_arguments() -> None:
+    (command,) = read_body("sort -u < in.txt > out.txt 2>&1 2>err.txt").commands
+    assert command.words == ("sort", "-u")
+    assert command.inputs == ("in.txt",)
+    assert command.outputs == ("out.txt", "err.txt")
+
+
+def test_a_here_document_holds_no_commands() -> None:
+    body = read_body("cat <<'EOF' | sh\nrm -rf x\nEOF\nnext <<-A\n\tb\n\tA\nlast\n")
+    assert [one.name for one in body.commands] == ["cat", "sh", "next", "last"]
+    assert body.documents == {2, 3, 5, 6}
+
+
+def test_a_line_that_goes_on_is_one_command_at_its_first_line() -> None:
+    (command,) = read_body("\npython train.py \\\n  --lr 1\n").commands
+    assert (command.line, command.words[-2:]) == (2, ("--lr", "1"))
+
+
+def test_background_and_pipes_are_told() -> None:
+    commands = read_body("a &\nb | c\nd\n").commands
+    assert [one.background for one in commands] == [True, False, False, False]
+    assert [one.piped for one in commands] == [False, True, False, False]
+
+
+def test_functions_are_known_by_name() -> None:
+    assert read_body("f() { a; }\nfunction g { b; }\n").functions == {"f", "g"}
+
+
+@given(TEXTS)
+def test_any_text_is_read_and_lines_count_on(text: str) -> None:
+    lines = [one.line for one in tokens(text)]
+    assert lines == sorted(lines)
+    assert all(1 <= line <= text.count("\n") + 1 for line in lines)
+    read_body(text)
+
+
+@given(TEXTS)
+def test_tokens_are_pieces_of_the_text_in_their_order(text: str) -> None:
+    place = 0
+    for one in tokens(text):
+        place = text.index(one.text, place) + len(one.text)

@@ -1,0 +1,260 @@
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from looks import HUNDRED, INTERVAL, Looks, reading, unshared
+
+from weigh.measure.peak import PeakTracker
+from weigh.measure.shared_memory import Holding
+from weigh.units import MIB
+
+FLOOR = 10 * MIB
+SIZES = st.integers(1, 1000)
+# what a process holds at a look, and at most between it and the look before
+TREES = st.lists(
+    st.dictionaries(st.integers(1, 6), st.tuples(SIZES, SIZES), max_size=5), max_size=30
+)
+
+
+def walked(
+    looks: Looks, tree: dict[int, tuple[int, int]], marks: dict[int, int]
+) -> None:
+    """Show one look; high-water marks only rise while a process lives."""
+    for pid in [pid for pid in marks if pid not in tree]:
+        del marks[pid]
+    for pid, sizes in tree.items():
+        marks[pid] = max(marks.get(pid, 0), *sizes)
+    looks.look({pid: (held, marks[pid]) for pid, (held, _) in tree.items()})
+
+
+@given(TREES, st.lists(SIZES, max_size=5))
+def test_the_peak_lies_between_its_bounds(
+    trees: list[dict[int, tuple[int, int]]], reaped: list[int]
+) -> None:
+    looks, marks = Looks(floor=300), dict[int, int]()
+    for tree in trees:
+        walked(looks, tree, marks)
+    for size in reaped:
+        looks.tracker.reap(size)
+    peak = looks.tracker.peak("by hand")
+    assert peak is None or peak.low <= peak.value <= peak.high
+    if not any(trees) and not reaped:
+        assert peak is None
+
+
+@given(TREES, st.lists(SIZES, min_size=30, max_size=30))
+def test_what_is_seen_later_lowers_neither_the_peak_nor_its_bound(
+    trees: list[dict[int, tuple[int, int]]], reaped: list[int]
+) -> None:
+    looks, marks = Looks(), dict[int, int]()
+    seen = []
+    for tree, size in zip(trees, reaped, strict=False):
+        walked(looks, tree, marks)
+        looks.tracker.reap(size)
+        seen.append(looks.peak())
+    for before, after in pairwise(seen):
+        assert before.value <= after.value
+        assert before.high <= after.high
+        assert before.low <= after.low
+
+
+@given(st.lists(st.lists(SIZES, min_size=3, max_size=3), min_size=1), st.integers(0, 9))
+def test_one_process_is_known_exactly_however_it_grew(
+    between_looks: list[list[int]], floor: int
+) -> None:
+    held = [floor + size for stretch in between_looks for size in stretch]
+    looks = Looks(floor)
+    for look in range(0, len(held), 3):
+        looks.look({7: (held[look], max(held[: look + 1]))})
+    peak = looks.end(max_rss=max(held))
+    assert peak.low == peak.value == peak.high == max(held)
+
+
+# A tree whose processes only grow, by so much at each moment, three moments to a look:
+# (the first moment, how many more after the look that follows, growths)
+LIVES = st.tuples(
+    st.integers(0, 27), st.integers(0, 30), st.lists(SIZES, min_size=33, max_size=33)
+)
+
+
+@given(st.lists(LIVES, min_size=1, max_size=6))
+def test_bounds_hold_the_truth_for_growing_processes_that_were_seen(
+    lives: list[tuple[int, int, list[int]]],
+) -> None:
+    held: list[dict[int, int]] = [{} for _ in range(60)]
+    for pid, (birth, more, growth) in enumerate(lives):
+        first_look = birth + (2 - birth) % 3
+        size = 0
+        for moment in range(birth, first_look + more + 1):
+            size += growth[moment - birth]
+            held[moment][pid] = size
+    truth = max(sum(tree.values()) for tree in held)
+    looks = Looks()
+    for tree in held[2::3]:
+        looks.look(tree)
+    peak = looks.end(max(max(tree.values(), default=0) for tree in held))
+    assert peak.low <= truth <= peak.high
+
+
+def test_a_spike_between_looks_counts_with_what_the_others_hold() -> None:
+    looks = Looks()
+    looks.look({1: HUNDRED, 2: HUNDRED})
+    looks.look({1: HUNDRED, 2: (HUNDRED, 3 * HUNDRED)})
+    assert looks.peak().value == 4 * HUNDRED
+
+
+def test_a_spike_counts_once() -> None:
+    looks = Looks()
+    looks.look({1: (HUNDRED, 3 * HUNDRED)})
+    looks.look({1: (HUNDRED, 3 * HUNDRED), 2: HUNDRED})
+    assert looks.peak().value == 3 * HUNDRED
+
+
+def test_what_a_fork_gave_back_of_its_parents_is_no_spike_but_may_be_one() -> None:
+    looks = Looks()
+    looks.look({1: 5 * HUNDRED})
+    looks.look({1: 5 * HUNDRED, 2: (HUNDRED, 5 * HUNDRED)}, inherited={2: 5 * HUNDRED})
+    peak = looks.peak()
+    assert peak.value == 6 * HUNDRED
+    assert peak.high == 10 * HUNDRED
+
+
+def test_what_a_fork_held_beyond_its_parents_is_a_spike() -> None:
+    looks = Looks()
+    looks.look({1: 2 * HUNDRED, 2: (HUNDRED, 5 * HUNDRED)}, inherited={2: 2 * HUNDRED})
+    assert looks.peak().value == (2 + 1 + 3) * HUNDRED
+
+
+def test_an_end_between_looks_widens_the_upper_bound_only() -> None:
+    ended, stayed = Looks(), Looks()
+    for looks in (ended, stayed):
+        looks.look({1: 3 * HUNDRED, 2: HUNDRED})
+    ended.look({1: 3 * HUNDRED})
+    stayed.look({1: 3 * HUNDRED, 2: HUNDRED})
+    assert (ended.peak().low, ended.peak().value) == (
+        stayed.peak().low,
+        stayed.peak().value,
+    )
+    # process 2 may have grown as large as the largest before it ended, if in time
+    room = round(INTERVAL * 4 * 1024 * MIB)
+    assert ended.peak().high == 4 * HUNDRED + min(room, 2 * HUNDRED)
+    assert stayed.peak().high == 4 * HUNDRED
+
+
+def test_one_that_grew_after_the_last_look_is_put_beside_the_others() -> None:
+    looks = Looks()
+    looks.look({1: 3 * HUNDRED, 2: HUNDRED})
+    looks.look({1: 3 * HUNDRED})
+    assert looks.end(max_rss=5 * HUNDRED).value == (3 + 5) * HUNDRED
+
+
+def test_files_that_a_fork_maps_like_its_parent_are_no_growth() -> None:
+    parent = msgspec.structs.replace(reading(1, 2 * HUNDRED), anonymous=HUNDRED)
+    parent = msgspec.structs.replace(parent, file=HUNDRED)
+    young = reading(2, HUNDRED)  # it has come to none of its parent's files yet
+    held = Holding(2 * HUNDRED, 0, HUNDRED, low=3 * HUNDRED, high=3 * HUNDRED)
+    tracker = PeakTracker(0)
+    tracker.look(0.1, [parent, young], held)
+    tracker.look(0.2, [parent], unshared(parent))
+
+    tracker.reap(4 * HUNDRED)  # the young one at last: 300 of its own, and the files
+
+    peak = tracker.peak("by hand")
+    assert peak is not None
+    assert peak.value == (1 + 3 + 1) * HUNDRED
+
+
+def test_growth_known_once_stays_known_when_others_outgrow_it() -> None:
+    looks = Looks()
+    looks.look({1: 3 * HUNDRED, 2: HUNDRED})
+    looks.tracker.reap(5 * HUNDRED)
+    looks.look({1: 3 * HUNDRED})
+    looks.look({1: 6 * HUNDRED})
+    assert looks.peak().value == (3 + 5) * HUNDRED
+
+
+def test_a_large_process_that_was_never_seen_may_have_been_there_at_the_peak() -> None:
+    looks = Looks()
+    looks.look({1: HUNDRED, 2: HUNDRED})
+    peak = looks.end(max_rss=9 * HUNDRED)
+    assert peak.low == 9 * HUNDRED
+    assert peak.high >= 11 * HUNDRED
+
+
+# The launcher's floor
+
+
+@pytest.mark.parametrize("max_rss", [1, FLOOR])
+def test_what_may_be_the_launchers_own_is_only_a_bound(max_rss: int) -> None:
+    peak = Looks(FLOOR).end(max_rss)
+    assert (peak.low, peak.value, peak.high) == (0, FLOOR, FLOOR)
+    assert peak.source == "launcher floor"
+    assert peak.anonymous is None
+
+
+def test_just_beyond_the_floor_is_the_jobs_own() -> None:
+    peak = Looks(FLOOR).end(FLOOR + 1)
+    assert (peak.low, peak.value) == (FLOOR + 1, FLOOR + 1)
+
+
+def test_a_small_process_that_was_seen_is_bounded_by_the_floor() -> None:
+    looks = Looks(FLOOR)
+    looks.look({1: MIB})
+    peak = looks.end(max_rss=FLOOR)
+    assert (peak.low, peak.value) == (MIB, MIB)
+    assert peak.high == FLOOR
+
+
+def test_nothing_seen_and_nothing_reaped_is_not_measured() -> None:
+    tracker = PeakTracker(FLOOR)
+    assert tracker.peak("by hand") is None
+    assert tracker.max_process() is None
+
+
+def test_the_largest_process_is_never_the_launcher() -> None:
+    looks = Looks(FLOOR)
+    looks.look({1: MIB})
+    looks.end(max_rss=FLOOR)
+    assert looks.tracker.max_process() == MIB
+
+
+# What is kept
+
+
+def test_virtual_size_is_summed_with_its_spikes() -> None:
+    looks = Looks()
+    looks.look({1: HUNDRED, 2: HUNDRED})
+    looks.look({1: (HUNDRED, 3 * HUNDRED), 2: HUNDRED})
+    looks.look({1: (HUNDRED, 3 * HUNDRED), 2: HUNDRED})
+    assert looks.tracker.virtual == 2 * 4 * HUNDRED
+
+
+def test_the_parts_add_up_to_the_peak_a_spike_being_anonymous() -> None:
+    looks = Looks()
+    looks.look({1: (HUNDRED, 3 * HUNDRED)})
+    peak = looks.peak()
+    assert peak.anonymous is not None
+    assert peak.shared is not None
+    assert peak.file is not None
+    assert peak.anonymous + peak.shared + peak.file == peak.value == 3 * HUNDRED
+
+
+def test_a_sample_tells_the_moment_and_who_was_there() -> None:
+    sample = Looks().look({1: HUNDRED, 2: (HUNDRED, 2 * HUNDRED)})
+    assert (sample.time, sample.processes) == (INTERVAL, 2)
+    assert (sample.memory, sample.memory_high) == (3 * HUNDRED, 3 * HUNDRED)
+
+
+def test_a_tracker_stays_small_however_many_processes_come_and_go() -> None:
+    looks = Looks()
+    for pid in range(5000):
+        looks.look({pid: HUNDRED, pid + 1: HUNDRED})
+    kept = (
+        looks.tracker._peaks,
+        looks.tracker._virtual_peaks,
+        looks.tracker._residents,
+    )
+    assert all(len(table) <= 2 for table in kept)
+    assert len(looks.tracker._departures) <= 16

@@ -1,0 +1,341 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.errors import CommandNotExecutableError, CommandNotFoundError, UsageError
+from weigh.measure import portable
+from weigh.measure.portable import (
+    Allowance,
+    KernelPeak,
+    Sightings,
+    kernel_peak,
+    peak_memory,
+    run_command,
+)
+from weigh.model.record import Measurement, PeakMemory
+from weigh.probe.psutil_tree import TreeReading
+from weigh.units import KIB, MIB
+
+HUNDRED = "x = bytearray(100 << 20); import time; time.sleep(0.3)"
+SAYS_PEAK = """
+import resource, sys
+unit = 1 if sys.platform == "darwin" else 1024
+with open({path!r}, "w") as file:
+    file.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit))
+"""
+SAYS_CPU_TIME = """
+import resource, subprocess, sys
+for _ in range(10):
+    subprocess.run([sys.executable, "-c", "sum(range(2_000_000))"])
+used = [resource.getrusage(who) for who in (0, resource.RUSAGE_CHILDREN)]
+with open({path!r}, "w") as file:
+    file.write(str(sum(each.ru_utime + each.ru_stime for each in used)))
+"""
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def peak_of(measured: Measurement) -> PeakMemory:
+    assert measured.usage.peak_memory is not None
+    return measured.usage.peak_memory
+
+
+SMALL_PROCESS = """
+import sys, msgspec
+from weigh.measure.portable import run_command
+interval, *words = sys.argv[1:]
+while ";" in words:  # earlier runs from the same process
+    at = words.index(";")
+    run_command(words[:at])
+    words = words[at + 1:]
+measured = run_command(words, interval=float(interval))
+sys.stdout.buffer.write(msgspec.json.encode(measured))
+"""
+
+
+def run_from_a_small_process(command: list[str], interval: float = 0.05) -> Measurement:
+    """Run it as weigh does: a large process, as these tests are, puts a floor below."""
+    done = subprocess.run(
+        [sys.executable, "-c", SMALL_PROCESS, str(interval), *command],
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    return msgspec.json.decode(done.stdout, type=Measurement)
+
+
+def test_a_process_of_100_mib_is_seen_as_that(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    code = f"{HUNDRED}\n{SAYS_PEAK.format(path=str(said))}"
+    peak = peak_of(run_from_a_small_process(python(code)))
+    assert peak.value == pytest.approx(float(said.read_text()), rel=0.02)
+    assert peak.value == pytest.approx(100 * MIB, rel=0.15)  # and a bare Python
+
+
+def test_a_child_counts_with_its_parent() -> None:
+    code = "import subprocess, sys; x = bytearray(50 << 20); subprocess.run({})"
+    measured = run_command(python(code.format(repr(python(HUNDRED)))))
+    assert peak_of(measured).value > 150 * MIB
+    assert measured.usage.processes == 2
+
+
+def own_peak() -> int:
+    resource = pytest.importorskip("resource")
+    factor = 1 if sys.platform == "darwin" else 1024
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * factor
+
+
+def test_a_spike_between_samples_is_caught() -> None:
+    # larger than this process, whose size passes on to what it starts
+    size = own_peak() + 200 * MIB
+    spike = f"import time; time.sleep(0.3); bytearray({size}); time.sleep(0.3)"
+    measured = run_from_a_small_process(python(spike), interval=5.0)
+    assert peak_of(measured).value > size
+
+
+def test_cpu_time_counts_children_however_short(tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    measured = run_command(python(SAYS_CPU_TIME.format(path=str(said))))
+    assert measured.usage.cpu_time == pytest.approx(float(said.read_text()), rel=0.1)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux accounts blocks")
+def test_the_kernel_accounts_what_was_written(tmp_path: Path) -> None:
+    code = (
+        f"f = open({str(tmp_path / 'out')!r}, 'wb'); f.write(bytes(20_000_000)); "
+        "f.flush(); import os; os.fsync(f.fileno())"
+    )
+    written = run_command(python(code)).usage.write_bytes
+    if not written:
+        pytest.skip("this file system never reaches a disk")
+    assert written == pytest.approx(20_000_000, rel=0.01)
+
+
+@pytest.mark.parametrize("code", [0, 7, 255])
+def test_the_exit_code_passes_through(code: int) -> None:
+    measured = run_command(python(f"raise SystemExit({code})"))
+    assert (measured.exit_code, measured.signal) == (code, None)
+
+
+def test_a_death_by_signal_is_told_from_an_exit_code() -> None:
+    measured = run_command(python("import os; os.kill(os.getpid(), 9)"))
+    assert (measured.exit_code, measured.signal) == (None, 9)
+
+
+def test_a_command_that_is_not_there_is_named_with_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "frobnicate").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CommandNotFoundError, match=r"frobnicat .*mean frobnicate") as e:
+        run_command(["frobnicat"])
+    assert e.value.exit_code == 127
+
+
+def test_a_file_that_is_no_program_is_named(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.touch(mode=0o644)
+    with pytest.raises(CommandNotExecutableError, match=r"notes\.txt") as e:
+        run_command([str(notes)])
+    assert e.value.exit_code == 126
+
+
+def test_a_nul_byte_is_refused_in_words() -> None:
+    with pytest.raises(UsageError, match="NUL"):
+        run_command(["true\0false"])
+
+
+def test_the_environment_can_be_replaced() -> None:
+    code = "import os; raise SystemExit(int(os.environ['SEVEN']))"
+    assert run_command(python(code), env={"SEVEN": "7"}).exit_code == 7
+
+
+def test_descriptors_meant_for_the_job_stay_open() -> None:
+    read, write = os.pipe()
+    os.set_inheritable(write, True)
+    try:
+        run_command(python(f"import os; os.write({write}, b'heard')"))
+    finally:
+        os.close(write)
+    with open(read) as pipe:
+        assert pipe.read() == "heard"
+
+
+COUNTS_ITS_SIGNALS = """
+import os, signal, time
+got = []
+signal.signal(signal.{name}, lambda *_: got.append(1))
+os.kill(os.getppid(), signal.{name})
+for _ in range(20): time.sleep(0.02)
+raise SystemExit(40 + len(got))
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2"])
+def test_a_signal_sent_to_weigh_reaches_the_job_once(name: str) -> None:
+    measured = run_command(python(COUNTS_ITS_SIGNALS.format(name=name)))
+    assert measured.exit_code == 41
+
+
+def test_an_interrupt_is_left_to_the_terminal() -> None:
+    measured = run_command(python(COUNTS_ITS_SIGNALS.format(name="SIGINT")))
+    assert (measured.exit_code, measured.told_to_end) == (40, None)
+
+
+def test_being_told_to_end_is_recorded() -> None:
+    code = "import os, signal, time; os.kill(os.getppid(), 15); time.sleep(60)"
+    measured = run_command(python(code))
+    assert (measured.signal, measured.told_to_end) == (15, 15)
+
+
+def test_signal_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    run_command(python("pass"))
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_what_was_ignored_stays_ignored_as_under_nohup() -> None:
+    code = "import signal; raise SystemExit(signal.getsignal(1) == signal.SIG_IGN)"
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert run_command(python(code)).exit_code == 1
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+OUTLIVED = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", {code!r}], start_new_session=True)
+time.sleep(0.25)
+"""
+
+
+def test_what_outlives_the_command_is_waited_for(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    code = f"import time; time.sleep(0.6); open({str(mark)!r}, 'w')"
+    run_command(python(OUTLIVED.format(code=code)))
+    assert mark.exists()
+
+
+def test_what_outlives_the_command_is_told_to_end_on_demand(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    code = (
+        "import signal, time\n"
+        f"signal.signal(15, lambda *_: exit(open({str(mark)!r}, 'w').close()))\n"
+        "time.sleep(60)"
+    )
+    run_command(python(OUTLIVED.format(code=code)), wait_orphans=False)
+    assert mark.exists()
+
+
+def test_without_psutil_the_largest_process_is_still_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(portable, "import_psutil", lambda: None)
+    measured = run_command(python(HUNDRED))
+    assert peak_of(measured).value > 100 * MIB
+    assert measured.exit_code == 0
+    assert "psutil" in measured.monitor.warnings[0]
+
+
+def test_psutil_that_breaks_on_import_counts_as_missing() -> None:
+    code = (
+        "import sys; sys.modules['psutil'] = None\n"
+        "from weigh.measure.portable import import_psutil\n"
+        "raise SystemExit(import_psutil() is None)"
+    )
+    assert subprocess.run(python(code), check=False).returncode == 1
+
+
+def test_a_checkpoint_says_what_is_known_so_far() -> None:
+    seen: list[Measurement] = []
+    run_command(python("import time; time.sleep(0.6)"), checkpoint=seen.append)
+    assert len(seen) == 1
+    assert (seen[0].ended, seen[0].exit_code) == (None, None)
+    assert seen[0].usage.peak_memory is not None
+
+
+def test_runs_do_not_inherit_the_peak_of_earlier_ones() -> None:
+    first, then = python("bytearray(150 << 20)"), python("pass")
+    assert peak_of(run_from_a_small_process([*first, ";", *then])).high < 100 * MIB
+
+
+def test_ru_maxrss_is_bytes_on_macos_and_kib_on_linux() -> None:
+    assert kernel_peak(300 * MIB, "darwin").exact == 300 * MIB
+    assert kernel_peak(300 * MIB, "linux").exact == 300 * MIB * KIB
+
+
+def test_a_peak_no_larger_than_the_launcher_is_only_an_upper_bound() -> None:
+    peak = peak_memory(
+        Sightings(), KernelPeak(8 * MIB, floor=9 * MIB), processes=1, interval=0.05
+    )
+    assert peak is not None
+    assert (peak.low, peak.high, peak.source) == (0, 8 * MIB, "kernel: launcher floor")
+
+
+def sighted(*memory: int, high: int = 0, largest: int = 0) -> Sightings:
+    seen = Sightings()
+    for time, size in enumerate(memory):
+        seen.add(
+            float(time),
+            TreeReading(
+                memory=size * MIB,
+                memory_high=max(size, high) * MIB,
+                largest_process=(largest or size) * MIB,
+                virtual_memory=None,
+                cpu_time=None,
+                processes=1,
+            ),
+        )
+    return seen
+
+
+def test_windows_one_process_peak_says_how_it_was_read() -> None:
+    peak = peak_memory(sighted(10, 50, 20), None, processes=1, interval=0.1)
+    assert peak is not None
+    assert (peak.value, peak.low, peak.time) == (50 * MIB, 50 * MIB, 1.0)
+    assert peak.source == "psutil: peak of the one process, read every 100 ms"
+
+
+def test_the_sum_over_processes_says_that_shared_pages_count_often() -> None:
+    seen = sighted(10, 50, high=70, largest=20)
+    peak = peak_memory(seen, None, processes=3, interval=0.05)
+    assert peak is not None
+    assert (peak.low, peak.value, peak.high) == (20 * MIB, 50 * MIB, 70 * MIB)
+    assert "shared pages counted more than once" in peak.source
+
+
+def test_a_process_larger_than_ever_sampled_widens_the_upper_bound() -> None:
+    seen = sighted(50, largest=20)
+    peak = peak_memory(seen, KernelPeak(60 * MIB), processes=3, interval=0.05)
+    assert peak is not None
+    assert (peak.low, peak.value, peak.high) == (60 * MIB, 60 * MIB, 90 * MIB)
+
+
+def test_nothing_known_is_no_peak_at_all() -> None:
+    assert peak_memory(Sightings(), None, processes=1, interval=0.05) is None
+
+
+def test_a_month_of_samples_stays_bounded_and_keeps_the_peak() -> None:
+    seen = sighted(*range(3000), *range(3000, 0, -1), *range(3000))
+    assert len(seen.samples) < 4000
+    assert max(s.memory for s in seen.samples) == 3000 * MIB
+
+
+@given(st.lists(st.tuples(st.floats(0.001, 10), st.floats(0, 1)), max_size=50))
+def test_measuring_stays_within_its_share(turns: list[tuple[float, float]]) -> None:
+    allowance, now, spent, last = Allowance(0.01, 0.0, credit=0.05), 0.0, 0.0, 0.0
+    for idle, cost in turns:
+        now += idle
+        now += allowance.wait(now)
+        allowance.spend(cost, now)
+        spent, last = spent + cost, cost
+    assert spent - last <= 0.05 + 0.01 * now + 1e-9

@@ -1,0 +1,86 @@
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from weigh.probe import perf, sharing
+from weigh.probe.perf import CpuClock, open_cpu_clock
+from weigh.probe.sharing import share_memory_map
+
+BURN = "import time\nwhile time.process_time() < 0.3: pass"
+UNWAITED = """
+import os, signal, time
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+if os.fork() == 0:
+    while time.process_time() < 0.3: pass
+    os._exit(0)
+try: os.wait()
+except ChildProcessError: pass
+"""
+
+
+@pytest.fixture
+def waiting_child() -> Iterator[tuple[int, int]]:
+    """A child that runs nothing until the descriptor is closed."""
+    reading, cue = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(cue)
+        code = os.read(reading, 4096).decode()
+        os.execv(sys.executable, [sys.executable, "-S", "-c", code])
+    os.close(reading)
+    yield pid, cue
+    os.close(cue)
+
+
+@pytest.mark.parametrize("code", [BURN, UNWAITED], ids=["own", "never waited for"])
+def test_cpu_time_is_counted_of_all_that_is_started(
+    waiting_child: tuple[int, int], code: str
+) -> None:
+    pid, cue = waiting_child
+    clock = open_cpu_clock(pid)
+    if clock is None:
+        os.write(cue, b"pass")
+        os.waitpid(pid, 0)
+        pytest.skip("the kernel lets this user open no perf event")
+    os.write(cue, code.encode())
+    os.waitpid(pid, 0)
+    seconds = clock.read()
+    clock.close()
+    assert seconds is not None
+    # a little went by before the clock was there, and Python had to start
+    assert 0.29 <= seconds < 0.45
+
+
+def test_a_refusal_is_no_clock_and_no_error() -> None:
+    no_such_process = 2**22 + 1  # beyond the most that pid_max can be
+    assert open_cpu_clock(no_such_process) is None
+
+
+def test_an_unknown_machine_has_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perf, "_SYSCALL_NUMBERS", {})
+    assert open_cpu_clock(os.getpid()) is None
+
+
+def test_a_clock_that_cannot_be_read_tells_nothing() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"odd")
+    os.close(writing)
+    clock = CpuClock(reading)
+    assert clock.read() is None
+    clock.close()
+
+
+def test_a_process_shares_its_map_with_itself_and_with_no_child() -> None:
+    if not share_memory_map(os.getpid(), os.getpid()):
+        pytest.skip("the kernel compares no maps")
+    with subprocess.Popen(["/bin/sleep", "60"]) as child:
+        assert not share_memory_map(os.getpid(), child.pid)
+        child.kill()
+
+
+def test_an_unknown_machine_compares_no_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "_SYSCALL_NUMBERS", {})
+    assert not share_memory_map(os.getpid(), os.getpid())

@@ -1,0 +1,187 @@
+import math
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.progress.rate import Pace, last_change, pace, without_pause
+from weigh.progress.track import MOST, History, Point, time_at
+
+
+def points(times: Iterable[float]) -> list[Point]:
+    """Points one step apart."""
+    clock, made = 0.0, [Point(0.0, 0.0)]
+    for step, time in enumerate(times, 1):
+        clock += time
+        made.append(Point(clock, float(step)))
+    return made
+
+
+def known(times: Iterable[float], *, ahead: float = 100, cycles: bool = False) -> Pace:
+    found = pace(points(times), ahead=ahead, has_cycles=cycles)
+    assert found is not None
+    return found
+
+
+def wavy(count: int, level: float = 1.0) -> list[float]:
+    return [level * (1 + 0.1 * math.sin(7.0 * n)) for n in range(count)]
+
+
+def test_an_even_run_goes_on_as_it_did() -> None:
+    found = known([2.0] * 50)
+    assert found.step_time == pytest.approx(2)
+    assert found.remaining == pytest.approx(200)
+    assert found.margin < 0.1 * found.remaining
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_one_point_or_none_says_nothing(count: int) -> None:
+    assert pace(points([1.0] * 5)[:count], ahead=9, has_cycles=False) is None
+
+
+def test_one_step_says_something_only_where_it_is_a_good_part_of_the_run() -> None:
+    assert pace(points([1.0]), ahead=100, has_cycles=False) is None
+    found = pace(points([1.0]), ahead=9, has_cycles=False)
+    assert found
+    assert found.margin > 0.25 * found.remaining
+
+
+def test_a_warm_up_is_left_out() -> None:
+    assert known([9.0] * 5 + wavy(95)).step_time == pytest.approx(1, rel=0.02)
+
+
+def test_a_change_of_level_is_followed() -> None:
+    assert known(wavy(100) + wavy(60, 3.0)).step_time == pytest.approx(3, rel=0.03)
+
+
+def test_two_changes_of_level_are_followed() -> None:
+    found = known(wavy(90, 5.0) + wavy(90) + wavy(60, 2.0))
+    assert found.step_time == pytest.approx(2, rel=0.03)
+
+
+def test_changes_without_end_are_given_up_on() -> None:
+    found = known([4.0**n for n in range(8) for _ in range(64)])
+    assert found.step_time > 4.0**6
+
+
+def test_a_suspended_hour_is_not_taken_for_the_pace() -> None:
+    times = wavy(100)
+    times[50] += 3600
+    assert known(times).step_time == pytest.approx(1, rel=0.03)
+
+
+def test_a_pause_that_never_came_again_is_left_out() -> None:
+    assert max(without_pause([1.0, 1.1, 9.0, *wavy(20)])) < 2
+
+
+def test_pauses_that_come_again_count() -> None:
+    blocks = wavy(20)
+    blocks[3] += 5
+    blocks[13] += 5
+    assert without_pause(blocks) == blocks
+
+
+def test_of_three_blocks_none_is_the_exception() -> None:
+    assert without_pause([1.0, 1.0, 99.0]) == [1.0, 1.0, 99.0]
+
+
+def test_the_pause_after_each_epoch_counts_in_full() -> None:
+    made = [Point(0.0, 0.0)]
+    for epoch in range(5):
+        start = epoch * 14.0
+        made += [Point(start + n, epoch + n / 10) for n in range(1, 11)]
+    found = pace(made, ahead=5, has_cycles=True)
+    assert found
+    assert found.step_time == pytest.approx(14, rel=0.01)
+
+
+def test_before_an_epoch_is_over_the_interval_is_wide() -> None:
+    made = [Point(float(n), n / 100) for n in range(60)]
+    inner = pace(made, ahead=9.4, has_cycles=True)
+    plain = pace(made, ahead=9.4, has_cycles=False)
+    assert inner
+    assert plain
+    assert inner.margin > 1.5 * plain.margin
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3, 30, 200])
+def test_whole_epochs_are_a_fair_sample_however_many(epochs: int) -> None:
+    made = [Point(n * 0.5, n / 20) for n in range(epochs * 20 + 8)]
+    found = pace(made, ahead=5, has_cycles=True)
+    assert found
+    assert found.step_time == pytest.approx(10)
+
+
+def test_a_scattered_run_has_a_wide_interval() -> None:
+    even, uneven = known(wavy(60)), known([0.2 + n * 79 % 101 / 60 for n in range(60)])
+    assert uneven.margin > 2 * even.margin
+
+
+def test_neighbours_alike_widen_the_interval() -> None:
+    ordered = [1 + 0.3 * math.sin(n / 30) for n in range(240)]
+    mixed = [ordered[n * 77 % 240] for n in range(240)]
+    assert known(ordered).margin > 1.2 * known(mixed).margin
+
+
+def test_no_level_changes_in_a_flat_run() -> None:
+    assert last_change(wavy(24)) == 0
+    assert last_change([]) == 0
+
+
+def test_the_place_of_a_change_is_found() -> None:
+    assert last_change(wavy(9) + wavy(15, 2.0)) == 9
+
+
+steps = st.lists(st.floats(1e-3, 1e5), min_size=3, max_size=80)
+
+
+@given(steps, st.floats(0, 1e9), st.booleans())
+def test_whatever_the_steps_the_numbers_are_finite_and_not_below_zero(
+    times: list[float],
+    ahead: float,
+    cycles: bool,  # noqa: FBT001
+) -> None:
+    found = known(times, ahead=ahead, cycles=cycles)
+    assert all(0 <= value < math.inf for value in found)
+    slack = 1e-6 * max(times)
+    assert min(times) - slack <= found.step_time <= max(times) + slack
+
+
+@given(steps, st.floats(0.01, 100))
+def test_a_run_twice_as_slow_takes_twice_as_long(
+    times: list[float], factor: float
+) -> None:
+    plain, scaled = known(times), known([factor * time for time in times])
+    assert scaled.remaining == pytest.approx(factor * plain.remaining, rel=1e-3)
+
+
+def test_a_history_keeps_its_ends_and_its_bound() -> None:
+    history = History()
+    for step in range(5000):
+        history.add(step, step)
+    assert len(history.points) <= MOST
+    assert (history.points[0], history.points[-1]) == ((0, 0), (4999, 4999))
+
+
+def test_of_points_at_one_time_the_last_counts() -> None:
+    history = History()
+    for time, position in [(0, 0), (5, 1), (5, 9), (6, 9), (7, 3)]:
+        history.add(time, position)
+    assert history.points == [(0, 0), (5, 9)]
+
+
+def test_a_first_point_gives_way_to_a_later_one_of_the_same_time() -> None:
+    history = History()
+    history.add(0, 1)
+    history.add(0, 2)
+    assert history.points == [(0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("position", "time"), [(-1, 0), (0, 0), (1, 5), (2, 10), (3, 30), (4, 50), (5, 50)]
+)
+def test_the_time_between_two_points_is_read_off_the_line(
+    position: float, time: float
+) -> None:
+    assert time_at([Point(0, 0), Point(10, 2), Point(50, 4)], position) == time

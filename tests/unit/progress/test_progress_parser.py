@@ -1,0 +1,176 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.errors import FormatError
+from weigh.progress.count import EPOCH, FOLD, PATTERN, STEP, Mark
+from weigh.progress.parser import Parser
+
+BAR = "━" * 10
+
+
+def marks(text: str, *, epochs: float | None = None) -> list[Mark]:
+    return list(Parser(epochs=epochs).marks(text.encode()))
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "done", "total"),
+    [
+        (" 12%|█▏    | 12/100 [00:10<01:10,  1.20it/s, loss=0.5]", "tqdm", 12, 100),
+        ("x:  0%|      | 0/400 [00:00<?, ?it/s]", "tqdm", 0, 400),
+        ("  3%|3     | 1/30 [01:10<2:01:10, 70.10s/it]", "tqdm", 1, 30),
+        (" 30%|###   | 1.20k/4.00k [00:10<01:10, 1.20kB/s]", "tqdm", 1200, 4000),
+        (" 30%|###   | 1.2M/4.0G [00:10<01:10, 1.20MB/s]", "tqdm", 1.2e6, 4e9),
+        ("12% 12/100 [00:10<01:10,  1.20it/s]", "tqdm", 12, 100),
+        ("40%|████      |", "tqdm", 40, 100),
+        ("a: 12it [00:10,  1.20it/s]", "tqdm", 12, None),
+        ("1.50kB [1:00:10, 1.20kB/s, loss=2]", "tqdm", 1500, None),
+        (f"12/100 {BAR} 5s 40ms/step - loss: 0.5", "Keras", 12, 100),
+        ("12/100 [==>.......] - ETA: 5s - loss: 0.5", "Keras", 12, 100),
+        ("100/100 - 5s - 50ms/step - loss: 0.1", "Keras", 100, 100),
+        ("     12/Unknown 5s 40ms/step", "Keras", 12, None),
+        (f"Working... {BAR}╸{BAR}  24% 0:00:12", "rich", 24, 100),
+        (f"batches {BAR}╺{BAR} 3/10 0:00:12", "rich", 3, 10),
+        (f"get {BAR} 1.2/ 4.0 MB", "rich", 1.2, 4),
+        ("[ 42%] Building C object a.o", "percentages", 42, 100),
+        ("Progress: 42.5%", "percentages", 42.5, 100),
+        ("copied, 42% done", "percentages", 42, 100),
+        ("step 120 of 4000", "step lines", 120, 4000),
+        ("INFO iter 1,200/4,000 loss 0.1", "step lines", 1200, 4000),
+        ("Iteration: [ 5 / 10 ]", "step lines", 5, 10),
+        ("done with 12 of 40 files", "step lines", 12, 40),
+        ("[12/345] cc -c a.c", "step lines", 12, 345),
+    ],
+)
+def test_steps_are_read(
+    text: str, source: str, done: float, total: float | None
+) -> None:
+    (mark,) = marks(text)
+    assert (mark.source, mark.rank, mark.done, mark.total) == (
+        source,
+        STEP,
+        done,
+        total,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "done", "total"),
+    [
+        ("Epoch 3/10", 3, 10),
+        ("epoch 3 of 10: loss 0.1", 3, 10),
+        ("== Epoch [3/10] ==", 3, 10),
+        ("Epoch 2:", 2, None),
+        ("round 2/8", 2, 8),
+    ],
+)
+def test_epochs_are_read(text: str, done: float, total: float | None) -> None:
+    (mark,) = marks(text)
+    assert (mark.rank, mark.done, mark.total) == (EPOCH, done, total)
+    assert mark.is_ordinal
+
+
+@pytest.mark.parametrize(
+    ("text", "outer", "inner"),
+    [
+        ("Epoch [3/10], Step [120/4000], Loss: 0.5", (3, 10), (120, 4000)),
+        ("Epoch: [3][ 120/4000]\tTime 0.1", (3, None), (120, 4000)),
+        ("Train Epoch: 3 [1280/6000 (21%)]\tLoss: 0.5", (3, None), (1280, 6000)),
+        ("Epoch 2:  40%|██   | 40/100 [00:04<00:06, 9it/s]", (2, None), (40, 100)),
+        (f"Epoch 0/9 {BAR} 5/50 0:00:01 • 0:00:09 9it/s", (0, 9), (5, 50)),
+        ("fold 2/5 epoch 3/10", (2, 5), (3, 10)),
+    ],
+)
+def test_two_counts_of_one_line_are_read_the_outer_one_first(
+    text: str, outer: tuple[float, float | None], inner: tuple[float, float]
+) -> None:
+    assert [(mark.done, mark.total) for mark in marks(text)] == [outer, inner]
+
+
+def test_a_fold_contains_the_epochs() -> None:
+    assert [mark.rank for mark in marks("fold 2/5 epoch 3/10")] == [FOLD, EPOCH]
+
+
+def test_an_epoch_with_figures_after_it_is_over_and_one_without_begins() -> None:
+    assert marks("Epoch 3/10")[0].is_heading
+    assert not marks("Epoch 3/10: loss 0.25")[0].is_heading
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "loss 0.5",
+        "2026/11/21 10:00:00 started",
+        "accuracy 42%",
+        "best epoch 3 so far",
+        "epochs were many",
+        "cat a/1/2/3",
+        "step 7/3",
+        "step 0/0",
+        "[13/12]",
+        "{'loss': '0.5', 'epoch': '1.5'}",
+        "saved [epoch]",
+        "3.5% [x]",
+    ],
+)
+def test_other_lines_count_nothing(text: str) -> None:
+    assert marks(text) == []
+
+
+def test_the_trainer_s_lines_count_once_the_epochs_are_known() -> None:
+    parser = Parser()
+    assert list(parser.marks(b"  Num Epochs = 3")) == []
+    (mark,) = parser.marks(b"{'loss': '0.5', 'epoch': '1.5'}")
+    assert (mark.source, mark.done, mark.total) == ("Trainer", 1.5, 3)
+
+
+def test_epochs_given_complete_what_is_printed_without_a_total() -> None:
+    assert marks("Epoch 2:  40%|██ | 40/100 [00:04<00:06]", epochs=20)[0].total == 20
+
+
+def test_a_bar_tells_its_line_on_the_display() -> None:
+    assert marks("\r  5%|   | 5/99 [00:01<00:09]\x1b[A")[0].position == 1
+
+
+def test_a_label_is_the_same_whatever_the_figures_in_it() -> None:
+    labels = {
+        marks(f"loss {n / 7:.2f}: 5%|   | 5/99 [00:01<00:09]")[0].label
+        for n in range(9)
+    }
+    assert len(labels) == 1
+
+
+def test_the_user_s_own_pattern_comes_first() -> None:
+    parser = Parser([r"sweep (?P<done>[\d,]+) <(?P<total>\d+)>"])
+    (mark,) = parser.marks(b"sweep 1,200 <4000>")
+    assert mark == Mark("your pattern", "0", PATTERN, 1200, 4000)
+
+
+def test_a_pattern_may_be_of_per_cent() -> None:
+    (mark,) = Parser([r"at (?P<percent>[\d.]+)"]).marks(b"at 12.5")
+    assert (mark.done, mark.total) == (12.5, 100)
+
+
+@pytest.mark.parametrize("text", [b"at x", b"at 101", b"at nan", b"at inf", b"up 3"])
+def test_a_pattern_that_finds_no_sensible_number_counts_nothing(text: bytes) -> None:
+    assert list(Parser([r"at (?P<percent>\S+)"]).marks(text)) == []
+
+
+def test_a_group_that_took_no_part_counts_nothing() -> None:
+    pattern = r"at (?:(?P<done>\d+) of (?P<total>\d+)|nowhere)"
+    assert list(Parser([pattern]).marks(b"at nowhere")) == []
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(", r"(\d+)/(\d+)", r"(?P<done>\d+)", "a{9999999999}"]
+)
+def test_a_pattern_that_cannot_be_is_refused(pattern: str) -> None:
+    with pytest.raises(FormatError):
+        Parser([pattern])
+
+
+@given(st.binary(max_size=300))
+def test_no_line_is_too_odd(line: bytes) -> None:
+    for mark in Parser(["(?P<percent>.)"]).marks(line):
+        assert 0 <= mark.done < float("inf")

@@ -1,0 +1,244 @@
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weigh.model.progress import Forecast
+from weigh.progress.nested import MOST as MOST_TRACKS
+from weigh.progress.reader import LONGEST, TAIL, Reader
+from weigh.progress.track import MOST
+
+
+def read(steps: range, total: int, *, shift: float = 0.0) -> Reader:
+    """Read a line a second."""
+    reader = Reader()
+    for step in steps:
+        reader.feed(b"step %d of %d\n" % (step, total), step + shift)
+    return reader
+
+
+def known(reader: Reader, now: float) -> Forecast:
+    forecast = reader.forecast(now)
+    assert forecast is not None
+    return forecast
+
+
+def test_a_run_that_prints_nothing_has_no_forecast() -> None:
+    assert Reader().forecast(5) is None
+
+
+def test_a_run_that_counts_nothing_has_no_forecast() -> None:
+    reader = Reader()
+    reader.feed(b"loss 0.5\nloading\n", 1)
+    assert reader.forecast(5) is None
+
+
+def test_an_even_run_ends_when_its_steps_are_through() -> None:
+    forecast = known(read(range(51), 200), 50)
+    assert forecast.remaining == pytest.approx(150)
+    assert forecast.step_time == pytest.approx(1)
+    assert (forecast.done, forecast.total, forecast.time) == (50, 200, 50)
+    assert forecast.source == "step lines"
+
+
+def test_one_count_is_progress_but_no_forecast_of_the_end() -> None:
+    forecast = known(read(range(1), 200), 1)
+    assert (forecast.done, forecast.total) == (0, 200)
+    assert forecast.remaining is None
+    assert forecast.step_time is None
+
+
+def test_time_that_passes_between_two_counts_is_taken_off() -> None:
+    reader = read(range(0, 50, 10), 100)
+    assert known(reader, 45).remaining == pytest.approx(55)
+
+
+def test_a_run_that_stalls_ends_later_by_as_much_at_the_high_end() -> None:
+    reader = read(range(51), 100)
+    soon, late = known(reader, 51), known(reader, 151)
+    assert soon.high is not None
+    assert late.high == pytest.approx(soon.high + 100)
+    assert late.remaining == pytest.approx(soon.remaining)
+
+
+def test_the_bar_that_is_drawn_counts_before_the_next_takes_its_place() -> None:
+    reader = Reader()
+    for step in range(10):
+        reader.feed(f"\r {step}%|  | {step}/100 [00:01<00:09]".encode(), step)
+    assert known(reader, 9).done == 9
+
+
+def test_a_number_that_is_still_being_printed_is_not_read() -> None:
+    reader = Reader()
+    reader.feed(b"step 120 of 40", 1)
+    assert reader.forecast(1) is None
+    reader.feed(b"00\n", 2)
+    assert known(reader, 2).total == 4000
+
+
+def test_asking_changes_nothing() -> None:
+    asked, unasked = Reader(), Reader()
+    for step in range(60):
+        for reader in (asked, unasked):
+            reader.feed(b"\rstep %d of 100 |" % step, step)
+        asked.forecast(step + 0.5)
+    assert asked.forecast(60) == unasked.forecast(60)
+
+
+def test_a_clock_that_goes_back_stands_still() -> None:
+    reader = read(range(50), 100)
+    for step in range(50, 80):
+        reader.feed(b"step %d of 100\n" % step, step - 1000)
+    forecast = known(reader, 79 - 1000)
+    assert forecast.time == 79 - 1000
+    assert forecast.remaining == pytest.approx(20, rel=0.1)
+
+
+def test_a_clock_that_leaps_ahead_is_forgiven() -> None:
+    reader = read(range(20), 100)
+    for step in range(20, 80):
+        reader.feed(b"step %d of 100\n" % step, step + 7200)
+    assert known(reader, 79 + 7200).remaining == pytest.approx(21, rel=0.1)
+
+
+@pytest.mark.parametrize("now", [math.nan, math.inf, -math.inf])
+def test_a_time_that_is_none_is_passed_over(now: float) -> None:
+    reader = read(range(50), 100)
+    reader.feed(b"step 50 of 100\n", now)
+    assert known(reader, now).done == 50
+
+
+def test_what_the_run_tells_itself_counts() -> None:
+    reader = Reader()
+    for step in range(51):
+        reader.tell(step, 200, step, "weigh.batches")
+    forecast = known(reader, 50)
+    assert (forecast.source, forecast.total) == ("weigh.batches", 200)
+    assert forecast.remaining == pytest.approx(150)
+
+
+def test_batches_told_are_parts_of_epochs_printed() -> None:
+    reader = Reader()
+    for epoch in range(1, 4):
+        reader.feed(b"Epoch %d/10\n" % epoch, epoch * 10.0)
+        for step in range(10):
+            reader.tell(step, 10, epoch * 10.0 + step, "weigh.batches")
+    assert known(reader, 39).done == pytest.approx(2.9)
+
+
+@pytest.mark.parametrize("total", [None, math.nan, math.inf, 0.0, -5.0])
+def test_steps_told_without_a_sensible_total_have_no_end(total: float | None) -> None:
+    reader = Reader()
+    for step in range(20):
+        reader.tell(step, total, step, "weigh.event")
+    forecast = known(reader, 20)
+    assert (forecast.done, forecast.total, forecast.remaining) == (19, None, None)
+    assert forecast.step_time == pytest.approx(1)
+
+
+@pytest.mark.parametrize("done", [-1.0, math.nan, math.inf])
+def test_counts_told_that_make_no_sense_are_left_out(done: float) -> None:
+    reader = Reader()
+    reader.tell(done, 100, 1, "weigh.batches")
+    assert reader.forecast(1) is None
+
+
+printed = st.lists(
+    st.one_of(
+        st.binary(max_size=40),
+        st.sampled_from(
+            [
+                b"\r",
+                b"\n",
+                b"\x1b[A",
+                b"\x1b[2K",
+                b" 50%|#####     | 50/100 [00:05<00:05,  9.9it/s]",
+                b"epoch 3/10 ",
+                b"epoch 4/10 step 7/9",
+                b"Epoch 2: ",
+                b"fold 1/2 ",
+                b"Num Epochs = 5",
+                b"{'loss': 1, 'epoch': 1.5}",
+                b"[ 42%] x",
+                b"17it [00:05, 9.9it/s]",
+                "3/40 ━━━━━━━━━━ 1s 2ms/step".encode(),
+                b"9" * 400 + b"/" + b"9" * 500,
+                b"step 1 of 1e9",
+                b"x" * 5000,
+            ]
+        ),
+    ),
+    max_size=30,
+)
+clocks = st.lists(
+    st.floats(-10, 1e5) | st.sampled_from([math.nan, math.inf]),
+    min_size=60,
+    max_size=60,
+)
+
+
+@settings(max_examples=60)
+@given(printed, clocks)
+def test_nothing_that_is_printed_can_break_it(
+    pieces: list[bytes], times: list[float]
+) -> None:
+    reader = Reader([r"(?P<done>\d+)\D+(?P<total>\d+)"])
+    for piece, time in zip(pieces, times, strict=False):
+        reader.feed(piece, time)
+        forecast = reader.forecast(time)
+        if forecast and forecast.remaining is not None:
+            assert forecast.low is not None
+            assert forecast.high is not None
+            assert 0 <= forecast.low <= forecast.remaining <= forecast.high < math.inf
+
+
+@settings(max_examples=60)
+@given(printed, st.lists(st.integers(0, 12_000), max_size=9))
+def test_where_the_output_is_cut_makes_no_difference(
+    pieces: list[bytes], cuts: list[int]
+) -> None:
+    data = b"".join(pieces)
+    whole, parted = Reader(), Reader()
+    at = [0, *sorted(cuts), len(data)]
+    for turn in range(3):
+        whole.feed(data, turn)
+        for start, stop in pairwise(at):
+            parted.feed(data[start:stop], turn)
+    assert whole.forecast(3) == parted.forecast(3)
+
+
+@settings(max_examples=15)
+@given(st.lists(st.binary(min_size=1, max_size=3000), min_size=1, max_size=8))
+def test_it_does_not_grow_with_what_is_printed(pieces: list[bytes]) -> None:
+    reader = Reader()
+    for turn in range(300):
+        reader.feed(
+            pieces[turn % len(pieces)] + b"step %d of 9999 " % turn, turn * 0.05
+        )
+    assert len(reader._lines.unended().text) <= LONGEST
+    assert len(reader._lines._late.text) <= TAIL
+    assert len(reader._nest.tracks) <= MOST_TRACKS
+    assert all(len(track.history.points) <= MOST for track in reader._nest.tracks)
+    assert all(len(track.links) < MOST_TRACKS for track in reader._nest.tracks)
+
+
+@pytest.mark.parametrize(
+    ("lines", "under_way", "through"),
+    [
+        (("epoch 1/3", "epoch 2/3", "epoch 3/3"), 2, 3),
+        (("epoch 1/3", "epoch 2/3"), 1, 2),
+        (("epoch 0/2", "epoch 1/2", "epoch 2/2"), 2, 2),
+        (("epoch 1/3 loss 0.3", "epoch 2/3 loss 0.2"), 2, 2),
+        (("step 1 of 3", "step 2 of 3"), 2, 2),
+    ],
+)
+def test_the_epoch_that_a_run_ended_well_in_is_done(
+    lines: tuple[str, ...], under_way: float, through: float
+) -> None:
+    reader = Reader()
+    for second, line in enumerate(lines):
+        reader.feed(f"{line}\n".encode(), float(second))
+    found = [reader.forecast(9.0), reader.forecast(9.0, is_through=True)]
+    assert [one and one.done for one in found] == [under_way, through]

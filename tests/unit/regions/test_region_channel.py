@@ -1,0 +1,326 @@
+"""What a program tells ``weigh run``."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from region_programs import Channel, run
+
+from weigh.flow.run import channel as flow_channel
+from weigh.measure.ranks import RankTracker
+from weigh.measure.region import channel as wire
+from weigh.measure.region.channel import read_channel
+from weigh.measure.region.tracker import Teller
+from weigh.model.record import (
+    Event,
+    Measurement,
+    Monitor,
+    Phase,
+    Rank,
+    Regions,
+    Series,
+    Usage,
+)
+from weigh.probe.proc import ProcessReading
+from weigh.units import MIB
+
+CODE = """
+with weigh.phase("load model"):
+    with weigh.phase("weights"):
+        pass
+for _ in weigh.batches([[1, 2]] * 4, size=2):
+    pass
+weigh.event("epoch", 3)
+"""
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Channel:
+    return Channel(tmp_path / "channel")
+
+
+def test_the_record_gets_what_was_measured(channel: Channel) -> None:
+    began = wire.clock()
+    done = channel.run(CODE)
+    told = channel.regions(began, wire.clock())
+    assert (done.stdout, done.stderr) == ("", "")
+    assert [(one.name, one.depth, one.calls) for one in told.phases] == [
+        ("load model", 0, 1),
+        ("weights", 1, 1),
+    ]
+    assert (told.batches[0].count, told.batches[0].samples) == (4, 8)
+    assert [(one.name, one.value) for one in told.events] == [("epoch", 3)]
+
+
+def test_times_are_seconds_since_the_run_began(channel: Channel) -> None:
+    began = wire.clock()
+    channel.run(CODE)
+    lasted = wire.clock() - began
+    told = channel.regions(began)
+    outer, inner = told.phases
+    times = [outer.start, inner.start, inner.end, outer.end, told.events[0].time]
+    assert times == sorted(times)
+    assert 0 <= times[0] <= times[-1] <= lasted
+
+
+def test_a_phase_entered_20_000_times_is_a_few_dozen_lines(channel: Channel) -> None:
+    channel.run("for _ in range(20_000):\n  with weigh.phase('often'): pass\n")
+    assert channel.regions().phases[0].calls == 20_000
+    assert len(channel.lines("phase")) < 100
+
+
+def test_a_killed_program_has_told_where_it_was(channel: Channel) -> None:
+    channel.run(
+        "import os\nwith weigh.phase('load'): pass\n"
+        "with weigh.phase('train'):\n  os.kill(os.getpid(), 9)\n"
+    )
+    train = [one for one in channel.regions(0.0, 1e9).phases if one.name == "train"]
+    assert [(one.calls, one.end) for one in train] == [(0, 1e9)]
+
+
+@pytest.mark.parametrize("end", ["os._exit(0)", "os.kill(os.getpid(), 9)"])
+def test_what_ended_before_a_kill_has_ended_in_the_record(
+    channel: Channel, end: str
+) -> None:
+    channel.run(
+        "import os, time\nwith weigh.phase('read'): time.sleep(0.001)\n"
+        "with weigh.phase('load'): time.sleep(0.001)\n"
+        f"with weigh.phase('train'):\n  {end}\n"
+    )
+    told = channel.regions(0.0, 1e9)
+    found = {one.name: (one.calls, one.wall_time < 1e6) for one in told.phases}
+    assert found == {"read": (1, True), "load": (1, True), "train": (0, False)}
+
+
+def test_a_handler_at_exit_may_have_regions(channel: Channel) -> None:
+    channel.run(
+        "import atexit\n"
+        "def late():\n"
+        "  for _ in range(3):\n"
+        "    with weigh.phase('late'): pass\n"
+        "atexit.register(late)\n"
+        "with weigh.phase('first'): pass\n"
+    )
+    found = [(one.name, one.calls) for one in channel.regions().phases]
+    assert found == [("first", 1), ("late", 3)]
+
+
+def test_a_file_that_was_never_there_means_a_report_of_ones_own(
+    tmp_path: Path,
+) -> None:
+    done = run(
+        "with weigh.phase('a'):\n  x = bytearray(100 << 20); del x\n"
+        "with weigh.phase('b'): pass\n",
+        WEIGH_CHANNEL=str(tmp_path / "elsewhere"),
+    )
+    first, title, *_ = done.stderr.splitlines()
+    assert first.startswith("weigh: the file of weigh run is not here")
+    assert title.startswith("weigh  -c")
+    assert "<" in done.stderr.split("  b ")[1]  # the wrapper's ru_maxrss is let alone
+
+
+def test_a_phase_that_sys_exit_leaves_is_ended(channel: Channel) -> None:
+    channel.run("import sys\nwith weigh.phase('train'): sys.exit(3)\n")
+    assert [one.calls for one in channel.regions().phases] == [1]
+
+
+def test_forked_workers_add_to_the_phases_of_their_parent(channel: Channel) -> None:
+    channel.run(
+        "import os\n"
+        "for _ in range(3):\n"
+        "  if os.fork() == 0:\n"
+        "    with weigh.phase('work'): pass\n"
+        "    raise SystemExit\n"
+        "  os.wait()\n"
+    )
+    assert [(one.name, one.calls) for one in channel.regions().phases] == [("work", 3)]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_of_multiprocessing_are_heard(
+    channel: Channel, tmp_path: Path, method: str
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import weigh\n"
+        "@weigh.measured(name='work')\n"
+        "def work(number):\n  return number * 2\n"
+    )
+    done = channel.run(
+        "import multiprocessing, mine\n"
+        f"context = multiprocessing.get_context({method!r})\n"
+        "processes = [context.Process(target=mine.work, args=(n,)) for n in (1, 2)]\n"
+        "[p.start() for p in processes]; [p.join() for p in processes]\n",
+        PYTHONPATH=str(tmp_path),
+    )
+    assert done.stderr == ""
+    assert [(one.name, one.calls) for one in channel.regions().phases] == [("work", 2)]
+
+
+def test_ranks_are_kept_apart(channel: Channel) -> None:
+    for rank in ("0", "1"):
+        channel.run(CODE, RANK=rank, WORLD_SIZE="2", LOCAL_RANK=rank)
+    told = channel.regions()
+    assert [one.rank for one in told.phases] == [0, 0, 1, 1]
+    assert [(one.rank, one.local_rank) for one in told.ranks] == [(0, 0), (1, 1)]
+    assert all(one.peak_memory for one in told.ranks)
+
+
+def test_one_process_alone_has_no_rank(channel: Channel) -> None:
+    channel.run(CODE, SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="1")
+    assert (channel.regions().ranks, channel.regions().phases[0].rank) == ((), None)
+
+
+def test_a_wrapper_that_has_gone_is_no_trouble(channel: Channel) -> None:
+    done = channel.run(
+        "import os\nwith weigh.phase('a'): pass\n"
+        "os.unlink(os.environ['WEIGH_CHANNEL'])\n"
+        "with weigh.phase('b'): pass\nweigh.event('c')\nprint('done')"
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
+    assert not channel.path.exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_one_line_and_stops_the_resets() -> None:
+    said: list[str] = []
+    teller = Teller({"WEIGH_CHANNEL": "/dev/full"}, "1", said.append)
+    assert teller.tell_peak(1 << 30) is False
+    teller.tell(wire.EventLine("1", Event("a", 0.0)))
+    assert len(said) == 1
+    assert "No space left" in said[0]
+
+
+def test_no_file_is_nothing_told(tmp_path: Path) -> None:
+    assert read_channel(str(tmp_path / "none"), started=0.0) == Regions()
+
+
+def test_torn_and_foreign_lines_cost_nothing_else(channel: Channel) -> None:
+    channel.run(CODE)
+    whole = channel.regions()
+    text = channel.path.read_bytes()
+    channel.path.write_bytes(
+        b'{"line":"ph\n\xff\n{"line":"new"}\n[]\n' + text + b'{"li'
+    )
+    assert channel.regions() == whole
+
+
+@given(st.binary(max_size=400))
+def test_no_content_of_the_file_makes_reading_fail(content: bytes) -> None:
+    import tempfile  # noqa: PLC0415
+
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        read_channel(file.name, started=0.0)
+
+
+def test_the_writer_never_makes_a_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        wire.Writer(str(tmp_path / "none")).write([wire.PeakLine("1", 1)])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_program_that_closes_every_descriptor_gets_none_of_our_lines(
+    channel: Channel, tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    channel.run(
+        "import os\nwith weigh.phase('a'): pass\n"
+        "os.closerange(3, 64)\n"
+        f"files = [open({str(theirs)!r}, 'ab', 0) for _ in range(20)]\n"
+        "for _ in range(3):\n  with weigh.phase('b'): x = bytearray(50 << 20); del x\n"
+    )
+    assert theirs.read_bytes() == b""
+    assert [one.name for one in channel.regions().phases] == ["a", "b"]
+
+
+def test_the_time_between_totals_grows_with_the_run(channel: Channel) -> None:
+    teller = Teller({"WEIGH_CHANNEL": str(channel.path)}, "1", print)
+    began = teller._began
+    now, told = began, 0
+    while now < began + 86_400:
+        now += 0.5
+        if teller.is_due(now):
+            teller.told_all(now)
+            told += 1
+    assert told < 500
+
+
+@given(st.permutations([("a",), ("a", "x"), ("a", "y"), ("b",), ("b", "x")]))
+def test_phases_are_put_in_order_whatever_order_they_come_in(
+    order: list[tuple[str, ...]],
+) -> None:
+    begun = {("a",): 5, ("a", "y"): 6, ("a", "x"): 7, ("b",): 1, ("b", "x"): 2}
+    phases = {
+        (-1, path): Phase(path[-1], len(path) - 1, 1, begun[path], 9.0, 1.0)
+        for path in order
+    }
+    found = [(one.name, one.depth) for one in wire.in_order(phases)]
+    assert found == [("b", 0), ("x", 1), ("a", 0), ("y", 1), ("x", 1)]
+
+
+@pytest.mark.parametrize("folder", ["/nonexistent/tmp", "relative"])
+def test_a_temporary_folder_that_is_not_there_costs_no_phases(
+    folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", folder)
+    made = flow_channel.Channel("test-of-a-missing-folder")
+    try:
+        path = made.environment()["WEIGH_CHANNEL"]
+        assert os.path.isabs(path)
+        assert os.path.exists(path)
+        flow_channel.forget("test-of-a-missing-folder")
+        assert not os.path.exists(path)
+    finally:
+        made.close()
+
+
+class Environments:
+    """One process number and the ranks it has, one after the other."""
+
+    def __init__(self, *ranks: str) -> None:
+        self.ranks = list(ranks)
+
+    def environment(self, _: int) -> dict[str, str]:
+        return {"RANK": self.ranks.pop(0), "WORLD_SIZE": "9"}
+
+
+def test_a_process_number_that_comes_again_is_asked_again() -> None:
+    tree: Any = Environments("0", "7")
+    ranks = RankTracker(tree)
+    reading = ProcessReading(42, *(MIB for _ in range(7)))
+    for readings in ([reading], [reading], [], [reading], [reading]):
+        ranks.look(readings)
+    assert [rank.rank for rank in ranks.ranks()] == [0, 7]
+    assert {rank.host for rank in ranks.ranks()} == {os.uname().nodename}
+
+
+def alone(regions: Regions | None = None) -> Measurement:
+    usage = Usage(wall_time=1.0)
+    ended = (0.0, 1.0, 0, None)
+    return Measurement(*ended, usage, Series((), ()), Monitor(), regions=regions)
+
+
+@pytest.mark.parametrize(
+    ("env", "ranks"),
+    [
+        ({"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1"}, 3),
+        ({"RANK": "2", "WORLD_SIZE": "4"}, 2),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"}, None),
+        ({}, None),
+    ],
+)
+def test_a_run_started_once_a_rank_is_that_ranks(
+    env: dict[str, str], ranks: int | None
+) -> None:
+    found = flow_channel.with_own_rank(alone(), env).ranks
+    assert [one.rank for one in found] == ([] if ranks is None else [ranks])
+
+
+def test_ranks_within_the_run_count_and_not_its_own() -> None:
+    own = {"RANK": "2", "WORLD_SIZE": "4"}
+    within = alone(Regions(ranks=(Rank(0), Rank(1))))
+    assert flow_channel.with_own_rank(within, own) is within

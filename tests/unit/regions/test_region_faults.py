@@ -1,0 +1,260 @@
+"""Nothing that goes wrong in measuring reaches the program."""
+
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+from region_programs import report_of, run
+
+from weigh.flow.run.regions import batches, event, measured, phase
+from weigh.measure.region import this_process
+from weigh.measure.region.tracker import Tracker
+from weigh.probe.own_memory import NoMemory
+
+
+class Failing(NoMemory):
+    def read(self) -> tuple[int, int]:
+        raise RuntimeError("a bug")
+
+
+def test_a_failure_inside_turns_measuring_off_with_one_line(
+    tracker: Tracker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(this_process._process, "tracker", Tracker({}, memory=Failing()))
+
+    @measured
+    def double(number: int) -> int:
+        return number * 2
+
+    for _ in range(2):
+        with phase("load"):
+            assert double(2) == 4
+        assert list(batches([[1], [2]])) == [[1], [2]]
+    assert tracker.regions().phases == ()
+    said = capsys.readouterr().err
+    assert said == "weigh: regions are no longer measured: RuntimeError: a bug\n"
+
+
+def test_a_failure_half_way_lets_the_loop_go_on(
+    tracker: Tracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    for batch in batches([[1], [2], [3]]):
+        seen.append(batch)
+        monkeypatch.setattr(tracker, "_high_water", None)
+    assert seen == [[1], [2], [3]]
+
+
+def test_where_memory_cannot_be_read_the_times_are_still_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = this_process._Process()
+    process.tracker = Tracker({}, memory=NoMemory())
+    monkeypatch.setattr(this_process, "_process", process)
+    with phase("load"):
+        pass
+    (seen,) = process.tracker.regions().phases
+    assert (seen.peak_memory, seen.memory_before, seen.source) == (None, None, None)
+    assert seen.wall_time > 0
+
+
+def test_a_fork_does_not_report_what_its_parent_began() -> None:
+    done = run(
+        "import os, sys\n"
+        "with weigh.phase('outer'):\n"
+        "  child = os.fork()\n"
+        "  if child: os.waitpid(child, 0)\n"
+        "sys.exit()"
+    )
+    assert done.returncode == 0
+    assert done.stderr.count("outer") == 1
+
+
+def test_a_fork_counts_its_own_phases_afresh() -> None:
+    done = run(
+        "import os, sys\n"
+        "with weigh.phase('outer'):\n"
+        "  if os.fork() == 0:\n"
+        "    with weigh.phase('mine'): pass\n"
+        "    print([(p.name, p.depth) for p in weigh.report().phases]); sys.exit()\n"
+        "  os.wait()\n"
+    )
+    assert done.stdout == "[('mine', 0)]\n"
+
+
+def test_a_fork_in_the_midst_of_another_threads_region_does_not_hang() -> None:
+    done = run(
+        "import os, threading\n"
+        "with weigh.phase('first'): pass\n"
+        "stop = threading.Event()\n"
+        "def spin():\n"
+        "  while not stop.is_set():\n"
+        "    with weigh.phase('thread'): pass\n"
+        "thread = threading.Thread(target=spin); thread.start()\n"
+        "for _ in range(50):\n"
+        "  if os.fork() == 0:\n"
+        "    with weigh.phase('child'): pass\n"
+        "    os._exit(0)\n"
+        "  os.wait()\n"
+        "stop.set(); thread.join(); print('done')",
+        PYTHONWARNINGS="ignore::DeprecationWarning",
+    )
+    assert done.stdout == "done\n"
+
+
+def test_threads_are_accounted_each_at_its_own_depth(tracker: Tracker) -> None:
+    def work() -> None:
+        for _ in range(50):
+            with phase("thread"), phase("inside"):
+                pass
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    with phase("main"):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    found = {(one.name, one.depth, one.calls) for one in tracker.regions().phases}
+    assert found == {("main", 0, 1), ("thread", 0, 200), ("inside", 1, 200)}
+
+
+def test_threads_that_begin_at_once_share_one_account(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Slow(Tracker):
+        def __init__(self, *words: Any, **options: Any) -> None:
+            time.sleep(0.01)
+            super().__init__(*words, **options)
+
+    process = this_process._Process()
+    monkeypatch.setattr(this_process, "_process", process)
+    monkeypatch.setattr(this_process, "Tracker", Slow)
+    monkeypatch.setattr(this_process, "_finish_at_exit", list)
+
+    def work() -> None:
+        with phase("work"):
+            pass
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert process.tracker is not None
+    assert [one.calls for one in process.tracker.regions().phases] == [8]
+
+
+def test_a_region_inside_a_finaliser_does_not_lock_up() -> None:
+    told = report_of(
+        "import gc\n"
+        "class Late:\n"
+        "  def __init__(self): self.me = self\n"
+        "  def __del__(self):\n"
+        "    with weigh.phase('late'): pass\n"
+        "gc.set_threshold(1)\n"
+        "for _ in range(200):\n"
+        "  Late()\n"
+        "  with weigh.phase('work'): pass\n"
+        "gc.collect()\n"
+    )
+    assert {one["name"]: one["calls"] for one in told["phases"]}["work"] == 200
+
+
+@pytest.mark.parametrize("stream", ["2>/dev/full", "2>&-", ""])
+def test_a_stderr_that_takes_nothing_does_not_change_the_exit_code(
+    stream: str,
+) -> None:
+    code = "import weigh\nwith weigh.phase('a'): pass"
+    command = f'exec "$0" -c "$1" {stream}'
+    done = subprocess.run(["sh", "-c", command, sys.executable, code], check=False)
+    assert done.returncode == 0
+
+
+def test_a_report_is_written_at_the_end_if_something_was_measured() -> None:
+    assert "load" in run("with weigh.phase('load'): pass").stderr
+    assert run("weigh.phase, weigh.batches([])").stderr == ""
+
+
+def test_the_report_at_the_end_can_be_silenced() -> None:
+    assert run("with weigh.phase('load'): pass", WEIGH_REPORT="0").stderr == ""
+
+
+def test_what_was_reported_is_not_reported_again() -> None:
+    done = run("with weigh.phase('load'): pass\nweigh.report()")
+    assert done.stderr.count("load") == 1
+
+
+def test_workers_of_a_pool_write_no_reports_of_their_own() -> None:
+    done = run(
+        "import multiprocessing\n"
+        "def work(n):\n  with weigh.phase('worker'): return n\n"
+        "context = multiprocessing.get_context('fork')\n"
+        "with context.Pool(2) as pool: print(pool.map(work, range(4)))\n"
+    )
+    assert (done.stdout, done.stderr) == ("[0, 1, 2, 3]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("3", 3),
+        ("True", 1),
+        ("0.5", 0.5),
+        ("'done'", "done"),
+        ("None", None),
+        ("10 ** 30", 1e30),
+        ("10 ** 400", "too large a number"),
+        ("type('T', (), {'item': lambda self: 7})()", 7),
+        ("[1, 2]", "[1, 2]"),
+        ("type('Bad', (), {'__str__': lambda self: 1 / 0})()", "a Bad"),
+        ("type('T', (), {'item': lambda s: 1 / 0, '__str__': lambda s: 't'})()", "t"),
+        ("'\\udcff'", "?"),
+    ],
+)
+def test_an_event_takes_whatever_it_is_given(value: str, kept: Any) -> None:
+    (told,) = report_of(f"weigh.event('epoch', {value})")["events"]
+    assert (told["name"], told["value"]) == ("epoch", kept)
+
+
+def test_a_name_of_an_event_that_cannot_be_shown_is_changed_and_said() -> None:
+    done = run("print(weigh.event('two\\nlines'), weigh.report().events[0].name)")
+    assert done.stdout == "None two\\nlines\n"
+    assert done.stderr.splitlines()[0].startswith("weigh: a name does not print")
+
+
+def test_events_without_end_are_kept_up_to_a_number(
+    tracker: Tracker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(10_100):
+        event("step", number)
+    assert len(tracker.regions().events) == 10_000
+    assert "only the first" in capsys.readouterr().err
+
+
+def test_importing_weigh_and_measuring_load_nothing_heavy() -> None:
+    done = run(
+        "import sys\n"
+        "with weigh.phase('a'): pass\n"
+        "list(weigh.batches([[1]])); weigh.event('b')\n"
+        "heavy = 'pynvml rich numpy torch psutil click asyncio subprocess'.split()\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_importing_weigh_alone_loads_none_of_its_rooms() -> None:
+    done = run("import sys\nprint([n for n in sys.modules if n.startswith('weigh.')])")
+    assert done.stdout == "[]\n"
+
+
+def test_report_is_the_function_also_after_its_package_was_loaded() -> None:
+    done = run(
+        "import weigh.render.region_lines\nfrom weigh.report import regions\n"
+        "print(callable(weigh.report), regions.render_regions.__name__)"
+    )
+    assert done.stdout == "True render_regions\n"

@@ -1,0 +1,212 @@
+"""GPU memory in phases and loops, played by a probe of ours."""
+
+import re
+import sys
+import threading
+import types
+from collections.abc import Callable
+
+import pytest
+
+from weigh.errors import GpuError
+from weigh.flow.run.regions import batches, measured, phase
+from weigh.measure.region import this_process
+from weigh.measure.region.gpu_meter import GpuMeter, GpuSpan, join
+from weigh.measure.region.tracker import Tracker
+from weigh.model.gpu import GpuMemory
+from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
+from weigh.render.region_lines import render_regions
+from weigh.units import GIB, MIB, Bytes
+
+CARD = GpuDevice(0, "GPU-a", "V100-SXM2-32GB", 32 * GIB)
+
+
+class Card:
+    """A card whose memory the test sets."""
+
+    def __init__(self, used: Bytes = 100 * MIB) -> None:
+        self.used = used
+        self.looks = 0
+
+    def devices(self) -> tuple[GpuDevice, ...]:
+        return (CARD,)
+
+    def read(self) -> tuple[GpuReading, ...]:
+        self.looks += 1
+        return (GpuReading("GPU-a", memory_used=self.used),)
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Card:
+    """Give a card that this process's tracker reads."""
+    card = Card()
+    process = this_process._Process()
+    process.tracker = Tracker({}, gpus=lambda: card)
+    monkeypatch.setattr(this_process, "_process", process)
+    return card
+
+
+def test_a_phase_knows_the_card_before_after_and_at_its_peak(card: Card) -> None:
+    with phase("load"):
+        with phase("inner"):
+            card.used = 900 * MIB
+        card.used = 500 * MIB
+    outer, inner = this_process.current().regions().phases
+    assert outer.gpus == (GpuMemory("GPU-a", 100 * MIB, 500 * MIB, 900 * MIB),)
+    assert inner.gpus == (GpuMemory("GPU-a", 100 * MIB, 900 * MIB, 900 * MIB),)
+
+
+def test_the_four_stages_of_the_account_are_on_the_report(card: Card) -> None:
+    with phase("load model"):
+        card.used += 1327 * MIB
+    for _ in batches([[1]] * 3, size=1):
+        card.used = (100 + 1327 + 664) * MIB
+    text = render_regions(this_process.current().regions(), "tag.py")
+    found = dict(re.findall(r"^ {11}(\S.*?) {2,}(\S.*)$", text, re.MULTILINE))
+    assert "V100-SXM2-32GB, 32.0 GiB" in text
+    assert found["in use before the first region"] == "100 MiB"
+    assert found["taken until the batches: model"] == "1.30 GiB"
+    assert found["peak of the batches beyond that"] == "664 MiB"
+    assert found["peak beyond what was in use"] == "1.94 GiB"
+    assert found["peak of the whole card"] == "2.04 GiB"
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_a_phase_called_often_does_not_read_the_card_each_time(card: Card) -> None:
+    for _ in range(1000):
+        with phase("step"):
+            pass
+    assert card.looks < 500
+
+
+class Cuda(types.ModuleType):
+    """The part of torch.cuda that is asked."""
+
+    def __init__(self, *, used: bool) -> None:
+        super().__init__("torch.cuda")
+        self.used = used
+
+    def is_initialized(self) -> bool:
+        return self.used
+
+    def device_count(self) -> int:
+        return 1
+
+    def max_memory_allocated(self, number: int) -> int:
+        return 1000 * MIB + number
+
+    def max_memory_reserved(self, number: int) -> int:
+        return 1200 * MIB + number
+
+
+def with_torch(monkeypatch: pytest.MonkeyPatch, *, used: bool) -> None:
+    torch = types.ModuleType("torch")
+    torch.cuda = Cuda(used=used)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+
+
+def test_torchs_own_peaks_stand_beside_and_the_rest_is_named(
+    card: Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_torch(monkeypatch, used=True)
+    with phase("train"):
+        card.used = (100 + 1200 + 450) * MIB
+    regions = this_process.current().regions()
+    (seen,) = regions.phases[0].gpus
+    assert (seen.torch_allocated, seen.torch_reserved) == (1000 * MIB, 1200 * MIB)
+    text = render_regions(regions)
+    (rest,) = [line for line in text.splitlines() if "CUDA context" in line]
+    assert rest.split()[-2:] == ["450", "MiB"]
+
+
+@pytest.mark.usefixtures("card")
+def test_torch_that_has_not_used_cuda_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_torch(monkeypatch, used=False)
+    with phase("train"):
+        pass
+    (seen,) = this_process.current().regions().phases[0].gpus
+    assert (seen.torch_allocated, seen.torch_reserved) == (None, None)
+
+
+def test_show_gpus_prints_a_line_a_card_after_each_call(
+    card: Card, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @measured(name="epoch", show_gpus=True)
+    def epoch() -> None:
+        card.used = 8 * GIB
+
+    epoch()
+    epoch()
+    said = capsys.readouterr().err.splitlines()
+    assert said == 2 * [
+        "weigh  after epoch",
+        f"  gpu 0    {'V100-SXM2-32GB':<37} 8.00 GiB of 32.0 GiB  25%",
+    ]
+
+
+def fail() -> GpuProbe | None:
+    raise GpuError("driver and library do not match")
+
+
+def test_a_driver_that_hangs_is_asked_once_and_left_behind(card: Card) -> None:
+    released = threading.Event()
+
+    def read() -> tuple[GpuReading, ...]:
+        card.looks += 1
+        released.wait(5)
+        return ()
+
+    card.read = read  # type: ignore[method-assign]
+    meter = GpuMeter(lambda: card, lambda: 0.0, reading=0.05)
+    assert (meter.read(), meter.read()) == ((), ())
+    released.set()
+    assert card.looks == 1
+    assert "does not answer" in (meter.trouble or "")
+
+
+@pytest.mark.parametrize(
+    ("factory", "trouble"),
+    [
+        (fail, "GPUs are not read: driver and library do not match"),
+        (lambda: 1 / 0, "GPUs are not read: ZeroDivisionError: division by zero"),
+        (lambda: None, None),
+        (None, None),
+    ],
+)
+def test_a_driver_that_does_not_start_is_said_once_and_the_rest_measured(
+    factory: Callable[[], GpuProbe | None] | None,
+    trouble: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    process = this_process._Process()
+    process.tracker = Tracker({}, gpus=factory)
+    monkeypatch.setattr(this_process, "_process", process)
+    for _ in range(2):
+        with phase("load"):
+            pass
+    (seen,) = process.tracker.regions().phases
+    assert (seen.calls, seen.gpus) == (2, ())
+    assert capsys.readouterr().err == (f"weigh: {trouble}\n" if trouble else "")
+
+
+def test_a_card_that_stops_telling_keeps_the_peak_it_had(card: Card) -> None:
+    with phase("a"):
+        card.used = 700 * MIB
+    card.used = None  # type: ignore[assignment]
+    with phase("a"):
+        pass
+    (seen,) = this_process.current().regions().phases[0].gpus
+    assert (seen.before, seen.after, seen.peak) == (100 * MIB, None, 700 * MIB)
+
+
+def test_two_stretches_join_to_the_firsts_before_and_the_laters_after() -> None:
+    first = GpuMemory("a", 1, 5, 9, torch_allocated=4)
+    later = GpuMemory("a", 5, 2, 7, torch_reserved=6)
+    assert join(first, later) == GpuMemory("a", 1, 2, 9, 4, 6)
+    span = GpuSpan()
+    span.merge([first])
+    span.merge([later])
+    assert span.cards() == (join(first, later),)

@@ -1,0 +1,140 @@
+"""The report on regions."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.model.gpu import GpuMemory, GpuUsage
+from weigh.model.record import (
+    Batches,
+    Event,
+    Phase,
+    Regions,
+)
+from weigh.render.region_lines import render_gpu, render_regions
+from weigh.units import GIB, format_brief
+
+sizes = st.none() | st.integers(0, 1 << 50)
+times = st.floats(0, 1e7)
+names = st.text(min_size=1, max_size=300)
+gpus = st.lists(
+    st.builds(GpuMemory, st.just("a"), sizes, sizes, sizes, sizes, sizes), max_size=1
+).map(tuple)
+phases = st.builds(
+    Phase,
+    names,
+    st.integers(0, 40),
+    st.integers(0, 10**9),
+    times,
+    times,
+    times,
+    cpu_time=st.none() | times,
+    memory_before=sizes,
+    memory_after=sizes,
+    peak_memory=sizes,
+    gpus=gpus,
+    rank=st.none() | st.integers(0, 10_000),
+    source=st.none() | st.just("upper bound"),
+)
+loops = st.builds(
+    Batches,
+    st.none() | st.integers(1, 10**6),
+    st.integers(0, 10**9),
+    st.none() | st.integers(0, 10**9),
+    *(st.none() | times for _ in range(5)),
+    peak_memory=sizes,
+    gpus=gpus,
+    total=st.none() | st.integers(0, 10**9),
+)
+events = st.builds(
+    Event,
+    names,
+    times,
+    st.none() | st.integers(-(1 << 63), (1 << 63) - 1) | st.floats() | names,
+)
+regions = st.builds(
+    Regions,
+    phases=st.lists(phases, max_size=3).map(tuple),
+    batches=st.lists(loops, max_size=7).map(tuple),
+    events=st.lists(events, max_size=3).map(tuple),
+    peak_memory=sizes,
+    wall_time=st.none() | times,
+    gpus=st.lists(st.builds(GpuUsage, st.just("a"), names, sizes, sizes, sizes)).map(
+        tuple
+    ),
+)
+
+
+@given(regions, names)
+def test_no_report_is_wider_than_80_columns_or_steers_a_terminal(
+    measured: Regions, title: str
+) -> None:
+    text = render_regions(measured, title)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert text.replace("\n", "").isprintable()
+
+
+def test_nothing_measured_is_nothing_said() -> None:
+    assert render_regions(Regions(peak_memory=3, wall_time=1.0)) == ""
+
+
+def test_an_upper_bound_is_marked_and_explained() -> None:
+    bound = Phase("a", 0, 1, 0, 1, 1, peak_memory=5 << 20, source="upper bound: ...")
+    text = render_regions(Regions(phases=(bound,)))
+    assert "<5.00 MiB" in text
+    assert "upper bound" in text
+
+
+def test_the_loop_has_every_figure_of_the_guide() -> None:
+    loop = Batches(50, 17, 827, 0.2, 0.4906, 0.45, 0.8, 0.0101, total=18)
+    text = render_regions(Regions(batches=(loop,)))
+    for figure in ("17 of 18", "50 each", "827 samples", "8.34 s in all"):
+        assert figure in text
+    for figure in ("mean 491 ms", "10.1 ms a sample", "quickest 200 ms"):
+        assert figure in text
+    assert "median 450 ms, slowest 800 ms" in text
+
+
+def test_a_phase_that_never_ended_is_explained() -> None:
+    text = render_regions(Regions(phases=(Phase("train", 0, 0, 0, 9, 9),)))
+    assert "begun, and not ended" in text
+
+
+def test_a_card_that_was_not_put_to_use_takes_two_lines() -> None:
+    idle = GpuMemory("b", 7 << 20, 7 << 20, 7 << 20)
+    phase = Phase("train", 0, 1, 0, 9, 9, gpus=(idle,))
+    card = GpuUsage("b", "V100", 32 * GIB, 7 << 20, 7 << 20)
+    text = render_regions(Regions(phases=(phase,), gpus=(card,)))
+    assert "not put to use" in text
+    assert "7.00 MiB" not in text
+
+
+@pytest.mark.parametrize(
+    ("used", "total", "words"),
+    [
+        (8 * GIB, 32 * GIB, "8.00 GiB of 32.0 GiB  25%"),
+        (None, 32 * GIB, "memory not told"),
+        (0, 0, "0 B of 0 B  ?"),
+    ],
+)
+def test_a_cards_line_says_used_total_and_share(
+    used: int | None, total: int, words: str
+) -> None:
+    assert render_gpu(0, "V100", used, total).endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.00 ns"),
+        (8.2e-7, "820 ns"),
+        (1.234e-5, "12.3 us"),
+        (0.00981, "9.81 ms"),
+        (0.9994, "999 ms"),
+        (0.9996, "1.00 s"),
+        (12.34, "12.3 s"),
+        (200, "3 m 20 s"),
+    ],
+)
+def test_a_short_time_has_three_digits_and_a_unit(seconds: float, text: str) -> None:
+    assert format_brief(seconds) == text

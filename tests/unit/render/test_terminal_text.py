@@ -1,0 +1,125 @@
+"""What a terminal is sent of texts that others wrote: no control sequence of theirs."""
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from weigh.render.printable import Terminal, shown
+
+# a colour, the title of the window, C1's form of a control sequence, and an override
+# of the direction of writing
+ATTACK = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202eexe\r"
+STEERING = ("\x1b", "\x07", "\x9b", "\u202e")
+
+
+def on_terminal(words: Sequence[str], cwd: Path) -> str:
+    """Run weigh on a terminal of its own; return what the terminal was sent."""
+    ours, theirs = pty.openpty()
+    environ = {**os.environ, "WEIGH_DIR": str(cwd / "store"), "NO_COLOR": "1"}
+    environ["PYTHONIOENCODING"] = "utf-8"
+    with subprocess.Popen(
+        [sys.executable, "-m", "weigh", *words],
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        env=environ,
+    ):
+        os.close(theirs)
+        sent = b""
+        while True:
+            try:
+                piece = os.read(ours, 1 << 16)
+            except OSError:  # the other side was closed
+                break
+            if not piece:
+                break
+            sent += piece
+    os.close(ours)
+    return sent.decode(errors="replace")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("run", "--", f"no{ATTACK}such"),
+        ("run", "-o", f"missing/{ATTACK}", "--", "true"),
+        ("run", "--label", ATTACK, "--param", f"a={ATTACK}", "--", "true"),
+        ("records", "show", ATTACK),
+        ("report", ATTACK),
+        ("report", f"{ATTACK}.json"),
+        ("request", ATTACK),
+        ("compare", ATTACK, "other"),
+        ("exec", f"{ATTACK}.txt"),
+        ("plan", ATTACK),
+        ("submit", ATTACK),
+        ("submit", "--dry-run", "--on", "local", "--name", ATTACK, "--", "true"),
+        ("submit", "--dry-run", "--on", "local", "--", "true", ATTACK),
+        ("check", ATTACK),
+        ("stages", ATTACK),
+        ("sweep", f"a={ATTACK}", "--", "echo", "{a}"),
+        ("scan", f"n={ATTACK}", "--", "true"),
+        ("fit", ATTACK),
+        ("status", ATTACK),
+        ("logs", ATTACK),
+        ("cancel", ATTACK),
+        ("resume", ATTACK),
+        ("config", ATTACK),
+        (ATTACK,),
+        ("run", f"--{ATTACK}"),
+    ],
+)
+def test_no_verb_sends_a_terminal_what_steers_it(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    sent = on_terminal(words, tmp_path)
+    assert not [mark for mark in STEERING if mark in sent], sent
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("records",),
+        ("records", "--json"),
+        ("records", "show", "last"),
+        ("records", "show", "last", "--json"),
+        ("records", "rm", "last", "--dry-run"),
+        ("records", "export", "--csv"),
+        ("report", "last"),
+        ("report", "last", "--csv"),
+        ("report", "last", "--json"),
+        ("report", "last", "--markdown"),
+        ("request", "last"),
+        ("top", "--once"),
+    ],
+)
+def test_no_text_of_a_record_steers_the_terminal(
+    tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    label = ("--label", ATTACK, "--param", f"p={ATTACK}")
+    on_terminal(("run", *label, "--", "true", ATTACK), tmp_path)
+    sent = on_terminal(words, tmp_path)
+    assert "red" in sent or words[0] in {"request", "top"}
+    assert not [mark for mark in STEERING if mark in sent], sent
+
+
+def test_a_next_line_can_be_typed_as_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "my tasks;x.txt").write_text("true\ntrue\n")
+    words = ("plan", "my tasks;x.txt", "--memory", "100MiB", "--time", "1m")
+    sent = on_terminal(words, tmp_path)
+    line = next(line for line in sent.splitlines() if "next:" in line)
+    assert line.split("next: ")[1] == "weigh submit 'plan/my tasks;x'"
+
+
+def test_text_without_control_characters_is_written_as_it_is() -> None:
+    assert shown("a\tb\nGrüße 日本") == "a\tb\nGrüße 日本"
+
+
+def test_a_terminals_stream_still_has_what_a_stream_has() -> None:
+    terminal = Terminal(sys.__stdout__)  # type: ignore[arg-type] # never None here
+    assert terminal.encoding == sys.__stdout__.encoding  # type: ignore[union-attr]

@@ -1,0 +1,228 @@
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+from captured_text import captured
+from scheduler_scripts import GRIDENGINE, SLURM, Answers, answering
+
+from weigh import config
+from weigh.errors import UsageError, WeighError
+from weigh.flow.site.ask import Reply
+from weigh.flow.site.cluster import Shape, cluster
+from weigh.flow.site.site_file import find_scratch, site_file, write_new
+from weigh.model.cluster import Cluster
+from weigh.render.cluster_lines import render_free, render_json, render_text
+from weigh.schedulers.gridengine import cluster as gridengine_cluster
+from weigh.schedulers.slurm import cluster as slurm_cluster
+from weigh.units import MIB
+
+SYSTEMS = {"slurm": SLURM, "gridengine": GRIDENGINE}
+
+
+def seen(system: str, changed: Answers | None = None) -> Cluster:
+    answers = SYSTEMS[system] | dict(changed or {})
+    return cluster({}, scheduler=system, ask=answering(answers))
+
+
+def weigh(*words: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    env = dict(os.environ) | ({} if path is None else {"PATH": path})
+    return subprocess.run(
+        [sys.executable, "-m", "weigh", *words],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("system", sorted(SYSTEMS))
+def test_no_line_of_the_page_is_wider_than_a_terminal(system: str) -> None:
+    assert max(map(len, render_text(seen(system)))) <= 80
+
+
+def test_the_page_names_gpus_queues_and_what_is_down() -> None:
+    page = "\n".join(render_text(seen("slurm")))
+    assert "testcluster (Slurm 22.05.8)" in page
+    assert "short (default)" in page
+    assert "node3  drained: bad disk a=b, see ticket 7 (root, 2026-11-21)" in page
+    assert "gpu allows 15.6 GiB a node" in page
+
+
+def test_a_user_sees_his_jobs_and_why_they_wait() -> None:
+    mine = seen("slurm")
+    jobs = slurm_cluster.parse_jobs(captured("slurm-22.05-squeue.txt"))
+    seen_then = msgspec.structs.replace(mine, jobs=jobs, time="2026-11-21T07:50:00")
+    page = "\n".join(render_text(seen_then))
+    assert "waits: the array's own throttle" in page
+    assert re.search(r"starts about .*08:19: next in line", page)
+
+
+def test_free_is_one_line() -> None:
+    line = render_free(seen("slurm"))
+    assert line == (
+        "free: a100 0 of 4, v100 2 of 4, CPUs 3 of 24; 1 of 3 nodes out of use"
+    )
+
+
+def test_free_on_grid_engine_is_one_line() -> None:
+    assert render_free(seen("gridengine")) == "free: v100 1 of 4, CPUs 5 of 8"
+
+
+@pytest.mark.parametrize("system", sorted(SYSTEMS))
+def test_the_document_reads_back_as_it_was(system: str) -> None:
+    whole = seen(system)
+    assert msgspec.json.decode(render_json(whole), type=Cluster) == whole
+    assert json.loads(render_json(whole))["schema"] == "weigh.cluster/1"
+
+
+@pytest.mark.parametrize("system", sorted(SYSTEMS))
+def test_nothing_is_asked_twice(system: str) -> None:
+    asked: list[tuple[str, ...]] = []
+    cluster({}, scheduler=system, ask=answering(SYSTEMS[system], asked))
+    assert len(asked) == len(set(asked))
+
+
+def test_a_scheduler_that_does_not_answer_is_said_in_one_line() -> None:
+    down = Reply(1, "", "slurm_load_nodes: Unable to contact slurm controller\n")
+    with pytest.raises(
+        WeighError, match="Unable to contact slurm controller"
+    ) as caught:
+        seen("slurm", {slurm_cluster.NODES: down})
+    assert "\n" not in str(caught.value)
+
+
+def test_without_jobs_the_rest_is_shown_and_said_so() -> None:
+    slow = Reply(trouble="squeue has not answered for 10 s")
+    found = seen("slurm", {slurm_cluster.JOBS: slow})
+    assert found.gpus
+    assert found.notes == ("squeue does not answer: squeue has not answered for 10 s",)
+
+
+def test_torn_xml_is_a_note_and_no_traceback() -> None:
+    torn = Reply(0, "<job_info><job_li")
+    found = seen("gridengine", {gridengine_cluster.JOBS: torn})
+    assert "not XML" in found.notes[0]
+
+
+def test_hidden_jobs_are_said_to_be_hidden() -> None:
+    found = seen("slurm", {slurm_cluster.JOBS: Reply(0, "")})
+    assert "hidden" in found.notes[0]
+
+
+def test_settings_that_change_the_answers_are_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "told"
+    for name in ("scontrol", "squeue", "sacctmgr"):
+        script = tmp_path / name
+        script.write_text(f'#!/bin/sh\nenv >> "{told}"\n')
+        script.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("SQUEUE_FORMAT", "%i")
+    monkeypatch.setenv("SBATCH_PARTITION", "gpu")
+    cluster(os.environ, scheduler="slurm")
+    assert "SQUEUE_FORMAT" not in told.read_text()
+    assert "SBATCH_PARTITION" not in told.read_text()
+
+
+def test_a_start_is_asked_of_each_open_queue() -> None:
+    said = "sbatch: Job 8 to start at 2099-01-01T08:16:27 using 1 processors on node1"
+    argv = slurm_cluster.start_argv("long", gpu="v100:1")
+    answers = SLURM | {argv: Reply(0, "", said)}
+    found = cluster(
+        {}, scheduler="slurm", shape=Shape(gpu="v100:1"), ask=answering(answers)
+    )
+    starts = {one.queue: one for one in found.starts}
+    assert starts["long"].start == "2099-01-01T08:16:27"
+    assert starts["gpu"].trouble is not None
+    assert "long   would start about 2099-01-01 08:16" in "\n".join(render_text(found))
+
+
+def test_without_a_scheduler_weigh_says_so(tmp_path: Path) -> None:
+    done = weigh("cluster", path=str(tmp_path))
+    assert done.returncode == 125
+    assert done.stdout == ""
+    assert done.stderr.startswith("weigh: Slurm: scontrol is not on this machine")
+    assert done.stderr.count("\n") == 1
+
+
+def test_options_of_the_start_alone_are_refused() -> None:
+    done = weigh("cluster", "--gpu", "v100")
+    assert done.returncode == 2
+    assert "--start" in done.stderr
+
+
+@pytest.mark.parametrize("system", sorted(SYSTEMS))
+def test_a_site_file_is_toml_with_queues_and_gpus(system: str) -> None:
+    text, _ = site_file({}, scheduler=system, ask=answering(SYSTEMS[system]))
+    table = tomllib.loads(text)
+    assert table["cluster"]["scheduler"] == system
+    assert "v100" in table["gpus"]
+    limits = {
+        name: queue["time_limit"] for name, queue in table["cluster"]["queues"].items()
+    }
+    assert "00:30:00" in limits.values()
+
+
+def test_weigh_takes_the_gpus_of_a_site_file(tmp_path: Path) -> None:
+    text, _ = site_file({}, scheduler="slurm", ask=answering(SLURM))
+    path = tmp_path / "config.toml"
+    write_new(str(path), text)
+    settings = config.load(str(tmp_path), {}, site_file=str(path))
+    assert settings.gpus["v100"] == 16160 * MIB
+
+
+def test_a_name_with_quotes_does_not_break_the_site_file() -> None:
+    nodes = 'NodeName=n State=IDLE CPUTot=1 Gres=gpu:we"ird:1 Partitions=a"b]'
+    partitions = 'PartitionName=a"b] State=UP MaxTime=UNLIMITED'
+    answers = SLURM | {
+        slurm_cluster.NODES: Reply(0, nodes),
+        slurm_cluster.PARTITIONS: Reply(0, partitions),
+    }
+    text, _ = site_file({}, scheduler="slurm", ask=answering(answers))
+    assert 'a"b]' in tomllib.loads(text)["cluster"]["queues"]
+
+
+def test_a_site_file_never_replaces_another(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text("mine")
+    with pytest.raises(UsageError, match="is there already"):
+        write_new(str(path), "theirs")
+    assert path.read_text() == "mine"
+
+
+def test_scratch_is_written_for_every_user(tmp_path: Path) -> None:
+    (tmp_path / "disk/scratch").mkdir(parents=True)
+    assert find_scratch({}, str(tmp_path)) == "/disk/scratch/$USER"
+
+
+def test_a_scratch_of_the_users_own_goes_by_its_variable(tmp_path: Path) -> None:
+    assert find_scratch({"SCRATCH": str(tmp_path)}) == "$SCRATCH"
+
+
+@pytest.mark.parametrize(
+    "system",
+    [
+        pytest.param("slurm", marks=pytest.mark.slurm),
+        pytest.param("gridengine", marks=pytest.mark.gridengine),
+    ],
+)
+def test_the_real_daemons_are_read(
+    system: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in request.getfixturevalue(system).items():
+        monkeypatch.setenv(key, value)
+
+    done = weigh("cluster", "--for", system, "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["nodes"]
+    assert sum(queue["nodes"] for queue in document["queues"]) >= 1
+    assert all(node["cpus"] for node in document["nodes"])

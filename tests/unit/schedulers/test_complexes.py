@@ -1,0 +1,132 @@
+"""A Grid Engine site's own words for GPUs, CPUs and slots."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+
+import pytest
+from captured_text import captured
+from scheduler_scripts import GRIDENGINE, answering
+
+from weigh.errors import FormatError
+from weigh.flow.site.ask import PATIENCE, Reply
+from weigh.flow.site.cluster import find_complexes, in_site_words, read_complexes
+from weigh.flow.site.site_file import site_file
+from weigh.flow.submit.interactive import interactive
+from weigh.model.complexes import Complexes
+from weigh.model.job import JobScript, Wanted
+from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.gridengine.script import gridengine_script
+
+CELL = """\
+#name        shortcut type   relop requestable consumable default urgency
+cpu          cpu      DOUBLE >=    YES         NO         0       0
+gpu          g        INT    <=    YES         JOB        0       1000
+gpu_memory   gm       MEMORY <=    YES         YES        0       0
+gpu_model    gmod     STRING ==    YES         NO         NONE    0
+num_proc     p        INT    ==    YES         NO         0       0
+slots        s        INT    <=    YES         YES        1       1000
+"""
+SHARED = "pe_name sharedmem\nallocation_rule    $pe_slots\n"
+ACROSS = "pe_name mpi\nallocation_rule    $fill_up\n"
+ANSWERS = {
+    ("qconf", "-sc"): CELL,
+    ("qconf", "-spl"): "mpi\nsharedmem\n",
+    ("qconf", "-sp", "mpi"): ACROSS,
+    ("qconf", "-sp", "sharedmem"): SHARED,
+}
+OURS = {"gpus": "gpu", "gpu_type": "gpu_model", "parallel": "sharedmem"}
+
+
+def ask(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None = None,
+    patience: float = PATIENCE,
+) -> Reply:
+    del env, cwd, patience
+    said = ANSWERS.get(tuple(argv))
+    return Reply(trouble="not here") if said is None else Reply(0, said)
+
+
+def test_a_cell_s_words_are_found_and_its_load_is_no_request() -> None:
+    assert find_complexes({}, ask) == OURS
+
+
+def test_the_usual_word_is_taken_where_a_cell_has_several() -> None:
+    more = CELL + "ngpus ngpus INT <= YES YES 0 0\n"
+
+    def answer(argv: Sequence[str], **_: object) -> Reply:
+        return Reply(0, more if argv[1] == "-sc" else "")
+
+    assert find_complexes({}, answer)["gpus"] == "ngpus"
+
+
+def test_the_site_file_has_the_words_of_its_cell() -> None:
+    text, _ = site_file({}, scheduler="gridengine", ask=answering(GRIDENGINE))
+
+    table = tomllib.loads(text)["cluster"]["gridengine"]
+
+    known = {line.split()[0] for line in captured_complexes() if line.split()}
+    assert set(table.values()) <= known
+    assert read_complexes(table).gpus in known
+
+
+def captured_complexes() -> list[str]:
+    return captured("gridengine-8.1.9-complexes.txt").splitlines()
+
+
+def test_slurm_needs_no_words() -> None:
+    assert in_site_words(Wanted(), "slurm", {"gridengine": OURS}) == Wanted()
+
+
+@pytest.mark.parametrize(
+    ("table", "named"),
+    [
+        ({"gpu": "x"}, "gpu"),
+        ({"gpus": 3}, "gpus"),
+        ({"parallel": "smp 4"}, "parallel"),
+        ({"cpus": "ncpus\n#$ -q x"}, "cpus"),
+        ("ngpus", "cluster.gridengine"),
+    ],
+)
+def test_what_is_no_word_is_named(table: object, named: str) -> None:
+    with pytest.raises(FormatError, match=named):
+        read_complexes(table)
+
+
+def test_a_script_asks_in_the_words_of_its_site() -> None:
+    wanted = in_site_words(
+        Wanted(cpus=4, gpus=2, gpu_type="a100"), "gridengine", {"gridengine": OURS}
+    )
+    script = JobScript(
+        name="p",
+        folder="/p",
+        cwd="/",
+        store="/s",
+        python="python",
+        elements=1,
+        together=1,
+        wanted=wanted,
+    )
+
+    lines = gridengine_script(script).splitlines()
+
+    assert {"#$ -pe sharedmem 4", "#$ -l gpu=2", "#$ -l gpu_model=a100"} <= set(lines)
+
+
+def test_a_shell_asks_in_the_words_of_its_site() -> None:
+    wanted = Wanted(cpus=2, gpus=1, gpu_type="a100", complexes=read_complexes(OURS))
+
+    argv = interactive(
+        wanted, (), scheduler="gridengine", cwd="/", env={}, ask=ask
+    ).argv
+
+    assert {"gpu=1", "gpu_model=a100", "sharedmem"} <= set(argv)
+
+
+def test_a_consumable_of_the_job_takes_no_gpus_by_the_slot() -> None:
+    words = Complexes(gpus="gpu", cpus="ncpus")
+
+    assert gridengine_commands.parse_slots(CELL, words) is None
+    assert gridengine_commands.parse_slots(CELL.replace("JOB", "YES"), words) == ""

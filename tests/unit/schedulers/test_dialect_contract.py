@@ -1,0 +1,148 @@
+"""What holds for every dialect; a new one adds a parameter here."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from some_requests import REQUESTS, SIZES, TIMES, a_request
+
+from weigh.errors import FormatError
+from weigh.model.record import Allocation, Request
+from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.script import Dialect
+from weigh.schedulers.slurm import text as slurm_text
+from weigh.units import GIB, HOUR, KIB, MIB
+
+DIALECTS: dict[str, Dialect] = {
+    slurm_text.NAME: slurm_text,
+    gridengine_text.NAME: gridengine_text,
+}
+
+
+@pytest.fixture(params=sorted(DIALECTS))
+def dialect(request: pytest.FixtureRequest) -> Dialect:
+    return DIALECTS[request.param]
+
+
+def each_dialect() -> st.SearchStrategy[Dialect]:
+    return st.sampled_from([DIALECTS[name] for name in sorted(DIALECTS)])
+
+
+@given(each_dialect(), SIZES)
+def test_a_size_reads_back_as_at_least_itself(dialect: Dialect, size: int) -> None:
+    assert dialect.parse_memory(dialect.format_memory(size)) >= size
+
+
+@given(each_dialect(), st.integers(min_value=1, max_value=1 << 50))
+def test_a_size_reads_back_as_less_than_a_mebibyte_more(
+    dialect: Dialect, size: int
+) -> None:
+    assert dialect.parse_memory(dialect.format_memory(size)) - size < MIB
+
+
+@given(each_dialect(), TIMES)
+def test_a_time_reads_back_as_itself(dialect: Dialect, seconds: int) -> None:
+    assert dialect.parse_time(dialect.format_time(seconds)) == seconds
+
+
+@given(each_dialect(), st.floats(min_value=0.001, max_value=1e7))
+def test_a_time_with_a_fraction_is_rounded_up(dialect: Dialect, seconds: float) -> None:
+    read = dialect.parse_time(dialect.format_time(seconds))
+
+    assert read is not None
+    assert seconds <= read < seconds + 1
+
+
+@given(each_dialect(), st.text(max_size=10))
+def test_no_text_makes_a_parser_raise_anything_but_a_format_error(
+    dialect: Dialect, text: str
+) -> None:
+    for parse in (dialect.parse_memory, dialect.parse_time):
+        try:
+            value = parse(text)
+        except FormatError:
+            continue
+        assert value is None or value >= 0
+
+
+@given(each_dialect(), REQUESTS)
+def test_directives_hold_nothing_that_a_shell_or_a_line_would_split_up(
+    dialect: Dialect, request: Request
+) -> None:
+    allowed = set("abcdefghijklmnopqrstuvwxyzMG0123456789_-=:. ")
+
+    assert set("".join(dialect.directives(request))) <= allowed
+
+
+def test_zero_is_never_written_because_it_means_everything(dialect: Dialect) -> None:
+    assert dialect.parse_memory(dialect.format_memory(0)) > 0
+    assert dialect.parse_time(dialect.format_time(0)) == 1
+
+
+def test_upper_case_letters_count_by_1024(dialect: Dialect) -> None:
+    assert dialect.parse_memory("3072K") == 3072 * KIB
+    assert dialect.parse_memory("500M") == 500 * MIB
+    assert dialect.parse_memory("4G") == 4 * GIB
+    assert dialect.parse_memory("2T") == 2048 * GIB
+
+
+def test_three_clock_fields_are_hours_minutes_seconds(dialect: Dialect) -> None:
+    assert dialect.parse_time("01:30:05") == HOUR + 30 * 60 + 5
+
+
+@pytest.mark.parametrize("text", ["", "abc", "-4G", "4X", "G", "4 G", "9" * 5000])
+def test_a_size_that_is_none_is_refused(dialect: Dialect, text: str) -> None:
+    with pytest.raises(FormatError, match="size"):
+        dialect.parse_memory(text)
+
+
+@pytest.mark.parametrize("text", ["", "abc", "1h", "1:2:3:4", "1.5", "9" * 5000])
+def test_a_time_that_is_none_is_refused(dialect: Dialect, text: str) -> None:
+    with pytest.raises(FormatError, match="time"):
+        dialect.parse_time(text)
+
+
+def test_what_is_not_known_is_not_asked_for(dialect: Dialect) -> None:
+    unknown = a_request(memory=None, virtual_memory=None, time_limit=None)
+
+    text = " ".join(dialect.directives(unknown))
+
+    assert not any(word in text for word in ("mem", "time", "h_rt", "gpu"))
+
+
+def test_outside_a_job_there_is_no_allocation_and_no_job(dialect: Dialect) -> None:
+    env = {"HOME": "/home/ada", "JOB_ID": "7", "SLURM_CONF": "/etc/slurm.conf"}
+
+    assert dialect.allocation_from_environment(env) is None
+    assert dialect.job_from_environment(env) is None
+
+
+def test_a_dialect_is_named_as_allocations_name_their_scheduler(
+    dialect: Dialect,
+) -> None:
+    schedulers = get_args(Allocation.__annotations__["scheduler"])
+
+    assert dialect.NAME in schedulers
+
+
+@given(
+    each_dialect(),
+    st.dictionaries(
+        st.sampled_from(
+            ["SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_JOB_ID",
+             "SLURM_CPUS_ON_NODE", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU",
+             "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS", "SLURM_RESTART_COUNT",
+             "JOB_ID", "SGE_TASK_ID", "NSLOTS", "NHOSTS", "QUEUE", "RESTARTED"]
+        ),
+        st.sampled_from(["", "0", "3", "-1", "undefined", "2(x3)", "9" * 30, "٣"]),
+    ),
+)  # fmt: skip
+def test_no_environment_however_odd_breaks_the_job(
+    dialect: Dialect, env: dict[str, str]
+) -> None:
+    allocation = dialect.allocation_from_environment(env)
+    job = dialect.job_from_environment(env)
+
+    assert (allocation is None) == (job is None)
+    assert allocation is None or allocation.cpus is None or allocation.cpus > 0

@@ -1,0 +1,121 @@
+import shlex
+
+import pytest
+from hypothesis import given
+from some_requests import REQUESTS, a_request
+
+from weigh.errors import FormatError
+from weigh.model.record import Allocation, Job, Request
+from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.units import HOUR, MIB
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("4g", 4_000_000_000),
+        ("4m", 4_000_000),
+        ("4k", 4_000),
+        ("4", 4),
+        ("1.5G", 1536 * MIB),
+        ("0.3k", 300),
+    ],
+)
+def test_lower_case_letters_count_by_1000_and_a_bare_number_is_bytes(
+    text: str, size: int
+) -> None:
+    assert gridengine_text.parse_memory(text) == size
+
+
+@pytest.mark.parametrize("text", ["4GB", "4GiB", "1.G", ".G"])
+def test_a_size_that_qsub_refuses_is_refused(text: str) -> None:
+    with pytest.raises(FormatError, match="Grid Engine size"):
+        gridengine_text.parse_memory(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(300, "00:05:00"), (36 * HOUR, "36:00:00"), (1000 * HOUR + 1, "1000:00:01")],
+)
+def test_hours_go_on_past_a_day(seconds: int, text: str) -> None:
+    assert gridengine_text.format_time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("5400", 5400),
+        ("1::1", HOUR + 1),
+        ("::30", 30),
+        ("48:00:00", 48 * HOUR),
+        ("INFINITY", None),
+    ],
+)
+def test_every_time_form_of_qsub_is_read(text: str, seconds: int | None) -> None:
+    assert gridengine_text.parse_time(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["1-12:00:00", "24:00", "-5", "1h"])
+def test_a_time_that_qsub_would_not_read_as_meant_is_refused(text: str) -> None:
+    with pytest.raises(FormatError, match="Grid Engine time"):
+        gridengine_text.parse_time(text)
+
+
+def test_one_cpu_asks_for_virtual_memory_and_time_alone() -> None:
+    assert gridengine_text.directives(a_request()) == (
+        "-l h_vmem=1200M",
+        "-l h_rt=00:05:00",
+    )
+
+
+def test_several_cpus_are_slots_that_share_the_virtual_memory() -> None:
+    assert gridengine_text.directives(a_request(cpus=3))[:2] == (
+        "-l h_vmem=400M",
+        "-pe smp 3",
+    )
+
+
+def test_gpus_are_asked_for_by_count() -> None:
+    flags = gridengine_text.directives(a_request(gpus=2, gpu_type="v100"))
+
+    assert flags[-1] == "-l ngpus=2"
+
+
+@given(REQUESTS)
+def test_all_slots_together_hold_the_virtual_memory(request: Request) -> None:
+    words = shlex.split(" ".join(gridengine_text.directives(request)))
+    asked = dict(word.split("=") for word in words if "=" in word)
+    slots = int(words[words.index("smp") + 1]) if "smp" in words else 1
+
+    assert slots == request.cpus
+    if request.virtual_memory is not None:
+        a_slot = gridengine_text.parse_memory(asked["h_vmem"])
+        assert slots * a_slot >= request.virtual_memory
+
+
+BATCH = {
+    "JOB_ID": "4711",
+    "SGE_TASK_ID": "undefined",
+    "NSLOTS": "4",
+    "NHOSTS": "1",
+    "QUEUE": "short",
+    "RESTARTED": "0",
+}
+
+
+def test_a_batch_job_tells_its_slots_and_queue() -> None:
+    assert gridengine_text.allocation_from_environment(BATCH) == Allocation(
+        scheduler="gridengine", cpus=4, nodes=1, queue="short"
+    )
+
+
+def test_outside_an_array_there_is_no_element() -> None:
+    assert gridengine_text.job_from_environment(BATCH) == Job(id="4711", attempt=1)
+
+
+def test_an_array_task_is_an_element() -> None:
+    env = BATCH | {"SGE_TASK_ID": "12", "RESTARTED": "1"}
+
+    assert gridengine_text.job_from_environment(env) == Job(
+        id="4711", element=12, attempt=2
+    )

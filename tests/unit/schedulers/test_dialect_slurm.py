@@ -1,0 +1,184 @@
+import argparse
+
+import pytest
+from hypothesis import given
+from some_requests import REQUESTS, a_request
+
+from weigh.errors import FormatError
+from weigh.model.record import Allocation, Job, Request
+from weigh.schedulers.slurm import text as slurm_text
+from weigh.units import DAY, GIB, HOUR, MIB
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (1, "1M"),
+        (500 * MIB, "500M"),
+        (500 * MIB + 1, "501M"),
+        (4 * GIB, "4G"),
+        (4 * GIB + 1, "4097M"),
+        (1536 * MIB, "1536M"),
+    ],
+)
+def test_a_size_is_whole_gibibytes_or_else_mebibytes(size: int, text: str) -> None:
+    assert slurm_text.format_memory(size) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("4", 4 * MIB),
+        ("4GB", 4 * GIB),
+        ("4g", 4 * GIB),
+        ("4gb", 4 * GIB),
+        ("100K", MIB),  # rounded up to what Slurm counts in
+        ("1025K", 2 * MIB),
+        ("0", 0),
+    ],
+)
+def test_a_size_is_read_as_sbatch_reads_it(text: str, size: int) -> None:
+    assert slurm_text.parse_memory(text) == size
+
+
+@pytest.mark.parametrize("text", ["1.5G", "4GiB", "4B", "4BG"])
+def test_a_size_that_sbatch_refuses_is_refused(text: str) -> None:
+    with pytest.raises(FormatError, match="Slurm size"):
+        slurm_text.parse_memory(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (300, "00:05:00"),
+        (HOUR, "01:00:00"),
+        (DAY - 1, "23:59:59"),
+        (DAY, "1-00:00:00"),
+        (10 * DAY + 61, "10-00:01:01"),
+    ],
+)
+def test_a_day_or_more_is_written_with_days(seconds: int, text: str) -> None:
+    assert slurm_text.format_time(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("24:00", 24 * 60),  # minutes and seconds, whatever its writer thought
+        ("90", 90 * 60),
+        ("02:00:00", 2 * HOUR),
+        ("1-0", DAY),
+        ("1-12", 36 * HOUR),
+        ("1-12:30", 36 * HOUR + 1800),
+        ("1-12:30:15", 36 * HOUR + 1815),
+        ("0-24:00", DAY),
+        ("UNLIMITED", None),
+        ("infinite", None),
+        ("-1", None),
+        ("0", None),
+    ],
+)
+def test_every_time_form_of_sbatch_is_read(text: str, seconds: int | None) -> None:
+    assert slurm_text.parse_time(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["1-", "-5", "1-2-3", "1-1:2:3:4", ":30", "1:", "+5"])
+def test_a_time_that_sbatch_refuses_is_refused(text: str) -> None:
+    with pytest.raises(FormatError, match="Slurm time"):
+        slurm_text.parse_time(text)
+
+
+def test_the_flags_come_memory_first_then_cpus_and_time() -> None:
+    assert slurm_text.directives(a_request()) == (
+        "--mem=500M",
+        "--cpus-per-task=1",
+        "--time=00:05:00",
+    )
+
+
+def test_gpus_are_asked_for_by_type_where_it_is_known() -> None:
+    known = slurm_text.directives(a_request(gpus=2, gpu_type="v100"))
+    unknown = slurm_text.directives(a_request(gpus=1))
+
+    assert known[-1] == "--gres=gpu:v100:2"
+    assert unknown[-1] == "--gres=gpu:1"
+
+
+@given(REQUESTS)
+def test_a_parser_of_sbatch_flags_finds_what_was_asked_for(request: Request) -> None:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    for flag in ("--mem", "--cpus-per-task", "--time", "--gres"):
+        parser.add_argument(flag)
+
+    flags = parser.parse_args(slurm_text.directives(request))
+
+    assert int(flags.cpus_per_task) == request.cpus
+    if request.memory is not None:
+        assert slurm_text.parse_memory(flags.mem) >= request.memory
+    if request.time_limit is not None:
+        assert slurm_text.parse_time(flags.time) == request.time_limit
+    assert int(flags.gres.split(":")[-1] if flags.gres else 0) == request.gpus
+
+
+BATCH = {
+    "SLURM_JOB_ID": "481519",
+    "SLURM_CPUS_ON_NODE": "4",
+    "SLURM_CPUS_PER_TASK": "2",
+    "SLURM_MEM_PER_NODE": "8192",
+    "SLURM_JOB_NUM_NODES": "1",
+    "SLURM_JOB_PARTITION": "gpu_long",
+    "SLURM_GPUS_ON_NODE": "2",
+}
+
+
+def test_a_batch_job_tells_its_whole_allocation() -> None:
+    assert slurm_text.allocation_from_environment(BATCH) == Allocation(
+        scheduler="slurm", cpus=4, memory=8 * GIB, nodes=1, gpus=2, queue="gpu_long"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "memory"),
+    [
+        ({"SLURM_MEM_PER_NODE": "", "SLURM_MEM_PER_CPU": "2048"}, 8 * GIB),
+        ({"SLURM_MEM_PER_NODE": "", "SLURM_MEM_PER_GPU": "2048"}, 4 * GIB),
+        ({"SLURM_MEM_PER_NODE": "0"}, None),  # --mem=0: the whole node, however big
+        ({"SLURM_MEM_PER_NODE": "8G"}, None),
+    ],
+)
+def test_memory_may_be_granted_by_node_cpu_or_gpu(
+    changes: dict[str, str], memory: int | None
+) -> None:
+    allocation = slurm_text.allocation_from_environment(BATCH | changes)
+
+    assert allocation is not None
+    assert allocation.memory == memory
+
+
+def test_gpus_are_counted_from_their_list_where_no_count_is_told() -> None:
+    env = BATCH | {"SLURM_GPUS_ON_NODE": "", "SLURM_JOB_GPUS": "0,2,3"}
+
+    allocation = slurm_text.allocation_from_environment(env)
+
+    assert allocation is not None
+    assert allocation.gpus == 3
+
+
+def test_a_bare_allocation_leaves_unknown_what_it_does_not_tell() -> None:
+    assert slurm_text.allocation_from_environment({"SLURM_JOB_ID": "1"}) == Allocation(
+        scheduler="slurm"
+    )
+
+
+def test_an_array_element_goes_by_its_arrays_id() -> None:
+    env = BATCH | {"SLURM_ARRAY_JOB_ID": "481516", "SLURM_ARRAY_TASK_ID": "3"}
+
+    assert slurm_text.job_from_environment(env) == Job(
+        id="481516", element=3, attempt=1
+    )
+
+
+def test_a_requeued_job_is_on_its_second_attempt() -> None:
+    env = BATCH | {"SLURM_RESTART_COUNT": "1"}
+
+    assert slurm_text.job_from_environment(env) == Job(id="481519", attempt=2)

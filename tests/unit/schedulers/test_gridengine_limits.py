@@ -1,0 +1,107 @@
+"""What Grid Engine allows, from the text of its commands as 8.1.9 printed it."""
+
+import pytest
+from captured_text import captured
+
+from weigh.schedulers.gridengine import cluster as gridengine_cluster
+from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.gridengine.limits import (
+    Texts,
+    limits,
+    parse_listed,
+    parse_projects,
+)
+from weigh.units import GIB, HOUR
+
+COMPLEXES = captured("gridengine-8.1.9-complexes.txt")
+TOTALS = gridengine_cluster.parse_host_totals(captured("gridengine-8.1.9-host.txt"))
+ALL = Texts(
+    hosts=captured("gridengine-8.1.9-qhost.txt"),
+    queues=captured("gridengine-8.1.9-queues.txt"),
+    complexes=COMPLEXES,
+    parallel="smp\n",
+    projects="",
+    config="max_aj_instances             2000\nmax_aj_tasks                 75000\n",
+    totals={"rig": TOTALS},
+)
+
+
+def test_what_may_be_asked_for_is_known_by_both_its_names() -> None:
+    told = limits(ALL)
+
+    assert told.resources is not None
+    assert {"h_vmem", "ngpus", "gpu_type", "mf", "mem_free"} <= set(told.resources)
+    assert "load_avg" not in told.resources
+    assert (told.parallel, told.projects, told.most_elements) == (("smp",), (), 75000)
+
+
+def test_queues_have_their_time_and_the_cell_s_memory_for_a_slot() -> None:
+    queue = limits(ALL).queues[0]
+
+    assert (queue.name, queue.time_limit) == ("all.q", 48 * HOUR)
+    assert queue.default_memory_per_cpu == GIB
+
+
+def test_a_host_has_the_memory_that_the_site_gave_it() -> None:
+    (node,) = limits(ALL).nodes
+
+    assert node.memory == 32 * GIB
+    assert sum(node.gpus.values()) == 4
+
+
+def test_what_each_slot_takes_is_told_from_what_a_job_takes_once() -> None:
+    assert "ngpus" in limits(ALL).per_slot
+    once = COMPLEXES.replace(
+        "ngpus               ngpus       INT         <=    YES         YES",
+        "ngpus               ngpus       INT         <=    YES         JOB",
+    )
+
+    assert once != COMPLEXES
+    told = limits(Texts(queues=ALL.queues, complexes=once))
+    assert "ngpus" not in told.per_slot
+
+
+def test_what_was_not_answered_is_not_known() -> None:
+    told = limits(Texts())
+
+    assert (told.resources, told.parallel, told.projects) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "ended_well", "text"),
+    [
+        ("a\nb\n", "", True, "a\nb\n"),
+        ("", "no project list defined\n", False, ""),
+        ("", "error: commlib error\n", False, None),
+    ],
+)
+def test_no_projects_are_told_from_no_answer(
+    out: str, err: str, *, ended_well: bool, text: str | None
+) -> None:
+    assert parse_projects(out, err, ended_well=ended_well) == text
+
+
+def test_jobs_that_are_listed_are_there() -> None:
+    listed = (
+        "job-ID  prior   name       user         state submit/start at\n"
+        "------------------------------------------------------------\n"
+        "      3 0.50000 b7.sh      root         Eqw   11/21/2026 10:00:12\n"
+    )
+
+    assert parse_listed(listed) == {"3"}
+
+
+@pytest.mark.parametrize(
+    ("column", "extra", "word"),
+    [
+        ("YES", "", ""),
+        ("YES", "ncpus ncpus INT <= YES NO 0 0\n", "ncpus"),
+        ("JOB", "", None),
+    ],
+)
+def test_how_cpus_are_asked_for_beside_gpus_follows_from_the_cell(
+    column: str, extra: str, word: str | None
+) -> None:
+    cell = f"ngpus ngpus INT <= YES {column} 0 0\n{extra}"
+
+    assert gridengine_commands.parse_slots(cell) == word

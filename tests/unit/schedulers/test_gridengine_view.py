@@ -1,0 +1,182 @@
+from contextlib import suppress
+
+from captured_text import captured
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.errors import FormatError
+from weigh.model.cluster import Node, NodeGpus
+from weigh.schedulers.gridengine import cluster as gridengine_cluster
+from weigh.units import DAY, HOUR
+
+HOSTS = gridengine_cluster.parse_hosts(captured("gridengine-8.1.9-qhost.txt"))
+TOTALS = gridengine_cluster.parse_host_totals(captured("gridengine-8.1.9-host.txt"))
+HEAD = (
+    "HOSTNAME                ARCH         NCPU  LOAD  MEMTOT  MEMUSE  SWAPTO  SWAPUS\n"
+    "-------------------------------------------------------------------------------\n"
+    "global                  -               -     -       -       -       -       -\n"
+)
+
+
+def a_host(*lines: str, totals: str = "") -> Node:
+    text = HEAD + "node7   lx26-amd64     16  0.02   62.9G    2.1G  2.0G  0.0\n"
+    (host,) = gridengine_cluster.parse_hosts(text + "\n".join(lines))
+    return gridengine_cluster.node(
+        host, gridengine_cluster.parse_host_totals(f"complex_values {totals}")
+    )
+
+
+def test_a_node_of_8_1_9_reads_as_it_was() -> None:
+    node = gridengine_cluster.node(HOSTS[0], TOTALS)
+    assert node.queues == ("all.q", "short.q", "gpu.q")
+    assert (node.state, node.cpus, node.cpus_used) == ("MIXED", 8, 3)
+    assert node.gpus == (NodeGpus("v100", 4, 3),)
+
+
+def test_the_table_of_6_2_reads_too() -> None:
+    node = a_host(
+        "   all.q                BIP   2/16", "    Host Resource(s):   hc:gpu=2.000000"
+    )
+    assert node.cpus_used == 2
+    assert node.gpus == (NodeGpus("gpu", 2, 0),)
+
+
+def test_totals_with_the_cards_in_brackets_read_too() -> None:
+    node = a_host(
+        "   hc:gpu=1.000000",
+        "   gpu.q   BIP 0/3/16",
+        totals="gpu=4(0 1 2 3),gpu_type=v100",
+    )
+    assert node.gpus == (NodeGpus("gpu", 4, 3),)
+
+
+def test_a_host_that_does_not_answer_is_down() -> None:
+    node = a_host("   a.q  BIP 0/0/16 au", "   b.q  BIP 0/0/16 adu")
+    assert node.state == "DOWN"
+    assert node.reason == "does not answer; disabled"
+
+
+def test_a_host_with_every_queue_disabled_takes_no_jobs() -> None:
+    node = a_host("   a.q  BIP 0/4/16 d", "   b.q  BIP 0/0/16 D")
+    assert node.state == "DRAINING"
+
+
+def test_a_host_with_one_queue_left_takes_jobs() -> None:
+    assert a_host("   a.q  BIP 0/0/16 d", "   b.q  BIP 0/0/16").state == "IDLE"
+
+
+def test_a_host_with_every_slot_taken_is_full() -> None:
+    assert a_host("   a.q  BIP 0/16/16").state == "FULL"
+
+
+def test_queues_have_their_time_limits() -> None:
+    queues = gridengine_cluster.parse_queues(captured("gridengine-8.1.9-queues.txt"))
+    assert [(queue.name, queue.time_limit) for queue in queues] == [
+        ("all.q", 2 * DAY),
+        ("short.q", HOUR / 2),
+        ("gpu.q", 4 * HOUR),
+    ]
+
+
+def test_limits_of_single_hosts_do_not_hide_the_queues_own() -> None:
+    text = "qname  a.q\nh_rt   48:00:00,[node7=24:00:00], \\\n     [node8=1:0:0]\n"
+    (queue,) = gridengine_cluster.parse_queues(text)
+    assert queue.time_limit == 2 * DAY
+
+
+def test_a_queue_that_is_disabled_everywhere_is_closed() -> None:
+    queues = gridengine_cluster.parse_queues(captured("gridengine-8.1.9-queues.txt"))
+    opened = gridengine_cluster.with_states(queues, HOSTS)
+    assert [queue.open for queue in opened] == [True, False, True]
+
+
+def test_jobs_of_8_1_9_count_elements_and_gpus() -> None:
+    jobs = gridengine_cluster.parse_jobs(captured("gridengine-8.1.9-qstat.xml"))
+    waiting = next(job for job in jobs if job.elements > 1)
+    assert (waiting.elements, waiting.gpus, waiting.queue) == (10, 10, "gpu.q")
+    held = jobs[-1]
+    assert (held.state, held.reason, held.cpus) == ("PENDING", "held", 2)
+
+
+def test_a_consumable_is_taken_by_each_slot_or_once() -> None:
+    text = (
+        "<job_info><job_list><JB_job_number>1</JB_job_number><state>r</state>"
+        "<slots>4</slots><hard_request name='ngpus'>2</hard_request></job_list>"
+        "</job_info>"
+    )
+    complexes = "ngpus  ngpus  INT  <=  YES  JOB  0  0\n"
+    (each,) = gridengine_cluster.parse_jobs(text)
+    once = gridengine_cluster.per_job(complexes)
+    (whole,) = gridengine_cluster.parse_jobs(text, once=once)
+    assert (each.gpus, whole.gpus) == (8, 2)
+
+
+def test_per_slot_complexes_are_not_taken_once() -> None:
+    complexes = captured("gridengine-8.1.9-complexes.txt")
+    assert gridengine_cluster.per_job(complexes) == frozenset()
+
+
+def test_quotas_on_each_users_gpus_are_read() -> None:
+    rules = (
+        "{\n   name  gpus\n   enabled  TRUE\n"
+        "   limit        users {*} queues {short,medium} to ngpus=24\n"
+        "   limit        users {*} to slots=500\n"
+        "   limit        users {boss} queues long to ngpus=99\n"
+        "   limit        users {*} queues long to ngpus=2\n}\n"
+    )
+    queues = ("short", "medium", "long", "serial")
+    assert gridengine_cluster.parse_gpus_per_user(rules, queues) == {
+        "short": 24,
+        "medium": 24,
+        "long": 2,
+    }
+
+
+def test_no_quota_set_is_no_quota() -> None:
+    said = "No resource quota set found\n"
+    assert gridengine_cluster.parse_gpus_per_user(said, ("a.q",)) == {}
+
+
+def test_whether_a_job_could_start_is_read() -> None:
+    yes = "verification: found suitable queue(s)\n"
+    no = (
+        'Unable to run job: Job 9 cannot run in queue "all.q" because it is not '
+        "contained in its hard queue list (-q)\n"
+        'Job 9 (-l ngpus=9) cannot run at host "rig" because it offers only '
+        "hc:ngpus=4.000000\nverification: no suitable queues\nExiting.\n"
+    )
+    assert gridengine_cluster.parse_start(yes) == ("now", None)
+    start, trouble = gridengine_cluster.parse_start(no)
+    assert start is None
+    assert trouble == 'host "rig" offers only hc:ngpus=4.000000'
+
+
+def test_asking_for_a_start_submits_nothing() -> None:
+    argv = gridengine_cluster.start_argv("gpu.q", cpus=2, gpu="ngpus:1", time=3600)
+    assert argv[:3] == ("qsub", "-w", "p")
+    assert "h_rt=01:00:00" in argv
+
+
+@given(st.text(max_size=300))
+def test_no_text_is_too_odd_to_read(text: str) -> None:
+    for host in gridengine_cluster.parse_hosts("node7 x\n   " + text):
+        gridengine_cluster.node(host, gridengine_cluster.parse_host_totals(text))
+    gridengine_cluster.parse_queues("qname a\n" + text)
+    gridengine_cluster.parse_gpus_per_user(text, ("a",))
+    gridengine_cluster.parse_start(text)
+    gridengine_cluster.per_job(text)
+    with suppress(FormatError):
+        gridengine_cluster.parse_jobs(text)
+
+
+def test_quotas_that_are_not_in_force_limit_nobody() -> None:
+    off = (
+        "{\n   name         gpus\n   enabled      FALSE\n"
+        "   limit        users {*} queues short to ngpus=2\n}\n"
+    )
+
+    assert gridengine_cluster.parse_gpus_per_user(off, ["short"]) == {}
+    on = off.replace("FALSE", "TRUE")
+    assert gridengine_cluster.parse_gpus_per_user(on, ["short"]) == {"short": 2}
+    both = on.replace("=2", "=1") + off + on
+    assert gridengine_cluster.parse_gpus_per_user(both, ["short"]) == {"short": 1}

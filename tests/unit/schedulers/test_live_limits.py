@@ -1,0 +1,180 @@
+"""What is asked before a job is submitted; a shell on a node; a job for each node."""
+
+import os
+from pathlib import Path
+
+import pytest
+from captured_text import captured
+from scheduler_scripts import GRIDENGINE, SLURM, answering
+
+from weigh.errors import SchedulerError, UsageError
+from weigh.flow.site.ask import Reply
+from weigh.flow.site.live_limits import Who, live_limits
+from weigh.flow.submit import each_node
+from weigh.flow.submit.interactive import interactive
+from weigh.model.job import Wanted
+from weigh.schedulers.gridengine import cluster as gridengine_cluster
+from weigh.schedulers.gridengine import limits as gridengine_limits
+from weigh.schedulers.slurm import cluster as slurm_cluster
+from weigh.schedulers.slurm import limits as slurm_limits
+from weigh.units import GIB, HOUR
+
+ME = Who(user="me")
+CELL = GRIDENGINE | {
+    gridengine_limits.PARALLEL: Reply(0, "smp\n"),
+    gridengine_limits.PROJECTS: Reply(1, "", "no project list defined\n"),
+    gridengine_limits.CONFIG: Reply(0, "max_aj_tasks 75000\n"),
+}
+CLUSTER = SLURM | {
+    slurm_cluster.CONFIG: Reply(0, "MaxArraySize = 1001\nEnforcePartLimits = NO\n"),
+}
+SITE = {"queues": {"gpu": {"memory": "5GiB", "time_limit": "01:00:00"}}}
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+
+
+def test_each_thing_is_asked_once_and_no_more(env: dict[str, str]) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    live_limits("slurm", ME, env=env, site={}, ask=answering(CLUSTER, asked))
+
+    assert len(asked) == len(set(asked)) == 5
+
+
+def test_a_scheduler_that_does_not_answer_is_a_trouble(env: dict[str, str]) -> None:
+    live = live_limits("slurm", ME, env=env, site={}, ask=answering({}))
+
+    assert live.limits is None
+    assert live.trouble is not None
+
+
+def test_the_site_file_speaks_where_the_scheduler_does_not(env: dict[str, str]) -> None:
+    live = live_limits("slurm", ME, env=env, site=SITE, ask=answering({}))
+
+    assert live.limits is not None
+    assert [queue.name for queue in live.limits.queues] == ["gpu"]
+
+
+def test_jobs_to_wait_for_are_looked_up_in_the_same_go(env: dict[str, str]) -> None:
+    queue, accounting = slurm_limits.jobs_argvs(("7", "8"))
+    answers = CLUSTER | {
+        queue: Reply(1, "", "slurm_load_jobs error: Invalid job id specified\n"),
+        accounting: Reply(0, "7|FAILED\n"),
+    }
+    who = Who(user="me", after=("7", "8"))
+
+    live = live_limits("slurm", who, env=env, site={}, ask=answering(answers))
+
+    assert live.jobs == {"7": "FAILED", "8": None}
+
+
+def test_a_grid_engine_job_to_wait_for_is_looked_up_in_accounting(
+    env: dict[str, str],
+) -> None:
+    ended = "jobnumber    7\ntaskid       undefined\nfailed       0\nexit_status  1\n"
+    there, first, second, third = gridengine_limits.jobs_argvs(("7", "8", "9"))
+    answers = CELL | {
+        there: Reply(0, "      9 0.5 x me r 11/21/2026\n"),
+        first: Reply(0, ended),
+        second: Reply(1, "", "error: job id 8 not found\n"),
+        third: Reply(1, "", "error: job id 9 not found\n"),
+    }
+    who = Who(user="me", after=("7", "8", "9"))
+
+    live = live_limits("gridengine", who, env=env, site={}, ask=answering(answers))
+
+    assert live.jobs == {"7": "FAILED", "8": None, "9": "RUNNING"}
+
+
+def test_what_is_submitted_already_counts_against_the_most(env: dict[str, str]) -> None:
+    answers = CLUSTER | {
+        slurm_cluster.CONFIG: Reply(
+            0, "AccountingStorageEnforce = limits,associations\n"
+        ),
+        slurm_limits.associations_argv("me"): Reply(0, "lab||normal|40\n"),
+        slurm_limits.submitted_argv("me"): Reply(0, "1\n2\n3\n"),
+    }
+
+    live = live_limits("slurm", ME, env=env, site={}, ask=answering(answers))
+
+    assert live.limits is not None
+    assert live.limits.most_submitted == 37
+
+
+def shell(env: dict[str, str], scheduler: str, *command: str, **wanted: object) -> str:
+    answers = CLUSTER if scheduler == "slurm" else CELL
+    session = interactive(
+        Wanted(**({"cpus": 0} | wanted)),  # type: ignore[arg-type]
+        command,
+        scheduler=scheduler,
+        cwd=env["HOME"],
+        env=env,
+        ask=answering(answers),
+    )
+    return " ".join(session.argv)
+
+
+def test_a_shell_under_grid_engine_is_qlogin(env: dict[str, str]) -> None:
+    line = shell(env, "gridengine", queue="short.q", time_limit=HOUR // 4)
+
+    assert line == ("qlogin -now no -l h_vmem=6G -pe smp 2 -l h_rt=00:15:00 -q short.q")
+
+
+def test_a_command_under_grid_engine_is_qrsh(env: dict[str, str]) -> None:
+    line = shell(env, "gridengine", "python3", "-i", memory=GIB)
+
+    assert line.startswith("qrsh -pty yes -now no ")
+    assert line.endswith(" python3 -i")
+
+
+def test_a_shell_with_a_gpu_takes_one_slot_where_each_has_its_own(
+    env: dict[str, str],
+) -> None:
+    line = shell(env, "gridengine", gpus=1)
+
+    assert "-l ngpus=1" in line
+    assert "-pe" not in line
+
+
+def test_a_shell_asks_for_no_more_than_the_queue_gives(env: dict[str, str]) -> None:
+    line = shell(env, "slurm", queue="short")
+
+    assert "--time=00:30:00" in line  # an hour otherwise
+
+
+def test_a_shell_that_no_node_can_give_is_refused(env: dict[str, str]) -> None:
+    with pytest.raises(UsageError, match="the largest node of short has"):
+        shell(env, "slurm", memory=900 * GIB)
+
+
+def test_nodes_that_are_down_are_left_out_and_named(env: dict[str, str]) -> None:
+    down = captured("slurm-22.05-node.txt").replace(
+        "State=IDLE+DRAIN", "State=DOWN+DRAIN"
+    )
+    answers = CLUSTER | {slurm_cluster.NODES: Reply(0, down)}
+
+    up, notes = each_node.nodes_of(
+        Wanted(queue="short"), "slurm", cwd="/", env=env, ask=answering(answers)
+    )
+
+    known = {node.name for node in slurm_cluster.parse_nodes(down)}
+    assert set(up) < known
+    assert all(name in notes[0] for name in known - set(up))
+
+
+def test_nodes_that_nobody_names_are_an_error(env: dict[str, str]) -> None:
+    with pytest.raises(SchedulerError, match="which nodes there are is not told"):
+        each_node.nodes_of(Wanted(), "slurm", cwd="/", env=env, ask=answering({}))
+
+
+def test_a_cell_s_hosts_are_asked_for_their_gpus(env: dict[str, str]) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    live = live_limits("gridengine", ME, env=env, site={}, ask=answering(CELL, asked))
+
+    assert gridengine_cluster.host_argv("rig") in asked
+    assert live.limits is not None
+    assert live.limits.parallel == ("smp",)

@@ -1,0 +1,142 @@
+"""``scontrol show job`` read back: what Slurm recorded as the request.
+
+The first is as 22.05.8 printed it; the others are written after the forms of the later
+versions: ReqTRES and AllocTRES from 23.02 on, TresPerJob with ``gres/`` from 23.11 on.
+"""
+
+import pytest
+
+from weigh.model.job import Understood
+from weigh.schedulers.slurm.commands import parse_job
+from weigh.units import GIB, MIB
+
+V22 = (
+    "JobId=2 ArrayJobId=2 ArrayTaskId=0-24%3 ArrayTaskThrottle=3 JobName=a6.sh "
+    "UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=4294901758 Nice=0 "
+    "Account=lab QOS=normal JobState=PENDING Reason=None Dependency=(null) Requeue=1 "
+    "Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0 RunTime=00:00:00 TimeLimit=00:05:00 "
+    "TimeMin=N/A SubmitTime=2026-11-21T10:04:02 StartTime=Unknown EndTime=Unknown "
+    "Partition=gpu AllocNode:Sid=localhost:12996 ReqNodeList=(null) NumNodes=1 "
+    "NumCPUs=1 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:* "
+    "TRES=cpu=1,mem=100M,node=1,billing=1,gres/gpu=1,gres/gpu:v100=1 Socks/Node=* "
+    "MinCPUsNode=1 MinMemoryNode=100M MinTmpDiskNode=0 Features=(null) "
+    "Command=/tmp/a6.sh WorkDir=/tmp Power= TresPerNode=gres:gpu:v100:1 \n"
+)
+V23 = V22.replace(
+    "TRES=cpu=1,mem=100M,node=1,billing=1,gres/gpu=1,gres/gpu:v100=1",
+    "ReqTRES=cpu=1,mem=100M,node=1,billing=1,gres/gpu=1,gres/gpu:v100=1 "
+    "AllocTRES=(null)",
+)
+V24 = V23.replace("TresPerNode=gres:gpu:v100:1", "TresPerNode=gres/gpu:v100:1").replace(
+    "Reason=None", "Reason=Priority FailedNode=(null)"
+)
+
+
+@pytest.mark.parametrize("text", [V22, V23, V24], ids=["22.05", "23.02", "24.05"])
+def test_what_was_asked_for_is_read_in_each_version(text: str) -> None:
+    told = parse_job(text)
+
+    assert told is not None
+    assert (told.memory, told.cpus, told.gpus) == (100 * MIB, 1, 1)
+    assert told.gpu_types == ("v100",)
+    assert (told.time_limit, told.queue, told.account) == (300, "gpu", "lab")
+    assert (told.elements, told.throttle) == (25, 3)
+
+
+def test_a_name_that_looks_like_an_answer_is_none() -> None:
+    named = V22.replace("JobName=a6.sh", "JobName=x TimeLimit=9-0 UserId=me Account=q")
+
+    told = parse_job(named)
+
+    assert told is not None
+    assert (told.time_limit, told.account) == (300, "lab")
+
+
+@pytest.mark.parametrize(
+    ("written", "size"),
+    [("62.50G", 62 * GIB + 512 * MIB), ("4G", 4 * GIB), ("0", None)],
+)
+def test_memory_is_read_as_slurm_writes_it(written: str, size: int | None) -> None:
+    told = parse_job(V22.replace("mem=100M", f"mem={written}"))
+
+    assert told is not None
+    assert told.memory == size
+
+
+@pytest.mark.parametrize("text", ["", "slurm_load_jobs error: Invalid job id\n", "=\n"])
+def test_an_answer_without_a_job_tells_nothing(text: str) -> None:
+    assert parse_job(text) is None
+
+
+UNTRACKED = "TRES=cpu=1,mem=100M,node=1,billing=1"
+
+
+def shown(
+    request: str, *, tres: str = UNTRACKED, tasks: int = 1, nodes: str = "1"
+) -> Understood:
+    """Read a job where AccountingStorageTRES lacks gres/gpu, Slurm's default."""
+    text = (
+        V22.replace(V22[V22.index("TRES=") : V22.index(" Socks")], tres)
+        .replace("TresPerNode=gres:gpu:v100:1", request)
+        .replace("NumTasks=1", f"NumTasks={tasks}")
+        .replace("NumNodes=1", f"NumNodes={nodes}")
+    )
+    told = parse_job(text)
+    assert told is not None
+    return told
+
+
+@pytest.mark.parametrize(
+    ("request_", "gpus", "types"),
+    [
+        ("TresPerNode=gres:gpu:v100:2", 2, ("v100",)),
+        ("TresPerNode=gres/gpu:v100:2", 2, ("v100",)),
+        ("TresPerNode=gres:gpu:2", 2, ()),
+        ("TresPerNode=gres:gpu", 1, ()),
+        ("TresPerNode=gres:gpu:v100", 1, ("v100",)),
+        ("TresPerJob=gres:gpu:a100_80gb:3", 3, ("a100_80gb",)),
+        ("TresPerJob=gres/gpu=3", 3, ()),
+        ("TresPerNode=gres:gpu:v100:1,gres:gpu:a100:1", 2, ("a100", "v100")),
+        ("TresPerNode=gres:shard:4,gres:gpu:1", 1, ()),
+        ("Gres=gpu:v100:2", 2, ("v100",)),
+        ("TresPerSocket=gres:gpu:1", None, ()),
+        ("Power=", 0, ()),
+        ("TresPerNode=gres:shard:4", 0, ()),
+    ],
+)
+def test_gpus_are_read_where_the_site_does_not_track_them(
+    request_: str, gpus: int | None, types: tuple[str, ...]
+) -> None:
+    told = shown(request_)
+
+    assert (told.gpus, told.gpu_types) == (gpus, types)
+
+
+def test_gpus_of_each_node_and_of_each_task_are_added_up() -> None:
+    assert shown("TresPerNode=gres:gpu:2", nodes="3-4").gpus == 6
+    assert shown("TresPerTask=gres:gpu:1", tasks=4).gpus == 4
+
+
+def test_memory_of_each_gpu_counts_before_the_default_that_is_shown() -> None:
+    told = shown("MemPerTres=gres:gpu:500 TresPerJob=gres:gpu:2")
+
+    assert told.memory == 1000 * MIB
+
+
+def test_memory_of_each_node_is_added_up_where_memory_is_not_tracked() -> None:
+    assert shown("Power=", tres="TRES=cpu=2,node=2", nodes="2-2").memory == 200 * MIB
+
+
+def test_the_elements_of_an_array_that_has_begun_are_all_counted() -> None:
+    begun = V22.replace("JobId=2 ", "JobId=3 ", 1).replace(
+        "ArrayTaskId=0-24%3 ArrayTaskThrottle=3", "ArrayTaskId=25"
+    )
+
+    told = parse_job(begun + V22)
+
+    assert told is not None
+    assert (told.elements, told.throttle) == (26, 3)
+
+
+def test_the_parts_of_a_heterogeneous_job_are_not_taken_for_all_of_it() -> None:
+    assert parse_job(V22.replace("JobId=2 ", "JobId=2 HetJobId=2 ")) == Understood()

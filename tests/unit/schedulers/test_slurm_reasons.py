@@ -1,0 +1,43 @@
+"""Why a job waits, in one table for every page that says it."""
+
+import pytest
+
+from weigh.schedulers.slurm.reasons import in_words, is_hopeless
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "LaunchFailedRequeuedHeld",
+        "(launch failed requeued held)",
+        "launch_failed_requeued_held",
+    ],
+)
+def test_a_reason_is_known_however_slurm_writes_it(written: str) -> None:
+    assert "could not be started" in in_words(written)
+
+
+def test_a_reason_that_nobody_knows_is_shown_as_it_is() -> None:
+    assert in_words("PhaseOfTheMoon") == "PhaseOfTheMoon"
+
+
+def test_nodes_that_are_not_there_are_not_listed_one_by_one() -> None:
+    assert in_words("ReqNodeNotAvail, UnavailableNodes:cn[1-9]") == in_words(
+        "ReqNodeNotAvail"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "hopeless"),
+    [
+        ("PartitionTimeLimit", True),
+        ("DependencyNeverSatisfied", True),
+        ("AccountNotAllowed", True),
+        ("Resources", False),
+        ("QOSMaxJobsPerUserLimit", False),
+    ],
+)
+def test_what_never_starts_is_told_from_what_waits(
+    reason: str, *, hopeless: bool
+) -> None:
+    assert is_hopeless(reason) is hopeless

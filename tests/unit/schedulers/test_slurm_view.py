@@ -1,0 +1,223 @@
+from datetime import datetime
+
+from captured_text import captured
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.model.cluster import Node, NodeGpus
+from weigh.schedulers.elements import count_elements
+from weigh.schedulers.slurm import cluster as slurm_cluster
+from weigh.units import DAY, HOUR, MIB
+
+OLD = slurm_cluster.parse_nodes(captured("slurm-22.05-node.txt"))
+NEW = {
+    node.name: node
+    for node in slurm_cluster.parse_nodes(captured("slurm-25.05-node.txt"))
+}
+
+
+def a_node(**fields: str) -> Node:
+    words = {"NodeName": "n", "State": "IDLE", "CPUTot": "8"} | fields
+    line = " ".join(f"{key}={value}" for key, value in words.items())
+    (node,) = slurm_cluster.parse_nodes(line)
+    return node
+
+
+def test_a_node_of_22_05_reads_as_it_was() -> None:
+    assert OLD[0] == Node(
+        name="node1",
+        state="MIXED",
+        queues=("short", "gpu"),
+        cpus=8,
+        cpus_used=5,
+        memory=32000 * MIB,
+        memory_used=5120 * MIB,
+        gpus=(NodeGpus("v100", 4, 2),),
+    )
+
+
+def test_a_drained_node_has_its_reason_and_who_gave_it() -> None:
+    assert OLD[2].state == "DRAINING"
+    assert OLD[2].reason == "bad disk a=b, see ticket 7 (root, 2026-11-21)"
+
+
+def test_a_reason_does_not_change_what_else_is_read() -> None:
+    node = a_node(Reason="State=DOWN Gres=gpu:9 [root@2026-01-01T00:00:00]")
+    assert node.state == "IDLE"
+    assert node.gpus == ()
+
+
+def test_what_follows_a_reason_is_no_part_of_it() -> None:
+    reason = "gres/gpu count reported lower than configured (7 < 8) (slurm, 2025-09-30)"
+    assert NEW["gpu03"].reason == reason
+
+
+def test_shards_are_not_counted_as_gpus() -> None:
+    assert NEW["gpu01"].gpus == (NodeGpus("h100", 4, 3),)
+
+
+def test_cpus_are_those_that_jobs_can_have() -> None:
+    assert NEW["gpu01"].cpus == 62
+
+
+def test_mig_slices_are_types_of_their_own() -> None:
+    assert NEW["gpu02"].gpus == (
+        NodeGpus("a100_1g.5gb", 7, 2),
+        NodeGpus("a100_3g.20gb", 2, 0),
+    )
+
+
+def test_a_node_asleep_to_save_power_is_idle() -> None:
+    assert NEW["gpu02"].state == "IDLE"
+
+
+def test_states_fold_into_ours() -> None:
+    states = {name: node.state for name, node in NEW.items()}
+    assert states == {
+        "gpu01": "MIXED",
+        "gpu02": "IDLE",
+        "gpu03": "DOWN",
+        "cpu01": "DRAINING",
+        "cpu02": "RESERVED",
+        "new01": "UNKNOWN",
+    }
+
+
+def test_a_node_that_does_not_respond_is_down() -> None:
+    assert a_node(State="IDLE*").state == "DOWN"
+    assert a_node(State="MIXED+NOT_RESPONDING").state == "DOWN"
+
+
+def test_without_details_the_allocated_tres_tell_what_is_used() -> None:
+    node = a_node(Gres="gpu:a100:4", AllocTRES="cpu=2,gres/gpu=3,gres/gpu:a100=3")
+    assert node.gpus == (NodeGpus("a100", 4, 3),)
+
+
+def test_use_that_is_told_without_a_type_is_not_lost() -> None:
+    node = a_node(Gres="gpu:a100:4", GresUsed="gpu:3")
+    assert node.gpus == (NodeGpus("a100", 4, 3),)
+
+
+def test_the_partitions_of_22_05_have_their_limits() -> None:
+    short, long, gpu = slurm_cluster.parse_partitions(
+        captured("slurm-22.05-partition.txt")
+    )
+    assert (short.name, short.default, short.time_limit) == ("short", True, HOUR / 2)
+    assert (long.time_limit, long.default_time) == (2 * DAY, HOUR)
+    assert gpu.memory == 16000 * MIB
+    assert short.accounts is None
+
+
+def test_the_partitions_of_25_05_have_their_limits() -> None:
+    gpu, cpu = slurm_cluster.parse_partitions(captured("slurm-25.05-partition.txt"))
+    assert gpu.accounts == ("lab", "def-lab")
+    assert (gpu.nodes, gpu.cpus, gpu.default_memory_per_cpu) == (4, 48, 4000 * MIB)
+    assert (cpu.open, cpu.time_limit, cpu.default_time) == (False, None, None)
+
+
+def test_the_limit_on_a_users_gpus_is_the_partitions_qos() -> None:
+    named = slurm_cluster.partition_qos(captured("slurm-25.05-partition.txt"))
+    limits = slurm_cluster.parse_gpus_per_user("normal|\ngpu|cpu=64,gres/gpu=6\n")
+    assert named == {"gpu": "gpu"}
+    assert limits == {"gpu": 6}
+
+
+def test_jobs_of_22_05_count_elements_and_gpus() -> None:
+    jobs = slurm_cluster.parse_jobs(captured("slurm-22.05-squeue.txt"))
+    waiting = jobs[0]
+    assert (waiting.id, waiting.elements, waiting.gpus, waiting.cpus) == (
+        "17",
+        8,
+        8,
+        16,
+    )
+    assert waiting.reason == "JobArrayTaskLimit"
+    named = next(job for job in jobs if job.name == "train net")
+    assert (named.state, named.gpus, named.reason) == ("RUNNING", 2, None)
+
+
+def test_an_expected_start_is_kept_and_none_is_none() -> None:
+    jobs = slurm_cluster.parse_jobs(captured("slurm-22.05-squeue.txt"))
+    assert jobs[1].start == "2026-11-21T08:19:27"
+    assert jobs[0].start is None
+
+
+def test_times_in_seconds_become_local_time() -> None:
+    moment = datetime(2026, 11, 21, 8, 19, 27)  # noqa: DTZ001 - local, as Slurm's
+    seconds = int(moment.timestamp())
+    row = f"1|me|q|PD|1|2|cpu=2|Resources|{seconds}|a"
+    (job,) = slurm_cluster.parse_jobs(row)
+    assert job.start == "2026-11-21T08:19:27"
+    node = a_node(Reason=f"bad disk [root@{seconds}]")
+    assert node.reason == "bad disk (root, 2026-11-21)"
+
+
+def test_a_name_with_the_separator_keeps_it() -> None:
+    row = "1|me|q|R|1|2|cpu=2|None|N/A|a|b |"
+    (job,) = slurm_cluster.parse_jobs(row)
+    assert job.name == "a|b"
+
+
+def test_rows_that_do_not_parse_are_left_out() -> None:
+    assert slurm_cluster.parse_jobs("slurm_load_jobs error\n\nx|y") == ()
+    assert slurm_cluster.parse_nodes("garbage\n=\nNodeName=") == ()
+
+
+def test_the_cluster_has_its_name_and_version() -> None:
+    config = captured("slurm-22.05-config.txt")
+    assert slurm_cluster.parse_identity(config) == ("testcluster", "22.05.8")
+
+
+def test_a_start_is_read_from_what_test_only_said() -> None:
+    said = (
+        "sbatch: Job 8 to start at 2026-11-21T08:16:27 using 1 processors on nodes "
+        "node1 in partition gpu\n"
+    )
+    assert slurm_cluster.parse_start(said) == ("2026-11-21T08:16:27", None)
+
+
+def test_a_refusal_is_read_from_what_test_only_said() -> None:
+    said = "allocation failure: Requested node configuration is not available\n"
+    reason = "Requested node configuration is not available"
+    assert slurm_cluster.parse_start(said) == (None, reason)
+
+
+def test_asking_for_a_start_submits_nothing() -> None:
+    argv = slurm_cluster.start_argv("gpu", cpus=2, gpu="v100:1", time=90 * 60)
+    assert argv == (
+        "sbatch",
+        "--test-only",
+        "--partition=gpu",
+        "--cpus-per-task=2",
+        "--gres=gpu:v100:1",
+        "--time=01:30:00",
+        "--wrap=true",
+    )
+
+
+@given(st.text(max_size=300))
+def test_no_text_is_too_odd_to_read(text: str) -> None:
+    slurm_cluster.parse_nodes(text + "\nNodeName=n " + text)
+    slurm_cluster.parse_partitions("PartitionName=p " + text)
+    slurm_cluster.parse_jobs(text + "\n" + "|".join([text] * 10))
+    slurm_cluster.parse_start(text)
+    slurm_cluster.parse_gpus_per_user(text)
+    slurm_cluster.parse_identity(text)
+
+
+@given(
+    st.lists(st.integers(0, 999), min_size=1, max_size=30, unique=True),
+    st.integers(1, 50),
+)
+def test_as_many_elements_are_counted_as_were_written(
+    elements: list[int], throttle: int
+) -> None:
+    expression = ",".join(map(str, elements)) + f"%{throttle}"
+    assert count_elements(expression) == len(elements)
+
+
+@given(st.integers(0, 500), st.integers(0, 500), st.integers(1, 20))
+def test_a_range_counts_as_pythons_does(first: int, more: int, step: int) -> None:
+    last = first + more
+    oracle = len(range(first, last + 1, step))
+    assert count_elements(f"{first}-{last}:{step}") == oracle

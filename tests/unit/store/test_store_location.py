@@ -1,0 +1,276 @@
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from some_records import HERE, some_record
+
+import weigh
+from weigh.errors import StoreError
+from weigh.store.location import locate, make_folder, note_on_store
+from weigh.store.shards import append, shards
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a home folder, at which the search ends whatever lies above it."""
+    home = tmp_path / "home" / "ann"
+    home.mkdir(parents=True)
+    return home
+
+
+def in_home(home: Path, **variables: str) -> dict[str, str]:
+    return {"HOME": str(home), **variables}
+
+
+def folder(*parts: str | Path) -> Path:
+    made = Path(*parts)
+    made.mkdir(parents=True, exist_ok=True)
+    return made
+
+
+def test_the_nearest_store_upwards_is_used(home: Path) -> None:
+    folder(home, ".weigh")
+    store = folder(home, "project", ".weigh")
+    below = folder(home, "project", "a", "b")
+    assert locate(str(below), in_home(home)) == str(store)
+
+
+def test_without_a_store_one_is_to_be_made_here(home: Path) -> None:
+    here = folder(home, "project")
+    assert locate(str(here), in_home(home)) == str(here / ".weigh")
+
+
+def test_the_search_ends_at_the_home_folder(home: Path) -> None:
+    folder(home.parent, ".weigh")
+    here = folder(home, "project")
+    assert locate(str(here), in_home(home)) == str(here / ".weigh")
+    assert locate(str(home), in_home(home)) == str(home / ".weigh")
+    store = folder(home, ".weigh")
+    assert locate(str(here), in_home(home)) == str(store)
+
+
+@pytest.mark.parametrize("mark", [".git", ".hg", ".svn"])
+def test_the_search_ends_at_the_root_of_a_repository(home: Path, mark: str) -> None:
+    folder(home, ".weigh")
+    root = folder(home, "project")
+    folder(root, mark)
+    below = folder(root, "src")
+    assert locate(str(below), in_home(home)) == str(below / ".weigh")
+    store = folder(root, ".weigh")
+    assert locate(str(below), in_home(home)) == str(store)
+
+
+def test_a_work_tree_whose_git_is_a_file_ends_the_search(home: Path) -> None:
+    folder(home, ".weigh")
+    below = folder(home, "tree", "src")
+    (home / "tree" / ".git").write_text("gitdir: elsewhere")
+    assert locate(str(below), in_home(home)) == str(below / ".weigh")
+
+
+def test_a_repository_without_a_store_does_not_use_the_one_above(home: Path) -> None:
+    folder(home, ".weigh")
+    here = folder(home, "project")
+    folder(here, ".git")
+    assert locate(str(here), in_home(home)) == str(here / ".weigh")
+
+
+@pytest.mark.parametrize("variable", ["TMPDIR", "TEMP", "TMP"])
+def test_a_store_in_the_folder_for_temporary_files_is_not_used(
+    home: Path, tmp_path: Path, variable: str
+) -> None:
+    temporary = folder(tmp_path, "scratch")
+    folder(temporary, ".weigh")
+    here = folder(temporary, "job")
+    folder(tmp_path, ".git")
+    environ = in_home(home, **{variable: str(temporary)})
+    assert locate(str(here), environ) == str(here / ".weigh")
+    assert locate(str(here), in_home(home)) == str(temporary / ".weigh")
+
+
+def test_a_store_above_the_home_folder_is_not_used_from_beside_it(
+    home: Path, tmp_path: Path
+) -> None:
+    folder(home.parent, ".weigh")
+    folder(tmp_path, ".git")
+    beside = folder(home.parent, "shared", "job")
+    assert locate(str(beside), in_home(home)) == str(beside / ".weigh")
+
+
+def test_a_home_that_is_a_link_is_known_by_its_real_name(
+    home: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(home)
+    folder(home.parent, ".weigh")
+    here = folder(home, "project")
+    assert locate(str(here), in_home(link)) == str(here / ".weigh")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes to the root folder")
+@pytest.mark.parametrize("place", ["/", "/tmp", "/var/tmp"])
+def test_a_store_in_the_root_folder_or_tmp_collects_nothing(place: str) -> None:
+    """In a mount namespace, so that no store is left there whatever happens."""
+    if subprocess.run(["unshare", "-m", "true"], check=False).returncode:
+        pytest.skip("needs a mount namespace of its own")
+    script = """
+        mount -t tmpfs none /mnt && cd /mnt && mkdir root && cd root
+        for each in usr bin sbin lib lib64 proc etc dev work home root opt; do
+            [ -e /$each ] || continue
+            mkdir $each && mount --rbind /$each $each
+        done
+        mkdir tmp var var/tmp .$JOB .${JOB%/*}/.weigh
+        export PYTHONPATH=$PACKAGE
+        exec chroot /mnt/root "$PYTHON" -c "$PROGRAM" $JOB
+    """
+    program = """if True:
+        import sys
+        from weigh.store.location import locate
+        print(locate(sys.argv[1], {"HOME": "/root"}))
+    """
+    job = f"{place.rstrip('/')}/job"
+    environ = {
+        "JOB": job,
+        "PACKAGE": str(Path(weigh.__file__).parents[2]),
+        "PROGRAM": program,
+        "PYTHON": sys.executable,
+        "PATH": os.environ["PATH"],
+    }
+    done = subprocess.run(
+        ["unshare", "-m", "bash", "-ec", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environ,
+    )
+    assert done.stdout == f"{job}/.weigh\n", done.stderr
+
+
+def test_a_store_above_the_current_folder_is_named(home: Path) -> None:
+    store = folder(home, "project", ".weigh")
+    below = folder(home, "project", "a")
+    note = note_on_store(str(below), in_home(home))
+    assert note is not None
+    assert str(store) in note
+    assert note_on_store(str(home / "project"), in_home(home)) is None
+    chosen = in_home(home, WEIGH_DIR=str(store))
+    assert note_on_store(str(below), chosen) is None
+
+
+@pytest.mark.parametrize(
+    "words", [("run", "--", "true"), ("exec", "tasks.txt"), ("records",)]
+)
+def test_a_verb_names_a_store_above_the_current_folder(
+    home: Path, words: Sequence[str]
+) -> None:
+    store = folder(home, "project", ".weigh")
+    below = folder(home, "project", "a")
+    (below / "tasks.txt").write_text("true\n")
+    environ = {**os.environ, "HOME": str(home)}
+    environ.pop("WEIGH_DIR", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "weigh", *words],
+        cwd=below,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert f"weigh: records are in {store} (above" in done.stderr
+
+
+def test_weigh_dir_overrides_and_is_relative_to_the_folder(tmp_path: Path) -> None:
+    (tmp_path / ".weigh").mkdir()
+    chosen = locate(str(tmp_path), {"WEIGH_DIR": "elsewhere/."})
+    assert chosen == str(tmp_path / "elsewhere")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_store_planted_by_somebody_else_is_passed_over(home: Path) -> None:
+    planted = home / ".weigh"
+    planted.mkdir()
+    os.chown(planted, 12345, 12345)
+    below = folder(home, "job")
+    assert locate(str(below), in_home(home)) == str(below / ".weigh")
+
+
+def test_a_file_in_the_way_is_no_store(home: Path) -> None:
+    (home / ".weigh").write_text("not a folder")
+    below = folder(home, "job")
+    assert locate(str(below), in_home(home)) == str(below / ".weigh")
+
+
+def test_only_the_owner_may_read_what_is_made(tmp_path: Path) -> None:
+    root = tmp_path / ".weigh"
+    append(str(root), some_record(), HERE)
+    everything = [root, *root.rglob("*")]
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in everything}
+    assert all(modes[p] == (0o700 if p.is_dir() else 0o600) for p in everything)
+
+
+def test_a_new_store_keeps_itself_out_of_git(tmp_path: Path) -> None:
+    make_folder(str(tmp_path / ".weigh"), "records")
+    assert (tmp_path / ".weigh" / ".gitignore").read_text() == "*\n"
+
+
+def test_a_folder_of_the_users_own_gets_no_gitignore(tmp_path: Path) -> None:
+    make_folder(str(tmp_path), "records")
+    assert not (tmp_path / ".gitignore").exists()
+
+
+def test_a_store_that_is_a_file_is_named_with_the_way_out(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    with pytest.raises(StoreError, match=r"file/records: .*WEIGH_DIR"):
+        make_folder(str(in_the_way), "records")
+
+
+def test_a_file_where_the_records_should_be_is_not_an_empty_store(
+    tmp_path: Path,
+) -> None:
+    in_the_way = tmp_path / ".weigh"
+    in_the_way.write_text("not a folder")
+    with pytest.raises(StoreError, match="is a file"):
+        list(shards(str(in_the_way)))
+
+
+def all_of_a_plan(cwd: Path, **environ: str) -> dict[str, int]:
+    """Return the modes of all that weigh makes of a small plan, by name."""
+    (cwd / "tasks.txt").write_text("true\ntrue\n")
+    verbs = (
+        ("plan", "tasks.txt", "--memory", "1GiB", "--time", "1m"),
+        ("submit", "--dry-run", "--on", "slurm", "plan/tasks"),
+        ("exec", "plan/tasks/tasks_0.txt"),
+        ("exec", "tasks.txt"),
+    )
+    for words in verbs:
+        subprocess.run(
+            [sys.executable, "-m", "weigh", *words],
+            cwd=cwd,
+            env={**os.environ, "WEIGH_DIR": str(cwd / "store"), **environ},
+            umask=0o007,
+            capture_output=True,
+            check=True,
+        )
+    modes = {}
+    for path in cwd.rglob("*"):
+        name = str(path.relative_to(cwd))
+        if name not in {"tasks.txt", "plan"} and ".out" not in name:
+            modes[name] = stat.S_IMODE(path.stat().st_mode) & 0o777
+    return modes
+
+
+def test_only_the_owner_may_read_records_joblog_plan_and_events(tmp_path: Path) -> None:
+    modes = all_of_a_plan(tmp_path)
+    assert {"plan/tasks/plan.json", "tasks.txt.joblog", "store"} <= set(modes)
+    assert not {name: oct(mode) for name, mode in modes.items() if mode & 0o077}
+
+
+def test_a_folder_that_a_group_shares_is_shared_with_all_below(tmp_path: Path) -> None:
+    tmp_path.chmod(0o2770)
+    modes = all_of_a_plan(tmp_path)
+    assert not {name: oct(m) for name, m in modes.items() if m & 0o060 != 0o060}
+    assert not {name: oct(m) for name, m in modes.items() if m & 0o007}

@@ -1,0 +1,310 @@
+import errno
+import os
+import random
+from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from some_records import HERE, records, some_record
+
+from weigh.errors import FormatError, SchemaError, StoreError
+from weigh.model.record import Record
+from weigh.store.identity import Machine
+from weigh.store.index import Index, read_index, read_record, read_short
+from weigh.store.lines import decode, encode
+from weigh.store.shards import append, append_line, month, remove, shard_name
+
+NOW = "2026-11-22T00:00:00Z"
+
+
+def ids_of(index: Index) -> list[str]:
+    return [entry.head.id for entry in index.entries]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(record=records)
+def test_any_record_comes_back_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, record: Record
+) -> None:
+    root = str(tmp_path_factory.mktemp("store"))
+    append(root, record, HERE)
+    [entry] = read_index(root).entries
+    assert read_record(entry) == record
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(record=records)
+def test_a_head_says_what_the_whole_line_says(
+    tmp_path_factory: pytest.TempPathFactory, record: Record
+) -> None:
+    root = str(tmp_path_factory.mktemp("store"))
+    append(root, record, HERE)
+    [entry] = read_index(root).entries
+    whole = msgspec.json.decode(encode(record), type=type(entry.head))
+    assert entry.head == whole
+
+
+def test_the_short_reading_leaves_the_series_out(tmp_path: Path) -> None:
+    append(str(tmp_path), some_record(), HERE)
+    [entry] = read_index(str(tmp_path)).entries
+    short = read_short(entry)
+    assert (short.series, short.usage) == (None, some_record().usage)
+
+
+def test_a_shard_lies_in_its_month_under_host_machine_and_boot(tmp_path: Path) -> None:
+    path = append(str(tmp_path), some_record(), HERE)
+    expected = tmp_path / "records" / "2026-11" / "node07-01234567-boot-1.jsonl"
+    assert path == str(expected)
+
+
+@pytest.mark.parametrize("host", ["../../etc", "a/b", "..", "", "x" * 300, "näme"])
+def test_no_host_name_leaves_the_folder_of_its_month(host: str) -> None:
+    name = shard_name(Machine(host=host))
+    assert os.path.basename(name) == name
+    assert len(name) < 100
+    assert not name.startswith(".")
+
+
+@pytest.mark.parametrize("started", ["", "soon", "../../x", "2026", "2026/11"])
+def test_a_record_without_a_date_is_undated(started: str) -> None:
+    assert month(started) == "undated"
+
+
+def test_a_machine_without_an_id_goes_by_its_boot() -> None:
+    machine = Machine(host="box", boot_id="6d9fcd23-4f74")
+    assert shard_name(machine) == "box-6d9fcd23.jsonl"
+
+
+def test_nodes_cloned_with_their_machine_id_share_no_shard() -> None:
+    clones = [Machine("node07", "0123456789", boot) for boot in ("aa-1", "bb-2", None)]
+    assert len({shard_name(one) for one in clones}) == len(clones)
+
+
+def test_records_in_a_shard_without_a_boot_are_read_and_removed(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    old = append(root, some_record("aaaaaaaaaaaa"), HERE)
+    append(root, some_record("bbbbbbbbbbbb"), HERE)
+    os.rename(old, os.path.join(os.path.dirname(old), "node07-01234567.jsonl"))
+    append(root, some_record("cccccccccccc"), HERE)
+    remove(root, "aaaaaaaaaaaa", machine=HERE, now=NOW)
+    assert sorted(one[0] for one in ids_of(read_index(root))) == ["b", "c"]
+
+
+def test_the_last_line_of_an_id_counts(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    append(root, some_record(state="RUNNING"), HERE)
+    append(root, some_record(state="FAILED"), HERE)
+    assert [e.head.state for e in read_index(root).entries] == ["FAILED"]
+
+
+def test_records_come_newest_first_whatever_the_order_of_writing(
+    tmp_path: Path,
+) -> None:
+    root = str(tmp_path)
+    for record_id, started in (
+        ("bbbbbbbbbbbb", "2026-11-21T10:00:00.500Z"),
+        ("cccccccccccc", "2026-12-01T00:00:00Z"),
+        ("aaaaaaaaaaaa", "2026-11-21T10:00:00Z"),
+    ):
+        append(root, some_record(record_id, started=started), HERE)
+    order = [one[0] for one in ids_of(read_index(root))]
+    assert order == ["c", "b", "a"]
+
+
+def test_of_the_same_moment_the_later_line_is_newer(tmp_path: Path) -> None:
+    append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    append(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
+    assert ids_of(read_index(str(tmp_path))) == ["bbbbbbbbbbbb", "aaaaaaaaaaaa"]
+
+
+def test_a_tombstone_takes_a_record_away_also_from_another_host(
+    tmp_path: Path,
+) -> None:
+    root = str(tmp_path)
+    append(root, some_record(), HERE)
+    remove(root, some_record().id, machine=Machine(host="login1"), now=NOW)
+    append(root, some_record(), HERE)
+    assert ids_of(read_index(root)) == []
+
+
+def test_a_torn_last_line_costs_neither_neighbour(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    path = append(root, some_record("aaaaaaaaaaaa"), HERE)
+    with open(path, "ab") as shard:
+        shard.write(encode(some_record("bbbbbbbbbbbb"))[:700])
+    append(root, some_record("cccccccccccc"), HERE)
+    index = read_index(root)
+    assert (sorted(one[0] for one in ids_of(index)), index.torn) == (["a", "c"], 1)
+
+
+@pytest.mark.parametrize("length", range(0, 1500, 37))
+def test_a_line_torn_anywhere_is_never_taken_for_a_record(
+    tmp_path: Path, length: int
+) -> None:
+    path = append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    line = encode(some_record("bbbbbbbbbbbb"))
+    append_line(path, line[: min(length, len(line) - 1)])
+    assert ids_of(read_index(str(tmp_path))) == ["aaaaaaaaaaaa"]
+
+
+@pytest.mark.parametrize(
+    "damage", [b"\xff\xfe", b"[" * 100_000, b"{}", b"null", b'{"id":5}', b"\0" * 4096]
+)
+def test_a_damaged_line_is_counted_and_stepped_over(
+    tmp_path: Path, damage: bytes
+) -> None:
+    path = append(str(tmp_path), some_record(), HERE)
+    append_line(path, damage)
+    index = read_index(str(tmp_path))
+    assert (ids_of(index), index.torn) == ([some_record().id], 1)
+
+
+def test_keys_in_another_order_are_read_as_well(tmp_path: Path) -> None:
+    path = append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    builtins = msgspec.to_builtins(some_record("bbbbbbbbbbbb", label="mixed"))
+    append_line(path, msgspec.json.encode(dict(reversed(builtins.items()))))
+    [entry] = [e for e in read_index(str(tmp_path)).entries if e.head.label]
+    assert read_record(entry).id == "bbbbbbbbbbbb"
+
+
+def test_keys_of_a_later_minor_change_are_ignored(tmp_path: Path) -> None:
+    path = append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    line = encode(some_record("bbbbbbbbbbbb"))
+    append_line(path, line[:-1] + b',"novelty":{"a":[1]}}')
+    assert len(read_index(str(tmp_path)).entries) == 2
+
+
+def test_a_newer_schema_is_counted_apart_and_refused_by_name(tmp_path: Path) -> None:
+    path = append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    append_line(path, b'{"schema":"weigh.record/2","id":"bbbbbbbbbbbb","usage":7}')
+    index = read_index(str(tmp_path))
+    assert (ids_of(index), list(index.newer)) == (["aaaaaaaaaaaa"], ["bbbbbbbbbbbb"])
+    with pytest.raises(SchemaError, match=r"bbbbbbbbbbbb .*weigh.record/2"):
+        read_record(index.newer["bbbbbbbbbbbb"])
+
+
+def test_what_is_no_record_says_so() -> None:
+    with pytest.raises(FormatError, match="not a record"):
+        decode(b'{"schema": "weigh.record/1"')
+
+
+def test_an_argument_that_is_not_utf8_is_kept_legible(tmp_path: Path) -> None:
+    append(str(tmp_path), some_record(command=("cat", "a\udcffb")), HERE)
+    [entry] = read_index(str(tmp_path)).entries
+    assert read_record(entry).command == ("cat", r"a\udcffb")
+
+
+def _write_many(root: str, writer: int, together: Barrier) -> None:
+    draw = random.Random(writer)
+    together.wait()
+    for turn in range(50):
+        size = int(500 * 400 ** draw.random())
+        record = some_record(f"{writer:06x}{turn:06x}", command=("x" * size,))
+        append(root, record, HERE)
+
+
+def test_no_record_of_24_concurrent_writers_is_lost_or_torn(tmp_path: Path) -> None:
+    fork = get_context("fork")
+    together = fork.Barrier(24)
+    writers = [
+        fork.Process(target=_write_many, args=(str(tmp_path), n, together))
+        for n in range(24)
+    ]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    index = read_index(str(tmp_path))
+    assert (len(index.entries), index.torn) == (24 * 50, 0)
+    assert all(read_record(entry).id == entry.head.id for entry in index.entries)
+
+
+def test_a_write_cut_short_is_made_again_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, cuts = os.write, [100]
+
+    def write(descriptor: int, content: bytes) -> int:
+        return real(descriptor, content[: cuts.pop()] if cuts else content)
+
+    append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    monkeypatch.setattr("os.write", write)
+    append(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
+    index = read_index(str(tmp_path))
+    assert (len(index.entries), index.torn) == (2, 1)
+
+
+def test_a_record_glued_to_what_another_left_torn_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    real, torn = os.write, [b'{"schema":"wei']
+
+    def write(descriptor: int, content: bytes) -> int:
+        if torn:
+            with open(path, "ab") as other:
+                other.write(torn.pop())
+        return real(descriptor, content)
+
+    monkeypatch.setattr("os.write", write)
+    append(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
+    assert ids_of(read_index(str(tmp_path))) == ["bbbbbbbbbbbb", "aaaaaaaaaaaa"]
+
+
+def test_a_full_disk_is_said_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    monkeypatch.setattr("os.write", write)
+    with pytest.raises(StoreError, match=r"jsonl: No space left on device \(free some"):
+        append(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
+    monkeypatch.undo()
+    assert ids_of(read_index(str(tmp_path))) == ["aaaaaaaaaaaa"]
+
+
+def test_a_disk_that_fills_in_the_middle_of_a_record_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.write
+    monkeypatch.setattr("os.write", lambda fd, content: real(fd, content[:50]))
+    with pytest.raises(StoreError, match="only a part"):
+        append(str(tmp_path), some_record("aaaaaaaaaaaa"), HERE)
+    monkeypatch.undo()
+    append(str(tmp_path), some_record("bbbbbbbbbbbb"), HERE)
+    assert ids_of(read_index(str(tmp_path))) == ["bbbbbbbbbbbb"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    root = tmp_path / "closed"
+    root.mkdir(mode=0o500)
+    with pytest.raises(StoreError, match=r"closed/records: Permission denied.*WEIGH"):
+        append(str(root), some_record(), HERE)
+
+
+def test_a_read_only_file_system_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mkdir(path: str, *_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    monkeypatch.setattr("os.mkdir", mkdir)
+    with pytest.raises(StoreError, match=r"Read-only file system \(set WEIGH_DIR"):
+        append(str(tmp_path / ".weigh"), some_record(), HERE)
+
+
+def test_a_store_that_does_not_exist_is_empty(tmp_path: Path) -> None:
+    assert ids_of(read_index(str(tmp_path / "none"))) == []
+
+
+def test_only_a_later_schema_is_called_newer() -> None:
+    with pytest.raises(SchemaError, match="install a newer weigh"):
+        decode(b'{"schema":"weigh.record/2","id":"bbbbbbbbbbbb"}')
+    with pytest.raises(SchemaError, match="measure the run again"):
+        decode(b'{"schema":"weigh.record/0","id":"bbbbbbbbbbbb"}')

@@ -1,0 +1,360 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weigh.flow.check import trials
+from weigh.flow.check.trials import Rules, Setup, TaskToTry, try_side_by_side
+from weigh.runner.memory_limits import Room
+from weigh.runner.slots import lay_out
+from weigh.units import GIB, MIB
+
+Weigh = Callable[..., tuple[int, str, str]]
+PATIENCE = 30.0
+
+
+def write(folder: Path, *lines: str) -> str:
+    (folder / "tasks.txt").write_text("".join(f"{line}\n" for line in lines))
+    return "tasks.txt"
+
+
+def checked(weigh: Weigh, *argv: str) -> tuple[int, dict[str, Any]]:
+    code, out, _ = weigh("check", *argv, "--json")
+    return code, json.loads(out)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    return "State:\tZ" not in status
+
+
+def test_tasks_that_go_well_are_fine(weigh: Weigh, tmp_path: Path) -> None:
+    path = write(tmp_path, "echo one", "echo two")
+    code, out, _ = weigh("check", path)
+    assert code == 0
+    assert out.count("COMPLETED") == 2
+    assert "2 of 2 tasks" in out
+    assert "next: weigh plan tasks.txt" in out
+
+
+def test_the_document_names_each_task(weigh: Weigh, tmp_path: Path) -> None:
+    path = write(tmp_path, "echo --lr 0.1", "echo --lr 0.2")
+    code, document = checked(weigh, path)
+    assert code == 0
+    assert document["schema"] == "weigh.check/1"
+    assert (document["tasks"], document["wrong"]) == (2, 0)
+    first = document["trials"][0]
+    assert (first["task"], first["parameters"]) == (1, {"lr": 0.1})
+    assert (first["state"], first["exit_code"]) == ("COMPLETED", 0)
+    assert first["peak_memory"] > 0
+    assert Path(first["output"]).read_text() == "--lr 0.1\n"
+
+
+def test_one_that_still_runs_is_stopped_and_fine(weigh: Weigh, tmp_path: Path) -> None:
+    path = write(tmp_path, "echo $$ > pid; sleep 60 & echo $! > child; wait")
+    code, document = checked(weigh, path, "--seconds", "0.7")
+    trial = document["trials"][0]
+    assert code == 0
+    assert (trial["state"], trial["verdict"]) == ("RUNNING", "still running, fine")
+    assert trial["exit_code"] is None
+    for name in ("pid", "child"):
+        assert not is_running(int((tmp_path / name).read_text()))
+
+
+def test_a_crash_is_named_with_its_last_words(weigh: Weigh, tmp_path: Path) -> None:
+    path = write(tmp_path, "echo fine", "echo oh dear >&2; exit 3")
+    code, out, _ = weigh("check", path)
+    assert code == 1
+    assert "exit 3 at once: oh dear" in out
+    assert "task-2.log" in out
+    assert "1 of 2 went wrong" in out
+
+
+def test_a_crash_later_on_is_none_of_the_start(weigh: Weigh, tmp_path: Path) -> None:
+    path = write(tmp_path, "sleep 1.2; exit 3")
+    _, document = checked(weigh, path)
+    assert document["trials"][0]["verdict"].startswith("exit 3 after 1.")
+
+
+def test_a_signal_that_ends_a_task_is_named(weigh: Weigh, tmp_path: Path) -> None:
+    code, document = checked(weigh, write(tmp_path, "kill -SEGV $$"))
+    assert code == 1
+    assert document["trials"][0]["verdict"] == "SIGSEGV at once"
+
+
+def test_words_of_memory_trouble_are_told_from_a_bug(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    path = write(tmp_path, "echo 'RuntimeError: CUDA out of memory'; exit 1")
+    _, document = checked(weigh, path)
+    trial = document["trials"][0]
+    assert trial["state"] == "OUT_OF_MEMORY"
+    assert trial["verdict"] == "out of memory at once"
+
+
+def test_a_lost_number_is_found_where_the_task_goes_on(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    path = write(tmp_path, "echo loss: 0.5; echo loss: nan; sleep 60")
+    code, document = checked(weigh, path, "--seconds", "0.7")
+    trial = document["trials"][0]
+    assert code == 1
+    assert (trial["state"], trial["verdict"]) == ("RUNNING", "NaN in line 2")
+    assert trial["evidence"] == "loss: nan"
+
+
+def test_what_python_prints_is_heard_although_it_is_stopped(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    program = "import time; print('loss', float('nan')); time.sleep(60)"
+    path = write(tmp_path, f'{sys.executable} -c "{program}"')
+    code, document = checked(weigh, path, "--seconds", "1.5")
+    assert code == 1
+    assert document["trials"][0]["verdict"] == "NaN in line 1"
+
+
+def test_nan_can_be_allowed(weigh: Weigh, tmp_path: Path) -> None:
+    path = write(tmp_path, "echo loss: nan")
+    assert checked(weigh, path, "--allow-nan")[0] == 0
+
+
+def test_silence_is_said_and_no_fault(weigh: Weigh, tmp_path: Path) -> None:
+    code, out, _ = weigh("check", write(tmp_path, "echo a", "true"))
+    assert code == 0
+    assert "task 2 printed nothing" in out
+
+
+def test_one_that_ignores_term_is_killed_with_all_it_started(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    path = write(
+        tmp_path,
+        "trap '' TERM; setsid sleep 60 & echo $! > child; echo $$ > pid; "
+        "while :; do sleep 1; done",
+    )
+    code, out, _ = weigh("check", path, "--seconds", "0.5", "--grace", "0.3")
+    assert code == 0
+    assert "task 1 did not end when told to" in " ".join(out.split())
+    for name in ("pid", "child"):
+        assert not is_running(int((tmp_path / name).read_text()))
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["#!/bin/bash", "#SBATCH --mem=4G", "#$ -l h_vmem=4G", "# SBATCH --time=1"],
+)
+def test_a_script_is_read_and_never_run(
+    weigh: Weigh, tmp_path: Path, head: str
+) -> None:
+    path = write(tmp_path, head, "touch was-run")
+    code, out, _ = weigh("check", path, "--json")
+    assert code in {0, 1}
+    assert json.loads(out)["schema"] == "weigh.lint/1"
+    assert not (tmp_path / "was-run").exists()
+
+
+def test_what_is_off_in_a_script_is_a_fault(weigh: Weigh, tmp_path: Path) -> None:
+    write(tmp_path, "#!/bin/bash", "# SBATCH --mem=8G", "true")
+    code, out, _ = weigh("check", "tasks.txt", "--for", "slurm")
+    assert code == 1
+    assert "tasks.txt:2" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("nowhere.txt", "cannot read"), (".", "is a folder"), ("-", "reads a file")],
+)
+def test_what_is_no_task_file_is_refused(weigh: Weigh, name: str, said: str) -> None:
+    code, _, err = weigh("check", name)
+    assert code == 2
+    assert said in err
+
+
+def test_a_file_without_tasks_is_refused(weigh: Weigh, tmp_path: Path) -> None:
+    code, _, err = weigh("check", write(tmp_path, "", "# nothing"))
+    assert code == 2
+    assert "no task in tasks.txt" in err
+
+
+def test_the_choice_is_shown_without_running(weigh: Weigh, tmp_path: Path) -> None:
+    weigh("sweep", "lr=1e-4,1e-3,1e-2", "n=1..9", "--", "touch", "ran-{lr}-{n}")
+    code, out, _ = weigh("check", "tasks.txt", "--tasks", "4", "--dry-run")
+    assert code == 0
+    chosen = {line.partition("\t")[2] for line in out.splitlines()}
+    corners = {f"touch ran-{lr}-{n}" for lr in ("1e-4", "1e-2") for n in (1, 9)}
+    assert chosen == corners
+    assert not list(tmp_path.glob("ran-*"))
+
+
+def test_a_sweeps_table_gives_the_names(weigh: Weigh) -> None:
+    weigh("sweep", "lr=1,2", "fixed=7", "--", "echo", "{lr}", "{fixed}")
+    _, document = checked(weigh, "tasks.txt")
+    assert [trial["parameters"] for trial in document["trials"]] == [
+        {"lr": 1},
+        {"lr": 2},
+    ]
+
+
+def test_a_table_of_other_tasks_is_left_aside(weigh: Weigh, tmp_path: Path) -> None:
+    weigh("sweep", "lr=1,2", "--", "echo", "--rate", "{lr}")
+    with (tmp_path / "tasks.txt").open("a") as file:
+        file.write("echo --rate 3\n")
+    _, document = checked(weigh, "tasks.txt")
+    assert document["trials"][2]["parameters"] == {"rate": 3}
+    assert "tasks.tsv is of other tasks" in document["notes"][0]
+
+
+def test_whole_runs_are_kept_and_cut_ones_are_not(weigh: Weigh, tmp_path: Path) -> None:
+    path = write(tmp_path, "echo whole", "sleep 60")
+    _, document = checked(weigh, path, "--seconds", "0.7")
+    _, out, _ = weigh("records", "--json")
+    kept = json.loads(out)["records"]
+    assert [one["label"] for one in kept] == [document["label"]]
+    assert kept[0]["command"][-1] == "echo whole"
+
+
+def test_a_line_that_is_no_utf8_is_shown_with_a_mark(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    (tmp_path / "tasks.txt").write_bytes(b"echo \xff\n")
+    code, document = checked(weigh, "tasks.txt")
+    assert code == 0
+    assert document["trials"][0]["command"] == "echo \ufffd"
+    assert Path(document["trials"][0]["output"]).read_bytes() == b"\xff\n"
+
+
+def test_told_to_end_it_stops_all_and_says_what_it_saw(tmp_path: Path) -> None:
+    path = write(tmp_path, "exit 4", "echo $$ > pid; sleep 60")
+    argv = [sys.executable, "-m", "weigh", "check", path, "--json", "-j", "2"]
+    env = {**os.environ, "WEIGH_DIR": str(tmp_path / "store")}
+    with subprocess.Popen(argv, cwd=tmp_path, env=env, stdout=subprocess.PIPE) as run:
+        deadline = time.monotonic() + PATIENCE
+        pid = tmp_path / "pid"
+        while not (pid.exists() and pid.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        run.send_signal(signal.SIGTERM)
+        out, _ = run.communicate(timeout=PATIENCE)
+    document = json.loads(out)
+    assert run.returncode == 128 + signal.SIGTERM
+    states = {trial["task"]: trial["state"] for trial in document["trials"]}
+    assert states == {1: "FAILED", 2: "INTERRUPTED"}
+    assert not is_running(int(pid.read_text()))
+
+
+# What the machine's memory allows
+
+
+class FakeGauge:
+    """Memory of which each live task of *folder* takes a share."""
+
+    share = 60
+    unit = GIB
+
+    def tightest(self, tasks: int) -> Room:
+        del tasks
+        live = len(list(Path().glob("live-*")))
+        return Room(min(100, live * self.share) * self.unit, 100 * self.unit)
+
+
+LIVE = "touch live-{0}; echo {0}; sleep {1}; rm live-{0}"
+
+
+def setup_in(folder: Path, jobs: int) -> Setup:
+    for name in ("output", "records"):
+        (folder / name).mkdir()
+    return Setup(
+        lay_out(jobs, cpus=jobs),
+        dict(os.environ),
+        str(folder / "output"),
+        str(folder / "records"),
+        "check-test",
+    )
+
+
+def tasks_of(lines: Sequence[str]) -> list[TaskToTry]:
+    return [TaskToTry(at, line.encode()) for at, line in enumerate(lines, start=1)]
+
+
+def test_the_youngest_makes_room_and_runs_alone_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trials, "MemoryGauge", FakeGauge)
+    said: list[str] = []
+    tried = try_side_by_side(
+        tasks_of(
+            [
+                "touch live-1; sleep 3; rm live-1",
+                "trap 'rm -f live-2' EXIT;" + LIVE.format(2, 1),
+            ]
+        ),
+        setup_in(tmp_path, 2),
+        Rules(seconds=20, grace=1),
+        said.append,
+    )
+    assert tried.alone == (2,)
+    assert [(one.seq, one.stop) for one in tried.ended] == [(1, None), (2, None)]
+    assert tried.most_at_once == 2
+    assert "task 2 is stopped, to run alone later" in said[0]
+
+
+def test_a_task_waits_where_there_is_no_room_for_another_of_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trials, "MemoryGauge", FakeGauge)
+    monkeypatch.setattr(FakeGauge, "unit", 1)  # a shell holds more than 40 bytes
+    tried = try_side_by_side(
+        tasks_of([LIVE.format(at, 1) for at in (1, 2)]),
+        setup_in(tmp_path, 2),
+        Rules(seconds=5),
+        lambda _: None,
+    )
+    assert [one.stop for one in tried.ended] == [None, None]
+    assert tried.most_at_once == 1
+
+
+def test_one_that_needs_all_the_memory_alone_is_stopped_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(trials, "MemoryGauge", FakeGauge)
+    monkeypatch.setattr(FakeGauge, "share", 100)
+    tried = try_side_by_side(
+        tasks_of(["touch live-1; sleep 60"]),
+        setup_in(tmp_path, 1),
+        Rules(seconds=20, grace=1),
+        lambda _: None,
+    )
+    assert [(one.seq, one.stop) for one in tried.ended] == [(1, "memory")]
+
+
+def test_one_that_fills_the_disk_is_stopped(tmp_path: Path) -> None:
+    tried = try_side_by_side(
+        tasks_of(["while echo a line of some length that says nothing; do :; done"]),
+        setup_in(tmp_path, 1),
+        Rules(seconds=20, grace=1, most_output=MIB // 4),
+        lambda _: None,
+    )
+    assert [one.stop for one in tried.ended] == ["output"]
+
+
+def test_no_more_run_side_by_side_than_there_are_slots(tmp_path: Path) -> None:
+    tried = try_side_by_side(
+        tasks_of(["sleep 0.3"] * 4),
+        setup_in(tmp_path, 2),
+        Rules(seconds=1),
+        lambda _: None,
+    )
+    assert len(tried.ended) == 4
+    assert tried.most_at_once <= 2

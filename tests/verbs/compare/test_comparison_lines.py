@@ -1,0 +1,94 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from runs_to_compare import guide_run, repeated, run, usage
+
+from weigh.estimate.compare import Group, compare
+from weigh.model.comparison import Change
+from weigh.model.record import Record
+from weigh.render.comparison_lines import change_words, comparison_text
+
+
+def screen(*records: Record) -> list[str]:
+    groups = [Group(record.label or "?", (record,)) for record in records]
+    return comparison_text(compare(groups)).splitlines()
+
+
+def test_the_guides_two_runs() -> None:
+    assert screen(guide_run(50), guide_run(300)) == [
+        f"  A  tag-50   python tag.py 50{'1 run':>50}",
+        f"  B  tag-300  python tag.py 300{'1 run':>49}",
+        "  batch_size    A  50   B  300",
+        "                      median   spread",
+        "  time          A     8.64 s",
+        "                B     5.95 s                             31 % quicker",
+        "  CPU time      A     7.78 s",
+        "                B     5.36 s                             31 % less",
+        "  memory        A   2.45 GiB",
+        "                B   2.47 GiB                             0.8 % more",
+        "  GPU memory    A   1.99 GiB",
+        "                B   7.08 GiB                             256 % more (3.6 x)",
+        "  GPU, batches  A    680 MiB",
+        "                B   5.75 GiB                             766 % more (8.7 x)",
+        "  a batch       A     491 ms",
+        "                B     2.03 s                             313 % slower (4.1 x)",
+        "  a sample      A    9.81 ms",
+        "                B    6.76 ms                             31 % quicker",
+        "  one run each: no spread known; weigh run --repeat 3 would say it",
+    ]
+
+
+def test_repeats_show_their_spread_and_how_sure_the_change_is() -> None:
+    lines = screen(repeated("a", [8.6, 8.7, 8.5]), repeated("b", [5.9, 6.0, 5.95]))
+    (line,) = (line for line in lines if line.endswith("quicker"))
+    assert line.split(maxsplit=1)[1] == (
+        "5.95 s   5.90 to 6.00 s, 3 runs    31 ± 2 % quicker"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (Change(0.6885, -2.7), "31 % quicker"),
+        (Change(1.45, 2.0), "45 % slower"),
+        (Change(1.012, 0.1), "1.2 % slower"),
+        (Change(1.0, 0.0), "the same"),
+        (Change(1.3, 1.0, 0.9, 1.7, distinguishable=False), "not distinguishable"),
+        (Change(None, 3.0), ""),
+        (Change(1234.5, 3.0), "1.23e+03 x as much"),
+    ],
+)
+def test_a_change_of_time_in_words(change: Change, words: str) -> None:
+    assert change_words("wall_time", "seconds", change) == words
+
+
+def test_utilisation_changes_by_points() -> None:
+    assert (
+        change_words("gpu_utilization", "per cent", Change(2.0, 42.0)) == "+42 points"
+    )
+
+
+@given(
+    st.lists(
+        st.builds(
+            lambda name, time, memory, words, value: run(
+                name,
+                usage(time, memory),
+                id=f"{name}{time}",
+                command=tuple(words),
+                parameters={name: value},
+            ),
+            st.text(min_size=1, max_size=60),
+            st.floats(1e-6, 1e8),
+            st.integers(0, 1 << 50),
+            st.lists(st.text(max_size=60), min_size=1, max_size=6),
+            st.text(max_size=90) | st.integers(),
+        ),
+        min_size=2,
+        max_size=4,
+    )
+)
+def test_no_line_is_wider_than_a_terminal_nor_steers_it(records: list[Record]) -> None:
+    for line in screen(*records):
+        assert len(line) <= 80
+        assert line.isprintable()

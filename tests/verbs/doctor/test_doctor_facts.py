@@ -1,0 +1,111 @@
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from weigh.flow.doctor import facts as doctor_facts
+from weigh.flow.doctor.doctor import doctor
+from weigh.flow.site.ask import Reply
+from weigh.probe.driver import read_driver_version
+
+
+def silent(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str | None = None,
+    patience: float = 0,
+) -> Reply:
+    del env, cwd
+    return Reply(trouble=f"{argv[0]} has not answered for {patience:g} s")
+
+
+def scripted_nvml(monkeypatch: pytest.MonkeyPatch, driver: object) -> ModuleType:
+    module = ModuleType("pynvml")
+    error = type("NVMLError", (Exception,), {})
+    functions = {
+        "NVMLError": error,
+        "nvmlInit": lambda: None,
+        "nvmlShutdown": lambda: None,
+        "nvmlSystemGetDriverVersion": lambda: driver,
+        "nvmlSystemGetCudaDriverVersion_v2": lambda: 12040,
+    }
+    for name, function in functions.items():
+        setattr(module, name, function)
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    return module
+
+
+@pytest.mark.parametrize("driver", ["550.54.15", b"550.54.15"])
+def test_the_driver_tells_its_version_and_its_cuda(
+    monkeypatch: pytest.MonkeyPatch, driver: object
+) -> None:
+    scripted_nvml(monkeypatch, driver)
+    assert read_driver_version() == ("550.54.15", "12.4")
+
+
+def test_a_driver_that_does_not_start_has_no_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = scripted_nvml(monkeypatch, "550.54.15")
+
+    def refuse() -> None:
+        raise module.NVMLError
+
+    monkeypatch.setattr(module, "nvmlInit", refuse)
+    assert read_driver_version() == (None, None)
+
+
+def test_commands_that_hang_are_said_to_and_the_page_is_whole(tmp_path: Path) -> None:
+    (tmp_path / "sbatch").touch(mode=0o755)
+    env = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    page = doctor(str(tmp_path), env, job="", ask=silent)
+    checks = {check.name: check for check in (*page.checks, *page.job)}
+    assert checks["scheduler"].state == "broken"
+    assert "sinfo has not answered for 10 s" in checks["scheduler"].text
+    assert "git has not answered for 10 s" in checks["code"].text
+    assert checks["home"].state == "ok"
+
+
+def test_a_clock_that_is_behind_is_measured_by_the_servers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time
+    monkeypatch.setattr("weigh.flow.doctor.facts.time.time", lambda: now() - 100)
+    skew = doctor_facts._skew(str(tmp_path))
+    assert skew == pytest.approx(100, abs=20)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_clock_that_agrees_has_no_skew_to_speak_of(tmp_path: Path) -> None:
+    assert doctor_facts._skew(str(tmp_path)) == pytest.approx(0, abs=1)
+
+
+def test_folders_on_one_disk_are_one_line(tmp_path: Path) -> None:
+    env = {"PATH": "", "HOME": str(tmp_path), "TMPDIR": str(tmp_path)}
+    facts = doctor_facts.gather(str(tmp_path), env, silent)
+    assert [disk.role for disk in facts.disks] == ["home"]
+
+
+@pytest.mark.parametrize(
+    ("env", "job"),
+    [
+        ({"SLURM_JOB_ID": "7"}, "7"),
+        ({"JOB_ID": "8", "SGE_TASK_ID": "undefined"}, "8"),
+        ({}, None),
+    ],
+)
+def test_the_job_one_is_in_is_known(
+    tmp_path: Path, env: dict[str, str], job: str | None
+) -> None:
+    facts = doctor_facts.gather(str(tmp_path), {"PATH": ""} | env, silent)
+    assert facts.job_id == job
+
+
+def test_no_card_is_no_fault() -> None:
+    cards = doctor_facts.read_cards(dict(os.environ) | {"CUDA_VISIBLE_DEVICES": ""})
+    assert cards.trouble is None

@@ -1,0 +1,181 @@
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.model.doctor import Quota, TorchBuild
+from weigh.probe.filesystem import mount_of, parse_quota, read_disk
+from weigh.probe.process_limits import read_limits
+from weigh.probe.python_environment import (
+    environment_at,
+    environment_of,
+    find_conda,
+    find_python,
+    parse_torch,
+)
+from weigh.units import GIB, KIB, MIB
+
+MOUNTS = r"""
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+30 22 0:40 / /home rw,relatime shared:2 master:3 - nfs4 server:/home rw,vers=4.2
+31 22 0:41 / /home/ann/my\040disk rw - fuse.sshfs ann@there:/ rw
+32 22 0:42 / /scratch rw - autofs systemd-1 rw
+33 32 0:43 / /scratch rw - lustre mds@o2ib:/scratch rw
+garbage
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "mount"),
+    [
+        ("/home/ann", "nfs4", "/home"),
+        ("/home", "nfs4", "/home"),
+        ("/homes/ann", "ext4", "/"),
+        ("/home/ann/my disk/x", "fuse.sshfs", "/home/ann/my disk"),
+        ("/scratch/ann", "lustre", "/scratch"),
+    ],
+)
+def test_a_path_is_on_the_nearest_mount_and_the_last_of_one_point(
+    path: str, kind: str, mount: str
+) -> None:
+    assert mount_of(path, MOUNTS) == (kind, mount)
+
+
+def test_a_disk_is_as_df_says(tmp_path: Path) -> None:
+    disk = read_disk("home", str(tmp_path))
+    argv = ["df", "-B1", "--output=size,target,fstype", str(tmp_path)]
+    words = subprocess.check_output(argv, text=True).splitlines()[1].split()
+    assert (str(disk.size), disk.mount, disk.kind) == tuple(words)
+
+
+def test_a_folder_that_is_not_there_is_on_the_disk_of_the_one_above(
+    tmp_path: Path,
+) -> None:
+    disk = read_disk("records", str(tmp_path / "a" / "b"))
+    assert disk.mount == read_disk("home", str(tmp_path)).mount
+    assert disk.writable
+
+
+def test_quota_of_linux_reads_with_and_without_a_grace_time() -> None:
+    text = (
+        "Disk quotas for user ann (uid 1000): \n"
+        "     Filesystem  blocks   quota   limit   grace   files   quota   limit\n"
+        "      /dev/sda1  524288* 500000  600000   6days    1234       0       0   \n"
+        "server:/home 14340M  16384M  20480M            160k    200k    250k      \n"
+    )
+    assert parse_quota(text) == (
+        Quota(file_system="/dev/sda1", used=512 * MIB, limit=500000 * KIB, files=1234),
+        Quota(
+            file_system="server:/home",
+            used=14340 * MIB,
+            limit=16 * GIB,
+            files=160_000,
+            files_limit=200_000,
+        ),
+    )
+
+
+def test_quota_of_lustre_reads_with_a_name_on_its_own_line() -> None:
+    text = (
+        "Disk quotas for usr ann (uid 1000):\n"
+        "     Filesystem    used   quota   limit   grace   files   quota   limit\n"
+        "/lustre/a/rather/long/name\n"
+        "              [1041408]  5242880 6291456       -     [12]       0       0  -\n"
+        "uid 1000 is using default file quota setting\n"
+    )
+    (quota,) = parse_quota(text)
+    assert (quota.file_system, quota.used) == (
+        "/lustre/a/rather/long/name",
+        1041408 * KIB,
+    )
+    assert (quota.limit, quota.files_limit) == (5242880 * KIB, None)
+
+
+@given(st.text(max_size=200))
+def test_no_quota_text_is_too_odd_to_read(text: str) -> None:
+    parse_quota("Filesystem\n" + text)
+
+
+CPU_VERSION = """from typing import Optional
+__version__ = '2.4.0+cpu'
+debug = False
+cuda: Optional[str] = None
+hip: Optional[str] = None
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "build"),
+    [
+        (CPU_VERSION, TorchBuild("2.4.0+cpu")),
+        ("__version__ = '1.7.1'\ncuda = '10.2'\n", TorchBuild("1.7.1", "10.2")),
+        (
+            "__version__ = '2.3'\ncuda: Optional[str] = None\nhip = '6.0.3'\n",
+            TorchBuild("2.3", None, "6.0.3"),
+        ),
+        ("nothing", None),
+    ],
+)
+def test_torchs_version_file_tells_its_build(
+    text: str, build: TorchBuild | None
+) -> None:
+    assert parse_torch(text) == build
+
+
+def test_torch_is_never_imported(tmp_path: Path) -> None:
+    torch = tmp_path / "lib" / "python3.11" / "site-packages" / "torch"
+    torch.mkdir(parents=True)
+    (torch / "__init__.py").write_text("raise SystemExit('imported')")
+    (torch / "version.py").write_text("__version__ = '2.4.0'\ncuda = '12.1'\n")
+    (tmp_path / "pyvenv.cfg").touch()
+    found = environment_at(str(tmp_path))
+    assert (found.kind, found.torch) == ("venv", TorchBuild("2.4.0", "12.1"))
+
+
+@pytest.mark.parametrize(
+    ("name", "build"),
+    [
+        ("torch-2.4.0+cu121.dist-info", TorchBuild("2.4.0+cu121", "12.1")),
+        ("torch-2.4.0+cpu.dist-info", TorchBuild("2.4.0+cpu")),
+        ("torch-2.4.0.dist-info", None),
+        ("torchvision-0.2+cpu.dist-info", None),
+    ],
+)
+def test_metadata_stands_in_for_the_version_file(
+    tmp_path: Path, name: str, build: TorchBuild | None
+) -> None:
+    (tmp_path / "lib" / "python3.12" / "site-packages" / name).mkdir(parents=True)
+    assert environment_at(str(tmp_path)).torch == build
+
+
+def test_the_python_found_is_the_one_a_shell_would_start() -> None:
+    shells = subprocess.check_output(["sh", "-c", "command -v python"], text=True)
+    assert find_python(os.environ) == shells.strip()
+
+
+def test_a_real_venv_is_known_as_one(tmp_path: Path) -> None:
+    argv = [sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "v")]
+    subprocess.run(argv, check=True, timeout=120)
+    found = environment_of(str(tmp_path / "v" / "bin" / "python"))
+    assert (found.kind, found.name) == ("venv", "v")
+
+
+def test_a_conda_environment_is_found_by_name(tmp_path: Path) -> None:
+    (tmp_path / "miniconda3" / "envs" / "tag" / "conda-meta").mkdir(parents=True)
+    env = {"HOME": str(tmp_path)}
+    found = find_conda("tag", env)
+    assert found == str(tmp_path / "miniconda3" / "envs" / "tag")
+    assert find_conda("other", env) is None
+
+
+def test_limits_are_those_of_this_process() -> None:
+    limits = read_limits()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert limits is not None
+    assert limits.open_files == (None if soft == resource.RLIM_INFINITY else soft)
+    assert limits.most_open_files == (None if hard == resource.RLIM_INFINITY else hard)

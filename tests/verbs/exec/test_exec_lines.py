@@ -1,0 +1,54 @@
+"""The lines of ``weigh exec``, at 80 columns."""
+
+import pytest
+from batches import Batch
+
+from weigh.render.exec_lines import WIDTH, Failure, Report, summary_lines
+from weigh.runner import loop
+
+
+def _report(*failures: Failure) -> Report:
+    return Report(
+        task_file="t",
+        joblog="t.joblog",
+        events="t.joblog.events.jsonl",
+        output="t.out",
+        tasks=2,
+        done=1,
+        failed=1,
+        interrupted=0,
+        left=0,
+        earlier=0,
+        retried=0,
+        wall_time=1.0,
+        slots=1,
+        failures=failures,
+    )
+
+
+def test_a_failure_names_its_file() -> None:
+    lines = summary_lines(_report(Failure(2, "exit code 1", "t.out/2.out")))
+    assert "  failed    task 2: exit code 1   t.out/2.out" in lines
+
+
+@pytest.mark.parametrize("reason", ["exit code 1", "a long story " * 9])
+def test_a_failure_in_a_long_folder_fits_the_screen(reason: str) -> None:
+    folder = "/".join(["a-folder-with-a-name"] * 5)
+    one = Failure(1234, reason, f"{folder}/1234.out")
+    (line,) = (line for line in summary_lines(_report(one)) if "failed  " in line)
+    assert len(line) <= WIDTH
+    assert line.endswith("   1234.out")
+
+
+def test_a_failure_is_said_at_once_within_the_screen(batch: Batch) -> None:
+    batch.write("echo a; exit 3")
+    folder = "a-folder-with-a-name-that-is-as-long-as-they-are/and-another-one-in-it"
+    finished = batch.run("--output", folder)
+    (line,) = (line for line in finished.stderr.splitlines() if "failed" in line)
+    assert line == "weigh: task 1 failed: exit code 3   1.out"
+    assert max(map(len, finished.stdout.splitlines()[:-2])) <= WIDTH
+
+
+def test_what_fits_is_said_whole() -> None:
+    failure = loop.Failure(7, "exit code 1", "t.out/7.out")
+    assert failure.words(73) == "task 7 failed: exit code 1   t.out/7.out"

@@ -1,0 +1,242 @@
+"""The memory guard where a plan says what each task needs."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from batches import WEIGH, Batch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weigh.flow.exec.options import planned_needs
+from weigh.model.plan import Ask, Capacity, Element, Item, Kind, Plan
+from weigh.runner.attempt import Attempt
+from weigh.runner.memory_guard import Guard, card_guard
+from weigh.runner.memory_limits import Room
+from weigh.runner.slots import NO_SHARE, Share, Slot
+from weigh.units import GIB, MIB
+
+STEP = 0.05
+
+
+def _attempt(seq: int, plan: int = 0, now: int = 0, *, began: float = 0.0) -> Attempt:
+    attempt = Attempt(seq, 1, b"", Slot(1))
+    attempt.plan = Share(plan, plan)
+    attempt.began = began
+    _hold(attempt, now)
+    return attempt
+
+
+def _hold(attempt: Attempt, now: int) -> None:
+    attempt.now = attempt.gpu_now = now
+    attempt.peak = attempt.gpu_peak = max(attempt.peak, now)
+
+
+def _stopped(guard: Guard, rng: random.Random, *, over: bool) -> list[int]:
+    """Let tasks grow as they like, and give those that the guard stops; 0 is over."""
+    plans = [rng.randint(50, 2000) * MIB for _ in range(rng.randint(2, 8))]
+    others = rng.choice([0, 0, 30 * MIB])
+    slack = rng.choice([others, others, sum(plans) // 10 + others])
+    limit = sum(plans) + slack
+    tasks = [_attempt(seq, plan, began=rng.random()) for seq, plan in enumerate(plans)]
+    ends = [round(plan * rng.uniform(0.3, 1.0)) for plan in plans]
+    if over:
+        ends[0] = round(plans[0] * 1.05) + limit - sum(ends[1:])
+    paths = [_path(rng, end) for end in ends]
+    lag = rng.randint(0, 8)
+    found: list[int] = []
+    for step in range(len(paths[0])):
+        used = sum(
+            path[step]
+            for task, path in zip(tasks, paths, strict=True)
+            if task.seq not in found
+        )
+        running = [task for task in tasks if task.seq not in found]
+        for task in running:
+            if rng.random() < 0.7 or step == lag:
+                _hold(task, paths[task.seq][max(0, step - lag)])
+        if used + others > limit:
+            return found or [0]  # the kernel kills before anybody can look
+        room = Room(used + others, limit)
+        if guard.is_short(step * STEP, room, running):
+            victim = guard.victim(running, step * STEP)
+            if victim is not None:
+                found.append(victim.seq)
+    return found
+
+
+def _path(rng: random.Random, end: int) -> list[int]:
+    """Grow to *end* at some time, all at once or slowly."""
+    begin, length = rng.randint(0, 40), rng.choice([1, 5, 60])
+    held = [min(1.0, max(0, step - begin) / length) * end for step in range(140)]
+    return [round(one) for one in held]
+
+
+@pytest.mark.parametrize("new_guard", [Guard, card_guard])
+@settings(max_examples=100)
+@given(seed=st.integers(0, 1 << 30))
+def test_tasks_that_fit_by_plan_are_never_stopped(new_guard: type, seed: int) -> None:
+    assert _stopped(new_guard(), random.Random(seed), over=False) == []
+
+
+@pytest.mark.parametrize("new_guard", [Guard, card_guard])
+@settings(max_examples=100)
+@given(seed=st.integers(0, 1 << 30))
+def test_a_task_over_its_plan_is_the_one_that_is_stopped(
+    new_guard: type, seed: int
+) -> None:
+    assert _stopped(new_guard(), random.Random(seed), over=True) == [0]
+
+
+def test_of_several_over_their_plans_the_furthest_goes() -> None:
+    tasks = [_attempt(1, 100, 110), _attempt(2, 100, 150), _attempt(3, 300, 290)]
+    assert Guard().victim(tasks) is tasks[1]
+
+
+def test_a_plan_that_does_not_fit_still_leaves_the_guard_at_work() -> None:
+    guard = Guard()
+    tasks = [_attempt(1, 600 * MIB, 500 * MIB), _attempt(2, 600 * MIB, 480 * MIB)]
+    tasks[1].began = 1.0
+    room = Room(1010 * MIB, GIB)
+    assert guard.is_short(2.0, room, tasks)
+    assert guard.victim(tasks, 2.0) is tasks[1]
+
+
+def test_without_plans_the_youngest_goes_as_ever() -> None:
+    guard = Guard()
+    tasks = [_attempt(1, now=500), _attempt(2, now=1, began=1.0)]
+    assert guard.is_short(0.0, Room(1000, 1001), tasks)
+    assert guard.victim(tasks) is tasks[1]
+
+
+def test_of_tasks_with_and_without_plans_one_without_goes() -> None:
+    tasks = [_attempt(1, 100, 90, began=2.0), _attempt(2, now=90), _attempt(3, 9, 8)]
+    assert Guard().victim(tasks) is tasks[1]
+
+
+@pytest.mark.parametrize("why", ["timeout", "told", "halt"])
+def test_a_task_that_takes_long_to_end_does_not_disable_the_guard(why: str) -> None:
+    tasks = [_attempt(seq, began=float(seq)) for seq in (1, 2, 3)]
+    tasks[2].stop = why  # type: ignore[assignment]
+    assert Guard().victim(tasks) is tasks[1]
+
+
+def test_one_that_was_stopped_for_memory_holds_up_the_next_for_a_moment_only() -> None:
+    tasks = [_attempt(seq, began=float(seq)) for seq in (1, 2, 3)]
+    guard = Guard()
+    assert guard.victim(tasks, 10.0) is tasks[2]
+    tasks[2].stop = "memory"
+    assert guard.victim(tasks, 11.0) is None
+    assert guard.victim(tasks, 13.0) is tasks[1]
+
+
+def test_a_task_alone_is_never_stopped_though_over_its_plan() -> None:
+    assert Guard().victim([_attempt(1, 100, 200)]) is None
+
+
+# where plans come from
+
+
+def _plan(folder: Path, items: list[Item], tasks: list[str]) -> None:
+    kinds = tuple(Kind(item, item, 1, "x") for item in items)
+    element = Element(
+        "tasks_0.txt",
+        tuple(range(1, len(tasks) + 1)),
+        gpu_memory=0,
+        memory=sum(item.memory for item in items),
+        cpus=2,
+        kinds=tuple(range(len(items))),
+    )
+    plan = Plan(
+        name="p",
+        task_file="t",
+        tasks=len(tasks),
+        headroom=0.2,
+        card=None,
+        capacity=Capacity(),
+        ask=Ask(1),
+        kinds=kinds,
+        elements=(element,),
+    )
+    (folder / "plan.json").write_bytes(msgspec.json.encode(plan))
+    (folder / "tasks_0.txt").write_text("".join(f"{task}\n" for task in tasks))
+
+
+def test_planned_needs_are_read_beside_the_task_file(tmp_path: Path) -> None:
+    _plan(tmp_path, [Item(gpu_memory=5, memory=7), Item(memory=9)], ["a", "b"])
+    plan_of = planned_needs(str(tmp_path / "tasks_0.txt"), 2)
+    assert [plan_of(seq) for seq in (1, 2, 3)] == [Share(7, 5), Share(9), NO_SHARE]
+    assert planned_needs(str(tmp_path / "tasks_0.txt"), 3)(1) == NO_SHARE
+    assert planned_needs(str(tmp_path / "other.txt"), 2)(1) == NO_SHARE
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"kinds": 3}', "\xff", '{"elements"'])
+def test_a_plan_that_cannot_be_read_is_no_plan(tmp_path: Path, text: str) -> None:
+    (tmp_path / "plan.json").write_text(text, encoding="latin-1")
+    assert planned_needs(str(tmp_path / "tasks_0.txt"), 2)(1) == NO_SHARE
+
+
+HOLD = """
+import sys, time
+held = bytearray()
+for _ in range(int(sys.argv[1])):
+    held += bytes(10 << 20)
+    time.sleep(0.02)
+time.sleep(0.6)
+open("ran", "a").write(sys.argv[2] + "\\n")
+"""
+
+
+def _exec_planned(batch: Batch, held: list[int], plans: list[int], memory: str) -> str:
+    (batch.folder / "hold.py").write_text(HOLD)
+    lines = [f"{sys.executable} hold.py {size} {n}" for n, size in enumerate(held)]
+    _plan(batch.folder, [Item(memory=plan * MIB) for plan in plans], lines)
+    (batch.folder / "tasks_0.txt").rename(batch.tasks)
+    text = (batch.folder / "plan.json").read_text().replace("tasks_0.txt", "tasks.txt")
+    (batch.folder / "plan.json").write_text(text)
+    finished = batch.run("-j", str(len(held)), "--memory", memory)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stderr
+
+
+def test_an_element_whose_plans_fit_ends_with_no_task_stopped(batch: Batch) -> None:
+    """Two that hold 180 of 200 MiB each, with 400 MiB in all."""
+    assert "is stopped" not in _exec_planned(batch, [18, 18], [200, 200], "400MiB")
+    assert [one["state"] for one in batch.records()] == ["COMPLETED"] * 2
+
+
+def test_the_one_over_its_plan_is_stopped_and_runs_later_with_more(
+    batch: Batch,
+) -> None:
+    said = _exec_planned(batch, [25, 12, 12], [100, 140, 140], "400MiB")
+    assert "task 1 is stopped" in said
+    assert "over plan" in said
+    assert "task 2 is stopped" not in said
+    assert "task 3 is stopped" not in said
+    assert sorted(batch.ran()) == ["0", "1", "2"]
+    kept = [one["memory"] for one in batch.told("started") if one["seq"] == 1]
+    assert kept[-1] > 100 * MIB
+
+
+def test_weigh_plan_writes_each_tasks_kind(batch: Batch) -> None:
+    batch.write("echo a", "echo b")
+    words = [*WEIGH, "plan", "tasks.txt", "--memory", "100MiB", "--time", "1m"]
+    words += ["--node-memory", "1GiB", "--node-cpus", "4", "--cpus", "1"]
+    done = subprocess.run(
+        words,
+        cwd=batch.folder,
+        env=batch.env(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    folder = batch.folder / "plan" / "tasks"
+    plan = json.loads((folder / "plan.json").read_text())
+    assert [one["kinds"] for one in plan["elements"]] == [[0, 0]]
+    share = planned_needs(str(folder / "tasks_0.txt"), 2)(2)
+    assert share.memory == plan["kinds"][0]["item"]["memory"] >= 100 * MIB

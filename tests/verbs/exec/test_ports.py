@@ -1,0 +1,94 @@
+"""A port for each task, and the cards of a slot that has several."""
+
+import os
+import socket
+from collections.abc import Sequence
+
+import pytest
+from batches import Batch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.runner.slots import lay_out
+from weigh.runner.spawn import free_port, meeting_place, port_names
+
+MEETING = ("MASTER_ADDR", "MASTER_PORT", "PET_MASTER_PORT")
+
+
+@pytest.fixture(autouse=True)
+def nobody_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in MEETING:
+        monkeypatch.delenv(name, raising=False)
+
+
+def said_by_tasks(batch: Batch, count: int, *words: str) -> list[str]:
+    line = 'echo "$MASTER_ADDR $MASTER_PORT $WEIGH_PORT $PET_MASTER_PORT"; sleep 0.2'
+    batch.write(*[line] * count)
+    return batch.run("-u", *words).stdout.splitlines()
+
+
+def test_tasks_side_by_side_meet_at_ports_of_their_own(batch: Batch) -> None:
+    said = [line.split() for line in said_by_tasks(batch, 3, "--jobs", "3")]
+    assert {address for address, *_ in said} == {"127.0.0.1"}
+    assert all(len(set(ports)) == 1 for _, *ports in said)
+    assert len({port for _, port, *_ in said}) == 3
+
+
+def test_a_port_that_another_has_is_not_given_again() -> None:
+    """What nobody listens on yet the kernel gives again, once in a while."""
+    taken = frozenset(range(0, 65536, 3))
+    found = [free_port(taken) for _ in range(20)]
+    assert taken.isdisjoint(port for port in found if port is not None)
+
+
+def test_a_port_that_the_user_said_stays(
+    batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MASTER_PORT", "29501")
+    monkeypatch.setenv("MASTER_ADDR", "node7")
+    (said,) = said_by_tasks(batch, 1)
+    assert said.startswith("node7 29501 ")
+
+
+def test_a_free_port_can_be_listened_on() -> None:
+    port = free_port()
+    assert port is not None
+    with socket.create_server(("127.0.0.1", port)) as server:
+        assert server.getsockname()[1] == port
+
+
+def test_a_job_on_several_nodes_meets_at_this_one() -> None:
+    assert meeting_place({"SLURM_JOB_NUM_NODES": "2"}) == {
+        "MASTER_ADDR": os.uname().nodename
+    }
+
+
+def test_torchrun_is_told_unless_the_user_did() -> None:
+    assert "PET_MASTER_PORT" in port_names({})
+    assert "PET_MASTER_PORT" not in port_names({"PET_MASTER_PORT": "1"})
+
+
+@pytest.mark.parametrize(
+    ("jobs", "gpus", "held"),
+    [
+        (1, "0 1 2 3", ["0,1,2,3"]),
+        (2, "0 1 2 3", ["0,1", "2,3"]),
+        (3, "0 1 2 3", ["0", "1", "2"]),
+        (4, "0 1", ["0", "1", "0", "1"]),
+        (2, "", [None, None]),
+    ],
+)
+def test_slots_share_out_the_cards(
+    jobs: int, gpus: str, held: Sequence[str | None]
+) -> None:
+    layout = lay_out(jobs, cpus=4, gpus=gpus.split())
+    assert [slot.gpu for slot in layout.slots] == held
+
+
+@given(jobs=st.integers(1, 12), cards=st.integers(1, 12))
+def test_no_card_is_in_two_slots_where_there_are_enough(jobs: int, cards: int) -> None:
+    layout = lay_out(jobs, cpus=1, gpus=[str(card) for card in range(cards)])
+    dealt = [card for slot in layout.slots for card in (slot.gpu or "").split(",")]
+    if jobs <= cards:
+        assert len(dealt) == len(set(dealt))
+    assert set(layout.gpus) == set(dealt)

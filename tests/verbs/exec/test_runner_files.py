@@ -1,0 +1,244 @@
+"""Locks, joblogs, memory groups: the runner's files, on trees made for the test."""
+
+import os
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from weigh.errors import FormatError, StoreError, UsageError
+from weigh.joblog import HEADER, Entry
+from weigh.runner import previous_run
+from weigh.runner.events import Opened, Past, Started
+from weigh.runner.joblog_file import JoblogFile
+from weigh.runner.lock import Holder, acquire
+from weigh.runner.memory_limits import MemoryGauge, Room
+from weigh.runner.output import OutputFolder
+from weigh.runner.resources import read_cpu_quota
+from weigh.runner.shell import Shell
+from weigh.store.identity import Machine, Process, process, this_machine
+from weigh.units import MIB
+
+ENTRY = Entry(
+    seq=1,
+    host=":",
+    started=1.0,
+    wall_time=1.0,
+    sent=0,
+    received=0,
+    exit_code=0,
+    signal=0,
+    command="true",
+)
+AWAY = Machine("away", "m2", "b2", "p2")
+
+
+def me() -> Holder:
+    return Holder(this_machine(), process(os.getpid()))
+
+
+def write(path: Path, text: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+
+
+# the lock
+
+
+def test_a_lock_is_had_once_and_again_when_released(tmp_path: Path) -> None:
+    path = str(tmp_path / "log.lock")
+    held = acquire(path, me())
+    with pytest.raises(UsageError, match="another weigh exec"):
+        acquire(path, me())
+    held.release()
+    acquire(path, me()).release()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_lock_from_a_machine_out_of_sight_holds_while_it_gives_signs_of_life(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log.lock"
+    write(path, msgspec.json.encode(Holder(AWAY, Process(1, 1))))
+
+    def give_a_sign(_seconds: float) -> None:
+        os.utime(path, (time.time() + 60, time.time() + 60))
+
+    with pytest.raises(UsageError, match="away"):
+        acquire(str(path), me(), sleep=give_a_sign)
+
+
+def test_a_lock_from_a_machine_out_of_sight_is_nobodys_when_it_stays_silent(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "log.lock"
+    write(path, msgspec.json.encode(Holder(AWAY, Process(1, 1))))
+    slept: list[float] = []
+    acquire(str(path), me(), sleep=slept.append).release()
+    assert sum(slept) >= 60
+
+
+# the joblog
+
+
+def test_appending_after_a_torn_line_glues_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    write(path, f"{HEADER}\n1\t:\t1.000\t     1.000\t0\t0\t0\t0\ttrue\n3")
+    log = JoblogFile(str(path))
+    log.append(ENTRY)
+    log.close()
+    assert [line.split("\t")[0] for line in path.read_text().splitlines()] == [
+        "Seq",
+        "1",
+        "1",
+    ]
+
+
+def test_a_joblog_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="--joblog"):
+        JoblogFile(str(tmp_path / "no" / "log"))
+
+
+def test_a_file_with_other_contents_is_refused_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    write(path, "precious")
+    with pytest.raises(FormatError, match="no joblog"):
+        JoblogFile(str(path))
+    assert path.read_text() == "precious"
+
+
+# output
+
+
+def test_a_silent_tasks_file_is_used_by_the_next(tmp_path: Path) -> None:
+    output = OutputFolder(str(tmp_path / "out"), "run")
+    first = output.open(1, 1, 1)
+    fds = first.descriptors()
+    assert first.close() == 0
+    second = output.open(1, 2, 1)
+    assert second.descriptors() == fds
+    os.write(fds[0], b"words")
+    assert second.close() == 5
+    output.close()
+    assert os.listdir(tmp_path / "out") == ["2.out"]
+
+
+def test_a_folder_in_which_nobody_wrote_goes_away(tmp_path: Path) -> None:
+    output = OutputFolder(str(tmp_path / "out"), "run")
+    output.open(1, 1, 1).close()
+    output.close()
+    assert os.listdir(tmp_path) == []
+
+
+# survivors
+
+
+def _past(opened: Opened) -> Past:
+    start = Started(4, 1, opened.run, 1.0, slot=1, pid=99, start_time=1, task="x")
+    return Past({opened.run: opened}, {4: start}, {})
+
+
+def _opened(machine: Machine, job: str | None = None) -> Opened:
+    return Opened("r", 1.0, machine, Process(1, 1), "t", 9, "0", job=job)
+
+
+def test_tasks_on_a_machine_out_of_sight_are_not_run_a_second_time() -> None:
+    with pytest.raises(UsageError, match=r"away.*--forget-survivors"):
+        previous_run.refuse_elsewhere(_past(_opened(AWAY)), this_machine())
+
+
+def test_a_scheduler_has_cleared_up_after_its_job() -> None:
+    previous_run.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine())
+
+
+def test_tasks_of_a_job_that_still_runs_there_are_not_run_a_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    squeue = tmp_path / "squeue"
+    squeue.write_text(
+        '#!/bin/sh\necho "$*" | grep -q -- "-j 4711 -w away" && echo 4711\n'
+    )
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(UsageError, match="away"):
+        previous_run.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine())
+    previous_run.refuse_elsewhere(_past(_opened(AWAY, "4712")), this_machine())
+    previous_run.refuse_elsewhere(_past(_opened(AWAY, "4711")), this_machine(), "4711")
+
+
+def test_a_reboot_leaves_no_survivors() -> None:
+    here = Machine("here", "m", "boot2", "p")
+    before = Machine("here", "m", "boot1", "p")
+    previous_run.refuse_elsewhere(_past(_opened(before)), here)
+    assert previous_run.survivors(_past(_opened(before)), here) == {}
+
+
+# limits of control groups
+
+
+def _groups(tmp_path: Path) -> tuple[str, str]:
+    proc, root = tmp_path / "proc", tmp_path / "cgroup"
+    write(proc / "self/cgroup", "0::/job/step\n")
+    write(proc / "meminfo", "MemTotal: 2000 kB\nMemFree: 1 kB\nMemAvailable: 1500 kB\n")
+    return str(proc), str(root)
+
+
+def test_the_tightest_limit_above_counts_without_inactive_cache(tmp_path: Path) -> None:
+    proc, root = _groups(tmp_path)
+    step, job = tmp_path / "cgroup/job/step", tmp_path / "cgroup/job"
+    write(step / "memory.max", "max\n")
+    write(job / "memory.max", str(1 * MIB))
+    write(job / "memory.current", str(MIB // 2))
+    write(job / "memory.stat", f"anon 1\ninactive_file {MIB // 4}\nactive_file 5\n")
+    gauge = MemoryGauge(proc=proc, root=root)
+    assert gauge.is_grouped
+    assert gauge.tightest(0) == Room(MIB // 4, MIB)
+
+
+def test_version_1_groups_are_read_too(tmp_path: Path) -> None:
+    proc, root = _groups(tmp_path)
+    write(tmp_path / "proc/self/cgroup", "4:memory:/job\n0::/\n")
+    job = tmp_path / "cgroup/memory/job"
+    write(job / "memory.limit_in_bytes", str(MIB))
+    write(job / "memory.usage_in_bytes", str(MIB // 2))
+    write(job / "memory.stat", f"cache 1\ntotal_inactive_file {MIB // 4}\n")
+    write(tmp_path / "cgroup/memory/memory.limit_in_bytes", str((1 << 63) - 4096))
+    assert MemoryGauge(proc=proc, root=root).tightest(0) == Room(MIB // 4, MIB)
+
+
+def test_without_a_group_the_machine_counts(tmp_path: Path) -> None:
+    proc, root = _groups(tmp_path)
+    gauge = MemoryGauge(proc=proc, root=root)
+    assert not gauge.is_grouped
+    assert gauge.tightest(0) == Room(500 * 1024, 2000 * 1024)
+
+
+def test_a_limit_on_the_tasks_is_one_among_others(tmp_path: Path) -> None:
+    proc, root = _groups(tmp_path)
+    gauge = MemoryGauge(100_000, proc=proc, root=root)
+    assert gauge.tightest(90_000) == Room(90_000, 100_000)
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({"job/step/cpu.max": "max 100000", "job/cpu.max": "250000 100000"}, 2.5),
+        ({"job/step/cpu.max": "100000 100000", "job/cpu.max": "250000 100000"}, 1.0),
+        ({}, None),
+    ],
+)
+def test_the_least_cpu_quota_above_counts(
+    tmp_path: Path, files: dict[str, str], quota: float | None
+) -> None:
+    proc, root = _groups(tmp_path)
+    for name, text in files.items():
+        write(tmp_path / "cgroup" / name, text)
+    assert read_cpu_quota(proc, root) == quota
+
+
+def test_functions_that_were_exported_take_every_line_to_the_shell() -> None:
+    env = {b"PATH": b"/usr/bin:/bin"}
+    assert Shell(env).words(b"true a")[1] == [b"true", b"a"]
+    exported = {**env, b"BASH_FUNC_true%%": b"() { false; }"}
+    assert Shell(exported).words(b"true a")[1][1:] == [b"-c", b"true a"]

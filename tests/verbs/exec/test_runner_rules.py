@@ -1,0 +1,478 @@
+"""The runner's pure decisions: what is left, when to stop, what a line needs."""
+
+import random
+import subprocess
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weigh.errors import FormatError, UsageError
+from weigh.joblog import Entry, format_entry, parse_line, read_ends
+from weigh.model.record import Allocation, Measurement, Monitor, Series, Usage
+from weigh.runner.attempt import Attempt
+from weigh.runner.events import Closed, Ended, Opened, Started, read_past
+from weigh.runner.halt import Halt, parse_halt
+from weigh.runner.joblog_file import DONE, FAILED, WAITING, settle
+from weigh.runner.memory_guard import Guard
+from weigh.runner.memory_limits import Room
+from weigh.runner.queue import Queue, Turn
+from weigh.runner.resources import gpus_named, read_resources
+from weigh.runner.retry import end
+from weigh.runner.shell import plain_words
+from weigh.runner.slots import FreeSlots, Share, Slot, lay_out, thread_settings
+from weigh.runner.tally import Tally
+from weigh.store.identity import Machine, Process
+from weigh.sweep.task_file import is_script, open_quote, read_task_lines
+from weigh.units import GIB, MIB
+
+MACHINE = Machine("here", "m", "b", "p")
+
+
+# what is left to run
+
+
+def test_a_task_is_known_by_number_and_text() -> None:
+    settled = settle([11, 22, 33], [(1, True, 11), (3, False, 33)])
+    assert list(settled.states) == [DONE, WAITING, FAILED]
+
+
+def test_the_last_end_of_a_task_counts() -> None:
+    ends = [(1, False, 11), (1, True, 11)]
+    assert list(settle([11], ends).states) == [DONE]
+
+
+def test_a_task_whose_text_changed_is_another() -> None:
+    settled = settle([12], [(1, True, 11)])
+    assert list(settled.states) == [WAITING]
+    assert (settled.known, settled.strange) == (0, 1)
+
+
+def test_a_task_that_was_done_under_another_number_meanwhile_is_done() -> None:
+    ends = [(1, True, 11), (2, False, 22), (3, True, 22)]  # a line stood before it
+    assert list(settle([11, 22], ends).states) == [DONE, DONE]
+
+
+def test_of_equal_lines_as_many_are_done_as_succeeded() -> None:
+    ends = [(1, False, 11), (2, True, 11), (3, True, 11)]
+    assert list(settle([11, 11], ends).states) == [DONE, DONE]
+    assert list(settle([11, 11, 11, 11], ends).states).count(DONE) == 2
+
+
+@given(
+    old=st.lists(st.integers(0, 5), max_size=12),
+    seed=st.integers(0, 1000),
+)
+def test_lines_moved_about_are_all_still_done(old: list[int], seed: int) -> None:
+    ends = [(seq, True, key) for seq, key in enumerate(old, 1)]
+    moved = old.copy()
+    random.Random(seed).shuffle(moved)
+    assert settle(moved, ends).done == len(old)
+
+
+@given(
+    keys=st.lists(st.integers(0, 3), max_size=8),
+    ends=st.lists(st.tuples(st.integers(1, 10), st.booleans(), st.integers(0, 3))),
+)
+def test_no_more_tasks_are_settled_than_ends_are_known(
+    keys: list[int], ends: list[tuple[int, bool, int]]
+) -> None:
+    settled = settle(keys, ends)
+    for key in set(keys):
+        here = [s for s, k in zip(settled.states, keys, strict=True) if k == key]
+        distinct = {seq for seq, _, k in ends if k == key}
+        assert sum(state != WAITING for state in here) <= len(distinct)
+
+
+# the joblog
+
+
+ENTRY = Entry(
+    seq=7,
+    host=":",
+    started=1763700000.1234,
+    wall_time=1.25,
+    sent=0,
+    received=12,
+    exit_code=0,
+    signal=9,
+    command="a\tb\nc \udcff",
+)
+
+
+def test_a_line_is_written_as_gnu_parallel_does() -> None:
+    line = b"7\t:\t1763700000.123\t     1.250\t0\t12\t0\t9\ta\tb\0c \xff\n"
+    assert format_entry(ENTRY) == line
+
+
+def test_what_is_written_is_read_back() -> None:
+    text = format_entry(ENTRY).decode("utf-8", "surrogateescape")
+    read = parse_line(text.removesuffix("\n"))
+    assert (read.seq, read.signal, read.command) == (7, 9, ENTRY.command)
+
+
+def test_the_quick_reader_steps_over_what_it_cannot_read() -> None:
+    good = b"2\t:\t1.0\t1.0\t0\t0\t0\t0\techo\tb\n"
+    lines = [b"335...\n", good, b"x\t" * 9 + b"\n", good.removesuffix(b"\n")]
+    assert list(read_ends(lines)) == [(2, True, b"echo\tb")]
+
+
+# the task file
+
+
+def test_tasks_are_numbered_without_blank_lines_and_comments() -> None:
+    lines = [b"\xef\xbb\xbfa\r\n", b"\n", b"  # c\n", b"\t\n", b"b # d"]
+    read = list(read_task_lines(lines, "t"))
+    assert [(task.seq, task.line, task.text) for task in read] == [
+        (1, 1, b"a"),
+        (2, 5, b"b # d"),
+    ]
+    whole = b"".join(lines)
+    assert whole[read[1].offset :] == b"b # d"
+
+
+def test_a_nul_byte_is_refused_with_its_line() -> None:
+    with pytest.raises(FormatError, match="t:2: a NUL byte"):
+        list(read_task_lines([b"a\n", b"b\0\n"], "t"))
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        (b"echo 'a", "'"),
+        (b'echo "a', '"'),
+        (b"echo 'it''s", "'"),
+        (b"echo 'it''s'", None),
+        (b"""echo "it's" """, None),
+        (b"echo 'a\\'", None),
+        (b"echo $'a\\'b'", None),
+        (b"echo $$'a\\'", None),
+        (b"echo $'a\\'", "'"),
+        (b'echo "a\\"b"', None),
+        (b'echo "a\\"', '"'),
+        (b"echo a # don't", None),
+        (b"echo a\\", "a backslash at its end"),
+        (b"echo a\\\\", None),
+    ],
+)
+def test_an_open_quote_is_found(line: bytes, missing: str | None) -> None:
+    assert open_quote(line) == missing
+
+
+SHELLISH = st.text(alphabet="ab '\"\\$#", max_size=12)
+
+
+@settings(max_examples=300)
+@given(line=SHELLISH)
+def test_a_line_that_bash_cannot_read_is_never_thought_whole(line: str) -> None:
+    if open_quote(line.encode()) is None:
+        read = ["bash", "-n", "-c", line]
+        assert subprocess.run(read, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"#SBATCH --mem=1G",
+        b"#SBATCH\t-p gpu",
+        b"# SBATCH --mem=1G",
+        b"##SBATCH --mem=1G",
+        b"  #SBATCH --mem=1G\r",
+        b"#$ -l h_vmem=1G",
+        b"#$-cwd",
+        b"#PBS -l select=1",
+        b"#BSUB -q long",
+        b"#!/bin/bash",
+    ],
+)
+def test_a_file_with_a_directive_anywhere_is_a_script(line: bytes) -> None:
+    lines = [b"echo a\n", line + b"\n"]
+    assert is_script(lines)
+    with pytest.raises(UsageError, match="2"):
+        list(read_task_lines(lines, "t"))
+
+
+def test_a_file_that_begins_with_an_interpreter_is_a_script() -> None:
+    assert is_script([b"\xef\xbb\xbf#! python\n"])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"# tasks",
+        b"# SBATCH is told of these by weigh submit",
+        b"echo '#SBATCH --mem=1G'",
+        b"#! not now",
+        b"#$HOME is full",
+        b"#SBATCHES",
+    ],
+)
+def test_a_remark_makes_no_script_of_a_task_file(line: bytes) -> None:
+    lines = [b"echo a\n", line + b"\n"]
+    assert not is_script(lines)
+    assert list(read_task_lines(lines, "t"))
+
+
+# what a line needs
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"a > b", b"a | b", b"a; b", b"a $B", b"A=1 b", b"a *", b"a ~", b"a {1,2}"],
+)
+def test_a_line_with_shell_words_goes_to_the_shell(line: bytes) -> None:
+    assert plain_words(line) is None
+
+
+@pytest.mark.parametrize("line", [b"cd x", b"exit 3", b"time a", b". x", b"wait"])
+def test_a_builtin_goes_to_the_shell(line: bytes) -> None:
+    assert plain_words(line) is None
+
+
+@given(line=st.text(alphabet="abc =-./'\"$\\*;é", min_size=1, max_size=12))
+def test_words_taken_without_a_shell_are_those_of_bash(line: str) -> None:
+    words = plain_words(line.encode())
+    if words is not None:
+        show = f"printf '%s\\0' {line}"
+        said = subprocess.run(["bash", "-c", show], capture_output=True, check=True)
+        assert said.stdout.split(b"\0")[:-1] == words
+
+
+# halt
+
+
+@pytest.mark.parametrize(
+    ("text", "halt"),
+    [
+        ("never", Halt()),
+        ("0", Halt()),
+        ("now,fail=1", Halt("now", "fail", 1)),
+        ("soon,fail=3", Halt("soon", "fail", 3)),
+        ("2", Halt("now", "fail", 1)),
+        ("1", Halt("soon", "fail", 1)),
+        ("-2", Halt("now", "success", 1)),
+        ("soon,done=50%", Halt("soon", "done", share=0.5)),
+        ("10%", Halt("soon", "fail", share=0.1)),
+    ],
+)
+def test_halt_is_worded_as_in_gnu_parallel(text: str, halt: Halt) -> None:
+    assert parse_halt(text) == halt
+
+
+@pytest.mark.parametrize("text", ["later", "now", "now,fail", "now,fail=0", "now,x=1"])
+def test_other_words_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="now,fail=1"):
+        parse_halt(text)
+
+
+def test_a_share_is_of_all_tasks() -> None:
+    halt = parse_halt("soon,fail=10%")
+    assert not halt.is_due(failed=9, succeeded=50, tasks=100)
+    assert halt.is_due(failed=10, succeeded=0, tasks=100)
+
+
+# slots
+
+
+@given(jobs=st.integers(1, 40), cores=st.integers(1, 64))
+def test_slots_never_share_a_core(jobs: int, cores: int) -> None:
+    layout = lay_out(jobs, cpus=cores, cores=range(cores))
+    dealt = [core for slot in layout.slots for core in slot.cores]
+    assert len(dealt) == len(set(dealt))
+    assert len({len(slot.cores) for slot in layout.slots}) == 1
+
+
+def test_the_smallest_free_slot_goes_first() -> None:
+    free = FreeSlots([Slot(number) for number in (1, 2, 3)])
+    first, second = free.take(), free.take()
+    free.give_back(second)
+    free.give_back(first)
+    assert [free.take().number for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_slot_into_which_nothing_fits_stays_free() -> None:
+    free = FreeSlots([Slot(number) for number in (1, 2)])
+    second = free.take_where(lambda slot: slot.number == 2)
+    assert second == Slot(2)
+    assert free.take_where(lambda _: False) is None
+    assert free.take() == Slot(1)
+
+
+def test_a_users_own_thread_count_stands() -> None:
+    assert thread_settings({"OMP_NUM_THREADS": "3"}, 8) == {}
+    assert thread_settings({"MKL_NUM_THREADS": "3"}, 8).keys() >= {"OMP_NUM_THREADS"}
+    assert "MKL_NUM_THREADS" not in thread_settings({"MKL_NUM_THREADS": "3"}, 8)
+
+
+@pytest.mark.parametrize(
+    ("env", "gpus"),
+    [
+        ({}, None),
+        ({"CUDA_VISIBLE_DEVICES": "2,GPU-ab"}, ("2", "GPU-ab")),
+        ({"CUDA_VISIBLE_DEVICES": ""}, ()),
+        ({"SLURM_JOB_GPUS": "0,1"}, ("0", "1")),
+        ({"SGE_HGR_gpu": "gpu1 gpu3"}, ("1", "3")),
+    ],
+)
+def test_the_allocations_gpus_are_read(
+    env: dict[str, str], gpus: tuple[str, ...] | None
+) -> None:
+    assert gpus_named(env) == gpus
+
+
+def test_cores_are_pinned_to_only_where_they_are_all_ours() -> None:
+    affinity = frozenset(range(8))
+    whole = read_resources({}, None, affinity=affinity, quota=None)
+    assert (whole.cpus, len(whole.cores)) == (8, 8)
+    limited = read_resources({}, None, affinity=affinity, quota=2.5)
+    assert (limited.cpus, limited.cores) == (2, ())
+    granted = Allocation("gridengine", cpus=4)
+    shared = read_resources({}, granted, affinity=affinity, quota=None)
+    assert (shared.cpus, shared.cores) == (4, ())
+
+
+def test_tasks_that_must_be_alone_come_last_and_alone() -> None:
+    queue = Queue(iter([1, 2]))
+    queue.alone(9)
+    assert [turn.seq for turn in (queue.take(0), queue.take(1)) if turn] == [1, 2]
+    assert queue.take(2) is None
+    last = queue.take(0)
+    assert last is not None
+    assert (last.seq, last.alone) == (9, True)
+
+
+def test_what_needs_much_room_waits_for_it_and_holds_nobody_up() -> None:
+    queue = Queue(iter([1]))
+    queue.alone(9)
+    queue.with_share(5, Share(memory=GIB))
+    assert queue.large == Turn(5, share=Share(memory=GIB))
+    assert queue.take(1) == Turn(1)
+    assert queue.take(0) is None  # nobody is alone before it had its turn
+    assert not queue.is_empty()
+    assert queue.take_large().seq == 5
+    assert queue.take(0) == Turn(9, alone=True)
+    assert queue.is_empty()
+
+
+@pytest.mark.parametrize(
+    "turn", [Turn(1), Turn(1, alone=True), Turn(1, share=Share(gpu_memory=GIB))]
+)
+def test_a_turn_that_came_to_nothing_comes_again_as_it_was(turn: Turn) -> None:
+    queue = Queue(iter([]))
+    queue.put_back(turn)
+    again = queue.take_large() if queue.large else queue.take(0)
+    assert again == turn
+
+
+# endings
+
+
+def _measured(code: int | None = None, number: int | None = None) -> Measurement:
+    usage = Usage(wall_time=1.0)
+    return Measurement(0.0, 1.0, code, number, usage, Series(), Monitor())
+
+
+def test_a_gpus_memory_is_told_from_the_hosts() -> None:
+    assert end(_measured(1), None, b"CUDA out of memory. Tried").on_gpu
+    assert not end(_measured(1), None, b"MemoryError").on_gpu
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "tail", "is_oom"),
+    [
+        (1, None, b"ValueError: x", False),
+        (1, None, b"MemoryError", True),
+        (1, None, b"RuntimeError: CUDA out of memory. Tried", True),
+        (137, None, b"", True),
+        (None, 9, b"", True),
+        (None, 11, b"", False),
+        (0, None, b"MemoryError (caught)", False),
+    ],
+)
+def test_want_of_memory_is_told_from_a_bug(
+    code: int | None, number: int | None, tail: bytes, *, is_oom: bool
+) -> None:
+    assert end(_measured(code, number), None, tail).is_oom is is_oom
+
+
+# events
+
+
+def _events() -> list[bytes]:
+    import msgspec  # noqa: PLC0415
+
+    def started(seq: int) -> Started:
+        return Started(seq, 1, "r1", 1.0, slot=1, pid=10 + seq, start_time=5, task="x")
+
+    ended = Ended(1, 1, 2.0, "COMPLETED", 0, None, record="ab")
+    opened = Opened("r1", 1.0, MACHINE, Process(1, 2), "t", 2, "0")
+    events = [opened, started(1), started(2), ended]
+    return [msgspec.json.encode(event) + b"\n" for event in events]
+
+
+def test_starts_without_an_end_are_in_flight() -> None:
+    past = read_past(_events(), lambda _: True)
+    assert [start.pid for start in past.in_flight.values()] == [12]
+    assert past.open_runs.keys() == {"r1"}
+    assert past.attempts == {1: 1, 2: 1}
+
+
+def test_a_run_that_said_goodbye_is_not_open() -> None:
+    import msgspec  # noqa: PLC0415
+
+    closed = msgspec.json.encode(Closed("r1", 3.0, "done")) + b"\n"
+    assert read_past([*_events(), closed], lambda _: True).open_runs == {}
+
+
+@given(cut=st.integers(0, 2000))
+def test_a_torn_events_file_can_be_read(cut: int) -> None:
+    text = b"".join(_events())[:cut]
+    read_past(text.splitlines(keepends=True), lambda _: True)
+
+
+# memory
+
+
+def _attempt(began: float, *, now: int = 0, peak: int = 0) -> Attempt:
+    attempt = Attempt(1, 1, b"", Slot(1))
+    attempt.began, attempt.now, attempt.peak = began, now, peak
+    return attempt
+
+
+def test_memory_is_short_when_little_is_left_or_it_goes_fast() -> None:
+    guard = Guard()
+    assert not guard.is_short(0.0, Room(50 * MIB, GIB))
+    assert not guard.is_short(1.0, Room(60 * MIB, GIB))
+    assert guard.is_short(1.1, Room(800 * MIB, GIB))
+    assert Guard().is_short(0.0, Room(1000 * MIB, GIB))
+
+
+def test_the_youngest_is_the_victim_and_one_at_a_time() -> None:
+    old, young = _attempt(1.0), _attempt(2.0)
+    guard = Guard()
+    assert guard.victim([old, young]) is young
+    young.stop = "memory"
+    assert guard.victim([old, young, _attempt(0.5)]) is None
+    assert guard.victim([old]) is None
+
+
+def test_a_task_starts_again_when_all_can_grow_to_its_size() -> None:
+    guard = Guard()
+    guard.learn(_attempt(1.0, peak=100 * MIB))  # 120 MiB are needed from now on
+    running = [_attempt(0.0, now=80 * MIB)]
+    assert not guard.may_start(Room(80 * MIB, 230 * MIB), running)
+    assert guard.may_start(Room(80 * MIB, 300 * MIB), running)
+    assert guard.may_start(Room(80 * MIB, 90 * MIB), [])
+
+
+def test_the_time_left_follows_the_mean_of_what_ended() -> None:
+    tally = Tally(10, 2, done=4, ended=4, spent=40.0, running=2, begun=2 * 95.0)
+    assert tally.time_left(100.0) == pytest.approx((4 + 1) * 10 / 2)
+    assert Tally(10, 2).time_left(100.0) is None
+
+
+def test_a_task_that_runs_longer_than_those_that_ended_counts_for_the_time_left() -> (
+    None
+):
+    tally = Tally(5, 4, done=1, ended=1, spent=0.01, running=4, begun=4 * 40.0)
+    assert tally.time_left(100.0) == pytest.approx(2 * 60 / 4)

@@ -1,0 +1,230 @@
+import random
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.model.plan import RESOURCES, Capacity, Item, Packing
+from weigh.planning.pack import pack
+from weigh.units import GIB
+
+NEEDS = st.builds(
+    Item,
+    gpu_memory=st.integers(0, 12),
+    memory=st.integers(0, 12),
+    cpus=st.integers(1, 5),
+    time=st.none() | st.floats(0, 1e6),
+)
+LIMITS = st.none() | st.integers(1, 20)
+CAPACITIES = st.builds(
+    Capacity, gpu_memory=LIMITS, memory=LIMITS, cpus=LIMITS, count=LIMITS
+)
+
+
+def fits(group: Sequence[Item], capacity: Capacity) -> bool:
+    enough_room = all(
+        limit is None or sum(getattr(item, resource) for item in group) <= limit
+        for resource in RESOURCES
+        for limit in [getattr(capacity, resource)]
+    )
+    return enough_room and (capacity.count is None or len(group) <= capacity.count)
+
+
+def fewest(items: Sequence[Item], capacity: Capacity) -> int:
+    """Find the least number of bins by trying every subset as the next bin."""
+    whole = (1 << len(items)) - 1
+
+    def chosen(mask: int) -> list[Item]:
+        return [item for at, item in enumerate(items) if mask >> at & 1]
+
+    good = {mask for mask in range(1, whole + 1) if fits(chosen(mask), capacity)}
+
+    @cache
+    def bins(left: int) -> int:
+        if not left:
+            return 0
+        first = left & -left
+        rest = part = left ^ first
+        least = len(items)
+        while True:
+            if (part | first) in good:
+                least = min(least, 1 + bins(rest ^ part))
+            if not part:
+                return least
+            part = (part - 1) & rest
+
+    return bins(whole)
+
+
+def fitting(items: Sequence[Item], capacity: Capacity) -> list[Item]:
+    return [item for item in items if fits([item], capacity)]
+
+
+def random_items(kind: str, seed: int) -> tuple[list[Item], Capacity]:
+    rng = random.Random(seed)
+    most = {"small": 0.1, "middle": 0.25, "large": 0.5}.get(kind, 0)
+    if most:
+        capacity = Capacity(gpu_memory=1 << 35, memory=1 << 37, cpus=1000)
+        shares = [[rng.uniform(0.01, most) for _ in range(3)] for _ in range(10_000)]
+        items = [
+            Item(round(a * (1 << 35)), round(b * (1 << 37)), max(1, round(c * 1000)))
+            for a, b, c in shares
+        ]
+    else:
+        capacity = Capacity(gpu_memory=32 * GIB, memory=128 * GIB, cpus=32)
+        items = [
+            Item(
+                round(rng.uniform(0.5, 6) * GIB),
+                round(rng.uniform(1, 8) * GIB),
+                rng.randint(1, 4),
+            )
+            for _ in range(10_000)
+        ]
+    return items, capacity
+
+
+def check(packing: Packing, items: Sequence[Item], capacity: Capacity) -> None:
+    placed = [at for bin_ in packing.bins for at in bin_.items]
+    left_out = [short.item for short in packing.too_big]
+    assert sorted(placed + left_out) == list(range(len(items)))
+    for bin_ in packing.bins:
+        group = [items[at] for at in bin_.items]
+        assert group
+        assert fits(group, capacity)
+        assert bin_.gpu_memory == sum(item.gpu_memory for item in group)
+        assert bin_.cpus == sum(item.cpus for item in group)
+
+
+def test_experiments_of_2_3_gib_are_four_a_card_of_11_9_gib() -> None:
+    need = Item(gpu_memory=round(2.3 * 1.2 * GIB))
+    packing = pack([need] * 100, Capacity(gpu_memory=round(11.9 * GIB)))
+
+    assert len(packing.bins) == 25
+    assert {len(bin_.items) for bin_ in packing.bins} == {4}
+
+
+@given(st.lists(NEEDS, max_size=40), CAPACITIES)
+def test_every_item_is_in_one_bin_that_holds_it_or_named_as_too_big(
+    items: list[Item], capacity: Capacity
+) -> None:
+    check(pack(items, capacity), items, capacity)
+
+
+@given(st.lists(NEEDS, max_size=40), CAPACITIES)
+def test_an_item_is_too_big_only_where_a_bin_of_its_own_does_not_hold_it(
+    items: list[Item], capacity: Capacity
+) -> None:
+    packing = pack(items, capacity)
+
+    too_big = {short.item for short in packing.too_big}
+    alone = {at for at, item in enumerate(items) if not fits([item], capacity)}
+    assert too_big == alone
+    for short in packing.too_big:
+        assert short.need == getattr(items[short.item], short.resource)
+        assert short.need > short.capacity
+
+
+@given(st.lists(NEEDS, max_size=9), CAPACITIES)
+def test_a_few_items_take_the_fewest_bins_there_can_be(
+    items: list[Item], capacity: Capacity
+) -> None:
+    kept = fitting(items, capacity)
+
+    assert len(pack(kept, capacity).bins) == fewest(kept, capacity)
+
+
+@given(st.lists(NEEDS, max_size=40), CAPACITIES)
+def test_no_packing_has_fewer_bins_than_the_lower_bound(
+    items: list[Item], capacity: Capacity
+) -> None:
+    packing = pack(items, capacity)
+
+    assert packing.lower_bound <= len(packing.bins)
+
+
+def per_bin(item: Item, capacity: Capacity) -> int | None:
+    """Tell how many of one item a bin holds; None where nothing limits them."""
+    counts = [
+        limit // need
+        for resource in RESOURCES
+        if (limit := getattr(capacity, resource)) is not None
+        and (need := getattr(item, resource))
+    ]
+    if capacity.count is not None:
+        counts.append(capacity.count)
+    return min(counts, default=None)
+
+
+@given(NEEDS, st.integers(1, 30), CAPACITIES)
+def test_items_all_alike_are_packed_as_the_general_way_packs_them(
+    item: Item, count: int, capacity: Capacity
+) -> None:
+    kept = fitting([item] * count, capacity)
+    each = per_bin(item, capacity)
+
+    bins = pack(kept, capacity).bins
+
+    expected = 0 if not kept else 1 if each is None else -(-count // each)
+    assert len(bins) == expected
+    odd = Item(gpu_memory=0, memory=0, cpus=item.cpus)  # takes the general way
+    if kept and odd != item and fits([odd], capacity):
+        assert expected <= len(pack([*kept, odd], capacity).bins) <= expected + 1
+
+
+@pytest.mark.parametrize("kind", ["small", "middle", "large", "plain"])
+def test_ten_thousand_random_items_are_within_5_per_cent_of_their_volume(
+    kind: str,
+) -> None:
+    items, capacity = random_items(kind, seed=1)
+
+    packing = pack(items, capacity)
+
+    check(packing, items, capacity)
+    volume = max(
+        sum(getattr(item, resource) for item in items) / getattr(capacity, resource)
+        for resource in RESOURCES
+    )
+    assert len(packing.bins) <= 1.05 * volume + 1
+
+
+@given(st.lists(NEEDS, max_size=40), CAPACITIES)
+def test_the_same_items_are_packed_the_same_way(
+    items: list[Item], capacity: Capacity
+) -> None:
+    assert pack(items, capacity) == pack(items, capacity)
+
+
+def test_a_bin_takes_as_long_as_its_slowest_item() -> None:
+    slow, quick, unknown = (Item(time=time) for time in (60.0, 5.0, None))
+
+    assert pack([slow, quick], Capacity(cpus=2)).bins[0].time == 60
+    assert pack([slow, unknown], Capacity(cpus=2)).bins[0].time is None
+
+
+def test_without_any_limit_everything_runs_side_by_side() -> None:
+    assert len(pack([Item(), Item(cpus=3)], Capacity()).bins) == 1
+
+
+@pytest.mark.parametrize("item", [Item(cpus=0), Item(gpu_memory=-1)])
+def test_an_item_of_less_than_nothing_is_refused(item: Item) -> None:
+    with pytest.raises(ValueError, match="one CPU"):
+        pack([item], Capacity())
+
+
+def test_what_no_order_finds_is_found_by_looking() -> None:
+    # the largest first, each where it fits, takes three
+    items = [Item(memory=size) for size in (7, 11, 8, 5, 7, 2)]
+
+    found = pack(items, Capacity(memory=20))
+
+    assert [sum(items[at].memory for at in one.items) for one in found.bins] == [20, 20]
+
+
+def test_what_matches_best_goes_into_no_bin_that_has_its_count() -> None:
+    items = [Item(memory=size) for size in (1, 1, 4, 3, 3, 3, 1, 1, 2)]
+
+    found = pack(items, Capacity(memory=10, count=5))
+
+    assert sorted(len(one.items) for one in found.bins) == [4, 5]

@@ -1,0 +1,171 @@
+import msgspec
+import pytest
+
+from weigh.errors import UsageError
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import PeakMemory, Record, Usage
+from weigh.planning.needs import Given, Needs, of_tasks
+from weigh.planning.record_match import Library, candidates
+from weigh.store.index import head_of
+from weigh.units import GIB, MIB
+
+
+def measured(  # noqa: PLR0913 - a record in a line
+    name: str,
+    command: str,
+    *,
+    memory: int = GIB,
+    gpu: int | None = None,
+    label: str | None = None,
+    state: str = "COMPLETED",
+) -> Record:
+    peak = PeakMemory(memory, memory, memory, None, None, None, "test")
+    gpus = () if gpu is None else (GpuUsage("GPU-1", "Tesla T4", peak_memory=gpu),)
+    return Record(
+        id=name,
+        label=label,
+        command=tuple(command.split()),
+        started="2026-11-21T10:00:00Z",
+        state=state,
+        exit_code=0,
+        usage=Usage(wall_time=60.0, cpus_used=1.9, peak_memory=peak, gpus=gpus),
+    )
+
+
+def needs(
+    lines: list[str],
+    records: list[Record],
+    given: Given | None = None,
+    *,
+    headroom: float = 0.0,
+    named: bool = False,
+) -> Needs:
+    by_id = {record.id: record for record in records}
+    known = candidates(head_of(record) for record in records)
+    library = Library(known, by_id.__getitem__, named=named)
+    return of_tasks(lines, given or Given(), headroom, library)
+
+
+def records_of(line: str, records: list[Record]) -> tuple[str, ...]:
+    return needs([line], records).kinds[0].records
+
+
+PPO = measured("aaaa1", "python rl.py --algo ppo --seed 1", gpu=2 * GIB)
+DQN = measured("bbbb2", "python rl.py --algo dqn --seed 2", gpu=9 * GIB)
+
+
+def test_each_algorithm_is_reckoned_with_its_own_record() -> None:
+    lines = [f"python rl.py --algo {algo} --seed 7" for algo in ("ppo", "dqn", "ppo")]
+
+    found = needs(lines, [PPO, DQN])
+
+    assert found.places == (0, 1, 0)
+    assert [kind.records for kind in found.kinds] == [("aaaa1",), ("bbbb2",)]
+    assert [kind.item.gpu_memory for kind in found.kinds] == [2 * GIB, 9 * GIB]
+    assert [kind.tasks for kind in found.kinds] == [2, 1]
+
+
+def test_a_word_weighs_more_than_a_number() -> None:
+    assert records_of("python rl.py --algo dqn --seed 1", [PPO, DQN]) == ("bbbb2",)
+
+
+def test_of_commands_as_like_the_nearest_parameters_count() -> None:
+    small = measured("cccc3", "python tag.py --batch 50 --seed 1")
+    large = measured("dddd4", "python tag.py --batch 300 --seed 1")
+
+    assert records_of("python tag.py --batch 300 --seed 9", [small, large]) == (
+        "dddd4",
+    )
+
+
+def test_where_all_are_as_like_the_biggest_use_counts() -> None:
+    small = measured("cccc3", "python tag.py --seed 1", memory=GIB)
+    large = measured("dddd4", "python tag.py --seed 2", memory=3 * GIB)
+
+    found = needs(["python tag.py --seed 3"], [small, large])
+
+    assert found.kinds[0].item.memory == 3 * GIB
+
+
+def test_another_program_is_no_measure() -> None:
+    found = needs(["python other.py --algo ppo"], [PPO, DQN])
+
+    assert found.kinds[0].records == ()
+    assert found.kinds[0].item.gpu_memory == 0
+
+
+def test_a_label_in_the_line_decides() -> None:
+    one = measured("cccc3", "python run.py a", label="big", memory=4 * GIB)
+    other = measured("dddd4", "python run.py b", label="small", memory=GIB)
+
+    assert records_of("python run.py big c", [one, other]) == ("cccc3",)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CUDA_VISIBLE_DEVICES=0 python rl.py --algo ppo --seed 3",
+        "/usr/bin/python rl.py --algo=ppo --seed=3",
+        "python rl.py --algo 'ppo' --seed 3 > out.txt",
+        "python ./rl.py --algo ppo --seed 3",
+    ],
+)
+def test_a_command_is_known_however_it_is_written(line: str) -> None:
+    assert records_of(line, [PPO, DQN]) == ("aaaa1",)
+
+
+def test_a_shell_line_is_known_by_what_the_shell_ran() -> None:
+    record = msgspec.structs.replace(
+        PPO, command=("bash", "-c", "python rl.py --algo ppo --seed 1")
+    )
+
+    assert records_of("python rl.py --algo ppo --seed 3", [record]) == ("aaaa1",)
+
+
+def test_a_run_that_failed_is_no_measure_where_another_completed() -> None:
+    failed = measured("cccc3", "python tag.py", state="FAILED", memory=9 * GIB)
+    good = measured("dddd4", "python tag.py", memory=GIB)
+
+    assert records_of("python tag.py", [failed, good]) == ("dddd4",)
+    assert "did not complete" in needs(["python tag.py"], [failed]).kinds[0].notes[0]
+
+
+def test_what_is_said_goes_before_what_was_measured() -> None:
+    given = Given(gpu_memory=GIB, memory=2 * GIB, cpus=3, time=100)
+
+    kind = needs(["python rl.py --algo ppo"], [PPO], given, headroom=0.5).kinds[0]
+
+    assert kind.item == msgspec.structs.replace(
+        kind.item, gpu_memory=1536 * MIB, memory=3 * GIB, cpus=3, time=150
+    )
+
+
+def test_headroom_is_on_top_of_the_bytes_measured() -> None:
+    kind = needs(["python rl.py --algo ppo"], [PPO], headroom=0.2).kinds[0]
+
+    assert kind.item.gpu_memory == pytest.approx(2.4 * GIB, abs=1)
+    assert kind.used.gpu_memory == 2 * GIB
+    assert kind.item.cpus == 2
+
+
+def test_a_task_unlike_every_record_named_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"other\.py"):
+        needs(["python other.py"], [PPO, DQN], named=True)
+
+
+def test_the_one_command_named_counts_for_every_task() -> None:
+    assert needs(["anything else"], [PPO], named=True).kinds[0].records == ("aaaa1",)
+
+
+def test_a_job_that_held_two_gpus_needs_two_and_what_the_fuller_held() -> None:
+    gpus = tuple(
+        GpuUsage(f"GPU-{n}", "Tesla T4", peak_memory=n * GIB) for n in range(3)
+    )
+    assert PPO.usage is not None
+    both = msgspec.structs.replace(
+        PPO, usage=msgspec.structs.replace(PPO.usage, gpus=gpus)
+    )
+
+    item = needs(["python rl.py --algo ppo"], [both]).kinds[0].item
+
+    assert (item.gpus, item.gpu_memory) == (2, 2 * GIB)

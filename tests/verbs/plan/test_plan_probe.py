@@ -1,0 +1,129 @@
+"""``weigh plan --probe``: real tasks, side by side."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from weigh.model.plan import Together
+from weigh.planning.pack import most_work, sharing_notes
+
+
+def together(count: int, speed_up: float, busy: float | None = None) -> Together:
+    return Together(
+        count=count,
+        wall_time=10.0,
+        slow_down=count / speed_up,
+        speed_up=speed_up,
+        gpu_busy=busy,
+    )
+
+
+def probed(folder: Path, lines: str, *words: str) -> subprocess.CompletedProcess[str]:
+    (folder / "tasks.txt").write_text(lines)
+    env = {n: v for n, v in os.environ.items() if not n.startswith("WEIGH_")}
+    return subprocess.run(
+        [sys.executable, "-m", "weigh", "plan", "tasks.txt", "--probe", *words],
+        cwd=folder,
+        env={**env, "WEIGH_DIR": str(folder / ".weigh")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def test_the_number_that_does_the_most_work_is_taken() -> None:
+    found = [together(1, 1.0), together(2, 1.9), together(3, 2.6), together(4, 2.5)]
+    assert most_work(found).count == 3
+
+
+def test_of_nearly_equal_numbers_the_smaller_is_taken() -> None:
+    found = [together(1, 1.0), together(2, 1.9), together(3, 1.91)]
+    assert most_work(found).count == 2
+
+
+def test_mps_is_advised_where_tasks_wait_on_a_card_that_has_time_left() -> None:
+    assert "MPS" in sharing_notes([together(1, 1.0, 20.0), together(2, 1.1)])[0]
+
+
+@pytest.mark.parametrize("busy", [None, 95.0])
+def test_mps_is_not_advised_for_a_card_that_is_busy_or_unknown(
+    busy: float | None,
+) -> None:
+    assert not sharing_notes([together(1, 1.0, busy), together(2, 1.1)])
+
+
+def test_tasks_that_only_wait_share_a_node_without_loss(tmp_path: Path) -> None:
+    done = probed(tmp_path, "sleep 0.4\n" * 4, "--node-cpus", "3", "--json")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    counts = [one["count"] for one in plan["probe"]]
+    assert counts == [1, 2, 3]
+    assert all(one["slow_down"] < 1.5 for one in plan["probe"])
+    assert len(plan["elements"]) == 2
+
+
+def test_tasks_that_wait_for_one_lock_do_not_gain_by_company(tmp_path: Path) -> None:
+    line = "flock lock sleep 1\n"
+    done = probed(tmp_path, line * 3, "--node-cpus", "3", "--json")
+    assert done.returncode == 0, done.stderr
+    plan = json.loads(done.stdout)
+    assert max(one["speed_up"] for one in plan["probe"]) < 1.6
+    found = msgspec.convert(plan["probe"], list[Together])
+    most = max(len(element["tasks"]) for element in plan["elements"])
+    assert most == most_work(found).count < 3
+
+
+def test_only_the_run_alone_is_kept_as_a_record(tmp_path: Path) -> None:
+    probed(tmp_path, "sleep 0.2\n" * 3, "--node-cpus", "3")
+    shards = list((tmp_path / ".weigh").glob("records/**/*.jsonl"))
+    assert sum(len(shard.read_text().splitlines()) for shard in shards) == 1
+
+
+def test_each_task_is_held_against_one_of_its_own_kind_alone(tmp_path: Path) -> None:
+    """A long task beside a short one takes no more time for it."""
+    lines = "true short; sleep 0.2\nsleep 1.2\n"
+    done = probed(tmp_path, lines, "--node-cpus", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    together = json.loads(done.stdout)["probe"][-1]
+    assert together["count"] == 2
+    assert together["speed_up"] > 1.5
+
+
+def test_a_task_that_fails_alone_is_said_with_its_last_words(tmp_path: Path) -> None:
+    done = probed(tmp_path, "echo no such data >&2; exit 3\n" * 2)
+    assert done.returncode == 2
+    assert "no such data" in done.stderr
+    assert not (tmp_path / "plan").exists()
+
+
+def test_several_cards_cannot_be_probed_at_once(tmp_path: Path) -> None:
+    done = probed(tmp_path, "true\n", "--gpu", "T4,L4", "--gpu-memory", "1GiB")
+    assert done.returncode == 2
+    assert "name one --gpu" in done.stderr
+
+
+def test_a_probe_told_to_end_leaves_nothing_running(tmp_path: Path) -> None:
+    (tmp_path / "tasks.txt").write_text("echo $$ > pid; exec sleep 300\n" * 2)
+    env = {n: v for n, v in os.environ.items() if not n.startswith("WEIGH_")}
+    probe = subprocess.Popen(
+        [sys.executable, "-m", "weigh", "plan", "tasks.txt", "--probe"],
+        cwd=tmp_path,
+        env={**env, "WEIGH_DIR": str(tmp_path / ".weigh")},
+        stderr=subprocess.DEVNULL,
+    )
+    written = tmp_path / "pid"
+    while not (written.exists() and written.read_text().strip()):
+        assert probe.poll() is None
+        time.sleep(0.05)
+    probe.terminate()
+    assert probe.wait(60) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(written.read_text()), 0)

@@ -1,0 +1,86 @@
+"""Slices of a card (MIG): planned by their memory, asked for by the site's word."""
+
+from typing import Any
+
+import pytest
+from planning import Weigh
+
+from weigh.flow.submit.resolve import asked
+from weigh.model.job import Wanted
+from weigh.model.plan import Ask, Capacity, Card, Element, Plan
+from weigh.units import GIB
+
+SAID = ("--gpu-memory", "2GiB", "--memory", "1GiB", "--time", "1h", "--headroom", "0")
+
+
+class Site:
+    """A Slurm that has words for GPUs."""
+
+    name = "slurm"
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+
+    def gpu_types(self) -> tuple[str, ...]:
+        return self.words
+
+
+def plan_for(gpu: str) -> Plan:
+    element = Element("tasks_0.txt", (1,), GIB, GIB, 1)
+    return Plan(
+        name="p",
+        task_file="t.txt",
+        tasks=1,
+        headroom=0.2,
+        card=Card(gpu, GIB),
+        capacity=Capacity(),
+        ask=Ask(1, GIB, 60, gpus=1, gpu=gpu),
+        kinds=(),
+        elements=(element,),
+    )
+
+
+def word_for(gpu: str, *words: str) -> str | None:
+    site: Any = Site(*words)
+    return asked(plan_for(gpu), Wanted(cpus=0), site)[0].gpu_type
+
+
+@pytest.mark.parametrize(
+    ("gpu", "said"),
+    [
+        ("A100-40GB:1g.5gb", "A100-40GB:1g.5gb 4.75 GiB: 2 fit"),
+        ("a100_80gb_1g.10gb", "A100-80GB:1g.10gb 9.50 GiB: 4 fit"),
+        ("H100 1g.10gb", "H100-80GB:1g.10gb 9.75 GiB: 4 fit"),
+        ("nvidia_h100_80gb_hbm3_2g.20gb", "H100-80GB:2g.20gb 19.6 GiB: 9 fit"),
+        ("a100.3g.20gb", "A100-40GB:3g.20gb 19.5 GiB: 9 fit"),
+    ],
+)
+def test_a_slice_is_filled_by_its_own_memory(weigh: Weigh, gpu: str, said: str) -> None:
+    code, out, err = weigh("plan", "tasks.txt", "--gpu", gpu, *SAID)
+
+    assert code == 0, err
+    assert said in out
+
+
+@pytest.mark.parametrize(
+    ("gpu", "words", "asks"),
+    [
+        ("a100_1g.5gb", ("a100", "a100_1g.5gb"), "a100_1g.5gb"),
+        ("A100-80GB:1g.10gb", ("a100", "1g.10gb"), "1g.10gb"),
+        ("H100 1g.10gb", ("h100", "nvidia_h100_80gb_hbm3_1g.10gb"), None),
+        ("a100", ("a100", "a100_1g.5gb"), "a100"),
+        ("v100-32gb", ("v100", "a100"), "v100"),
+    ],
+)
+def test_the_site_s_word_of_the_slice_is_asked_for(
+    gpu: str, words: tuple[str, ...], asks: str | None
+) -> None:
+    assert word_for(gpu, *words) == (asks or words[-1])
+
+
+def test_a_whole_card_never_stands_for_a_slice() -> None:
+    assert word_for("a100_1g.5gb", "a100", "a100_2g.10gb") is None
+
+
+def test_a_slice_of_another_card_is_another_kind() -> None:
+    assert word_for("A100-80GB:1g.10gb", "h100_1g.10gb") is None

@@ -1,0 +1,128 @@
+"""The copier between a job and its terminal or pipe, and what weigh gets of it."""
+
+import os
+import threading
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weigh.measure.pty_tee import Interposed
+
+
+def opened(interposed: Interposed, fd: int) -> int:
+    """Open what the job is to have in the place of *fd*, as its first process does."""
+    return os.open(interposed.streams[fd].lstrip("<>"), os.O_WRONLY | os.O_NOCTTY)
+
+
+def drain(fd: int, into: list[bytes]) -> None:
+    while chunk := os.read(fd, 1 << 16):
+        into.append(chunk)
+
+
+class Job:
+    """A writer behind a copier, and a reader that takes all that arrives."""
+
+    def __init__(self) -> None:
+        self._out, target = os.pipe()
+        os.set_inheritable(target, True)  # as a shell gives it
+        self.interposed = Interposed((target,))
+        self.writer = opened(self.interposed, target)
+        self.interposed.launched()
+        os.close(target)
+        self._arrived: list[bytes] = []
+        self._reader = threading.Thread(
+            target=drain, args=(self._out, self._arrived), daemon=True
+        )
+        self._reader.start()
+
+    def finish(self) -> tuple[bytes, bytes]:
+        """Give what arrived and what weigh heard."""
+        os.close(self.writer)
+        heard: list[bytes] = []
+        self.interposed.finish([heard.append])
+        self._reader.join(10)
+        os.close(self._out)
+        return b"".join(self._arrived), b"".join(heard)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.binary(min_size=1, max_size=3000), max_size=8))
+def test_every_byte_arrives_and_is_heard(pieces: list[bytes]) -> None:
+    job = Job()
+    for piece in pieces:
+        os.write(job.writer, piece)
+    arrived, heard = job.finish()
+    assert arrived == b"".join(pieces)
+    assert heard == arrived
+
+
+def test_what_nobody_listens_to_arrives_all_the_same() -> None:
+    job = Job()
+    lines = b"".join(b"step %d of 500000\n" % step for step in range(500_000))
+    view = memoryview(lines)
+    while view:
+        view = view[os.write(job.writer, view) :]
+    arrived, heard = job.finish()
+    assert arrived == lines
+    assert len(heard) < len(lines)  # else this test could not see what is left out
+
+
+def test_what_is_left_out_tears_no_line() -> None:
+    job = Job()
+    whole = {b"step %d of 500000" % step for step in range(500_000)}
+    lines = memoryview(b"".join(b"step %d of 500000\n" % n for n in range(500_000)))
+    heard: list[bytes] = []
+    while lines:
+        lines = lines[os.write(job.writer, lines[:200_000]) :]
+        if len(lines) % 3 == 0:
+            job.interposed.look([heard.append], cost=1.0)
+    _, rest = job.finish()
+    found = [line for line in (b"".join(heard) + rest).split(b"\n") if line]
+    torn = [line for line in found if line not in whole]
+    assert len(found) > 1000
+    # of the last line before a gap the end is missing: one a gap, and few gaps
+    assert len(torn) < len(found) / 100
+    assert all(any(w.startswith(line) for w in whole) for line in torn[:3])
+
+
+def test_a_reader_that_goes_away_is_known_to_the_writer() -> None:
+    out, target = os.pipe()
+    os.set_inheritable(target, True)
+    interposed = Interposed((target,))
+    writer = opened(interposed, target)
+    interposed.launched()
+    os.close(target)
+    os.close(out)
+    broken = threading.Event()
+
+    def write() -> None:
+        try:
+            while True:
+                os.write(writer, b"anybody?\n")
+        except BrokenPipeError:
+            broken.set()
+
+    threading.Thread(target=write, daemon=True).start()
+    assert broken.wait(10)
+    os.close(writer)
+    interposed.finish([lambda _chunk: None])
+
+
+def test_two_descriptors_of_one_pipe_share_a_passage() -> None:
+    out, target = os.pipe()
+    os.set_inheritable(target, True)
+    again = os.dup(target)
+    os.set_inheritable(again, True)
+    interposed = Interposed((target, again))
+    assert interposed.count == 1
+    assert interposed.streams[target] == interposed.streams[again]
+    interposed.finish([lambda _chunk: None])
+    for fd in (out, target, again):
+        os.close(fd)
+
+
+def test_a_file_is_not_interposed(tmp_path: object) -> None:
+    fd = os.open(f"{tmp_path}/out", os.O_WRONLY | os.O_CREAT)
+    os.set_inheritable(fd, True)
+    assert Interposed((fd,)).pid is None
+    os.close(fd)

@@ -1,0 +1,213 @@
+"""When a job ends, from what its elements left in its folder."""
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.flow.follow.time_left import ends_of
+from weigh.flow.follow.view import View
+from weigh.flow.plan import directory as plan_directory
+from weigh.joblog import HEADER
+from weigh.model.job import ElementState, Submitted, TaskState, Wanted
+from weigh.model.record import Headway, State
+from weigh.render.progress_lines import Ends, TaskEnd, ends_lines
+from weigh.runner.progress_file import Progress, TaskHeadway, write_progress
+from weigh.schedulers.protocol import Snapshot
+
+HOUR = 3600.0
+
+
+class Job:
+    """The folder of a job with an element a task, as its elements wrote it."""
+
+    def __init__(
+        self, folder: Path, states: list[State], wanted: Wanted | None = None
+    ) -> None:
+        self._log = folder / "log"
+        self._log.mkdir(parents=True)
+        self._now = time.time()
+        count = len(states)
+        elements = [
+            {"file": f"t_{n}.txt", "tasks": [n + 1], "gpu_memory": 0, "memory": 1}
+            | {"cpus": 1}
+            for n in range(count)
+        ]
+        plan = {
+            "name": "t",
+            "task_file": "t.txt",
+            "tasks": count,
+            "headroom": 0.2,
+            "card": None,
+            "capacity": {},
+            "ask": {"cpus": 1},
+            "kinds": [],
+            "elements": elements,
+        }
+        (folder / plan_directory.FILE).write_bytes(msgspec.json.encode(plan))
+        self._states = states
+        self._job = Submitted(
+            scheduler="local",
+            id="7",
+            name="t",
+            folder=str(folder),
+            cwd=str(folder),
+            script="job.sh",
+            elements=count,
+            tasks=count,
+            submitted=self._now,
+            wanted=wanted or Wanted(),
+        )
+
+    def done(self, element: int, took: float) -> None:
+        """Write that its task is done."""
+        line = f"1\t:\t{self._now:.3f}\t{took:.3f}\t0\t0\t0\t0\ttrue\n"
+        (self._log / f"t_{element}.joblog").write_text(f"{HEADER}\n{line}")
+
+    def runs(self, element: int, *, since: float, left: float | None = None) -> None:
+        """Write that its task began, and that it says it has so much left."""
+        joblog = f"{self._log}/t_{element}.joblog"
+        started = self._now - since
+        event = {"event": "started", "seq": 1, "attempt": 1, "run": "r"}
+        event |= {"time": started, "slot": 1, "pid": 1, "start_time": None}
+        event |= {"task": "00000000"}
+        Path(f"{joblog}.events.jsonl").write_bytes(msgspec.json.encode(event) + b"\n")
+        if left is None:
+            return
+        headway = Headway(
+            done=50.0,
+            total=100.0,
+            source="tqdm",
+            time=since,
+            remaining=left,
+            low=0.9 * left,
+            high=1.1 * left,
+        )
+        told = TaskHeadway(seq=1, attempt=1, started=started, headway=headway)
+        progress = Progress(run="r", time=self._now, slots=1, tasks=(told,))
+        assert write_progress(f"{joblog}.progress", progress)
+
+    def ends(self) -> Ends | None:
+        """Say when it is done."""
+        elements = tuple(
+            ElementState(state=state, started=self._now - HOUR)
+            for state in self._states
+        )
+        tasks = tuple(
+            TaskState(task=n + 1, job="7", element=n, seq=1, state=state)
+            for n, state in enumerate(self._states)
+        )
+        view = View(self._job, None, elements, tasks, Snapshot({}, self._now))  # type: ignore[arg-type]
+        return ends_of([view], self._now)
+
+
+def test_a_job_ends_with_the_task_that_runs_longest(tmp_path: Path) -> None:
+    job = Job(tmp_path / "j", ["RUNNING", "RUNNING"])
+    job.runs(0, since=HOUR, left=2 * HOUR)
+    job.runs(1, since=HOUR, left=HOUR)
+    found = job.ends()
+    assert found is not None
+    assert found.value == pytest.approx(2 * HOUR, rel=0.02)
+    assert [task.task for task in found.tasks] == [1, 2]
+
+
+def test_elements_that_wait_take_what_those_done_took(tmp_path: Path) -> None:
+    job = Job(tmp_path / "j", ["COMPLETED", "RUNNING", "PENDING", "PENDING"])
+    job.done(0, HOUR)
+    job.runs(1, since=HOUR / 2, left=HOUR / 2)
+    found = job.ends()
+    assert found is not None
+    assert found.value == pytest.approx(2.5 * HOUR, rel=0.1)
+    assert found.at_a_time == 1
+
+
+def test_the_throttle_says_how_many_run_at_a_time(tmp_path: Path) -> None:
+    job = Job(tmp_path / "j", ["RUNNING", "PENDING", "PENDING"], Wanted(throttle=3))
+    job.runs(0, since=HOUR / 2, left=HOUR / 2)
+    found = job.ends()
+    assert found is not None
+    assert found.at_a_time == 3
+    assert found.value < 1.5 * HOUR
+
+
+def test_without_any_task_done_or_telling_nothing_is_said(tmp_path: Path) -> None:
+    job = Job(tmp_path / "j", ["RUNNING", "PENDING"])
+    job.runs(0, since=HOUR)
+    assert job.ends() is None
+
+
+def test_a_job_that_has_not_begun_has_no_end(tmp_path: Path) -> None:
+    assert Job(tmp_path / "j", ["PENDING", "PENDING"]).ends() is None
+
+
+def test_an_element_that_outlasts_its_limit_is_counted(tmp_path: Path) -> None:
+    job = Job(tmp_path / "j", ["RUNNING", "RUNNING"], Wanted(time_limit=2 * 3600))
+    job.runs(0, since=HOUR, left=2 * HOUR)  # an hour is left
+    job.runs(1, since=HOUR, left=HOUR / 2)
+    found = job.ends()
+    assert found is not None
+    assert (found.late, found.near) == (1, 0)
+
+
+def test_an_element_that_may_outlast_its_limit_is_counted(tmp_path: Path) -> None:
+    job = Job(tmp_path / "j", ["RUNNING"], Wanted(time_limit=2 * 3600))
+    job.runs(0, since=HOUR, left=HOUR)
+    found = job.ends()
+    assert found is not None
+    assert (found.late, found.near) == (0, 1)
+
+
+def test_a_torn_progress_file_is_none(tmp_path: Path) -> None:
+    job = Job(tmp_path / "j", ["RUNNING"])
+    job.runs(0, since=HOUR, left=HOUR)
+    (tmp_path / "j" / "log" / "t_0.joblog.progress").write_bytes(b'{"schema": "wei')
+    assert job.ends() is None
+
+
+def test_the_lines_say_when_whether_in_time_and_which_task_is_last() -> None:
+    task = TaskEnd(
+        task=17,
+        done=42.0,
+        total=100.0,
+        source="tqdm",
+        remaining=7200.0,
+        low=6900.0,
+        high=7500.0,
+    )
+    ends = Ends(
+        value=12 * HOUR,
+        low=10.5 * HOUR,
+        high=14 * HOUR,
+        at_a_time=3,
+        time_limit=24 * 3600,
+        tasks=(task,),
+    )
+    assert list(ends_lines(ends, 76)) == [
+        "done in 12 h 00 m (between 10 h 30 m and 14 h 00 m)",
+        "no element near its limit",
+        "if 3 elements run at a time",
+        "task 17  42% by tqdm, 2 h 00 m to go (between 1 h 55 m and 2 h 05 m)",
+    ]
+
+
+@given(
+    st.floats(0, 1e8),
+    st.floats(0, 1e8),
+    st.integers(0, 10**6),
+    st.none() | st.integers(1, 10**6),
+)
+def test_no_line_is_wider_than_the_screen(
+    value: float, more: float, late: int, at_a_time: int | None
+) -> None:
+    ends = Ends(
+        value=value,
+        low=value,
+        high=value + more,
+        late=late,
+        at_a_time=at_a_time,
+        time_limit=10,
+    )
+    assert all(len(line) <= 76 for line in ends_lines(ends, 76))

@@ -1,0 +1,65 @@
+"""Asking a command while a run goes on."""
+
+import os
+from contextlib import suppress
+
+import pytest
+from processes import is_running, until
+
+from weigh.measure.async_command import Question
+
+ENV = dict(os.environ)
+
+
+def ask(script: str, patience: float = 30.0, **more: str) -> Question:
+    return Question(("sh", "-c", script), ENV | more, patience=patience)
+
+
+def answered(question: Question) -> str:
+    until(lambda: question.answer() is not None, "the answer")
+    answer = question.answer()
+    assert answer is not None
+    return answer
+
+
+def test_the_answer_is_what_it_printed() -> None:
+    assert answered(ask("echo 0:45; echo grumble >&2")) == "0:45\n"
+
+
+def test_nobody_waits_for_the_answer() -> None:
+    question = ask("sleep 60")
+    assert question.answer() is None
+    question.close()
+    assert not is_running(question.pid)
+
+
+def test_what_takes_too_long_says_nothing_and_is_ended() -> None:
+    question = ask("echo 1; sleep 60", patience=0.2)
+    assert answered(question) == ""
+    assert not is_running(question.pid)
+
+
+def test_who_reaps_all_children_may_reap_it_first() -> None:
+    question = ask("echo 1")
+    until(lambda: os.waitpid(question.pid, os.WNOHANG)[0], "its end")
+    assert answered(question) == "1\n"
+    question.close()
+
+
+def test_a_users_defaults_do_not_change_the_answer() -> None:
+    question = ask("echo ${SQUEUE_FORMAT-none}", SQUEUE_FORMAT="%i")
+    assert answered(question) == "none\n"
+
+
+def test_no_descriptor_is_left() -> None:
+    before = os.listdir("/proc/self/fd")
+    answered(ask("echo 1"))
+    ask("sleep 60").close()
+    with suppress(FileNotFoundError):
+        Question(("no-such-command",), ENV, patience=1.0)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+def test_a_command_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(FileNotFoundError):
+        Question(("no-such-command",), ENV, patience=1.0)

@@ -1,0 +1,162 @@
+"""When a list of tasks is done, against tasks that are played through."""
+
+import heapq
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.progress.eta import Durations, Span, still_to_run, until_done
+
+SECONDS = st.floats(0.0, 1e6)
+TRIALS = 200
+LIVE_TRIALS = 100
+
+
+def known(times: Sequence[float]) -> Durations:
+    return Durations(tuple(times), len(times))
+
+
+def played(times: Sequence[float], lanes: int) -> float:
+    """Give when the last task ends, each taken by the lane that is free first."""
+    free = [0.0] * lanes
+    for time in times:
+        heapq.heapreplace(free, free[0] + time)
+    return max(free)
+
+
+def test_nothing_waits_and_one_runs_and_it_counts() -> None:
+    assert until_done([Span(20.0, 18.0, 22.0)], 0, known([]), lanes=2) == Span(
+        20.0, 18.0, 22.0
+    )
+
+
+def test_nothing_waits_and_the_last_running_one_counts() -> None:
+    running = [Span(10.0, 8.0, 15.0), Span(20.0, 18.0, 22.0)]
+    found = until_done(running, 0, known([]), lanes=2)
+    assert found is not None
+    assert abs(found.value - 20.0) < 0.5
+    assert 17.0 < found.low < 19.0
+    assert 21.0 < found.high < 23.0
+
+
+def test_the_last_of_many_alike_ends_later_than_each_is_said_to() -> None:
+    running = [Span(100.0, 80.0, 120.0)] * 12
+    found = until_done(running, 0, known([]), lanes=12)
+    assert found is not None
+    assert found.value > 110.0
+
+
+def test_a_silent_task_and_no_time_of_any_tell_nothing() -> None:
+    assert until_done([5.0], 0, known([]), lanes=1) is None
+
+
+def test_without_a_time_of_any_task_nothing_is_said_of_those_that_wait() -> None:
+    assert until_done([Span(1.0, 1.0, 1.0)], 3, known([]), lanes=2) is None
+
+
+def test_equal_tasks_end_when_their_lanes_do() -> None:
+    found = until_done([], 5, known([60.0] * 10), lanes=2)
+    assert found is not None
+    assert abs(found.value - 180.0) < 0.02 * 180.0
+
+
+def test_many_tasks_are_summed_up_as_they_are_played() -> None:
+    played_out = until_done([], 2000, known([10.0, 20.0]), lanes=8)
+    summed = until_done([], 2001, known([10.0, 20.0]), lanes=8)
+    assert played_out is not None
+    assert summed is not None
+    assert abs(summed.value - played_out.value) < 0.02 * played_out.value
+
+
+def test_the_interval_holds_nine_of_ten_ends() -> None:
+    """Play lists of tasks of which some are done; the rest is to be told."""
+    draw = random.Random(3)
+    held = 0
+    for _ in range(TRIALS):
+        lanes, done, waiting = draw.choice([1, 4, 12]), draw.choice([5, 20, 60]), 40
+        times = [draw.lognormvariate(4.0, 0.4) for _ in range(done + waiting)]
+        found = until_done([], waiting, known(times[:done]), lanes=lanes)
+        assert found is not None
+        held += found.low <= played(times[done:], lanes) <= found.high
+    assert held >= 0.86 * TRIALS
+
+
+def moment(
+    times: Sequence[float], lanes: int, done: int
+) -> tuple[list[float], list[float], int, float]:
+    """Give what is done, what runs for how long, how many wait, and how long yet."""
+    free = [0.0] * lanes
+    tasks = []
+    for time in times:
+        begin = heapq.heapreplace(free, free[0] + time)
+        tasks.append((begin, begin + time))
+    ends = sorted(end for _, end in tasks)
+    now = ends[done - 1]
+    return (
+        [end - begin for begin, end in tasks if end <= now],
+        [now - begin for begin, end in tasks if begin <= now < end],
+        sum(begin > now for begin, _ in tasks),
+        ends[-1] - now,
+    )
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 12])
+def test_the_interval_holds_while_short_tasks_are_done_and_long_ones_run(
+    lanes: int,
+) -> None:
+    """What is done first is short, and does not pass for all."""
+    draw = random.Random(5)
+    held = 0
+    for _ in range(LIVE_TRIALS):
+        times = [draw.lognormvariate(4.0, 0.4) for _ in range(60)]
+        done, begun, waiting, left = moment(times, lanes, draw.choice([6, 15, 40]))
+        all_known = Durations(tuple(done), len(done), tuple(begun))
+        found = until_done(begun, waiting, all_known, lanes=lanes)
+        assert found is not None
+        held += found.low <= left <= found.high
+    assert held >= 0.84 * LIVE_TRIALS
+
+
+@given(
+    st.lists(st.tuples(SECONDS, SECONDS, SECONDS), max_size=6),
+    st.integers(0, 50),
+    st.lists(SECONDS, max_size=8),
+    st.lists(SECONDS, max_size=4),
+    st.integers(1, 10),
+)
+def test_the_value_lies_within_its_interval(
+    running: list[tuple[float, float, float]],
+    waiting: int,
+    times: list[float],
+    silent: list[float],
+    lanes: int,
+) -> None:
+    spans = [Span(sorted(t)[1], min(t), max(t)) for t in running]
+    all_known = Durations(tuple(times), len(times), tuple(silent))
+    found = until_done([*spans, *silent], waiting, all_known, lanes=lanes)
+    if found is not None:
+        slack = 1e-9 * (1.0 + found.high)
+        assert 0.0 <= found.low <= found.value + slack
+        assert found.value <= found.high + slack
+
+
+def test_a_silent_task_takes_as_long_as_those_that_took_longer() -> None:
+    found = still_to_run(15.0, known([10.0, 20.0, 30.0]))
+    assert found is not None
+    assert found.value == 10.0
+
+
+def test_a_task_longer_than_all_others_still_takes_a_while() -> None:
+    found = still_to_run(100.0, known([10.0]))
+    assert found is not None
+    assert found.low == 0.0
+    assert found.value > 0.0
+
+
+def test_tasks_that_are_at_their_end_are_done_at_once() -> None:
+    now = Span(0.0, 0.0, 0.0)
+
+    assert until_done([now, now], 0, known([]), lanes=2) == now

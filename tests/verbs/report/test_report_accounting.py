@@ -1,0 +1,198 @@
+"""What sacct, qacct and a log's GPU table say, beside weigh's own, and whom to believe.
+
+The texts were captured from Slurm 22.05.8 and Grid Engine 8.1.9, the table from the job
+log of a site.
+"""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from some_jobs import JOB, Say, SomeJob, Task, write_job
+
+from weigh.errors import SchedulerError
+from weigh.flow.report.accounting import beside
+from weigh.model.job import Wanted
+from weigh.model.report import Accounted, Measure
+from weigh.schedulers import accounting
+from weigh.schedulers.accounting import read_tables
+from weigh.schedulers.command import Ran
+from weigh.schedulers.gridengine import accounting as gridengine_accounting
+from weigh.schedulers.slurm import accounting as slurm_accounting
+from weigh.units import GIB, KIB, MIB
+
+SACCT = """\
+1_0|COMPLETED|5|5|600M|1|00:00.251||billing=1,cpu=1,mem=600M,node=1|cn1||
+1_0.batch|COMPLETED|5|||1|00:00.251|212079K|cpu=1,mem=600M,node=1|cn1|\
+cpu=00:00:00,energy=0,fs/disk=3045035,mem=212079K,pages=0,vmem=307876K|0
+1_2|FAILED|1|5|600M|1|00:00.093||billing=1,cpu=1,mem=600M,node=1|cn1||
+1_2.batch|FAILED|1|||1|00:00.093||cpu=1,mem=600M,node=1|cn1||0
+1_3|OUT_OF_MEMORY|3|5|600M|1|1-02:03:04||cpu=1,gres/gpu=2,mem=600M|cn1||
+1_3.batch|FAILED|3|||1|00:01.112|0|cpu=1,mem=600M|cn1|\
+cpu=00:00:02,gres/gpumem=1234M,gres/gpuutil=57|0
+"""
+QACCT = """\
+==============================================================
+qname        short.q
+hostname     node07
+jobnumber    42
+taskid       2
+start_time   Sat Nov 21 02:23:49 2026
+end_time     Sat Nov 21 02:24:01 2026
+slots        2
+failed       0
+exit_status  0
+ru_wallclock 12s
+ru_maxrss    207.828KB
+cpu          3.250s
+maxvmem      211.035MB
+category     -l h_rt=600,h_vmem=1G -pe smp 2
+"""
+TABLE = (Path(__file__).parent / "gpu_table.txt").read_text()
+
+
+def test_sacct_gives_each_element_what_it_asked_for_and_its_largest_step() -> None:
+    first, failed, killed = slurm_accounting.parse(SACCT)
+    assert (first.element, first.max_rss) == (0, 212079 * KIB)
+    assert (first.memory_asked, first.time_limit, first.cpus) == (600 * MIB, 300, 1)
+    assert (first.wall_time, first.cpu_time) == (5.0, 0.251)
+    assert failed.max_rss is None  # no sample was taken: not a zero
+    assert killed.state == "OUT_OF_MEMORY"
+    assert (killed.gpus, killed.gpu_memory) == (2, 1234 * MIB)
+    assert killed.cpu_time == 86400 + 2 * 3600 + 3 * 60 + 4
+
+
+def test_an_element_that_never_ran_used_no_time() -> None:
+    # Slurm 22.05, an array cancelled while it waited
+    text = "3|CANCELLED by 0|0|10|16?|0|00:00:00|||None assigned||0\n"
+
+    (element,) = slurm_accounting.parse(text)
+
+    assert (element.wall_time, element.memory_asked) == (None, None)
+
+
+@pytest.mark.parametrize(("text", "size"), [("4Gn", 4 * GIB), ("4Gc", 8 * GIB)])
+def test_sacct_of_old_asked_for_a_node_or_for_a_cpu(text: str, size: int) -> None:
+    line = SACCT.split("\n", maxsplit=1)[0].replace("|600M|1|", f"|{text}|2|")
+    assert slurm_accounting.parse(line)[0].memory_asked == size
+
+
+def test_qacct_counts_what_it_calls_kilobytes_as_a_thousand_kibibytes() -> None:
+    (one,) = gridengine_accounting.parse(QACCT)
+    assert one.max_rss == 207828 * KIB
+    assert one.virtual_memory == round(211.035 * MIB)
+    assert (one.element, one.wall_time, one.cpu_time) == (1, 12.0, 3.25)
+    assert (one.memory_asked, one.time_limit) == (2 * GIB, 600)
+
+
+def test_a_gpu_table_of_the_log_is_read() -> None:
+    (table,) = read_tables(f"output of the job\n{TABLE}\n")
+    assert (table.gpu, table.gpu_memory) == ("1", 2205155328)
+    assert (table.utilization, table.process_utilization) == (0.39, 0.16)
+    assert (table.power_mean, table.sm_clock, table.energy) == (56.378, 1380.0, 0.0)
+    assert table.one_look
+    assert table.health == "Healthy"
+
+
+@given(st.text(max_size=300))
+def test_no_text_makes_accounting_raise(text: str) -> None:
+    for parse in (slurm_accounting.parse, gridengine_accounting.parse, read_tables):
+        parse(text)
+        parse(f"{SACCT}{QACCT}{TABLE}{text}")
+
+
+@given(st.integers(0, len(TABLE)))
+def test_a_gpu_table_cut_off_anywhere_never_gives_another_peak(end: int) -> None:
+    assert {table.gpu_memory for table in read_tables(TABLE[:end])} <= {2205155328}
+
+
+def _of(most: float, *told: Accounted, killed: bool = False) -> Measure:
+    ours = Measure(name="memory", unit="bytes", median=most, most=most)
+    return beside([ours], told, (), scheduler="slurm", killed=killed)[0]
+
+
+def test_a_zero_of_a_killed_job_is_shown_and_not_believed() -> None:
+    told = Accounted(element=0, state="OUT_OF_MEMORY", max_rss=0)
+    (figure,) = _of(5 * GIB, told).others
+    assert figure.value == 0
+    assert figure.word is not None
+    assert "believe weigh's" in figure.word
+
+
+def test_what_sacct_saw_after_weigh_of_a_killed_task_is_believed() -> None:
+    told = Accounted(element=0, state="FAILED", max_rss=5 * GIB)
+    (figure,) = _of(GIB, told, killed=True).others
+    assert figure.word is not None
+    assert figure.word.endswith("believe it")
+
+
+def test_more_than_weigh_saw_is_called_an_upper_bound() -> None:
+    (figure,) = _of(
+        GIB, Accounted(element=0, state="COMPLETED", max_rss=2 * GIB)
+    ).others
+    assert figure.word is not None
+    assert "upper bound" in figure.word
+
+
+def test_figures_that_agree_are_shown_once() -> None:
+    assert not _of(GIB, Accounted(element=0, max_rss=GIB + 10 * MIB)).others
+
+
+def test_what_still_runs_is_no_figure_to_compare() -> None:
+    assert not _of(GIB, Accounted(element=0, state="RUNNING", max_rss=3 * GIB)).others
+
+
+def test_where_accounting_is_missing_or_refuses_nothing_is_told() -> None:
+    def missing(_argv: tuple[str, ...], **_: object) -> Ran:
+        raise SchedulerError("sacct is not on this machine")
+
+    def refuses(_argv: tuple[str, ...], **_: object) -> Ran:
+        return Ran(1, SACCT, "Slurm accounting storage is disabled")
+
+    assert accounting.ask("slurm", "1", run=missing, env={}) == ()
+    assert accounting.ask("slurm", "1", run=refuses, env={}) == ()
+    assert accounting.ask("local", "1", run=missing, env={}) == ()
+
+
+def test_the_logs_table_stands_beside_weighs_figure(root: str, say: Say) -> None:
+    job = SomeJob(
+        tasks=(Task(gpu_memory=7603000000, busy=60.0),),
+        wanted=Wanted(cpus=2, memory=8 * GIB, time_limit=7200, gpus=1),
+    )
+    folder = f"{Path(root).parent}/plan/tag"
+    write_job(root, folder, job)
+    Path(folder, "log", f"{JOB}.out").write_text(f"{TABLE}weigh: exit code 0\n")
+    _, out, _ = say("report", JOB, "--ascii")
+    words = " ".join(out.split())
+    assert "the job log's GPU table: 2.05 GiB; it looked once" in words
+    assert "believe weigh's" in words
+    assert "7.08 GiB" in words
+
+
+def test_a_sacct_on_path_is_asked_once_for_the_whole_job(
+    root: str, say: Say, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    job = SomeJob(tasks=(Task(memory=GIB), Task(memory=GIB)))
+    write_job(root, f"{Path(root).parent}/plan/p", job)
+    fake = tmp_path / "bin" / "sacct"
+    fake.parent.mkdir()
+    line = f"{JOB}_0|COMPLETED|3600|360|8G|4|54:00||cpu=4|n1||"
+    step = f"{JOB}_0.batch|COMPLETED|3600|||4|54:00|3G|cpu=4|n1||0"
+    fake.write_text(f"#!/bin/sh\necho >>{tmp_path}/asked\necho '{line}\n{step}'\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}{os.pathsep}/bin")
+    _, out, _ = say("report", JOB, "--ascii")
+    assert "sacct MaxRSS: 3.00 GiB" in out
+    assert (tmp_path / "asked").read_text() == "\n"
+
+
+def test_a_job_that_slept_before_its_run_is_no_accounting_that_missed_something() -> (
+    None
+):
+    cpus = Measure(name="cpus", unit="cpus", median=1.0, most=1.0)
+    time = Measure(name="time", unit="seconds", median=600.0, most=600.0)
+    told = Accounted(element=0, state="COMPLETED", wall_time=4200.0, cpu_time=650.0)
+    (figure,) = beside([cpus, time], [told], (), scheduler="slurm")[0].others
+    assert figure.word == "over the whole job, set-up and all"

@@ -1,0 +1,282 @@
+"""``weigh report`` as it is called: what it takes, what it refuses, exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
+
+from weigh.model.job import ElementState
+from weigh.model.record import Allocation, Request
+from weigh.model.report import Report
+from weigh.runner import events
+from weigh.schedulers import client
+from weigh.store import shards
+from weigh.store.identity import Machine
+from weigh.units import GIB, MIB
+
+ME = Machine("node01", "0" * 32, None, None)
+
+
+def measured(root: str, number: int, **words: object) -> str:
+    """Keep a record of a run outside any job; give its id."""
+    record = msgspec.structs.replace(record_of(Task(), number), **words)
+    shards.append(root, record, ME)
+    return record.id
+
+
+def test_an_empty_store_says_how_to_begin(say: Say) -> None:
+    code, out, err = say("report")
+    assert (code, out) == (2, "")
+    assert "weigh run -- COMMAND" in err
+
+
+def test_an_unknown_name_offers_records_and_jobs(root: str, say: Say) -> None:
+    write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(Task(),)))
+    code, out, err = say("report", "zzzz")
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert f"{JOB} (ppo-sweep)" in err
+
+
+def test_a_plan_that_was_not_submitted_says_so(
+    root: str, say: Say, tmp_path: Path
+) -> None:
+    measured(root, 1)
+    (tmp_path / "plan").mkdir()
+    (tmp_path / "plan" / "plan.json").write_text("{}")
+    code, _, err = say("report", "plan")
+    assert code == 2
+    assert "weigh submit plan" in err
+
+
+def test_the_id_of_another_project_is_not_found(
+    root: str, say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured(root, 1)
+    theirs = measured(str(tmp_path / "other" / ".weigh"), 0xABCDEF)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = say("report", theirs)
+    assert code == 2
+    assert "no record called" in err
+
+
+def test_half_a_record_is_stepped_over(root: str, say: Say) -> None:
+    measured(root, 1, label="whole")
+    for path in shards.shards(root):
+        line = Path(path).read_bytes()
+        Path(path).write_bytes(line + line.replace(b'"id":"0000', b'"id":"1111')[:900])
+    code, out, _ = say("report", "whole")
+    assert code == 0
+    assert "1 run, 1 completed" in out
+
+
+def test_half_a_job_reports_what_there_is(root: str, say: Say) -> None:
+    folder = Path(root).parent / "plan" / "p"
+    write_job(root, str(folder), SomeJob(tasks=(Task(), Task(), Task())))
+    events = folder / "log" / "tasks_1.joblog.events.jsonl"
+    events.write_bytes(events.read_bytes()[:-40])
+    (folder / "log" / "tasks_2.joblog").unlink()
+    (folder / "log" / "tasks_2.joblog.events.jsonl").unlink()
+    for path in shards.shards(root):
+        Path(path).unlink()
+    code, out, _ = say("report", JOB)
+    assert code == 0
+    assert "3 tasks" in out
+
+
+def test_a_plan_that_is_gone_leaves_the_elements(root: str, say: Say) -> None:
+    folder = Path(root).parent / "plan" / "p"
+    write_job(root, str(folder), SomeJob(tasks=(Task(), Task())))
+    (folder / "plan.json").unlink()
+    code, out, _ = say("report", JOB)
+    assert code == 0
+    assert "2 tasks" in out
+
+
+def test_all_records_of_a_label_are_one_report(root: str, say: Say) -> None:
+    for number in range(4):
+        measured(root, number, label="tag")
+    _, out, _ = say("report", "tag")
+    assert "4 runs, 4 completed" in out
+
+
+def test_one_run_is_judged_by_what_was_granted(root: str, say: Say) -> None:
+    granted = Allocation(scheduler="slurm", cpus=4, memory=64 * GIB)
+    measured(root, 7, label="tag", allocation=granted)
+    _, out, _ = say("report", "tag", "--json")
+    told = msgspec.json.decode(out, type=Report)
+    memory = next(one for one in told.measures if one.name == "memory")
+    assert (memory.asked, memory.most) == (64 * GIB, GIB)
+
+
+def test_last_is_the_run_after_the_job(root: str, say: Say) -> None:
+    write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(Task(),)))
+    _, before, _ = say("report")
+    measured(root, 0xFFFF, label="late", started="2030-01-01T00:00:00Z")
+    _, after, _ = say("report")
+    assert "ppo-sweep" in before
+    assert "late" in after
+
+
+def test_strict_fails_on_a_finding_and_only_then(root: str, say: Say) -> None:
+    fits = Request(
+        cpus=1,
+        memory=GIB + 300 * MIB,
+        virtual_memory=None,
+        time_limit=4500,
+        headroom=0.2,
+        runs=3,
+    )
+    measured(root, 1, label="good", request=fits)
+    big = msgspec.structs.replace(fits, memory=64 * GIB)
+    measured(root, 2, label="bad", request=big)
+    assert say("report", "good", "--strict")[0] == 0
+    assert say("report", "bad", "--strict")[0] == 1
+    assert say("report", "bad")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--paper", "md", "--csv"),
+        ("--html", "x.html", "--json"),
+        ("--grid-intensity", "200"),
+        ("--since", "30d", "--csv"),
+        ("--since", "30d", "some-job"),
+        ("--since", "a month"),
+        ("--log", "/nowhere/log"),
+        ("--paper", "md", "--grid-intensity", "-1"),
+    ],
+)
+def test_words_that_do_not_go_together_are_refused_in_one_line(
+    root: str, say: Say, words: tuple[str, ...]
+) -> None:
+    measured(root, 1)
+    code, out, err = say("report", *words)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+
+
+def test_a_scheduler_that_cannot_be_asked_leaves_a_doubt(
+    root: str, say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(Task(), Task())))
+    (Path(root).parent / "plan/p/log/tasks_1.joblog").unlink()
+    (Path(root).parent / "plan/p/log/tasks_1.joblog.events.jsonl").unlink()
+    client.save(root, "slurm", client.Poll())
+    monkeypatch.setenv("WEIGH_POLL", "0s")
+    monkeypatch.setattr(time, "time", lambda: BEGAN + 60)
+    code, out, _ = say("report", JOB)
+    assert code == 0
+    assert "doubt     the scheduler could not be asked: squeue is not on this" in out
+
+
+def test_a_hostile_name_cannot_steer_the_terminal(root: str, say: Say) -> None:
+    evil = "\x1b[2J\x07<script>\u202e"
+    job = SomeJob(tasks=(Task(state="FAILED", words=evil, node=evil),), name=evil)
+    write_job(root, f"{Path(root).parent}/plan/p", job)
+    for form in ((), ("--ticket",), ("--markdown",), ("--paper", "latex"), ("--seff",)):
+        _, out, _ = say("report", JOB, *form)
+        assert not {"\x1b", "\x07", "\u202e"} & set(out)
+    assert "<script>" not in say("report", JOB, "--markdown")[1]
+
+
+def test_a_program_gets_the_same_report(root: str, say: Say) -> None:
+    write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(Task(),)))
+    code = (
+        "import weigh, msgspec\n"
+        f"print(msgspec.json.encode(weigh.report({JOB!r})).decode())\n"
+        "print(type(weigh.report()).__name__)"
+    )
+    done = subprocess.run(
+        (sys.executable, "-c", code), capture_output=True, text=True, check=True
+    )
+    own, regions = done.stdout.splitlines()
+    assert json.loads(own) == json.loads(say("report", JOB, "--json")[1])
+    assert regions == "Regions"
+
+
+def run_here(say: Say, tasks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plan a task file, run it on this machine, and wait for its end."""
+    monkeypatch.setenv("PATH", f"{os.path.dirname(sys.executable)}:/usr/bin:/bin")
+    plan = ("--memory", "1G", "--cpus", "1", "--time", "5m", "--headroom", "0")
+    assert say("plan", tasks, *plan)[0] == 0
+    assert say("submit", "--on", "local", f"plan/{tasks.removesuffix('.txt')}")[0] == 0
+    end = time.monotonic() + 60
+    while any(word in say("status", "last")[1] for word in ("running", "waiting")):
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def test_the_parameters_of_a_sweep_reach_the_report_of_its_job(
+    say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("lr=0.1,0.01", "model=base,big", "-o", "s.txt", "--")
+    assert say("sweep", *words, "echo", "{lr}", "{model}")[0] == 0
+    run_here(say, "s.txt", monkeypatch)
+    told = msgspec.json.decode(say("report", "--json")[1], type=Report)
+    assert [row.parameters for row in told.rows] == [
+        {"lr": lr, "model": model} for lr in (0.1, 0.01) for model in ("base", "big")
+    ]
+    paper = say("report", "--paper", "latex")[1]
+    assert r"lr \{0.01, 0.1\}; model \{base, big\}" in paper
+
+
+def test_a_job_run_here_is_reported_by_its_own_figures(
+    say: Say, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    big = f"{sys.executable} -c 'x = bytearray(100 << 20)'"
+    Path("t.txt").write_text(f"{big}\nsh -c 'echo no luck; exit 3'\n")
+    run_here(say, "t.txt", monkeypatch)
+    code, out, _ = say("report", "--json")
+    assert code == 0
+    told = msgspec.json.decode(out, type=Report)
+    assert told.states == {"COMPLETED": 1, "FAILED": 1}
+    memory = next(one for one in told.measures if one.name == "memory")
+    assert 100 * MIB < (memory.most or 0) < 150 * MIB
+    assert [row.error for row in told.rows] == [None, "no luck"]
+    assert {row.wall_time is not None for row in told.rows} == {True}
+    assert tmp_path.name in (told.rows[1].output or "")
+
+
+def test_a_task_that_still_runs_has_no_error(root: str, say: Say) -> None:
+    folder = f"{Path(root).parent}/plan/p"
+    write_job(root, folder, SomeJob(tasks=(Task(state="FAILED", words="step 3"),)))
+    Path(folder, "log", "tasks_0.joblog").write_text("")
+    told = Path(folder, "log", f"tasks_0.joblog{events.SUFFIX}")
+    begun = [line for line in told.read_bytes().splitlines() if b"ended" not in line]
+    told.write_bytes(b"\n".join(begun) + b"\n")
+    now = ElementState(state="RUNNING", started=1_795_253_989.0)
+    said = client.Poll(asked=1e10, tried=1e10, states={JOB: {0: now}})
+    client.save(root, "slurm", said)
+    _, out, _ = say("report", JOB, "--json")
+    (row,) = msgspec.json.decode(out, type=Report).rows
+    assert (row.state, row.error) == ("RUNNING", None)
+
+
+def test_hours_of_a_label_are_of_what_each_run_was_granted(root: str, say: Say) -> None:
+    for number, cpus in enumerate((1, 4), start=1):
+        granted = Allocation(scheduler="slurm", cpus=cpus)
+        measured(root, number, label="tag", allocation=granted)
+    _, out, _ = say("report", "tag", "--json")
+    assert msgspec.json.decode(out, type=Report).cpu_hours == pytest.approx(5.0)
+
+
+def test_no_time_is_not_taken_for_all_runs(root: str, say: Say) -> None:
+    measured(root, 1)
+    code, _, err = say("report", "--since", "")
+    assert code == 2
+    assert "not a time" in err
+
+
+def test_a_page_into_a_closed_pipe_is_no_error(root: str) -> None:
+    measured(root, 1)
+    line = f"{sys.executable} -m weigh report --html - | /usr/bin/head -c 9"
+    ran = subprocess.run(["/bin/bash", "-c", line], capture_output=True, check=False)
+    assert (ran.stdout, ran.stderr) == (b"<!DOCTYPE", b"")

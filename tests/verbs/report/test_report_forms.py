@@ -1,0 +1,299 @@
+"""Paper, ticket and the ranking of what was wasted."""
+
+import json
+import re
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from some_jobs import JOB, Say, SomeJob, Task, record_of, write_job
+
+from weigh.flow.report.gpu_energy import covered
+from weigh.model.job import Wanted
+from weigh.model.record import State
+from weigh.render.report_paper import Statement, latex, render_paper
+from weigh.render.report_ticket import Ticket, reproduced_words
+from weigh.runner.recording import utc
+from weigh.store import shards
+from weigh.store.identity import Machine
+from weigh.units import GIB, HOUR
+
+
+@pytest.fixture
+def sweep(root: str) -> str:
+    """Leave a job of 20 tasks on GPUs, one of which failed twice."""
+    tasks = tuple(
+        Task(
+            wall_time=HOUR * 1.0,
+            memory=2 * GIB,
+            cpus=1.0,
+            gpu_memory=3 * GIB,
+            busy=50.0,
+            energy=3.6e6,
+            state="FAILED" if n == 4 else "COMPLETED",
+            attempts=2 if n == 4 else 1,
+            parameters={"lr": 10.0**-n, "model": "base" if n % 2 else "large"},
+        )
+        for n in range(1, 21)
+    )
+    wanted = Wanted(cpus=4, memory=8 * GIB, time_limit=3 * HOUR, gpus=1)
+    write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=tasks, wanted=wanted))
+    return JOB
+
+
+def test_a_paper_counts_every_run_failed_ones_included(sweep: str, say: Say) -> None:
+    _, out, _ = say("report", sweep, "--paper", "md")
+    assert "- **Runs:** 21 in all, of which 2 failed" in out
+    assert "21 hours of runs, failed ones included" in out
+    assert "- **GPUs:** V100\\-SXM2" in out or "V100-SXM2-32GB, 32.0 GiB" in out
+    assert "at most 3.00 GiB" in out or "3.00 GiB" in out
+
+
+def test_a_paper_gives_the_ranges_of_the_sweep(sweep: str, say: Say) -> None:
+    _, out, _ = say("report", sweep, "--paper", "latex")
+    assert r"lr from 1e-20 to 0.1 (20 values)" in out
+    assert r"model \{base, large\}" in out or r"model \{large, base\}" in out
+
+
+def test_co2_is_stated_only_from_a_stated_intensity(sweep: str, say: Say) -> None:
+    _, without, _ = say("report", sweep, "--paper", "md")
+    _, stated, _ = say("report", sweep, "--paper", "md", "--grid-intensity", "230")
+    assert "CO2" not in without
+    assert "- **Energy of the GPUs:** 1 kWh, measured in 20 of 21 runs" in stated
+    assert "- **CO2 of the GPUs:** 0.23 kg at the stated 230 gCO2/kWh" in stated
+
+
+def test_runs_that_share_a_card_count_its_time_and_energy_once(
+    root: str, say: Say
+) -> None:
+    task = Task(wall_time=1.0 * HOUR, gpu_memory=2 * GIB, busy=90.0, energy=7.2e5)
+    job = SomeJob(tasks=(task,) * 8, together=4)
+    write_job(root, f"{Path(root).parent}/plan/p", job)
+    _, out, _ = say("report", JOB, "--paper", "md")
+    # two elements at the same time on one made-up card: an hour of it at 200 W
+    assert "8 hours of runs, failed ones included, 7.2 CPU hours, 1 GPU hours" in out
+    assert "0.2 kWh" in out
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=8))
+def test_time_that_spans_cover_is_what_counting_seconds_gives(
+    pairs: list[tuple[int, int]],
+) -> None:
+    spans = [(start, start + wall) for start, wall in pairs]
+    seconds = {second for start, end in spans for second in range(start, end)}
+    assert covered(spans) == len(seconds)
+
+
+def test_latex_shows_what_is_special_to_it_as_it_is() -> None:
+    assert latex(r"50% of a_b & {x}\y") == (r"50\% of a\_b \& \{x\}\textbackslash{}y")
+
+
+def test_latex_is_balanced_and_has_no_bare_specials() -> None:
+    told = Statement(title="a_b%$#&~^{}\\", runs=1, states={"COMPLETED": 1})
+    text = render_paper(told, "latex")
+    assert text.count(r"\begin{itemize}") == text.count(r"\end{itemize}") == 1
+    assert not re.search(r"(?<!\\)[%$#&_]", text)
+
+
+def test_a_ticket_says_where_when_how_and_the_errors_tail(sweep: str, say: Say) -> None:
+    code, out, _ = say("report", sweep, "--ticket")
+    assert code == 0
+    assert f"job         {sweep}_3 task 4" in out
+    assert "node        node01" in out
+    assert "ended       FAILED, exit code 1" in out
+    assert "attempts    2" in out
+    assert "reproduced  yes: 2 of 2 attempts ended this way" in out
+    assert out.endswith("  ValueError: probabilities contain NaN\n")
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("attempts", "alike", "state", "words"),
+    [
+        (1, 1, "COMPLETED", "nothing failed"),
+        (2, 1, "FAILED", "no: 1 of 2 attempts ended this way"),
+        (3, 3, "FAILED", "yes: 3 of 3 attempts ended this way"),
+        (1, 1, "FAILED", "not tried again (weigh resume)"),
+    ],
+)
+def test_a_ticket_says_whether_it_happened_again(
+    attempts: int, alike: int, state: str, words: str
+) -> None:
+    ticket = Ticket(
+        job="1",
+        task="task 4",
+        scheduler=None,
+        node=None,
+        state=state,
+        is_failure=state != "COMPLETED",
+        ending=state,
+        when="",
+        asked="",
+        used="",
+        command="",
+        folder=None,
+        output=None,
+        attempts=attempts,
+        alike=alike,
+        succeeded=False,
+        others=0,
+        nodes=(),
+        versions="",
+    )
+    assert reproduced_words(ticket) == words
+
+
+@pytest.fixture
+def month(root: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Leave jobs of one name each: wasteful, well asked for, always failing."""
+    here = f"{Path(root).parent}/plan"
+    ten = Wanted(cpus=4, memory=8 * GIB, time_limit=3 * HOUR)
+    tight = Wanted(cpus=1, memory=2 * GIB + GIB // 2, time_limit=2 * HOUR)
+    some = Task(wall_time=1.0 * HOUR, memory=2 * GIB, cpus=1.0)
+    bad = Task(wall_time=0.5 * HOUR, memory=GIB, cpus=1.0, state="FAILED")
+    for name, wanted, task in (
+        ("wasteful", ten, some),
+        ("tight", tight, some),
+        ("broken", tight, bad),
+    ):
+        made = SomeJob(tasks=(task,) * 5, name=name, id=name, wanted=wanted)
+        write_job(root, f"{here}/{name}", made)
+    monkeypatch.setattr(time, "time", lambda: 1_795_300_000.0)
+    return root
+
+
+def test_the_ranking_begins_with_the_most_wasteful(month: str, say: Say) -> None:
+    del month
+    code, out, _ = say("report", "--since", "30d", "--json")
+    assert code == 0
+    told = json.loads(out)
+    names = [group["name"] for group in told["groups"]]
+    assert names == ["wasteful", "broken", "tight"]
+    wasteful = told["groups"][0]["wasted"]
+    # 5 runs of an hour: 8 GiB and 4 CPUs asked for, 2 GiB and 1 CPU used
+    assert wasteful["memory"] == pytest.approx(30, rel=1e-6)
+    assert wasteful["cpu"] == pytest.approx(15, rel=1e-6)
+
+
+def test_the_ranking_counts_all_of_a_failed_run_as_lost(month: str, say: Say) -> None:
+    del month
+    groups = json.loads(say("report", "--since", "30d", "--json")[1])["groups"]
+    broken = next(group for group in groups if group["name"] == "broken")
+    assert broken["wasted"] == broken["held"]
+    assert broken["failed"] == 5
+
+
+def test_the_ranking_says_what_always_fails_and_what_saves_most(
+    month: str, say: Say
+) -> None:
+    del month
+    code, out, _ = say("report", "--since", "30d", "--strict")
+    assert code == 1
+    assert "failing     broken: all 5 runs, the same way: ValueError" in out
+    saves = out[out.index("saves most") :]
+    assert saves.startswith("saves most  wasteful: ask for 1 CPU, 15 CPU h less")
+    assert "--cpus-per-task=1" in saves
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_ranking_leaves_out_what_is_older(month: str, say: Say) -> None:
+    del month
+    _, out, _ = say("report", "--since", "1h", "--json")
+    assert json.loads(out)["groups"] == []
+
+
+def test_a_paper_of_a_time_counts_runs_outside_of_jobs_once(
+    month: str, say: Say
+) -> None:
+    late = msgspec.structs.replace(
+        record_of(Task(), 0xABC), started=utc(1_795_299_000.0)
+    )
+    shards.append(month, late, Machine("node01", "0" * 32, None, None))
+    _, out, _ = say("report", "--since", "30d", "--paper", "md")
+    assert "16 in all" in out
+
+
+def test_a_gpu_never_used_is_the_change_that_saves_most(root: str, say: Say) -> None:
+    wanted = Wanted(cpus=4, memory=8 * GIB, time_limit=3 * HOUR, gpus=1)
+    idle = Task(wall_time=1.0 * HOUR, memory=2 * GIB, cpus=1.0, gpu_memory=0, busy=0.0)
+    job = SomeJob(tasks=(idle,) * 3, wanted=wanted)
+    write_job(root, f"{Path(root).parent}/plan/p", job)
+    told = json.loads(say("report", "--since", "9999d", "--json")[1])
+    first = told["changes"][0]
+    assert first["flag"] == "no --gres=gpu"
+    assert first["saves"]["gpu"] == pytest.approx(3.0)
+
+
+def test_the_ranking_saves_no_memory_of_a_kind_that_was_killed_for_it(
+    root: str, say: Say
+) -> None:
+    small = Task(wall_time=HOUR, memory=GIB, cpus=3.9)
+    killed = Task(state="OUT_OF_MEMORY", wall_time=HOUR, memory=7 * GIB, cpus=3.9)
+    job = SomeJob(tasks=(small, small, small, killed))
+    write_job(root, f"{Path(root).parent}/plan/p", job)
+    _, out, _ = say("report", "--since", "99999d")
+    assert "saves most" not in out
+
+
+def test_the_ranking_saves_no_memory_of_runs_in_which_it_still_rose(
+    root: str, say: Say
+) -> None:
+    rising = Task(wall_time=HOUR, memory=GIB, cpus=3.9, growing=True)
+    job = SomeJob(tasks=(rising, rising, rising))
+    write_job(root, f"{Path(root).parent}/plan/p", job)
+    _, out, _ = say("report", "--since", "99999d")
+    assert "saves most" not in out
+
+
+@pytest.mark.parametrize("form", [(), ("--paper", "md")])
+def test_all_of_time_is_a_time_too(sweep: str, say: Say, form: tuple[str, ...]) -> None:
+    del sweep
+    code, _, err = say("report", "--since", "99999999999999999d", *form)
+    assert (code, err) == (0, "")
+
+
+def test_latex_keeps_hyphens_and_signs_that_its_old_fonts_would_change() -> None:
+    text = latex("--lr <1e-3 | a >b")
+    assert text == r"-{}-lr \textless{}1e-3 \textbar{} a \textgreater{}b"
+
+
+def test_a_ticket_of_a_kill_names_the_signal_beside_the_last_words(
+    root: str, say: Say
+) -> None:
+    killed = Task(state="FAILED", words="step 20", signal=9)
+    write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(killed, killed)))
+    _, out, _ = say("report", JOB)
+    assert "signal 9, after: step 20" in " ".join(out.split())
+
+
+def test_a_ticket_of_a_run_outside_of_jobs_names_no_command_of_jobs(
+    root: str, say: Say
+) -> None:
+    record = record_of(Task(state="FAILED"), 1)
+    shards.append(root, record, Machine("node01", "0" * 32, None, None))
+    _, out, _ = say("report", record.id, "--ticket")
+    assert "reproduced  not tried again\n" in out
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "CANCELLED"])
+def test_a_ticket_where_nothing_failed_says_so(
+    root: str, say: Say, state: State
+) -> None:
+    record = msgspec.structs.replace(record_of(Task(), 1), state=state)
+    shards.append(root, record, Machine("node01", "0" * 32, None, None))
+    code, out, _ = say("report", record.id, "--ticket", "--strict")
+    assert "reproduced  nothing failed" in out
+    assert code == 0
+
+
+def test_a_paper_states_no_card_that_nobody_asked_for_or_used(
+    root: str, say: Say
+) -> None:
+    record = record_of(Task(gpu_memory=0), 1)
+    shards.append(root, record, Machine("node01", "0" * 32, None, None))
+    _, out, _ = say("report", record.id, "--paper", "md")
+    assert "none were used" in out
+    assert "GPU hours" not in out

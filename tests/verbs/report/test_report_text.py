@@ -1,0 +1,106 @@
+"""``weigh report`` as people see it: golden text, 80 columns, ASCII and unicode."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from some_jobs import Say, SomeJob, Task, record_of, write_job
+from some_reports import reports
+
+from weigh.model.job import Wanted
+from weigh.model.plan import Card
+from weigh.model.report import Report
+from weigh.render.columns import columns_of
+from weigh.render.report_lines import bar, bins, render_text
+from weigh.store import shards
+from weigh.store.identity import Machine
+from weigh.units import GIB, HOUR, MIB
+
+GOLDEN = Path(__file__).parent / "golden"
+MOST_LINES = 24  # one screen
+
+
+def sweep() -> SomeJob:
+    """Give a hundred tasks, four on a card: one failed, and one node is slow."""
+    return SomeJob(
+        tasks=tuple(
+            Task(
+                wall_time=(3.5 if n // 4 % 5 == 2 else 2.5) * HOUR + 30 * (n % 7),
+                memory=(1200 + 3 * (n % 40)) * MIB,
+                cpus=0.9,
+                node=f"node0{n // 4 % 5 + 5}",
+                gpu_memory=(2300 + n % 30) * MIB,
+                busy=71.0,
+                state="FAILED" if n == 57 else "COMPLETED",
+            )
+            for n in range(100)
+        ),
+        together=4,
+        wanted=Wanted(cpus=4, memory=8 * GIB, time_limit=23400, gpus=1),
+        card=Card("P100 12 GiB", 12 * GIB),
+    )
+
+
+@pytest.mark.parametrize("form", ["ascii", "unicode"])
+def test_a_sweep_reads_as_in_the_golden_file(root: str, say: Say, form: str) -> None:
+    write_job(root, f"{Path(root).parent}/plan/ppo-sweep", sweep())
+    words = ("--ascii",) if form == "ascii" else ()
+    code, out, _ = say("report", "481516", *words)
+    assert code == 0
+    assert out == (GOLDEN / f"sweep-{form}.txt").read_text()
+
+
+def test_ascii_is_ascii(root: str, say: Say) -> None:
+    write_job(root, f"{Path(root).parent}/plan/ppo-sweep", sweep())
+    _, out, _ = say("report", "481516", "--ascii")
+    assert out.isascii()
+
+
+def test_a_job_of_one_element_takes_at_most_one_screen(root: str, say: Say) -> None:
+    job = SomeJob(tasks=(Task(state="FAILED", growing=True, busy=3.0, gpu_memory=9),))
+    write_job(root, f"{Path(root).parent}/plan/one", job)
+    _, out, _ = say("report")
+    assert 4 < len(out.splitlines()) <= MOST_LINES
+
+
+@settings(max_examples=40)
+@given(reports(), st.booleans())
+def test_no_line_is_wider_than_80_columns(report: Report, is_ascii: bool) -> None:  # noqa: FBT001
+    lines = render_text(report, is_ascii=is_ascii).splitlines()
+    assert max(map(columns_of, lines)) <= 80
+
+
+@given(st.floats(0, 3), st.booleans())
+def test_a_bar_is_as_long_as_its_share_and_never_wider_than_its_frame(
+    share: float,
+    is_ascii: bool,  # noqa: FBT001
+) -> None:
+    drawn = bar(share, is_ascii=is_ascii, width=20)
+    assert len(drawn) == 20
+    full = len(drawn.rstrip())
+    assert abs(full - min(share, 1.0) * 20) <= 1
+
+
+@given(st.lists(st.floats(0, 1e15), min_size=1))
+def test_a_histogram_counts_every_element_once_up_to_the_most(
+    values: list[float],
+) -> None:
+    found = bins(values)
+    assert sum(number for _, number in found) == len(values)
+    assert found[-1][0] == max(values)
+    below = 0
+    for end, number in found:
+        below += number
+        assert below == sum(value <= end for value in values)
+
+
+def test_runs_outside_of_jobs_are_not_called_elements(root: str, say: Say) -> None:
+    machine = Machine("node01", "0" * 32, None, None)
+    for number in range(9):
+        record = record_of(Task(memory=GIB + number * MIB), number)
+        shards.append(root, msgspec.structs.replace(record, label="tag"), machine)
+    _, out, _ = say("report", "tag")
+    assert "runs by memory" in out
+    assert "elements" not in out

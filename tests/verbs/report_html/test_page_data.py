@@ -1,0 +1,260 @@
+"""What a page is made of, without a browser: sizes, figures, escapes, files."""
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reports_to_draw import array, hostile, one_run, scanned, trained
+
+from weigh.model.report import Measure, Note, Report, Row
+from weigh.render.html.curves import Scan, clock_ticks, edges, ticks
+from weigh.render.html.page import embedded_json, render_page
+from weigh.render.html.series_data import run_series
+from weigh.render.html.task_columns import task_columns
+from weigh.units import GIB
+
+KB, MB = 1000, 1000**2
+_text = st.text(max_size=30)
+_measure = st.floats(0, 1e12)
+
+
+class Elements(HTMLParser):
+    """Counts the elements of a page, as a browser would see them."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+def data_of(html: str) -> Any:
+    found = re.search(r'id="data">(.*?)</script>', html, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def cells(column: Any) -> list[Any]:
+    """Undo a column's packing, by what its documentation says."""
+    if column.get("words") is not None:
+        return [column["words"][place] for place in column["values"]]
+    if column.get("rest") is None:
+        return list(column["values"])
+    texts, before = [], ""
+    for shared, rest in zip(column["values"], column["rest"], strict=True):
+        before = before[:shared] + rest
+        texts.append(before)
+    return texts
+
+
+def test_an_ordinary_job_is_at_most_250_kb() -> None:
+    html = render_page(one_run(), (Scan(estimate=scanned()),))
+    assert len(html.encode()) <= 250 * KB
+
+
+def test_four_long_runs_and_their_tasks_stay_within_250_kb() -> None:
+    report = msgspec.structs.replace(array(200), records=(trained(),) * 4)
+    assert len(render_page(report).encode()) <= 250 * KB
+
+
+def test_ten_thousand_tasks_are_at_most_2_mb() -> None:
+    assert len(render_page(array(10_000, elements=250)).encode()) <= 2 * MB
+
+
+def test_the_same_report_gives_the_same_page() -> None:
+    assert render_page(one_run()) == render_page(one_run())
+
+
+def test_uplot_comes_with_its_licence_and_only_where_it_draws() -> None:
+    assert "Copyright (c) 2022 Leon Sorokin" in render_page(one_run())
+    assert "Leon Sorokin" not in render_page(Report(title="nothing drawn"))
+
+
+def test_no_figure_of_a_series_is_changed() -> None:
+    record = trained()
+    series = record.series
+    assert series is not None
+    (run,) = data_of(render_page(one_run()))["runs"]
+    memory, cpu, gpu = (chart["values"] for chart in run["charts"])
+    assert tuple(memory) == series.memory
+    assert tuple(gpu) == series.gpu_memory[0]
+    assert cpu[0] is None
+    assert cpu[1:] == pytest.approx(series.cpu[1:], abs=1e-4)
+    assert run["t"] == pytest.approx(series.t, abs=1e-4)
+
+
+def test_no_figure_of_a_task_is_changed() -> None:
+    report = array(300)
+    columns = data_of(render_page(report))["tasks"]["columns"]
+    packed = {column["key"]: cells(column) for column in columns}
+    for name in ("task", "memory", "gpu_memory", "exit_code", "node", "output"):
+        assert packed[name] == [getattr(row, name) for row in report.rows]
+    for name in ("wall_time", "cpu_time", "cpus", "gpu_utilization", "started"):
+        wanted = [getattr(row, name) for row in report.rows]
+        assert packed[name] == pytest.approx(wanted, rel=1e-6, abs=1e-6)
+    assert packed["lr"] == [row.parameters["lr"] for row in report.rows]
+
+
+def test_columns_that_say_nothing_are_left_out() -> None:
+    made = task_columns([Row(task=1), Row(task=2)])
+    assert made is not None
+    assert [column.key for column in made.columns] == ["task", "state"]
+
+
+def test_a_seed_too_large_for_a_script_stays_exact_as_text() -> None:
+    seeds = [2**63 - 25, 7]
+    made = task_columns([Row(task=1, parameters={"seed": seed}) for seed in seeds])
+    assert made is not None
+    assert cells(msgspec.to_builtins(made.columns[2])) == [str(seed) for seed in seeds]
+
+
+def test_runs_without_tasks_are_known_by_their_records() -> None:
+    made = task_columns([Row(record="a", wall_time=1.0), Row(record="b")])
+    assert made is not None
+    assert made.noun == "runs"
+    assert [column.key for column in made.columns] == ["record", "state", "wall_time"]
+
+
+@given(st.lists(st.text(st.characters(categories=["L", "N", "So"])), min_size=2))
+def test_any_texts_come_out_of_their_column_as_they_went_in(texts: list[str]) -> None:
+    rows = [Row(task=n, output=text) for n, text in enumerate(texts)]
+    made = task_columns(rows)
+    columns = json.loads(msgspec.json.encode(made))["columns"]
+    packed = {column["key"]: cells(column) for column in columns}
+    if any(texts):
+        assert packed["output"] == texts
+
+
+@given(st.recursive(_text, lambda inner: st.lists(inner, max_size=3)))
+def test_data_in_a_script_element_cannot_leave_it(data: Any) -> None:
+    text = str(embedded_json(data))
+    assert not set(text) & set("<>&\u2028\u2029")
+    assert json.loads(text) == data
+
+
+_reports = st.builds(
+    Report,
+    title=_text,
+    scheduler=st.none() | _text,
+    job=st.none() | _text,
+    started=st.none() | st.floats(-1e18, 1e18),
+    states=st.dictionaries(_text, st.integers(0, 9), max_size=2),
+    measures=st.lists(
+        st.builds(
+            Measure,
+            name=st.sampled_from(["memory", "gpu_memory", "cpus", "time"]),
+            unit=st.sampled_from(["bytes", "seconds", "cpus", "share"]),
+            asked=st.none() | _measure,
+            median=st.none() | _measure,
+            most=st.none() | _measure,
+            efficiency=st.none() | st.floats(0, 1e6),
+            source=_text,
+            values=st.lists(_measure, max_size=9).map(tuple),
+        ),
+        max_size=3,
+    ).map(tuple),
+    notes=st.lists(
+        st.builds(Note, about=_text, words=_text, flag=st.none() | _text), max_size=2
+    ).map(tuple),
+    rows=st.lists(
+        st.builds(
+            Row,
+            label=_text,
+            reason=st.none() | _text,
+            memory=st.none() | st.integers(0, 1 << 50),
+            parameters=st.dictionaries(_text, _text | st.integers(), max_size=2),
+        ),
+        max_size=4,
+    ).map(tuple),
+)
+_PLAIN = Elements(render_page(array(60)) + render_page(one_run()))
+
+
+@settings(max_examples=60)
+@given(_reports)
+def test_no_text_of_a_report_becomes_an_element_or_an_attribute(
+    report: Report,
+) -> None:
+    seen = Elements(render_page(report))
+    assert set(seen.tags) <= set(_PLAIN.tags)
+    assert seen.attributes <= _PLAIN.attributes
+    assert seen.tags.count("script") == 2
+
+
+def test_hostile_names_add_no_element() -> None:
+    plain, other = Elements(render_page(one_run())), Elements(render_page(hostile()))
+    assert other.tags.count("script") == plain.tags.count("script")
+    assert "img" not in other.tags
+
+
+def test_what_was_asked_for_comes_from_the_run_before_the_element() -> None:
+    record = trained()
+    element = Measure(name="memory", unit="bytes", asked=64.0 * GIB)
+    memory = run_series(record, (element,)).charts[0]
+    assert [level.value for level in memory.levels] == [8 * GIB]
+    without = msgspec.structs.replace(record, request=None)
+    memory = run_series(without, (element,)).charts[0]
+    assert [level.value for level in memory.levels] == [64 * GIB]
+
+
+def test_half_a_series_is_not_drawn() -> None:
+    record = trained()
+    assert record.series is not None
+    series = msgspec.structs.replace(record.series, memory=(1, 2))
+    half = msgspec.structs.replace(record, series=series)
+    assert run_series(half).charts == ()
+
+
+@given(st.floats(1e-6, 1e15), st.booleans())
+def test_ticks_are_a_few_within_the_axis(top: float, binary: bool) -> None:  # noqa: FBT001
+    made = ticks(max(top, 1.0) if binary else top, binary=binary)
+    assert made[0] == 0
+    assert made[-1] <= max(top, 1.0)
+    assert len(made) <= 6
+
+
+@given(st.floats(0, 1e12), st.floats(0, 1e12))
+def test_bins_hold_every_value(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    made = edges(low, high, binary=False, wanted=12)
+    assert made[0] <= low
+    assert high <= made[-1]
+    assert len(made) <= 16
+
+
+@given(st.floats(0.01, 1e8))
+def test_moments_lie_within_the_run(seconds: float) -> None:
+    made = clock_ticks(0.0, seconds, wanted=8)
+    assert all(0 <= moment <= seconds * (1 + 1e-9) for moment in made)
+    assert 1 < len(made) <= 10
+
+
+def test_a_wheel_carries_what_a_page_is_made_of(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling")
+    root = Path(__file__).parents[3]
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path],
+        cwd=root,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    here = set((root / "src").rglob("html/templates/**/*.*"))
+    packed = set(zipfile.ZipFile(wheel).namelist())
+    assert {str(path.relative_to(root / "src")) for path in here} <= packed
+    assert len(here) > 10

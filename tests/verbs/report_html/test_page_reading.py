@@ -1,0 +1,238 @@
+"""Pages for every reader: words, contrast, small screens, and hostile names."""
+
+import random
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reports_to_draw import HOSTILE, array, hostile, one_run, scanned
+
+from weigh.model.report import Report
+from weigh.render.html import page as page_module
+from weigh.render.html.curves import Scan
+from weigh.render.html.words import cpus, figure, share
+from weigh.units import format_duration, format_size
+
+pytestmark = pytest.mark.browser
+
+TEMPLATES = Path(page_module.__file__).parent / "templates"
+Opened = Any
+
+# Relative luminance and contrast after WCAG 2.2
+CONTRAST = """() => {
+  const channel = v => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+  const parts = colour => colour.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) =>
+    0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const ground = element => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = parts(getComputedStyle(at).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0.5) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !element.checkVisibility()) continue;
+    if (element.matches("script, style, :disabled, .unseen, .unseen *")) continue;
+    const style = getComputedStyle(element);
+    const ink = parts(element.closest("svg") ? style.fill : style.color);
+    const [a, b] = [light(ink), light(ground(element))];
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.push(`${walker.currentNode.data.trim()}: ${ratio}`);
+  }
+  return poor;
+}"""
+
+# An injected request, picture and script: what became of each
+REACH_OUT = """async elsewhere => {
+  const soon = { signal: AbortSignal.timeout(3000) };
+  const asked = await fetch(elsewhere, soon).then(() => "answered", () => "refused");
+  const picture = await new Promise(tell => {
+    const made = new Image();
+    made.onload = () => tell("answered");
+    made.onerror = () => tell("refused");
+    setTimeout(made.onerror, 3000);
+    made.src = elsewhere;
+    document.body.append(made);
+  });
+  const script = document.createElement("script");
+  script.textContent = "window.ran = true";
+  document.body.append(script);
+  return [asked, picture, window.ran === true];
+}"""
+
+
+def script(name: str) -> str:
+    return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def written(browser: Any, function: str, values: list[float]) -> list[str]:
+    page = browser.new_page()
+    try:
+        source = (
+            f"(values) => {{ {script('format.js')}; return values.map({function}) }}"
+        )
+        answer: list[str] = page.evaluate(source, values)
+        return answer
+    finally:
+        page.close()
+
+
+def spread() -> list[float]:
+    """Give numbers of every magnitude, and ties of the digits that are shown."""
+    chance = random.Random(5)
+    plain = [10 ** chance.uniform(-4, 11) for _ in range(3000)]
+    ties = [n / 8 for n in range(4000)] + [n + 0.5 for n in range(0, 20_000, 7)]
+    return plain + ties
+
+
+def test_the_page_writes_sizes_as_the_text_does(browser: Any) -> None:
+    sizes = [round(value) for value in spread()] + [2**n for n in range(53)]
+    sizes += [round(1023.5 * 1024**n) + d for n in range(1, 4) for d in (-1, 0, 1)]
+    assert written(browser, "sizeWords", [*sizes]) == [*map(format_size, sizes)]
+
+
+def test_the_page_writes_times_as_the_text_does(browser: Any) -> None:
+    times = spread()
+    assert written(browser, "timeWords", times) == [*map(format_duration, times)]
+
+
+def test_the_page_writes_shares_and_cpus_as_its_tables_do(browser: Any) -> None:
+    values = [value for value in spread() if value < 1e4]
+    source = "value => write(value, 'share')"
+    assert written(browser, source, values) == [share(value) for value in values]
+    assert written(browser, "cpuWords", values) == [*map(cpus, values)]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_stands_out_from_its_ground(opened: Opened, scheme: str) -> None:
+    scan = Scan(estimate=scanned())
+    for page in (
+        opened(one_run(), scan, color_scheme=scheme),
+        opened(array(60), color_scheme=scheme),
+    ):
+        assert page.evaluate(CONTRAST) == []
+
+
+@pytest.mark.parametrize("report", [one_run(), array(60), hostile()], ids=str)
+def test_a_narrow_screen_scrolls_only_downwards(opened: Opened, report: Report) -> None:
+    page = opened(report, Scan(estimate=scanned()), width=400)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_everything_that_can_be_pressed_has_a_name_and_shows_focus(
+    opened: Opened,
+) -> None:
+    page = opened(array(60))
+    unseen = []
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        name, outline = page.evaluate(
+            """() => {
+                const at = document.activeElement;
+                if (at === document.body) return ["once around", "solid"];
+                const name = at.getAttribute("aria-label") || at.innerText
+                    || at.labels?.[0]?.innerText;
+                const { outlineStyle, outlineWidth } = getComputedStyle(at);
+                return [name, outlineWidth === "0px" ? "none" : outlineStyle];
+            }"""
+        )
+        if not name or outline == "none":
+            unseen.append((name, outline))
+    assert unseen == []
+
+
+def test_pictures_have_words_and_a_table(opened: Opened) -> None:
+    page = opened(array(60), Scan(estimate=scanned()))
+    for picture in page.locator("svg[role=img]").all():
+        assert len(picture.get_attribute("aria-label")) > 10
+        beside = picture.locator("xpath=..").locator("details tbody tr")
+        assert beside.count() >= 3
+
+
+def test_a_chart_s_values_can_be_read_without_it(opened: Opened) -> None:
+    page = opened(one_run())
+    page.get_by_text("The curves as a table").click()
+    table = page.locator("details table").filter(visible=True).last
+    usage = one_run().records[0].usage
+    assert usage is not None
+    assert usage.peak_memory is not None
+    assert figure(usage.peak_memory.value, "size") in table.inner_text()
+
+
+def test_without_its_script_a_page_still_says_most(opened: Opened) -> None:
+    page = opened(array(60), Scan(estimate=scanned()), java_script_enabled=False)
+    assert page.locator("svg[role=img]").count() == 5
+    assert page.locator(".notes li").count() == 2
+    said = page.locator("#task-table").inner_text()
+    assert said == "The table of tasks is drawn by a script in this page."
+
+
+def test_headings_and_identifiers_are_in_order(opened: Opened) -> None:
+    page = opened(one_run(), Scan(estimate=scanned()))
+    levels = page.locator("h1, h2, h3").evaluate_all("all => all.map(h => h.tagName)")
+    assert levels[0] == "H1"
+    assert levels.count("H1") == 1
+    ids = page.locator("[id]").evaluate_all("all => all.map(one => one.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_hostile_names_are_text_and_nothing_else(opened: Opened) -> None:
+    page = opened(hostile())
+    assert page.locator("img").count() == 0
+    shown = page.locator("h1").inner_text()
+    assert shown == HOSTILE.replace("\u202e", "\\u202e").replace("\x1b", "\\x1b")
+    text = page.evaluate("document.documentElement.textContent")
+    assert "\u202e" not in text
+    assert "49" not in page.title()
+
+
+def test_hostile_names_stay_text_in_the_table(opened: Opened) -> None:
+    page = opened(hostile())
+    cells = page.locator(".tasks tbody tr").first.inner_text()
+    assert "</script><img src=x onerror=alert(1)>{{7*7}}" in cells
+    page.get_by_role("searchbox").fill("<img")
+    assert page.locator(".tasks tbody tr").count() == 2
+
+
+def test_a_page_may_not_ask_the_network(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(page_module.render_page(one_run()), encoding="utf-8")
+    page = browser.new_page()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        elsewhere = f"http://127.0.0.1:{server.getsockname()[1]}/"
+        try:
+            page.goto(path.as_uri())
+            answer = page.evaluate(REACH_OUT, elsewhere)
+        finally:
+            page.close()
+        server.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            server.accept()
+    assert answer == ["refused", "refused", False]
+
+
+def test_nothing_in_a_page_points_elsewhere() -> None:
+    html = page_module.render_page(one_run(), (Scan(estimate=scanned()),))
+    outside = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    assert not re.search(r"(?:src|href)=\"(?!#)", outside)
+    assert "url(" not in outside
+    assert "@import" not in outside
+
+
+def test_an_axis_drops_zeros_behind_the_point_and_no_others(browser: Any) -> None:
+    sizes = [320 << 20, 640 << 20, 1 << 30, 3 << 29, 10 << 30, 160 << 30, 0]
+    assert written(browser, "axisSize", [*map(float, sizes)]) == [
+        "320 MiB",
+        "640 MiB",
+        "1 GiB",
+        "1.5 GiB",
+        "10 GiB",
+        "160 GiB",
+        "0",
+    ]

@@ -1,0 +1,176 @@
+"""What `weigh run` loads before the job, and what it adds to the job's own figures.
+
+Counted are the files that Python opens, and the extension modules it loads, from the
+moment the interpreter is up: what `weigh run` causes, not what `python` does.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weigh.units import KIB, MIB
+
+WRAPPER = """
+import atexit, sys
+opened = set()
+def hear(event, args):
+    if event == "open" and isinstance(args[0], (str, bytes)): opened.add(str(args[0]))
+    if event == "import" and args[1]: opened.add(str(args[1]))
+def tell():
+    names = sorted(set(sys.modules) - before)
+    with open(said, "w") as file: file.write("\\n".join([*names, "", *opened]))
+before = set(sys.modules)
+said, sys.argv = sys.argv[1], ["weigh", *sys.argv[2:]]
+atexit.register(tell)
+sys.addaudithook(hear)
+from weigh.__main__ import main
+sys.exit(main())
+"""
+_OURS = """
+    weigh weigh.__main__ weigh.errors weigh.units weigh.model weigh.model.gpu
+    weigh.model.record weigh.model.mask weigh.model.complexes weigh.config weigh.request
+    weigh.outcome weigh.cli weigh.cli.main weigh.cli.output weigh.cli.options
+    weigh.cli.run weigh.flow weigh.flow.run weigh.flow.run.options
+    weigh.flow.run.channel weigh.flow.run.record_sink weigh.flow.run.run
+    weigh.schedulers weigh.schedulers.gridengine weigh.schedulers.gridengine.text
+    weigh.schedulers.script weigh.schedulers.slurm
+    weigh.schedulers.slurm.text
+    weigh.measure weigh.measure.command
+    weigh.measure.launcher weigh.measure.orphans weigh.measure.peak
+    weigh.measure.reduce weigh.measure.sampler weigh.measure.shared_memory
+    weigh.measure.signals
+    weigh.probe weigh.probe.cgroup weigh.probe.driver weigh.probe.host weigh.probe.perf
+    weigh.probe.proc weigh.probe.source weigh.probe.storage
+    weigh.render weigh.render.printable weigh.render.request_lines
+    weigh.render.run_lines
+    weigh.store weigh.store.identity weigh.store.lines weigh.store.location
+    weigh.store.shards
+"""
+# uuid is not here: msgspec imports it
+_NEVER = """
+    asyncio argparse csv dataclasses difflib hashlib importlib.metadata json logging
+    multiprocessing numpy pathlib psutil random rich secrets shlex shutil socket
+    subprocess tempfile tomllib unittest urllib zipfile
+"""
+OURS, NEVER = frozenset(_OURS.split()), frozenset(_NEVER.split())
+MOST_FILES = 150
+HIGHEST_FLOOR = 12 * MIB
+
+SAYS_MAX_RSS = """
+#include <stdio.h>
+#include <sys/resource.h>
+int main(void) {
+    struct rusage own;
+    getrusage(RUSAGE_SELF, &own);
+    printf("%ld\\n", own.ru_maxrss);
+    return 0;
+}
+"""
+FROM_A_LARGE_PYTHON = """
+import subprocess, sys
+large = bytearray(200 << 20)
+subprocess.run([sys.argv[1]])
+from weigh import run
+assert run([sys.argv[1]]).state == "COMPLETED"
+"""
+
+
+def weigh_true(folder: Path, *options: str) -> tuple[set[str], set[str]]:
+    """Run ``true`` under weigh; give the modules it loaded and the files it opened."""
+    said = folder / "said"
+    subprocess.run(
+        [sys.executable, "-c", WRAPPER, said, "run", *options, "--", "true"],
+        check=True,
+        cwd=folder,
+        capture_output=True,
+        env=_environment(folder),
+    )
+    modules, _, files = said.read_text().partition("\n\n")
+    return set(modules.splitlines()), set(files.splitlines())
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    ours = ("WEIGH_", "SLURM_", "SGE_")
+    kept = {n: v for n, v in os.environ.items() if not n.startswith(ours)}
+    # a development environment's coverage or startup hooks are not weigh's
+    return {**kept, "WEIGH_DIR": str(folder / "store"), "HOME": str(folder)}
+
+
+def test_a_run_loads_only_its_own_rooms(tmp_path: Path) -> None:
+    modules, _ = weigh_true(tmp_path)
+    ours = {name for name in modules if name.partition(".")[0] == "weigh"}
+    assert "weigh.measure.command" in ours
+    assert ours <= OURS
+
+
+def test_a_run_loads_nothing_slow(tmp_path: Path) -> None:
+    modules, _ = weigh_true(tmp_path)
+    assert not modules & NEVER
+
+
+def test_a_quiet_run_does_not_load_what_is_printed(tmp_path: Path) -> None:
+    modules, _ = weigh_true(tmp_path, "--quiet")
+    assert not {name for name in modules if name.startswith("weigh.render")}
+
+
+def test_a_run_opens_few_files(tmp_path: Path) -> None:
+    _, files = weigh_true(tmp_path)
+    assert len(files) > 50
+    assert len(files) <= MOST_FILES, sorted(files)
+
+
+# The floor that the launcher puts under the job's own getrusage
+
+
+@pytest.fixture(scope="module")
+def says_max_rss(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler: any other program is larger than the floor")
+    folder = tmp_path_factory.mktemp("c")
+    source, program = folder / "says.c", folder / "says"
+    source.write_text(SAYS_MAX_RSS)
+    subprocess.run([compiler, "-o", program, source], check=True)
+    return program
+
+
+def sizes(text: str) -> list[int]:
+    return [int(line) * KIB for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_a_jobs_own_max_rss_has_a_low_floor(
+    says_max_rss: Path, runs: int, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "weigh", "run", "-q", f"--repeat={runs}"),
+            *("--", says_max_rss),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=_environment(tmp_path),
+    )
+    said = sizes(done.stdout)
+    assert len(said) == runs
+    assert max(said) <= HIGHEST_FLOOR
+
+
+def test_a_large_python_passes_nothing_on_to_what_it_runs(
+    says_max_rss: Path, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FROM_A_LARGE_PYTHON, says_max_rss],
+        check=True,
+        capture_output=True,
+        text=True,
+        env=_environment(tmp_path),
+    )
+    by_subprocess, by_weigh = sizes(done.stdout)
+    assert by_weigh <= HIGHEST_FLOOR
+    assert by_subprocess > 100 * MIB  # else this test could not fail

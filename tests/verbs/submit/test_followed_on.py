@@ -1,0 +1,115 @@
+"""Jobs followed where something changes late: cleared, resumed, refused."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from following import Weigh
+
+from weigh.flow.report.requested import asked_of_job
+from weigh.model.job import STUCK, Submitted, Wanted
+from weigh.schedulers.client import Client, Reach
+from weigh.schedulers.command import Ran
+from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.local.jobs import Local
+
+LISTED = """<?xml version='1.0'?><job_info><queue_info/><job_info>
+<job_list state="pending"><JB_job_number>7</JB_job_number><state>{}</state></job_list>
+</job_info></job_info>
+"""
+NOTHING = "<?xml version='1.0'?><job_info><queue_info/><job_info/></job_info>\n"
+ACCOUNT = f"{'=' * 62}\njobnumber 7\ntaskid undefined\nfailed 0\nexit_status 0\n"
+
+
+def job(number: str = "7", scheduler: str = "gridengine") -> Submitted:
+    return Submitted(
+        scheduler=scheduler,
+        id=number,
+        name="p",
+        folder="/p",
+        cwd="/",
+        script="job.sh",
+        elements=1,
+        tasks=1,
+        submitted=0.0,
+        wanted=Wanted(memory=5),
+    )
+
+
+@pytest.fixture
+def cell(tmp_path: Path) -> tuple[Client, dict[str, str]]:
+    """A client of a cell that prints what the test has it print."""
+    said = {"qstat": LISTED.format("Eqw"), "qacct": "", "qdel": ""}
+
+    def run(
+        argv: tuple[str, ...],
+        *,
+        cwd: str | None,
+        env: Mapping[str, str],
+        timeout: float,
+    ) -> Ran:
+        del cwd, env, timeout
+        return Ran(0, said[argv[0]], "")
+
+    way = Reach(
+        run=run, env={}, root=str(tmp_path), user="me", clock=lambda: 1.0, interval=0.0
+    )
+    return Client(gridengine_commands, way), said
+
+
+def test_an_element_whose_error_was_cleared_goes_on(
+    cell: tuple[Client, dict[str, str]],
+) -> None:
+    client, said = cell
+    assert client.states([job()]).of(job(), 0).reason == STUCK
+
+    said["qstat"] = LISTED.format("qw")
+    waits = client.states([job()]).of(job(), 0)
+    said.update(qstat=NOTHING, qacct=ACCOUNT)
+    ended = client.states([job()]).of(job(), 0)
+
+    assert (waits.state, ended.state) == ("PENDING", "COMPLETED")
+
+
+def test_an_element_in_error_that_we_deleted_was_cancelled(
+    cell: tuple[Client, dict[str, str]],
+) -> None:
+    client, said = cell
+    client.states([job()])
+
+    client.cancel(job(), None)
+    said["qstat"] = NOTHING
+
+    assert client.states([job()]).of(job(), 0).state == "CANCELLED"
+
+
+def test_a_job_of_a_named_cluster_is_reported_as_its_scheduler_s() -> None:
+    assert asked_of_job(job(scheduler="slurm@gpu"), None).scheduler == "slurm"
+
+
+def test_a_task_that_was_not_resumed_is_found_in_the_job_before(here: Weigh) -> None:
+    first = here.submit(here.plan("echo one", "echo two; exit 3"))
+    here.finish(first)
+    again = here.resume(first)["again"][0]["job"]["id"]
+    here.finish(again)
+
+    assert here("logs", f"{again}_1")[1] == "one\n"
+    assert here("logs", "last_2")[1] == "two\n"
+    assert "no such task: 3 (there are 1 to 2)" in here("logs", "last_3")[2]
+
+
+def test_one_job_that_cannot_be_cancelled_keeps_no_other(here: Weigh) -> None:
+    one = here.submit(here.plan("sleep 60", name="a"))
+    other = here.submit(here.plan("sleep 60", name="b"))
+    process = here.folder / ".weigh" / Local.name / one / "process"
+    kept = process.read_bytes()
+    process.unlink()
+
+    code, _, err = here("cancel", "all")
+    process.write_bytes(kept)
+
+    assert code == 125
+    assert f"(cancelled: {other})" in err
+    assert here.finish(other) == {"CANCELLED": 1}
+    here("cancel", one)
+    here.finish(one)

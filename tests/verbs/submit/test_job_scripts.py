@@ -1,0 +1,229 @@
+"""The job scripts: as they should look, and what bash makes of any name in them."""
+
+import os
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weigh.errors import UsageError
+from weigh.model.job import JobScript, Setup, Wanted
+from weigh.model.lint import Facts
+from weigh.schedulers.gridengine.script import gridengine_script
+from weigh.schedulers.local.script import local_script
+from weigh.schedulers.slurm import lint as slurm_lint
+from weigh.schedulers.slurm.script import slurm_script
+from weigh.units import GIB, HOUR
+
+GOLDEN = Path(__file__).parent / "golden"
+Render = Callable[[JobScript], str]
+RENDER: dict[str, Render] = {
+    "slurm": slurm_script,
+    "gridengine": gridengine_script,
+    "local": local_script,
+}
+WANTED = Wanted(
+    cpus=4,
+    memory=8 * GIB,
+    virtual_memory=40 * GIB,
+    time_limit=6 * HOUR,
+    gpus=1,
+    gpu_type="p100",
+    queue="gpu_long",
+    account="def-lab",
+    mail="me@uni.edu",
+    throttle=3,
+    after=("41", "42"),
+    exclude=("node07",),
+)
+PLAIN = JobScript(
+    name="ppo-sweep",
+    folder="/home/me/rl/plan/ppo-sweep",
+    cwd="/home/me/rl",
+    store="/home/me/rl/.weigh",
+    python="/home/me/env/bin/python",
+    elements=25,
+    together=4,
+    wanted=WANTED,
+    setup=Setup(modules=("cuda/12",), conda="rl", lines=("export A=1",)),
+    programs=("ffmpeg",),
+    version="1.0",
+)
+NAMES = st.text(
+    st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1
+)
+
+
+def a_script(**changes: object) -> JobScript:
+    fields = {name: getattr(PLAIN, name) for name in PLAIN.__struct_fields__}
+    return JobScript(**(fields | changes))
+
+
+def directives(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(("#SBATCH", "#$ "))]
+
+
+@pytest.mark.parametrize("name", sorted(RENDER))
+def test_a_script_looks_as_it_did(name: str) -> None:
+    golden = GOLDEN / f"{name}.sh"
+    text = RENDER[name](PLAIN)
+    if os.environ.get("WEIGH_NEW_GOLDEN"):
+        golden.write_text(text)
+
+    assert text == golden.read_text()
+
+
+@pytest.mark.parametrize("name", sorted(RENDER))
+@given(folder=NAMES, store=NAMES, venv=NAMES, program=NAMES)
+@settings(max_examples=25)
+def test_bash_reads_every_name_back_as_it_is(
+    name: str, folder: str, store: str, venv: str, program: str
+) -> None:
+    script = a_script(
+        folder=f"/{folder}",
+        store=f"/{store}",
+        cwd="/",
+        setup=Setup(venv=f"/{venv}"),
+        programs=(program,),
+        wanted=Wanted(),
+    )
+    shows = (
+        'exec 3>&1; show() { printf "%s\\0" "$@" >&3; }; '
+        'source() { show "$1"; }; command() { show "$2"; }; python() { :; }; '
+        'exec() { :; }; trap() { show "$WEIGH_DIR" "$plan"; exit; }\n'
+    )
+    text = RENDER[name](script).replace("trap 'echo", ": 'echo", 1)
+
+    seen = subprocess.run(
+        ["bash", "-c", shows + text], capture_output=True, check=False, timeout=20
+    )
+
+    expected = [f"/{venv}/bin/activate", program, f"/{store}", f"/{folder}"]
+    assert (
+        seen.stdout.decode("utf-8", "surrogateescape").split("\0")[: len(expected)]
+        == expected
+    )
+
+
+@pytest.mark.parametrize("name", ["slurm", "gridengine"])
+@given(label=NAMES, folder=NAMES)
+def test_no_name_breaks_out_of_its_directive(
+    name: str, label: str, folder: str
+) -> None:
+    plain = directives(RENDER[name](PLAIN))
+
+    odd = directives(RENDER[name](a_script(name=label, folder=f"/{folder}")))
+
+    assert len(odd) == len(plain)
+    assert odd[5:] == plain[5:]
+
+
+@pytest.mark.parametrize("name", ["slurm", "gridengine"])
+def test_directives_stand_before_the_first_command(name: str) -> None:
+    lines = RENDER[name](PLAIN).splitlines()
+    is_directive = [line.startswith(("#SBATCH", "#$ ")) for line in lines]
+    last = max(at for at, found in enumerate(is_directive) if found)
+
+    assert lines[0] == "#!/bin/bash"
+    assert all(is_directive[1 : last + 1])
+
+
+def test_an_array_is_exactly_as_long_as_the_plan() -> None:
+    assert "#SBATCH --array=0-19%10" in slurm_script(
+        a_script(elements=20, wanted=Wanted(throttle=10))
+    )
+    assert "#$ -t 1-20\n#$ -tc 10\n" in gridengine_script(
+        a_script(elements=20, wanted=Wanted(throttle=10))
+    )
+
+
+def test_one_element_is_no_array() -> None:
+    assert "--array" not in slurm_script(a_script(elements=1))
+    assert "#$ -t" not in gridengine_script(a_script(elements=1))
+
+
+def test_a_warning_comes_before_grid_engine_kills() -> None:
+    text = gridengine_script(PLAIN)
+
+    assert "#$ -l h_rt=06:00:00" in text
+    assert "#$ -l s_rt=05:59:20" in text
+
+
+def test_a_path_that_no_directive_holds_is_opened_by_bash() -> None:
+    text = slurm_script(a_script(folder='/home/"me"'))
+
+    assert "#SBATCH --output=/dev/null\n" in text
+    assert "exec >'/home/\"me\"/log'/" in text
+
+
+def test_a_per_cent_sign_in_a_path_is_no_pattern() -> None:
+    assert "--output=/100%%j/log/%A_%a.out" in slurm_script(a_script(folder="/100%j"))
+
+
+def test_gnu_parallel_takes_the_place_of_weigh() -> None:
+    text = slurm_script(a_script(runner="parallel"))
+
+    assert (
+        "parallel --jobs 4 --resume --termseq TERM,20000,KILL,25 \\\n"
+        '  --joblog "$plan/log/tasks_$element.joblog" <"$plan/tasks_$element.txt" &\n'
+        in text
+    )
+    assert "-m weigh" not in text
+
+
+def test_a_queue_on_two_lines_is_refused() -> None:
+    with pytest.raises(UsageError, match="cannot hold"):
+        slurm_script(a_script(wanted=Wanted(queue="short\n#SBATCH --mem=0")))
+
+
+def exec_words(text: str, env: dict[str, str]) -> list[str]:
+    """Give the words that bash hands to weigh exec."""
+    (command,) = re.findall(r"^.* -m weigh exec (?:.*\\\n)*.* &$", text, re.MULTILINE)
+    shows = f"show() {{ printf '%s\\n' \"$@\"; }}; show {command.removesuffix(' &')}"
+    run = subprocess.run(
+        ["bash", "-c", shows], env=env, capture_output=True, check=True, timeout=20
+    )
+    return run.stdout.decode().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("env", "is_rerun"),
+    [({}, False), ({"RESTARTED": "0"}, False), ({"RESTARTED": "1"}, True)],
+)
+def test_grid_engine_s_second_run_waits_for_nobody_on_a_lost_node(
+    env: dict[str, str], *, is_rerun: bool
+) -> None:
+    words = exec_words(gridengine_script(PLAIN), env)
+
+    assert ("--forget-survivors" in words) is is_rerun
+
+
+@pytest.mark.parametrize("driver", [True, False])
+def test_grid_engine_s_gpus_are_chosen_where_there_is_a_driver(
+    tmp_path: Path, *, driver: bool
+) -> None:
+    device = tmp_path / "nvidiactl"
+    if driver:
+        device.touch()
+    text = gridengine_script(a_script(wanted=Wanted(gpus=2)))
+
+    words = exec_words(text.replace("/dev/nvidiactl", str(device)), {})
+
+    assert ("--gpus" in words and words[words.index("--gpus") + 1] == "2") is driver
+
+
+def test_a_job_without_gpus_chooses_none() -> None:
+    assert "nvidiactl" not in gridengine_script(a_script(wanted=Wanted()))
+
+
+def test_a_job_that_is_put_back_has_a_trap_for_its_own_warning() -> None:
+    text = slurm_script(a_script(requeue=True))
+
+    found = {one.code for one in slurm_lint.lint(text, Facts())}
+
+    assert "--signal=B:USR1@" in text
+    assert "signal-untrapped" not in found

@@ -1,0 +1,145 @@
+"""How a task stands, by its joblog, its events and the element that it is in."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from weigh.flow.follow.tasks import read_tasks
+from weigh.joblog import HEADER
+from weigh.model.job import ElementState, Submitted, Wanted
+from weigh.model.plan import Ask, Capacity, Element, Plan
+from weigh.model.record import State
+from weigh.runner import events
+from weigh.schedulers.local.jobs import Local
+from weigh.store.identity import this_machine
+
+KILL = 9
+LOCAL = Local(env={}, root="", machine=this_machine())
+
+
+def a_job(folder: Path, *, tasks: int) -> tuple[Submitted, Plan]:
+    """Give a job of one element with so many tasks."""
+    element = Element("tasks_0.txt", tuple(range(1, tasks + 1)), 0, 0, 1)
+    plan = Plan(
+        name="p",
+        task_file="t.txt",
+        tasks=tasks,
+        headroom=0.0,
+        card=None,
+        capacity=Capacity(),
+        ask=Ask(1),
+        kinds=(),
+        elements=(element,),
+    )
+    job = Submitted(
+        scheduler="local",
+        id="7",
+        name="p",
+        folder=str(folder),
+        cwd=str(folder),
+        script="job.sh",
+        elements=1,
+        tasks=tasks,
+        submitted=0.0,
+        wanted=Wanted(),
+    )
+    return job, plan
+
+
+def says_killed(folder: Path, *, state: str) -> None:
+    """Write what weigh exec writes when the first task is killed."""
+    log = folder / "log"
+    log.mkdir()
+    (log / "tasks_0.joblog").write_text(
+        f"{HEADER}\n1\t:\t1.000\t1.000\t0\t0\t0\t{KILL}\ta\n"
+    )
+    ended = events.Ended(1, 1, 2.0, state, None, KILL, "r")
+    (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(
+        msgspec.json.encode(ended) + b"\n"
+    )
+
+
+def says_failed(folder: Path, *, at: float, closed: float | None) -> None:
+    """Write what weigh exec writes when the first task exits with 1."""
+    log = folder / "log"
+    log.mkdir()
+    (log / "tasks_0.joblog").write_text(
+        f"{HEADER}\n1\t:\t1.000\t1.000\t0\t0\t1\t0\ta\n"
+    )
+    said: list[msgspec.Struct] = [events.Ended(1, 1, at, "FAILED", 1, None, "r")]
+    if closed is not None:
+        said.append(events.Closed("run", closed, "told to end"))
+    lines = b"".join(msgspec.json.encode(one) + b"\n" for one in said)
+    (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(lines)
+
+
+@pytest.mark.parametrize(
+    ("element", "tasks", "expected"),
+    [
+        ("RUNNING", 1, "RUNNING"),  # the scheduler will soon say why
+        ("RUNNING", 2, "FAILED"),  # the others go on: it alone was killed
+        ("OUT_OF_MEMORY", 1, "OUT_OF_MEMORY"),
+        ("CANCELLED", 1, "CANCELLED"),
+        ("FAILED", 1, "FAILED"),
+    ],
+)
+def test_a_killed_task_waits_for_its_element_to_say_why(
+    tmp_path: Path, element: State, tasks: int, expected: State
+) -> None:
+    job, plan = a_job(tmp_path, tasks=tasks)
+    says_killed(tmp_path, state="FAILED")
+
+    read = read_tasks(job, plan, LOCAL, lambda _: ElementState(state=element))
+
+    assert next(read).state == expected
+
+
+@pytest.mark.parametrize("element", ["RUNNING", "FAILED", "COMPLETED"])
+def test_a_task_that_the_kernel_killed_for_memory_ran_out_of_it_whoever_says_what(
+    tmp_path: Path, element: State
+) -> None:
+    job, plan = a_job(tmp_path, tasks=1)
+    says_killed(tmp_path, state="OUT_OF_MEMORY")
+
+    read = read_tasks(job, plan, LOCAL, lambda _: ElementState(state=element))
+
+    assert next(read).state == "OUT_OF_MEMORY"
+
+
+@pytest.mark.parametrize(
+    ("element", "before", "expected"),
+    [
+        ("CANCELLED", 0.5, "CANCELLED"),  # a trap of its own: exit 1
+        ("CANCELLED", 19.0, "CANCELLED"),
+        ("CANCELLED", 60.0, "FAILED"),  # long before anybody cancelled anything
+        ("FAILED", 0.5, "FAILED"),
+    ],
+)
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_task_that_ends_as_its_element_is_cancelled_was_cancelled(
+    tmp_path: Path,
+    element: State,
+    before: float,
+    expected: State,
+    *,
+    closed: bool,
+) -> None:
+    job, plan = a_job(tmp_path, tasks=2)
+    says_failed(tmp_path, at=1000.0, closed=1000.0 + before if closed else None)
+    state = ElementState(state=element, ended=1000.0 + before)
+
+    read = read_tasks(job, plan, LOCAL, lambda _: state)
+
+    assert next(read).state == expected
+
+
+def test_a_failure_is_a_failure_where_nobody_knows_when_the_element_ended(
+    tmp_path: Path,
+) -> None:
+    job, plan = a_job(tmp_path, tasks=2)
+    says_failed(tmp_path, at=1000.0, closed=None)
+
+    read = read_tasks(job, plan, LOCAL, lambda _: ElementState(state="CANCELLED"))
+
+    assert next(read).state == "FAILED"

@@ -1,0 +1,93 @@
+"""The whole way as an ordinary user, by the command line alone."""
+
+import json
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from following import until
+
+USER = os.environ.get("WEIGH_RIG_USER", "researcher")
+SOURCES = Path(__file__).parents[3] / "src"
+Call = Callable[..., Any]
+
+
+def python_for_all() -> tuple[str, str]:
+    """Give a Python that any user may run, and the PYTHONPATH that makes it ours."""
+    path = ":".join([str(SOURCES), str(Path(msgspec.__file__).parents[2])])
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    for candidate in (sys.executable, f"/usr/bin/python{version}"):
+        tried = as_user(["env", f"PYTHONPATH={path}", candidate, "-c", "import weigh"])
+        if tried.returncode == 0:
+            return candidate, path
+    pytest.skip(f"no Python that {USER} may run")
+
+
+def as_user(
+    command: list[str], env: dict[str, str] | None = None, cwd: str = "/"
+) -> subprocess.CompletedProcess[str]:
+    user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups"]
+    return subprocess.run(
+        [*user, *command],
+        env={"PATH": os.environ["PATH"], **(env or {})},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """Give a folder that the user owns; pytest's own are root's alone."""
+    folder = Path("/tmp") / f"weigh-user-{os.getpid()}"
+    folder.mkdir()
+    shutil.chown(folder, USER, USER)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("slurm", marks=pytest.mark.slurm),
+        pytest.param("gridengine", marks=pytest.mark.gridengine),
+    ],
+)
+def test_an_ordinary_user_submits_follows_and_resumes(
+    name: str, request: pytest.FixtureRequest, home: Path
+) -> None:
+    rig = request.getfixturevalue(name)
+    pwd.getpwnam(USER)
+    python, path = python_for_all()
+    env = {**rig, "PYTHONPATH": path, "HOME": str(home), "WEIGH_POLL": "0s"}
+
+    def weigh(*argv: str) -> str:
+        ran = as_user([python, "-m", "weigh", *argv], env, str(home))
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    def count(state: str) -> int:
+        standing = json.loads(weigh("status", "last", "--json"))["jobs"][0]
+        found: int = standing["tasks"].get(state, 0)
+        return found
+
+    (home / "t.txt").write_text("id -un >who\n[ -e flag ] || ! touch flag\n")
+    weigh("plan", "t.txt", "--memory", "100M", "--cpus", "1", "--time", "5m")
+    lines = ["--setup", f"export PYTHONPATH={path}"]
+    weigh("submit", "plan/t", "--on", name, *lines)
+    until(lambda: count("FAILED") == count("COMPLETED") == 1)
+
+    weigh("resume")
+
+    until(lambda: count("COMPLETED") == 2)
+    assert (home / "who").read_text() == f"{USER}\n"
+    assert (home / "plan/t/job.sh").owner() == USER

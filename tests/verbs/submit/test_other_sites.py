@@ -1,0 +1,155 @@
+"""Sites that are set up otherwise: GPUs not tracked, accounting down or not kept."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from following import Weigh, until
+
+CI = Path(__file__).parents[3] / "ci"
+
+
+def bring_up(**settings: str) -> None:
+    """Start the rig anew, with other settings; the same paths and ports."""
+    subprocess.run(
+        [CI / "slurm-up.sh"],
+        env={**os.environ, **settings},
+        check=True,
+        timeout=300,
+        capture_output=True,
+    )
+
+
+@pytest.fixture(params=["untracked", "no accounting"])
+def site(request: pytest.FixtureRequest, slurm: dict[str, str]) -> Iterator[str]:
+    """A Slurm as few tests want it; after it the usual one is back."""
+    assert slurm
+    kind = str(request.param)
+    bring_up(**{"untracked": {"WEIGH_RIG_TRES": ""}}.get(kind, {"WEIGH_RIG_DB": "0"}))
+    yield kind
+    bring_up()
+
+
+@pytest.fixture
+def real(here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Weigh:
+    """``weigh`` with a real Slurm."""
+    for key, value in slurm.items():
+        monkeypatch.setenv(key, value)
+    here.scheduler = "slurm"
+    return here
+
+
+def forget(job: str) -> None:
+    """Have the controller forget a job that has ended, as it does after MinJobAge."""
+    text = Path(os.environ["SLURM_CONF"]).read_text()
+    conf = Path(os.environ["SLURM_CONF"])
+    conf.write_text(text.replace("MinJobAge=600", "MinJobAge=2"))
+    subprocess.run(["scontrol", "reconfigure"], check=True, timeout=20)
+    try:
+        until(lambda: not listed(job), what=lambda: f"{job} is still listed")
+    finally:
+        conf.write_text(text)
+        subprocess.run(["scontrol", "reconfigure"], check=True, timeout=20)
+
+
+def listed(job: str) -> bool:
+    ran = subprocess.run(
+        ["squeue", "-h", "-t", "all", "-j", job],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    return bool(ran.stdout.strip())
+
+
+def rewind(here: Weigh, job: str) -> None:
+    """Make weigh forget what it knows of a job that was submitted long ago."""
+    jobs = here.folder / ".weigh/jobs.jsonl"
+    text = jobs.read_text()
+    assert job in text
+    before = time.time() - 9000
+    jobs.write_text(text.replace('"submitted":', f'"submitted":{before:.0f},"was":'))
+    (here.folder / ".weigh/queue/slurm.json").unlink(missing_ok=True)
+
+
+@pytest.mark.slurm
+def test_gpus_and_elements_are_as_requested_on_every_site(
+    site: str, real: Weigh
+) -> None:
+    said: list[str] = []
+    for words in (("--gpus", "v100"), ("-q", "gpu", "--gpus", "a100:2"), ()):
+        plan = real.plan("sleep 1", "sleep 1", name=f"p{len(said)}")
+        code, _, err = real("submit", plan, "--on", "slurm", *words)
+        assert code == 0, err
+        said.append(err)
+
+    assert site
+    assert not any("requested, but" in err for err in said)
+
+
+@pytest.mark.slurm
+def test_a_job_that_was_killed_is_not_repeated_while_accounting_is_down(
+    real: Weigh,
+) -> None:
+    job = real.submit("--memory", "60M", "--time", "5m", "--", "bash", "-c", "sleep 40")
+    real.wait_for(job, lambda one: "RUNNING" in one["tasks"])
+    kill_all(job)
+    until(lambda: "RUNNING" not in squeue_states(job))
+    pid_file = Path(os.environ["SLURM_CONF"]).parents[1] / "pid/slurmdbd.pid"
+    os.kill(int(pid_file.read_text()), signal.SIGKILL)
+    try:
+        forget(job)
+        rewind(real, job)
+        unknown = real.status(job)
+        out = real("resume", job)[1]
+    finally:
+        bring_up()
+
+    assert unknown["tasks"] == {"UNKNOWN": 1}
+    assert "accounting does not answer: sacct" in unknown["unknown"][0]["reason"]
+    assert f"weigh resume {job} --unknown" in out
+
+
+def kill_all(job: str) -> None:
+    """Kill every process of a job at once, as the kernel does for want of memory."""
+    mark = f"SLURM_JOB_ID={job}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark in (process / "environ").read_bytes().split(b"\0"):
+                os.kill(int(process.name), signal.SIGKILL)
+        except OSError:
+            continue
+
+
+def squeue_states(job: str) -> str:
+    ran = subprocess.run(
+        ["squeue", "-h", "-t", "all", "-j", job, "-o", "%T"],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    return ran.stdout
+
+
+@pytest.mark.slurm
+def test_a_step_that_runs_out_of_memory_is_resumed_with_more(real: Weigh) -> None:
+    script = real.folder / "job.sh"
+    script.write_text(
+        "#!/bin/bash\nsrun python3 -c 'x = bytearray(1 << 29)'\necho done\n"
+    )
+    script.chmod(0o755)
+    job = real.submit("--memory", "100M", "--time", "5m", "--", "./job.sh")
+
+    assert real.finish(job) == {"OUT_OF_MEMORY": 1}
+    again = real.resume(job, "--dry-run")["again"][0]
+    report = " ".join("".join(real("report", job)[:2][1:]).split())
+    assert again["wanted"]["memory"] >= 190 << 20
+    assert "out of memory" in report
+    code, out, _ = real("request", "--for", "flags")
+    assert (code, "--mem=200M" in out) == (0, True)

@@ -1,0 +1,133 @@
+"""What a resumed job asks for: as much as before, and more of what lacked."""
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from weigh.flow.follow import resume as flow
+from weigh.flow.follow.resume import Wishes
+from weigh.flow.follow.resume_policy import Choice
+from weigh.flow.follow.view import View
+from weigh.model.job import ElementState, Submitted, TaskState, Wanted
+from weigh.model.record import State
+from weigh.schedulers.local.jobs import Local
+from weigh.schedulers.protocol import Snapshot
+from weigh.store.identity import this_machine
+from weigh.units import GIB, HOUR
+
+LOCAL = Local(env={}, root="", machine=this_machine())
+
+
+def view(number: str, wanted: Wanted, *states: State, first: int = 1) -> View:
+    """Give a job with a task an element, in these states."""
+    job = Submitted(
+        scheduler="gridengine",
+        id=number,
+        name="p",
+        folder=f"/plan/{number}",
+        cwd="/",
+        script="job.sh",
+        elements=len(states),
+        tasks=len(states),
+        submitted=0.0,
+        wanted=wanted,
+    )
+    tasks = tuple(
+        TaskState(task=first + at, job=number, element=at, seq=1, state=state)
+        for at, state in enumerate(states)
+    )
+    elements = tuple(ElementState(state=state) for state in states)
+    return View(job, LOCAL, elements, tasks, Snapshot({}, 0.0))
+
+
+def chosen(
+    views: Sequence[View], memory: str | None = None, time: str | None = None
+) -> list[tuple[TaskState, Choice]]:
+    return flow._choices(views, Wishes(memory=memory, time=time))
+
+
+def groups(*views: View) -> list[list[int]]:
+    return [
+        [task.task for task, _ in group] for group in flow._alike(chosen(views), views)
+    ]
+
+
+def test_tasks_of_jobs_that_asked_for_different_things_are_kept_apart() -> None:
+    small, large = Wanted(memory=GIB), Wanted(memory=8 * GIB)
+
+    assert groups(view("1", small, "FAILED"), view("2", large, "FAILED", first=2)) == [
+        [1],
+        [2],
+    ]
+
+
+def test_a_job_for_each_node_stays_on_its_node() -> None:
+    def on(node: str) -> Wanted:
+        return Wanted(extra=(("l", f"h={node}"),))
+
+    assert groups(
+        view("1", on("a"), "FAILED"), view("2", on("b"), "FAILED", first=2)
+    ) == [[1], [2]]
+
+
+def test_the_parts_of_one_array_are_resumed_together() -> None:
+    whole = Wanted(memory=GIB, throttle=3)
+    rest = msgspec.structs.replace(
+        whole, after=("1",), throttle=2, extra=(("kill-on-invalid-dep", "yes"),)
+    )
+
+    assert groups(
+        view("1", whole, "FAILED"), view("2", rest, "CANCELLED", first=2)
+    ) == [[1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("state", "option"), [("OUT_OF_MEMORY", "--memory"), ("TIMEOUT", "--time")]
+)
+def test_twice_of_what_nobody_knows_is_not_run_again(state: State, option: str) -> None:
+    views = [view("1", Wanted(), state)]
+
+    [(_, choice)] = chosen(views)
+    [(_, said)] = chosen(views, memory="8G", time="2h")
+
+    assert not choice.run
+    assert option in choice.reason
+    assert said.run
+
+
+def asked(
+    wanted: Wanted, choice: Choice, memory: str | None = None, time: str | None = None
+) -> Wanted:
+    job = view("1", wanted, "FAILED").job
+    return flow._wanted(job, [choice], Wishes(memory=memory, time=time))
+
+
+def test_h_vmem_alone_grows_as_memory_does() -> None:
+    again = asked(Wanted(virtual_memory=4 * GIB), Choice(run=True, reason="", memory=2))
+
+    assert (again.memory, again.virtual_memory) == (None, 8 * GIB)
+
+
+def test_memory_that_is_said_moves_h_vmem_along() -> None:
+    wanted = Wanted(memory=2 * GIB, virtual_memory=3 * GIB)
+
+    again = asked(wanted, Choice(run=True, reason=""), memory="8GiB")
+
+    assert (again.memory, again.virtual_memory) == (8 * GIB, 9 * GIB)
+
+
+def test_a_time_that_is_said_is_taken_as_it_is() -> None:
+    again = asked(
+        Wanted(time_limit=HOUR), Choice(run=True, reason="", time=2), time="90m"
+    )
+
+    assert again.time_limit == 90 * 60
+
+
+def test_what_waited_for_the_first_elements_waits_no_more() -> None:
+    rest = Wanted(after=("1",), extra=(("kill-on-invalid-dep", "yes"), ("qos", "x")))
+
+    again = asked(rest, Choice(run=True, reason=""))
+
+    assert (again.after, again.extra) == ((), (("qos", "x"),))

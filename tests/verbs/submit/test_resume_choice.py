@@ -1,0 +1,87 @@
+"""Which unfinished tasks run again, and with what more."""
+
+import pytest
+
+from weigh.flow.follow.resume_policy import choose
+from weigh.model.job import ElementState, TaskState
+from weigh.model.record import State
+
+ENDED = ElementState(state="FAILED", node="node7")
+
+
+def a_task(state: State, exit_code: int | None = 1) -> TaskState:
+    return TaskState(
+        task=1, job="7", element=0, seq=1, state=state, exit_code=exit_code
+    )
+
+
+def test_out_of_memory_doubles_the_memory() -> None:
+    choice = choose(a_task("OUT_OF_MEMORY"), ENDED, "", failures=0)
+
+    assert (choice.run, choice.memory, choice.time) == (True, 2, 1)
+
+
+def test_out_of_time_doubles_the_time() -> None:
+    choice = choose(a_task("TIMEOUT"), ENDED, "", failures=0)
+
+    assert (choice.run, choice.memory, choice.time) == (True, 1, 2)
+
+
+def test_a_node_that_failed_is_avoided() -> None:
+    choice = choose(a_task("NODE_FAIL"), ENDED, "", failures=0)
+
+    assert (choice.run, choice.avoid) == (True, "node7")
+
+
+def test_more_host_memory_is_no_cure_for_a_full_gpu() -> None:
+    words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
+
+    choice = choose(a_task("OUT_OF_MEMORY"), ENDED, words, failures=0)
+
+    assert not choice.run
+    assert "a larger GPU" in choice.reason
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Traceback (most recent call last):\nValueError: NaN",
+        "ModuleNotFoundError: No module named 'torch'",
+        "json.decoder.JSONDecodeError: x\nKeyError: 'lr'",
+    ],
+)
+def test_a_bug_is_not_run_again(words: str) -> None:
+    assert not choose(a_task("FAILED"), ENDED, words, failures=1).run
+
+
+@pytest.mark.parametrize("code", [2, 126, 127])
+def test_a_wrong_command_line_is_not_run_again(code: int) -> None:
+    assert not choose(a_task("FAILED", code), ENDED, "", failures=1).run
+
+
+def test_what_failed_once_without_a_word_is_run_again() -> None:
+    assert choose(a_task("FAILED"), ENDED, "connection reset", failures=1).run
+
+
+def test_what_failed_twice_is_not() -> None:
+    assert not choose(a_task("FAILED"), ENDED, "", failures=2).run
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "INTERRUPTED", "PREEMPTED"])
+def test_what_was_ended_from_outside_is_run_again(state: State) -> None:
+    assert choose(a_task(state), ENDED, "", failures=0).run
+
+
+@pytest.mark.parametrize("state", ["PENDING", "RUNNING", "UNKNOWN", "COMPLETED"])
+def test_what_may_yet_end_is_left_alone(state: State) -> None:
+    assert not choose(a_task(state), ENDED, "", failures=0).run
+
+
+def test_an_element_killed_within_seconds_goes_elsewhere() -> None:
+    killed = ElementState(
+        state="FAILED", node="node7", signal=9, started=100.0, ended=103.0
+    )
+
+    choice = choose(a_task("FAILED", None), killed, "", failures=1)
+
+    assert (choice.run, choice.avoid) == (True, "node7")

@@ -1,0 +1,489 @@
+"""What becomes of a submission without an answer, with a scheduler that is made up."""
+
+import os
+import signal
+import subprocess
+from contextlib import nullcontext
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.errors import SchedulerError, StoreError, SubmissionUnknownError, UsageError
+from weigh.flow.submit.once import Answer, Facts, Round, Sendings, decide
+from weigh.flow.submit.once import settle_all as settle_store
+from weigh.model.job import Submitted, Wanted
+from weigh.schedulers.command import Ran, outside_of_job
+from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.local.jobs import Local
+from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.store import jobs
+from weigh.store.identity import Process, is_alive, process, this_machine
+from weigh.units import Seconds
+
+GONE = Process(pid=2**22 - 1, start_time=1)
+
+
+class Queue:
+    """A scheduler that keeps what it accepts, and answers as it is told to."""
+
+    name = "slurm"
+
+    def __init__(self) -> None:
+        self.accepted: dict[str, str] = {}
+        self.cancelled: list[str] = []
+        self.error: BaseException | None = None
+        self.loses = False
+        self.silent = False
+
+    def submit(self, script: str, *, cwd: str) -> str:
+        assert cwd
+        if isinstance(self.error, SchedulerError) and not self.loses:
+            if isinstance(self.error, SubmissionUnknownError):
+                self._accept(script)
+            raise self.error
+        if self.error is not None:
+            raise self.error
+        return self._accept(script)
+
+    def _accept(self, script: str) -> str:
+        job = str(len(self.accepted) + 1)
+        self.accepted[Path(script).parent.name] = job
+        return job
+
+    def find(self, token: str, *, name: str) -> str | None:
+        assert name
+        if self.silent:
+            raise SchedulerError("squeue: timed out")
+        return self.accepted.get(token)
+
+    def patience(self) -> Seconds:
+        return 310.0
+
+    def cancel(self, job: Submitted, elements: object) -> None:
+        assert elements is None
+        self.cancelled.append(job.id)
+
+
+class Bench:
+    """A plan's folder and its store, with whom to send and settle."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "p"
+        self.folder.mkdir()
+        self.store = str(folder / ".weigh")
+        self.queue = Queue()
+        self.said: list[str] = []
+
+    def sendings(self) -> Sendings:
+        reach = lambda _: self.queue  # noqa: E731
+        return Sendings(str(self.folder), root=self.store, reach=reach)  # type: ignore[arg-type] # a part of a scheduler
+
+    def begin(self) -> Round:
+        sendings = self.sendings()
+        return sendings.begin(sendings.next_number(self.said.append))
+
+    def send(self, sending: Round) -> Submitted:
+        token, folder = sending.new_token()
+        draft = Submitted(
+            scheduler="slurm",
+            id="",
+            name="p",
+            folder=str(self.folder),
+            cwd=str(self.folder),
+            script="job.sh",
+            elements=1,
+            tasks=1,
+            submitted=1.0,
+            wanted=Wanted(),
+            token=token,
+        )
+        return sending.send(self.queue, draft, f"{folder}/job.sh")  # type: ignore[arg-type]
+
+    def recorded(self) -> list[str]:
+        return [job.id for job in jobs.read_jobs(self.store)]
+
+    def kill_sender(self) -> None:
+        """Have the rounds say that a process made them which is no more."""
+        for path in self.folder.glob("sent/*.round"):
+            document = msgspec.json.decode(path.read_bytes())
+            document["process"] = msgspec.to_builtins(GONE)
+            path.write_bytes(msgspec.json.encode(document))
+        for path in self.folder.glob("sent/*.left"):
+            path.unlink()
+
+    def later(self, seconds: float) -> None:
+        """Let time go by for what was written down."""
+        for path in self.folder.glob("sent/*.*"):
+            now = path.stat().st_mtime
+            os.utime(path, (now - seconds, now - seconds))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def lost(bench: Bench, *, accepted: bool) -> None:
+    """Send a job and get no answer."""
+    bench.queue.error = SubmissionUnknownError("sbatch: Socket timed out")
+    bench.queue.loses = not accepted
+    bench.queue.silent = True
+    sending = bench.begin()
+    with pytest.raises(SubmissionUnknownError):
+        bench.send(sending)
+    sending.close()
+    bench.queue.error, bench.queue.silent = None, False
+
+
+@given(
+    st.builds(
+        Facts,
+        found=st.none() | st.just("7"),
+        silent=st.none() | st.just("no answer"),
+        lives=st.sampled_from([None, True, False]),
+        sent=st.floats(0, 1e5),
+        over=st.none() | st.floats(0, 1e5),
+        unlisted=st.floats(0, 100),
+        patience=st.just(310.0),
+    )
+)
+def test_a_job_is_given_up_only_where_it_can_no_longer_come(facts: Facts) -> None:
+    verdict = decide(facts)
+
+    if facts.found is not None:
+        assert verdict == Answer("7")
+    elif isinstance(verdict, Answer):
+        since = facts.sent - 120 if facts.over is None else facts.over
+        assert verdict.id is None
+        assert facts.silent is None
+        assert facts.unlisted >= 10
+        assert facts.lives is not True or facts.over is not None
+        assert since >= 310
+
+
+def test_an_answer_is_recorded_once(bench: Bench) -> None:
+    sending = bench.begin()
+    job = bench.send(sending)
+    sending.close()
+
+    assert (job.id, bench.recorded()) == ("1", ["1"])
+    settle_store(bench.store, {}, bench.said.append)
+    assert bench.recorded() == ["1"]
+
+
+def test_a_lost_answer_is_found_at_once_where_the_scheduler_answers(
+    bench: Bench,
+) -> None:
+    bench.queue.error = SubmissionUnknownError("sbatch: Socket timed out")
+
+    job = bench.send(bench.begin())
+
+    assert (job.id, bench.recorded()) == ("1", ["1"])
+
+
+def test_a_lost_answer_keeps_others_from_sending_until_the_job_is_found(
+    bench: Bench,
+) -> None:
+    lost(bench, accepted=True)
+    bench.queue.silent = True
+    with pytest.raises(SubmissionUnknownError):
+        bench.begin()
+    bench.queue.silent = False
+
+    assert bench.sendings().next_number(bench.said.append) == 2
+    assert bench.recorded() == ["1"]
+    assert bench.said == ["p: slurm accepted it as job 1"]
+
+
+def test_a_lost_request_is_sent_again_only_after_it_has_expired(bench: Bench) -> None:
+    lost(bench, accepted=False)
+    with pytest.raises(SubmissionUnknownError, match="5 m 10 s"):
+        bench.begin()
+    bench.later(300)
+    with pytest.raises(SubmissionUnknownError):
+        bench.begin()
+    bench.later(11)
+
+    assert bench.send(bench.begin()).id == "1"
+    assert bench.recorded() == ["1"]
+
+
+def test_one_answer_that_does_not_list_it_proves_nothing(bench: Bench) -> None:
+    lost(bench, accepted=False)
+    bench.later(3600)
+    with pytest.raises(SubmissionUnknownError, match=r"10\.0 s"):
+        bench.begin()
+    bench.later(11)
+
+    assert bench.send(bench.begin()).id == "1"
+
+
+def test_a_refusal_frees_the_plan_at_once(bench: Bench) -> None:
+    bench.queue.error = SchedulerError("invalid partition")
+    sending = bench.begin()
+    with pytest.raises(SchedulerError, match="invalid partition"):
+        bench.send(sending)
+    sending.close()
+    bench.queue.error = None
+
+    assert bench.send(bench.begin()).id == "1"
+
+
+def test_a_sender_that_died_before_it_sent_blocks_nobody(bench: Bench) -> None:
+    bench.begin()
+    bench.kill_sender()
+
+    assert bench.send(bench.begin()).id == "1"
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_sender_that_died_before_the_answer_is_settled_by_the_token(
+    bench: Bench, *, is_there: bool
+) -> None:
+    bench.queue.error = KeyboardInterrupt()
+    sending = bench.begin()
+    with pytest.raises(KeyboardInterrupt):
+        bench.send(sending)
+    bench.kill_sender()
+    bench.queue.error = None
+    token = next(path.name for path in bench.folder.glob("sent/w*"))
+    if is_there:
+        bench.queue.accepted[token] = "9"
+    sendings = bench.sendings()
+    with nullcontext() if is_there else pytest.raises(SubmissionUnknownError):
+        sendings.next_number(bench.said.append)
+    bench.later(320)
+
+    assert sendings.next_number(bench.said.append) == 2
+
+    assert bench.recorded() == (["9"] if is_there else [])
+
+
+def test_a_job_that_named_itself_is_found_though_the_scheduler_forgot_it(
+    bench: Bench,
+) -> None:
+    lost(bench, accepted=False)
+    token = next(bench.folder.glob("sent/w*"))
+    (token / "id").symlink_to("77")
+    bench.later(1e6)
+
+    bench.sendings().next_number(bench.said.append)
+
+    assert bench.recorded() == ["77"]
+
+
+def test_a_sender_that_is_at_it_is_named_to_the_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weigh.flow.submit.once._FOR_THE_OTHER", 0.0)
+    bench.begin()
+
+    with pytest.raises(UsageError, match=rf"by \S+ \(process {os.getpid()} on "):
+        bench.begin()
+
+
+def test_of_two_who_saw_the_same_jobs_one_begins(bench: Bench) -> None:
+    one, other = bench.sendings(), bench.sendings()
+    number = one.next_number()
+    assert other.next_number() == number
+    sending = one.begin(number)
+    bench.send(sending)
+    sending.close()
+
+    with pytest.raises(UsageError, match="as job 1 "):
+        other.begin(number)
+
+
+def test_a_sender_of_another_machine_is_waited_for_until_it_must_have_ended(
+    bench: Bench,
+) -> None:
+    lost(bench, accepted=False)
+    for path in bench.folder.glob("sent/*.left"):
+        path.unlink()
+    for path in bench.folder.glob("sent/*.over"):
+        path.unlink()
+    path = bench.folder / "sent/1.round"
+    document = msgspec.json.decode(path.read_bytes())
+    document["machine"] |= {"host": "far", "boot_id": "other"}
+    path.write_bytes(msgspec.json.encode(document))
+    bench.later(400)
+    with pytest.raises(SubmissionUnknownError):
+        bench.begin()
+    bench.later(40)
+
+    assert bench.send(bench.begin()).id == "1"
+
+
+def test_a_sender_that_was_given_up_cancels_its_late_job(bench: Bench) -> None:
+    sending = bench.begin()
+    late = bench.queue.submit
+
+    def slow(script: str, *, cwd: str) -> str:
+        (bench.folder / "sent/1.1.answer").write_text('{"id": null}')
+        return late(script, cwd=cwd)
+
+    bench.queue.submit = slow  # type: ignore[method-assign]
+    with pytest.raises(SchedulerError, match="was cancelled"):
+        bench.send(sending)
+
+    assert bench.queue.cancelled == ["1"]
+    assert bench.recorded() == []
+
+
+def test_a_sender_whose_round_was_given_up_sends_nothing(bench: Bench) -> None:
+    sending = bench.begin()
+    (bench.folder / "sent/1.end").touch()
+
+    with pytest.raises(SchedulerError, match="was not submitted"):
+        bench.send(sending)
+
+    assert not bench.queue.accepted
+
+
+def test_a_job_that_could_not_be_recorded_is_recorded_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(root: str, job: Submitted) -> None:
+        raise StoreError(f"cannot write to {root} {job.id}: no space left")
+
+    sending = bench.begin()
+    with monkeypatch.context() as patched:
+        patched.setattr("weigh.store.jobs.append", full)
+        with pytest.raises(StoreError):
+            bench.send(sending)
+        sending.close()
+    assert bench.recorded() == []
+
+    assert bench.sendings().next_number() == 2
+    assert bench.recorded() == ["1"]
+
+
+def test_what_another_user_sent_is_left_to_that_user(bench: Bench) -> None:
+    lost(bench, accepted=True)
+    path = bench.folder / "sent/1.round"
+    document = msgspec.json.decode(path.read_bytes())
+    path.write_bytes(msgspec.json.encode(document | {"user": "alice"}))
+    bench.later(1e6)
+
+    with pytest.raises(SubmissionUnknownError, match="weigh status of alice"):
+        bench.begin()
+
+
+def test_a_local_job_whose_starter_was_killed_is_found(tmp_path: Path) -> None:
+    script = tmp_path / "wabc/job.sh"
+    script.parent.mkdir()
+    script.write_text("sleep 60\n")
+    machine = this_machine()
+    local = Local(env=os.environ, root=str(tmp_path / ".weigh"), machine=machine)
+    job = local.submit(str(script), cwd=str(tmp_path))
+    folder = tmp_path / ".weigh/local" / job
+    while not (folder / "pid").exists():
+        pass
+    (folder / "process").unlink()
+
+    found = local.find("wabc", name="p")
+
+    assert (found, local.find("wdef", name="p")) == (job, None)
+    os.killpg(int((folder / "pid").read_text()), signal.SIGKILL)
+    assert (folder / "process").exists()
+
+
+def test_a_torn_round_blocks_no_longer_than_one_of_another_machine(
+    bench: Bench,
+) -> None:
+    (bench.folder / "sent").mkdir()
+    (bench.folder / "sent/1.round").write_text('{"user": "al')
+    with pytest.raises(SubmissionUnknownError):
+        bench.begin()
+    bench.later(130)
+
+    assert bench.send(bench.begin()).id == "1"
+
+
+@pytest.mark.parametrize(
+    ("words", "is_open"),
+    [
+        ("sbatch: error: Batch job submission failed: Invalid partition name", False),
+        ("sbatch: error: QOSMaxSubmitJobPerUserLimit", False),
+        ("sbatch: error: Batch job submission failed: Access/permission denied", False),
+        ("sbatch: error: Batch job submission failed: Requested time limit is", False),
+        ("Batch job submission failed: Socket timed out on send/recv operation", True),
+        ("Unable to contact slurm controller (connect failure)", True),
+        ("Batch job submission failed: Zero Bytes were transmitted or received", True),
+        ("", True),
+    ],
+)
+def test_a_refusal_is_told_from_a_lost_connection(words: str, *, is_open: bool) -> None:
+    assert slurm_commands.is_unanswered(words) is is_open
+
+
+@pytest.mark.parametrize(
+    ("words", "is_open"),
+    [
+        ('Unable to run job: unknown resource "gpus".', False),
+        ("Unable to run job: denied: host x is not a submit host.", False),
+        ("error: commlib error: got select error (Connection refused)", True),
+        ("Unable to run job: got send error", True),
+        ("", True),
+    ],
+)
+def test_a_refusal_of_qsub_is_told_from_a_lost_connection(
+    words: str, *, is_open: bool
+) -> None:
+    assert gridengine_commands.is_unanswered(words) is is_open
+
+
+def test_a_token_is_found_in_the_script_where_a_site_sets_the_comment() -> None:
+    out = "5|/p/sent/wabc/job.sh|site's own\n6|/q/job.sh|weigh:wdef\n"
+
+    assert slurm_commands.parse_found(Ran(0, out, ""), "wabc") == "5"
+    assert slurm_commands.parse_found(Ran(0, out, ""), "wdef") == "6"
+    assert slurm_commands.parse_found(Ran(0, out, ""), "wxyz") is None
+
+
+@pytest.mark.parametrize(
+    ("config", "seconds"),
+    [
+        ("AuthInfo                = cred_expire=5,ttl=20\n", 30.0),
+        ("AuthInfo                = (null)\n", 310.0),
+        ("", 310.0),
+    ],
+)
+def test_a_request_is_waited_for_as_long_as_it_is_valid(
+    config: str, seconds: float
+) -> None:
+    assert slurm_commands.parse_patience(config) == seconds
+
+
+def test_a_job_hands_nothing_of_itself_on_to_what_it_submits() -> None:
+    own = {"SLURM_CONF": "/c", "SBATCH_ACCOUNT": "lab", "PATH": "/bin"}
+    of_job = {"SLURM_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "7", "SBATCH_TIMELIMIT": "1"}
+
+    assert outside_of_job(own | of_job) == own
+
+
+def test_outside_of_a_job_a_user_s_own_settings_stay() -> None:
+    mine = {"SBATCH_TIMELIMIT": "60", "SLURM_CLUSTERS": "a", "JOB_HOME": "/h"}
+
+    assert outside_of_job(mine) == mine
+
+
+def test_a_process_is_killed_with_the_one_that_started_it(tmp_path: Path) -> None:
+    code = (
+        "import os\nfrom weigh.schedulers.command import run\n"
+        "run(('sh', '-c', 'echo $$ >pid; exec sleep 60'), cwd=None, env=os.environ,"
+        " timeout=60, with_parent=True)\n"
+    )
+    parent = subprocess.Popen(["python", "-c", code], cwd=tmp_path)
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert parent.poll() is None
+    child = process(int((tmp_path / "pid").read_text()))
+
+    parent.kill()
+    parent.wait()
+
+    while is_alive(child):
+        pass

@@ -1,0 +1,309 @@
+"""What schedulers print, read: captured from real ones and from their manuals."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.errors import FormatError
+from weigh.model.job import Submitted, Wanted
+from weigh.schedulers.elements import format_ranges, parse_ranges
+from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.slurm import commands as slurm_commands
+
+# squeue 22.05 -h -r -t all -o '%F|%K|%T|%S|%N|%r'
+SQUEUE = """\
+5|0|COMPLETED|1795248320|cn1|None
+5|1|FAILED|1795248320|cn1|NonZeroExitCode
+5|2|PENDING|N/A||JobArrayTaskLimit
+6|N/A|RUNNING|1795248321|cn2|None
+7|3-5,9%2|PENDING|N/A||Priority
+8|N/A|COMPLETING|1795248320|cn2|None
+9|N/A|PENDING|1795250000||BeginTime
+"""
+
+# sacct 22.05 -X -n -P -o JobID,State,ExitCode,DerivedExitCode,Start,End,NodeList,Reason
+SACCT = """\
+5_0|COMPLETED|0:0|0:0|1795248320|1795248321|cn1|None
+5_1|FAILED|3:0|3:0|1795248320|1795248322|cn1|None
+5_2|CANCELLED by 1001|0:0|0:0|None|1795248322|None assigned|None
+6|OUT_OF_MEMORY|0:125|0:0|1795248320|1795248322|cn1|None
+7|COMPLETED|0:0|0:125|1795248320|1795248322|cn1|None
+8_[3-4%2]|PENDING|0:0|0:0|Unknown|Unknown|None assigned|Priority
+9.batch|FAILED|1:0||1795248320|1795248322|cn1|
+9|NODE_FAIL|1:0|0:0|1795248320|1795248322|cn1|None
+"""
+
+QSTAT = """\
+<?xml version='1.0'?>
+<job_info  xmlns:xsd="http://arc.liv.ac.uk/repos/darcs/sge/source/dist/qstat.xsd">
+  <queue_info>
+    <job_list state="running">
+      <JB_job_number>1</JB_job_number><JB_name>a &amp; b</JB_name>
+      <state>r</state><JAT_start_time>2026-11-21T07:51:59</JAT_start_time>
+      <queue_name>serial@vm</queue_name><slots>1</slots><tasks>1</tasks>
+    </job_list>
+    <job_list state="running">
+      <JB_job_number>4</JB_job_number><state>dr</state>
+      <queue_name>serial@vm</queue_name><slots>1</slots>
+    </job_list>
+  </queue_info>
+  <job_info>
+    <job_list state="pending">
+      <JB_job_number>1</JB_job_number><state>qw</state><queue_name></queue_name>
+      <slots>1</slots><tasks>3-9:3,12</tasks>
+    </job_list>
+    <job_list state="pending">
+      <JB_job_number>2</JB_job_number><state>hqw</state><slots>1</slots>
+    </job_list>
+    <job_list state="pending">
+      <JB_job_number>3</JB_job_number><state>Eqw</state><slots>1</slots>
+    </job_list>
+  </job_info>
+</job_info>
+"""
+
+
+def qacct(*, failed: str, status: str, task: str = "undefined", job: str = "1") -> str:
+    return (
+        "==============================================================\n"
+        "qname        serial              \n"
+        "hostname     vm                  \n"
+        f"jobnumber    {job}                   \n"
+        f"taskid       {task}                   \n"
+        "start_time   Sat Nov 21 07:51:59 2026\n"
+        "end_time     11/21/2026 07:52:09.250\n"
+        f"failed       {failed}\n"
+        f"exit_status  {status}\n"
+        "ru_maxrss    207.828KB\n"
+    )
+
+
+def test_squeue_s_lines_are_states_by_element() -> None:
+    states = slurm_commands.parse_queue(SQUEUE)
+
+    assert [states["5"][n].state for n in range(3)] == [
+        "COMPLETED",
+        "FAILED",
+        "PENDING",
+    ]
+    assert states["6"][0].started == 1795248321.0
+    assert states["6"][0].node == "cn2"
+    assert set(states["7"]) == {3, 4, 5, 9}
+    assert states["8"][0].state == "RUNNING"
+    assert states["9"][0].started is None
+
+
+def test_a_reason_is_kept_where_there_is_one() -> None:
+    states = slurm_commands.parse_queue(SQUEUE)
+
+    assert states["5"][2].reason == "JobArrayTaskLimit"
+    assert states["5"][0].reason is states["5"][1].reason is None
+
+
+def test_sacct_s_lines_are_states_by_element() -> None:
+    states = slurm_commands.parse_ended(SACCT)
+
+    assert states["5"][1].exit_code == 3
+    assert states["5"][2].state == "CANCELLED"
+    assert states["5"][2].node is None
+    assert states["6"][0].state == "OUT_OF_MEMORY"
+    assert states["9"][0].state == "NODE_FAIL"
+
+
+def test_a_step_that_ran_out_of_memory_is_its_element_s_end() -> None:
+    steps = (
+        "3_0|COMPLETED|0:0|1:0|1|2|cn1|None\n"
+        "3_0.batch|COMPLETED|0:0||1|2|cn1|\n"
+        "3_0.0|OUT_OF_MEMORY|0:125||1|2|cn1|\n"
+        "3_0.1|FAILED|1:0||1|2|cn1|\n"
+        "3_1|COMPLETED|0:0|0:0|1|2|cn1|None\n"
+        "3_1.0|COMPLETED|0:0||1|2|cn1|\n"
+        "4|CANCELLED by 0|0:0|0:0|1|2|cn1|None\n"
+        "4.0|OUT_OF_MEMORY|0:125||1|2|cn1|\n"
+    )
+
+    by_steps = slurm_commands.parse_ended(steps)
+    by_exit_code = slurm_commands.parse_ended(SACCT)["7"][0]
+
+    assert by_steps["3"][0].state == by_exit_code.state == "OUT_OF_MEMORY"
+    assert by_steps["3"][0].reason == by_exit_code.reason == "a step ran out of memory"
+    assert by_steps["3"][1].state == "COMPLETED"
+    assert by_steps["4"][0].state == "CANCELLED"
+
+
+def test_an_element_that_never_ran_has_no_start() -> None:
+    # Slurm 20.11 prints as its start when it was cancelled
+    queue = "4|0|CANCELLED|1795369863||JobHeldUser\n"
+    ended = "4_0|CANCELLED by 0|0:0|0:0|1795369863|1795369863|None assigned|None\n"
+
+    assert slurm_commands.parse_queue(queue)["4"][0].started is None
+    assert slurm_commands.parse_ended(ended)["4"][0].started is None
+
+
+@pytest.mark.parametrize("lines", [1, -1])
+def test_an_element_s_own_line_counts_more_than_a_range_s(lines: int) -> None:
+    # sacct 20.11 and 22.05, after scancel of an array with one element at a time
+    text = """\
+1_0|COMPLETED|0:0|0:0|1795370308|1795370311|cn1|None
+1_1|COMPLETED|0:0|0:0|1795370312|1795370313|cn1|None
+1_[1-3%1]|CANCELLED by 0|0:0|0:0|None|1795370313|None assigned|None
+"""
+    states = slurm_commands.parse_ended("\n".join(text.splitlines()[::lines]))["1"]
+
+    assert [states[n].state for n in range(4)] == ["COMPLETED"] * 2 + ["CANCELLED"] * 2
+
+
+@pytest.mark.parametrize("cut", range(1, len(SQUEUE)))
+def test_a_squeue_that_is_cut_off_is_noticed(cut: int) -> None:
+    text = SQUEUE[:-cut]
+    if not text or text.endswith("\n"):
+        return
+
+    with pytest.raises(FormatError):
+        slurm_commands.parse_queue(text)
+
+
+@pytest.mark.parametrize("cut", range(10, len(QSTAT) - 2, 50))
+def test_a_qstat_that_is_cut_off_is_noticed(cut: int) -> None:
+    with pytest.raises(FormatError):
+        gridengine_commands.parse_queue(QSTAT[:cut])
+
+
+@pytest.mark.parametrize("word", ["RUNNING", "LEVITATING", "", "running"])
+def test_only_words_that_slurm_has_are_states(word: str) -> None:
+    state = slurm_commands.parse_queue(f"1|N/A|{word}|1|n|None\n")["1"][0].state
+
+    assert state == ("RUNNING" if word == "RUNNING" else "UNKNOWN")
+
+
+def test_qstat_s_tasks_count_from_nought() -> None:
+    states = gridengine_commands.parse_queue(QSTAT)
+
+    assert states["1"][0].state == "RUNNING"
+    assert states["1"][0].node == "vm"
+    assert {n for n, one in states["1"].items() if one.state == "PENDING"} == {
+        2,
+        5,
+        8,
+        11,
+    }
+
+
+def test_qstat_s_letters_are_states() -> None:
+    states = gridengine_commands.parse_queue(QSTAT)
+
+    assert (states["2"][0].state, states["2"][0].reason) == ("PENDING", "held")
+    assert (states["3"][0].state, states["3"][0].reason) == ("FAILED", "in error state")
+    assert states["4"][0].reason == "being deleted"
+
+
+@pytest.mark.parametrize(
+    ("failed", "status", "state"),
+    [
+        ("0", "0", "COMPLETED"),
+        ("0", "3", "FAILED"),
+        ("37  : qmaster enforced h_rt, h_cpu, or h_vmem limit", "137", "TIMEOUT"),
+        ("100 : assumedly after job", "137                  (Killed)", "CANCELLED"),
+        ("100 : assumedly after job", "139", "FAILED"),
+        ("26  : opening input/output file", "0", "FAILED"),
+    ],
+)
+def test_qacct_says_how_a_job_ended(failed: str, status: str, state: str) -> None:
+    states = gridengine_commands.parse_ended(qacct(failed=failed, status=status))
+
+    assert states["1"][0].state == state
+
+
+def test_qacct_s_tasks_are_told_apart() -> None:
+    text = qacct(failed="0", status="0", task="1") + qacct(
+        failed="0", status="7", task="2"
+    )
+
+    states = gridengine_commands.parse_ended(text)["1"]
+
+    assert (states[0].exit_code, states[1].exit_code) == (0, 7)
+
+
+def test_of_a_job_that_was_put_back_the_last_run_counts() -> None:
+    text = qacct(failed="25  : rescheduling", status="99") + qacct(
+        failed="0", status="0"
+    )
+
+    assert gridengine_commands.parse_ended(text)["1"][0].state == "COMPLETED"
+
+
+def test_times_of_either_form_are_read() -> None:
+    one = gridengine_commands.parse_ended(qacct(failed="0", status="0"))["1"][0]
+
+    assert one.started is not None
+    assert one.ended is not None
+    assert one.ended - one.started == 10.25
+
+
+def test_why_a_job_is_in_error_is_found() -> None:
+    out = (
+        "job_number:                 1\n"
+        "error reason          1:      11/21/2026 07:51:59 [0:14458]: error: can't "
+        'open output file "/x/1.out": No such file or directory\n'
+    )
+
+    assert gridengine_commands.parse_why(out) == (
+        'error: can\'t open output file "/x/1.out": No such file or directory'
+    )
+
+
+@pytest.mark.parametrize(
+    ("out", "job"),
+    [("481516\n", "481516"), ("7;cluster\n", "7"), ("hi\n12\n", "12"), ("no\n", None)],
+)
+def test_sbatch_s_id_is_found(out: str, job: str | None) -> None:
+    assert slurm_commands.parse_submitted(out) == job
+
+
+@pytest.mark.parametrize(
+    ("out", "job"), [("42\n", "42"), ("42.1-3:1\n", "42"), ("42.x\n", None)]
+)
+def test_qsub_s_id_is_found(out: str, job: str | None) -> None:
+    assert gridengine_commands.parse_submitted(out) == job
+
+
+def test_gpu_types_are_the_site_s_words() -> None:
+    out = "gpu:v100:4(S:0-1)\n(null)\ngpu:a100_80gb:2,shard:8\ngpu:2\n"
+
+    assert slurm_commands.parse_gpu_types(out) == ("a100_80gb", "v100")
+
+
+def test_elements_to_cancel_are_named_as_each_scheduler_does() -> None:
+    job = Submitted(
+        scheduler="slurm",
+        id="7",
+        name="p",
+        folder="/p",
+        cwd="/",
+        script="/p/job.sh",
+        elements=9,
+        tasks=9,
+        submitted=0.0,
+        wanted=Wanted(),
+    )
+
+    assert slurm_commands.cancel_argv(job, (0, 1, 2, 5)) == ("scancel", "7_[0-2,5]")
+    assert gridengine_commands.cancel_argv(job, (0, 1, 2, 5)) == (
+        "qdel",
+        "7.1-3",
+        "7.6",
+    )
+    assert slurm_commands.cancel_argv(job, None) == ("scancel", "7")
+
+
+@given(st.sets(st.integers(min_value=0, max_value=500)))
+def test_ranges_read_back_as_they_were(numbers: set[int]) -> None:
+    assert sorted(parse_ranges(format_ranges(numbers))) == sorted(numbers)
+
+
+@given(st.text(max_size=20))
+def test_no_text_breaks_the_readers(text: str) -> None:
+    list(parse_ranges(text))
+    slurm_commands.parse_ended(text)
+    gridengine_commands.parse_ended(text)
+    slurm_commands.parse_submitted(text)

@@ -1,0 +1,26 @@
+"""One command of a scheduler, run: it ends in time, and in forms that we read."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from weigh.errors import SchedulerError
+from weigh.schedulers.command import run
+
+
+def test_what_a_silent_command_started_is_killed_with_it(tmp_path: Path) -> None:
+    script = f"sleep 600 & echo $! >{tmp_path}/child; wait"
+
+    with pytest.raises(SchedulerError, match=r"did not answer within 0.5 seconds"):
+        run(("sh", "-c", script), cwd=None, env=os.environ, timeout=0.5)
+
+    stat = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
+    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize("name", ["SQUEUE_FORMAT", "SACCT_FORMAT", "SINFO_PARTITION"])
+def test_a_user_s_own_defaults_do_not_change_an_answer(name: str) -> None:
+    env = {"PATH": os.environ["PATH"], name: "%i"}
+
+    assert name not in run(("env",), cwd=None, env=env, timeout=10).out

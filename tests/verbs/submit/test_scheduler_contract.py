@@ -1,0 +1,323 @@
+"""What holds for every scheduler: Slurm, Grid Engine and this machine alike."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from following import Weigh, until
+
+from weigh.joblog import HEADER, read_joblog
+
+# some clusters look at the memory now and then only
+TOUCHES = "python3 -c 'import time; x = b\"x\" * (330 << 20); time.sleep(3)'"
+
+
+def spans(weigh: Weigh) -> list[tuple[float, float]]:
+    """Give when each task began and ended, by the joblogs."""
+    found = []
+    for path in weigh.folder.glob("plan/**/*.joblog"):
+        for line in read_joblog(path.read_text()):
+            assert line.entry is not None
+            begin = line.entry.started
+            found.append((begin, begin + line.entry.wall_time))
+    return sorted(found)
+
+
+def most_at_once(found: list[tuple[float, float]]) -> int:
+    ends = [(begin, 1) for begin, _ in found] + [(end, -1) for _, end in found]
+    most = at_once = 0
+    for _, step in sorted(ends):
+        at_once += step
+        most = max(most, at_once)
+    return most
+
+
+def fails_once(number: int) -> str:
+    """Give a task that fails the first time, and says each time that it ran."""
+    return (
+        f"echo {number} >>began; test -e flag{number} || "
+        f"{{ touch flag{number}; exit 1; }}; echo {number} >>succeeded"
+    )
+
+
+def ran(weigh: Weigh, name: str) -> list[int]:
+    path = weigh.folder / name
+    return sorted(map(int, path.read_text().split())) if path.exists() else []
+
+
+def test_every_task_of_a_plan_is_done(weigh: Weigh) -> None:
+    plan = weigh.plan("echo one >one", "echo two >two", "echo three >three")
+
+    assert weigh.finish(weigh.submit(plan)) == {"COMPLETED": 3}
+    assert (weigh.folder / "three").read_text() == "three\n"
+
+
+def test_tasks_of_one_element_run_side_by_side(weigh: Weigh) -> None:
+    meets = (
+        "touch at_{0}; for i in $(seq 100); do [ -e at_{1} ] && exit; sleep .1; done"
+    )
+    plan = weigh.plan(meets.format(1, 2), meets.format(2, 1), together=2)
+
+    assert weigh.finish(weigh.submit(plan)) == {"COMPLETED": 2}
+
+
+def test_the_throttle_bounds_what_runs_at_a_time(weigh: Weigh) -> None:
+    plan = weigh.plan(*["sleep 0.2"] * 10)
+
+    assert weigh.finish(weigh.submit(plan, "--throttle", "2")) == {"COMPLETED": 10}
+    assert len(spans(weigh)) == 10
+    assert most_at_once(spans(weigh)) <= 2
+
+
+def test_exactly_the_three_that_failed_are_run_again(weigh: Weigh) -> None:
+    lines = [f"echo {n} >>began; echo {n} >>succeeded" for n in range(1, 9)]
+    for number in (2, 5, 8):
+        lines[number - 1] = fails_once(number)
+    job = weigh.submit(weigh.plan(*lines))
+    assert weigh.finish(job) == {"COMPLETED": 5, "FAILED": 3}
+
+    again = weigh.resume(job)["again"]
+
+    assert [one["tasks"] for one in again] == [[2, 5, 8]]
+    assert weigh.finish(again[0]["job"]["id"]) == {"COMPLETED": 8}
+    assert ran(weigh, "began") == sorted([*range(1, 9), 2, 5, 8])
+    assert ran(weigh, "succeeded") == list(range(1, 9))
+
+
+def test_what_a_bug_ended_is_only_run_again_on_demand(weigh: Weigh) -> None:
+    job = weigh.submit(weigh.plan("python3 -c 'raise ValueError(\"NaN\")'", "true"))
+    assert weigh.finish(job) == {"FAILED": 1, "COMPLETED": 1}
+
+    assert weigh.resume(job)["left"] == [
+        {"task": 1, "reason": "a bug: ValueError: NaN"}
+    ]
+    assert weigh.resume(job, "--bugs", "--dry-run")["again"][0]["tasks"] == [1]
+
+
+def test_what_ran_out_of_memory_gets_twice_as_much(weigh: Weigh) -> None:
+    if weigh.scheduler == "local":
+        pytest.skip("nothing limits the memory of a job on this machine")
+    job = weigh.submit(
+        weigh.plan(TOUCHES), "--memory", "260M", "--h-vmem", "300M", "--no-checks"
+    )
+    assert weigh.finish(job) == {"OUT_OF_MEMORY": 1}
+
+    again = weigh.resume(job)["again"][0]
+
+    assert again["reasons"] == ["ran out of memory"]
+    assert again["wanted"]["memory"] >= 2 * (260 << 20)
+    assert weigh.finish(again["job"]["id"]) == {"COMPLETED": 1}
+
+
+def test_what_ran_out_of_time_gets_twice_as_much(weigh: Weigh) -> None:
+    task = "trap 'touch told; exit 1' TERM; sleep 5 & wait $!; touch whole"
+    job = weigh.submit(weigh.plan(task), "--time", "23s")
+    assert weigh.finish(job) == {"TIMEOUT": 1}
+    assert (weigh.folder / "told").exists()
+
+    again = weigh.resume(job)["again"][0]
+
+    assert again["wanted"]["time_limit"] >= 46
+    assert weigh.finish(again["job"]["id"]) == {"COMPLETED": 1}
+    assert (weigh.folder / "whole").exists()
+
+
+def test_a_cancelled_job_tells_its_tasks_to_end(weigh: Weigh) -> None:
+    saves = "trap 'touch saved; exit 1' TERM; touch began; sleep 60 & wait $!"
+    job = weigh.submit(weigh.plan(saves, "sleep 60"), "--throttle", "1")
+    until((weigh.folder / "began").exists)
+
+    code, out, _ = weigh("cancel", job)
+
+    assert (code, out.split()[:2]) == (0, ["cancelled", job])
+    assert not {"COMPLETED", "FAILED"} & set(weigh.finish(job))
+    if weigh.scheduler != "gridengine":  # qdel kills at once
+        assert (weigh.folder / "saved").exists()
+
+
+def test_what_was_cancelled_can_be_resumed(weigh: Weigh) -> None:
+    waits = "touch began; [ -e go ] || sleep 60"
+    job = weigh.submit(weigh.plan("echo 1 >>first", waits), "--throttle", "1")
+    until((weigh.folder / "began").exists)
+    weigh("cancel", job)
+    weigh.finish(job)
+    (weigh.folder / "go").touch()
+
+    again = weigh.resume(job)["again"]
+
+    assert [one["tasks"] for one in again] == [[2]]
+    assert weigh.finish(again[0]["job"]["id"]) == {"COMPLETED": 2}
+    assert (weigh.folder / "first").read_text() == "1\n"
+
+
+def test_a_job_begins_after_the_one_it_depends_on(weigh: Weigh) -> None:
+    first = weigh.submit(weigh.plan("sleep 1; echo first >>order", name="a"))
+    second = weigh.submit(weigh.plan("echo second >>order", name="b"), "--after", first)
+
+    assert weigh.finish(second) == {"COMPLETED": 1}
+    assert (weigh.folder / "order").read_text() == "first\nsecond\n"
+
+
+def test_a_task_s_words_are_shown_and_followed(weigh: Weigh) -> None:
+    job = weigh.submit(weigh.plan("echo begins; sleep 1; echo ends", "echo other"))
+    until(lambda: "begins" in weigh("logs", f"{job}_1")[1])
+
+    _, followed, _ = weigh("logs", "-f", f"{job}_1")
+
+    assert followed == "begins\nends\n"
+    weigh.finish(job)
+    assert weigh("logs", f"{job}_2")[1] == "other\n"
+
+
+def test_one_command_keeps_every_word_as_it_is(weigh: Weigh) -> None:
+    words = [
+        "a b",
+        "$(touch pwned)",
+        "it's",
+        'say "hi"',
+        "`id`",
+        "new\nline",
+        ";ls",
+        "*",
+    ]
+    program = "import json, sys; json.dump(sys.argv[1:], open('words', 'w'))"
+    job = weigh.submit("--", "python3", "-c", program, *words)
+
+    assert weigh.finish(job) == {"COMPLETED": 1}
+    assert json.loads((weigh.folder / "words").read_text()) == words
+    assert not (weigh.folder / "pwned").exists()
+
+
+def test_no_name_of_a_plan_is_taken_for_code(weigh: Weigh) -> None:
+    names = 'it\'s "a b"', "$(touch pwned) `touch pwned`", "100%j", "a,b:c é"
+    jobs = {}
+    for at, name in enumerate(names):
+        (weigh.folder / name).mkdir()
+        plan = weigh.plan(f"touch done{at}", name=name)
+        jobs[name] = weigh.submit(plan)
+
+    ends = {name: weigh.finish(job) for name, job in jobs.items()}
+
+    assert ends == {name: {"COMPLETED": 1} for name in names}
+    assert all((weigh.folder / f"done{at}").exists() for at in range(len(names)))
+    assert not list(weigh.folder.rglob("pwned"))
+    for job in jobs.values():
+        until(lambda job=job: "weigh: exit code 0" in weigh("logs", job)[1])  # type: ignore[misc]
+
+
+def test_an_array_too_long_for_one_job_is_several(
+    weigh: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if weigh.scheduler == "local":
+        pytest.skip("this machine takes an array of any length")
+    monkeypatch.setattr("weigh.schedulers.client.Client.array_limit", lambda *_: 3)
+    plan = weigh.plan(*[fails_once(n) if n == 7 else f"touch {n}" for n in range(1, 8)])
+    job = weigh.submit(plan)
+    assert weigh.finish(job) == {"COMPLETED": 6, "FAILED": 1}
+    assert len(weigh.status(job)["jobs"]) == 3
+    assert all((weigh.folder / str(n)).exists() for n in range(1, 7))
+
+    again = weigh.resume(job)["again"]
+
+    assert [one["tasks"] for one in again] == [[7]]
+    assert weigh.finish(job) == {"COMPLETED": 7}
+
+
+def test_a_missing_program_is_said_before_anything_runs(weigh: Weigh) -> None:
+    job = weigh.submit(weigh.plan("no-such-program --epochs 3"))
+
+    assert weigh.finish(job) == {"FAILED": 1}
+    assert "not found on" in weigh.status(job)["failures"][0]["reason"]
+
+
+def test_gnu_parallel_can_run_the_tasks(weigh: Weigh) -> None:
+    parallel = weigh.folder / "parallel"  # as much of it as the line uses
+    parallel.write_text(
+        "#!/bin/bash\n"
+        'while [ $# -gt 0 ]; do [ "$1" != --joblog ] || log=$2; shift; done\n'
+        f"printf '{HEADER}\\n' >\"$log\"\n"
+        'while read -r line; do n=$((n + 1)); bash -c "$line"; '
+        'printf "$n\\t:\\t1.0\\t1.0\\t0\\t0\\t$?\\t0\\t$line\\n" >>"$log"; done\n'
+    )
+    parallel.chmod(0o755)
+    path = f"PATH={weigh.folder}:$PATH"
+
+    job = weigh.submit(
+        weigh.plan("touch done"), "--runner", "parallel", "--setup", path
+    )
+
+    assert weigh.finish(job) == {"COMPLETED": 1}
+    assert (weigh.folder / "done").exists()
+
+
+def test_a_missing_environment_is_said_in_the_log(weigh: Weigh) -> None:
+    job = weigh.submit(weigh.plan("true"), "--venv", "nowhere")
+
+    assert weigh.finish(job) == {"FAILED": 1}
+    words = weigh.status(job)["failures"][0]
+    assert "nowhere" in (words["reason"] or "") + (words["words"] or "")
+
+
+def test_a_plan_is_not_submitted_twice_by_mistake(weigh: Weigh) -> None:
+    plan = weigh.plan("true")
+    job = weigh.submit(plan)
+
+    code, _, err = weigh("submit", plan, "--on", weigh.scheduler)
+
+    assert code == 2
+    assert f"weigh resume {job}" in err
+    weigh.finish(job)
+
+
+def test_a_dry_run_prints_the_script_and_submits_nothing(weigh: Weigh) -> None:
+    code, out, _ = weigh(
+        "submit", weigh.plan("true"), "--on", weigh.scheduler, "--dry-run"
+    )
+
+    assert (code, out.splitlines()[0]) == (0, "#!/bin/bash")
+    assert (
+        subprocess.run(["bash", "-n"], input=out.encode(), check=False).returncode == 0
+    )
+    assert not Path(".weigh/jobs.jsonl").exists()
+
+
+def test_a_sweep_of_twelve_is_done_exactly_once(weigh: Weigh) -> None:
+    """The whole way: sweep, plan four a card, submit, two fail once, resume."""
+    task = (
+        "echo {seed} >>began; case {seed} in 3|7) [ -e flag{seed} ] || "
+        "! touch flag{seed} || exit 1;; esac; echo {seed} >>succeeded"
+    )
+    code, _, err = weigh(
+        "sweep", "seed=1..12", "-o", "tasks.txt", "--", "bash", "-c", task
+    )
+    assert code == 0, err
+    said = ("--gpu-memory", "2GiB", "--memory", "50M", "--cpus", "1", "--time", "5m")
+    code, _, err = weigh("plan", "tasks.txt", "--gpu", "v100=10GiB", *said)
+    assert code == 0, err
+    job = weigh.submit("plan/tasks")
+    assert weigh.finish(job) == {"COMPLETED": 10, "FAILED": 2}
+
+    again = weigh.resume(job)["again"]
+
+    assert weigh.finish(again[0]["job"]["id"]) == {"COMPLETED": 12}
+    assert ran(weigh, "succeeded") == list(range(1, 13))
+    assert ran(weigh, "began") == sorted([*range(1, 13), 3, 7])
+    assert re.search(r"12 tasks: 12 done", weigh("status", "tasks")[1])
+
+
+def test_what_was_cancelled_is_shown_and_resumed_at_once(
+    weigh: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = weigh.submit(weigh.plan("sleep 100", "sleep 100"))
+    weigh.wait_for(job, lambda one: "RUNNING" in one["elements"])
+    monkeypatch.setenv("WEIGH_POLL", "10m")
+    weigh.status(job)
+
+    assert weigh("cancel", job)[0] == 0
+    standing = weigh.status(job)
+    again = weigh.resume(job, "--dry-run")["again"]
+
+    assert standing["cancelling"] or standing["tasks"] == {"CANCELLED": 2}
+    assert [len(one["tasks"]) for one in again] == [2]

@@ -1,0 +1,724 @@
+"""A scheduler's commands that are missing, slow, failing, lying, garbled: fakes."""
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from following import Weigh, until
+
+from weigh.runner import events
+
+Fake = Callable[[str, str], Path]
+LISTS_NOTHING = ":"
+JOBLOG = "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n"
+
+
+@pytest.fixture
+def fake(here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """Put a command of three lines on PATH, in front of a real one."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    here.scheduler = "slurm"
+
+    def put(name: str, body: str) -> Path:
+        path = folder / name
+        path.write_text(f"#!/bin/bash\n{body}\n")
+        path.chmod(0o755)
+        return path
+
+    known = ("sbatch", "squeue", "sacct", "scancel", "sinfo", "scontrol", "sacctmgr")
+    for name in known:
+        put(name, f"echo {name} $* >>{tmp_path}/called; {LISTS_NOTHING}")
+    return put
+
+
+@pytest.fixture
+def job(here: Weigh, fake: Fake) -> str:
+    """A job of three elements that a fake took."""
+    fake("sbatch", "echo 7")
+    return here.submit(here.plan("true", "true", "true"))
+
+
+def submit(here: Weigh, *words: str) -> tuple[int, str]:
+    code, _, err = here("submit", here.plan("true"), "--on", "slurm", *words)
+    return code, err.splitlines()[-1]
+
+
+def calls(tmp_path: Path, name: str) -> int:
+    return (tmp_path / "called").read_text().split().count(name)
+
+
+def test_a_missing_sbatch_is_said_with_the_way_out(
+    here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    code, err = submit(here)
+
+    assert code == 125
+    assert "sbatch is not on this machine" in err
+    assert "login node" in err
+
+
+def test_a_refusal_is_passed_on_on_one_line(here: Weigh, fake: Fake) -> None:
+    fake("sbatch", "echo 'sbatch: error: invalid partition' >&2; echo BSF >&2; exit 1")
+
+    assert submit(here) == (
+        125,
+        "weigh: sbatch refused the job: sbatch: error: invalid partition; BSF",
+    )
+
+
+def test_a_command_that_was_refused_keeps_its_name(here: Weigh, fake: Fake) -> None:
+    words = ("submit", "--on", "slurm", "--", "python3", "train.py")
+    fake("sbatch", "echo 'invalid partition' >&2; exit 1")
+    here(*words)
+    fake("sbatch", "echo 7")
+    here(*words)
+    fake("sbatch", "echo 8")
+
+    here(*words)
+
+    assert sorted(path.name for path in Path("plan").iterdir()) == ["train", "train-2"]
+
+
+def test_a_name_that_is_taken_is_refused_with_what_submit_can_do(
+    here: Weigh, fake: Fake
+) -> None:
+    words = ("submit", "--on", "slurm", "--name", "fit", "--")
+    fake("sbatch", "echo 'sbatch: error: invalid partition' >&2; exit 1")
+    here(*words, "python3", "a.py")
+    other = here(*words, "python3", "b.py")
+    fake("sbatch", "echo 7")
+    assert here(*words, "python3", "a.py")[0] == 0
+    again = here(*words, "python3", "a.py")
+
+    assert (other[0], again[0]) == (2, 2)
+    assert "plan/fit exists already, of another command: choose another" in other[2]
+    assert "plan/fit was submitted before: choose another --name" in again[2]
+    assert "weigh resume fit runs what did not finish" in again[2]
+    assert "--replace" not in other[2] + again[2]
+
+
+def test_a_dry_run_of_a_command_leaves_nothing_behind(here: Weigh, fake: Fake) -> None:
+    fake("sbatch", "exit 1")
+
+    code, out, _ = here("submit", "--on", "slurm", "--dry-run", "--", "true")
+
+    assert (code, out[:11]) == (0, "#!/bin/bash")
+    assert not list(here.folder.iterdir())
+
+
+def test_waiting_ends_with_the_job(
+    here: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weigh.cli.status._PAUSE", 0.1)
+    job = here.submit(here.plan("sleep 0.5; exit 3"))
+
+    assert here("status", job, "--wait")[0] == 1
+    assert here.status(job)["tasks"] == {"FAILED": 1}
+
+
+def test_a_refused_job_is_not_kept(here: Weigh, fake: Fake) -> None:
+    fake("sbatch", "echo 'invalid partition' >&2; exit 1")
+    submit(here)
+
+    assert here("status")[0] == 2
+    assert not Path(".weigh/jobs.jsonl").exists()
+
+
+def test_a_silent_sbatch_is_not_asked_twice(
+    here: Weigh, fake: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weigh.schedulers.client.TO_SUBMIT", 0.2)
+    fake("sbatch", "[ $1 = --parsable ] || exit 0; exec sleep 30")
+
+    code, err = submit(here)
+
+    assert code == 125
+    assert "not known whether slurm accepted the job" in err
+
+
+@pytest.mark.parametrize("lie", ["all is well", "", r"\xff\xfe", "Submitted -1"])
+def test_an_answer_without_a_job_id_is_no_job(
+    here: Weigh, fake: Fake, lie: str
+) -> None:
+    fake("sbatch", f"printf '{lie}'")
+
+    code, err = submit(here)
+
+    assert code == 125
+    assert "printed no job id" in err
+
+
+def test_what_a_site_s_wrapper_says_before_the_id_does_no_harm(
+    here: Weigh, fake: Fake
+) -> None:
+    fake("sbatch", r"printf 'Welcome to \xff, 12 users\n481516;cluster\n'")
+
+    assert here.submit(here.plan("true")) == "481516"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "echo 'slurm_load_jobs error: Unable to contact controller' >&2; exit 1",
+        "printf '7|0|RUNN'",
+        "printf 'Lorem ipsum\\n'",
+        "printf '\\xff\\xfe\\n'",
+        "kill -9 $$",
+    ],
+)
+def test_a_queue_that_does_not_answer_leaves_the_job_unknown(
+    here: Weigh, fake: Fake, job: str, body: str
+) -> None:
+    fake("squeue", body)
+
+    standing = here.status(job)
+
+    assert standing["tasks"] == {"UNKNOWN": 3}
+    assert "squeue" in standing["trouble"]
+
+
+def test_what_was_known_stays_while_there_is_no_answer(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|PENDING|N/A||Priority"; done')
+    here.status(job)
+    fake("squeue", "exit 1")
+
+    standing = here.status(job)
+
+    assert standing["tasks"] == {"PENDING": 3}
+    assert "last answer" in here("status", job)[1]
+
+
+def test_a_state_that_nobody_knows_is_unknown_and_named(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|LEVITATING|1|node1|None"; done')
+
+    assert here.status(job)["elements"] == {"UNKNOWN": 3}
+
+
+def test_a_job_absent_from_the_queue_has_not_failed(here: Weigh, job: str) -> None:
+    assert here.status(job)["tasks"] == {"UNKNOWN": 3}
+
+
+def test_accounting_says_how_an_absent_job_ended(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake(
+        "sacct",
+        'for i in 0 1; do echo "7_$i|TIMEOUT|0:0|0:0|1|2|node1|None"; done\n'
+        "echo '7_2|CANCELLED by 1000|0:0|0:0|1|2|node1|None'",
+    )
+
+    assert here.status(job)["tasks"] == {"TIMEOUT": 2, "CANCELLED": 1}
+
+
+def gone(here: Weigh, fake: Fake, sacct: str, *, ago: float = 100.0) -> None:
+    """Make the job one of *ago* seconds before, that has left the queue."""
+    fake("sacct", sacct)
+    jobs = here.folder / ".weigh/jobs.jsonl"
+    document = json.loads(jobs.read_text())
+    jobs.write_text(json.dumps(document | {"submitted": time.time() - ago}) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("sacct", "why"),
+    [
+        ("echo 'sacct: error: Connection refused' >&2; exit 1", "error: Connection"),
+        ("kill -9 $$", "exit code -9"),
+        ("echo 'sacct: fatal: no key' >&2; exit 3", "fatal: no key"),
+    ],
+)
+def test_a_job_that_left_the_queue_is_unknown_while_accounting_fails(
+    here: Weigh, fake: Fake, job: str, sacct: str, why: str
+) -> None:
+    gone(here, fake, sacct)
+
+    standing = here.status(job)
+    out = " ".join(here("status", job)[1].split())
+
+    assert standing["tasks"] == {"UNKNOWN": 3}
+    assert f"unknown 3 elements: accounting does not answer: sacct: {why}" in out
+
+
+def test_accounting_that_is_too_slow_is_accounting_that_fails(
+    here: Weigh, fake: Fake, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("weigh.schedulers.client._TO_ASK", 0.2)
+    gone(here, fake, "exec sleep 30")
+
+    assert "did not answer within" in here.status(job)["unknown"][0]["reason"]
+
+
+def test_what_is_unknown_is_not_resumed_unless_asked_for(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    gone(here, fake, "exit 1")
+
+    _, out, _ = here("resume", job)
+    waits = here.resume(job, "--dry-run")
+    anyway = here.resume(job, "--unknown", "--dry-run")
+
+    assert "nothing resumed" in out
+    assert f"weigh resume {job} --unknown" in out
+    assert (len(waits["again"]), len(waits["left"])) == (0, 3)
+    assert anyway["again"][0]["tasks"] == [1, 2, 3]
+
+
+def test_what_may_still_run_is_never_resumed(here: Weigh, fake: Fake, job: str) -> None:
+    fake("squeue", "exit 1")
+
+    assert not here.resume(job, "--unknown", "--dry-run")["again"]
+
+
+def test_a_task_killed_while_accounting_fails_is_not_called_failed(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    gone(here, fake, "exit 1")
+    log = here.folder / "plan/p/log/tasks_0.joblog"
+    log.write_text(JOBLOG + "1\t:\t1.0\t1.0\t0\t0\t0\t9\ttrue\n")
+    ended = events.Ended(
+        seq=1,
+        attempt=1,
+        time=2.0,
+        state="FAILED",
+        exit_code=None,
+        signal=9,
+        record="r",
+        reason="ended by SIGKILL",
+        again=False,
+    )
+    (log.parent / f"{log.name}{events.SUFFIX}").write_bytes(
+        msgspec.json.encode(ended) + b"\n"
+    )
+
+    assert here.status(job)["tasks"] == {"UNKNOWN": 3}
+
+
+def test_accounting_that_is_late_is_waited_for_and_not_for_ever(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    gone(here, fake, "echo '7_0|RUNNING|0:0|0:0|1|Unknown|node1|None'", ago=9000)
+
+    early = here.status(job)
+    poll = here.folder / ".weigh/queue/slurm.json"
+    document = json.loads(poll.read_text())
+    poll.write_text(json.dumps(document | {"unsettled": {job: 1.0}}))
+    late = here.status(job)
+
+    assert early["tasks"] == {"UNKNOWN": 3}
+    assert "has not recorded its end yet" in early["unknown"][0]["reason"]
+    assert late["tasks"] == {"INTERRUPTED": 3}
+
+
+def test_where_no_accounting_is_kept_what_is_gone_is_interrupted(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    gone(here, fake, "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+
+    assert here.status(job)["tasks"] == {"INTERRUPTED": 3}
+
+
+def test_what_the_queue_lists_as_ended_is_asked_about_until_accounting_has_it(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|COMPLETED|1|node1|None"; done')
+    fake("sacct", "exit 1")
+    first = here.status(job)
+    fake(
+        "sacct",
+        'for i in 0 1 2; do echo "7_$i|COMPLETED|0:0|0:0|1|2|node1|None"\n'
+        'echo "7_$i.0|OUT_OF_MEMORY|0:125||1|2|node1|"; done',
+    )
+    then = here.status(job)
+    fake("sacct", "exit 1")
+    last = here.status(job)
+
+    assert "OUT_OF_MEMORY" not in first["elements"]
+    assert first["accounting"]
+    assert then["elements"] == last["elements"] == {"OUT_OF_MEMORY": 3}
+    assert last["accounting"] is None  # it was not asked again
+
+
+@pytest.mark.parametrize(
+    ("words", "state"),
+    [
+        (" DUE TO TIME LIMIT", "TIMEOUT"),
+        (" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "NODE_FAIL"),
+        (" DUE TO PREEMPTION", "PREEMPTED"),
+        ("", "CANCELLED"),
+    ],
+)
+def test_without_accounting_slurm_s_last_word_in_the_log_tells_the_end(
+    here: Weigh, fake: Fake, job: str, words: str, state: str
+) -> None:
+    gone(here, fake, "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    line = f"slurmstepd-cn1: error: *** JOB 8 ON cn1 CANCELLED AT 2026-01-01{words} ***"
+    for element in range(3):
+        (here.folder / f"plan/p/log/7_{element}.out").write_text(f"{line}\n")
+
+    assert here.status(job)["tasks"] == {state: 3}
+
+
+def step_ran_out(here: Weigh, fake: Fake, outputs: dict[str, str]) -> dict[str, int]:
+    """Have two of two tasks done, and a step of their element out of memory."""
+    fake("sbatch", "echo 9")
+    job = here.submit(here.plan("true", "true", name="two", together=2))
+    fake("squeue", "echo '9|N/A|COMPLETED|1|node1|None'")
+    fake(
+        "sacct",
+        "echo '9|COMPLETED|0:0|0:125|1|2|node1|None'\n"
+        "echo '9.0|OUT_OF_MEMORY|0:125||1|2|node1|'",
+    )
+    log = here.folder / "plan/two/log"
+    (log / "tasks_0.joblog").write_text(
+        JOBLOG + "".join(f"{n}\t:\t1.0\t1.0\t0\t0\t0\t0\ttrue\n" for n in (1, 2))
+    )
+    (log / "tasks_0.out").mkdir()
+    for name, text in outputs.items():
+        (log / "tasks_0.out" / name).write_text(text)
+    tasks: dict[str, int] = here.status(job)["tasks"]
+    return tasks
+
+
+SRUN = "srun: error: cn1: task 0: Out Of Memory\n"
+
+
+@pytest.mark.parametrize(
+    ("outputs", "tasks"),
+    [
+        ({"1.out": SRUN, "2.out": "fine\n"}, {"OUT_OF_MEMORY": 1, "COMPLETED": 1}),
+        ({"1.out": SRUN, "1.2.out": "fine\n"}, {"COMPLETED": 2}),  # a later attempt
+        ({"1.out": "fine\n"}, {"OUT_OF_MEMORY": 2}),  # nobody knows which
+    ],
+)
+def test_a_step_that_ran_out_of_memory_is_that_of_the_task_whose_output_shows_it(
+    here: Weigh, fake: Fake, outputs: dict[str, str], tasks: dict[str, int]
+) -> None:
+    assert step_ran_out(here, fake, outputs) == tasks
+
+
+def test_a_job_that_was_cancelled_is_shown_as_such_at_once(
+    here: Weigh, fake: Fake, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGH_POLL", "30s")
+    monkeypatch.setattr("weigh.schedulers.client._WHILE_ENDING", 0.0)
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|RUNNING|1|node1|None"; done')
+    here.status(job)
+    assert here("cancel", job)[0] == 0
+
+    ending = here.status(job)
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|CANCELLED|1|node1|None"; done')
+    ended = here.status(job)
+
+    assert (ending["elements"], ending["cancelling"]) == ({"RUNNING": 3}, 3)
+    assert (ended["tasks"], ended["cancelling"]) == ({"CANCELLED": 3}, 0)
+
+
+def test_resume_waits_for_what_was_just_cancelled_to_end(
+    here: Weigh,
+    fake: Fake,
+    job: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WEIGH_POLL", "1h")
+    monkeypatch.setattr("weigh.flow.follow.resume._PAUSE", 0.01)
+    looks = tmp_path / "looks"
+    fake(
+        "squeue",
+        f"echo >>{looks}; [ $(wc -l <{looks}) -lt 4 ] && w=COMPLETING || w=CANCELLED\n"
+        'for i in 0 1 2; do echo "7|$i|$w|1|node1|None"; done',
+    )
+    assert here("cancel", job)[0] == 0
+
+    code, out, err = here("resume", job, "--dry-run")
+
+    assert code == 0
+    assert f"waiting for job {job} to end" in err
+    assert "would resume 3 tasks" in out
+
+
+@pytest.mark.parametrize(
+    ("queue", "accounting"),
+    [
+        ("7|N/A|CANCELLED|1795370134||Resources", "7_[0-2%10]|CANCELLED by 0"),  # 20.11
+        ("7|N/A|CANCELLED|1795370134||Resources", "7|CANCELLED by 0"),  # 22.05
+        ("", "7|CANCELLED by 0"),
+    ],
+)
+def test_an_array_cancelled_before_it_started_is_cancelled_as_a_whole(
+    here: Weigh, fake: Fake, job: str, queue: str, accounting: str
+) -> None:
+    fake("squeue", f"[ -z '{queue}' ] || echo '{queue}'")
+    fake("sacct", f"echo '{accounting}|0:0|0:0|1|1|None assigned|Resources'")
+
+    assert here.status(job)["tasks"] == {"CANCELLED": 3}
+
+
+def test_an_array_s_own_line_leaves_the_elements_that_ran(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake(
+        "squeue",
+        "echo '7|N/A|CANCELLED|1795370134||Resources'\n"
+        "echo '7|0|FAILED|1795370130|cn1|NonZeroExitCode'",
+    )
+
+    assert here.status(job)["tasks"] == {"FAILED": 1, "CANCELLED": 2}
+
+
+def test_without_accounting_the_log_tells_the_end(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
+    logs = here.folder / "plan/p/log"
+    (logs / "7_0.out").write_text("weigh: exit code 143\n")
+    (logs / "7_1.out").write_text("activate: No such file\nweigh: exit code 1\n")
+
+    standing = here.status(job)
+
+    assert standing["tasks"] == {"INTERRUPTED": 1, "FAILED": 1, "UNKNOWN": 1}
+    assert standing["failures"][0]["reason"] == "activate: No such file"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "weigh: exit code 1\nslurmstepd-n1: error: Detected 3 oom-kill event(s)\n",
+        "slurmstepd: error: Exceeded job memory limit\n",
+        "slurmstepd: error: StepId=1.batch exceeded memory limit (2 > 1)\n",
+    ],
+)
+def test_a_log_that_tells_of_memory_is_believed(
+    here: Weigh, fake: Fake, job: str, words: str
+) -> None:
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|FAILED|1|node1|None"; done')
+    for element in range(3):
+        (here.folder / f"plan/p/log/7_{element}.out").write_text(words)
+
+    assert here.status(job)["tasks"] == {"OUT_OF_MEMORY": 3}
+
+
+def test_what_the_scheduler_says_last_does_not_hide_the_exit_code(
+    here: Weigh, job: str
+) -> None:
+    words = "the time limit is near\nweigh: exit code 143\nslurmstepd: error: *** JOB\n"
+    (here.folder / "plan/p/log/7_1.out").write_text(words)
+
+    assert here.status(job)["tasks"] == {"UNKNOWN": 2, "TIMEOUT": 1}
+
+
+def test_many_looks_are_one_question(
+    here: Weigh, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGH_POLL", "30s")
+    before = calls(tmp_path, "squeue") if (tmp_path / "called").exists() else 0
+
+    for _ in range(5):
+        here.status(job)
+
+    assert calls(tmp_path, "squeue") == before + 1
+
+
+def test_all_jobs_are_asked_about_in_one_question(
+    here: Weigh, fake: Fake, job: str, tmp_path: Path
+) -> None:
+    fake("sbatch", f"echo {int(job) + 1}")
+    here.submit(here.plan("true", name="q"))
+
+    here("status")
+
+    assert calls(tmp_path, "squeue") == calls(tmp_path, "sacct") == 1
+
+
+def test_a_scheduler_that_fails_is_left_alone_for_longer(
+    here: Weigh, fake: Fake, job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGH_POLL", "30s")
+    fake("squeue", f"echo squeue >>{tmp_path}/called; exit 1")
+    poll = here.folder / ".weigh/queue/slurm.json"
+    here.status(job)
+    document = json.loads(poll.read_text())
+    document["tried"] -= 45  # a pause would be over, had it answered
+    poll.write_text(json.dumps(document))
+
+    here.status(job)
+
+    assert calls(tmp_path, "squeue") == 1
+
+
+def test_a_torn_cache_is_only_asked_for_again(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    here.status(job)
+    (here.folder / ".weigh/queue/slurm.json").write_text('{"asked": 1')
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|PENDING|N/A||Priority"; done')
+
+    assert here.status(job)["tasks"] == {"PENDING": 3}
+
+
+def test_a_torn_line_of_the_jobs_is_stepped_over(here: Weigh, job: str) -> None:
+    with (here.folder / ".weigh/jobs.jsonl").open("a") as file:
+        file.write('{"schema": "weigh.job/1", "id": "9\n\xff\n')
+
+    assert here.status("last")["job"]["id"] == job
+
+
+def test_a_plan_that_was_deleted_leaves_the_job_listed(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|RUNNING|1|node1|None"; done')
+    shutil.rmtree("plan")
+
+    assert here.status(job)["tasks"] == {"RUNNING": 3}
+
+
+def test_jobs_of_long_ago_are_not_asked_about(
+    here: Weigh, job: str, tmp_path: Path
+) -> None:
+    jobs = here.folder / ".weigh/jobs.jsonl"
+    document = json.loads(jobs.read_text())
+    jobs.write_text(json.dumps(document | {"submitted": 1e9}))
+
+    here.status(job)
+
+    assert calls(tmp_path, "squeue") == calls(tmp_path, "sacct") == 0
+
+
+def test_waiting_ends_where_what_waits_will_never_start(
+    here: Weigh, fake: Fake, job: str
+) -> None:
+    fake(
+        "squeue",
+        f'for e in 0 1 2; do echo "{job}|$e|PENDING|N/A||'
+        'DependencyNeverSatisfied"; done',
+    )
+
+    code, out, _ = here("status", job, "--wait")
+
+    assert code == 1
+    assert "never: the job it comes after failed" in out
+
+
+def test_a_job_waits_for_none_of_another_scheduler(here: Weigh, fake: Fake) -> None:
+    fake("sbatch", "echo 9")
+    here.scheduler = "local"
+    first = here.submit(here.plan("true", name="first"))
+
+    code, err = submit(here, "--after", first)
+
+    assert code == 2
+    assert "cannot wait for it" in err
+
+
+def test_a_cancel_that_fails_is_said(here: Weigh, fake: Fake, job: str) -> None:
+    fake("squeue", 'for i in 0 1 2; do echo "7|$i|PENDING|N/A||Priority"; done')
+    fake("scancel", "echo 'scancel: error: Access denied' >&2; exit 1")
+
+    code, _, err = here("cancel", job)
+
+    assert (code, err) == (125, "weigh: scancel: scancel: error: Access denied\n")
+
+
+def test_only_what_waits_is_cancelled(
+    here: Weigh, fake: Fake, job: str, tmp_path: Path
+) -> None:
+    fake(
+        "squeue",
+        'echo "7|0|RUNNING|1|node1|None"\n'
+        'for i in 1 2; do echo "7|$i|PENDING|N/A||Priority"; done',
+    )
+
+    here("cancel", job, "--pending")
+
+    assert "scancel 7_[1-2]" in (tmp_path / "called").read_text()
+
+
+def test_a_job_to_keep_is_kept(
+    here: Weigh, fake: Fake, job: str, tmp_path: Path
+) -> None:
+    fake("sbatch", "echo 8")
+    here.submit(here.plan("true", name="q"))
+
+    here("cancel", "all", "--keep", job)
+
+    told = [
+        line
+        for line in (tmp_path / "called").read_text().splitlines()
+        if line.startswith("scancel")
+    ]
+    assert told == ["scancel 8"]
+
+
+def test_a_local_job_that_was_killed_is_interrupted(here: Weigh) -> None:
+    job = here.submit(here.plan("touch began; sleep 60"))
+    here.wait_for(job, lambda one: "RUNNING" in one["tasks"])
+    runs = json.loads((here.folder / ".weigh/local" / job / "process").read_text())
+    subprocess.run(
+        ["pkill", "-KILL", "-s", str(runs["process"]["pid"])], check=True, timeout=10
+    )
+
+    assert here.finish(job) == {"INTERRUPTED": 1}
+    for pid in _sleepers(here.folder):
+        os.kill(pid, 9)
+
+
+def test_a_local_job_of_another_machine_is_not_called_dead(here: Weigh) -> None:
+    job = here.submit(here.plan("true", "true"))
+    here.finish(job)
+    folder = here.folder / ".weigh/local" / job
+    until((folder / "exit").exists)
+    process = json.loads((folder / "process").read_text())
+    process["machine"] |= {"host": "far", "boot_id": "another", "machine_id": "another"}
+    (folder / "process").write_text(json.dumps(process))
+    (folder / "exit").unlink()
+    for log in (here.folder / "plan/p/log").glob("*_1*"):
+        log.unlink()
+
+    assert here.status(job)["tasks"] == {"COMPLETED": 1, "UNKNOWN": 1}
+
+
+def test_a_scheduler_s_own_flags_go_through(here: Weigh, fake: Fake) -> None:
+    fake("sbatch", ":")
+    words = ("--constraint=a100&ib", "--comment=it's mine", "--exclusive=")
+
+    _, out, _ = here("submit", here.plan("true"), "--on", "slurm", "--dry-run", *words)
+
+    assert '#SBATCH --constraint="a100&ib"\n' in out
+    assert '#SBATCH --comment="it\'s mine"\n' in out
+    assert "#SBATCH --exclusive\n" in out
+
+
+@pytest.mark.parametrize("value", ["a\nb", 'a"b', "a\\b"])
+def test_what_a_directive_cannot_hold_is_refused(
+    here: Weigh, fake: Fake, value: str
+) -> None:
+    fake("sbatch", ":")
+
+    code, err = submit(here, f"--comment={value}")
+
+    assert code == 2
+    assert "cannot hold" in err
+
+
+def _sleepers(folder: Path) -> list[int]:
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if (process / "cwd").readlink() == folder:
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid()]

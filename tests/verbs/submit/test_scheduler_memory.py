@@ -1,0 +1,124 @@
+"""What is kept of a scheduler's answers, and for how long."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from weigh.errors import SchedulerError
+from weigh.model.job import ElementState, Submitted, Wanted
+from weigh.schedulers.client import Client, Poll, Reach, load, save
+from weigh.schedulers.command import Ran
+from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.units import DAY
+
+NOW = 100.0 * DAY
+
+
+def client(root: Path, answer: Callable[..., Ran]) -> Client:
+    reach = Reach(run=answer, env={}, root=str(root), user="me", clock=lambda: NOW)
+    return Client(slurm_commands, reach)
+
+
+def job(*, submitted: float) -> Submitted:
+    return Submitted(
+        scheduler="slurm",
+        id="7",
+        name="p",
+        folder="/p",
+        cwd="/",
+        script="/p/job.sh",
+        elements=1,
+        tasks=1,
+        submitted=submitted,
+        wanted=Wanted(),
+    )
+
+
+def running(argv: tuple[str, ...], **_: object) -> Ran:
+    return Ran(0, "7|N/A|RUNNING|1|n|None\n" if argv[0] == "squeue" else "", "")
+
+
+def never(argv: tuple[str, ...], **_: object) -> Ran:
+    raise AssertionError(argv)
+
+
+@pytest.mark.parametrize("torn", [b'{"asked": 1', b'{"trouble": "\xff"}', b"\xff"])
+def test_a_torn_answer_is_as_good_as_none(tmp_path: Path, torn: bytes) -> None:
+    save(str(tmp_path), "slurm", Poll(asked=1.0))
+    (tmp_path / "queue/slurm.json").write_bytes(torn)
+
+    assert load(str(tmp_path), "slurm") == Poll()
+
+
+def test_a_job_that_still_runs_is_asked_about_however_old_it_is(tmp_path: Path) -> None:
+    known = {"7": {0: ElementState(state="RUNNING")}}
+    save(str(tmp_path), "slurm", Poll(asked=1.0, states=known))
+    old = job(submitted=NOW - 60 * DAY)
+
+    snapshot = client(tmp_path, running).states([old])
+
+    assert snapshot.of(old, 0).state == "RUNNING"
+
+
+def test_an_old_job_of_which_nothing_is_known_is_not_asked_about(
+    tmp_path: Path,
+) -> None:
+    old = job(submitted=NOW - 60 * DAY)
+
+    assert client(tmp_path, never).states([old]).of(old, 0).state == "UNKNOWN"
+
+
+@pytest.mark.parametrize("missing", [FileNotFoundError, PermissionError])
+def test_accounting_that_this_user_does_not_have_is_no_trouble(
+    tmp_path: Path, missing: type[OSError]
+) -> None:
+    def answer(argv: tuple[str, ...], **_: object) -> Ran:
+        if argv[0] == "sacct":
+            raise SchedulerError("cannot run sacct") from missing()
+        return Ran(0, "", "")
+
+    one = job(submitted=NOW - 9000)
+    snapshot = client(tmp_path, answer).states([one])
+
+    assert (snapshot.accounting, snapshot.of(one, 0).reason) == (None, None)
+
+
+def test_a_trial_that_is_refused_says_all_that_sbatch_said() -> None:
+    said = (
+        "sbatch: error: invalid partition specified: nosuch\n"
+        "allocation failure: Invalid partition name specified\n"
+    )
+
+    assert slurm_commands.parse_doubt(said) == (
+        "sbatch would refuse the job: invalid partition specified: nosuch; "
+        "Invalid partition name specified"
+    )
+    assert (
+        slurm_commands.parse_doubt("sbatch: Job 1 to start at 1795254181 using 1\n")
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        "No error",
+        "Unable to contact slurm controller (connect failure)",
+        "Zero Bytes were transmitted or received",
+        "Socket timed out on send/recv operation",
+    ],
+)
+def test_a_trial_that_reached_nobody_says_nothing_of_the_job(why: str) -> None:
+    said = (
+        f"sbatch: error: slurm_set_addr: Unable to resolve\nallocation failure: {why}\n"
+    )
+
+    assert slurm_commands.parse_doubt(said) is None
+
+
+def test_when_a_trial_would_start_is_read() -> None:
+    said = "sbatch: Job 1 to start at 1795254181 using 1 processors on nodes cn1\n"
+
+    assert slurm_commands.parse_start(said) == 1795254181.0
+    assert slurm_commands.parse_start("sbatch: Job 1 to start at N/A using\n") is None

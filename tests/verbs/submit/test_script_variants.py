@@ -1,0 +1,151 @@
+"""Job scripts with all that can be asked of them: bash reads each, and in order."""
+
+import subprocess
+from itertools import product
+
+import pytest
+from test_job_scripts import RENDER, a_script
+
+from weigh.errors import UsageError
+from weigh.model.job import JobScript, Setup, Wanted
+from weigh.model.staging import Staging
+from weigh.schedulers.job_script import bind_lines, staged_lines, warning, when_home
+from weigh.schedulers.slurm.script import slurm_script
+
+NAMES = ("slurm", "gridengine", "local")
+SETUPS = (Setup(), Setup(container="images/my env.sif", imports=("torch", "numpy")))
+STAGED = Staging(destination="/home/me/out", warn_time=120, grace=10)
+BOTH = [*product(NAMES, SETUPS)]
+SCHEDULERS = pytest.mark.parametrize("name", ["slurm", "gridengine"])
+
+
+def is_bash(text: str) -> bool:
+    read = ["bash", "-n", "-c", text]
+    return subprocess.run(read, check=False, timeout=20).returncode == 0
+
+
+def staged(**changes: object) -> JobScript:
+    script = a_script(staging=STAGED, **changes)
+    lines = f"staged() {{\n{staged_lines(script)}\n}}\nhome() {{\n{when_home()}\n}}\n"
+    return a_script(staging=STAGED, **changes | {"staged": lines})
+
+
+@pytest.mark.parametrize(("name", "setup"), BOTH)
+def test_bash_reads_a_script_that_stages(name: str, setup: Setup) -> None:
+    script = staged(setup=setup, programs=("python", "bin/tag", "/opt/ffmpeg"))
+
+    text = RENDER[name](script)
+
+    assert is_bash(text)
+    assert text.count("staged() {") == 1
+
+
+@pytest.mark.parametrize(("name", "setup"), BOTH)
+def test_bash_reads_a_script_that_goes_back_into_its_queue(
+    name: str, setup: Setup
+) -> None:
+    assert is_bash(RENDER[name](a_script(requeue=True, setup=setup, gate="exit 3")))
+
+
+def test_programs_of_the_working_folder_are_looked_for_once_it_is_there() -> None:
+    script = staged(programs=("python", "bin/tag"))
+
+    text = slurm_script(script)
+
+    before, _, after = text.partition("staged() {")
+    assert ("command -v python" in before, "command -v bin/tag" in before) == (
+        True,
+        False,
+    )
+    assert "command -v bin/tag" in after
+
+
+def test_a_python_of_the_working_folder_tries_no_imports() -> None:
+    script = staged(
+        programs=("bin/python",), setup=Setup(imports=()), wanted=Wanted(gpus=1)
+    )
+
+    assert "torch" not in slurm_script(script)
+
+
+def test_a_container_sees_what_was_staged_for_all_tasks() -> None:
+    [apptainer, singularity] = bind_lines(Setup(container="env.sif"))
+
+    assert apptainer.startswith("export APPTAINER_BIND=")
+    assert singularity.startswith("export SINGULARITY_BIND=")
+    assert not list(bind_lines(Setup()))
+
+
+def test_an_image_of_a_registry_is_looked_for_by_no_file() -> None:
+    text = slurm_script(a_script(setup=Setup(container="docker://python:3.11")))
+
+    assert "[ -e docker" not in text
+
+
+@SCHEDULERS
+def test_a_job_after_others_sees_in_their_logs_that_they_succeeded(name: str) -> None:
+    text = RENDER[name](a_script(needs=("/home/me/a b.out",)))
+
+    assert "grep -qx 'weigh: exit code 0' '/home/me/a b.out' ||" in text
+    assert is_bash(text)
+
+
+def test_slurm_warns_the_shell_and_may_put_the_job_back() -> None:
+    wanted = Wanted(time_limit=3600)
+
+    lines = slurm_script(a_script(requeue=True, wanted=wanted)).splitlines()
+
+    assert "#SBATCH --signal=B:USR1@60" in lines
+    assert "#SBATCH --requeue" in lines
+    assert "#SBATCH --open-mode=append" in lines
+
+
+def test_grid_engine_warns_by_a_soft_limit_and_may_put_the_job_back() -> None:
+    wanted = Wanted(time_limit=3600)
+
+    lines = RENDER["gridengine"](a_script(requeue=True, wanted=wanted)).splitlines()
+
+    assert {"#$ -notify", "#$ -r y", "#$ -l s_rt=00:59:00"} <= {*lines}
+
+
+def test_a_task_over_several_nodes_asks_for_them() -> None:
+    lines = slurm_script(a_script(wanted=Wanted(nodes=2))).splitlines()
+
+    assert {"#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=1"} <= {*lines}
+
+
+@pytest.mark.parametrize(
+    ("limit", "runner", "seconds"),
+    [
+        (None, "weigh", 120),
+        (3600, "weigh", 60),
+        (100, "weigh", 12),  # a quarter of the time at most is for what comes after
+        (2, "weigh", 1),
+        (3600, "parallel", 120),  # which does not know the limit
+    ],
+)
+def test_the_warning_leaves_time_for_what_comes_after_the_tasks(
+    limit: int | None, runner: str, seconds: int
+) -> None:
+    wanted = Wanted(time_limit=limit)
+
+    assert warning(a_script(staging=STAGED, wanted=wanted, runner=runner)) == seconds
+
+
+def test_a_job_with_nothing_after_its_tasks_is_not_warned() -> None:
+    assert warning(a_script()) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_tasks_end_before_the_warning(name: str) -> None:
+    wanted = Wanted(time_limit=3600)
+
+    text = RENDER[name](a_script(requeue=True, wanted=wanted))
+
+    assert '--time-limit "$((3480 - SECONDS))s"' in text
+
+
+@SCHEDULERS
+def test_a_queue_that_no_directive_can_hold_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot hold"):
+        RENDER[name](a_script(wanted=Wanted(queue='a"b')))

@@ -1,0 +1,356 @@
+"""Before and after ``weigh submit``: what would go wrong is refused, with its cure."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from following import Weigh
+
+from weigh.errors import UsageError
+from weigh.flow.submit.resolve import refuse_own
+from weigh.flow.submit.verify import differences
+from weigh.model.job import Submitted, Understood, Wanted
+from weigh.schedulers.gridengine import lint as gridengine_lint
+from weigh.schedulers.slurm import lint as slurm_lint
+from weigh.units import GIB, MIB
+
+
+@pytest.fixture
+def real(here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Weigh:
+    """``weigh`` with a real Slurm."""
+    for key, value in slurm.items():
+        monkeypatch.setenv(key, value)
+    here.scheduler = "slurm"
+    return here
+
+
+def attempt(weigh: Weigh, *words: str) -> tuple[int, str, str]:
+    plan = weigh.plan(*["true"] * 3)
+    return weigh("submit", plan, "--on", weigh.scheduler, *words)
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("-q", "shrt"), "there is no queue shrt: refused (did you mean short?)"),
+        (("-A", "nosuch"), "account nosuch is none of yours"),
+        (("--qos", "nosuch"), "qos nosuch is none of yours"),
+        (("--constraint=a10",), "did you mean a100?"),
+        (("--memory", "40G"), "the largest node of short has 31.2 GiB"),
+        (("-q", "gpu", "--memory", "20G"), "gpu allows 15.6 GiB"),
+        (("--cpus", "9"), "9 CPUs on one node"),
+        (("--gpus", "p100"), "there is no GPU p100"),
+        (("-q", "long", "--gpus", "v100"), "long has no GPU v100"),
+        (("--gpus", "a100:5"), "5 a100 GPUs on one node; short has 4 on one"),
+        (("--time", "31m"), "short allows 30 m 00 s: refused (queue long, gpu"),
+        (("--nodelist=cn7",), "there is no node cn7"),
+        (("--after", "4711"), "job 4711 is not known"),
+        (("--mem-per-cpu=4G",), "exclude each other"),
+        (("--gres=gpux:1",), "there is no resource gpux: refused (did you mean gpu?)"),
+        (("--dependency=afterany:4711",), "job 4711 is not known"),
+        (("--array=0-3",), "--array: the script says that itself"),
+        (("--chdir=/nosuch",), "--chdir: the script says that itself"),
+        (("--time=24:00:00",), "short allows 30 m 00 s"),
+    ],
+)
+def test_what_would_be_refused_or_never_start_is_said_with_its_cure(
+    real: Weigh, words: tuple[str, ...], why: str
+) -> None:
+    code, _, err = attempt(real, *words)
+
+    assert code == 2
+    assert why in " ".join(err.split())
+    assert real("status")[0] == 2  # there is no job
+
+
+@pytest.mark.slurm
+def test_all_that_is_off_is_said_at_once(real: Weigh) -> None:
+    _, _, err = attempt(real, "-q", "nosuch", "-A", "nosuch", "--gpus", "p100")
+
+    assert err.count("\n      ") == 3
+    assert max(map(len, err.splitlines())) <= 80
+
+
+@pytest.mark.slurm
+def test_a_job_to_wait_for_that_has_failed_is_named(real: Weigh) -> None:
+    failed = real.submit(real.plan("exit 1", name="a"))
+    assert real.finish(failed) == {"FAILED": 1}
+
+    code, _, err = real(
+        "submit", real.plan("true", name="b"), "--on", "slurm", "--after", failed
+    )
+
+    assert code == 2
+    assert f"job {failed} ended FAILED" in " ".join(err.split())
+
+
+@pytest.mark.slurm
+def test_what_only_slurm_finds_is_its_own_word(real: Weigh) -> None:
+    code, _, err = attempt(real, "--licenses=matlab")
+
+    assert code == 2
+    assert "sbatch would refuse the job: Invalid license specification" in err
+
+
+@pytest.mark.slurm
+def test_what_was_checked_is_listed_with_what_is_free(real: Weigh) -> None:
+    code, out, _ = attempt(real, "-q", "gpu", "--gpus", "v100")
+
+    lines = out.splitlines()
+    assert code == 0
+    seen = [" ".join(line.split()) for line in lines]
+    assert seen[0] == "checked queue gpu ok 1 node with v100, 1 free now"
+    assert seen[1] == "time 00:05:00 ok queue allows 04:00:00"
+    assert "log directory" in out
+    assert "submitted 3 elements as job" in out
+    assert "; starts " in out
+    assert max(map(len, lines[:5])) <= 80
+
+
+@pytest.mark.slurm
+def test_a_request_that_is_missing_is_answered_with_the_queue_s_default(
+    real: Weigh,
+) -> None:
+    _, out, _ = real("submit", "--on", "slurm", "-q", "gpu", "--", "true")
+
+    words = " ".join(out.split())
+    assert "no --time: queue gpu gives 30 min" in words
+    assert "no --memory: queue gpu gives 1000 MiB" in words
+    assert "no --gpus: none is given (its nodes have v100, a100)" in words
+
+
+@pytest.mark.slurm
+def test_what_slurm_made_of_the_request_is_said_where_it_differs(
+    real: Weigh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SBATCH_TIMELIMIT", "3")
+    monkeypatch.setenv("SBATCH_PARTITION", "long")
+
+    _, _, err = attempt(real, "-q", "short")
+
+    assert "time: 00:05:00 requested, but the scheduler recorded 00:03:00" in err
+    assert "queue: short requested, but the scheduler recorded long" in err
+
+
+@pytest.mark.slurm
+def test_what_is_resumed_is_checked_before_anything_is_submitted(real: Weigh) -> None:
+    job = real.submit(real.plan("exit 1", "true"))
+    assert real.finish(job) == {"FAILED": 1, "COMPLETED": 1}
+
+    code, _, err = real("resume", job, "--memory", "40G")
+
+    assert code == 2
+    assert "the largest node of short has 31.2 GiB" in " ".join(err.split())
+    assert len(real.status(job)["jobs"]) == 1
+    assert not (real.folder / "plan/p/resume_1").exists()
+
+
+@pytest.mark.slurm
+def test_a_script_of_one_s_own_is_held_against_jobs_and_resources(
+    real: Weigh,
+) -> None:
+    script = real.folder / "own.sh"
+    script.write_text(
+        "#!/bin/bash\n#SBATCH -d afterok:4711\n#SBATCH --gres=gpux:1\nsleep 1\n"
+    )
+
+    code, out, _ = real("check", "own.sh")
+
+    words = " ".join(out.split())
+    assert code == 1
+    assert "job 4711 is not known" in words
+    assert "there is no resource gpux" in words
+
+
+@pytest.mark.slurm
+def test_no_checks_leaves_it_to_slurm(real: Weigh) -> None:
+    code, _, err = attempt(real, "-q", "nosuch", "--no-checks")
+
+    assert code == 125
+    assert "sbatch refused the job" in err
+
+
+@pytest.mark.slurm
+def test_a_long_plan_is_as_many_questions_as_a_short_one(
+    real: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each element asked about by itself would be what makes it slow."""
+    bin_ = tmp_path / "bin"
+    bin_.mkdir()
+    for name in ("scontrol", "sacctmgr", "squeue", "sbatch", "sinfo", "sacct"):
+        path = bin_ / name
+        path.write_text(f'#!/bin/sh\necho >>{tmp_path}/n\nexec /usr/bin/{name} "$@"\n')
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_}:{os.environ['PATH']}")
+    asked = []
+    for count in (3, 90):
+        (tmp_path / "n").write_text("")
+        plan = real.plan(*["true"] * count, name=f"p{count}")
+        assert real("submit", plan, "--on", "slurm")[0] == 0
+        asked.append((tmp_path / "n").read_text().count("\n"))
+
+    assert asked[0] == asked[1] <= 10
+
+
+@pytest.mark.slurm
+def test_a_command_runs_once_on_every_node_that_takes_jobs(real: Weigh) -> None:
+    task = ("bash", "-c", "echo $SLURMD_NODENAME >>nodes")
+    code, out, err = real(
+        "submit", "--json", "--on", "slurm", "--each-node", "--time", "5m", "--", *task
+    )
+    assert code == 0, err
+
+    assert real.finish(json.loads(out)["job"]["id"]) == {"COMPLETED": 3}
+    assert sorted(Path("nodes").read_text().split()) == ["cn1", "cn2", "cn3"]
+
+
+@pytest.mark.slurm
+def test_a_shell_on_a_node_asks_for_what_a_queue_gives(real: Weigh) -> None:
+    code, out, _ = real("submit", "--on", "slurm", "--interactive", "--dry-run")
+
+    assert code == 0
+    assert out == "srun --pty --mem=8G --cpus-per-task=2 --time=00:30:00 bash -l\n"
+
+
+@pytest.mark.slurm
+def test_a_shell_with_a_gpu_is_checked_like_a_job(real: Weigh) -> None:
+    words = ("submit", "--on", "slurm", "--interactive", "--dry-run", "-q", "gpu")
+
+    _, out, _ = real(*words, "--gpus", "v100")
+    code, _, err = real(*words, "--gpus", "v200")
+
+    assert "--gres=gpu:v100:1 --partition=gpu" in out
+    assert "--mem=16000M" in out
+    assert code == 2
+    assert "did you mean v100?" in err
+
+
+def test_a_shell_needs_a_scheduler(here: Weigh) -> None:
+    code, _, err = here("submit", "--on", "local", "--interactive")
+
+    assert code == 2
+    assert "no scheduler" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--first", "2"), "--first"),
+        (("--stage-in", "x", "--after", "7"), "--after, --stage-in"),
+        (("--conda", "rl"), "--module, --conda and the like"),
+    ],
+)
+def test_a_shell_refuses_what_only_a_job_can_have(
+    here: Weigh, words: tuple[str, ...], named: str
+) -> None:
+    code, _, err = here("submit", "--on", "slurm", "--interactive", *words)
+
+    assert code == 2
+    assert f"leave {named} out" in err
+
+
+def test_each_node_has_no_first_ones(here: Weigh) -> None:
+    words = ("--on", "slurm", "--each-node", "--first", "1", "--", "true")
+
+    code, _, err = here("submit", *words)
+
+    assert (code, "--each-node and --first" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag"), [("slurm", "wrap"), ("gridengine", "o"), ("gridengine", "t")]
+)
+def test_a_flag_that_the_script_says_itself_is_refused(kind: str, flag: str) -> None:
+    with pytest.raises(UsageError, match=f"--{flag}: the script says that itself"):
+        refuse_own([(flag, "x")], kind)
+
+
+def test_a_flag_of_the_other_scheduler_s_is_left_to_the_lint() -> None:
+    refuse_own([("array", "1"), ("l", "h=x")], "gridengine")
+    refuse_own([("t", "30")], "slurm")
+
+
+def test_the_jobs_that_a_script_waits_for_are_found_in_it() -> None:
+    asked = "#!/bin/bash\n#SBATCH -d afterok:41:42_3,singleton,after:7+5\n"
+    held = "#$ -hold_jid 41,name,42\n"
+
+    assert slurm_lint.awaited(asked) == ("41", "42", "7")
+    assert gridengine_lint.awaited(held) == ("41", "42")
+
+
+def test_each_node_needs_a_command(here: Weigh) -> None:
+    code, _, err = here("submit", here.plan("true"), "--on", "local", "--each-node")
+
+    assert code == 2
+    assert "--each-node runs a command" in err
+
+
+def submitted(**wanted: object) -> Submitted:
+    return Submitted(
+        scheduler="slurm",
+        id="7",
+        name="p",
+        folder="/p",
+        cwd="/",
+        script="/p/job.sh",
+        elements=5,
+        tasks=5,
+        submitted=0.0,
+        wanted=Wanted(**wanted),  # type: ignore[arg-type]
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (Understood(), []),
+        (Understood(memory=2 * GIB, cpus=2, elements=5, queue="q"), []),
+        (Understood(memory=GIB), ["memory: 2.00 GiB requested, "]),
+        (Understood(cpus=8), ["CPUs: 2 requested, "]),
+        (Understood(gpus=0), ["GPUs: 1 requested, "]),
+        (Understood(gpu_types=("a100",)), ["GPU type: v100 requested, "]),
+        (Understood(time_limit=90 * 60), ["time: 01:00:00 requested, "]),
+        (Understood(time_limit=59 * 60 + 1), []),
+        (Understood(elements=4), ["elements: 5 requested, "]),
+        (Understood(throttle=5), ["throttle: 2 requested, "]),
+        (Understood(queue="r"), ["queue: q requested, "]),
+        (Understood(account="LAB"), []),
+        (Understood(cpus=4), []),  # whole cores of two or four threads
+        (Understood(cpus=1), ["CPUs: 2 requested, "]),
+        (Understood(memory=2 * GIB + 10 * MIB), []),  # Slurm prints 2.01G
+        (Understood(memory=2 * GIB + 64 * MIB), ["memory: 2.00 GiB requested, "]),
+    ],
+)
+def test_only_what_the_scheduler_shows_can_differ(
+    told: Understood, said: list[str]
+) -> None:
+    job = submitted(
+        cpus=2,
+        memory=2 * GIB - MIB // 2,
+        gpus=1,
+        gpu_type="v100",
+        time_limit=3600,
+        throttle=2,
+        queue="q",
+        account="lab",
+    )
+
+    found = list(differences(job, told))
+
+    assert len(found) == len(said)
+    assert all(one.startswith(begin) for one, begin in zip(found, said, strict=True))
+
+
+def test_memory_rounded_up_for_each_slot_is_no_difference() -> None:
+    job = submitted(cpus=3, virtual_memory=100 * MIB)
+
+    assert not list(differences(job, Understood(virtual_memory=102 * MIB)))
+
+
+def test_gpus_on_several_nodes_are_compared_in_all() -> None:
+    job = submitted(gpus=2, nodes=2)
+
+    assert not list(differences(job, Understood(gpus=4)))
+    assert list(differences(job, Understood(gpus=2)))

@@ -1,0 +1,130 @@
+"""One call that submits several jobs: all of it fits, or what is there is said."""
+
+import json
+from pathlib import Path
+
+import pytest
+from following import Weigh
+
+from weigh.errors import UsageError
+from weigh.flow.site.live_limits import Live
+from weigh.flow.submit import checks
+from weigh.model.job import JobScript, Wanted
+from weigh.model.limits import Limits, QueueLimits
+from weigh.schedulers.slurm import commands as slurm_commands
+
+NAMES = ("scontrol", "sacctmgr", "squeue")
+
+
+def fake(folder: Path, name: str, body: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/bash\n{body}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def faked(here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Slurm of a few lines, whose arrays have two elements at most."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in (*NAMES, "sacct", "scancel", "sinfo"):
+        fake(folder, name, ":")
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setattr("weigh.schedulers.client.Client.array_limit", lambda *_: 2)
+    here.scheduler = "slurm"
+    return folder
+
+
+def test_what_was_submitted_before_a_part_was_refused_is_said(
+    here: Weigh, faked: Path
+) -> None:
+    fake(
+        faked,
+        "sbatch",
+        f"[ $1 = --parsable ] || exit 0\ncd {faked}\n"
+        "[ ! -e one ] || { echo full >&2; exit 1; }\ntouch one; echo 7",
+    )
+
+    code, _, err = here("submit", here.plan(*["true"] * 5), "--on", "slurm")
+
+    assert code == 125
+    assert "only 2 of 5 elements were submitted, as job 7" in err
+    assert "weigh resume 7 submits the rest" in err
+    fake(faked, "sbatch", "[ $1 = --parsable ] || exit 0\necho 8")
+    assert here.resume("7")["again"][0]["tasks"] == [3, 4, 5]
+
+
+def test_a_first_part_that_is_refused_leaves_nothing(here: Weigh, faked: Path) -> None:
+    fake(faked, "sbatch", "echo full >&2; exit 1")
+
+    code, _, err = here("submit", here.plan(*["true"] * 5), "--on", "slurm")
+
+    assert (code, "only" in err) == (125, False)
+    assert not Path(".weigh/jobs.jsonl").exists()
+
+
+def test_what_is_resumed_is_cut_as_well(here: Weigh, faked: Path) -> None:
+    fake(
+        faked,
+        "sbatch",
+        f"[ $1 != --parsable ] || {{ echo >>{faked}/n; wc -l <{faked}/n; }}",
+    )
+    fake(
+        faked,
+        "sacct",
+        'end="CANCELLED|0:0|0:0|1|2|cn1|None"\n'
+        'for j in 1_0 1_1 2_0 2_1 3; do echo "$j|$end"; done',
+    )
+    job = here.submit(here.plan(*["true"] * 5))
+
+    again = here.resume(job)["again"]
+
+    assert [one["tasks"] for one in again] == [[1, 2, 3, 4, 5]]
+    assert [again[0]["job"]["id"], *(job["id"] for job in again[0]["more"])] == [
+        "4",
+        "5",
+        "6",
+    ]
+    lines = Path(".weigh/jobs.jsonl").read_text().splitlines()
+    assert [json.loads(line)["elements"] for line in lines[3:]] == [2, 2, 1]
+
+
+def check(elements: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check a job whose first part has three elements, where *most* are allowed."""
+    limits = Limits(queues=(QueueLimits(name="short"),), most_submitted=most)
+    monkeypatch.setattr(checks, "live_limits", lambda *_, **__: Live(limits=limits))
+    script = JobScript(
+        name="p",
+        folder="/p",
+        cwd="/",
+        store="/s",
+        python="python",
+        elements=3,
+        together=1,
+        wanted=Wanted(),
+    )
+    checks.check_request(
+        script,
+        slurm_commands.render(script),
+        scheduler="slurm",
+        env={},
+        elements=elements,
+    )
+
+
+def test_the_parts_together_are_held_against_what_a_user_may_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check(6, 6, monkeypatch)
+
+    with pytest.raises(UsageError, match="6 elements in several jobs"):
+        check(6, 5, monkeypatch)
+
+
+def test_one_part_that_is_too_long_is_said_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(UsageError) as error:
+        check(6, 2, monkeypatch)
+
+    assert str(error.value).count("you may have 2 jobs") == 1

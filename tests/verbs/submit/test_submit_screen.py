@@ -1,0 +1,123 @@
+"""What ``weigh submit`` shows: at most 80 columns, one idea a line."""
+
+import time
+
+import pytest
+
+from weigh.model.job import Submitted, Wanted
+from weigh.model.plan import Ask, Capacity, Plan
+from weigh.render.submit_lines import (
+    Check,
+    Shipped,
+    check_lines,
+    command_lines,
+    submitted_lines,
+)
+from weigh.units import DAY, HOUR
+
+NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
+PLAN = Plan(
+    name="p",
+    task_file="t",
+    tasks=5,
+    headroom=0.2,
+    card=None,
+    capacity=Capacity(),
+    ask=Ask(cpus=1),
+    kinds=(),
+    elements=(),
+)
+
+
+def job(number: str = "7", **known: object) -> Submitted:
+    fields = {"elements": 5, "tasks": 5, "wanted": Wanted(throttle=2)} | known
+    return Submitted(
+        scheduler="slurm",
+        id=number,
+        name="p",
+        folder="/p",
+        cwd="/",
+        script="/p/job.sh",
+        submitted=NOON,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def lines(first: Submitted, *more: Submitted) -> list[str]:
+    shipped = Shipped(
+        plan=PLAN,
+        scheduler="slurm",
+        script="/p/job.sh",
+        text="",
+        job=first,
+        more=more,
+        now=NOON,
+    )
+    return list(submitted_lines(shipped))
+
+
+@pytest.mark.parametrize(
+    ("expected", "words"),
+    [
+        (None, ""),
+        (NOON + 5, "; starts now"),
+        (NOON + 2 * HOUR, "; starts about 14:00"),
+        (NOON + DAY, "; starts about 2026-11-22 12:00"),
+    ],
+)
+def test_when_it_starts_is_said_as_a_person_would(
+    expected: float | None, words: str
+) -> None:
+    shown = " ".join(" ".join(lines(job(expected=expected))).split())
+    assert f"submitted 5 elements as job 7, at most 2 at a time{words} each" in shown
+
+
+def test_elements_of_several_tasks_say_how_many() -> None:
+    assert "5 elements with 20 tasks as job 7" in lines(job(tasks=20))[0]
+
+
+def test_a_throttle_that_holds_nothing_back_is_not_mentioned() -> None:
+    assert "at a time" not in lines(job(wanted=Wanted(throttle=5)))[0]
+
+
+def test_a_job_for_each_of_many_nodes_is_a_few_lines() -> None:
+    shown = lines(job(), *(job(str(number)) for number in range(8, 208)))
+
+    assert len(shown) < 10
+    assert "and 197 more, to job 207" in "\n".join(shown)
+
+
+def test_the_rest_says_what_it_waits_for() -> None:
+    rest = job("9", reason="waits for the first one")
+
+    assert "and 5 elements as job 9: waits for the first one" in lines(job(), rest)[1]
+
+
+def test_what_was_checked_stays_within_80_columns() -> None:
+    checks = (
+        Check("queue gpu", "ok", "5 nodes with p100, 2 free now"),
+        Check("GPU", "default", "no --gpus: none is given " + "(v100, a100) " * 9),
+        Check("limits", "?", "x" * 200),
+    )
+
+    shown = list(check_lines(checks))
+
+    assert shown[0].split()[0] == "checked"
+    assert max(map(len, shown[:-2])) <= 80
+    assert [line for line in shown if "free now" in line]
+
+
+def test_nothing_checked_is_nothing_shown() -> None:
+    assert list(check_lines(())) == []
+
+
+def test_a_dry_run_names_the_command_of_each_part_as_one_line_to_copy() -> None:
+    parts = [("sbatch", "--parsable", f"/a b/job_{at}.sh") for at in range(6)]
+    shipped = Shipped(
+        plan=PLAN, scheduler="slurm", script="", text="", commands=tuple(parts)
+    )
+
+    found = list(command_lines(shipped))
+
+    assert found[0] == "would run sbatch --parsable '/a b/job_0.sh'"
+    assert found[3:] == ["and 3 more, one for each part of the array"]

@@ -1,0 +1,177 @@
+"""Nodes and queues that take no jobs now: the job is submitted, with a warning."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from following import Weigh
+
+from weigh.schedulers.slurm import commands as slurm_backend
+
+
+def scontrol(*words: str) -> None:
+    subprocess.run(["scontrol", *words], check=True, timeout=20, capture_output=True)
+
+
+@pytest.fixture
+def real(
+    here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Weigh]:
+    """``weigh`` with a real Slurm; nodes and partitions are resumed at the end."""
+    for key, value in slurm.items():
+        monkeypatch.setenv(key, value)
+    here.scheduler = "slurm"
+    yield here
+    subprocess.run(["scancel", "--user=root"], check=True, timeout=20)
+    for name in ("cn1", "cn2", "cn3"):
+        subprocess.run(
+            ["scontrol", "update", f"NodeName={name}", "State=RESUME"],
+            check=False,
+            timeout=20,
+            capture_output=True,
+        )
+    scontrol("update", "PartitionName=long", "State=UP")
+
+
+def submit(real: Weigh, *words: str) -> tuple[int, str]:
+    plan = real.plan("true", "true")
+    code, out, err = real("submit", plan, "--on", real.scheduler, *words)
+    return code, " ".join((out + err).split())
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("state", ["DRAIN", "FAIL"])
+def test_the_only_node_with_the_gpu_that_takes_no_jobs_is_a_warning(
+    real: Weigh, state: str
+) -> None:
+    scontrol("update", "NodeName=cn1", f"State={state}", "Reason=new disk")
+
+    code, said = submit(real, "--gpus", "v100")
+
+    assert code == 0, said
+    assert "the only node that fits, cn1, takes no jobs now (new disk" in said
+    assert "the job waits until that changes" in said
+    assert "1 node with v100, 0 free now" in said
+
+
+@pytest.mark.slurm
+def test_a_whole_partition_that_is_drained_is_a_warning(real: Weigh) -> None:
+    for name in ("cn1", "cn2", "cn3"):
+        scontrol("update", f"NodeName={name}", "State=DRAIN", "Reason=power")
+
+    code, said = submit(real)
+
+    assert code == 0, said
+    assert "all nodes that fit (cn1, cn2, cn3) take no jobs now (power" in said
+
+
+@pytest.mark.slurm
+def test_a_reserved_node_is_no_reason_to_refuse(real: Weigh) -> None:
+    made = ("ReservationName=maint", "Users=researcher", "StartTime=now")
+    scontrol("create", "reservation", *made, "Duration=60", "Nodes=cn1", "Flags=MAINT")
+    try:
+        code, said = submit(real, "--gpus", "v100")
+    finally:
+        subprocess.run(["scancel", "--user=root"], check=True, timeout=20)
+        scontrol("delete", "ReservationName=maint")
+
+    assert code == 0, said
+
+
+@pytest.mark.slurm
+def test_a_partition_that_is_down_takes_the_job_and_is_named(real: Weigh) -> None:
+    scontrol("update", "PartitionName=long", "State=DOWN")
+
+    code, said = submit(real, "-q", "long")
+
+    assert code == 0, said
+    assert "queue long takes no jobs now" in said
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("state", ["DRAIN", "INACTIVE"])
+def test_a_partition_where_sbatch_refuses_is_not_called_impossible(
+    real: Weigh, state: str
+) -> None:
+    scontrol("update", "PartitionName=long", f"State={state}")
+
+    code, said = submit(real, "-q", "long")
+
+    assert code == 2
+    assert "sbatch would refuse the job: Required partition not available" in said
+    assert "never" not in said
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize("state", ["DRAIN", "RESUME"])
+def test_what_no_node_has_is_refused_whether_nodes_are_up_or_not(
+    real: Weigh, state: str
+) -> None:
+    if state == "DRAIN":
+        scontrol("update", "NodeName=cn1", "State=DRAIN", "Reason=x")
+
+    code, said = submit(real, "--gpus", "v100:5")
+
+    assert code == 2
+    assert "5 v100 GPUs on one node" in said
+
+
+@pytest.mark.slurm
+def test_a_queue_that_is_closed_has_nothing_free(real: Weigh) -> None:
+    scontrol("update", "PartitionName=long", "State=DOWN")
+
+    out = " ".join(real("cluster")[1].split())
+
+    assert "long (closed)" in out
+    assert "0 of 2" in out  # its nodes
+
+
+def test_a_request_that_sbatch_names_an_error_of_is_refused_all_the_same() -> None:
+    said = (
+        "sbatch: error: Memory specification can not be satisfied\n"
+        "allocation failure: Requested node configuration is not available\n"
+    )
+
+    assert "Memory specification" in str(slurm_backend.parse_doubt(said))
+    assert slurm_backend.parse_doubt(said.partition("\n")[2]) is None
+
+
+@pytest.fixture
+def grid(
+    here: Weigh, gridengine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Weigh]:
+    """``weigh`` with a real Grid Engine whose queues are opened again at the end."""
+    for key, value in gridengine.items():
+        monkeypatch.setenv(key, value)
+    here.scheduler = "gridengine"
+    yield here
+    subprocess.run(["qdel", "-u", "root"], check=False, timeout=20, capture_output=True)
+    for flag in ("-e", "-us"):
+        subprocess.run(["qmod", flag, "*"], check=False, timeout=20)
+
+
+@pytest.mark.gridengine
+@pytest.mark.parametrize(
+    ("flag", "why"), [("-d", "disabled"), ("-s", "suspended")], ids=["d", "s"]
+)
+def test_grid_engine_s_closed_queues_are_a_warning(
+    grid: Weigh, flag: str, why: str
+) -> None:
+    subprocess.run(["qmod", flag, "*"], check=True, timeout=20, capture_output=True)
+
+    code, said = submit(grid, "--gpus", "1")
+
+    assert code == 0, said
+    assert f"takes no jobs now ({why})" in said
+
+
+@pytest.mark.gridengine
+def test_grid_engine_s_queue_that_is_disabled_is_named(grid: Weigh) -> None:
+    command = ["qmod", "-d", f"short@{os.uname().nodename}"]
+    subprocess.run(command, check=True, timeout=20, capture_output=True)
+
+    code, said = submit(grid, "-q", "short")
+
+    assert code == 0, said
+    assert "queue short takes no jobs now" in said

@@ -1,0 +1,73 @@
+import csv
+import io
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.errors import FormatError
+from weigh.model.plan import Task
+from weigh.sweep.table import header, read_table, row, table_path
+from weigh.sweep.values import typed
+
+# the csv module is the spreadsheet here; it reads no NUL
+CELLS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+
+
+@given(st.dictionaries(st.sampled_from("abc"), CELLS), CELLS, st.integers(1, 10**9))
+def test_a_spreadsheet_reads_every_cell_back(
+    texts: dict[str, str], line: str, seq: int
+) -> None:
+    written = header(tuple(texts)) + row(Task(seq, line), texts)
+
+    read = list(csv.reader(io.StringIO(written, newline=""), "excel-tab"))
+
+    assert read == [
+        ["Seq", *texts, "Command"],
+        [str(seq), *texts.values(), line],
+    ]
+
+
+@given(st.dictionaries(st.sampled_from("abc"), CELLS), CELLS)
+def test_a_table_is_read_back_as_tasks(texts: dict[str, str], line: str) -> None:
+    written = header(tuple(texts)) + row(Task(7, line), texts)
+
+    tasks = list(read_table(io.StringIO(written, newline="")))
+
+    values: dict[str, Any] = {name: typed(text) for name, text in texts.items()}
+    assert tasks == [Task(7, line, values)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no table of tasks"),
+        ("lr\tseed\n", "no table of tasks"),
+        ("Seq\n", "no table of tasks"),
+        ("Seq\tlr\tCommand\n1\t2\n", "line 2: 3 columns"),
+        ("Seq\tlr\tCommand\none\t2\tx\n", "a number first"),
+        ('Seq\tlr\tCommand\n1\t"2"x\tx\n', "line 2"),
+        ('Seq\tlr\tCommand\n1\t"2', "line 2"),
+    ],
+)
+def test_what_is_no_table_of_tasks_is_refused(text: str, words: str) -> None:
+    with pytest.raises(FormatError) as refused:
+        list(read_table(io.StringIO(text, newline="")))
+
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("task_file", "table"),
+    [
+        ("tasks.txt", "tasks.tsv"),
+        ("tasks", "tasks.tsv"),
+        ("a.b/tasks", "a.b/tasks.tsv"),
+        ("v1.2.txt", "v1.2.tsv"),
+        (".hidden", ".hidden.tsv"),
+        ("/tmp/x/.t.txt", "/tmp/x/.t.tsv"),
+    ],
+)
+def test_the_table_lies_beside_the_task_file(task_file: str, table: str) -> None:
+    assert table_path(task_file) == table

@@ -1,0 +1,171 @@
+"""Moments of ``weigh top`` made up for its tests, and strategies for any moment."""
+
+from hypothesis import strategies as st
+
+from weigh.model.record import (
+    Headway,
+    Host,
+    PeakMemory,
+    Record,
+    Request,
+    Usage,
+)
+from weigh.render.top_lines import (
+    GpuHolder,
+    GpuView,
+    MachineView,
+    ProcessView,
+    RunView,
+    TopView,
+)
+from weigh.units import GIB, MIB
+
+RECORD = Record(
+    id="7f3a91c0d2e4",
+    label="alice",
+    command=("python", "tag.py", "alice.txt", "out.tsv", "50"),
+    host=Host(name="node07", system="Linux"),
+    started="unreadably 10:00:00",
+    state="RUNNING",
+    usage=Usage(
+        wall_time=12.4,
+        cpu_time=11.9,
+        cpus_used=0.96,
+        peak_memory=PeakMemory(
+            value=401 * MIB,
+            low=390 * MIB,
+            high=401 * MIB,
+            anonymous=None,
+            shared=None,
+            file=None,
+            source="",
+            time=9.8,
+        ),
+    ),
+)
+RUN = RunView(
+    record=RECORD,
+    elapsed=12.4,
+    memory=392 * MIB,
+    peak=401 * MIB,
+    cores=0.96,
+    processes=2,
+    t=(0.0, 3.1, 6.2, 9.8, 12.4),
+    memories=(20 * MIB, 100 * MIB, 200 * MIB, 401 * MIB, 392 * MIB),
+)
+ELSEWHERE = RunView(
+    record=Record(
+        id="c0d2e47f3a91",
+        command=("python", "train.py", "--epochs", "1"),
+        host=Host(name="node12", system="Linux"),
+        started="",
+        state="RUNNING",
+    ),
+    elapsed=7300,
+    peak=2 * GIB,
+    age=4,
+)
+PROCESSES = (
+    ProcessView(457520, "python tag.py alice.txt out.tsv 50", 380 * MIB, 0.958),
+    ProcessView(457522, "sort", 12 * MIB, None),
+)
+GPUS = (
+    GpuView(
+        0,
+        "V100-SXM2-32GB",
+        memory_used=7 * GIB,
+        memory_total=32 * GIB,
+        utilization=84,
+        holders=(GpuHolder(457520, "python", 6 * GIB),),
+        others=1,
+    ),
+    GpuView(2, "V100-SXM2-32GB", memory_total=32 * GIB),
+)
+MACHINE = MachineView("node07", 64, 12 * GIB, 251 * GIB)
+OVERVIEW = TopView(
+    clock="10:00:12",
+    machine=MACHINE,
+    store="/home/ada/ner/.weigh",
+    runs=(RUN, ELSEWHERE),
+    gpus=GPUS,
+    processes=PROCESSES,
+)
+FOLLOWED = TopView(
+    clock="10:00:12",
+    machine=MACHINE,
+    store="/home/ada/ner/.weigh",
+    followed=RUN,
+    request=Request(
+        cpus=1,
+        memory=500 * MIB,
+        virtual_memory=1200 * MIB,
+        time_limit=300,
+        headroom=0.2,
+        runs=1,
+    ),
+    processes=PROCESSES,
+)
+NOTHING = TopView(clock="10:00:12", machine=MACHINE, store="/home/ada/ner/.weigh")
+
+_text = st.text(max_size=30)
+_size = st.integers(0, 1 << 50)
+_sizes = st.none() | _size
+_seconds = st.floats(0, 1e9)
+_shares = st.none() | st.floats(0, 1e4)
+_runs = st.builds(
+    RunView,
+    record=st.builds(
+        Record,
+        id=st.text("0123456789abcdef", min_size=12, max_size=12),
+        label=st.none() | _text,
+        command=st.lists(_text, max_size=4).map(tuple),
+        started=_text,
+        host=st.none() | st.builds(Host, name=_text, system=_text),
+        state=st.sampled_from(["RUNNING", "COMPLETED", "FAILED"]),
+        progress=st.none()
+        | st.builds(
+            Headway,
+            done=_seconds,
+            total=st.none() | _seconds,
+            source=_text,
+            time=_seconds,
+            remaining=st.none() | _seconds,
+        ),
+    ),
+    elapsed=_seconds,
+    memory=_sizes,
+    peak=_sizes,
+    cores=_shares,
+    processes=st.none() | st.integers(0, 10**6),
+    age=_seconds,
+    stopped=st.booleans(),
+    stale=st.booleans(),
+)
+_gpus = st.builds(
+    GpuView,
+    index=st.integers(0, 99),
+    name=_text,
+    memory_used=_sizes,
+    memory_total=_sizes,
+    utilization=_shares,
+    holders=st.lists(st.builds(GpuHolder, pid=_size, name=_text), max_size=2).map(
+        tuple
+    ),
+    others=st.none() | st.integers(0, 99),
+    lost=st.booleans(),
+)
+_processes = st.builds(
+    ProcessView, pid=st.integers(1, 1 << 22), command=_text, resident=_size
+)
+views = st.builds(
+    TopView,
+    clock=st.just("10:00:12"),
+    machine=st.builds(MachineView, _text, st.none() | st.integers(1, 999), _size),
+    store=_text,
+    runs=st.lists(_runs, max_size=4).map(tuple),
+    followed=st.none() | _runs,
+    request=st.none() | st.just(FOLLOWED.request),
+    gpus=st.lists(_gpus, max_size=3).map(tuple),
+    gpu_note=st.none() | _text,
+    processes=st.none() | st.lists(_processes, max_size=6).map(tuple),
+)

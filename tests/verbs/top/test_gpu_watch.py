@@ -1,0 +1,111 @@
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from weigh.errors import GpuError, NoGpuError
+from weigh.flow.records.records import open_store
+from weigh.flow.watch.gpus import GpuLook, GpuWatch
+from weigh.flow.watch.top import Watcher, Watching
+from weigh.probe.gpu import GpuDevice, GpuReading, OutspokenGpuProbe
+
+DEVICE = GpuDevice(0, "GPU-1", "V100", memory_total=32 << 30)
+
+
+class Card:
+    """A card whose memory rises by a GiB a look, and that hangs when told to."""
+
+    def __init__(self) -> None:
+        self.notes: tuple[str, ...] = ()
+        self.absence: str | None = None
+        self.used = 0
+        self.holders: dict[int, int] | None = None
+        self.answers = threading.Event()
+        self.answers.set()
+
+    def devices(self) -> tuple[GpuDevice, ...]:
+        return (DEVICE,)
+
+    def read(self) -> tuple[GpuReading, ...]:
+        self.answers.wait()
+        self.used += 1 << 30
+        return (GpuReading("GPU-1", self.used, self.holders),)
+
+
+@pytest.fixture
+def card() -> Iterator[Card]:
+    card = Card()
+    yield card
+    card.answers.set()
+
+
+def _watch(card: Card, patience: float = 10) -> GpuWatch:
+    return GpuWatch(lambda: card, patience)
+
+
+def test_each_look_reads_the_card_anew(card: Card) -> None:
+    watch = _watch(card)
+    looks = [watch.look(), watch.look()]
+    watch.close()
+    assert [one.readings[0].memory_used for one in looks] == [1 << 30, 2 << 30]
+    assert looks[0].devices == (DEVICE,)
+
+
+def test_a_driver_that_hangs_leaves_the_last_reading_and_says_so(card: Card) -> None:
+    watch = _watch(card, patience=0.05)
+    while not watch.look().readings:
+        pass
+    card.answers.clear()
+    watch.look()  # an answer may have been on its way
+    late = watch.look()
+    watch.close()
+    assert late.note == "the GPU driver does not answer"
+    assert late.readings
+
+
+def test_a_card_names_my_processes_and_counts_the_others(tmp_path: Path) -> None:
+    card = Card()
+    card.holders = {os.getpid(): 5 << 30, 1 << 23: 1 << 30}  # no pid is that large
+    store = open_store(str(tmp_path), {"WEIGH_DIR": str(tmp_path)})
+    watcher = Watcher(store, Watching(gpus=lambda: card))
+    while not (gpus := watcher.look().gpus):
+        pass
+    watcher.close()
+    (gpu,) = gpus
+    assert [(one.pid, one.memory) for one in gpu.holders] == [(os.getpid(), 5 << 30)]
+    assert gpu.others == 1
+
+
+def test_no_driver_is_no_gpu_and_no_complaint() -> None:
+    assert GpuWatch(lambda: None).look() == GpuLook()
+
+
+@pytest.mark.parametrize(
+    ("error", "note"),
+    [(NoGpuError("none"), None), (GpuError("versions differ"), "versions differ")],
+)
+def test_a_driver_in_trouble_is_named_once_there_is_one(
+    error: GpuError, note: str | None
+) -> None:
+    def refuse() -> OutspokenGpuProbe | None:
+        raise error
+
+    watch = GpuWatch(refuse, patience=10)
+    assert watch.look() == GpuLook(note=note)
+    assert watch.look() == GpuLook(note=note)
+
+
+def test_what_is_in_doubt_about_the_cards_is_said(card: Card) -> None:
+    card.notes, card.absence = ("one is broken",), "none is yours"
+    assert _watch(card).look().note == "one is broken; none is yours"
+
+
+def test_a_card_that_breaks_keeps_its_last_reading_and_the_screen(card: Card) -> None:
+    watch = _watch(card)
+    before = watch.look()
+    card.used = "odd"  # type: ignore[assignment] # what no driver should give
+    after = watch.look()
+    assert after.readings == before.readings
+    assert "GPUs cannot be read: TypeError" in (after.note or "")

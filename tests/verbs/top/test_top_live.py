@@ -1,0 +1,271 @@
+"""``weigh top`` beside a real run. Figures of memory are known, no seconds are."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+from msgspec.structs import replace
+
+from weigh.errors import RecordNotFoundError, UsageError
+from weigh.flow.records.records import Store, open_store
+from weigh.flow.watch.top import Watcher, Watching
+from weigh.render.top_lines import RunView
+from weigh.store.checkpoint import Checkpoint, save
+from weigh.units import MIB
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+
+Open = Callable[[Store, str], Watcher]
+
+WEIGH = (sys.executable, "-m", "weigh")
+# 100 MiB in the command itself and 50 in a child; a line on stdin lets them go
+JOB = """
+import subprocess, sys
+held = bytearray(b"x") * (100 << 20)
+child = subprocess.Popen([sys.executable, "-c",
+    "held = bytearray(b'x') * (50 << 20); print('ready', flush=True); input()"])
+child.wait()
+sys.stdin.read()
+"""
+
+
+class Job:
+    """A run of 150 MiB in progress, in a store of its own."""
+
+    def __init__(self, folder: Path, label: str = "alice") -> None:
+        self.folder = folder
+        self.env = {**os.environ, "WEIGH_DIR": str(folder / "records")}
+        self.env.pop("NO_COLOR", None)
+        self.process = subprocess.Popen(
+            [*WEIGH, "run", "-q", "--label", label, "--", sys.executable, "-c", JOB],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=self.env,
+            cwd=folder,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"ready\n"
+        until(lambda: list((folder / "records" / "running").glob("*.json")))
+
+    def store(self) -> Store:
+        return open_store(str(self.folder), self.env)
+
+    def leader(self) -> int:
+        (path,) = (self.folder / "records" / "running").glob("*.json")
+        pid: int = json.loads(path.read_text())["leader"]["pid"]
+        return pid
+
+    def top(self, *argv: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [*WEIGH, "top", *argv],
+            capture_output=True,
+            text=True,
+            env=self.env,
+            cwd=self.folder,
+            check=False,
+        )
+
+    def finish(self) -> None:
+        if self.process.poll() is None:
+            with suppress(BrokenPipeError):
+                self.process.communicate(b"\n")
+
+    def close(self) -> None:
+        with suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(self.process.pid).children(recursive=True):
+                child.kill()
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None and not pipe.closed:
+                pipe.close()
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[Job]:
+    job = Job(tmp_path)
+    yield job
+    job.close()
+
+
+@pytest.fixture
+def watch() -> Iterator[Open]:
+    watchers = []
+
+    def open_one(store: Store, name: str) -> Watcher:
+        watchers.append(Watcher(store, Watching(name=name)))
+        return watchers[-1]
+
+    yield open_one
+    for watcher in watchers:
+        watcher.close()
+
+
+def _followed(watcher: Watcher) -> RunView:
+    followed = watcher.look().followed
+    assert followed is not None
+    return followed
+
+
+def test_the_whole_tree_is_looked_at_now(job: Job, watch: Open) -> None:
+    run = _followed(watch(job.store(), "alice"))
+    assert run.processes == 2
+    assert run.memory is not None
+    assert 150 * MIB < run.memory < 190 * MIB
+    assert run.peak is not None
+    assert run.peak >= run.memory
+    assert run.age == 0
+
+
+def test_its_processes_are_those_that_ps_shows(job: Job, watch: Open) -> None:
+    view = watch(job.store(), "alice").look()
+    leader = psutil.Process(job.leader())
+    pids = {leader.pid, *(one.pid for one in leader.children(recursive=True))}
+    assert view.processes is not None
+    assert {one.pid for one in view.processes} == pids
+    assert view.processes[0].pid == leader.pid
+
+
+def test_it_says_what_the_run_would_ask_for(job: Job, watch: Open) -> None:
+    request = watch(job.store(), "alice").look().request
+    assert request is not None
+    assert request.memory is not None
+    assert request.memory >= 150 * MIB * 1.2
+
+
+def test_memory_given_back_shows_while_the_peak_stays(job: Job, watch: Open) -> None:
+    watcher = watch(job.store(), "alice")
+    before = _followed(watcher)
+    (child,) = psutil.Process(job.leader()).children()
+    child.kill()
+    until(lambda: _followed(watcher).processes == 1)
+    after = _followed(watcher)
+    assert after.memory is not None
+    assert 100 * MIB < after.memory < 140 * MIB
+    assert after.peak == before.peak
+
+
+def test_a_run_that_ends_while_it_is_watched_shows_its_record(
+    job: Job, watch: Open
+) -> None:
+    watcher = watch(job.store(), "alice")
+    assert _followed(watcher).record.state == "RUNNING"
+    job.finish()
+    run = _followed(watcher)
+    assert run.record.state == "COMPLETED"
+    assert run.record.usage is not None
+
+
+def test_a_run_whose_weigh_was_killed_is_no_longer_running(
+    job: Job, watch: Open
+) -> None:
+    watcher = watch(job.store(), "alice")
+    leader = psutil.Process(job.leader())
+    doomed = [*leader.children(), leader]
+    job.process.kill()
+    job.process.wait()
+    for one in doomed:
+        one.kill()
+    until(lambda: _followed(watcher).record.state == "INTERRUPTED")
+
+
+def test_a_stopped_run_is_called_so(job: Job, watch: Open) -> None:
+    watcher = watch(job.store(), "alice")
+    os.kill(job.leader(), signal.SIGSTOP)
+    until(lambda: _followed(watcher).stopped)
+    os.kill(job.leader(), signal.SIGCONT)
+    until(lambda: not _followed(watcher).stopped)
+
+
+def test_a_run_on_another_machine_is_shown_as_written(job: Job, watch: Open) -> None:
+    store = job.store()
+    (path,) = (job.folder / "records" / "running").glob("*.json")
+    known = msgspec.json.decode(path.read_bytes(), type=Checkpoint)
+    record = replace(known.record, id="0" * 12, label="elsewhere")
+    there = replace(known.machine, host="node12", boot_id="other")
+    save(store.root, replace(known, machine=there, record=record))
+    watcher = watch(store, "elsewhere")
+    run = _followed(watcher)
+    assert record.usage is not None
+    assert record.usage.peak_memory is not None
+    assert run.memory is None
+    assert run.peak == record.usage.peak_memory.value
+    assert run.age > 0
+    assert watcher.look().processes is None
+
+
+def test_an_ended_run_is_refused_with_where_to_see_it(job: Job, watch: Open) -> None:
+    job.finish()
+    with pytest.raises(UsageError, match=r"has ended .* weigh records show"):
+        watch(job.store(), "alice")
+
+
+def test_an_unknown_name_is_refused(job: Job, watch: Open) -> None:
+    with pytest.raises(RecordNotFoundError, match=r"alicia.*in progress: alice"):
+        watch(job.store(), "alicia")
+
+
+def test_a_watcher_gives_its_descriptors_back(job: Job) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    watcher = Watcher(job.store(), Watching(name="alice"))
+    watcher.look()
+    watcher.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("argv", [(), ("alice",), ("last",)])
+def test_without_a_terminal_one_plain_screen_is_printed(
+    job: Job, argv: tuple[str, ...]
+) -> None:
+    done = job.top(*argv)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert re.search(r"alice.* 1[5-8]\d MiB", done.stdout, re.DOTALL)
+
+
+def test_colour_forced_leaves_what_is_no_terminal_plain(job: Job) -> None:
+    job.env["FORCE_COLOR"] = "1"
+    assert "\x1b" not in job.top("--once").stdout
+
+
+def test_a_label_beyond_latin_1_does_not_break_a_latin_1_output(tmp_path: Path) -> None:
+    job = Job(tmp_path, "Жизнь")
+    job.env["PYTHONIOENCODING"] = "latin-1"
+    done = job.top()
+    job.close()
+    assert done.returncode == 0
+    assert "\\u0416\\u0438" in done.stdout
+
+
+def test_with_nothing_running_it_says_what_to_do(job: Job) -> None:
+    job.finish()
+    done = job.top("--once")
+    assert done.returncode == 0
+    assert "weigh run -- COMMAND" in done.stdout
+
+
+@pytest.mark.parametrize("interval", ["0", "-1", "nan", "inf", "1e9", "soon"])
+def test_an_impossible_interval_is_one_line(interval: str) -> None:
+    argv = [*WEIGH, "top", "--interval", interval, "--once"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "interval" in done.stderr
