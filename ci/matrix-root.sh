@@ -3,18 +3,19 @@
 #
 #     ci/matrix-root.sh FOLDER SUITE PACKAGE... [src:SOURCE/SUITE]
 #
-# SOURCE/SUITE takes the packages of one source from another suite. The packages come from the mirror that apt on this machine uses for Debian. FOLDER appears
-# when it is complete; an existing one is left as it is. Run as root.
+# SOURCE/SUITE takes the packages of one source from another suite. The packages come from
+# the mirror that apt on this machine uses for Debian. FOLDER appears when it is complete;
+# an existing one is left as it is. Needs root.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/rig.sh"
 inside=no
 [ "${1-}" != --inside ] || { inside=yes; shift; }
 [ $# -ge 3 ] || { echo "usage: ci/matrix-root.sh FOLDER SUITE PACKAGE..." >&2; exit 2; }
-[ ! -d "$1" ] || exit 0
 need_root
 if [ $inside = no ]; then
-    need_packages debootstrap patchelf
+    need_packages debootstrap patchelf # in-root.sh uses the latter
+    [ ! -d "$1" ] || exit 0
     # what is mounted and started on the way ends with it
     exec unshare --mount --pid --fork --kill-child --mount-proc "$0" --inside "$@"
 fi
@@ -22,15 +23,18 @@ folder=$1 suite=$2
 shift 2
 
 mirror=$(apt-get indextargets --format '$(REPO_URI)' \
-    'Created-By: Packages' 'Label: Debian' 'Component: main' | head -n 1)
+    'Created-By: Packages' 'Label: Debian' 'Component: main' | sed -n 1p)
 [ -n "$mirror" ] || { complain "apt here has no mirror of Debian"; exit 3; }
 mirror=${mirror%/} # a mirror may refuse a doubled slash
 eval "$(apt-config shell proxy Acquire::http::Proxy)"
 [ -z "${proxy-}" ] || export http_proxy=$proxy
 
+mkdir -p "$(dirname "$folder")"
+exec 9>"$folder.lock" # two of us at a time: the second finds it made
+flock 9
+[ ! -d "$folder" ] || exit 0
 part=$folder.part
 rm -rf "$part"
-mkdir -p "$(dirname "$folder")"
 if ! debootstrap --variant=minbase "$suite" "$part" "$mirror" >"$folder.log" 2>&1; then
     tail -n 3 "$folder.log" >&2
     complain "cannot get $suite"

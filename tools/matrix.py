@@ -11,6 +11,7 @@ stays as it is. The exit code is 1 if a test failed or a version is missing.
 
 import argparse
 import datetime as dt
+import os
 import re
 import subprocess
 import sys
@@ -85,6 +86,9 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=names, metavar="NAME")
     parser.add_argument("words", nargs="*", metavar="PYTEST_WORD")
     given = parser.parse_args()
+    if os.geteuid() != 0:
+        print("matrix: needs root, for namespaces and mounts", file=sys.stderr)
+        return 3
     results = {}
     for version in VERSIONS:
         if not given.only or version.name in given.only:

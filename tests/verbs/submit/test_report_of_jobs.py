@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from following import PATIENCE, Weigh
 
+from weigh.model.job import FINAL
 from weigh.model.report import Measure, Report
 from weigh.units import MIB
 
@@ -22,7 +23,8 @@ def report(weigh: Weigh, job: str, elements: int) -> Report:
         code, out, err = weigh("report", job, "--json")
         assert code == 0, err
         told = msgspec.json.decode(out, type=Report)
-        late = weigh.scheduler in ACCOUNTANTS and len(told.accounted) < elements
+        ended = [one for one in told.accounted if one.state in FINAL]
+        late = weigh.scheduler in ACCOUNTANTS and len(ended) < elements
         if not late or time.monotonic() > end:
             return told
         time.sleep(0.5)
