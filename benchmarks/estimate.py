@@ -3,8 +3,8 @@
     python benchmarks/estimate.py
 
 SchedTune's measurements (tests/support/data/gpu_memory): 12 networks on 5 GPUs, peak
-memory at batches of 8, 16, 32 and 64. The three smallest are known, 64 is held out. Every
-coefficient is found from the other eleven networks, never from the one it judges.
+memory at batches of 8, 16, 32 and 64. The three smallest are known, 64 is held out.
+Every coefficient is found from the other eleven networks, never from the one it judges.
 """
 
 import csv

@@ -2,7 +2,7 @@
 
     python benchmarks/measure.py [--quick] [--only peak,cost] [-o FILE.md]
 
-Prints Markdown. The jobs are those of tests/laws/ground_truth: they know their own truth.
+Prints Markdown. The jobs are those of tests/laws/ground_truth: they know their truth.
 As root everything measured runs as nobody, because privilege changes what can be read.
 Ratios are the worst of three runs, costs the median of several, of one machine at one
 time: close to a limit they differ from run to run.
