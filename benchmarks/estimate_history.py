@@ -8,9 +8,10 @@ again with twice that or the most seen. Prints waste / used (in memory x time) a
 tasks killed, after 5 runs of a task's type and (from the first) from the first run.
 
 Without arguments: the traces under tests/support/data/workflows. A trace of your own
-has the columns task, peak_memory, wall_time (s), asked (may lack); any others are
-sizes that are known before a task starts. A first run gets what was asked for; where that is not
-known, what a user would ask who knows the trace's worst: that, up to a power of two.
+has the columns task, peak_memory, wall_time (s), asked (optional); any others are
+sizes that are known before a task starts. A first run gets what was requested; where
+that is not known, what a user would request who knows the trace's largest peak: that,
+rounded up to a power of two.
 """
 
 import csv
