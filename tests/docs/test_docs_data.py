@@ -8,6 +8,7 @@ from doc_pages import Block
 from test_docs_run import BLOCKS
 
 from weigh.config import load
+from weigh.model.mask import Mask
 
 
 def of(language: str) -> list[object]:
@@ -31,4 +32,5 @@ def test_settings_are_known(block: Block, tmp_path: Path) -> None:
     read = load(str(tmp_path), {}, site_file="/nonexistent")
 
     assert read.warnings == ()
-    assert read.settings or read.exec or read.gpus or read.cluster
+    is_masked = read.mask != Mask()
+    assert read.settings or read.exec or read.gpus or read.cluster or is_masked

@@ -161,6 +161,7 @@ def say(line: str) -> None:
 )
 @click.option(
     "--stage-max",
+    type=SIZE_TEXT,
     metavar="SIZE",
     help="Allow --stage-in to copy this much to a node.  [default: 10GiB]",
 )

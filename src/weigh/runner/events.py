@@ -11,7 +11,6 @@ from contextlib import suppress
 import msgspec
 
 from weigh.errors import StoreError
-from weigh.runner.append_file import AppendFile
 from weigh.store.identity import Machine, Process
 from weigh.store.lines import UNREADABLE
 from weigh.units import Bytes, Seconds
@@ -103,6 +102,8 @@ class EventsFile:
         """
         self.trouble: str | None = None
         try:
+            from weigh.runner.append_file import AppendFile  # noqa: PLC0415 - Unix only
+
             self._file = AppendFile(path, follow=False)
             size = os.fstat(self._file.fd).st_size
             self._torn = size > 0 and os.pread(self._file.fd, 1, size - 1) != b"\n"
