@@ -5,6 +5,7 @@ terminal that is gone fails. Neither may stop tasks, delay signals or decide an 
 code. A thread of its own writes here; the program only waits for a limited time.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -119,7 +120,15 @@ def make_stderr_patient() -> None:
             return
     except (OSError, ValueError):
         return
-    sys.stderr = PatientStream(stderr)
+    patient = PatientStream(stderr)
+    sys.stderr = patient
+
+    def leave() -> None:
+        """Give stderr back before Python stops the thread, which may hold the lock."""
+        patient.flush()
+        sys.stderr = stderr
+
+    atexit.register(leave)
 
 
 def draw_on_stderr(text: str, *, is_ours: bool = False) -> bool:

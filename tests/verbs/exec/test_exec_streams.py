@@ -251,3 +251,20 @@ def test_top_on_a_stopped_terminal_hears_signals(batch: Batch) -> None:
             started.wait(2)
         started.terminate()
         assert started.wait(PATIENCE) == 128 + signal.SIGTERM
+
+
+def test_at_the_end_python_flushes_a_stream_without_a_thread() -> None:
+    # the thread may be stopped while it holds a lock that a flush would wait for
+    program = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(type(sys.stderr).__name__))\n"
+        "from weigh.cli.main import run_cli\n"
+        "run_cli(['no-such-verb'], [])\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout == "TextIOWrapper\n"
+    assert "no-such-verb" in done.stderr
