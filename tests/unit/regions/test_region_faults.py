@@ -252,9 +252,9 @@ def test_importing_weigh_alone_loads_none_of_its_rooms() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_report_is_the_function_also_after_its_package_was_loaded() -> None:
+def test_report_is_the_function_also_after_the_verb_was_loaded() -> None:
     done = run(
-        "import weigh.render.region_lines\nfrom weigh.report import regions\n"
-        "print(callable(weigh.report), regions.render_regions.__name__)"
+        "import weigh.flow.report.report, weigh.cli.report\n"
+        "print(callable(weigh.report))"
     )
-    assert done.stdout == "True render_regions\n"
+    assert done.stdout == "True\n"

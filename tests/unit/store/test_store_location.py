@@ -134,7 +134,7 @@ def test_a_store_in_the_root_folder_or_tmp_collects_nothing(place: str) -> None:
     job = f"{place.rstrip('/')}/job"
     environ = {
         "JOB": job,
-        "PACKAGE": str(Path(weigh.__file__).parents[2]),
+        "PACKAGE": str(Path(weigh.__file__).parents[1]),
         "PROGRAM": program,
         "PYTHON": sys.executable,
         "PATH": os.environ["PATH"],

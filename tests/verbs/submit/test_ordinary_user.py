@@ -6,6 +6,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ Call = Callable[..., Any]
 
 def python_for_all() -> tuple[str, str]:
     """Give a Python that any user may run, and the PYTHONPATH that makes it ours."""
-    path = ":".join([str(SOURCES), str(Path(msgspec.__file__).parents[2])])
+    path = ":".join([str(SOURCES), str(Path(msgspec.__file__).parents[1])])
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     for candidate in (sys.executable, f"/usr/bin/python{version}"):
         tried = as_user(["env", f"PYTHONPATH={path}", candidate, "-c", "import weigh"])
@@ -47,9 +48,8 @@ def as_user(
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """Give a folder that the user owns; pytest's own are root's alone."""
-    folder = Path("/tmp") / f"weigh-user-{os.getpid()}"
-    folder.mkdir()
+    """Make a folder that the user owns; pytest's own are root's alone."""
+    folder = Path(tempfile.mkdtemp(prefix="weigh-user-"))
     shutil.chown(folder, USER, USER)
     yield folder
     shutil.rmtree(folder)
@@ -63,9 +63,10 @@ def home() -> Iterator[Path]:
     ],
 )
 def test_an_ordinary_user_submits_follows_and_resumes(
-    name: str, request: pytest.FixtureRequest, home: Path
+    name: str, request: pytest.FixtureRequest
 ) -> None:
     rig = request.getfixturevalue(name)
+    home: Path = request.getfixturevalue("home")  # the rig makes its owner
     pwd.getpwnam(USER)
     python, path = python_for_all()
     env = {**rig, "PYTHONPATH": path, "HOME": str(home), "WEIGH_POLL": "0s"}
