@@ -151,8 +151,8 @@ def judge(measured: Measurement) -> tuple[State, Outcome | None]:
         return _killed_for_memory(measured)
     if measured.exit_code == 0:
         return "COMPLETED", None
-    if measured.told_to_end is not None:
-        name = signal_name(measured.told_to_end)
+    if measured.end_signal is not None:
+        name = signal_name(measured.end_signal)
         return "CANCELLED", Outcome(f"weigh was sent {name} and passed it on")
     if number is None:
         return "FAILED", Outcome(f"exit code {measured.exit_code}")

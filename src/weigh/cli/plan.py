@@ -8,7 +8,7 @@ import click
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.flow.plan.plan import plan as plan_flow
-from weigh.flow.run.run_measured import Told
+from weigh.flow.run.run_measured import Interrupted
 from weigh.planning.options import ALL, Wishes
 from weigh.render.columns import fill
 from weigh.render.plan_lines import render_json, render_text
@@ -101,8 +101,8 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     wishes = Wishes(**words)  # type: ignore[arg-type]
     try:
         answer = plan_flow(wishes, cwd=os.getcwd(), env=os.environ, say=_say)
-    except Told as told:  # click would take it for ^C
-        return _SIGNAL_BASE + told.number
+    except Interrupted as interrupted:  # click would take it for ^C
+        return _SIGNAL_BASE + interrupted.number
     for warning in answer.warnings:
         click.echo(f"weigh: {warning}", err=True)
     if as_json:

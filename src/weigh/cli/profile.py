@@ -1,4 +1,4 @@
-"""``weigh profile``: the words of the command line, and the top lines after it."""
+"""``weigh profile``: its command line, and the summary printed afterwards."""
 
 import os
 import sys
@@ -25,21 +25,21 @@ class _AfterDashes(click.Command):
     context_settings={"help_option_names": ["-h", "--help"]},
     options_metavar="[OPTIONS] --",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write the profile here too.")
-@click.option("--force", is_flag=True, help="Also inside a batch job.")
+@click.option("-o", "--output", metavar="FILE", help="Write a copy of the profile.")
+@click.option("--force", is_flag=True, help="Allow it inside a batch job.")
 @click.option(
-    "--html/--no-html", default=True, help="Keep a page to look at.  [default: yes]"
+    "--html/--no-html", default=True, help="Write an HTML page too.  [default: yes]"
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def profile(
     command: tuple[str, ...], *, output: str | None, force: bool, html: bool
 ) -> int:
-    """See which lines of a Python program take the time and the memory.
+    """Show which lines of a Python program take the time and the memory.
 
     Runs COMMAND through Scalene (pip install scalene) with this terminal,
-    these pipes and this exit code, keeps the profile beside the records, and
-    says on stderr which lines took the most. A profiler slows the program, so
-    profile a short run; inside a batch job only with --force.
+    these pipes and its own exit code. The profile is kept with the records, and
+    the most expensive lines are printed on stderr. A profiler slows the program,
+    so profile a short run; inside a batch job this needs --force.
 
     \b
     weigh profile -- python train.py --epochs 1
@@ -54,7 +54,7 @@ def profile(
 
 
 def _summary(done: Profiled, cwd: str) -> str:
-    left = _left_behind(done.stopped)
+    left = _orphans_line(done.stopped)
     if done.profile is None:
         return f"weigh  no profile: Scalene wrote none\n{left}"
     table = render_profile(done.profile, cwd=cwd)
@@ -65,11 +65,11 @@ def _summary(done: Profiled, cwd: str) -> str:
     return "".join([f"{title}\n", table, *kept, left])
 
 
-def _left_behind(stopped: int) -> str:
+def _orphans_line(stopped: int) -> str:
     if not stopped:
         return ""
     what = "a process" if stopped == 1 else f"{stopped} processes"
-    return f"  stopped  {what} that the program left behind\n"
+    return f"  stopped  {what} that outlived the program\n"
 
 
 def _kept(done: Profiled) -> list[str]:

@@ -1,4 +1,4 @@
-"""``weigh run``: the words of the command line, and what is printed after the job."""
+"""``weigh run``: its command line, and the summary printed after the job."""
 
 import os
 import signal
@@ -24,10 +24,10 @@ _STALLED_AFTER = 600.0
 
 
 class AfterDashes(click.Command):
-    """A command whose argv must stand behind ``--``."""
+    """A command whose argv must follow ``--``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Refuse a command line without ``--``, showing it with one."""
+        """Refuse a command line without ``--``, and show where it goes."""
         words = {arg.partition("=")[0] for arg in args}
         if args and "--" not in args and not {"-h", "--help", "--attach"} & words:
             raise click.UsageError(_put_dashes(self, args), ctx)
@@ -62,7 +62,7 @@ def _interval(
     seconds = float(SECONDS.convert(value, option, context))
     if not _SHORTEST_INTERVAL <= seconds < float("inf"):
         raise click.BadParameter(
-            f"{seconds:g} s is not possible: 0.001 s or more", param=option
+            f"{seconds:g} s is too short: use 0.001 s or more", param=option
         )
     return seconds
 
@@ -108,12 +108,12 @@ def _patterns(
 def _label(
     _context: click.Context, option: click.Parameter, value: str | None
 ) -> str | None:
-    """Refuse what could not be typed to find the record again."""
+    """Refuse a label that could not be typed to find the record."""
     if value is not None and (
         not value.strip() or value == "last" or value.startswith("-")
     ):
         raise click.BadParameter(
-            f"{value!r} names no record (choose a word that is not 'last')",
+            f"{value!r} cannot be a label ('last' and a leading dash are reserved)",
             param=option,
         )
     return value
@@ -152,7 +152,10 @@ def _typed(text: str) -> int | float | str:
 )
 @click.option("-o", "--output", metavar="FILE", help="Write the record as JSON.")
 @click.option(
-    "--label", metavar="NAME", callback=_label, help="A name to find the record by."
+    "--label",
+    metavar="NAME",
+    callback=_label,
+    help="Name of the record, to find it again.",
 )
 @click.option(
     "--param",
@@ -160,41 +163,41 @@ def _typed(text: str) -> int | float | str:
     metavar="NAME=VALUE",
     multiple=True,
     callback=_parameters,
-    help="A parameter of this run, for later fits; repeatable.",
+    help="A parameter of this run, for `weigh scan`; repeatable.",
 )
 @click.option(
     "--interval",
     metavar="SECONDS",
     callback=_interval,
-    help="Time between samples at best.  [default: 0.05]",
+    help="Shortest time between samples.  [default: 0.05]",
 )
 @click.option(
     "--repeat",
     type=click.IntRange(1, 10000),
     default=1,
     metavar="N",
-    help="Run it N times; say minimum, median and maximum.",
+    help="Run it N times; report minimum, median and maximum.",
 )
 @click.option(
     "--warmup",
     type=click.IntRange(0, 10000),
     default=0,
     metavar="N",
-    help="Run it N times more at first, not counted.",
+    help="Run it N more times first, not counted.",
 )
 @click.option(
     "--headroom",
     metavar="SHARE",
-    help="What to ask for beyond what was used.  [default: 20%]",
+    help="What to request beyond the usage.  [default: 20%]",
 )
 @click.option("-q", "--quiet", is_flag=True, default=None, help="Print nothing.")
 @click.option(
     "--wait-orphans/--no-wait-orphans",
     default=None,
-    help="Wait for processes the command leaves behind, or stop them.  [default: wait]",
+    help="Wait for processes that outlive it, or stop them.  [default: wait]",
 )
 @click.option(
-    "--progress", is_flag=True, help="Read along on a terminal or pipe: when it ends."
+    "--progress", is_flag=True, help="Estimate the remaining time from the output."
 )
 @click.option(
     "--progress-pattern",
@@ -202,36 +205,36 @@ def _typed(text: str) -> int | float | str:
     metavar="RE",
     multiple=True,
     callback=_patterns,
-    help="How it says so: (?P<done>..) and (?P<total>..), or (?P<percent>..).",
+    help="Regex of progress: (?P<done>..) and (?P<total>..), or (?P<percent>..).",
 )
 @click.option(
     "--time-limit",
     metavar="TIME",
     callback=_time,
-    help="Say so if it will not end by then.  [default: the job's]",
+    help="Warn if it will not end in time.  [default: the job's limit]",
 )
 @click.option(
     "--checkpoint-signal",
     metavar="SIGNAL@TIME",
     callback=_signal,
-    help="Send it that long before the time limit: USR1@10m.",
+    help="Send a signal before the time limit, such as USR1@10m.",
 )
 @click.option(
     "--attach",
     type=click.IntRange(1),
     metavar="PID",
-    help="Watch a process that is running already; no COMMAND then.",
+    help="Measure a running process instead of a COMMAND.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click's own
-    """Measure one run of COMMAND, with no change to it.
+    """Measure one run of COMMAND, which needs no change.
 
-    Everything after -- is run as it stands, never through a shell, with this
-    terminal, these pipes and this exit code. What it used, and the lines to ask
-    a scheduler for, go to stderr when it has ended.
+    COMMAND runs without a shell, with this terminal, these pipes and its own
+    exit code. At its end, its usage and the lines to request that from a
+    scheduler are printed on stderr.
 
-    Exit codes: the command's own, 128+n when signal n ended it; 125 weigh
+    Exit codes: the command's own, 128+n if signal n ended it; 125 weigh
     failed, 126 not executable, 127 not found.
 
     \b
@@ -244,26 +247,26 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     options = _options(words, settings)
     command = list(words["command"])
 
-    def say(line: str) -> None:
-        if not quiet:  # one that begins a line anew says so
+    def notify(line: str) -> None:
+        if not quiet:
             from weigh.render.printable import shown  # noqa: PLC0415 - -q needs none
 
-            begin = "\n" if line.startswith("\n") else ""
-            _print(f"{begin}weigh: {shown(line.lstrip())}\n")
+            start = "\n" if line.startswith("\n") else ""  # after the job's open line
+            _print(f"{start}weigh: {shown(line.lstrip())}\n")
 
     launchers = context.obj or []
-    record, warnings = _watch(words["attach"], command, options, launchers, say)
+    record, warnings = _watch(words["attach"], command, options, launchers, notify)
     if command and record.exit_code == _NOT_FOUND:
         warnings += filter(None, (script_trouble(command[0]),))
     if not quiet:
         for line in (*settings.warnings, *warnings):
-            say(line)
+            notify(line)
         if record.signal == signal.SIGINT and sys.stderr and sys.stderr.isatty():
-            _print("\n")  # the terminal wrote ^C where the first line would begin
+            _print("\n")  # after the terminal's ^C
         try:
             _summarise(record, headroom)
         except Exception as error:  # noqa: BLE001 - the job's exit code must pass
-            say(f"internal error: {type(error).__name__}: {error}")
+            notify(f"internal error: {type(error).__name__}: {error}")
     if record.signal is not None:
         return _SIGNAL_BASE + record.signal
     return record.exit_code or 0
@@ -274,27 +277,27 @@ def _watch(
     command: list[str],
     options: RunOptions,
     launchers: list[Launcher],
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> tuple[Record, list[str]]:
     """Run the command, or attach to a process: exactly one of the two."""
     if pid is not None and command:
-        raise click.UsageError("--attach watches a process: no command then")
-    flags = _reading(options)
+        raise click.UsageError("--attach takes no command: it measures a process")
+    flags = _progress_flags(options)
     if flags and pid is not None:
-        raise click.UsageError(f"--attach cannot read along: no {flags[0]} then")
+        raise click.UsageError(f"--attach reads no output: leave out {flags[0]}")
     if flags and sys.platform != "linux":
-        say(f"{flags[0]} does nothing here: weigh reads along on Linux only")
+        notify(f"{flags[0]} has no effect: output is read on Linux only")
     if pid is not None:
         from weigh.flow.run.attach import attach  # noqa: PLC0415 - start-up time
 
-        return attach(pid, options, gone_on=say)
+        return attach(pid, options, notify=notify)
     if not command:
         raise click.UsageError("no command to run: weigh run -- COMMAND")
-    return run_flow(command, options, launchers=launchers, say=say)
+    return run_flow(command, options, launchers=launchers, notify=notify)
 
 
-def _reading(options: RunOptions) -> list[str]:
-    """Give the flags that ask for reading along, or for what comes of it."""
+def _progress_flags(options: RunOptions) -> list[str]:
+    """Return the given flags that need the command's output."""
     flags = {
         "--progress": options.progress,
         "--progress-pattern": options.progress_patterns,
@@ -309,20 +312,20 @@ def _summarise(record: Record, headroom: float | None) -> None:
     from weigh.request import why_no_request  # noqa: PLC0415 - as above
 
     request = advise(record, headroom)
-    given = bool(record.allocation or os.environ.get("CUDA_VISIBLE_DEVICES"))
+    has_allocation = bool(record.allocation or os.environ.get("CUDA_VISIBLE_DEVICES"))
     colour = _colour()
     text = render_summary(
         record,
         request,
         colour=colour,
-        gpus_allocated=given,
+        gpus_allocated=has_allocation,
         no_request=None if record.usage is None else why_no_request(record),
     )
     _print(text, is_coloured=colour)
 
 
 def _headroom(word: str | None, settings: config.Config) -> float | None:
-    """Give the share to ask for beyond what was used; None for the usual one."""
+    """Return the headroom as a share; None for the default."""
     chosen = _chosen(word, settings, "headroom", default=None)
     if chosen is None:
         return None
@@ -366,7 +369,7 @@ def _chosen(flag: Any, settings: config.Config, key: str, *, default: Any) -> An
 
 
 def _colour() -> bool:
-    """Follow https://no-color.org and its opposite; else colour a terminal."""
+    """Follow NO_COLOR and FORCE_COLOR; otherwise colour a terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):

@@ -1,10 +1,8 @@
 """The verbs for Python programs: ``from weigh import run``."""
 
 import os
-import sys
 from collections.abc import Iterable, Sequence
-
-import msgspec
+from typing import NoReturn
 
 from weigh.errors import (
     CommandNotExecutableError,
@@ -14,7 +12,6 @@ from weigh.errors import (
     WeighError,
 )
 from weigh.model.record import Record
-from weigh.store.lines import UNREADABLE
 
 _ERRORS: dict[int, type[WeighError]] = {
     125: WeighError,
@@ -46,8 +43,9 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
         CommandNotExecutableError: it cannot be executed.
         WeighError: weigh itself failed; the message says how.
     """
-    import subprocess  # noqa: PLC0415 - start-up time
     import tempfile  # noqa: PLC0415 - start-up time
+
+    from weigh.flow.run.run_measured import MeasuredRun  # noqa: PLC0415 - start-up time
 
     words = _words(command)
     options = [f"--repeat={repeat}", f"--warmup={warmup}"]
@@ -63,10 +61,9 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
         ) from error
     with folder:
         path = os.path.join(folder.name, "record.json")
-        argv = [sys.executable, "-P", "-m", "weigh", "run", "-q", "-o", path]
-        argv += [*map(_word, options), "--", *words]
-        done = subprocess.run(argv, check=False)
-        return _read(path, done.returncode, words)
+        measured = MeasuredRun(words, path, options=[_word(o) for o in options])
+        code = measured.wait()
+        return measured.record() or _refuse(code, words)
 
 
 def _words(command: object) -> list[str]:
@@ -100,14 +97,10 @@ def _parameter(name: str, value: object) -> str:
     return f"--param={name}={value}"
 
 
-def _read(path: str, code: int, words: list[str]) -> Record:
-    try:
-        with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=Record)
-    except (OSError, *UNREADABLE) as error:
-        if code in _ERRORS:
-            what = " ".join(words) or "an empty command"
-            raise _ERRORS[code](
-                f"weigh run could not start {what}; its line on stderr says why"
-            ) from error
-        raise FormatError(f"weigh run left no record (exit code {code})") from error
+def _refuse(code: int, words: list[str]) -> NoReturn:
+    if code in _ERRORS:
+        what = " ".join(words) or "an empty command"
+        raise _ERRORS[code](
+            f"weigh run could not start {what}; its line on stderr says why"
+        )
+    raise FormatError(f"weigh run left no record (exit code {code})")

@@ -49,7 +49,7 @@ def render_cell(account: Account, label: str = "") -> str:
     if account.wall >= _TELLING:
         time += f" ({account.cpu / account.wall:.2f} of a core)"
     lines = [f"{title}{time}", _memory(account)]
-    gpus = account.span.gpus.cards() if account.span.gpus is not None else ()
+    gpus = account.span.gpus.memory() if account.span.gpus is not None else ()
     lines += [_gpu(number, card) for number, card in enumerate(gpus)]
     return "".join(f"{line}\n" for line in lines)
 

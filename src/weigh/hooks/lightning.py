@@ -12,31 +12,31 @@ except ModuleNotFoundError:
     from pytorch_lightning.callbacks import Callback  # the name before Lightning 2
 
 from weigh.flow.run.regions import event
-from weigh.hooks.course import Course
+from weigh.hooks.training import TrainingPhases
 
 
 class WeighCallback(Callback):
-    """Tells weigh the course of a ``Trainer``; changes nothing of it.
+    """Reports the phases and batches of a ``Trainer`` to weigh.
 
-    A batch runs from the end of the one before, so that loading data counts;
+    A batch starts at the end of the previous one, so loading data counts;
     validating in between does not.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._course = Course()
+        self._training = TrainingPhases()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begin the phase train."""
-        self._course.begin("train")
+        """Start the phase train."""
+        self._training.begin("train")
         loader = getattr(trainer, "train_dataloader", None)
         size = getattr(loader, "batch_size", None)
-        self._course.begin_steps(size or None, _expected(trainer))
+        self._training.begin_steps(size or None, _expected(trainer))
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Note the epoch, counted from 0."""
+        """Record the epoch, counted from 0."""
         event("epoch", trainer.current_epoch)
-        self._course.pause()
+        self._training.pause()
 
     def on_train_batch_end(
         self,
@@ -49,43 +49,43 @@ class WeighCallback(Callback):
         """End a batch."""
         try:
             samples = samples_in(batch)
-        except Exception:  # noqa: BLE001 - whoever's batch it is, the training goes on
+        except Exception:  # noqa: BLE001 - the training must go on
             samples = None
-        self._course.step(samples)
+        self._training.step(samples)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the phase train."""
-        self._course.end_steps()
-        self._course.end("train")
+        self._training.end_steps()
+        self._training.end("train")
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begin the phase validate; Lightning first tries it on a few batches."""
-        self._course.begin(_validation(trainer))
+        """Start the phase validate; Lightning first tries it on a few batches."""
+        self._training.begin(_validation(trainer))
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """End the phase validate."""
-        self._course.end(_validation(trainer))
-        self._course.pause()
+        self._training.end(_validation(trainer))
+        self._training.pause()
 
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begin the phase test."""
-        self._course.begin("test")
+        """Start the phase test."""
+        self._training.begin("test")
 
     def on_test_end(self, trainer: Any, pl_module: Any) -> None:
         """End the phase test."""
-        self._course.end("test")
+        self._training.end("test")
 
     def on_predict_start(self, trainer: Any, pl_module: Any) -> None:
-        """Begin the phase predict."""
-        self._course.begin("predict")
+        """Start the phase predict."""
+        self._training.begin("predict")
 
     def on_predict_end(self, trainer: Any, pl_module: Any) -> None:
         """End the phase predict."""
-        self._course.end("predict")
+        self._training.end("predict")
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: Any) -> None:
-        """End what is open: the training broke off."""
-        self._course.end_all()
+        """End all open phases: the training was interrupted."""
+        self._training.end_all()
 
 
 def samples_in(batch: Any) -> int | None:
@@ -105,7 +105,7 @@ def _validation(trainer: Any) -> str:
 
 
 def _expected(trainer: Any) -> int | None:
-    """Give the number of batches to come; None where training has no set end."""
+    """Return the number of batches to come; None where training has no set end."""
     batches, epochs = trainer.num_training_batches, trainer.max_epochs
     if epochs is None or epochs < 0 or not isinstance(batches, int):  # inf: a stream
         return None

@@ -1,4 +1,4 @@
-"""A command that is asked something while a run goes on, and not waited for."""
+"""Run a short command, such as squeue, in the background of a measured run."""
 
 import os
 import signal
@@ -9,11 +9,11 @@ from contextlib import suppress
 from weigh.units import KIB, Seconds
 
 _MOST = 64 * KIB
-_OFF = ("SQUEUE_", "SLURM_TIME_FORMAT")  # a user's defaults for what is asked
+_OFF = ("SQUEUE_", "SLURM_TIME_FORMAT")  # the user's own output settings
 
 
-class Question:
-    """One command under way; ``pid`` is its process, a child of weigh's."""
+class AsyncCommand:
+    """One running command; ``pid`` is its process, a child of weigh."""
 
     def __init__(
         self, argv: Sequence[str], env: Mapping[str, str], *, patience: Seconds
@@ -44,7 +44,7 @@ class Question:
             os.close(write)
 
     def answer(self) -> str | None:
-        """Give what it said once it has ended, None before; "" where that was late."""
+        """Return its output once it has ended, None before; "" after the time-out."""
         while self._fd >= 0:
             try:
                 chunk = os.read(self._fd, _MOST)
@@ -59,7 +59,7 @@ class Question:
         return self._text.decode(errors="replace")
 
     def close(self) -> None:
-        """End it, if it has not answered yet."""
+        """Kill it if it is still running."""
         if self.answer() is None:
             self._give_up()
 
@@ -72,5 +72,5 @@ class Question:
     def _end(self) -> None:
         os.close(self._fd)
         self._fd = -1
-        with suppress(ChildProcessError):  # who watches the run reaps all children
+        with suppress(ChildProcessError):  # the measured run's loop reaps all children
             os.waitpid(self.pid, 0)

@@ -1,8 +1,8 @@
-"""Watch a process that is running already, with everything below it.
+"""Watch a running process and all its descendants.
 
-It is not ours: nothing is passed on to it, its end tells no exit code, and CPU time is
-as last seen. Its memory peak is from before the watch too, for the kernel keeps it; a
-GPU's is not, for no driver does.
+weigh did not start it: it gets no signals from weigh, its exit code is unknown, and CPU
+time is as last read. The memory peak includes the time before the watch, because the
+kernel keeps it; the GPU peak does not, because no driver keeps one.
 """
 
 import os
@@ -21,7 +21,7 @@ from weigh.measure.reduce import is_growing, thin_series
 from weigh.measure.sampler import Sampler
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Measurement, Monitor, Series, Usage
-from weigh.probe.driver import a_card_may_be_here
+from weigh.probe.driver import gpu_may_be_present
 from weigh.probe.proc import ProcTree, is_own_proc, usable_proc
 from weigh.probe.processes import has_ended
 from weigh.probe.visible import ORDER, VARIABLE
@@ -37,12 +37,13 @@ _METHOD = "watched from a later start, with the kernel's high-water marks"
 
 
 def watch_process(pid: int, watch: Watch) -> Measurement:
-    """Watch *pid* until its tree has ended, or weigh is told to end.
+    """Watch *pid* until its tree has ended, or weigh receives an ending signal.
 
-    ``told_to_end`` of the result says which: the signal, or None.
+    ``end_signal`` of the result is that signal, or None.
 
     Raises:
-        UsageError: there is no such process, it has no memory, or /proc is not ours.
+        UsageError: the process does not exist or has no memory, or /proc shows another
+            pid namespace.
     """
     if not is_own_proc():
         raise UsageError(
@@ -74,7 +75,7 @@ def command_of(pid: int, root: str = "/proc") -> list[str]:
 
 
 class _Attached:
-    """One process under watch."""
+    """One watched process."""
 
     def __init__(self, pid: int, tree: ProcTree, watch: Watch) -> None:
         self._pid = pid
@@ -88,33 +89,33 @@ class _Attached:
         self._cpu = self._cpu_before = 0.0
 
     def close(self) -> None:
-        """Give back descriptors, and let the driver go."""
+        """Close the descriptors, and release the GPU driver."""
         self._tree.close()
         if self._gpus is not None:
             self._gpus.stop()
 
     def to_the_end(self, wakeup: signals.Wakeup) -> Measurement:
-        """Sample until nothing is left, or a signal asks weigh to end."""
+        """Sample until all processes have ended, or weigh receives an ending signal."""
         checkpoint_at = 0.0
         wait = self._sampler.look()
-        self._cpu = self._cpu_before = self._cpu_time()  # of all that was there
+        self._cpu = self._cpu_before = self._cpu_time()  # of all present processes
         while not self._is_over():
             self._cpu = max(self._cpu, self._cpu_time())
             now = self._sampler.elapsed()
             if now >= checkpoint_at and self._watch.checkpoint is not None:
                 checkpoint_at = now + _CHECKPOINT_INTERVAL
-                seen = self._measurement(ended=False, told_to_end=None)
+                seen = self._measurement(ended=False, end_signal=None)
                 self._watch.checkpoint(seen, self._pid)
             info = wakeup.wait(wait)
             if info is not None and wakeup.asks_to_end(info.si_signo):
-                return self._measurement(ended=True, told_to_end=info.si_signo)
+                return self._measurement(ended=True, end_signal=info.si_signo)
             if info is not None and info.si_signo == signal.SIGTSTP:
                 signals.stop_self()
             wait = self._sampler.look()
-        return self._measurement(ended=True, told_to_end=None)
+        return self._measurement(ended=True, end_signal=None)
 
     def _is_over(self) -> bool:
-        """Tell whether all have ended, though some parent may not have noticed."""
+        """Return whether all have ended, even if some are not reaped yet."""
         if self._sampler.samples and self._sampler.samples[-1].processes:
             return False
         return all(has_ended(pid) for pid in self._tree.pids())
@@ -123,7 +124,7 @@ class _Attached:
         times = map(self._tree.times, self._tree.pids())
         return sum(each.cpu_time for each in times if each is not None)
 
-    def _measurement(self, *, ended: bool, told_to_end: int | None) -> Measurement:
+    def _measurement(self, *, ended: bool, end_signal: int | None) -> Measurement:
         wall = self._sampler.elapsed()
         return Measurement(
             started=self._began,
@@ -133,7 +134,7 @@ class _Attached:
             usage=self._usage(wall, self._gpu_usages(ended=ended)),
             series=self._series(),
             monitor=self._monitor(),
-            told_to_end=told_to_end,
+            end_signal=end_signal,
         )
 
     def _usage(self, wall: Seconds, gpus: tuple[GpuUsage, ...]) -> Usage:
@@ -158,7 +159,7 @@ class _Attached:
     def _series(self) -> Series:
         series = thin_series(self._sampler.samples)
         rows = () if self._gpus is None else self._gpus.rows()
-        if not all(rows):  # of one it is not known what the process held
+        if not all(rows):  # the process's memory on one GPU is unknown
             return series
         from weigh.measure.gpu.account import gpu_columns  # noqa: PLC0415 - with GPUs
 
@@ -180,9 +181,9 @@ class _Attached:
 def _start_gpu_sampler(
     pid: int, tree: ProcTree, interval: Seconds
 ) -> "GpuSampler | None":
-    """Watch the GPUs that CUDA shows the process, which need not be weigh's."""
+    """Watch the GPUs that are visible to the process, which may differ from weigh's."""
     environment = _environment(tree.environment(pid))
-    if not a_card_may_be_here(environment):
+    if not gpu_may_be_present(environment):
         return None
     from weigh.measure.gpu.sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
     from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
@@ -198,7 +199,7 @@ def _start_gpu_sampler(
 
 
 def _environment(theirs: Mapping[str, str]) -> dict[str, str]:
-    """Take what chooses GPUs from *theirs*, where that may be read."""
+    """Return our environment with *their* GPU selection, if it is readable."""
     if not any(theirs):
         return dict(os.environ)
     ours = {name: os.environ[name] for name in os.environ if name not in _CHOICE}

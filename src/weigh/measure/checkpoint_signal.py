@@ -1,4 +1,4 @@
-"""The signal that tells a job to write a checkpoint before its time is over."""
+"""The signal that makes a job write a checkpoint before its time limit."""
 
 import os
 import signal
@@ -22,17 +22,17 @@ class CheckpointSignal(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Give its name, as in kill(1)."""
+        """The signal's name, as in kill(1)."""
         return signal.Signals(self.number).name.removeprefix("SIG")
 
 
 def parse_checkpoint_signal(text: str) -> CheckpointSignal:
-    """Read ``USR1@10m``; the number of a signal does as well.
+    """Parse ``USR1@10m``; a signal number is also accepted.
 
-    A bare number of the time is seconds, as in Slurm's ``--signal``.
+    A time without a unit is in seconds, as in Slurm's ``--signal``.
 
     Raises:
-        FormatError: there is no such signal, or no time.
+        FormatError: the signal does not exist, or the time is missing.
     """
     word, at, time = text.partition("@")
     name = word.strip().upper().removeprefix("SIG")

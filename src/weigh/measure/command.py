@@ -1,8 +1,7 @@
-"""Run a command on Linux and watch its whole process tree to the end.
+"""Run a command on Linux and measure its process tree until every process has ended.
 
-One thread sleeps in sigtimedwait: a signal to pass on, a child that ended or the next
-sample's time wakes it. The job's streams are its own descriptors; weigh never touches
-them.
+One thread sleeps in sigtimedwait. It wakes to pass a signal on, to reap a child, or to
+take the next sample. The job inherits its streams; weigh never touches them.
 """
 
 import os
@@ -29,54 +28,58 @@ from weigh.probe.storage import IoReading, read_reaped_io
 from weigh.units import KIB, MIB, Seconds
 
 
-class Seen(Protocol):
-    """A run that goes on; seconds since it began."""
+class RunInProgress(Protocol):
+    """A run in progress, as an observer sees it; times are seconds since its start."""
 
     def elapsed(self) -> Seconds:
-        """Give the time."""
+        """Return the seconds since the start."""
 
     def cpu_time(self) -> Seconds | None:
-        """Give the CPU time that it took so far."""
+        """Return the CPU time used so far."""
 
     def gpu_idle(self) -> Seconds | None:
-        """Give since when no GPU was busy; None without any that says."""
+        """Return for how long no GPU was busy; None if unknown."""
 
     def leader(self) -> int | None:
-        """Give the command's process id, for as long as it runs."""
+        """Return the command's process id while it runs; None afterwards."""
 
     def set_aside(self, pid: int) -> None:
-        """Leave a process of weigh's own out of the run."""
+        """Exclude one of weigh's own processes from the measurement."""
 
 
 _FIRST_CHECKPOINT = 0.2
 _CHECKPOINT_INTERVAL = 10.0
-_WITNESS_AFTER = 0.08  # seconds; by then most programs have handlers for signals
-_BLIND_INTERVAL = 1.0  # seconds between looks after one that failed
-_LAUNCHER_GROWTH = MIB  # the search along PATH, and how far off VmHWM's counters are
-_SHORTEST_MEAN = 0.1  # seconds below which a mean over the run says nothing
+_WITNESS_AFTER = 0.08  # seconds; by then most programs have installed signal handlers
+_BLIND_INTERVAL = 1.0  # seconds between samples after one that failed
+_LAUNCHER_GROWTH = MIB  # memory of the PATH search, and the inaccuracy of VmHWM
+_SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
 _ANY_CHANGE = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
-    """How to watch a command.
+    """How to measure a command.
 
-    ``interval`` is the seconds between samples at best; ``checkpoint`` is handed what
-    is known so far and the command's process id, soon after the start and every ten
-    seconds; ``say`` speaks to the user while the run goes on, which only the wait for
-    orphans needs; ``grace`` is the seconds between TERM and KILL for orphans that are
-    to be stopped. ``along`` looks at the run now and then, and gives the seconds until
-    it wants to again; ``streams`` are what the job is to open in place of weigh's, and
-    ``besides`` processes of weigh's own that are no part of it.
+    Args:
+        interval: the shortest time between samples, in seconds.
+        wait_orphans: wait for processes that outlive the command; else stop them.
+        grace: seconds between TERM and KILL for orphans.
+        checkpoint: called with the measurement so far and the command's process id,
+            soon after the start and then every ten seconds.
+        notify: writes a message to the user during the run.
+        observe: looks at the run from time to time; returns the seconds until it is
+            to be called again.
+        streams: the files that the job opens in place of weigh's streams.
+        excluded: processes of weigh's own that are not part of the job.
     """
 
     interval: Seconds = 0.05
     wait_orphans: bool = True
     grace: Seconds = 5.0
     checkpoint: Callable[[Measurement, int | None], None] | None = None
-    say: Callable[[str], None] | None = None
-    along: "Callable[[Seen], Seconds] | None" = None
+    notify: Callable[[str], None] | None = None
+    observe: "Callable[[RunInProgress], Seconds] | None" = None
     streams: dict[int, str] | None = None
-    besides: tuple[int, ...] = ()
+    excluded: tuple[int, ...] = ()
 
 
 def run_command(
@@ -85,22 +88,22 @@ def run_command(
     watch: Watch,
     launchers: list[Launcher],
 ) -> Measurement:
-    """Run *command* with *env* added, until nothing of its tree is left.
+    """Run *command* with *env* added, until all processes of its tree have ended.
 
-    Uses up one of *launchers*, or forks one where none is left.
+    Uses one of *launchers*, or forks a new one if none is left.
 
     Raises:
-        CommandNotFoundError: no such command.
+        CommandNotFoundError: the command does not exist.
         CommandNotExecutableError: it cannot be executed.
-        OSError: no process can be made.
+        OSError: no process can be started.
     """
     while launchers and not launchers[0].is_waiting():  # somebody killed it
         launchers.pop(0)
     launcher = launchers.pop(0) if launchers else Launcher()
     wakeup = signals.Wakeup()
     try:
-        besides = [*watch.besides, *(waiting.pid for waiting in launchers)]
-        run = _Run(launcher, watch, wakeup, besides)
+        excluded = [*watch.excluded, *(waiting.pid for waiting in launchers)]
+        run = _Run(launcher, watch, wakeup, excluded)
         try:
             run.start(list(command), dict(env))
             run.watch_to_the_end()
@@ -112,14 +115,14 @@ def run_command(
 
 
 class _Run:
-    """One command under watch."""
+    """One measured command."""
 
     def __init__(
         self,
         launcher: Launcher,
         watch: Watch,
         wakeup: signals.Wakeup,
-        besides: list[int],
+        excluded: list[int],
     ) -> None:
         self._launcher = launcher
         self._leader = launcher.pid
@@ -127,19 +130,19 @@ class _Run:
         self._wakeup = wakeup
         self._warnings: list[str] = []
         self._tree = ProcTree(os.getpid())
-        self._besides = frozenset(besides)
-        self._tree.besides = self._besides
+        self._excluded = frozenset(excluded)
+        self._tree.excluded = self._excluded
         self._clock: CpuClock | None = None
         self._exit: int | None = None  # the leader's wait status
         self._ended: Seconds | None = None
         self._user = self._system = 0.0
         self._has_witness = self._has_failed = False
-        self._leader_stopped = self._told_to_stop = False
-        self._told_to_end: int | None = None
+        self._leader_stopped = self._asked_to_stop = False
+        self._end_signal: int | None = None
         self._reaped = 0
 
     def start(self, command: list[str], env: dict[str, str]) -> None:
-        """Let the launcher go, with every account opened before it does."""
+        """Open all counters, then let the launcher exec the command."""
         if not adopt_orphans():
             self._warnings.append("cannot adopt orphans: daemons may be missed")
         if self._tree.reading(os.getpid()) is None:
@@ -157,16 +160,16 @@ class _Run:
             self._tree, self._tracker, self._clock, self._watch.interval
         )
         self._orphans = Orphans(
-            self._tree, self._sampler.elapsed, self._watch.grace, self._watch.say
+            self._tree, self._sampler.elapsed, self._watch.grace, self._watch.notify
         )
         self._checkpoint_at = _FIRST_CHECKPOINT
-        self._along_at = float("inf") if self._watch.along is None else 0.0
+        self._observe_at = float("inf") if self._watch.observe is None else 0.0
         for number in self._wakeup.missed():
             self._pass_on(number)
             self._follow(number)
 
     def close(self) -> None:
-        """Give back descriptors."""
+        """Close the descriptors."""
         self._tree.close()
         if self._gpus is not None:
             self._gpus.stop()
@@ -174,11 +177,11 @@ class _Run:
             self._clock.close()
 
     def watch_to_the_end(self) -> None:
-        """Sample, reap and pass signals on until nothing of the tree is left."""
+        """Sample, reap and pass signals on until all processes have ended."""
         due = self._sampler.elapsed() + self._look()
         while self._exit is None or self._orphans.are_left():
             now = self._sampler.elapsed()
-            wakes = (due, self._checkpoint_at, self._orphans.wake_at, self._along_at)
+            wakes = (due, self._checkpoint_at, self._orphans.wake_at, self._observe_at)
             info = self._wakeup.wait(min(wakes) - now)
             if info is not None:
                 self._take(info)
@@ -188,52 +191,52 @@ class _Run:
                 due = now + self._look()
             if now >= self._checkpoint_at:
                 self._write_checkpoint(now)
-            if now >= self._along_at:
-                self._look_along()
+            if now >= self._observe_at:
+                self._observe()
         self._tracker.finish(self._sampler.elapsed())
 
     def _look(self) -> Seconds:
-        """Take a sample; give the seconds until the next."""
+        """Take a sample; return the seconds until the next one."""
         self._call_witness()
         try:
             return self._sampler.look()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the job goes on
+        except Exception as error:  # noqa: BLE001 - the job goes on after any error
             self._measuring_failed(error)
             return _BLIND_INTERVAL
 
-    def _look_along(self) -> None:
-        """Let who reads along do so."""
-        if self._watch.along is None:
+    def _observe(self) -> None:
+        """Call the observer of the run."""
+        if self._watch.observe is None:
             return
         try:
-            self._along_at = self.elapsed() + self._watch.along(self)
-        except Exception as error:  # noqa: BLE001 - as for a look
-            self._along_at = float("inf")
+            self._observe_at = self.elapsed() + self._watch.observe(self)
+        except Exception as error:  # noqa: BLE001 - as for a sample
+            self._observe_at = float("inf")
             self._measuring_failed(error)
 
     def elapsed(self) -> Seconds:
-        """Give the seconds since it began."""
+        """Return the seconds since the start."""
         return self._sampler.elapsed()
 
     def cpu_time(self) -> Seconds | None:
-        """Give the CPU time so far, as well as it is known."""
+        """Return the CPU time used so far, as far as it is known."""
         return self._cpu_times()[2]
 
     def gpu_idle(self) -> Seconds | None:
-        """Give since when no GPU was busy; None without any that says."""
+        """Return for how long no GPU was busy; None if unknown."""
         return None if self._gpus is None else self._gpus.idle()
 
     def leader(self) -> int | None:
-        """Give the command's process id, for as long as it runs."""
+        """Return the command's process id while it runs; None afterwards."""
         return self._leader if self._exit is None else None
 
     def set_aside(self, pid: int) -> None:
-        """Leave a process of weigh's own out of the run."""
-        self._besides |= {pid}
-        self._tree.besides |= {pid}
+        """Exclude one of weigh's own processes from the measurement."""
+        self._excluded |= {pid}
+        self._tree.excluded |= {pid}
 
     def _measuring_failed(self, error: Exception) -> None:
-        if not self._has_failed:  # saying so once is enough
+        if not self._has_failed:  # one warning is enough
             self._has_failed = True
             self._warnings.append(f"measuring failed: {type(error).__name__}: {error}")
 
@@ -241,10 +244,10 @@ class _Run:
         late = self._sampler.elapsed() >= _WITNESS_AFTER
         if late and self._exit is None and not self._has_witness:
             self._has_witness = True
-            self._tree.besides |= {self._wakeup.call_witness() or 0}
+            self._tree.excluded |= {self._wakeup.call_witness() or 0}
 
     def _take(self, info: signal.struct_siginfo) -> None:
-        """See to one signal."""
+        """Handle one signal."""
         number = info.si_signo
         if number == signal.SIGCHLD:
             self._reap()
@@ -256,12 +259,12 @@ class _Run:
             self._follow(number)
 
     def _follow(self, number: int) -> None:
-        """Note what TSTP and CONT ask of weigh itself."""
+        """Stop and continue weigh itself on TSTP and CONT."""
         if number == signal.SIGTSTP:
-            self._told_to_stop = True
+            self._asked_to_stop = True
             self._stop_too()
         elif number == signal.SIGCONT:
-            self._told_to_stop = False
+            self._asked_to_stop = False
 
     def _take_after_the_end(self, number: int) -> None:
         if self._wakeup.asks_to_end(number):
@@ -271,11 +274,11 @@ class _Run:
 
     def _pass_on(self, number: int) -> None:
         if self._wakeup.asks_to_end(number):
-            self._told_to_end = number
+            self._end_signal = number
         send(self._leader, number)
 
     def _reap(self) -> None:
-        """Collect every child that ended, with what it and its own children used."""
+        """Reap every child that ended, and add up its resource usage."""
         while True:
             try:
                 pid, status, used = os.wait4(-1, _ANY_CHANGE)
@@ -288,7 +291,7 @@ class _Run:
                     self._leader_stopped = os.WIFSTOPPED(status)
                     self._stop_too()
                 continue
-            if pid in self._tree.besides:
+            if pid in self._tree.excluded:
                 continue
             self._reaped += 1
             self._user += used.ru_utime
@@ -299,24 +302,24 @@ class _Run:
                 self._end(status)
 
     def _end(self, status: int) -> None:
-        """Note the end of the command; decide about what it left behind."""
+        """Note the end of the command; decide whether to stop its orphans."""
         self._exit = status
         self._wakeup.dismiss_witness()
-        self._tree.besides = self._besides
+        self._tree.excluded = self._excluded
         number = signals.ended_by(status)
         if (
             not self._watch.wait_orphans
-            or self._told_to_end is not None
+            or self._end_signal is not None
             or (number is not None and self._wakeup.asks_to_end(number))
         ):
             self._orphans.stop()
 
     def _stop_too(self) -> None:
-        """Stop with the job, if weigh was told to or a shell waits to hear of it.
+        """Stop with the job, if weigh got TSTP or an interactive shell waits for it.
 
-        Else nobody would continue weigh after a job that was stopped on its own.
+        Otherwise nobody would continue weigh after a job that was stopped alone.
         """
-        if self._leader_stopped and (self._told_to_stop or signals.in_foreground()):
+        if self._leader_stopped and (self._asked_to_stop or signals.in_foreground()):
             signals.stop_self()
 
     def _write_checkpoint(self, now: Seconds) -> None:
@@ -325,11 +328,11 @@ class _Run:
             return
         try:
             self._watch.checkpoint(self.measurement(), self._leader)
-        except Exception as error:  # noqa: BLE001 - as for a look
+        except Exception as error:  # noqa: BLE001 - as for a sample
             self._measuring_failed(error)
 
     def measurement(self) -> Measurement:
-        """Sum up what is known by now."""
+        """Return the measurement so far."""
         wall = self._sampler.elapsed() if self._exit is None else self._ended
         status = self._exit
         code = None if status is None else os.waitstatus_to_exitcode(status)
@@ -343,7 +346,7 @@ class _Run:
             series=self._series(),
             monitor=self._monitor(),
             oom_kills=cgroup.kills_since(self._cgroup),
-            told_to_end=self._told_to_end,
+            end_signal=self._end_signal,
             ranks=self._sampler.ranks(),
         )
 
@@ -385,7 +388,7 @@ class _Run:
         return msgspec.structs.replace(series, gpu_memory=columns)
 
     def _cpu_times(self) -> tuple[Seconds | None, Seconds | None, Seconds | None]:
-        """Give (user, system, both): reaped children exactly, the others by perf."""
+        """Return (user, system, total): exact for reaped children, else from perf."""
         counted = self._clock.read() if self._clock is not None else None
         system = max(0.0, self._system - self._launch_cpu_time)
         both = max(self._user + system, counted or 0.0, self._sampler.most_cpu_time)
@@ -416,7 +419,7 @@ class _Run:
 
 
 def _why_no_tree() -> str:
-    """Return the warning for a run whose processes cannot be looked at."""
+    """Return the warning for a run whose processes cannot be read."""
     if is_own_proc():
         return "cannot read /proc: the largest process alone counts"
     return "/proc shows another pid namespace: only the largest process counts"

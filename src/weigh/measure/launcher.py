@@ -1,13 +1,13 @@
-"""A child forked before weigh grows, waiting to become the job.
+"""A child that is forked while weigh is small, and later becomes the job.
 
-A child's ru_maxrss starts at what its launcher held when it forked, and with vfork or
-posix_spawn at the most its launcher ever held. So the children that will be jobs are
-forked first thing, by plain fork, while this process is a bare interpreter; that is
-why this module may import nothing but what is built in.
+A child's ru_maxrss starts with its parent's memory at the fork; with vfork or
+posix_spawn, with its parent's peak. The children that become jobs are therefore forked
+first, with plain fork, while this process is a bare interpreter. For the same reason
+this module imports only built-in modules.
 
-The child waits for a payload on a pipe and then execs it. When weigh dies first, the
-pipe closes and the child ends. Meanwhile its signals are blocked, so that a Ctrl-C for
-one run leaves alone those that wait for the next.
+The child waits for a payload on a pipe and then executes it. If weigh dies first, the
+pipe closes and the child ends. Its signals are blocked while it waits, so that Ctrl-C
+during one run does not affect the children for the next runs.
 """
 
 import _signal  # type: ignore[import-not-found]  # signal itself imports enum
@@ -24,22 +24,22 @@ from weigh.errors import (
 _ENOENT, _ENOEXEC, _EACCES, _ENOTDIR = 2, 8, 13, 20
 _OF_SHELLS = frozenset("|&;<>()$`")
 _LANGUAGES = {".py": "python", ".R": "Rscript", ".jl": "julia"}
-_MOST_WAITING = 32  # repeats beyond these are forked when their turn comes
-# bytes that say how many follow: children hold each other's pipes open, so the end of
-# the payload cannot be the end of the pipe
+_MOST_WAITING = 32  # launchers for further repeats are forked later
+# bytes of the payload's length. End of file cannot mark its end, because the children
+# hold each other's pipes open
 _SIZE = 8
 _COERCED = (b"C.UTF-8", b"C.utf8", b"UTF-8")
 
-# the signal mask that weigh was started with, and so the job's
+# the signal mask that weigh was started with; the job gets the same
 _first_mask = (
     _signal.pthread_sigmask(_signal.SIG_BLOCK, ()) if sys.platform != "win32" else ()
 )
 
 
 class Launch:
-    """What a child cost before it became the job, in bytes and CPU seconds.
+    """The child's own memory peak and CPU seconds before it became the job.
 
-    Both are part of what the kernel later reports as the job's own.
+    The kernel later includes both in the job's figures.
     """
 
     __slots__ = ("cpu_time", "peak_memory")
@@ -50,10 +50,10 @@ class Launch:
 
 
 class Launcher:
-    """One waiting child: ``pid`` is the process id that the job will have."""
+    """One waiting child; ``pid`` becomes the process id of the job."""
 
     def __init__(self) -> None:
-        """Fork the child. Raises OSError when no process can be made."""
+        """Fork the child. Raises OSError."""
         go, self._go = os.pipe()
         self._status, status = os.pipe()
         try:
@@ -72,7 +72,7 @@ class Launcher:
             os.close(status)
 
     def is_waiting(self) -> bool:
-        """Tell whether the child is still there."""
+        """Return whether the child still exists."""
         flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
         try:
             return os.waitid(os.P_PID, self.pid, flags) is None
@@ -85,15 +85,15 @@ class Launcher:
         env: dict[str, str],
         streams: dict[int, str] | None = None,
     ) -> Launch:
-        """Have the child exec *command* with *env* added to the environment.
+        """Let the child exec *command* with *env* added to the environment.
 
-        *streams* says of descriptors what to open in their place: ``>PATH`` to write,
-        ``<>PATH`` to read as well. One that cannot be opened stays as it is.
-        Returns when it runs, with what the child itself cost until then; also when a
-        signal ended the child first, which then reads as the end of the job.
+        *streams* maps descriptors to the files to open in their place: ``>PATH`` for
+        writing, ``<>PATH`` for both. A file that cannot be opened is skipped. Returns
+        the child's own usage when the command runs, or when a signal has ended the
+        child before, which then counts as the end of the job.
 
         Raises:
-            CommandNotFoundError: no such command.
+            CommandNotFoundError: the command does not exist.
             CommandNotExecutableError: it cannot be executed.
         """
         words = [os.fsencode(word) for word in command]
@@ -111,12 +111,12 @@ class Launcher:
         return Launch(int(peak), int(cpu_time) / 1e9)
 
     def discard(self) -> None:
-        """Let the child go; it ends without having run anything."""
+        """End the child without running a command."""
         self._send(b"")
         os.close(self._status)
         try:
             os.waitpid(self.pid, 0)
-        except ChildProcessError:  # killed, and reaped by then
+        except ChildProcessError:  # killed and reaped already
             return
 
     def _send(self, payload: bytes) -> None:
@@ -128,9 +128,9 @@ class Launcher:
 
 
 def prepare(argv: list[str]) -> list[Launcher]:
-    """Fork a launcher for each run that ``weigh`` *argv* will make, before imports.
+    """Fork a launcher for each run of ``weigh`` *argv*, before any import.
 
-    Whatever is wrong with *argv* is for the command line to say later.
+    Errors in *argv* are reported later, by the command line.
     """
     own = argv[: argv.index("--")] if "--" in argv else argv
     if not own or own[0] != "run" or not hasattr(os, "fork"):
@@ -162,7 +162,7 @@ def _number_after(words: list[str], option: str, default: int) -> int:
 
 
 def _become_the_job(go: int, status: int) -> None:
-    """Wait for the payload and exec it; never returns."""
+    """Wait for the payload and execute it; never returns."""
     try:
         _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
         with open(go, "rb") as pipe:
@@ -205,9 +205,9 @@ def _open_streams(words: list[bytes]) -> None:
 
 
 def first_environment() -> dict[bytes, bytes]:
-    """Give the environment that weigh was started with.
+    """Return the environment that weigh was started with.
 
-    In a C locale the interpreter sets LC_CTYPE for itself and its children (PEP 538).
+    In a C locale the interpreter adds LC_CTYPE to it (PEP 538).
     """
     env = dict(os.environb)
     if env.get(b"LC_CTYPE") not in _COERCED or env.get(b"LC_ALL"):
@@ -225,7 +225,7 @@ def first_environment() -> dict[bytes, bytes]:
 
 
 def _exec(command: list[bytes], folders: list[str], env: dict[bytes, bytes]) -> None:
-    """Exec as execvp(3) does: along PATH, by the shell where there is no #! line."""
+    """Exec as execvp(3) does: search PATH, and use sh for files without #! line."""
     name = command[0]
     paths = [os.path.join(os.fsencode(folder), name) for folder in folders]
     failure: OSError = FileNotFoundError(_ENOENT, "")
@@ -244,7 +244,7 @@ def _exec(command: list[bytes], folders: list[str], env: dict[bytes, bytes]) -> 
 
 
 def _in_other_language(path: bytes) -> bool:
-    """Return whether sh would misread the file; it is no script of sh by its name."""
+    """Return whether the file's name shows that it is not a script for sh."""
     return os.path.splitext(os.fsdecode(path))[1] in _LANGUAGES
 
 
@@ -262,10 +262,10 @@ def own_peak() -> int:
 def _restore_signals() -> None:
     """Undo what the interpreter changed, so that the job starts as from a shell.
 
-    An exec turns handlers into defaults, but until then Ctrl-C must end this child
-    without a traceback. Ignored signals (nohup, ``cmd &``) stay ignored. What came
-    while the child waited was for another, or weigh passes it on: ignoring a signal
-    discards it. Whether weigh was started with SIGPIPE ignored cannot be known.
+    An exec resets handlers, but until then Ctrl-C must end this child without a
+    traceback. Ignored signals (nohup, ``cmd &``) stay ignored. Pending signals are
+    discarded by ignoring them: they were for another run, or weigh passes them on.
+    Whether weigh was started with SIGPIPE ignored is not known.
     """
     for number in _signal.sigpending():
         if _signal.getsignal(number) is not _signal.SIG_IGN:

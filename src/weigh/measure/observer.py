@@ -1,11 +1,11 @@
-"""Look in on a process tree that another weigh measures, without disturbing it."""
+"""Observe a process tree that another weigh measures, without disturbing it."""
 
 import time
 from collections.abc import Callable
 
 import msgspec
 
-from weigh.measure.sampler import Arrivals
+from weigh.measure.sampler import ForkFilter
 from weigh.measure.shared_memory import Holding, SharingGauge
 from weigh.probe.proc import ProcTree
 from weigh.probe.processes import UserProcess, read_process
@@ -15,10 +15,10 @@ from weigh.units import Bytes, Seconds
 class Glance(msgspec.Struct, frozen=True):
     """A tree at one moment.
 
-    ``held`` is its memory as if it ran alone; ``largest`` the most that one process
-    ever held, by the kernel's high-water marks. ``cpu_time`` counts the live processes
-    and the children they have waited for; ``cores`` are those busy since the glance
-    before, None at the first.
+    ``held`` is its memory with shared pages counted once; ``largest`` the largest peak
+    of a single process, by the kernel's high-water marks. ``cpu_time`` counts the live
+    processes and the children they have waited for; ``cores`` are the cores busy since
+    the previous glance, None at the first.
     """
 
     held: Holding
@@ -29,8 +29,8 @@ class Glance(msgspec.Struct, frozen=True):
     stopped: bool
 
 
-class Onlooker:
-    """Glances at one process and all below it."""
+class Observer:
+    """Observes one process and its descendants."""
 
     def __init__(
         self,
@@ -42,28 +42,28 @@ class Onlooker:
         self._root = root
         self._clock = clock
         self._tree = ProcTree(leader, root)
-        self._arrivals = Arrivals(self._tree)
+        self._fork_filter = ForkFilter(self._tree)
         self._gauge = SharingGauge(self._tree, clock)
         self._last: tuple[Seconds, Seconds] | None = None
 
     def close(self) -> None:
-        """Give back descriptors."""
+        """Close the descriptors."""
         self._tree.close()
 
     def glance(self, best: Bytes) -> Glance | None:
-        """Look once; None when nothing is left.
+        """Return the current state; None if no process is left.
 
-        *best* is the most the tree is known to have held: only where it may hold more
-        now is the sharing of pages looked into closely, which is dear.
+        *best* is the peak so far: only where it may be exceeded are shared pages
+        counted, which is expensive.
         """
         found = self._tree.read()
         leader = self._tree.reading(self._leader)
-        readings, _ = self._arrivals.sift([leader, *found] if leader else found)
+        readings, _ = self._fork_filter.sift([leader, *found] if leader else found)
         if not readings:
             return None
         held = self._gauge.hold(readings, best)
         now = self._clock()
-        # a zombie holds nothing, and has its CPU time until its parent takes it over
+        # a zombie has no memory, and keeps its CPU time until its parent reaps it
         pids = dict.fromkeys([self._leader, *self._tree.pids()])
         read = (read_process(pid, self._root) for pid in pids)
         processes = tuple(one for one in read if one is not None)
@@ -81,5 +81,5 @@ class Onlooker:
         before, self._last = self._last, (now, cpu_time)
         if before is None or now <= before[0]:
             return None
-        # a daemon that ends takes its time away: the tree never gave CPU time back
+        # a daemon that ends takes its CPU time away; the total never shrinks
         return max(0.0, cpu_time - before[1]) / (now - before[0])

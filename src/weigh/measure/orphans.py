@@ -1,4 +1,4 @@
-"""What the command leaves behind when it ends: wait for it, or stop it."""
+"""Processes that outlive the command: wait for them, or stop them."""
 
 import ctypes
 import errno
@@ -13,7 +13,7 @@ _PR_SET_CHILD_SUBREAPER = 36  # Linux 3.4
 
 
 def adopt_orphans() -> bool:
-    """Become the parent of every orphan below; False where the kernel refuses."""
+    """Become the parent of all orphaned descendants; False if the kernel refuses."""
     try:
         prctl = ctypes.CDLL(None).prctl
     except (OSError, AttributeError):
@@ -21,14 +21,13 @@ def adopt_orphans() -> bool:
     return bool(prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
-_KILL_AGAIN = 0.05  # seconds; what forks faster than it is seen takes several rounds
+_KILL_AGAIN = 0.05  # seconds; processes that fork quickly need several rounds
 
 
 class Orphans:
     """The processes that outlive the command.
 
-    ``wake_at`` is when to ask again whether any :meth:`are_left`, should nothing else
-    happen before.
+    ``wake_at`` is the latest time of the next call of :meth:`are_left`.
     """
 
     def __init__(
@@ -36,23 +35,23 @@ class Orphans:
         tree: ProcTree,
         clock: Callable[[], Seconds],
         grace: Seconds,
-        say: Callable[[str], None] | None,
+        notify: Callable[[str], None] | None,
     ) -> None:
         self.wake_at: Seconds = float("inf")
         self._tree = tree
         self._clock = clock
         self._grace = grace
-        self._say = say
-        self._stopping = self._told_to_go = self._out_of_reach = False
+        self._notify = notify
+        self._stopping = self._was_terminated = self._out_of_reach = False
 
     def stop(self) -> None:
-        """Have them stopped: TERM now, KILL after the grace; asked twice, at once."""
-        if self._told_to_go:
+        """Stop them: TERM now, KILL after the grace time, or at a second call."""
+        if self._was_terminated:
             self.wake_at = self._clock()
         self._stopping = True
 
     def are_left(self) -> bool:
-        """Tell whether to wait for any, having done to them what is due."""
+        """Send the signals that are due; return whether any are left to wait for."""
         left = self._tree.children()
         if left is None:  # a kernel that does not list children, or /proc is hidden
             self._tree.read()
@@ -61,14 +60,14 @@ class Orphans:
                 return self._are_left_unseen()
         if left and self._stopping:
             self._stop()
-        elif left and self._say is not None:
-            self._say(_waiting_for(left))
-            self._say = None
+        elif left and self._notify is not None:
+            self._notify(_waiting_for(left))
+            self._notify = None
         return bool(left) and not self._out_of_reach
 
     def _are_left_unseen(self) -> bool:
-        """Ask wait(2) itself for children; what cannot be named cannot be stopped."""
-        if self._stopping or self._tree.besides:
+        """Return whether wait(2) still has children, where /proc is hidden."""
+        if self._stopping or self._tree.excluded:
             return False
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -77,8 +76,8 @@ class Orphans:
         return True
 
     def _stop(self) -> None:
-        if not self._told_to_go:
-            self._told_to_go = True
+        if not self._was_terminated:
+            self._was_terminated = True
             self.wake_at = self._clock() + self._grace
             self._send_all(signal.SIGTERM)
             self._send_all(signal.SIGCONT)  # a stopped process takes no TERM
@@ -87,14 +86,14 @@ class Orphans:
             self._out_of_reach = not self._send_all(signal.SIGKILL)
 
     def _send_all(self, number: int) -> bool:
-        """Signal all that live now; False where all belong to other users."""
-        self._tree.read()  # a process id seen earlier may be somebody else's by now
+        """Signal all living processes; False if all belong to other users."""
+        self._tree.read()  # an earlier process id may belong to another process by now
         reached = [send(pid, number) for pid in self._tree.pids()]
         return any(reached) or not reached
 
 
 def send(pid: int, number: int) -> bool:
-    """Signal a process; False where it became another user's."""
+    """Send a signal; False if the process belongs to another user now."""
     try:
         os.kill(pid, number)
     except OSError as error:

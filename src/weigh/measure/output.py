@@ -1,4 +1,4 @@
-"""Reads along with a file that the job writes, and never touches the job's own."""
+"""Read a file while the job writes it, without affecting the job's descriptor."""
 
 import os
 import stat
@@ -9,17 +9,16 @@ from collections.abc import Callable, Iterator
 from weigh.units import KIB, MIB, Bytes, Seconds
 
 _BLOCK = 256 * KIB
-_TAIL = 64 * KIB  # what is read of more than there is time for
-_MOST = 16 * MIB  # at one look, whatever it costs
+_TAIL = 64 * KIB  # how much of the end is read when there is no time for all
+_MOST = 16 * MIB  # per look, whatever it costs
 Feed = Callable[[bytes], None]
 
 
 class OutputFile:
-    """A file that somebody else writes, read from where it was at the start.
+    """A file that another process writes, read from an initial offset on.
 
-    It has a descriptor of its own with an offset of its own: what the writer does with
-    its descriptor is not disturbed, whether the file is appended to, cut, renamed or
-    removed. ``size`` is how much was written, as seen last.
+    It has its own descriptor and offset, so the writer is not disturbed, and the file
+    may be appended to, truncated, renamed or removed. ``size`` is the last known size.
     """
 
     def __init__(self, path: str, start: Bytes = 0) -> None:
@@ -28,18 +27,18 @@ class OutputFile:
         self._fd = os.open(path, flags)
         self._at = start
         self.size = start
-        self._is_torn = False  # what comes next has lost its begin
+        self._is_torn = False  # the beginning of the next line is missing
         self._was_cut = False
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         os.close(self._fd)
 
     def look(self, feed: Feed, *, cost: Seconds, most: Bytes = _MOST) -> bool:
-        """Hand what is new to *feed*; say whether anything was written.
+        """Pass new content to *feed*; return whether anything was written.
 
-        After *cost* seconds of CPU, or where more than *most* is new, all but the end
-        is left out, and a line whose begin was left out as well.
+        After *cost* CPU seconds, or if more than *most* is new, only the end is read,
+        from the start of a line.
         """
         try:
             size = os.fstat(self._fd).st_size
@@ -47,7 +46,7 @@ class OutputFile:
             return False
         has_changed = size != self.size
         self.size = size
-        if size < self._at:  # somebody cut it: what is appended now is new
+        if size < self._at:  # it was truncated: everything in it is new
             self._at = 0
             self._was_cut = True
         if self._was_cut and size:
@@ -85,7 +84,7 @@ class OutputFile:
             self._is_torn = True
 
     def _step_over_hole(self) -> None:
-        """Leave out the hole that a writer who does not append makes of a cut file."""
+        """Skip the hole in a truncated file whose writer does not append."""
         if sys.platform == "linux":
             try:
                 self._at = os.lseek(self._fd, self._at, os.SEEK_DATA)
@@ -95,16 +94,16 @@ class OutputFile:
 
 
 def end_of_line(chunk: bytes) -> int:
-    """Give where the first whole line of *chunk* begins."""
+    """Return the start of the first complete line of *chunk*."""
     ends = [at for at in (chunk.find(b"\n"), chunk.find(b"\r")) if at >= 0]
     return min(ends) + 1 if ends else len(chunk)
 
 
 def written_so_far(fds: tuple[int, ...] = (1, 2)) -> dict[int, Bytes]:
-    """Give those of *fds* that are regular files, and where the job will begin there.
+    """Return the regular files among *fds*, each with the offset where the job starts.
 
-    Two descriptors of one file are one. A file that others append to as well cannot be
-    told from one that the job has for itself.
+    Two descriptors of one file count once. It is not detectable whether other processes
+    append to the same file.
     """
     found: dict[int, Bytes] = {}
     seen = set()
@@ -123,7 +122,7 @@ def written_so_far(fds: tuple[int, ...] = (1, 2)) -> dict[int, Bytes]:
 
 
 def _start(fd: int, size: Bytes) -> Bytes:
-    import fcntl  # noqa: PLC0415 - only where a file is read along
+    import fcntl  # noqa: PLC0415 - only where output is read
 
     if fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_APPEND:
         return size
@@ -131,7 +130,7 @@ def _start(fd: int, size: Bytes) -> Bytes:
 
 
 def own_streams(starts: dict[int, Bytes]) -> list[OutputFile]:
-    """Open weigh's own streams a second time, to read; leaves out what cannot be."""
+    """Open weigh's own streams a second time, for reading, where possible."""
     opened = []
     for fd, start in starts.items():
         try:

@@ -1,8 +1,7 @@
-"""From looks at a tree, every so often, to the most it held at once: pure.
+"""Compute a tree's peak memory from samples; no access to the machine.
 
-Between two looks the kernel's high-water marks tell of spikes, and when a process is
-reaped its ru_maxrss tells how large it became at last. What neither tells widens the
-bounds instead.
+The kernel's high-water marks show spikes between two samples, and the ru_maxrss of a
+reaped process shows its final size. What neither shows widens the bounds.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,16 +17,16 @@ from weigh.units import GIB, Bytes, Seconds
 _FASTEST_GROWTH = 4 * GIB  # bytes a second
 _MOST_DEPARTURES = 16
 _NOTHING: Mapping[int, Bytes] = {}
-_SHORT = 0.1  # seconds; a program that runs for less is mostly start and end
-_UNSEEN = 1.05  # a reaped peak beyond the largest seen by this is of one never seen
+_SHORT = 0.1  # seconds; a shorter program is mostly start-up and exit
+_UNSEEN = 1.05  # a reaped peak this far above all samples: an unseen process
 
 
 class _Departure(msgspec.Struct, frozen=True):
-    """Processes that ended between two looks, and may have grown meanwhile.
+    """Processes that ended between two samples, and may have grown before that.
 
-    ``high`` bounds what the tree held at the look before, ``others`` is what it held
-    beside the largest that ended; ``held`` is what each of these had, ``room`` how far
-    one could grow before the look after.
+    ``high`` is the upper bound of the tree's memory at the earlier sample, ``others``
+    that memory without the largest ended process, ``held`` the memory of each ended
+    process, and ``room`` how far one could grow between the samples.
     """
 
     others: Bytes
@@ -36,20 +35,20 @@ class _Departure(msgspec.Struct, frozen=True):
     room: Bytes
 
     def value(self, largest: Bytes) -> Bytes:
-        """Estimate the peak, where one of them grew to *largest* at last."""
+        """Estimate the peak if one of them grew to *largest*."""
         return self.others + largest
 
     def bound(self, largest: Bytes) -> Bytes:
-        """Bound the peak, where no process ever exceeded *largest*."""
+        """Bound the peak if no process ever exceeded *largest*."""
         growth = (min(self.room, max(0, largest - held)) for held in self.held)
         return self.high + sum(growth)
 
 
 class PeakTracker:
-    """Take in looks at a tree; give the peak, with bounds."""
+    """Computes the peak, with bounds, from samples of a tree."""
 
     def __init__(self, floor: Bytes) -> None:
-        """Start; a ru_maxrss up to *floor* may be the launcher's and tells nothing."""
+        """Start; a ru_maxrss up to *floor* may be the launcher's own."""
         self.best: Bytes = 0
         self.largest: Bytes = 0
         self.virtual: Bytes = 0
@@ -77,10 +76,10 @@ class PeakTracker:
         held: Holding,
         inherited: Mapping[int, Bytes] = _NOTHING,
     ) -> Sample:
-        """Take in one look at all processes of the tree.
+        """Add one sample of all processes of the tree.
 
-        *inherited* is what new forks had of their parents' memory; a high-water mark
-        up to that is no sign of memory of their own.
+        *inherited* is the memory that new forks share with their parents; a high-water
+        mark below that shows no memory of their own.
         """
         self._note_changes(now, readings)
         self._settle()
@@ -103,17 +102,17 @@ class PeakTracker:
         return Sample(now, value, held.high + spikes, None, len(readings))
 
     def _remember(self, readings: Sequence[ProcessReading]) -> None:
-        """Note what each process holds, and would with every file that one maps.
+        """Store each process's memory, as it is and with all mapped files.
 
-        A fork comes to map its parent's files one after another: that it then holds
-        more is no growth of the tree.
+        A fork maps its parent's files one after another, which is no growth of the
+        tree.
         """
         self._residents = {reading.pid: reading.resident for reading in readings}
         files = max((reading.file for reading in readings), default=0)
         self._whole = {r.pid: r.resident - r.file + files for r in readings}
 
     def _spike(self, reading: ProcessReading) -> Bytes:
-        """Give what a process held beyond what it holds, since the look before."""
+        """Return a process's excess over its current size since the last sample."""
         before = self._peaks.get(reading.pid)
         if before is None:
             self._met += 1
@@ -130,15 +129,15 @@ class PeakTracker:
         return max(reading.virtual, reading.virtual_peak)
 
     def stay(self, now: Seconds) -> None:
-        """Take note that nothing changed since the last look."""
+        """Note that nothing has changed since the last sample."""
         self._last_time = now
 
     def reap(self, max_rss: Bytes) -> None:
-        """Take in the ru_maxrss of a reaped process and all that it waited for."""
+        """Add the ru_maxrss of a reaped process and its waited-for children."""
         self._reaped = max(self._reaped, max_rss)
 
     def _settle(self) -> None:
-        """Keep what is known of past moments: later looks tell nothing about them."""
+        """Fix the bounds of past moments: later samples cannot change them."""
         self._grown = max(self._grown, self._grown_unseen())
         self._high = max(self._high, self._upper_bound())
         if len(self._departures) > _MOST_DEPARTURES:
@@ -146,17 +145,17 @@ class PeakTracker:
             del self._departures[0]
 
     def finish(self, now: Seconds) -> None:
-        """Say that nothing of the tree is left."""
+        """Note that all processes have ended."""
         self._note_changes(now, ())
         self._residents = {}
         self._ended_at = now
 
     def max_process(self) -> Bytes | None:
-        """Give the most that a single process ever held; None when unknown."""
+        """Return the largest peak of a single process; None if unknown."""
         return max(self.largest, self._reaped_surely()) or None
 
     def peak(self, method: str) -> PeakMemory | None:
-        """Give the peak; None when nothing at all could be read."""
+        """Return the peak; None if nothing could be read."""
         reaped = self._reaped_surely()
         if not self.best and not reaped and not self._reaped:
             return None
@@ -173,11 +172,11 @@ class PeakTracker:
         )
 
     def _was_short(self) -> bool:
-        """Tell whether the last look came so early that it says little."""
+        """Return whether the last sample came too early to be useful."""
         return self._ended_at is not None and self._ended_at < _SHORT
 
     def _below_the_floor(self) -> PeakMemory:
-        """Give what is left to say: no more than the launcher itself had held."""
+        """Return a peak with the launcher's own memory as its upper bound."""
         high = max(self._floor, self.best, self._high, self._upper_bound())
         return PeakMemory(
             value=max(self._floor, self.best),
@@ -190,11 +189,11 @@ class PeakTracker:
         )
 
     def _reaped_surely(self) -> Bytes:
-        """Give the largest ru_maxrss that is not the launcher's own, or 0."""
+        """Return the largest ru_maxrss that is not the launcher's own, or 0."""
         return self._reaped if self._reaped > self._floor else 0
 
     def _grown_unseen(self) -> Bytes:
-        """Estimate the peak where one had grown after the last look at it."""
+        """Estimate the peak if a process grew after its last sample."""
         reaped = self._reaped_surely()
         if reaped <= self.largest:
             return 0
@@ -209,7 +208,7 @@ class PeakTracker:
         return max(bounds, default=0)
 
     def _split_of(self, value: Bytes) -> dict[str, Bytes | None]:
-        """Split the peak as at the last look before it; a spike is anonymous."""
+        """Split the peak as in the last sample before it; a spike is anonymous."""
         if self._split is None:
             return {"anonymous": None, "shared": None, "file": None}
         split = self._split
@@ -220,9 +219,9 @@ class PeakTracker:
         }
 
     def _note_changes(self, now: Seconds, readings: Sequence[ProcessReading]) -> None:
-        """Bound what was held while processes ended since the look before.
+        """Bound the memory held while processes ended since the last sample.
 
-        Those that came or grew meanwhile may have held it at the same moment.
+        Processes that started or grew since then may have held it at the same time.
         """
         present = {reading.pid for reading in readings}
         gone = [pid for pid in self._residents if pid not in present]

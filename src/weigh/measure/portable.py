@@ -1,8 +1,8 @@
-"""Run a command and watch its process tree by the means that every system has.
+"""Run a command and measure its process tree on any system.
 
-For macOS, Windows, and a Linux that hides /proc; there even psutil may have nothing to
-say, and what the kernel accounts at the end is all there is. Where the system keeps a
-peak of its own it is used; everything else is sampled.
+For macOS, Windows, and a Linux that hides /proc. There even psutil may have no figures,
+and only the kernel's accounting at the end is left. A peak that the system keeps is
+used; everything else is sampled.
 """
 
 import os
@@ -24,11 +24,11 @@ from weigh.model.record import Measurement, Monitor, PeakMemory, Sample, Usage
 from weigh.probe.psutil_tree import Psutil, PsutilTree, Totals, TreeReading
 from weigh.units import KIB, Bytes, Seconds
 
-_CREDIT = 0.05  # a short run deserves some looks too
+_CREDIT = 0.05  # a short run needs some samples too
 
 
-class Allowance:
-    """CPU time earned as a share of the time that goes by, with some credit."""
+class CpuBudget:
+    """CPU time earned as a share of the elapsed time, with some credit."""
 
     def __init__(self, share: float, now: Seconds, credit: Seconds = _CREDIT) -> None:
         self._share = share
@@ -37,12 +37,12 @@ class Allowance:
         self._at = now
 
     def spend(self, cost: Seconds, now: Seconds) -> None:
-        """Take *cost* off what is left."""
+        """Subtract *cost* from the budget."""
         self._earn(now)
         self._left -= cost
 
     def wait(self, now: Seconds) -> Seconds:
-        """Give the seconds until there is something to spend again."""
+        """Return the seconds until the budget is positive again."""
         self._earn(now)
         return max(0.0, -self._left / self._share)
 
@@ -56,7 +56,7 @@ _MOST_SAMPLES = 4000
 
 
 class KernelPeak(msgspec.Struct, frozen=True):
-    """The most the largest single process held, as the kernel saw it.
+    """The kernel's peak of the largest single process.
 
     Up to ``floor`` it may be the launching process's own memory.
     """
@@ -66,12 +66,12 @@ class KernelPeak(msgspec.Struct, frozen=True):
 
     @property
     def exact(self) -> Bytes | None:
-        """The size, where it is surely the job's."""
+        """The size, if it is certainly the job's."""
         return self.size if self.size > self.floor else None
 
 
-class Sightings:
-    """What the samples of a run have shown so far."""
+class PortableSamples:
+    """The samples of a run, and their maxima so far."""
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
@@ -84,7 +84,7 @@ class Sightings:
         self.unread = 0
 
     def add(self, time: Seconds, seen: TreeReading) -> None:
-        """Take one reading in."""
+        """Add one reading."""
         self.looks += 1
         self.unread = max(self.unread, seen.unread)
         if seen.processes == 0:
@@ -105,16 +105,16 @@ class Sightings:
 
 
 def peak_memory(
-    seen: Sightings,
+    seen: PortableSamples,
     largest: KernelPeak | None,
     *,
     processes: int,
     interval: Seconds,
 ) -> PeakMemory | None:
-    """Join what was sampled with what the kernel says of the *largest* process.
+    """Join the samples with the kernel's figure of the *largest* process.
 
-    The bounds hold the truth unless several processes peaked between samples at once,
-    or short ones were never seen.
+    The bounds are valid unless several processes peaked at once between samples, or
+    short processes were never seen.
     """
     exact = largest.exact if largest is not None else None
     sampled = seen.top.memory if seen.top is not None else 0
@@ -139,7 +139,7 @@ def peak_memory(
 
 
 def _source(
-    seen: Sightings, exact: Bytes | None, *, processes: int, interval: Seconds
+    seen: PortableSamples, exact: Bytes | None, *, processes: int, interval: Seconds
 ) -> str:
     every = f"every {round(interval * 1000)} ms"
     if seen.top is None:
@@ -157,13 +157,13 @@ def _source(
 
 Checkpoint: TypeAlias = Callable[[Measurement], None]
 
-_SHARE = 0.005  # of a core for finding processes, and as much for reading them
+_SHARE = 0.005  # of a core, for finding processes and for reading them each
 _FIRST_INTERVAL = 0.005
-_GRACE = 5.0  # seconds between TERM and KILL for what a job left behind
+_GRACE = 5.0  # seconds between TERM and KILL for orphans
 _FIRST_CHECKPOINT = 0.2
 _CHECKPOINT_INTERVAL = 10.0
 _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
-_LEFT_TO_TERMINAL = ("SIGINT", "SIGBREAK")  # it reaches the job without our help
+_LEFT_TO_TERMINAL = ("SIGINT", "SIGBREAK")  # these reach the job directly
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT", "SIGBREAK")
 _BLOCK = 512  # what ru_inblock counts in
 _SHELL_SIGNAL_BASE = 128
@@ -178,14 +178,14 @@ def run_command(
     wait_orphans: bool = True,
     checkpoint: Checkpoint | None = None,
 ) -> Measurement:
-    """Run *command*, in *env* if given, until nothing known of its tree is left.
+    """Run *command*, in *env* if given, until all known processes have ended.
 
-    With *wait_orphans* false, what outlives the command is told to end.
+    Without *wait_orphans*, processes that outlive the command are terminated.
 
     Raises:
-        CommandNotFoundError: no such command.
+        CommandNotFoundError: the command does not exist.
         CommandNotExecutableError: it cannot be executed.
-        UsageError: it holds a NUL byte.
+        UsageError: it contains a NUL byte.
     """
     psutil = import_psutil()
     with _Signals() as signals:
@@ -197,9 +197,9 @@ def run_command(
 
 
 def import_psutil() -> Psutil | None:
-    """Load psutil; None where it is not installed or the system tells it nothing."""
+    """Load psutil; None if it is not installed or does not work here."""
     try:
-        import psutil  # noqa: PLC0415 - 29 ms that Linux need not spend
+        import psutil  # noqa: PLC0415 - 29 ms, not on Linux
     except (ImportError, OSError):
         return None
     module: Psutil = psutil
@@ -216,11 +216,11 @@ def _launch(
     except OSError as error:
         raise launch_error(words[0], error.errno or 0) from error
     except ValueError as error:
-        raise UsageError("a command cannot hold a NUL byte") from error
+        raise UsageError("a command cannot contain a NUL byte") from error
 
 
 class _Exit(msgspec.Struct, frozen=True):
-    """How the command ended, and what the kernel accounts to it and its children."""
+    """How the command ended, with the kernel's figures for it and its children."""
 
     code: int
     at: Seconds
@@ -232,9 +232,9 @@ class _Exit(msgspec.Struct, frozen=True):
 
 
 class _Waiter(threading.Thread):
-    """Sleeps until the command ends: no moment is lost, and no CPU is spent.
+    """Sleeps until the command ends, without polling.
 
-    wait4 says what this command used; getrusage would mix in every earlier one.
+    wait4 returns the usage of this command; getrusage would include earlier ones.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
@@ -245,7 +245,7 @@ class _Waiter(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Wait, and keep what the system says."""
+        """Wait, and store the system's figures."""
         try:
             self.exit = self._wait()
         finally:
@@ -257,8 +257,8 @@ class _Waiter(threading.Thread):
         _, status, used = os.wait4(self._process.pid, 0)
         at = time.perf_counter()
         code = os.waitstatus_to_exitcode(status)
-        self._process.returncode = code  # or Popen would ask in vain
-        counts_blocks = sys.platform == "linux"  # macOS leaves most of them out
+        self._process.returncode = code  # otherwise Popen would wait in vain
+        counts_blocks = sys.platform == "linux"  # macOS counts few of them
         return _Exit(
             code,
             at,
@@ -276,17 +276,17 @@ def kernel_peak(ru_maxrss: int, platform: str) -> KernelPeak:
         return KernelPeak(ru_maxrss)
     import resource  # noqa: PLC0415 - no such module on Windows
 
-    # a child starts with what its parent held, which exec does not take off
+    # a child starts with its parent's size, which exec does not reset
     floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return KernelPeak(ru_maxrss * KIB, floor=floor * KIB)
 
 
 class _Signals:
-    """Takes the signals meant for the job while it runs, each to be passed on once.
+    """Catches the signals for the job while it runs, to pass each on once.
 
-    A signal to the whole process group reaches the job twice; from Python's handlers
-    it cannot be told from one sent to weigh alone. SIGINT is never passed on, since
-    the terminal sends it to the group. Signals ignored from the start (nohup) stay so.
+    A signal to the whole process group reaches the job twice: Python's handlers cannot
+    distinguish it from one sent to weigh alone. SIGINT is never passed on, since the
+    terminal sends it to the group. Signals ignored from the start (nohup) stay ignored.
     """
 
     def __init__(self) -> None:
@@ -298,13 +298,13 @@ class _Signals:
         if threading.current_thread() is not threading.main_thread():
             return self
         if hasattr(signal, "SIGCHLD"):
-            # where it came ignored, nobody could wait for the command
+            # if it were ignored, waiting for the command would fail
             self._before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for name in (*_PASSED_ON, *_LEFT_TO_TERMINAL):
             number = getattr(signal, name, None)
             if number is None or signal.getsignal(number) in (signal.SIG_IGN, None):
                 continue
-            # a handler, not SIG_IGN: only that becomes the default in the job
+            # a handler, not SIG_IGN: exec resets only handlers
             self._before[number] = signal.signal(number, self._handle)
         return self
 
@@ -321,14 +321,14 @@ class _Signals:
         self._take(number)
 
     def reach(self, take: Callable[[int], None]) -> None:
-        """Hand signals to *take* from now on, and those that came before it was."""
+        """Pass signals to *take* from now on, and the earlier ones first."""
         self._take = take
         while self._early:
             take(self._early.pop(0))
 
 
 class _Run:
-    """One command under watch."""
+    """One measured command."""
 
     def __init__(
         self,
@@ -342,18 +342,18 @@ class _Run:
         self._own_cpu = time.process_time()
         self._pid = process.pid
         self._psutil = psutil
-        # before anybody waits for the command, so that it cannot be gone yet
+        # before anything waits for the command, so that its id is still valid
         self._tree = PsutilTree(process.pid, psutil) if psutil is not None else None
         self._interval = interval
         self._turn = min(_FIRST_INTERVAL, interval)
-        self._finding = Allowance(_SHARE, 0.0)
-        self._reading = Allowance(_SHARE, 0.0)
-        self._seen = Sightings()
+        self._finding = CpuBudget(_SHARE, 0.0)
+        self._reading = CpuBudget(_SHARE, 0.0)
+        self._seen = PortableSamples()
         self._checkpoint = checkpoint
         self._checkpoint_at = _FIRST_CHECKPOINT
         self._ended: Seconds | None = None
-        self._told_to_end: int | None = None
-        self._told_again = False
+        self._end_signal: int | None = None
+        self._got_second_signal = False
         self._waiter = _Waiter(process)
 
     def watch(self) -> None:
@@ -364,7 +364,7 @@ class _Run:
         self._ended = self._elapsed() if exited is None else exited.at - self._begun
 
     def finish(self, *, stop_orphans: bool) -> None:
-        """Sample until what outlives the command ends too, by itself or told to."""
+        """Sample until the orphans have ended too, by themselves or by a signal."""
         if self._tree is None:
             return
         self._tree.walk()
@@ -372,32 +372,32 @@ class _Run:
         kill_at: Seconds | None = None
         while self._tree.is_alive():
             now = self._elapsed()
-            if kill_at is None and (stop_orphans or self._was_told_to_end()):
+            if kill_at is None and (stop_orphans or self._got_end_signal()):
                 self._tree.send_signal(signal.SIGTERM)
                 kill_at = now + _GRACE
-            elif kill_at is not None and (now >= kill_at or self._told_again):
+            elif kill_at is not None and (now >= kill_at or self._got_second_signal):
                 self._tree.kill()
             if kill_at is not None and now >= kill_at + _GRACE:
-                break  # another user's, out of our reach
+                break  # another user's process
             time.sleep(self._look())
             self._ended = self._elapsed()
 
     def pass_on(self, number: int) -> None:
-        """See to one signal that weigh got."""
+        """Handle one signal."""
         name = signal.Signals(number).name
         if self._waiter.ended.is_set():
-            self._told_again = self._told_to_end is not None
+            self._got_second_signal = self._end_signal is not None
         elif name in _LEFT_TO_TERMINAL:
             return
         else:
             _send(self._pid, number)
         if name in _ENDING:
-            self._told_to_end = number
+            self._end_signal = number
 
-    def _was_told_to_end(self) -> bool:
-        """Tell whether weigh, or somebody else the command, was told to end."""
-        if self._told_to_end is not None or self._waiter.exit is None:
-            return self._told_to_end is not None
+    def _got_end_signal(self) -> bool:
+        """Return whether weigh, or the command directly, received an ending signal."""
+        if self._end_signal is not None or self._waiter.exit is None:
+            return self._end_signal is not None
         code = self._waiter.exit.code
         number = -code if code < 0 else code - _SHELL_SIGNAL_BASE
         ending = [getattr(signal, name, None) for name in _ENDING]
@@ -407,7 +407,7 @@ class _Run:
         return time.perf_counter() - self._begun
 
     def _look(self) -> Seconds:
-        """Take one sample; give the seconds until the next is due."""
+        """Take one sample; return the seconds until the next one."""
         if self._tree is not None:
             if self._finding.wait(self._elapsed()) == 0:
                 before = time.thread_time()
@@ -427,7 +427,7 @@ class _Run:
             self._checkpoint(self.measurement())
 
     def measurement(self) -> Measurement:
-        """Sum up what is known by now."""
+        """Return the measurement so far."""
         ended = self._ended
         wall = self._elapsed() if ended is None else ended
         exited = None if ended is None else self._waiter.exit
@@ -440,7 +440,7 @@ class _Run:
             usage=self._usage(wall, exited),
             series=thin_series(self._seen.samples),
             monitor=self._monitor(wall),
-            told_to_end=self._told_to_end,
+            end_signal=self._end_signal,
         )
 
     def _usage(self, wall: Seconds, exited: _Exit | None) -> Usage:
@@ -471,7 +471,7 @@ class _Run:
         )
 
     def _totals(self, exited: _Exit | None) -> Totals:
-        """Take the kernel's account, and what it leaves out; else what was sampled."""
+        """Return the kernel's totals plus detached processes, or sampled totals."""
         if exited is None or exited.user_time is None:
             return Totals() if self._tree is None else self._tree.totals()
         accounted = Totals(
@@ -485,8 +485,8 @@ class _Run:
         return accounted + self._tree.totals(detached_only=True)
 
     def _virtual_memory(self) -> Bytes | None:
-        # Windows means committed memory by it, and macOS maps hundreds of GiB for
-        # everybody: neither says what h_vmem would count on a cluster's Linux
+        # Windows reports committed memory here, and macOS maps hundreds of GiB in every
+        # process: neither is what h_vmem counts on Linux
         return self._seen.virtual if sys.platform == "linux" else None
 
     def _real_interval(self, wall: Seconds) -> Seconds:
@@ -497,7 +497,7 @@ class _Run:
         if self._tree is None:
             warnings.append("psutil is missing: only the largest process was measured")
         if self._seen.unread:
-            warnings.append(f"{self._seen.unread} of the processes may not be read")
+            warnings.append(f"{self._seen.unread} of the processes are not readable")
         return Monitor(
             cpu_time=time.process_time() - self._own_cpu,
             memory=_own_memory(self._psutil),
@@ -517,7 +517,7 @@ def _own_memory(psutil: Psutil | None) -> Bytes | None:
 
 
 def _send(pid: int, number: int) -> None:
-    """Signal a process; one that ended, or became another user, is left alone."""
+    """Send a signal; ignore that the process has ended or changed its user."""
     try:
         os.kill(pid, number)
     except OSError:

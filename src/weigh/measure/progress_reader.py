@@ -1,4 +1,4 @@
-"""Listens to one run: to what it prints, and to what it tells of itself."""
+"""Read a run's progress from its output and from its event file."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,8 +15,8 @@ from weigh.units import KIB, MIB, Bytes, Seconds
 if TYPE_CHECKING:
     from weigh.model.progress import Forecast
 
-MOST_READ = 16 * MIB  # of a file, at one look: beyond it, the end of it
-_MOST_TOLD = 64 * KIB
+MOST_READ = 16 * MIB  # of a file per look; of more, only the end is read
+_MOST_EVENTS = 64 * KIB
 _STEP_NAMES = frozenset(
     f"{prefix}{name}"
     for name in ("step", "iteration", "iter", "epoch", "batch", "timestep")
@@ -31,22 +31,22 @@ Feed = Callable[[bytes], None]
 
 
 class Stream(Protocol):
-    """Where output passes: ``count`` feeds for it, ``size`` bytes so far."""
+    """A source of output: ``count`` feeds it needs, ``size`` bytes so far."""
 
     @property
     def count(self) -> int:
-        """Count the feeds that it wants."""
+        """The number of feeds it needs."""
 
     @property
     def size(self) -> Bytes:
-        """Give how much has passed."""
+        """The bytes that have passed."""
 
     def look(self, feeds: Sequence[Feed], *, cost: Seconds) -> bool:
-        """Hand on what is new, for *cost* CPU seconds; say whether anything was."""
+        """Pass new output on, for *cost* CPU seconds; return whether there was any."""
 
 
 class FileStream:
-    """A file as a stream, of which at most *most* bytes are read at a look."""
+    """A file as a stream; reads at most *most* bytes per look."""
 
     count = 1
 
@@ -56,23 +56,23 @@ class FileStream:
 
     @property
     def size(self) -> Bytes:
-        """Give how much is in it."""
+        """The size of the file."""
         return self._file.size
 
     def look(self, feeds: Sequence[Feed], *, cost: Seconds) -> bool:
-        """Hand what is new to the feed."""
+        """Pass new output to the feed."""
         return self._file.look(feeds[0], cost=cost, most=self._most)
 
     def close(self) -> None:
-        """Let it go."""
+        """Close the file."""
         self._file.close()
 
 
-class Listener:
-    """Reads streams and a channel, and says what the run's own counts make of it.
+class ProgressReader:
+    """Reads streams and an event file, and predicts the end from the run's own counts.
 
-    Times are seconds since the run began. ``wrote_at`` is when anything was written
-    last; None where no output can be seen.
+    Times are seconds since the run's start. ``wrote_at`` is the time of the last
+    output; None if no output can be read.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Listener:
         *,
         patterns: Sequence[str] = (),
     ) -> None:
-        """Take what to read. Raises FormatError for a pattern that is none."""
+        """Prepare to read. Raises FormatError for an invalid pattern."""
         self._patterns = patterns
         self._streams: list[Stream] = []
         self._channel = None if channel is None else _Channel(channel)
@@ -94,13 +94,13 @@ class Listener:
             self.also(stream)
 
     def also(self, stream: Stream) -> None:
-        """Read one more stream from now on."""
+        """Add a stream."""
         self._streams.append(stream)
         self._readers.append([Reader(self._patterns) for _ in range(stream.count)])
         self.wrote_at = self.wrote_at or 0.0
 
     def look(self, now: Seconds, *, cost: Seconds) -> bool:
-        """Take in what is new, for *cost* CPU seconds; say whether anything was."""
+        """Read new output, for *cost* CPU seconds; return whether there was any."""
         self._now = now
         has_changed = False
         for stream, readers in zip(self._streams, self._readers, strict=True):
@@ -114,18 +114,18 @@ class Listener:
 
     @property
     def is_in_a_line(self) -> bool:
-        """Say whether what was read last was no whole line."""
+        """Whether the output read last ended within a line."""
         return self._last not in b"\n"
 
     def feeds(self, now: Seconds) -> list[Feed]:
-        """Give what takes in the rest of the last stream."""
+        """Return the feeds for the rest of the last stream."""
         self._now = now
         return [self._feed(reader) for reader in self._readers[-1]]
 
     def forecast(self, now: Seconds, *, is_through: bool = False) -> "Forecast | None":
-        """Say when the run ends: of loops within each other the outermost counts.
+        """Predict the end of the run; of nested loops the outermost counts.
 
-        *is_through*: it has ended well.
+        *is_through*: the run has completed.
         """
         readers = [reader for some in self._readers for reader in some]
         if self._channel is not None:
@@ -135,7 +135,7 @@ class Listener:
         return max(found, key=_reach, default=None)
 
     def close(self) -> None:
-        """Let files go."""
+        """Close all files."""
         for stream in self._streams:
             if isinstance(stream, FileStream):
                 stream.close()
@@ -160,19 +160,19 @@ class _Channel:
             self._file = OutputFile(path)
         self._rest = b""
         self._totals: dict[str, float] = {}
-        self._first: str | None = None  # the process whose word counts, of several
+        self._first: str | None = None  # of several processes, the one that counts
         self._has_loop = False
 
     def look(self, now: Seconds) -> None:
-        """Take in what was told."""
+        """Read the new events."""
         if self._file is None:
             return
         chunks = [self._rest]
-        self._file.look(chunks.append, cost=1.0, most=_MOST_TOLD)
+        self._file.look(chunks.append, cost=1.0, most=_MOST_EVENTS)
         if len(chunks) == 1:
             return
         *lines, self._rest = b"".join(chunks).split(b"\n")
-        from weigh.measure.region import channel  # noqa: PLC0415 - few programs tell
+        from weigh.measure.region import channel  # noqa: PLC0415 - few programs have regions
 
         decoder = msgspec.json.Decoder(channel.BatchesLine | channel.EventLine)
         for text in lines:
@@ -182,7 +182,7 @@ class _Channel:
                 self._take(decoder.decode(text), now)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
@@ -193,8 +193,8 @@ class _Channel:
             self._first = self._first or line.process
             if line.process == self._first:
                 self._has_loop = True
-                told = line.batches
-                self.reader.tell(told.count, told.total, now, "weigh.batches")
+                loop = line.batches
+                self.reader.tell(loop.count, loop.total, now, "weigh.batches")
         elif isinstance(line, channel.EventLine) and not self._has_loop:
             self._take_event(line.event.name.lower(), line.event.value, now)
 
@@ -209,7 +209,7 @@ class _Channel:
 
 
 def headway_of(forecast: "Forecast | None") -> Headway | None:
-    """Give a forecast as a record keeps it."""
+    """Return a forecast in the form of a record."""
     if forecast is None:
         return None
     return Headway(
@@ -225,7 +225,7 @@ def headway_of(forecast: "Forecast | None") -> Headway | None:
 
 
 def _singular(name: str) -> str:
-    """Give what is counted: of max_steps and global_step alike, step."""
+    """Return the counted noun: step for both max_steps and global_step."""
     return name.rpartition("_")[2].removesuffix("s").removesuffix("e")
 
 

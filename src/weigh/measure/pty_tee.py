@@ -1,9 +1,9 @@
-"""Passes the job's terminal or pipe on through a copier, and reads what passes.
+"""Copy the job's terminal or pipe output through a second process, and read it.
 
-The copier is a process of its own: it goes on copying when weigh is killed, and the job
-never notices. What weigh is too slow to read passes all the same. A terminal stays a
-terminal with the size of the user's; it does no output processing, which is left to
-the user's own, so that every byte arrives as the job wrote it.
+The copier is a process of its own: if weigh is killed, it goes on copying and the job
+is not affected. If weigh reads too slowly, the output still passes. A terminal is
+replaced by a terminal of the same size without output processing; the user's own terminal does
+that, so every byte arrives unchanged.
 """
 
 import errno
@@ -23,17 +23,17 @@ from weigh.units import KIB, MIB, Bytes, Seconds
 
 _BLOCK = 64 * KIB
 _WINDOW = struct.Struct("HHHH")
-_HIGHEST = 1 << 20  # no descriptor is as high
-_PATIENCE = 2.0  # seconds that the copier has for what is left, after the job
+_HIGHEST = 1 << 20  # above any descriptor
+_PATIENCE = 2.0  # seconds for the copier to finish after the job
 _GONE = select.POLLERR | select.POLLHUP | select.POLLNVAL
 _NEWLINE = b"\n"
 
 
 class Passage:
-    """One terminal or pipe of the job: where it comes out, and where that is to go.
+    """One terminal or pipe of the job, and weigh's descriptor that it replaces.
 
-    ``targets`` are weigh's own descriptors that were one and the same before; ``inner``
-    is what the job gets in their place and ``outer`` where the copier reads.
+    ``targets`` are weigh's descriptors of the same file; ``inner`` is the end that the
+    job gets instead, ``outer`` the end that the copier reads.
     """
 
     def __init__(self, target: int, *, is_terminal: bool) -> None:
@@ -59,30 +59,30 @@ class Passage:
             fcntl.fcntl(self.side, fcntl.F_SETPIPE_SZ, MIB)
 
     def close(self) -> None:
-        """Let go of all of it: nothing is to pass here."""
+        """Close all descriptors."""
         for fd in (self.outer, self.inner, self.heard, self.side):
             if fd >= 0:
                 os.close(fd)
 
     def opened_as(self) -> str:
-        """Give how the job's first process opens it, as a shell would write it."""
+        """Return how the job's first process opens it, in shell notation."""
         return (
             "<>" if self.is_terminal else ">"
         ) + f"/proc/{_own_folder()}/fd/{self.inner}"
 
 
-class Interposed:
-    """The copier of one run, and what it lets weigh read.
+class PtyTee:
+    """The copier of one run, and the output that weigh reads from it.
 
-    ``size`` is how much was read so far; ``streams`` says for the job's descriptors how
-    they are to be opened.
+    ``size`` is how much was read so far; ``streams`` maps the job's descriptors to the
+    files to open.
     """
 
     def __init__(self, fds: Sequence[int] = (1, 2)) -> None:
-        """Fork the copier, where one of *fds* is a terminal or a pipe.
+        """Fork the copier if one of *fds* is a terminal or a pipe.
 
         Raises:
-            OSError: no process or terminal can be made.
+            OSError: no process or terminal can be created.
         """
         self.size: Bytes = 0
         self.pid: int | None = None
@@ -100,16 +100,16 @@ class Interposed:
                 raise
 
     def launched(self) -> None:
-        """Let go of the job's ends: they are to close when the job has ended."""
+        """Close weigh's copies of the job's ends, so that they close with the job."""
         for passage in self._passages:
             if passage.inner >= 0:
                 os.close(passage.inner)
                 passage.inner = -1
 
     def look(self, feeds: Sequence[Callable[[bytes], None]], *, cost: Seconds) -> bool:
-        """Hand what passed to *feeds*, one a passage; say whether anything did.
+        """Pass new output to *feeds*, one per passage; return whether there was any.
 
-        After *cost* seconds of CPU the rest is left to the next time.
+        After *cost* CPU seconds the rest is left for the next call.
         """
         ends = time.thread_time() + cost
         before = self.size
@@ -129,11 +129,11 @@ class Interposed:
 
     @property
     def count(self) -> int:
-        """Count the passages."""
+        """The number of passages."""
         return len(self._passages)
 
     def finish(self, feeds: Sequence[Callable[[bytes], None]]) -> None:
-        """Wait until all has passed, for as long as something does."""
+        """Wait for the rest of the output, as long as more arrives."""
         self.launched()
         patience = time.monotonic() + _PATIENCE
         while open_ends := [p.heard for p in self._passages if p.heard >= 0]:
@@ -148,7 +148,7 @@ class Interposed:
     def _let_go(self) -> None:
         is_over = True
         for passage in self._passages:
-            if passage.heard >= 0:  # something outside the job still holds it open
+            if passage.heard >= 0:  # another process still has it open
                 is_over = False
                 os.close(passage.heard)
                 passage.heard = -1
@@ -172,12 +172,12 @@ class Interposed:
 
 
 def _passages(fds: Sequence[int]) -> list[Passage]:
-    """Open a passage for each terminal or pipe among *fds*; the same share one."""
+    """Open a passage for each terminal or pipe among *fds*; equal ones share it."""
     found: dict[tuple[int, int, int], Passage] = {}
     for fd in fds:
         try:
             status = os.fstat(fd)
-            if not os.get_inheritable(fd):  # weigh's own, where the user's was closed
+            if not os.get_inheritable(fd):  # weigh's own file, not the user's
                 continue
         except OSError:  # closed
             continue
@@ -203,17 +203,17 @@ def _close_all(passages: Iterable[Passage]) -> None:
 
 
 def _make_like(inner: int, terminal: int) -> None:
-    """Give a new terminal the size and settings of another, but no processing."""
+    """Copy size and settings to a new terminal, without output processing."""
     with suppress(termios.error, OSError):
         settings = termios.tcgetattr(terminal)
-        settings[1] &= ~termios.OPOST  # the user's own terminal does it, once
+        settings[1] &= ~termios.OPOST  # the user's terminal does it
         settings[3] &= ~termios.ECHO
         termios.tcsetattr(inner, termios.TCSANOW, settings)
     _resize(inner, terminal)
 
 
 def _resize(inner: int, terminal: int) -> bool:
-    """Give one terminal the size of another; say whether it had not."""
+    """Copy the size of one terminal to another; return whether it differed."""
     empty = _WINDOW.pack(0, 0, 0, 0)
     try:
         size = fcntl.ioctl(terminal, termios.TIOCGWINSZ, empty)
@@ -226,7 +226,7 @@ def _resize(inner: int, terminal: int) -> bool:
 
 
 def _be_the_copier(passages: Sequence[Passage]) -> None:
-    """Copy until every passage has ended; never returns."""
+    """Copy until every passage is closed; never returns."""
     code = 1
     try:
         kept = {fd for p in passages for fd in (p.outer, p.side, p.target)}
@@ -235,11 +235,11 @@ def _be_the_copier(passages: Sequence[Passage]) -> None:
 
         def follow(_number: int, _frame: object) -> None:
             changed = [_resize(passage.outer, passage.target) for passage in terminals]
-            if any(changed):  # the job may have looked before this
+            if any(changed):  # the job may have read the old size
                 os.killpg(0, signal.SIGWINCH)
 
         signal.signal(signal.SIGWINCH, follow)
-        # no other signal is for the copier: it ends when the job's ends are closed
+        # the copier handles no other signal: it ends when the job's ends are closed
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGWINCH})
         _copy({p.outer: _Copy(p.outer, p.target, p.side) for p in passages})
         code = 0
@@ -248,7 +248,7 @@ def _be_the_copier(passages: Sequence[Passage]) -> None:
 
 
 def _close_all_but(kept: set[int]) -> None:
-    """Close what is not the copier's, above all weigh's ends of other pipes."""
+    """Close all other descriptors, especially weigh's ends of other pipes."""
     below = -1
     for fd in (*sorted(kept), _HIGHEST):
         os.closerange(below + 1, fd)
@@ -259,7 +259,7 @@ def _copy(copies: "dict[int, _Copy]") -> None:
     poll = select.poll()
     for copy in copies.values():
         poll.register(copy.source, select.POLLIN)
-        poll.register(copy.target, 0)  # it says when nobody reads there any more
+        poll.register(copy.target, 0)  # reports when its reader has closed it
     while copies:
         for fd, what in poll.poll():
             ended = [
@@ -276,7 +276,7 @@ def _copy(copies: "dict[int, _Copy]") -> None:
 
 
 class _Copy:
-    """Copies from one descriptor to another, and to the side what that takes."""
+    """Copies from one descriptor to another, and to weigh's pipe what fits."""
 
     def __init__(self, source: int, target: int, side: int) -> None:
         self.source = source
@@ -285,18 +285,18 @@ class _Copy:
         self._is_torn = False
 
     def step(self) -> bool:
-        """Copy what is there; False where nothing can come or go any more."""
+        """Copy available output; return False when one end is closed."""
         try:
             chunk = os.read(self.source, _BLOCK)
-        except OSError:  # EIO: the last to have that terminal open has closed it
+        except OSError:  # EIO: the last process has closed that terminal
             return False
         if not chunk or not self._write(chunk):
             return False
-        self._tell(chunk)
+        self._write_side(chunk)
         return True
 
     def close(self) -> None:
-        """Let go, so that the job learns that nobody reads."""
+        """Close both ends, so that the job gets SIGPIPE or EIO."""
         os.close(self.source)
         if self._side >= 0:
             os.close(self._side)
@@ -306,14 +306,14 @@ class _Copy:
         while at < len(chunk):
             try:
                 at += os.write(self.target, chunk[at:])
-            except BlockingIOError:  # somebody else made it so
+            except BlockingIOError:  # another process made it non-blocking
                 select.select((), (self.target,), ())
             except OSError:
                 return False
         return True
 
-    def _tell(self, chunk: bytes) -> None:
-        """Write to the side what goes in; what does not is lost up to a line's end."""
+    def _write_side(self, chunk: bytes) -> None:
+        """Write to weigh's pipe what fits; drop the rest up to a line's end."""
         if self._side < 0:
             return
         if self._is_torn:

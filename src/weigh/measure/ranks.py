@@ -1,8 +1,8 @@
 """The ranks of a distributed run on this machine: which process belongs to which.
 
-A launcher (torchrun, mpirun, srun) names the rank in each process's environment, and
-what a rank starts inherits it. Ranks are kept apart by their resident sets, in which
-pages that several share count in each.
+A launcher (torchrun, mpirun, srun) sets the rank in each process's environment, and
+child processes inherit it. A rank's memory is the sum of its resident sets; a page that
+several ranks share counts in each.
 """
 
 import os
@@ -23,14 +23,14 @@ _VARIABLES = (  # rank, how many there are, rank on this node
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A rank among the others, and among those of its node."""
+    """A rank, globally and on its node."""
 
     rank: int
     local_rank: int | None = None
 
 
 def place_of(env: Mapping[str, str]) -> Place | None:
-    """Find a process's rank in its environment; None unless there are several."""
+    """Read a process's rank from its environment; None unless there are several."""
     for rank, size, local in _VARIABLES:
         number, ranks = _whole(env.get(rank)), _whole(env.get(size))
         if number is not None and ranks is not None and ranks > 1:
@@ -39,7 +39,7 @@ def place_of(env: Mapping[str, str]) -> Place | None:
 
 
 class RankTracker:
-    """Follows the most memory that each rank held."""
+    """Tracks the peak memory of each rank."""
 
     def __init__(self, tree: ProcTree) -> None:
         self._tree = tree
@@ -48,7 +48,7 @@ class RankTracker:
         self._ranks: dict[int, Rank] = {}
 
     def look(self, readings: Sequence[ProcessReading]) -> None:
-        """Take in one look; a process is asked for its rank when seen twice."""
+        """Add one sample; a process's rank is read at its second sample."""
         seen = {reading.pid for reading in readings}
         self._places = {pid: at for pid, at in self._places.items() if pid in seen}
         for pid in seen & self._met:
@@ -59,7 +59,7 @@ class RankTracker:
             self._add_up(readings)
 
     def ranks(self) -> tuple[Rank, ...]:
-        """Give the ranks seen, in order."""
+        """Return all ranks, in order."""
         return tuple(self._ranks[rank] for rank in sorted(self._ranks))
 
     def _ask(self, pid: int) -> None:

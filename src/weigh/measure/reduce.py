@@ -1,4 +1,4 @@
-"""Samples to what is kept of them: a thinned series, and whether memory still rises."""
+"""Reduce samples to a short series, and decide whether memory was still growing."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from weigh.model.record import Sample, Series
 from weigh.units import Seconds
 
 _LONGEST = 500  # columns of a series
-_WORTH_ASKING = 20  # samples; the shortest runs do without the import
+_WORTH_ASKING = 20  # samples; avoids the import for the shortest runs
 
 
 def thin_series(samples: Sequence[Sample], limit: int = _LONGEST) -> Series:
-    """Lay samples out in columns of at most *limit* (3 or more), keeping every peak.
+    """Return samples as columns of at most *limit* (3 or more) values, peaks included.
 
-    CPUs busy are those since the sample kept before; None where that is not known, or
-    where the end of a process took its CPU time away.
+    The busy CPUs are counted since the previous kept sample; None where unknown, or
+    where an ended process took its CPU time away.
     """
     kept = thin_samples(samples, limit)
     return Series(
@@ -27,8 +27,8 @@ def thin_series(samples: Sequence[Sample], limit: int = _LONGEST) -> Series:
 def thin_samples(samples: Sequence[Sample], limit: int) -> list[Sample]:
     """Keep at most *limit* (3 or more) samples: first, last, and the peaks between.
 
-    Each of equal stretches of time keeps its largest memory, and so the whole keeps
-    its own. Thinning again what was thinned before wears no part more than another.
+    Each of equal stretches of time keeps its largest sample. Repeated thinning affects
+    all parts alike.
     """
     if len(samples) <= limit:
         return list(samples)
@@ -51,7 +51,7 @@ def _cpus_busy(
     busy: list[float | None] = []
     before: tuple[Seconds, Seconds] | None = None
     for sample in kept:
-        # CPU time may be read less often than memory: take the last reading by then
+        # CPU time may be read less often than memory: use the last reading before
         at = bisect_right(times, sample.time) - 1
         now = known[at] if at >= 0 else None
         busy.append(_rate(before, now))
@@ -69,10 +69,10 @@ def _rate(
 
 
 def is_growing(samples: Sequence[Sample]) -> bool | None:
-    """Tell whether the run ended while its memory was still rising.
+    """Return whether the run ended while its memory was still rising.
 
-    None for a run too short to tell. It is looked for in what the record's series
-    keeps, so that whoever reads the record later finds the same.
+    None for a run that is too short. Only the record's series is used, so that a later
+    reader of the record gets the same answer.
     """
     if len(samples) < _WORTH_ASKING:
         return None

@@ -1,4 +1,4 @@
-"""Look at the tree every so often, and less often where looking costs too much."""
+"""Sample a process tree at intervals, less often where that costs too much."""
 
 import os
 import time
@@ -10,7 +10,7 @@ import msgspec
 from weigh.measure.peak import PeakTracker
 from weigh.measure.shared_memory import SharingGauge
 from weigh.model.record import Rank, Sample
-from weigh.probe.driver import a_card_may_be_here
+from weigh.probe.driver import gpu_may_be_present
 from weigh.probe.perf import CpuClock
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import Bytes, Seconds
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from weigh.measure.ranks import RankTracker
 
 
-class Arrivals:
-    """Looks once at each process that comes into a tree."""
+class ForkFilter:
+    """Inspects each new process of a tree once."""
 
     def __init__(self, tree: ProcTree) -> None:
         self._tree = tree
@@ -30,7 +30,7 @@ class Arrivals:
     def sift(
         self, readings: Sequence[ProcessReading]
     ) -> tuple[Sequence[ProcessReading], Mapping[int, Bytes]]:
-        """Drop vfork children; tell how much of its parent's each new fork had."""
+        """Drop vfork children; return the rest, and what each new fork inherited."""
         inherited: dict[int, Bytes] = {}
         if len(readings) > 1 and any(r.pid not in self._residents for r in readings):
             readings = self._meet(readings, inherited)
@@ -65,11 +65,11 @@ class Arrivals:
         return kept
 
 
-_LOOK_SHARE = 0.007  # of one core, with what SharingGauge may take below 1 %
-_FIRST_INTERVAL = 0.002  # a run of 30 ms deserves some looks too
+_LOOK_SHARE = 0.007  # of one core; below 1 % together with SharingGauge
+_FIRST_INTERVAL = 0.002  # a run of 30 ms needs some samples too
 _TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
-_LONGEST_IDLE = 1.0  # seconds; a process that somebody kills takes no CPU
+_LONGEST_IDLE = 1.0  # seconds; a killed process uses no CPU
 _MOST_SAMPLES = 4096
 _GPU_INTERVAL = 0.05  # seconds; NVML calls cost more than /proc
 
@@ -95,7 +95,7 @@ class Sampler:
         self._tree = tree
         self._tracker = tracker
         self._ranks: RankTracker | None = None
-        self._arrivals = Arrivals(tree)
+        self._fork_filter = ForkFilter(tree)
         self._gauge = SharingGauge(tree, clock)
         self._cpu_clock = cpu_clock
         self._clock = clock
@@ -107,18 +107,18 @@ class Sampler:
         self._times_read: Seconds = -_TIMES_INTERVAL
 
     def elapsed(self) -> Seconds:
-        """Give the seconds since the run began."""
+        """Return the seconds since the run began."""
         return self._clock() - self._started
 
     def look(self) -> Seconds:
-        """Take one sample; give the seconds until the next is due."""
+        """Take one sample; return the seconds until the next one."""
         self._next_interval = min(2 * self._next_interval, self.interval)
         counted = None if self._cpu_clock is None else self._cpu_clock.read()
         if counted is not None and self._is_idle(counted):
             self._repeat(counted)
             return self._next_interval
         before, spent = time.thread_time(), self._gauge.spent
-        readings, inherited = self._arrivals.sift(self._tree.read())
+        readings, inherited = self._fork_filter.sift(self._tree.read())
         now = self.elapsed()
         cpu_time = counted if self._cpu_clock else self._cpu_time(now, readings)
         held = self._gauge.hold(readings, self._tracker.best, cpu_time)
@@ -127,24 +127,24 @@ class Sampler:
         self._looked_at = now if readings else float("-inf")
         self._counted = counted or 0.0
         if len(readings) > 1:
-            self._look_at_ranks(readings)
+            self._sample_ranks(readings)
         self.looks += 1
-        # looking closely has an allowance of its own
+        # counting shared pages has its own budget
         cost = time.thread_time() - before - (self._gauge.spent - spent)
         cost = max(0.0, cost)
         self._cost = cost if self.looks == 1 else 0.8 * self._cost + 0.2 * cost
         return max(self._next_interval, self._cost / _LOOK_SHARE)
 
     def _is_idle(self, counted: Seconds) -> bool:
-        """Tell whether the tree had too little CPU time for anything to have changed.
+        """Return whether too little CPU time was used for anything to have changed.
 
-        Starting a process takes more than this, and so does touching much memory.
+        Starting a process takes more, and so does touching much memory.
         """
         recent = self.elapsed() - self._looked_at <= _LONGEST_IDLE
         return recent and counted - self._counted <= _IDLE_CPU_TIME
 
     def _repeat(self, counted: Seconds) -> None:
-        """Take the last sample again."""
+        """Repeat the last sample."""
         now = self.elapsed()
         self._tracker.stay(now)
         self._keep(msgspec.structs.replace(self.samples[-1], time=now), counted)
@@ -152,17 +152,17 @@ class Sampler:
 
     @property
     def method(self) -> str:
-        """Say how memory was measured."""
+        """The description of how memory was measured."""
         return (
             f"sampled every {round(self.interval * 1000)} ms, shared pages "
             "once, with the kernel's high-water marks"
         )
 
     def ranks(self) -> tuple[Rank, ...]:
-        """Give the ranks of a distributed run, with what each held at most."""
+        """Return the ranks of a distributed run, each with its peak."""
         return () if self._ranks is None else self._ranks.ranks()
 
-    def _look_at_ranks(self, readings: Sequence[ProcessReading]) -> None:
+    def _sample_ranks(self, readings: Sequence[ProcessReading]) -> None:
         if self._ranks is None:
             from weigh.measure.ranks import RankTracker  # noqa: PLC0415 - start-up time
 
@@ -186,7 +186,7 @@ class Sampler:
     def _cpu_time(
         self, now: Seconds, readings: Sequence[ProcessReading]
     ) -> Seconds | None:
-        """Add up the live tree's CPU time, now and then."""
+        """Add up the live processes' CPU time, at most every half second."""
         if now - self._times_read < _TIMES_INTERVAL:
             return None
         self._times_read = now
@@ -199,8 +199,8 @@ class Sampler:
 def start_gpu_sampler(
     interval: Seconds, pids: Callable[[], list[int]]
 ) -> "GpuSampler | None":
-    """Watch the GPUs that are mine, where there can be any; read them once before."""
-    if not a_card_may_be_here(os.environ):
+    """Start sampling the visible GPUs, if there are any; read the baseline first."""
+    if not gpu_may_be_present(os.environ):
         return None
     from weigh.measure.gpu.sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
     from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs

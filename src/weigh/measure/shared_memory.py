@@ -1,10 +1,10 @@
-"""What a process tree would hold if it ran alone: shared pages once.
+"""The memory of a process tree with shared pages counted once.
 
-One process's status says it exactly. For several, the sum of their resident sets counts
-shared pages again and again, and the reads that tell (smaps_rollup, pagemap) stall the
-process they look at. So they are made only where a new peak may be, and only as often
-as keeps them well under 1 % of the job's time; in between, the sharing last seen is
-assumed to go on.
+For one process, its status has the exact figure. For several, the sum of their resident
+sets counts shared pages repeatedly, and the files that show the sharing (smaps_rollup,
+pagemap) stall the process while they are read. They are therefore read only near a new
+peak and for well under 1 % of the job's time; in between, the last known sharing is
+assumed.
 """
 
 import time
@@ -15,17 +15,17 @@ import msgspec
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import GIB, MIB, Bytes, Seconds
 
-_MATERIAL = 0.01  # what a peak must be passed by, or a sum change by, to matter
-_MATERIAL_FLOOR = MIB  # a job of 2 MiB passes 1 % by jitter
-_MUCH = 0.25  # a change that is looked into even on credit
+_MATERIAL = 0.01  # relative change of a peak or sum that matters
+_MATERIAL_FLOOR = MIB  # 1 % of a job of 2 MiB is jitter
+_MUCH = 0.25  # a change that is worth spending CPU time in advance
 _WORTH_COUNTING = 0.02  # overlap of files that makes pagemap worth reading
 _LOOK_SHARE = 0.003  # of the job's time; regular samples may take another 0.7 %
 _FASTEST_COPY = 4 * GIB  # bytes a CPU second, page faults included
-_CREDIT = 0.1  # seconds of looking allowed before any are earned
+_CREDIT = 0.1  # seconds that may be spent before any are earned
 
 
 class Holding(msgspec.Struct, frozen=True, gc=False):
-    """Memory of a tree at one moment; ``low`` and ``high`` hold the truth."""
+    """Memory of a tree at one moment; ``low`` and ``high`` bound the true total."""
 
     anonymous: Bytes
     shared: Bytes
@@ -40,17 +40,17 @@ class Holding(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Parts(msgspec.Struct, frozen=True, gc=False):
-    """One kind of memory over the tree: if nothing is shared, and if all is."""
+    """One kind of memory of the tree: the sum if nothing is shared, and if all is."""
 
     most: Bytes
     least: Bytes
 
     def mixed(self, private_share: float) -> Bytes:
-        """Give the size when *private_share* of what may be shared is not."""
+        """Return the size if *private_share* of the shareable part is private."""
         return self.least + round((self.most - self.least) * private_share)
 
     def private_share(self, size: Bytes, known: float) -> float:
-        """Give the share that makes *size*, or *known* where any would.
+        """Return the private share that results in *size*, or *known* if any does.
 
         The inverse of :meth:`mixed`.
         """
@@ -59,7 +59,7 @@ class _Parts(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Look(msgspec.Struct, frozen=True, gc=False):
-    """What a close look was made of, to tell later what changed since."""
+    """The state at the last count of shared pages, to detect later changes."""
 
     processes: int = 0
     most: Bytes = 0
@@ -72,7 +72,7 @@ class _Look(msgspec.Struct, frozen=True, gc=False):
 class SharingGauge:
     """Turns readings of the processes into the tree's :class:`Holding`.
 
-    ``spent`` is the time that looking closely has taken.
+    ``spent`` is the time used for counting shared pages.
     """
 
     def __init__(
@@ -92,9 +92,9 @@ class SharingGauge:
         best: Bytes,
         cpu_time: Seconds | None = None,
     ) -> Holding:
-        """Add the processes up; look closely where they may pass *best*.
+        """Add up the processes; count shared pages where they may exceed *best*.
 
-        *cpu_time* is what the tree has used so far: an idle one copies no pages.
+        *cpu_time* is the tree's CPU time so far: an idle tree copies no pages.
         """
         if len(readings) == 1:
             one = readings[0]
@@ -115,21 +115,21 @@ class SharingGauge:
         return held
 
     def _copied(self) -> Bytes:
-        """Bound what forks got as their own since the last close look.
+        """Bound the pages that forks have copied since the last count.
 
-        Copying a shared page leaves the sum as it is, but it takes a fault.
+        Copying a shared page does not change the sum, but it causes a fault.
         """
         return self._faulted(self._last.forks) - self._last.faulted
 
     def _is_idle(self, cpu_time: Seconds | None, best: Bytes) -> bool:
-        """Tell whether too little CPU was used for any copying that matters."""
+        """Return whether too little CPU was used for any copying that matters."""
         if cpu_time is None or self._last.cpu_time is None:
             return False
         used = cpu_time - self._last.cpu_time
         return used * _FASTEST_COPY < best * _MATERIAL
 
     def _may_look(self, processes: int, changed: Bytes, best: Bytes) -> bool:
-        """Keep looks under their share; much change may borrow ahead."""
+        """Return whether the budget allows a count; a large change may overdraw it."""
         earned = (self._clock() - self._started) * _LOOK_SHARE
         if self.spent > earned + _CREDIT:
             return False
@@ -137,11 +137,11 @@ class SharingGauge:
         return processes != self._last.processes or changed > best * needed
 
     def _assume(self, readings: Sequence[ProcessReading], changed: Bytes) -> Holding:
-        """Take the sharing last seen for granted, but for what changed since."""
+        """Assume the last known sharing, widened by the changes since."""
         anonymous, shared, file = _parts(readings)
         kept = anonymous.mixed(self._anonymous)
         if len(readings) == self._last.processes:
-            # only a fork shares anonymous memory: what came since is private
+            # only a fork shares anonymous memory: later growth is private
             kept = max(anonymous.least, anonymous.most - self._last.overlap)
         held = Holding(
             kept,
@@ -163,7 +163,7 @@ class SharingGauge:
         known = self._file, self._shared
         counted = _count_files(readings, known) if needed else None
         if any(self._tree.reading(reading.pid) is None for reading in readings):
-            # shares of one that ended fell to the others: some were counted twice
+            # the shares of an ended process went to the others: some counted twice
             return self._assume(readings, most)
         if private is not None:
             self._anonymous = private
@@ -188,10 +188,10 @@ class SharingGauge:
     def _families(
         self, readings: Sequence[ProcessReading]
     ) -> list[list[ProcessReading]]:
-        """Put processes together that are forks of one another.
+        """Group processes that are forks of one another.
 
-        Those that have execed share no anonymous memory, so only families have to be
-        looked into. Where the kernel hides the stack, a process is its own family.
+        After exec a process shares no anonymous memory, so only families need a count.
+        Where the kernel hides the stack, each process is its own family.
         """
         families: dict[tuple[int, int], list[ProcessReading]] = {}
         for reading in readings:
@@ -209,7 +209,7 @@ class SharingGauge:
 
 
 def _private_share(families: Sequence[Sequence[ProcessReading]]) -> float | None:
-    """Give how private anonymous memory is; None where a process refuses to tell."""
+    """Return the private share of anonymous memory; None if it is not readable."""
     from weigh.probe.sharing import read_anonymous  # noqa: PLC0415 - start-up time
 
     sizes, total = [], 0
@@ -229,10 +229,10 @@ def _private_share(families: Sequence[Sequence[ProcessReading]]) -> float | None
 def _count_files(
     readings: Sequence[ProcessReading], known: tuple[float, float]
 ) -> tuple[float, float] | None:
-    """Give how private (mapped files, shared memory) are; None where refused.
+    """Return the private shares of (mapped files, shared memory); None if refused.
 
-    All is judged by the pages counted: the processes may grow meanwhile. A kind of
-    which at most one process has any stays as *known*.
+    Only the counted pages matter, because the processes may grow meanwhile. A kind that
+    at most one process has stays as *known*.
     """
     from weigh.probe.sharing import FilePages  # noqa: PLC0415 - start-up time
 

@@ -1,12 +1,11 @@
-"""Which signals weigh passes on to the job, and which the job has already.
+"""Decide which signals weigh passes on, and which the job has received already.
 
-weigh stays in the job's process group. What the terminal sends (Ctrl-C, Ctrl-Z, a
-hang-up), what timeout(1) or ``kill 0`` sends to the group and what a scheduler sends
-to every process reaches the job by itself; only what somebody sent to weigh alone is
-passed on. A siginfo does not tell these apart, so weigh asks a witness: a child in
-the same group that only notes its signals. Until it has one it goes by si_code, which
-is SI_KERNEL for the terminal's signals (also for the hang-up that only the leader of
-a session gets).
+weigh stays in the job's process group. Signals from the terminal (Ctrl-C, Ctrl-Z, a
+hang-up), from timeout(1) or ``kill 0`` to the group, and from a scheduler to every
+process reach the job directly; only signals sent to weigh alone are passed on. A
+siginfo does not distinguish these, so weigh keeps a witness: a child in the same group
+that records its signals. Before the witness exists, si_code decides: it is SI_KERNEL
+for the terminal's signals (also for the hang-up that only a session leader gets).
 """
 
 import os
@@ -17,16 +16,16 @@ from contextlib import contextmanager
 
 _SI_KERNEL = 0x80
 _SHELL_SIGNAL_BASE = 128
-# the sender that signals one process after the other is not done yet
+# seconds until a sender has signalled the whole group
 _SETTLING = 0.01
-_WITNESS_PATIENCE = 100  # milliseconds; somebody may have stopped it
+_WITNESS_PATIENCE = 100  # milliseconds; it may be stopped
 _NOT_PASSED_ON = {
-    signal.SIGKILL,  # can be neither caught ...
-    signal.SIGSTOP,  # ... nor blocked
+    signal.SIGKILL,  # cannot be caught
+    signal.SIGSTOP,  # cannot be caught
     signal.SIGCHLD,  # weigh's own
-    signal.SIGTTIN,  # the terminal's, for the process that reads ...
-    signal.SIGTTOU,  # ... or writes
-    signal.SIGPIPE,  # what a process did itself, and its default end
+    signal.SIGTTIN,  # the terminal's, for a process that reads
+    signal.SIGTTOU,  # the terminal's, for a process that writes
+    signal.SIGPIPE,  # caused by the process itself
     signal.SIGXFSZ,
     signal.SIGABRT,
     signal.SIGBUS,
@@ -41,18 +40,17 @@ _ENDING = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUI
 
 
 class Wakeup:
-    """The signals that interrupt the watch, blocked and waited for in one place.
+    """The signals that wake the measuring loop, blocked and waited for in one place.
 
-    They stay blocked until :meth:`restore`, so none can arrive unseen: a blocked signal
-    is kept even where its disposition is to be ignored (nohup), for the job may have a
-    handler of its own.
+    They stay blocked until :meth:`restore`, so none is lost: a blocked signal is kept
+    even if it is ignored (nohup), because the job may have its own handler.
     """
 
     def __init__(self) -> None:
         self._ignored = frozenset(
             number for number in _ENDING if signal.getsignal(number) is signal.SIG_IGN
         )
-        # an inherited SIG_IGN would have the kernel throw exit statuses away
+        # with an inherited SIG_IGN the kernel would discard exit statuses
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._waited = _PASSED_ON | {signal.SIGCHLD}
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._waited)
@@ -60,60 +58,60 @@ class Wakeup:
         self._witness: Witness | None = None
 
     def restore(self) -> None:
-        """Put the signal mask back."""
+        """Restore the signal mask."""
         self.dismiss_witness()
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
     def call_witness(self) -> int | None:
-        """Fork the witness, where there can be one; give its process id.
+        """Fork the witness; return its process id, or None if that failed.
 
-        It costs some milliseconds, which a short run had better save.
+        It costs some milliseconds, so short runs do without.
         """
         try:
             self._witness = Witness()
         except OSError:
-            return None  # si_code alone decides then
+            return None  # then only si_code decides
         return self._witness.pid
 
     def dismiss_witness(self) -> None:
-        """End the witness: there is no job left to pass anything on to."""
+        """End the witness, after the end of the job."""
         if self._witness is not None:
             self._witness.close()
             self._witness = None
 
     def asks_to_end(self, number: int) -> bool:
-        """Tell whether a signal would have ended weigh, had it not been waiting."""
+        """Return whether a signal would end weigh if it were not blocked."""
         return number in _ENDING and number not in self._ignored
 
     def wait(self, seconds: float) -> signal.struct_siginfo | None:
-        """Sleep until a signal comes or *seconds* have gone; None for the latter.
+        """Sleep until a signal arrives, or return None after *seconds*.
 
-        Stopped and continued in its sleep, CPython gives a signal of number 0.
+        After a stop and continue, CPython returns a signal of number 0.
         """
         info = signal.sigtimedwait(self._waited, max(0.0, seconds))
         return info if info is not None and info.si_signo in self._waited else None
 
     def missed(self) -> list[int]:
-        """Give what came while the job was no program yet and could get none of it."""
+        """Return the signals that arrived before the job was executed."""
         return [info.si_signo for info in _pending(_PASSED_ON)]
 
     def is_for_the_job(self, info: signal.struct_siginfo, tree: list[int]) -> bool:
-        """Tell whether the job has not got this signal yet.
+        """Return whether the job has not received this signal yet.
 
-        A sender in the job's own *tree* knows the job; weigh passes nothing back.
+        A signal from the job's own *tree* is not passed back to it.
         """
         number = info.si_signo
         answer = self._ask_witness()
         if number in self._noted:
             self._noted.discard(number)
-            for _again in _pending({number}):  # timeout(1) tells weigh, then the group
+            for _again in _pending({number}):  # timeout(1) signals weigh twice
                 pass
             return False
         by_terminal = answer is None and info.si_code == _SI_KERNEL
         return not by_terminal and info.si_pid not in tree
 
     def _ask_witness(self) -> set[int] | None:
-        """Let what the witness saw be noted; None when there is no answer."""
+        """Note and return the witness's signals; None if it does not answer."""
         if self._witness is None:
             return None
         time.sleep(_SETTLING)
@@ -123,10 +121,10 @@ class Wakeup:
 
 
 class Witness:
-    """A child in weigh's process group that notes the signals it gets."""
+    """A child in weigh's process group that records the signals it receives."""
 
     def __init__(self) -> None:
-        """Fork it, its signals blocked. Raises OSError when no process can be made."""
+        """Fork it with all signals blocked. Raises OSError."""
         asked, self._ask = os.pipe()
         self._answer, answer = os.pipe()
         try:
@@ -142,7 +140,7 @@ class Witness:
             os.close(answer)
 
     def noted(self) -> set[int] | None:
-        """Give the signals it got since it was asked last; None if it cannot say."""
+        """Return its signals since the last call; None if it does not answer."""
         import select  # noqa: PLC0415 - most runs get no signal
 
         answers = select.poll()
@@ -151,17 +149,17 @@ class Witness:
             os.write(self._ask, b"?")
             answered = answers.poll(_WITNESS_PATIENCE)
             return set(os.read(self._answer, 64)) or None if answered else None
-        except OSError:  # somebody killed it
+        except OSError:  # it was killed
             return None
 
     def close(self) -> None:
-        """End it."""
+        """Kill it."""
         self._close_pipes()
         try:
             if os.waitpid(self.pid, os.WNOHANG) == (0, 0):
                 os.kill(self.pid, signal.SIGKILL)
                 os.waitpid(self.pid, 0)
-        except ChildProcessError:  # killed, and reaped by then
+        except ChildProcessError:  # killed and reaped already
             return
 
     def _close_pipes(self) -> None:
@@ -170,9 +168,9 @@ class Witness:
 
 
 def _bear_witness(asked: int, answer: int) -> None:
-    """Answer each question with the signals that are pending; never returns."""
+    """Answer each request with the pending signals; never returns."""
     try:
-        while os.read(asked, 1):  # ends with weigh, however that ends
+        while os.read(asked, 1):  # ends when weigh ends
             numbers = [info.si_signo for info in _pending(_PASSED_ON)]
             os.write(answer, bytes([0, *numbers]))
     finally:
@@ -180,17 +178,17 @@ def _bear_witness(asked: int, answer: int) -> None:
 
 
 def _pending(numbers: frozenset[int] | set[int]) -> Iterator[signal.struct_siginfo]:
-    """Take the blocked signals that have arrived, one by one."""
+    """Yield the blocked signals that are pending, and clear them."""
     while (info := signal.sigtimedwait(numbers, 0)) is not None:
         yield info
 
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Keep signals from ending weigh while it writes down what it measured.
+    """Keep signals from ending weigh while it writes the record.
 
-    A signal to the whole group often arrives just as it has ended the job. QUIT still
-    ends a weigh that hangs.
+    A signal to the whole group often arrives just after it has ended the job. QUIT
+    still ends weigh.
     """
     numbers = _PASSED_ON - {signal.SIGQUIT}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
@@ -203,7 +201,7 @@ def held() -> Iterator[None]:
 
 
 def ended_by(status: int) -> int | None:
-    """Give the signal that ended a process, also as a shell words it: 128 + n."""
+    """Return the signal that ended a process, also from a shell's exit code 128 + n."""
     if os.WIFSIGNALED(status):
         return os.WTERMSIG(status)
     code = os.waitstatus_to_exitcode(status)
@@ -211,12 +209,12 @@ def ended_by(status: int) -> int | None:
 
 
 def stop_self() -> None:
-    """Stop like the rest of the job, until a shell's ``fg`` or a CONT."""
+    """Stop this process, until a shell's ``fg`` or a CONT."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def in_foreground() -> bool:
-    """Tell whether this process group owns its terminal."""
+    """Return whether this process group owns its terminal."""
     try:
         fd = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError:

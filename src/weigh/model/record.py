@@ -263,7 +263,7 @@ class Measurement(msgspec.Struct, frozen=True):
 
     ``started`` and ``ended`` are seconds since the epoch; ``ended`` is None while it
     runs. ``oom_kills`` is how many processes the kernel killed for memory in the
-    job's own cgroup meanwhile; ``told_to_end`` the signal that weigh was sent and
+    job's own cgroup meanwhile; ``end_signal`` the signal that weigh was sent and
     passed on, if any.
     """
 
@@ -275,7 +275,7 @@ class Measurement(msgspec.Struct, frozen=True):
     series: Series
     monitor: Monitor
     oom_kills: int | None = None
-    told_to_end: int | None = None
+    end_signal: int | None = None
     regions: "Regions | None" = None
     ranks: tuple["Rank", ...] = ()
     progress: "Headway | None" = None

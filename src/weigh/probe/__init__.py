@@ -1,1 +1,1 @@
-"""Sources of readings: one file a source, each handed the root it reads under."""
+"""Sources of readings: one file per source; each takes the root folder to read."""

@@ -1,7 +1,7 @@
-"""Read the job's own control group: its peak, and whether the kernel killed for memory.
+"""Read the job's own control group: its peak and its out-of-memory kills.
 
-The path comes from /proc/self/cgroup and never from a job id: sites name their groups
-as they like. Both versions of the interface are read.
+The path comes from /proc/self/cgroup, never from a job id: the names differ by site.
+Both versions of the interface are read.
 """
 
 import os
@@ -10,7 +10,7 @@ import msgspec
 
 from weigh.units import Bytes
 
-_VOID = 1 << 60  # what version 1 has where there is no limit
+_VOID = 1 << 60  # version 1's value for no limit
 
 
 class CgroupReading(msgspec.Struct, frozen=True):
@@ -20,7 +20,7 @@ class CgroupReading(msgspec.Struct, frozen=True):
     oom_kills: int | None = None
 
     def kills_since(self, before: "CgroupReading") -> int | None:
-        """Count the processes killed for memory since *before*; None: not told."""
+        """Return the out-of-memory kills since *before*; None if unknown."""
         if before.oom_kills is None or self.oom_kills is None:
             return None
         return self.oom_kills - before.oom_kills
@@ -30,7 +30,7 @@ def memory_folder(cgroup_text: str, root: str = "/sys/fs/cgroup") -> tuple[str, 
     """Find the memory group's folder and version from the text of /proc/self/cgroup.
 
     Raises:
-        ValueError: a line is not of that form.
+        ValueError: a line has another form.
     """
     unified = ""
     for line in cgroup_text.splitlines():
@@ -43,7 +43,7 @@ def memory_folder(cgroup_text: str, root: str = "/sys/fs/cgroup") -> tuple[str, 
 
 
 def read_cgroup(proc: str = "/proc", root: str = "/sys/fs/cgroup") -> CgroupReading:
-    """Read this process's memory group; fields are None where it tells nothing."""
+    """Read this process's memory group; unknown fields are None."""
     text = _read(f"{proc}/self/cgroup")
     if text is None:
         return CgroupReading()
@@ -89,7 +89,7 @@ def read_memory_limit() -> Bytes | None:
 
 
 def _accounted(folder: str, root: str) -> str:
-    """Go up to the group whose memory is counted; not every one below it is."""
+    """Return the nearest group, upwards, whose memory is counted."""
     while len(folder) > len(root) and not os.path.exists(f"{folder}/memory.events"):
         folder = folder.rpartition("/")[0]
     return folder

@@ -1,4 +1,4 @@
-"""Whether a GPU's driver may be here at all, without loading any of it."""
+"""Check cheaply whether a GPU driver may be present, without loading it."""
 
 import os
 from collections.abc import Mapping
@@ -6,9 +6,9 @@ from importlib import import_module
 
 
 def read_driver_version() -> tuple[str | None, str | None]:
-    """Give (driver, newest CUDA), such as ``("550.54.15", "12.4")``; None if not told.
+    """Return (driver, newest CUDA), such as ``("550.54.15", "12.4")``, or Nones.
 
-    A driver that is broken is no error here: the probe of the cards says so.
+    A broken driver is not an error here: the GPU probe reports it.
     """
     try:
         nvml = import_module("pynvml")
@@ -34,10 +34,10 @@ _DEVICES = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")  # the last: WS
 _LONGEST_CACHE = 4 << 20
 
 
-def a_card_may_be_here(environment: Mapping[str, str], root: str = "") -> bool:
-    """Tell whether asking NVML is worth its start: cheap, and never wrongly no.
+def gpu_may_be_present(environment: Mapping[str, str], root: str = "") -> bool:
+    """Return whether NVML may find a GPU; False only if it is certain that it cannot.
 
-    A process that CUDA would show no card needs no NVML either.
+    A process to which CUDA shows no GPU needs no NVML either.
     """
     if not _driver_may_be_here(environment, root):
         return False
@@ -62,7 +62,7 @@ def kernel_module_version(root: str = "") -> str | None:
 
 
 def has_amd_driver(root: str = "") -> bool:
-    """Tell whether AMD's compute driver is loaded."""
+    """Return whether AMD's compute driver is loaded."""
     return os.path.exists(f"{root}/dev/kfd")
 
 

@@ -1,4 +1,4 @@
-"""Which file system a path is on, whether other machines see it, and what is left."""
+"""Read a path's file system: its type, whether it is shared, and its free space."""
 
 import os
 import re
@@ -10,19 +10,19 @@ from weigh.units import KIB
 _NUMBER = re.compile(r"\[?(\d{1,18}(?:\.\d{1,9})?)([kKMGTP]?)\*?\]?\*?")
 _POWERS = {"": 0, "k": 0, "K": 0, "M": 1, "G": 2, "T": 3, "P": 4}
 _THOUSANDS = {"": 1, "k": 1000, "K": 1000, "M": 10**6, "G": 10**9}
-_COLUMNS = 6  # used, quota, limit; files, quota, limit: what is left without grace
+_COLUMNS = 6  # used, quota, limit; files, quota, limit; without grace times
 
 
 def parse_quota(text: str) -> tuple[Quota, ...]:
-    """Read the rows under a head line with "Filesystem"; other lines are passed over.
+    """Parse the rows under a header line with "Filesystem"; skip other lines.
 
-    Bare sizes are in KiB, file counts in ones. A grace time may be left blank.
+    Sizes without a unit are in KiB. A grace time may be blank.
     """
     return tuple(quota for row in _rows(text) if (quota := _quota(row)) is not None)
 
 
 def _rows(text: str) -> Iterator[list[str]]:
-    """Yield the words of each row; a long name may stand on a line of its own."""
+    """Yield the words of each row; a long name may have a line of its own."""
     is_table = False
     name: list[str] = []
     for line in text.splitlines():
@@ -54,7 +54,7 @@ def _quota(row: list[str]) -> Quota | None:
 
 
 def _lower(soft: int, hard: int) -> int | None:
-    """Give the lower limit; zero is none."""
+    """Return the lower limit; zero means no limit."""
     return min((one for one in (soft, hard) if one), default=None)
 
 
@@ -79,9 +79,9 @@ _UNESCAPED = {"\\040": " ", "\\011": "\t", "\\012": "\n", "\\134": "\\"}
 
 
 def read_disk(role: str, path: str, proc: str = "/proc") -> Disk:
-    """Look at the file system of *path*, or of the nearest folder above that exists.
+    """Read the file system of *path*, or of its nearest existing parent.
 
-    May hang where a file server does: to be called with a time-out.
+    May hang if a file server does: call it with a time-out.
     """
     there = _existing(path)
     kind, mount = mount_of(os.path.realpath(there), _read(f"{proc}/self/mountinfo"))
@@ -130,7 +130,7 @@ def mount_of(path: str, mountinfo: str) -> tuple[str | None, str | None]:
 
 
 def is_in_memory(kind: str | None) -> bool:
-    """Tell whether a file system of *kind* is gone with the machine's power."""
+    """Return whether a file system of *kind* is in memory."""
     return kind in _IN_MEMORY
 
 

@@ -1,4 +1,4 @@
-"""What a source of GPU readings gives, whoever makes the GPU."""
+"""The interface of a GPU probe, independent of the manufacturer."""
 
 from typing import Protocol
 
@@ -8,12 +8,12 @@ from weigh.units import Bytes, Seconds
 
 
 class GpuReading(msgspec.Struct, frozen=True, gc=False):
-    """One GPU at one moment. None where the driver or the card does not tell.
+    """One GPU at one moment; figures that are not available are None.
 
-    ``memory_used`` is the whole device's; ``process_memory`` maps process ids to what
-    each holds, and is None where the driver hides them (containers). ``processes``
-    are the ids alone, which some drivers tell without the memory. Utilisations are
-    per cent of time, powers watts, clocks MHz. ``lost``: it fell off the bus.
+    ``memory_used`` is the whole device's; ``process_memory`` maps process ids to their
+    memory, and is None where the driver hides them (containers). ``processes`` are the
+    ids only, which some drivers have without the memory. Utilisations are per cent of
+    time, powers watts, clocks MHz. ``lost``: it fell off the bus.
     """
 
     uuid: str
@@ -32,9 +32,8 @@ class GpuDevice(msgspec.Struct, frozen=True):
     """One GPU as the driver names it; ``index`` is NVML's, not CUDA's.
 
     ``memory_reserved`` of ``memory_total`` is the driver's own and never the job's.
-    ``bus`` is its PCI address. A card in MIG mode (``is_split``) is computed on
-    through its instances, whose ``mig_parent`` is the card's UUID and whose ``index``
-    is the card's.
+    ``bus`` is its PCI address. Programs use a GPU in MIG mode (``is_split``) through
+    its instances, which have its UUID as ``mig_parent`` and its ``index``.
     """
 
     index: int
@@ -50,10 +49,10 @@ class GpuDevice(msgspec.Struct, frozen=True):
 
 
 class GpuCounters(msgspec.Struct, frozen=True):
-    """What a GPU has counted since its driver was loaded: only differences say much.
+    """A GPU's counters since its driver was loaded; only differences are meaningful.
 
-    ``energy`` in joules; ``ecc_errors`` that could not be corrected; ``throttle`` the
-    seconds its clocks were held down, by reason.
+    ``energy`` is in joules; ``ecc_errors`` are the uncorrected ones; ``throttle`` has
+    the seconds of reduced clocks by reason.
     """
 
     energy: float | None = None
@@ -62,7 +61,7 @@ class GpuCounters(msgspec.Struct, frozen=True):
 
 
 class GpuShare(msgspec.Struct, frozen=True, gc=False):
-    """One process's part of a GPU's time, in per cent, as the driver sampled it."""
+    """One process's share of a GPU's time, in per cent, sampled by the driver."""
 
     pid: int
     sm_utilization: float
@@ -70,50 +69,50 @@ class GpuShare(msgspec.Struct, frozen=True, gc=False):
 
 
 class GpuProbe(Protocol):
-    """A source of readings of the GPUs that are visible to this process."""
+    """A source of readings of the GPUs that this process can see."""
 
     def devices(self) -> tuple[GpuDevice, ...]:
-        """Give the GPUs that are mine, in CUDA's order."""
+        """Return the visible GPUs, in CUDA's order."""
 
     def read(self) -> tuple[GpuReading, ...]:
-        """Look at each of them once; never raises, never blocks for long."""
+        """Read each of them once; never raises, never blocks for long."""
 
 
-class OutspokenGpuProbe(GpuProbe, Protocol):
-    """A probe that knows why it has the GPUs it has."""
+class ExplainedGpuProbe(GpuProbe, Protocol):
+    """A probe that can explain its choice of GPUs."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Say what is in doubt about which GPUs are mine."""
+        """Doubts about which GPUs are visible."""
 
     @property
     def absence(self) -> str | None:
-        """Say why none is mine; None where one is."""
+        """Why no GPU is visible; None if one is."""
 
 
-class DetailedGpuProbe(OutspokenGpuProbe, Protocol):
-    """A probe that also knows counters and other figures that are slow to get.
+class DetailedGpuProbe(ExplainedGpuProbe, Protocol):
+    """A probe that also reads counters and other slow figures.
 
-    Each takes the UUID of one of its devices and gives None for what is not told.
+    Each method takes the UUID of a device, and returns None if there is no figure.
     """
 
     def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
-        """Look at each once; without *activity* give those whose memory changed."""
+        """Read each once; without *activity*, only those whose memory changed."""
 
     def counters(self, uuid: str) -> GpuCounters:
-        """Read the counters that run since the driver was loaded."""
+        """Read the counters since the driver was loaded."""
 
     def pcie_rx(self, uuid: str) -> Bytes | None:
-        """Watch what comes in over PCIe for 20 ms; give bytes a second."""
+        """Return the inbound PCIe traffic in bytes per second, over 20 ms."""
 
     def pcie_tx(self, uuid: str) -> Bytes | None:
-        """Watch what goes out over PCIe for 20 ms; give bytes a second."""
+        """Return the outbound PCIe traffic in bytes per second, over 20 ms."""
 
     def new_xids(self, uuid: str) -> tuple[int, ...] | None:
-        """Give the driver's errors (XID numbers) since the last call; never waits."""
+        """Return the driver's errors (XID numbers) since the last call; never waits."""
 
     def shares(self, uuid: str) -> tuple[GpuShare, ...] | None:
-        """Give each process's utilisation since the last call."""
+        """Return each process's utilisation since the last call."""
 
     def close(self) -> None:
-        """Let the driver go."""
+        """Release the driver."""

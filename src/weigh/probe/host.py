@@ -1,4 +1,4 @@
-"""Say which machine this is, and what of it this process may use."""
+"""Read which machine this is, and which of its CPUs and memory are usable."""
 
 import os
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ def read_host(proc: str = "/proc", etc: str = "/etc") -> Host:
 
 
 def _names() -> tuple[str, str, str | None]:
-    """Give (host name, system, kernel); Windows has no uname."""
+    """Return (host name, system, kernel); Windows has no uname."""
     if not hasattr(os, "uname"):
         return os.environ.get("COMPUTERNAME", "localhost"), "Windows", None
     uname = os.uname()
@@ -30,7 +30,7 @@ def _names() -> tuple[str, str, str | None]:
 
 
 def is_login_node(env: Mapping[str, str]) -> bool:
-    """Tell whether a scheduler's commands are at hand and this is no job of it."""
+    """Return whether a scheduler's commands exist, outside of any of its jobs."""
     if "SLURM_JOB_ID" in env or "SGE_TASK_ID" in env:
         return False
     return any(

@@ -1,7 +1,7 @@
-"""Read NVIDIA GPUs through NVML, in this process and without starting any other.
+"""Read NVIDIA GPUs through NVML, without starting another process.
 
-A figure that a card, a driver or a permission does not give is None, and is not asked
-for again. NVML's own documentation is the source of units and meanings.
+A figure that the GPU, the driver or the permissions do not provide is None, and is not
+queried again. Units and meanings are from NVML's documentation.
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ from weigh.units import Bytes, Seconds
 _NO_PERMISSION, _LOST = 4, 15
 _LIBRARY_NOT_FOUND, _DRIVER_NOT_LOADED, _MISMATCH = 12, 9, 18
 _FOR_GOOD = frozenset({3, 4, 13, 25, 26})  # not supported or permitted, no function...
-_MOST_EVENTS = 16  # a look
-_MOST_CARDS = 256
+_MOST_EVENTS = 16  # per reading
+_MOST_GPUS = 256
 _POLICIES = {
     0: "power",
     1: "thermal",
@@ -32,26 +32,26 @@ _POLICIES = {
 }
 
 
-class _Card:
-    """A device that is mine, its handle, and what it turned out not to tell."""
+class _Gpu:
+    """A visible device, its handle, and the figures that it does not provide."""
 
     def __init__(self, device: GpuDevice, handle: object) -> None:
         self.device = device
         self.handle = handle
         self.lost = False
         self.lacks: set[tuple[object, ...]] = set()
-        self.used: Bytes | None = None  # when last looked
-        self.draws = False  # it ran graphics when last asked
+        self.used: Bytes | None = None  # at the last reading
+        self.draws = False  # it ran graphics at the last query
         self.events: Any = None
         self.shares_seen = 0  # NVML's time stamp, in microseconds
 
 
 class NvmlProbe:
-    """The GPUs of this machine that are mine. To be used by one thread.
+    """The visible GPUs of this machine; for use by one thread.
 
     Raises:
-        NoGpuError: no driver or no library of it is here.
-        GpuError: it is here and does not start.
+        NoGpuError: the driver or its library is missing.
+        GpuError: the driver does not start.
     """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
@@ -59,91 +59,91 @@ class NvmlProbe:
         self._hidden = 0
         self._notes: list[str] = []
         self._absence: str | None = None
-        self._cards = self._find(environment)
+        self._gpus = self._find(environment)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Say what is in doubt about which GPUs are mine."""
+        """Doubts about which GPUs are visible."""
         return tuple(self._notes)
 
     @property
     def absence(self) -> str | None:
-        """Say why none is mine; None where one is."""
+        """Why no GPU is visible; None if one is."""
         return self._absence
 
     def devices(self) -> tuple[GpuDevice, ...]:
-        """Give the GPUs that are mine, in CUDA's order."""
-        return tuple(card.device for card in self._cards.values())
+        """Return the visible GPUs, in CUDA's order."""
+        return tuple(gpu.device for gpu in self._gpus.values())
 
     def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
-        """Look at each once; without *activity* give those whose memory changed."""
-        looks = [self._look(card, activity=activity) for card in self._cards.values()]
+        """Read each once; without *activity*, only those whose memory changed."""
+        looks = [self._look(gpu, activity=activity) for gpu in self._gpus.values()]
         return tuple(look for look in looks if look is not None)
 
     def counters(self, uuid: str) -> GpuCounters:
-        """Read the counters that run since the driver was loaded."""
-        card = self._cards[uuid]
-        millijoules = self._ask(card, "nvmlDeviceGetTotalEnergyConsumption")
+        """Read the counters since the driver was loaded."""
+        gpu = self._gpus[uuid]
+        millijoules = self._ask(gpu, "nvmlDeviceGetTotalEnergyConsumption")
         uncorrected, since_loaded = 1, 0
         return GpuCounters(
             energy=_scaled(millijoules, 0.001),
             ecc_errors=self._ask(
-                card, "nvmlDeviceGetTotalEccErrors", uncorrected, since_loaded
+                gpu, "nvmlDeviceGetTotalEccErrors", uncorrected, since_loaded
             ),
-            throttle=self._throttle(card),
+            throttle=self._throttle(gpu),
         )
 
     def pcie_rx(self, uuid: str) -> Bytes | None:
-        """Watch what comes in over PCIe for 20 ms; give bytes a second."""
+        """Return the inbound PCIe traffic in bytes per second, over 20 ms."""
         return self._pcie(uuid, 1)
 
     def pcie_tx(self, uuid: str) -> Bytes | None:
-        """Watch what goes out over PCIe for 20 ms; give bytes a second."""
+        """Return the outbound PCIe traffic in bytes per second, over 20 ms."""
         return self._pcie(uuid, 0)
 
     def new_xids(self, uuid: str) -> tuple[int, ...] | None:
-        """Give the driver's errors (XID numbers) since the last call; never waits."""
-        card = self._cards[uuid]
-        if card.events is None and not self._register(card):
+        """Return the driver's errors (XID numbers) since the last call; never waits."""
+        gpu = self._gpus[uuid]
+        if gpu.events is None and not self._register(gpu):
             return None
         found: list[int] = []
         while len(found) < _MOST_EVENTS:
             try:
-                event = self._nvml.nvmlEventSetWait_v2(card.events, 0)
-            except self._nvml.NVMLError:  # a timeout: nothing has happened
+                event = self._nvml.nvmlEventSetWait_v2(gpu.events, 0)
+            except self._nvml.NVMLError:  # a timeout: there was no error
                 break
             found.append(int(event.eventData))
         return tuple(found)
 
     def shares(self, uuid: str) -> tuple[GpuShare, ...] | None:
-        """Give each process's utilisation since the last call."""
-        card = self._cards[uuid]
+        """Return each process's utilisation since the last call."""
+        gpu = self._gpus[uuid]
         name = "nvmlDeviceGetProcessUtilization"
-        samples = self._ask(card, name, card.shares_seen)
+        samples = self._ask(gpu, name, gpu.shares_seen)
         if samples is None:
             return None
         newest = max((one.timeStamp for one in samples), default=0)
-        fresh = [one for one in samples if one.timeStamp > card.shares_seen]
-        card.shares_seen = max(card.shares_seen, newest)
+        fresh = [one for one in samples if one.timeStamp > gpu.shares_seen]
+        gpu.shares_seen = max(gpu.shares_seen, newest)
         return tuple(
             GpuShare(one.pid, float(one.smUtil), float(one.memUtil)) for one in fresh
         )
 
     def close(self) -> None:
-        """Let the driver go."""
+        """Release the driver."""
         try:
-            for card in self._cards.values():
-                if card.events is not None:
-                    self._nvml.nvmlEventSetFree(card.events)
+            for gpu in self._gpus.values():
+                if gpu.events is not None:
+                    self._nvml.nvmlEventSetFree(gpu.events)
             self._nvml.nvmlShutdown()
         except self._nvml.NVMLError:
-            return  # a lost card cannot be given back either
+            return  # a lost GPU cannot be released either
 
-    def _find(self, environment: Mapping[str, str]) -> dict[str, _Card]:
-        """Find the cards, in CUDA's order, that are mine."""
+    def _find(self, environment: Mapping[str, str]) -> dict[str, _Gpu]:
+        """Return the visible GPUs by UUID, in CUDA's order."""
         handles: dict[str, object] = {}
         found: list[GpuDevice] = []
-        for index in range(min(self._count(), _MOST_CARDS)):
+        for index in range(min(self._count(), _MOST_GPUS)):
             handle = self._handle(index)
             if handle is None:
                 continue
@@ -154,11 +154,11 @@ class NvmlProbe:
         self._notes += visible.notes
         if not visible.devices:
             self._absence = self._why_none(len(found), environment)
-        return {one.uuid: _Card(one, handles[one.uuid]) for one in visible.devices}
+        return {one.uuid: _Gpu(one, handles[one.uuid]) for one in visible.devices}
 
     def _why_none(self, found: int, environment: Mapping[str, str]) -> str:
         if found and VARIABLE in environment:
-            return f"there are GPUs here, hidden from you by {VARIABLE}"
+            return f"this node has GPUs, but they are hidden by {VARIABLE}"
         if found:
             return "there are GPUs here, in MIG mode, with no instance for you"
         if self._hidden:
@@ -172,7 +172,7 @@ class NvmlProbe:
             return 0
 
     def _handle(self, index: int) -> object | None:
-        """Open a card; None for one that a cgroup keeps from me, or that is broken."""
+        """Open a GPU; None if a cgroup hides it, or it is broken."""
         try:
             handle: object = self._nvml.nvmlDeviceGetHandleByIndex(index)
         except self._nvml.NVMLError as error:
@@ -184,18 +184,18 @@ class NvmlProbe:
         return handle
 
     def _described(self, index: int, handle: object) -> list[tuple[GpuDevice, object]]:
-        """Describe a card and, in MIG mode, its instances."""
-        card = self._describe(index, handle)
-        if card is None:
+        """Describe a GPU and, in MIG mode, its instances."""
+        gpu = self._describe(index, handle)
+        if gpu is None:
             return []
         mode = self._try("nvmlDeviceGetMigMode", handle)
         if not mode or not mode[0]:
-            return [(card, handle)]
-        split = msgspec.structs.replace(card, is_split=True)
+            return [(gpu, handle)]
+        split = msgspec.structs.replace(gpu, is_split=True)
         described: list[tuple[GpuDevice, object]] = [(split, handle)]
         for place in range(self._try("nvmlDeviceGetMaxMigDeviceCount", handle) or 0):
             part = self._try("nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
-            instance = None if part is None else self._describe(index, part, card.uuid)
+            instance = None if part is None else self._describe(index, part, gpu.uuid)
             if instance is not None:
                 described.append((instance, part))
         return described
@@ -207,7 +207,7 @@ class NvmlProbe:
         if not uuid:
             self._notes.append(f"GPU {index} cannot be read: it has no UUID")
             return None
-        memory = self._memory(_Card(GpuDevice(index, uuid, ""), handle))
+        memory = self._memory(_Gpu(GpuDevice(index, uuid, ""), handle))
         pci = self._try("nvmlDeviceGetPciInfo", handle) if parent is None else None
         gpu, compute = "nvmlDeviceGetGpuInstanceId", "nvmlDeviceGetComputeInstanceId"
         return GpuDevice(
@@ -222,54 +222,52 @@ class NvmlProbe:
             compute_instance=self._try(compute, handle) if parent else None,
         )
 
-    def _look(self, card: _Card, *, activity: bool) -> GpuReading | None:
-        """Look at a card; None where only its memory was asked for, and stayed.
+    def _look(self, gpu: _Gpu, *, activity: bool) -> GpuReading | None:
+        """Read a GPU; None if only memory is wanted and it has not changed.
 
-        To list processes costs as much again, and what they hold changes with the
-        card's memory: memory is read first, so that no later change can be missed.
+        Listing processes doubles the cost, and their memory changes with the GPU's. The
+        GPU's memory is read first, so that no later change is missed.
         """
-        memory = self._memory(card)
+        memory = self._memory(gpu)
         used = None if memory is None else int(memory.used)
-        stayed = used is not None and used == card.used
-        card.used = used
+        stayed = used is not None and used == gpu.used
+        gpu.used = used
         if stayed and not activity:
             return None
-        holders = self._holders(card, activity=activity)
-        told = holders is not None and None not in holders.values()
-        process_memory = holders if told else None
+        holders = self._holders(gpu, activity=activity)
+        complete = holders is not None and None not in holders.values()
+        process_memory = holders if complete else None
         processes = None if holders is None else tuple(holders)
-        rates = self._ask(card, "nvmlDeviceGetUtilizationRates") if activity else None
-        power = self._ask(card, "nvmlDeviceGetPowerUsage") if activity else None
+        rates = self._ask(gpu, "nvmlDeviceGetUtilizationRates") if activity else None
+        power = self._ask(gpu, "nvmlDeviceGetPowerUsage") if activity else None
         return GpuReading(
-            card.device.uuid,
+            gpu.device.uuid,
             memory_used=used,
             process_memory=process_memory,  # type: ignore[arg-type] # None is not in it
             utilization=None if rates is None else float(rates.gpu),
             memory_utilization=None if rates is None else float(rates.memory),
             power=_scaled(power, 0.001),
-            sm_clock=self._clock(card, 1) if activity else None,
-            memory_clock=self._clock(card, 2) if activity else None,
+            sm_clock=self._clock(gpu, 1) if activity else None,
+            memory_clock=self._clock(gpu, 2) if activity else None,
             processes=processes,
-            lost=card.lost,
+            lost=gpu.lost,
         )
 
-    def _memory(self, card: _Card) -> Any:  # noqa: ANN401 - a structure of NVML's
-        """Read memory without what the driver keeps for itself, if it can tell."""
+    def _memory(self, gpu: _Gpu) -> Any:  # noqa: ANN401 - a structure of NVML's
+        """Read the memory, if possible without the driver's own."""
         name = "nvmlDeviceGetMemoryInfo"
         version = getattr(self._nvml, "nvmlMemory_v2", None)
-        second = None if version is None else self._ask(card, name, version)
-        return self._ask(card, name) if second is None else second
+        second = None if version is None else self._ask(gpu, name, version)
+        return self._ask(gpu, name) if second is None else second
 
-    def _holders(
-        self, card: _Card, *, activity: bool
-    ) -> dict[int, Bytes | None] | None:
-        """Give the processes on a card and what each holds, where that is told."""
-        listed = self._listed(card, "Compute")
+    def _holders(self, gpu: _Gpu, *, activity: bool) -> dict[int, Bytes | None] | None:
+        """Return the processes on a GPU, each with its memory if known."""
+        listed = self._listed(gpu, "Compute")
         if listed is None:
             return None
-        if activity or card.draws:
-            drawing = self._listed(card, "Graphics") or []
-            card.draws = bool(drawing)
+        if activity or gpu.draws:
+            drawing = self._listed(gpu, "Graphics") or []
+            gpu.draws = bool(drawing)
             listed = [*listed, *drawing]  # a process may be on both lists
         holders: dict[int, Bytes | None] = {}
         for one in listed:
@@ -278,70 +276,69 @@ class NvmlProbe:
             holders[one.pid] = known if held is None else max(known or 0, held)
         return holders
 
-    def _listed(self, card: _Card, kind: str) -> list[Any] | None:
+    def _listed(self, gpu: _Gpu, kind: str) -> list[Any] | None:
         for version in ("v3", "v2"):
             name = f"nvmlDeviceGet{kind}RunningProcesses_{version}"
-            listed: list[Any] | None = self._ask(card, name)
+            listed: list[Any] | None = self._ask(gpu, name)
             if listed is not None:
                 return listed
         return None
 
-    def _clock(self, card: _Card, which: int) -> float | None:
-        return _scaled(self._ask(card, "nvmlDeviceGetClockInfo", which), 1.0)
+    def _clock(self, gpu: _Gpu, which: int) -> float | None:
+        return _scaled(self._ask(gpu, "nvmlDeviceGetClockInfo", which), 1.0)
 
     def _pcie(self, uuid: str, direction: int) -> Bytes | None:
         name = "nvmlDeviceGetPcieThroughput"
-        kilobytes = self._ask(self._cards[uuid], name, direction)
+        kilobytes = self._ask(self._gpus[uuid], name, direction)
         return None if kilobytes is None else int(kilobytes) * 1000
 
-    def _throttle(self, card: _Card) -> dict[str, Seconds] | None:
+    def _throttle(self, gpu: _Gpu) -> dict[str, Seconds] | None:
         name = "nvmlDeviceGetViolationStatus"
-        told = {
-            reason: self._ask(card, name, policy)
-            for policy, reason in _POLICIES.items()
+        statuses = {
+            reason: self._ask(gpu, name, policy) for policy, reason in _POLICIES.items()
         }
         seconds = {
             reason: float(status.violationTime) * 1e-9
-            for reason, status in told.items()
+            for reason, status in statuses.items()
             if status is not None
         }
         return seconds or None
 
-    def _register(self, card: _Card) -> bool:
-        """Ask to be told of driver errors on *card* from now on."""
-        if ("events",) in card.lacks:
+    def _register(self, gpu: _Gpu) -> bool:
+        """Register for the driver's error events of *gpu*."""
+        if ("events",) in gpu.lacks:
             return False
         events = None
         try:
             events = self._nvml.nvmlEventSetCreate()
             critical = self._nvml.nvmlEventTypeXidCriticalError
-            self._nvml.nvmlDeviceRegisterEvents(card.handle, critical, events)
+            self._nvml.nvmlDeviceRegisterEvents(gpu.handle, critical, events)
         except self._nvml.NVMLError:
-            card.lacks.add(("events",))
+            gpu.lacks.add(("events",))
             if events is not None:
                 self._nvml.nvmlEventSetFree(events)
             return False
-        card.events = events
+        gpu.events = events
         return True
 
-    def _ask(self, card: _Card, name: str, *words: object) -> Any:  # noqa: ANN401
-        """Ask for one figure; None if it is not told, now or for good."""
-        if card.lost or (name, *words[:1]) in card.lacks:
+    def _ask(self, gpu: _Gpu, name: str, *words: object) -> Any:  # noqa: ANN401
+        """Query one figure; None if it is not available."""
+        if gpu.lost or (name, *words[:1]) in gpu.lacks:
             return None
         function = getattr(self._nvml, name, None)
         if function is None:
             return None
         try:
-            return function(card.handle, *words)
+            return function(gpu.handle, *words)
         except self._nvml.NVMLError as error:
             if error.value == _LOST:
-                card.lost = True
+                gpu.lost = True
             elif error.value in _FOR_GOOD:
-                card.lacks.add((name, *words[:1]))
+                gpu.lacks.add((name, *words[:1]))
             return None
 
     def _try(self, name: str, *words: object) -> Any:  # noqa: ANN401 - the same
-        """Ask while finding out what is there."""
+        """Call a function of NVML; None if it fails."""
         function = getattr(self._nvml, name, None)
         try:
             return None if function is None else function(*words)
@@ -364,7 +361,7 @@ def _started_nvml() -> ModuleType:
 
 
 def _start_error(code: int, words: str) -> GpuError:
-    """Say in words why NVML did not start."""
+    """Return the error for NVML's code at its start."""
     if code == _LIBRARY_NOT_FOUND:
         return NoGpuError("no NVIDIA driver here")
     if code == _DRIVER_NOT_LOADED:
@@ -374,7 +371,7 @@ def _start_error(code: int, words: str) -> GpuError:
         module = f" ({version})" if version else ""
         return GpuError(
             f"NVIDIA's kernel driver{module} and its library differ: "
-            "tell the node's admins"
+            "report it to the admins"
         )
     if code == _NO_PERMISSION:
         return GpuError("the NVIDIA driver is closed to you: /dev/nvidiactl")

@@ -1,7 +1,7 @@
-"""This process's own memory: what it holds now, and the most since the last reset.
+"""This process's own memory: the current size, and the peak since the last reset.
 
-Files are opened anew for each reading: a program may close every descriptor it finds
-(daemons do), and a write must never land in a file of the user's.
+Files are opened for each reading: a program may close all descriptors (daemons do), and
+a write must never go to a file of the user.
 """
 
 import os
@@ -16,13 +16,13 @@ _MM_HIWATER_RSS = b"5"  # proc(5): reset VmHWM to VmRSS
 
 
 class OwnMemory(Protocol):
-    """A source of readings of this process."""
+    """A source of this process's memory figures."""
 
     def read(self) -> tuple[Bytes, Bytes] | None:
-        """Give (resident now, highest since the last reset); None if not to be had."""
+        """Return (resident now, peak since the last reset); None if unknown."""
 
     def reset(self) -> bool:
-        """Let the high-water mark start anew; False where that is not allowed."""
+        """Reset the high-water mark; False if that is not allowed."""
 
 
 class ProcMemory:
@@ -33,7 +33,7 @@ class ProcMemory:
         self._clear_refs = f"{folder}/clear_refs"
 
     def read(self) -> tuple[Bytes, Bytes] | None:
-        """Give (resident now, highest since the last reset); None if not to be had."""
+        """Return (resident now, peak since the last reset); None if unknown."""
         try:
             text = self._text(_USUAL)
             if b"\nVmRSS:" not in text:
@@ -52,7 +52,7 @@ class ProcMemory:
             os.close(descriptor)
 
     def reset(self) -> bool:
-        """Let the high-water mark start anew; False where that is not allowed."""
+        """Reset the high-water mark; False if that is not allowed."""
         try:
             descriptor = os.open(self._clear_refs, os.O_WRONLY)
         except OSError:
@@ -75,7 +75,7 @@ class PsutilMemory:
         self._process = psutil.Process()
 
     def read(self) -> tuple[Bytes, Bytes] | None:
-        """Give (resident now, highest of the process); None if not to be had."""
+        """Return (resident now, peak of the process); None if unknown."""
         info = self._process.memory_info()
         highest = getattr(info, "peak_wset", None)
         if highest is None:
@@ -86,24 +86,24 @@ class PsutilMemory:
         return int(info.rss), max(int(highest), int(info.rss))
 
     def reset(self) -> bool:
-        """Refuse: no such call here."""
+        """Return False: there is no such call."""
         return False
 
 
 class NoMemory:
-    """Nothing tells."""
+    """No source of memory figures."""
 
     def read(self) -> tuple[Bytes, Bytes] | None:
-        """Give None."""
+        """Return None."""
         return None
 
     def reset(self) -> bool:
-        """Refuse."""
+        """Return False."""
         return False
 
 
 def own_memory() -> OwnMemory:
-    """Choose what this machine offers."""
+    """Return the best source on this machine."""
     if os.path.exists("/proc/self/status"):
         return ProcMemory()
     try:

@@ -1,8 +1,8 @@
 """Count a process tree's CPU time with a perf event that its children inherit.
 
-It also sees children that nobody waits for, whose time is in no rusage. An ordinary
-user may open it where kernel.perf_event_paranoid is at most 2 and no seccomp filter
-refuses; elsewhere there is no such reading.
+It also counts children that nobody waits for, whose time is in no rusage. An ordinary
+user may open it if kernel.perf_event_paranoid is at most 2 and no seccomp filter
+refuses it.
 """
 
 import ctypes
@@ -25,30 +25,30 @@ _FLAG_CLOEXEC = 1 << 3
 
 
 class CpuClock:
-    """The CPU time of one process since its exec, and of all that it starts."""
+    """The CPU time of one process since its exec, with all its descendants."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
     def read(self) -> Seconds | None:
-        """Give the CPU seconds so far, ended descendants included."""
+        """Return the CPU seconds so far, ended descendants included."""
         try:
             return float(struct.unpack("q", os.read(self._fd, 8))[0]) / 1e9
         except (OSError, struct.error):
             return None
 
     def close(self) -> None:
-        """Give back the descriptor."""
+        """Close its descriptors."""
         os.close(self._fd)
 
 
 def open_cpu_clock(pid: int) -> CpuClock | None:
-    """Attach to *pid*, to count from its next exec on; None where refused."""
+    """Attach to *pid*, to count from its next exec on; None if refused."""
     number = _SYSCALL_NUMBERS.get(os.uname().machine)
     if number is None:
         return None
-    # task-clock ticks in kernel mode too; leaving the kernel out of the *event* is
-    # what a paranoid level of 2 asks of ordinary users
+    # task-clock counts kernel mode too; a paranoid level of 2 requires ordinary users
+    # to exclude the kernel from the *event*
     attr = struct.pack(
         "IIQQQQQ",
         _TYPE_SOFTWARE,

@@ -2,7 +2,7 @@
 
 The tree is everything below one process: its children's ``children`` files lead to
 all the rest. Descriptors stay open between looks, which is three times cheaper than
-opening them anew and safe when a process id is used again: the kernel answers ESRCH.
+opening them again and safe when a process id is used again: the kernel answers ESRCH.
 """
 
 import os
@@ -29,22 +29,22 @@ def is_own_proc(root: str = "/proc") -> bool:
     """Return whether the process ids in *root* are those that this process uses.
 
     False in a pid namespace that still shows the /proc of another one: there, 1234 is
-    a stranger's process here, or nobody's.
+    another process here, or none.
     """
     link = f"{root}/self"
     try:
         return os.readlink(link) == str(os.getpid())
-    except OSError:  # a link that leads nowhere: we do not exist in that namespace
+    except OSError:  # a dangling link: this process is not in that namespace
         return not os.path.lexists(link)
 
 
 def usable_proc(root: str = "/proc") -> str:
-    """Return *root*, or a path below which nothing exists where it is not our own."""
+    """Return *root*, or a path without entries if it is another namespace's."""
     return root if is_own_proc(root) else os.devnull
 
 
 class ProcessReading(msgspec.Struct, frozen=True, gc=False):
-    """What the kernel says one process holds now, and has held at most.
+    """One process's memory now, and its peaks.
 
     ``resident = anonymous + file + shared``, in bytes; ``peak`` is VmHWM.
     """
@@ -62,9 +62,9 @@ class ProcessReading(msgspec.Struct, frozen=True, gc=False):
 class ProcessTimes(msgspec.Struct, frozen=True, gc=False):
     """CPU time of a process and its reaped children, its parent, its identity.
 
-    ``faulted`` are the bytes of pages got without reading a disk, copies of pages that
-    were shared with a fork among them. ``stack_start`` and ``code_start`` survive a
-    fork and change at exec, so equal ones mean memory that may be shared.
+    ``faulted`` are the bytes of minor page faults, which include the copies of pages
+    shared with a fork. ``stack_start`` and ``code_start`` survive a
+    fork and change at exec, so processes with equal values may share memory.
     """
 
     parent: int
@@ -75,7 +75,7 @@ class ProcessTimes(msgspec.Struct, frozen=True, gc=False):
     stack_start: int
 
     def is_fork_of(self, other: "ProcessTimes") -> bool:
-        """Tell whether neither has execed since one was forked from the other.
+        """Return whether neither has execed since one was forked from the other.
 
         False where the kernel hides the stack.
         """
@@ -146,7 +146,7 @@ def parse_children(text: bytes) -> list[int]:
 
 
 class _Known:
-    """A process of the tree, with what stays open of it."""
+    """A process of the tree, with its open descriptors."""
 
     __slots__ = ("children_fd", "is_threaded", "pid", "stat_fd", "status_fd")
 
@@ -156,26 +156,26 @@ class _Known:
         self.pid = pid
         self.status_fd = status_fd
         self.children_fd = children_fd
-        self.stat_fd: int | None = None  # opened when first asked for
-        self.is_threaded = True  # until its status says otherwise
+        self.stat_fd: int | None = None  # opened at first use
+        self.is_threaded = True  # until its status is read
 
     def close(self) -> None:
-        """Give back the descriptors."""
+        """Close its descriptors."""
         for fd in (self.status_fd, self.children_fd, self.stat_fd):
             if fd is not None:
                 os.close(fd)
 
 
 class ProcTree:
-    """Everything below one process, except the children named in ``besides``.
+    """All descendants of one process, except the children in ``excluded``.
 
-    A process once seen stays in the tree until it ends, whoever adopts it. Empty where
-    *root* shows another pid namespace.
+    A process once seen stays in the tree until it ends, even if it is adopted. The tree
+    is empty where *root* shows another pid namespace.
     """
 
     def __init__(self, top: int, root: str = "/proc") -> None:
         self.top = top
-        self.besides: frozenset[int] = frozenset()
+        self.excluded: frozenset[int] = frozenset()
         self.seen = 0
         self._root = usable_proc(root)
         self._known: dict[int, _Known] = {}
@@ -189,11 +189,11 @@ class ProcTree:
         self._known.clear()
 
     def pids(self) -> list[int]:
-        """Give the processes alive at the last look."""
+        """Return the processes alive at the last reading."""
         return list(self._known)
 
     def read(self) -> list[ProcessReading]:
-        """Look at every process of the tree once; zombies hold nothing and are out."""
+        """Read every process of the tree once, without zombies."""
         self._walk()
         readings = []
         gone = []
@@ -212,12 +212,12 @@ class ProcTree:
         return readings
 
     def reading(self, pid: int) -> ProcessReading | None:
-        """Look at one process, of the tree or not."""
+        """Read one process, in the tree or not."""
         text = self._read(f"{pid}/status", _STATUS_BYTES)
         return None if text is None else parse_status(pid, text)
 
     def is_stopped(self, pid: int) -> bool:
-        """Tell whether a signal has stopped the process."""
+        """Return whether a signal has stopped the process."""
         text = self._read(f"{pid}/stat", _STAT_BYTES) or b""
         return text[text.rfind(b")") + 2 :].startswith(b"T")
 
@@ -235,21 +235,21 @@ class ProcTree:
             return None
 
     def environment(self, pid: int) -> dict[str, str]:
-        """Read what a process's environment was at its exec; empty where refused."""
+        """Read a process's environment at its exec; empty if refused."""
         text = self._read(f"{pid}/environ", _ENVIRONMENT_BYTES) or b""
         words = (os.fsdecode(word).partition("=") for word in text.split(b"\0"))
         return {name: value for name, _, value in words}
 
     def adopt(self, pid: int) -> bool:
-        """Take in a process that is not below the top; False when it is gone."""
+        """Add a process that is no descendant; False if it has ended."""
         return self._meet(pid) is not None
 
     def children(self) -> list[int] | None:
-        """Give the top process's own children; None where the kernel will not tell."""
+        """Return the top process's own children; None if they are not listed."""
         text = self._read(f"{self.top}/task/{self.top}/children", _CHILDREN_BYTES)
         if text is None:
             return None
-        return [pid for pid in parse_children(text) if pid not in self.besides]
+        return [pid for pid in parse_children(text) if pid not in self.excluded]
 
     def _status(self, known: _Known) -> bytes:
         if known.status_fd is not None:
@@ -262,8 +262,8 @@ class ProcTree:
     def _walk(self) -> None:
         """Find new processes, unless none was started since the last two walks.
 
-        One walk is not enough: a process has its id before its parent shows it, and
-        children change hands while they are being listed.
+        One walk is not enough: a process has its id before it is in its parent's list,
+        and children are adopted while they are being listed.
         """
         last_pid = (self._read("loadavg", 128) or b"").rpartition(b" ")[2]
         if last_pid and self._last_pids == (last_pid, last_pid):
@@ -284,7 +284,7 @@ class ProcTree:
                 queue.extend(self._children_of(known))
 
     def _meet(self, pid: int) -> _Known | None:
-        """Take a new process into the tree; None when it is gone already."""
+        """Add a new process to the tree; None if it has ended already."""
         keep = len(self._known) < self._most_open
         status_fd = self._open(f"{pid}/status")
         if status_fd is None:
@@ -298,7 +298,7 @@ class ProcTree:
         return known
 
     def _children_of(self, known: _Known) -> list[int]:
-        """Give the children of every thread: any thread may start processes."""
+        """Return the children of every thread: any thread may start processes."""
         pid = known.pid
         try:
             if known.children_fd is not None:
@@ -332,7 +332,7 @@ class ProcTree:
             found = {p for p, parent in parents.items() if parent in below} - below
             below |= found
             grew = bool(found)
-        return sorted(below - {self.top} - self.besides)
+        return sorted(below - {self.top} - self.excluded)
 
     def _open(self, path: str) -> int | None:
         try:

@@ -1,12 +1,10 @@
-"""Read what one process may have: ulimit's figures, as it starts here."""
+"""Read the resource limits of this process, as ulimit shows them."""
 
 import os
 
 from weigh.model.doctor import Limits
 
 _FAST_NETWORK = "/sys/class/infiniband"
-
-
 _CORE_PATTERN = "/proc/sys/kernel/core_pattern"
 
 

@@ -1,4 +1,4 @@
-"""List the processes of one user from /proc: one small read for each."""
+"""List the processes of one user from /proc, with one small read per process."""
 
 import os
 
@@ -13,7 +13,7 @@ _COMMAND_BYTES = 4096  # more of a command than any screen shows
 
 
 class UserProcess(msgspec.Struct, frozen=True, gc=False):
-    """One process now. ``pid`` and ``start_ticks`` together name it for good.
+    """One process now; ``pid`` and ``start_ticks`` together identify it.
 
     ``cpu_time`` is its own, ``reaped_time`` that of the children it has waited for.
     ``resident`` is the kernel's RSS: pages shared with others count in each.
@@ -28,7 +28,7 @@ class UserProcess(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_process(pid: int, text: bytes) -> UserProcess | None:
-    """Read /proc/PID/stat; None where it is not of that form."""
+    """Parse /proc/PID/stat; None if it has another form."""
     start, end = text.find(b"("), text.rfind(b")")
     words = text[end + 2 :].split()
     try:
@@ -45,15 +45,15 @@ def parse_process(pid: int, text: bytes) -> UserProcess | None:
 
 
 def read_process(pid: int, root: str = "/proc") -> UserProcess | None:
-    """Look at one process; None when it is gone or hidden."""
+    """Read one process; None if it has ended or is hidden."""
     text = _read(f"{usable_proc(root)}/{pid}/stat")
     return None if text is None else parse_process(pid, text)
 
 
 def has_ended(pid: int, root: str = "/proc") -> bool:
-    """Tell whether a process is gone, or a zombie that its parent has not reaped.
+    """Return whether a process is gone, or a zombie that its parent has not reaped.
 
-    A first thread that ended before the others is a zombie too, and they go on.
+    A first thread that ended before the others is a zombie too, but they go on.
     """
     text = _read(f"{root}/{pid}/stat") or b""
     words = text[text.rfind(b")") + 2 :].split()
@@ -61,9 +61,9 @@ def has_ended(pid: int, root: str = "/proc") -> bool:
 
 
 def read_processes(user: int, root: str = "/proc") -> tuple[UserProcess, ...] | None:
-    """Look at every process of *user* (a uid) that holds memory.
+    """Read every process of *user* (a uid) that has memory.
 
-    None where there is no /proc to look at, or that of another pid namespace.
+    None if there is no /proc, or it is that of another pid namespace.
     """
     try:
         with os.scandir(usable_proc(root)) as entries:
@@ -74,7 +74,7 @@ def read_processes(user: int, root: str = "/proc") -> tuple[UserProcess, ...] | 
             ]
     except OSError:
         return None
-    if not pids:  # this process is always there: what is mounted is no /proc
+    if not pids:  # at least this process exists: /proc is not mounted
         return None
     read = (read_process(pid, root) for pid in pids)
     return tuple(one for one in read if one is not None and one.resident)

@@ -1,8 +1,8 @@
 """Read a process tree through psutil, where there is no /proc: macOS and Windows.
 
-What the systems tell differs. Windows knows every process's own peak; macOS does not,
+The systems differ. Windows knows every process's own peak; macOS does not,
 nor the pages a process shares, nor its disk traffic; neither knows the CPU time of
-children that have ended. What is not told is None.
+children that have ended. Unknown figures are None.
 """
 
 from collections.abc import Iterable
@@ -15,11 +15,11 @@ from weigh.units import MIB, Bytes, Seconds
 
 Number = TypeVar("Number", int, float)
 
-_MATERIAL = 1.01  # of the largest sum yet, to be worth asking what is shared
+_MATERIAL = 1.01  # of the largest sum so far, to be worth reading what is shared
 
 
 class MemoryInfo(Protocol):
-    """What every system tells; Windows adds ``peak_wset``."""
+    """The figures of every system; Windows adds ``peak_wset``."""
 
     rss: Bytes
     vms: Bytes
@@ -125,7 +125,7 @@ class PsutilTree:
         self._ended = {False: Totals(), True: Totals()}  # by whether detached
         self._largest: Bytes = 0
         self._best: Bytes = 0
-        self._tells_unshared = True
+        self._has_unshared = True
         self._root: Process | None = None
         try:
             self._root = psutil.Process(root_pid)
@@ -189,7 +189,7 @@ class PsutilTree:
         return total
 
     def is_alive(self) -> bool:
-        """Tell whether the last reading found a process that has not ended."""
+        """Return whether the last reading found a process that has not ended."""
         return any(seen.live for seen in self._seen.values())
 
     def send_signal(self, number: int) -> None:
@@ -287,11 +287,11 @@ class PsutilTree:
         if len(live) <= 1 or memory <= self._best * _MATERIAL + MIB:
             return None
         self._best = memory
-        if not self._tells_unshared:
+        if not self._has_unshared:
             return None
         unshared = _sum(self._unshared_of(seen.process) for seen in live)
         # macOS keeps this to root: asking once is enough
-        self._tells_unshared = unshared is not None
+        self._has_unshared = unshared is not None
         return unshared
 
     def _unshared_of(self, process: Process) -> Bytes | None:
@@ -304,7 +304,7 @@ class PsutilTree:
 
 
 def _rose(seen: _Seen, before: Bytes) -> bool:
-    """Tell whether the system reports a new peak, above what is held now."""
+    """Return whether the system reports a new peak, above what is held now."""
     return seen.peak > before and seen.peak > (seen.rss or 0)
 
 

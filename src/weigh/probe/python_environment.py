@@ -1,4 +1,4 @@
-"""Which Python a command would start, and which torch it has; nothing is imported."""
+"""Find the Python that a command would start, and its torch, without importing it."""
 
 import os
 import re
@@ -99,7 +99,7 @@ def parse_torch(text: str) -> TorchBuild | None:
 
 
 def _named(version: str) -> TorchBuild | None:
-    """Tell the build from the version alone: ``2.4.0+cu121``, where it is told."""
+    """Read the build from a version such as ``2.4.0+cu121``."""
     local = _LOCAL.search(version)
     if local is None:
         return None

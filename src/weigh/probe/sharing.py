@@ -1,4 +1,4 @@
-"""Count pages that several processes share once: what a tree holds as if alone.
+"""Count pages that several processes share only once.
 
 Anonymous pages shared by fork are counted by ``Pss_Anon`` of smaps_rollup. Mapped
 files and shared memory are counted by which of their pages the tree maps, read from
@@ -20,7 +20,7 @@ _KCMP_VM = 1
 
 
 def share_memory_map(first: int, second: int) -> bool:
-    """Compare two processes' maps; False where the kernel will not tell."""
+    """Return whether two processes have one memory map; False if unknown."""
     number = _SYSCALL_NUMBERS.get(os.uname().machine)
     if number is None:
         return False
@@ -28,13 +28,13 @@ def share_memory_map(first: int, second: int) -> bool:
 
 
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
-_ENTRY = 8  # bytes of pagemap a page
-_BLOCK = 8192  # pages a read: 64 KiB of pagemap keeps each stall short
-_MOST_PAGES = 1 << 25  # a look at more would take half a second: LMDB maps a tebibyte
+_ENTRY = 8  # bytes of pagemap per page
+_BLOCK = 8192  # pages per read: 64 KiB of pagemap keep each stall short
+_MOST_PAGES = 1 << 25  # more would take half a second: LMDB maps a tebibyte
 # Bit 63 (present) and bit 61 (file page or shared anonymous) of a pagemap entry lie in
 # its last byte; Documentation/admin-guide/mm/pagemap.rst of the kernel.
 _MAPPED = bytes(ord("1" if byte & 0xA0 == 0xA0 else "0") for byte in range(256))  # noqa: PLR2004
-# memfd, SysV and shared anonymous memory live on a mount that nobody sees
+# memfd, SysV and shared anonymous memory are on a hidden mount
 _SHMEM_PREFIXES = (b"/dev/shm/", b"/memfd:", b"/SYSV", b"/dev/zero")
 
 
@@ -59,7 +59,7 @@ class AnonymousPages(msgspec.Struct, frozen=True, gc=False):
 
 
 def parse_rollup(text: bytes) -> AnonymousPages | None:
-    """Read the anonymous memory in smaps_rollup; None where it is not told.
+    """Read the anonymous memory in smaps_rollup; None if it is missing.
 
     Linux before 5.4 has Pss in place of Pss_Anon, which bounds it from above.
     """
@@ -112,7 +112,7 @@ class FilePages:
 
     def __init__(self, root: str = "/proc") -> None:
         self._root = root
-        # A set of pages is one integer a block, a bit a page: union is |
+        # a set of pages is one integer per block, one bit per page: union is |
         self._blocks: dict[tuple[bytes, int], int] = {}
         self._shared: set[bytes] = set()
         self._left = _MOST_PAGES
@@ -123,7 +123,7 @@ class FilePages:
             self._tmpfs = frozenset()
 
     def add(self, pid: int) -> tuple[Bytes, Bytes] | None:
-        """Add the pages that *pid* maps; give its own (file, shared memory) bytes.
+        """Add the pages that *pid* maps; return its own (file, shared memory) bytes.
 
         None where refused, gone or too many.
         """
@@ -144,7 +144,7 @@ class FilePages:
         return own[False], own[True]
 
     def sizes(self) -> tuple[Bytes, Bytes]:
-        """Give the bytes of distinct (file, shared memory) pages."""
+        """Return the bytes of distinct (file, shared memory) pages."""
         file = shared = 0
         for (name, _), pages in self._blocks.items():
             size = pages.bit_count() * _PAGE
@@ -155,7 +155,7 @@ class FilePages:
         return file, shared
 
     def _add_mapping(self, mapping: Mapping, pagemap: int) -> int:
-        """Add one mapping's pages; give how many are mapped."""
+        """Add one mapping's pages; return how many are mapped."""
         done = mapped = 0
         while done < mapping.pages:
             block, within = divmod(mapping.offset + done, _BLOCK)

@@ -1,4 +1,4 @@
-"""Read how much storage traffic a process's dead descendants caused.
+"""Read the storage traffic of a process's ended descendants.
 
 When a process is reaped the kernel adds its counts to its parent's, so what weigh's
 own /proc/self/io shows beyond weigh's own threads is exactly what the job did.
@@ -18,7 +18,7 @@ class IoReading(msgspec.Struct, frozen=True):
     write_bytes: Bytes
 
     def since(self, before: "IoReading") -> "IoReading":
-        """Give the traffic between two readings."""
+        """Return the traffic between two readings."""
         return IoReading(
             self.read_bytes - before.read_bytes, self.write_bytes - before.write_bytes
         )
@@ -31,7 +31,7 @@ def parse_io(text: bytes) -> IoReading:
 
 
 def read_reaped_io(proc: str = "/proc") -> IoReading | None:
-    """Read what reaped descendants did; None where the kernel keeps no such account."""
+    """Read the traffic of reaped descendants; None if the kernel does not count it."""
     try:
         total = _read(f"{proc}/self/io")
         for tid in os.listdir(f"{proc}/self/task"):

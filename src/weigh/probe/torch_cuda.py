@@ -1,4 +1,4 @@
-"""What torch, where this process has imported it, says of its own GPU memory."""
+"""Read torch's own GPU memory figures, if this process has imported torch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from weigh.units import Bytes
 
 
 class TorchDevice(msgspec.Struct, frozen=True):
-    """One of torch's GPUs: its peaks, and what it holds now.
+    """One of torch's GPUs: its peaks and its current memory.
 
     ``uuid`` as NVML writes it, but without ``GPU-``; None in older versions of torch.
     """
@@ -47,7 +47,7 @@ def read_torch(torch: Any) -> tuple[TorchDevice, ...]:  # noqa: ANN401 - not imp
 
 
 def torch_uuid(cuda: Any, index: int) -> str | None:  # noqa: ANN401 - as above
-    """Read a card's UUID, without ``GPU-``; None in older versions of torch."""
+    """Read a GPU's UUID, without ``GPU-``; None in older versions of torch."""
     properties = getattr(cuda, "get_device_properties", None)
     uuid = getattr(properties and properties(index), "uuid", None)
     return None if uuid is None else str(uuid).removeprefix("GPU-")
@@ -58,8 +58,8 @@ def torch_number(
 ) -> int | None:
     """Find *device*, the *number*-th that is mine, among torch's *uuids*.
 
-    By UUID, because CUDA may count cards of different kinds otherwise; by number where
-    torch tells none, and for a MIG instance, which CUDA gives its card's UUID.
+    By UUID, because CUDA may count GPUs of different kinds otherwise; by number where
+    torch tells none, and for a MIG instance, which CUDA gives its GPU's UUID.
     """
     if device.mig_parent is None and None not in uuids:
         own = device.uuid.removeprefix("GPU-")

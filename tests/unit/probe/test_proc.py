@@ -154,7 +154,7 @@ def test_those_besides_the_job_are_left_out(proc: DoctoredProc, tree: ProcTree) 
     proc.process(TOP, [11, 12])
     proc.process(11)
     proc.process(12)
-    tree.besides = frozenset({12})
+    tree.excluded = frozenset({12})
     assert tree.children() == [11]
     assert seen(tree) == {11}
 

@@ -13,7 +13,7 @@ from weigh.flow.run import channel as flow_channel
 from weigh.measure.ranks import RankTracker
 from weigh.measure.region import channel as wire
 from weigh.measure.region.channel import read_channel
-from weigh.measure.region.tracker import Teller
+from weigh.measure.region.tracker import EventThrottle
 from weigh.model.record import (
     Event,
     Measurement,
@@ -186,9 +186,9 @@ def test_a_wrapper_that_has_gone_is_no_trouble(channel: Channel) -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_is_one_line_and_stops_the_resets() -> None:
     said: list[str] = []
-    teller = Teller({"WEIGH_CHANNEL": "/dev/full"}, "1", said.append)
-    assert teller.tell_peak(1 << 30) is False
-    teller.tell(wire.EventLine("1", Event("a", 0.0)))
+    throttle = EventThrottle({"WEIGH_CHANNEL": "/dev/full"}, "1", said.append)
+    assert throttle.write_peak(1 << 30) is False
+    throttle.write(wire.EventLine("1", Event("a", 0.0)))
     assert len(said) == 1
     assert "No space left" in said[0]
 
@@ -238,13 +238,13 @@ def test_a_program_that_closes_every_descriptor_gets_none_of_our_lines(
 
 
 def test_the_time_between_totals_grows_with_the_run(channel: Channel) -> None:
-    teller = Teller({"WEIGH_CHANNEL": str(channel.path)}, "1", print)
-    began = teller._began
+    throttle = EventThrottle({"WEIGH_CHANNEL": str(channel.path)}, "1", print)
+    began = throttle._began
     now, told = began, 0
     while now < began + 86_400:
         now += 0.5
-        if teller.is_due(now):
-            teller.told_all(now)
+        if throttle.is_due(now):
+            throttle.note_written(now)
             told += 1
     assert told < 500
 

@@ -209,4 +209,4 @@ def test_two_stretches_join_to_the_firsts_before_and_the_laters_after() -> None:
     span = GpuSpan()
     span.merge([first])
     span.merge([later])
-    assert span.cards() == (join(first, later),)
+    assert span.memory() == (join(first, later),)

@@ -246,5 +246,5 @@ def test_show_gpus_without_a_gpu_says_so_once(
 
     step()
     step()
-    assert capsys.readouterr().err == "weigh: after step: no GPU to be seen\n"
+    assert capsys.readouterr().err == "weigh: after step: no GPU is visible\n"
     assert places(tracker) == [("step", 0, 2)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from weigh.errors import SchedulerError
-from weigh.flow.run.progress import asked_time_left, asking, time_left
+from weigh.flow.run.progress import asking, queried_time_left, time_left
 
 ANSWER = """
 job_number:                 1
@@ -26,27 +26,27 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 
 def test_grid_engine_says_the_lesser_of_two_limits(env: dict[str, str]) -> None:
-    found = asked_time_left(env, lambda _job: ANSWER)
+    found = queried_time_left(env, lambda _job: ANSWER)
     assert found == pytest.approx(440, abs=10)
 
 
 def test_a_grid_engine_job_without_a_limit_has_none(env: dict[str, str]) -> None:
     answer = "hard resource_list:         h_vmem=1G"
-    assert asked_time_left(env, lambda _job: answer) is None
+    assert queried_time_left(env, lambda _job: answer) is None
 
 
 def test_a_scheduler_that_does_not_answer_gives_no_limit(env: dict[str, str]) -> None:
     def fail(_job: str) -> str:
         raise SchedulerError("qstat did not answer")
 
-    assert asked_time_left(env, fail) is None
+    assert queried_time_left(env, fail) is None
 
 
 def test_outside_of_grid_engine_nobody_is_asked() -> None:
     def fail(_job: str) -> str:
         raise AssertionError
 
-    assert asked_time_left({"JOB_ID": "1"}, fail) is None
+    assert queried_time_left({"JOB_ID": "1"}, fail) is None
 
 
 def test_slurm_says_when_a_job_ends() -> None:
@@ -78,12 +78,12 @@ IN_SLURM = {"SLURM_JOB_ID": "12"}
 def test_a_slurm_that_told_nothing_is_asked_for_the_time_left(
     answer: str, seconds: int
 ) -> None:
-    assert asked_time_left(IN_SLURM, lambda _job: answer) == seconds
+    assert queried_time_left(IN_SLURM, lambda _job: answer) == seconds
 
 
 @pytest.mark.parametrize("answer", ["UNLIMITED\n", "NOT_SET\n", "INVALID\n", "", "?"])
 def test_a_slurm_job_without_a_limit_has_none(answer: str) -> None:
-    assert asked_time_left(IN_SLURM, lambda _job: answer) is None
+    assert queried_time_left(IN_SLURM, lambda _job: answer) is None
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_slurm_is_not_asked_by_every_rank_nor_for_what_it_told(
     def fail(_job: str) -> str:
         raise AssertionError
 
-    assert asked_time_left(IN_SLURM | more, fail) is None
+    assert queried_time_left(IN_SLURM | more, fail) is None
 
 
 def test_the_end_of_a_job_that_is_over_is_no_limit() -> None:

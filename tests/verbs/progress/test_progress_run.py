@@ -240,13 +240,13 @@ def test_a_job_runs_though_no_copier_can_be_made(weigh: Weigh) -> None:
         argv, env=weigh.env(), cwd=weigh.folder, capture_output=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, b"there\n")
-    assert b"cannot read along with the output: Too many open files" in done.stderr
+    assert b"cannot read the output: Too many open files" in done.stderr
 
 
 def test_what_cannot_be_read_along_with_is_refused(weigh: Weigh) -> None:
     done = weigh.run("--checkpoint-signal", "USR1@1s", "--attach", str(os.getpid()))
     assert done.returncode == 125
-    assert b"--attach cannot read along: no --checkpoint-signal then" in done.stderr
+    assert b"--attach reads no output: leave out --checkpoint-signal" in done.stderr
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")

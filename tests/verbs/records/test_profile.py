@@ -240,7 +240,7 @@ def test_what_the_program_leaves_behind_is_stopped_and_said(
     pid = int(done.stdout.split()[0])
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
-    assert "stopped  a process that the program left behind" in done.stderr
+    assert "stopped  a process that outlived the program" in done.stderr
 
 
 @needs_scalene

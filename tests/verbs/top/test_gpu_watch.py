@@ -9,7 +9,7 @@ from weigh.errors import GpuError, NoGpuError
 from weigh.flow.records.records import open_store
 from weigh.flow.watch.gpus import GpuLook, GpuWatch
 from weigh.flow.watch.top import Watcher, Watching
-from weigh.probe.gpu import GpuDevice, GpuReading, OutspokenGpuProbe
+from weigh.probe.gpu import ExplainedGpuProbe, GpuDevice, GpuReading
 
 DEVICE = GpuDevice(0, "GPU-1", "V100", memory_total=32 << 30)
 
@@ -89,7 +89,7 @@ def test_no_driver_is_no_gpu_and_no_complaint() -> None:
 def test_a_driver_in_trouble_is_named_once_there_is_one(
     error: GpuError, note: str | None
 ) -> None:
-    def refuse() -> OutspokenGpuProbe | None:
+    def refuse() -> ExplainedGpuProbe | None:
         raise error
 
     watch = GpuWatch(refuse, patience=10)

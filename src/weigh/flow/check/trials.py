@@ -5,7 +5,6 @@ Each is a process of its own, so that its record is what ``weigh run`` would say
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections import deque
@@ -16,14 +15,13 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from weigh.errors import WeighError
+from weigh.flow.run.run_measured import MeasuredRun
 from weigh.model.record import Record
 from weigh.probe.proc import ProcTree
 from weigh.runner.memory_guard import Guard
 from weigh.runner.memory_limits import MemoryGauge, Room
 from weigh.runner.shell import Shell
 from weigh.runner.slots import FreeSlots, Layout, Slot, thread_settings
-from weigh.store.lines import UNREADABLE
 from weigh.units import MIB, Bytes, Seconds, format_size
 
 Stop: TypeAlias = Literal["time", "output", "memory", "told"]
@@ -75,10 +73,10 @@ class Running:
         self.stop: Stop | None = None
         self.now = self.peak = 0
         self.log = os.path.join(setup.output, f"task-{task.seq}.log")
-        self._record = os.path.join(setup.records, f"{task.seq}.json")
         self._told_at = now
         self._was_killed = False
-        self._child = self._start(setup)
+        self._run = self._start(setup)
+        self._child = self._run.process
         is_linux = sys.platform == "linux"
         self._tree = ProcTree(self._child.pid) if is_linux else None
 
@@ -123,9 +121,7 @@ class Running:
         """Say what is known of a task that has ended, and let go of it."""
         if self._tree is not None:
             self._tree.close()
-        record = None
-        with suppress(OSError, *UNREADABLE), open(self._record, "rb") as file:
-            record = msgspec.json.decode(file.read(), type=Record)
+        record = self._run.record()
         return Ended(self.task.seq, record, self.stop, self.log, self._was_killed)
 
     def _kill_tree(self) -> None:
@@ -136,23 +132,18 @@ class Running:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
-    def _start(self, setup: Setup) -> subprocess.Popen[bytes]:
+    def _start(self, setup: Setup) -> MeasuredRun:
         shell = Shell(os.environb)
         program, words = shell.shell_words(self.task.line)
         options = [f"--label={setup.label}"]
         options += [f"--param={name}={text}" for name, text in self.task.texts.items()]
-        weigh = [sys.executable, "-P", "-m", "weigh", "run", "-q", "-o", self._record]
-        try:
-            with open(self.log, "wb") as out:
-                return subprocess.Popen(
-                    [*weigh, *options, "--", program, *words[1:]],
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=out,
-                    env=self._environment(setup),
-                )
-        except OSError as error:
-            raise WeighError(f"{self.log}: {error.strerror}") from error
+        return MeasuredRun(
+            [program, *words[1:]],
+            os.path.join(setup.records, f"{self.task.seq}.json"),
+            options=options,
+            log=self.log,
+            env=self._environment(setup),
+        )
 
     def _environment(self, setup: Setup) -> dict[str, str]:
         """Give what ``weigh exec`` would; Python speaks at once, to be overheard."""

@@ -24,7 +24,7 @@ from weigh.model.doctor import (
 )
 from weigh.probe import python_environment
 from weigh.probe.cgroup import read_cgroup
-from weigh.probe.driver import a_card_may_be_here, kernel_module_version
+from weigh.probe.driver import gpu_may_be_present, kernel_module_version
 from weigh.probe.filesystem import is_in_memory, parse_quota, read_disk
 from weigh.probe.host import read_host
 from weigh.probe.own_memory import ProcMemory
@@ -268,7 +268,7 @@ def gather(cwd: str, env: Mapping[str, str], ask: Ask) -> Facts:
 
 def read_cards(env: Mapping[str, str]) -> Cards:
     """Ask the driver which cards are here, and how old it is."""
-    if not a_card_may_be_here(env):
+    if not gpu_may_be_present(env):
         return Cards(absence="no NVIDIA driver here, or no GPU of it is yours")
     from weigh.probe.driver import read_driver_version  # noqa: PLC0415
     from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only where a card may be

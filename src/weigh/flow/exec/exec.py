@@ -27,11 +27,11 @@ from weigh.flow.exec.options import (
 )
 from weigh.flow.run.channel import with_regions
 from weigh.flow.run.options import RunOptions
-from weigh.flow.run.progress import asked_time_left, asking, time_left
+from weigh.flow.run.progress import asking, queried_time_left, time_left
 from weigh.flow.run.run import blank_record
 from weigh.measure.orphans import adopt_orphans
 from weigh.model.record import Job, Measurement, Record
-from weigh.probe.driver import a_card_may_be_here
+from weigh.probe.driver import gpu_may_be_present
 from weigh.runner import events as events_file
 from weigh.runner import joblog_file, lock
 from weigh.runner.channels import Channels
@@ -137,7 +137,7 @@ def with_limit(options: ExecOptions, env: Mapping[str, str]) -> ExecOptions:
     """Fill in the job's time limit, where the scheduler has to be asked for it."""
     if options.time_limit is not None or time_left(None, env) is not None:
         return options
-    left = asked_time_left(env)
+    left = queried_time_left(env)
     return options if left is None else replace(options, time_limit=left)
 
 
@@ -379,7 +379,7 @@ class _Run:
                 command=lambda text: self._options.mask.words(spawner.argv(text)),
                 events=self._events,
                 sync=self._syncer(held),
-                told=_with_told,
+                told=_with_reported,
                 hide=self._options.mask.value,
                 parameters=find_parameters(self._source.name, opened),
                 watch_gpus=lambda pids: self._watch_gpus(env, pids),
@@ -468,7 +468,7 @@ class _Run:
         self, env: Mapping[str, str], pids: Callable[[], list[int]]
     ) -> "GpuWatch | None":
         """Watch our GPUs, where there may be any: most machines have none."""
-        if not a_card_may_be_here(env):
+        if not gpu_may_be_present(env):
             return None
         from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
         from weigh.runner.gpu_meter import GpuWatch  # noqa: PLC0415 - only with GPUs
@@ -534,7 +534,7 @@ class _Run:
         return sync
 
 
-def _with_told(path: str, measured: Measurement) -> Measurement:
+def _with_reported(path: str, measured: Measurement) -> Measurement:
     from weigh.flow.exec.exec import with_told  # noqa: PLC0415 - few tasks
 
     return with_told(path, measured)

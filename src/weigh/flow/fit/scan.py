@@ -13,7 +13,7 @@ from weigh.flow.fit.fit import Answer
 from weigh.flow.fit.fit import answer as fit_answer
 from weigh.flow.fit.wishes import Asked, Wishes, read_wishes
 from weigh.flow.records.records import open_store
-from weigh.flow.run.run_measured import Told, last_line, run_weighed
+from weigh.flow.run.run_measured import Interrupted, last_line, run_measured
 from weigh.model.record import Record
 from weigh.store.find import find_all
 from weigh.store.identity import new_id
@@ -62,16 +62,17 @@ class ScanRuns:
             for texts in runs:
                 if self._count(texts) < repeat and not self.one(texts):
                     return
-        except Told as told:
-            self.exit_code = _SIGNAL_BASE + told.number
-            self.say(f"stopped by {signal.Signals(told.number).name}; what ran is kept")
+        except Interrupted as interrupted:
+            name = signal.Signals(interrupted.number).name
+            self.exit_code = _SIGNAL_BASE + interrupted.number
+            self.say(f"stopped by {name}; what ran is kept")
 
     def one(self, texts: Texts) -> bool:
         """Run one size; False where nothing larger is worth a try."""
         log = os.path.join(
             self._folder, f"{_file_name(texts)}.{self._number(texts)}.log"
         )
-        record = run_weighed(
+        record = run_measured(
             fill(self.plan.command, texts),
             label=self.plan.label,
             texts=texts,

@@ -1,8 +1,6 @@
 """``weigh plan --probe``: run 1, 2, 3... tasks side by side, and see which is best."""
 
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import truediv
@@ -10,10 +8,9 @@ from operator import truediv
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.flow.run.run_measured import last_line, wait_for_all
+from weigh.flow.run.run_measured import MeasuredRun, last_line, wait_for_all
 from weigh.model.plan import Together
 from weigh.model.record import Record
-from weigh.store.lines import UNREADABLE
 from weigh.units import Seconds
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -34,7 +31,7 @@ def probe_one(line: str, place: Place) -> Together:
 
     Raises:
         UsageError: it fails; says its last words.
-        Told: this process was told to end; so were the tasks.
+        Interrupted: this process received an ending signal; the tasks have ended.
     """
     return _side_by_side([line], place, ())
 
@@ -75,13 +72,13 @@ def _side_by_side(
             for number, line in enumerate(lines)
         ]
         wait_for_all(runs)
-        records = [_read(folder, number, run) for number, run in enumerate(runs)]
+        records = [_completed(run) for run in runs]
     return _together(records, alone)
 
 
 def _start(
     line: str, number: int, count: int, place: Place, folder: str
-) -> subprocess.Popen[bytes]:
+) -> MeasuredRun:
     env = dict(place.env)
     share = str(max(1, place.cpus // count))
     for name in _THREADS:
@@ -90,29 +87,26 @@ def _start(
         env["CUDA_VISIBLE_DEVICES"] = place.gpu
     if count > 1:  # a crowded run says nothing of one alone: its record is not kept
         env["WEIGH_DIR"] = os.path.join(folder, "records")
-    output = os.path.join(folder, f"{number}.json")
-    argv = [sys.executable, "-P", "-m", "weigh", "run", "-q", "-o", output, "--"]
-    with open(os.path.join(folder, f"{number}.log"), "wb") as log:
-        return subprocess.Popen(
-            [*argv, "bash", "-c", line],
-            cwd=place.cwd,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-        )
+    return MeasuredRun(
+        ["bash", "-c", line],
+        os.path.join(folder, f"{number}.json"),
+        log=os.path.join(folder, f"{number}.log"),
+        cwd=place.cwd,
+        env=env,
+    )
 
 
-def _read(folder: str, number: int, run: subprocess.Popen[bytes]) -> Record:
-    try:
-        with open(os.path.join(folder, f"{number}.json"), "rb") as file:
-            record = msgspec.json.decode(file.read(), type=Record)
-    except (OSError, *UNREADABLE):
-        record = None
+def _completed(run: MeasuredRun) -> Record:
+    """Return the record of a task that completed.
+
+    Raises:
+        UsageError: it did not complete.
+    """
+    record = run.record()
     if record is None or record.state != "COMPLETED":
-        said = last_line(os.path.join(folder, f"{number}.log"))
-        state = record.state if record else f"exit code {run.returncode}"
-        raise UsageError(f"a task ended {state}: {said or 'it said nothing'}")
+        output = last_line(run.log or "")
+        state = record.state if record else f"exit code {run.process.returncode}"
+        raise UsageError(f"a task ended {state}: {output or 'it printed nothing'}")
     return record
 
 

@@ -1,1 +1,1 @@
-"""``weigh run``, ``profile``, and the regions of a program: one run, measured."""
+"""``weigh run``, ``weigh profile``, and ``import weigh`` in a program."""

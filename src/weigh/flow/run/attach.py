@@ -1,4 +1,4 @@
-"""``weigh run --attach``: watch a process that is running already."""
+"""``weigh run --attach``: measure a process that is already running."""
 
 import os
 import sys
@@ -14,16 +14,16 @@ from weigh.model.record import Outcome, Record
 
 
 def attach(
-    pid: int, options: RunOptions, *, gone_on: Callable[[str], None] | None = None
+    pid: int, options: RunOptions, *, notify: Callable[[str], None] | None = None
 ) -> tuple[Record, list[str]]:
-    """Watch process *pid*, already running, until it ends or weigh is told to.
+    """Measure the running process *pid* until it ends, or a signal ends weigh.
 
-    Its end tells no exit code, so the state is UNKNOWN; *gone_on* is told where the
-    process outlives the watch.
+    Its exit code is unknown, so the state is UNKNOWN. *notify* gets a message if the
+    process outlives weigh.
 
     Raises:
-        UsageError: there is no such process, or this is not Linux.
-        StoreError: the file asked for with ``output`` cannot be opened.
+        UsageError: the process does not exist, or this is not Linux.
+        StoreError: the file ``output`` cannot be opened.
     """
     if sys.platform != "linux":
         raise UsageError("--attach needs Linux: start the job under weigh run instead")
@@ -40,9 +40,9 @@ def attach(
     )
     with signals_held():
         measured = watch_process(pid, watch)
-        if measured.told_to_end is not None and gone_on is not None:
-            gone_on(f"process {pid} goes on without weigh")
-        how = "goes on" if measured.told_to_end is not None else "ended"
+        if measured.end_signal is not None and notify is not None:
+            notify(f"process {pid} goes on without weigh")
+        how = "goes on" if measured.end_signal is not None else "ended"
         record = msgspec.structs.replace(
             finished(blank, [measured], options),
             state="UNKNOWN",

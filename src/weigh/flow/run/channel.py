@@ -1,4 +1,4 @@
-"""The event file of one run: made before the job, read after it, removed."""
+"""The event file of one run: created before the job, read after it, removed."""
 
 import os
 import time
@@ -21,20 +21,17 @@ from weigh.units import Bytes
 VARIABLE = "WEIGH_CHANNEL"
 
 
-STEP = "largest process of the step"  # the source of what `weigh stages` tells
-
-
+# the sources of a step's figures under `weigh run --stages`
+STEP = "largest process of the step"
 _STEP_TREE = "sampled, all processes of the step"
-
-
 _SEVERAL = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 class Channel:
-    """A file that a program with ``import weigh`` tells its phases to.
+    """A file to which programs with ``import weigh`` write their phases.
 
-    It lies in the machine's own temporary folder, not in the store: a program may
-    write to it often. Where it cannot be made, the job does without.
+    It is in the machine's temporary folder, not in the store, because a program may
+    write to it often. If it cannot be created, the job runs without it.
     """
 
     def __init__(self, name: str) -> None:
@@ -42,18 +39,18 @@ class Channel:
 
     @property
     def path(self) -> str | None:
-        """Give where it is; None where it could not be made."""
+        """Its path; None if it could not be created."""
         return self._path
 
     def environment(self) -> dict[str, str]:
-        """Give what the job's environment has to name."""
+        """Return the environment variable for the job."""
         return {} if self._path is None else {VARIABLE: self._path}
 
     def take(self, measured: Measurement) -> Measurement:
-        """Add what the job told, and empty the file for a next run."""
-        return with_own_rank(self._with_told(measured), os.environ)
+        """Add the job's regions to *measured*, and empty the file for the next run."""
+        return with_own_rank(self._with_reported(measured), os.environ)
 
-    def _with_told(self, measured: Measurement) -> Measurement:
+    def _with_reported(self, measured: Measurement) -> Measurement:
         if self._path is None or not _size(self._path):
             return measured
         from weigh.measure.region.channel import clock, read_channel  # noqa: PLC0415 - rare
@@ -63,7 +60,7 @@ class Channel:
         regions = read_channel(self._path, started=started, ended=ended)
         try:
             os.truncate(self._path, 0)
-        except OSError:  # the job did away with its temporary folder
+        except OSError:  # the job removed its temporary folder
             self._path = None
         return with_regions(measured, regions)
 
@@ -74,42 +71,42 @@ class Channel:
 
 
 def forget(name: str) -> None:
-    """Remove the file of a run whose weigh was killed, if it lies here."""
+    """Remove the file of a run whose weigh was killed, if it is on this machine."""
     for path in _paths(name):
         _remove(path)
 
 
 def with_regions(measured: Measurement, regions: Regions) -> Measurement:
-    """Join what the job told of itself with what was seen of it from outside."""
+    """Join the job's own regions with the measurement from outside."""
     return msgspec.structs.replace(
         measured,
         regions=msgspec.structs.replace(
             regions, phases=_with_step_peaks(regions.phases, measured)
         ),
-        usage=with_told_peak(measured.usage, regions.peak_memory),
+        usage=with_reported_peak(measured.usage, regions.peak_memory),
     )
 
 
 def _with_step_peaks(
     phases: tuple[Phase, ...], measured: Measurement
 ) -> tuple[Phase, ...]:
-    """Give each step of ``weigh stages`` what its whole tree held, on GPUs too."""
+    """Add to each step its whole tree's peak, on GPUs too."""
     return tuple(
-        _with_cards(_with_tree_peak(phase, measured.series), measured)
+        _with_gpus(_with_tree_peak(phase, measured.series), measured)
         if phase.source == STEP
         else phase
         for phase in phases
     )
 
 
-def _with_cards(phase: Phase, measured: Measurement) -> Phase:
-    """Add what the job held on each card in the step, where it was looked at then."""
-    series, cards = measured.series, measured.usage.gpus
-    if len(series.gpu_memory) != len(cards):
+def _with_gpus(phase: Phase, measured: Measurement) -> Phase:
+    """Add the job's memory on each GPU during the step, where it was sampled."""
+    series, gpus = measured.series, measured.usage.gpus
+    if len(series.gpu_memory) != len(gpus):
         return phase
     found = (
-        _held(phase, card.uuid, list(zip(series.t, held, strict=True)))
-        for card, held in zip(cards, series.gpu_memory, strict=True)
+        _held(phase, gpu.uuid, list(zip(series.t, held, strict=True)))
+        for gpu, held in zip(gpus, series.gpu_memory, strict=True)
     )
     return msgspec.structs.replace(phase, gpus=tuple(filter(None, found)))
 
@@ -133,30 +130,30 @@ def _with_tree_peak(phase: Phase, series: Series) -> Phase:
     return msgspec.structs.replace(phase, peak_memory=peak, source=_STEP_TREE)
 
 
-def with_told_peak(usage: Usage, told: Bytes | None) -> Usage:
-    """Correct the peak by what a process said that it held at most.
+def with_reported_peak(usage: Usage, reported: Bytes | None) -> Usage:
+    """Raise the peak to the one that a process has *reported* itself.
 
-    A phase that measures its own peak resets the kernel's high-water mark, so a spike
-    between two samples is known to that process alone.
+    A phase that measures its own peak resets the kernel's high-water mark, so only that
+    process knows of a spike between two samples.
     """
     seen = usage.max_process_memory or 0
-    if told is None or told <= seen:
+    if reported is None or reported <= seen:
         return usage
     peak = usage.peak_memory
     if peak is not None:
-        more = told - seen if seen else max(0, told - peak.value)
+        more = reported - seen if seen else max(0, reported - peak.value)
         peak = _raised(peak, more)
-    return msgspec.structs.replace(usage, max_process_memory=told, peak_memory=peak)
+    return msgspec.structs.replace(usage, max_process_memory=reported, peak_memory=peak)
 
 
 def with_own_rank(measured: Measurement, env: Mapping[str, str]) -> Measurement:
-    """Name the rank that weigh itself was started as, by ``srun weigh run`` say.
+    """Add the rank that weigh itself was started as, for example by srun.
 
-    The record's usage is that rank's then. Where the job has ranks of its own, those
+    The record's usage is then that rank's. If the job has ranks of its own, those
     count.
     """
-    told = () if measured.regions is None else measured.regions.ranks
-    if measured.ranks or told or not any(name in env for name in _SEVERAL):
+    inner = () if measured.regions is None else measured.regions.ranks
+    if measured.ranks or inner or not any(name in env for name in _SEVERAL):
         return measured
     from weigh.measure.ranks import place_of  # noqa: PLC0415 - rare
 
@@ -188,7 +185,7 @@ def _size(path: str) -> int:
 
 
 def _paths(name: str) -> list[str]:
-    """Give where the file may lie: schedulers name folders that are not there."""
+    """Return the possible paths: the TMPDIR of a scheduler may not exist."""
     folders = dict.fromkeys((os.environ.get("TMPDIR", ""), "/tmp"))  # noqa: S108 - opened exclusively
     file = f"weigh-{name}.events"
     return [os.path.join(folder, file) for folder in folders if os.path.isabs(folder)]

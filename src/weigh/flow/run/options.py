@@ -1,4 +1,4 @@
-"""What the user chose for a run."""
+"""The options of one measured run."""
 
 import msgspec
 
@@ -6,10 +6,10 @@ from weigh.model.mask import Mask
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user chose for a run; times in seconds.
+    """The options of one measured run; times in seconds.
 
-    ``login_node``: whether this is one; None where nobody said. With ``progress`` a
-    terminal or pipe is read along too; ``checkpoint_signal`` is such as USR1@10m.
+    ``login_node``: whether this is one; None to find out. With ``progress`` the output
+    to a terminal or pipe is read too; an example of ``checkpoint_signal`` is USR1@10m.
     """
 
     label: str | None = None

@@ -1,6 +1,7 @@
-"""``weigh profile``: a Python program line by line, through Scalene.
+"""``weigh profile``: profile a Python program line by line, with Scalene.
 
-Scalene must be in the Python that runs the program, which need not be weigh's own.
+Scalene must be installed in the Python that runs the program, which may differ from
+weigh's own.
 """
 
 import os
@@ -23,7 +24,7 @@ from weigh.errors import (
 )
 from weigh.flow.run import profiled
 from weigh.measure.orphans import Orphans, adopt_orphans, send
-from weigh.probe.driver import a_card_may_be_here, has_amd_driver
+from weigh.probe.driver import gpu_may_be_present, has_amd_driver
 from weigh.probe.proc import ProcTree
 from weigh.render.profile_lines import Profile, read_profile
 from weigh.schedulers.gridengine import text as gridengine_text
@@ -31,61 +32,64 @@ from weigh.schedulers.slurm import text as slurm_text
 from weigh.store import identity, location
 from weigh.sweep.quoting import quoted
 
-_TOLD = tuple(
+_ENDING_SIGNALS = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP")
     if hasattr(signal, name)
 )
 _SIGNAL_BASE = 128
-_ROUND = 0.25  # seconds between looks at what weigh was told
-_SETTLING = 0.05  # seconds; who signals a whole group is done by then
-_PATIENCE = 2.0  # seconds for what is left behind to end by itself
+_ROUND = 0.25  # seconds between checks for received signals
+_SETTLING = 0.05  # seconds until a sender has signalled the whole group
+_PATIENCE = 2.0  # seconds for orphans to end by themselves
 _GRACE = 2.0  # seconds between TERM and KILL after that
 _REAPING = 0.02
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """How it ended; ``stopped`` counts processes that would have stayed behind."""
+    """How it ended; ``stopped`` counts the orphans that were stopped."""
 
     exit_code: int
     stopped: int = 0
 
 
 def run_scalene(argv: Sequence[str], env: Mapping[str, str]) -> Ended:
-    """Run *argv* until the program has written its profile and nothing is left.
+    """Run *argv* until the profile is written and all processes have ended.
 
-    A signal that asks weigh to end asks the program; the exit code is then 128 + n.
+    An ending signal to weigh is passed on to the program; the exit code is then
+    128 + n.
     """
     tree = ProcTree(os.getpid())
-    tree.besides = frozenset(tree.children() or ())
+    tree.excluded = frozenset(tree.children() or ())
     adopt_orphans()
-    with _noted_signals() as told:
-        scalene = _Scalene(subprocess.Popen(argv, env=dict(env)), told)
+    with _noted_signals() as received:
+        scalene = _Scalene(subprocess.Popen(argv, env=dict(env)), received)
         code = scalene.follow()
         stopped = _stop_what_is_left(tree) if sys.platform == "linux" else 0
-    return Ended(_SIGNAL_BASE + told[0] if told else code, stopped)
+    return Ended(_SIGNAL_BASE + received[0] if received else code, stopped)
 
 
 class _Scalene:
     """Scalene's first process, and the second, which is the program."""
 
-    def __init__(self, process: subprocess.Popen[bytes], told: Sequence[int]) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], received: Sequence[int]
+    ) -> None:
         self._process = process
-        self._told = told
+        self._received = received
         self._program: int | None = None
         self._passed_on = 0
         self._was_alive = True
 
     def follow(self) -> int:
-        """Wait for both; give the exit code."""
+        """Wait for both; return the exit code."""
         while (code := self._wait()) is None:
             if self._program is None:
                 children = ProcTree(self._process.pid).children()
                 self._program = children[0] if children else None
-            self._pass_on_news()
-        while _is_my_child(self._program):  # it writes its profile after Scalene's end
+            self._pass_signals_on()
+        while _is_my_child(self._program):  # writes its profile after Scalene ends
             time.sleep(_REAPING)
-            self._pass_on_news()
+            self._pass_signals_on()
         return code
 
     def _wait(self) -> int | None:
@@ -93,16 +97,16 @@ class _Scalene:
             return self._process.wait(_ROUND)
         return None
 
-    def _pass_on_news(self) -> None:
-        for number in self._told[self._passed_on :]:
+    def _pass_signals_on(self) -> None:
+        for number in self._received[self._passed_on :]:
             self._passed_on += 1
             self._pass_on(number)
 
     def _pass_on(self, number: int) -> None:
-        """Signal the program, unless it was signalled with weigh.
+        """Signal the program, unless its whole group was signalled.
 
-        Where the whole group was, Scalene's first process is dead by now. Ctrl-C
-        always goes to the group, and a second one would cost the profile.
+        In that case Scalene's first process has ended by now. Ctrl-C always goes to the
+        group, and a second one would destroy the profile.
         """
         time.sleep(_SETTLING)
         was_alive, self._was_alive = self._was_alive, self._process.poll() is None
@@ -111,7 +115,7 @@ class _Scalene:
 
 
 def _is_my_child(pid: int | None) -> bool:
-    """Tell whether an adopted process still runs; collect it when it does not."""
+    """Return whether an adopted process still runs; reap it if it has ended."""
     try:
         return pid is not None and os.waitpid(pid, os.WNOHANG) == (0, 0)
     except ChildProcessError:
@@ -120,21 +124,21 @@ def _is_my_child(pid: int | None) -> bool:
 
 @contextmanager
 def _noted_signals() -> Iterator[list[int]]:
-    """Note the signals that would end weigh, in place of ending."""
-    told: list[int] = []
-    before = {n: signal.getsignal(n) for n in _TOLD}
+    """Record the signals that would end weigh."""
+    received: list[int] = []
+    before = {n: signal.getsignal(n) for n in _ENDING_SIGNALS}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:  # nohup
-            signal.signal(number, lambda number, _frame: told.append(number))
+            signal.signal(number, lambda number, _frame: received.append(number))
     try:
-        yield told
+        yield received
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _stop_what_is_left(tree: ProcTree) -> int:
-    """Stop what has not ended in time by itself; give how many that were."""
+    """Stop the processes that do not end in time; return their number."""
     orphans = Orphans(tree, time.monotonic, _GRACE, None)
     end = time.monotonic() + _PATIENCE
     stopped = 0
@@ -147,7 +151,7 @@ def _stop_what_is_left(tree: ProcTree) -> int:
 
 
 def _reap(tree: ProcTree) -> bool:
-    """Collect adopted processes that ended; tell whether there were any."""
+    """Collect adopted processes that ended; return whether there were any."""
     ended = []
     for pid in tree.children() or ():
         with suppress(ChildProcessError):
@@ -156,14 +160,14 @@ def _reap(tree: ProcTree) -> bool:
 
 
 FOLDER = "profiles"
-_RUNS = "weigh_profiled.py"  # what runs the program; not of interest itself
-_OLDEST = (2, 1, 4)  # the first that writes a page without a network
+_RUNS = "weigh_profiled.py"  # starts the program; its own lines are left out
+_OLDEST = (2, 1, 4)  # the first version that writes a page offline
 _ASK = (
     "import importlib.metadata as m, importlib.util as u;"
     "print(m.version('scalene') if u.find_spec('scalene') else '')"
 )
 _EXAMPLE = "weigh profile -- python train.py"
-# Scalene starts Python anew without its options: these have a variable that stays
+# Scalene restarts Python without its options; these have an environment variable
 _VARIABLES = {
     "-u": {"PYTHONUNBUFFERED": "1"},
     "-B": {"PYTHONDONTWRITEBYTECODE": "1"},
@@ -173,7 +177,7 @@ _VARIABLES = {
 
 
 class Program(msgspec.Struct, frozen=True):
-    """A Python program as on a command line: ``kind`` is script or module."""
+    """A Python program on a command line; ``kind`` is script or module."""
 
     python: str
     kind: str
@@ -183,9 +187,9 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class Profiled(msgspec.Struct, frozen=True):
-    """A finished profile: where it is kept; None where Scalene left none.
+    """A finished profile and its files; None where Scalene wrote none.
 
-    ``stopped`` counts processes that the program left behind.
+    ``stopped`` counts the program's orphans, which were stopped.
     """
 
     id: str
@@ -204,14 +208,14 @@ def profile(
     page: bool = True,
     force: bool = False,
 ) -> Profiled:
-    """Run *command* under Scalene and keep what it saw in the store.
+    """Run *command* under Scalene and keep the profile in the store.
 
-    *output* is a file for another copy; *page* asks for an HTML page too; *force* runs
-    it inside a batch job, whose time a profiler wastes.
+    *output* is a file for another copy; with *page* an HTML page is written; *force*
+    allows a batch job, which a profiler slows down.
 
     Raises:
-        UsageError: not a Python program, or inside a batch job without *force*.
-        CommandNotFoundError: no such Python.
+        UsageError: it is not a Python program, or this is a batch job without *force*.
+        CommandNotFoundError: that Python does not exist.
         WeighError: Scalene is missing or too old.
         StoreError: the store or *output* cannot be written.
     """
@@ -247,11 +251,11 @@ def refuse_in_job(environ: Mapping[str, str]) -> None:
 
 
 def read_command(command: Sequence[str]) -> Program:
-    """Take a command line of Python's apart.
+    """Parse a command line of Python.
 
     Raises:
-        UsageError: it is none, or none that can be profiled.
-        CommandNotFoundError: no such Python.
+        UsageError: it is not one, or it cannot be profiled.
+        CommandNotFoundError: that Python does not exist.
     """
     if not command:
         raise UsageError(f"no command to profile: {_EXAMPLE}")
@@ -271,13 +275,13 @@ def read_command(command: Sequence[str]) -> Program:
 def require_scalene(python: str) -> None:
     """Raise WeighError where *python* has no Scalene, or too old a one."""
     try:
-        said = subprocess.run(
+        found = subprocess.run(
             [python, "-c", _ASK], capture_output=True, text=True, check=False
         )
     except OSError as error:
         raise WeighError(f"cannot run {python}: {error.strerror}") from error
-    version = said.stdout.strip()
-    if said.returncode != 0 or not version:
+    version = found.stdout.strip()
+    if found.returncode != 0 or not version:
         raise WeighError(
             f"scalene is not installed for {python}: {python} -m pip install scalene"
         )
@@ -326,32 +330,32 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _run(program: Program, path: str, environ: Mapping[str, str]) -> Ended:
-    """Run the program to its end, also where a signal ended it."""
+    """Run the program and return how it ended."""
     task = msgspec.json.encode([program.kind, program.name, *program.words])
     env = {**environ, **program.variables}
     argv = [program.python, "-m", "scalene", "run", "-o", path]
     argv += ["--program-path", _program_path(program), *_kinds(env)]
     # in a folder of its own: Scalene imports torch with that folder first on sys.path,
-    # where a neighbour called profile.py would be taken for the library's
+    # and a file named profile.py in it would replace the library's
     with tempfile.TemporaryDirectory() as folder:
         runs = shutil.copy(profiled.__file__, os.path.join(folder, _RUNS))
         return run_scalene([*argv, runs, task.decode()], env)
 
 
 def _kinds(env: Mapping[str, str]) -> tuple[str, ...]:
-    """Give what is not to be profiled its option: no GPU where there is none.
+    """Return the options that leave the GPU out of the profile if there is none.
 
-    For a GPU Scalene has torch trace itself, which makes a program on the CPU many
-    times slower, and its memory many times larger.
+    With a GPU, Scalene makes torch trace itself, which makes a CPU program many times
+    slower and larger.
     """
-    has_none = not (a_card_may_be_here(env) or has_amd_driver())
+    has_none = not (gpu_may_be_present(env) or has_amd_driver())
     if has_none and sys.platform == "linux":
         return ("--memory",)  # and CPU time; without it, both and the GPU
     return ()
 
 
 def _program_path(program: Program) -> str:
-    """Give the folder whose files are profiled: this one, if the program is below."""
+    """Return the folder whose files are profiled: this one, if it has the program."""
     cwd = os.getcwd()
     folder = os.path.dirname(os.path.abspath(program.name))
     if program.kind == "module" or folder.startswith(os.path.join(cwd, "")):
@@ -389,7 +393,7 @@ def _write(output: str, content: bytes) -> None:
 
 
 def _write_page(python: str, path: str) -> str | None:
-    """Have Scalene write its page beside the profile; None where it does not."""
+    """Write Scalene's page next to the profile; None if that fails."""
     page = f"{path.removesuffix('.json')}.html"
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as folder:
         argv = [python, "-m", "scalene", "view", "--standalone", os.path.abspath(path)]

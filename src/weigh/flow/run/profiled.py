@@ -1,9 +1,9 @@
-"""Run a Python program inside Scalene as if there were no Scalene.
+"""Run a Python program inside Scalene without visible differences.
 
-Not imported by weigh: Scalene runs this file in the user's own Python, which may be an
-older one without weigh. It takes one argument, the program and its words as JSON,
-because Scalene reorders arguments behind a ``--``; and it ends with the program's own
-exit code, because Scalene turns ``sys.exit(None)`` into 1.
+weigh does not import this file: Scalene runs it in the user's Python, which may be
+older and lack weigh. Its one argument is the program and its arguments as JSON, because
+Scalene reorders arguments after ``--``. It ends with the program's own exit code,
+because Scalene turns ``sys.exit(None)`` into 1.
 """
 
 from __future__ import annotations  # also for a Python older than weigh's
@@ -24,7 +24,7 @@ _INTERRUPTED = 130
 
 
 def run_script(path: str, words: list[str]) -> None:
-    """Run a file in a ``__main__`` of its own, that stays: pickle looks there."""
+    """Run a file in a ``__main__`` module of its own, where pickle looks."""
     path = os.path.abspath(path)
     sys.argv = words
     sys.path.insert(0, os.path.dirname(path))
@@ -43,7 +43,7 @@ def run_module(name: str, words: list[str]) -> None:
 
 
 def exit_code(end: object) -> int:
-    """Give the code that Python would end with for this SystemExit."""
+    """Return Python's exit code for this SystemExit."""
     if end is None:
         return 0
     if isinstance(end, int):
@@ -53,14 +53,14 @@ def exit_code(end: object) -> int:
 
 
 def forget_profiler() -> None:
-    """Take off sys.path what starting through Scalene put there."""
+    """Remove the folders that Scalene's start added to sys.path."""
     for folder in (os.path.dirname(os.path.abspath(__file__)), os.getcwd()):
         if folder in sys.path:
             sys.path.remove(folder)
 
 
 def main() -> int:
-    """Run what the first argument says; give its exit code."""
+    """Run what the first argument says; return its exit code."""
     kind, name, *rest = json.loads(sys.argv[1])
     forget_profiler()
     try:
@@ -69,7 +69,7 @@ def main() -> int:
         return exit_code(end.code)
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BaseException as error:  # noqa: BLE001 - what ends a program ends it
+    except BaseException as error:  # noqa: BLE001 - any exception ends a program
         error.__traceback__ = own_frames(error.__traceback__)
         traceback.print_exception(type(error), error, error.__traceback__)
         return 1
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Drop the frames of this file and of Scalene that a traceback begins with."""
+    """Drop the leading frames of this file and of Scalene from a traceback."""
     above = {__file__, runpy.__file__, "<frozen runpy>"}
     start = trace
     while start is not None:

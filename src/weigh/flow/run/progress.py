@@ -15,11 +15,11 @@ from weigh.units import Bytes, Seconds, format_duration
 
 if TYPE_CHECKING:
     from weigh.flow.run.options import RunOptions
-    from weigh.measure.async_command import Question
+    from weigh.measure.async_command import AsyncCommand
     from weigh.measure.checkpoint_signal import CheckpointSignal
-    from weigh.measure.command import Seen, Watch
-    from weigh.measure.progress_reader import Listener
-    from weigh.measure.pty_tee import Interposed
+    from weigh.measure.command import RunInProgress, Watch
+    from weigh.measure.progress_reader import ProgressReader
+    from weigh.measure.pty_tee import PtyTee
     from weigh.model.progress import Forecast
     from weigh.progress.notices import LimitWatch, StallWatch
 
@@ -29,9 +29,9 @@ Ask = Callable[[str], str]
 
 
 def time_left(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
-    """Give the seconds until weigh itself is ended; None where nobody says.
+    """Return the seconds until the time limit; None if none is known.
 
-    *limit*, as the user says, counts from now; else the scheduler's word counts.
+    *limit* is the user's, counted from now; without it the job's environment counts.
     """
     if limit is not None:
         return limit
@@ -39,13 +39,13 @@ def time_left(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
     if not (end.isdecimal() and end.isascii()):
         return None
     left = int(end) - time.time()
-    return left if left > 0 else None  # the word of a job that is over
+    return left if left > 0 else None  # the limit of a job that is over
 
 
-def asked_time_left(env: Mapping[str, str], ask: Ask | None = None) -> Seconds | None:
-    """Ask the scheduler of a job that was told nothing of its limit; None: no limit.
+def queried_time_left(env: Mapping[str, str], ask: Ask | None = None) -> Seconds | None:
+    """Query the scheduler for a limit that the environment lacks; None: no limit.
 
-    *ask* gives what squeue or qstat says of a job.
+    *ask* returns the output of squeue or qstat for a job id.
     """
     if "SLURM_JOB_ID" in env:
         return _left_by_slurm(env, ask)
@@ -53,38 +53,38 @@ def asked_time_left(env: Mapping[str, str], ask: Ask | None = None) -> Seconds |
 
 
 def _left_by_slurm(env: Mapping[str, str], ask: Ask | None) -> Seconds | None:
-    """Ask Slurm: before 23.02 it tells a job nothing. Of many ranks one asks."""
+    """Query Slurm, which before 23.02 sets no variable. Only one rank queries it."""
     job = env["SLURM_JOB_ID"]
     if not job.isdecimal() or env.get("SLURM_PROCID", "0") != "0":
         return None
-    if env.get("SLURM_JOB_END_TIME"):  # it told
+    if env.get("SLURM_JOB_END_TIME"):  # no query needed
         return None
     from weigh.schedulers.slurm import text as slurm_text  # noqa: PLC0415 - start-up time
 
     try:
         text = ask(job) if ask is not None else _squeue(job, env)
-        left = slurm_text.parse_time(_as_asked_for(text.strip()))
+        left = slurm_text.parse_time(_parsable_time(text.strip()))
     except WeighError:
         return None
     return None if left is None else float(left)
 
 
-def question(env: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Give the command that asks the scheduler for it; None where nobody is asked."""
+def limit_query(env: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the command that queries the limit; None if none is needed."""
     asked: list[str] = []
 
     def note(job: str) -> str:
         asked.append(job)
         return ""
 
-    asked_time_left(env, note)
+    queried_time_left(env, note)
     if not asked:
         return None
     return _by_squeue(asked[0]) if "SLURM_JOB_ID" in env else _by_qstat(asked[0])
 
 
-def _as_asked_for(left: str) -> str:
-    """Give squeue's time left, whose short form is minutes and seconds, with hours."""
+def _parsable_time(left: str) -> str:
+    """Return squeue's time left, with hours added to its short form MM:SS."""
     return f"00:{left}" if left.count(":") == 1 and "-" not in left else left
 
 
@@ -99,7 +99,7 @@ def _by_squeue(job: str) -> tuple[str, ...]:
 
 
 def _left_by_gridengine(env: Mapping[str, str], ask: Ask | None) -> Seconds | None:
-    """Ask Grid Engine, which tells no job. It began as its spool folder was written."""
+    """Query Grid Engine. The job started when its spool folder was written."""
     job, spool = env.get("JOB_ID", ""), env.get("SGE_JOB_SPOOL_DIR", "")
     if "SGE_TASK_ID" not in env or not job.isdecimal():
         return None
@@ -126,7 +126,7 @@ def _by_qstat(job: str) -> tuple[str, ...]:
 
 
 def asking(env: Mapping[str, str]) -> Callable[[Seconds], str]:
-    """Give what writes a time limit as the scheduler of this job is asked for it."""
+    """Return the function that formats a time limit as this scheduler's option."""
     return _for_gridengine if "SGE_TASK_ID" in env else _for_slurm
 
 
@@ -142,20 +142,20 @@ def _for_gridengine(seconds: Seconds) -> str:
     return f"-l h_rt={gridengine_text.format_time(round(seconds))}"
 
 
-_FIRST = 1.0  # seconds until a file is read for the first time: short runs need none
+_FIRST = 1.0  # seconds until the first read: short runs need none
 _FIRST_PASSING = 0.05
 _SHORTEST, _LONGEST = 0.1, 1.0
 _OF_ELAPSED = 0.05
-_COST_SHARE = 0.01  # of a core, that reading may take
+_COST_SHARE = 0.01  # of a core, for reading
 _LEAST_COST = 0.002
 _FORECAST_EVERY = 1.0
 _SPEAK_FIRST = 60.0
 _SPEAK_LATER = 3600.0
-_LATEST_SIGNAL = 0.5  # of a run's time, before which it is not to write a checkpoint
+_LATEST_SIGNAL = 0.5  # of a run's time; no checkpoint signal before that
 
 
-class Along:
-    """Reads along with one run, from just before it starts."""
+class RunObserver:
+    """Observes one run: progress, time limit, stalls and the checkpoint signal."""
 
     def __init__(
         self,
@@ -164,26 +164,26 @@ class Along:
         channel: str | None,
         env: Mapping[str, str],
         gpus: int,
-        say: Callable[[str], None],
+        notify: Callable[[str], None],
     ) -> None:
-        """Prepare; where a terminal or pipe is to be read, the copier starts here.
+        """Prepare; if a terminal or pipe is read, start its copier.
 
         Raises:
-            FormatError: the checkpoint signal is none.
+            FormatError: the checkpoint signal is invalid.
         """
         self._options = options
         self._channel = channel
         self._env = env
         self._gpus = gpus
-        self._say = say
+        self._notify = notify
         self._starts: dict[int, Bytes] = written_so_far()
         self._limit = time_left(options.time_limit, env)
         self._signal = _parsed(options.checkpoint_signal)
         self._signal_at: Seconds | None = None
         self._has_limit = False
-        self._question: Question | None = None
-        self._interposed: Interposed | None = None
-        self._listener: Listener | None = None
+        self._query: AsyncCommand | None = None
+        self._tee: PtyTee | None = None
+        self._reader: ProgressReader | None = None
         self._limits: LimitWatch | None = None
         self._stalls: StallWatch | None = None
         self._latest: Forecast | None = None
@@ -191,28 +191,28 @@ class Along:
         self._forecast_at: Seconds = 0.0
         self._speak_at = _SPEAK_FIRST
         if options.progress_patterns and not (options.progress or self._starts):
-            say("nothing to read along: add --progress for a terminal or a pipe")
+            notify("no output to read: add --progress for a terminal or a pipe")
         if options.progress:
-            self._interposed = _interposed(say)
+            self._tee = _tee(notify)
 
     def around(
         self, watch: "Watch", run: Callable[["Watch"], Measurement]
     ) -> Measurement:
-        """Have *run* read along with; add what was found to what it measured."""
-        through, checkpoint = self._interposed, watch.checkpoint
+        """Call *run* under observation; return its measurement with the progress."""
+        through, checkpoint = self._tee, watch.checkpoint
 
         def with_progress(seen: Measurement, leader: int | None) -> None:
             if checkpoint is not None:
-                found = msgspec.structs.replace(seen, progress=self.headway())
+                found = msgspec.structs.replace(seen, progress=self.progress())
                 checkpoint(found, leader)
 
         pid = None if through is None else through.pid
         mine = msgspec.structs.replace(
             watch,
-            along=self.look,
+            observe=self.look,
             checkpoint=with_progress,
             streams=None if through is None else through.streams,
-            besides=() if pid is None else (pid,),
+            excluded=() if pid is None else (pid,),
         )
         measured = None
         try:
@@ -221,94 +221,94 @@ class Along:
             try:
                 self._read_the_rest(measured)
             except Exception as error:  # noqa: BLE001 - the job's end must pass
-                self._say(f"reading along failed: {type(error).__name__}: {error}")
-        return msgspec.structs.replace(measured, progress=self.headway())
+                self._notify(f"no progress read: {type(error).__name__}: {error}")
+        return msgspec.structs.replace(measured, progress=self.progress())
 
-    def look(self, seen: "Seen") -> Seconds:
-        """Read what is new; give the seconds until the next time."""
+    def look(self, run: "RunInProgress") -> Seconds:
+        """Read new output; return the seconds until the next call."""
         if not self._looked_at:
             self._looked_at = 1e-9
-            if self._interposed is not None:
-                self._interposed.launched()
+            if self._tee is not None:
+                self._tee.launched()
                 return _FIRST_PASSING
             return _FIRST
-        now = seen.elapsed()
-        self._listen()
+        now = run.elapsed()
+        self._start_reader()
         if not self._has_limit:
-            self._find_limit(seen, now)
+            self._find_limit(run, now)
         has_changed = self._read(now)
-        self._send_signal(seen, now)
+        self._send_signal(run, now)
         if now >= self._forecast_at:
             self._forecast_at = now + _FORECAST_EVERY
-            self._consider(seen, now)
+            self._consider(run, now)
         return self._pause(now, has_changed=has_changed)
 
-    def headway(self) -> Headway | None:
-        """Give how far it is."""
-        if self._listener is None:
+    def progress(self) -> Headway | None:
+        """Return the progress so far."""
+        if self._reader is None:
             return None
         from weigh.measure.progress_reader import headway_of  # noqa: PLC0415 - as the class
 
         return headway_of(self._latest)
 
     def _read_the_rest(self, measured: Measurement | None) -> None:
-        """Have all arrive that the job printed, and take it in."""
+        """Wait for all output of the job, and read it."""
         now = self._looked_at if measured is None else measured.usage.wall_time
-        if self._question is not None:
-            self._question.close()
-        if self._interposed is not None:
-            self._interposed.finish(self._listen().feeds(now))
-        if self._listener is not None:
+        if self._query is not None:
+            self._query.close()
+        if self._tee is not None:
+            self._tee.finish(self._start_reader().feeds(now))
+        if self._reader is not None:
             self._read(now)
             is_through = measured is not None and measured.exit_code == 0
-            found = self._listener.forecast(now, is_through=is_through)
+            found = self._reader.forecast(now, is_through=is_through)
             self._latest = found or self._latest
-            self._listener.close()
+            self._reader.close()
 
-    def _listen(self) -> "Listener":
-        """Begin to read, if that is not so yet."""
-        if self._listener is not None:
-            return self._listener
-        from weigh.measure.progress_reader import FileStream, Listener  # noqa: PLC0415 - not for the shortest runs
+    def _start_reader(self) -> "ProgressReader":
+        """Return the reader; start it at the first call."""
+        if self._reader is not None:
+            return self._reader
+        from weigh.measure.progress_reader import FileStream, ProgressReader  # noqa: PLC0415 - not for the shortest runs
         from weigh.progress.notices import StallWatch  # noqa: PLC0415 - as above
 
         files = [FileStream(file) for file in own_streams(self._starts)]
-        passing = [] if self._interposed is None else [self._interposed]
-        self._listener = Listener(
+        passing = [] if self._tee is None else [self._tee]
+        self._reader = ProgressReader(
             [*files, *passing], self._channel, patterns=self._options.progress_patterns
         )
         self._stalls = StallWatch(self._options.stalled_after, gpus=self._gpus)
-        return self._listener
+        return self._reader
 
     def _read(self, now: Seconds) -> bool:
-        if self._listener is None:
+        if self._reader is None:
             return False
         cost = max(_LEAST_COST, _COST_SHARE * (now - self._looked_at))
         self._looked_at = now
-        return self._listener.look(now, cost=cost)
+        return self._reader.look(now, cost=cost)
 
     def _pause(self, now: Seconds, *, has_changed: bool) -> Seconds:
-        if self._interposed is not None:
+        if self._tee is not None:
             pause = _SHORTEST if has_changed else 2 * _SHORTEST
         else:
             pause = min(_LONGEST, max(_SHORTEST, now * _OF_ELAPSED))
         if self._signal_at is None:
             return pause
-        return max(0.0, min(pause, self._signal_at - now))  # it is not to come late
+        return max(0.0, min(pause, self._signal_at - now))  # never late
 
-    def _consider(self, seen: "Seen", now: Seconds) -> None:
-        """Say what there is to be said."""
-        if self._listener is None:
+    def _consider(self, run: "RunInProgress", now: Seconds) -> None:
+        """Update the forecast, and print the notices that are due."""
+        if self._reader is None:
             return
-        self._latest = self._listener.forecast(now)
+        self._latest = self._reader.forecast(now)
         if self._limits is not None:
             self._speak(self._limits.look(now, self._latest))
         if self._stalls is not None:
             stalled = self._stalls.look(
                 now,
-                cpu_time=seen.cpu_time(),
-                wrote_at=self._listener.wrote_at,
-                gpu_idle=seen.gpu_idle() if self._gpus else None,
+                cpu_time=run.cpu_time(),
+                wrote_at=self._reader.wrote_at,
+                gpu_idle=run.gpu_idle() if self._gpus else None,
             )
             self._speak(stalled)
         latest = self._latest
@@ -320,15 +320,15 @@ class Along:
                 self._speak_at = now + min(now, _SPEAK_LATER)
                 self._speak(line)
 
-    def _find_limit(self, seen: "Seen", now: Seconds) -> None:
-        """Find out when the time is over; an answer that takes long is not awaited."""
+    def _find_limit(self, run: "RunInProgress", now: Seconds) -> None:
+        """Find out the time limit, without waiting for a slow scheduler."""
         if self._limit is None:
-            if self._question is None:
-                self._question = _asked(self._env, seen)
-            answer = "" if self._question is None else self._question.answer()
+            if self._query is None:
+                self._query = _start_query(self._env, run)
+            answer = "" if self._query is None else self._query.answer()
             if answer is None:
                 return
-            left = asked_time_left(self._env, lambda _job: answer)
+            left = queried_time_left(self._env, lambda _job: answer)
             self._limit = None if left is None else now + left
         self._has_limit = True
         if self._limit is not None:
@@ -338,26 +338,26 @@ class Along:
         self._signal_at = self._signal_time()
 
     def _signal_time(self) -> Seconds | None:
-        """Work out when to signal; say so where that is not to be."""
+        """Return when to send the signal; print a notice if that is not possible."""
         wanted = self._signal
         if wanted is None:
             return None
         if self._limit is None:
-            self._say(
+            self._notify(
                 "no time limit is known, so no checkpoint signal: add --time-limit"
             )
             return None
         at = self._limit - wanted.before
         if at < self._limit * (1 - _LATEST_SIGNAL):
-            self._say("the checkpoint signal comes early: the limit is near already")
+            self._notify("the checkpoint signal comes early: the limit is near already")
         return max(at, min(_FIRST, self._limit * _LATEST_SIGNAL))
 
-    def _send_signal(self, seen: "Seen", now: Seconds) -> None:
+    def _send_signal(self, run: "RunInProgress", now: Seconds) -> None:
         wanted = self._signal
         if wanted is None or self._signal_at is None or now < self._signal_at:
             return
         self._signal_at = None
-        leader = seen.leader()
+        leader = run.leader()
         if leader is None:
             return
         from weigh.measure.checkpoint_signal import send_checkpoint_signal  # noqa: PLC0415 - once
@@ -371,30 +371,30 @@ class Along:
     def _speak(self, line: str | None) -> None:
         if line is None:
             return
-        in_a_line = self._listener is not None and self._listener.is_in_a_line
+        in_a_line = self._reader is not None and self._reader.is_in_a_line
         first, *others = line.split("\n")
-        self._say(f"\n{first}" if in_a_line else first)
+        self._notify(f"\n{first}" if in_a_line else first)
         for other in others:
-            self._say(other)
+            self._notify(other)
 
 
-def read_along(
+def observe_run(
     options: "RunOptions",
     blank: Record,
     *,
     channel: str | None,
     env: Mapping[str, str],
-    say: Callable[[str], None] | None,
-) -> Along:
-    """Make what reads along with one run, whose record is *blank* yet."""
+    notify: Callable[[str], None] | None,
+) -> RunObserver:
+    """Return the observer of one run, whose record so far is *blank*."""
     granted = blank.allocation.gpus if blank.allocation else None
     devices = env.get("CUDA_VISIBLE_DEVICES", "")
-    return Along(
+    return RunObserver(
         options,
         channel=channel,
         env=env,
         gpus=granted or len([one for one in devices.split(",") if one.strip()]),
-        say=say or (lambda _line: None),
+        notify=notify or (lambda _line: None),
     )
 
 
@@ -406,28 +406,28 @@ def _parsed(text: str | None) -> "CheckpointSignal | None":
     return parse_checkpoint_signal(text)
 
 
-def _asked(env: Mapping[str, str], seen: "Seen") -> "Question | None":
-    """Begin to ask the scheduler for the time limit, where it told the job of none."""
-    argv = question(env)
+def _start_query(env: Mapping[str, str], run: "RunInProgress") -> "AsyncCommand | None":
+    """Start the query of the time limit, if the environment has none."""
+    argv = limit_query(env)
     if argv is None:
         return None
-    from weigh.measure.async_command import Question  # noqa: PLC0415 - in some jobs
+    from weigh.measure.async_command import AsyncCommand  # noqa: PLC0415 - in some jobs
 
     try:
-        asked = Question(argv, env, patience=PATIENCE)
+        query = AsyncCommand(argv, env, patience=PATIENCE)
     except OSError:  # no such command here
         return None
-    seen.set_aside(asked.pid)
-    return asked
+    run.set_aside(query.pid)
+    return query
 
 
-def _interposed(say: Callable[[str], None]) -> "Interposed | None":
-    """Start the copier, where there is anything for it to copy; the job runs anyway."""
-    from weigh.measure.pty_tee import Interposed  # noqa: PLC0415 - where asked for
+def _tee(notify: Callable[[str], None]) -> "PtyTee | None":
+    """Start the copier if there is a terminal or pipe; the job runs in any case."""
+    from weigh.measure.pty_tee import PtyTee  # noqa: PLC0415 - only with --progress
 
     try:
-        found = Interposed()
+        found = PtyTee()
     except OSError as error:
-        say(f"cannot read along with the output: {error.strerror}")
+        notify(f"cannot read the output: {error.strerror}")
         return None
     return found if found.pid is not None else None

@@ -1,4 +1,4 @@
-"""Where a run's record goes: the store, a checkpoint on the way, the file of ``-o``."""
+"""Write a run's record: to the store, to checkpoints, to the file of ``-o``."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -11,19 +11,19 @@ from weigh.store import identity, lines, location, shards
 
 
 class Warner:
-    """Passes each warning on once, when it is safe to speak: after the job."""
+    """Collects warnings, each once, to be shown after the job."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def warn(self, line: str) -> None:
-        """Keep a line, unless it was said before."""
+        """Add a line, unless it is there already."""
         if line not in self.lines:
             self.lines.append(line)
 
 
 class Output:
-    """The file of ``-o``, opened before the job so that a typo costs nothing."""
+    """The file of ``-o``, opened before the job so that a typo wastes no run."""
 
     def __init__(self, path: str | None) -> None:
         """Raises StoreError when the file cannot be opened."""
@@ -39,7 +39,7 @@ class Output:
             ) from error
 
     def write(self, record: Record, warner: Warner) -> None:
-        """Replace the file's content by the record."""
+        """Replace the content of the file with the record."""
         if self._file is None:
             return
         document = msgspec.json.format(lines.encode(record), indent=1) + b"\n"
@@ -53,7 +53,7 @@ class Output:
 
 
 class Keeper:
-    """Keeps a run's record in the store; trouble there never reaches the job."""
+    """Writes a run's record to the store; trouble there never affects the job."""
 
     def __init__(self, env: Mapping[str, str], warner: Warner) -> None:
         self._warner = warner
@@ -65,11 +65,11 @@ class Keeper:
         self._trouble: str | None = None
 
     def follow(self, blank: Record) -> Callable[[Measurement, int | None], None]:
-        """Give what writes *blank* down again as more of its run is seen."""
+        """Return the function that writes checkpoints of *blank*."""
         return lambda seen, leader: self.checkpoint(_as_seen(blank, seen), leader)
 
     def checkpoint(self, record: Record, leader: int | None) -> None:
-        """Write down a run in progress, for the case that weigh is killed."""
+        """Write a run in progress, in case weigh is killed."""
         from weigh.store import checkpoint  # noqa: PLC0415 - not for the shortest runs
 
         seen = checkpoint.Checkpoint(
@@ -85,7 +85,7 @@ class Keeper:
             self._trouble = str(error)
 
     def keep(self, record: Record) -> None:
-        """Append the finished record and take its checkpoint away."""
+        """Append the finished record and remove its checkpoint."""
         try:
             shards.append(self._root, record, self._machine)
         except StoreError as error:
@@ -107,7 +107,7 @@ class Keeper:
 
 
 def current_folder() -> str | None:
-    """Give the folder weigh runs in; None when somebody removed it."""
+    """Return the working directory; None if it was removed."""
     try:
         return os.getcwd()
     except OSError:
@@ -115,7 +115,7 @@ def current_folder() -> str | None:
 
 
 def _as_seen(blank: Record, seen: Measurement) -> Record:
-    """Fill in what a run in progress has shown so far."""
+    """Return the record with the measurement so far."""
     return msgspec.structs.replace(
         blank,
         usage=seen.usage,

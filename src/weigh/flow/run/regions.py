@@ -1,4 +1,4 @@
-"""The event file of one run: made before the job, read after it, removed."""
+"""``import weigh`` in a program: phases, batches, events, and their report."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from weigh.measure.region.loops import batches
 from weigh.measure.region.region import measuring, named, phase
 from weigh.measure.region.this_process import current, report_at_exit, report_now
 from weigh.measure.region.timing import timeit
-from weigh.measure.region.tracker import Tracker, say
+from weigh.measure.region.tracker import Tracker, print_error
 from weigh.model.record import (
     Regions,
 )
@@ -32,41 +32,41 @@ def measured(
 def measured(
     function: Any = None, /, *, name: str | None = None, show_gpus: bool = False
 ) -> Any:
-    """Measure every call of a function, as a phase of its name.
+    """Measure every call of a function, as a phase with its name.
 
-    Plain functions, coroutines, generators and async generators; a generator counts
-    only while it runs itself, not while its consumer does.
+    For functions, coroutines, generators and async generators; a generator counts only
+    while it runs itself, not while its consumer does.
 
     Args:
-        function: the function, where the decorator has no parentheses.
-        name: what the report calls it; by default its own name.
-        show_gpus: print a line for each of my GPUs on stderr after each call.
+        function: the function, if the decorator has no parentheses.
+        name: the name in the report; by default the function's own.
+        show_gpus: print one line per visible GPU on stderr after each call.
 
     Raises:
-        UsageError: what is decorated is no function.
+        UsageError: the decorated object is not a function.
     """
     decorate = measuring(name=name, after=_show_gpus if show_gpus else None)
     return decorate if function is None else decorate(function)
 
 
 def event(name: str, value: object = None) -> None:
-    """Note that something happened, with a number or a word: ``event("epoch", 3)``.
+    """Record an event, with a number or a word: ``event("epoch", 3)``.
 
     Raises:
-        UsageError: the name is no text, or empty.
+        UsageError: the name is not text, or empty.
     """
     current().add_event(named(name, of="event"), _plain(value))
 
 
 def report() -> Regions:
-    """Print on stderr what was measured so far, and give it back."""
+    """Print the regions measured so far on stderr, and return them."""
     return report_now().regions()
 
 
 def _plain(value: object) -> float | str | None:
-    """Make a number or text of *value*: of a tensor with one number, that."""
+    """Return *value* as a number or text; a tensor with one number is that number."""
     if hasattr(value, "item"):
-        with suppress(Exception):  # of several numbers, or whoever's item() it is
+        with suppress(Exception):  # a tensor of several numbers, or a foreign item()
             value = value.item()
     if isinstance(value, bool):
         return int(value)
@@ -76,13 +76,13 @@ def _plain(value: object) -> float | str | None:
         return value
     try:
         text = str(value)
-    except Exception:  # noqa: BLE001 - whoever's __str__ it is
+    except Exception:  # noqa: BLE001 - any error of a foreign __str__
         text = f"a {type(value).__name__}"
     return text[:_LONGEST_VALUE].encode("utf-8", "replace").decode()
 
 
 def _float_or_text(value: int) -> float | str:
-    """Give a number too large to keep whole as a float, or in words."""
+    """Return a very large number as a float, or in words."""
     try:
         return float(value)
     except OverflowError:
@@ -99,18 +99,18 @@ def _render(tracker: Tracker) -> str:
 
 
 def _show_gpus(name: str) -> None:
-    from weigh.render.region_lines import render_gpu  # noqa: PLC0415 - where it is asked for
+    from weigh.render.region_lines import render_gpu  # noqa: PLC0415 - rarely
 
     devices, marks = current().gpus()
     used = {mark.uuid: mark.used for mark in marks}
     if not devices:
-        current().warn(f"after {name}: no GPU to be seen")
+        current().warn(f"after {name}: no GPU is visible")
         return
     lines = [
-        render_gpu(number, card.name, used.get(card.uuid), card.memory_total)
-        for number, card in enumerate(devices)
+        render_gpu(number, gpu.name, used.get(gpu.uuid), gpu.memory_total)
+        for number, gpu in enumerate(devices)
     ]
-    say("".join(f"{line}\n" for line in (f"weigh  after {name}", *lines)))
+    print_error("".join(f"{line}\n" for line in (f"weigh  after {name}", *lines)))
 
 
 report_at_exit(_render)

@@ -1,7 +1,7 @@
-"""``weigh run``: measure a command, keep the record, say what to ask for.
+"""``weigh run``: measure a command, store its record, work out a request.
 
-From the launch on the job comes first: whatever goes wrong with the records is a
-warning, and the job's exit code passes through.
+After the launch the job has priority: any trouble with the record is a warning, and the
+job's exit code is passed on.
 """
 
 import os
@@ -38,7 +38,7 @@ from weigh.probe.source import read_commit
 from weigh.store import identity
 
 if TYPE_CHECKING:
-    from weigh.flow.run.progress import Along
+    from weigh.flow.run.progress import RunObserver
 
 
 _LAST_WORDS = 1 << 14  # bytes of a failed run's output that are searched for a cause
@@ -49,14 +49,14 @@ def run(
     options: RunOptions,
     *,
     launchers: list[Launcher],
-    say: Callable[[str], None] | None = None,
+    notify: Callable[[str], None] | None = None,
 ) -> tuple[Record, list[str]]:
     """Measure *command*; return the record, and warnings for the user.
 
     Raises:
-        CommandNotFoundError: no such command.
+        CommandNotFoundError: the command does not exist.
         CommandNotExecutableError: it cannot be executed.
-        StoreError: the file asked for with ``output`` cannot be opened.
+        StoreError: the file ``output`` cannot be opened.
     """
     warner = Warner()
     output = Output(options.output)
@@ -69,8 +69,8 @@ def run(
         launchers=launchers,
         env=channel.environment(),
         checkpoint=keeper.follow(blank),
-        say=say,
-        along=_reading_along(options, blank, channel.path, say),
+        notify=notify,
+        observer=_observer(options, blank, channel.path, notify),
     )
     sizes = _output_sizes()
     with signals_held(), closing(channel):
@@ -90,7 +90,7 @@ def run(
 
 
 def signals_held() -> AbstractContextManager[None]:
-    """Keep signals from ending weigh between the job's end and the record's."""
+    """Keep signals from ending weigh before the record is written."""
     if sys.platform != "linux":
         return nullcontext()
     from weigh.measure import signals  # noqa: PLC0415 - Linux only
@@ -101,11 +101,11 @@ def signals_held() -> AbstractContextManager[None]:
 def _measure_all(
     measure: Callable[[], Measurement], options: RunOptions
 ) -> list[Measurement]:
-    """Run the command as often as asked, or until it fails or is told to end."""
+    """Run the command ``repeat`` times, or until it fails or a signal ends it."""
     measured: list[Measurement] = []
     while len(measured) < options.warmup + options.repeat:
         measured.append(measure())
-        if measured[-1].exit_code != 0 or measured[-1].told_to_end is not None:
+        if measured[-1].exit_code != 0 or measured[-1].end_signal is not None:
             break
     return measured
 
@@ -114,7 +114,8 @@ def _note_oddities(
     measured: list[Measurement], options: RunOptions, warner: Warner
 ) -> None:
     if len(measured) < options.warmup + options.repeat:
-        why = "the command failed" if measured[-1].exit_code else "told to end"
+        failed = bool(measured[-1].exit_code)
+        why = "the command failed" if failed else "weigh received a signal"
         warner.warn(f"stopped repeating: {why}")
     for one in measured:
         for line in one.monitor.warnings:
@@ -135,12 +136,12 @@ def advise(record: Record, headroom: float | None = None) -> Request | None:
     if record.usage is None or why_no_request(record) is not None:
         return None
     share = DEFAULT_HEADROOM if headroom is None else headroom
-    asked = from_usages([record], headroom=share)
+    request = from_usages([record], headroom=share)
     if not record.usage.growing:
-        return asked
+        return request
     from weigh.flow.fit.growth import carry_on  # noqa: PLC0415 - start-up time
 
-    return carry_on(asked, [record])
+    return carry_on(request, [record])
 
 
 def _measurer(  # noqa: PLR0913 - keyword-only but for two
@@ -150,10 +151,10 @@ def _measurer(  # noqa: PLR0913 - keyword-only but for two
     launchers: list[Launcher],
     env: dict[str, str],
     checkpoint: Callable[[Measurement, int | None], None],
-    say: Callable[[str], None] | None,
-    along: "Callable[[], Along] | None",
+    notify: Callable[[str], None] | None,
+    observer: "Callable[[], RunObserver] | None",
 ) -> Callable[[], Measurement]:
-    """Choose what this machine measures best with; each call is one run."""
+    """Return the best way to measure on this machine; each call is one run."""
     if sys.platform != "linux":
         from weigh.measure import portable  # noqa: PLC0415 - start-up time
 
@@ -170,35 +171,37 @@ def _measurer(  # noqa: PLR0913 - keyword-only but for two
         interval=options.interval,
         wait_orphans=options.wait_orphans,
         checkpoint=checkpoint,
-        say=say,
+        notify=notify,
     )
-    if along is None:
+    if observer is None:
         return lambda: run_command(command, env, watch, launchers)
-    return lambda: along().around(
+    return lambda: observer().around(
         watch, lambda watch: run_command(command, env, watch, launchers)
     )
 
 
-def _reading_along(
+def _observer(
     options: RunOptions,
     blank: Record,
     channel: str | None,
-    say: Callable[[str], None] | None,
-) -> "Callable[[], Along] | None":
-    """Give what reads along with each run, where that is of use."""
+    notify: Callable[[str], None] | None,
+) -> "Callable[[], RunObserver] | None":
+    """Return the factory of each run's observer; None if none is needed."""
     reads = options.progress or options.progress_patterns
-    is_asked = reads or options.time_limit or options.checkpoint_signal
-    if not (is_asked or blank.job) or sys.platform != "linux":
+    is_wanted = reads or options.time_limit or options.checkpoint_signal
+    if not (is_wanted or blank.job) or sys.platform != "linux":
         return None
-    from weigh.flow.run.progress import read_along  # noqa: PLC0415 - a plain run needs none
+    from weigh.flow.run.progress import observe_run  # noqa: PLC0415 - rarely
 
-    return lambda: read_along(options, blank, channel=channel, env=os.environ, say=say)
+    return lambda: observe_run(
+        options, blank, channel=channel, env=os.environ, notify=notify
+    )
 
 
 def blank_record(
     command: list[str], options: RunOptions, env: Mapping[str, str]
 ) -> Record:
-    """Fill in what is known before the start."""
+    """Return the record with what is known before the start."""
     cwd = current_folder()
     allocation, job = scheduler_facts(env)
     return Record(
@@ -226,7 +229,7 @@ def blank_record(
 def scheduler_facts(
     env: Mapping[str, str],
 ) -> tuple[Allocation | None, Job | None]:
-    """Read what a scheduler granted; a dialect is imported only inside a job."""
+    """Read the allocation and the job from a scheduler's environment variables."""
     if "SLURM_JOB_ID" in env:
         from weigh.schedulers.slurm import text as slurm_text  # noqa: PLC0415 - start-up time
 
@@ -244,7 +247,7 @@ def scheduler_facts(
 
 
 def _ended(blank: Record, last: Measurement) -> Record:
-    """Fill in how it ended, if nothing else."""
+    """Return the record with the exit code only."""
     return msgspec.structs.replace(
         blank, exit_code=last.exit_code, signal=last.signal, state="UNKNOWN"
     )
@@ -256,22 +259,22 @@ def finished(
     options: RunOptions,
     words: str = "",
 ) -> Record:
-    """Return the record: of several runs, the usage is that of the biggest.
+    """Return the finished record; of several runs, it has the usage of the largest.
 
-    *words* are the last that the command wrote, if it failed and they can be read.
+    *words* are the end of a failed command's output, if it is readable.
     """
     counted = measured[options.warmup :] or measured[-1:]
     last = measured[-1]
     biggest = last if last.exit_code != 0 else max(counted, key=_peak)
     state, outcome = _judged(last, words)
-    told = biggest.regions or Regions()
+    regions = biggest.regions or Regions()
     return msgspec.structs.replace(
         blank,
-        phases=told.phases,
-        batches=told.batches[0] if told.batches else None,
-        events=told.events,
+        phases=regions.phases,
+        batches=regions.batches[0] if regions.batches else None,
+        events=regions.events,
         progress=biggest.progress,
-        ranks=biggest.ranks or told.ranks,
+        ranks=biggest.ranks or regions.ranks,
         started=_utc(measured[0].started),
         ended=_utc(last.ended or last.started),
         state=state,
@@ -286,7 +289,7 @@ def finished(
 
 
 def _judged(last: Measurement, words: str) -> tuple[State, Outcome | None]:
-    """Return how a run ended; what its last *words* say of memory counts."""
+    """Return how a run ended; an out-of-memory message in its *words* counts."""
     state, outcome = judge(last)
     if state != "FAILED":
         return state, outcome
@@ -298,7 +301,7 @@ def _judged(last: Measurement, words: str) -> tuple[State, Outcome | None]:
 
 
 def _monitor(biggest: Measurement, measured: list[Measurement]) -> Monitor:
-    """Return the biggest run's, with the warnings of all."""
+    """Return the largest run's monitor, with the warnings of all runs."""
     warnings = [line for one in measured for line in one.monitor.warnings]
     return msgspec.structs.replace(
         biggest.monitor, warnings=tuple(dict.fromkeys(warnings))
@@ -317,7 +320,7 @@ def _peak(one: Measurement) -> int:
 
 
 def _output_sizes() -> dict[int, int]:
-    """Return the sizes of standard output and error, where those are files."""
+    """Return the sizes of standard output and error, if they are files."""
     sizes = {}
     for fd in (1, 2):
         try:
@@ -330,14 +333,14 @@ def _output_sizes() -> dict[int, int]:
 
 
 def last_words(sizes: Mapping[int, int]) -> str:
-    """Return the end of what was written to files since they had these *sizes*."""
+    """Return the end of the output written since the files had these *sizes*."""
     text = b""
     for fd, size in sizes.items():
         try:
             with open(f"/proc/self/fd/{fd}", "rb") as file:
                 file.seek(max(size, os.fstat(fd).st_size - _LAST_WORDS))
                 text += file.read(_LAST_WORDS) + b"\n"
-        except OSError:  # written to only, or not on Linux
+        except OSError:  # not readable, or not on Linux
             continue
     return text.decode("utf-8", "replace")
 

@@ -1,7 +1,7 @@
-"""One run of a command under ``weigh run``, with its output in a file.
+"""Run a command under ``weigh run``, in a process of its own.
 
-A process of its own, because a large one passes its size on to the ru_maxrss of what
-it starts; and so that whoever waits for it adds nothing to what it measures.
+A separate process, because a large process passes its size on to the ru_maxrss of its
+children, and because the process that waits then adds nothing to the figures.
 """
 
 import os
@@ -20,26 +20,99 @@ from weigh.errors import (
     WeighError,
 )
 from weigh.model.record import Measurement, Monitor, Record, Series
-from weigh.runner import retry
 from weigh.store import identity, shards
 from weigh.store.lines import UNREADABLE
 
-_TAIL = 16384  # bytes of output: a traceback, and what torch says below it
+_TAIL = 16384  # bytes of output: a traceback, and what torch prints below it
 _ERRORS: dict[int, type[WeighError]] = {
     126: CommandNotExecutableError,
     127: CommandNotFoundError,
 }
 
 
-class Told(KeyboardInterrupt):
-    """weigh was told to end by signal ``number`` while a command ran."""
+class Interrupted(KeyboardInterrupt):
+    """weigh received the ending signal ``number`` while a command ran."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
         self.number = number
 
 
-def run_weighed(  # noqa: PLR0913 - one run, fully described
+def weigh_run(*options: str) -> tuple[str, ...]:
+    """Return the argv of ``weigh run`` with *options*, up to the command."""
+    # -P: no module of the user's folder replaces one of weigh's
+    return (sys.executable, "-P", "-m", "weigh", "run", *options, "--")
+
+
+class MeasuredRun:
+    """One command under ``weigh run -q``; ``process`` is that of ``weigh run``."""
+
+    def __init__(  # noqa: PLR0913 - one run, fully described
+        self,
+        command: Sequence[str | bytes],
+        record: str,
+        *,
+        options: Sequence[str] = (),
+        log: str | None = None,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it.
+
+        Args:
+            command: the command's argv.
+            record: the file for the record.
+            options: further options of ``weigh run``.
+            log: the file for all output; None to share this process's streams.
+            cwd: the working directory.
+            env: the environment; None for this process's.
+
+        Raises:
+            WeighError: *log* cannot be written, or the process cannot be started.
+        """
+        self._record = record
+        self.log = log
+        argv: list[str | bytes] = [*weigh_run("-q", "-o", record, *options), *command]
+        environ = None if env is None else dict(env)
+        try:
+            output = None if log is None else open(log, "wb")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise WeighError(f"{log}: {error.strerror}") from error
+        try:
+            self.process = subprocess.Popen(
+                argv,
+                stdin=None if output is None else subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=cwd,
+                env=environ,
+            )
+        except OSError as error:
+            where = os.curdir if cwd is None else cwd
+            raise WeighError(f"cannot run in {where}: {error.strerror}") from error
+        finally:
+            if output is not None:
+                output.close()
+
+    def wait(self) -> int:
+        """Return its exit code; kill it if the wait is interrupted."""
+        with self.process:
+            try:
+                return self.process.wait()
+            except BaseException:
+                self.process.kill()
+                raise
+
+    def record(self) -> Record | None:
+        """Return the record that it wrote; None if it wrote none."""
+        try:
+            with open(self._record, "rb") as file:
+                return msgspec.json.decode(file.read(), type=Record)
+        except (OSError, *UNREADABLE):
+            return None
+
+
+def run_measured(  # noqa: PLR0913 - one run, fully described
     command: Sequence[str],
     *,
     label: str,
@@ -51,29 +124,26 @@ def run_weighed(  # noqa: PLR0913 - one run, fully described
 ) -> Record:
     """Run *command* once and return its record; its output goes to the file *log*.
 
-    *texts* are the parameters as typed, *root* is the store. What the output says of
-    memory counts: a MemoryError is OUT_OF_MEMORY, in the store too. A signal to this
-    process is passed on, and the run is waited for before ``Told`` is raised.
+    *texts* are the parameters as typed, *root* is the store. A MemoryError in the
+    output makes the state OUT_OF_MEMORY, in the store too. A signal to this process is
+    passed on; ``Interrupted`` is raised after the run has ended.
 
     Raises:
         CommandNotFoundError: no such command.
         CommandNotExecutableError: it cannot be executed.
-        WeighError: weigh failed, or the file cannot be written; says why.
-        Told: this process was told to end.
+        WeighError: weigh failed, or the log cannot be written; the message has the
+            cause.
+        Interrupted: this process received an ending signal.
     """
     options = [f"--label={label}", *(f"--param={n}={t}" for n, t in texts.items())]
     with tempfile.TemporaryDirectory(prefix="weigh-") as folder:
         path = os.path.join(folder, "record.json")
-        # -P: no module of the user's folder stands in for one of weigh's
-        argv = [sys.executable, "-P", "-m", "weigh", "run", "-q", "-o", path, *options]
-        code = _run([*argv, "--", *command], log, cwd=cwd, env=env)
-        try:
-            with open(path, "rb") as file:
-                record = msgspec.json.decode(file.read(), type=Record)
-        except (OSError, *UNREADABLE) as error:
-            said = last_line(log) or f"weigh run left no record (exit code {code})"
-            said = said.removeprefix("weigh: ")
-            raise _ERRORS.get(code, WeighError)(said) from error
+        run = MeasuredRun(command, path, options=options, log=log, cwd=cwd, env=env)
+        code = wait_for_all([run])[0]
+        record = run.record()
+    if record is None:
+        message = last_line(log) or f"weigh run left no record (exit code {code})"
+        raise _ERRORS.get(code, WeighError)(message.removeprefix("weigh: "))
     judged = _judged(record, _tail(log))
     if judged is not record:  # of one id, the last line counts
         shards.append(root, judged, identity.this_machine())
@@ -81,7 +151,9 @@ def run_weighed(  # noqa: PLR0913 - one run, fully described
 
 
 def _judged(record: Record, tail: bytes) -> Record:
-    """Say that it ran out of memory where its last words do."""
+    """Return the record, OUT_OF_MEMORY where the end of its output shows that."""
+    from weigh.runner import retry  # noqa: PLC0415 - start-up time
+
     if record.state != "FAILED" or record.usage is None:
         return record
     ended = retry.end(
@@ -102,7 +174,7 @@ def _judged(record: Record, tail: bytes) -> Record:
 
 
 def last_line(log: str) -> str:
-    """Return the last line of a file that says something, at most 200 letters."""
+    """Return the last line of a file that is not blank, at most 200 letters."""
     lines = _tail(log).decode(errors="replace").split("\n")
     return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
 
@@ -116,47 +188,29 @@ def _tail(log: str) -> bytes:
         return b""
 
 
-def _run(argv: Sequence[str], log: str, *, cwd: str, env: Mapping[str, str]) -> int:
-    try:
-        out = open(log, "wb")  # noqa: SIM115 - closed below, after another error's text
-    except OSError as error:
-        raise WeighError(f"{log}: {error.strerror}") from error
-    with out:
-        try:
-            child = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                cwd=cwd,
-                env=dict(env),
-            )
-        except OSError as error:
-            raise WeighError(f"cannot run in {cwd}: {error.strerror}") from error
-        return wait_for_all([child])[0]
+def wait_for_all(runs: Sequence[MeasuredRun]) -> list[int]:
+    """Wait for all *runs*, and pass on signals sent to this process alone.
 
-
-def wait_for_all(children: Sequence[subprocess.Popen[bytes]]) -> list[int]:
-    """Wait, passing on what is sent to this process alone (^C reaches all).
+    Ctrl-C reaches the runs without help: the terminal sends it to the whole group.
 
     Raises:
-        Told: this process was told to end; all children have ended.
+        Interrupted: this process received an ending signal; all runs have ended.
     """
-    told: list[int] = []
+    received: list[int] = []
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
-        told.append(number)
+        received.append(number)
         if number != signal.SIGINT:
-            for child in children:
-                child.send_signal(number)
+            for run in runs:
+                run.process.send_signal(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, pass_on) for number in numbers}
     try:
-        codes = [child.wait() for child in children]
+        codes = [run.process.wait() for run in runs]
     finally:
         for number, old in before.items():
             signal.signal(number, old)
-    if told:
-        raise Told(told[0])
+    if received:
+        raise Interrupted(received[0])
     return codes

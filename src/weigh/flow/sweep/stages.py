@@ -9,6 +9,7 @@ import msgspec
 
 from weigh.errors import FormatError, UsageError
 from weigh.flow.run.channel import STEP, VARIABLE
+from weigh.flow.run.run_measured import weigh_run
 from weigh.runner.shell import Shell
 from weigh.sweep.stages import Stage, parse_stages, since
 
@@ -92,12 +93,12 @@ def become(launch: Launch, env: Mapping[str, str]) -> None:
 def _measured(path: str, options: StagesOptions) -> tuple[str, ...]:
     """Give the words of ``weigh run`` that runs the same steps."""
     weigh = (sys.executable, "-P", "-m", "weigh")
-    run = ["run", *(["-q"] if options.quiet else [])]
+    run = ["-q"] if options.quiet else []
     run += [f"--output={options.output}"] if options.output else []
     run += [f"--label={options.label}"] if options.label else []
     run += [f"--param={setting}" for setting in options.settings]
     start = [f"--from={options.start}"] if options.start else []
-    return (*weigh, *run, "--", *weigh, "stages", path, *options.settings, *start)
+    return (*weigh_run(*run), *weigh, "stages", path, *options.settings, *start)
 
 
 def _setting(word: str) -> tuple[str, str]:

@@ -10,8 +10,8 @@ import msgspec
 
 from weigh.errors import GpuError, NoGpuError
 from weigh.model.gpu import Gpu, GpuOccupant
-from weigh.probe.driver import a_card_may_be_here, has_amd_driver
-from weigh.probe.gpu import DetailedGpuProbe, GpuDevice, GpuReading, OutspokenGpuProbe
+from weigh.probe.driver import gpu_may_be_present, has_amd_driver
+from weigh.probe.gpu import DetailedGpuProbe, ExplainedGpuProbe, GpuDevice, GpuReading
 from weigh.probe.proc import usable_proc
 from weigh.probe.processes import read_process
 from weigh.probe.torch_cuda import TorchDevice, read_torch, torch_number
@@ -19,7 +19,7 @@ from weigh.probe.visible import VARIABLE, names_none
 from weigh.render.gpu_lines import GpuListing
 from weigh.units import Seconds
 
-GpuFactory = Callable[[], OutspokenGpuProbe | None]
+GpuFactory = Callable[[], ExplainedGpuProbe | None]
 
 _PATIENCE = 0.3  # seconds for an answer: cards without persistence are slow to wake
 _SILENT = "the GPU driver does not answer"
@@ -88,14 +88,14 @@ class GpuWatch:
         return not self._over
 
 
-def nvml_gpus() -> OutspokenGpuProbe | None:
+def nvml_gpus() -> ExplainedGpuProbe | None:
     """Open NVML; None where no NVIDIA driver can be here.
 
     Raises:
         NoGpuError: it is here and has no GPU.
         GpuError: it does not start.
     """
-    if not a_card_may_be_here(os.environ):
+    if not gpu_may_be_present(os.environ):
         return None
     from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - imports nvidia-ml-py
 
@@ -140,7 +140,7 @@ def list_gpus(
         GpuError: a driver is here, and does not start or has not answered within
             *patience* seconds.
     """
-    if factory is None and not a_card_may_be_here(environment):
+    if factory is None and not gpu_may_be_present(environment):
         return GpuListing((), (_absence(environment),))
     try:
         look = _look_in_time(factory or _nvml, environment, patience)

@@ -10,7 +10,7 @@ import msgspec
 from weigh.errors import RecordNotFoundError, UsageError
 from weigh.flow.records.records import Store
 from weigh.flow.watch.gpus import GpuFactory, GpuLook, GpuWatch
-from weigh.measure.observer import Glance, Onlooker
+from weigh.measure.observer import Glance, Observer
 from weigh.model.record import PeakMemory, Record, Request, Usage
 from weigh.probe.gpu import GpuDevice, GpuReading
 from weigh.probe.host import read_host
@@ -58,7 +58,7 @@ class LiveRun:
         self._proc = proc
         self._now = now
         self._leader: Process | None = None
-        self._onlooker: Onlooker | None = None
+        self._onlooker: Observer | None = None
         self._seen: deque[tuple[Seconds, Bytes]] = deque(maxlen=_MOST_SEEN)
         self._largest: Bytes = 0
         self._largest_at: Seconds = 0.0
@@ -88,7 +88,7 @@ class LiveRun:
             self._largest = 0
             self._leader = leader
             if leader is not None:
-                self._onlooker = Onlooker(leader.pid, self._proc)
+                self._onlooker = Observer(leader.pid, self._proc)
         series = found.record.series
         written = series.t[-1] if series and series.t else 0.0
         while self._seen and self._seen[0][0] <= written:

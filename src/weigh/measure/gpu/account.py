@@ -1,4 +1,4 @@
-"""Keep the account of one GPU: readings in, what the job used of it out.
+"""Turn the readings of one GPU into the job's usage of it.
 
 Neither clock nor driver is touched here, so that each rule can be tried on readings
 made up for it.
@@ -17,7 +17,7 @@ UNTOUCHED: Bytes = 16 * MIB  # a CUDA context alone takes a hundred and more
 
 
 def was_used(usage: GpuUsage) -> bool | None:
-    """Tell whether the job held memory on this GPU; None where that was not seen."""
+    """Return whether the job held memory on this GPU; None if unknown."""
     if usage.job_peak is None:
         return None
     least = UNTOUCHED if usage.process_peak_memory is None else 0
@@ -25,7 +25,7 @@ def was_used(usage: GpuUsage) -> bool | None:
 
 
 def unused_gpus(usages: Sequence[GpuUsage]) -> tuple[GpuUsage, ...]:
-    """Give the GPUs that the job had and never touched."""
+    """Return the GPUs that were allocated to the job but not used."""
     return tuple(usage for usage in usages if was_used(usage) is False)
 
 
@@ -33,16 +33,16 @@ PER_PROCESS = "NVML per process"
 DEVICE_RISE = (
     "NVML device memory minus what was in use before; other users' changes count too"
 )
-_COUNTED = "difference of the card's own counter, everybody's work"
-_INTEGRATED = "power samples added up, everybody's work"
+_COUNTED = "difference of the GPU's own counter, all users' work"
+_INTEGRATED = "power samples added up, all users' work"
 _MOST_MOMENTS = 4096
 _MOST_PROCESSES = 64
-_STRANGE = 3  # looks at processes that are not in this namespace, to believe it
-_LATE = 0.5  # seconds after the start, from which a baseline is named late
+_STRANGE = 3  # readings with processes of another namespace, until that is certain
+_LATE = 0.5  # seconds after the start; a later baseline is reported as late
 
 
 class Moment(msgspec.Struct, frozen=True, gc=False):
-    """A GPU's memory at one time: everybody's, and the job's where it was told."""
+    """A GPU's memory at one time: of all users, and of the job if known."""
 
     time: Seconds
     device: Bytes
@@ -59,7 +59,7 @@ class _Mean:
         self.most: float | None = None
 
     def add(self, value: float | None) -> None:
-        """Count one more, unless it was not measured."""
+        """Add a value, unless it was not measured."""
         if value is None:
             return
         self.count += 1
@@ -68,16 +68,16 @@ class _Mean:
         self.most = value if self.most is None else max(self.most, value)
 
     def mean(self) -> float | None:
-        """Give the mean; None of nothing."""
+        """Return the mean; None without values."""
         return self.total / self.count if self.count else None
 
 
 class GpuAccount:
-    """What one GPU did so far. ``started`` is when the job could first use it.
+    """The usage of one GPU so far; *started* is when the job could first use it.
 
-    *exists* tells whether a process id means anything here: in a container, the
-    driver's may not. *joined*: the job was at work before the first look, so that
-    what was in use then may be its own.
+    *exists* returns whether a process id is valid here: in a container, the driver's
+    ids may not be. *joined*: the job was running before the first reading, so the
+    memory in use then may be its own.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class GpuAccount:
         self.moments: list[Moment] = []
         self._joined = joined
         self.lost_at: Seconds | None = None
-        self.idle_since: Seconds | None = None  # None: it does not say
+        self.idle_since: Seconds | None = None  # None: unknown
         self._started = started
         self._exists = exists or process_exists
         self._before: Bytes | None = None
@@ -122,13 +122,13 @@ class GpuAccount:
         self._xids: list[int] | None = None
 
     def take(self, time: Seconds, reading: GpuReading, tree: Collection[int]) -> None:
-        """Count one look; *tree* are the job's processes at that time."""
+        """Add one reading; *tree* are the job's processes at that time."""
         if reading.lost and self.lost_at is None:
             self.lost_at = time - self._started
         job = self._job_memory(reading, tree)
         if reading.memory_used is not None:
             self._take_memory(time, reading.memory_used, job)
-        elif job is not None:  # cards that share the host's memory tell no more
+        elif job is not None:  # for GPUs that share the host's memory
             self._keep(Moment(time, job, job))
         if self._first is None:
             self._first = time
@@ -142,22 +142,22 @@ class GpuAccount:
         self._take_power(time, reading.power)
 
     def take_counters(self, counters: GpuCounters) -> None:
-        """Count from the first to the last."""
+        """Store the first and the last counters."""
         first = counters if self._counters is None else self._counters[0]
         self._counters = (first, counters)
 
     def take_pcie(self, *, rx: Bytes | None = None, tx: Bytes | None = None) -> None:
-        """Count one short look at the bus, in bytes a second."""
+        """Add one reading of the bus traffic, in bytes per second."""
         self._figures["rx"].add(rx)
         self._figures["tx"].add(tx)
 
     def take_xids(self, xids: tuple[int, ...] | None) -> None:
-        """Count driver errors; None: not told."""
+        """Add driver errors; None if unknown."""
         if xids is not None:
             self._xids = [*(self._xids or []), *xids]
 
     def take_shares(self, shares: Sequence[GpuShare], tree: Collection[int]) -> None:
-        """Count the part that each of the job's processes had of the card's time."""
+        """Add the shares of the GPU's time of the job's processes."""
         for share in shares:
             known = share.pid in self._shares or len(self._shares) < _MOST_PROCESSES
             if known and (share.pid in tree or share.pid in self._mine):
@@ -166,7 +166,7 @@ class GpuAccount:
                 memory.add(share.memory_utilization)
 
     def job_moments(self) -> list[tuple[Seconds, Bytes]]:
-        """Give the job's memory over time, by the same rule as the peak."""
+        """Return the job's memory over time, by the same rule as the peak."""
         if self._is_per_process():
             return [(one.time, one.job or 0) for one in self.moments]
         if self._joined:
@@ -175,7 +175,7 @@ class GpuAccount:
         return [(one.time, max(0, one.device - before)) for one in self.moments]
 
     def usage(self) -> GpuUsage:
-        """Sum up what is known by now."""
+        """Return the usage so far."""
         device = self.device
         figures = {name: mean.mean() for name, mean in self._figures.items()}
         power, busy = self._figures["power"], self._figures["utilization"]
@@ -221,14 +221,14 @@ class GpuAccount:
         self._keep(Moment(time, used, job))
 
     def _keep(self, moment: Moment) -> None:
-        """Note a moment; when there are many, of two the one with more memory."""
+        """Store a moment; if there are many, keep the larger one of each two."""
         self.moments.append(moment)
         if len(self.moments) >= _MOST_MOMENTS:
             pairs = zip(self.moments[::2], self.moments[1::2], strict=False)
             self.moments = [_larger(*pair) for pair in pairs]
 
     def _job_memory(self, reading: GpuReading, tree: Collection[int]) -> Bytes | None:
-        """Add up what the driver lists under the job's processes."""
+        """Add up the memory that the driver lists for the job's processes."""
         listed = reading.process_memory
         if listed is None:
             return None
@@ -248,7 +248,7 @@ class GpuAccount:
         return total
 
     def _is_per_process(self) -> bool:
-        """Tell whether the driver's list of processes can be believed.
+        """Return whether the driver's list of processes is reliable.
 
         It can if it has named one of the job's, or if nothing has happened that it
         failed to name. In a container the list is empty or has ids of elsewhere.
@@ -306,7 +306,7 @@ class GpuAccount:
 
 
 def process_exists(pid: int) -> bool:
-    """Tell whether *pid* is a process here, also of another user."""
+    """Return whether *pid* is a process here, of any user."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -317,7 +317,7 @@ def process_exists(pid: int) -> bool:
 
 
 def idle_for(accounts: Collection[GpuAccount], now: Seconds) -> Seconds | None:
-    """Give the seconds since any of the cards was busy; None where one does not say."""
+    """Return the seconds since any GPU was busy; None if unknown for one."""
     since = [account.idle_since for account in accounts]
     known = [moment for moment in since if moment is not None]
     return now - max(known) if known and len(known) == len(since) else None
@@ -326,7 +326,7 @@ def idle_for(accounts: Collection[GpuAccount], now: Seconds) -> Seconds | None:
 def gpu_columns(
     rows: Sequence[Sequence[tuple[Seconds, Bytes]]], times: Sequence[Seconds]
 ) -> tuple[tuple[Bytes, ...], ...]:
-    """Lay each GPU's (time, memory) out along *times*, keeping every peak.
+    """Return each GPU's memory at *times*, from (time, memory) pairs, with all peaks.
 
     Each column has, at a time, the most held since the time before; what was held
     after the last time counts there. *times* rise.
@@ -351,7 +351,7 @@ def _column(
 
 
 def _larger(first: Moment, second: Moment) -> Moment:
-    """Keep of two moments the one with more memory; the job's own decides."""
+    """Return the moment with more memory of the job, or else of the device."""
     by = (second.job or 0, second.device) > (first.job or 0, first.device)
     return second if by else first
 
@@ -363,7 +363,7 @@ def _increase(before: int | None, after: int | None) -> int | None:
 def _throttled(
     before: Mapping[str, Seconds] | None, after: Mapping[str, Seconds] | None
 ) -> dict[str, Seconds] | None:
-    """Give the seconds by reason, without the reasons that did not occur."""
+    """Return the seconds by reason, without the reasons that did not occur."""
     if before is None or after is None:
         return None
     rises = {reason: after[reason] - before.get(reason, 0.0) for reason in after}

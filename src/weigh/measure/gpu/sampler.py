@@ -1,8 +1,8 @@
-"""Watch the GPUs from a thread of its own, so that nobody waits for their driver.
+"""Sample the GPUs in a separate thread, so that nothing waits for their driver.
 
-All of NVML, its start included, happens in one daemon thread. Others only read what
-that thread has left for them; if a call never returns, what was known until then is
-the answer, and the process can end.
+All calls of NVML, its start included, are made in one daemon thread. Other threads only
+read its results; if a call never returns, the earlier results count, and the process
+can still end.
 """
 
 import signal
@@ -17,21 +17,21 @@ from weigh.model.gpu import GpuUsage
 from weigh.probe.gpu import DetailedGpuProbe
 from weigh.units import Bytes, Seconds
 
-_ACTIVITY_INTERVAL = 0.2  # cards renew these figures about as often themselves
+_ACTIVITY_INTERVAL = 0.2  # the driver updates these figures about as often
 _SLOW_INTERVAL = 10.0
 _FIRST_SLOW = 1.0
-# of one core for each GPU, at most: looks at memory, and those at everything
+# upper bounds per GPU, of one core: for memory readings, and for full ones
 _MEMORY_SHARE, _ACTIVITY_SHARE = 0.0075, 0.0025
-_STRIKES = 3  # a question that took long once may have met a busy machine
-_HUNG_AFTER = 5.0  # seconds without an answer, before it is called hung
+_STRIKES = 3  # one slow query may be due to a busy machine
+_HUNG_AFTER = 5.0  # seconds without an answer until it is reported as hung
 _Slow = tuple[str, Callable[[], None]]
 
 
 class GpuSampler:
-    """Samples the GPUs that are mine, from :meth:`start` to :meth:`stop`.
+    """Samples the visible GPUs, from :meth:`start` to :meth:`stop`.
 
-    *pids* gives the job's processes at the time; without it what a GPU holds beyond
-    its baseline counts. Times are *clock*'s. *joined*: the job was running already.
+    *pids* returns the job's current processes; without it, a GPU's memory above its
+    baseline counts. Times are of *clock*. *joined*: the job was already running.
     """
 
     def __init__(
@@ -51,42 +51,42 @@ class GpuSampler:
         self._joined = joined
         self._accounts: dict[str, GpuAccount] = {}
         self._warnings: list[str] = []
-        self._lock = threading.Lock()  # around accounts; never held in the driver
+        self._lock = threading.Lock()  # for the accounts; not held during driver calls
         self._stopping = threading.Event()
-        self._ready = threading.Event()  # the baseline is known, or will never be
+        self._ready = threading.Event()  # the baseline is known or failed
         self._thread = threading.Thread(target=self._run, name="weigh-gpu", daemon=True)
-        self._asked_at: Seconds | None = None  # since when the driver is busy for us
+        self._call_began: Seconds | None = None  # start of the current driver call
         self._started: Seconds = 0.0
         self._slow: deque[_Slow] = deque()
-        self._strikes: Counter[str] = Counter()  # of questions that took too long
-        self._slow_at = self._activity_at = 0.0  # when they are due
-        self._cost: Seconds = 0.0  # of a look at memory, of late
+        self._strikes: Counter[str] = Counter()  # of slow queries
+        self._slow_at = self._activity_at = 0.0  # due times
+        self._cost: Seconds = 0.0  # recent cost of a memory reading
 
     def start(self, wait: Seconds = 1.0) -> None:
-        """Begin, and wait up to *wait* seconds for the baseline."""
+        """Start, and wait up to *wait* seconds for the baseline."""
         self._started = self._clock()
         self._thread.start()
         self._ready.wait(wait)
 
     def usages(self) -> tuple[GpuUsage, ...]:
-        """Sum up each GPU so far."""
+        """Return the usage of each GPU so far."""
         with self._lock:
             return tuple(account.usage() for account in self._accounts.values())
 
     def rows(self) -> tuple[tuple[tuple[Seconds, Bytes], ...], ...]:
-        """Give the job's memory on each GPU over *clock*'s time: (time, bytes)."""
+        """Return the job's memory on each GPU over *clock*'s time: (time, bytes)."""
         with self._lock:
             return tuple(
                 tuple(account.job_moments()) for account in self._accounts.values()
             )
 
     def idle(self) -> Seconds | None:
-        """Give the seconds since any GPU was busy; None where none says."""
+        """Return the seconds since any GPU was busy; None if unknown."""
         with self._lock:
             return idle_for(tuple(self._accounts.values()), self._clock())
 
     def warnings(self) -> tuple[str, ...]:
-        """Say what went wrong or is in doubt, each once."""
+        """Return the problems and doubts, each once."""
         with self._lock:
             lost = [
                 f"GPU {account.device.index} fell off the bus after "
@@ -99,9 +99,9 @@ class GpuSampler:
         return (*self._warnings, *lost, *silent)
 
     def stop(self, timeout: Seconds = 1.0) -> tuple[GpuUsage, ...]:
-        """Take the last figures, waiting *timeout* for them at most; sum up.
+        """Wait up to *timeout* for the last figures, and return the usage.
 
-        Who asks again is not kept waiting again.
+        A second call does not wait again.
         """
         if self._thread.is_alive() and not self._stopping.is_set():
             self._stopping.set()
@@ -109,43 +109,43 @@ class GpuSampler:
         return self.usages()
 
     def _hung_for(self) -> str | None:
-        asked_at = self._asked_at
-        if asked_at is None or not self._thread.is_alive():
+        call_began = self._call_began
+        if call_began is None or not self._thread.is_alive():
             return None
-        since = self._clock() - asked_at
+        since = self._clock() - call_began
         if since < _HUNG_AFTER and not self._stopping.is_set():
             return None
         return f"for {since:.0f} s: GPU figures may be incomplete"
 
     def _run(self) -> None:
-        """Be the thread: open, look, close; nothing escapes it."""
-        if hasattr(signal, "pthread_sigmask"):  # signals are the main thread's
+        """Run the thread; no exception leaves it."""
+        if hasattr(signal, "pthread_sigmask"):  # the main thread handles signals
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self._watch()
         except NoGpuError:
-            return  # most machines; nothing to warn of
+            return  # normal on most machines
         except Exception as error:  # noqa: BLE001 - a driver's trouble is not the job's
             self._warnings.append(f"GPUs not measured: {error}")
         finally:
-            self._asked_at = None
+            self._call_began = None
             self._ready.set()
 
     def _watch(self) -> None:
-        self._asked_at = self._clock()
+        self._call_began = self._clock()
         probe = self._factory()
         try:
             self._open(probe)
             if self._accounts:
                 self._sample(probe)
-                self._look(probe, activity=False)  # it rested since the job ended
+                self._look(probe, activity=False)  # no activity: the job has ended
                 self._count(probe)
-            self._asked_at = self._clock()
+            self._call_began = self._clock()
         finally:
             probe.close()
 
     def _open(self, probe: DetailedGpuProbe) -> None:
-        """Take the baseline, then the counters."""
+        """Read the baseline, then the counters."""
         with self._lock:
             for device in probe.devices():
                 account = GpuAccount(device, self._started, joined=self._joined)
@@ -159,16 +159,16 @@ class GpuSampler:
         self._slow_at = self._clock() + _FIRST_SLOW
 
     def _sample(self, probe: DetailedGpuProbe) -> None:
-        """Look every so often; slow figures fill the time between two looks."""
+        """Read memory at intervals, and the slow figures in between."""
         rest = self.interval
         while not self._stopping.wait(rest):
             pause = self._timed_look(probe)
-            rest = pause - self._ask_something_slow(probe, pause)
+            rest = pause - self._run_slow_query(probe, pause)
 
     def _timed_look(self, probe: DetailedGpuProbe) -> Seconds:
-        """Look; give the seconds until the next, by what looks cost of late.
+        """Take a reading; return the seconds until the next, by the recent cost.
 
-        Where looking is dear, everything else is looked at less often before memory.
+        If readings are expensive, all other figures are read less often before memory.
         """
         now, before = self._clock(), time.thread_time()
         is_due = now >= self._activity_at
@@ -183,9 +183,9 @@ class GpuSampler:
         return max(self.interval, self._cost / _MEMORY_SHARE)
 
     def _look(self, probe: DetailedGpuProbe, *, activity: bool) -> None:
-        self._asked_at = self._clock()
+        self._call_began = self._clock()
         readings = probe.read(activity=activity)
-        self._asked_at = None
+        self._call_began = None
         if not readings:
             return
         now, tree = self._clock(), self._pids()
@@ -195,38 +195,38 @@ class GpuSampler:
 
     def _count(self, probe: DetailedGpuProbe) -> None:
         for uuid in self._accounts:
-            for _, ask in self._quick_questions(probe, uuid):
-                self._asked_at = self._clock()
-                ask()
-                self._asked_at = None
+            for _, query in self._quick_queries(probe, uuid):
+                self._call_began = self._clock()
+                query()
+                self._call_began = None
 
-    def _ask_something_slow(self, probe: DetailedGpuProbe, pause: Seconds) -> Seconds:
-        """Ask one slow question, if it is time; give the seconds that it took.
+    def _run_slow_query(self, probe: DetailedGpuProbe, pause: Seconds) -> Seconds:
+        """Run one slow query, if one is due; return the seconds that it took.
 
-        One that takes longer than the pause between two looks, and not only once, is
-        not asked again before the end.
+        A query that repeatedly takes longer than the pause between two readings is not
+        made again before the end.
         """
         before = self._clock()
         if not self._slow and before >= self._slow_at:
             self._slow_at = before + _SLOW_INTERVAL
             for uuid in self._accounts:
-                self._slow.extend(self._quick_questions(probe, uuid))
-                self._slow.extend(self._bus_questions(probe, uuid))
+                self._slow.extend(self._quick_queries(probe, uuid))
+                self._slow.extend(self._bus_queries(probe, uuid))
         if not self._slow:
             return 0.0
-        name, ask = self._slow.popleft()
+        name, query = self._slow.popleft()
         if self._strikes[name] >= _STRIKES:
             return 0.0
-        self._asked_at = before
-        ask()
-        self._asked_at = None
+        self._call_began = before
+        query()
+        self._call_began = None
         took = self._clock() - before
         if took > max(pause, self.interval):
             self._strikes[name] += 1
         return min(took, pause)
 
-    def _quick_questions(self, probe: DetailedGpuProbe, uuid: str) -> Iterator[_Slow]:
-        """Give the questions that are asked at the start and the end too."""
+    def _quick_queries(self, probe: DetailedGpuProbe, uuid: str) -> Iterator[_Slow]:
+        """Yield the queries that are also made at the start and the end."""
         account = self._accounts[uuid]
         yield "counters", lambda: account.take_counters(probe.counters(uuid))
         yield "xids", lambda: account.take_xids(probe.new_xids(uuid))
@@ -245,7 +245,7 @@ class GpuSampler:
         else:
             account.take_pcie(tx=probe.pcie_tx(uuid))
 
-    def _bus_questions(self, probe: DetailedGpuProbe, uuid: str) -> Iterator[_Slow]:
+    def _bus_queries(self, probe: DetailedGpuProbe, uuid: str) -> Iterator[_Slow]:
         account = self._accounts[uuid]
         yield "pcie", lambda: self._bus(probe, account, inwards=True)
         yield "pcie", lambda: self._bus(probe, account, inwards=False)

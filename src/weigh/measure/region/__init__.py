@@ -1,1 +1,1 @@
-"""Regions of a program: phases, loops of batches, and what is told of them."""
+"""Regions of a program: phases, loops of batches, and the file they are written to."""

@@ -1,4 +1,4 @@
-"""Accounts of regions: one for each that is open, one for all calls of the same."""
+"""Figures of regions: one account per open region, one node per place."""
 
 import time
 from contextvars import ContextVar
@@ -21,10 +21,10 @@ BOUND = "upper bound: the process's high-water mark, not reset"
 
 
 class Span:
-    """Memory from the beginning of a region to its end, or to the last look at it.
+    """Memory from the start of a region to its end, or to its last reading.
 
-    ``mark`` is the process's high-water mark when it began, ``moment`` counts up with
-    every beginning; ``exact`` is known at its end.
+    ``mark`` is the process's high-water mark at the start, ``moment`` the number of the
+    start; ``exact`` is known at the end.
     """
 
     __slots__ = ("after", "before", "closed", "exact", "gpus", "mark", "moment", "peak")
@@ -41,7 +41,7 @@ class Span:
 
 
 class Peak:
-    """The highest of several spans, and whether it is surely theirs."""
+    """The highest peak of several spans, and whether it is exact."""
 
     __slots__ = ("exact", "value")
 
@@ -50,14 +50,14 @@ class Peak:
         self.exact = False
 
     def fold(self, span: Span) -> None:
-        """Take in another span."""
+        """Add a span."""
         if span.peak is None or span.peak < (self.value or 0):
             return
         self.exact = span.exact or (self.exact and span.peak == self.value)
         self.value = span.peak
 
     def source(self, *, resets: bool) -> str | None:
-        """Say where the figure is from."""
+        """Return the description of the figure's source."""
         if self.value is None:
             return None
         if not self.exact:
@@ -66,9 +66,9 @@ class Peak:
 
 
 class Node:
-    """All calls of the region at one place below others; times add up.
+    """All calls of one region at one place in the nesting; times add up.
 
-    ``calls`` have ended, ``entered`` were begun.
+    ``calls`` counts the ended ones, ``entered`` the started ones.
     """
 
     __slots__ = (
@@ -98,7 +98,7 @@ class Node:
         self.changed = True
 
     def add(self, account: "Account", end: Seconds) -> None:
-        """Take in a call that ended."""
+        """Add a call that has ended."""
         span = account.span
         self.calls += 1
         self.end = end
@@ -107,11 +107,11 @@ class Node:
         self.after = span.after
         self.peak.fold(span)
         if span.gpus is not None:
-            self.gpus.merge(span.gpus.cards())
+            self.gpus.merge(span.gpus.memory())
         self.changed = True
 
     def phase(self, origin: Seconds, *, resets: bool) -> Phase:
-        """Give the calls so far, with times since *origin*."""
+        """Return the calls so far, with times since *origin*."""
         return Phase(
             name=self.path[-1],
             depth=len(self.path) - 1,
@@ -123,7 +123,7 @@ class Node:
             memory_before=self.before,
             memory_after=self.after,
             peak_memory=self.peak.value,
-            gpus=self.gpus.cards(),
+            gpus=self.gpus.memory(),
             source=self.peak.source(resets=resets),
         )
 
@@ -142,7 +142,7 @@ class Account:
 
 
 class LoopSum:
-    """All loops over batches of one nominal size and expected number."""
+    """All loops over batches of one nominal size and expected count."""
 
     __slots__ = ("changed", "gpus", "peak", "samples", "size", "times", "total")
 
@@ -161,20 +161,20 @@ class LoopSum:
             self.total = (self.total or 0) + total
 
     def add(self, times: Durations, samples: int | None) -> None:
-        """Take in batches; samples are unknown once some are."""
+        """Add batches; their samples are unknown if any are unknown."""
         self.times.merge(times)
         known = self.samples is not None and samples is not None
         self.samples = (self.samples or 0) + (samples or 0) if known else None
         self.changed = True
 
     def look(self, span: Span) -> None:
-        """Take in what memory was held so far."""
+        """Add the memory figures so far."""
         self.peak.fold(span)
         if span.gpus is not None:
-            self.gpus.merge(span.gpus.cards())
+            self.gpus.merge(span.gpus.memory())
 
     def batches(self) -> Batches:
-        """Sum up."""
+        """Return the figures so far."""
         times = self.times
         some = times.count > 0
         return Batches(
@@ -187,7 +187,7 @@ class LoopSum:
             time_max=times.maximum if some else None,
             time_per_sample=times.total / self.samples if self.samples else None,
             peak_memory=self.peak.value,
-            gpus=self.gpus.cards(),
+            gpus=self.gpus.memory(),
             total=self.total,
         )
 
@@ -196,12 +196,12 @@ _innermost: ContextVar[Account | None] = ContextVar("weigh_region", default=None
 
 
 def here() -> Account | None:
-    """Give what this thread or task is in; it may have ended, or be of a parent."""
+    """Return this thread's or task's region; it may have ended, or be a parent's."""
     return _innermost.get()
 
 
 def innermost(owner: object) -> Account | None:
-    """Give the innermost region of *owner* open here, in this thread or task."""
+    """Return the innermost region of *owner* open here, in this thread or task."""
     account = here()
     while account is not None and (account.span.closed or account.owner is not owner):
         account = account.parent
@@ -209,20 +209,20 @@ def innermost(owner: object) -> Account | None:
 
 
 def step_in(account: Account | None) -> Account | None:
-    """Make *account* the innermost region of this thread or task; give what was."""
+    """Make *account* the innermost region here; return the previous one."""
     before = here()
     _innermost.set(account)
     return before
 
 
 def step_out(account: Account) -> None:
-    """Make the region around *account* the innermost, if it is that now."""
+    """Make the parent of *account* the innermost region, if *account* is that now."""
     if here() is account:
         _innermost.set(account.parent)
 
 
 def cpu_time() -> Seconds:
-    """Give this process's CPU seconds, with those of children that were waited for."""
+    """Return the CPU seconds of this process and its waited-for children."""
     if resource is None:
         return time.process_time()
     children = resource.getrusage(resource.RUSAGE_CHILDREN)

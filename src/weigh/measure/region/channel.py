@@ -1,10 +1,10 @@
-"""The event file that a program under ``weigh run`` tells its regions to.
+"""The event file to which programs under ``weigh run`` write their regions.
 
-The wrapper makes an empty file and names it in WEIGH_CHANNEL; every process of the
-job appends whole lines to it, and the wrapper reads it when the job has ended. Figures
-are totals so far: of lines about the same thing the last one counts, so a process that
-is killed loses little, and a torn line loses nothing else. Times are on
-:data:`clock`, which on Linux is one for all processes of a machine.
+weigh run creates an empty file and sets its path in WEIGH_CHANNEL. Every process of the
+job appends whole lines to it, and weigh run reads it after the job. Figures are totals
+so far: of several lines about one thing the last one counts, so a killed process loses
+little, and a torn line affects no other. Times are on :data:`clock`, which on Linux is
+the same for all processes of a machine.
 """
 
 import os
@@ -36,7 +36,7 @@ _MOST_EVENTS = 100_000
 
 
 class ProcessLine(msgspec.Struct, frozen=True, tag_field="line", tag="process"):
-    """A process that measures; its name there tells it from one with its old id."""
+    """A measuring process; its name is unique even if its process id is used again."""
 
     process: str
     pid: int
@@ -46,14 +46,14 @@ class ProcessLine(msgspec.Struct, frozen=True, tag_field="line", tag="process"):
 
 
 class PeakLine(msgspec.Struct, frozen=True, tag_field="line", tag="peak"):
-    """The most a process has held, told before its high-water mark is reset."""
+    """A process's peak, written before its high-water mark is reset."""
 
     process: str
     memory: Bytes
 
 
 class PhaseLine(msgspec.Struct, frozen=True, tag_field="line", tag="phase"):
-    """A phase so far, at its place below others; begun and not ended: no calls."""
+    """A phase so far, at its place in the nesting; no calls until it has ended once."""
 
     process: str
     path: tuple[str, ...]
@@ -61,7 +61,7 @@ class PhaseLine(msgspec.Struct, frozen=True, tag_field="line", tag="phase"):
 
 
 class BatchesLine(msgspec.Struct, frozen=True, tag_field="line", tag="batches"):
-    """A loop so far, with the time it took."""
+    """A loop so far, with its total time."""
 
     process: str
     loop: str
@@ -77,7 +77,7 @@ class EventLine(msgspec.Struct, frozen=True, tag_field="line", tag="event"):
 
 
 class GpusLine(msgspec.Struct, frozen=True, tag_field="line", tag="gpus"):
-    """The cards a process saw."""
+    """The GPUs that a process can see."""
 
     process: str
     gpus: tuple[GpuUsage, ...]
@@ -87,21 +87,21 @@ Line = ProcessLine | PeakLine | PhaseLine | BatchesLine | EventLine | GpusLine
 
 
 class Writer:
-    """Appends lines; opens the file for each write and never makes one.
+    """Appends lines; opens the file for each write and never creates it.
 
-    A descriptor kept open could be closed by the program and then be a file of its
-    own. ``written`` counts bytes.
+    The program could close an open descriptor and use its number for another file.
+    ``written`` counts bytes.
     """
 
     def __init__(self, path: str) -> None:
-        self._path = os.path.abspath(path)  # the program may change its folder
+        self._path = os.path.abspath(path)  # the program may change its directory
         self.written = 0
 
     def write(self, lines: Iterable[Line]) -> None:
         """Append all *lines* at once.
 
         Raises:
-            OSError: the file is gone or cannot be written.
+            OSError: the file was removed or is not writable.
         """
         text = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
@@ -112,7 +112,7 @@ class Writer:
 
 
 def this_process(env: Mapping[str, str], name: str) -> ProcessLine:
-    """Say who this process is, and its rank where there are several."""
+    """Return the line about this process, with its rank if there are several."""
     host = os.uname().nodename if hasattr(os, "uname") else None
     place = place_of(env)
     if place is not None:
@@ -123,21 +123,21 @@ def this_process(env: Mapping[str, str], name: str) -> ProcessLine:
 def read_channel(
     path: str, *, started: Seconds, ended: Seconds | None = None
 ) -> Regions:
-    """Read what the job's processes told of themselves; empty if there is nothing.
+    """Read the regions that the job's processes wrote; empty if there are none.
 
     Args:
-        path: the file that WEIGH_CHANNEL named.
-        started: when the run began, on :data:`clock`; times become seconds since.
-        ended: when it ended; phases that were open then end there.
+        path: the file of WEIGH_CHANNEL.
+        started: start of the run on :data:`clock`; times become seconds since then.
+        ended: end of the run; phases that are still open end then.
     """
-    told = _Told()
+    events = _Events()
     for line in _lines(path):
-        told.take(line)
-    return told.regions(started, ended)
+        events.take(line)
+    return events.regions(started, ended)
 
 
 def _lines(path: str) -> Iterator[Line]:
-    """Read line by line; what does not parse is skipped."""
+    """Yield the lines; skip those that do not parse."""
     decoder = msgspec.json.Decoder(Line)
     read = 0
     try:
@@ -152,8 +152,8 @@ def _lines(path: str) -> Iterator[Line]:
         return
 
 
-class _Told:
-    """What was told so far, the last word on each thing."""
+class _Events:
+    """The lines read so far; the last line about each thing counts."""
 
     def __init__(self) -> None:
         self._processes: dict[str, ProcessLine] = {}
@@ -164,7 +164,7 @@ class _Told:
         self._events: list[Event] = []
 
     def take(self, line: Line) -> None:
-        """Take in a line."""
+        """Add a line."""
         match line:
             case ProcessLine():
                 self._processes.setdefault(line.process, line)
@@ -183,7 +183,7 @@ class _Told:
                     self._gpus[gpu.uuid] = _joined(self._gpus.get(gpu.uuid), gpu)
 
     def regions(self, started: Seconds, ended: Seconds | None) -> Regions:
-        """Sum up, with times in seconds since *started*."""
+        """Return the regions, with times in seconds since *started*."""
         loops = sorted(self._loops.values(), key=lambda line: -line.time)
         events = sorted(self._events, key=lambda event: event.time)
         return Regions(
@@ -202,7 +202,7 @@ class _Told:
         )
 
     def _by_rank(self) -> dict[tuple[int, tuple[str, ...]], Phase]:
-        """Join the same phases of a rank's processes; ranks are kept apart."""
+        """Join the same phases of one rank's processes."""
         joined: dict[tuple[int, tuple[str, ...]], Phase] = {}
         for (process, path), phase in self._phases.items():
             known = self._processes.get(process)
@@ -230,7 +230,7 @@ class _Told:
 
 
 def in_order(phases: Mapping[tuple[int, tuple[str, ...]], Phase]) -> list[Phase]:
-    """Put each phase behind the one it lies in, else by when they began."""
+    """Sort phases by start, each after the one that contains it."""
 
     def place(key: tuple[int, tuple[str, ...]]) -> list[tuple[float, str]]:
         rank, path = key
@@ -261,7 +261,7 @@ def _both(one: Phase, other: Phase) -> Phase:
         memory_before=higher.memory_before,
         peak_memory=higher.peak_memory,
         source=higher.source,
-        gpus=spans.cards(),
+        gpus=spans.memory(),
     )
 
 

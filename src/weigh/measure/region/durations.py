@@ -1,4 +1,4 @@
-"""Many times, kept in bounded room: exact until there are too many for it."""
+"""Statistics of many durations in bounded memory."""
 
 from array import array
 from collections import Counter
@@ -7,16 +7,16 @@ from math import exp, log
 
 from weigh.units import Seconds
 
-EXACT = 20_000  # times kept one by one; a median of more holds a program up
+EXACT = 20_000  # durations kept individually; a median of more is slow
 _BINS = 200  # per factor of e: half a percent wide
 _FIRST = 5000  # number of the bin of 1 s, so that no bin is below 0
 _SHORTEST = 1e-10
 
 
 class Durations:
-    """Counts times. Count, sum, minimum and maximum are exact however many there are.
+    """Durations with exact count, sum, minimum and maximum.
 
-    The median is exact up to :data:`EXACT` times, and within half a percent beyond.
+    The median is exact up to :data:`EXACT` durations, and within 0.5 % beyond.
     """
 
     __slots__ = ("bins", "count", "exact", "maximum", "minimum", "total")
@@ -30,7 +30,7 @@ class Durations:
         self.bins: Counter[int] = Counter()
 
     def extend(self, times: "array[float]") -> None:
-        """Take in more times."""
+        """Add durations."""
         if not times:
             return
         self.count += len(times)
@@ -47,7 +47,7 @@ class Durations:
             self.exact = None
 
     def merge(self, other: "Durations") -> None:
-        """Take in what another has counted."""
+        """Add the durations of another object."""
         if other.exact is not None:
             self.extend(other.exact)
             return
@@ -61,7 +61,7 @@ class Durations:
         self.bins.update(other.bins)
 
     def median(self) -> Seconds | None:
-        """Give the time in the middle; of an even number, the mean of the two."""
+        """Return the median; None without durations."""
         if not self.count:
             return None
         if self.exact is None:

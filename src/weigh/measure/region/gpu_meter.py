@@ -1,7 +1,7 @@
-"""The GPUs' memory as seen from inside a program, NVML's figure beside torch's own.
+"""GPU memory measured inside a program, with NVML's figures and torch's.
 
-A driver may hang for good. So it is asked on a thread that can be left behind, a few
-times a second at most, and not again once it did not answer.
+A driver may hang. It is therefore called in a separate thread, at most a few times per
+second, and not again after it did not answer.
 """
 
 import sys
@@ -17,13 +17,13 @@ from weigh.units import Bytes, Seconds
 
 ProbeFactory = Callable[[], GpuProbe | None]
 _T = TypeVar("_T")
-_OPENING = 10.0  # seconds; a driver that is not kept loaded takes some
+_OPENING = 10.0  # seconds; a driver without persistence mode starts slowly
 _READING = 2.0
 _DEVICE_SOURCE = "memory of the whole device, read as regions begin and end"
 
 
 class GpuMark(NamedTuple):
-    """One GPU at one moment; torch's figures are its peaks so far."""
+    """One GPU at one moment; torch's figures are peaks so far."""
 
     uuid: str
     used: Bytes | None
@@ -32,16 +32,16 @@ class GpuMark(NamedTuple):
 
 
 class GpuSpan:
-    """What the GPUs held over a stretch of time."""
+    """The memory of the GPUs over a period."""
 
-    __slots__ = ("_cards",)
+    __slots__ = ("_gpus",)
 
     def __init__(self, marks: Iterable[GpuMark] = ()) -> None:
-        self._cards: dict[str, GpuMemory] = {}
+        self._gpus: dict[str, GpuMemory] = {}
         self.fold(marks)
 
     def fold(self, marks: Iterable[GpuMark]) -> None:
-        """Take in another moment of the same stretch."""
+        """Add a moment of the same period."""
         self.merge(
             GpuMemory(
                 uuid=mark.uuid,
@@ -54,23 +54,23 @@ class GpuSpan:
             for mark in marks
         )
 
-    def merge(self, cards: Iterable[GpuMemory]) -> None:
-        """Take in a later stretch."""
-        for card in cards:
-            old = self._cards.get(card.uuid)
-            self._cards[card.uuid] = card if old is None else join(old, card)
+    def merge(self, gpus: Iterable[GpuMemory]) -> None:
+        """Add a later period."""
+        for gpu in gpus:
+            old = self._gpus.get(gpu.uuid)
+            self._gpus[gpu.uuid] = gpu if old is None else join(old, gpu)
 
-    def cards(self) -> tuple[GpuMemory, ...]:
-        """Give what was held, a card each."""
-        return tuple(self._cards.values())
+    def memory(self) -> tuple[GpuMemory, ...]:
+        """Return the memory of each GPU."""
+        return tuple(self._gpus.values())
 
 
 class GpuMeter:
-    """Reads the GPUs that are mine; the probe is made when first needed.
+    """Reads the visible GPUs; the probe is created when first needed.
 
-    ``devices`` are in CUDA's order, which is torch's. ``first`` is what was in use
-    before the first region; ``trouble`` says why reading ended, once it did. A driver
-    gets *reading* seconds to answer.
+    ``devices`` are in CUDA's and torch's order. ``first`` is the memory in use before
+    the first region; ``trouble`` is the reason if reading has ended early. The driver
+    has *reading* seconds to answer.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class GpuMeter:
         self.trouble: str | None = None
 
     def read(self, at_most_old: Seconds = 0.0) -> tuple[GpuMark, ...]:
-        """Give every GPU's figures, those of the last look where they will do."""
+        """Return all GPUs' figures, which may be *at_most_old* seconds old."""
         self._open()
         if self._probe is None or self._clock() - self._read_at < at_most_old:
             return self._marks
@@ -108,23 +108,23 @@ class GpuMeter:
         return marks
 
     def close(self) -> None:
-        """Ask the driver no more."""
+        """Stop calling the driver."""
         self._factory = self._probe = None
 
     def usage(self) -> tuple[GpuUsage, ...]:
-        """Sum up what was read of each card."""
+        """Return the usage of each GPU."""
         named = {device.uuid: device for device in self.devices}
         return tuple(
             GpuUsage(
-                uuid=card.uuid,
-                name=named[card.uuid].name,
-                memory_total=named[card.uuid].memory_total,
-                memory_before=card.before,
-                peak_memory=card.peak,
+                uuid=gpu.uuid,
+                name=named[gpu.uuid].name,
+                memory_total=named[gpu.uuid].memory_total,
+                memory_before=gpu.before,
+                peak_memory=gpu.peak,
                 source=_DEVICE_SOURCE,
             )
-            for card in self.whole.cards()
-            if card.uuid in named
+            for gpu in self.whole.memory()
+            if gpu.uuid in named
         )
 
     def _open(self) -> None:
@@ -153,7 +153,7 @@ class GpuMeter:
 
 
 def within(seconds: Seconds, call: Callable[[], _T]) -> _T:
-    """Call on another thread; leave it behind when it does not come back.
+    """Call a function in another thread; abandon it after *seconds*.
 
     Raises:
         TimeoutError: it did not answer in time.
@@ -162,13 +162,13 @@ def within(seconds: Seconds, call: Callable[[], _T]) -> _T:
     answers: list[_T] = []
     errors: list[Exception] = []
 
-    def ask() -> None:
+    def run() -> None:
         try:
             answers.append(call())
         except Exception as error:  # noqa: BLE001 - handed over
             errors.append(error)
 
-    thread = threading.Thread(target=ask, name="weigh-gpu-reading", daemon=True)
+    thread = threading.Thread(target=run, name="weigh-gpu-reading", daemon=True)
     thread.start()
     thread.join(seconds)
     if errors:
@@ -179,10 +179,10 @@ def within(seconds: Seconds, call: Callable[[], _T]) -> _T:
 
 
 def torch_peaks(device: GpuDevice, number: int) -> tuple[Bytes | None, Bytes | None]:
-    """Give torch's own (allocated, reserved) peaks on *device*, my *number*-th.
+    """Return torch's own (allocated, reserved) peaks on *device*, the *number*-th.
 
-    None where torch is not imported or has not used CUDA: it is never imported here,
-    and asking too early would make a CUDA context.
+    None if the program has not imported torch or not used CUDA: an early query would
+    create a CUDA context.
     """
     torch: Any = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
@@ -196,7 +196,7 @@ def torch_peaks(device: GpuDevice, number: int) -> tuple[Bytes | None, Bytes | N
 
 
 def join(first: GpuMemory, later: GpuMemory) -> GpuMemory:
-    """Make one stretch of two: the first's before, the later's after, both's peaks."""
+    """Join two periods: the first's start, the later's end, the higher peak."""
     return GpuMemory(
         uuid=first.uuid,
         before=first.before,
@@ -208,7 +208,7 @@ def join(first: GpuMemory, later: GpuMemory) -> GpuMemory:
 
 
 def most(one: Bytes | None, other: Bytes | None) -> Bytes | None:
-    """Give the larger of two figures, either of which may not have been measured."""
+    """Return the larger of two figures, ignoring one that is None."""
     if one is None or other is None:
         return other if one is None else one
     return max(one, other)

@@ -1,8 +1,8 @@
-"""The kernel's one high-water mark, shared out to every region that is open.
+"""Derive the peak of every open region from the kernel's single high-water mark.
 
-Every edge of a region reads the mark, keeps it for all open spans and the process's own
-maximum, and starts it anew. A spike of another thread between reading and resetting is
-lost; nothing else is. The caller holds a lock.
+Every start and end of a region reads the mark, stores it for all open spans and for the
+process, and resets it. Only a spike of another thread between reading and resetting is
+lost. The caller holds a lock.
 """
 
 from bisect import bisect_left
@@ -15,13 +15,13 @@ from weigh.units import KIB, Bytes, Seconds
 
 _SLACK = 64 * KIB  # VmHWM's own counters are off by as much
 _GPU_AGE = 0.1
-_FEW = 100  # marks more than twice the open spans, before some are forgotten
+_FEW = 100  # surplus over twice the open spans at which marks are dropped
 
 
 class Highest:
-    """The highest of all marks since any moment, however many ask.
+    """The highest mark since any moment.
 
-    Only marks that none has reached since are kept, so they fall from first to last.
+    A mark is dropped when a later one reaches it, so the kept marks are descending.
     """
 
     def __init__(self) -> None:
@@ -33,12 +33,12 @@ class Highest:
         return len(self._marks)
 
     def moment(self) -> int:
-        """Begin a moment: what is taken from here on is since then."""
+        """Start a new moment and return its number."""
         self._now += 1
         return self._now
 
     def take(self, mark: Bytes) -> None:
-        """Take a mark in."""
+        """Add a mark."""
         while self._marks and self._marks[-1] <= mark:
             self._marks.pop()
             self._moments.pop()
@@ -47,12 +47,12 @@ class Highest:
             self._moments.append(self._now)
 
     def since(self, moment: int) -> Bytes | None:
-        """Give the highest mark since *moment*; None if there was none."""
+        """Return the highest mark since *moment*; None if there was none."""
         at = bisect_left(self._moments, moment)
         return self._marks[at] if at < len(self._marks) else None
 
     def keep_since(self, moments: Iterable[int]) -> None:
-        """Forget the marks that matter to none of *moments*."""
+        """Drop the marks that none of *moments* needs."""
         places = {bisect_left(self._moments, moment) for moment in moments}
         places.discard(len(self._marks))
         kept = sorted(places)
@@ -61,14 +61,14 @@ class Highest:
 
 
 class HighWater:
-    """Peaks of all that is open; ``peak`` is the process's own.
+    """Peaks of all open spans; ``peak`` is the process's own.
 
     Args:
-        memory: where this process's memory is read.
-        meter: where the GPUs' is.
+        memory: the source of this process's memory figures.
+        meter: the source of the GPUs' figures.
         resets: whether the mark may be reset.
-        before_reset: told the process's peak before a reset would lose it; where it
-            gives False, nothing is reset from then on.
+        before_reset: called with the process's peak before a reset; if it returns
+            False, the mark is not reset any more.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class HighWater:
         self._marks: tuple[GpuMark, ...] = ()
 
     def open(self, span: Span, *, often: bool = False) -> None:
-        """Begin *span*; where that happens *often*, GPUs are not read each time."""
+        """Open *span*; if that happens *often*, GPU figures may be a little old."""
         marks = self._read_gpus(_GPU_AGE if often else 0.0)
         span.gpus = GpuSpan(marks) if marks else None
         resident, mark = self.edge()
@@ -100,13 +100,13 @@ class HighWater:
         self._open.add(span)
 
     def close(self, span: Span, *, often: bool = False) -> None:
-        """End *span*."""
+        """Close *span*."""
         self.look(span, often=often)
         span.closed = True
         self._open.discard(span)
 
     def look(self, span: Span, *, often: bool = False) -> None:
-        """Bring a span that is open up to date."""
+        """Update an open span."""
         self._read_gpus(_GPU_AGE if often else 0.0)
         resident, mark = self.edge()
         span.after = resident
@@ -115,10 +115,10 @@ class HighWater:
         span.exact = self.resets or span.exact or rose
 
     def edge(self) -> tuple[Bytes | None, Bytes | None]:
-        """Keep the mark for all that is open, then start it anew.
+        """Store the mark for all open spans, then reset it.
 
         Returns:
-            What is resident, and what the mark was.
+            The resident size, and the mark before the reset.
         """
         reading = self._memory.read()
         if reading is None:
@@ -135,7 +135,7 @@ class HighWater:
 
     def _read_gpus(self, at_most_old: Seconds) -> tuple[GpuMark, ...]:
         marks = self._meter.read(at_most_old)
-        if marks is not self._marks:  # of the same look, all open spans know
+        if marks is not self._marks:  # otherwise all open spans have them
             self._marks = marks
             for span in tuple(self._open):
                 if span.gpus is not None:

@@ -1,4 +1,4 @@
-"""Loops over batches: each batch is only timed, the loop has one account of memory."""
+"""Loops over batches: each batch is timed, memory is measured for the whole loop."""
 
 from array import array
 from collections.abc import Generator, Iterable, Iterator
@@ -15,15 +15,15 @@ from weigh.measure.region.tracker import OpenLoop, Tracker
 
 _Batch = TypeVar("_Batch")
 _LOOK_INTERVAL = 1.0
-_MOST_KEPT = 4096  # times taken before they are counted
+_MOST_KEPT = 4096  # batch times kept before they are added up
 
 
 class Loop(Generic[_Batch]):
-    """An iterable that times what happens to each of its items.
+    """An iterable that times the processing of each of its items.
 
-    A time runs from asking for a batch until asking for the next, so that loading
-    counts. A batch that the loop is left in does not count. As a context manager it
-    ends with its block, at the latest.
+    A batch's time runs from its request to the request of the next, so loading counts.
+    A batch in which the loop is left does not count. As a context manager, the loop
+    ends at the latest with its block.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class Loop(Generic[_Batch]):
         self.close()
 
     def close(self) -> None:
-        """End what still runs; the batches that were done count."""
+        """End all running iterations; the completed batches count."""
         for one in tuple(self._mine):
-            with suppress(ValueError):  # another thread is inside it
+            with suppress(ValueError):  # another thread is executing it
                 one.close()
 
 
@@ -64,16 +64,16 @@ def batches(
     """Time each batch of a loop: ``for batch in weigh.batches(loader, size=50):``.
 
     Args:
-        iterable: the batches themselves; nothing is cut into batches here.
+        iterable: the batches; they are not formed here.
         size: samples in a full batch, for the report; samples are counted by len.
-        total: how many batches are expected; by default what len(iterable) says.
+        total: the expected number of batches; by default len(iterable).
 
     Raises:
-        UsageError: a size below 1, a total below 0, or nothing to iterate over.
+        UsageError: a size below 1, a total below 0, or not an iterable.
     """
     if not (hasattr(iterable, "__iter__") or hasattr(iterable, "__getitem__")):
         raise UsageError(
-            f"batches wants an iterable of batches, not {type(iterable).__name__}"
+            f"batches needs an iterable of batches, not {type(iterable).__name__}"
         )
     if size is not None:
         size = _whole(size, "size", least=1)
@@ -82,8 +82,8 @@ def batches(
     return Loop(iterable, size, _length(iterable))
 
 
-class _Taken:
-    """What a running loop has taken and not told the tracker."""
+class _Pending:
+    """Batch times and samples that are not yet passed to the tracker."""
 
     __slots__ = ("_loop", "_tracker", "samples", "times")
 
@@ -93,8 +93,8 @@ class _Taken:
         self.times = array("d")
         self.samples = _Samples(size)
 
-    def tell(self, *, ends: bool) -> None:
-        """Tell the tracker, unless this is a fork of the process that loops."""
+    def flush(self, *, ends: bool) -> None:
+        """Pass them to the tracker, unless this is a fork of the looping process."""
         if is_current(self._tracker):
             durations = Durations()
             durations.extend(self.times)
@@ -103,23 +103,23 @@ class _Taken:
         del self.times[:]
 
     def end(self) -> None:
-        """Tell the rest; what the loop takes after that does not count."""
+        """Pass the rest; later batches do not count."""
         _running.discard(self)
-        self.tell(ends=True)
+        self.flush(ends=True)
 
 
 def _run(
     iterable: Iterable[_Batch], size: int | None, total: int | None
 ) -> Generator[_Batch]:
-    """Hand out batches, timing each; keeps no reference to one that is handed out."""
+    """Yield the batches and time each, without keeping a reference to it."""
     tracker = current()
     loop = tracker.begin_loop(size, total)
     if loop is None:
         yield from iterable
         return
-    taken = _Taken(tracker, loop, size)
-    _running.add(taken)
-    samples, times = taken.samples, taken.times
+    pending = _Pending(tracker, loop, size)
+    _running.add(pending)
+    samples, times = pending.samples, pending.times
     box: list[_Batch] = []
     look_at = clock() + _LOOK_INTERVAL
     started = clock()
@@ -139,18 +139,18 @@ def _run(
             if now < look_at and len(times) < _MOST_KEPT:
                 started = now
                 continue
-            taken.tell(ends=False)
+            pending.flush(ends=False)
             started = clock()
             look_at = started + _LOOK_INTERVAL
     finally:
-        taken.end()
+        pending.end()
 
 
 class _Samples:
-    """Counts the samples of a batch; those of the type ``plain`` by len alone.
+    """Counts the samples of batches; for batches of the type ``plain`` with len.
 
-    ``done`` are those of batches that were done and not told; once some batch's
-    cannot be counted, none are ``known``.
+    ``done`` counts the completed, not yet flushed batches; ``known`` is False once a
+    batch could not be counted.
     """
 
     __slots__ = ("_size", "done", "known", "plain")
@@ -162,12 +162,12 @@ class _Samples:
         self.plain: type | None = None
 
     def taken(self) -> int | None:
-        """Give what was done, and begin anew."""
+        """Return the count since the last call; None if unknown."""
         done, self.done = self.done, 0
         return done if self.known else None
 
-    def count(self, batch: Any) -> int:  # noqa: ANN401 - whatever a loader gives
-        """Count samples: of text one, of columns the rows; raises what len raises."""
+    def count(self, batch: Any) -> int:  # noqa: ANN401 - any loader's batch
+        """Return the number of samples: 1 for text, the rows for columns."""
         if isinstance(batch, str | bytes):
             return 1
         if hasattr(batch, "keys") and hasattr(batch, "values"):
@@ -179,7 +179,7 @@ class _Samples:
         return count
 
     def _is_columns(self, batch: "list[Any] | tuple[Any, ...]") -> bool:
-        """Tell (inputs, labels), as a data loader gives them, from rows."""
+        """Return whether a batch is columns, such as (inputs, labels), and not rows."""
         if len(batch) == self._size:
             return False
         shapes = [getattr(column, "shape", None) for column in batch]
@@ -189,7 +189,7 @@ class _Samples:
 
 def _whole(number: object, what: str, *, least: int) -> int:
     try:
-        whole = index(number)  # type: ignore[arg-type] # that is asked here
+        whole = index(number)  # type: ignore[arg-type] # checked here
     except TypeError:
         whole = None
     if whole is None or isinstance(number, bool) or whole < least:
@@ -207,10 +207,10 @@ def _length(iterable: object) -> int | None:
 
 
 def _end_all() -> None:
-    """End the accounts of loops that still run; the loops themselves go on."""
-    for taken in tuple(_running):
-        taken.end()
+    """Close the figures of running loops; the loops themselves go on."""
+    for pending in tuple(_running):
+        pending.end()
 
 
-_running: set[_Taken] = set()
+_running: set[_Pending] = set()
 before_the_end(_end_all)

@@ -16,10 +16,10 @@ _LONGEST = 100
 
 
 def clean_name(name: object, *, of: str) -> tuple[str, bool]:
-    """Give *name* as one short printable line, and whether it had to be changed.
+    """Return *name* as one short printable line, and whether it had to be changed.
 
     Raises:
-        UsageError: it is no text, or empty.
+        UsageError: it is not text, or empty.
     """
     if not isinstance(name, str):
         raise UsageError(f"{of}: a name is text, not {type(name).__name__}")
@@ -41,9 +41,9 @@ After = Callable[[str], None]
 
 
 class Region:
-    """A region of a program, measured from ``with`` to the end of its block.
+    """A region of a program: the block of a ``with`` statement.
 
-    Its figures are there when it has ended. It is used once.
+    Its figures are available after its end. It can be used once.
     """
 
     __slots__ = ("_account", "_state", "name")
@@ -74,24 +74,24 @@ class Region:
 
     @property
     def wall_time(self) -> Seconds | None:
-        """Seconds it took; None until it has ended."""
+        """Its wall time in seconds; None until it has ended."""
         account = self._ended()
         return None if account is None else account.wall
 
     @property
     def cpu_time(self) -> Seconds | None:
-        """CPU seconds of the whole process meanwhile."""
+        """CPU seconds of the whole process during the region."""
         account = self._ended()
         return None if account is None else account.cpu
 
     @property
     def peak_memory(self) -> Bytes | None:
-        """The most that this process held meanwhile."""
+        """The peak memory of this process during the region."""
         account = self._ended()
         return None if account is None else account.span.peak
 
     def __call__(self, *_: object) -> NoReturn:
-        """Refuse to be a decorator, which is the usual slip."""
+        """Raise UsageError: a phase is no decorator."""
         raise UsageError(
             f"phase {self.name!r} goes into a with statement; above a function, "
             f"write @weigh.measured(name={self.name!r})"
@@ -107,10 +107,10 @@ class Region:
 def phase(name: str) -> Region:
     """Measure a block: ``with weigh.phase("load model"):``. Phases nest.
 
-    A name that does not print, or is long, is shortened, with one line on stderr.
+    A long or unprintable name is changed, with one warning on stderr.
 
     Raises:
-        UsageError: the name is no text or empty; later, if used or closed twice.
+        UsageError: the name is not text, or empty; later, if used or closed twice.
     """
     return Region(name)
 
@@ -118,17 +118,17 @@ def phase(name: str) -> Region:
 def measuring(
     *, name: str | None = None, after: After | None = None
 ) -> Callable[[_Function], _Function]:
-    """Give a decorator: every call of the function is a phase of its name.
+    """Return a decorator that makes every call of a function a phase.
 
     Coroutines count from their first step to their last; generators only while they
     run, not while their consumer does.
 
     Args:
-        name: what to call it in the report; the function's own name if not given.
+        name: the name in the report; by default the function's own.
         after: called with that name after each call.
 
     Raises:
-        UsageError: later, where what is decorated cannot be called, or is a class.
+        UsageError: later, if the decorated object is not callable, or is a class.
     """
     if name is not None:
         name = named(name, of="measured")
@@ -156,7 +156,7 @@ def _decorated(function: Any, name: str | None, after: After | None) -> Any:
 
 
 def _own_name(function: Any) -> str:
-    """Give a function's own name, without the place of its definition."""
+    """Return a function's own name, without ``<locals>``."""
     found = getattr(function, "__qualname__", None) or type(function).__name__
     return clean_name(str(found).replace("<locals>.", ""), of="measured")[0]
 
@@ -190,10 +190,10 @@ def _coroutine(
 
 
 class _Slices:
-    """A generator's region: it is inside only while the generator itself runs.
+    """A generator's region, which is open only while the generator itself runs.
 
-    A generator that is stepped in another region leaves that one as it was, and
-    keeps its own open regions to itself.
+    A generator that is advanced within another region does not affect that region, and
+    keeps its own open regions separate.
     """
 
     def __init__(self, name: str) -> None:
@@ -238,7 +238,7 @@ def _generator(
                     with slices:
                         generator.close()
                     raise
-                except BaseException as error:  # noqa: BLE001 - handed on
+                except BaseException as error:  # noqa: BLE001 - passed on
                     with slices:
                         item = generator.throw(error)
                 else:
@@ -269,7 +269,7 @@ def _async_generator(
                     with slices:
                         await generator.aclose()
                     raise
-                except BaseException as error:  # noqa: BLE001 - handed on
+                except BaseException as error:  # noqa: BLE001 - passed on
                     with slices:
                         item = await generator.athrow(error)
                 else:
@@ -301,10 +301,10 @@ def _leave(
 
 
 def named(name: object, *, of: str) -> str:
-    """Give a name as it is kept; where it had to be changed, say so once.
+    """Return the name to use; warn once if it had to be changed.
 
     Raises:
-        UsageError: it is no text, or empty.
+        UsageError: it is not text, or empty.
     """
     text, changed = clean_name(name, of=of)
     if changed:

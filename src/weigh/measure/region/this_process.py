@@ -1,4 +1,4 @@
-"""The tracker of this process, its forks and its end."""
+"""The tracker of this process, after forks and until the end."""
 
 import atexit
 import os
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from threading import RLock
 
 from weigh.errors import NoGpuError
-from weigh.measure.region.tracker import Tracker, say
+from weigh.measure.region.tracker import Tracker, print_error
 from weigh.probe.gpu import DetailedGpuProbe, GpuDevice, GpuProbe, GpuReading
 
 Report = Callable[[Tracker], str]
 
 
 class _Process:
-    """What is known of this process; a fork starts anew."""
+    """The state of this process; a fork starts with a new one."""
 
     def __init__(self) -> None:
         self.making = RLock()
@@ -25,8 +25,8 @@ class _Process:
         self.endings: list[Callable[[], None]] = []
 
     def forget(self) -> None:
-        """Leave to the parent what it began: nothing is told twice."""
-        self.making = RLock()  # a thread that is not here may hold the old one
+        """Drop the parent's state, so that nothing is reported twice."""
+        self.making = RLock()  # another thread of the parent may hold the old lock
         self.tracker = None
         self.is_child = True
 
@@ -35,82 +35,82 @@ _process = _Process()
 
 
 def current() -> Tracker:
-    """Give this process's tracker; made when first asked for."""
+    """Return this process's tracker; create it at the first call."""
     if _process.tracker is not None:
         return _process.tracker
     with _process.making:
         if _process.tracker is None:
-            gpus = None if _process.is_child else visible_gpus  # NVML does not fork
+            gpus = None if _process.is_child else visible_gpus  # NVML breaks at a fork
             _process.tracker = Tracker(os.environ, gpus=gpus)
             _finish_at_exit()
         return _process.tracker
 
 
 def is_current(tracker: object) -> bool:
-    """Tell whether *tracker* is this process's, and not of one it was forked from."""
+    """Return whether *tracker* is this process's, not that of its parent."""
     return _process.tracker is tracker
 
 
 def before_the_end(ending: Callable[[], None]) -> None:
-    """Have *ending* called before the last word is said."""
+    """Register *ending* to be called before the final report."""
     _process.endings.append(ending)
 
 
 def report_at_exit(report: Report) -> None:
-    """Have *report* written on stderr at the end, if something was measured.
+    """Write *report* on stderr at exit, if anything was measured.
 
-    Not under ``weigh run``, in children, where WEIGH_REPORT is 0, or where
-    :func:`report_now` has said it all.
+    Not under ``weigh run``, in children, with WEIGH_REPORT=0, or if
+    :func:`report_now` has written everything.
     """
     _process.report = report
 
 
 def report_now() -> Tracker:
-    """Write the report on stderr now; give the tracker it is about."""
+    """Write the report on stderr now; return its tracker."""
     tracker = current()
     if _process.report is not None:
-        say(_process.report(tracker))
+        print_error(_process.report(tracker))
     _process.reported = tracker.changes
     return tracker
 
 
 def visible_gpus() -> GpuProbe | None:
-    """Make a probe of the GPUs that are mine; None where no card may be.
+    """Return a probe of the visible GPUs; None if there is none.
 
     Raises:
-        GpuError: there is a driver, and it does not start.
+        GpuError: the driver does not start.
     """
-    from weigh.probe.driver import a_card_may_be_here  # noqa: PLC0415 - start-up time
+    from weigh.probe.driver import gpu_may_be_present  # noqa: PLC0415 - start-up time
 
-    if not a_card_may_be_here(os.environ):
+    if not gpu_may_be_present(os.environ):
         return None
     from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - imports NVML
 
     try:
-        return _MemoryAlone(NvmlProbe(os.environ))
+        return _MemoryOnly(NvmlProbe(os.environ))
     except NoGpuError:
         return None
 
 
-class _MemoryAlone:
-    """A probe that is asked for memory, and for nothing that costs more."""
+class _MemoryOnly:
+    """A probe that reads only memory, which is cheap."""
 
     def __init__(self, probe: DetailedGpuProbe) -> None:
         self._probe = probe
 
     def devices(self) -> tuple[GpuDevice, ...]:
-        """Give the GPUs that are mine, in CUDA's order."""
+        """Return the visible GPUs, in CUDA's order."""
         return self._probe.devices()
 
     def read(self) -> tuple[GpuReading, ...]:
-        """Look at the memory of each once."""
+        """Read the memory of each GPU once."""
         return self._probe.read(activity=False)
 
 
 def _finish_at_exit() -> None:
     atexit.register(_finish)
     util = sys.modules.get("multiprocessing.util")
-    if util is not None and _is_worker():  # these end by os._exit
+    if util is not None and _is_worker():  # workers end with os._exit
         util.Finalize(None, _finish, exitpriority=0)
 
 
@@ -133,12 +133,12 @@ def _finish() -> None:
         return
     try:
         report_now()
-    except Exception as error:  # noqa: BLE001 - the program has ended well
-        say(f"weigh: no report: {type(error).__name__}: {error}\n")
+    except Exception as error:  # noqa: BLE001 - the program's exit code stays
+        print_error(f"weigh: no report: {type(error).__name__}: {error}\n")
 
 
 def _is_worker() -> bool:
-    """Tell whether this is a process of a multiprocessing pool or the like."""
+    """Return whether this is a worker process of multiprocessing or loky."""
     module = sys.modules.get("multiprocessing.process")
     return module is not None and module.parent_process() is not None
 

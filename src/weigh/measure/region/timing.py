@@ -1,4 +1,4 @@
-"""Time a small piece of code: many calls, several times, the quickest counts."""
+"""Time a small piece of code: many calls, several repetitions, the fastest counts."""
 
 import gc
 import inspect
@@ -12,15 +12,15 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.units import Seconds, format_brief
 
-_LONG_ENOUGH = 0.2  # seconds; shorter ones say more of the clock than of the code
+_LONG_ENOUGH = 0.2  # seconds; shorter times depend on the clock's resolution
 _STEPS = (1, 2, 5)
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """Seconds a call, over *repeat* times *number* calls.
+    """Seconds per call, over *repeat* times *number* calls.
 
-    ``minimum`` is the figure to compare: what the others took more, something else
-    on the machine took. ``times`` are the repetitions' means a call, as they came.
+    ``minimum`` is the figure to compare: longer times are due to other activity on the
+    machine. ``times`` are the repetitions' means per call, in order.
     """
 
     minimum: Seconds
@@ -43,7 +43,7 @@ def timeit(
     repeat: int = 5,
     setup: Callable[[], object] | None = None,
 ) -> Timing:
-    """Time *function*, with the garbage collector off as ``timeit`` has it.
+    """Time *function*, with the garbage collector off, as in the module ``timeit``.
 
     Args:
         function: what to time; ``lambda: f(x)`` for one with arguments.
@@ -52,7 +52,7 @@ def timeit(
         setup: called before each repetition, and not timed.
 
     Raises:
-        UsageError: what is given is no function, or a number below 1.
+        UsageError: an argument is not a function, or a number is below 1.
     """
     _check_callable("the function", function)
     if setup is not None:
@@ -75,7 +75,7 @@ def timeit(
 
 
 def _enough(function: Callable[[], object], setup: Callable[[], object] | None) -> int:
-    """Find how many calls take long enough: 1, 2, 5, 10, 20, 50 and so on."""
+    """Return the number of calls that takes long enough: 1, 2, 5, 10, 20, 50..."""
     power = 1
     while True:
         for step in _STEPS:
@@ -89,7 +89,7 @@ def _time(
     setup: Callable[[], object] | None,
     number: int,
 ) -> Seconds:
-    """Give the seconds that *number* calls take."""
+    """Return the seconds that *number* calls take."""
     if setup is not None:
         setup()
     collects = gc.isenabled()

@@ -1,6 +1,6 @@
-"""One tracker a process: every region goes through it, one at a time.
+"""The tracker of one process, which measures all its regions.
 
-Whatever fails in here turns measuring off with one line: the program goes on.
+Any error here turns measuring off, with one warning; the program goes on.
 """
 
 import os
@@ -29,16 +29,17 @@ from weigh.probe.own_memory import OwnMemory, own_memory
 from weigh.units import MIB, Bytes, Seconds
 
 _INTERVAL = 1.0
-_SOON, _LATE = 5, 50  # told again after that part of the time gone by; 1 s between
-_PEAK_STEP = 1024  # a new peak is told once it is that part of itself higher
-_MOST_WRITTEN = 32 * MIB  # beyond it, only the last word is told
+_SOON, _LATE = 5, 50  # fractions of the elapsed time between writes; at least 1 s
+_PEAK_STEP = 1024  # a new peak is written if it is higher by this fraction
+_MOST_WRITTEN = 32 * MIB  # beyond it, only the final figures are written
 
 
-class Teller:
-    """Tells a channel, until the channel fails; ``warn`` is told of that.
+class EventThrottle:
+    """Writes to the event file at limited intervals, until that fails.
 
-    ``is_under_weigh_run`` stays true then: the wrapper has heard, and reports. It is
-    false where the channel was never reached. With ``at_the_end``, all is told at once.
+    A failure is passed to *warn*. ``is_under_weigh_run`` is whether the file was ever
+    written, so that weigh run reports the regions. With ``at_the_end``, changes are
+    written immediately.
     """
 
     def __init__(
@@ -53,55 +54,55 @@ class Teller:
         self._writer = channel.Writer(path) if path else None
         self._peak = 0
         self._began = self._due = channel.clock()
-        self.tell(channel.this_process(env, process))
+        self.write(channel.this_process(env, process))
         self.is_under_weigh_run = self.is_open
 
     @property
     def is_open(self) -> bool:
-        """Tell whether somebody is told."""
+        """Whether the event file can be written."""
         return self._writer is not None
 
-    def tell(self, *lines: channel.Line) -> None:
-        """Tell *lines* at once."""
+    def write(self, *lines: channel.Line) -> None:
+        """Write *lines* now."""
         if self._writer is None or not lines:
             return
         try:
             self._writer.write(lines)
         except OSError as error:
             self._writer = None
-            self._say_why(error)
+            self._warn_why(error)
 
-    def tell_peak(self, peak: Bytes) -> bool:
-        """Tell the process's own peak before it is lost; False where it would be."""
+    def write_peak(self, peak: Bytes) -> bool:
+        """Write the process's own peak before it is lost; return False on failure."""
         if not self._has_wrapper:
             return True
         if peak > self._peak + self._peak // _PEAK_STEP:
             self._peak = peak
-            self.tell(channel.PeakLine(self.process, peak))
+            self.write(channel.PeakLine(self.process, peak))
         return self._writer is not None
 
     @property
     def has_room(self) -> bool:
-        """Tell whether more may be told than the last word."""
+        """Whether more than the final figures may be written."""
         return self._writer is not None and self._writer.written < _MOST_WRITTEN
 
     def is_due(self, now: Seconds) -> bool:
-        """Tell whether it is time to tell all that has changed."""
+        """Return whether it is time to write the changes."""
         return self.has_room and (now >= self._due or self.at_the_end)
 
-    def told_all(self, now: Seconds) -> None:
-        """Note that it was told; the longer the run, the longer until the next time."""
+    def note_written(self, now: Seconds) -> None:
+        """Set the next due time; the interval grows with the run."""
         gone = now - self._began
         self._due = now + max(min(_INTERVAL, gone / _SOON), gone / _LATE)
 
-    def _say_why(self, error: OSError) -> None:
+    def _warn_why(self, error: OSError) -> None:
         if not isinstance(error, FileNotFoundError):
-            self._warn(f"weigh run will not hear of regions: {error.strerror}")
+            self._warn(f"regions do not reach weigh run: {error.strerror}")
         elif not self.is_under_weigh_run:
             self._warn(
                 "the file of weigh run is not here (another machine or a container): "
                 "regions are reported here instead"
-            )  # else the wrapper has read it and gone
+            )  # else weigh run has read it and ended
 
 
 _MOST_PLACES = 1000
@@ -115,12 +116,12 @@ _MORE = "(more phases)"
 
 
 class Tracker:
-    """Accounts for the regions of one process.
+    """Measures the regions of one process.
 
     Args:
-        env: WEIGH_CHANNEL, WEIGH_EXACT_PHASES and the rank's variables are read.
-        memory: where this process's memory is read.
-        gpus: makes the GPU probe, once, when the first region begins.
+        env: the environment, with WEIGH_CHANNEL, WEIGH_EXACT_PHASES and the rank.
+        memory: the source of this process's memory figures.
+        gpus: creates the GPU probe when the first region starts.
     """
 
     def __init__(
@@ -130,18 +131,18 @@ class Tracker:
         memory: OwnMemory | None = None,
         gpus: ProbeFactory | None = None,
     ) -> None:
-        self.changes = 0  # of what a report would say
+        self.changes = 0  # of the figures in a report
         self._off = False
         self._lock = RLock()
         self._warned: set[str] = set()
         process = f"{os.getpid()}.{time.time_ns():x}"
-        self._teller = Teller(env, process, self.warn)
+        self._events_file = EventThrottle(env, process, self.warn)
         self._meter = GpuMeter(gpus, channel.clock)
         self._high_water = HighWater(
             memory or own_memory(),
             self._meter,
             resets=env.get("WEIGH_EXACT_PHASES") != "0",
-            before_reset=self._teller.tell_peak,
+            before_reset=self._events_file.write_peak,
         )
         self._nodes: dict[tuple[str, ...], Node] = {}
         self._open: set[Account] = set()
@@ -151,17 +152,17 @@ class Tracker:
 
     @property
     def is_under_weigh_run(self) -> bool:
-        """Tell whether a wrapper reports what is measured."""
-        return self._teller.is_under_weigh_run
+        """Whether ``weigh run`` reports the regions."""
+        return self._events_file.is_under_weigh_run
 
     def enter(self, name: str) -> Account | None:
-        """Begin a region below the innermost open one; None once measuring is off."""
+        """Start a region below the innermost open one; None if measuring is off."""
         if self._off:
             return None
         try:
             with self._lock:
                 account = self._enter(name)
-        except Exception as error:  # noqa: BLE001 - the program comes first
+        except Exception as error:  # noqa: BLE001 - the program must go on
             self._turn_off(error)
             return None
         step_in(account)
@@ -172,7 +173,7 @@ class Tracker:
     def leave(
         self, account: Account, wall: Seconds | None = None, cpu: Seconds | None = None
     ) -> None:
-        """End a region; *wall* and *cpu* are given where it ran only now and then."""
+        """End a region; *wall* and *cpu* are given if it did not run all the time."""
         now = channel.clock()
         account.wall = now - account.start if wall is None else wall
         account.cpu = cpu_time() - account.cpu if cpu is None else cpu
@@ -186,7 +187,7 @@ class Tracker:
             self._turn_off(error)
 
     def begin_loop(self, size: int | None, total: int | None) -> "OpenLoop | None":
-        """Begin to watch a loop over batches; None once measuring is off."""
+        """Start a loop over batches; None if measuring is off."""
         if self._off:
             return None
         try:
@@ -199,7 +200,7 @@ class Tracker:
     def add_batches(
         self, loop: "OpenLoop", times: Durations, samples: int | None, *, ends: bool
     ) -> None:
-        """Take in batches of a running loop, with a look at memory."""
+        """Add batches of a running loop, and read the memory."""
         if self._off or loop.span.closed:
             return
         try:
@@ -209,7 +210,7 @@ class Tracker:
             self._turn_off(error)
 
     def add_event(self, name: str, value: float | str | None) -> None:
-        """Note what the program says of itself."""
+        """Record an event of the program."""
         if self._off:
             return
         event = Event(name, channel.clock(), value)
@@ -220,13 +221,13 @@ class Tracker:
             self._turn_off(error)
 
     def gpus(self) -> tuple[tuple[GpuDevice, ...], tuple[GpuMark, ...]]:
-        """Give the cards that are mine, and what they hold."""
+        """Return the visible GPUs, and their memory."""
         with self._lock:
             marks = self._meter.read()
             return self._meter.devices, marks
 
     def regions(self) -> Regions:
-        """Sum up what was measured so far, with times since the first region."""
+        """Return the regions so far, with times since the first one."""
         with self._lock:
             if not self._off:
                 self._high_water.edge()
@@ -248,7 +249,7 @@ class Tracker:
             )
 
     def finish(self) -> None:
-        """End what is still open, and have the last word."""
+        """End all open regions, and write the final figures."""
         if self._off:
             return
         try:
@@ -260,17 +261,17 @@ class Tracker:
                     account.cpu = cpu_time() - account.cpu
                     self._leave(account, now)
                 self._high_water.edge()
-                self._tell_all(now)
-                self._teller.at_the_end = True  # handlers at exit may have regions too
+                self._write_changes(now)
+                self._events_file.at_the_end = True  # exit handlers may have regions
         except Exception as error:  # noqa: BLE001 - as above
             self._turn_off(error)
 
     def warn(self, line: str, *, matters: bool = True) -> None:
-        """Say something on stderr, once; what does not *matter*, not without end."""
+        """Print a warning on stderr, once; limit those that do not *matter*."""
         if line in self._warned or not (matters or len(self._warned) < _MOST_WARNINGS):
             return
         self._warned.add(line)
-        say(f"weigh: {line}\n")
+        print_error(f"weigh: {line}\n")
 
     def _enter(self, name: str) -> Account:
         parent = innermost(self)
@@ -279,10 +280,10 @@ class Tracker:
         node.entered += 1
         self._opened(account.span, often=node.entered > _OFTEN)
         self._open.add(account)
-        if node.entered == 1:  # a killed job says where it was, and what came before
+        if node.entered == 1:  # shows where a killed job was
             node.before = account.span.before
-            if self._teller.has_room:
-                self._tell_all(channel.clock())
+            if self._events_file.has_room:
+                self._write_changes(channel.clock())
         return account
 
     def _leave(self, account: Account, now: Seconds) -> None:
@@ -291,17 +292,17 @@ class Tracker:
         self._open.discard(account)
         node.add(account, now)
         self.changes += 1
-        self._say_gpu_trouble()
-        if self._teller.is_due(now):
-            self._tell_all(now)
+        self._warn_of_gpu_trouble()
+        if self._events_file.is_due(now):
+            self._write_changes(now)
 
     def _opened(self, span: Span, *, often: bool = False) -> Span:
         self._high_water.open(span, often=often)
-        self._say_gpu_trouble()
+        self._warn_of_gpu_trouble()
         return span
 
     def _node(self, above: tuple[str, ...], name: str) -> Node:
-        """Find the place of a region; too deep and too many ones share theirs."""
+        """Return the node of a region; those too deep or too many share one."""
         path = (*above, name)
         if len(path) > _DEEPEST:
             path = (*path[: _DEEPEST - 1], _MORE)
@@ -329,7 +330,7 @@ class Tracker:
             self.warn(f"only the first {_MOST_EVENTS} events are kept")
             return
         self._events.append(event)
-        self._teller.tell(channel.EventLine(self._teller.process, event))
+        self._events_file.write(channel.EventLine(self._events_file.process, event))
 
     def _add_batches(
         self, loop: "OpenLoop", times: Durations, samples: int | None, *, ends: bool
@@ -341,18 +342,18 @@ class Tracker:
         loop.sum.add(times, samples)
         loop.sum.look(loop.span)
         self.changes += 1
-        self._say_gpu_trouble()
+        self._warn_of_gpu_trouble()
         now = channel.clock()
-        if self._teller.is_due(now):
-            self._tell_all(now)
+        if self._events_file.is_due(now):
+            self._write_changes(now)
 
-    def _tell_all(self, now: Seconds) -> None:
-        """Tell the wrapper all that has changed."""
-        if not self._teller.is_open:
+    def _write_changes(self, now: Seconds) -> None:
+        """Write all changes for weigh run."""
+        if not self._events_file.is_open:
             return
-        process = self._teller.process
+        process = self._events_file.process
         if self._high_water.peak is not None:
-            self._teller.tell_peak(self._high_water.peak)
+            self._events_file.write_peak(self._high_water.peak)
         lines: list[channel.Line] = []
         for node in tuple(self._nodes.values()):
             if node.changed:
@@ -365,17 +366,17 @@ class Tracker:
                 lines.append(channel.BatchesLine(process, key, total, loop.batches()))
         if self._meter.devices:
             lines.append(channel.GpusLine(process, self._meter.usage()))
-        self._teller.tell(*lines)
-        self._teller.told_all(now)
+        self._events_file.write(*lines)
+        self._events_file.note_written(now)
 
     def _phase_line(self, node: Node) -> channel.PhaseLine:
         phase = self._phase(node, 0.0)
-        return channel.PhaseLine(self._teller.process, node.path, phase)
+        return channel.PhaseLine(self._events_file.process, node.path, phase)
 
     def _phase(self, node: Node, origin: Seconds) -> Phase:
         return node.phase(origin, resets=self._high_water.resets)
 
-    def _say_gpu_trouble(self) -> None:
+    def _warn_of_gpu_trouble(self) -> None:
         if self._meter.trouble is not None:
             self.warn(self._meter.trouble)
 
@@ -385,7 +386,7 @@ class Tracker:
 
 
 class OpenLoop:
-    """A loop that runs: what it adds to, and its own peak."""
+    """A running loop: its totals, and its own memory."""
 
     __slots__ = ("span", "sum")
 
@@ -394,13 +395,13 @@ class OpenLoop:
         self.span = span
 
 
-def say(text: str) -> None:
-    """Write on stderr, if anybody can be reached there."""
+def print_error(text: str) -> None:
+    """Write on stderr, if possible."""
     try:
         if sys.stderr is sys.__stderr__ and sys.stderr is not None:
             sys.stderr.flush()
             os.write(sys.stderr.fileno(), text.encode(errors="backslashreplace"))
-            return  # nothing stays in a buffer, to fail the program at its end
+            return  # no buffered text that could fail at the program's end
         sys.stderr.write(text)
         sys.stderr.flush()
     except (AttributeError, OSError, ValueError):  # None, a broken pipe, closed

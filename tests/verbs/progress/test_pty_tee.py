@@ -6,10 +6,10 @@ import threading
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weigh.measure.pty_tee import Interposed
+from weigh.measure.pty_tee import PtyTee
 
 
-def opened(interposed: Interposed, fd: int) -> int:
+def opened(interposed: PtyTee, fd: int) -> int:
     """Open what the job is to have in the place of *fd*, as its first process does."""
     return os.open(interposed.streams[fd].lstrip("<>"), os.O_WRONLY | os.O_NOCTTY)
 
@@ -25,7 +25,7 @@ class Job:
     def __init__(self) -> None:
         self._out, target = os.pipe()
         os.set_inheritable(target, True)  # as a shell gives it
-        self.interposed = Interposed((target,))
+        self.interposed = PtyTee((target,))
         self.writer = opened(self.interposed, target)
         self.interposed.launched()
         os.close(target)
@@ -88,7 +88,7 @@ def test_what_is_left_out_tears_no_line() -> None:
 def test_a_reader_that_goes_away_is_known_to_the_writer() -> None:
     out, target = os.pipe()
     os.set_inheritable(target, True)
-    interposed = Interposed((target,))
+    interposed = PtyTee((target,))
     writer = opened(interposed, target)
     interposed.launched()
     os.close(target)
@@ -113,7 +113,7 @@ def test_two_descriptors_of_one_pipe_share_a_passage() -> None:
     os.set_inheritable(target, True)
     again = os.dup(target)
     os.set_inheritable(again, True)
-    interposed = Interposed((target, again))
+    interposed = PtyTee((target, again))
     assert interposed.count == 1
     assert interposed.streams[target] == interposed.streams[again]
     interposed.finish([lambda _chunk: None])
@@ -124,5 +124,5 @@ def test_two_descriptors_of_one_pipe_share_a_passage() -> None:
 def test_a_file_is_not_interposed(tmp_path: object) -> None:
     fd = os.open(f"{tmp_path}/out", os.O_WRONLY | os.O_CREAT)
     os.set_inheritable(fd, True)
-    assert Interposed((fd,)).pid is None
+    assert PtyTee((fd,)).pid is None
     os.close(fd)

@@ -58,10 +58,10 @@ class Clock:
 class Scene:
     """Some jobs of which one is looked at."""
 
-    def __init__(self, job: Job, besides: Sequence[Job] = ()) -> None:
+    def __init__(self, job: Job, excluded: Sequence[Job] = ()) -> None:
         self.clock = Clock()
         self.tree = ProcTree(os.getpid())
-        self.tree.besides = frozenset(other.pid for other in besides)
+        self.tree.excluded = frozenset(other.pid for other in excluded)
         self.gauge = SharingGauge(self.tree, self.clock)
         self.job = job
 
@@ -96,7 +96,7 @@ def test_a_job_reads_the_same_beside_three_copies_of_itself(big_file: str) -> No
         pss_by_itself = plain_pss(scene.tree.pids())
         scene.close()
     with jobs(code, code, code, code, ready=2) as (job, *copies):
-        scene = Scene(job, besides=copies)
+        scene = Scene(job, excluded=copies)
         crowded = scene.look()
         pss_crowded = plain_pss(scene.tree.pids())
         scene.close()

@@ -1,6 +1,6 @@
 """Against a real NVIDIA card and torch: skipped, and says so, where there is none.
 
-    pytest -m gpu tests/unit/gpu/test_real_card.py -rP
+    pytest -m gpu tests/unit/gpu/test_real_gpu.py -rP
 
 prints the figures for docs/gpu.md. All of it happens in other processes, because the
 stub may be loaded in this one. Only cards that are mine are used, the emptiest first.
@@ -21,10 +21,10 @@ DEADLINE = 300
 CARDS = """
 import json, os, sys
 from weigh.errors import GpuError
-from weigh.probe.driver import a_card_may_be_here, kernel_module_version
+from weigh.probe.driver import gpu_may_be_present, kernel_module_version
 def leave(**said):
     sys.exit(print(json.dumps(said)))
-if not a_card_may_be_here(os.environ):
+if not gpu_may_be_present(os.environ):
     leave(needs="an NVIDIA GPU")
 try:
     import torch

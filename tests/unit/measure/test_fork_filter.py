@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from live import jobs
 
-from weigh.measure.sampler import Arrivals
+from weigh.measure.sampler import ForkFilter
 from weigh.probe.proc import ProcTree
 from weigh.probe.sharing import share_memory_map
 from weigh.units import MIB
@@ -39,7 +39,7 @@ def test_a_vfork_child_is_its_parent_until_it_execs(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     with jobs(VFORK.format(fifo=fifo), ready=1) as (job,):
         tree = ProcTree(os.getpid())
-        arrivals = Arrivals(tree)
+        arrivals = ForkFilter(tree)
         readings = tree.read()
         while len(readings) < 2:
             readings = tree.read()
@@ -60,7 +60,7 @@ def test_a_vfork_child_is_its_parent_until_it_execs(tmp_path: Path) -> None:
 def test_a_fork_is_told_with_what_it_began_with() -> None:
     with jobs(FORK_THAT_LETS_GO, ready=1) as (job,):
         tree = ProcTree(os.getpid())
-        arrivals = Arrivals(tree)
+        arrivals = ForkFilter(tree)
         kept, inherited = arrivals.sift(tree.read())
         again, told_again = arrivals.sift(tree.read())
         tree.close()
@@ -74,7 +74,7 @@ def test_a_fork_is_told_with_what_it_began_with() -> None:
 def test_a_program_began_with_nothing() -> None:
     with jobs(EXEC, ready=1):
         tree = ProcTree(os.getpid())
-        kept, inherited = Arrivals(tree).sift(tree.read())
+        kept, inherited = ForkFilter(tree).sift(tree.read())
         tree.close()
     assert len(kept) == 2
     assert inherited == {}

@@ -2,8 +2,8 @@ from collections.abc import Callable
 
 import pytest
 
-from weigh.hooks import course
-from weigh.hooks.course import Course
+from weigh.hooks import training
+from weigh.hooks.training import TrainingPhases
 from weigh.model.record import Batches, Regions
 
 Measured = Callable[[], Regions]
@@ -22,7 +22,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(course, "clock", clock)
+    monkeypatch.setattr(training, "clock", clock)
     return clock
 
 
@@ -32,7 +32,7 @@ def only_loop(regions: Measured) -> Batches:
 
 
 def test_what_is_paused_over_is_in_no_step(regions: Measured, clock: Clock) -> None:
-    steps = Course()
+    steps = TrainingPhases()
     steps.begin_steps(size=8, total=2)
     clock.now += 1
     steps.step()
@@ -47,7 +47,7 @@ def test_what_is_paused_over_is_in_no_step(regions: Measured, clock: Clock) -> N
 
 
 def test_a_long_loop_is_told_of_before_it_ends(regions: Measured, clock: Clock) -> None:
-    steps = Course()
+    steps = TrainingPhases()
     steps.begin_steps(size=None, total=None)
     clock.now += 5
     steps.step()
@@ -55,7 +55,7 @@ def test_a_long_loop_is_told_of_before_it_ends(regions: Measured, clock: Clock) 
 
 
 def test_samples_are_unknown_once_some_are(regions: Measured) -> None:
-    steps = Course()
+    steps = TrainingPhases()
     steps.begin_steps(size=4, total=None)
     steps.step(4)
     steps.step(None)
@@ -64,7 +64,7 @@ def test_samples_are_unknown_once_some_are(regions: Measured) -> None:
 
 
 def test_a_loop_begun_anew_ends_the_one_before(regions: Measured) -> None:
-    steps = Course()
+    steps = TrainingPhases()
     for _ in range(2):
         steps.begin_steps(size=4, total=1)
         steps.step(3)
@@ -74,7 +74,7 @@ def test_a_loop_begun_anew_ends_the_one_before(regions: Measured) -> None:
 
 
 def test_ending_a_phase_ends_what_is_open_within(regions: Measured) -> None:
-    phases = Course()
+    phases = TrainingPhases()
     phases.begin("train")
     phases.begin("evaluate")
     phases.end("train")
@@ -85,7 +85,7 @@ def test_ending_a_phase_ends_what_is_open_within(regions: Measured) -> None:
 
 
 def test_ending_what_never_began_changes_nothing(regions: Measured) -> None:
-    phases = Course()
+    phases = TrainingPhases()
     phases.begin("train")
     phases.end("evaluate")
     phases.step()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from nvml_script import GIB, MIB, Script
 
-TESTS = Path(__file__).parent / "test_real_card.py"
+TESTS = Path(__file__).parent / "test_real_gpu.py"
 CONTEXT = 300 * MIB
 TORCH = f"""
 import atexit, fcntl, os

@@ -1,4 +1,4 @@
-"""The course of a training that a framework runs, told by its callbacks."""
+"""Phases and steps of a training loop, for the callbacks of frameworks."""
 
 from array import array
 from typing import TYPE_CHECKING
@@ -13,68 +13,68 @@ if TYPE_CHECKING:
     from weigh.measure.region.tracker import OpenLoop, Tracker
     from weigh.units import Seconds
 
-_TELL_INTERVAL = 1.0
+_FLUSH_INTERVAL = 1.0
 
 
-class Course:
-    """Phases that open and close by name, and the steps of one loop."""
+class TrainingPhases:
+    """Phases that are started and ended by name, and the steps of one loop."""
 
     def __init__(self) -> None:
         self._phases: list[Region] = []
         self._steps: _Steps | None = None
 
     def begin(self, name: str) -> None:
-        """Begin a phase, within the ones that are open."""
+        """Start a phase within the open ones."""
         region = phase(name)
         region.__enter__()
         self._phases.append(region)
 
     def is_open(self, name: str) -> bool:
-        """Tell whether a phase of that name has begun and not ended."""
+        """Return whether a phase of that name is open."""
         return any(region.name == name for region in self._phases)
 
     def end(self, name: str) -> None:
-        """End a phase and what is open within it; nothing if it is not open."""
+        """End a phase and those within it; do nothing if it is not open."""
         while self.is_open(name):
             self._phases.pop().__exit__(None, None, None)
 
     def begin_steps(self, size: int | None, total: int | None) -> None:
-        """Begin the loop. *size* is nominal, *total* in steps; each may be unknown."""
+        """Start the loop. *size* is nominal, *total* in steps; None if unknown."""
         self.end_steps()
         self._steps = _Steps(size, total)
 
     def pause(self) -> None:
-        """Leave out of the next step what was done up to here."""
+        """Exclude the time up to now from the next step."""
         if self._steps is not None:
             self._steps.pause()
 
     def step(self, samples: int | None = None) -> None:
-        """End a step, which began at the end of the last one or of a pause."""
+        """End a step, which started at the end of the last one or of a pause."""
         if self._steps is not None:
             self._steps.step(samples)
 
     def end_steps(self) -> None:
         """End the loop."""
         if self._steps is not None:
-            self._steps.tell(ends=True)
+            self._steps.flush(ends=True)
         self._steps = None
 
     def end_all(self) -> None:
-        """End whatever is open: the training broke off."""
+        """End the loop and all open phases."""
         self.end_steps()
         while self._phases:
             self._phases.pop().__exit__(None, None, None)
 
 
 class _Steps:
-    """Times the steps of a loop, and tells the tracker now and then."""
+    """Times the steps of a loop, and passes them to the tracker every second."""
 
     def __init__(self, size: int | None, total: int | None) -> None:
         self._tracker: Tracker = current()
         self._loop: OpenLoop | None = self._tracker.begin_loop(size, total)
         self._times: array[Seconds] = array("d")
         self._samples: int | None = 0
-        self._since = self._told = clock()
+        self._since = self._flushed = clock()
 
     def pause(self) -> None:
         self._since = clock()
@@ -84,15 +84,15 @@ class _Steps:
         self._times.append(now - self._since)
         known = self._samples is not None and samples is not None
         self._samples = (self._samples or 0) + (samples or 0) if known else None
-        if now - self._told >= _TELL_INTERVAL:
-            self.tell(ends=False)
+        if now - self._flushed >= _FLUSH_INTERVAL:
+            self.flush(ends=False)
         self._since = clock()
 
-    def tell(self, *, ends: bool) -> None:
+    def flush(self, *, ends: bool) -> None:
         if self._loop is not None and is_current(self._tracker):
             times = Durations()
             times.extend(self._times)
             self._tracker.add_batches(self._loop, times, self._samples, ends=ends)
         del self._times[:]
         self._samples = 0
-        self._told = clock()
+        self._flushed = clock()

@@ -6,16 +6,16 @@ from contextlib import suppress
 import pytest
 from processes import is_running, until
 
-from weigh.measure.async_command import Question
+from weigh.measure.async_command import AsyncCommand
 
 ENV = dict(os.environ)
 
 
-def ask(script: str, patience: float = 30.0, **more: str) -> Question:
-    return Question(("sh", "-c", script), ENV | more, patience=patience)
+def ask(script: str, patience: float = 30.0, **more: str) -> AsyncCommand:
+    return AsyncCommand(("sh", "-c", script), ENV | more, patience=patience)
 
 
-def answered(question: Question) -> str:
+def answered(question: AsyncCommand) -> str:
     until(lambda: question.answer() is not None, "the answer")
     answer = question.answer()
     assert answer is not None
@@ -56,10 +56,10 @@ def test_no_descriptor_is_left() -> None:
     answered(ask("echo 1"))
     ask("sleep 60").close()
     with suppress(FileNotFoundError):
-        Question(("no-such-command",), ENV, patience=1.0)
+        AsyncCommand(("no-such-command",), ENV, patience=1.0)
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def test_a_command_that_is_not_there_is_an_error() -> None:
     with pytest.raises(FileNotFoundError):
-        Question(("no-such-command",), ENV, patience=1.0)
+        AsyncCommand(("no-such-command",), ENV, patience=1.0)
