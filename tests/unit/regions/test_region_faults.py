@@ -254,7 +254,7 @@ def test_importing_weigh_alone_loads_none_of_its_rooms() -> None:
 
 def test_report_is_the_function_also_after_its_package_was_loaded() -> None:
     done = run(
-        "import weigh.render.region_lines\nfrom weigh.report import regions\n"
-        "print(callable(weigh.report), regions.render_regions.__name__)"
+        "import weigh.render.region_lines as screen\nimport weigh\n"
+        "print(callable(weigh.report), screen.render_regions.__name__)"
     )
     assert done.stdout == "True render_regions\n"
