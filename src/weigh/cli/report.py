@@ -11,7 +11,6 @@ from weigh.cli.options import TIME_TEXT
 from weigh.errors import UsageError
 from weigh.flow.report.report import build
 from weigh.model.report import Report
-from weigh.render.openmetrics import render_openmetrics
 from weigh.render.report_files import (
     render_csv,
     render_json,
@@ -75,7 +74,6 @@ _RENDERERS: dict[str, Callable[[Report], str]] = {
     "jsonl": render_jsonl,
     "csv": render_csv,
     "markdown": render_markdown,
-    "openmetrics": render_openmetrics,
     "seff": render_seff,
 }
 
@@ -139,7 +137,6 @@ def print_since(words: Mapping[str, Any]) -> int:
 @click.option(
     "--markdown", "form", flag_value="markdown", help="Markdown, for an issue."
 )
-@click.option("--openmetrics", "form", flag_value="openmetrics", help="For Prometheus.")
 @click.option("--seff", "form", flag_value="seff", help="The format of seff.")
 @click.option(
     "--ticket", "form", flag_value="ticket", help="Text for a support ticket."
