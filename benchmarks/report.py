@@ -21,7 +21,7 @@ from some_jobs import SomeJob, Task, write_job
 from weigh.units import GIB
 
 ASKED = 2.0  # seconds
-FORMS = ((), ("--json",), ("--csv",), ("--openmetrics",), ("--paper", "md"))
+FORMS = ((), ("--json",), ("--csv",), ("--paper", "md"))
 
 
 def main(tasks: int) -> int:

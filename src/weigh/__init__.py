@@ -3,6 +3,7 @@
 Importing this package imports nothing else: names are forwarded when first used.
 """
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ _HOMES = {
     "event": "weigh.flow.run.regions",
     "fit": "weigh.flow.fit.fit",
     "gpus": "weigh.flow.watch.gpus",
-    "load_ipython_extension": "weigh.hooks.ipython",  # %load_ext weigh
     "measured": "weigh.flow.run.regions",
     "phase": "weigh.flow.run.regions",
     "report": "weigh.flow.report.report",
@@ -51,11 +51,13 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name's home the first time it is asked for."""
+    """Import the module of a public name when the name is first used."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'weigh' has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415 - start-up time
 
     value = globals()[name] = getattr(import_module(home), name)
+    if "IPython" in sys.modules:
+        import_module("weigh.hooks.ipython").show_records()
     return value

@@ -1,4 +1,4 @@
-"""``weigh report``: the words of the command line; requested beside used."""
+"""``weigh report``: options, and the choice of the output format."""
 
 import os
 import sys
@@ -11,7 +11,6 @@ from weigh.cli.options import TIME_TEXT
 from weigh.errors import UsageError
 from weigh.flow.report.report import build
 from weigh.model.report import Report
-from weigh.render.openmetrics import render_openmetrics
 from weigh.render.report_files import (
     render_csv,
     render_json,
@@ -27,9 +26,9 @@ HERE = ""
 
 
 def draw(name: str, words: Mapping[str, Any], *, is_ascii: bool) -> int:
-    """Write the page and the picture asked for, or draw in the terminal.
+    """Write the requested page and picture, or draw in the terminal.
 
-    Returns 1 on a finding where that is asked for, else 0.
+    Return 1 on a finding with ``--strict``, else 0.
 
     Raises:
         WeighError: what ``flow.report_page`` and ``flow.report`` raise.
@@ -66,7 +65,7 @@ def _here(found: Report, *, is_ascii: bool) -> None:
     from weigh.render.report_plot import has_curves, plot_lines  # noqa: PLC0415
 
     if not has_curves(found):
-        raise UsageError("nothing to draw: no run of this has a series")
+        raise UsageError("nothing to draw: these runs have no series of samples")
     click.echo("\n".join(plot_lines(found, is_ascii=is_ascii)))
 
 
@@ -75,13 +74,12 @@ _RENDERERS: dict[str, Callable[[Report], str]] = {
     "jsonl": render_jsonl,
     "csv": render_csv,
     "markdown": render_markdown,
-    "openmetrics": render_openmetrics,
     "seff": render_seff,
 }
 
 
 def print_report(name: str, words: Mapping[str, Any], *, is_ascii: bool) -> int:
-    """Print a report in the form asked for; 1 on a finding where that is asked for."""
+    """Print a report in the requested form; return 1 on a finding with --strict."""
     form = words["form"]
     if form == "ticket":
         return _print_ticket(name, words)
@@ -97,9 +95,9 @@ def _print_ticket(name: str, words: Mapping[str, Any]) -> int:
     from weigh.flow.report.ticket import ticket  # noqa: PLC0415 - one form of many
     from weigh.render.report_ticket import render_ticket  # noqa: PLC0415 - as above
 
-    told = ticket(name, cwd=os.getcwd(), env=os.environ)
-    click.echo(render_ticket(told))
-    return int(words["strict"] and told.is_failure)
+    found = ticket(name, cwd=os.getcwd(), env=os.environ)
+    click.echo(render_ticket(found))
+    return int(words["strict"] and found.is_failure)
 
 
 def print_paper(name: str, words: Mapping[str, Any]) -> int:
@@ -107,19 +105,19 @@ def print_paper(name: str, words: Mapping[str, Any]) -> int:
     from weigh.flow.report.paper import paper  # noqa: PLC0415 - one form of many
     from weigh.render.report_paper import render_paper  # noqa: PLC0415 - as above
 
-    told = paper(
+    statement = paper(
         name,
         since=words["since"],
         grid_intensity=words["grid_intensity"],
         cwd=os.getcwd(),
         env=os.environ,
     )
-    click.echo(render_paper(told, words["paper"]))
+    click.echo(render_paper(statement, words["paper"]))
     return 0
 
 
 def print_since(words: Mapping[str, Any]) -> int:
-    """Print what was wasted; with --strict 1 where a change would save something."""
+    """Print unused resources; return 1 with --strict if a change would save any."""
     from weigh.flow.report.since import since  # noqa: PLC0415 - one form of many
     from weigh.render import report_waste  # noqa: PLC0415 - start-up time
 
@@ -134,60 +132,61 @@ def print_since(words: Mapping[str, Any]) -> int:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("name", required=False, default=LAST, metavar="[ID|JOB|PLAN|last]")
 @click.option("--json", "form", flag_value="json", help="One JSON document.")
-@click.option("--jsonl", "form", flag_value="jsonl", help="A line of JSON a task.")
-@click.option("--csv", "form", flag_value="csv", help="A row a task.")
-@click.option("--markdown", "form", flag_value="markdown", help="For an issue.")
-@click.option("--openmetrics", "form", flag_value="openmetrics", help="For Prometheus.")
-@click.option("--seff", "form", flag_value="seff", help="The ten lines of seff.")
+@click.option("--jsonl", "form", flag_value="jsonl", help="One line of JSON per task.")
+@click.option("--csv", "form", flag_value="csv", help="One row per task.")
 @click.option(
-    "--ticket", "form", flag_value="ticket", help="What a support ticket needs."
+    "--markdown", "form", flag_value="markdown", help="Markdown, for an issue."
+)
+@click.option("--seff", "form", flag_value="seff", help="The format of seff.")
+@click.option(
+    "--ticket", "form", flag_value="ticket", help="Text for a support ticket."
 )
 @click.option(
     "--paper",
     type=click.Choice(PAPERS),
-    help="The compute statement that venues ask for.",
+    help="The compute statement for a publication.",
 )
 @click.option(
     "--grid-intensity",
     type=float,
     metavar="gCO2/kWh",
-    help="With --paper: state CO2, too.",
+    help="With --paper: also state CO2.",
 )
 @click.option(
     "--since",
     type=TIME_TEXT,
     metavar="TIME",
-    help="What all runs of the last 30d, 12h, ... wasted, the worst first.",
+    help="Unused resources of all runs of the last 30d, 12h, ..., the most first.",
 )
 @click.option(
     "--html",
     metavar="FILE",
-    help="One page that opens from disk: curves, tasks; - for stdout.",
+    help="Write one self-contained page with curves and tasks; - for stdout.",
 )
 @click.option(
     "--plot",
     is_flag=False,
     flag_value=HERE,
     metavar="[FILE]",
-    help="Curves, here or as *.png, *.pdf or *.svg.",
+    help="Draw curves: in the terminal, or as *.png, *.pdf or *.svg.",
 )
 @click.option(
     "--log",
     "logs",
     multiple=True,
     metavar="FILE",
-    help="A job's log with the scheduler's GPU table; repeatable.",
+    help="Log of a job with the scheduler's GPU table; repeatable.",
 )
 @click.option("--strict", is_flag=True, help="Exit with 1 on a finding.")
-@click.option("--ascii", "is_ascii", is_flag=True, help="Bars of plain letters.")
+@click.option("--ascii", "is_ascii", is_flag=True, help="Draw bars in ASCII.")
 def report(name: str, **words: Any) -> int:  # noqa: ANN401 - click's
-    """Show what was asked for beside what was used, and what to change.
+    """Show requested vs. used resources, and what to change.
 
-    NAME is a record's id, a label, a job's id, a plan's name or folder, or `last`,
-    which is the newest of all. Where sacct or qacct say otherwise than weigh, both
-    figures stand there, and which to believe.
+    NAME is a record's id, a label, a job's id, a plan's name or folder, or `last`
+    for the newest. Where sacct or qacct differ from weigh, the report shows both
+    figures and which one to trust.
 
-    Exit codes: 0; with --strict 1 where something is to be changed.
+    Exit codes: 0; with --strict 1 if something should be changed.
 
     \b
     weigh report
@@ -208,7 +207,7 @@ def report(name: str, **words: Any) -> int:  # noqa: ANN401 - click's
 
 
 def _check(name: str, words: dict[str, Any]) -> None:
-    """Refuse words that would be without effect, or contradict each other."""
+    """Refuse options that have no effect or contradict each other."""
     chosen = [f"--{one}" for one in ("paper", "html", "plot") if words[one] is not None]
     if chosen == ["--html", "--plot"]:
         chosen.pop()  # both are written
@@ -217,17 +216,19 @@ def _check(name: str, words: dict[str, Any]) -> None:
     if len(chosen) > 1:
         raise UsageError(f"{chosen[0]} and {chosen[1]}: choose one of them")
     if words["grid_intensity"] is not None and not words["paper"]:
-        raise UsageError("--grid-intensity goes with --paper")
+        raise UsageError("--grid-intensity requires --paper")
     if words["since"] is None:
         return
     if name != LAST:
-        raise UsageError(f"--since is about all runs: leave {name} out")
+        raise UsageError(f"--since covers all runs: leave out {name}")
     if chosen and chosen[0] not in {"--json", "--paper"}:
-        raise UsageError(f"--since has no form {chosen[0]} (--json or --paper)")
+        raise UsageError(
+            f"--since cannot be combined with {chosen[0]} (only --json or --paper)"
+        )
 
 
 def _can_draw() -> bool:
-    """Tell whether the output takes more than ASCII."""
+    """Return whether the output's encoding has block characters."""
     try:
         "█▏".encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):

@@ -341,10 +341,3 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     job: Job | None = None
     provenance: Provenance | None = None
     monitor: Monitor | None = None
-
-    def _repr_html_(self) -> str:
-        """Draw this record for a notebook; its view is found by name, when asked."""
-        from importlib import import_module  # noqa: PLC0415 - only in notebooks
-
-        html = import_module("weigh.render.record_html").render_html(self)
-        return str(html)

@@ -1,6 +1,6 @@
-"""Requested beside used: the data of a report, before any renderer draws it.
+"""Requested vs. used: the data of a report, independent of its renderers.
 
-Bytes, seconds, CPUs and shares from 0 to 1; ``None`` means not asked for, or not
+Bytes, seconds, CPUs and shares from 0 to 1; ``None`` means not requested, or not
 measured.
 """
 
@@ -18,10 +18,10 @@ Name = Literal["memory", "gpu_memory", "cpus", "time", "gpu_utilization"]
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody else measured of the same, and what to make of it.
+    """Another source's figure of the same measure.
 
-    ``source`` is sacct, qacct, ru_maxrss, the scheduler's GPU table; ``word`` says in
-    one line which of the two to believe and why.
+    ``source`` is a field of sacct or qacct, or the scheduler's GPU table; ``word`` is
+    one line on which of the two figures to trust and why.
     """
 
     source: str
@@ -30,11 +30,11 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
-    """One resource: what an element asked for, and what the elements used.
+    """One resource: what an element requested, and what the elements used.
 
-    ``median`` and ``most`` are over what ran side by side in an element (over the runs
-    where there is no job). ``efficiency`` is most / asked for memory and time, and
-    median / asked for CPUs. ``values`` are the figures behind them, one an element.
+    ``median`` and ``most`` are over elements (over runs without a job), each the sum
+    of its simultaneous tasks. ``efficiency`` is ``most / asked``, for CPUs ``median /
+    asked``. ``values`` are the figures of the elements.
     """
 
     name: Name
@@ -51,9 +51,9 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One task, or one run: where it ran, how it ended, what it used.
 
-    ``gpu_utilization`` is a share, ``energy`` joules of the cards; ``attempts`` is how
-    often the task was started, in ``job`` and those that it resumed, and the figures
-    are of the last. ``error`` are the last words of one that failed.
+    ``gpu_utilization`` is a share, ``energy`` joules of the GPUs; ``attempts`` counts
+    starts of the task, in ``job`` and the jobs it resumed, and the figures are of the
+    last. ``error`` is the last line of output of a failed task.
     """
 
     job: str | None = None
@@ -85,10 +85,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to know, in plain words; the strongest come first by ``weight``.
+    """One note of a report; those with the highest ``weight`` come first.
 
-    ``about`` is the resource or the thing; ``flag`` what to change, as it is typed;
-    ``is_finding`` makes ``--strict`` fail.
+    ``about`` is the resource or subject; ``flag`` the option to use; ``is_finding``
+    makes ``--strict`` fail.
     """
 
     about: str
@@ -99,10 +99,10 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accounted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scheduler's accounting says of one element, as it says it.
+    """What a scheduler's accounting reports on one element, unchanged.
 
     ``max_rss`` is of its largest step or process, ``virtual_memory`` address space;
-    ``memory_asked`` is for the whole element. None is not told.
+    ``memory_asked`` is for the whole element. None is not reported.
     """
 
     element: int
@@ -122,10 +122,10 @@ class Accounted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuTable(msgspec.Struct, frozen=True, kw_only=True):
-    """What the scheduler's own table in a job's log says of one GPU.
+    """One GPU in the scheduler's own table in a job's log.
 
     Bytes, joules, watts, MHz; utilisations are shares from 0 to 1. ``one_look``: mean,
-    largest and smallest are the same, so it looked once. ``health`` is its word.
+    maximum and minimum are the same, so there was one sample. ``health`` is its text.
     """
 
     gpu: str
@@ -148,14 +148,13 @@ class GpuTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Requested beside used, of a run, a job with its tasks, or a plan with its jobs.
+    """Requested vs. used, of a run, a job with its tasks, or a plan with its jobs.
 
     ``states`` counts the rows; ``gpu_hours``, ``cpu_hours`` and ``memory_hours`` (GiB
-    hours) are what was held. ``records`` are those with a series to draw, at most a
-    few; ``rows`` are all. ``runs`` counts every attempt, ``run_time``, ``cpu_time``
-    and ``energy`` (joules) are over all of them. ``accounted`` is what the scheduler's
-    accounting says of the elements, ``gpu_tables`` what its tables in their logs do.
-    ``whose`` is user/group.
+    hours) are what was held. ``records`` are a few with a series to draw; ``rows`` are
+    all. ``runs`` counts attempts; ``run_time``, ``cpu_time`` and ``energy`` (joules)
+    are over all of them. ``accounted`` is accounting's data on the elements,
+    ``gpu_tables`` those of the tables in their logs. ``whose`` is user/group.
     """
 
     schema: str = SCHEMA

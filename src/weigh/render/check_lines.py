@@ -1,4 +1,4 @@
-"""What ``weigh check`` found: a line a task, what is wrong, what to think about."""
+"""Text and JSON of ``weigh check``: one row per trial task, failures, notes."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +17,7 @@ WIDTH = 80
 
 
 def render_text(check: Check) -> Iterator[str]:
-    """Write the lines for a person."""
+    """Write the screen."""
     yield _headline(check)
     yield from table(_columns(check), WIDTH)
     for trial in check.trials:
@@ -29,7 +29,7 @@ def render_text(check: Check) -> Iterator[str]:
 
 
 def render_json(check: Check, scripts: Sequence[Checked] | None = None) -> str:
-    """Write one document, the schema first; with the job scripts of a plan."""
+    """Write one JSON document, the schema first, with the job scripts of a plan."""
     fields = {**msgspec.to_builtins(check), "wrong": check.wrong}
     if scripts is not None:
         fields["scripts"] = [document(script) for script in scripts]
@@ -37,14 +37,14 @@ def render_json(check: Check, scripts: Sequence[Checked] | None = None) -> str:
 
 
 def planned_line(seq: int, line: str) -> str:
-    """Write a task that ``--dry-run`` would try."""
+    """Write a task that would be tried (``--dry-run``)."""
     return f"{seq}\t{printable(MASK.line(line))}"
 
 
 def _headline(check: Check) -> str:
     tries = f"{len(check.trials)} of {count(check.tasks)} tasks"
     at_once = f"{check.side_by_side} at once"
-    seconds = f"{format_duration(check.seconds)} each at most"
+    seconds = f"up to {format_duration(check.seconds)} each"
     return f"{printable(check.task_file)}   {tries}, {at_once}, {seconds}"
 
 
@@ -69,7 +69,7 @@ def _columns(check: Check) -> list[Column]:
 
 
 def _parameters(trial: Trial) -> str:
-    """Write what tells a task from the others; the line itself where nothing does."""
+    """Write the parameters that distinguish a task, or else its command line."""
     words = (
         str(value) if name.startswith("#") else f"{name}={value}".rstrip("=")
         for name, value in trial.parameters.items()
@@ -88,8 +88,8 @@ def _cpu(trial: Trial) -> str:
 def _failure(trial: Trial) -> Iterator[str]:
     command = shortened(printable(trial.command), WIDTH - 14)
     yield f"  task {trial.task:<6} {command}"
-    said = printable(trial.evidence) or "(it said nothing)"
-    yield shortened(f"    {trial.verdict}: {said}", WIDTH)
+    evidence = printable(trial.evidence) or "(no output)"
+    yield shortened(f"    {trial.verdict}: {evidence}", WIDTH)
     if trial.output is not None:
         yield f"    {printable(trial.output)}"
 
@@ -97,7 +97,7 @@ def _failure(trial: Trial) -> Iterator[str]:
 def _conclusion(check: Check) -> Iterator[str]:
     tries = len(check.trials)
     if check.wrong:
-        yield f"  {check.wrong} of {tries} went wrong"
+        yield f"  {check.wrong} of {tries} failed"
     elif check.signal is None:
         verb = "submit" if check.is_plan else "plan"
         yield f"  next: weigh {verb} {quoted(check.task_file)}"

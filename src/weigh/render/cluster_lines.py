@@ -1,4 +1,4 @@
-"""``weigh cluster``: GPUs, queues, nodes that are down, users, my jobs; or one line."""
+"""Screen, one-line form, JSON and site file of ``weigh cluster``."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,26 +34,26 @@ _OUT_OF_USE = {
     "RESERVED": "reserved",
     "UNKNOWN": "in an unknown state",
 }
-_IN_ERROR = {"error": "in error: qstat -j JOB says why"}  # Grid Engine's own
+_IN_ERROR = {"error": "in error: qstat -j JOB shows why"}  # Grid Engine's own
 
 
 def render_json(cluster: Cluster) -> bytes:
-    """Write all of it as one document."""
+    """Write the cluster as one JSON document."""
     return msgspec.json.encode(cluster)
 
 
 def render_free(cluster: Cluster) -> str:
-    """Say in one line what is free now."""
-    cards = [f"{printable(one.name)} {one.free} of {one.total}" for one in cluster.gpus]
+    """Write what is free now on one line."""
+    gpus = [f"{printable(one.name)} {one.free} of {one.total}" for one in cluster.gpus]
     free, cpus = _cpus(cluster)
-    words = [*cards, f"CPUs {count(free)} of {count(cpus)}"]
+    words = [*gpus, f"CPUs {count(free)} of {count(cpus)}"]
     shut = sum(node.state in _OUT_OF_USE for node in cluster.nodes)
     tail = f"; {shut} of {len(cluster.nodes)} nodes out of use" if shut else ""
     return shortened(f"free: {', '.join(words)}", WIDTH - len(tail)) + tail
 
 
 def render_text(cluster: Cluster) -> list[str]:
-    """Write the page: what there is first, then whose it is."""
+    """Write the screen: resources first, then users and jobs."""
     parts = (
         _gpus(cluster.gpus),
         _queues(cluster.queues),
@@ -82,7 +82,7 @@ def _title(cluster: Cluster) -> str:
 
 
 def _cpus(cluster: Cluster) -> tuple[int, int]:
-    """Give (free, all) CPUs; those of a node that takes no jobs are not free."""
+    """Return (free, total) CPUs; CPUs of nodes that take no jobs are not free."""
     up = [node for node in cluster.nodes if node.state not in _OUT_OF_USE]
     free = sum(max(0, (node.cpus or 0) - (node.cpus_used or 0)) for node in up)
     return free, sum(node.cpus or 0 for node in cluster.nodes)
@@ -113,7 +113,7 @@ def _queues(queues: Sequence[Queue]) -> Iterator[str]:
     columns = [
         Column("queue", tuple(map(_queue_name, queues)), right=False),
         Column("time limit", tuple(_limit(one) for one in queues)),
-        Column("if not asked", tuple(_default(one) for one in queues), drop=2),
+        Column("default", tuple(_default(one) for one in queues), drop=2),
         Column("nodes", tuple(map(_nodes, queues)), drop=1),
         Column("CPUs free", tuple(map(_cpus_of, queues))),
         Column("GPUs free", tuple(map(_gpus_of, queues)), right=False, flexible=True),
@@ -130,13 +130,13 @@ def _queue_notes(queues: Sequence[Queue]) -> Iterator[str]:
     for one in queues:
         limits = []
         if one.limits.memory is not None:
-            limits.append(f"{format_size(one.limits.memory)} a node")
+            limits.append(f"{format_size(one.limits.memory)} per node")
         if one.limits.cpus is not None:
-            limits.append(f"{one.limits.cpus} CPUs a node")
+            limits.append(f"{one.limits.cpus} CPUs per node")
         if one.limits.nodes is not None:
-            limits.append(f"{one.limits.nodes} nodes a job")
+            limits.append(f"{one.limits.nodes} nodes per job")
         if one.gpus_per_user is not None:
-            limits.append(f"{one.gpus_per_user} GPUs a user")
+            limits.append(f"{one.gpus_per_user} GPUs per user")
         if one.limits.accounts:
             limits.append(f"only for {_some(one.limits.accounts)}")
         if limits:
@@ -160,7 +160,7 @@ def _default(queue: Queue) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Write a limit without the zeros that round ones have."""
+    """Write a time limit without trailing zero units."""
     text = format_duration(seconds)
     return text.removesuffix(" 00 s").removesuffix(" 00 m").removesuffix(" 00 h")
 
@@ -178,7 +178,7 @@ def _gpus_of(queue: Queue) -> str:
 
 
 def _out_of_use(nodes: Sequence[Node]) -> Iterator[str]:
-    """List nodes that take no jobs, those with one reason together."""
+    """List nodes that take no jobs, grouped by reason."""
     shut = [node for node in nodes if node.state in _OUT_OF_USE]
     shut.sort(key=_why_out)
     groups = [(why, list(group)) for why, group in groupby(shut, key=_why_out)]
@@ -228,7 +228,7 @@ def _users(cluster: Cluster) -> Iterator[str]:
 def _mine(cluster: Cluster) -> Iterator[str]:
     jobs = cluster.jobs[:_MOST_ROWS]
     if not jobs:
-        yield "  no job is yours"
+        yield "  you have no jobs"
         return
     states = tuple(_state(one, cluster.time) for one in jobs)
     names = tuple(shortened(printable(one.name), _LONGEST_NAME) for one in jobs)
@@ -275,7 +275,7 @@ def _expected(one: Start, now: str, never: str) -> str:
 
 
 def _moment(moment: str, now: str) -> str:
-    """Leave out the date where it is today's, and the seconds always."""
+    """Write a time without seconds, and without the date if it is today."""
     date, _, clock = moment.partition("T")
     today = now.partition("T")[0]
     return clock[:5] if date == today else f"{printable(date)} {clock[:5]}"
@@ -286,10 +286,10 @@ def render_site(
 ) -> str:
     """Write the site file: scheduler, scratch, GPUs and their memory, queues.
 
-    *complexes* are the words of a Grid Engine cell, by what they stand for.
+    *complexes* maps the resources of a Grid Engine cell to their names there.
     """
     lines = [
-        f"# what {cluster.scheduler} told weigh on {cluster.time[:10]}: correct it,",
+        f"# what {cluster.scheduler} reported on {cluster.time[:10]}: correct it,",
         "# then keep it as /etc/weigh/config.toml for everyone here, or as",
         "# ~/.config/weigh/config.toml for yourself",
         "",
@@ -302,7 +302,10 @@ def render_site(
         *(line for gpu in cluster.gpus for line in _gpu(gpu)),
     ]
     if complexes:
-        lines += ["", "[cluster.gridengine]  # what to ask for GPUs, CPUs, slots by"]
+        lines += [
+            "",
+            "[cluster.gridengine]  # names of the GPU, CPU and slot resources",
+        ]
         lines += [f"{key} = {_text(word)}" for key, word in complexes.items()]
     for queue in cluster.queues:
         lines += ["", *_queue(queue)]
@@ -311,7 +314,7 @@ def render_site(
 
 def _scratch(scratch: str | None) -> Iterator[str]:
     if scratch is None:
-        yield "# none was found here; nodes may have one:"
+        yield "# none found here; nodes may have one:"
         yield '# scratch = "/disk/scratch/$USER"'
     else:
         yield f"scratch = {_text(scratch)}  # found here: is it on the nodes?"
@@ -320,15 +323,15 @@ def _scratch(scratch: str | None) -> Iterator[str]:
 def _gpu(gpu: GpuCount) -> Iterator[str]:
     name = _text(gpu.name)
     if gpu.name == UNTYPED:
-        yield f'# the type of {gpu.total} GPUs is not told: V100 = "32510MiB"'
+        yield f'# the type of {gpu.total} GPUs is unknown: V100 = "32510MiB"'
         return
     try:
         models = called(gpu.name)
     except UsageError:
-        yield f'# {name} = "?GiB"  # {gpu.total} of them; weigh does not know it'
+        yield f'# {name} = "?GiB"  # {gpu.total} of them; unknown to weigh'
         return
     sizes = " or ".join(model.name for model in models)
-    doubt = f", taken for the smaller: {sizes}" if len(models) > 1 else ""
+    doubt = f", assumed to be the smaller: {sizes}" if len(models) > 1 else ""
     yield f'{name} = "{models[0].memory // MIB}MiB"  # {gpu.total} of them{doubt}'
 
 
@@ -369,5 +372,5 @@ def _size(size: int | None) -> str | None:
 
 
 def _text(value: str) -> str:
-    """Write a TOML string; it has JSON's escapes."""
+    """Write a TOML string, which has JSON's escapes."""
     return json.dumps(printable(value), ensure_ascii=False)

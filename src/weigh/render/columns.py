@@ -11,7 +11,7 @@ _NARROWEST = 8  # columns of a flexible cell worth showing
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column of a table; those with the highest ``drop`` leave a narrow one first."""
+    """A column; of a table that is too wide, the highest ``drop`` goes first."""
 
     title: str
     cells: tuple[str, ...]
@@ -20,12 +20,12 @@ class Column(msgspec.Struct, frozen=True):
     flexible: bool = False
 
     def width(self) -> int:
-        """Give the columns it takes as it is."""
+        """Return the width of its widest cell."""
         return max(map(columns_of, (self.title, *self.cells)))
 
 
 def columns_of(text: str) -> int:
-    """Count the columns that *text* takes on a terminal at most."""
+    """Return the columns that *text* takes on a terminal, at most."""
     if text.isascii():
         return len(text)
     return sum(
@@ -63,7 +63,7 @@ def fill(text: str, width: int, **options: Any) -> str:  # noqa: ANN401 - textwr
 
 
 def table(columns: Sequence[Column], width: int) -> Iterator[str]:
-    """Lay columns out in *width*, titles first; a flexible one takes what is left."""
+    """Lay out columns in *width*, titles first; a flexible one takes what is left."""
     kept = list(columns)
     while len(kept) > 1 and _least(kept) > width:
         worst = max(kept, key=lambda column: column.drop)
@@ -82,7 +82,7 @@ def table(columns: Sequence[Column], width: int) -> Iterator[str]:
 
 
 def _least(columns: Sequence[Column]) -> int:
-    """Give the width that a table cannot do without, gaps included."""
+    """Return the least width of a table, gaps included."""
     widths = (
         min(_NARROWEST, one.width()) if one.flexible else one.width() for one in columns
     )

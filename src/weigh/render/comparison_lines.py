@@ -1,4 +1,4 @@
-"""Runs side by side as text: a line a figure, the change in words."""
+"""Text of ``weigh compare``: one row per figure and side, the change in words."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -27,8 +27,8 @@ _NAMES = {
     "gpu_memory": "GPU memory",
     "batch_gpu_memory": "GPU, batches",
     "gpu_utilization": "GPU busy",
-    "time_per_batch": "a batch",
-    "time_per_sample": "a sample",
+    "time_per_batch": "per batch",
+    "time_per_sample": "per sample",
 }
 _WORDS = {
     "wall_time": ("quicker", "slower"),
@@ -60,7 +60,7 @@ def comparison_json(comparison: Comparison) -> str:
 
 
 def change_words(name: str, unit: Unit, change: Change) -> str:
-    """Say how a figure differs: ``31 % quicker``, ``256 % more (3.6 x)``.
+    """Write how a figure differs: ``31 % quicker``, ``256 % more (3.6 x)``.
 
     ``31 ± 2 %`` where a spread is known: the 95 % interval of the test.
     """
@@ -99,7 +99,7 @@ def _sides(sides: Sequence[Side]) -> Iterator[str]:
 
 
 def _differences(found: Sequence[Difference]) -> Iterator[str]:
-    """Write what is not the same: on one line, or where that is too long one each."""
+    """Write the differences on one line each, or one line per side if too long."""
     for one in found:
         values = [
             f"{letter(turn):<3}{'none' if value is None else printable(str(value))}"
@@ -133,11 +133,11 @@ def _row(row: Row) -> Iterator[str]:
 
 
 def _spread(figure: Figure, write: Callable[[float], str]) -> str:
-    """Give the range of several runs, or the bounds of one that has them."""
+    """Write the range of several runs, or the bounds of a single one."""
     first, last = write(figure.least), write(figure.most)
     runs = f", {_runs(figure.runs)}" if figure.runs > 1 else ""
     if first == last:
-        return f"all alike{runs}" if runs else ""
+        return f"all the same{runs}" if runs else ""
     number, _, unit = first.partition(" ")
     if unit and unit == last.partition(" ")[2]:
         first = number
@@ -149,7 +149,7 @@ def _runs(number: int) -> str:
 
 
 def _reach(change: Change, digits: int) -> str:
-    """Say how far the true change may lie to either side."""
+    """Write the half-width of the interval of the change."""
     if change.low is None or change.high is None or change.ratio is None:
         return ""
     reach = max(change.high - change.ratio, change.ratio - change.low)

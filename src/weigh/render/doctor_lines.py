@@ -28,7 +28,7 @@ def render_text(diagnosis: Diagnosis) -> list[str]:
     for check in diagnosis.checks:
         lines += _lines(check, f"  {_MARKS[check.state]:<{_MARK_WIDTH}}", width)
     if diagnosis.job:
-        lines += ["", "  before the job is shipped"]
+        lines += ["", "  before a job is submitted"]
         for check in diagnosis.job:
             lines += _lines(check, f"  {_TICKS[check.state]:<{_MARK_WIDTH}}", width)
     return [*lines, "", f"  {_summary(checks)}"]
@@ -53,8 +53,8 @@ def _summary(checks: Sequence[Check]) -> str:
     broken = sum(check.state == "broken" for check in checks)
     warnings = sum(check.state == "warning" for check in checks)
     if not broken and not warnings:
-        return "all is well"
-    said = [f"{broken} broken"] if broken else []
+        return "no problems found"
+    counts = [f"{broken} broken"] if broken else []
     if warnings:
-        said.append(f"{warnings} warning{'' if warnings == 1 else 's'}")
-    return ", ".join(said) + ("" if broken else ", nothing broken")
+        counts.append(f"{warnings} warning{'' if warnings == 1 else 's'}")
+    return ", ".join(counts) + ("" if broken else ", nothing broken")

@@ -1,4 +1,4 @@
-"""``scan`` and ``fit`` on a terminal, at most 80 columns, and as JSON."""
+"""Text, plots and JSON of ``weigh scan``: what fits, how fast, what to request."""
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -73,7 +73,7 @@ def _grid(
 
 
 def _axis(fit: Fit, far: float, margin: int, across: int) -> str:
-    """Write the measured sizes under their places, where there is room."""
+    """Write the measured sizes under the axis, where there is room."""
     line = [" "] * across
     free = 0
     for x in _marks(fit, far):
@@ -97,44 +97,44 @@ _LABEL = 13
 _LONGEST_COMMAND = 50
 _KEPT = "\N{NO-BREAK SPACE}"
 _STEPS = (
-    "steps: gradients of smaller batches added up, so the effective batch stays;",
-    "another batch would train differently, and is yours to choose",
+    "steps: gradients of smaller batches are added up; the effective batch stays.",
+    "A different batch size would change the training.",
 )
 
 
 def render(
     advice: Advice, *, request: Request | None = None, narrow: str | None = None
 ) -> Iterator[str]:
-    """Give the lines of the screen, the answers last.
+    """Yield the lines of the screen, the answers last.
 
-    *request* is for the target or else for the recommended size, *narrow* says what to
-    run next.
+    *request* is for the target, or else for the recommended size; *narrow* is the
+    command that narrows the ranges.
     """
     yield from _plots(advice)
     yield from _measured(advice)
     yield ""
     yield from _doubts(advice, narrow)
-    yield from _cards(advice)
+    yield from _limits(advice)
     yield from _speed(advice)
     yield from _steady(advice)
-    asked = tuple(_asked(advice, request))
+    request_rows = tuple(_request(advice, request))
     if advice.recommended is not None:
         yield from _items("recommended", _recommended(advice, advice.recommended))
-        yield from asked if advice.target is None else ()
+        yield from request_rows if advice.target is None else ()
     if advice.target is not None:
         yield from _items(_name(advice, advice.target), [_needs(advice.target)])
-        yield from asked
+        yield from request_rows
     yield from _items("from", _basis(advice))
 
 
 def answers(advice: Advice) -> Iterator[tuple[str, str]]:
-    """Yield what was asked, by name: what each limit holds, and what the sizes need."""
+    """Yield name and text of each answer: what each limit holds, what sizes need."""
     target = advice.target
-    for card in advice.cards:
-        words = f"memory {format_size(card.limit.memory)}, holds {_holds(card)}"
+    for one in advice.cards:
+        words = f"memory {format_size(one.limit.memory)}, holds {_holds(one)}"
         if target is not None:
-            words += f", for {size_text(target.size)}: {_fits(card)}"
-        yield card.limit.name, words
+            words += f", for {size_text(target.size)}: {_fits(one)}"
+        yield one.limit.name, words
     if advice.recommended is not None:
         words = "; ".join(_recommended(advice, advice.recommended))
         yield "recommended", words.replace(_KEPT, " ")
@@ -145,7 +145,7 @@ def answers(advice: Advice) -> Iterator[tuple[str, str]]:
 def render_json(
     advice: Advice, *, request: Request | None = None, **more: object
 ) -> str:
-    """Write everything as one document."""
+    """Write everything as one JSON document."""
     fields = msgspec.to_builtins(advice)
     document = {"schema": SCHEMA, **more, "request": request, **fields}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
@@ -181,7 +181,7 @@ def _measured(advice: Advice) -> Iterator[str]:
     columns.append(Column("time", tuple(_time(row.time) for row in rows)))
     if any(row.time_per_sample for row in rows):
         cells = tuple(_brief(row.time_per_sample) for row in rows)
-        columns.append(Column("a sample", cells))
+        columns.append(Column("per sample", cells))
     if advice.speeds and len(advice.speeds) == len(rows):
         cells = tuple(f"{100 * share:.0f} %" for share in advice.speeds)
         columns.append(Column("of best speed", cells))
@@ -190,7 +190,7 @@ def _measured(advice: Advice) -> Iterator[str]:
     yield from table(columns, WIDTH)
     failed = advice.estimate.failed
     if failed is not None:
-        yield f"  {size_text(failed)} ran out of memory: a bound too"
+        yield f"  {size_text(failed)} ran out of memory (used as a bound)"
 
 
 def _doubts(advice: Advice, narrow: str | None) -> Iterator[str]:
@@ -201,22 +201,22 @@ def _doubts(advice: Advice, narrow: str | None) -> Iterator[str]:
         yield ""
 
 
-def _cards(advice: Advice) -> Iterator[str]:
-    """Lay out what each limit holds, and how the target gets in where it does not."""
-    cards = advice.cards
-    if not cards:
+def _limits(advice: Advice) -> Iterator[str]:
+    """Write what each limit holds, and how many steps make the target fit."""
+    limits = advice.cards
+    if not limits:
         return
-    only_gpus = all(card.limit.of == GPU for card in cards)
+    only_gpus = all(one.limit.of == GPU for one in limits)
     columns = [
-        _left("GPU" if only_gpus else "limit", [card.limit.name for card in cards]),
-        Column("memory", tuple(format_size(card.limit.memory) for card in cards)),
-        _left("holds", [_holds(card) for card in cards]),
+        _left("GPU" if only_gpus else "limit", [one.limit.name for one in limits]),
+        Column("memory", tuple(format_size(one.limit.memory) for one in limits)),
+        _left("holds", [_holds(one) for one in limits]),
     ]
     if advice.target is not None:
         title = f"for {size_text(advice.target.size)}"
-        columns.append(_left(title, [_fits(card) for card in cards]))
+        columns.append(_left(title, [_fits(one) for one in limits]))
     yield from table(columns, WIDTH)
-    if any(card.accumulation is not None for card in cards):
+    if any(one.accumulation is not None for one in limits):
         yield f"  {_STEPS[0]}"
         yield f"  {_STEPS[1]}"
     yield ""
@@ -226,8 +226,8 @@ def _left(title: str, cells: Sequence[str]) -> Column:
     return Column(title, tuple(cells), right=False)
 
 
-def _holds(card: Card) -> str:
-    held = card.holding
+def _holds(limit: Card) -> str:
+    held = limit.holding
     if held.unbounded:
         return "any"
     if held.at_most is None:
@@ -239,10 +239,10 @@ def _holds(card: Card) -> str:
     return str(held.size)
 
 
-def _fits(card: Card) -> str:
-    if card.fits_target:
+def _fits(limit: Card) -> str:
+    if limit.fits_target:
         return "fits"
-    split = card.accumulation
+    split = limit.accumulation
     if split is None:
         return "does not fit"
     return f"{split.steps} steps of {split.micro_batch}"
@@ -254,13 +254,13 @@ def _speed(advice: Advice) -> Iterator[str]:
         return
     if not advice.speeds:
         if isinstance(timed.curve, Constant):
-            few = "; --repeat 3 would tell more" if _once(timed) else ""
+            few = "; --repeat 3 may show more" if _once(timed) else ""
             yield from _items("speed", [f"no size is clearly quicker{few}"])
         return
     last, best = timed.points[-1], advice.best_size
     text = f"{size_text(last.x)} has {100 * advice.speeds[-1]:.0f} % of the best"
     if best is None:
-        text += "; no end to it in sight"
+        text += "; it still rises with size"
     elif best > last.x:
         text += f", {best} would have {_percent(wanted.near)}"
     else:
@@ -280,7 +280,7 @@ def _steady(advice: Advice) -> Iterator[str]:
     ):
         if fit is not None and not _varies(fit):
             upper = round(fit.upper(fit.largest_size, advice.wanted.level))
-            text = f"the same at every size: at most {format_size(upper)}"
+            text = f"the same at every size: up to {format_size(upper)}"
             yield from _items(name, [text])
 
 
@@ -292,12 +292,14 @@ def _recommended(advice: Advice, need: Need) -> list[str]:
     return [f"{advice.estimate.by}={size_text(need.size)}: {why}", _needs(need)]
 
 
-def _asked(advice: Advice, request: Request | None) -> Iterator[str]:
+def _request(advice: Advice, request: Request | None) -> Iterator[str]:
     if request is not None:
         for number, line in enumerate(packed_lines(request, "slurm", WIDTH - 15)):
-            yield f"  {'ask for' if number == 0 else '':{_LABEL}}{line}"
+            yield f"  {'request' if number == 0 else '':{_LABEL}}{line}"
     elif advice.target is not None:
-        yield from _items("ask for", ["nothing yet: it lies too far beyond"])
+        yield from _items(
+            "request", ["none yet: the target is too far beyond the runs"]
+        )
 
 
 def _name(advice: Advice, need: Need) -> str:
@@ -320,7 +322,7 @@ def _needs(need: Need) -> str:
 
 
 def _range(low: str, high: str) -> str:
-    """Write a range, its unit once where both have the same."""
+    """Write a range, with the unit once if both ends share it."""
     if low == high:
         return low
     number, _, unit = low.partition(" ")
@@ -337,14 +339,14 @@ def _basis(advice: Advice) -> list[str]:
     if len(command) <= _LONGEST_COMMAND and command.isprintable():
         text += f" of {command}"
     sure = _percent(advice.wanted.level)
-    bases = [text, f"ranges: from what is expected to a bound of {sure}"]
+    bases = [text, f"ranges: from the prediction to its {sure} upper bound"]
     if estimate.gpu_memory is None:
-        bases.append("GPU memory takes a run on a GPU")
+        bases.append("GPU memory can only be measured on a GPU")
     return bases
 
 
 def _items(name: str, texts: Sequence[str]) -> Iterator[str]:
-    """Write *texts* behind a name, each from a line of its own."""
+    """Write *texts* after a name, each on a new line."""
     label = f"{name:{_LABEL}}" if len(name) < _LABEL else f"{name}  "
     for text in texts:
         for line in wrap(

@@ -1,4 +1,4 @@
-"""The GPU rows of what ``weigh run`` says after the job."""
+"""The list of GPUs, and the GPU rows of the summary after ``weigh run``."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,19 +15,19 @@ WIDTH = 80
 _LONGEST_NAME = 26
 _LONGEST_COMMAND = 15  # as the kernel keeps it
 _RIGHT = frozenset({0, 2, 3})  # number, memory and share
-_LITTLE = GIB  # without a process beside it, this much may be the driver's own
+_LITTLE = GIB  # memory that the driver may hold itself, without any process
 _HIDDEN = "processes hidden"
 
 
 class GpuListing(msgspec.Struct, frozen=True):
-    """The GPUs that are mine; ``notes`` say what is in doubt, or why there are none."""
+    """The user's GPUs; ``notes`` are warnings, or why there are none."""
 
     gpus: tuple[Gpu, ...]
     notes: tuple[str, ...] = ()
 
 
 def render_text(gpus: tuple[Gpu, ...]) -> list[str]:
-    """Write a line for each GPU, and another where torch is at work in this process."""
+    """Write one line per GPU, and a second if torch uses it in this process."""
     cells = [_cells(gpu) for gpu in gpus]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     lines: list[str] = []
@@ -64,7 +64,7 @@ def _busy(gpu: Gpu) -> str:
 
 
 def _who(gpu: Gpu) -> str:
-    """Say who is on it: mine first, the rest as a number."""
+    """Write who uses the GPU: the user's own process first, the others counted."""
     occupants = gpu.occupants
     if occupants is None:
         return _HIDDEN
@@ -88,7 +88,7 @@ def _command(occupant: GpuOccupant) -> str:
 
 
 def _torch(gpu: Gpu) -> str:
-    """Write torch's own peaks beside NVML's figure, and name the difference."""
+    """Write torch's peaks, and the memory that NVML counts outside torch."""
     which = f"cuda:{gpu.cuda_index}{', current' if gpu.torch_current else ''}"
     text = f"torch {which}: peak {format_size(gpu.torch_allocated or 0)}"
     text += f", reserved {format_size(gpu.torch_reserved or 0)}"
@@ -100,13 +100,13 @@ def _torch(gpu: Gpu) -> str:
 SUMMARY_WIDTH = 80
 _INDENT = "           "
 _PER_PROCESS = "NVML per process"
-_LONG = 1.0  # seconds held down by heat, from which it is worth a line
+_LONG = 1.0  # seconds of thermal throttling that are worth a line
 
 
 def gpu_lines(usages: Sequence[GpuUsage], *, allocated: bool) -> list[str]:
-    """Write a row for each GPU that was used, and what to know about the others.
+    """Write one row per GPU that was used, and how many were not used.
 
-    *allocated*: a scheduler gave them, so that unused ones were asked for in vain.
+    *allocated*: a scheduler granted them, so unused ones need not be requested.
     """
     idle = unused_gpus(usages)
     rows = [usage for usage in usages if was_used(usage) is not False]
@@ -122,7 +122,7 @@ def gpu_lines(usages: Sequence[GpuUsage], *, allocated: bool) -> list[str]:
 
 
 def _used(usage: GpuUsage) -> str:
-    """Give peak, total, how busy and which card: what fits in one line."""
+    """Write peak, total, utilization and model on one line."""
     words = f"{_memory(usage):<20}  {_average_use(usage)}"
     room = SUMMARY_WIDTH - len(_INDENT) - len(words)
     return words + shortened(printable(short_name(usage.name)), room)
@@ -134,8 +134,8 @@ def _memory(usage: GpuUsage) -> str:
     if usage.peak_memory is not None:
         return f"{format_size(usage.peak_memory)}{of}"
     if usage.device_peak_memory is not None:
-        return f"at most {format_size(usage.device_peak_memory)}{of}"
-    return "memory not told"
+        return f"up to {format_size(usage.device_peak_memory)}{of}"
+    return "memory unknown"
 
 
 def _average_use(usage: GpuUsage) -> str:
@@ -143,33 +143,30 @@ def _average_use(usage: GpuUsage) -> str:
         return ""
     words = f"busy {usage.utilization_mean:.0f} %"
     if usage.utilization_max is not None:
-        words += f", at most {usage.utilization_max:.0f} %"
+        words += f", peak {usage.utilization_max:.0f} %"
     return f"{words:<25}  "
 
 
 def _trouble(usage: GpuUsage) -> Iterator[str]:
-    """Say what the card or its driver went through, if it was out of the ordinary."""
+    """Yield memory errors, driver errors and thermal throttling, if any."""
     if usage.ecc_errors:
         errors = "error" if usage.ecc_errors == 1 else "errors"
-        yield (
-            f"{usage.ecc_errors} memory {errors} that could not be corrected: "
-            "tell the admins"
-        )
+        yield (f"{usage.ecc_errors} uncorrected memory {errors}: report to the admins")
     if usage.xids:
         yield xid_words(usage.xids)
     slowed = (usage.throttle or {}).get("thermal", 0.0)
     if slowed >= _LONG:
-        yield f"slowed down by its heat for {format_duration(slowed)}"
+        yield f"slowed down by heat for {format_duration(slowed)}"
 
 
 def _sources(rows: Sequence[GpuUsage]) -> Iterator[str]:
-    """Say how the memory was found, unless it was the plain way."""
+    """Yield how memory was measured, unless it was NVML's figure per process."""
     sources = {row.source for row in rows} - {None, _PER_PROCESS}
     if sources:
-        yield "processes hidden here: the card's memory minus what was in use"
-        yield "before the run; what others did meanwhile counts too"
+        yield "the driver hides processes: the GPU's memory minus what was in use"
+        yield "before the run, so other users' changes since are included"
     if any(row.peak_memory is None and row.device_peak_memory for row in rows):
-        yield "processes hidden here: what the whole card held, others' too"
+        yield "the driver hides processes: memory of the whole GPU, others included"
 
 
 def _idle(
@@ -180,13 +177,13 @@ def _idle(
         text = f"{len(rows)} of {total} GPUs used"
         if allocated:
             which = listed([usage.index for usage in idle])
-            text += f": ask for {len(rows)} ({which} never touched)"
+            text += f": request {len(rows)} ({which} never used)"
         return [_line("", shortened(text, SUMMARY_WIDTH - len(_INDENT)))]
     if not allocated:
         return []
     what = "the GPU was" if total == 1 else f"none of the {total} GPUs was"
     never = "never used" if total == 1 else "used"
-    return [_line("gpu", f"{what} {never}: ask for none")]
+    return [_line("gpu", f"{what} {never}: request none")]
 
 
 def _line(name: str, text: str) -> str:

@@ -1,4 +1,4 @@
-"""What a request learnt from history rests on, in words and as a document."""
+"""Notes and JSON of a request learnt from past runs: what it is based on."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -15,11 +15,11 @@ _SURE = 0.1  # a share killed above this is worth a way out
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """The runs that count as the same job, and those that were left apart.
+    """The runs that count as the same job, and those that do not.
 
-    ``sizes`` are the coming run's, None where not known; ``spans`` from which to which
-    they were measured. ``left_out`` counts runs by why they do not count, ``apart``
-    says in words what else there is.
+    ``sizes`` are the next run's, None if unknown; ``spans`` their measured ranges.
+    ``left_out`` counts runs by the reason why they do not count; ``apart`` are notes
+    on runs of other kinds.
     """
 
     keys: tuple[str, ...]
@@ -36,8 +36,8 @@ class Kind(msgspec.Struct, frozen=True):
 class Learnt(msgspec.Struct, frozen=True):
     """A request from history: of what kind of job, and what was predicted.
 
-    ``others`` are the memory that the other risks would ask for; ``node`` the memory
-    of a node, where it was less than what should be asked for.
+    ``others`` are the memory requests of the other risks; ``node`` is the memory of a
+    node, if the request had to be cut to it.
     """
 
     kind: Kind
@@ -48,7 +48,7 @@ class Learnt(msgspec.Struct, frozen=True):
 
 
 def notes(learnt: Learnt) -> tuple[str, ...]:
-    """Say what *learnt* rests on: the runs, the level, the share to expect killed."""
+    """Return notes: the runs used, the level, the share expected to be killed."""
     memory, time = learnt.memory, learnt.time
     return (
         f"from {_count(memory.runs)} of {_described(learnt.kind)}",
@@ -64,23 +64,23 @@ def notes(learnt: Learnt) -> tuple[str, ...]:
 
 
 def cold_notes(kind: Kind) -> tuple[str, ...]:
-    """Say that there is too little to learn from, and what to do about it."""
+    """Return notes for too few runs: how many more are needed."""
     more = ENOUGH - kind.completed
     known = f"{kind.completed} of {_described(kind)} completed so far"
     return (
-        f"run {ENOUGH} of these first: {known}, {more} more will do",
-        "until then this is the biggest use known and headroom:",
+        f"{known}, {ENOUGH} are needed: run {more} more",
+        "until then, the request is the largest usage plus headroom:",
     )
 
 
 def kind_notes(kind: Kind) -> Iterator[str]:
-    """Say which runs were counted together, and which were not."""
+    """Yield which runs were counted together, and which were not."""
     for name, value in kind.sizes.items():
         low, high = kind.spans[name]
         if value is None:
             yield (
-                f"{name} went from {low:g} to {high:g} and the coming run's is not "
-                f"known: --param {name}=VALUE"
+                f"{name} went from {low:g} to {high:g} and the next run's value "
+                f"is unknown: --param {name}=VALUE"
             )
     if len(kind.hosts) > 1:
         named = ", ".join(kind.hosts[:_HOSTS_NAMED])
@@ -89,7 +89,7 @@ def kind_notes(kind: Kind) -> Iterator[str]:
         keys = ",".join((*kind.keys, "host"))
         yield (
             f"measured on {len(kind.hosts)} hosts ({named}), whose times may differ: "
-            f"--group {keys} keeps to one"
+            f"--group {keys} uses one only"
         )
     if kind.left_out:
         counts = (f"{number} {why}" for why, number in sorted(kind.left_out.items()))
@@ -98,7 +98,7 @@ def kind_notes(kind: Kind) -> Iterator[str]:
 
 
 def document(learnt: Learnt) -> dict[str, object]:
-    """Give *learnt* for the JSON form."""
+    """Return *learnt* as a JSON object."""
     return {
         **kind_document(learnt.kind),
         "memory": _figures(learnt.memory),
@@ -109,7 +109,7 @@ def document(learnt: Learnt) -> dict[str, object]:
 
 
 def kind_document(kind: Kind) -> dict[str, object]:
-    """Give the *kind* for the JSON form; all there is before there are three runs."""
+    """Return *kind* as a JSON object; the whole answer for too few runs."""
     return {
         "group": list(kind.keys),
         "label": kind.label,
@@ -122,20 +122,20 @@ def kind_document(kind: Kind) -> dict[str, object]:
     }
 
 
-def _figures(said: Prediction) -> dict[str, object]:
+def _figures(prediction: Prediction) -> dict[str, object]:
     return {
-        "value": said.value,
-        "by": said.by,
-        "level": said.level,
-        "margin": said.margin,
-        "risk": said.risk,
-        "runs": said.runs,
-        "replayed": said.replay.runs,
-        "killed": said.replay.killed,
-        "waste": said.replay.waste,
-        "expected_killed": said.replay.expected_killed,
-        "reach": said.reach,
-        "after_kill": said.after_kill,
+        "value": prediction.value,
+        "by": prediction.by,
+        "level": prediction.level,
+        "margin": prediction.margin,
+        "risk": prediction.risk,
+        "runs": prediction.runs,
+        "replayed": prediction.replay.runs,
+        "killed": prediction.replay.killed,
+        "waste": prediction.replay.waste,
+        "expected_killed": prediction.replay.expected_killed,
+        "reach": prediction.reach,
+        "after_kill": prediction.after_kill,
     }
 
 
@@ -160,35 +160,36 @@ def _for(kind: Kind) -> str:
     return f" for {', '.join(known)}" if known else ""
 
 
-def _by(said: Prediction) -> str:
-    if said.after_kill is not None:
-        return "raised after a run like this was stopped short of it"
-    plus = f" + {100 * said.margin:g} %" if said.margin else ""
-    if said.by == MOST_SEEN and said.level == 1:
-        return f"{said.by}{plus}"
-    of = "all" if said.level == 1 else f"{100 * said.level:g} %"
-    return f"{said.by}, raised over {of} of its past errors{plus}"
+def _by(prediction: Prediction) -> str:
+    if prediction.after_kill is not None:
+        return "raised because a similar run was stopped for lack of it"
+    plus = f" + {100 * prediction.margin:g} %" if prediction.margin else ""
+    if prediction.by == MOST_SEEN and prediction.level == 1:
+        return f"{prediction.by}{plus}"
+    of = "all" if prediction.level == 1 else f"{100 * prediction.level:g} %"
+    return f"{prediction.by}, raised over {of} of its past errors{plus}"
 
 
-def _record_of(said: Prediction, ended: str) -> Iterator[str]:
-    """Tell how the method did on the past, and what to expect of it."""
-    replay, level = said.replay, f"level {100 * said.level:g} %"
-    if said.after_kill is not None:
-        yield "no level: the true need is not known, it may be more yet"
-    elif said.reach > 1:
-        yield "no level: nothing so large was measured"
+def _record_of(prediction: Prediction, ended: str) -> Iterator[str]:
+    """Yield how the method did on past runs, and the failures to expect."""
+    replay, level = prediction.replay, f"level {100 * prediction.level:g} %"
+    if prediction.after_kill is not None:
+        yield "no level: the true need is unknown and may be higher"
+    elif prediction.reach > 1:
+        yield "no level: no run of that size was measured"
     elif replay.runs:
         waste = f", wasting {_percent(replay.waste or 0)}" if ended == "killed" else ""
         yield (
-            f"{level}; the last {replay.runs} played back in order: "
-            f"{replay.killed} {ended}{waste}; expect {_expected(said)} {ended}"
+            f"{level}; replayed over the last {replay.runs} runs: "
+            f"{replay.killed} {ended}{waste}; expect {_expected(prediction)} {ended}"
         )
     else:
-        yield f"{level} of {_count(said.runs)}; expect {_expected(said)} {ended}"
+        runs = _count(prediction.runs)
+        yield f"{level} of {runs}; expect {_expected(prediction)} {ended}"
 
 
-def _expected(said: Prediction) -> str:
-    return _percent(said.replay.expected_killed)
+def _expected(prediction: Prediction) -> str:
+    return _percent(prediction.replay.expected_killed)
 
 
 def _percent(share: float) -> str:
@@ -199,14 +200,15 @@ def _percent(share: float) -> str:
 def _capped(learnt: Learnt) -> Iterator[str]:
     if learnt.node is not None:
         yield (
-            f"cut to {format_size(learnt.node)}, what a node has: it may not be enough"
+            f"limited to {format_size(learnt.node)}, the memory of a node, "
+            "which may not be enough"
         )
 
 
 def _risks(learnt: Learnt) -> Iterator[str]:
     others = [f"{risk} {format_size(size)}" for risk, size in learnt.others.items()]
     if others:
-        yield f"risk {learnt.memory.risk}; others would ask for: {', '.join(others)}"
+        yield f"risk {learnt.memory.risk}; other risks request: {', '.join(others)}"
 
 
 def _reach(learnt: Learnt) -> Iterator[str]:
@@ -221,10 +223,10 @@ def _reach(learnt: Learnt) -> Iterator[str]:
         ),
         key=lambda one: one[1] / one[2] if one[2] > 0 else 0,
     )
-    trusted = "a line is trusted" if reach <= FURTHEST else "no line is trusted"
-    # the geometric mean: as many times the last as the coming is times it
+    trusted = "is" if reach <= FURTHEST else "is not"
+    # the geometric mean: the same factor from the last run and to the next
     between = f"{math.sqrt(largest * size):.2g}"
     yield (
-        f"{name}={size:g} is {reach:.2g} x the largest measured, and {trusted} so far: "
-        f"measure {name}={float(between):g} first"
+        f"{name}={size:g} is {reach:.2g} x the largest measured; extrapolation "
+        f"{trusted} trusted that far: measure {name}={float(between):g} first"
     )

@@ -1,4 +1,4 @@
-"""A plan as lines: what a task needs, how many go together, what to ask for."""
+"""Text and JSON of a plan: what a task needs, tasks per element, the request."""
 
 from collections.abc import Iterator, Sequence
 
@@ -29,7 +29,7 @@ def render_text(plans: Sequence[Plan]) -> Iterator[str]:
 
 
 def render_json(plans: Sequence[Plan]) -> str:
-    """Write a plan as its ``plan.json`` is, or several in one document."""
+    """Write a plan as in ``plan.json``, or several plans in one document."""
     if len(plans) == 1:
         encoded = msgspec.json.encode(plans[0])
     else:
@@ -50,7 +50,7 @@ def _tasks(plan: Plan) -> Iterator[str]:
         return
     yield (
         f"  {_count(plan.tasks, 'task')} of {len(plan.kinds)} kinds, "
-        f"each figure with {_percent(plan.headroom)} on top{_or_bound(plan)}"
+        f"each figure with {_percent(plan.headroom)} headroom{_or_bound(plan)}"
     )
     yield from _kinds(plan.kinds[:_MOST_KINDS])
     if len(plan.kinds) > _MOST_KINDS:
@@ -58,8 +58,8 @@ def _tasks(plan: Plan) -> Iterator[str]:
 
 
 def _or_bound(plan: Plan) -> str:
-    told = any(kind.foretold for kind in plan.kinds)
-    return ", or the bound of a fit" if told else ""
+    is_fitted = any(kind.foretold for kind in plan.kinds)
+    return ", or a fit's upper bound" if is_fitted else ""
 
 
 def _needs(kind: Kind, headroom: float) -> Iterator[str]:
@@ -69,7 +69,7 @@ def _needs(kind: Kind, headroom: float) -> Iterator[str]:
     if item.gpu_memory:
         above = f" ({format_size(used.gpu_memory)} + {_percent(headroom)})"
         if any(one.quantity == "gpu_memory" for one in kind.foretold):
-            above = f" ({format_size(used.gpu_memory)} expected)"
+            above = f" ({format_size(used.gpu_memory)} predicted)"
         of = "each GPU" if item.gpus > 1 else "GPU"
         yield f"{format_size(item.gpu_memory)} of {of}{above if headroom else ''}"
     yield _count(item.cpus, "CPU")
@@ -84,8 +84,8 @@ def _kinds(kinds: Sequence[Kind]) -> Iterator[str]:
     columns = [
         Column("tasks", tuple(f"{kind.tasks:,}" for kind in kinds)),
         Column(
-            "such as",
-            tuple(map(printable, _telling([kind.example for kind in kinds]))),
+            "example",
+            tuple(map(printable, _abbreviated([kind.example for kind in kinds]))),
             right=False,
             flexible=True,
         ),
@@ -100,8 +100,8 @@ def _kinds(kinds: Sequence[Kind]) -> Iterator[str]:
     yield from table(columns, WIDTH)
 
 
-def _telling(examples: Sequence[str]) -> list[str]:
-    """Leave out the first and last words that all have, but for a first option."""
+def _abbreviated(examples: Sequence[str]) -> list[str]:
+    """Leave out the first and last words that all examples share."""
     split = [example.split(" ") for example in examples]
     same = _same_words(split)
     if same and split[0][same - 1].startswith("-"):
@@ -113,7 +113,7 @@ def _telling(examples: Sequence[str]) -> list[str]:
 
 
 def _same_words(split: Sequence[Sequence[str]]) -> int:
-    """Count the first words that all have; none where there is one only."""
+    """Count the first words that all share; 0 for a single example."""
     same = 0
     for words in zip(*split, strict=False):
         if len(split) == 1 or len(set(words)) > 1:
@@ -140,18 +140,19 @@ def _packing(plan: Plan) -> Iterator[str]:
     together = _together(plan.elements)
     if plan.card:
         limit = _limit(plan)
-        by = f" by {limit}" if limit else ""
+        by = f", limited by {limit}" if limit else ""
         size = format_size(plan.card.memory)
-        fit = f"{together} fit{by}"
+        noun = "task" if together == "1" else "tasks"
+        fit = f"{together} {noun} per GPU{by}"
         if plan.ask.gpus > 1 or any(kind.item.gpus for kind in plan.kinds):
-            fit = f"each task has {_count(plan.ask.gpus, 'GPU')} for itself"
+            fit = f"each task has {_count(plan.ask.gpus, 'GPU')} of its own"
         yield f"  {plan.card.name} {size}: {fit}"
     yield from _probe(plan.probe)
     if plan.left_out:
         numbers = [str(short.task) for short in plan.left_out[:5]]
         dots = ", ..." if len(plan.left_out) > len(numbers) else ""
         yield (
-            f"  left out, too big: {_count(len(plan.left_out), 'task')} "
+            f"  too big, left out: {_count(len(plan.left_out), 'task')} "
             f"({', '.join(numbers)}{dots})"
         )
     if together.isdecimal() and len(plan.elements[-1].tasks) < int(together):
@@ -167,14 +168,14 @@ def _packing(plan: Plan) -> Iterator[str]:
 
 
 def _probe(found: Sequence[Together]) -> Iterator[str]:
-    """Show what so many tasks did side by side."""
+    """Write the measured throughput of several tasks on one GPU."""
     if not found:
         return
     best = most_work(found).count
     does = "does" if best == 1 else "do"
-    yield f"  measured together, {best} {does} the most work an hour"
+    yield f"  measured: {best} per GPU {does} the most work per hour"
     rows = {
-        "together": [str(one.count) for one in found],
+        "per GPU": [str(one.count) for one in found],
         "speed-up": [f"{one.speed_up:.2f}" for one in found],
         "each takes": [f"{one.slow_down:.2f}x" for one in found],
     }
@@ -183,14 +184,14 @@ def _probe(found: Sequence[Together]) -> Iterator[str]:
 
 
 def _together(elements: Sequence[Element]) -> str:
-    """Say how many tasks an element has: ``4``, or ``2 to 5``; the last may be less."""
+    """Write how many tasks an element has: ``4``, or ``2 to 5``."""
     sizes = [len(element.tasks) for element in elements]
     least, most = min(sizes[:-1] or sizes), max(sizes)
     return str(most) if least == most else f"{least} to {most}"
 
 
 def _limit(plan: Plan) -> str | None:
-    """Name what keeps one more task out, where all tasks need the same."""
+    """Return the resource that limits tasks per GPU, if all tasks need the same."""
     if len(plan.kinds) > 1:
         return None
     item, counts = plan.kinds[0].item, {}
@@ -210,17 +211,19 @@ def _ask(ask: Ask) -> str:
         parts.append(format_size(ask.memory))
     if ask.time_limit is not None:
         parts.append(format_time(ask.time_limit))
-    said = ", ".join(parts)
-    return f"{ask.nodes} nodes with {said}" if ask.nodes > 1 else said
+    words = ", ".join(parts)
+    return f"{ask.nodes} nodes with {words}" if ask.nodes > 1 else words
 
 
 def _comparison(plans: Sequence[Plan]) -> Iterator[str]:
-    cards = [plan.card for plan in plans]
+    gpus = [plan.card for plan in plans]
     columns = [
-        Column("GPU", tuple(c.name if c else "-" for c in cards), right=False),
-        Column("memory", tuple(format_size(c.memory) if c else "-" for c in cards)),
+        Column("GPU", tuple(gpu.name if gpu else "-" for gpu in gpus), right=False),
         Column(
-            "fit",
+            "memory", tuple(format_size(gpu.memory) if gpu else "-" for gpu in gpus)
+        ),
+        Column(
+            "per GPU",
             tuple(_together(p.elements) if p.elements else "0" for p in plans),
         ),
         Column("elements", tuple(f"{len(plan.elements):,}" for plan in plans)),
@@ -250,5 +253,5 @@ def _percent(share: float) -> str:
 
 
 def _count(number: int, noun: str) -> str:
-    """Write how many of something there are."""
+    """Write a number of things with their noun."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Text from records made fit for a terminal: what a job wrote must not steer it."""
+"""Text from records made safe for a terminal: escapes, short commands, CSV cells."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
@@ -52,10 +52,10 @@ def unguarded(stream: TextIO) -> TextIO:
 
 
 def cell(value: object) -> object:
-    """Return *value* as a cell of a CSV file that no spreadsheet takes for a formula.
+    """Return *value* as a CSV cell that no spreadsheet reads as a formula.
 
-    Text that begins as a formula does gets an apostrophe in front (OWASP, "CSV
-    injection"); numbers, and text that is a number, stay as they are. Control
+    Text that begins like a formula gets a leading apostrophe (OWASP, "CSV
+    injection"); numbers, and text that is a number, are not changed. Control
     characters become escapes: csv quotes no bare carriage return, which ends a row.
     """
     if not isinstance(value, str):
@@ -65,7 +65,7 @@ def cell(value: object) -> object:
 
 
 def command_line(command: Sequence[str]) -> str:
-    """Write a command as one would type it."""
+    """Write a command as it is typed in a shell."""
     line = " ".join(command)
     unusual = line.encode("utf-8", "replace").translate(None, _NEED_NO_QUOTES)
     if unusual == b" " * (len(command) - 1) and all(command):
@@ -76,7 +76,7 @@ def command_line(command: Sequence[str]) -> str:
 
 
 def short_command(command: Sequence[str]) -> str:
-    """Write a command for a list: of ``sh -c LINE`` the line."""
+    """Write a command for a list; of ``sh -c LINE`` only the line."""
     if len(command) == _SHELL_LINE and command[0] in _SHELLS and command[1] == "-c":
         return printable(command[2])
     return command_line(command)
@@ -92,7 +92,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def local_time(started: str) -> tuple[str, str]:
-    """Turn UTC in ISO 8601 into the date and time of day here; as it is if it is not.
+    """Convert UTC in ISO 8601 to local date and time; other text is only split.
 
     Returns:
         ``("2026-11-21", "10:00:00")``.
@@ -108,7 +108,7 @@ def local_time(started: str) -> tuple[str, str]:
 
 
 def count(number: int) -> str:
-    """Write a number of things with its thousands apart."""
+    """Write a number with separated thousands."""
     return f"{number:,}"
 
 

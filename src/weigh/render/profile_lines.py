@@ -1,4 +1,4 @@
-"""The lines of a program that took the most, from the JSON that Scalene writes."""
+"""The most expensive lines of a program, from the JSON that Scalene writes."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,9 @@ from weigh.store.lines import UNREADABLE
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 WIDTH = 80
-_SHOWN = 8  # by time, and as many again by memory
+_SHOWN = 8  # lines by time, and as many by memory
 _ENOUGH = 1.0  # per cent of the time, or MiB at the peak: less is noise
-# what is beyond any machine may be no number of bytes at all
+# larger than any machine: not a number of bytes
 _Mebibytes = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 
 
@@ -56,12 +56,12 @@ class Line(msgspec.Struct, frozen=True):
 
     @property
     def time(self) -> float:
-        """Give the line's share of the time, in per cent."""
+        """Return the line's share of the run time, in per cent."""
         return self.python + self.native + self.system
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """What a profiler saw of a program; no lines where it ended too soon."""
+    """What a profiler measured; no lines if the program ended too soon."""
 
     lines: tuple[Line, ...]
     wall_time: Seconds | None = None
@@ -88,7 +88,7 @@ def read_profile(text: bytes, *, path: str) -> Profile:
 
 
 def top_lines(profile: Profile) -> tuple[Line, ...]:
-    """Choose the lines worth a look: most time first, then most memory."""
+    """Choose the most expensive lines: by time first, then by memory."""
     timed = [line for line in profile.lines if line.time >= _ENOUGH]
     timed = sorted(timed, key=lambda line: -line.time)[:_SHOWN]
     held = [line for line in profile.lines if line.memory >= _ENOUGH * MIB]
@@ -100,18 +100,18 @@ def render_profile(profile: Profile, *, cwd: str) -> str:
     """Write the top lines as a table of at most 80 columns; paths as from *cwd*."""
     lines = top_lines(profile)
     if not lines:
-        return "  too short to see: Scalene takes a sample every 0.01 s\n"
+        return "  too short: Scalene takes a sample every 0.01 s\n"
     table = [_headings(lines), *_rows(lines, cwd)]
     return "".join(f"{row.rstrip()}\n" for row in table)
 
 
 def render_totals(profile: Profile) -> str:
-    """Write time and peak memory in a few words; nothing where not known."""
+    """Write run time and peak memory; nothing if unknown."""
     words = []
     if profile.wall_time is not None:
         words.append(format_duration(profile.wall_time))
     if profile.peak_memory:
-        words.append(f"{format_size(profile.peak_memory)} allocated at the peak")
+        words.append(f"{format_size(profile.peak_memory)} allocated at peak")
     return ", ".join(words)
 
 
@@ -152,7 +152,7 @@ def _share(share: float) -> str:
 
 
 def _place(line: Line, cwd: str) -> str:
-    """Name file and line, the file as short as it can be read from *cwd*."""
+    """Write file and line, the file relative to *cwd* if below it."""
     below = line.file.startswith(os.path.join(cwd, ""))
     name = os.path.relpath(line.file, cwd) if below else os.path.basename(line.file)
     return f"{printable(name)}:{line.number}"

@@ -1,6 +1,6 @@
-"""One record as a piece of HTML for a notebook: no script, no network, no style sheet.
+"""One record as HTML for a notebook: no script, no network, no style sheet.
 
-Colours are the page's own, so that it reads on dark and on light.
+It uses the notebook's own colours, so it is readable on dark and light themes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -74,20 +74,20 @@ def _batches(batches: Batches) -> str:
         ("quickest", batches.time_min),
         ("median", batches.time_median),
         ("slowest", batches.time_max),
-        ("a sample", batches.time_per_sample),
+        ("per sample", batches.time_per_sample),
     )
     words += [f"{name} {format_brief(t)}" for name, t in times if t is not None]
     return ", ".join(words)
 
 
 def _phases(phases: Sequence[Phase]) -> str:
-    """Write a row a phase, those within others indented; GPUs by their peak."""
-    cards = max(len(phase.gpus) for phase in phases)
-    titles = (*_PHASE_TITLES, *(f"gpu {number}" for number in range(cards)))
+    """Write one row per phase, nested ones indented, with the peak of each GPU."""
+    number_of_gpus = max(len(phase.gpus) for phase in phases)
+    titles = (*_PHASE_TITLES, *(f"gpu {number}" for number in range(number_of_gpus)))
     head = "".join(_cell(title, "th", first=not n) for n, title in enumerate(titles))
     rows = [f"<tr>{head}</tr>"]
     for phase in phases[:_MOST_PHASES]:
-        cells = _phase(phase, cards)
+        cells = _phase(phase, number_of_gpus)
         row = "".join(_cell(text, "td", first=not n) for n, text in enumerate(cells))
         rows.append(f"<tr>{row}</tr>")
     if len(phases) > _MOST_PHASES:
@@ -95,9 +95,9 @@ def _phases(phases: Sequence[Phase]) -> str:
     return _table(rows)
 
 
-def _phase(phase: Phase, cards: int) -> tuple[str, ...]:
+def _phase(phase: Phase, number_of_gpus: int) -> tuple[str, ...]:
     gpus: list[GpuMemory | None] = [*phase.gpus]
-    gpus += [None] * (cards - len(gpus))
+    gpus += [None] * (number_of_gpus - len(gpus))
     return (
         "\N{NO-BREAK SPACE}" * 2 * phase.depth + printable(phase.name),
         str(phase.calls),
@@ -143,7 +143,7 @@ def _size(size: Bytes | None) -> str:
 
 
 def _text(text: str) -> str:
-    """Escape what a job or a user wrote; a notebook trusts its HTML."""
+    """Escape text of a job or a user; a notebook trusts the HTML it gets."""
     return escape(
         "".join(c if c == "\N{NO-BREAK SPACE}" else printable(c) for c in text)
     )

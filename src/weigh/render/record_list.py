@@ -1,4 +1,4 @@
-"""A list of records: a table of data, then text of at most 80 columns, or JSON."""
+"""Lists of records: as CSV, as text of at most 80 columns, and as JSON."""
 
 import csv
 import io
@@ -52,10 +52,10 @@ HEADER = (
 def write_csv(
     records: Iterable[Record], parameters: Sequence[str], out: BinaryIO
 ) -> None:
-    """Write a header and one row a record; the parameters come last, as ``param:NAME``.
+    """Write a header and one row per record; parameters come last, as ``param:NAME``.
 
-    Of several GPUs the largest figure is written, of energies the sum. What was not
-    measured is empty.
+    For several GPUs the largest value is written, and the sum of energies. Values
+    that were not measured are empty.
     """
     text = io.TextIOWrapper(out, "utf-8", "backslashreplace", newline="")
     writer = csv.writer(text, lineterminator="\n")
@@ -102,11 +102,11 @@ _GAP = "  "
 _RIGHT = frozenset({"time", "memory", "GPU"})
 _MEMORY = 4  # its column
 _SINGLE = "*"
-_FOOTNOTE = f"{_SINGLE} the largest single process, not the whole tree"
+_FOOTNOTE = f"{_SINGLE} of the largest single process, not of all processes"
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One record of a list; ``stale``: another machine's, silent for long."""
+    """One record of a list; ``stale``: on another machine, long without an update."""
 
     head: Head
     stale: bool = False
@@ -115,9 +115,9 @@ class Row(msgspec.Struct, frozen=True):
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """Records, newest first.
 
-    ``rows`` are those asked for; ``matching`` and ``total`` how many there are;
-    ``id_length`` how many letters of an id tell all apart; ``newer`` (id to schema)
-    and ``torn`` (lines) what could not be read.
+    ``rows`` are those shown; ``matching`` and ``total`` count records; ``id_length``
+    letters of an id are unique; ``newer`` (id to schema) and ``torn`` (lines) could
+    not be read.
     """
 
     rows: list[Row]
@@ -144,7 +144,7 @@ def render_text(listing: Listing, *, year: str) -> str:
 
 
 def render_json(listing: Listing) -> bytes:
-    """Write a list as one document; the keys of a record are the record's own."""
+    """Write a list as one JSON document, with the keys of records."""
     return msgspec.json.encode(
         {
             "schema": SCHEMA,
@@ -158,16 +158,17 @@ def render_json(listing: Listing) -> bytes:
 
 
 def warnings(listing: Listing) -> list[str]:
-    """Say what had to be passed over."""
-    said = []
+    """Return a warning for each kind of record that could not be read."""
+    texts = []
     if listing.torn:
-        lines = "1 line is" if listing.torn == 1 else f"{count(listing.torn)} lines are"
-        said.append(f"{lines} torn or no record: passed over")
+        noun = "line" if listing.torn == 1 else "lines"
+        texts.append(f"{count(listing.torn)} {noun} skipped: damaged")
     for schema in sorted(set(listing.newer.values())):
         number = sum(one == schema for one in listing.newer.values())
-        records = "1 record is" if number == 1 else f"{count(number)} records are"
-        said.append(f"{records} of a newer weigh ({safe(schema)}): passed over")
-    return said
+        noun = "record" if number == 1 else "records"
+        writer = f"written by a newer weigh ({safe(schema)})"
+        texts.append(f"{count(number)} {noun} skipped: {writer}")
+    return texts
 
 
 def _table_cells(row: Row, id_length: int, *, year: str, gpus: bool) -> list[str]:
@@ -192,7 +193,9 @@ def _aligned(names: list[str], rows: list[list[str]]) -> Iterator[str]:
     rest = WIDTH - sum(widths[:-1]) - len(_GAP) * len(widths[:-1])
     sides = [">" if name in _RIGHT else "<" for name in names]
     fields = [f"{{:{side}{w}}}" for side, w in zip(sides, widths, strict=True)]
-    form = _GAP.join([*fields[:-1], "{}"])  # one form for all: twice as fast
+    form = _GAP.join(
+        [*fields[:-1], "{}"]
+    )  # one format string for all rows: twice as fast
     for row in table:
         row[-1] = shortened(row[-1], rest)
         yield form.format(*row).rstrip()
@@ -203,7 +206,7 @@ def _closing(listing: Listing, *, single: bool) -> Iterator[str]:
         yield _FOOTNOTE
     shown = len(listing.rows)
     if shown < listing.matching:
-        yield f"{count(shown)} of {count(listing.matching)}; --all for every one"
+        yield f"{count(shown)} of {count(listing.matching)}; --all lists all"
 
 
 def _started(started: str, year: str) -> str:

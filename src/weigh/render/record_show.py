@@ -1,4 +1,4 @@
-"""One record on one screen: every figure with where it comes from."""
+"""One record on one screen: every figure with its source."""
 
 from collections.abc import Iterator, Sequence
 
@@ -37,7 +37,7 @@ def render_record(record: Record) -> str:
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """Draw *values* in *width* letters, each the highest of its share of them."""
+    """Draw *values* in *width* characters, each the highest value of its stretch."""
     known = [value for value in values if value is not None]
     top = max(known, default=0)
     if not values or top <= 0:
@@ -146,9 +146,9 @@ def _gpu(number: int, gpu: GpuUsage) -> Iterator[str]:
         yield from _entry("", f"source: {gpu.source}")
     figures = (
         ("busy {:.0f} % on average", gpu.utilization_mean),
-        ("at most {:.0f} %", gpu.utilization_max),
+        ("peak {:.0f} %", gpu.utilization_max),
         ("{:.0f} W", gpu.power_mean),
-        ("at most {:.0f} W", gpu.power_max),
+        ("peak {:.0f} W", gpu.power_max),
         ("{:.0f} J", gpu.energy),
         ("{:.0f} MHz", gpu.sm_clock_mean),
     )
@@ -166,9 +166,11 @@ def _over_time(series: Series) -> Iterator[str]:
 
 def _around(record: Record) -> Iterator[str]:
     if record.repeats:
-        yield from _entry("repeats", f"{len(record.repeats)} runs; the biggest shown")
+        yield from _entry(
+            "repeats", f"{len(record.repeats)} runs; the largest is shown"
+        )
     if record.request is not None:
-        yield from _entry("asked for", _request(record.request))
+        yield from _entry("requested", _request(record.request))
     if record.allocation is not None:
         yield from _entry("granted", _allocation(record.allocation))
     if record.job is not None:
@@ -234,7 +236,7 @@ def _optional(form: str, size: int | None) -> str:
 
 
 def _entry(name: str, text: str | None) -> Iterator[str]:
-    """Yield a name and its text, folded; nothing where there is no text."""
+    """Yield a name and its text, folded; nothing for an empty text."""
     if not text:
         return
     for line in wrap(printable(text), WIDTH - _MARGIN):

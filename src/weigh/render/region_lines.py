@@ -1,4 +1,4 @@
-"""What a program measured of itself, on one screen of at most 80 columns."""
+"""Regions that a program measured of itself, on one screen of 80 columns."""
 
 from collections.abc import Iterator, Sequence
 
@@ -30,12 +30,14 @@ def render_regions(regions: Regions, title: str = "regions") -> str:
     lines += region_lines(regions)
     if regions.peak_memory is not None:
         peak = format_size(regions.peak_memory)
-        lines.append(_row("memory", f"{peak} at most, the largest process by itself"))
+        lines.append(
+            _row("memory", f"peak {peak} of the largest single process (upper bound)")
+        )
     return "".join(f"{line}\n" for line in lines)
 
 
 def region_lines(regions: Regions) -> list[str]:
-    """Write what there is, a row for each phase and some for each loop and GPU."""
+    """Write one row per phase, and a few rows per loop and GPU."""
     lines = [*_phases(regions.phases)]
     for loop in regions.batches[:_MOST_LOOPS]:
         lines += _loop(loop)
@@ -50,7 +52,7 @@ def region_lines(regions: Regions) -> list[str]:
 def render_gpu(number: int, name: str, used: Bytes | None, total: Bytes | None) -> str:
     """Write one GPU's memory on a line: used, total, share."""
     if used is None or total is None:
-        text = "memory not told"
+        text = "memory unknown"
     else:
         share = f"{used / total:.0%}" if total else "?"
         text = f"{format_size(used)} of {format_size(total)}  {share}"
@@ -69,7 +71,7 @@ def _phases(phases: Sequence[Phase]) -> Iterator[str]:
     if len(phases) > _MOST_PHASES:
         yield f"  and {len(phases) - _MOST_PHASES} more phases"
     if any(phase.calls == 0 for phase in phases[:_MOST_PHASES]):
-        yield "  calls 0: begun, and not ended"
+        yield "  calls 0: not ended"
     if any(_is_bound(phase) for phase in phases[:_MOST_PHASES]):
         yield "  <  upper bound: the peak of the process so far, not of the phase"
     yield from _phase_gpus(phases)
@@ -91,11 +93,11 @@ def _phase(phase: Phase) -> str:
 
 
 def _phase_gpus(phases: Sequence[Phase]) -> Iterator[str]:
-    """Write a table of GPU memory, for each card that was put to use."""
+    """Write a table of memory for each GPU that was used."""
     uuids = list(dict.fromkeys(gpu.uuid for phase in phases for gpu in phase.gpus))
     for number, uuid in enumerate(uuids):
-        cards = [gpu for phase in phases for gpu in phase.gpus if gpu.uuid == uuid]
-        if all(card.peak == card.before == card.after for card in cards):
+        own = [gpu for phase in phases for gpu in phase.gpus if gpu.uuid == uuid]
+        if all(gpu.peak == gpu.before == gpu.after for gpu in own):
             continue
         yield (
             f"  {f'gpu {number} memory in use':<{_NAME}}{'':>7}{'taken':>10}{'':>10}"
@@ -127,8 +129,8 @@ def _loop(loop: Batches) -> Iterator[str]:
     total = format_brief(loop.time_mean * loop.count)
     each = ""
     if loop.time_per_sample is not None:
-        each = f", {format_brief(loop.time_per_sample)} a sample"
-    yield _row("", f"time   {total} in all, mean {format_brief(loop.time_mean)}{each}")
+        each = f", {format_brief(loop.time_per_sample)} per sample"
+    yield _row("", f"time   {total}, mean {format_brief(loop.time_mean)}{each}")
     three = (
         ("quickest", loop.time_min),
         ("median", loop.time_median),
@@ -142,15 +144,15 @@ def _loop(loop: Batches) -> Iterator[str]:
 
 
 def _gpu(number: int, gpu: GpuUsage, regions: Regions) -> Iterator[str]:
-    """Write the account of one card: before, model, a batch, in all."""
+    """Write the memory of one GPU: before, for the model, for batches, in total."""
     total = "" if gpu.memory_total is None else f", {format_size(gpu.memory_total)}"
     name = shortened(printable(gpu.name), 40)
     yield _row(f"gpu {number}", f"{name}{total}")
     if gpu.peak_memory is not None and gpu.peak_memory == gpu.memory_before:
-        yield _row("", "at no time more in use than before: not put to use")
+        yield _row("", "not used: no more memory in use than before")
         return
     rows = [("in use before the first region", _size(gpu.memory_before))]
-    loop = _of_card(gpu.uuid, (one.gpus for one in regions.batches))
+    loop = _first_of(gpu.uuid, (one.gpus for one in regions.batches))
     if loop is not None:
         taken = _difference(loop.before, gpu.memory_before)
         rows.append(("taken until the batches: model", taken))
@@ -160,23 +162,23 @@ def _gpu(number: int, gpu: GpuUsage, regions: Regions) -> Iterator[str]:
     rows.append(
         ("peak beyond what was in use", _difference(gpu.peak_memory, gpu.memory_before))
     )
-    rows.append(("peak of the whole card", _size(gpu.peak_memory)))
+    rows.append(("peak of the whole GPU", _size(gpu.peak_memory)))
     rows += _torch(gpu, regions)
     for what, size in rows:
         yield _row("", f"{what:<38}{size:>10}")
 
 
 def _torch(gpu: GpuUsage, regions: Regions) -> Iterator[tuple[str, str]]:
-    """Name what torch's own counters say, and what they leave out."""
-    cards = [
-        card
+    """Yield torch's own counters, and the memory outside them."""
+    used = [
+        one_gpu
         for part in (regions.phases, regions.batches)
         for one in part
-        for card in one.gpus
-        if card.uuid == gpu.uuid
+        for one_gpu in one.gpus
+        if one_gpu.uuid == gpu.uuid
     ]
-    reserved = max((card.torch_reserved or 0 for card in cards), default=0)
-    allocated = max((card.torch_allocated or 0 for card in cards), default=0)
+    reserved = max((one.torch_reserved or 0 for one in used), default=0)
+    allocated = max((one.torch_allocated or 0 for one in used), default=0)
     if not reserved:
         return
     yield "torch: max_memory_allocated", format_size(allocated)
@@ -187,8 +189,8 @@ def _torch(gpu: GpuUsage, regions: Regions) -> Iterator[tuple[str, str]]:
             yield "CUDA context and others, beyond torch", format_size(beyond)
 
 
-def _of_card(uuid: str, parts: Iterator[Sequence[GpuMemory]]) -> GpuMemory | None:
-    return next((card for cards in parts for card in cards if card.uuid == uuid), None)
+def _first_of(uuid: str, parts: Iterator[Sequence[GpuMemory]]) -> GpuMemory | None:
+    return next((gpu for part in parts for gpu in part if gpu.uuid == uuid), None)
 
 
 def _events(events: Sequence[Event]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A report as Markdown: a table that an issue, a README or a chat shows as one."""
+"""A report as CSV, JSON, JSON lines and Markdown."""
 
 import csv
 import io
@@ -11,9 +11,9 @@ from weigh.render.printable import cell, printable
 from weigh.render.words import (
     NAMES,
     amount,
-    asked_words,
     held_words,
     percent,
+    requested_words,
     state_words,
 )
 
@@ -46,9 +46,9 @@ COLUMNS = (
 
 
 def render_csv(report: Report) -> str:
-    """Write a header and a row a task; parameters come last, as ``param:NAME``.
+    """Write a header and one row per task; parameters come last, as ``param:NAME``.
 
-    What was not measured is empty; control characters stand as backslash escapes.
+    Values that were not measured are empty; control characters are escaped.
     """
     names = {name: None for row in report.rows for name in row.parameters}
     out = io.StringIO(newline="")
@@ -64,12 +64,12 @@ def render_csv(report: Report) -> str:
 
 
 def render_json(report: Report) -> str:
-    """Write all there is, the schema first."""
+    """Write the whole report as one JSON document, the schema first."""
     return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
 
 
 def render_jsonl(report: Report) -> str:
-    """Write a line for each task; every line says which job it is of."""
+    """Write one line of JSON per task, each with its job."""
     of = {"schema": report.schema, "title": report.title}
     lines = (
         msgspec.json.encode(
@@ -89,7 +89,7 @@ def render_markdown(report: Report) -> str:
 
 
 def escaped(text: str) -> str:
-    """Write *text* so that Markdown shows it as it is."""
+    """Escape *text* so that Markdown shows it unchanged."""
     return "".join(f"\\{c}" if c in _SPECIAL else c for c in printable(text))
 
 
@@ -101,7 +101,7 @@ def _lines(report: Report) -> Iterator[str]:
     held = held_words(report)
     yield f"{number:,} {what}, {state_words(report)}{'; ' + held if held else ''}"
     yield ""
-    yield "| | asked | used (median) | used (most) | of what was asked |"
+    yield "| | requested | used (median) | used (peak) | used of request |"
     yield "|---|---:|---:|---:|---:|"
     for one in report.measures:
         yield _row(one)
@@ -121,7 +121,7 @@ def _row(measure: Measure) -> str:
     share = "" if measure.efficiency is None else percent(measure.efficiency)
     cells = (
         NAMES[measure.name],
-        asked_words(measure),
+        requested_words(measure),
         amount(measure, measure.median),
         amount(measure, measure.most),
         share,

@@ -1,4 +1,4 @@
-"""A report as text in 80 columns: what was asked for, what was used, what to change."""
+"""A report as text in 80 columns: requested, used, what to change."""
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -10,13 +10,13 @@ from weigh.render.request_lines import folded
 from weigh.render.words import (
     NAMES,
     amount,
-    asked_words,
     held_words,
     percent,
+    requested_words,
     state_words,
 )
 
-LEAST = 8  # elements, before a histogram says more than median and most
+LEAST = 8  # elements needed for a histogram
 _BINS = 6
 _HALF = 39
 _BAR = 14
@@ -25,7 +25,7 @@ _BAR = 14
 def bins(values: Sequence[float]) -> list[tuple[float, int]]:
     """Count values in a few equal spans: the upper end of each, and how many.
 
-    Every value is in exactly one; the largest is the end of the last span.
+    Every value is in exactly one span; the last span ends at the largest.
     """
     low, high = min(values), max(values)
     width = (high - low) / _BINS
@@ -75,7 +75,7 @@ def render_text(report: Report, *, is_ascii: bool = False) -> str:
 
 
 def bar(share: float, *, is_ascii: bool, width: int = BAR) -> str:
-    """Draw a share of 1; what is above it fills the bar."""
+    """Draw a share as a bar; 1 and above fill it."""
     filled = min(max(share, 0.0), 1.0) * width
     if is_ascii:
         return ("|" * round(filled)).ljust(width)
@@ -85,7 +85,7 @@ def bar(share: float, *, is_ascii: bool, width: int = BAR) -> str:
 
 
 def note_lines(note: Note) -> Iterator[str]:
-    """Write one note, and the flag that changes it."""
+    """Write one note and the flag to use."""
     about = shortened(printable(note.about), 9)
     room = WIDTH - len(_INDENT)
     for number, line in enumerate(flagged(note.words, note.flag, room)):
@@ -93,7 +93,7 @@ def note_lines(note: Note) -> Iterator[str]:
 
 
 def flagged(words: str, flag: str | None, room: int) -> list[str]:
-    """Fold *words* to a width, the flag behind them, whole where it fits a line."""
+    """Fold *words* to a width, with the flag after them, unbroken if it fits."""
     lines = list(folded(printable(words), room))
     text = printable(flag or "")
     if text and columns_of(lines[-1]) + 3 + columns_of(text) <= room:
@@ -136,15 +136,15 @@ def _title(report: Report) -> Iterator[str]:
 def _measures(
     measures: Sequence[Measure], *, many: bool, is_ascii: bool
 ) -> Iterator[str]:
-    used = "used (median, most)" if many else "used"
+    used = "used (median, peak)" if many else "used"
     judged = any(one.efficiency is not None for one in measures)
-    head = f"{_INDENT}{'asked':<13}{used:<23}"
-    yield (head + ("of what was asked" if judged else "")).rstrip()
+    head = f"{_INDENT}{'requested':<13}{used:<23}"
+    yield (head + ("used of request" if judged else "")).rstrip()
     for one in measures:
         figures = f"{amount(one, one.median):<11}"
         if many:
             figures += amount(one, one.most)
-        line = f"  {NAMES[one.name]:<10}{asked_words(one):<13}{figures:<23}"
+        line = f"  {NAMES[one.name]:<10}{requested_words(one):<13}{figures:<23}"
         if one.efficiency is not None:
             drawn = bar(one.efficiency, is_ascii=is_ascii)
             line += f"[{drawn}] {percent(one.efficiency)}"
@@ -154,7 +154,7 @@ def _measures(
 
 
 def _other(measure: Measure, figure: Figure) -> Iterator[str]:
-    """Write what somebody else measured, and which of the two to believe."""
+    """Write another source's figure, and which of the two to trust."""
     text = f"{figure.source}: {amount(measure, figure.value)}"
     if figure.word:
         text += f"; {figure.word}"

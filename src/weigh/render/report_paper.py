@@ -1,4 +1,4 @@
-"""The compute statement that venues ask for, in Markdown or LaTeX."""
+"""The compute statement that conferences require, in Markdown or LaTeX."""
 
 from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias, get_args
@@ -11,7 +11,7 @@ from weigh.units import HOUR, Seconds, format_duration, format_size
 
 Form: TypeAlias = Literal["md", "latex"]
 FORMS: tuple[Form, ...] = get_args(Form)
-JOULES_A_KWH = 3.6e6
+JOULES_PER_KWH = 3.6e6
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -23,14 +23,14 @@ _SPECIAL = {
     "_": r"\_",
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
-    "<": r"\textless{}",  # these three are other signs in its oldest fonts
+    "<": r"\textless{}",  # these three are other characters in old fonts
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
 }
 
 
 class Machines(msgspec.Struct, frozen=True):
-    """A kind of machine, and how many runs were made on it."""
+    """A kind of machine, and the number of runs on it."""
 
     what: str
     runs: int
@@ -39,9 +39,9 @@ class Machines(msgspec.Struct, frozen=True):
 class Statement(msgspec.Struct, frozen=True, kw_only=True):
     """What was computed on what, for how long. Bytes, seconds, joules, gCO2/kWh.
 
-    ``runs`` are all, ``states`` those that did not complete among them. ``energy`` is
-    of the GPUs over the ``energy_runs`` runs where it was measured; ``untimed`` runs
-    were killed with all around them.
+    ``states`` counts runs by state. ``energy`` is that of the GPUs over the
+    ``energy_runs`` runs where it was measured; ``untimed`` runs were killed before
+    their time was recorded.
     """
 
     title: str
@@ -69,10 +69,10 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def co2(self) -> float | None:
-        """Give grams of CO2, where a grid intensity was stated."""
+        """Return grams of CO2, if a grid intensity was given."""
         if self.energy is None or self.intensity is None:
             return None
-        return self.energy / JOULES_A_KWH * self.intensity
+        return self.energy / JOULES_PER_KWH * self.intensity
 
 
 def render_paper(statement: Statement, form: Form) -> str:
@@ -92,26 +92,31 @@ def _latex(title: str, items: list[tuple[str, str]]) -> Iterator[str]:
 
 
 def latex(text: str) -> str:
-    """Write *text* so that LaTeX shows it as it is."""
+    """Escape *text* so that LaTeX shows it unchanged."""
     plain = "".join(_SPECIAL.get(c, c if c.isprintable() else " ") for c in text)
     return plain.replace("--", "-{}-").replace("--", "-{}-")  # else they are a dash
 
 
-def _items(told: Statement) -> Iterator[tuple[str, str]]:
-    if told.machines:
-        yield "Machines", _listed(told.machines, told.runs)
-    yield "GPUs", _listed(told.gpus, told.runs) if told.gpus else "none were used"
-    if told.software:
-        yield "Software", ", ".join(told.software)
-    yield "Runs", _runs(told)
-    yield from _spread("Memory a run", told.memory_median, told.memory_most)
-    yield from _spread("GPU memory a run", told.gpu_memory_median, told.gpu_memory_most)
-    if told.time_median is not None and told.time_total is not None:
-        yield "Time a run", _time(told)
-        yield "Time in total", _total(told)
-    yield from _energy(told)
-    if told.parameters:
-        pairs = (f"{name} {span}" for name, span in told.parameters.items())
+def _items(statement: Statement) -> Iterator[tuple[str, str]]:
+    if statement.machines:
+        yield "Machines", _listed(statement.machines, statement.runs)
+    yield (
+        "GPUs",
+        _listed(statement.gpus, statement.runs) if statement.gpus else "none were used",
+    )
+    if statement.software:
+        yield "Software", ", ".join(statement.software)
+    yield "Runs", _runs(statement)
+    yield from _spread("Memory per run", statement.memory_median, statement.memory_most)
+    yield from _spread(
+        "GPU memory per run", statement.gpu_memory_median, statement.gpu_memory_most
+    )
+    if statement.time_median is not None and statement.time_total is not None:
+        yield "Time per run", _time(statement)
+        yield "Total time", _total(statement)
+    yield from _energy(statement)
+    if statement.parameters:
+        pairs = (f"{name} {span}" for name, span in statement.parameters.items())
         yield "Hyper-parameters", "; ".join(pairs)
 
 
@@ -121,12 +126,12 @@ def _listed(machines: tuple[Machines, ...], runs: int) -> str:
     return "; ".join(f"{one.what} ({_count(one.runs)})" for one in machines)
 
 
-def _runs(told: Statement) -> str:
-    bad = {state: n for state, n in told.states.items() if state != "COMPLETED"}
+def _runs(statement: Statement) -> str:
+    bad = {state: n for state, n in statement.states.items() if state != "COMPLETED"}
     if not bad:
-        return f"{told.runs:,}, all completed"
+        return f"{statement.runs:,}, all completed"
     words = (f"{n:,} {state.lower().replace('_', ' ')}" for state, n in bad.items())
-    return f"{told.runs:,} in all, of which {', '.join(words)}"
+    return f"{statement.runs:,} in total, of which {', '.join(words)}"
 
 
 def _spread(
@@ -134,41 +139,44 @@ def _spread(
 ) -> Iterator[tuple[str, str]]:
     if median is not None and most is not None:
         same = median == most
-        words = f"median {format_size(median)}, at most {format_size(most)}"
+        words = f"median {format_size(median)}, peak {format_size(most)}"
         yield name, format_size(most) if same else words
 
 
-def _time(told: Statement) -> str:
+def _time(statement: Statement) -> str:
     duration: Callable[[Seconds | None], str] = lambda s: format_duration(s or 0.0)  # noqa: E731 - four times below
-    if told.runs == 1:
-        return duration(told.time_median)
+    if statement.runs == 1:
+        return duration(statement.time_median)
     return (
-        f"mean {duration(told.time_mean)}, median {duration(told.time_median)}, from "
-        f"{duration(told.time_least)} to {duration(told.time_most)}"
+        f"mean {duration(statement.time_mean)}, "
+        f"median {duration(statement.time_median)}, "
+        f"from {duration(statement.time_least)} to {duration(statement.time_most)}"
     )
 
 
-def _total(told: Statement) -> str:
-    words = [f"{_hours(told.time_total)} hours of runs, failed ones included"]
-    if told.cpu_time is not None:
-        words.append(f"{_hours(told.cpu_time)} CPU hours")
-    if told.gpu_time is not None:
-        words.append(f"{_hours(told.gpu_time)} GPU hours")
-    if told.untimed:
-        words.append(f"and {_count(told.untimed)} killed before the time was taken")
+def _total(statement: Statement) -> str:
+    words = [f"{_hours(statement.time_total)} hours of runs, failed ones included"]
+    if statement.cpu_time is not None:
+        words.append(f"{_hours(statement.cpu_time)} CPU hours")
+    if statement.gpu_time is not None:
+        words.append(f"{_hours(statement.gpu_time)} GPU hours")
+    if statement.untimed:
+        words.append(
+            f"and {_count(statement.untimed)} killed before their time was recorded"
+        )
     return ", ".join(words)
 
 
-def _energy(told: Statement) -> Iterator[tuple[str, str]]:
-    if told.energy is None:
+def _energy(statement: Statement) -> Iterator[tuple[str, str]]:
+    if statement.energy is None:
         return
     share = ""
-    if told.energy_runs < told.runs:
-        share = f", measured in {told.energy_runs:,} of {told.runs:,} runs"
-    yield "Energy of the GPUs", f"{told.energy / JOULES_A_KWH:.3g} kWh{share}"
-    if told.co2 is not None:
-        stated = f"at the stated {told.intensity:g} gCO2/kWh"
-        yield "CO2 of the GPUs", f"{told.co2 / 1000:.3g} kg {stated}"
+    if statement.energy_runs < statement.runs:
+        share = f", measured in {statement.energy_runs:,} of {statement.runs:,} runs"
+    yield "Energy of the GPUs", f"{statement.energy / JOULES_PER_KWH:.3g} kWh{share}"
+    if statement.co2 is not None:
+        stated = f"at the stated {statement.intensity:g} gCO2/kWh"
+        yield "CO2 of the GPUs", f"{statement.co2 / 1000:.3g} kg {stated}"
 
 
 def _hours(seconds: Seconds | None) -> str:

@@ -1,4 +1,4 @@
-"""Curves of a run as a picture, by matplotlib: PNG, PDF or SVG."""
+"""Curves of runs: as a picture by matplotlib, and as text in a terminal."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -22,9 +22,9 @@ FORMATS = ("png", "pdf", "svg")
 _WIDTH, _ROW = 8.0, 2.0  # inches
 _DOTS = 150
 _COLOURS = {"memory": "#1f6f8b", "cpus": "#7a5195", "gpu": "#2f7d4f"}
-_ASKED = "#b4531a"
+_REQUESTED = "#b4531a"
 _BANDS = ("#1f6f8b", "#b4531a", "#2f7d4f", "#7a5195", "#8a7a12", "#a33b6a")
-_OFF_SCALE = 4  # an asked line beyond so many peaks is said, not drawn
+_OFF_SCALE = 4  # a request above so many peaks is written, not drawn
 _ROOM = 1.08  # above the curve, for the names of phases
 _LONGEST = 60  # letters of a title
 _LETTERS_ACROSS = 110
@@ -41,12 +41,12 @@ def save_figure(report: Report, path: str) -> None:
     """
     suffix = os.path.splitext(path)[1].removeprefix(".").lower()
     if suffix not in FORMATS:
-        raise UsageError(f"{path}: name the picture *.png, *.pdf or *.svg")
+        raise UsageError(f"{path}: a picture must be named *.png, *.pdf or *.svg")
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise UsageError(
-            "a picture takes matplotlib: pip install 'weigh[plot]' "
+            "a picture requires matplotlib: pip install 'weigh[plot]' "
             "(--plot without a file draws here, --html FILE a page)"
         ) from error
     runs = [(r, run_series(r, report.measures)) for r in report.records]
@@ -58,7 +58,7 @@ def save_figure(report: Report, path: str) -> None:
     spread = [one for one in report.measures if len(one.values) >= _FEWEST]
     rows = sum(len(drawn.charts) for _, drawn in titled) or len(spread)
     if not rows:
-        raise UsageError("nothing to draw: no run of this has a series")
+        raise UsageError("nothing to draw: these runs have no series of samples")
     figure = Figure(figsize=(_WIDTH, _ROW * rows + 0.6), layout="constrained")
     axes = [axes for (axes,) in figure.subplots(rows, 1, squeeze=False)]
     if titled:
@@ -71,7 +71,7 @@ def save_figure(report: Report, path: str) -> None:
 
 def _save(figure: "Figure", path: str, suffix: str, title: str) -> None:
     figure.suptitle(_plain(shortened(title, 90)), fontsize=11)
-    # no date within: the same report gives the same file
+    # no date inside: the same report yields the same file
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}
     figure.savefig(path, format=suffix, dpi=_DOTS, metadata=undated.get(suffix))
 
@@ -110,11 +110,11 @@ def _draw(axes: "Axes", drawn: RunSeries, chart: Chart) -> None:
         band = _BANDS[number % len(_BANDS)]
         axes.axvspan(phase.start, phase.end, color=band, alpha=0.08, linewidth=0)
     peak = max((value for value in chart.values if value is not None), default=0.0)
-    words = [f"at most {figure(peak, chart.kind)}"]
+    words = [f"peak {figure(peak, chart.kind)}"]
     for level in chart.levels:
         words.append(f"{level.words} {figure(level.value, chart.kind)}")
         if level.value <= _OFF_SCALE * peak:
-            axes.axhline(level.value, color=_ASKED, linewidth=1, linestyle="--")
+            axes.axhline(level.value, color=_REQUESTED, linewidth=1, linestyle="--")
     axes.set_title(", ".join(words), fontsize=8, loc="right", color="#5a646e")
     top = axes.get_ylim()[1] * _ROOM if peak > 0 else 1.0
     axes.set_xlim(drawn.t[0], drawn.t[-1])
@@ -129,9 +129,9 @@ def _draw_spread(axes: "Axes", measure: Measure) -> None:
     axes.hist(measure.values, bins="auto", color=_COLOURS["memory"])
     words = [f"{len(measure.values)} values"]
     if measure.asked is not None:
-        words.append(f"asked for {figure(measure.asked, kind)}")
+        words.append(f"requested {figure(measure.asked, kind)}")
         if measure.asked <= _OFF_SCALE * max(measure.values):
-            axes.axvline(measure.asked, color=_ASKED, linewidth=1, linestyle="--")
+            axes.axvline(measure.asked, color=_REQUESTED, linewidth=1, linestyle="--")
     axes.set_title(NAMES[measure.name], fontsize=9, loc="left")
     axes.set_title(", ".join(words), fontsize=8, loc="right", color="#5a646e")
     _name_axes(axes, kind, None)
@@ -152,7 +152,7 @@ def _tick(value: float, kind: Kind) -> str:
 
 
 def _plain(text: str) -> str:
-    """Keep matplotlib from reading mathematics between two dollar signs."""
+    """Escape dollar signs, which matplotlib reads as mathematics."""
     return text.replace("$", r"\$")
 
 
@@ -183,7 +183,7 @@ def plot_lines(
 
 
 def has_curves(report: Report) -> bool:
-    """Tell whether there is anything to draw."""
+    """Return whether any run has a curve."""
     return any(run_series(record).charts for record in report.records)
 
 
@@ -193,18 +193,20 @@ def _chart(drawn: RunSeries, chart: Chart, width: int, blocks: str) -> Iterator[
     peak = max(columns) or 1.0
     levels = [level for level in chart.levels if level.value <= _OFF_SCALE * peak]
     top = max(peak, *(level.value for level in levels), 0.0)
-    said = [
+    levels_words = [
         f"{level.words} {figure(level.value, chart.kind)}" for level in chart.levels
     ]
-    title = f"  {chart.name}, at most {', '.join([figure(peak, chart.kind), *said])}"
+    title = (
+        f"  {chart.name}, peak {', '.join([figure(peak, chart.kind), *levels_words])}"
+    )
     yield shortened(title, width)
-    asked = {_row_of(level.value, top) for level in levels}
+    requested = {_row_of(level.value, top) for level in levels}
     labels = {0: figure(top, chart.kind), _HEIGHT - 1: "0"}
     for row in range(_HEIGHT):
         floor = (_HEIGHT - 1 - row) * _EIGHTHS
         filled = (round(value / top * _HEIGHT * _EIGHTHS) - floor for value in columns)
         cells = [blocks[min(_EIGHTHS, max(0, eighths))] for eighths in filled]
-        if row in asked:
+        if row in requested:
             cells = ["-" if cell == " " else cell for cell in cells]
         yield f"{labels.get(row, ''):>{_MARGIN - 2}} |{''.join(cells)}".rstrip()
     yield _axis(drawn.t, across)
@@ -217,7 +219,7 @@ def _row_of(value: float, top: float) -> int:
 def _columns(
     times: Sequence[float], values: Sequence[float | None], across: int
 ) -> list[float]:
-    """Give the most in each column's time; where nothing was read, what was before."""
+    """Return the maximum per column; a column without a sample repeats the last."""
     first, span = times[0], (times[-1] - times[0]) or 1.0
     most: list[float | None] = [None] * across
     for t, value in zip(times, values, strict=True):
@@ -244,7 +246,7 @@ def _axis(times: Sequence[float], across: int) -> str:
 
 
 def _lanes(drawn: RunSeries, width: int) -> Iterator[str]:
-    """Write the outermost phases under their time, as far as their names have room."""
+    """Write the outermost phases under their time, names cut to fit."""
     across = width - _MARGIN
     first, span = drawn.t[0], (drawn.t[-1] - drawn.t[0]) or 1.0
     outer = sorted(

@@ -1,4 +1,4 @@
-"""A report as the ten lines of seff, which people paste into tickets."""
+"""A report in the format of ``seff``, which users paste into tickets."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,13 @@ from weigh.model.report import Measure, Report
 from weigh.render.printable import printable
 from weigh.units import DAY, GIB, HOUR, KIB, MIB, MINUTE, Seconds
 
-_SHORTEST: Seconds = 0.001  # held for less than that: no share of it means anything
+_SHORTEST: Seconds = 0.001  # shares of a shorter time mean nothing
 
 
 def render_seff(report: Report) -> str:
-    """Write seff's keys in its order; an array is one job, its largest element counts.
+    """Write seff's keys in its order; an array is one job with its largest element.
 
-    Memory is peak memory as weigh measured it, in binary units and said so.
+    Memory is the peak that weigh measured, in binary units.
     """
     return "\n".join(f"{key}: {printable(value)}" for key, value in _lines(report))
 
@@ -26,8 +26,8 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     yield "User/Group", report.whose or "unknown"
     yield "State", _state(report)
     cpus = measures.get("cpus")
-    asked = cpus.asked if cpus else None
-    yield "Cores", "unknown" if asked is None else f"{asked:.0f}"
+    requested = cpus.asked if cpus else None
+    yield "Cores", "unknown" if requested is None else f"{requested:.0f}"
     used = report.cpu_time
     yield "CPU Utilized", "unknown" if used is None else _clock(used)
     yield "CPU Efficiency", _cpu_efficiency(report, used)

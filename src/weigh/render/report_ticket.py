@@ -1,4 +1,4 @@
-"""What a support ticket needs: which job, where, when, how it ended, how often."""
+"""Text for a support ticket: job, node, time, how it ended, how often."""
 
 from collections.abc import Iterator
 
@@ -12,10 +12,10 @@ _MARGIN = 12
 
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
-    """One failure, or one run, with all that somebody else has to know of it.
+    """One failure, or one run, with what the support staff need to know.
 
-    ``attempts`` is how often the task was started and ``alike`` how many of them ended
-    the same way; ``others`` counts other tasks that did. ``tail`` are the last lines.
+    ``attempts`` counts starts of the task and ``alike`` those that ended the same way;
+    ``others`` counts other tasks that did. ``tail`` is the end of the output.
     """
 
     job: str
@@ -46,7 +46,7 @@ def render_ticket(ticket: Ticket) -> str:
 
 
 def reproduced_words(ticket: Ticket) -> str:
-    """Say whether it happened again when it was tried again."""
+    """Write whether a further attempt ended the same way."""
     if ticket.succeeded:
         return f"no: attempt {ticket.attempts} succeeded"
     if not ticket.is_failure:
@@ -55,17 +55,17 @@ def reproduced_words(ticket: Ticket) -> str:
         how = "yes" if ticket.alike > 1 else "no"
         return f"{how}: {ticket.alike} of {ticket.attempts} attempts ended this way"
     if ticket.others:
-        return "not tried again, and the same in other tasks"
-    return "not tried again" + (" (weigh resume)" if ticket.task else "")
+        return "not retried, but the same in other tasks"
+    return "not retried" + (" (weigh resume)" if ticket.task else "")
 
 
 def _lines(ticket: Ticket) -> Iterator[str]:
     yield from _entry("job", f"{ticket.job}  {ticket.task}".strip())
     yield from _entry("scheduler", ticket.scheduler)
-    yield from _entry("node", ticket.node or "not known")
+    yield from _entry("node", ticket.node or "unknown")
     yield from _entry("ended", ticket.ending)
     yield from _entry("when", ticket.when)
-    yield from _entry("asked for", ticket.asked)
+    yield from _entry("requested", ticket.asked)
     yield from _entry("used", ticket.used)
     yield from _entry("command", ticket.command)
     yield from _entry("folder", ticket.folder)
@@ -80,7 +80,7 @@ def _lines(ticket: Ticket) -> Iterator[str]:
         yield from _entry("the same", f"in {ticket.others:,} other {noun}{at}")
     yield from _entry("versions", ticket.versions)
     if ticket.tail:
-        yield "the last it printed:"
+        yield "last lines of output:"
         yield from (f"  {printable(line)}" for line in ticket.tail)
 
 

@@ -1,4 +1,4 @@
-"""What many runs wasted: groups of them, the worst first, and what saves most."""
+"""Text and JSON of ``weigh report --since``: unused resources, the most first."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,10 +11,10 @@ from weigh.render.words import three
 
 SCHEMA = "weigh.waste/1"
 WIDTH = 80
-# what a GPU and 4 GiB come to in CPUs, where they have to be added up: node bundles
-# of the centres hold 12 to 16 cores and 60 to 250 GiB a GPU
-CPUS_A_GPU = 16
-GIB_A_CPU = 4
+# what a GPU and 4 GiB count in CPUs, to add them up: nodes of computing centres
+# have 12 to 16 cores and 60 to 250 GiB per GPU
+CPUS_PER_GPU = 16
+GIB_PER_CPU = 4
 _SHOWN = 12
 _INDENT = " " * 14
 
@@ -28,12 +28,12 @@ class Hours(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def weight(self) -> float:
-        """Give all three in CPU hours, by what a node has of each."""
-        return self.gpu * CPUS_A_GPU + self.cpu + self.memory / GIB_A_CPU
+        """Return all three as CPU hours, weighted as nodes are equipped."""
+        return self.gpu * CPUS_PER_GPU + self.cpu + self.memory / GIB_PER_CPU
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing to ask for otherwise, and what that would have saved."""
+    """One change of a request, and what it would have saved."""
 
     group: str
     words: str
@@ -42,9 +42,9 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Runs of one kind: what was held for them, and what of it was not used.
+    """Runs of one kind: what was held for them, and what was not used of it.
 
-    ``failing`` is how all of them failed, where they did so the same way.
+    ``failing`` is how all of them failed, if all failed the same way.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waste(msgspec.Struct, frozen=True, kw_only=True):
-    """What was wasted since a while ago. ``unknown`` runs had no request to judge."""
+    """Unused resources since a date; ``unknown`` counts runs without a request."""
 
     schema: str = SCHEMA
     since: str
@@ -88,18 +88,18 @@ def added(hours: "Iterator[Hours] | Sequence[Hours]") -> Hours:
 
 
 def hours_words(hours: Hours) -> str:
-    """Write hours, those that are none left out."""
+    """Write hours, without those that are zero."""
     parts = ((hours.gpu, "GPU h"), (hours.cpu, "CPU h"), (hours.memory, "GiB h"))
     return ", ".join(f"{three(v)} {unit}" for v, unit in parts if v) or "nothing"
 
 
 def render_waste(waste: Waste) -> str:
-    """Write the ranking as lines of at most 80 columns."""
+    """Write the ranking as text of at most 80 columns."""
     return "\n".join(_lines(waste))
 
 
 def render_waste_json(waste: Waste) -> str:
-    """Write all of it as one document."""
+    """Write the ranking as one JSON document."""
     totals = {"held": waste.held, "wasted": waste.wasted}
     document = msgspec.to_builtins(waste) | msgspec.to_builtins(totals)
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
@@ -109,7 +109,7 @@ def _lines(waste: Waste) -> Iterator[str]:
     noun = "run" if waste.runs == 1 else "runs"
     yield f"  since {waste.since}   {count(waste.runs)} {noun}"
     if not waste.groups:
-        yield "  nothing to judge: no run says what was asked for"
+        yield "  nothing to judge: no run recorded a request"
         return
     yield from _entry("held", hours_words(waste.held))
     yield from _entry("not used", hours_words(waste.wasted))
@@ -125,9 +125,9 @@ def _lines(waste: Waste) -> Iterator[str]:
         text = f"{change.group}: {change.words}, {hours_words(change.saves)} less"
         yield from _entry("saves most" if number == 0 else "", text, change.flag)
     if waste.unknown:
-        noun = "run does" if waste.unknown == 1 else "runs do"
+        noun = "run" if waste.unknown == 1 else "runs"
         yield from _entry(
-            "not judged", f"{count(waste.unknown)} {noun} not say what was asked for"
+            "not judged", f"{count(waste.unknown)} {noun} without a recorded request"
         )
 
 

@@ -1,4 +1,4 @@
-"""A request as the lines to paste: ``#SBATCH``, ``#$``, flags or JSON."""
+"""A request as text: ``#SBATCH``, ``#$``, flags or JSON."""
 
 from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias, get_args
@@ -31,10 +31,10 @@ def render(
     records: tuple[str, ...] = (),
     history: object = None,
 ) -> tuple[str, ...]:
-    """Write *request* in one of FORMS, a line each; *scheduler* says whose flags.
+    """Write *request* in one of FORMS; *scheduler* selects the flags.
 
-    *records* are the ids it rests on, *history* how it was learnt from them where it
-    was, both for the JSON form.
+    *records* are the ids that it is based on, *history* how it was learnt from them;
+    both are for the JSON form.
 
     Raises:
         UsageError: there is no such form.
@@ -60,7 +60,7 @@ def gridengine_line(request: Request) -> str:
 
 
 def packed_lines(request: Request, form: str, width: int) -> tuple[str, ...]:
-    """Write *request* for one scheduler on as few lines of *width* as will do."""
+    """Write *request* for one scheduler on as few lines of *width* as possible."""
     prefix = _DIALECTS[form].PREFIX
     lines: list[str] = []
     for directive in _DIALECTS[form].directives(request):
@@ -72,7 +72,7 @@ def packed_lines(request: Request, form: str, width: int) -> tuple[str, ...]:
 
 
 def note_lines(request: Request, *, indent: str = "") -> tuple[str, ...]:
-    """Write the request's notes, folded to 80 columns behind *indent*."""
+    """Write the request's notes, folded to 80 columns after *indent*."""
     return tuple(
         indent + line
         for note in request.notes
@@ -85,7 +85,7 @@ def _one_line(dialect: Dialect, request: Request) -> str:
 
 
 def folded(text: str, width: int) -> Iterator[str]:
-    """Cut *text* between words where it is wider than *width* columns."""
+    """Fold *text* between words to *width* columns."""
     long: Callable[[str], int] = len
     if not text.isascii():
         from weigh.render.columns import columns_of  # noqa: PLC0415 - rarely
@@ -95,14 +95,14 @@ def folded(text: str, width: int) -> Iterator[str]:
     for word in text.split():
         if line and long(line) + 1 + long(word) > width:
             yield line
-            line = "  " + word  # a fold is set in, so that each note is seen to begin
+            line = "  " + word  # indented, so that the start of each note is visible
         else:
             line = f"{line} {word}" if line else word
     yield line
 
 
 def _document(request: Request, records: tuple[str, ...], history: object) -> str:
-    # the schema comes first: a reader sees at once what this is
+    # the schema comes first: it names the format
     fields = {
         "schema": SCHEMA,
         **msgspec.to_builtins(request),

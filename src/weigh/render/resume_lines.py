@@ -1,4 +1,4 @@
-"""What was resumed of a job, as lines, and what was not."""
+"""Text and JSON of ``weigh resume``: tasks that run again, and those that do not."""
 
 from collections.abc import Iterator
 
@@ -7,23 +7,23 @@ import msgspec
 from weigh.model.job import Submitted, Wanted
 from weigh.render.printable import printable, shortened
 from weigh.render.request_lines import WIDTH, folded
-from weigh.render.submit_lines import asked_words
+from weigh.render.submit_lines import request_words
 
 SCHEMA = "weigh.resume/1"
 _MOST_LEFT = 5
 
 
 class Left(msgspec.Struct, frozen=True):
-    """A task that is not done and not run again, and why."""
+    """A task that is not done and does not run again, and the reason."""
 
     task: int
     reason: str
 
 
 class Again(msgspec.Struct, frozen=True):
-    """Tasks that go into one job; ``job`` is None after a dry run.
+    """Tasks that run again in one job; ``job`` is None after a dry run.
 
-    ``more`` are the jobs beside it, where the array was too long for one.
+    ``more`` are further jobs, if the array was too long for one.
     """
 
     tasks: tuple[int, ...]
@@ -43,7 +43,7 @@ class Resumed(msgspec.Struct, frozen=True):
 
 
 def resumed_lines(answer: Resumed) -> Iterator[str]:
-    """Write what runs again and with what, and what does not and why."""
+    """Write which tasks run again, with what request, and which do not."""
     if answer.left and not answer.again:
         yield f"  nothing resumed of {printable(answer.job.name)}"
     for one in answer.again:
@@ -56,7 +56,7 @@ def resumed_lines(answer: Resumed) -> Iterator[str]:
             f"{', '.join(one.reasons)}"
         )
         yield from (f"  {line}" for line in folded(printable(text), WIDTH - 2))
-        yield f"    each     {asked_words(one.wanted)}"
+        yield f"    each     {request_words(one.wanted)}"
         if one.wanted.exclude:
             yield f"    not on   {printable(', '.join(one.wanted.exclude))}"
     for rest in answer.left[:_MOST_LEFT]:
@@ -66,7 +66,7 @@ def resumed_lines(answer: Resumed) -> Iterator[str]:
     if more > 0:
         yield f"             and {more:,} more"
     if any(rest.reason.startswith(("a bug", "failed")) for rest in answer.left):
-        yield f"    mended?  weigh resume {answer.job.id} --bugs"
+        yield f"    fixed?   weigh resume {answer.job.id} --bugs"
     if any(rest.reason.startswith("how it ended is not known") for rest in answer.left):
         yield "    unknown  wait until the scheduler's accounting answers, or run them"
         yield f"             anyway: weigh resume {answer.job.id} --unknown"
@@ -78,6 +78,6 @@ def resumed_lines(answer: Resumed) -> Iterator[str]:
 
 
 def render_json(answer: Resumed) -> str:
-    """Write it as one document."""
+    """Write the answer as one JSON document."""
     document = {"schema": SCHEMA, **msgspec.to_builtins(answer)}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()

@@ -1,4 +1,4 @@
-"""What ``weigh run`` says after the job: one screen, 80 columns, one idea a line."""
+"""The summary after ``weigh run``: one screen of 80 columns."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
@@ -20,10 +20,10 @@ from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 WIDTH = 80
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 _INDENT = "           "
-_FILE_SHARE = 0.2  # mapped files beyond this share of the peak are named
-_FILE_FLOOR = 32 * MIB  # unless they are just the program's own libraries
+_FILE_SHARE = 0.2  # of the peak: more is worth a line
+_FILE_FLOOR = 32 * MIB  # less may be the program's own libraries
 _Number = TypeVar("_Number", Bytes, Seconds)
-_SURE = 1.02  # bounds closer together than this are one figure
+_SURE = 1.02  # bounds closer than this are written as one figure
 
 
 def render_summary(
@@ -34,9 +34,9 @@ def render_summary(
     gpus_allocated: bool = False,
     no_request: str | None = None,
 ) -> str:
-    """Write a finished record, and what to ask for, as the lines after the job.
+    """Write the summary of a finished record, with the request derived from it.
 
-    With *gpus_allocated* a GPU that was not used is worth a line; *no_request* is why
+    With *gpus_allocated*, unused GPUs are listed; *no_request* is the reason why
     there is no request.
     """
     lines = [_headline(record, colour=colour)]
@@ -44,7 +44,7 @@ def render_summary(
     if record.repeats:
         lines += _repeats(record.repeats)
     elif record.usage is not None:
-        lines += _usage(record.usage, _course(record))
+        lines += _usage(record.usage, _trend(record))
     if record.usage is not None and record.usage.gpus:
         from weigh.render.gpu_lines import gpu_lines  # noqa: PLC0415 - start-up
 
@@ -53,18 +53,18 @@ def render_summary(
     if request is not None:
         lines += _request(request, record.usage)
     elif no_request is not None:
-        lines += _row("ask for", f"nothing: {no_request}")
-    safe = (lines[0], *map(shown, lines[1:]))  # the first has our own colours
+        lines += _row("request", f"none: {no_request}")
+    safe = (lines[0], *map(shown, lines[1:]))  # the first line has colours
     return "".join(f"{line}\n" for line in safe)
 
 
 def parts_lines(record: Record) -> list[str]:
-    """Write what is known of a run's parts: ranks, phases and loops, its own count."""
+    """Write the parts of a run: ranks, phases, loops and progress."""
     return [*_ranks(record.ranks), *_regions(record), *_progress(record)]
 
 
 def _ranks(ranks: Sequence[Rank]) -> Iterator[str]:
-    """Say how evenly the ranks of a distributed run used memory."""
+    """Write the range of peak memory over the ranks of a distributed run."""
     peaks = sorted(rank.peak_memory for rank in ranks if rank.peak_memory is not None)
     if peaks:
         least, most = peaks[0], peaks[-1]
@@ -77,7 +77,7 @@ def _between(least: Bytes, most: Bytes) -> str:
 
 
 def _regions(record: Record) -> list[str]:
-    """Write what the program measured of itself, if it did."""
+    """Write the regions that the program measured, if any."""
     if not (record.phases or record.batches or record.events):
         return []
     from weigh.render.region_lines import region_lines  # noqa: PLC0415 - start-up
@@ -89,7 +89,7 @@ def _regions(record: Record) -> list[str]:
 
 
 def _progress(record: Record) -> Iterator[str]:
-    """Say how far it came by its own count."""
+    """Write the progress that the program reported."""
     if record.progress is None or record.batches is not None:
         return
     from weigh.render.progress_lines import how_fast  # noqa: PLC0415 - start-up
@@ -98,7 +98,7 @@ def _progress(record: Record) -> Iterator[str]:
 
 
 def _headline(record: Record, *, colour: bool) -> str:
-    """Give state and time at the left, the record's name at the right."""
+    """Write state and time on the left, the record's id on the right."""
     wall = record.usage.wall_time if record.usage else 0.0
     counted = [repeat for repeat in record.repeats if not repeat.warmup]
     took = f"{len(counted)} runs" if counted else format_duration(wall)
@@ -124,8 +124,8 @@ def _outcome(outcome: Outcome | None) -> Iterator[str]:
         yield from _row("ended", printable(text))
 
 
-def _course(record: Record) -> str:
-    """Say how memory moved at the end, as far as the series shows it."""
+def _trend(record: Record) -> str:
+    """Describe whether memory was flat or rising at the end."""
     usage, series = record.usage, record.series
     if usage is None or usage.growing is None or usage.peak_memory is None:
         return ""
@@ -140,12 +140,12 @@ def _course(record: Record) -> str:
     return "" if growth is None else growth_words(growth, time)
 
 
-def _usage(usage: Usage, course: str) -> Iterator[str]:
+def _usage(usage: Usage, trend: str) -> Iterator[str]:
     if usage.peak_memory is not None:
-        yield from _row("memory", _memory(usage.peak_memory, course))
+        yield from _row("memory", _memory(usage.peak_memory, trend))
         yield from _parts(usage.peak_memory)
     else:
-        yield from _row("memory", "not measured: /proc told nothing")
+        yield from _row("memory", "not measured: no data in /proc")
     if usage.cpu_time is not None:
         yield from _row("cpu", _cpu(usage))
     if usage.read_bytes is not None and usage.write_bytes is not None:
@@ -153,20 +153,20 @@ def _usage(usage: Usage, course: str) -> Iterator[str]:
         yield from _row("disk", f"{read} read, {written} written")
 
 
-def _memory(peak: PeakMemory, course: str) -> str:
+def _memory(peak: PeakMemory, trend: str) -> str:
     words = [f"{format_size(peak.value):<10}"]
     if peak.source == "launcher floor":
-        return f"at most {format_size(peak.high)}: too short or small to see more"
+        return f"up to {format_size(peak.high)}: too short to measure more exactly"
     if peak.high > peak.low * _SURE:
         words.append(f"(between {_range(peak.low, peak.high)})")
     if peak.time is not None:
         words.append(f"peak at {format_duration(peak.time)}")
     text = "  ".join(words).rstrip()
-    return f"{text}, {course}" if course else text
+    return f"{text}, {trend}" if trend else text
 
 
 def _range(low: Bytes, high: Bytes) -> str:
-    """Write two sizes, the unit once where it is the same."""
+    """Write two sizes, with the unit once if they share it."""
     first, last = format_size(low), format_size(high)
     if first.split()[1] == last.split()[1]:
         first = first.split()[0]
@@ -174,7 +174,7 @@ def _range(low: Bytes, high: Bytes) -> str:
 
 
 def _parts(peak: PeakMemory) -> Iterator[str]:
-    """Name mapped files and shared memory where they matter."""
+    """Write mapped files and shared memory, if they are large."""
     parts = []
     if peak.shared and peak.shared > max(_FILE_SHARE * peak.value, _FILE_FLOOR):
         parts.append(f"{format_size(peak.shared)} shared memory")
@@ -198,7 +198,7 @@ def _repeats(repeats: tuple[Repeat, ...]) -> Iterator[str]:
     ran = [repeat for repeat in repeats if not repeat.warmup]
     whole = [repeat.usage for repeat in ran if repeat.exit_code == 0]
     counted = whole or [repeat.usage for repeat in ran]
-    if not counted:  # it failed while it warmed up
+    if not counted:  # it failed in a warm-up run
         yield from _usage(repeats[-1].usage, "")
         return
     yield f"{_INDENT}{'minimum':<12}{'median':<12}maximum"
@@ -232,7 +232,7 @@ def _request(request: Request, usage: Usage | None) -> Iterator[str]:
         for form in ("slurm", "gridengine")
     )
     lines = [_INDENT + line for line in (*slurm, *gridengine)]
-    lines[0] = f"  {'ask for':<9}{lines[0].lstrip()}"
+    lines[0] = f"  {'request':<9}{lines[0].lstrip()}"
     if gridengine and usage is not None and usage.virtual_memory:
         hint = f"     (virtual size: {format_size(usage.virtual_memory)})"
         lines[-1] += hint if len(lines[-1] + hint) <= WIDTH else ""
@@ -241,7 +241,7 @@ def _request(request: Request, usage: Usage | None) -> Iterator[str]:
 
 
 def _row(name: str, text: str) -> Iterator[str]:
-    """Write one row; what does not fit goes on below."""
+    """Write one row, folded if it is too long."""
     line = f"  {name:<9}{text}".rstrip()
     if len(line) <= WIDTH:
         yield line

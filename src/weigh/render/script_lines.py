@@ -1,4 +1,4 @@
-"""What was found in a job script: where, what, what to do; then how many."""
+"""Text and JSON of ``weigh check SCRIPT``: problems, notes, a summary line."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ _TOOLS = {"slurm": "sbatch", "gridengine": "qsub"}
 
 
 def render(checked: Checked, width: int = WIDTH) -> Iterator[str]:
-    """Write the lines for a person: problems by line, then notes, then the sum."""
+    """Write the screen: problems by line, then notes, then the summary."""
     problems = checked.problems
     notes = [one for one in checked.findings if one.severity == "note"]
     rows = [_row(checked, one) for one in (*problems, *notes)]
@@ -27,14 +27,14 @@ def render(checked: Checked, width: int = WIDTH) -> Iterator[str]:
 
 
 def render_json(checked: Checked) -> str:
-    """Write one document, the schema first."""
+    """Write one JSON document, the schema first."""
     return msgspec.json.format(
         msgspec.json.encode(document(checked)), indent=2
     ).decode()
 
 
 def document(checked: Checked) -> dict[str, object]:
-    """Lay it out as one document."""
+    """Return the findings as a JSON object."""
     problems = checked.problems
     return {
         "schema": SCHEMA,
@@ -80,7 +80,7 @@ def _table(rows: list[tuple[str, str, str]], width: int) -> Iterator[str]:
 
 
 def _stacked(rows: list[tuple[str, str, str]], width: int) -> Iterator[str]:
-    """Write each message below its place, where they do not fit side by side."""
+    """Write each message below its place, if the window is too narrow."""
     for place, text, message in rows:
         yield shortened(f"{place}  {text}".rstrip(), width)
         for line in folded(message, width - 4):
@@ -108,5 +108,5 @@ def _sum_line(checked: Checked) -> str:
 
 
 def _clean(text: str) -> str:
-    """Put a mark in the place of bytes that are no UTF-8: JSON cannot hold them."""
+    """Replace bytes that are not UTF-8: JSON cannot hold them."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""How jobs stand, as lines: tasks by state, what failed, what waits and why."""
+"""Text and JSON of ``weigh status``: tasks by state, failures, what waits and why."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -20,7 +20,7 @@ _WORDS = {**STATE_WORDS, "COMPLETED": "done"}
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that did not succeed; ``words`` are the last that it printed."""
+    """A task that did not succeed; ``words`` is its last line of output."""
 
     task: int
     state: State
@@ -30,7 +30,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """So many elements that wait, or are unknown, for the same reason."""
+    """A number of elements that wait, or are unknown, for the same reason."""
 
     elements: int
     reason: str
@@ -38,12 +38,12 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """How a job stands, with those that resumed it; ``job`` is the latest of them.
+    """The state of a job and those that resumed it; ``job`` is the latest of them.
 
-    ``asked`` is when the scheduler reported so, in seconds since the epoch; ``trouble``
-    why it could not be asked since, ``accounting`` why its accounting does not answer.
-    ``unknown`` are elements of which it is not known how they stand, ``cancelling``
-    counts those that weigh cancelled and that have not ended yet.
+    ``asked`` is when the scheduler reported it, in seconds since the epoch; ``trouble``
+    is why a later query failed, ``accounting`` why accounting does not answer.
+    ``unknown`` are elements whose state is unknown, ``cancelling`` counts elements that
+    weigh cancelled and that have not ended yet.
     """
 
     job: Submitted
@@ -62,25 +62,25 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Say whether nothing runs or waits any more."""
+        """Return whether no task runs or waits."""
         return not any(
             self.tasks.get(state) for state in ("PENDING", "RUNNING", "UNKNOWN")
         )
 
     @property
     def is_stuck(self) -> bool:
-        """Say whether nothing runs, and what waits will never start."""
+        """Return whether nothing runs and what waits can never start."""
         runs = self.tasks.get("RUNNING") or self.tasks.get("UNKNOWN")
         return not runs and bool(self.waiting) and all(w.hopeless for w in self.waiting)
 
     @property
     def is_done(self) -> bool:
-        """Say whether every task succeeded."""
+        """Return whether every task succeeded."""
         return self.tasks.get("COMPLETED", 0) == self.total
 
 
 def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
-    """Write all there is to say of one job."""
+    """Write the details of one job."""
     ids = " -> ".join(one.jobs)
     name = printable(one.job.name)
     headline = f"  {name} {ids}   {_counts(one)}"
@@ -102,11 +102,11 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
         text = f"{count(wait.elements)} {noun}: {wait.reason}"
         yield from _entry("waiting", text)
     yield from _next(one)
-    yield from _doubt(one, now)
+    yield from _caveats(one, now)
 
 
 def list_lines(standings: Sequence[Standing], now: Seconds) -> Iterator[str]:
-    """Write a line a job."""
+    """Write one line per job."""
     columns = [
         Column("job", tuple(one.jobs[-1] for one in standings), right=False),
         Column(
@@ -129,11 +129,11 @@ def list_lines(standings: Sequence[Standing], now: Seconds) -> Iterator[str]:
     yield from (line.rstrip() for line in table(columns, WIDTH))
     troubles = {one.trouble: one for one in standings if one.trouble}
     for one in troubles.values():
-        yield from _doubt(one, now)
+        yield from _caveats(one, now)
 
 
 def render_json(standings: Sequence[Standing]) -> str:
-    """Write them as one document."""
+    """Write the jobs as one JSON document."""
     document = {"schema": SCHEMA, "jobs": [msgspec.to_builtins(s) for s in standings]}
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
@@ -172,12 +172,12 @@ def _elements(number: int) -> str:
     return f"{count(number)} element{'' if number == 1 else 's'}"
 
 
-def _doubt(one: Standing, now: Seconds) -> Iterator[str]:
+def _caveats(one: Standing, now: Seconds) -> Iterator[str]:
     if one.trouble:
         when = "never" if not one.asked else f"{format_duration(now - one.asked)} ago"
-        yield from _entry("doubt", f"{one.trouble} (last answer: {when})")
+        yield from _entry("warning", f"{one.trouble} (last answer: {when})")
     if one.accounting and not one.unknown:
-        yield from _entry("doubt", f"accounting does not answer: {one.accounting}")
+        yield from _entry("warning", f"accounting does not answer: {one.accounting}")
 
 
 def _entry(title: str, text: str) -> Iterator[str]:

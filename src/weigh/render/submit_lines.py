@@ -1,4 +1,4 @@
-"""A submitted job as lines: its id, what each element was promised, how to follow."""
+"""Text and JSON of ``weigh submit``: checks, job id, request, how to follow."""
 
 import shlex
 import time
@@ -21,7 +21,7 @@ _AT_ONCE = 60.0
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at before a job was submitted, and what was found."""
+    """One check before a job is submitted, and its result."""
 
     what: str
     verdict: str
@@ -32,9 +32,8 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True):
     """A job that was submitted, or the script that would be.
 
     ``job`` is None after a dry run, ``more`` the rest of an array that was too long
-    for one job; ``notes`` say what was decided for the user, ``checks`` what was seen
-    to be right; ``commands`` are what a dry run leaves out. ``now`` is the time, in
-    seconds since the epoch.
+    for one job; ``notes`` are choices made for the user, ``commands`` those that a dry
+    run leaves out. ``now`` is the time in seconds since the epoch.
     """
 
     plan: Plan
@@ -50,7 +49,7 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def submitted_lines(answer: Shipped) -> Iterator[str]:
-    """Write what was checked and submitted, and what to do next."""
+    """Write what was checked and submitted, and the next command."""
     yield from check_lines(answer.checks)
     job = answer.job
     if job is None:
@@ -62,13 +61,13 @@ def submitted_lines(answer: Shipped) -> Iterator[str]:
         text += f"; starts {_moment(job.expected, answer.now)}"
     yield from (f"  {line}" for line in folded(text, WIDTH - 2))
     yield from _more(answer.more)
-    yield f"  each      {asked_words(job.wanted)}"
+    yield f"  each      {request_words(job.wanted)}"
     yield f"  script    {printable(job.script)}"
     yield f"  follow    weigh status {job.id}"
 
 
 def _more(parts: Sequence[Submitted]) -> Iterator[str]:
-    """Write what else was submitted with it."""
+    """Write the further jobs of the same array."""
     shown = parts[:_SHOWN] if len(parts) > _SHOWN + 1 else parts
     for part in shown:
         why = f": {part.reason}" if part.reason and len(parts) == 1 else ""
@@ -79,7 +78,7 @@ def _more(parts: Sequence[Submitted]) -> Iterator[str]:
 
 
 def check_lines(checks: Sequence[Check]) -> Iterator[str]:
-    """Write a line for each check, the first with a word in front."""
+    """Write one line per check."""
     width = min(_WIDEST, max((len(printable(one.what)) for one in checks), default=0))
     for number, one in enumerate(checks):
         head = "checked" if number == 0 else ""
@@ -101,11 +100,11 @@ def _what(job: Submitted) -> str:
 def _at_once(job: Submitted) -> str:
     most = job.wanted.throttle
     few = most is not None and most < job.elements
-    return f", at most {most} at a time" if few else ""
+    return f", up to {most} at a time" if few else ""
 
 
 def _moment(then: Seconds, now: Seconds) -> str:
-    """Write when something begins, without the date where it is today's."""
+    """Write a start time, without the date if it is today."""
     if then <= now + _AT_ONCE:
         return "now"
     begin, today = time.localtime(then), time.localtime(now)
@@ -116,12 +115,12 @@ def _moment(then: Seconds, now: Seconds) -> str:
 
 
 def command_lines(answer: Shipped) -> Iterator[str]:
-    """Write the commands that would be run: each is one line, to be copied."""
+    """Write the commands that would be run, one per line."""
     most = len(answer.commands)
     shown = answer.commands[:_SHOWN] if most > _SHOWN + 1 else answer.commands
     yield from (f"would run {shlex.join(argv)}" for argv in shown)
     if len(shown) < most:
-        yield f"and {most - len(shown)} more, one for each part of the array"
+        yield f"and {most - len(shown)} more, one per part of the array"
 
 
 def dry_run_lines(answer: Shipped) -> Iterator[str]:
@@ -130,7 +129,7 @@ def dry_run_lines(answer: Shipped) -> Iterator[str]:
 
 
 def render_json(answer: Shipped) -> str:
-    """Write all there is as one document."""
+    """Write the submission as one JSON document."""
     document = {
         "schema": SCHEMA,
         "scheduler": answer.scheduler,
@@ -145,8 +144,8 @@ def render_json(answer: Shipped) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def asked_words(wanted: Wanted) -> str:
-    """Write what an element was promised."""
+def request_words(wanted: Wanted) -> str:
+    """Write the request of one element."""
     parts = [_count(wanted.cpus, "CPU")]
     if wanted.memory is not None:
         parts.append(format_size(wanted.memory))

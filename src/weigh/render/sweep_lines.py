@@ -1,4 +1,4 @@
-"""A sweep as it was written: the count first, a few tasks, where they are."""
+"""Text and JSON of ``weigh sweep``: the number of tasks, a few of them, files."""
 
 from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
@@ -19,11 +19,11 @@ _REPEATED_NAMED = 3
 
 
 class Sweep(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sweep came to.
+    """The result of a sweep.
 
-    ``dimensions`` are the parameters, or those that go together, and how many values
-    each has; ``combinations`` is their product, ``kept`` how many of it are tasks
-    before lines that occur twice are left out; ``first`` and ``last`` are a few tasks.
+    ``dimensions`` are parameters, or groups of them, with their numbers of values;
+    ``combinations`` is the product, ``kept`` how many of them become tasks before
+    repeated lines are left out; ``first`` and ``last`` are a few tasks.
     """
 
     tasks: int
@@ -43,7 +43,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render_text(sweep: Sweep, width: int = WIDTH) -> Iterator[str]:
-    """Write the lines for a person."""
+    """Write the screen."""
     yield head_line(sweep)
     number = len(count(sweep.tasks))
     for task in sweep.first:
@@ -59,7 +59,7 @@ def render_text(sweep: Sweep, width: int = WIDTH) -> Iterator[str]:
 
 
 def head_line(sweep: Sweep) -> str:
-    """Say how many tasks there are, and how they come about."""
+    """Write how many tasks there are, and how the number arises."""
     several = [one for one in sweep.dimensions if one[1] > 1] or sweep.dimensions
     product = " x ".join(f"{size:,} {name}" for name, size in several)
     head = _tasks(sweep.tasks)
@@ -72,24 +72,24 @@ def head_line(sweep: Sweep) -> str:
 
 
 def notes(sweep: Sweep) -> Iterator[str]:
-    """Say what a person would want to know before shipping these tasks."""
+    """Yield warnings on repeated values, repeated lines and few seeds."""
     if sweep.repeated:
         named = ", ".join(map(printable, sweep.repeated[:_REPEATED_NAMED]))
         more = len(sweep.repeated) - _REPEATED_NAMED
         rest = f" and {more:,} more" if more > 0 else ""
-        yield shortened(f"given twice, used once: {named}{rest}", WIDTH)
+        yield shortened(f"given more than once, used once: {named}{rest}", WIDTH)
     if sweep.kept > sweep.tasks:
-        yield f"left out {_tasks(sweep.kept - sweep.tasks)} whose line another has"
+        yield f"left out {_tasks(sweep.kept - sweep.tasks)} with a repeated line"
     if sweep.random is not None and sweep.kept < sweep.random:
-        yield f"no more than {count(sweep.kept)} combinations to draw from"
+        yield f"only {count(sweep.kept)} combinations to draw from"
     if sweep.few_seeds is not None:
         name, size = sweep.few_seeds
         values = "1 value" if size == 1 else f"{size} values"
-        yield f"{name} has {values}: luck can look like a result (take 5 or more)"
+        yield f"{name} has {values}: a difference may be chance (use 5 or more)"
 
 
 def render_json(sweep: Sweep) -> str:
-    """Write one document, the schema first."""
+    """Write one JSON document, the schema first."""
     fields = {
         "schema": SCHEMA,
         **_without_surrogates(msgspec.to_builtins(sweep)),
@@ -106,7 +106,7 @@ def _tasks(number: int) -> str:
 
 
 def _without_surrogates(tree: Any) -> Any:  # noqa: ANN401 - what JSON is made of
-    """Put a mark in the place of bytes that are no UTF-8: JSON cannot hold them."""
+    """Replace bytes that are not UTF-8: JSON cannot hold them."""
     if isinstance(tree, str):
         return tree.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if isinstance(tree, dict):

@@ -1,4 +1,4 @@
-"""A moment of ``weigh top`` as lines of text that fit a window."""
+"""One moment of ``weigh top``: the data to show, and its lines for a window."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from weigh.units import MINUTE, Bytes, Seconds, format_duration, format_size
 
 
 class ProcessView(msgspec.Struct, frozen=True):
-    """One process: ``resident`` is RSS, ``cores`` busy since the look before."""
+    """One process: ``resident`` is RSS, ``cores`` the CPU use since the last sample."""
 
     pid: int
     command: str
@@ -27,7 +27,7 @@ class ProcessView(msgspec.Struct, frozen=True):
 
 
 class GpuHolder(msgspec.Struct, frozen=True):
-    """One of my processes that holds memory on a GPU."""
+    """One of the user's processes that holds memory on a GPU."""
 
     pid: int
     name: str
@@ -35,10 +35,10 @@ class GpuHolder(msgspec.Struct, frozen=True):
 
 
 class GpuView(msgspec.Struct, frozen=True):
-    """One GPU that is mine; None where the driver does not tell.
+    """One GPU of the user; values that the driver does not report are None.
 
-    ``holders`` are my processes on it; ``others`` how many are somebody else's, None
-    where the driver hides processes. Utilisation in per cent.
+    ``holders`` are the user's processes on it; ``others`` counts those of other users,
+    None if the driver hides processes. Utilisation is in per cent.
     """
 
     index: int
@@ -52,11 +52,11 @@ class GpuView(msgspec.Struct, frozen=True):
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """One run as it is known now.
+    """The latest state of one run.
 
-    ``record`` is what weigh last wrote down of it, with what was seen since. ``age``
-    is how old that is: 0 where the processes were looked at just now. ``memory`` and
-    ``cores`` are of now, None where only the written record is known. ``t`` and
+    ``record`` is the last that was written, with what was measured since. ``age`` is
+    how old it is: 0 if the processes were sampled just now. ``memory`` and ``cores``
+    are current values, None if only the written record is known. ``t`` and
     ``memories`` are its memory over time.
     """
 
@@ -74,7 +74,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MachineView(msgspec.Struct, frozen=True):
-    """This machine; ``memory_used`` by everybody, without what the kernel can drop."""
+    """This machine; ``memory_used`` by all users, without what the kernel can drop."""
 
     name: str
     cpus: int | None = None
@@ -85,9 +85,9 @@ class MachineView(msgspec.Struct, frozen=True):
 class TopView(msgspec.Struct, frozen=True, kw_only=True):
     """One moment of ``weigh top``.
 
-    With ``followed`` it is about this one run, and the processes are the run's;
-    without, they are all of this user's. ``processes`` are the biggest first, None
-    where they cannot be listed; ``gpu_note`` says what keeps GPUs from being read.
+    With ``followed`` it shows this run and its processes; without, all processes of
+    the user. ``processes`` are the largest first, None if they cannot be listed;
+    ``gpu_note`` is the reason why GPUs cannot be read.
     """
 
     clock: str
@@ -102,18 +102,18 @@ class TopView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 WIDTH = 80
-_MOST_PROCESSES = 10  # where the height does not say
+_MOST_PROCESSES = 10  # if the height is not limited
 _LEAST_PROCESSES = 3
-_TALL = 16  # lines of a window that has some to spare for air
+_TALL = 16  # lines of a window that has room for empty lines
 _ID = 6
 _MARGIN = 12
-_RSS = "RSS: pages shared by several count in each"
+_RSS = "RSS: counts shared pages in every process"
 
 Style: TypeAlias = Literal["", "bold", "dim", "yellow"]
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line of the screen, and what points at it."""
+    """One line of the screen and its style."""
 
     text: str
     style: Style = ""
@@ -122,9 +122,9 @@ class Line(msgspec.Struct, frozen=True):
 def top_lines(
     view: TopView, width: int = WIDTH, height: int | None = None, *, keys: bool = False
 ) -> list[Line]:
-    """Write *view* for a window; without *height* it is as long as it needs.
+    """Write *view* for a window; without *height* its length is not limited.
 
-    *keys* says that somebody is at the keyboard.
+    *keys*: the user can press keys, so the line of keys is shown.
     """
     lines = [_title(view, width, keys=keys)]
     if view.followed is None:
@@ -181,7 +181,7 @@ def _machine(machine: MachineView) -> Iterator[Line]:
             words.append(f"{size} of memory")
         else:
             used = format_size(machine.memory_used)
-            words.append(f"{used} of {size} in use by everybody")
+            words.append(f"{used} of {size} in use by all users")
     if words:
         yield Line(f"  {', '.join(words)}")
 
@@ -215,7 +215,7 @@ def _left_in_brief(run: RunView) -> str:
 
 
 def _aside(run: RunView) -> str:
-    """Say where figures come from that are not of this moment."""
+    """Write the age and origin of values that are not current."""
     if run.stopped:
         return "stopped"
     if not run.age:
@@ -235,7 +235,7 @@ def _run(run: RunView, view: TopView, width: int) -> Iterator[Line]:
     yield from _memory(run, width)
     yield _row("cpu", _cpu(run))
     yield from _progress(run)
-    yield from _asked(view.request, width)
+    yield from _request_rows(view.request, width)
 
 
 def _state(run: RunView) -> str:
@@ -245,7 +245,7 @@ def _state(run: RunView) -> str:
         code = f", exit code {record.exit_code}" if record.exit_code else ""
         signal = "" if record.signal is None else f", signal {record.signal}"
         state = f"{record.state} in {took}{code}{signal}"
-        return f"{state}; all of it: weigh records show {record.id[:_ID]}"
+        return f"{state}; details: weigh records show {record.id[:_ID]}"
     since = local_time(record.started)[1]
     state = "stopped, " if run.stopped else ""
     aside = "" if run.stopped else _aside(run)
@@ -274,7 +274,7 @@ def _cpu(run: RunView) -> str:
     usage = run.record.usage
     words = [] if run.cores is None else [f"{_cores(run.cores)} cores now"]
     if usage and usage.cpu_time is not None:
-        words.append(f"{format_duration(usage.cpu_time)} in all")
+        words.append(f"{format_duration(usage.cpu_time)} in total")
     if usage and usage.cpus_used is not None:
         words.append(f"{usage.cpus_used:.2f} cores on average")
     if run.processes is not None:
@@ -293,23 +293,23 @@ def _progress(run: RunView) -> Iterator[Line]:
 
 
 def _left(run: RunView) -> str | None:
-    """Give the time that it still takes; None where nobody knows."""
+    """Return the remaining time in words; None if unknown."""
     headway = run.record.progress
     if headway is None or run.stale or run.record.state != "RUNNING":
         return None
     return time_left(headway, run.elapsed)
 
 
-def _asked(request: Request | None, width: int) -> Iterator[Line]:
+def _request_rows(request: Request | None, width: int) -> Iterator[Line]:
     if request is None:
         return
-    name = "ask for"
+    name = "request"
     for form in ("slurm", "gridengine"):
         for line in packed_lines(request, form, width - _MARGIN):
             yield _row(name, line)
             name = ""
     margin = f"+ {round(request.headroom * 100, 1):g} %"
-    yield _row("", f"if it ended now, {margin}; while it runs, a lower bound", "dim")
+    yield _row("", f"for the usage so far {margin}; a lower bound while it runs", "dim")
 
 
 def _gpus(gpus: Sequence[GpuView], note: str | None, width: int) -> Iterator[Line]:
@@ -318,7 +318,7 @@ def _gpus(gpus: Sequence[GpuView], note: str | None, width: int) -> Iterator[Lin
         yield Line("GPUs", "bold")
     if gpus:
         yield from _gpu_table(gpus, width)
-    if note:  # a low window rather loses this
+    if note:  # the first to go in a low window
         lines = folded(printable(note), width - 2)
         yield from (Line(f"  {line}", "yellow") for line in lines)
 
@@ -327,7 +327,7 @@ def _gpu_table(gpus: Sequence[GpuView], width: int) -> Iterator[Line]:
     yield from _table(
         [
             Column("", tuple(str(one.index) for one in gpus)),
-            Column("card", tuple(map(_card, gpus)), right=False),
+            Column("GPU", tuple(map(_model, gpus)), right=False),
             Column("memory", tuple(map(_gpu_memory, gpus))),
             Column("busy", tuple(_percent(one.utilization) for one in gpus), drop=1),
             Column(
@@ -342,7 +342,7 @@ def _gpu_table(gpus: Sequence[GpuView], width: int) -> Iterator[Line]:
     )
 
 
-def _card(gpu: GpuView) -> str:
+def _model(gpu: GpuView) -> str:
     return printable(short_name(gpu.name))
 
 
@@ -352,7 +352,7 @@ def _gpu_memory(gpu: GpuView) -> str:
 
 def _on_it(gpu: GpuView) -> str:
     if gpu.lost:
-        return "lost: the card does not answer"
+        return "lost: the GPU does not answer"
     words = [
         f"{printable(one.name)} {one.pid}"
         + ("" if one.memory is None else f" {format_size(one.memory)}")
@@ -360,7 +360,7 @@ def _on_it(gpu: GpuView) -> str:
     ]
     if gpu.others:
         words.append(f"{gpu.others} other{'s' if gpu.others > 1 else ''}")
-    return ", ".join(words) or ("not told" if gpu.others is None else "nobody")
+    return ", ".join(words) or ("unknown" if gpu.others is None else "nobody")
 
 
 def _processes(view: TopView, width: int, rest: int | None) -> Iterator[Line]:
@@ -369,15 +369,15 @@ def _processes(view: TopView, width: int, rest: int | None) -> Iterator[Line]:
         return
     whose = "my processes" if view.followed is None else "its processes"
     total = format_size(sum(one.resident for one in processes))
-    yield Line(f"{whose}, biggest first   ({_RSS})", "bold")
-    # the line above, the titles, and what is said of the others
+    yield Line(f"{whose}, largest first   ({_RSS})", "bold")
+    # below: this heading, the column titles, the count of the rest
     room = _MOST_PROCESSES if rest is None else max(_LEAST_PROCESSES, rest - 3)
     shown = processes[:room]
     yield from _table(_process_columns(shown), width)
     left_out = processes[len(shown) :]
     if left_out:
         size = format_size(sum(one.resident for one in left_out))
-        yield Line(f"  {len(left_out)} more with {size}; all together {total}", "dim")
+        yield Line(f"  {len(left_out)} more with {size}; in total {total}", "dim")
 
 
 def _process_columns(processes: Sequence[ProcessView]) -> list[Column]:
@@ -408,7 +408,7 @@ def _table(columns: Sequence[Column], width: int) -> Iterator[Line]:
 def by_time(
     t: Sequence[Seconds], memories: Sequence[Bytes], width: int
 ) -> list[Bytes | None]:
-    """Give the most memory in each of *width* equal stretches of time.
+    """Return the most memory in each of *width* equal stretches of time.
 
     A stretch without a sample has what the one before it ended with.
     """

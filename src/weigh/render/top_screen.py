@@ -1,4 +1,4 @@
-"""``weigh top`` on a terminal: draws each view over the one before.
+"""``weigh top`` on a terminal: draws each view over the last one.
 
 rich is imported here and nowhere else.
 """
@@ -13,11 +13,11 @@ from rich.text import Text
 from weigh.render.printable import printable
 from weigh.render.top_lines import TopView, top_lines
 
-_USUAL = (80, 24)  # where a terminal claims to have no size
+_USUAL = (80, 24)  # if the terminal reports no size
 
 
 class TopScreen:
-    """The terminal's second screen, taken on entry and given back on exit."""
+    """The terminal's second screen, opened on entry and closed on exit."""
 
     def __init__(self, out: TextIO, *, colour: bool) -> None:
         self._out = out
@@ -43,7 +43,7 @@ class TopScreen:
             self._console.set_alt_screen(False)
 
     def show(self, view: TopView) -> None:
-        """Draw *view*, at the size that the window has now.
+        """Draw *view* at the window's current size.
 
         Raises:
             OSError: the terminal is gone.
@@ -61,7 +61,7 @@ class TopScreen:
 
 
 def renderable(view: TopView, width: int, height: int) -> Text:
-    """Make *view* into what rich draws: lines that fit the window as they are."""
+    """Convert *view* to rich's text: lines that fit the window."""
     lines = top_lines(view, width, height, keys=True)
     text = Text("\n", no_wrap=True, overflow="crop", end="").join(
         Text(printable(line.text), style=line.style) for line in lines

@@ -1,4 +1,4 @@
-"""The figures of a report in words: the one place where they become text."""
+"""Figures of records and reports as words: memory, growth, GPUs, states, amounts."""
 
 from collections.abc import Iterator, Sequence
 
@@ -35,7 +35,7 @@ STATE_WORDS: dict[State, str] = {
 
 
 def usage_words(usage: Usage) -> Iterator[tuple[str, str]]:
-    """Yield name and words of each figure there is."""
+    """Yield name and words of each figure that was measured."""
     peak = usage.peak_memory
     yield "memory", "not measured" if peak is None else _peak(peak)
     if usage.cpu_time is not None:
@@ -70,12 +70,12 @@ def _gpu(gpu: GpuUsage) -> str:
     return ", ".join(words) + source
 
 
-_EARLY = 0.9  # of the run: what levels out later may not have
+_EARLY = 0.9  # of the run: a later plateau is not trusted
 _UNITS = ((1, "s"), (MINUTE, "min"), (HOUR, "h"))
 
 
 def growth_words(growth: Growth, peak_time: Seconds | None) -> str:
-    """Say what memory did when the run ended; nothing where that is not known."""
+    """Describe whether memory was rising at the end; nothing if unknown."""
     if growth.growing:
         rate = "" if growth.trend is None else f": {rate_words(growth.trend.rate)}"
         return f"still rising at the end{rate}"
@@ -87,47 +87,47 @@ def growth_words(growth: Growth, peak_time: Seconds | None) -> str:
 
 
 def rate_words(rate: float) -> str:
-    """Write bytes a second in the shortest unit of time that makes it 1 MiB."""
+    """Write bytes per second, in the shortest unit of time that yields 1 MiB."""
     enough = (pair for pair in _UNITS if round(rate * pair[0]) >= MIB)
     seconds, unit = next(enough, _UNITS[-1])
     return f"{format_size(round(rate * seconds))}/{unit}"
 
 
 def extrapolation_words(ahead: Extrapolation) -> str:
-    """Write what memory comes to, and between what it lies."""
+    """Write predicted memory and its interval."""
     low, high = format_size(ahead.low), format_size(ahead.high)
     if low == high:
         return low
     if low.split()[1] == high.split()[1]:
         low = low.split()[0]
     value = format_size(ahead.value)
-    return f"{value} (between {low} and {high}, {100 * ahead.level:.0f} % sure)"
+    return f"{value} (between {low} and {high}, {100 * ahead.level:.0f} % confidence)"
 
 
 _MAKERS = ("NVIDIA ", "Tesla ")
-# NVIDIA's XID catalogue: those that speak of the card, not of the program on it
-_CARD_FAULTS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120})
+# faults of the GPU rather than of the program, by NVIDIA's XID catalogue
+_GPU_FAULTS = frozenset({48, 62, 63, 64, 74, 79, 92, 94, 95, 119, 120})
 _BAD_ADDRESS = 31
 _SHOWN = 3
 
 
 def short_name(name: str) -> str:
-    """Leave out what every card's name begins with: ``V100-SXM2-32GB``."""
+    """Return a GPU's name without its maker: ``V100-SXM2-32GB``."""
     for maker in _MAKERS:
         name = name.removeprefix(maker)
     return name
 
 
 def memory_words(used: Bytes | None, total: Bytes | None) -> str:
-    """Say how full a card is: ``7.1 of 32.0 GiB``."""
+    """Write how full a GPU is: ``7.1 of 32.0 GiB``."""
     if total is None:
-        return "memory not told" if used is None else f"{used / GIB:.1f} GiB used"
+        return "memory unknown" if used is None else f"{used / GIB:.1f} GiB used"
     known = "?" if used is None else f"{used / GIB:.1f}"
     return f"{known} of {total / GIB:.1f} GiB"
 
 
 def listed(numbers: Sequence[int | None]) -> str:
-    """Write numbers as a person does: ``1, 2 and 3``."""
+    """Write a list of numbers: ``1, 2 and 3``."""
     words = ["?" if number is None else str(number) for number in numbers]
     if len(words) <= 1:
         return "".join(words)
@@ -135,15 +135,15 @@ def listed(numbers: Sequence[int | None]) -> str:
 
 
 def xid_words(xids: Sequence[int]) -> str:
-    """Say what the driver's errors were, and whom they concern."""
+    """Write the driver's error numbers and their likely cause."""
     different = sorted(set(xids))
     words = f"driver XID {listed(different[:_SHOWN])}"
     words += ", ..." if len(different) > _SHOWN else ""
-    if any(xid in _CARD_FAULTS for xid in different):
-        return f"{words}: the card's fault, tell the admins"
+    if any(xid in _GPU_FAULTS for xid in different):
+        return f"{words}: GPU fault, report to the admins"
     if different == [_BAD_ADDRESS]:
-        return f"{words}: the program used an address that is not its own"
-    return f"{words}: most likely the program's own"
+        return f"{words}: invalid address in the program"
+    return f"{words}: most likely a bug of the program"
 
 
 NAMES = {
@@ -155,7 +155,7 @@ NAMES = {
 }
 
 
-_LEAST = 0.001  # hours: less of them is a few seconds, and no digits to read
+_LEAST = 0.001  # hours: less is a few seconds
 
 
 def state_words(report: Report) -> str:
@@ -165,7 +165,7 @@ def state_words(report: Report) -> str:
 
 
 def held_words(report: Report) -> str:
-    """Say what was held, in the resource that counts most."""
+    """Write the GPU hours held, or else the CPU hours."""
     if report.gpu_hours:
         return f"{three(report.gpu_hours)} GPU hours"
     if report.cpu_hours:
@@ -174,7 +174,7 @@ def held_words(report: Report) -> str:
 
 
 def amount(measure: Measure, value: float | None) -> str:
-    """Write a figure of a measure in its unit; a dash where there is none."""
+    """Write a figure of a measure in its unit; a dash for None."""
     if value is None:
         return "-"
     if measure.unit == "bytes":
@@ -186,8 +186,8 @@ def amount(measure: Measure, value: float | None) -> str:
     return _plain(value)
 
 
-def asked_words(measure: Measure) -> str:
-    """Write what was asked for; nothing where that cannot be asked for."""
+def requested_words(measure: Measure) -> str:
+    """Write what was requested; nothing for a figure that cannot be requested."""
     if measure.asked is None:
         return "" if measure.name == "gpu_utilization" else "-"
     if measure.unit == "seconds":
@@ -196,14 +196,14 @@ def asked_words(measure: Measure) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share of what was asked for; a far larger one as a factor."""
+    """Write usage as a share of the request; a far larger one as a factor."""
     if share > 9.99:  # noqa: PLR2004 - three digits
         return f"{share:.0f} x"
     return f"{100 * share:.0f} %"
 
 
 def three(value: float) -> str:
-    """Write a number with three digits or, from a hundred on, none behind the point."""
+    """Write a number with three digits, from a hundred on without decimals."""
     if 0 < value < _LEAST:
         return f"<{_LEAST}"
     return f"{value:,.0f}" if value >= 99.5 else f"{value:.3g}"  # noqa: PLR2004 - three digits

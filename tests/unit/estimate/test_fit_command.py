@@ -124,7 +124,7 @@ def test_a_split_batch_is_said_to_be_the_user_s_choice(keep: Keep, fit: Weigh) -
     _, out, _ = fit("tag", "--gpu", "P4", "--target", "batch_size=100")
 
     assert "2 steps of 50" in out
-    assert "another batch would train differently, and is yours to choose" in out
+    assert "A different batch size would change the training." in out
 
 
 def test_the_request_for_the_target_asks_for_its_bound(keep: Keep, fit: Weigh) -> None:
@@ -142,7 +142,7 @@ def test_nothing_is_asked_for_a_target_too_far_beyond(keep: Keep, fit: Weigh) ->
 
     _, out, _ = fit("tag", "--target", "1000")
 
-    assert "ask for      nothing yet: it lies too far beyond" in out
+    assert "request      none yet: the target is too far beyond the runs" in out
     assert "#SBATCH" not in out
 
 

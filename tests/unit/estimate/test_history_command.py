@@ -95,7 +95,7 @@ def test_the_answer_says_how_many_runs_its_level_and_the_share_killed(
     err = weigh()[2]
 
     assert "from 5 runs of tag: python tag.py {file} {batch_size}" in err
-    assert "level 100 %; the last 2 played back in order: 0 killed" in err
+    assert "level 100 %; replayed over the last 2 runs: 0 killed" in err
     assert "expect 17 % killed" in err  # one in six, as of any five
 
 
@@ -128,7 +128,7 @@ def test_before_three_runs_the_answer_is_to_run_three_first(
 
     assert code == 0
     assert out.startswith("#SBATCH --mem=")
-    assert err.startswith(f"# run 3 of these first: {runs} of tag")
+    assert err.startswith(f"# {runs} of tag")
 
 
 def test_with_no_run_at_all_the_way_out_is_named(weigh: Weigh) -> None:
@@ -173,7 +173,7 @@ def test_no_more_is_asked_for_than_a_node_has(weigh: Weigh, keep: Keep) -> None:
     _, out, err = weigh("--node-memory", "6GiB")
 
     assert out.startswith("#SBATCH --mem=6G\n")
-    assert "cut to 6.00 GiB, what a node has" in err
+    assert "limited to 6.00 GiB, the memory of a node" in err
 
 
 def test_another_command_under_the_label_is_said_and_kept_apart(
@@ -225,7 +225,7 @@ def test_a_parameter_missing_from_half_of_the_records_is_said(
     code, _, err = weigh()
 
     assert code == 0
-    assert "batch_size went from 50 to 200 and the coming run's is not known" in err
+    assert "batch_size went from 50 to 200 and the next run's value is unknown" in err
 
 
 def test_runs_that_failed_do_not_count_and_are_said(weigh: Weigh, keep: Keep) -> None:
@@ -247,7 +247,7 @@ def test_a_size_far_beyond_what_was_measured_names_the_next_to_measure(
 
     err = weigh("--param", "batch_size=900")[2]
 
-    assert "no level: nothing so large was measured" in err
+    assert "no level: no run of that size was measured" in err
     assert "batch_size=900 is 9 x the largest measured" in err
     assert "measure batch_size=300 first" in err
 

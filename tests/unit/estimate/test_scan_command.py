@@ -524,4 +524,4 @@ def test_a_target_too_far_away_has_no_request_anywhere(
 
     for shown in (text, report, (folder / "report.html").read_text()):
         assert "--mem=" not in shown
-        assert "nothing yet" in shown
+        assert "none yet" in shown

@@ -55,19 +55,19 @@ def listed(*gpus: Gpu) -> str:
 
 def test_one_used_gpu_is_one_row() -> None:
     assert said(V100) == (
-        "  gpu      7.00 GiB of 32.0 GiB  busy 84 %, at most 99 %    V100-SXM2-32GB"
+        "  gpu      7.00 GiB of 32.0 GiB  busy 84 %, peak 99 %       V100-SXM2-32GB"
     )
 
 
 def test_one_used_of_four_is_said_with_what_to_ask_for() -> None:
     idle = [changed(IDLE, index=index) for index in (1, 2, 3)]
-    words = "1 of 4 GPUs used: ask for 1 (1, 2 and 3 never touched)"
+    words = "1 of 4 GPUs used: request 1 (1, 2 and 3 never used)"
     assert words in said(V100, *idle)
-    assert "ask for" not in said(V100, *idle, allocated=False)
+    assert "request" not in said(V100, *idle, allocated=False)
 
 
 def test_a_gpu_that_was_granted_in_vain_is_said() -> None:
-    assert said(IDLE) == "  gpu      the GPU was never used: ask for none"
+    assert said(IDLE) == "  gpu      the GPU was never used: request none"
 
 
 def test_a_machines_own_gpus_are_no_matter_to_a_job_without() -> None:
@@ -76,7 +76,7 @@ def test_a_machines_own_gpus_are_no_matter_to_a_job_without() -> None:
 
 def test_a_figure_with_a_bias_says_so() -> None:
     rise = changed(V100, process_peak_memory=None, source=DEVICE_RISE)
-    assert "what others did meanwhile counts too" in said(rise)
+    assert "so other users' changes since are included" in said(rise)
     assert "others" not in said(V100)
 
 
@@ -88,13 +88,13 @@ def test_of_a_run_joined_midway_the_whole_card_is_a_bound() -> None:
         source=None,
         device_peak_memory=6 * GIB,
     )
-    assert "gpu      at most 6.00 GiB of 32.0 GiB" in said(hidden)
-    assert "what the whole card held, others' too" in said(hidden)
+    assert "gpu      up to 6.00 GiB of 32.0 GiB" in said(hidden)
+    assert "memory of the whole GPU, others included" in said(hidden)
 
 
 def test_memory_that_nobody_told_is_not_zero() -> None:
     unknown = changed(V100, peak_memory=None, process_peak_memory=None, source=None)
-    assert "memory not told" in said(unknown)
+    assert "memory unknown" in said(unknown)
 
 
 def test_utilisation_that_mig_hides_is_left_out() -> None:
@@ -106,13 +106,13 @@ def test_what_the_card_went_through_is_said() -> None:
     words = said(
         changed(V100, ecc_errors=2, xids=(79,), throttle={"thermal": 12.0, "power": 9})
     )
-    assert "2 memory errors that could not be corrected" in words
-    assert "XID 79: the card's fault" in words
+    assert "2 uncorrected memory errors" in words
+    assert "XID 79: GPU fault" in words
     assert "heat for 12.0 s" in words
 
 
 def test_a_wrong_address_is_the_programs_own() -> None:
-    assert "the program used an address" in said(changed(V100, xids=(31,)))
+    assert "invalid address in the program" in said(changed(V100, xids=(31,)))
 
 
 names = st.text(max_size=60)

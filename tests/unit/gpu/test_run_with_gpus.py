@@ -60,7 +60,7 @@ def test_a_card_that_was_never_used_is_said(script: Script, tmp_path: Path) -> N
     given = {"CUDA_VISIBLE_DEVICES": "0,1"}
     done, record = weigh_run(script, tmp_path, "sleep", "0.4", **given)
     assert len(record["usage"]["gpus"]) == 2
-    assert "none of the 2 GPUs was used: ask for none" in done.stderr
+    assert "none of the 2 GPUs was used: request none" in done.stderr
 
 
 def test_a_driver_that_hangs_holds_up_neither_job_nor_weigh(

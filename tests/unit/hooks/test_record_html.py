@@ -154,8 +154,3 @@ def test_phases_are_indented_by_their_depth() -> None:
     texts = Page(render_html(a_record())).texts
     assert "load" in texts
     assert "\N{NO-BREAK SPACE}" * 2 + "read" in texts
-
-
-def test_a_notebook_shows_a_record_as_its_html() -> None:
-    record = Record(id="a" * 12, command=("true",), started="2026-11-21T10:00:00Z")
-    assert record._repr_html_() == render_html(record)

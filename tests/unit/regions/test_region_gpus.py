@@ -68,7 +68,7 @@ def test_the_four_stages_of_the_account_are_on_the_report(card: Card) -> None:
     assert found["taken until the batches: model"] == "1.30 GiB"
     assert found["peak of the batches beyond that"] == "664 MiB"
     assert found["peak beyond what was in use"] == "1.94 GiB"
-    assert found["peak of the whole card"] == "2.04 GiB"
+    assert found["peak of the whole GPU"] == "2.04 GiB"
     assert max(len(line) for line in text.splitlines()) <= 80
 
 

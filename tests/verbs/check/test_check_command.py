@@ -77,7 +77,7 @@ def test_a_crash_is_named_with_its_last_words(weigh: Weigh, tmp_path: Path) -> N
     assert code == 1
     assert "exit 3 at once: oh dear" in out
     assert "task-2.log" in out
-    assert "1 of 2 went wrong" in out
+    assert "1 of 2 failed" in out
 
 
 def test_a_crash_later_on_is_none_of_the_start(weigh: Weigh, tmp_path: Path) -> None:

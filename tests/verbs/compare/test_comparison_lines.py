@@ -30,9 +30,9 @@ def test_the_guides_two_runs() -> None:
         "                B   7.08 GiB                             256 % more (3.6 x)",
         "  GPU, batches  A    680 MiB",
         "                B   5.75 GiB                             766 % more (8.7 x)",
-        "  a batch       A     491 ms",
+        "  per batch     A     491 ms",
         "                B     2.03 s                             313 % slower (4.1 x)",
-        "  a sample      A    9.81 ms",
+        "  per sample    A    9.81 ms",
         "                B    6.76 ms                             31 % quicker",
         "  one run each: no spread known; weigh run --repeat 3 would say it",
     ]

@@ -59,7 +59,7 @@ def test_a_hundred_experiments_are_25_task_files_of_four(
     code, out, _ = weigh("plan", "tasks.txt", "--gpu", "p100=11.9GiB", *SAID)
 
     assert code == 0
-    assert "p100 11.9 GiB: 4 fit by GPU memory" in out
+    assert "p100 11.9 GiB: 4 tasks per GPU, limited by GPU memory" in out
     assert "25 array elements x 4 tasks, 1 GPU, 4 CPUs, 4.88 GiB, 06:00:00" in out
     folder = tmp_path / "plan" / "tasks"
     assert sorted(lines_of(folder)) == sorted(HUNDRED.splitlines())
@@ -130,7 +130,7 @@ def test_an_element_gets_its_gpus_share_of_the_node(weigh: Weigh) -> None:
 
     _, out, _ = weigh("plan", "tasks.txt", "--gpu", "V100-32GB", *SAID, *node)
 
-    assert "2 fit by CPUs" in out
+    assert "2 tasks per GPU, limited by CPUs" in out
     assert "50 array elements x 2 tasks, 1 GPU, 2 CPUs" in out
 
 
@@ -216,7 +216,7 @@ def test_a_task_too_big_is_named_and_nothing_is_written(
     code, out, _ = weigh("plan", "rl.txt", "--gpu", "T4", "--leave-out")
 
     assert code == 0
-    assert "left out, too big: 1 task (2)" in out
+    assert "too big, left out: 1 task (2)" in out
     left = (tmp_path / "plan" / "rl" / "left_out.txt").read_text()
     assert left == "python rl.py --algo dqn --seed 2\n"
 
@@ -339,7 +339,7 @@ def test_a_sites_gpu_is_known_from_its_settings(weigh: Weigh, tmp_path: Path) ->
 
     _, out, _ = weigh("plan", "tasks.txt", "--gpu", "big", *SAID)
 
-    assert "big 200 GiB: 72 fit by GPU memory" in out
+    assert "big 200 GiB: 72 tasks per GPU, limited by GPU memory" in out
 
 
 def test_a_plan_whose_writing_broke_off_is_planned_anew(

@@ -48,11 +48,14 @@ def word_for(gpu: str, *words: str) -> str | None:
 @pytest.mark.parametrize(
     ("gpu", "said"),
     [
-        ("A100-40GB:1g.5gb", "A100-40GB:1g.5gb 4.75 GiB: 2 fit"),
-        ("a100_80gb_1g.10gb", "A100-80GB:1g.10gb 9.50 GiB: 4 fit"),
-        ("H100 1g.10gb", "H100-80GB:1g.10gb 9.75 GiB: 4 fit"),
-        ("nvidia_h100_80gb_hbm3_2g.20gb", "H100-80GB:2g.20gb 19.6 GiB: 9 fit"),
-        ("a100.3g.20gb", "A100-40GB:3g.20gb 19.5 GiB: 9 fit"),
+        ("A100-40GB:1g.5gb", "A100-40GB:1g.5gb 4.75 GiB: 2 tasks per GPU"),
+        ("a100_80gb_1g.10gb", "A100-80GB:1g.10gb 9.50 GiB: 4 tasks per GPU"),
+        ("H100 1g.10gb", "H100-80GB:1g.10gb 9.75 GiB: 4 tasks per GPU"),
+        (
+            "nvidia_h100_80gb_hbm3_2g.20gb",
+            "H100-80GB:2g.20gb 19.6 GiB: 9 tasks per GPU",
+        ),
+        ("a100.3g.20gb", "A100-40GB:3g.20gb 19.5 GiB: 9 tasks per GPU"),
     ],
 )
 def test_a_slice_is_filled_by_its_own_memory(weigh: Weigh, gpu: str, said: str) -> None:

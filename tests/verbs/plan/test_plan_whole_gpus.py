@@ -59,7 +59,7 @@ def test_a_task_measured_on_two_gpus_gets_two_for_itself(
 
     assert code == 0
     assert "2 GPUs, 3.60 GiB of each GPU" in out
-    assert "each task has 2 GPUs for itself" in out
+    assert "each task has 2 GPUs of its own" in out
     plan = read_plan(tmp_path / "plan" / "t")
     assert [element.tasks for element in plan.elements] == [(1,), (2,)]
     assert (plan.ask.gpus, plan.ask.gpu, plan.ask.nodes) == (2, "v100", 1)
@@ -120,7 +120,7 @@ def test_a_size_that_nobody_measured_says_what_it_rests_on(
     code, out, err = weigh("plan", "t.txt", "--gpu", "V100-32GB")
 
     assert code == 0
-    assert "or the bound of a fit" in out
+    assert "or a fit's upper bound" in out
     assert "fit of 3" in out
     assert "GPU memory of 2 tasks: foretold from 3 runs at --batch 50, 100" in err
     assert "2.0 times the largest" in err

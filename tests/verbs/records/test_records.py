@@ -117,7 +117,7 @@ def test_twenty_are_shown_and_the_rest_counted(root: str) -> None:
     for number in range(25):
         keep(root, f"{number:012x}")
     lines = weigh().stdout.splitlines()
-    assert lines[-1] == "20 of 25; --all for every one"
+    assert lines[-1] == "20 of 25; --all lists all"
     assert len(lines) == 1 + 20 + 1
     assert len(weigh("--all").stdout.splitlines()) == 1 + 25
     assert len(weigh("-n", "3").stdout.splitlines()) == 1 + 3 + 1
@@ -157,8 +157,8 @@ def test_passed_over_lines_are_said_on_stderr(root: str) -> None:
     append_line(path, b"{torn")
     append_line(path, b'{"schema":"weigh.record/2","id":"ffff00001111"}')
     assert weigh().stderr.splitlines() == [
-        "weigh: 1 line is torn or no record: passed over",
-        "weigh: 1 record is of a newer weigh (weigh.record/2): passed over",
+        "weigh: 1 line skipped: damaged",
+        "weigh: 1 record skipped: written by a newer weigh (weigh.record/2)",
     ]
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from some_jobs import JOB, Say, SomeJob, Task, write_job
 
 from weigh.errors import SchedulerError
-from weigh.flow.report.accounting import beside
+from weigh.flow.report.accounting import with_other_figures
 from weigh.model.job import Wanted
 from weigh.model.report import Accounted, Measure
 from weigh.schedulers import accounting
@@ -110,7 +110,7 @@ def test_a_gpu_table_cut_off_anywhere_never_gives_another_peak(end: int) -> None
 
 def _of(most: float, *told: Accounted, killed: bool = False) -> Measure:
     ours = Measure(name="memory", unit="bytes", median=most, most=most)
-    return beside([ours], told, (), scheduler="slurm", killed=killed)[0]
+    return with_other_figures([ours], told, (), scheduler="slurm", killed=killed)[0]
 
 
 def test_a_zero_of_a_killed_job_is_shown_and_not_believed() -> None:
@@ -118,14 +118,14 @@ def test_a_zero_of_a_killed_job_is_shown_and_not_believed() -> None:
     (figure,) = _of(5 * GIB, told).others
     assert figure.value == 0
     assert figure.word is not None
-    assert "believe weigh's" in figure.word
+    assert "trust weigh's" in figure.word
 
 
 def test_what_sacct_saw_after_weigh_of_a_killed_task_is_believed() -> None:
     told = Accounted(element=0, state="FAILED", max_rss=5 * GIB)
     (figure,) = _of(GIB, told, killed=True).others
     assert figure.word is not None
-    assert figure.word.endswith("believe it")
+    assert figure.word.endswith("trust it")
 
 
 def test_more_than_weigh_saw_is_called_an_upper_bound() -> None:
@@ -166,8 +166,8 @@ def test_the_logs_table_stands_beside_weighs_figure(root: str, say: Say) -> None
     Path(folder, "log", f"{JOB}.out").write_text(f"{TABLE}weigh: exit code 0\n")
     _, out, _ = say("report", JOB, "--ascii")
     words = " ".join(out.split())
-    assert "the job log's GPU table: 2.05 GiB; it looked once" in words
-    assert "believe weigh's" in words
+    assert "the job log's GPU table: 2.05 GiB; a single sample" in words
+    assert "trust weigh's" in words
     assert "7.08 GiB" in words
 
 
@@ -194,5 +194,7 @@ def test_a_job_that_slept_before_its_run_is_no_accounting_that_missed_something(
     cpus = Measure(name="cpus", unit="cpus", median=1.0, most=1.0)
     time = Measure(name="time", unit="seconds", median=600.0, most=600.0)
     told = Accounted(element=0, state="COMPLETED", wall_time=4200.0, cpu_time=650.0)
-    (figure,) = beside([cpus, time], [told], (), scheduler="slurm")[0].others
-    assert figure.word == "over the whole job, set-up and all"
+    (figure,) = with_other_figures([cpus, time], [told], (), scheduler="slurm")[
+        0
+    ].others
+    assert figure.word == "over the whole job, including its set-up"

@@ -165,7 +165,7 @@ def test_several_flags_are_written_whole_however_long_together() -> None:
         f"--gres=gpu:{'h' * 50}:4",
         "--time=1",
     )
-    lines = list(note_lines(Note(about="ask for", words="this", flag=" ".join(flags))))
+    lines = list(note_lines(Note(about="request", words="this", flag=" ".join(flags))))
     assert [word for line in lines[1:] for word in line.split()] == list(flags)
     assert max(map(len, lines)) <= 80
 

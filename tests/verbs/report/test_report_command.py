@@ -174,7 +174,7 @@ def test_a_scheduler_that_cannot_be_asked_leaves_a_doubt(
     monkeypatch.setattr(time, "time", lambda: BEGAN + 60)
     code, out, _ = say("report", JOB)
     assert code == 0
-    assert "doubt     the scheduler could not be asked: squeue is not on this" in out
+    assert "warning   the scheduler could not be queried: squeue is not on this" in out
 
 
 def test_a_hostile_name_cannot_steer_the_terminal(root: str, say: Say) -> None:

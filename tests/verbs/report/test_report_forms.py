@@ -46,7 +46,7 @@ def sweep(root: str) -> str:
 
 def test_a_paper_counts_every_run_failed_ones_included(sweep: str, say: Say) -> None:
     _, out, _ = say("report", sweep, "--paper", "md")
-    assert "- **Runs:** 21 in all, of which 2 failed" in out
+    assert "- **Runs:** 21 in total, of which 2 failed" in out
     assert "21 hours of runs, failed ones included" in out
     assert "- **GPUs:** V100\\-SXM2" in out or "V100-SXM2-32GB, 32.0 GiB" in out
     assert "at most 3.00 GiB" in out or "3.00 GiB" in out
@@ -116,7 +116,7 @@ def test_a_ticket_says_where_when_how_and_the_errors_tail(sweep: str, say: Say) 
         (1, 1, "COMPLETED", "nothing failed"),
         (2, 1, "FAILED", "no: 1 of 2 attempts ended this way"),
         (3, 3, "FAILED", "yes: 3 of 3 attempts ended this way"),
-        (1, 1, "FAILED", "not tried again (weigh resume)"),
+        (1, 1, "FAILED", "not retried (weigh resume)"),
     ],
 )
 def test_a_ticket_says_whether_it_happened_again(
@@ -194,7 +194,7 @@ def test_the_ranking_says_what_always_fails_and_what_saves_most(
     assert code == 1
     assert "failing     broken: all 5 runs, the same way: ValueError" in out
     saves = out[out.index("saves most") :]
-    assert saves.startswith("saves most  wasteful: ask for 1 CPU, 15 CPU h less")
+    assert saves.startswith("saves most  wasteful: request 1 CPU, 15 CPU h less")
     assert "--cpus-per-task=1" in saves
     assert max(map(len, out.splitlines())) <= 80
 
@@ -213,7 +213,7 @@ def test_a_paper_of_a_time_counts_runs_outside_of_jobs_once(
     )
     shards.append(month, late, Machine("node01", "0" * 32, None, None))
     _, out, _ = say("report", "--since", "30d", "--paper", "md")
-    assert "16 in all" in out
+    assert "16 in total" in out
 
 
 def test_a_gpu_never_used_is_the_change_that_saves_most(root: str, say: Say) -> None:
@@ -275,7 +275,7 @@ def test_a_ticket_of_a_run_outside_of_jobs_names_no_command_of_jobs(
     record = record_of(Task(state="FAILED"), 1)
     shards.append(root, record, Machine("node01", "0" * 32, None, None))
     _, out, _ = say("report", record.id, "--ticket")
-    assert "reproduced  not tried again\n" in out
+    assert "reproduced  not retried\n" in out
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "CANCELLED"])

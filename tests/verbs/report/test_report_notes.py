@@ -51,7 +51,7 @@ def test_advice_on_fewer_than_three_runs_says_so(root: str) -> None:
     flagged = [note for note in notes if note.flag]
     assert {note.about for note in flagged} == {"memory", "time", "CPUs"}
     assert all("(2 runs)" in note.words for note in flagged)
-    assert one(notes, "basis").words.startswith("2 runs: three would say")
+    assert one(notes, "basis").words.startswith("2 runs: run it three times")
 
 
 def test_one_failure_among_many_tasks_leaves_advice_what_it_is(root: str) -> None:
@@ -131,7 +131,7 @@ def test_a_hot_gpu_is_told(root: str) -> None:
         throttle={"thermal": 600.0},
     )
     note = one(notes_of(root, hot, hot, hot, wanted=ON_GPU), "GPU")
-    assert note.words.startswith("slowed down by its heat for up to 10 m 00 s")
+    assert note.words.startswith("slowed down by heat for up to 10 m 00 s")
 
 
 def test_growing_memory_is_told_with_how_to_carry_it_on(root: str) -> None:
@@ -210,4 +210,4 @@ def test_a_full_card_is_told(root: str) -> None:
     report = build(
         JOB, cwd=str(Path(root).parent), env={"PATH": "", "WEIGH_POLL": "9h"}
     )
-    assert "100 % of the card" in one(list(report.notes), "GPU mem").words
+    assert "100 % of the GPU's memory" in one(list(report.notes), "GPU mem").words

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import re
 from typing import Any
 
 import msgspec
@@ -12,7 +11,6 @@ from hypothesis import given, settings
 from some_reports import reports
 
 from weigh.model.report import Measure, Report
-from weigh.render.openmetrics import render_openmetrics
 from weigh.render.printable import cell
 from weigh.render.report_files import (
     COLUMNS,
@@ -39,11 +37,6 @@ NUMBERS = (
     "gpu_utilization",
     "energy",
 )
-# the grammar of a sample in the OpenMetrics specification, without timestamps
-SAMPLE = re.compile(
-    r'^([a-zA-Z_][a-zA-Z0-9_]*)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (\S+)$'
-)
-LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"')
 
 
 @settings(max_examples=30)
@@ -79,48 +72,6 @@ def test_csv_holds_each_number_as_it_is(report: Report) -> None:
 
 def test_csv_has_a_column_for_every_number_of_a_row() -> None:
     assert set(NUMBERS) <= set(COLUMNS)
-
-
-def _samples(text: str) -> list[tuple[str, dict[str, str], float]]:
-    lines = text.split("\n")
-    assert lines[-1] == "# EOF"
-    found = []
-    for line in lines[:-1]:
-        if line.startswith("#"):
-            assert re.match(r"# (TYPE|UNIT|HELP) [a-z_]+ \S", line)
-            continue
-        match = SAMPLE.match(line)
-        assert match, line
-        found.append((match[1], dict(LABEL.findall(match[2])), float(match[3])))
-    return found
-
-
-@settings(max_examples=30)
-@given(reports())
-def test_openmetrics_parse_and_hold_each_number_as_it_is(report: Report) -> None:
-    samples = _samples(render_openmetrics(report))
-    memory = [value for name, _, value in samples if name == "weigh_task_memory_bytes"]
-    assert memory == [row.memory for row in report.rows if row.memory is not None]
-    asked = {
-        name: value
-        for name, labels, value in samples
-        if labels.get("figure") == "asked"
-    }
-    for measure, name in (("memory", "weigh_memory_bytes"), ("cpus", "weigh_cpus")):
-        one = next(m for m in report.measures if m.name == measure)
-        assert asked.get(name) == one.asked
-
-
-@settings(max_examples=30)
-@given(reports())
-def test_openmetrics_name_each_family_once_and_its_unit_at_its_end(
-    report: Report,
-) -> None:
-    text = render_openmetrics(report)
-    types = re.findall(r"^# TYPE (\S+)", text, re.MULTILINE)
-    assert len(types) == len(set(types))
-    for name, unit in re.findall(r"^# UNIT (\S+) (\S+)", text, re.MULTILINE):
-        assert name.endswith(f"_{unit}")
 
 
 @settings(max_examples=30)

@@ -78,7 +78,7 @@ def test_a_ticket_names_the_job_that_failed_and_all_attempts(
     assert f"job         {LATER} task 1\n" in out
     assert "attempts    2" in out
     assert "reproduced  yes: 2 of 2 attempts ended this way" in out
-    assert "asked for   16.0 GiB" in out
+    assert "requested   16.0 GiB" in out
 
 
 @pytest.mark.parametrize("name", [JOB, "ppo-sweep"])

@@ -87,7 +87,7 @@ def test_one_process() -> None:
         "  memory   392 MiB     peak at 9.80 s, then flat",
         "  cpu      11.9 s      0.96 of a core, 1 process",
         "  disk     1.20 MiB read, 64.0 KiB written",
-        "  ask for  #SBATCH --mem=500M --cpus-per-task=1 --time=00:05:00",
+        "  request  #SBATCH --mem=500M --cpus-per-task=1 --time=00:05:00",
         "           #$ -l h_vmem=1200M -l h_rt=00:05:00     (virtual size: 970 MiB)",
         "           from 1 run + 20 %; three runs would say how far it varies",
     ]
@@ -101,7 +101,7 @@ def test_a_failure_with_little_measured() -> None:
         outcome=Outcome("exit code 7"),
     ) == [
         headline("weigh  FAILED in 0.25 s, exit code 7"),
-        "  memory   not measured: /proc told nothing",
+        "  memory   not measured: no data in /proc",
     ]
 
 
@@ -189,7 +189,7 @@ def test_shared_memory_and_mapped_files_are_told_apart() -> None:
 def test_a_job_below_the_launchers_floor_is_given_a_bound_only() -> None:
     floor = {"low": 0, "value": 9 * MIB, "high": 9 * MIB, "source": "launcher floor"}
     assert row("memory", summary(peak=floor)) == (
-        "  memory   at most 9.00 MiB: too short or small to see more"
+        "  memory   up to 9.00 MiB: too short to measure more exactly"
     )
 
 

@@ -49,8 +49,8 @@ PAGES: list[tuple[Report, tuple[Scan, ...], str]] = []
 
 def rendered(report: Report, scans: tuple[Scan, ...]) -> str:
     """Render a page, the same report once only."""
-    for known, beside, html in PAGES:
-        if known is report and beside == scans:
+    for known, drawn, html in PAGES:
+        if known is report and drawn == scans:
             return html
     PAGES.append((report, scans, render_page(report, scans, version="0.1.0")))
     return PAGES[-1][2]

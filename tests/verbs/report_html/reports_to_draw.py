@@ -175,7 +175,7 @@ def one_run() -> Report:
         notes=(
             Note(
                 about="time",
-                words="20 % of what was asked for was used: ask for less, start sooner",
+                words="20 % of the request was used: request less, start sooner",
                 flag="--time=00:20:00",
                 weight=2.0,
                 is_finding=True,

@@ -12,7 +12,7 @@ from weigh.units import format_duration, format_size
 
 pytestmark = pytest.mark.browser
 
-ASKED = "180, 83, 26"  # the light theme's colour of what was asked for
+ASKED = "180, 83, 26"  # the light theme's colour of the request
 Opened = Any
 
 
@@ -199,7 +199,7 @@ def test_far_more_than_was_used_is_said_and_does_not_flatten(opened: Opened) -> 
     assert record.request is not None
     request = msgspec.structs.replace(record.request, memory=1 << 42)
     page = opened(without(one_run(), request=request))
-    assert "asked for 4.00 TiB" in memory_chart(page).inner_text()
+    assert "requested 4.00 TiB" in memory_chart(page).inner_text()
     assert painted(page, ASKED) > 20  # the words
     assert painted(page, "31, 111, 139") > 300  # the curve
 

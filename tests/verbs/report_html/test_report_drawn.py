@@ -75,7 +75,7 @@ def test_a_fit_has_a_page_up_to_its_target(say: Say, tmp_path: Path) -> None:
 def test_a_plot_without_a_file_is_drawn_here(say: Say) -> None:
     code, out, _ = say("report", "train", "--plot")
     assert code == 0
-    assert "Memory, at most 4.40 GiB, asked for 8.00 GiB" in out
+    assert "Memory, peak 4.40 GiB, requested 8.00 GiB" in out
     assert max(map(len, out.splitlines())) <= 80
 
 
@@ -88,13 +88,15 @@ def test_a_plot_with_a_file_is_a_picture(say: Say, tmp_path: Path) -> None:
 def test_a_plot_of_runs_without_curves_is_refused(say: Say) -> None:
     code, out, err = say("report", "scan", "--plot")
     assert (code, out) == (2, "")
-    assert err == "weigh: nothing to draw: no run of this has a series\n"
+    assert err == "weigh: nothing to draw: these runs have no series of samples\n"
 
 
 def test_a_page_in_no_folder_says_how_to_make_it(say: Say) -> None:
     code, _, err = say("report", "train", "--html", "no/such/out.html")
     assert code == 125
-    assert err.endswith("No such file or directory (make it first: mkdir -p no/such)\n")
+    assert err.endswith(
+        "No such file or directory (create it first: mkdir -p no/such)\n"
+    )
 
 
 def test_with_strict_a_finding_fails_after_the_page_is_written(

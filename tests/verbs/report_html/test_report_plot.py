@@ -59,7 +59,7 @@ def test_a_steady_run_is_a_level_floor() -> None:
 
 def test_what_was_asked_for_is_said_and_drawn() -> None:
     lines = list(plot_lines(one_run()))
-    assert lines[1] == "  Memory, at most 4.40 GiB, asked for 8.00 GiB"
+    assert lines[1] == "  Memory, peak 4.40 GiB, requested 8.00 GiB"
     assert lines[2] == "  8.00 GiB |" + "-" * 68
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from following import Weigh
 
-from weigh.flow.report.requested import asked_of_job
+from weigh.flow.report.requested import requested_by_job
 from weigh.model.job import STUCK, Submitted, Wanted
 from weigh.schedulers.client import Client, Reach
 from weigh.schedulers.command import Ran
@@ -84,7 +84,7 @@ def test_an_element_in_error_that_we_deleted_was_cancelled(
 
 
 def test_a_job_of_a_named_cluster_is_reported_as_its_scheduler_s() -> None:
-    assert asked_of_job(job(scheduler="slurm@gpu"), None).scheduler == "slurm"
+    assert requested_by_job(job(scheduler="slurm@gpu"), None).scheduler == "slurm"
 
 
 def test_a_task_that_was_not_resumed_is_found_in_the_job_before(here: Weigh) -> None:

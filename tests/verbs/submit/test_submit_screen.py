@@ -69,7 +69,7 @@ def test_when_it_starts_is_said_as_a_person_would(
     expected: float | None, words: str
 ) -> None:
     shown = " ".join(" ".join(lines(job(expected=expected))).split())
-    assert f"submitted 5 elements as job 7, at most 2 at a time{words} each" in shown
+    assert f"submitted 5 elements as job 7, up to 2 at a time{words} each" in shown
 
 
 def test_elements_of_several_tasks_say_how_many() -> None:
@@ -120,4 +120,4 @@ def test_a_dry_run_names_the_command_of_each_part_as_one_line_to_copy() -> None:
     found = list(command_lines(shipped))
 
     assert found[0] == "would run sbatch --parsable '/a b/job_0.sh'"
-    assert found[3:] == ["and 3 more, one for each part of the array"]
+    assert found[3:] == ["and 3 more, one per part of the array"]

@@ -24,7 +24,7 @@ def test_the_overview_is_this_screen() -> None:
     assert render_text(OVERVIEW) == (
         """\
 weigh top   node07   10:00:12
-  64 CPUs for you, 12.0 GiB of 251 GiB in use by everybody
+  64 CPUs for you, 12.0 GiB of 251 GiB in use by all users
 
 runs in progress
   run     label        memory      peak  cores  procs   elapsed
@@ -32,11 +32,11 @@ runs in progress
   c0d2e4  python ...        ?  2.00 GiB      ?      ?  2 h 02 m  node12, 4 s ago
 
 GPUs
-     card                     memory  busy  on it
+     GPU                      memory  busy  on it
   0  V100-SXM2-32GB  7.0 of 32.0 GiB  84 %  python 457520 6.00 GiB, 1 other
-  2  V100-SXM2-32GB    ? of 32.0 GiB     ?  not told
+  2  V100-SXM2-32GB    ? of 32.0 GiB     ?  unknown
 
-my processes, biggest first   (RSS: pages shared by several count in each)
+my processes, largest first   (RSS: counts shared pages in every process)
      pid       RSS   cpu  command
   457520   380 MiB  96 %  python tag.py alice.txt out.tsv 50
   457522  12.0 MiB     ?  sort"""
@@ -53,12 +53,12 @@ alice   run 7f3a91c0d2e4
   memory    392 MiB now, peak 401 MiB at 9.80 s
             |                ::::::::::::::::====================@@@@@@@@@@@@@@|
             0 to 12.4 s, up to 401 MiB
-  cpu       0.96 cores now, 11.9 s in all, 0.96 cores on average, 2 processes
-  ask for   #SBATCH --mem=500M --cpus-per-task=1 --time=00:05:00
+  cpu       0.96 cores now, 11.9 s in total, 0.96 cores on average, 2 processes
+  request   #SBATCH --mem=500M --cpus-per-task=1 --time=00:05:00
             #$ -l h_vmem=1200M -l h_rt=00:05:00
-            if it ended now, + 20 %; while it runs, a lower bound
+            for the usage so far + 20 %; a lower bound while it runs
 
-its processes, biggest first   (RSS: pages shared by several count in each)
+its processes, largest first   (RSS: counts shared pages in every process)
      pid       RSS   cpu  command
   457520   380 MiB  96 %  python tag.py alice.txt out.tsv 50
   457522  12.0 MiB     ?  sort"""
@@ -117,7 +117,7 @@ def test_a_low_window_keeps_the_cards_rather_than_what_is_in_doubt() -> None:
 def test_a_run_that_ended_says_how_and_where_to_read_on() -> None:
     ended = replace(RUN, record=replace(RUN.record, state="FAILED", exit_code=3))
     text = render_text(replace(FOLLOWED, followed=ended))
-    assert "FAILED in 12.4 s, exit code 3; all of it: weigh records show 7f3a91" in text
+    assert "FAILED in 12.4 s, exit code 3; details: weigh records show 7f3a91" in text
 
 
 def test_a_stopped_run_says_so() -> None:
@@ -199,7 +199,7 @@ def test_over_time_the_highest_stays_the_highest(
 
 def test_processes_name_their_bias() -> None:
     assert PROCESSES[0].resident
-    assert "RSS: pages shared by several count in each" in render_text(OVERVIEW)
+    assert "RSS: counts shared pages in every process" in render_text(OVERVIEW)
 
 
 def test_without_colour_the_screen_has_none() -> None:

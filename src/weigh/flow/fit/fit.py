@@ -139,14 +139,14 @@ def request_note(found: Answer, scheduler: str | None = None) -> Note:
     need = advice.target or advice.recommended
     by = advice.estimate.by
     if need is None:
-        return Note(about="ask for", words="nothing: no size is recommended", weight=1)
+        return Note(about="request", words="none: no size is recommended", weight=1)
     name = f"for {by}={size_text(need.size)}"
     if found.request is None:
-        words = f"{name}: nothing yet, it lies too far beyond what was measured"
-        return Note(about="ask for", words=words, weight=1)
+        words = f"{name}: none yet, it is too far beyond the measured sizes"
+        return Note(about="request", words=words, weight=1)
     dialect = gridengine_text if scheduler == gridengine_text.NAME else slurm_text
     flag = " ".join(dialect.directives(found.request))
-    return Note(about="ask for", words=name, flag=flag, weight=1)
+    return Note(about="request", words=name, flag=flag, weight=1)
 
 
 def _named(root: str, names: Sequence[str]) -> list[Record]:

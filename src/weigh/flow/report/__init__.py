@@ -1,1 +1,1 @@
-"""``weigh report``: what was asked for beside what was used."""
+"""``weigh report``: requested vs. used."""

@@ -1,4 +1,4 @@
-"""What the scheduler says beside what weigh measured, and which of them to believe."""
+"""Figures of the scheduler next to weigh's own, and which of the two to trust."""
 
 import os
 import statistics
@@ -8,7 +8,7 @@ import msgspec
 
 from weigh.flow.follow.tasks import LOGS, tail_of
 from weigh.flow.follow.view import View
-from weigh.flow.report.requested import Asked
+from weigh.flow.report.requested import Requested
 from weigh.model.report import Accounted, Figure, GpuTable, Measure
 from weigh.schedulers import accounting
 from weigh.schedulers.accounting import read_tables
@@ -17,8 +17,8 @@ from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import Seconds
 
-_SAME = 0.05  # apart by less, two figures are one
-_WHOLE_SECONDS = 2.0  # accounting counts them, weigh the thousandths
+_SAME = 0.05  # a smaller relative difference counts as the same
+_WHOLE_SECONDS = 2.0  # accounting has whole seconds, weigh milliseconds
 _MOST_LOGS = 500
 VIRTUAL = "qacct maxvmem"
 _TABLE = "the job log's GPU table"
@@ -27,7 +27,7 @@ _TABLE = "the job log's GPU table"
 def ask(
     scheduler: str | None, jobs: Iterable[str], env: Mapping[str, str]
 ) -> tuple[Accounted, ...]:
-    """Ask accounting about jobs, one after the other; nothing where there is none."""
+    """Query accounting for jobs, one after the other; nothing without a scheduler."""
     if scheduler is None:
         return ()
     return tuple(
@@ -36,7 +36,7 @@ def ask(
 
 
 def logs_of(views: Sequence[View]) -> Iterator[str]:
-    """Name the logs of the elements of jobs."""
+    """Yield the paths of the logs of the elements of jobs."""
     for view in views:
         job = view.job
         for number in range(job.elements):
@@ -45,40 +45,40 @@ def logs_of(views: Sequence[View]) -> Iterator[str]:
 
 
 def tables_in(paths: Iterable[str]) -> tuple[GpuTable, ...]:
-    """Read the GPU tables at the ends of logs, of the first few hundred of them."""
+    """Read the GPU tables at the ends of the first few hundred logs."""
     some = (path for _, path in zip(range(_MOST_LOGS), paths, strict=False))
     return tuple(table for path in some for table in read_tables(tail_of(path)))
 
 
-def asked_too(asked: Asked, told: Sequence[Accounted]) -> Asked:
-    """Fill in what only accounting knows of what was asked for."""
-    if not told:
-        return asked
-    first = told[0]
+def with_accounting(requested: Requested, accounted: Sequence[Accounted]) -> Requested:
+    """Return *requested*, completed by what only accounting knows."""
+    if not accounted:
+        return requested
+    first = accounted[0]
     return msgspec.structs.replace(
-        asked,
-        cpus=asked.cpus or first.cpus,
-        memory=asked.memory or first.memory_asked,
-        time_limit=asked.time_limit or first.time_limit,
-        gpus=asked.gpus or first.gpus or 0,
+        requested,
+        cpus=requested.cpus or first.cpus,
+        memory=requested.memory or first.memory_asked,
+        time_limit=requested.time_limit or first.time_limit,
+        gpus=requested.gpus or first.gpus or 0,
     )
 
 
-def beside(
+def with_other_figures(
     measures: Sequence[Measure],
-    told: Sequence[Accounted],
+    accounted: Sequence[Accounted],
     tables: Sequence[GpuTable],
     *,
     scheduler: str | None,
     killed: bool = False,
 ) -> tuple[Measure, ...]:
-    """Put what others measured beside each measure, where it differs from ours.
+    """Return measures with the figures of other sources that differ from weigh's.
 
-    *killed*: a task was killed for memory, whatever accounting calls its end.
+    *killed*: a task was killed for memory, even if accounting reports another state.
     """
-    over = tuple(one for one in told if one.state not in {"RUNNING", "PENDING"})
+    over = tuple(one for one in accounted if one.state not in {"RUNNING", "PENDING"})
     walls = (one.most for one in measures if one.name == "time")
-    killed = killed or any(one.state == "OUT_OF_MEMORY" for one in told)
+    killed = killed or any(one.state == "OUT_OF_MEMORY" for one in accounted)
     others = _Others(over, tuple(tables), scheduler, killed, next(walls, None))
     return tuple(
         msgspec.structs.replace(one, others=tuple(others.of(one))) for one in measures
@@ -86,33 +86,38 @@ def beside(
 
 
 class _Others(msgspec.Struct, frozen=True):
-    """What accounting and the GPU tables say; ``wall_time`` is the most by weigh."""
+    """The figures of accounting and GPU tables; ``wall_time`` is weigh's largest."""
 
-    told: tuple[Accounted, ...]
+    accounted: tuple[Accounted, ...]
     tables: tuple[GpuTable, ...]
     scheduler: str | None
     killed: bool
     wall_time: Seconds | None
 
     def of(self, measure: Measure) -> Iterator[Figure]:
-        """Yield what they say of one measure."""
+        """Yield their figures of one measure."""
         if measure.name == "memory":
             yield from _memory(measure, self)
         elif measure.name == "gpu_memory":
-            yield from _gpu_memory(measure, self.told, self.tables)
+            yield from _gpu_memory(measure, self.accounted, self.tables)
         elif measure.name == "gpu_utilization":
-            yield from _busy(measure, self.told, self.tables)
+            yield from _busy(measure, self.accounted, self.tables)
         elif measure.name == "cpus":
             yield from _cpus(measure, self)
         elif measure.name == "time":
-            yield from _time(measure, self.told, self.scheduler)
+            yield from _time(measure, self.accounted, self.scheduler)
 
 
 def _memory(measure: Measure, others: _Others) -> Iterator[Figure]:
-    ours, told, scheduler = measure.most, others.told, others.scheduler
-    sizes = [one.max_rss for one in told if one.max_rss is not None]
+    ours, accounted, scheduler = measure.most, others.accounted, others.scheduler
+    sizes = [one.max_rss for one in accounted if one.max_rss is not None]
     theirs = max(sizes, default=None)
-    if theirs is None and scheduler == slurm_text.NAME and told and ours is not None:
+    if (
+        theirs is None
+        and scheduler == slurm_text.NAME
+        and accounted
+        and ours is not None
+    ):
         theirs = 0  # sacct leaves MaxRSS empty where no sample was taken
     if theirs is not None and not _alike(ours, theirs):
         if scheduler == gridengine_text.NAME:
@@ -122,68 +127,65 @@ def _memory(measure: Measure, others: _Others) -> Iterator[Figure]:
         else:
             word = _of_sacct(ours, theirs, killed=others.killed)
             yield Figure(source="sacct MaxRSS", value=theirs, word=word)
-    virtual = [one.virtual_memory for one in told if one.virtual_memory]
+    virtual = [one.virtual_memory for one in accounted if one.virtual_memory]
     if virtual and scheduler == gridengine_text.NAME:
         yield Figure(
             source=VIRTUAL,
             value=max(virtual),
-            word="address space, which h_vmem counts; not memory that was held",
+            word="address space, which h_vmem limits; not memory in use",
         )
 
 
 def _of_sacct(ours: float | None, theirs: float, *, killed: bool) -> str:
     if ours is None:
-        return "sampled, every 30 s at most sites: peaks in between are not seen"
+        return "sampled, every 30 s at most sites: peaks in between are missed"
     if theirs < ours:
         if killed:
-            return "what its last sample saw before the kill: believe weigh's"
+            return "its last sample before the kill: trust weigh's"
         if not theirs:
-            return "no sample was taken, it looks every 30 s at most sites: not a zero"
-        return "looked at every 30 s at most sites, peaks fall between: believe weigh's"
+            return "not zero: no sample was taken (every 30 s at most sites)"
+        return "sampled every 30 s at most sites, peaks are missed: trust weigh's"
     if killed:
-        return "seen after weigh's last look at a task that was killed: believe it"
+        return "sampled after weigh's last sample of a killed task: trust it"
     return (
         "counts shared pages in each process, at some sites page cache too: an upper "
-        "bound; weigh counts them once"
+        "bound; weigh counts shared pages once"
     )
 
 
 def _of_qacct(ours: float | None, theirs: float) -> str:
     if ours is not None and theirs < ours:
-        return (
-            "the largest single process alone (printed as KB, and means 1000 KiB): "
-            "believe weigh's"
-        )
-    return "the largest process, page cache not counted (its KB means 1000 KiB)"
+        return "the largest single process (its KB means 1000 KiB): trust weigh's"
+    return "the largest process without page cache (its KB means 1000 KiB)"
 
 
 def _gpu_memory(
-    measure: Measure, told: Sequence[Accounted], tables: Sequence[GpuTable]
+    measure: Measure, accounted: Sequence[Accounted], tables: Sequence[GpuTable]
 ) -> Iterator[Figure]:
     ours = measure.most
     held = [table.gpu_memory for table in tables if table.gpu_memory is not None]
     if held and not _alike(ours, max(held)):
-        word = "the site's sampler (DCGM), started and ended with the job"
+        word = "the site's sampler (DCGM) over the whole job"
         if ours is not None and max(held) < ours:
             once = all(table.one_look for table in tables)
-            looks = "it looked once (mean = largest = smallest)" if once else "sampled"
-            word = f"{looks}: believe weigh's"
+            looks = "a single sample (mean = largest = smallest)" if once else "sampled"
+            word = f"{looks}: trust weigh's"
         yield Figure(source=_TABLE, value=max(held), word=word)
-    seen = [one.gpu_memory for one in told if one.gpu_memory]
+    seen = [one.gpu_memory for one in accounted if one.gpu_memory]
     if seen and not _alike(ours, max(seen)):
         word = "sampled every 30 s at most sites"
         if ours is not None and max(seen) < ours:
-            word += ": believe weigh's"
+            word += ": trust weigh's"
         yield Figure(source="sacct gpumem", value=max(seen), word=word)
 
 
 def _busy(
-    measure: Measure, told: Sequence[Accounted], tables: Sequence[GpuTable]
+    measure: Measure, accounted: Sequence[Accounted], tables: Sequence[GpuTable]
 ) -> Iterator[Figure]:
     shares = [table.utilization for table in tables if table.utilization is not None]
     if shares and not _alike(measure.median, statistics.median(shares)):
         once = all(table.one_look for table in tables)
-        word = "one look at the card" if once else "mean of its samples"
+        word = "a single sample" if once else "mean of its samples"
         own = [
             table.process_utilization
             for table in tables
@@ -192,9 +194,11 @@ def _busy(
         if own:
             word += f"; of this job's process {100 * statistics.median(own):.0f} %"
         yield Figure(source=_TABLE, value=statistics.median(shares), word=word)
-    theirs = [one.gpu_utilization for one in told if one.gpu_utilization is not None]
+    theirs = [
+        one.gpu_utilization for one in accounted if one.gpu_utilization is not None
+    ]
     if theirs and not _alike(measure.median, statistics.median(theirs)):
-        word = "the most in any sample, not the mean"
+        word = "the maximum of its samples, not the mean"
         source = "sacct gpuutil"
         yield Figure(source=source, value=statistics.median(theirs), word=word)
 
@@ -202,7 +206,7 @@ def _busy(
 def _cpus(measure: Measure, others: _Others) -> Iterator[Figure]:
     shares = [
         one.cpu_time / one.wall_time
-        for one in others.told
+        for one in others.accounted
         if one.cpu_time is not None and one.wall_time
     ]
     if not shares:
@@ -213,18 +217,18 @@ def _cpus(measure: Measure, others: _Others) -> Iterator[Figure]:
         return
     is_grid = others.scheduler == gridengine_text.NAME
     name = "qacct cpu" if is_grid else "sacct TotalCPU"
-    word = "over the whole job, set-up and all"
-    longest = max(one.wall_time or 0.0 for one in others.told)
+    word = "over the whole job, including its set-up"
+    longest = max(one.wall_time or 0.0 for one in others.accounted)
     is_longer = _is_longer(others.wall_time, longest)
     if measure.median is not None and theirs < measure.median and not is_longer:
-        word = "misses what was killed or left the job: believe weigh's"
+        word = "misses what was killed or left the job: trust weigh's"
     yield Figure(source=f"{name} / time", value=theirs, word=word)
 
 
 def _time(
-    measure: Measure, told: Sequence[Accounted], scheduler: str | None
+    measure: Measure, accounted: Sequence[Accounted], scheduler: str | None
 ) -> Iterator[Figure]:
-    walls = [one.wall_time for one in told if one.wall_time is not None]
+    walls = [one.wall_time for one in accounted if one.wall_time is not None]
     theirs = max(walls, default=None)
     ours = measure.most
     if theirs is None or not (_is_longer(ours, theirs) or _is_longer(theirs, ours)):
@@ -232,12 +236,12 @@ def _time(
     name = (
         "qacct ru_wallclock" if scheduler == gridengine_text.NAME else "sacct Elapsed"
     )
-    word = "the whole job, which the time limit counts: believe it"
+    word = "the whole job, which the time limit counts: trust it"
     yield Figure(source=name, value=theirs, word=word)
 
 
 def _is_longer(one: Seconds | None, other: Seconds | None) -> bool:
-    """Say whether *other* is longer by more than whole seconds and rounding make it."""
+    """Return whether *other* is longer by more than rounding explains."""
     if one is None or other is None:
         return other is not None
     return not _alike(one, other) and other - one >= _WHOLE_SECONDS

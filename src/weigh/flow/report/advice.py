@@ -1,4 +1,4 @@
-"""What to ask for next time: memory, time and CPUs, from what the elements used."""
+"""What to request next time: memory, time and CPUs, from the usage of elements."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ import msgspec
 
 from weigh.flow.report.accounting import VIRTUAL
 from weigh.flow.report.elements import Element
-from weigh.flow.report.requested import Asked
+from weigh.flow.report.requested import Requested
 from weigh.flow.report.runs import Run
 from weigh.model.report import Measure, Note
 from weigh.outcome import out_of_memory, ran_out_on_gpu
@@ -24,44 +24,44 @@ from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
-_NEAR = 0.95  # of a limit: the next run may go over it
+_NEAR = 0.95  # of a limit: the next run may exceed it
 _CLOSE = 0.9
-_MEMORY_WELL = 0.7  # used of what was asked for; below it is worth a line
+_MEMORY_WELL = 0.7  # of the request used: less is worth a line
 _TIME_WELL = 0.6
 _CPUS_WELL = 0.8
 _IDLE_CPU = 0.65
 _TOLERANCE = 0.1  # of a CPU
-_PETTY = 100 * MIB  # less to gain than that is no advice
-_WORTH = 0.95  # less than this much of what was asked for, or it is no advice
+_PETTY = 100 * MIB  # a smaller gain is not worth a line
+_WORTH = 0.95  # of the request: a larger share is not worth a line
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """What advice is about: elements, what they asked for, and the measures."""
+    """What advice is based on: elements, what they requested, and the measures."""
 
     elements: Sequence[Element]
-    asked: Asked
+    asked: Requested
     measures: dict[str, Measure]
 
     @property
     def completed(self) -> int:
-        """Count the elements that ran to their end."""
+        """Return the number of elements that completed."""
         return sum(ended_well(one) for one in self.elements)
 
     @property
     def scheduler(self) -> str:
-        """Name the scheduler whose flags are written."""
+        """Return the scheduler whose flags are written."""
         known = self.asked.scheduler
         return (
             gridengine_text.NAME if known == gridengine_text.NAME else slurm_text.NAME
         )
 
     def basis(self) -> str:
-        """Say how few runs advice rests on, where they are few."""
+        """Return the number of runs in parentheses, if they are few."""
         few = self.few()
         return f" ({few})" if few else ""
 
     def few(self) -> str:
-        """Count the runs, or the elements of several tasks; nothing where enough."""
+        """Return the number of runs or elements in words; nothing if enough."""
         number = self.completed
         if number >= ENOUGH_RUNS or not self.elements:
             return ""
@@ -72,23 +72,23 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ended_well(element: Element) -> bool:
-    """Say whether most tasks of an element completed, so that its use is its need."""
+    """Return whether most tasks completed, so that usage shows the need."""
     rows = [run.row for run in element.runs if run.is_last]
     good = sum(row.state == "COMPLETED" for row in rows)
     return good > len(rows) / 2
 
 
 def resource_notes(subject: Subject) -> Iterator[Note]:
-    """Say what to ask for of memory, time and CPUs."""
+    """Yield what to request of memory, time and CPUs."""
     yield from _memory(subject)
     yield from _time(subject)
     yield from _cpus(subject)
 
 
 def memory_flag(subject: Subject, memory: Bytes) -> str:
-    """Write the flag that asks for *memory*; Grid Engine's counts virtual size.
+    """Write the flag that requests *memory*; Grid Engine's limits virtual size.
 
-    That is for each slot: for as many as are advised, where fewer are enough.
+    It is per slot, for the number of slots that are advised.
     """
     if subject.scheduler == slurm_text.NAME:
         return f"--mem={slurm_text.format_memory(memory)}"
@@ -97,14 +97,14 @@ def memory_flag(subject: Subject, memory: Bytes) -> str:
 
 
 def time_flag(subject: Subject, seconds: Seconds) -> str:
-    """Write the flag that asks for *seconds*."""
+    """Write the flag that requests *seconds* of wall time."""
     if subject.scheduler == slurm_text.NAME:
         return f"--time={slurm_text.format_time(seconds)}"
     return f"-l h_rt={gridengine_text.format_time(seconds)}"
 
 
 def cpu_flag(subject: Subject, cpus: int) -> str:
-    """Write the flag that asks for *cpus*."""
+    """Write the flag that requests *cpus*."""
     if subject.scheduler == slurm_text.NAME:
         return f"--cpus-per-task={cpus}"
     slots = f"-pe smp {cpus}" if cpus > 1 else "no -pe"
@@ -113,7 +113,7 @@ def cpu_flag(subject: Subject, cpus: int) -> str:
 
 
 def fewer_cpus(subject: Subject) -> int | None:
-    """Give how many CPUs are enough, where that is worth asking for fewer."""
+    """Return how many CPUs are enough, if a smaller request is worth a note."""
     measure, asked = subject.measures.get("cpus"), subject.asked.cpus
     enough = enough_cpus(subject)
     if not asked or enough is None or measure is None or measure.median is None:
@@ -123,10 +123,10 @@ def fewer_cpus(subject: Subject) -> int | None:
 
 
 def less_memory(subject: Subject) -> Bytes | None:
-    """Give how much memory is enough, where that is worth asking for less.
+    """Return how much memory is enough, if a smaller request is worth a note.
 
-    None, too, where it is not known: no run completed, one was killed for memory, or
-    it was still rising; and where Grid Engine counts address space that is not less.
+    None if it is unknown: no run completed, one was killed for memory, memory was
+    still rising, or Grid Engine limits address space, which is not smaller.
     """
     asked, need = subject.asked.memory, _need(subject)
     if not asked or need is None or not subject.completed or _is_rising(subject):
@@ -139,7 +139,7 @@ def less_memory(subject: Subject) -> Bytes | None:
 
 
 def _is_held_by_addresses(subject: Subject, enough: Bytes) -> bool:
-    """Say whether h_vmem keeps less memory from being less, as far as that is known."""
+    """Return whether address space prevents a smaller ``h_vmem``."""
     if subject.scheduler == slurm_text.NAME:
         return False
     asked = subject.asked.virtual_memory or subject.asked.memory or 0
@@ -147,7 +147,7 @@ def _is_held_by_addresses(subject: Subject, enough: Bytes) -> bool:
 
 
 def _with_slots(subject: Subject) -> Bytes | None:
-    """Give what all slots together are to have of h_vmem; None where none is asked."""
+    """Return h_vmem over all slots; None if none is requested."""
     asked = subject.asked.virtual_memory or subject.asked.memory
     less = less_memory(subject)
     if less is not None:
@@ -164,7 +164,7 @@ def _per_slot(virtual: Bytes, slots: int) -> str:
 
 
 def _virtual(subject: Subject) -> float:
-    """Give the largest address space that anybody saw, with headroom."""
+    """Return the largest address space of any source, with headroom."""
     measure = subject.measures.get("memory")
     others = measure.others if measure else ()
     sizes = [one.virtual for one in subject.elements if one.virtual is not None]
@@ -173,7 +173,7 @@ def _virtual(subject: Subject) -> float:
 
 
 def enough_memory(subject: Subject) -> Bytes | None:
-    """Give what to ask for, by the most that any element needed; None if not known."""
+    """Return the memory to request, by the largest need; None if unknown."""
     need = _need(subject)
     if need is None:
         return None
@@ -181,7 +181,7 @@ def enough_memory(subject: Subject) -> Bytes | None:
 
 
 def enough_cpus(subject: Subject) -> int | None:
-    """Give how many CPUs are enough for the busiest element; None if not known."""
+    """Return how many CPUs are enough for the busiest element; None if unknown."""
     measure = subject.measures.get("cpus")
     if measure is None or measure.most is None:
         return None
@@ -190,11 +190,11 @@ def enough_cpus(subject: Subject) -> int | None:
 
 def _memory(subject: Subject) -> Iterator[Note]:
     measure, asked = subject.measures.get("memory"), subject.asked.memory
-    killed = lacked_memory(subject)
+    killed = tasks_out_of_memory(subject)
     on_gpu = _rows_in(subject, "OUT_OF_MEMORY") - killed
     enough = enough_memory(subject)
     if on_gpu:
-        yield _lacked_gpu_memory(on_gpu)
+        yield _out_of_gpu_memory(on_gpu)
     if killed:
         yield _killed_for_memory(subject, killed, measure)
     elif asked and enough is not None:
@@ -205,8 +205,8 @@ def _memory(subject: Subject) -> Iterator[Note]:
             yield _less_memory(subject, less, need)
 
 
-def lacked_memory(subject: Subject) -> int:
-    """Return how many tasks ran out of host memory, as far as is known."""
+def tasks_out_of_memory(subject: Subject) -> int:
+    """Return how many tasks ran out of host memory."""
     return sum(
         run.row.state == "OUT_OF_MEMORY" and not _is_of_gpu(run)
         for one in subject.elements
@@ -223,7 +223,7 @@ def _is_of_gpu(run: Run) -> bool:
     return lacked is not None and lacked.on_gpu
 
 
-def _lacked_gpu_memory(tasks: int) -> Note:
+def _out_of_gpu_memory(tasks: int) -> Note:
     what = "1 task" if tasks == 1 else f"{tasks:,} tasks"
     return Note(
         about="GPU memory",
@@ -237,9 +237,9 @@ def _lacked_gpu_memory(tasks: int) -> Note:
 
 
 def _need(subject: Subject) -> Bytes | None:
-    """Give the most that any element needed; None if not known.
+    """Return the largest need of any element; None if unknown.
 
-    Of a job that did more than weigh saw, what the scheduler saw counts, too.
+    If a job ran longer than weigh measured, the scheduler's figure counts, too.
     """
     needs = [one.need for one in subject.elements if one.need is not None]
     time, memory = subject.measures.get("time"), subject.measures.get("memory")
@@ -254,8 +254,8 @@ def _less_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
     return Note(
         about="memory",
         words=(
-            f"ask for {format_size(enough)}: {100 * (1 - enough / asked):.0f} % less, "
-            f"and {_above(enough, need)} the most used{subject.basis()}"
+            f"request {format_size(enough)}: {100 * (1 - enough / asked):.0f} % less, "
+            f"still {_above(enough, need)} peak usage{subject.basis()}"
         ),
         flag=memory_flag(subject, enough),
         weight=60 * (1 - enough / asked),
@@ -264,9 +264,9 @@ def _less_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
 
 
 def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -> Note:
-    """Advise twice as much as was granted, or what anybody saw if that is more.
+    """Advise twice what was granted, or the largest figure of any source if higher.
 
-    Where nothing was requested, the note with the whole request names the figure.
+    If nothing was requested, the note with the whole request has the figure.
     """
     limits = (
         run.record.usage.memory_limit or 0
@@ -276,8 +276,8 @@ def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -
     )
     asked = max(subject.asked.memory or 0, *limits, 0)
     others = measure.others if measure else ()
-    seen = [one.value for one in others if one.source != VIRTUAL]
-    most = max([*seen, (measure.most if measure else None) or LEAST_MEMORY])
+    measured = [one.value for one in others if one.source != VIRTUAL]
+    most = max([*measured, (measure.most if measure else None) or LEAST_MEMORY])
     again = round_memory(max(asked * 2, most * (1 + DEFAULT_HEADROOM)))
     virtual = max(again, 2 * (subject.asked.virtual_memory or 0))
     flag = memory_flag(
@@ -285,19 +285,19 @@ def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -
     )
     what = "1 task was" if killed == 1 else f"{killed:,} tasks were"
     had = f" with {format_size(asked)}" if asked else ""
-    held = f", {format_size(round(most))} were seen" if most > asked else ""
+    held = f", {format_size(round(most))} were measured" if most > asked else ""
     if subject.asked.is_nothing:
         return Note(
             about="memory",
-            words=f"{what} killed for memory{had}{held}: the true need is not known",
+            words=f"{what} killed for memory{had}{held}: the true need is unknown",
             weight=100,
             is_finding=True,
         )
     return Note(
         about="memory",
         words=(
-            f"{what} killed for memory{had}{held}: ask for {format_size(again)}; the "
-            "true need is not known, it may be more"
+            f"{what} killed for memory{had}{held}: request {format_size(again)}; the "
+            "true need is unknown and may be higher"
         ),
         flag=flag,
         weight=100,
@@ -309,11 +309,13 @@ def _near_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
     share = need / (subject.asked.memory or need)
     if share > 1:
         words = (
-            f"{format_size(need)} were held, more than was asked for: where the limit "
-            "is enforced, that is killed"
+            f"{format_size(need)} were used, more than requested: where the limit "
+            "is enforced, the job is killed"
         )
     else:
-        words = f"{100 * share:.0f} % of it was used: a little more and it is killed"
+        words = (
+            f"{100 * share:.0f} % of it was used: with a little more the job is killed"
+        )
     return Note(
         about="memory",
         words=words + subject.basis(),
@@ -340,7 +342,7 @@ def _time(subject: Subject) -> Iterator[Note]:
 
 
 def _longest(measure: Measure | None) -> Seconds | None:
-    """Give the most that counts against the limit, of weigh's and the scheduler's."""
+    """Return the longest time that counts against the limit, of any source."""
     if measure is None or measure.most is None:
         return None
     return max([measure.most, *(one.value for one in measure.others)])
@@ -351,7 +353,7 @@ def _stopped(subject: Subject, late: int) -> Note:
     what = "1 task was" if late == 1 else f"{late:,} tasks were"
     return Note(
         about="time",
-        words=f"{what} stopped by the time limit: ask for twice that",
+        words=f"{what} stopped by the time limit: request twice as much",
         flag=time_flag(subject, round_time(2 * asked)) if asked else None,
         weight=90,
         is_finding=True,
@@ -362,8 +364,8 @@ def _near_time(subject: Subject, enough: int, share: float, most: Seconds) -> No
     return Note(
         about="time",
         words=(
-            f"the longest ran {format_duration(most)}, {100 * share:.0f} % of what was "
-            f"allowed: a slower node and it is stopped{subject.basis()}"
+            f"the longest ran {format_duration(most)}, {100 * share:.0f} % of the "
+            f"limit: on a slower node it is stopped{subject.basis()}"
         ),
         flag=time_flag(subject, enough),
         weight=78 if share >= _NEAR else 38,
@@ -378,7 +380,7 @@ def _less_time(subject: Subject, enough: int, most: Seconds) -> Note:
     return Note(
         about="time",
         words=(
-            f"ask for {slurm_text.format_time(enough)}: it may start sooner, and is "
+            f"request {slurm_text.format_time(enough)}: the job may start sooner; "
             f"{_above(enough, most)} {slowest}{subject.basis()}"
         ),
         flag=time_flag(subject, enough),
@@ -401,8 +403,8 @@ def _cpus(subject: Subject) -> Iterator[Note]:
         yield Note(
             about="CPUs",
             words=(
-                f"the CPU was busy {100 * share:.0f} % of the time: the rest it "
-                "waited, for a disk, the network or sleep"
+                f"the CPU was busy {100 * share:.0f} % of the time and waited "
+                "for disk, network or sleep in the rest"
             ),
             weight=5,
         )
@@ -413,7 +415,7 @@ def _less_cpus(subject: Subject, measure: Measure, enough: int) -> Note:
     return Note(
         about="CPUs",
         words=(
-            f"ask for {enough}: of {asked} at most {measure.most or 0:.1f} were busy "
+            f"request {enough}: of {asked} up to {measure.most or 0:.1f} were busy "
             f"on average{subject.basis()}"
         ),
         flag=cpu_flag(subject, enough),
@@ -426,15 +428,15 @@ def _crowded(measure: Measure, asked: int) -> Note:
     return Note(
         about="CPUs",
         words=(
-            f"{measure.median or 0:.1f} were busy, more than the {asked} asked for: "
-            "elsewhere they would share, and take longer"
+            f"{measure.median or 0:.1f} were busy, more than the {asked} requested: "
+            "on nodes that enforce the limit it takes longer"
         ),
         weight=20,
     )
 
 
 def _is_rising(subject: Subject) -> bool:
-    """Say whether memory was rising when a run ended: then it is no measure."""
+    """Return whether memory was rising when a run ended, so the need is unknown."""
     return any(run.row.growing for one in subject.elements for run in one.runs)
 
 

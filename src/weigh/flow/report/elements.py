@@ -1,4 +1,4 @@
-"""What each element used: the sum of what its tasks held at the same time."""
+"""The usage of each element: the sum of what its tasks held at the same time."""
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -6,14 +6,14 @@ from functools import partial
 
 import msgspec
 
-from weigh.flow.report.requested import Asked
+from weigh.flow.report.requested import Requested
 from weigh.flow.report.runs import Run
 from weigh.model.job import ElementState
 from weigh.model.report import Measure, Name, Unit
 from weigh.units import Bytes, Seconds
 
 _ROUNDING = 0.002  # seconds: records and events keep milliseconds
-_NOTHING = Asked()
+_NOTHING = Requested()
 _INSTANT = 1e-5  # seconds, and more than a double loses of a time since the epoch
 
 
@@ -21,14 +21,13 @@ class Element(msgspec.Struct, frozen=True, kw_only=True):
     """One element of a job, or one run outside a job.
 
     ``need`` is the memory that the kernel could not drop, ``virtual`` the address
-    space, ``cpus`` the mean number busy while it ran, ``utilization`` that of its GPUs
-    by time, a share. ``number`` is None
-    outside a job.
+    space, ``cpus`` the mean number busy, ``utilization`` the mean share of its GPUs
+    over time. ``number`` is None outside a job.
     """
 
     number: int | None = None
     runs: tuple[Run, ...]
-    asked: Asked
+    asked: Requested
     state: ElementState | None = None
     memory: Bytes | None = None
     need: Bytes | None = None
@@ -41,9 +40,9 @@ class Element(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def elements_of(
-    runs: Sequence[Run], states: Sequence[ElementState], asked: Asked
+    runs: Sequence[Run], states: Sequence[ElementState], asked: Requested
 ) -> list[Element]:
-    """Put runs together by element; *states* is what the scheduler says of each."""
+    """Group runs by element; *states* are those that the scheduler reports."""
     groups: dict[int, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.row.element or 0, []).append(run)
@@ -59,8 +58,8 @@ def elements_of(
     ]
 
 
-def single(run: Run, asked: Asked) -> Element:
-    """Take a run for an element of its own."""
+def single(run: Run, asked: Requested) -> Element:
+    """Return the element of a run outside a job."""
     row = run.row
     return Element(
         runs=(run,),
@@ -77,9 +76,9 @@ def single(run: Run, asked: Asked) -> Element:
 
 
 def most_at_once(spans: Iterable[tuple[Seconds, Seconds, float]]) -> float | None:
-    """Give the largest sum over time of amounts, each held from a start to an end.
+    """Return the peak over time of a sum of amounts, each held from start to end.
 
-    None where there are none. What ends as another begins is gone by then.
+    None if there are none. An amount that ends as another begins does not overlap.
     """
     changes: list[tuple[Seconds, float]] = []
     for start, end, amount in spans:
@@ -120,7 +119,7 @@ def _element(group: Sequence[Run], state: ElementState | None) -> Element:
 def _span(
     timed: Sequence[Run], state: ElementState | None
 ) -> tuple[Seconds | None, Seconds | None]:
-    """Give when an element began and ended: by the scheduler, else by its runs."""
+    """Return start and end of an element: by the scheduler, else by its runs."""
     starts = [start for run in timed if (start := run.row.started) is not None]
     ends = [end for run in timed if (end := _end(run)) is not None]
     began, over = (state.started, state.ended) if state else (None, None)
@@ -152,16 +151,16 @@ def _virtual(run: Run) -> Bytes | None:
 
 
 def _gpu_memory(runs: Sequence[Run]) -> Bytes | None:
-    """Give the most that was held of any one card at once."""
-    cards = {uuid for run in runs for uuid, _ in run.cards}
-    if cards:
-        held = (most_at_once(_spans(runs, partial(_of_card, card))) for card in cards)
+    """Return the peak memory over GPUs, each summed over its runs."""
+    gpus = {uuid for run in runs for uuid, _ in run.gpu_peaks}
+    if gpus:
+        held = (most_at_once(_spans(runs, partial(_on_gpu, uuid))) for uuid in gpus)
         return _whole(max(size or 0 for size in held))
     return _whole(most_at_once(_spans(runs, lambda run: run.row.gpu_memory)))
 
 
-def _of_card(card: str, run: Run) -> float | None:
-    return sum(size for uuid, size in run.cards if uuid == card) or None
+def _on_gpu(gpu: str, run: Run) -> float | None:
+    return sum(size for uuid, size in run.gpu_peaks if uuid == gpu) or None
 
 
 def _cpus(runs: Sequence[Run]) -> float | None:
@@ -183,12 +182,12 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-_WHOLE = "as if each task ran alone: shared pages once, no page cache"
-_CARD = "NVML, the fullest card"
+_MEMORY_SOURCE = "shared pages counted once, no page cache"
+_GPU_SOURCE = "NVML, the fullest GPU"
 
 
 class _Of(msgspec.Struct, frozen=True):
-    """What a measure is of; ``typical`` ones are judged by their median."""
+    """The resource of a measure; ``typical`` ones are judged by their median."""
 
     name: Name
     unit: Unit
@@ -197,18 +196,18 @@ class _Of(msgspec.Struct, frozen=True):
     typical: bool = False
 
 
-def measures(elements: Sequence[Element], asked: Asked) -> tuple[Measure, ...]:
-    """Sum up what *elements* used, a measure a resource, known or not."""
+def measures(elements: Sequence[Element], asked: Requested) -> tuple[Measure, ...]:
+    """Return one measure per resource over *elements*, measured or not."""
     return tuple(_all(elements, asked))
 
 
-def _all(elements: Sequence[Element], asked: Asked) -> Iterator[Measure]:
+def _all(elements: Sequence[Element], asked: Requested) -> Iterator[Measure]:
     ran = [one for one in elements if one.runs or one.wall_time]
     memory = [one.memory for one in ran]
-    yield _measure(_Of("memory", "bytes", asked.memory, source=_WHOLE), memory)
+    yield _measure(_Of("memory", "bytes", asked.memory, source=_MEMORY_SOURCE), memory)
     held = [one.gpu_memory for one in ran]
-    card = asked.gpu_memory if asked.gpus or any(held) else None
-    yield _measure(_Of("gpu_memory", "bytes", card, source=_CARD), held)
+    total = asked.gpu_memory if asked.gpus or any(held) else None
+    yield _measure(_Of("gpu_memory", "bytes", total, source=_GPU_SOURCE), held)
     cpus = [one.cpus for one in ran]
     yield _measure(_Of("cpus", "cpus", asked.cpus, typical=True), cpus)
     times = [one.wall_time for one in ran]

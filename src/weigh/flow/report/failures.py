@@ -1,4 +1,4 @@
-"""What went wrong in a report: the same failure again, slow nodes, retries."""
+"""Notes on failures: tasks that failed alike, slow nodes, retries."""
 
 import re
 import statistics
@@ -9,19 +9,19 @@ from weigh.model.report import Note, Row
 from weigh.schedulers.gridengine import text as gridengine_text
 
 _SLOWER = 1.25
-_ENOUGH = 3  # tasks on a node, before it is compared
-_MOST_ROWS = 0.75  # of a node's tasks have to be slower than the others' middle
+_ENOUGH = 3  # tasks on a node, so that it is compared
+_MOST_ROWS = 0.75  # of a node's tasks must be slower than the others' median
 FAILED = frozenset(
     {"FAILED", "NODE_FAIL", "PREEMPTED", "INTERRUPTED", "OUT_OF_MEMORY", "TIMEOUT"}
 )
-_OF_LIMITS = frozenset({"OUT_OF_MEMORY", "TIMEOUT"})  # said with what to ask for
+_OF_LIMITS = frozenset({"OUT_OF_MEMORY", "TIMEOUT"})  # these are noted with the request
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _MOST_NODES = 3
 _MOST_WAYS = 3
 
 
 def failure_notes(rows: Sequence[Row]) -> Iterator[Note]:
-    """Say which tasks failed and how, those of the same way together."""
+    """Yield which tasks failed and how, grouped by the kind of failure."""
     failed = [row for row in rows if row.state in FAILED - _OF_LIMITS]
     ways: dict[str, list[Row]] = {}
     for row in failed:
@@ -31,13 +31,15 @@ def failure_notes(rows: Sequence[Row]) -> Iterator[Note]:
         yield _way(alike, rows)
     left = sum(map(len, ordered[_MOST_WAYS:]))
     if left:
-        yield Note(about="failed", words=f"{left:,} more in other ways", weight=60)
+        yield Note(
+            about="failed", words=f"{left:,} more failed in other ways", weight=60
+        )
     yield from _retries(rows)
     yield from _unfinished(rows)
 
 
 def node_notes(rows: Sequence[Row], scheduler: str) -> Iterator[Note]:
-    """Say which nodes are slower than the others, and the flag that leaves them out."""
+    """Yield which nodes are slower than the others, with the flag to exclude them."""
     times: dict[str, list[float]] = {}
     for row in rows:
         if row.state == "COMPLETED" and row.node and row.wall_time:
@@ -56,12 +58,12 @@ def node_notes(rows: Sequence[Row], scheduler: str) -> Iterator[Note]:
 
 
 def way_of(row: Row) -> str:
-    """Say how a run failed, without what differs from one to the next."""
+    """Return how a run failed, without numbers that differ between runs."""
     return _NUMBERS.sub("N", words_of(row))
 
 
 def words_of(row: Row) -> str:
-    """Say how a run failed; what it printed before a signal is no error of its own."""
+    """Return how a run failed; output before a signal is not its cause."""
     words = row.error or row.reason or row.state.lower().replace("_", " ")
     if row.error and row.signal:
         return f"signal {row.signal}, after: {row.error}"
@@ -116,8 +118,8 @@ def _unfinished(rows: Sequence[Row]) -> Iterator[Note]:
     if waiting:
         noun = "task has" if waiting == 1 else "tasks have"
         yield Note(
-            about="not over",
-            words=f"{waiting:,} {noun} not ended yet: the figures are of now",
+            about="running",
+            words=f"{waiting:,} {noun} not ended yet: the figures are preliminary",
             weight=99,
         )
 

@@ -1,4 +1,4 @@
-"""Time and energy of the cards themselves, however many runs shared each."""
+"""Time and energy of the GPUs, counted once where several runs shared one."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,11 +10,11 @@ from weigh.model.gpu import GpuUsage
 from weigh.units import Seconds
 
 
-class Cards(msgspec.Struct, frozen=True):
-    """How long cards were in use, and joules over the runs that measured them.
+class GpuTotals(msgspec.Struct, frozen=True):
+    """Seconds of GPUs in use, and joules over the runs that measured energy.
 
-    None where no run had a card, or where none measured its energy; ``measured`` is
-    how many runs did.
+    None if no run had a GPU, or none measured energy; ``measured`` counts the runs
+    that did.
     """
 
     time: Seconds | None = None
@@ -22,11 +22,11 @@ class Cards(msgspec.Struct, frozen=True):
     measured: int = 0
 
 
-def cards_of(runs: Sequence[Run]) -> Cards:
-    """Add up over cards; what runs did on one at the same time counts once.
+def gpu_totals(runs: Sequence[Run]) -> GpuTotals:
+    """Add up over GPUs; time that runs share on one GPU counts once.
 
-    The counter of a card is of all that run on it. While runs share one, its mean
-    power over them stands for each.
+    A GPU's energy counter includes all runs on it. For runs that share a GPU, the
+    mean power over them is used.
     """
     spans: dict[str, list[tuple[Seconds, Seconds]]] = {}
     powers: dict[str, list[tuple[float, Seconds, Seconds]]] = {}
@@ -35,33 +35,33 @@ def cards_of(runs: Sequence[Run]) -> Cards:
         start, wall = run.row.started, run.row.wall_time
         if start is None or not wall:
             continue
-        cards = held_cards(run)
-        measured += any(gpu.energy is not None for gpu in cards)
-        for gpu in cards:
+        gpus = held_gpus(run)
+        measured += any(gpu.energy is not None for gpu in gpus)
+        for gpu in gpus:
             spans.setdefault(gpu.uuid, []).append((start, start + wall))
             if gpu.energy is not None:
                 known = gpu.energy, start, start + wall
                 powers.setdefault(gpu.uuid, []).append(known)
-    return Cards(
+    return GpuTotals(
         time=sum(map(covered, spans.values())) if spans else None,
         energy=sum(map(_energy, powers.values())) if powers else None,
         measured=measured,
     )
 
 
-def held_cards(run: Run) -> tuple[GpuUsage, ...]:
-    """Give the cards that a run used, or was granted: not all that a machine has."""
+def held_gpus(run: Run) -> tuple[GpuUsage, ...]:
+    """Return the GPUs that a run used or was granted, not all of the machine."""
     record = run.record
     if record is None or record.usage is None:
         return ()
-    cards = record.usage.gpus
+    gpus = record.usage.gpus
     if record.allocation is not None:
-        return cards
-    return tuple(card for card in cards if was_used(card) is not False)
+        return gpus
+    return tuple(gpu for gpu in gpus if was_used(gpu) is not False)
 
 
 def covered(spans: Iterable[tuple[Seconds, Seconds]]) -> Seconds:
-    """Give how much time spans cover, where several overlap once."""
+    """Return the time that spans cover, with overlaps counted once."""
     total, until = 0.0, float("-inf")
     for start, end in sorted(spans):
         total += max(0.0, end - max(start, until))

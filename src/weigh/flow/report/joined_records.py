@@ -1,4 +1,4 @@
-"""Records of a report: found by id or by job, read without their series."""
+"""Records of a report: read by id or by job, without their series."""
 
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -14,7 +14,7 @@ _JOB = b',"job":{"id":"'
 
 
 def read_light(line: bytes) -> Record | None:
-    """Read a record without its series, many times as fast; None if it is none."""
+    """Read a record without its series, which is faster; None if it is not a record."""
     try:
         return decode(_without_series(line))
     except (FormatError, SchemaError):
@@ -22,7 +22,7 @@ def read_light(line: bytes) -> Record | None:
 
 
 def by_ids(root: str, wanted: Collection[str]) -> dict[str, Record]:
-    """Give the records of these ids; one that is not there is absent.
+    """Return the records of these ids; unknown ids are left out.
 
     Raises:
         StoreError: a shard cannot be read.
@@ -32,7 +32,7 @@ def by_ids(root: str, wanted: Collection[str]) -> dict[str, Record]:
 
 
 def whole(root: str, wanted: Collection[str]) -> dict[str, Record]:
-    """Give the records of these ids with their series.
+    """Return the records of these ids with their series.
 
     Raises:
         StoreError: a shard cannot be read.
@@ -46,7 +46,7 @@ def whole(root: str, wanted: Collection[str]) -> dict[str, Record]:
 
 
 def of_jobs(root: str, jobs: Collection[str]) -> list[Record]:
-    """Give the records of jobs, by their ids, as they stand in the store.
+    """Return the records of jobs by their ids, in the order of the store.
 
     Raises:
         StoreError: a shard cannot be read.
@@ -76,10 +76,10 @@ def _lines(root: str) -> Iterator[bytes]:
 
 
 def _without_series(line: bytes) -> bytes:
-    """Cut the series out of a line of ours.
+    """Remove the series from the line of a record.
 
-    Neither mark can stand inside a string, where its quotes would be escaped, and no
-    other object has a key of these names.
+    Neither mark can be part of a string, where its quotes would be escaped, and no
+    other object has these keys.
     """
     start = line.find(_SERIES)
     end = line.find(_BEHIND, start) if start >= 0 else -1

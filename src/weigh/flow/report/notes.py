@@ -1,4 +1,4 @@
-"""What to say of the GPUs of a report: unused, idle, slowed down, at fault."""
+"""Notes of a report: GPUs, growing memory, missing requests; all in order of weight."""
 
 from collections.abc import Collection, Iterator, Sequence
 
@@ -6,8 +6,8 @@ from weigh.errors import UsageError
 from weigh.flow.report.advice import (
     Subject,
     enough_memory,
-    lacked_memory,
     resource_notes,
+    tasks_out_of_memory,
 )
 from weigh.flow.report.failures import failure_notes, node_notes
 from weigh.measure.gpu.account import was_used
@@ -21,24 +21,24 @@ from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import format_duration
 
 _IDLE, _VERY_IDLE = 0.25, 0.15  # busy less than that: worth a line; a finding
-_ROOM = 0.5  # of a card left by one task: a second one fits
+_ROOM = 0.5  # of a GPU used by a task: a second task fits
 _NGPUS = "-l ngpus", "="
-_FULL = 0.95  # of the card
+_FULL = 0.95  # of the GPU's memory
 _AT_WORK = 0.8  # of a CPU
 
 
 def gpu_notes(subject: Subject) -> Iterator[Note]:
-    """Say of GPUs what there is to say."""
-    cards = [
+    """Yield notes on GPUs: unused, idle, full, faulty."""
+    gpus = [
         gpu
         for one in subject.elements
         for run in one.runs
         if run.record and run.record.usage
         for gpu in run.record.usage.gpus
     ]
-    if not subject.asked.gpus and not cards:
+    if not subject.asked.gpus and not gpus:
         return
-    if not cards:
+    if not gpus:
         yield _unseen(subject)
         return
     used = used_gpus(subject) or 0
@@ -49,11 +49,11 @@ def gpu_notes(subject: Subject) -> Iterator[Note]:
         yield from _too_many(subject, used)
         yield from _idle(subject)
         yield from _full(subject)
-    yield from _troubles(cards)
+    yield from _troubles(gpus)
 
 
 def used_gpus(subject: Subject) -> int | None:
-    """Give the most GPUs that any run held memory on; None where none were seen."""
+    """Return the most GPUs that any run used; None if no GPU was detected."""
     usages = [
         run.record.usage.gpus
         for one in subject.elements
@@ -66,7 +66,7 @@ def used_gpus(subject: Subject) -> int | None:
 
 
 def gpu_flag(subject: Subject, gpus: int) -> str:
-    """Write the flag that asks for so many GPUs."""
+    """Write the flag that requests *gpus*."""
     name, sign = ("--gres=gpu", ":") if subject.scheduler == slurm_text.NAME else _NGPUS
     return f"{name}{sign}{gpus}" if gpus else f"no {name}"
 
@@ -77,7 +77,7 @@ def _unseen(subject: Subject) -> Note:
     return Note(
         about="GPU",
         words=(
-            f"{what} asked for and weigh saw none in any run: is the driver there "
+            f"{what} requested, but no run detected any: is the driver installed "
             "(weigh doctor)?"
         ),
         weight=15,
@@ -92,11 +92,11 @@ def _never_used(subject: Subject) -> Note:
     verb = "never used" if asked <= 1 else "used"
     if on_cpu:
         words = (
-            f"{whose} {verb}, the CPUs did the work: is torch built for CUDA, is the "
-            "model moved to the GPU? If it is not meant to be, ask for none"
+            f"{whose} {verb}, the CPUs did the work: is torch built for CUDA, and the "
+            "model moved to the GPU? If the job needs no GPU, request none"
         )
     else:
-        words = f"{whose} {verb}: ask for none, and it starts sooner"
+        words = f"{whose} {verb}: request none, and the job starts sooner"
     return Note(
         about="GPU",
         words=words + subject.basis(),
@@ -111,7 +111,7 @@ def _too_many(subject: Subject, used: int) -> Iterator[Note]:
     if used < asked and subject.completed:
         yield Note(
             about="GPU",
-            words=f"{used} of {asked} GPUs used, ask for {used}{subject.basis()}",
+            words=f"{used} of {asked} GPUs used, request {used}{subject.basis()}",
             flag=gpu_flag(subject, used),
             weight=70,
             is_finding=True,
@@ -128,12 +128,13 @@ def _idle(subject: Subject) -> Iterator[Note]:
     flag = None
     if share is not None and share <= _ROOM:
         words += (
-            f" and {100 * share:.0f} % full: several tasks side by side on one card "
-            "do more"
+            f" and {100 * share:.0f} % full: several tasks per GPU would do more work"
         )
         flag = "weigh plan TASKS --gpu"
     else:
-        words += ": data may come too slowly; try more loader workers, a local disk"
+        words += (
+            ": loading data may be too slow; try more loader workers or a local disk"
+        )
     yield Note(
         about="GPU",
         words=words + subject.basis(),
@@ -150,54 +151,56 @@ def _full(subject: Subject) -> Iterator[Note]:
     yield Note(
         about="GPU mem",
         words=(
-            f"{100 * held.efficiency:.0f} % of the card was held: a larger batch, or a "
-            "longer sample, does not fit (where a framework reserves memory, less is "
-            f"needed){subject.basis()}"
+            f"{100 * held.efficiency:.0f} % of the GPU's memory was used: a larger "
+            "batch or longer sample does not fit (unless a framework reserved more "
+            f"than it needs){subject.basis()}"
         ),
         weight=35,
     )
 
 
-def _troubles(cards: Sequence[GpuUsage]) -> Iterator[Note]:
-    """Say what the cards or their driver went through."""
-    xids = [xid for card in cards for xid in card.xids]
+def _troubles(gpus: Sequence[GpuUsage]) -> Iterator[Note]:
+    """Yield errors of the GPUs or their driver, and throttling."""
+    xids = [xid for gpu in gpus for xid in gpu.xids]
     if xids:
         yield Note(about="GPU", words=xid_words(xids), weight=92, is_finding=True)
-    errors = sum(card.ecc_errors or 0 for card in cards)
+    errors = sum(gpu.ecc_errors or 0 for gpu in gpus)
     if errors:
         yield Note(
             about="GPU",
-            words=f"{errors} memory errors that were not corrected: tell the admins",
+            words=f"{errors} uncorrected memory errors: report them to the admins",
             weight=91,
             is_finding=True,
         )
     for reason in ("thermal", "power"):
-        yield from _throttled(cards, reason)
+        yield from _throttled(gpus, reason)
 
 
-def _throttled(cards: Sequence[GpuUsage], reason: str) -> Iterator[Note]:
-    slowed = [(card.throttle or {}).get(reason, 0.0) for card in cards]
+def _throttled(gpus: Sequence[GpuUsage], reason: str) -> Iterator[Note]:
+    slowed = [(gpu.throttle or {}).get(reason, 0.0) for gpu in gpus]
     worst = max(slowed, default=0.0)
     if worst < 1:
         return
-    what = "its heat" if reason == "thermal" else "its power limit"
-    cure = (
-        ": tell the admins" if reason == "thermal" else ", which is usual at full load"
+    what = "heat" if reason == "thermal" else "its power limit"
+    advice = (
+        ": report it to the admins"
+        if reason == "thermal"
+        else ", which is usual at full load"
     )
     yield Note(
         about="GPU",
-        words=f"slowed down by {what} for up to {format_duration(worst)}{cure}",
+        words=f"slowed down by {what} for up to {format_duration(worst)}{advice}",
         weight=48 if reason == "thermal" else 3,
     )
 
 
 def notes(subject: Subject, rows: Sequence[Row]) -> tuple[Note, ...]:
-    """Say what to change and what went wrong, the strongest first."""
-    said = list(_all(subject, rows))
-    said += _fine(subject, {note.about for note in said})
-    if any(note.words.endswith(subject.basis()) for note in said):
-        said += _few(subject)
-    return tuple(sorted(said, key=lambda note: note.weight, reverse=True))
+    """Return what to change and what went wrong, the most important first."""
+    found = list(_all(subject, rows))
+    found += _fine(subject, {note.about for note in found})
+    if any(note.words.endswith(subject.basis()) for note in found):
+        found += _few(subject)
+    return tuple(sorted(found, key=lambda note: note.weight, reverse=True))
 
 
 def _all(subject: Subject, rows: Sequence[Row]) -> Iterator[Note]:
@@ -227,13 +230,13 @@ def _growing(subject: Subject) -> Iterator[Note]:
         )
 
 
-def _fine(subject: Subject, said: Collection[str]) -> Iterator[Note]:
-    """Say what needs no change, of what was asked for and measured."""
+def _fine(subject: Subject, found: Collection[str]) -> Iterator[Note]:
+    """Yield which requested and measured resources need no change."""
     about = {"memory": "memory", "time": "time", "cpus": "CPUs"}
     good = [
         word
         for name, word in about.items()
-        if word not in said
+        if word not in found
         and (one := subject.measures.get(name)) is not None
         and one.efficiency is not None
     ]
@@ -242,18 +245,18 @@ def _fine(subject: Subject, said: Collection[str]) -> Iterator[Note]:
 
 
 def _few(subject: Subject) -> Iterator[Note]:
-    """Say what advice from few runs is worth."""
+    """Yield how reliable advice from few runs is."""
     few = subject.few()
     if few.startswith("no"):
-        words = f"{few}: what was used is a lower bound of what is needed"
+        words = f"{few}: the usage is a lower bound of the need"
         yield Note(about="basis", words=words, weight=-1)
     elif few:
-        words = f"{few}: three would say how far the next one may lie off"
+        words = f"{few}: run it three times to learn how much it varies"
         yield Note(about="basis", words=words, weight=-1)
 
 
 def _unasked(subject: Subject) -> Iterator[Note]:
-    """Say what to ask for where nobody asked for anything."""
+    """Yield the request to use, if nothing was requested."""
     if not subject.asked.is_nothing:
         return
     every = (run.record for one in subject.elements for run in one.runs if run.record)
@@ -264,13 +267,13 @@ def _unasked(subject: Subject) -> Iterator[Note]:
         request = from_usages(records)
     except UsageError:
         for why in sorted(reason for reason in reasons if reason):
-            yield Note(about="ask for", words=f"nothing: {why}", weight=1)
+            yield Note(about="request", words=f"none: {why}", weight=1)
         return
     dialect = (
         gridengine_text if subject.scheduler == gridengine_text.NAME else slurm_text
     )
     yield Note(
-        about="ask for",
+        about="request",
         words=f"{_rule(subject, request)}{subject.basis()}",
         flag=" ".join(dialect.directives(request)),
         weight=1,
@@ -278,11 +281,11 @@ def _unasked(subject: Subject) -> Iterator[Note]:
 
 
 def _rule(subject: Subject, request: Request) -> str:
-    """Return how the request follows from what was used."""
-    usual = f"what was used + {100 * DEFAULT_HEADROOM:.0f} %"
+    """Return how the request follows from the usage."""
+    usual = f"usage + {100 * DEFAULT_HEADROOM:.0f} %"
     enough = enough_memory(subject)
     if enough is None or request.memory is None or request.memory <= enough:
         return usual
-    if lacked_memory(subject):
-        return f"twice the memory that ran out, else {usual}"
-    return f"the memory granted, as a run failed; else {usual}"
+    if tasks_out_of_memory(subject):
+        return f"twice the memory that was exceeded, else {usual}"
+    return f"the memory granted, because a run failed; else {usual}"

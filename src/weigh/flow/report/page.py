@@ -35,8 +35,8 @@ def page_of(
 ) -> Page:
     """Report on *name* as one HTML page.
 
-    Where the runs are those of a scan over one size, its curves are in it. *logs* are
-    files with the scheduler's GPU table.
+    If the runs are those of a scan over one size, it has the curves of the scan.
+    *logs* are files with the scheduler's GPU table.
 
     Raises:
         UsageError: nothing was measured or submitted yet, or a name fits several.
@@ -52,7 +52,7 @@ def page_of(
 
 
 def fit_page(answer: Answer) -> str:
-    """Show the curves of a fit up to the size asked about, as one HTML page."""
+    """Return the curves of a fit up to the target size as one HTML page."""
     advice = answer.advice
     made = advice.estimate
     scan = Scan(
@@ -75,7 +75,7 @@ def fit_page(answer: Answer) -> str:
 
 
 def scans_of(records: Sequence[Record]) -> tuple[Scan, ...]:
-    """Fit curves where exactly one parameter varies and is a size: a whole number."""
+    """Fit curves if exactly one parameter varies and is a size, a whole number."""
     names = varying(records)
     sizes = [record.parameters.get(names[0]) for record in records] if names else []
     if len(names) != 1 or names[0].lower() in _NO_SIZE:
@@ -85,7 +85,7 @@ def scans_of(records: Sequence[Record]) -> tuple[Scan, ...]:
     try:
         return (Scan(estimate=estimate(records, names[0])),)
     except UsageError:
-        return ()  # the runs carry no curve: the report does without
+        return ()  # too few runs for a curve: the report has none
 
 
 def write_page(html: str, path: str) -> None:
@@ -121,6 +121,6 @@ def write_picture(report: Report, path: str) -> None:
 
 def _not_written(path: str, error: OSError) -> StoreError:
     folder = os.path.dirname(path)
-    hint = f" (make it first: mkdir -p {folder})" if folder else ""
+    hint = f" (create it first: mkdir -p {folder})" if folder else ""
     missing = hint if isinstance(error, FileNotFoundError) else ""
     return StoreError(f"cannot write {path}: {error.strerror or error}{missing}")

@@ -1,4 +1,4 @@
-"""``weigh report --paper``: what was computed, on what, for how long."""
+"""``weigh report --paper``: the machines, run times and energy of runs."""
 
 import statistics
 from collections import Counter
@@ -8,7 +8,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.flow.records.records import open_store
-from weigh.flow.report.gpu_energy import cards_of, held_cards
+from weigh.flow.report.gpu_energy import gpu_totals, held_gpus
 from weigh.flow.report.report import gather
 from weigh.flow.report.runs import Run
 from weigh.flow.report.since import runs_since
@@ -20,7 +20,7 @@ from weigh.render.words import short_name
 from weigh.store.find import LAST
 from weigh.units import format_size
 
-_MOST_VALUES = 8  # of a parameter that is no number
+_MOST_VALUES = 8  # of a parameter that is not a number
 _CPUINFO = "/proc/cpuinfo"
 
 
@@ -32,9 +32,9 @@ def paper(
     cwd: str,
     env: Mapping[str, str],
 ) -> Statement:
-    """State what the runs called *name* came to, or all of the last *since*.
+    """Return the statement of the runs called *name*, or of all of the last *since*.
 
-    *grid_intensity* is gCO2 a kWh.
+    *grid_intensity* is in gCO2 per kWh.
 
     Raises:
         UsageError: nothing was measured, or the intensity is none.
@@ -44,22 +44,22 @@ def paper(
     if grid_intensity is not None and not 0 <= grid_intensity < float("inf"):
         raise UsageError(f"--grid-intensity is gCO2 per kWh, not {grid_intensity:g}")
     if since is not None:
-        told = state(f"the last {since}", runs_since(since, cwd=cwd, env=env))
+        statement = state(f"the last {since}", runs_since(since, cwd=cwd, env=env))
     else:
         found = gather(name, open_store(cwd, env), cwd=cwd, env=env)
-        told = state(found.title, found.runs)
-    if not told.runs:
+        statement = state(found.title, found.runs)
+    if not statement.runs:
         raise UsageError("no run was measured in that time: there is nothing to state")
-    return msgspec.structs.replace(told, intensity=grid_intensity)
+    return msgspec.structs.replace(statement, intensity=grid_intensity)
 
 
 def state(title: str, runs: Sequence[Run]) -> Statement:
-    """Sum up runs, every attempt of them, failed ones included."""
+    """Return the statement of runs: all attempts, failed ones included."""
     ran = [run for run in runs if run.row.started is not None]
     times = [run.row.wall_time for run in ran if run.row.wall_time is not None]
     memory = [run.row.memory for run in ran if run.row.memory is not None]
     held = [run.row.gpu_memory for run in ran if run.row.gpu_memory is not None]
-    cards = cards_of(ran)
+    on_gpus = gpu_totals(ran)
     cpu = [run.row.cpu_time for run in ran if run.row.cpu_time is not None]
     return Statement(
         title=printable(title),
@@ -79,9 +79,9 @@ def state(title: str, runs: Sequence[Run]) -> Statement:
         time_total=sum(times) if times else None,
         untimed=len(ran) - len(times),
         cpu_time=sum(cpu) if cpu else None,
-        gpu_time=cards.time,
-        energy=cards.energy,
-        energy_runs=cards.measured,
+        gpu_time=on_gpus.time,
+        energy=on_gpus.energy,
+        energy_runs=on_gpus.measured,
         parameters=dict(_parameters(ran)),
     )
 
@@ -111,7 +111,7 @@ def _machine(host: Host, model: str | None) -> str:
 
 
 def _cpu_model() -> str | None:
-    """Read what the CPU of this machine is called; records do not tell."""
+    """Read the CPU model of this machine, which records do not have."""
     try:
         with open(_CPUINFO, encoding="utf-8", errors="replace") as file:
             for line in file:
@@ -125,8 +125,8 @@ def _cpu_model() -> str | None:
 def _gpus(runs: Sequence[Run]) -> Iterator[Machines]:
     kinds: Counter[str] = Counter()
     for run in runs:
-        cards = Counter((gpu.name, gpu.memory_total) for gpu in held_cards(run))
-        for (name, total), number in cards.items():
+        kinds_held = Counter((gpu.name, gpu.memory_total) for gpu in held_gpus(run))
+        for (name, total), number in kinds_held.items():
             size = "" if total is None else f", {format_size(total)}"
             times = f"{number} x " if number > 1 else ""
             kinds[f"{times}{short_name(name)}{size}"] += 1
@@ -134,18 +134,18 @@ def _gpus(runs: Sequence[Run]) -> Iterator[Machines]:
 
 
 def _software(runs: Sequence[Run]) -> Iterator[str]:
-    told = [
+    provenances = [
         run.record.provenance
         for run in runs
         if run.record and run.record.provenance is not None
     ]
     for name, field in (("Python", "python"), ("weigh", "weigh")):
-        found = sorted({one for t in told if (one := getattr(t, field))})
+        found = sorted({one for t in provenances if (one := getattr(t, field))})
         if found:
             yield f"{name} {' and '.join(found)}"
     commits = dict.fromkeys(
         t.git_commit[:12] + (" with changes" if t.git_dirty else "")
-        for t in told
+        for t in provenances
         if t.git_commit
     )
     if commits:
@@ -156,7 +156,7 @@ def _software(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _parameters(runs: Sequence[Run]) -> Iterator[tuple[str, str]]:
-    """Give the span of each parameter, as the sweep had it."""
+    """Yield the range of values of each parameter."""
     values: dict[str, dict[object, None]] = {}
     for run in runs:
         for name, value in run.row.parameters.items():

@@ -1,4 +1,4 @@
-"""``weigh report``: requested beside used, of a run, a job with its tasks, a plan."""
+"""``weigh report``: requested vs. used, of a run, a job with its tasks, a plan."""
 
 import os
 from collections import Counter
@@ -14,16 +14,22 @@ from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan.directory import FILE as PLAN
 from weigh.flow.records.records import Store, find_record, open_store
 from weigh.flow.report import joined_records as report_records
-from weigh.flow.report.accounting import ask, asked_too, beside, logs_of, tables_in
+from weigh.flow.report.accounting import (
+    ask,
+    logs_of,
+    tables_in,
+    with_accounting,
+    with_other_figures,
+)
 from weigh.flow.report.advice import Subject
 from weigh.flow.report.elements import Element, elements_of, measures, single
-from weigh.flow.report.gpu_energy import cards_of
+from weigh.flow.report.gpu_energy import gpu_totals
 from weigh.flow.report.notes import notes
 from weigh.flow.report.requested import (
-    Asked,
-    asked_of_job,
-    asked_of_records,
-    most_asked,
+    Requested,
+    most_requested,
+    requested_by_job,
+    requested_by_records,
 )
 from weigh.flow.report.runs import (
     Run,
@@ -51,10 +57,10 @@ def report(name: None = None) -> Regions: ...
 @overload
 def report(name: str) -> Report: ...
 def report(name: str | None = None) -> Regions | Report:
-    """Report on the run, label, job or plan called *name*: asked for beside used.
+    """Report on the run, label, job or plan called *name*: requested vs. used.
 
-    Without a name print on stderr what this program measured of itself so far, and
-    give it back.
+    Without a name, print on stderr what this program measured of itself so far, and
+    return it.
 
     Raises:
         UsageError: nothing was measured or submitted yet, or a name fits several.
@@ -75,10 +81,10 @@ _RECENT = 3
 
 
 class Material(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a report is made of, before it is summed up."""
+    """All data of a report, before it is summarized."""
 
     title: str
-    asked: Asked
+    asked: Requested
     runs: tuple[Run, ...]
     elements: tuple[Element, ...]
     views: tuple[View, ...] = ()
@@ -100,7 +106,7 @@ def build(
 ) -> Report:
     """Report on the run, label, job or plan called *name*, or the latest of all.
 
-    *logs* are files with the scheduler's GPU table, beside those of a job of weigh's.
+    *logs* are further files with the scheduler's GPU table.
 
     Raises:
         UsageError: nothing was measured or submitted yet, or a name fits several.
@@ -119,7 +125,7 @@ def gather(
     cwd: str,
     env: Mapping[str, str],
 ) -> Material:
-    """Find what *name* stands for, and all runs of it."""
+    """Find the run, label, job or plan *name*, and all its runs."""
     finalise_interrupted(store.root, store.machine)
     found = _found(name, store, cwd=cwd, env=env)
     return msgspec.structs.replace(
@@ -140,14 +146,14 @@ def _found(name: str, store: Store, *, cwd: str, env: Mapping[str, str]) -> Mate
         return _of_jobs(tuple(look(chain, known, root=store.root, env=env)), store, env)
     if not index.entries and not known and not os.path.isfile(name):
         raise UsageError(
-            f"nothing to report: no run is in {store.root} and no job was submitted "
-            "from here (weigh run -- COMMAND makes a first one)"
+            f"nothing to report: no run in {store.root}, no job submitted from here "
+            "(start with: weigh run -- COMMAND)"
         )
     return _of_records(name, _records(name, store, index, known), env)
 
 
 def compose(material: Material, store: Store) -> Report:
-    """Sum up: measures, states, hours, notes."""
+    """Return the report: measures, states, hours, notes."""
     runs, elements, asked = material.runs, material.elements, material.asked
     rows = tuple(run.row for run in runs if run.is_last)
     starts = [one.started for one in elements if one.started is not None]
@@ -160,7 +166,7 @@ def compose(material: Material, store: Store) -> Report:
     cpu = [run.row.cpu_time for run in runs if run.row.cpu_time is not None]
     measured = tuple(
         one
-        for one in beside(
+        for one in with_other_figures(
             measures(elements, asked),
             material.accounted,
             material.tables,
@@ -181,7 +187,7 @@ def compose(material: Material, store: Store) -> Report:
         measures=measured,
         rows=rows,
         notes=(
-            *_doubts(material.views, rows),
+            *_caveats(material.views, rows),
             *_with_request(
                 notes(Subject(elements=elements, asked=asked, measures=by_name), rows),
                 material.request,
@@ -196,7 +202,7 @@ def compose(material: Material, store: Store) -> Report:
         cpu_time=sum(cpu) if cpu else None,
         whose=material.whose,
         cluster=material.cluster,
-        energy=cards_of(runs).energy,
+        energy=gpu_totals(runs).energy,
         accounted=material.accounted,
         gpu_tables=material.tables,
     )
@@ -215,27 +221,27 @@ def _for_target(
 
 
 def _with_request(notes: Sequence[Note], request: Note | None) -> Sequence[Note]:
-    """Put the request for a scan's target in place of one for what its runs used."""
+    """Replace the request from the runs' usage by the one for a scan's target."""
     if request is None:
         return notes
     return (*(note for note in notes if note.about != request.about), request)
 
 
-def _doubts(views: Sequence[View], rows: Sequence[Row]) -> Iterator[Note]:
-    """Say that the scheduler could not be asked, where that leaves something open."""
+def _caveats(views: Sequence[View], rows: Sequence[Row]) -> Iterator[Note]:
+    """Yield why the scheduler could not be queried, if a task's state is open."""
     troubles = dict.fromkeys(view.snapshot.trouble for view in views)
     if any(row.state not in FINAL for row in rows):
         for trouble in troubles:
             if trouble is not None:
-                words = f"the scheduler could not be asked: {trouble}"
-                yield Note(about="doubt", words=words, weight=101)
+                words = f"the scheduler could not be queried: {trouble}"
+                yield Note(about="warning", words=words, weight=101)
 
 
 def _readable(paths: Sequence[str]) -> Sequence[str]:
-    """Refuse a log that is not there.
+    """Return *paths*, all of which can be read.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: one cannot be read.
     """
     for path in paths:
         if not os.access(path, os.R_OK) or os.path.isdir(path):
@@ -244,7 +250,7 @@ def _readable(paths: Sequence[str]) -> Sequence[str]:
 
 
 def _whose() -> str:
-    """Return this user and group, by number where they have no name."""
+    """Return this user and group, by number if they have no name."""
     try:
         import grp  # noqa: PLC0415 - not on Windows
         import pwd  # noqa: PLC0415 - not on Windows
@@ -258,7 +264,7 @@ def _whose() -> str:
 
 
 def _held_for(element: Element, material: Material) -> Seconds:
-    """Give how long an element was held: by accounting, where no plan tells."""
+    """Return how long an element was held: by accounting, if weigh has no plan."""
     wall = element.wall_time or 0.0
     if material.views:
         return wall
@@ -271,7 +277,7 @@ def _held_for(element: Element, material: Material) -> Seconds:
 
 
 def _held(pairs: Iterable[tuple[float | None, float]]) -> float | None:
-    """Add up what was asked for x hours; None where nothing is known of either."""
+    """Return the sum of amounts x hours; None if no amount is known."""
     known = [amount * hours for amount, hours in pairs if amount is not None]
     return sum(known) if known else None
 
@@ -293,21 +299,21 @@ def _job_called(
 
 
 def _latest_job(known: Sequence[Submitted], index: Index) -> Submitted | None:
-    """Give the last job, unless something was measured outside of jobs since."""
+    """Return the last job, unless a later run was outside of jobs."""
     if not known:
         return None
     for entry in index.entries[:1]:
         record = read_record(entry)
         started = seconds_of(record.started)
-        if started is not None and _is_of_ones_own(record, known):
+        if started is not None and _is_outside_jobs(record, known):
             return known[-1] if started <= known[-1].submitted else None
     return known[-1]
 
 
-def _is_of_ones_own(record: Record, known: Sequence[Submitted]) -> bool:
-    """Say whether a run was in no job that weigh submitted.
+def _is_outside_jobs(record: Record, known: Sequence[Submitted]) -> bool:
+    """Return whether a run was in no job that weigh submitted.
 
-    On this machine a job's runs go by a name of their own.
+    Runs of jobs on this machine have a job id of their own and no allocation.
     """
     if record.job is None or record.allocation is None:
         return record.job is None
@@ -344,12 +350,14 @@ def _of_records(
     scheduler = allocated[0].scheduler if allocated else None
     parts = {run.row.element or 0 for run in runs}
     asking = sorted(jobs) if len(jobs) == 1 else ()
-    told = tuple(one for one in ask(scheduler, asking, env) if one.element in parts)
-    asked = asked_too(asked_of_records(records), told)
+    accounted = tuple(
+        one for one in ask(scheduler, asking, env) if one.element in parts
+    )
+    asked = with_accounting(requested_by_records(records), accounted)
     elements = (
         elements_of(runs, (), asked)
         if name in jobs
-        else [single(run, _asked_by(run, told)) for run in runs]
+        else [single(run, _requested_by(run, accounted)) for run in runs]
     )
     label = records[0].label
     one = f"{label or ''} {records[0].id[:6]}".strip()
@@ -360,19 +368,21 @@ def _of_records(
         elements=tuple(elements),
         job=name if name in jobs else None,
         scheduler=scheduler,
-        accounted=told,
+        accounted=accounted,
     )
 
 
-def _asked_by(run: Run, told: Sequence[Accounted]) -> Asked:
-    return asked_too(asked_of_records([run.record] if run.record else []), told)
+def _requested_by(run: Run, accounted: Sequence[Accounted]) -> Requested:
+    return with_accounting(
+        requested_by_records([run.record] if run.record else []), accounted
+    )
 
 
 def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> Material:
     last = views[-1].job
     kind = kind_of(last.scheduler)
     by_job = _in_chain(views, [runs_of_view(view, store.root) for view in views])
-    asked = [asked_of_job(view.job, plan_of(view.job)) for view in views]
+    asked = [requested_by_job(view.job, plan_of(view.job)) for view in views]
     elements = [
         element
         for view, runs, its in zip(views, by_job, asked, strict=True)
@@ -381,7 +391,7 @@ def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> M
     every = (run for runs in by_job for run in runs)
     return Material(
         title=f"{last.name} {last.id}",
-        asked=most_asked(asked),
+        asked=most_requested(asked),
         runs=tuple(sorted(every, key=lambda run: run.row.task or 0)),
         elements=tuple(elements),
         views=views,
@@ -397,7 +407,7 @@ def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> M
 def _in_chain(
     views: Sequence[View], by_job: Sequence[Sequence[Run]]
 ) -> list[list[Run]]:
-    """Count attempts over all jobs; the last is in the last job that has the task."""
+    """Number attempts over all jobs; the last is in the last job with the task."""
     final = {(task.job, task.task) for task in merged(views).values()}
     tried = Counter(run.row.task for runs in by_job for run in runs if run.row.attempts)
     return [
@@ -418,21 +428,21 @@ def _in_chain(
 def of_job(
     view: View, store: Store, plan: Plan | None
 ) -> tuple[list[Run], list[Element]]:
-    """Give every attempt of a job, and its elements."""
+    """Return all attempts of a job, and its elements."""
     runs = runs_of_view(view, store.root)
-    return runs, elements_of(runs, view.elements, asked_of_job(view.job, plan))
+    return runs, elements_of(runs, view.elements, requested_by_job(view.job, plan))
 
 
 def plan_of(job: Submitted) -> Plan | None:
-    """Read the plan of a job; None where it is gone."""
+    """Read the plan of a job; None if it is gone."""
     try:
         return read_plan(job.plan_folder)
     except WeighError:
-        return None  # gone, or edited: what was submitted is known without it
+        return None  # gone or edited: the report does without
 
 
 def _drawn(runs: Sequence[Run], store: Store) -> tuple[Record, ...]:
-    """Read a few records whole: of the runs with the most memory, those of now."""
+    """Read the records with series of the few runs with the most memory."""
     known = [run for run in runs if run.record is not None and run.is_last]
     biggest = sorted(known, key=lambda run: run.row.memory or 0, reverse=True)
     apart = {run.record.id: run.record for run in biggest if run.record is not None}

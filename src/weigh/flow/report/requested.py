@@ -1,4 +1,4 @@
-"""What an element asked for: of a submitted job, or as records say."""
+"""What was requested for an element, by a submitted job or by records."""
 
 from collections.abc import Iterable, Sequence
 
@@ -13,11 +13,11 @@ from weigh.units import Bytes
 _AMOUNTS = ("cpus", "memory", "virtual_memory", "time_limit", "gpus", "gpu_memory")
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What one element was to get; None is not asked for, or not known.
+class Requested(msgspec.Struct, frozen=True, kw_only=True):
+    """The request of one element; None is not requested, or unknown.
 
-    ``gpu_memory`` is that of a card of the kind asked for; ``scheduler`` whose flags
-    change it.
+    ``gpu_memory`` is the memory of a GPU of the requested type; ``scheduler`` decides
+    on the flags that change it.
     """
 
     scheduler: str | None = None
@@ -30,54 +30,54 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_nothing(self) -> bool:
-        """Whether no resource was requested, as far as is known."""
+        """Return whether no resource is known to be requested."""
         return not (self.memory or self.time_limit or self.cpus)
 
 
-def asked_of_job(job: Submitted, plan: Plan | None) -> Asked:
-    """Give what each element of a job asked for."""
+def requested_by_job(job: Submitted, plan: Plan | None) -> Requested:
+    """Return what each element of a job requested."""
     wanted = job.wanted
-    card = plan.card if plan else None
-    return Asked(
+    gpu = plan.card if plan else None
+    return Requested(
         scheduler=kind_of(job.scheduler),
         cpus=wanted.cpus,
         memory=wanted.memory,
         virtual_memory=wanted.virtual_memory,
         time_limit=wanted.time_limit,
         gpus=wanted.gpus,
-        gpu_memory=card.memory if card and wanted.gpus else None,
+        gpu_memory=gpu.memory if gpu and wanted.gpus else None,
     )
 
 
-def most_asked(several: Sequence[Asked]) -> Asked:
-    """Give the most of each that any of *several* asked for, of one scheduler."""
+def most_requested(several: Sequence[Requested]) -> Requested:
+    """Return the maximum of each amount over *several*, of one scheduler."""
     most = {field: _most(getattr(one, field) for one in several) for field in _AMOUNTS}
-    return Asked(
+    return Requested(
         scheduler=several[0].scheduler,
         gpus=most.pop("gpus") or 0,
         **most,
     )
 
 
-def asked_of_records(records: Sequence[Record]) -> Asked:
-    """Give what records say was asked for or granted; of several the most."""
+def requested_by_records(records: Sequence[Record]) -> Requested:
+    """Return what records requested or were granted; of several the maximum."""
     requests = [record.request for record in records if record.request]
     grants = [record.allocation for record in records if record.allocation]
     both: list[Request | Allocation] = [*requests, *grants]
-    cards = [
+    gpu_memory = [
         gpu.memory_total
         for record in records
         if record.usage
         for gpu in record.usage.gpus
     ]
-    return Asked(
+    return Requested(
         scheduler=grants[0].scheduler if grants else None,
         cpus=_most(one.cpus for one in both),
         memory=_most(one.memory for one in both),
         virtual_memory=_most(one.virtual_memory for one in requests),
         time_limit=_most(one.time_limit for one in requests),
         gpus=_most(one.gpus for one in both) or 0,
-        gpu_memory=_most(cards),
+        gpu_memory=_most(gpu_memory),
     )
 
 

@@ -1,4 +1,4 @@
-"""Every run that a report is about: attempts at tasks, or records of ``weigh run``."""
+"""The runs of a report: attempts at tasks of jobs, or records of ``weigh run``."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,18 +29,18 @@ Parameters = dict[str, int | float | str]
 
 
 def parameters_of(view: View) -> Mapping[int, Parameters]:
-    """Give the parameters of each task by its number; none where it was edited since.
+    """Return the parameters of each task by its number.
 
-    Also none where there is no table: a task file that no sweep wrote.
+    Empty if the task file was edited since, or has no table of parameters.
     """
     try:
         plan = read_plan(view.job.plan_folder)
     except WeighError:
         return {}
     known: dict[int, tuple[str, Parameters]] = {}
-    beside = os.path.join(view.job.cwd, table_path(plan.task_file))
+    table = os.path.join(view.job.cwd, table_path(plan.task_file))
     try:
-        with open(beside, encoding="utf-8", newline="") as file:
+        with open(table, encoding="utf-8", newline="") as file:
             for task in read_table(file):
                 known[task.seq] = task.line, task.parameters
     except (OSError, FormatError, UnicodeDecodeError):
@@ -53,7 +53,7 @@ def parameters_of(view: View) -> Mapping[int, Parameters]:
 
 
 def _lines(view: View, elements: Iterable[int]) -> Iterable[tuple[int, str]]:
-    """Yield the tasks as they are in the plan: number and line."""
+    """Yield number and command line of the tasks of a plan."""
     numbers = {(task.element, task.seq): task.task for task in view.tasks}
     for element in elements:
         name = f"tasks_{view.job.first + element}.txt"
@@ -72,33 +72,33 @@ _EVENT = msgspec.json.Decoder(events.Opened | events.Started | events.Ended)
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt: its row, and its record without the series where there is one.
+    """One attempt: its row, and its record without the series, if there is one.
 
-    ``need`` is the memory it held that the kernel could not drop; ``cards`` what it
-    held of each GPU; ``is_last`` that no later attempt at the task is known.
+    ``need`` is the memory that the kernel could not drop; ``gpu_peaks`` the peak memory
+    on each GPU; ``is_last``: no later attempt at the task is known.
     """
 
     row: Row
     record: Record | None = None
     need: Bytes | None = None
-    cards: tuple[tuple[str, Bytes], ...] = ()
+    gpu_peaks: tuple[tuple[str, Bytes], ...] = ()
     is_last: bool = True
 
 
 def run_of(record: Record) -> Run:
-    """Make the run of a record."""
+    """Return the run of a record."""
     return Run(
         row=_row(record),
         record=record,
         need=max((m for m, _ in uses_of(record) if m is not None), default=None),
-        cards=_cards(record.usage),
+        gpu_peaks=_gpu_peaks(record.usage),
     )
 
 
 def runs_of_records(records: Sequence[Record]) -> list[Run]:
-    """Make the runs of records, the oldest first; of a job's task the last one counts.
+    """Return the runs of records, oldest first; the last run of a task counts.
 
-    The elements of Grid Engine count from 1 in a record, and from 0 here.
+    Elements of Grid Engine count from 1 in a record, and from 0 here.
     """
     in_order = sorted(records, key=lambda one: one.started)
     runs = [run for one in in_order for run in _repeats_of(one)]
@@ -110,7 +110,7 @@ def runs_of_records(records: Sequence[Record]) -> list[Run]:
 
 
 def _repeats_of(record: Record) -> Iterator[Run]:
-    """Yield the run of a record, or each of several; warm-ups do not count."""
+    """Yield the run of a record, or each repeat without the warm-ups."""
     counted = [one for one in record.repeats if not one.warmup]
     if len(counted) <= 1:
         yield run_of(record)
@@ -127,20 +127,20 @@ def _repeats_of(record: Record) -> Iterator[Run]:
             reason=None if run.completed else row.reason,
             **_used(one.usage),
         )
-        yield Run(row=its, record=record, need=need, cards=_cards(one.usage))
+        yield Run(row=its, record=record, need=need, gpu_peaks=_gpu_peaks(one.usage))
         began = None if began is None else began + one.usage.wall_time
 
 
 def runs_of_view(view: View, root: str) -> list[Run]:
-    """Make the runs of a submitted job: every attempt, and the tasks without one.
+    """Return the runs of a submitted job: all attempts, and tasks without one.
 
     Raises:
         StoreError: the records cannot be read.
     """
-    told = list(_told(view))
+    known = list(_attempts_in(view))
     attempts: dict[tuple[int, int], list[Run]] = {}
-    records = _records(view, root, told)
-    for one in told:
+    records = _records(view, root, known)
+    for one in known:
         record = records.get((one.element, one.seq, one.attempt))
         place = one.element, one.seq
         attempts.setdefault(place, []).append(_attempt(one, record, view))
@@ -156,7 +156,7 @@ def runs_of_view(view: View, root: str) -> list[Run]:
 
 
 def seconds_of(text: str | None) -> Seconds | None:
-    """Read a record's time as seconds since the epoch; None where it is none."""
+    """Return a record's time as seconds since the epoch; None if it is invalid."""
     try:
         return None if text is None else datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
@@ -164,7 +164,7 @@ def seconds_of(text: str | None) -> Seconds | None:
 
 
 def _place(run: Run) -> object:
-    """Tell tasks apart; outside a job every record is one of its own."""
+    """Return the identity of a task; outside a job every record is a task."""
     record, row = run.record, run.row
     if record is None or record.job is None:
         return row.record
@@ -198,7 +198,7 @@ def _used(usage: Usage) -> dict[str, object]:
     peak = usage.peak_memory
     busy = [g.utilization_mean for g in usage.gpus if g.utilization_mean is not None]
     energies = [gpu.energy for gpu in usage.gpus if gpu.energy is not None]
-    held = [size for _, size in _cards(usage)]
+    held = [size for _, size in _gpu_peaks(usage)]
     return {
         "wall_time": usage.wall_time,
         "cpu_time": usage.cpu_time,
@@ -212,24 +212,24 @@ def _used(usage: Usage) -> dict[str, object]:
     }
 
 
-def _cards(usage: Usage | None) -> tuple[tuple[str, Bytes], ...]:
-    """Give what a run held of each card."""
+def _gpu_peaks(usage: Usage | None) -> tuple[tuple[str, Bytes], ...]:
+    """Return the peak memory of a run on each GPU."""
     held = ((gpu.uuid, gpu.job_peak) for gpu in (usage.gpus if usage else ()))
     return tuple((uuid, size) for uuid, size in held if size is not None)
 
 
 def _on_node(run: Run, view: View) -> Run:
-    """Call the last node as the scheduler does, whose flags can leave it out."""
+    """Return a run with the node's name in the scheduler, for flags to exclude it."""
     element = run.row.element
     known = element is not None and element < len(view.elements)
     node = view.elements[element or 0].node if known else None
     if not node or not node.replace("-", "").replace(".", "").isalnum():
-        return run  # of several nodes: which of them is not known
+        return run  # one of several nodes, unknown which
     return msgspec.structs.replace(run, row=msgspec.structs.replace(run.row, node=node))
 
 
 class _Attempt(msgspec.Struct, frozen=True):
-    """A start, and its end unless it was killed with all around it, or still runs."""
+    """A start, and its end unless it still runs or was killed with ``weigh exec``."""
 
     element: int
     started: events.Started
@@ -238,17 +238,17 @@ class _Attempt(msgspec.Struct, frozen=True):
 
     @property
     def seq(self) -> int:
-        """Give the number of the task in its element."""
+        """Return the number of the task in its element."""
         return self.started.seq
 
     @property
     def attempt(self) -> int:
-        """Give which attempt at it this is."""
+        """Return the number of the attempt."""
         return self.started.attempt
 
 
-def _told(view: View) -> Iterator[_Attempt]:
-    """Yield what the events files say was started, element by element, in order."""
+def _attempts_in(view: View) -> Iterator[_Attempt]:
+    """Yield the attempts in the events files, element by element, in order."""
     for element in sorted({task.element for task in view.tasks}):
         nodes: dict[str, str] = {}
         begun: dict[tuple[int, int], events.Started] = {}
@@ -265,18 +265,18 @@ def _told(view: View) -> Iterator[_Attempt]:
 
 
 def _records(
-    view: View, root: str, told: Sequence[_Attempt]
+    view: View, root: str, attempts: Sequence[_Attempt]
 ) -> dict[tuple[int, int, int], Record]:
-    """Find the record of each attempt; of one that was killed, by its job."""
+    """Return the record of each attempt; of a killed attempt by its job."""
     places = {
         one.ended.record: (one.element, one.seq, one.attempt)
-        for one in told
+        for one in attempts
         if one.ended is not None
     }
     found = report_records.by_ids(root, places)
     records = {places[record_id]: record for record_id, record in found.items()}
-    lost = [one for one in told if one.ended is None]
-    # on this machine no scheduler names the job: weigh exec goes by a name of its own
+    lost = [one for one in attempts if one.ended is None]
+    # without a scheduler, weigh exec has a job id of its own
     jobs = {view.job.id, *(one.started.run for one in lost)} if lost else set()
     for record in report_records.of_jobs(root, jobs):
         row, job = _row(record), record.job
@@ -295,7 +295,7 @@ def _events(path: str) -> Iterator[events.Opened | events.Started | events.Ended
 
 
 def _joblog(view: View, element: int) -> str:
-    """Name the joblog of an element, which is numbered over the plan."""
+    """Return the path of an element's joblog, which is numbered over the plan."""
     number = view.job.first + element
     return os.path.join(view.job.folder, LOGS, f"tasks_{number}.joblog")
 
@@ -325,7 +325,7 @@ def _attempt(one: _Attempt, record: Record | None, view: View) -> Run:
 
 
 def _cut_short(one: _Attempt, view: View) -> Run:
-    """Make the run of an attempt without an end: its element's end is its own."""
+    """Return the run of an attempt without an end: it ended with its element."""
     state = view.elements[one.element] if one.element < len(view.elements) else None
     over = state.ended if state and state.is_final else None
     begun = one.started.time
@@ -345,14 +345,14 @@ def _mean(cpu_time: Seconds | None, wall_time: Seconds | None) -> float | None:
 
 
 class _Joblogs:
-    """The joblogs of a job, each read once and when it is asked for."""
+    """The joblogs of a job, each read once when it is needed."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._entries: dict[int, dict[int, Entry]] = {}
 
     def unmeasured(self, task: TaskState) -> Run:
-        """Make the run of a task that no event tells of; its time, where one is."""
+        """Return the run of a task without events, timed by the joblog if it can."""
         view = self._view
         node = view.elements[task.element].node if view.elements else None
         if task.element not in self._entries:
@@ -372,7 +372,7 @@ class _Joblogs:
 
 
 def _entries(path: str) -> Iterator[tuple[int, Entry]]:
-    """Read a joblog; of a task the last line counts."""
+    """Yield the entries of a joblog; the last one of a task counts."""
     for line in _joblog_lines(path):
         with suppress(FormatError, UnicodeDecodeError):
             entry = parse_line(line.decode().rstrip("\n"))
@@ -382,7 +382,7 @@ def _entries(path: str) -> Iterator[tuple[int, Entry]]:
 def _of_task(
     task: TaskState, attempts: Sequence[Run], given: dict[str, int | float | str]
 ) -> Iterator[Run]:
-    """Give attempts the numbers of their task; the last has the task's own state."""
+    """Yield attempts with the numbers of their task; the last has the task's state."""
     for number, run in enumerate(attempts, start=1):
         is_last = number == len(attempts)
         row = msgspec.structs.replace(
@@ -406,7 +406,7 @@ def _of_task(
 
 
 def _last_words(task: TaskState) -> str | None:
-    """Give the last line that a task printed, if it failed."""
+    """Return the last line that a task printed, if it failed."""
     if task.output is None or task.state == "COMPLETED" or task.state not in FINAL:
         return None
     return last_words(task.output)

@@ -21,7 +21,7 @@ from weigh.flow.report.elements import Element, measures, single
 from weigh.flow.report.failures import FAILED, way_of, words_of
 from weigh.flow.report.notes import gpu_flag, used_gpus
 from weigh.flow.report.report import of_job, plan_of
-from weigh.flow.report.requested import Asked, asked_of_records
+from weigh.flow.report.requested import Requested, requested_by_records
 from weigh.flow.report.runs import Run, run_of, seconds_of
 from weigh.render.report_waste import Change, Group, Hours, Waste, added
 from weigh.store import jobs as jobs_file
@@ -29,11 +29,11 @@ from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.index import read_index
 from weigh.units import GIB, HOUR, Seconds, format_size, parse_duration
 
-_AGAIN = 2  # runs that failed alike, before they always do
+_AGAIN = 2  # failures of one kind that count as "always"
 
 
 class _Kind(msgspec.Struct, frozen=True):
-    """Runs of one kind: the elements they were in, and every attempt."""
+    """Runs of one kind: their elements, and all attempts."""
 
     name: str
     elements: tuple[Element, ...]
@@ -41,10 +41,10 @@ class _Kind(msgspec.Struct, frozen=True):
 
 
 def since(text: str, *, cwd: str, env: Mapping[str, str]) -> Waste:
-    """Rank what was held and not used in the last *text*, such as ``30d``.
+    """Rank the resources held and not used in the last *text*, such as ``30d``.
 
     Raises:
-        FormatError: that is no time.
+        FormatError: *text* is not a time.
         StoreError: the store cannot be read.
     """
     store = open_store(cwd, env)
@@ -74,14 +74,14 @@ def since(text: str, *, cwd: str, env: Mapping[str, str]) -> Waste:
 
 
 def runs_since(text: str, *, cwd: str, env: Mapping[str, str]) -> list[Run]:
-    """Give every attempt of the last *text*, of jobs and outside of them."""
+    """Return all attempts of the last *text*, in jobs and outside of them."""
     store = open_store(cwd, env)
     begin = _begin(store, text)
     return [run for kind in _kinds(store, begin, env) for run in kind.runs]
 
 
 def _begin(store: Store, text: str) -> Seconds:
-    """Give the moment so long ago; what is longer than the epoch is all there is."""
+    """Return the time *text* ago, or the epoch if that is earlier."""
     return max(0.0, store.now - parse_duration(text))
 
 
@@ -104,7 +104,7 @@ def _kinds(store: Store, begin: Seconds, env: Mapping[str, str]) -> Iterator[_Ki
 
 
 def _outside(store: Store, begin: Seconds, counted: set[str | None]) -> Iterator[_Kind]:
-    """Group the records that no submitted job accounts for, by label or command."""
+    """Group the records outside submitted jobs, by label or command."""
     ids = [
         entry.head.id
         for entry in read_index(store.root).entries
@@ -115,7 +115,7 @@ def _outside(store: Store, begin: Seconds, counted: set[str | None]) -> Iterator
     for record in report_records.by_ids(store.root, ids).values():
         words = template(record.command, record.parameters)
         run = run_of(record)
-        pair = run, single(run, asked_of_records([record]))
+        pair = run, single(run, requested_by_records([record]))
         groups.setdefault(record.label or " ".join(words), []).append(pair)
     for name, pairs in groups.items():
         runs, elements = zip(*pairs, strict=True)
@@ -158,9 +158,9 @@ def _held(element: Element) -> Hours:
 
 
 def _wasted(element: Element) -> Hours:
-    """Give what an element held and did not use; all of it where it came to nothing.
+    """Return what an element held and did not use; all of it if every task failed.
 
-    What was not measured counts as used.
+    Resources that were not measured count as used.
     """
     held, asked = _held(element), element.asked
     if element.runs and all(run.row.state in FAILED for run in element.runs):
@@ -180,8 +180,8 @@ def _unused(asked: float | None, used: float | None) -> float:
 
 
 def _changes(kind: _Kind) -> Iterator[Change]:
-    """Say what to ask for, and what the past runs would have held less."""
-    by_asked: dict[Asked, list[Element]] = {}
+    """Yield changes of the request, and what they would have saved."""
+    by_asked: dict[Requested, list[Element]] = {}
     for one in kind.elements:
         if _is_judged(one):
             by_asked.setdefault(one.asked, []).append(one)
@@ -200,7 +200,7 @@ def _changes(kind: _Kind) -> Iterator[Change]:
 
 
 def _was_killed(element: Element) -> bool:
-    """Say whether memory was too little for a task of it."""
+    """Return whether a task of it ran out of memory."""
     return any(run.row.state == "OUT_OF_MEMORY" for run in element.runs)
 
 
@@ -209,7 +209,7 @@ def _of_memory(name: str, subject: Subject, hours: float) -> Iterator[Change]:
     if asked and enough is not None:
         yield Change(
             group=name,
-            words=f"ask for {format_size(enough)} of memory{subject.basis()}",
+            words=f"request {format_size(enough)} of memory{subject.basis()}",
             flag=memory_flag(subject, enough),
             saves=Hours(memory=(asked - enough) / GIB * hours),
         )
@@ -221,7 +221,7 @@ def _of_cpus(name: str, subject: Subject, hours: float) -> Iterator[Change]:
         noun = "CPU" if enough == 1 else "CPUs"
         yield Change(
             group=name,
-            words=f"ask for {enough} {noun}{subject.basis()}",
+            words=f"request {enough} {noun}{subject.basis()}",
             flag=cpu_flag(subject, enough),
             saves=Hours(cpu=(asked - enough) * hours),
         )
@@ -233,7 +233,7 @@ def _of_gpus(name: str, subject: Subject, hours: float) -> Iterator[Change]:
         noun = "GPU" if used == 1 else "GPUs"
         yield Change(
             group=name,
-            words=f"ask for {used or 'no'} {noun}{subject.basis()}",
+            words=f"request {used or 'no'} {noun}{subject.basis()}",
             flag=gpu_flag(subject, used),
             saves=Hours(gpu=(asked - used) * hours),
         )

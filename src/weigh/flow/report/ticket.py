@@ -1,4 +1,4 @@
-"""``weigh report --ticket``: the failure to ask for help with, and all about it."""
+"""``weigh report --ticket``: one failure with all data for the support staff."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ from weigh.flow.follow.tasks import tail_of
 from weigh.flow.records.records import open_store
 from weigh.flow.report.failures import FAILED, way_of
 from weigh.flow.report.report import Material, gather
-from weigh.flow.report.requested import Asked
+from weigh.flow.report.requested import Requested
 from weigh.flow.report.runs import Run
 from weigh.model.record import Record
 from weigh.model.report import Row
@@ -24,7 +24,7 @@ _LINES = 20
 
 
 def ticket(name: str = LAST, *, cwd: str, env: Mapping[str, str]) -> Ticket:
-    """Tell the failure that most tasks share; of a job without one, its first task.
+    """Return the most common failure of a job; without failures its first task.
 
     Raises:
         UsageError: nothing was measured or submitted yet.
@@ -60,7 +60,7 @@ def _ticket(found: Material, alike: Sequence[Run]) -> Ticket:
         is_failure=is_failed,
         ending=_ending(row),
         when=_when(row.started, row.wall_time),
-        asked=_asked(_asked_for(run, found)),
+        asked=_request_words(_requested_by(run, found)),
         used=_used(row),
         command=row.command,
         folder=record.cwd if record else None,
@@ -87,15 +87,15 @@ def _attempts(found: Material, run: Run) -> list[Run]:
 
 
 def _place(run: Run, found: Material) -> object:
-    """Tell tasks apart: the numbers of a plan go on in the jobs that resumed it."""
+    """Return the identity of a task: its number in the plan, also in resumed jobs."""
     row = run.row
     return row.task if found.views else (row.job, row.element, row.task)
 
 
-def _asked_for(run: Run, found: Material) -> Asked:
-    """Give what the element that *run* was in asked for."""
-    of = (one.asked for one in found.elements if any(run is its for its in one.runs))
-    return next(of, found.asked)
+def _requested_by(run: Run, found: Material) -> Requested:
+    """Return the request of the element of *run*."""
+    own = (one.asked for one in found.elements if any(run is its for its in one.runs))
+    return next(own, found.asked)
 
 
 def _same(one: Row, other: Row) -> bool:
@@ -107,7 +107,7 @@ def _same(one: Row, other: Row) -> bool:
 
 
 def _name(found: Material, row: Row) -> str:
-    """Name the job, and the element of an array, as its scheduler does."""
+    """Return the id of the job or array element in the scheduler's syntax."""
     if row.job is None or found.scheduler is None:
         return row.record or found.title
     sizes = {view.job.id: view.job.elements for view in found.views}
@@ -136,7 +136,7 @@ def _when(started: Seconds | None, wall_time: Seconds | None) -> str:
     return begun + ("" if wall_time is None else f", for {format_duration(wall_time)}")
 
 
-def _asked(asked: Asked) -> str:
+def _request_words(asked: Requested) -> str:
     words = [
         "" if asked.memory is None else format_size(asked.memory),
         "" if asked.cpus is None else f"CPUs {asked.cpus}",
@@ -157,12 +157,16 @@ def _used(row: Row) -> str:
 
 def _versions(record: Record | None) -> str:
     words = [f"weigh {__version__}"]
-    told = record.provenance if record else None
-    python = told.python if told and told.python else sys.version.split()[0]
+    provenance = record.provenance if record else None
+    python = (
+        provenance.python
+        if provenance and provenance.python
+        else sys.version.split()[0]
+    )
     words.append(f"Python {python}")
-    if told and told.git_commit:
-        dirty = " with changes" if told.git_dirty else ""
-        words.append(f"commit {told.git_commit[:12]}{dirty}")
+    if provenance and provenance.git_commit:
+        dirty = " with changes" if provenance.git_dirty else ""
+        words.append(f"commit {provenance.git_commit[:12]}{dirty}")
     host = record.host if record else None
     if host and host.kernel:
         words.append(f"{host.system} {host.kernel}")
@@ -170,7 +174,7 @@ def _versions(record: Record | None) -> str:
 
 
 def _short(path: str | None) -> str | None:
-    """Give a path below this folder as seen from here, any other whole."""
+    """Return a path relative to the current folder, if below it."""
     if path is None:
         return None
     relative = os.path.relpath(path)
@@ -178,7 +182,7 @@ def _short(path: str | None) -> str | None:
 
 
 def _tail(row: Row) -> tuple[str, ...]:
-    """Give the last lines that a task printed."""
+    """Return the last lines that a task printed."""
     if row.output is None or not os.path.isfile(row.output):
         return (row.error,) if row.error else ()
     lines = [line.rstrip() for line in tail_of(row.output).splitlines()]

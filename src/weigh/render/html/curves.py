@@ -19,13 +19,13 @@ _CLOCK += (3600, 7200, 14400, 21600, 43200, 86400)
 
 
 def ticks(top: float, *, binary: bool, wanted: int = _FEW) -> tuple[float, ...]:
-    """Give round numbers from 0 to *top* (above 0), about *wanted* of them."""
+    """Return about *wanted* round numbers from 0 to *top*, which is above 0."""
     step = _step(top / wanted, binary=binary)
     return tuple(step * i for i in range(int(top / step) + 1))
 
 
 def clock_ticks(first: float, last: float, *, wanted: int) -> tuple[float, ...]:
-    """Give round moments between *first* and *last* seconds, about *wanted* of them."""
+    """Return about *wanted* round times between *first* and *last* seconds."""
     least = (last - first) / wanted
     if least < 1 or least > _CLOCK[-1]:
         step = _step(least or 1.0, binary=False)
@@ -37,7 +37,7 @@ def clock_ticks(first: float, last: float, *, wanted: int) -> tuple[float, ...]:
 
 
 def edges(low: float, high: float, *, binary: bool, wanted: int) -> tuple[float, ...]:
-    """Give round edges of at most *wanted* and one bins that hold *low* to *high*."""
+    """Return round edges of up to *wanted* + 1 bins that hold *low* to *high*."""
     step = _step((high - low) / wanted or high / wanted or 1.0, binary=binary)
     first = math.floor(low / step)
     last = max(first + 1, math.floor(high / step) + 1)
@@ -45,7 +45,7 @@ def edges(low: float, high: float, *, binary: bool, wanted: int) -> tuple[float,
 
 
 def _step(least: float, *, binary: bool) -> float:
-    """Give the smallest round step that is no less than *least*."""
+    """Return the smallest round step that is at least *least*."""
     if binary:
         return 2.0 ** math.ceil(math.log2(max(least, 1.0)))
     power = 10.0 ** math.floor(math.log10(least))
@@ -79,7 +79,7 @@ class Scan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dot(msgspec.Struct, frozen=True):
-    """A measured point, and what it says."""
+    """A measured point and its tooltip."""
 
     x: float
     y: float
@@ -177,7 +177,7 @@ def _path(points: list[tuple[float, float]]) -> str:
 def _rows(
     fit: Fit, name: Quantity, far: float, level: float
 ) -> Iterator[tuple[str, str, str, str]]:
-    """Give size, measured, fitted and bound, up to the end of the curve."""
+    """Return rows of size, measured, fitted and upper bound."""
     measured = {point.x: _write(point.y, name) for point in fit.points}
     for x in sorted({*measured, far}):
         yield (

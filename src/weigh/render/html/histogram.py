@@ -1,4 +1,4 @@
-"""How the elements of an array spread, one figure a resource."""
+"""Histograms of the elements of an array, one per resource."""
 
 import math
 from bisect import bisect_right
@@ -14,11 +14,11 @@ WIDTH, HEIGHT = 440, 150
 _LEFT, _RIGHT, _TOP, _BOTTOM = 8, 8, 30, 24
 _FEWEST = 5
 _MOST_BINS = 24
-_FAR = 3.0  # an asked line beyond so many spans of the values is said, not drawn
+_FAR = 3.0  # a request beyond so many spans of the values is written, not drawn
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """One bin: where it lies in the picture, and what it says."""
+    """One bin: its place in the picture, and its tooltip."""
 
     x: float
     y: float
@@ -37,14 +37,14 @@ class Label(msgspec.Struct, frozen=True):
 
 
 class Histogram(msgspec.Struct, frozen=True, kw_only=True):
-    """A drawn histogram, and the same in words."""
+    """A histogram to draw, and its description."""
 
     name: str
     words: str
     bars: tuple[Bar, ...]
     labels: tuple[Label, ...]
     asked: float | None
-    asked_words: str
+    requested_words: str
     asked_anchor: str
     floor: float = HEIGHT - _BOTTOM
     width: int = WIDTH
@@ -78,7 +78,7 @@ def _histogram(measure: Measure) -> Histogram:
         return round(_LEFT + (value - left) / (right - left) * room, 2)
 
     at = across(asked) if asked is not None and near else None
-    said = "" if asked is None else f"asked for {figure(asked, kind)}"
+    request = "" if asked is None else f"requested {figure(asked, kind)}"
     return Histogram(
         name=NAMES[measure.name],
         words=_words(measure, kind),
@@ -88,7 +88,7 @@ def _histogram(measure: Measure) -> Histogram:
         ),
         labels=_labels(left, right, kind),
         asked=at,
-        asked_words=said if near or not said else f"{said}, beyond this picture",
+        requested_words=request if near or not request else f"{request}, off the scale",
         asked_anchor="end" if at is None or at > WIDTH / 2 else "start",
     )
 

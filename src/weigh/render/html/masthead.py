@@ -1,4 +1,4 @@
-"""The head of a page: what it is about, how it ended, what was held meanwhile."""
+"""The head of a page: title, facts, states, hours held."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -15,7 +15,7 @@ _WH, _KWH = 3600.0, 3.6e6  # joules
 
 
 class StateCount(msgspec.Struct, frozen=True):
-    """So many tasks or runs in one state."""
+    """The number of tasks or runs in one state."""
 
     state: str
     count: str
@@ -23,7 +23,7 @@ class StateCount(msgspec.Struct, frozen=True):
 
 
 class Masthead(msgspec.Struct, frozen=True, kw_only=True):
-    """Title, a line on where and when, counts by state, and what was held."""
+    """Title, facts, counts by state, and the hours held."""
 
     title: str
     facts: tuple[str, ...]
@@ -32,7 +32,7 @@ class Masthead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def masthead(report: Report) -> Masthead:
-    """Say what *report* is about."""
+    """Return the head of the page of *report*."""
     return Masthead(
         title=printable(report.title),
         facts=tuple(_facts(report)),
@@ -51,7 +51,7 @@ def state_words(state: str) -> str:
 
 
 def moment(seconds: Seconds) -> str:
-    """Write seconds since the epoch in UTC, for pages travel."""
+    """Write seconds since the epoch in UTC: pages are read in other time zones."""
     try:
         at = datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, OSError, ValueError):

@@ -34,7 +34,7 @@ _TITLES = ("GPU", "memory", "busy", "busiest", "power", "time", "health", "looke
 
 
 def gpu_table(tables: Sequence[GpuTable]) -> Table | None:
-    """Lay the scheduler's figures out; None where no log had any."""
+    """Return the scheduler's GPU figures as a table; None if no log had any."""
     if not tables:
         return None
     return Table(
@@ -58,7 +58,7 @@ def _row(one: GpuTable) -> tuple[str, ...]:
 
 
 class NoteView(msgspec.Struct, frozen=True, kw_only=True):
-    """One note, fit to be shown."""
+    """One note, safe to show."""
 
     about: str
     words: str
@@ -81,11 +81,15 @@ def note_views(notes: Sequence[Note]) -> tuple[NoteView, ...]:
 
 _TIGHT = 0.95
 _LOOSE = 0.5
-_LIMITED: tuple[Name, ...] = ("memory", "gpu_memory", "time")  # more ends the job
+_LIMITED: tuple[Name, ...] = (
+    "memory",
+    "gpu_memory",
+    "time",
+)  # beyond these limits a job is killed
 
 
 class MeasureView(msgspec.Struct, frozen=True, kw_only=True):
-    """One row; ``filled`` is the bar's length of 100, ``tone`` what its colour says."""
+    """One row; ``filled`` is the bar's length in per cent, ``tone`` its colour."""
 
     name: str
     asked: str
@@ -99,11 +103,11 @@ class MeasureView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure_views(measures: Sequence[Measure]) -> tuple[MeasureView, ...]:
-    """Make a row of each measure that says anything."""
-    return tuple(_view(one) for one in measures if _says_anything(one))
+    """Return one row per measure that has a figure."""
+    return tuple(_view(one) for one in measures if _has_figures(one))
 
 
-def _says_anything(measure: Measure) -> bool:
+def _has_figures(measure: Measure) -> bool:
     figures = (measure.asked, measure.median, measure.most)
     return any(value is not None for value in figures) or bool(measure.others)
 
@@ -133,14 +137,14 @@ def _tone(name: Name, efficiency: float | None) -> str:
 
 
 def _other(other: Figure, kind: Kind) -> str:
-    said = f"{other.source} says {figure(other.value, kind)}"
-    return printable(said if other.word is None else f"{said}: {other.word}")
+    text = f"{other.source}: {figure(other.value, kind)}"
+    return printable(text if other.word is None else f"{text}; {other.word}")
 
 
 _TEMPLATES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "templates")
 _UPLOT = ("uplot/uPlot.iife.min.js", "uplot/uPlot.min.css", "uplot/LICENSE")
 _SCRIPTS = ("format.js", "element.js", "theme.js", "charts.js", "tasks.js")
-# what ends a script, opens a comment in one, or was once taken for a line's end
+# what ends a script, opens a comment, or once counted as the end of a line
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 _UNSAFE |= {"\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -153,7 +157,7 @@ class _Data(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Content(msgspec.Struct, frozen=True, kw_only=True):
-    """What the template writes."""
+    """What the template shows."""
 
     head: Masthead
     is_job: bool
@@ -170,7 +174,7 @@ def render_page(
 ) -> str:
     """Write a report as one HTML page; *version* is weigh's, for the foot.
 
-    *scans* are curves over a parameter, drawn with what they were measured on.
+    *scans* are curves over a parameter.
     """
     data = _Data(
         runs=tuple(run_series(record, report.measures) for record in report.records),
@@ -207,7 +211,7 @@ def render_page(
 
 
 def embedded_json(data: object) -> Markup:
-    """Write *data* as JSON that cannot end the script element it stands in."""
+    """Write *data* as JSON that cannot end its script element."""
     text = msgspec.json.encode(data).decode()
     for character, escape in _UNSAFE.items():
         text = text.replace(character, escape)
@@ -238,7 +242,7 @@ def _style(*, has_curves: bool) -> str:
 
 
 def _scripts(*, has_curves: bool) -> Iterator[str]:
-    """Give the scripts; uPlot, half of the page, only where there is a curve."""
+    """Yield the scripts; uPlot, half of the page, only if there is a curve."""
     if has_curves:
         yield f"/*\n{_file(_UPLOT[2])}\n*/\n{_file(_UPLOT[0])}"
     own = "\n".join(_file(name) for name in _SCRIPTS)

@@ -21,7 +21,7 @@ _LONGEST_COMMAND = 2000
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
-    """One run, fit to be shown."""
+    """One run, safe to show."""
 
     id: str
     title: str
@@ -36,7 +36,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_view(record: Record, row: Row | None = None) -> RunView:
-    """Say in words what *record* holds; *row* is the task that it is of."""
+    """Return *record* in words; *row* is its task."""
     drawn = run_series(record)
     return RunView(
         id=printable(record.id),
@@ -82,18 +82,18 @@ def _facts(record: Record) -> Iterator[tuple[str, str]]:
 def _phases(phases: Sequence[Phase]) -> Table | None:
     if not phases:
         return None
-    cards = max(len(phase.gpus) for phase in phases)
-    gpus = (f"GPU {number} peak" for number in range(cards))
+    number_of_gpus = max(len(phase.gpus) for phase in phases)
+    gpus = (f"GPU {number} peak" for number in range(number_of_gpus))
     shown = phases[:_MOST_PHASES]
     return Table(
         titles=("phase", "calls", "time", "CPU time", "before", "peak", "after", *gpus),
-        rows=tuple(_phase(phase, cards) for phase in shown),
+        rows=tuple(_phase(phase, number_of_gpus) for phase in shown),
         left_out=len(phases) - len(shown),
         depths=tuple(min(phase.depth, 6) for phase in shown),
     )
 
 
-def _phase(phase: Phase, cards: int) -> tuple[str, ...]:
+def _phase(phase: Phase, number_of_gpus: int) -> tuple[str, ...]:
     peaks = [size(gpu.peak) for gpu in phase.gpus]
     rank = "" if phase.rank is None else f" (rank {phase.rank})"
     return (
@@ -105,7 +105,7 @@ def _phase(phase: Phase, cards: int) -> tuple[str, ...]:
         size(phase.peak_memory),
         size(phase.memory_after),
         *peaks,
-        *[ABSENT] * (cards - len(peaks)),
+        *[ABSENT] * (number_of_gpus - len(peaks)),
     )
 
 
@@ -149,9 +149,9 @@ def _ranks(ranks: Sequence[Rank]) -> Table | None:
 
 
 def _samples(drawn: RunSeries) -> Table | None:
-    """Lay the curves out as a table that is short enough to be read out.
+    """Return the curves as a short table, for readers without the charts.
 
-    Each of equal stretches gives the sample with the most memory.
+    It has the sample with the most memory of each of equal stretches.
     """
     if not drawn.charts:
         return None

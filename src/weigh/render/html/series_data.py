@@ -1,4 +1,4 @@
-"""The curves of a run, as the page's script draws them."""
+"""The curves of a run as data for the page's script."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,14 +17,14 @@ _DIGITS = 4  # a tenth of a millisecond, or of a thousandth of a CPU
 
 
 class Level(msgspec.Struct, frozen=True):
-    """A line across a chart: what was asked for, what a card has."""
+    """A horizontal line in a chart: the request, or the memory of the GPU."""
 
     words: str
     value: float
 
 
 class Chart(msgspec.Struct, frozen=True, kw_only=True):
-    """One curve; ``values`` beside the run's ``t``."""
+    """One curve; ``values`` belong to the run's times ``t``."""
 
     name: str
     kind: Kind
@@ -61,9 +61,9 @@ class RunSeries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_series(record: Record, measures: Sequence[Measure] = ()) -> RunSeries:
-    """Gather the curves of *record*, with what was asked for as lines across.
+    """Return the curves of *record*, with its request as horizontal lines.
 
-    What the record does not say of its request is taken from *measures*.
+    A request that the record lacks is taken from *measures*.
     """
     series = record.series
     if series is None or len(series.t) < 2 or len(series.memory) != len(series.t):  # noqa: PLR2004
@@ -102,43 +102,43 @@ def _charts(
 def _gpu_charts(
     record: Record, series: Series, measures: Sequence[Measure]
 ) -> Iterator[Chart]:
-    asked = tuple(_asked(measures, "gpu_memory"))
-    cards = () if record.usage is None else record.usage.gpus
+    requested = tuple(_requested(measures, "gpu_memory"))
+    gpus = () if record.usage is None else record.usage.gpus
     for number, column in enumerate(series.gpu_memory):
         if len(column) != len(series.t):
             continue
-        card = cards[number] if number < len(cards) else None
-        total = None if card is None else card.memory_total
-        of = "" if card is None else f", {printable(card.name)}"
+        gpu = gpus[number] if number < len(gpus) else None
+        total = None if gpu is None else gpu.memory_total
+        of = "" if gpu is None else f", {printable(gpu.name)}"
         yield Chart(
             name=f"GPU {number} memory{of}",
             kind="size",
             tone="gpu",
             values=column,
-            levels=asked or (() if total is None else (Level("the card has", total),)),
+            levels=requested or (() if total is None else (Level("GPU total", total),)),
         )
 
 
 def _levels(
     record: Record, measures: Sequence[Measure], name: MeasureName
 ) -> Iterator[Level]:
-    """Give what was asked for; for the whole element where the run itself says none."""
-    for said, what in ((record.request, "asked for"), (record.allocation, "granted")):
-        value = None if said is None else getattr(said, name)
+    """Yield what was requested or granted; of the whole element, if not of the run."""
+    for source, what in ((record.request, "requested"), (record.allocation, "granted")):
+        value = None if source is None else getattr(source, name)
         if value is not None:
             yield Level(what, value)
             return
-    yield from _asked(measures, name)
+    yield from _requested(measures, name)
 
 
-def _asked(measures: Sequence[Measure], name: MeasureName) -> Iterator[Level]:
+def _requested(measures: Sequence[Measure], name: MeasureName) -> Iterator[Level]:
     for measure in measures:
         if measure.name == name and measure.asked is not None:
-            yield Level("asked for", measure.asked)
+            yield Level("requested", measure.asked)
 
 
 def _phases(record: Record) -> Iterator[Stretch]:
-    """Give the phases of the first rank that lie on the curve's own time."""
+    """Yield the phases of the first rank, which share the curve's time."""
     first = min((p.rank for p in record.phases if p.rank is not None), default=None)
     shown = [p for p in record.phases if p.rank == first and p.depth < _DEEPEST]
     for phase in shown[:_MOST_PHASES]:

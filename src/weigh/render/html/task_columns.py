@@ -1,4 +1,4 @@
-"""Thousands of tasks as a few columns, small enough to travel inside a page."""
+"""Thousands of tasks as a few columns, compact enough for a page."""
 
 from collections.abc import Iterator, Sequence
 from os.path import commonprefix
@@ -14,7 +14,7 @@ Cell: TypeAlias = int | float | str | None
 Kind: TypeAlias = Literal[
     "int", "size", "time", "cpus", "share", "clock", "text", "state", "number"
 ]
-_FEWEST = 2  # of one row, the run above says all
+_FEWEST = 2  # a single row is shown as a run
 _MOST_PARAMETERS = 12
 _LONGEST = 300  # characters of a cell
 _DIGITS, _DIGITS_OF_LARGE = 6, 3  # microseconds, and a millisecond in 16 minutes
@@ -25,7 +25,7 @@ _USUAL: dict[str, Cell] = {
     "attempts": 1,
     "label": "",
     "command": "",
-}  # and says nothing
+}  # not worth a column
 
 _COLUMNS: tuple[tuple[str, str, Kind], ...] = (
     ("task", "task", "int"),
@@ -39,7 +39,7 @@ _COLUMNS: tuple[tuple[str, str, Kind], ...] = (
     ("exit_code", "exit", "int"),
     ("signal", "signal", "int"),
     ("reason", "why", "text"),
-    ("error", "last words", "text"),
+    ("error", "last line", "text"),
     ("element", "element", "int"),
     ("attempts", "attempts", "int"),
     ("node", "node", "text"),
@@ -52,10 +52,10 @@ _COLUMNS: tuple[tuple[str, str, Kind], ...] = (
 
 
 class Column(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One column; ``key`` is what a filter calls it.
+    """One column; ``key`` is its name in filters.
 
-    ``values`` are the cells themselves; or places in ``words``; or, of texts, how many
-    characters each shares with the one before, its own rest in ``rest``.
+    ``values`` are the cells; or indexes into ``words``; or, for texts, the number of
+    characters shared with the cell before, with the remainder in ``rest``.
     """
 
     key: str
@@ -75,7 +75,7 @@ class TaskColumns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def task_columns(rows: Sequence[Row]) -> TaskColumns | None:
-    """Turn *rows* into columns; None where there is nothing to compare."""
+    """Turn *rows* into columns; None if there is nothing to compare."""
     if len(rows) < _FEWEST:
         return None
     columns = list(_columns(rows))
@@ -101,7 +101,7 @@ def _columns(rows: Sequence[Row]) -> Iterator[Column]:
 
 
 def _parameters(rows: Sequence[Row]) -> Iterator[Column]:
-    """Give a column for each parameter that some task has."""
+    """Yield one column per parameter that any task has."""
     names = list(dict.fromkeys(name for row in rows for name in row.parameters))
     for name in names[:_MOST_PARAMETERS]:
         cells = [row.parameters.get(name) for row in rows]
@@ -114,7 +114,7 @@ def _parameters(rows: Sequence[Row]) -> Iterator[Column]:
 
 
 def _is_number(cell: Cell) -> bool:
-    """Tell whether a script can hold *cell* as the number that it is."""
+    """Return whether JavaScript can hold *cell* as an exact number."""
     return isinstance(cell, int | float) and abs(cell) <= _EXACT
 
 
@@ -128,7 +128,7 @@ def _rounded(value: float) -> float:
 
 
 def _texts(key: str, title: str, kind: Kind, texts: Sequence[str]) -> Column:
-    """Say few different texts once; else leave out what each shares with the last."""
+    """Encode texts: few different ones by index, else without the shared prefix."""
     places = {text: at for at, text in enumerate(dict.fromkeys(texts))}
     if len(places) <= _WORTH_A_DICTIONARY * len(texts):
         values = tuple(places[text] for text in texts)

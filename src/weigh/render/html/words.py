@@ -1,4 +1,4 @@
-"""Figures as a page writes them: the units of a report in a reader's words."""
+"""Figures of a page: units as text, and the names of resources."""
 
 import math
 from typing import Literal, TypeAlias
@@ -10,9 +10,9 @@ from weigh.units import format_brief, format_duration, format_size
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """Titles and rows; the first cell of a row is its head.
+    """A table; the first cell of a row is its heading.
 
-    ``left_out`` rows are not shown; ``depths`` indent the heads.
+    ``left_out`` rows are not shown; ``depths`` indent the headings.
     """
 
     titles: tuple[str, ...]
@@ -40,7 +40,7 @@ ABSENT = "-"
 
 
 def figure(value: float | None, kind: Kind) -> str:
-    """Write *value*; a hyphen where it was not measured."""
+    """Write *value*; a hyphen if it was not measured."""
     if value is None or not math.isfinite(value):
         return ABSENT
     match kind:
@@ -55,7 +55,7 @@ def figure(value: float | None, kind: Kind) -> str:
 
 
 def short(words: str) -> str:
-    """Write a round figure without its last zeros: ``8 GiB``, ``5 m``."""
+    """Write a round figure without trailing zeros: ``8 GiB``, ``5 m``."""
     number, space, unit = words.partition(" ")
     if "." in number:
         number = number.rstrip("0").rstrip(".")
@@ -63,7 +63,7 @@ def short(words: str) -> str:
 
 
 def cpus(value: float) -> str:
-    """Write a number of CPUs: whole ones plainly, else with two decimals at most."""
+    """Write a number of CPUs with up to two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
@@ -73,10 +73,10 @@ def share(value: float | None) -> str:
 
 
 def size(value: int | None) -> str:
-    """Write bytes; a hyphen where they were not measured."""
+    """Write bytes; a hyphen if they were not measured."""
     return ABSENT if value is None else format_size(value)
 
 
 def brief(value: float | None) -> str:
-    """Write a time that may be very short; a hyphen where it was not measured."""
+    """Write a time that may be very short; a hyphen if it was not measured."""
     return ABSENT if value is None else format_brief(value)

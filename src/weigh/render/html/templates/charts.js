@@ -1,11 +1,11 @@
-// Curves over time: phases shaded, what was asked for as a line, zoom and hover.
+// Curves over time: phases shaded, the request as a line, zoom and hover.
 
 const HEIGHT = 170;
 const PAPER = 680; // CSS pixels across a printed page
 const LANE = 17;
 const COLOURS = 6;
-const OFF_SCALE = 4; // an asked line further up than this many peaks is said, not drawn
-const ROOM = 1.18; // above an asked line, for its words
+const OFF_SCALE = 4; // a request above this many peaks is written, not drawn
+const ROOM = 1.18; // above the line of a request, for its words
 const SIZE_STEPS = Array.from({ length: 56 }, (_, power) => 2 ** power);
 const TIME_STEPS = [
   0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600,
@@ -20,8 +20,8 @@ class Run {
     this.plots = [];
     this.at = null;
     this.moving = false;
-    this.says = element("p", { className: "unseen", role: "status" });
-    host.append(this.tools(), ...data.charts.map((chart, index) => this.figure(chart, index)), this.says);
+    this.status = element("p", { className: "unseen", role: "status" });
+    host.append(this.tools(), ...data.charts.map((chart, index) => this.figure(chart, index)), this.status);
     new ResizeObserver(() => this.fit()).observe(host);
   }
 
@@ -160,7 +160,7 @@ class Run {
     ctx.fillText(fitting, start + 4 * ratio, top + height / 2);
   }
 
-  // What was asked for, and events as ticks on the ground.
+  // The request, and events as ticks on the ground.
   overlay(plot, chart, index) {
     const { ctx, bbox } = plot;
     const ratio = devicePixelRatio;
@@ -280,7 +280,7 @@ class Run {
       one.drawn.setCursor({ left, top: at === null ? -10 : 10 }, false);
       this.read(one, at);
     }
-    this.says.textContent = at === null ? "" : this.plots
+    this.status.textContent = at === null ? "" : this.plots
       .map((one) => `${one.chart.name} ${one.readout.textContent}`).join("; ");
   }
 
@@ -310,8 +310,8 @@ function ceiling(chart) {
 function summary(chart, times) {
   const peak = peakOf(chart.values);
   const at = times[chart.values.indexOf(peak)] ?? 0;
-  const asked = chart.levels.map((level) => `, ${level.words} ${write(level.value, chart.kind)}`);
-  return `at most ${write(peak, chart.kind)} at ${timeWords(at)}${asked.join("")}`;
+  const levels = chart.levels.map((level) => `, ${level.words} ${write(level.value, chart.kind)}`);
+  return `peak ${write(peak, chart.kind)} at ${timeWords(at)}${levels.join("")}`;
 }
 
 function faint(tone) {

@@ -1,11 +1,11 @@
-// The table of tasks: sorted, filtered, a page at a time, so that ten thousand are quick.
+// The table of tasks: sorted, filtered, one page at a time, fast for ten thousand tasks.
 
 const SIZES = [25, 50, 100, 500];
 const NUMERIC = new Set(["int", "size", "time", "cpus", "share", "clock", "number"]);
 const ASIDE = new Set(["cpu_time", "signal", "attempts", "started", "label", "command", "output", "record"]); // not on paper
 const collator = new Intl.Collator("en", { numeric: true });
 
-// A text says what it shares with the one before it, counted in code points.
+// Each text starts with characters shared with the one before, counted in code points.
 function unfold(shared, rest) {
   let before = "";
   return rest.map((own, row) => {
