@@ -1,4 +1,4 @@
-"""The table of a GPU that an epilogue writes to a job's log: DCGM's job statistics."""
+"""What accounting reports of a job, and the DCGM table that an epilogue logs."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -20,9 +20,9 @@ NAMES = {slurm_commands.NAME: "sacct", gridengine_commands.NAME: "qacct"}
 def ask(
     scheduler: str, job: str, *, run: Runner, env: Mapping[str, str]
 ) -> tuple[Accounted, ...]:
-    """Give what accounting knows of *job*; nothing where there is none, or no answer.
+    """Return what accounting reports about *job*; empty if it does not answer.
 
-    *run* is what runs its command. On this machine nobody keeps accounts.
+    *run* runs its command. Jobs on this machine have no accounting.
     """
     if scheduler not in NAMES:
         return ()
@@ -43,7 +43,7 @@ _MOST_TABLES = 64
 
 
 def read_tables(text: str) -> tuple[GpuTable, ...]:
-    """Read every table in a log; a figure that is ``N/A`` is None."""
+    """Read every DCGM table in a log; a figure that is ``N/A`` becomes None."""
     return tuple(_tables(text))
 
 

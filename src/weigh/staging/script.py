@@ -27,7 +27,7 @@ def parse_staging(
     """
     for text in (*sources, destination, scratch):
         if text is not None and (not text or "\0" in text):
-            raise UsageError("the name of a folder to stage is empty or holds a NUL")
+            raise UsageError("the name of a folder to stage is empty or contains a NUL")
     parsed = tuple(parse_source(text, cwd, home=home) for text in sources)
     _check_apart(parsed)
     return Staging(
@@ -48,8 +48,8 @@ def parse_source(text: str, cwd: str, *, home: str | None = None) -> Source:
         path, place = text, ""
     elif not path or not place:
         raise UsageError(
-            f"--stage-in {text!r}: a colon parts SRC and DEST, and one is empty "
-            "(give DEST where SRC has a colon in its name: SRC:DEST)"
+            f"--stage-in {text!r}: the colon separates SRC and DEST, one is empty "
+            "(write SRC:DEST if SRC itself contains a colon)"
         )
     absolute = _absolute(path, cwd, home)
     name = posixpath.basename(absolute)
@@ -83,7 +83,7 @@ def _scratch(text: str, home: str | None) -> str:
     path = _absolute(text, "/", home)
     if not (text.startswith("/") or path != _absolute(text, "/", None)):
         raise UsageError(
-            f"--scratch {text!r}: a node's own disk has an absolute name "
+            f"--scratch {text!r}: the path of a node's disk must be absolute "
             "(like /disk/scratch/$USER)"
         )
     return path
@@ -94,8 +94,8 @@ def _check_apart(sources: Sequence[Source]) -> None:
     for one, other in itertools.permutations(sources, 2):
         if other.place == one.place or f"{other.place}/".startswith(f"{one.place}/"):
             raise UsageError(
-                f"--stage-in: {one.path} and {other.path} would both lie in "
-                f"{one.place!r} (give one another DEST: SRC:DEST)"
+                f"--stage-in: {one.path} and {other.path} would both be in "
+                f"{one.place!r} (choose another DEST for one: SRC:DEST)"
             )
 
 

@@ -91,7 +91,7 @@ def test_what_only_slurm_finds_is_its_own_word(real: Weigh) -> None:
     code, _, err = attempt(real, "--licenses=matlab")
 
     assert code == 2
-    assert "sbatch would refuse the job: Invalid license specification" in err
+    assert "sbatch would reject the job: Invalid license specification" in err
 
 
 @pytest.mark.slurm

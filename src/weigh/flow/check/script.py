@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from weigh import config
 from weigh.errors import UsageError, WeighError
-from weigh.flow.fit.request import scheduler_at_hand
+from weigh.flow.fit.request import available_scheduler
 from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.live_limits import Who, live_limits
 from weigh.flow.site.schedulers import current_user
@@ -66,7 +66,7 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
     if form is not None and form not in FORMS:
         raise UsageError(f"no such scheduler: {form!r} (one of {', '.join(FORMS)})")
     text = _read(os.path.join(cwd, path), path)
-    scheduler = form or guess(text) or scheduler_at_hand(env)
+    scheduler = form or guess(text) or available_scheduler(env)
     facts = facts_of(cwd, env, limits=limits, jobs=jobs)
     dialect = dialect_of(scheduler)
     return Checked(

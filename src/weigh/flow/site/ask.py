@@ -1,4 +1,4 @@
-"""Ask another program something: what it said, in a bounded time, and never more."""
+"""Run other programs with a time limit, one or several in parallel."""
 
 import threading
 import time
@@ -12,16 +12,16 @@ from weigh.schedulers.command import Ran, run, run_as_is
 from weigh.units import Seconds
 
 PATIENCE = 10.0
-_AFTER_THE_KILL = 2.0  # until what was killed is given up, too
+_AFTER_THE_KILL = 2.0  # how long to wait for a killed process
 _AT_ONCE = 8
 
 T = TypeVar("T")
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What a command said. ``code`` is None where it did not end by itself.
+    """The output of a command. ``code`` is None if it did not exit by itself.
 
-    ``trouble`` says why there is no answer: not there, or too slow.
+    ``trouble`` is why there is no answer: command not found, or too slow.
     """
 
     code: int | None = None
@@ -31,18 +31,18 @@ class Reply(msgspec.Struct, frozen=True):
 
     @property
     def is_answer(self) -> bool:
-        """Tell whether it ended well."""
+        """Return whether the command succeeded."""
         return self.code == 0
 
     def complaint(self) -> str:
-        """Give in one line why it failed: its own words where it had any."""
+        """Return why the command failed, on one line, in its own words if possible."""
         lines = [line.strip() for line in (self.stderr or self.stdout).splitlines()]
         said = next((line for line in lines if line), None)
         return self.trouble or said or f"exit code {self.code}"
 
 
 class Ask(Protocol):
-    """What asks a command; tests hand in their own."""
+    """A function that runs a command; tests pass their own."""
 
     def __call__(
         self,
@@ -52,7 +52,7 @@ class Ask(Protocol):
         cwd: str | None = None,
         patience: Seconds = PATIENCE,
     ) -> Reply:
-        """Run *argv* and give what it said; never raises."""
+        """Run *argv* and return its output; never raises."""
 
 
 def ask(
@@ -92,7 +92,7 @@ def ask_all(
     ask: Ask,
     patience: Seconds = PATIENCE,
 ) -> list[Reply]:
-    """Ask several commands side by side; the replies are in their order."""
+    """Run several commands in parallel; the replies are in the same order."""
 
     def asking(argv: Sequence[str]) -> Callable[[], Reply]:
         return lambda: ask(argv, env=env, patience=patience)
@@ -108,9 +108,9 @@ def ask_all(
 def in_time(
     functions: Sequence[Callable[[], T]], *, patience: Seconds
 ) -> list[T | None]:
-    """Call *functions* side by side; None for one that has not returned in time.
+    """Call *functions* in parallel; the result is None for one that is too slow.
 
-    A call that hangs (a file server that is gone) keeps its thread, and nobody waits.
+    A call that hangs (an unreachable file server) keeps its thread; we do not wait.
     """
     results: dict[int, T] = {}
     errors: list[Exception] = []
@@ -118,7 +118,7 @@ def in_time(
     def call(place: int, function: Callable[[], T]) -> None:
         try:
             results[place] = function()
-        except Exception as error:  # noqa: BLE001 - raised again by who waits
+        except Exception as error:  # noqa: BLE001 - raised again in the calling thread
             errors.append(error)
 
     threads = [

@@ -1,4 +1,4 @@
-"""``weigh cluster``: what a cluster has, what is free, and whose the rest is."""
+"""``weigh cluster``: what a cluster has, what is free, and who uses the rest."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from weigh.errors import FormatError, WeighError
-from weigh.flow.fit.request import scheduler_at_hand
+from weigh.flow.fit.request import available_scheduler
 from weigh.flow.site.ask import Ask, Reply, ask_all, ask_scheduler
 from weigh.model.cluster import Cluster, ClusterJob, Node, Start
 from weigh.model.complexes import Complexes
@@ -30,14 +30,14 @@ from weigh.schedulers.slurm import text as slurm_text
 TABLE = "gridengine"
 _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 _CPUS = re.compile(r"(?:n|num)_?cpus?|cpus|(?:n|num)_?cores")
-_MOST = 50  # parallel environments that are looked into
+_MOST = 50  # parallel environments that are inspected
 
 
 def in_site_words(wanted: Wanted, kind: str, site: Mapping[str, object]) -> Wanted:
-    """Have a job ask in the words of the site file's ``[cluster]``.
+    """Return *wanted* with the resource names of the site file's ``[cluster]``.
 
     Raises:
-        FormatError: they are none; names the key.
+        FormatError: a name is invalid; the message names its key.
     """
     if kind != gridengine_commands.NAME or TABLE not in site:
         return wanted
@@ -45,10 +45,10 @@ def in_site_words(wanted: Wanted, kind: str, site: Mapping[str, object]) -> Want
 
 
 def read_complexes(table: object) -> Complexes:
-    """Read the table; what it does not name has its usual name.
+    """Read the table of resource names; a missing one has its usual name.
 
     Raises:
-        FormatError: a key or a value is none; names it.
+        FormatError: a key or a value is invalid; the message names it.
     """
     try:
         words = msgspec.convert(table, Complexes)
@@ -58,12 +58,12 @@ def read_complexes(table: object) -> Complexes:
     for name in Complexes.__struct_fields__:
         word = getattr(words, name)
         if not _WORD.fullmatch(word):
-            raise FormatError(f"cluster.{TABLE}.{name}: no word of a cell: {word!r}")
+            raise FormatError(f"cluster.{TABLE}.{name}: not a resource name: {word!r}")
     return words
 
 
 def find_complexes(env: Mapping[str, str], ask: Ask) -> dict[str, str]:
-    """Ask the cell for its words; those that it has none for are left out."""
+    """Query the cluster for its resource names; those that it lacks are left out."""
     commands = (gridengine_cluster.COMPLEXES, gridengine_limits.PARALLEL)
     complexes, listed = ask_all(commands, env=env, ask=ask)
     consumed = gridengine_limits.consumables(complexes.stdout)
@@ -80,7 +80,7 @@ def find_complexes(env: Mapping[str, str], ask: Ask) -> dict[str, str]:
 
 
 def _on_one_node(names: Sequence[str], env: Mapping[str, str], ask: Ask) -> list[str]:
-    """Name the parallel environments whose slots are all on one node."""
+    """Return the parallel environments whose slots are all on one node."""
     asked = [name for name in names if _WORD.fullmatch(name)][:_MOST]
     argvs = [gridengine_limits.parallel_argv(name) for name in asked]
     replies = ask_all(argvs, env=env, ask=ask)
@@ -92,16 +92,16 @@ def _on_one_node(names: Sequence[str], env: Mapping[str, str], ask: Ask) -> list
 
 
 def _first(names: Sequence[str]) -> str | None:
-    """Choose: the usual word where it is among them."""
+    """Return the usual name if it is in the list, else the first."""
     usual = {getattr(Complexes(), name) for name in Complexes.__struct_fields__}
     return next((name for name in names if name in usual), next(iter(names), None))
 
 
-_MOST_HOSTS = 400  # asked one by one for their totals: 20 ms each
+_MOST_HOSTS = 400  # hosts are queried one by one for their totals: 20 ms each
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """The job whose start is asked for; *queues* none is every open one."""
+    """The job whose start is predicted; no *queues* means every open one."""
 
     queues: tuple[str, ...] = ()
     cpus: int = 1
@@ -110,7 +110,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scheduler told, before anything is counted."""
+    """The parsed answers of a scheduler, before anything is counted."""
 
     name: str | None
     version: str | None
@@ -128,14 +128,14 @@ def cluster(
     shape: Shape | None = None,
     ask: Ask = ask_scheduler,
 ) -> Cluster:
-    """Ask the scheduler at hand, or *scheduler*, for all of it, each thing once.
+    """Query the scheduler of this machine, or *scheduler*, with each command once.
 
-    With *shape*, also when such a job would start.
+    With *shape*, also predict when such a job would start.
 
     Raises:
-        WeighError: there is no scheduler here, or it does not answer.
+        WeighError: there is no scheduler, or it does not answer.
     """
-    kind = scheduler or scheduler_at_hand(env)
+    kind = scheduler or available_scheduler(env)
     env = asking_environment(env)
     told = _slurm(env, ask) if kind == slurm_text.NAME else _gridengine(env, ask)
     nodes = closed_nodes(told.nodes, told.queues)
@@ -164,7 +164,7 @@ def cluster(
 
 
 def asking_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Take away what would change the form of the answers."""
+    """Return *env* without the variables that would change the format of answers."""
     kept = {
         name: value
         for name, value in env.items()
@@ -254,7 +254,7 @@ def _nodes(
 def gpu_totals(
     hosts: Sequence[gridengine_cluster.Host], env: Mapping[str, str], ask: Ask
 ) -> dict[str, dict[str, str]]:
-    """Ask each host with GPUs what the site gave it: ``qhost`` tells what is left."""
+    """Query each host with GPUs for its totals: ``qhost`` only shows what is left."""
     with_gpus = [host for host in hosts if gridengine_cluster.gpu_consumables(host)]
     asked = with_gpus[:_MOST_HOSTS]
     argvs = [gridengine_cluster.host_argv(host.name) for host in asked]
@@ -268,7 +268,7 @@ def gpu_totals(
 def _starts(
     seen: Cluster, shape: Shape, env: Mapping[str, str], ask: Ask
 ) -> list[Start]:
-    """Ask of each queue when the job would start there."""
+    """Query when the job would start, for each queue."""
     names = shape.queues or tuple(
         queue.limits.name for queue in seen.queues if queue.limits.open
     )
@@ -293,13 +293,15 @@ def _start(queue: str, reply: Reply, start: str | None, trouble: str | None) -> 
 
 
 def _with_hidden(seen: Cluster) -> Cluster:
-    """Say so where the site hides other people's jobs."""
+    """Add a note if the site hides the jobs of other users."""
     in_use = sum(count.used for count in seen.gpus)
     known = sum(user.gpus for user in seen.users)
     others = any(user.user != seen.user for user in seen.users)
     if in_use <= known or others or seen.notes:
         return seen
-    note = "other users' jobs are hidden here: only nodes tell what they use"
+    note = (
+        "the jobs of other users are hidden here; their usage is only visible per node"
+    )
     return msgspec.structs.replace(seen, notes=(*seen.notes, note))
 
 
@@ -308,7 +310,7 @@ def _check(reply: Reply, name: str) -> None:
         return
     if reply.code is None:
         raise WeighError(
-            f"{name}: {reply.complaint()} (weigh gpus shows this machine's own)"
+            f"{name}: {reply.complaint()} (weigh top --gpus shows this machine)"
         )
     raise WeighError(f"{name} does not answer: {reply.complaint()}")
 

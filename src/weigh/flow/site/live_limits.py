@@ -1,4 +1,4 @@
-"""What the cluster has and allows now: the scheduler's word, else the site file's."""
+"""The cluster's current limits, from the scheduler or else from the site file."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -29,10 +29,10 @@ T = TypeVar("T")
 
 
 def with_site(known: Limits | None, site: Mapping[str, object]) -> Limits | None:
-    """Fill in from *site* what is not *known*; None where nobody knows a queue.
+    """Fill in from *site* what is not *known*; None if no queue is known.
 
     Raises:
-        FormatError: a value does not parse; names it.
+        FormatError: a value does not parse; the message names it.
     """
     told = site_limits(site)
     if not told.queues:
@@ -49,10 +49,10 @@ def with_site(known: Limits | None, site: Mapping[str, object]) -> Limits | None
 
 
 def site_limits(site: Mapping[str, object]) -> Limits:
-    """Read the queues of the table; ``nodes`` are the GPUs that it says they have.
+    """Read the queues of the table, and ``nodes`` with the GPUs that it lists.
 
     Raises:
-        FormatError: a value does not parse; names it.
+        FormatError: a value does not parse; the message names it.
     """
     tables = _table("cluster.queues", site.get(_QUEUES, {}))
     queues = {
@@ -61,7 +61,7 @@ def site_limits(site: Mapping[str, object]) -> Limits:
     with_gpus = {name: row["gpus"] for name, row in queues.items() if "gpus" in row}
     return Limits(
         queues=tuple(_queue(name, row) for name, row in queues.items()),
-        # a node is not told from a queue here: it has as many as all of them
+        # the file lists GPUs per queue, not per node: assume one node with all of them
         nodes=tuple(_node(name, with_gpus.get(name)) for name in queues)
         if with_gpus
         else (),
@@ -86,7 +86,7 @@ def _queue(name: str, row: Mapping[str, object]) -> QueueLimits:
             return None if value is None else how(value)
         except (FormatError, TypeError, ValueError) as error:
             raise FormatError(
-                f"cluster.queues.{name}.{key}: not a value: {value!r}"
+                f"cluster.queues.{name}.{key}: invalid value: {value!r}"
             ) from error
 
     accounts = row.get("accounts")
@@ -142,9 +142,9 @@ PATIENCE: Seconds = 6.0
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True):
-    """What was learnt; ``jobs`` are the states of those asked about, by id.
+    """The answers of the scheduler; ``jobs`` are the states of the given jobs by id.
 
-    ``trouble`` is why the scheduler could not be asked, ``limits`` None where nobody
+    ``trouble`` is why the scheduler does not answer; ``limits`` is None if none are
     knows any.
     """
 
@@ -155,7 +155,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Who(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, with what, and which jobs are to be waited for."""
+    """The user who submits, the account and QOS, and the jobs to wait for."""
 
     user: str
     account: str | None = None
@@ -171,12 +171,12 @@ def live_limits(
     site: Mapping[str, object],
     ask: Ask,
 ) -> Live:
-    """Ask all that has to be known of a cluster before a job is submitted, at once.
+    """Query everything that has to be known before a submission, in parallel.
 
-    *site* is the site file's ``[cluster]``: it fills in what the scheduler leaves out.
+    *site* is the site file's ``[cluster]``; it fills in what the scheduler omits.
 
     Raises:
-        FormatError: the site file's values do not parse.
+        FormatError: a value of the site file does not parse.
     """
     env = asking_environment(env)
     live = (
@@ -221,7 +221,7 @@ def _slurm(who: Who, env: Mapping[str, str], ask: Ask) -> Live:
 def _with_submitted(
     limits: Limits, who: Who, env: Mapping[str, str], ask: Ask
 ) -> Limits:
-    """Take from what a user may have what he has already."""
+    """Subtract the user's current jobs from the limit on submitted jobs."""
     if limits.most_submitted is None:
         return limits
     listed = ask(slurm_limits.submitted_argv(who.user), env=env, patience=PATIENCE)

@@ -1,4 +1,4 @@
-"""What Grid Engine allows: limits from what its commands tell, read as text."""
+"""Grid Engine's limits, read from the output of its commands."""
 
 import re
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _LISTED = re.compile(r"[\w.:-]+")
 
 
 class Texts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the commands printed; None where one did not answer.
+    """The output of each command; None if it did not answer.
 
     ``totals`` are the hosts' ``complex_values`` by name.
     """
@@ -36,7 +36,7 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limits(texts: Texts) -> Limits:
-    """Put together what is known."""
+    """Return the limits, from all outputs."""
     hosts = gridengine_cluster.parse_hosts(texts.hosts or "")
     queues = gridengine_cluster.with_states(
         gridengine_cluster.parse_queues(texts.queues or ""), hosts
@@ -56,51 +56,51 @@ def limits(texts: Texts) -> Limits:
 
 
 def requestable(complexes: str | None) -> tuple[str, ...] | None:
-    """Name the resources that may be asked for, by both their names."""
+    """Return the names and shortcuts of the resources that jobs may request."""
     rows = [] if complexes is None else _rows(complexes)
     names = dict.fromkeys(name for row in rows if row[4] != "NO" for name in row[:2])
     return tuple(names) or None
 
 
 def per_slot(complexes: str) -> tuple[str, ...]:
-    """Name the resources that are used up by each slot, and not once by a job."""
+    """Return the consumables that are counted per slot and not per job."""
     rows = [row for row in _rows(complexes) if row[5] == "YES"]
     return tuple(dict.fromkeys(name for row in rows for name in row[:2]))
 
 
 def consumables(complexes: str) -> tuple[str, ...]:
-    """Name the resources that jobs use up, by each slot or once."""
+    """Return the consumables, counted per slot or per job."""
     rows = [row for row in _rows(complexes) if row[5] != "NO" and row[4] != "NO"]
     return tuple(dict.fromkeys(row[0] for row in rows))
 
 
 def parallel_argv(name: str) -> tuple[str, ...]:
-    """Ask what a parallel environment is."""
+    """Return the command that shows a parallel environment."""
     return ("qconf", "-sp", name)
 
 
 def is_on_one_node(text: str) -> bool:
-    """Tell whether its slots are all on one node."""
+    """Return whether all slots of the environment are on one node."""
     return any(
         line.split() == ["allocation_rule", "$pe_slots"] for line in text.splitlines()
     )
 
 
 def parse_projects(out: str, err: str, *, ended_well: bool) -> str | None:
-    """Give the list of projects; a cell that has none says so and fails."""
+    """Return the projects; without any, qconf prints a message and fails."""
     if ended_well:
         return out
     return "" if _NO_PROJECTS in err + out else None
 
 
 def jobs_argvs(jobs: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """Ask which jobs are there; then, of each, how it ended."""
+    """Return the commands that list the jobs and show how each one ended."""
     there = ("qstat", "-u", "*")
     return (there, *(("qacct", "-j", job) for job in jobs))
 
 
 def parse_listed(text: str) -> frozenset[str]:
-    """Read the numbers of the jobs that ``qstat`` lists."""
+    """Read the ids of the jobs that ``qstat`` lists."""
     rows = (line.split() for line in text.splitlines())
     return frozenset(row[0] for row in rows if row and row[0].isdecimal())
 
@@ -129,7 +129,7 @@ def _rows(complexes: str) -> list[list[str]]:
 
 
 def _default_memory(complexes: str) -> Bytes | None:
-    """Read the h_vmem of a slot that does not ask, where it is used up."""
+    """Read the default h_vmem per slot, if h_vmem is a consumable."""
     for name, _, _, _, _, consumable, default, *_ in _rows(complexes):
         if name == "h_vmem" and consumable != "NO":
             return _size(default) or None

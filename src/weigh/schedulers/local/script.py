@@ -1,7 +1,7 @@
-"""A job script for this machine: the elements one after the other, or a few at a time.
+"""A job script for this machine, which runs a few elements at a time.
 
-``bash job.sh`` runs them all. The shell waits for them in the background, so that what
-ends it reaches the tasks.
+``bash job.sh`` runs all elements. They run in the background while the shell waits, so
+that a signal to it reaches the tasks.
 """
 
 from collections.abc import Iterator
@@ -20,16 +20,16 @@ from weigh.schedulers.job_script import (
 )
 
 JOB = "WEIGH_JOB_ID"
-_LONGEST_WAIT = 1  # seconds between looks at a job to wait for
+_LONGEST_WAIT = 1  # seconds between checks of a job to wait for
 
 
 def local_script(script: JobScript) -> str:
-    """Write the script; ``WEIGH_JOB_ID`` names the job to its logs."""
+    """Return the script; ``WEIGH_JOB_ID`` is the job id in the names of its logs."""
     return "\n".join((SHEBANG, *heading(script), "", *_body(script)))
 
 
 def log_name(job: str, element: int, *, is_array: bool) -> str:  # noqa: ARG001
-    """Name the log of an element."""
+    """Return the name of an element's log."""
     return f"{job}_{element}.out"
 
 
@@ -80,7 +80,7 @@ def _tasks(script: JobScript) -> Iterator[str]:
 
 
 def _after(script: JobScript) -> Iterator[str]:
-    """Wait for other local jobs: each keeps its exit code in a file once it ended."""
+    """Yield the lines that wait for other local jobs; each writes an exit code file."""
     for job in script.wanted.after:
         ended = quoted(f"{script.store}/local/{job}/exit")
         lives = quoted(f"{script.store}/local/{job}/pid")

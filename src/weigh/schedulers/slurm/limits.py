@@ -1,4 +1,4 @@
-"""What Slurm allows a user: limits from what its commands tell, read as text."""
+"""Slurm's limits for a user, read from the output of its commands."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ _UNKNOWN_JOB = "Invalid job id"
 
 
 class Texts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the commands printed; None where one did not answer."""
+    """The output of each command; None if it did not answer."""
 
     nodes: str | None = None
     partitions: str | None = None
@@ -28,19 +28,19 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def associations_argv(user: str) -> tuple[str, ...]:
-    """Ask which accounts and QOS are a user's, and how much of each."""
+    """Return the command that lists a user's accounts and QOS with their limits."""
     return ("sacctmgr", "-nP", "show", "assoc", f"user={user}", _ASSOCIATION)
 
 
 def submitted_argv(user: str) -> tuple[str, ...]:
-    """List a line for each element that a user has waiting or running."""
+    """Return the command that lists each waiting or running element of a user."""
     return ("squeue", "-h", "-r", "-u", user, "-o", "%A")
 
 
 def limits(
     texts: Texts, *, account: str | None = None, qos: str | None = None
 ) -> Limits:
-    """Put together what is known; *account* and *qos* are those to be asked for."""
+    """Return the limits; *account* and *qos* are those that the job will request."""
     config = _config(texts.config or "")
     enforced = config.get("AccountingStorageEnforce", "none").lower().split(",")
     nodes = texts.nodes or ""
@@ -55,7 +55,7 @@ def limits(
     return Limits(
         queues=tuple(_queues(texts.partitions or "", config)),
         nodes=_node_types(nodes),
-        # 26.05 lists them in another order than versions before it
+        # 26.05 lists them in a different order than older versions
         accounts=tuple(sorted({one[0] for one in mine}))
         if knows_mine and "associations" in enforced
         else None,
@@ -73,7 +73,7 @@ def limits(
 
 
 def jobs_argvs(jobs: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """Ask how jobs stand, of which some may not be there: the queue, accounting."""
+    """Return the commands that show the states of jobs: the queue, accounting."""
     ids = ",".join(jobs)
     return (
         ("squeue", "-h", "-t", "all", "-j", ids, "-o", "%F|%T"),
@@ -84,10 +84,10 @@ def jobs_argvs(jobs: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 def parse_jobs(
     jobs: tuple[str, ...], queue: str | None, accounting: str | None
 ) -> dict[str, str | None]:
-    """Give a state for each job, None for one that Slurm does not know.
+    """Return the state of each job, None for one that Slurm does not know.
 
-    *queue* and *accounting* are what they printed, None where they did not answer: a
-    job that is in neither is absent then. Of an array the worst end counts.
+    *queue* and *accounting* are their outputs, None if one did not answer. A job in
+    neither does not exist. For an array the worst outcome counts.
     """
     known: dict[str, set[str]] = {}
     for text in (accounting or "", queue or ""):
@@ -96,7 +96,7 @@ def parse_jobs(
             name, _, state = line.partition("|")
             words = here.setdefault(name.partition("_")[0], set())
             words.add(state.partition(" ")[0].rstrip("+"))
-        known |= here  # the queue is the fresher one
+        known |= here  # the queue is more current than accounting
     found: dict[str, str | None] = {}
     for job in jobs:
         if job in known:
@@ -107,7 +107,7 @@ def parse_jobs(
 
 
 def is_unknown_job(complaint: str) -> bool:
-    """Tell whether squeue failed because it knows none of the jobs asked about."""
+    """Return whether squeue failed because it knows none of the jobs."""
     return _UNKNOWN_JOB in complaint
 
 
@@ -125,14 +125,14 @@ def _config(text: str) -> dict[str, str]:
 
 
 def _generic(text: str | None) -> tuple[str, ...] | None:
-    """Read GresTypes: ``gpu,license``, or ``(null)``."""
+    """Read GresTypes: ``gpu,license`` or ``(null)``."""
     if text is None:
         return None
     return tuple(filter(None, text.removeprefix("(null)").split(",")))
 
 
 def _associations(text: str) -> Iterator[tuple[str, str, tuple[str, ...], int | None]]:
-    """Yield (account, partition, QOS, most jobs) of each."""
+    """Yield (account, partition, QOS, maximum of jobs) of each association."""
     for line in text.splitlines():
         row = line.split("|")
         if len(row) >= _COLUMNS and row[0]:
@@ -143,7 +143,7 @@ def _associations(text: str) -> Iterator[tuple[str, str, tuple[str, ...], int | 
 def _most_of_account(
     mine: tuple[tuple[str, str, tuple[str, ...], int | None], ...], account: str | None
 ) -> list[int]:
-    """Give the most jobs that the account allows; none where any has no limit."""
+    """Return the job limit of the account; None if an association has no limit."""
     ours = [one[3] for one in mine if account in {None, one[0]}]
     known = [most for most in ours if most is not None]
     return [max(known)] if known and len(known) == len(ours) else []
@@ -154,7 +154,7 @@ def _most_of_qos(
     mine: tuple[tuple[str, str, tuple[str, ...], int | None], ...],
     qos: str | None,
 ) -> list[int]:
-    """Give the most jobs that the QOS allows, where it is clear which one it is."""
+    """Return the job limit of the QOS, if it is clear which QOS applies."""
     names = {name for one in mine for name in one[2]}
     wanted = qos or (next(iter(names)) if len(names) == 1 else None)
     rows = dict(line.split("|", 1) for line in text.splitlines() if "|" in line)
@@ -163,7 +163,7 @@ def _most_of_qos(
 
 
 def _queues(partitions: str, config: Mapping[str, str]) -> Iterator[QueueLimits]:
-    """Yield the partitions, with the cluster's defaults where they have none."""
+    """Yield the partitions; the cluster's defaults fill in missing values."""
     node = _mebibytes(config.get("DefMemPerNode"))
     cpu = _mebibytes(config.get("DefMemPerCPU"))
     most = _mebibytes(config.get("MaxMemPerNode"))
@@ -185,7 +185,7 @@ def _queues(partitions: str, config: Mapping[str, str]) -> Iterator[QueueLimits]
 
 
 def _node_types(text: str) -> tuple[NodeType, ...]:
-    """Count nodes that are alike."""
+    """Group nodes with equal hardware, and count each group."""
     rows = {row.get("NodeName", ""): row for row in slurm_cluster.rows_of(text)}
     counted = Counter(
         _key(node, rows[node.name]) for node in slurm_cluster.parse_nodes(text)
