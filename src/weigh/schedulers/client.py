@@ -102,8 +102,8 @@ def forget(
     if cancelled is not None:
         job, elements, now = cancelled
         known = {*poll.cancelled.get(job, ()), *elements}
-        told = poll.cancelled | {job: tuple(sorted(known))}
-        poll = msgspec.structs.replace(poll, cancelled=told, cancelled_at=now)
+        merged = poll.cancelled | {job: tuple(sorted(known))}
+        poll = msgspec.structs.replace(poll, cancelled=merged, cancelled_at=now)
     if not poll.failures:
         poll = msgspec.structs.replace(poll, tried=0.0)
     save(root, name, poll)
@@ -228,16 +228,16 @@ class Client:
             )
         except SchedulerError:
             return None  # the submission itself will report what is wrong
-        said = ran.out + ran.err
-        doubt = self._backend.parse_doubt(said)
+        output = ran.out + ran.err
+        doubt = self._backend.parse_doubt(output)
         if doubt is not None:
             raise UsageError(f"{doubt} (--no-checks submits it anyway)")
-        return self._backend.parse_start(said)
+        return self._backend.parse_start(output)
 
     def understood(self, job: str) -> Understood | None:
         """Return the request as the scheduler understood it."""
         return self._backend.parse_understood(
-            self._told(self._backend.understood_argv(job))
+            self._output_of(self._backend.understood_argv(job))
         )
 
     def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:
@@ -264,26 +264,28 @@ class Client:
     def gpu_types(self) -> tuple[str, ...]:
         """Return the scheduler's names for GPU types; empty if it lists none."""
         argv = self._backend.gpu_types_argv()
-        return () if argv is None else self._backend.parse_gpu_types(self._told(argv))
+        return (
+            () if argv is None else self._backend.parse_gpu_types(self._output_of(argv))
+        )
 
     def cpu_resource(self, complexes: Complexes | None = None) -> str | None:
         """Return the resource that requests CPUs in GPU jobs; None if slots do."""
         argv = self._backend.slots_argv()
         if argv is None:
             return None
-        return self._backend.parse_slots(self._told(argv), complexes)
+        return self._backend.parse_slots(self._output_of(argv), complexes)
 
     def array_limit(self, elements: int) -> int | None:
         """Return how many elements an array may have; None if not known."""
         argv = self._backend.array_limit_argv(elements)
         if argv is None:
             return None
-        return self._backend.parse_array_limit(self._told(argv))
+        return self._backend.parse_array_limit(self._output_of(argv))
 
     def why(self, job: Submitted) -> str | None:
         """Return why a job is in an error state."""
         argv = self._backend.why_argv(job.id)
-        return None if argv is None else self._backend.parse_why(self._told(argv))
+        return None if argv is None else self._backend.parse_why(self._output_of(argv))
 
     def cancel(self, job: Submitted, elements: Sequence[int] | None) -> None:
         """Cancel a job, or these elements of it.
@@ -293,9 +295,9 @@ class Client:
         """
         argv = self._backend.cancel_argv(job, elements)
         ran = self._run(argv, timeout=_TO_ASK)
-        told = tuple(range(job.elements) if elements is None else elements)
+        targets = tuple(range(job.elements) if elements is None else elements)
         now = self._way.clock()
-        forget(self._way.root, self.name, cancelled=(job.id, told, now))
+        forget(self._way.root, self.name, cancelled=(job.id, targets, now))
         if ran.code != 0:
             raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
 
@@ -346,8 +348,8 @@ class Client:
             )
             for job in jobs
         }
-        told = {job.id: last.cancelled.get(job.id, ()) for job in jobs}
-        cancelled = {job: elements for job, elements in told.items() if elements}
+        kept = {job.id: last.cancelled.get(job.id, ()) for job in jobs}
+        cancelled = {job: elements for job, elements in kept.items() if elements}
         return Poll(
             asked=now,
             tried=now,
@@ -379,7 +381,7 @@ class Client:
                 states.setdefault(job, {}).update(elements)
         return _Accounts(states)
 
-    def _told(self, argv: Argv) -> str:
+    def _output_of(self, argv: Argv) -> str:
         """Return what an optional command prints; empty if it fails."""
         try:
             return self._run(argv, timeout=_TO_ASK).out

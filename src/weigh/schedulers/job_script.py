@@ -25,8 +25,8 @@ HOME = ".home"  # the joblog as of the last time that results were copied back
 GRACE = 20  # seconds; Slurm and Grid Engine kill 30 or 60 s after their warning
 NEAR = "the time limit is near"  # printed by weigh exec and by the scripts
 # pass TERM on once: after a second one weigh exec kills its tasks, and Slurm sends two
-TOLD = (
-    "told() {",
+ON_SIGNAL = (
+    "on_signal() {",
     f'  [[ $1 != USR1 && $1 != XCPU ]] || echo "weigh: {NEAR}" >&2',
     "  by=${by:-$1}",
     '  [ -n "$tasks" ] || exit 143',
@@ -34,7 +34,10 @@ TOLD = (
     "  ending=1 again=1",
     "}",
     "tasks= ending= again=1 by=",
-    *(f"trap 'told {name}' {name}" for name in ("TERM", "INT", "USR1", "USR2", "XCPU")),
+    *(
+        f"trap 'on_signal {name}' {name}"
+        for name in ("TERM", "INT", "USR1", "USR2", "XCPU")
+    ),
 )
 # a trap interrupts `wait`; a second `wait` still returns the exit code
 WAIT = 'until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done'
@@ -95,8 +98,8 @@ def _body(script: JobScript, element: str, scheduler: str) -> Iterator[str]:
     if script.staging is not None:
         yield script.staged
         return
-    yield "# the tasks: a signal that ends this job is passed on to them at once"
-    yield from TOLD
+    yield "# the tasks: a signal that ends this job is forwarded to them at once"
+    yield from ON_SIGNAL
     yield f"{tasks_command(script, scheduler)} &"
     yield "tasks=$!"
     yield WAIT
@@ -120,7 +123,7 @@ def _needed(script: JobScript) -> Iterator[str]:
     for log in script.needs:
         yield f"grep -qx '{ENDED} 0' {quoted(log)} ||"
         yield (
-            '  { echo "weigh: the job before it failed:" '
+            '  { echo "weigh: a job that this one depends on failed:" '
             f"{quoted(log)} >&2; exit 1; }}"
         )
 
@@ -128,11 +131,11 @@ def _needed(script: JobScript) -> Iterator[str]:
 def heading(script: JobScript) -> Iterator[str]:
     """Yield the comments that describe the script."""
     alone = script.together == 1
-    tasks = "1 task" if alone else f"up to {script.together} tasks side by side"
+    tasks = "1 task" if alone else f"up to {script.together} tasks in parallel"
     elements = f"{script.elements} elements of " if script.is_array else ""
     yield ""
     yield f"# {elements}{tasks}; written by weigh {script.version}."
-    yield "# It is yours to edit: nothing reads it but the scheduler."
+    yield "# You may edit it: only the scheduler reads it."
 
 
 def tasks_command(script: JobScript, scheduler: str) -> str:
@@ -173,7 +176,7 @@ def staged_lines(script: JobScript, scheduler: str = "slurm") -> str:
     lines = (
         *bind_lines(script.setup),
         *program_checks(filter(is_relative, script.programs), script.setup),
-        "# of what an earlier attempt did only what came home counts",
+        "# of an earlier attempt only the results that were copied back count",
         _JOBLOG,
         '[ ! -e "$joblog" ] || mv -f -- "$joblog" "$joblog.before"',
         f'[ ! -e "$joblog{HOME}" ] || cp -- "$joblog{HOME}" "$joblog"',
@@ -241,7 +244,7 @@ def setup_lines(script: JobScript) -> Iterator[str]:
         yield from made
     if checks:
         yield ""
-        yield "# what is missing is said before anything runs"
+        yield "# check for missing programs first"
         yield from checks
 
 
@@ -364,8 +367,8 @@ def requeue_lines(how: str) -> Iterator[str]:
     ``$by`` is the signal that ended them, empty if weigh exec stopped them before the
     time limit; *how* is the bash that requeues the job.
     """
-    yield "# out of time: once more, as long as it gets on"
-    yield "gets_on() {"
+    yield "# at the time limit: requeue while the job makes progress"
+    yield "makes_progress() {"
     yield '  local joblog="$plan/log/tasks_$element.joblog" ended=0 lines runs=0'
     yield "  local ended_before=-1 lines_before=-1"
     yield '  [ ! -e "$joblog" ] || ended=$(wc -l <"$joblog")'
@@ -381,11 +384,11 @@ def requeue_lines(how: str) -> Iterator[str]:
     yield '  [ "$ended" -gt "$ended_before" ] || [ "$lines" -gt "$lines_before" ]'
     yield "}"
     yield f"if [[ $code =~ ^({_ENDED_BY_SIGNAL})$ && $by =~ ^(USR1|XCPU|)$ ]]; then"
-    yield "  if gets_on; then"
-    yield '    echo "weigh: out of time: back into the queue, to go on from here" >&2'
+    yield "  if makes_progress; then"
+    yield '    echo "weigh: time limit reached: requeued, to continue from here" >&2'
     yield f"    {how}"
     yield "  else"
-    yield '    echo "weigh: out of time, and no further than the run before:" \\'
-    yield '      "not put back into the queue (weigh resume runs what is left)" >&2'
+    yield '    echo "weigh: time limit reached, no progress since the last attempt:" \\'
+    yield '      "not requeued (weigh resume runs what is left)" >&2'
     yield "  fi"
     yield "fi"

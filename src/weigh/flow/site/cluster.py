@@ -109,7 +109,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: int | None = None
 
 
-class _Told(msgspec.Struct, frozen=True, kw_only=True):
+class _Answers(msgspec.Struct, frozen=True, kw_only=True):
     """The parsed answers of a scheduler, before anything is counted."""
 
     name: str | None
@@ -137,23 +137,23 @@ def cluster(
     """
     kind = scheduler or available_scheduler(env)
     env = asking_environment(env)
-    told = _slurm(env, ask) if kind == slurm_text.NAME else _gridengine(env, ask)
-    nodes = closed_nodes(told.nodes, told.queues)
+    answers = _slurm(env, ask) if kind == slurm_text.NAME else _gridengine(env, ask)
+    nodes = closed_nodes(answers.nodes, answers.queues)
     user = _user()
     counted = Cluster(
         scheduler="slurm" if kind == slurm_text.NAME else "gridengine",
-        name=told.name,
-        version=told.version,
+        name=answers.name,
+        version=answers.version,
         user=user,
         time=time.strftime("%Y-%m-%dT%H:%M:%S"),
         nodes=nodes,
         gpus=count_gpus(nodes),
         queues=count_queues(
-            told.queues, nodes, told.jobs, gpus_per_user=told.gpus_per_user
+            answers.queues, nodes, answers.jobs, gpus_per_user=answers.gpus_per_user
         ),
-        users=count_users(told.jobs),
-        jobs=merge_elements(job for job in told.jobs if job.user == user),
-        notes=told.notes,
+        users=count_users(answers.jobs),
+        jobs=merge_elements(job for job in answers.jobs if job.user == user),
+        notes=answers.notes,
     )
     counted = _with_hidden(counted)
     if shape is None:
@@ -173,7 +173,7 @@ def asking_environment(env: Mapping[str, str]) -> dict[str, str]:
     return kept | slurm_cluster.SET
 
 
-def _slurm(env: Mapping[str, str], ask: Ask) -> _Told:
+def _slurm(env: Mapping[str, str], ask: Ask) -> _Answers:
     commands = (
         slurm_cluster.NODES,
         slurm_cluster.PARTITIONS,
@@ -185,7 +185,7 @@ def _slurm(env: Mapping[str, str], ask: Ask) -> _Told:
     for reply in (nodes, partitions):
         _check(reply, "Slurm")
     name, version = slurm_cluster.parse_identity(config.stdout)
-    return _Told(
+    return _Answers(
         name=name,
         version=version,
         nodes=slurm_cluster.parse_nodes(nodes.stdout),
@@ -202,7 +202,7 @@ def _of_partitions(partitions: Reply, qos: Reply) -> dict[str, int]:
     return {queue: limits[name] for queue, name in named.items() if name in limits}
 
 
-def _gridengine(env: Mapping[str, str], ask: Ask) -> _Told:
+def _gridengine(env: Mapping[str, str], ask: Ask) -> _Answers:
     commands = (
         gridengine_cluster.HOSTS,
         gridengine_cluster.QUEUES,
@@ -219,7 +219,7 @@ def _gridengine(env: Mapping[str, str], ask: Ask) -> _Told:
     limits = gridengine_cluster.parse_queues(queues.stdout)
     listed, trouble = _jobs(jobs, complexes)
     names = [one.name for one in limits]
-    return _Told(
+    return _Answers(
         name=env.get("SGE_CLUSTER_NAME") or env.get("SGE_CELL") or None,
         version=gridengine_cluster.parse_version(version.stdout),
         nodes=_nodes(found, env, ask),

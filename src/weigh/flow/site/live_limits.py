@@ -34,17 +34,17 @@ def with_site(known: Limits | None, site: Mapping[str, object]) -> Limits | None
     Raises:
         FormatError: a value does not parse; the message names it.
     """
-    told = site_limits(site)
-    if not told.queues:
+    listed = site_limits(site)
+    if not listed.queues:
         return known
     if known is None:
-        return told
-    by_name = {queue.name: queue for queue in told.queues}
+        return listed
+    by_name = {queue.name: queue for queue in listed.queues}
     return msgspec.structs.replace(
         known,
         queues=tuple(_filled(queue, by_name.get(queue.name)) for queue in known.queues)
-        or told.queues,
-        nodes=known.nodes or told.nodes,
+        or listed.queues,
+        nodes=known.nodes or listed.nodes,
     )
 
 
@@ -68,11 +68,11 @@ def site_limits(site: Mapping[str, object]) -> Limits:
     )
 
 
-def _filled(queue: QueueLimits, told: QueueLimits | None) -> QueueLimits:
-    if told is None:
+def _filled(queue: QueueLimits, listed: QueueLimits | None) -> QueueLimits:
+    if listed is None:
         return queue
     missing = {
-        field: getattr(told, field)
+        field: getattr(listed, field)
         for field in _FILLED
         if getattr(queue, field) is None
     }

@@ -149,9 +149,9 @@ def parse_doubt(out: str) -> str | None:
         return None
     lines = [line.strip() for line in out.splitlines() if "cannot run" in line]
     # skip queues that were not requested
-    telling = [line for line in lines if _OTHER_QUEUE not in line] or lines
-    telling.sort(key=lambda line: "because it" not in line)  # reasons first
-    found = dict.fromkeys(_CANNOT.sub("", line) for line in telling)
+    specific = [line for line in lines if _OTHER_QUEUE not in line] or lines
+    specific.sort(key=lambda line: "because it" not in line)  # reasons first
+    found = dict.fromkeys(_CANNOT.sub("", line) for line in specific)
     reasons = "; ".join(list(found)[:_MOST_REASONS]) or "no suitable queue"
     return f"the job would never run: {reasons}"
 

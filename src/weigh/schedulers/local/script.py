@@ -10,8 +10,8 @@ from shlex import quote as quoted
 from weigh.model.job import JobScript
 from weigh.schedulers.job_script import (
     ENDED,
+    ON_SIGNAL,
     SHEBANG,
-    TOLD,
     WAIT,
     announce,
     heading,
@@ -71,7 +71,7 @@ def _tasks(script: JobScript) -> Iterator[str]:
     if script.staging is not None:
         yield script.staged.rstrip("\n")
         return
-    yield from (f"  {line}" for line in TOLD)
+    yield from (f"  {line}" for line in ON_SIGNAL)
     yield f"  {tasks_command(script, 'local')} &"
     yield "  tasks=$!"
     yield f"  {WAIT}"
