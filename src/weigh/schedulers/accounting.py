@@ -6,15 +6,12 @@ from collections.abc import Iterator, Mapping
 from weigh.errors import SchedulerError
 from weigh.model.report import Accounted, GpuTable
 from weigh.schedulers.command import Runner
-from weigh.schedulers.gridengine import accounting as gridengine_accounting
-from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.script import whole_number
-from weigh.schedulers.slurm import accounting as slurm_accounting
-from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.table import KINDS
 from weigh.units import Seconds
 
 _PATIENCE: Seconds = 30.0
-NAMES = {slurm_commands.NAME: "sacct", gridengine_commands.NAME: "qacct"}
+NAMES = {kind.name: kind.accounts for kind in KINDS.values()}
 
 
 def ask(
@@ -24,11 +21,9 @@ def ask(
 
     *run* runs its command. Jobs on this machine have no accounting.
     """
-    if scheduler not in NAMES:
+    if scheduler not in KINDS:
         return ()
-    source = (
-        slurm_accounting if scheduler == slurm_commands.NAME else gridengine_accounting
-    )
+    source = KINDS[scheduler].accounting
     try:
         ran = run(source.argv(job), cwd=None, env=env, timeout=_PATIENCE)
     except SchedulerError:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Iterator
 from shlex import quote as quoted
 
+import msgspec
+
 from weigh.model.job import JobScript, Setup, Wanted
 from weigh.model.record import Request
 from weigh.model.staging import Staging
@@ -17,10 +19,6 @@ from weigh.model.staging import Staging
 SHEBANG = "#!/bin/bash"
 ENDED = "weigh: exit code"  # prefix of a log's last line
 ANNOUNCED = "id"  # a link to the job's id, made by its first element
-JOB_IDS = {
-    "slurm": "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}",
-    "gridengine": "$JOB_ID",
-}
 HOME = ".home"  # the joblog as of the last time that results were copied back
 GRACE = 20  # seconds; Slurm and Grid Engine kill 30 or 60 s after their warning
 NEAR = "the time limit is near"  # printed by weigh exec and by the scripts
@@ -42,12 +40,23 @@ ON_SIGNAL = (
 # a trap interrupts `wait`; a second `wait` still returns the exit code
 WAIT = 'until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done'
 _JOBLOG = 'joblog="$plan/log/tasks_$element.joblog"'
-# requeued after its node was lost: the tasks of that attempt are gone
-_FORGET = "${SLURM_RESTART_COUNT:+--forget-survivors}"
-_FORGET_RESTARTED = '$([ "${RESTARTED:-0}" = 0 ] || echo --forget-survivors)'
-# Grid Engine does not report a job's GPUs: weigh exec takes idle ones unless the site
-# sets them; without a driver there are none to choose from
+# without a driver there are no GPUs to choose from
 _TAKE_GPUS = "$([ ! -e /dev/nvidiactl ] || echo --gpus {})"
+
+
+class ScriptRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the body of a job script contains under one scheduler only.
+
+    ``job_id`` is bash for the id of the job, ``requeue`` bash that requeues it, and
+    ``forget`` is the option of weigh exec for a job that was requeued after its node
+    was lost: the tasks of that attempt are gone. ``takes_gpus``: the scheduler does not
+    report a job's GPUs, so weigh exec takes idle ones.
+    """
+
+    job_id: str
+    requeue: str
+    forget: str
+    takes_gpus: bool = False
 
 
 def render(
@@ -56,7 +65,7 @@ def render(
     *,
     element: str,
     log: str | None,
-    scheduler: str,
+    rules: ScriptRules,
 ) -> str:
     """Write a whole script: the *directives*, then the body that each element runs.
 
@@ -66,7 +75,7 @@ def render(
     lines = [SHEBANG, *directives, *heading(script), ""]
     if log is not None:
         lines.append(f"exec >{quoted(script.log)}/{log} 2>&1")
-    return "\n".join((*lines, *_body(script, element, scheduler)))
+    return "\n".join((*lines, *_body(script, element, rules)))
 
 
 def request_of(wanted: Wanted) -> Request:
@@ -83,14 +92,13 @@ def request_of(wanted: Wanted) -> Request:
     )
 
 
-def _body(script: JobScript, element: str, scheduler: str) -> Iterator[str]:
+def _body(script: JobScript, element: str, rules: ScriptRules) -> Iterator[str]:
     """Yield the lines that one element runs; the last one ends in a newline."""
-    how = HOW[scheduler] if script.requeue else None
     yield f"trap 'echo \"{ENDED} $?\"' EXIT"
     yield f"export WEIGH_DIR={quoted(script.store)}"
     yield f"cd {quoted(script.cwd)} || exit"
     yield f"plan={quoted(script.folder)}"
-    yield from announce(script, JOB_IDS[scheduler])
+    yield from announce(script, rules.job_id)
     yield f"element={element}"
     yield from _needed(script)
     yield from setup_lines(script)
@@ -100,10 +108,10 @@ def _body(script: JobScript, element: str, scheduler: str) -> Iterator[str]:
         return
     yield "# the tasks: a signal that ends this job is forwarded to them at once"
     yield from ON_SIGNAL
-    yield f"{tasks_command(script, scheduler)} &"
+    yield f"{tasks_command(script, rules)} &"
     yield "tasks=$!"
     yield WAIT
-    yield from requeue_lines(how) if how else ()
+    yield from requeue_lines(rules.requeue) if script.requeue else ()
     if script.gate:
         yield script.gate
     yield 'exit "$code"\n'
@@ -138,7 +146,7 @@ def heading(script: JobScript) -> Iterator[str]:
     yield "# You may edit it: only the scheduler reads it."
 
 
-def tasks_command(script: JobScript, scheduler: str) -> str:
+def tasks_command(script: JobScript, rules: ScriptRules) -> str:
     """Return the line that runs the tasks of ``$element`` of ``$plan``."""
     log, tasks = '"$plan/log/tasks_$element.joblog"', '"$plan/tasks_$element.txt"'
     if script.tasks:
@@ -154,24 +162,21 @@ def tasks_command(script: JobScript, scheduler: str) -> str:
     until = "" if limit is None else f' --time-limit "$(({limit} - SECONDS))s"'
     if limit is not None and warning(script) is not None:
         until = f' --time-limit "$(({limit - _reserve(script)} - SECONDS))s"'
-    own = " ".join(_own_flags(script, scheduler))
+    own = " ".join(_own_flags(script, rules))
     return (
         f"{quoted(script.python)} -m weigh exec --jobs {script.together} "
         f"--grace {grace}{until} \\\n  {own} \\\n  --joblog {log} {tasks}"
     )
 
 
-def _own_flags(script: JobScript, scheduler: str) -> Iterator[str]:
+def _own_flags(script: JobScript, rules: ScriptRules) -> Iterator[str]:
     """Yield the options of weigh exec that only one scheduler needs."""
-    if scheduler != "gridengine":
-        yield _FORGET
-        return
-    yield _FORGET_RESTARTED
-    if script.wanted.gpus:
+    yield rules.forget
+    if rules.takes_gpus and script.wanted.gpus:
         yield _TAKE_GPUS.format(script.wanted.gpus)
 
 
-def staged_lines(script: JobScript, scheduler: str = "slurm") -> str:
+def staged_lines(script: JobScript, rules: ScriptRules) -> str:
     """Return the lines that run the tasks of an element with stage-out."""
     lines = (
         *bind_lines(script.setup),
@@ -180,7 +185,7 @@ def staged_lines(script: JobScript, scheduler: str = "slurm") -> str:
         _JOBLOG,
         '[ ! -e "$joblog" ] || mv -f -- "$joblog" "$joblog.before"',
         f'[ ! -e "$joblog{HOME}" ] || cp -- "$joblog{HOME}" "$joblog"',
-        tasks_command(script, scheduler),
+        tasks_command(script, rules),
     )
     return "\n".join(lines)
 
@@ -347,18 +352,13 @@ def _python(script: JobScript) -> str | None:
     return "python" if setup.conda or setup.venv else None
 
 
-AGAIN = (
-    99  # Grid Engine requeues a job with this exit code; weigh exec never returns it
-)
+# Grid Engine requeues a job with this exit code, which weigh exec never returns
+AGAIN = 99
 MOST_RUNS = 100  # consecutive ones in which no task has ended
 # exit codes of weigh exec after TERM, or after the scheduler's USR1 or XCPU
 _ENDED_BY_SIGNAL = "143|138|152"
 _TIMES = r"s/[0-9]+(:[0-9]+)+(\.[0-9]+)?//g; s/[0-9]+-[0-9]+-[0-9]+//g"
 _REAL_NUMBERS = r"s/[0-9]*\.[0-9]+(e[-+]?[0-9]+)?//g"
-_OWN_ELEMENT = "${SLURM_ARRAY_JOB_ID:+_$SLURM_ARRAY_TASK_ID}"
-# the job id of an array's last element is that of the whole array
-_REQUEUE = f'scontrol requeue "${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}{_OWN_ELEMENT}"'
-HOW = {"slurm": _REQUEUE, "gridengine": f"code={AGAIN}"}
 
 
 def requeue_lines(how: str) -> Iterator[str]:

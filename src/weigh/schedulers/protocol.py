@@ -4,14 +4,22 @@ A backend is text in, text out: it returns the command line to run and reads wha
 printed. It runs nothing.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
+from weigh.errors import WeighError
+from weigh.model.cluster import ClusterJob, Node
 from weigh.model.complexes import Complexes
 from weigh.model.job import ElementState, JobScript, States, Submitted, Understood
+from weigh.model.limits import Limits, QueueLimits
+from weigh.model.lint import Facts, Finding
+from weigh.model.report import Accounted
 from weigh.schedulers.command import Ran
+from weigh.schedulers.job_script import ScriptRules
+from weigh.schedulers.script import Dialect
 from weigh.units import Seconds
 
 ABSENT = ElementState(state="UNKNOWN")
@@ -214,3 +222,177 @@ class Backend(Protocol):
 
     def cancel_argv(self, job: Submitted, elements: Sequence[int] | None) -> Argv:
         """Return the command that cancels a job, or these elements of it."""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The output of a command. ``code`` is None if it did not exit by itself.
+
+    ``trouble`` is why there is no answer: command not found, or too slow.
+    """
+
+    code: int | None = None
+    stdout: str = ""
+    stderr: str = ""
+    trouble: str | None = None
+
+    @property
+    def is_answer(self) -> bool:
+        """Return whether the command succeeded."""
+        return self.code == 0
+
+    @property
+    def text(self) -> str | None:
+        """Return the output; None if the command failed."""
+        return self.stdout if self.is_answer else None
+
+    def require(self, name: str) -> None:
+        """Raise an error if the scheduler *name* did not answer.
+
+        Raises:
+            WeighError: the command is missing, too slow or failed.
+        """
+        if self.is_answer:
+            return
+        if self.code is None:
+            raise WeighError(
+                f"{name}: {self.complaint()} (weigh top --gpus shows this machine)"
+            )
+        raise WeighError(f"{name} does not answer: {self.complaint()}")
+
+    def complaint(self) -> str:
+        """Return why the command failed, on one line, in its own words if possible."""
+        lines = [line.strip() for line in (self.stderr or self.stdout).splitlines()]
+        said = next((line for line in lines if line), None)
+        return self.trouble or said or f"exit code {self.code}"
+
+
+def unanswered(replies: Mapping[str, Reply]) -> tuple[str, ...]:
+    """Return a note for each command, by name, that did not answer."""
+    return tuple(
+        f"{name} does not answer: {reply.complaint()}"
+        for name, reply in replies.items()
+        if not reply.is_answer
+    )
+
+
+class Query(Protocol):
+    """A function that runs several of a scheduler's commands in parallel."""
+
+    def __call__(self, commands: Sequence[Argv]) -> list[Reply]:
+        """Return the replies in the order of *commands*; never raises."""
+
+
+class ClusterAnswers(msgspec.Struct, frozen=True, kw_only=True):
+    """The parsed answers of a scheduler, before anything is counted."""
+
+    name: str | None
+    version: str | None
+    nodes: tuple[Node, ...]
+    queues: tuple[QueueLimits, ...]
+    jobs: tuple[ClusterJob, ...]
+    gpus_per_user: dict[str, int]
+    notes: tuple[str, ...]
+
+
+class Live(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers of the scheduler; ``jobs`` are the states of the given jobs by id.
+
+    ``trouble`` is why the scheduler does not answer; ``limits`` is None if none are
+    knows any.
+    """
+
+    limits: Limits | None = None
+    nodes: tuple[Node, ...] = ()
+    jobs: dict[str, str | None] = {}
+    trouble: str | None = None
+
+
+class Who(msgspec.Struct, frozen=True, kw_only=True):
+    """The user who submits, the account and QOS, and the jobs to wait for."""
+
+    user: str
+    account: str | None = None
+    qos: str | None = None
+    after: tuple[str, ...] = ()
+
+
+class Lint(Protocol):
+    """The checks of one scheduler's scripts."""
+
+    def lint(self, text: str, facts: Facts) -> tuple[Finding, ...]:
+        """Return the problems of the script *text*."""
+
+    def directives(self, text: str) -> int:
+        """Return the number of directive lines that the scheduler reads."""
+
+    def awaited(self, text: str) -> tuple[str, ...]:
+        """Return the ids of the jobs that the script depends on."""
+
+
+class Accounting(Protocol):
+    """One scheduler's accounting command."""
+
+    def argv(self, job: str) -> Argv:
+        """Return the command that lists a job."""
+
+    def parse(self, out: str) -> tuple[Accounted, ...]:
+        """Read what the job requested and used."""
+
+
+class Kind(Protocol):
+    """One scheduler in the table: names, and its parts, imported when they are used.
+
+    ``title`` is its name in a sentence. ``submits``, ``lists`` and ``accounts`` are the
+    commands that show whether the scheduler is installed. ``directive`` matches a line
+    that looks like a directive, even misspelled. ``job_variable`` is set in its jobs.
+    Queries run with the variables ``fixed`` and without any that begin with ``unset``.
+    """
+
+    name: str
+    title: str
+    submits: str
+    lists: str
+    accounts: str
+    job_variable: str
+    directive: re.Pattern[str]
+    unset: tuple[str, ...]
+    fixed: tuple[tuple[str, str], ...]
+    text: Dialect
+
+    @property
+    def backend(self) -> Backend:
+        """Return its commands."""
+
+    @property
+    def lint(self) -> Lint:
+        """Return the checks of its scripts."""
+
+    @property
+    def accounting(self) -> Accounting:
+        """Return its accounting."""
+
+    @property
+    def script_rules(self) -> ScriptRules:
+        """Return what the body of its job scripts contains."""
+
+    def read_cluster(self, query: Query, env: Mapping[str, str]) -> ClusterAnswers:
+        """Query nodes, queues and jobs. Raises WeighError if it does not answer."""
+
+    def read_limits(self, who: Who, query: Query) -> Live:
+        """Query the limits that apply to a submission; never raises."""
+
+    def resource_names(self, query: Query) -> dict[str, str]:
+        """Query the site's own names of resources, where sites choose them."""
+
+    def start_argv(
+        self,
+        queue: str,
+        *,
+        cpus: int = 1,
+        gpu: str | None = None,
+        time: int | None = None,
+    ) -> Argv:
+        """Return the command that shows when a small job would start in a queue."""
+
+    def parse_start(self, output: str) -> tuple[str | None, str | None]:
+        """Read (when it would start, or why not)."""

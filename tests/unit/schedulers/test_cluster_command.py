@@ -13,12 +13,12 @@ from scheduler_scripts import GRIDENGINE, SLURM, Answers, answering
 
 from weigh import config
 from weigh.errors import UsageError, WeighError
-from weigh.flow.site.ask import Reply
 from weigh.flow.site.cluster import Shape, cluster
 from weigh.flow.site.site_file import find_scratch, site_file, write_new
 from weigh.model.cluster import Cluster
 from weigh.render.cluster_lines import render_free, render_json, render_text
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
+from weigh.schedulers.protocol import Reply
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.units import MIB
 

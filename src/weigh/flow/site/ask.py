@@ -5,10 +5,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-import msgspec
-
 from weigh.errors import SchedulerError
 from weigh.schedulers.command import Ran, run, run_as_is
+from weigh.schedulers.protocol import Query, Reply
 from weigh.units import Seconds
 
 PATIENCE = 10.0
@@ -16,29 +15,6 @@ _AFTER_THE_KILL = 2.0  # how long to wait for a killed process
 _AT_ONCE = 8
 
 T = TypeVar("T")
-
-
-class Reply(msgspec.Struct, frozen=True):
-    """The output of a command. ``code`` is None if it did not exit by itself.
-
-    ``trouble`` is why there is no answer: command not found, or too slow.
-    """
-
-    code: int | None = None
-    stdout: str = ""
-    stderr: str = ""
-    trouble: str | None = None
-
-    @property
-    def is_answer(self) -> bool:
-        """Return whether the command succeeded."""
-        return self.code == 0
-
-    def complaint(self) -> str:
-        """Return why the command failed, on one line, in its own words if possible."""
-        lines = [line.strip() for line in (self.stderr or self.stdout).splitlines()]
-        said = next((line for line in lines if line), None)
-        return self.trouble or said or f"exit code {self.code}"
 
 
 class Ask(Protocol):
@@ -103,6 +79,15 @@ def ask_all(
         done = in_time(together, patience=patience + _AFTER_THE_KILL)
         replies += [reply or Reply(trouble="no answer") for reply in done]
     return replies
+
+
+def query(env: Mapping[str, str], ask: Ask, patience: Seconds = PATIENCE) -> Query:
+    """Return a function that runs commands in parallel in the environment *env*."""
+
+    def run_all(commands: Sequence[Sequence[str]]) -> list[Reply]:
+        return ask_all(commands, env=env, ask=ask, patience=patience)
+
+    return run_all
 
 
 def in_time(

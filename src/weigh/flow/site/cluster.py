@@ -3,17 +3,16 @@
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
-from weigh.errors import FormatError, WeighError
+from weigh.errors import FormatError
 from weigh.flow.fit.request import available_scheduler
-from weigh.flow.site.ask import Ask, Reply, ask_all, ask_scheduler
-from weigh.model.cluster import Cluster, ClusterJob, Node, Start
+from weigh.flow.site.ask import Ask, ask_scheduler, query
+from weigh.model.cluster import Cluster, Start
 from weigh.model.complexes import Complexes
 from weigh.model.job import Wanted
-from weigh.model.limits import QueueLimits
 from weigh.schedulers.cluster_view import (
     closed_nodes,
     count_gpus,
@@ -21,16 +20,11 @@ from weigh.schedulers.cluster_view import (
     count_users,
     merge_elements,
 )
-from weigh.schedulers.gridengine import cluster as gridengine_cluster
-from weigh.schedulers.gridengine import commands as gridengine_commands
-from weigh.schedulers.gridengine import limits as gridengine_limits
-from weigh.schedulers.slurm import cluster as slurm_cluster
-from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers.protocol import Reply
+from weigh.schedulers.table import KINDS
 
 TABLE = "gridengine"
 _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
-_CPUS = re.compile(r"(?:n|num)_?cpus?|cpus|(?:n|num)_?cores")
-_MOST = 50  # parallel environments that are inspected
 
 
 def in_site_words(wanted: Wanted, kind: str, site: Mapping[str, object]) -> Wanted:
@@ -39,7 +33,7 @@ def in_site_words(wanted: Wanted, kind: str, site: Mapping[str, object]) -> Want
     Raises:
         FormatError: a name is invalid; the message names its key.
     """
-    if kind != gridengine_commands.NAME or TABLE not in site:
+    if kind != TABLE or TABLE not in site:
         return wanted
     return msgspec.structs.replace(wanted, complexes=read_complexes(site[TABLE]))
 
@@ -62,42 +56,11 @@ def read_complexes(table: object) -> Complexes:
     return words
 
 
-def find_complexes(env: Mapping[str, str], ask: Ask) -> dict[str, str]:
+def find_complexes(
+    env: Mapping[str, str], ask: Ask, scheduler: str = TABLE
+) -> dict[str, str]:
     """Query the cluster for its resource names; those that it lacks are left out."""
-    commands = (gridengine_cluster.COMPLEXES, gridengine_limits.PARALLEL)
-    complexes, listed = ask_all(commands, env=env, ask=ask)
-    consumed = gridengine_limits.consumables(complexes.stdout)
-    known = gridengine_limits.requestable(complexes.stdout) or ()
-    found = {
-        "gpus": _first([name for name in consumed if gridengine_cluster.is_gpu(name)]),
-        "gpu_type": _first(
-            [one for one in known if gridengine_cluster.is_gpu_type(one)]
-        ),
-        "cpus": _first([name for name in known if _CPUS.fullmatch(name.lower())]),
-        "parallel": _first(_on_one_node(listed.stdout.split(), env, ask)),
-    }
-    return {key: word for key, word in found.items() if word is not None}
-
-
-def _on_one_node(names: Sequence[str], env: Mapping[str, str], ask: Ask) -> list[str]:
-    """Return the parallel environments whose slots are all on one node."""
-    asked = [name for name in names if _WORD.fullmatch(name)][:_MOST]
-    argvs = [gridengine_limits.parallel_argv(name) for name in asked]
-    replies = ask_all(argvs, env=env, ask=ask)
-    return [
-        name
-        for name, reply in zip(asked, replies, strict=True)
-        if gridengine_limits.is_on_one_node(reply.stdout)
-    ]
-
-
-def _first(names: Sequence[str]) -> str | None:
-    """Return the usual name if it is in the list, else the first."""
-    usual = {getattr(Complexes(), name) for name in Complexes.__struct_fields__}
-    return next((name for name in names if name in usual), next(iter(names), None))
-
-
-_MOST_HOSTS = 400  # hosts are queried one by one for their totals: 20 ms each
+    return KINDS[scheduler].resource_names(query(env, ask))
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,18 +70,6 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int = 1
     gpu: str | None = None
     time_limit: int | None = None
-
-
-class _Answers(msgspec.Struct, frozen=True, kw_only=True):
-    """The parsed answers of a scheduler, before anything is counted."""
-
-    name: str | None
-    version: str | None
-    nodes: tuple[Node, ...]
-    queues: tuple[QueueLimits, ...]
-    jobs: tuple[ClusterJob, ...]
-    gpus_per_user: dict[str, int]
-    notes: tuple[str, ...]
 
 
 def cluster(
@@ -137,11 +88,11 @@ def cluster(
     """
     kind = scheduler or available_scheduler(env)
     env = asking_environment(env)
-    answers = _slurm(env, ask) if kind == slurm_text.NAME else _gridengine(env, ask)
+    answers = KINDS[kind].read_cluster(query(env, ask), env)
     nodes = closed_nodes(answers.nodes, answers.queues)
     user = _user()
     counted = Cluster(
-        scheduler="slurm" if kind == slurm_text.NAME else "gridengine",
+        scheduler="slurm" if kind == "slurm" else "gridengine",
         name=answers.name,
         version=answers.version,
         user=user,
@@ -165,104 +116,11 @@ def cluster(
 
 def asking_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return *env* without the variables that would change the format of answers."""
-    kept = {
-        name: value
-        for name, value in env.items()
-        if not name.startswith(slurm_cluster.UNSET)
-    }
-    return kept | slurm_cluster.SET
-
-
-def _slurm(env: Mapping[str, str], ask: Ask) -> _Answers:
-    commands = (
-        slurm_cluster.NODES,
-        slurm_cluster.PARTITIONS,
-        slurm_cluster.JOBS,
-        slurm_cluster.CONFIG,
-        slurm_cluster.QOS,
-    )
-    nodes, partitions, jobs, config, qos = ask_all(commands, env=env, ask=ask)
-    for reply in (nodes, partitions):
-        _check(reply, "Slurm")
-    name, version = slurm_cluster.parse_identity(config.stdout)
-    return _Answers(
-        name=name,
-        version=version,
-        nodes=slurm_cluster.parse_nodes(nodes.stdout),
-        queues=slurm_cluster.parse_partitions(partitions.stdout),
-        jobs=slurm_cluster.parse_jobs(jobs.stdout),
-        gpus_per_user=_of_partitions(partitions, qos),
-        notes=_unanswered({"squeue": jobs}),
-    )
-
-
-def _of_partitions(partitions: Reply, qos: Reply) -> dict[str, int]:
-    limits = slurm_cluster.parse_gpus_per_user(qos.stdout) if qos.is_answer else {}
-    named = slurm_cluster.partition_qos(partitions.stdout)
-    return {queue: limits[name] for queue, name in named.items() if name in limits}
-
-
-def _gridengine(env: Mapping[str, str], ask: Ask) -> _Answers:
-    commands = (
-        gridengine_cluster.HOSTS,
-        gridengine_cluster.QUEUES,
-        gridengine_cluster.JOBS,
-        gridengine_cluster.COMPLEXES,
-        gridengine_cluster.QUOTAS,
-        gridengine_cluster.VERSION,
-    )
-    replies = ask_all(commands, env=env, ask=ask)
-    hosts, queues, jobs, complexes, quotas, version = replies
-    for reply in (hosts, queues):
-        _check(reply, "Grid Engine")
-    found = gridengine_cluster.parse_hosts(hosts.stdout)
-    limits = gridengine_cluster.parse_queues(queues.stdout)
-    listed, trouble = _jobs(jobs, complexes)
-    names = [one.name for one in limits]
-    return _Answers(
-        name=env.get("SGE_CLUSTER_NAME") or env.get("SGE_CELL") or None,
-        version=gridengine_cluster.parse_version(version.stdout),
-        nodes=_nodes(found, env, ask),
-        queues=gridengine_cluster.with_states(limits, found),
-        jobs=listed,
-        gpus_per_user=gridengine_cluster.parse_gpus_per_user(quotas.stdout, names),
-        notes=trouble,
-    )
-
-
-def _jobs(
-    jobs: Reply, complexes: Reply
-) -> tuple[tuple[ClusterJob, ...], tuple[str, ...]]:
-    if not jobs.is_answer:
-        return (), _unanswered({"qstat": jobs})
-    once = gridengine_cluster.per_job(complexes.stdout)
-    try:
-        return gridengine_cluster.parse_jobs(jobs.stdout, once=once), ()
-    except FormatError as error:
-        return (), (str(error),)
-
-
-def _nodes(
-    hosts: Sequence[gridengine_cluster.Host], env: Mapping[str, str], ask: Ask
-) -> tuple[Node, ...]:
-    totals = gpu_totals(hosts, env, ask)
-    return tuple(
-        gridengine_cluster.node(host, totals.get(host.name, {})) for host in hosts
-    )
-
-
-def gpu_totals(
-    hosts: Sequence[gridengine_cluster.Host], env: Mapping[str, str], ask: Ask
-) -> dict[str, dict[str, str]]:
-    """Query each host with GPUs for its totals: ``qhost`` only shows what is left."""
-    with_gpus = [host for host in hosts if gridengine_cluster.gpu_consumables(host)]
-    asked = with_gpus[:_MOST_HOSTS]
-    argvs = [gridengine_cluster.host_argv(host.name) for host in asked]
-    replies = ask_all(argvs, env=env, ask=ask)
-    return {
-        host.name: gridengine_cluster.parse_host_totals(reply.stdout)
-        for host, reply in zip(asked, replies, strict=True)
-    }
+    unset = tuple(prefix for kind in KINDS.values() for prefix in kind.unset)
+    kept = {k: value for k, value in env.items() if not k.startswith(unset)}
+    for kind in KINDS.values():
+        kept.update(kind.fixed)
+    return kept
 
 
 def _starts(
@@ -272,16 +130,14 @@ def _starts(
     names = shape.queues or tuple(
         queue.limits.name for queue in seen.queues if queue.limits.open
     )
-    is_slurm = seen.scheduler == slurm_text.NAME
-    argv = slurm_cluster.start_argv if is_slurm else gridengine_cluster.start_argv
+    kind = KINDS[seen.scheduler]
     argvs = [
-        argv(name, cpus=shape.cpus, gpu=shape.gpu, time=shape.time_limit)
+        kind.start_argv(name, cpus=shape.cpus, gpu=shape.gpu, time=shape.time_limit)
         for name in names
     ]
-    replies = ask_all(argvs, env=env, ask=ask)
-    read = slurm_cluster.parse_start if is_slurm else gridengine_cluster.parse_start
+    replies = query(env, ask)(argvs)
     return [
-        _start(name, reply, *read(reply.stderr + reply.stdout))
+        _start(name, reply, *kind.parse_start(reply.stderr + reply.stdout))
         for name, reply in zip(names, replies, strict=True)
     ]
 
@@ -303,24 +159,6 @@ def _with_hidden(seen: Cluster) -> Cluster:
         "the jobs of other users are hidden here; their usage is only visible per node"
     )
     return msgspec.structs.replace(seen, notes=(*seen.notes, note))
-
-
-def _check(reply: Reply, name: str) -> None:
-    if reply.is_answer:
-        return
-    if reply.code is None:
-        raise WeighError(
-            f"{name}: {reply.complaint()} (weigh top --gpus shows this machine)"
-        )
-    raise WeighError(f"{name} does not answer: {reply.complaint()}")
-
-
-def _unanswered(replies: Mapping[str, Reply]) -> tuple[str, ...]:
-    return tuple(
-        f"{name} does not answer: {reply.complaint()}"
-        for name, reply in replies.items()
-        if not reply.is_answer
-    )
 
 
 def _user() -> str:

@@ -4,7 +4,6 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from typing import Literal
 
 import msgspec
 
@@ -13,20 +12,14 @@ from weigh.errors import FormatError, UsageError
 from weigh.schedulers import client
 from weigh.schedulers.client import Client, Reach
 from weigh.schedulers.command import run
-from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.local.jobs import Local
-from weigh.schedulers.protocol import Backend, Scheduler
-from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.protocol import Scheduler
+from weigh.schedulers.table import KINDS
 from weigh.store.identity import this_machine
 from weigh.units import Seconds, parse_duration
 
-BACKENDS: dict[str, Backend] = {
-    slurm_commands.NAME: slurm_commands,
-    gridengine_commands.NAME: gridengine_commands,
-}
-NAMES = (slurm_commands.NAME, gridengine_commands.NAME, LOCAL)
-_COMMANDS = {slurm_commands.NAME: "sbatch", gridengine_commands.NAME: "qsub"}
+NAMES = (*KINDS, LOCAL)
 _PACE = "WEIGH_POLL"
 CLUSTER_MARK = "@"
 
@@ -37,16 +30,21 @@ class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ``prefetch`` is the cluster whose nodes download the files that jobs need.
     """
 
-    scheduler: Literal["slurm", "gridengine"]
+    scheduler: str
     env: dict[str, str] = {}
     prefetch: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an unknown scheduler."""
+        if self.scheduler not in KINDS:
+            raise ValueError(f"no such scheduler: {self.scheduler!r}")
 
 
 def available_scheduler(env: Mapping[str, str]) -> str:
     """Return the scheduler whose command is on PATH; this machine if none is."""
     path = env.get("PATH", "")
-    for name, command in _COMMANDS.items():
-        if shutil.which(command, path=path):
+    for name, kind in KINDS.items():
+        if shutil.which(kind.submits, path=path):
             return name
     return LOCAL
 
@@ -61,7 +59,7 @@ def reach(name: str, *, root: str, env: Mapping[str, str]) -> Scheduler:
     if name == LOCAL:
         return Local(env=env, root=root, machine=this_machine())
     kind = kind_of(name)
-    if kind not in BACKENDS:
+    if kind not in KINDS:
         raise UsageError(f"no such scheduler: {name} (one of {', '.join(NAMES)})")
     env = reaching(name, env)
     way = Reach(
@@ -72,7 +70,7 @@ def reach(name: str, *, root: str, env: Mapping[str, str]) -> Scheduler:
         clock=time.time,
         interval=_interval(env),
     )
-    client = Client(BACKENDS[kind], way)
+    client = Client(KINDS[kind].backend, way)
     client.name = name  # the cache of its answers has this name
     return client
 

@@ -7,7 +7,6 @@ from weigh.errors import StoreError, UsageError
 from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.cluster import asking_environment, cluster, find_complexes
 from weigh.render.cluster_lines import render_site
-from weigh.schedulers.gridengine import commands as gridengine_commands
 
 # variables for a user's scratch, then the usual directories
 _VARIABLES = ("SCRATCH", "SLURM_TMPDIR")
@@ -23,11 +22,7 @@ def site_file(
         WeighError: there is no scheduler, or it does not answer.
     """
     seen = cluster(env, scheduler=scheduler, ask=ask)
-    words = (
-        {}
-        if seen.scheduler != gridengine_commands.NAME
-        else find_complexes(asking_environment(env), ask)
-    )
+    words = find_complexes(asking_environment(env), ask, seen.scheduler)
     return render_site(seen, find_scratch(env), words), seen.notes
 
 

@@ -16,6 +16,7 @@ from weigh.model.limits import QueueLimits
 from weigh.model.record import State
 from weigh.schedulers.elements import count_elements
 from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.protocol import ClusterAnswers, Query, Reply, unanswered
 from weigh.schedulers.script import whole_number
 
 HOSTS = ("qhost", "-F", "-q")
@@ -60,6 +61,68 @@ class Host(msgspec.Struct, frozen=True):
     values: dict[str, str]
     consumables: frozenset[str]
     queues: tuple[tuple[str, int, int, str], ...]
+
+
+_COMPLEX_COLUMNS = 7
+_MOST_HOSTS = 400  # hosts are queried one by one for their totals: 20 ms each
+
+
+def read_cluster(query: Query, env: Mapping[str, str]) -> ClusterAnswers:
+    """Query hosts, queues and jobs. Raises WeighError if there is no answer."""
+    commands = (
+        HOSTS,
+        QUEUES,
+        JOBS,
+        COMPLEXES,
+        QUOTAS,
+        VERSION,
+    )
+    replies = query(commands)
+    hosts, queues, jobs, complexes, quotas, version = replies
+    for reply in (hosts, queues):
+        reply.require("Grid Engine")
+    found = parse_hosts(hosts.stdout)
+    limits = parse_queues(queues.stdout)
+    listed, trouble = _jobs(jobs, complexes)
+    names = [one.name for one in limits]
+    return ClusterAnswers(
+        name=env.get("SGE_CLUSTER_NAME") or env.get("SGE_CELL") or None,
+        version=parse_version(version.stdout),
+        nodes=_nodes(found, query),
+        queues=with_states(limits, found),
+        jobs=listed,
+        gpus_per_user=parse_gpus_per_user(quotas.stdout, names),
+        notes=trouble,
+    )
+
+
+def _jobs(
+    jobs: Reply, complexes: Reply
+) -> tuple[tuple[ClusterJob, ...], tuple[str, ...]]:
+    if not jobs.is_answer:
+        return (), unanswered({"qstat": jobs})
+    once = per_job(complexes.stdout)
+    try:
+        return parse_jobs(jobs.stdout, once=once), ()
+    except FormatError as error:
+        return (), (str(error),)
+
+
+def _nodes(hosts: Sequence[Host], query: Query) -> tuple[Node, ...]:
+    totals = gpu_totals(hosts, query)
+    return tuple(node(host, totals.get(host.name, {})) for host in hosts)
+
+
+def gpu_totals(hosts: Sequence[Host], query: Query) -> dict[str, dict[str, str]]:
+    """Query each host with GPUs for its totals: ``qhost`` only shows what is left."""
+    with_gpus = [host for host in hosts if gpu_consumables(host)]
+    chosen = with_gpus[:_MOST_HOSTS]
+    argvs = [host_argv(host.name) for host in chosen]
+    replies = query(argvs)
+    return {
+        host.name: parse_host_totals(reply.stdout)
+        for host, reply in zip(chosen, replies, strict=True)
+    }
 
 
 def host_argv(name: str) -> tuple[str, ...]:
@@ -183,6 +246,35 @@ def per_job(complexes: str) -> frozenset[str]:
         if len(row) > 5 and row[5] == "JOB"  # noqa: PLR2004 - its sixth column
         for name in row[:2]
     )
+
+
+def requestable(complexes: str | None) -> tuple[str, ...] | None:
+    """Return the names and shortcuts of the resources that jobs may request."""
+    rows = [] if complexes is None else complex_rows(complexes)
+    names = dict.fromkeys(name for row in rows if row[4] != "NO" for name in row[:2])
+    return tuple(names) or None
+
+
+def per_slot(complexes: str) -> tuple[str, ...]:
+    """Return the consumables that are counted per slot and not per job."""
+    rows = [row for row in complex_rows(complexes) if row[5] == "YES"]
+    return tuple(dict.fromkeys(name for row in rows for name in row[:2]))
+
+
+def consumables(complexes: str) -> tuple[str, ...]:
+    """Return the consumables, counted per slot or per job."""
+    rows = [row for row in complex_rows(complexes) if row[5] != "NO" and row[4] != "NO"]
+    return tuple(dict.fromkeys(row[0] for row in rows))
+
+
+def complex_rows(complexes: str) -> list[list[str]]:
+    """Return the columns of each resource that ``qconf -sc`` lists."""
+    rows = (line.split() for line in complexes.splitlines())
+    return [
+        row
+        for row in rows
+        if len(row) >= _COMPLEX_COLUMNS and not row[0].startswith("#")
+    ]
 
 
 def parse_gpus_per_user(quotas: str, queues: Sequence[str]) -> dict[str, int]:

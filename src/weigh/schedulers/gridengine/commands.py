@@ -21,7 +21,7 @@ from weigh.model.job import (
 from weigh.model.record import State
 from weigh.schedulers.command import Ran
 from weigh.schedulers.elements import count_elements, format_ranges, parse_ranges
-from weigh.schedulers.gridengine import limits as gridengine_limits
+from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.cluster import is_gpu, is_gpu_type
 from weigh.schedulers.gridengine.script import gridengine_script, job_name
@@ -313,10 +313,10 @@ def slots_argv() -> Argv | None:
 def parse_slots(out: str, complexes: Complexes | None = None) -> str | None:
     """Read whether GPUs are counted per slot, and which other resource counts CPUs."""
     words = complexes or Complexes()
-    if words.gpus not in gridengine_limits.per_slot(out):
+    if words.gpus not in gridengine_cluster.per_slot(out):
         return None
     return (
-        words.cpus if words.cpus in (gridengine_limits.requestable(out) or ()) else ""
+        words.cpus if words.cpus in (gridengine_cluster.requestable(out) or ()) else ""
     )
 
 

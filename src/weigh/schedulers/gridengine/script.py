@@ -6,8 +6,21 @@ from weigh.errors import UsageError
 from weigh.model.complexes import Complexes
 from weigh.model.job import JobScript
 from weigh.schedulers.gridengine.text import PREFIX, directives, format_time
-from weigh.schedulers.job_script import GRACE, render, request_of, warning
+from weigh.schedulers.job_script import (
+    AGAIN,
+    GRACE,
+    ScriptRules,
+    render,
+    request_of,
+    warning,
+)
 
+RULES = ScriptRules(
+    job_id="$JOB_ID",
+    requeue=f"code={AGAIN}",
+    forget='$([ "${RESTARTED:-0}" = 0 ] || echo --forget-survivors)',
+    takes_gpus=True,
+)
 _NAME = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+=%"
 )
@@ -33,7 +46,7 @@ def gridengine_script(script: JobScript) -> str:
         script,
         element=_element(script),
         log=None if can_hold_path(script.log) else own,
-        scheduler="gridengine",
+        rules=RULES,
     )
 
 

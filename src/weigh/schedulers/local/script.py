@@ -13,6 +13,7 @@ from weigh.schedulers.job_script import (
     ON_SIGNAL,
     SHEBANG,
     WAIT,
+    ScriptRules,
     announce,
     heading,
     setup_lines,
@@ -20,6 +21,12 @@ from weigh.schedulers.job_script import (
 )
 
 JOB = "WEIGH_JOB_ID"
+# a local job is never requeued; its shell may itself run inside a job of Slurm
+RULES = ScriptRules(
+    job_id="$job",
+    requeue="",
+    forget="${SLURM_RESTART_COUNT:+--forget-survivors}",
+)
 _LONGEST_WAIT = 1  # seconds between checks of a job to wait for
 
 
@@ -72,7 +79,7 @@ def _tasks(script: JobScript) -> Iterator[str]:
         yield script.staged.rstrip("\n")
         return
     yield from (f"  {line}" for line in ON_SIGNAL)
-    yield f"  {tasks_command(script, 'local')} &"
+    yield f"  {tasks_command(script, RULES)} &"
     yield "  tasks=$!"
     yield f"  {WAIT}"
     yield from (f"  {line}" for line in script.gate.splitlines())

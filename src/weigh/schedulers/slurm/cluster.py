@@ -12,6 +12,7 @@ from weigh.errors import FormatError
 from weigh.model.cluster import UNTYPED, ClusterJob, Node, NodeGpus, NodeState
 from weigh.model.limits import QueueLimits
 from weigh.schedulers.elements import count_elements
+from weigh.schedulers.protocol import ClusterAnswers, Query, Reply, unanswered
 from weigh.schedulers.script import whole_number
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import MIB, Bytes
@@ -29,9 +30,6 @@ JOBS = ("squeue", "-h", "-a", "-O", _COLUMNS)
 _FIELDS = 10
 _LAST_SECOND = 1 << 36  # the year 4147: a larger number is not a time
 
-# variables that would change the format of the answers
-UNSET = ("SQUEUE_", "SINFO_", "SBATCH_")
-SET = {"SLURM_BITSTR_LEN": "0", "LC_ALL": "C"}
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z_]+(?:[/:][\w:]+)?)=")
 _GPU = re.compile(r"(?:^|,)gpu(?::([^:,()=]+))?:(\d{1,9})(?!\d)")
@@ -47,6 +45,36 @@ _DRAIN_FLAGS = frozenset({"DRAIN", "DRAINED", "DRAINING", "POWERING_DOWN"})
 _RESERVED_FLAGS = frozenset({"RESERVED", "MAINT", "MAINTENANCE"})
 _RUNNING = frozenset({"R", "S", "CF", "ST", "SI", "SO"})
 _WAITING = frozenset({"PD", "RQ", "RH", "RD", "RS", "SE"})
+
+
+def read_cluster(query: Query) -> ClusterAnswers:
+    """Query nodes, partitions and jobs. Raises WeighError if Slurm does not answer."""
+    commands = (
+        NODES,
+        PARTITIONS,
+        JOBS,
+        CONFIG,
+        QOS,
+    )
+    nodes, partitions, jobs, config, qos = query(commands)
+    for reply in (nodes, partitions):
+        reply.require("Slurm")
+    name, version = parse_identity(config.stdout)
+    return ClusterAnswers(
+        name=name,
+        version=version,
+        nodes=parse_nodes(nodes.stdout),
+        queues=parse_partitions(partitions.stdout),
+        jobs=parse_jobs(jobs.stdout),
+        gpus_per_user=_of_partitions(partitions, qos),
+        notes=unanswered({"squeue": jobs}),
+    )
+
+
+def _of_partitions(partitions: Reply, qos: Reply) -> dict[str, int]:
+    limits = parse_gpus_per_user(qos.stdout) if qos.is_answer else {}
+    named = partition_qos(partitions.stdout)
+    return {queue: limits[name] for queue, name in named.items() if name in limits}
 
 
 def start_argv(

@@ -1,12 +1,14 @@
 """Slurm's limits for a user, read from the output of its commands."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from weigh.model.cluster import Node
 from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.schedulers.cluster_view import closed_nodes
+from weigh.schedulers.protocol import Live, Query, Reply, Who
 from weigh.schedulers.script import whole_number
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.units import MIB, Bytes
@@ -225,3 +227,55 @@ def _key(
 def _mebibytes(text: str | None) -> Bytes | None:
     number = whole_number(text)
     return number * MIB if number else None
+
+
+def read_limits(who: Who, query: Query) -> Live:
+    """Query the limits that apply to a submission of *who*; never raises."""
+    commands = (
+        slurm_cluster.NODES,
+        slurm_cluster.PARTITIONS,
+        slurm_cluster.CONFIG,
+        associations_argv(who.user),
+        QOS,
+        *(jobs_argvs(who.after) if who.after else ()),
+    )
+    replies = query(commands)
+    nodes, partitions, config, associations, qos, *jobs = replies
+    if not (partitions.is_answer and config.is_answer):
+        trouble = partitions if not partitions.is_answer else config
+        return Live(trouble=trouble.complaint())
+    texts = Texts(
+        nodes=nodes.text,
+        partitions=partitions.text,
+        config=config.text,
+        associations=associations.text,
+        qos=qos.text,
+    )
+    found = limits(texts, account=who.account, qos=who.qos)
+    return Live(
+        limits=_with_submitted(found, who, query),
+        nodes=closed_nodes(slurm_cluster.parse_nodes(texts.nodes or ""), found.queues),
+        jobs=_slurm_jobs(who.after, jobs),
+    )
+
+
+def _with_submitted(limits: Limits, who: Who, query: Query) -> Limits:
+    """Subtract the user's current jobs from the limit on submitted jobs."""
+    if limits.most_submitted is None:
+        return limits
+    (listed,) = query([submitted_argv(who.user)])
+    there = len(listed.stdout.split()) if listed.is_answer else 0
+    left = max(0, limits.most_submitted - there)
+    return msgspec.structs.replace(limits, most_submitted=left)
+
+
+def _slurm_jobs(
+    after: tuple[str, ...], replies: Sequence[Reply]
+) -> dict[str, str | None]:
+    if not replies:
+        return {}
+    queue, accounting = replies
+    listed = queue.text
+    if listed is None and is_unknown_job(queue.complaint()):
+        listed = ""
+    return parse_jobs(after, listed, accounting.text)

@@ -4,9 +4,17 @@ from collections.abc import Iterator
 
 from weigh.errors import UsageError
 from weigh.model.job import JobScript, Wanted
-from weigh.schedulers.job_script import render, request_of, warning
+from weigh.schedulers.job_script import ScriptRules, render, request_of, warning
 from weigh.schedulers.slurm.text import PREFIX, directives
 
+_OWN_ELEMENT = "${SLURM_ARRAY_JOB_ID:+_$SLURM_ARRAY_TASK_ID}"
+_JOB_ID = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}"
+RULES = ScriptRules(
+    job_id=_JOB_ID,
+    # the job id of an array's last element is that of the whole array
+    requeue=f'scontrol requeue "{_JOB_ID}{_OWN_ELEMENT}"',
+    forget="${SLURM_RESTART_COUNT:+--forget-survivors}",
+)
 # sbatch splits directives itself; these characters need no quotes
 _PLAIN = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_-+=:,./[]*~^"
@@ -28,7 +36,7 @@ def slurm_script(script: JobScript) -> str:
         script,
         element=_element(script.first),
         log=None if can_hold(script.log) else _LOG,
-        scheduler="slurm",
+        rules=RULES,
     )
 
 
