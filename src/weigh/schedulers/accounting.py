@@ -1,4 +1,4 @@
-"""The table of a GPU that an epilogue writes to a job's log: DCGM's job statistics."""
+"""What accounting reports of a job, and the DCGM table that an epilogue logs."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -6,29 +6,24 @@ from collections.abc import Iterator, Mapping
 from weigh.errors import SchedulerError
 from weigh.model.report import Accounted, GpuTable
 from weigh.schedulers.command import Runner
-from weigh.schedulers.gridengine import accounting as gridengine_accounting
-from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.script import whole_number
-from weigh.schedulers.slurm import accounting as slurm_accounting
-from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.table import KINDS
 from weigh.units import Seconds
 
 _PATIENCE: Seconds = 30.0
-NAMES = {slurm_commands.NAME: "sacct", gridengine_commands.NAME: "qacct"}
+NAMES = {kind.name: kind.accounts for kind in KINDS.values()}
 
 
 def ask(
     scheduler: str, job: str, *, run: Runner, env: Mapping[str, str]
 ) -> tuple[Accounted, ...]:
-    """Give what accounting knows of *job*; nothing where there is none, or no answer.
+    """Return what accounting reports about *job*; empty if it does not answer.
 
-    *run* is what runs its command. On this machine nobody keeps accounts.
+    *run* runs its command. Jobs on this machine have no accounting.
     """
-    if scheduler not in NAMES:
+    if scheduler not in KINDS:
         return ()
-    source = (
-        slurm_accounting if scheduler == slurm_commands.NAME else gridengine_accounting
-    )
+    source = KINDS[scheduler].accounting
     try:
         ran = run(source.argv(job), cwd=None, env=env, timeout=_PATIENCE)
     except SchedulerError:
@@ -43,7 +38,7 @@ _MOST_TABLES = 64
 
 
 def read_tables(text: str) -> tuple[GpuTable, ...]:
-    """Read every table in a log; a figure that is ``N/A`` is None."""
+    """Read every DCGM table in a log; a figure that is ``N/A`` becomes None."""
     return tuple(_tables(text))
 
 

@@ -32,15 +32,15 @@ from weigh.units import DAY, Seconds
 
 INTERVAL: Seconds = 30.0
 _LONGEST_PAUSE: Seconds = 600.0
-_ENDING: Seconds = 60.0  # jobs get so long to end after a signal, at most sites
+_ENDING: Seconds = 60.0  # most sites give a job this long to exit after a signal
 _WHILE_ENDING: Seconds = 1.0
 _FOLDER = "queue"
 
 
 class Poll(msgspec.Struct, frozen=True):
-    """The last answer, when it came, and how often none came since.
+    """The last answer of a scheduler, its time, and how many queries failed since.
 
-    ``tried`` is when it was last asked; times are seconds since the epoch.
+    ``asked`` is when it came, ``tried`` when the last query was (both epoch seconds).
     ``cancelled`` are elements that weigh cancelled, the last ``cancelled_at``: they may
     be gone without a trace. ``unsettled`` are jobs with an element that has left the
     queue and whose end accounting does not show yet, and since when; ``accounting`` is
@@ -58,9 +58,9 @@ class Poll(msgspec.Struct, frozen=True):
     accounting: str | None = None
 
     def is_due(self, now: Seconds, interval: Seconds) -> bool:
-        """Return whether it may be asked again; a clock set back is no reason to wait.
+        """Return whether a query is due; a clock that was set back does not delay it.
 
-        While a job that was just cancelled ends, it is asked more often.
+        Queries are more frequent just after a cancellation.
         """
         if 0 <= now - self.cancelled_at < _ENDING and not self.failures:
             interval = min(interval, _WHILE_ENDING)
@@ -69,7 +69,7 @@ class Poll(msgspec.Struct, frozen=True):
 
 
 def load(root: str, name: str) -> Poll:
-    """Read the last answer; an empty one where there is none, or none that parses."""
+    """Read the last answer; return an empty one if it is missing or unreadable."""
     try:
         with open(_path(root, name), "rb") as file:
             return msgspec.json.decode(file.read(), type=Poll)
@@ -78,7 +78,7 @@ def load(root: str, name: str) -> Poll:
 
 
 def save(root: str, name: str, poll: Poll) -> None:
-    """Keep an answer; where it cannot be kept, it is only asked for again."""
+    """Write an answer to disk; if that fails, the scheduler is queried again."""
     make_folder(root, _FOLDER)
     path = _path(root, name)
     fresh = f"{path}.{os.getpid()}"
@@ -94,7 +94,7 @@ def forget(
     *,
     cancelled: tuple[str, tuple[int, ...], Seconds] | None = None,
 ) -> None:
-    """Make the next look ask the scheduler: something was submitted or cancelled.
+    """Force a new query next time: a job was submitted or cancelled.
 
     *cancelled* is a job, its elements and the time.
     """
@@ -102,8 +102,8 @@ def forget(
     if cancelled is not None:
         job, elements, now = cancelled
         known = {*poll.cancelled.get(job, ()), *elements}
-        told = poll.cancelled | {job: tuple(sorted(known))}
-        poll = msgspec.structs.replace(poll, cancelled=told, cancelled_at=now)
+        merged = poll.cancelled | {job: tuple(sorted(known))}
+        poll = msgspec.structs.replace(poll, cancelled=merged, cancelled_at=now)
     if not poll.failures:
         poll = msgspec.structs.replace(poll, tried=0.0)
     save(root, name, poll)
@@ -117,15 +117,15 @@ TO_SUBMIT: Seconds = 120.0
 _TO_ASK: Seconds = 30.0
 _SIGNAL_BASE = 128
 _TOLD = _SIGNAL_BASE + 15
-_OLD: Seconds = 30 * DAY  # what a scheduler says of older jobs is of no use
-_LATE: Seconds = 300.0  # until accounting that answers has to show how a job ended
+_OLD: Seconds = 30 * DAY  # schedulers have forgotten older jobs
+_LATE: Seconds = 300.0  # accounting that answers must show the end of a job by then
 _NOT_YET = "accounting has not recorded its end yet"
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """How a scheduler is reached: what runs its commands, for whom, how often.
+    """How to reach a scheduler: what runs its commands, for which user, how often.
 
-    ``root`` is the store, where its answers are kept; ``interval`` is seconds.
+    ``root`` is the store, which keeps its answers; ``interval`` is in seconds.
     """
 
     run: Runner
@@ -137,7 +137,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Client:
-    """One scheduler reached by its commands."""
+    """A scheduler that is reached through its commands."""
 
     def __init__(self, backend: Backend, way: Reach) -> None:
         self.name = backend.NAME
@@ -149,14 +149,14 @@ class Client:
         return self._backend.render(script)
 
     def log_name(self, job: str, element: int, *, is_array: bool) -> str:
-        """Name the log of an element."""
+        """Return the name of an element's log."""
         return self._backend.log_name(job, element, is_array=is_array)
 
     def submit(self, script: str, *, cwd: str) -> str:
         """Submit the script once; return the job's id.
 
         Raises:
-            SchedulerError: the job was refused, or there is no such command.
+            SchedulerError: the job was rejected, or the command does not exist.
             SubmissionUnknownError: no answer; the job may have been accepted.
         """
         argv = self._backend.submit_argv(script)
@@ -186,7 +186,7 @@ class Client:
         raise SchedulerError(f"{argv[0]} refused the job: {ran.complaint()}")
 
     def find(self, token: str, *, name: str) -> str | None:
-        """Return the id of the job that was submitted with *token*, None if unlisted.
+        """Return the id of the job that was submitted with *token*; None if unlisted.
 
         Raises:
             SchedulerError: the scheduler does not answer.
@@ -202,7 +202,7 @@ class Client:
         return found
 
     def patience(self) -> Seconds:
-        """Return the seconds after which a request that was sent can no longer arrive.
+        """Return the time in seconds after which a sent request can no longer arrive.
 
         Raises:
             SchedulerError: the scheduler does not answer.
@@ -215,7 +215,7 @@ class Client:
             raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
         return self._backend.parse_patience(ran.out)
 
-    def foresee(self, script: str, *, cwd: str) -> Seconds | None:
+    def predict_start(self, script: str, *, cwd: str) -> Seconds | None:
         """Return when the script would start, None if that cannot be predicted.
 
         Raises:
@@ -227,21 +227,21 @@ class Client:
                 argv, cwd=cwd, env=outside_of_job(self._way.env), timeout=_TO_ASK
             )
         except SchedulerError:
-            return None  # the submission itself will say what is wrong
-        said = ran.out + ran.err
-        doubt = self._backend.parse_doubt(said)
+            return None  # the submission itself will report what is wrong
+        output = ran.out + ran.err
+        doubt = self._backend.parse_doubt(output)
         if doubt is not None:
             raise UsageError(f"{doubt} (--no-checks submits it anyway)")
-        return self._backend.parse_start(said)
+        return self._backend.parse_start(output)
 
     def understood(self, job: str) -> Understood | None:
-        """Say what it took a job to ask for."""
+        """Return the request as the scheduler understood it."""
         return self._backend.parse_understood(
-            self._told(self._backend.understood_argv(job))
+            self._output_of(self._backend.understood_argv(job))
         )
 
     def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:
-        """Say how jobs stand: from what was said a moment ago, or asked anew."""
+        """Return the states of jobs, from the last answer or from a new query."""
         last = load(self._way.root, self.name)
         jobs = [job for job in jobs if self._is_of_use(job, last)]
         is_open = [
@@ -255,54 +255,56 @@ class Client:
         return Snapshot(last.states, last.asked, last.trouble, last.accounting)
 
     def _is_of_use(self, job: Submitted, last: Poll) -> bool:
-        """Leave out what is old, unless it was there when the scheduler was asked."""
+        """Return False for an old job, unless the last answer showed it unfinished."""
         if self._way.clock() - job.submitted < _OLD:
             return True
         known = last.states.get(job.id, {}).values()
         return any(not state.is_final for state in known)
 
     def gpu_types(self) -> tuple[str, ...]:
-        """Give the words it has for GPUs; none where it does not tell."""
+        """Return the scheduler's names for GPU types; empty if it lists none."""
         argv = self._backend.gpu_types_argv()
-        return () if argv is None else self._backend.parse_gpu_types(self._told(argv))
+        return (
+            () if argv is None else self._backend.parse_gpu_types(self._output_of(argv))
+        )
 
-    def cpus_beside_gpus(self, complexes: Complexes | None = None) -> str | None:
-        """Name what to ask CPUs by beside GPUs; None where slots do no harm."""
+    def cpu_resource(self, complexes: Complexes | None = None) -> str | None:
+        """Return the resource that requests CPUs in GPU jobs; None if slots do."""
         argv = self._backend.slots_argv()
         if argv is None:
             return None
-        return self._backend.parse_slots(self._told(argv), complexes)
+        return self._backend.parse_slots(self._output_of(argv), complexes)
 
     def array_limit(self, elements: int) -> int | None:
-        """Say how many elements an array may have; None where nobody knows."""
+        """Return how many elements an array may have; None if not known."""
         argv = self._backend.array_limit_argv(elements)
         if argv is None:
             return None
-        return self._backend.parse_array_limit(self._told(argv))
+        return self._backend.parse_array_limit(self._output_of(argv))
 
     def why(self, job: Submitted) -> str | None:
-        """Say why a job is in error."""
+        """Return why a job is in an error state."""
         argv = self._backend.why_argv(job.id)
-        return None if argv is None else self._backend.parse_why(self._told(argv))
+        return None if argv is None else self._backend.parse_why(self._output_of(argv))
 
     def cancel(self, job: Submitted, elements: Sequence[int] | None) -> None:
-        """End a job, or these elements of it.
+        """Cancel a job, or these elements of it.
 
         Raises:
-            SchedulerError: it did not answer, or refused.
+            SchedulerError: the scheduler does not answer, or rejects it.
         """
         argv = self._backend.cancel_argv(job, elements)
         ran = self._run(argv, timeout=_TO_ASK)
-        told = tuple(range(job.elements) if elements is None else elements)
+        targets = tuple(range(job.elements) if elements is None else elements)
         now = self._way.clock()
-        forget(self._way.root, self.name, cancelled=(job.id, told, now))
+        forget(self._way.root, self.name, cancelled=(job.id, targets, now))
         if ran.code != 0:
             raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
 
     def _ask(
         self, last: Poll, jobs: Sequence[Submitted], is_open: Sequence[Submitted]
     ) -> Poll:
-        """Ask about all jobs, and accounting about what is no longer there."""
+        """Query the queue for all jobs, and accounting for those that have left it."""
         now = self._way.clock()
         argv = self._backend.queue_argv(self._way.user)
         try:
@@ -346,8 +348,8 @@ class Client:
             )
             for job in jobs
         }
-        told = {job.id: last.cancelled.get(job.id, ()) for job in jobs}
-        cancelled = {job: elements for job, elements in told.items() if elements}
+        kept = {job.id: last.cancelled.get(job.id, ()) for job in jobs}
+        cancelled = {job: elements for job, elements in kept.items() if elements}
         return Poll(
             asked=now,
             tried=now,
@@ -359,7 +361,7 @@ class Client:
         )
 
     def _ended(self, jobs: Sequence[str]) -> "_Accounts":
-        """Ask accounting how jobs ended."""
+        """Query accounting for how jobs ended."""
         states: States = {}
         for argv in self._backend.ended_argvs(jobs):
             try:
@@ -379,8 +381,8 @@ class Client:
                 states.setdefault(job, {}).update(elements)
         return _Accounts(states)
 
-    def _told(self, argv: Argv) -> str:
-        """Give what a command prints that is good to know, and nothing more."""
+    def _output_of(self, argv: Argv) -> str:
+        """Return what an optional command prints; empty if it fails."""
         try:
             return self._run(argv, timeout=_TO_ASK).out
         except SchedulerError:
@@ -396,14 +398,14 @@ def _is_over(job: Submitted, states: States) -> bool:
 
 
 def _has_ended(state: ElementState) -> bool:
-    """Say whether nothing will change: an error state may be cleared, or deleted."""
+    """Return whether the state is final; an error state may still be cleared."""
     return state.is_final and state.reason != STUCK
 
 
 class _Accounts(msgspec.Struct, frozen=True):
-    """What accounting answered; ``trouble`` is why it does not answer now.
+    """The answer of accounting; ``trouble`` is why it does not answer now.
 
-    ``is_off``: this site keeps no accounting, or this user cannot read it.
+    ``is_off``: this site has no accounting, or this user cannot read it.
     """
 
     states: States
@@ -411,14 +413,14 @@ class _Accounts(msgspec.Struct, frozen=True):
     is_off: bool = False
 
     def silence(self) -> str:
-        """Return why it does not show how an element ended."""
+        """Return why accounting does not show how an element ended."""
         if self.trouble is None:
             return _NOT_YET
         return f"accounting does not answer: {self.trouble}"
 
 
 def _has_left(job: Submitted, known: Elements, listed: Elements) -> bool:
-    """Return whether an element has ended, or is not listed, since the last look."""
+    """Return whether an element has ended, or is not listed, since the last query."""
     return any(
         not (number in listed and not _has_ended(listed[number]))
         and not (number in known and _has_ended(known[number]))
@@ -447,7 +449,7 @@ def _merged(  # noqa: PLR0913 - keyword-only past the fifth
     *,
     silence: str | None,
 ) -> Elements:
-    """Merge what was known, what accounting shows, and what the queue lists.
+    """Merge the last known state, what accounting shows and what the queue lists.
 
     Accounting knows more of an element that has ended than the queue, which may list
     it for some minutes. An element that is in neither is absent: nobody knows how it
@@ -476,7 +478,7 @@ def _merged(  # noqa: PLR0913 - keyword-only past the fifth
 
 
 def _cancelled(state: ElementState | None) -> ElementState:
-    """Take an end by a signal for the one we sent."""
+    """Take an exit by signal as the result of our cancellation."""
     if state is None:
         return ElementState(state="CANCELLED")
     if state.state == "FAILED" and (state.signal or state.exit_code == _TOLD):

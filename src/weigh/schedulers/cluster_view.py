@@ -1,4 +1,4 @@
-"""Count what nodes and jobs show: GPUs by type, queues, users."""
+"""Count what the lists of nodes and jobs show: GPUs by type, queues, users."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,14 +19,14 @@ _TAKES_JOBS = frozenset({"IDLE", "MIXED", "FULL"})
 
 
 def takes_jobs(node: Node) -> bool:
-    """Tell whether *node* takes anybody's jobs, now or when those on it have ended."""
+    """Return whether *node* accepts jobs, now or after its current ones have ended."""
     return node.state in _TAKES_JOBS
 
 
 def closed_nodes(
     nodes: Iterable[Node], queues: Iterable[QueueLimits]
 ) -> tuple[Node, ...]:
-    """Return *nodes*; those whose queues are all closed take no jobs either."""
+    """Return *nodes*, marked unavailable where all queues of a node are closed."""
     closed = {queue.name for queue in queues if not queue.open}
     return tuple(
         _closed(node) if node.queues and set(node.queues) <= closed else node
@@ -60,7 +60,7 @@ def count_queues(
     *,
     gpus_per_user: Mapping[str, int],
 ) -> tuple[Queue, ...]:
-    """Count what each queue has and what is free in it; a node may be in several."""
+    """Count what each queue has and what is free; a node may be in several queues."""
     return tuple(
         _queue(
             one,
@@ -73,7 +73,7 @@ def count_queues(
 
 
 def count_users(jobs: Iterable[ClusterJob]) -> tuple[UserCount, ...]:
-    """Count what each user has, those with the most GPUs and CPUs first."""
+    """Count the jobs, GPUs and CPUs of each user, the largest users first."""
     mine: defaultdict[str, list[ClusterJob]] = defaultdict(list)
     for job in jobs:
         mine[job.user].append(job)
@@ -84,7 +84,7 @@ def count_users(jobs: Iterable[ClusterJob]) -> tuple[UserCount, ...]:
 
 
 def merge_elements(jobs: Iterable[ClusterJob]) -> tuple[ClusterJob, ...]:
-    """Make one of an array's elements that are in one state for one reason."""
+    """Merge elements of one array that share a state and a reason into one row."""
     merged: dict[tuple[str | None, ...], ClusterJob] = {}
     for job in jobs:
         key = (job.id, job.state, job.reason, job.queue)
@@ -118,7 +118,7 @@ def _with_node(count: GpuCount, gpus: NodeGpus, node: Node) -> GpuCount:
 
 
 def _is_full(node: Node) -> bool:
-    """Tell whether no CPU or no memory is left for a job, whatever else is."""
+    """Return whether the node has no CPU or no memory left."""
     pairs = ((node.cpus_used, node.cpus), (node.memory_used, node.memory))
     return node.state == "FULL" or any(
         used is not None and total is not None and used >= total

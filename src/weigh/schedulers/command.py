@@ -1,4 +1,4 @@
-"""Run one command, whatever it does: missing, slow, failing, garbled."""
+"""Run one scheduler command, which may be missing, slow, failing or garbled."""
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ _OF_A_JOB = (
     *("SLURM_", "SBATCH_", "SRUN_", "JOB_", "SGE_TASK_", "SGE_O_", "SGE_STD"),
     *("SGE_JOB_", "SGE_CWD_", "RESTARTED", "NSLOTS", "NHOSTS", "NQUEUES", "PE_"),
 )
-# by these the cluster is reached, or the user's jobs are accepted at all
+# these select the cluster, or are needed for it to accept the user's jobs
 _TO_REACH = frozenset(
     {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_ROOT"}
     | {"SBATCH_ACCOUNT", "SBATCH_CLUSTERS", "SBATCH_PARTITION", "SBATCH_QOS"}
@@ -44,7 +44,7 @@ class Ran(msgspec.Struct, frozen=True):
     err: str
 
     def complaint(self) -> str:
-        """Give what it had to say of itself, on one line."""
+        """Return the command's own error message, on one line."""
         lines = [line.strip() for line in (self.err or self.out).splitlines()]
         text = "; ".join(line for line in lines if line)
         return text[:_LONGEST_WORD] or f"exit code {self.code} and no word"
@@ -61,9 +61,9 @@ def run(
     timeout: Seconds,
     with_parent: bool = False,
 ) -> Ran:
-    """Run *argv* as a scheduler's command: in forms that we read.
+    """Run *argv* as a scheduler's command, set up to print formats that we can read.
 
-    With *with_parent* it is killed when this process is.
+    With *with_parent* it is killed together with this process.
 
     Raises:
         SchedulerError: it is not there.
@@ -76,7 +76,7 @@ def run(
 
 
 def outside_of_job(env: Mapping[str, str]) -> dict[str, str]:
-    """Return *env* without what a surrounding job has set; all of it outside of one.
+    """Return *env* without the variables of a surrounding job, if there is one.
 
     sbatch reads it as options: the element of an array would hand its index on, and
     SBATCH_* of the job around it would win over the directives of the script.
@@ -98,7 +98,7 @@ def run_as_is(
     timeout: Seconds,
     before: Callable[[], None] | None = None,
 ) -> Ran:
-    """Run *argv* without input and read what it prints; odd bytes as backslashes.
+    """Run *argv* without input and read its output; undecodable bytes are escaped.
 
     *before* is called in the new process.
 
@@ -138,9 +138,9 @@ def run_as_is(
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill *process* and what it started; do not wait for one that cannot die.
+    """Kill *process* and its children; do not wait for one that cannot be killed.
 
-    What it started may hold our pipe open after it.
+    Its children may keep our pipe open.
     """
     try:
         if hasattr(os, "killpg"):
@@ -156,7 +156,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _dies_with(parent: int) -> Callable[[], None] | None:
-    """Return what has the kernel kill a new process when *parent* dies, on Linux.
+    """Return a function that makes Linux kill the new process when *parent* dies.
 
     A killed weigh must not leave behind a command that submits the job later.
     """

@@ -1,4 +1,4 @@
-"""Element numbers as schedulers write them: ``0-3,7,10-20:5%3``."""
+"""Array task indices as schedulers write them: ``0-3,7,10-20:5%3``."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -8,9 +8,9 @@ _MOST = 1_000_000
 
 
 def parse_ranges(text: str) -> Iterator[int]:
-    """Yield the numbers, a million at most; what does not parse is stepped over.
+    """Yield the indices, at most a million; parts that do not parse are skipped.
 
-    Brackets, and a throttle behind ``%``, are no part of them.
+    The text has no brackets and no throttle (``%``).
     """
     return islice(_numbers(text), _MOST)
 
@@ -27,7 +27,7 @@ def _numbers(text: str) -> Iterator[int]:
 
 
 def format_ranges(numbers: Iterable[int]) -> str:
-    """Write numbers as ranges, in order."""
+    """Write indices as ranges, in ascending order."""
     parts: list[list[int]] = []
     for number in sorted(set(numbers)):
         if parts and number == parts[-1][1] + 1:
@@ -41,7 +41,7 @@ _RANGE = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?::(\d{1,10}))?)?")
 
 
 def count_elements(expression: str) -> int:
-    """Count the elements of *expression*; of one that was cut short, those shown."""
+    """Count the elements of *expression*; if it is truncated, those that it shows."""
     listed = expression.partition("%")[0]
     return sum(map(_count, listed.split(","))) or 1
 

@@ -1,8 +1,8 @@
-"""The body of a job script, the same under every scheduler: plain bash.
+"""The body of a job script, in plain bash, shared by all schedulers.
 
-Every name from outside stands in quotes, so that bash takes it for that name whatever
-is in it. The tasks run in the background and the shell waits for them: bash runs a trap
-at once while it waits, and only after a command in the foreground has ended.
+Every name that comes from outside is quoted, so that bash never interprets it. The
+tasks run in the background and the shell waits for them: bash runs a trap at once
+while it waits, but only after a command in the foreground has ended.
 """
 
 import posixpath
@@ -10,23 +10,21 @@ import re
 from collections.abc import Iterable, Iterator
 from shlex import quote as quoted
 
+import msgspec
+
 from weigh.model.job import JobScript, Setup, Wanted
 from weigh.model.record import Request
 from weigh.model.staging import Staging
 
 SHEBANG = "#!/bin/bash"
-ENDED = "weigh: exit code"  # the log's last line begins so
-ANNOUNCED = "id"  # a link that names the job, made by its first element
-JOB_IDS = {
-    "slurm": "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}",
-    "gridengine": "$JOB_ID",
-}
-HOME = ".home"  # the joblog as it was when the results of its tasks had come home
-GRACE = 20  # seconds; Slurm and Grid Engine kill 30 or 60 after they have told
-NEAR = "the time limit is near"  # weigh exec and the scripts report it in these words
-# once: a second TERM has weigh exec kill them, and Slurm is known to send two
-TOLD = (
-    "told() {",
+ENDED = "weigh: exit code"  # prefix of a log's last line
+ANNOUNCED = "id"  # a link to the job's id, made by its first element
+HOME = ".home"  # the joblog as of the last time that results were copied back
+GRACE = 20  # seconds; Slurm and Grid Engine kill 30 or 60 s after their warning
+NEAR = "the time limit is near"  # printed by weigh exec and by the scripts
+# pass TERM on once: after a second one weigh exec kills its tasks, and Slurm sends two
+ON_SIGNAL = (
+    "on_signal() {",
     f'  [[ $1 != USR1 && $1 != XCPU ]] || echo "weigh: {NEAR}" >&2',
     "  by=${by:-$1}",
     '  [ -n "$tasks" ] || exit 143',
@@ -34,17 +32,31 @@ TOLD = (
     "  ending=1 again=1",
     "}",
     "tasks= ending= again=1 by=",
-    *(f"trap 'told {name}' {name}" for name in ("TERM", "INT", "USR1", "USR2", "XCPU")),
+    *(
+        f"trap 'on_signal {name}' {name}"
+        for name in ("TERM", "INT", "USR1", "USR2", "XCPU")
+    ),
 )
-# a trap ends `wait`: bash still knows the exit code when it is asked again
+# a trap interrupts `wait`; a second `wait` still returns the exit code
 WAIT = 'until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done'
 _JOBLOG = 'joblog="$plan/log/tasks_$element.joblog"'
-# put back after its node was lost: what ran there runs no more
-_FORGET = "${SLURM_RESTART_COUNT:+--forget-survivors}"
-_FORGET_RESTARTED = '$([ "${RESTARTED:-0}" = 0 ] || echo --forget-survivors)'
-# it does not say which GPUs are the job's: weigh exec takes idle ones, unless the site
-# has named some; without a driver there is nothing to choose from
+# without a driver there are no GPUs to choose from
 _TAKE_GPUS = "$([ ! -e /dev/nvidiactl ] || echo --gpus {})"
+
+
+class ScriptRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the body of a job script contains under one scheduler only.
+
+    ``job_id`` is bash for the id of the job, ``requeue`` bash that requeues it, and
+    ``forget`` is the option of weigh exec for a job that was requeued after its node
+    was lost: the tasks of that attempt are gone. ``takes_gpus``: the scheduler does not
+    report a job's GPUs, so weigh exec takes idle ones.
+    """
+
+    job_id: str
+    requeue: str
+    forget: str
+    takes_gpus: bool = False
 
 
 def render(
@@ -53,21 +65,21 @@ def render(
     *,
     element: str,
     log: str | None,
-    scheduler: str,
+    rules: ScriptRules,
 ) -> str:
-    """Write a whole script: *directives*, then what one element does.
+    """Write a whole script: the *directives*, then the body that each element runs.
 
-    *element* is bash for the number of the element, from 0; *log* is bash for the name
-    of its log, where no directive can name it.
+    *element* is a bash expression for the element's index, from 0; *log* is one for the
+    name of its log, for a name that no directive can hold.
     """
     lines = [SHEBANG, *directives, *heading(script), ""]
     if log is not None:
         lines.append(f"exec >{quoted(script.log)}/{log} 2>&1")
-    return "\n".join((*lines, *_body(script, element, scheduler)))
+    return "\n".join((*lines, *_body(script, element, rules)))
 
 
 def request_of(wanted: Wanted) -> Request:
-    """Give the part of *wanted* that the dialects have flags for."""
+    """Return the part of *wanted* that every scheduler has flags for."""
     return Request(
         cpus=wanted.cpus,
         memory=wanted.memory,
@@ -80,14 +92,13 @@ def request_of(wanted: Wanted) -> Request:
     )
 
 
-def _body(script: JobScript, element: str, scheduler: str) -> Iterator[str]:
-    """Write what one element does; the last line ends in a newline."""
-    how = HOW[scheduler] if script.requeue else None
+def _body(script: JobScript, element: str, rules: ScriptRules) -> Iterator[str]:
+    """Yield the lines that one element runs; the last one ends in a newline."""
     yield f"trap 'echo \"{ENDED} $?\"' EXIT"
     yield f"export WEIGH_DIR={quoted(script.store)}"
     yield f"cd {quoted(script.cwd)} || exit"
     yield f"plan={quoted(script.folder)}"
-    yield from announce(script, JOB_IDS[scheduler])
+    yield from announce(script, rules.job_id)
     yield f"element={element}"
     yield from _needed(script)
     yield from setup_lines(script)
@@ -95,48 +106,48 @@ def _body(script: JobScript, element: str, scheduler: str) -> Iterator[str]:
     if script.staging is not None:
         yield script.staged
         return
-    yield "# the tasks: a signal that ends this job is passed on to them at once"
-    yield from TOLD
-    yield f"{tasks_command(script, scheduler)} &"
+    yield "# the tasks: a signal that ends this job is forwarded to them at once"
+    yield from ON_SIGNAL
+    yield f"{tasks_command(script, rules)} &"
     yield "tasks=$!"
     yield WAIT
-    yield from requeue_lines(how) if how else ()
+    yield from requeue_lines(rules.requeue) if script.requeue else ()
     if script.gate:
         yield script.gate
     yield 'exit "$code"\n'
 
 
 def announce(script: JobScript, job_id: str) -> Iterator[str]:
-    """Write the line by which a job leaves its id in the folder of its submission.
+    """Yield the line by which a job writes its id into the folder of its submission.
 
-    Whoever got no answer from the scheduler finds it there, even after its end.
+    A `weigh submit` that got no answer finds the job there, even after its end.
     """
     if script.sent:
         yield f'ln -s -- "{job_id}" {quoted(script.sent)}/{ANNOUNCED} 2>/dev/null'
 
 
 def _needed(script: JobScript) -> Iterator[str]:
-    """Write what ends a job whose scheduler began it after a failure."""
+    """Yield the lines that stop a job if a job that it depends on has failed."""
     for log in script.needs:
         yield f"grep -qx '{ENDED} 0' {quoted(log)} ||"
         yield (
-            '  { echo "weigh: the job before it failed:" '
+            '  { echo "weigh: a job that this one depends on failed:" '
             f"{quoted(log)} >&2; exit 1; }}"
         )
 
 
 def heading(script: JobScript) -> Iterator[str]:
-    """Say in comments what the script is."""
+    """Yield the comments that describe the script."""
     alone = script.together == 1
-    tasks = "1 task" if alone else f"up to {script.together} tasks side by side"
+    tasks = "1 task" if alone else f"up to {script.together} tasks in parallel"
     elements = f"{script.elements} elements of " if script.is_array else ""
     yield ""
     yield f"# {elements}{tasks}; written by weigh {script.version}."
-    yield "# It is yours to edit: nothing reads it but the scheduler."
+    yield "# You may edit it: only the scheduler reads it."
 
 
-def tasks_command(script: JobScript, scheduler: str) -> str:
-    """Write the line that runs the tasks of ``$element`` of ``$plan``."""
+def tasks_command(script: JobScript, rules: ScriptRules) -> str:
+    """Return the line that runs the tasks of ``$element`` of ``$plan``."""
     log, tasks = '"$plan/log/tasks_$element.joblog"', '"$plan/tasks_$element.txt"'
     if script.tasks:
         tasks = f'{quoted(script.tasks)}/"tasks_$element.txt"'
@@ -151,39 +162,36 @@ def tasks_command(script: JobScript, scheduler: str) -> str:
     until = "" if limit is None else f' --time-limit "$(({limit} - SECONDS))s"'
     if limit is not None and warning(script) is not None:
         until = f' --time-limit "$(({limit - _reserve(script)} - SECONDS))s"'
-    own = " ".join(_own_flags(script, scheduler))
+    own = " ".join(_own_flags(script, rules))
     return (
         f"{quoted(script.python)} -m weigh exec --jobs {script.together} "
         f"--grace {grace}{until} \\\n  {own} \\\n  --joblog {log} {tasks}"
     )
 
 
-def _own_flags(script: JobScript, scheduler: str) -> Iterator[str]:
-    """Write what weigh exec has to be told under one scheduler only."""
-    if scheduler != "gridengine":
-        yield _FORGET
-        return
-    yield _FORGET_RESTARTED
-    if script.wanted.gpus:
+def _own_flags(script: JobScript, rules: ScriptRules) -> Iterator[str]:
+    """Yield the options of weigh exec that only one scheduler needs."""
+    yield rules.forget
+    if rules.takes_gpus and script.wanted.gpus:
         yield _TAKE_GPUS.format(script.wanted.gpus)
 
 
-def staged_lines(script: JobScript, scheduler: str = "slurm") -> str:
-    """Write the lines that run the tasks of an element whose results are staged out."""
+def staged_lines(script: JobScript, rules: ScriptRules) -> str:
+    """Return the lines that run the tasks of an element with stage-out."""
     lines = (
         *bind_lines(script.setup),
         *program_checks(filter(is_relative, script.programs), script.setup),
-        "# of what an earlier attempt did only what came home counts",
+        "# of an earlier attempt only the results that were copied back count",
         _JOBLOG,
         '[ ! -e "$joblog" ] || mv -f -- "$joblog" "$joblog.before"',
         f'[ ! -e "$joblog{HOME}" ] || cp -- "$joblog{HOME}" "$joblog"',
-        tasks_command(script, scheduler),
+        tasks_command(script, rules),
     )
     return "\n".join(lines)
 
 
 def when_home() -> str:
-    """Write the lines that keep which tasks are done, once their results are home."""
+    """Return the lines that save the joblog once the results are copied back."""
     lines = (
         _JOBLOG,
         '[ -e "$joblog" ] || return 0',
@@ -193,10 +201,10 @@ def when_home() -> str:
 
 
 def warning(script: JobScript) -> int | None:
-    """Give how many seconds before the limit the scheduler is to warn, if it is.
+    """Return how many seconds before the time limit the scheduler has to send a signal.
 
-    weigh exec ends the tasks itself before a limit that is known; the warning is for
-    those that do not end.
+    weigh exec stops the tasks itself before a known limit; the signal is for tasks
+    that do not stop. None means no signal.
     """
     if script.staging is None and not script.requeue:
         return None
@@ -206,7 +214,7 @@ def warning(script: JobScript) -> int | None:
 
 
 def _reserve(script: JobScript) -> int:
-    """Give the seconds before the limit that are for what comes after the tasks."""
+    """Return the seconds before the time limit that are reserved for stage-out."""
     staging = Staging() if script.staging is None else script.staging
     limit = script.wanted.time_limit
     most = staging.warn_time
@@ -232,7 +240,7 @@ _FOLDER = '"$plan/log/container.$HOSTNAME"'
 
 
 def setup_lines(script: JobScript) -> Iterator[str]:
-    """Write what makes the environment of the tasks, and sees that it is there."""
+    """Yield the lines that set up the environment of the tasks and check it."""
     made = (*_environment(script.setup), *_container(script))
     checks = tuple(_checks(script)) if script.setup.checks else ()
     if made:
@@ -241,24 +249,24 @@ def setup_lines(script: JobScript) -> Iterator[str]:
         yield from made
     if checks:
         yield ""
-        yield "# what is missing is said before anything runs"
+        yield "# check for missing programs first"
         yield from checks
 
 
 def is_relative(name: str) -> bool:
-    """Say whether a program is looked for in the folder that its task runs in."""
+    """Return whether a program's path is relative to its task's working directory."""
     return "/" in name and not name.startswith("/")
 
 
 def bind_lines(setup: Setup) -> Iterator[str]:
-    """Write what lets the container see inputs that were staged in for all tasks."""
+    """Yield the lines that bind the staged inputs into the container."""
     if setup.container is not None:
         yield 'export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}$shared"'
         yield 'export SINGULARITY_BIND="${SINGULARITY_BIND:+$SINGULARITY_BIND,}$shared"'
 
 
 def program_checks(names: Iterable[str], setup: Setup) -> Iterator[str]:
-    """Write what ends the job where one of these programs is not there."""
+    """Yield the lines that end the job if one of these programs is missing."""
     for name in names:
         word = quoted(name)
         if setup.container is None:
@@ -282,10 +290,10 @@ def _environment(setup: Setup) -> Iterator[str]:
 
 
 def _container(script: JobScript) -> Iterator[str]:
-    """Write a bash that runs inside the container: each task is started by it.
+    """Yield the lines that write a bash wrapper which runs each task in the container.
 
-    BASH_ENV has weigh exec start every task by a bash, GNU parallel knows
-    PARALLEL_SHELL; the folder that tasks run in is there inside as well.
+    BASH_ENV makes weigh exec start every task with bash, and GNU parallel reads
+    PARALLEL_SHELL. The working directory is bound into the container.
     """
     image = script.setup.container
     if image is None:
@@ -335,7 +343,7 @@ def _run(python: str, program: str, setup: Setup) -> str:
 
 
 def _python(script: JobScript) -> str | None:
-    """Give the Python that tasks begin with, or the one of their environment."""
+    """Return the Python that the tasks start with, or that of their environment."""
     setup = script.setup
     for name in script.programs:
         if _PYTHON.fullmatch(posixpath.basename(name)):
@@ -344,26 +352,23 @@ def _python(script: JobScript) -> str | None:
     return "python" if setup.conda or setup.venv else None
 
 
-AGAIN = 99  # Grid Engine puts back what ends so; here no task of weigh exec ends so
-MOST_RUNS = 100  # in a row, without the end of a task
-# weigh exec was sent TERM, or itself got the scheduler's USR1 or XCPU
-_TOLD_TO_END = "143|138|152"
+# Grid Engine requeues a job with this exit code, which weigh exec never returns
+AGAIN = 99
+MOST_RUNS = 100  # consecutive ones in which no task has ended
+# exit codes of weigh exec after TERM, or after the scheduler's USR1 or XCPU
+_ENDED_BY_SIGNAL = "143|138|152"
 _TIMES = r"s/[0-9]+(:[0-9]+)+(\.[0-9]+)?//g; s/[0-9]+-[0-9]+-[0-9]+//g"
 _REAL_NUMBERS = r"s/[0-9]*\.[0-9]+(e[-+]?[0-9]+)?//g"
-_OWN_ELEMENT = "${SLURM_ARRAY_JOB_ID:+_$SLURM_ARRAY_TASK_ID}"
-# of an array the last element's own id is the whole array's
-_REQUEUE = f'scontrol requeue "${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}{_OWN_ELEMENT}"'
-HOW = {"slurm": _REQUEUE, "gridengine": f"code={AGAIN}"}
 
 
 def requeue_lines(how: str) -> Iterator[str]:
-    """Write what comes after the tasks, which ended with ``$code``.
+    """Yield the lines that requeue the job after its tasks ended with ``$code``.
 
-    ``$by`` is the signal that ended them, nothing where weigh exec saw to it before the
-    time limit; *how* is the bash that puts the job back.
+    ``$by`` is the signal that ended them, empty if weigh exec stopped them before the
+    time limit; *how* is the bash that requeues the job.
     """
-    yield "# out of time: once more, as long as it gets on"
-    yield "gets_on() {"
+    yield "# at the time limit: requeue while the job makes progress"
+    yield "makes_progress() {"
     yield '  local joblog="$plan/log/tasks_$element.joblog" ended=0 lines runs=0'
     yield "  local ended_before=-1 lines_before=-1"
     yield '  [ ! -e "$joblog" ] || ended=$(wc -l <"$joblog")'
@@ -378,12 +383,12 @@ def requeue_lines(how: str) -> Iterator[str]:
     yield f'  [ "$runs" -lt {MOST_RUNS} ] || return'
     yield '  [ "$ended" -gt "$ended_before" ] || [ "$lines" -gt "$lines_before" ]'
     yield "}"
-    yield f"if [[ $code =~ ^({_TOLD_TO_END})$ && $by =~ ^(USR1|XCPU|)$ ]]; then"
-    yield "  if gets_on; then"
-    yield '    echo "weigh: out of time: back into the queue, to go on from here" >&2'
+    yield f"if [[ $code =~ ^({_ENDED_BY_SIGNAL})$ && $by =~ ^(USR1|XCPU|)$ ]]; then"
+    yield "  if makes_progress; then"
+    yield '    echo "weigh: time limit reached: requeued, to continue from here" >&2'
     yield f"    {how}"
     yield "  else"
-    yield '    echo "weigh: out of time, and no further than the run before:" \\'
-    yield '      "not put back into the queue (weigh resume runs what is left)" >&2'
+    yield '    echo "weigh: time limit reached, no progress since the last attempt:" \\'
+    yield '      "not requeued (weigh resume runs what is left)" >&2'
     yield "  fi"
     yield "fi"

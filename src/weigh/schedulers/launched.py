@@ -1,4 +1,4 @@
-"""The scripts that a command runs, and the directives that nobody reads then: pure."""
+"""Find the scripts that a command runs, and their directives, which are ignored."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from weigh.schedulers.shell import read_body, unquoted
 
 SUBMITS = frozenset({"sbatch", "qsub"})
 
-# programs that run the command in their own arguments
+# programs whose arguments are a command to run
 _WRAPPERS = frozenset(
     {"apptainer", "chrt", "command", "conda", "env", "exec", "ionice", "micromamba"}
     | {"mpiexec", "mpirun", "nice", "nohup", "numactl", "setsid", "singularity"}
@@ -28,9 +28,9 @@ _OF_QSUB = re.compile(r"#\$\s*(-[A-Za-z].*)")
 
 
 class Launched(msgspec.Struct, frozen=True):
-    """What may be run as a script: the first of *files* that is a program or script.
+    """A script that may be run: the first of *files* that is a program or script.
 
-    *runner* is ``bash``, ``sbatch`` or the like; empty where the file itself is run.
+    *runner* is ``bash``, ``sbatch`` or similar; empty if the file itself is run.
     """
 
     runner: str
@@ -38,7 +38,7 @@ class Launched(msgspec.Struct, frozen=True):
 
 
 def launched(words: Sequence[str]) -> Iterator[Launched]:
-    """Yield what the command *words* may run as a script; no file is looked at."""
+    """Yield the scripts that the command *words* may run; no file is read."""
     words = list(words)
     while words and _ASSIGNMENT.match(words[0]):
         words.pop(0)
@@ -58,7 +58,7 @@ def launched(words: Sequence[str]) -> Iterator[Launched]:
 
 
 def launched_by_line(line: str) -> Iterator[Launched]:
-    """Yield what the commands of a line of shell may run; see `launched`."""
+    """Yield the scripts that the commands of a shell line may run; see `launched`."""
     for command in read_body(line).commands:
         words = [unquoted(word) for word in command.words]
         yield from launched(words)
@@ -68,7 +68,7 @@ def launched_by_line(line: str) -> Iterator[Launched]:
 
 
 def directives_of(text: str) -> tuple[str, ...]:
-    """Return the options in a script's directives, as they are written there."""
+    """Return the options in a script's directives, exactly as written."""
     script = read_script(text)
     end = script.first_command or len(script.lines) + 1
     found = []
@@ -81,7 +81,7 @@ def directives_of(text: str) -> tuple[str, ...]:
 
 
 def _wrapped(words: Sequence[str]) -> Iterator[Launched]:
-    """Look behind a wrapper, whose own options and their values are not known here."""
+    """Find the script behind a wrapper whose own options are not known here."""
     guesses = []
     for place, word in enumerate(words):
         name = word.rpartition("/")[2]
@@ -97,7 +97,7 @@ def _wrapped(words: Sequence[str]) -> Iterator[Launched]:
 
 
 def _interpreted(name: str, words: Sequence[str]) -> Iterator[Launched]:
-    """Find the script among the arguments of an interpreter."""
+    """Yield the script among the arguments of an interpreter."""
     is_shell = _SHELL.fullmatch(name) is not None
     rest = list(words)
     while rest:

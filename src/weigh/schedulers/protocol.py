@@ -1,26 +1,34 @@
-"""What every scheduler's text can say; slurm and gridengine beside this one do.
+"""The protocols that every scheduler implements.
 
-A backend is text in, text out: it gives the command line to run and reads what that
+A backend is text in, text out: it returns the command line to run and reads what that
 printed. It runs nothing.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
 
+from weigh.errors import WeighError
+from weigh.model.cluster import ClusterJob, Node
 from weigh.model.complexes import Complexes
 from weigh.model.job import ElementState, JobScript, States, Submitted, Understood
+from weigh.model.limits import Limits, QueueLimits
+from weigh.model.lint import Facts, Finding
+from weigh.model.report import Accounted
 from weigh.schedulers.command import Ran
+from weigh.schedulers.job_script import ScriptRules
+from weigh.schedulers.script import Dialect
 from weigh.units import Seconds
 
 ABSENT = ElementState(state="UNKNOWN")
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """What a scheduler reported of jobs, and when (seconds since the epoch).
+    """The states of jobs that a scheduler reported, and when (seconds since the epoch).
 
-    ``trouble`` is why it could not be asked again since; ``accounting`` why its
+    ``trouble`` is why later queries failed; ``accounting`` is why its
     accounting does not answer.
     """
 
@@ -30,82 +38,82 @@ class Snapshot(msgspec.Struct, frozen=True):
     accounting: str | None = None
 
     def of(self, job: Submitted, element: int) -> ElementState:
-        """Give how an element stands; UNKNOWN where the scheduler says nothing."""
+        """Return the state of an element; UNKNOWN if the scheduler does not list it."""
         return self.states.get(job.id, {}).get(element, ABSENT)
 
 
 class Scheduler(Protocol):
-    """One scheduler that can be asked."""
+    """One scheduler that can be queried."""
 
     name: str
 
     def render(self, script: JobScript) -> str:
-        """Write the job script. Raises UsageError where a value cannot stand in it."""
+        """Return the job script. Raises UsageError if it cannot hold a value."""
 
     def log_name(self, job: str, element: int, *, is_array: bool) -> str:
-        """Name the file that an element's output goes to, in the log folder."""
+        """Return the name of an element's log in the log directory."""
 
-    def foresee(self, script: str, *, cwd: str) -> Seconds | None:
-        """Say when the script at a path would start, None where nobody knows.
+    def predict_start(self, script: str, *, cwd: str) -> Seconds | None:
+        """Return when the script at a path would start, None if not known.
 
-        Raises UsageError where it could never run.
+        Raises UsageError if it could never run.
         """
 
     def submit(self, script: str, *, cwd: str) -> str:
         """Submit the script at a path once; return the job's id.
 
-        Raises SchedulerError where it is refused, SubmissionUnknownError where nobody
-        knows whether it was accepted.
+        Raises SchedulerError if it is rejected, SubmissionUnknownError if it is not
+        known whether it was accepted.
         """
 
     def find(self, token: str, *, name: str) -> str | None:
-        """Return the id of the job submitted with *token*, None where none is listed.
+        """Return the id of the job submitted with *token*, None if none is listed.
 
-        Raises SchedulerError where the scheduler does not answer.
+        Raises SchedulerError if the scheduler does not answer.
         """
 
     def patience(self) -> Seconds:
-        """Return the seconds after which what was sent can no longer become a job.
+        """Return the seconds after which a sent script can no longer become a job.
 
-        Raises SchedulerError where the scheduler does not answer.
+        Raises SchedulerError if the scheduler does not answer.
         """
 
     def understood(self, job: str) -> Understood | None:
-        """Say what it took a job to ask for; None where it does not tell."""
+        """Return the request as the scheduler understood it; None if unknown."""
 
     def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:
-        """Say how jobs stand, asked about together.
+        """Return the states of several jobs, from one query.
 
-        *fresh* asks even where it was asked a moment ago.
+        *fresh* forces a new query even if the last one is recent.
         """
 
     def gpu_types(self) -> tuple[str, ...]:
-        """Give the words it has for GPUs; none where it does not tell."""
+        """Return the scheduler's names for GPU types; empty if it lists none."""
 
-    def cpus_beside_gpus(self, complexes: Complexes | None = None) -> str | None:
-        """Name the resource to ask CPUs by where slots would multiply the GPUs.
+    def cpu_resource(self, complexes: Complexes | None = None) -> str | None:
+        """Return the resource to request CPUs by where slots would multiply the GPUs.
 
-        *complexes* are the site's words. It is empty where the site has none, and None
-        where slots do no harm.
+        *complexes* are the site's resource names. The result is empty if there is no
+        such resource, and None if slots do not multiply GPUs.
         """
 
     def array_limit(self, elements: int) -> int | None:
-        """Say how many elements an array may have; None where *elements* may be."""
+        """Return the limit on array elements; None if *elements* are allowed."""
 
     def why(self, job: Submitted) -> str | None:
-        """Say why a job is in error, where the scheduler knows."""
+        """Return why a job is in an error state, if the scheduler knows."""
 
     def cancel(self, job: Submitted, elements: Sequence[int] | None) -> None:
-        """End a job, or these elements of it. Raises SchedulerError."""
+        """Cancel a job, or these elements of it. Raises SchedulerError."""
 
 
 Argv = tuple[str, ...]
-# of accounting: none is kept or it cannot be read here; it has no such job; try later
+# accounting is switched off or unreadable; does not have the job; should be retried
 Answer = Literal["off", "unknown job", "failing"]
 
 
 class Backend(Protocol):
-    """One scheduler's commands. A job that an answer does not mention is absent."""
+    """One scheduler's commands. A job that an answer does not list is absent."""
 
     NAME: str
     LOGIN_HINT: str
@@ -114,53 +122,53 @@ class Backend(Protocol):
         """Write the job script.
 
         Raises:
-            UsageError: a value cannot stand in it.
+            UsageError: a job script cannot hold a value.
         """
 
     def log_name(self, job: str, element: int, *, is_array: bool) -> str:
-        """Name the file that an element's output goes to, in the log folder."""
+        """Return the name of an element's log in the log directory."""
 
     def submit_argv(self, script: str) -> Argv:
-        """Give the command that submits the script at this path."""
+        """Return the command that submits the script at this path."""
 
     def verify_argv(self, script: str) -> Argv:
-        """Give the command that says whether a job could ever run; it submits none."""
+        """Return the command that checks whether a job could ever run."""
 
     def parse_doubt(self, out: str) -> str | None:
-        """Read why it would be refused or never run, as a sentence; None otherwise.
+        """Return why the job would be rejected or never run, as a sentence; else None.
 
-        Nodes that take no jobs now are no such reason: they come back.
+        Nodes that are unavailable now are no such reason: they come back.
         """
 
     def parse_start(self, out: str) -> Seconds | None:
-        """Read from the same when it would start, where that is foreseen."""
+        """Read the predicted start from the same output, if there is one."""
 
     def understood_argv(self, job: str) -> Argv:
-        """Give the command that says what the scheduler took a job to ask for."""
+        """Return the command that shows the request of a job."""
 
     def parse_understood(self, out: str) -> Understood | None:
-        """Read that; None where it says nothing of a job."""
+        """Read that request; None if the output shows no job."""
 
     def parse_submitted(self, out: str) -> str | None:
-        """Read the job's id; None where there is none in it."""
+        """Read the job's id; None if the output has none."""
 
     def is_unanswered(self, words: str) -> bool:
-        """Return whether these words of a failed submission leave open what came of it.
+        """Return whether a failed submission may have reached the scheduler.
 
-        A refusal names what is wrong with the job; a lost connection does not.
+        A rejection names what is wrong with the job; a lost connection does not.
         """
 
     def find_argv(self, user: str, name: str) -> Argv:
-        """Return the command that lists jobs of *user* with the mark that they carry.
+        """Return the command that lists the jobs of *user* with their tokens.
 
-        *name* is the name of the job as weigh gave it.
+        *name* is the job name that weigh chose.
         """
 
     def parse_found(self, ran: Ran, token: str) -> str | None:
-        """Return the id of the job marked with *token*, None if it is not listed.
+        """Return the id of the job with this *token*, None if it is not listed.
 
         Raises:
-            FormatError: that is no answer.
+            FormatError: the output is not a complete answer.
         """
 
     def patience_argv(self) -> Argv | None:
@@ -170,47 +178,221 @@ class Backend(Protocol):
         """Return the seconds after which a request can no longer arrive."""
 
     def queue_argv(self, user: str) -> Argv:
-        """Give the one command that lists all that *user* has there."""
+        """Return the command that lists all jobs of *user*."""
 
     def parse_queue(self, out: str) -> States:
-        """Read what is there.
+        """Read the jobs in the queue and their states.
 
         Raises:
-            FormatError: it is cut off or something else altogether.
+            FormatError: the output is truncated or has an unknown format.
         """
 
     def ended_argvs(self, jobs: Sequence[str]) -> tuple[Argv, ...]:
-        """Give the commands that say how these jobs ended, as accounting knows it."""
+        """Return the accounting commands that show how these jobs ended."""
 
     def accounting_answer(self, out: str, err: str) -> "Answer":
-        """Read what a command of ``ended_argvs`` that failed means."""
+        """Classify the failure of a command of ``ended_argvs``."""
 
     def parse_ended(self, out: str) -> States:
-        """Read that; what does not parse is stepped over."""
+        """Read how jobs ended; lines that do not parse are skipped."""
 
     def why_argv(self, job: str) -> Argv | None:
-        """Give the command that says why an element is in error, if there is one."""
+        """Return the command that shows why an element is in an error state, if any."""
 
     def parse_why(self, out: str) -> str | None:
-        """Read that."""
+        """Read why an element is in an error state."""
 
     def gpu_types_argv(self) -> Argv | None:
-        """Give the command that lists the site's words for GPUs, if there is one."""
+        """Return the command that lists the site's names for GPU types, if any."""
 
     def parse_gpu_types(self, out: str) -> tuple[str, ...]:
-        """Read them."""
+        """Read the names for GPU types."""
 
     def slots_argv(self) -> Argv | None:
-        """Give the command that says what slots multiply, if any would."""
+        """Return the command that shows which resources slots multiply, if any."""
 
     def parse_slots(self, out: str, complexes: Complexes | None = None) -> str | None:
-        """Read how CPUs are asked for beside GPUs; see Scheduler.cpus_beside_gpus."""
+        """Read the resource to request CPUs by; see Scheduler.cpu_resource."""
 
     def array_limit_argv(self, elements: int) -> Argv | None:
-        """Give the command that says how long an array may be, where that matters."""
+        """Return the command that shows the array limit, if it matters."""
 
     def parse_array_limit(self, out: str) -> int | None:
-        """Read how many elements an array may have, counted from its first."""
+        """Read how many elements an array may have."""
 
     def cancel_argv(self, job: Submitted, elements: Sequence[int] | None) -> Argv:
-        """Give the command that ends a job, or these elements of it."""
+        """Return the command that cancels a job, or these elements of it."""
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """The output of a command. ``code`` is None if it did not exit by itself.
+
+    ``trouble`` is why there is no answer: command not found, or too slow.
+    """
+
+    code: int | None = None
+    stdout: str = ""
+    stderr: str = ""
+    trouble: str | None = None
+
+    @property
+    def is_answer(self) -> bool:
+        """Return whether the command succeeded."""
+        return self.code == 0
+
+    @property
+    def text(self) -> str | None:
+        """Return the output; None if the command failed."""
+        return self.stdout if self.is_answer else None
+
+    def require(self, name: str) -> None:
+        """Raise an error if the scheduler *name* did not answer.
+
+        Raises:
+            WeighError: the command is missing, too slow or failed.
+        """
+        if self.is_answer:
+            return
+        if self.code is None:
+            raise WeighError(
+                f"{name}: {self.complaint()} (weigh top --gpus shows this machine)"
+            )
+        raise WeighError(f"{name} does not answer: {self.complaint()}")
+
+    def complaint(self) -> str:
+        """Return why the command failed, on one line, in its own words if possible."""
+        lines = [line.strip() for line in (self.stderr or self.stdout).splitlines()]
+        said = next((line for line in lines if line), None)
+        return self.trouble or said or f"exit code {self.code}"
+
+
+def unanswered(replies: Mapping[str, Reply]) -> tuple[str, ...]:
+    """Return a note for each command, by name, that did not answer."""
+    return tuple(
+        f"{name} does not answer: {reply.complaint()}"
+        for name, reply in replies.items()
+        if not reply.is_answer
+    )
+
+
+class Query(Protocol):
+    """A function that runs several of a scheduler's commands in parallel."""
+
+    def __call__(self, commands: Sequence[Argv]) -> list[Reply]:
+        """Return the replies in the order of *commands*; never raises."""
+
+
+class ClusterAnswers(msgspec.Struct, frozen=True, kw_only=True):
+    """The parsed answers of a scheduler, before anything is counted."""
+
+    name: str | None
+    version: str | None
+    nodes: tuple[Node, ...]
+    queues: tuple[QueueLimits, ...]
+    jobs: tuple[ClusterJob, ...]
+    gpus_per_user: dict[str, int]
+    notes: tuple[str, ...]
+
+
+class Live(msgspec.Struct, frozen=True, kw_only=True):
+    """The answers of the scheduler; ``jobs`` are the states of the given jobs by id.
+
+    ``trouble`` is why the scheduler does not answer; ``limits`` is None if none are
+    knows any.
+    """
+
+    limits: Limits | None = None
+    nodes: tuple[Node, ...] = ()
+    jobs: dict[str, str | None] = {}
+    trouble: str | None = None
+
+
+class Who(msgspec.Struct, frozen=True, kw_only=True):
+    """The user who submits, the account and QOS, and the jobs to wait for."""
+
+    user: str
+    account: str | None = None
+    qos: str | None = None
+    after: tuple[str, ...] = ()
+
+
+class Lint(Protocol):
+    """The checks of one scheduler's scripts."""
+
+    def lint(self, text: str, facts: Facts) -> tuple[Finding, ...]:
+        """Return the problems of the script *text*."""
+
+    def directives(self, text: str) -> int:
+        """Return the number of directive lines that the scheduler reads."""
+
+    def awaited(self, text: str) -> tuple[str, ...]:
+        """Return the ids of the jobs that the script depends on."""
+
+
+class Accounting(Protocol):
+    """One scheduler's accounting command."""
+
+    def argv(self, job: str) -> Argv:
+        """Return the command that lists a job."""
+
+    def parse(self, out: str) -> tuple[Accounted, ...]:
+        """Read what the job requested and used."""
+
+
+class Kind(Protocol):
+    """One scheduler in the table: names, and its parts, imported when they are used.
+
+    ``title`` is its name in a sentence. ``submits``, ``lists`` and ``accounts`` are the
+    commands that show whether the scheduler is installed. ``directive`` matches a line
+    that looks like a directive, even misspelled. ``job_variable`` is set in its jobs.
+    Queries run with the variables ``fixed`` and without any that begin with ``unset``.
+    """
+
+    name: str
+    title: str
+    submits: str
+    lists: str
+    accounts: str
+    job_variable: str
+    directive: re.Pattern[str]
+    unset: tuple[str, ...]
+    fixed: tuple[tuple[str, str], ...]
+    text: Dialect
+
+    @property
+    def backend(self) -> Backend:
+        """Return its commands."""
+
+    @property
+    def lint(self) -> Lint:
+        """Return the checks of its scripts."""
+
+    @property
+    def accounting(self) -> Accounting:
+        """Return its accounting."""
+
+    @property
+    def script_rules(self) -> ScriptRules:
+        """Return what the body of its job scripts contains."""
+
+    def read_cluster(self, query: Query, env: Mapping[str, str]) -> ClusterAnswers:
+        """Query nodes, queues and jobs. Raises WeighError if it does not answer."""
+
+    def read_limits(self, who: Who, query: Query) -> Live:
+        """Query the limits that apply to a submission; never raises."""
+
+    def resource_names(self, query: Query) -> dict[str, str]:
+        """Query the site's own names of resources, where sites choose them."""
+
+    def start_argv(
+        self,
+        queue: str,
+        *,
+        cpus: int = 1,
+        gpu: str | None = None,
+        time: int | None = None,
+    ) -> Argv:
+        """Return the command that shows when a small job would start in a queue."""
+
+    def parse_start(self, output: str) -> tuple[str | None, str | None]:
+        """Read (when it would start, or why not)."""

@@ -1,4 +1,4 @@
-"""A job script as text: its lines, its interpreter, where its commands begin."""
+"""A job script as text: lines, interpreter, first command, and sizes in directives."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -12,14 +12,14 @@ _MOST_DIGITS = 18
 
 
 def whole_number(text: str | None) -> int | None:
-    """Read plain digits, or return None where *text* is anything else."""
+    """Read plain digits; return None if *text* is anything else."""
     if text is None or not text.isascii() or not text.isdecimal():
         return None
     return int(text) if len(text) <= _MOST_DIGITS else None
 
 
 def positive_number(text: str | None) -> int | None:
-    """Read plain digits that make more than zero, or return None."""
+    """Read plain digits greater than zero; return None otherwise."""
     return whole_number(text) or None
 
 
@@ -47,11 +47,11 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True):
-    """A script's lines, and what its bytes tell.
+    """A script's lines, and what its bytes show.
 
-    ``interpreter`` are the words after ``#!``, none where there is no such line;
-    ``first_command`` is the line of the first that is neither blank nor a comment;
-    ``carriage_returns`` is the first line that ends as on Windows.
+    ``interpreter`` are the words after ``#!``, empty if there is no such line;
+    ``first_command`` is the number of the first line that is not blank or a comment;
+    ``carriage_returns`` is the first line with a Windows line ending.
     """
 
     lines: tuple[Line, ...]
@@ -63,7 +63,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def program(self) -> str:
-        """Name the program that runs it: ``bash``; behind env(1), what env runs."""
+        """Return the program that runs it, ``bash``; for env(1), what env runs."""
         names = [word.rpartition("/")[2] for word in self.interpreter]
         if names and names[0] == "env":
             names = [word for word in names[1:] if word[:1] != "-" and "=" not in word]
@@ -71,12 +71,12 @@ class Script(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_shell(self) -> bool:
-        """Tell whether a shell of Bourne's kind reads it; one does without ``#!``."""
+        """Return whether a Bourne shell runs it; without ``#!`` one does."""
         return not self.interpreter or self.program in _SHELLS
 
 
 def read_script(text: str) -> Script:
-    """Read a script as it is on disk, line breaks and all."""
+    """Read a script exactly as it is on disk, line breaks included."""
     bom = text.startswith(BOM)
     rows = text.removeprefix(BOM).split("\n")
     if rows[-1] == "":
@@ -115,23 +115,23 @@ def _first(rows: list[str], mark: str, *, at_end: bool = False) -> int | None:
 
 
 class Dialect(Protocol):
-    """One scheduler's text: sizes, times, flags, and the environment of its jobs.
+    """One scheduler's text formats: sizes, times, flags, environment of its jobs.
 
-    What is written reads back as at least what was meant: a scheduler kills the job
-    that is one byte or one second short.
+    Formatted values are rounded up: a scheduler kills a job that exceeds its limit
+    by one byte or one second.
     """
 
     NAME: str
     PREFIX: str
 
     def format_memory(self, size: Bytes) -> str:
-        """Write *size* as the scheduler counts it, rounded up."""
+        """Write *size* in the scheduler's unit, rounded up."""
 
     def parse_memory(self, text: str) -> Bytes:
         """Read a size as the scheduler would.
 
         Raises:
-            FormatError: the scheduler would refuse it.
+            FormatError: the scheduler would reject it.
         """
 
     def format_time(self, seconds: Seconds) -> str:
@@ -141,14 +141,14 @@ class Dialect(Protocol):
         """Read a time limit in seconds; None is no limit.
 
         Raises:
-            FormatError: the scheduler would refuse it.
+            FormatError: the scheduler would reject it.
         """
 
     def directives(self, request: Request) -> tuple[str, ...]:
-        """Write *request* as flags; what is not known is left out."""
+        """Return *request* as flags; unknown values are left out."""
 
     def allocation_from_environment(self, env: Mapping[str, str]) -> Allocation | None:
-        """Read what was granted on this node, or None outside a job."""
+        """Read this node's allocation; None outside a job."""
 
     def job_from_environment(self, env: Mapping[str, str]) -> Job | None:
-        """Read the scheduler's name for this job, or None outside one."""
+        """Read the id of this job; None outside a job."""

@@ -1,4 +1,4 @@
-"""The commands of a shell script in their order, as far as a lint needs."""
+"""A shell script cut into tokens and commands, as precisely as lint needs."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class Token(msgspec.Struct, frozen=True):
 
 
 def tokens(text: str, first_line: int = 1) -> Iterator[Token]:
-    """Cut *text* into tokens; comments and line continuations are left out."""
+    """Yield the tokens of *text*, without comments and line continuations."""
     place, line = 0, first_line
     delimiters: list[tuple[str, bool]] = []
     await_delimiter = ""
@@ -52,7 +52,7 @@ def tokens(text: str, first_line: int = 1) -> Iterator[Token]:
 def _next(
     text: str, place: int
 ) -> tuple[int, Literal["word", "operator", "newline"] | None]:
-    """Give where the next piece ends, and what it is; None is nothing to a shell."""
+    """Return where the next piece ends and its kind; None for space and comments."""
     character = text[place]
     if character == "\n":
         return place + 1, "newline"
@@ -68,7 +68,7 @@ def _next(
 
 
 def _operator_end(text: str, place: int) -> int:
-    """Give where the operator at *place* ends, zero where there is none."""
+    """Return where the operator at *place* ends, zero if there is none."""
     for operator in _OPERATORS:
         if text.startswith(operator, place):
             if operator == "((":
@@ -94,7 +94,7 @@ def _word_end(text: str, place: int) -> int:
 
 
 def _step(text: str, place: int) -> int:
-    """Pass one character of a word, or the quotes that begin there."""
+    """Return the end of one character of a word, or of the quotes that begin there."""
     character = text[place]
     if character == "\\":
         return min(place + 2, len(text))
@@ -114,7 +114,7 @@ def _double_quotes_end(text: str, place: int) -> int:
 
 
 def _nested_end(text: str, place: int) -> int:
-    """Pass a pair of brackets with what is in it; *place* is the first."""
+    """Return the end of a pair of brackets; *place* is the opening one."""
     opening, depth = text[place], 0
     closing = _CLOSING[opening]
     while place < len(text):
@@ -156,10 +156,10 @@ _REDIRECTS = _INTO | _FROM | _OTHER_TARGETS
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """A simple command: its words without quotes, the files it is redirected from.
+    """A simple command: its words without quotes, its redirections.
 
-    Variables stand as they are written. ``background`` is True where ``&`` ends it,
-    ``piped`` where its output is another's input.
+    Variables are not expanded. ``background`` is True if ``&`` ends it, ``piped`` if
+    its output is piped to another command.
     """
 
     line: int
@@ -173,12 +173,12 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Give the command's own word, empty for an assignment."""
+        """Return the command's name, empty for an assignment."""
         return self.words[0] if self.words else ""
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True):
-    """What a shell would run; ``documents`` are the lines of here-documents."""
+    """The commands that a shell would run; ``documents`` are here-document lines."""
 
     commands: tuple[Command, ...] = ()
     functions: frozenset[str] = frozenset()
@@ -186,7 +186,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
     tokens: tuple[Token, ...] = ()
 
     def named(self, *names: str) -> Iterator[Command]:
-        """Yield the commands of these names."""
+        """Yield the commands with one of these names."""
         return (one for one in self.commands if one.name in names)
 
 
@@ -207,7 +207,7 @@ def read_body(text: str) -> Body:
 
 
 def unquoted(word: str) -> str:
-    """Take the quotes off a word; variables stay."""
+    """Return a word without its quotes; variables stay."""
     return word.replace("'", "").replace('"', "")
 
 
@@ -219,7 +219,7 @@ def _document_lines(found: tuple[Token, ...]) -> Iterator[int]:
 
 
 class _Reader:
-    """Puts tokens together to commands; knows just enough grammar to find them."""
+    """Assembles tokens into commands, with just enough shell grammar to do so."""
 
     def __init__(self) -> None:
         self.commands: list[Command] = []
@@ -243,7 +243,7 @@ class _Reader:
             self._word(token)
 
     def close(self, ending: str) -> None:
-        """End the command at hand."""
+        """Finish the current command."""
         words = self._words
         count = 0
         while count < len(words) and _ASSIGNMENT.match(words[count].text):

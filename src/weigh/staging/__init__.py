@@ -1,1 +1,1 @@
-"""Inputs to a node's own disk and results back: text for a job script."""
+"""Job script text that copies inputs to a node's disk and results back."""

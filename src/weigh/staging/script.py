@@ -1,13 +1,13 @@
-"""The part of a job script that stages, runs the tasks and brings results back."""
+"""The part of a job script that stages inputs, runs tasks, copies results back."""
 
 import itertools
+import pkgutil
 import posixpath
 import re
 from collections.abc import Callable, Sequence
 
 from weigh.errors import UsageError
 from weigh.model.staging import Earlier, Source, Staging
-from weigh.staging.shell import BODY, LAST, PAYLOAD, WHEN_HOME
 from weigh.sweep.quoting import quoted
 
 
@@ -19,15 +19,14 @@ def parse_staging(
     cwd: str,
     home: str | None = None,
 ) -> Staging:
-    """Read what the three options say, relative to *cwd*.
+    """Read the three staging options, relative to *cwd*.
 
     Raises:
-        UsageError: a name cannot stand for what it is meant for, or two inputs are to
-            lie in one place.
+        UsageError: a value is invalid, or two inputs have the same place.
     """
     for text in (*sources, destination, scratch):
         if text is not None and (not text or "\0" in text):
-            raise UsageError("the name of a folder to stage is empty or holds a NUL")
+            raise UsageError("the name of a folder to stage is empty or contains a NUL")
     parsed = tuple(parse_source(text, cwd, home=home) for text in sources)
     _check_apart(parsed)
     return Staging(
@@ -38,7 +37,7 @@ def parse_staging(
 
 
 def parse_source(text: str, cwd: str, *, home: str | None = None) -> Source:
-    """Read ``SRC`` or ``SRC:DEST``; what follows the last colon is DEST.
+    """Read ``SRC`` or ``SRC:DEST``; DEST follows the last colon.
 
     Raises:
         UsageError: DEST is not inside the working folder, or SRC has no name.
@@ -48,8 +47,8 @@ def parse_source(text: str, cwd: str, *, home: str | None = None) -> Source:
         path, place = text, ""
     elif not path or not place:
         raise UsageError(
-            f"--stage-in {text!r}: a colon parts SRC and DEST, and one is empty "
-            "(give DEST where SRC has a colon in its name: SRC:DEST)"
+            f"--stage-in {text!r}: the colon separates SRC and DEST, one is empty "
+            "(write SRC:DEST if SRC itself contains a colon)"
         )
     absolute = _absolute(path, cwd, home)
     name = posixpath.basename(absolute)
@@ -74,7 +73,7 @@ def _absolute(path: str, cwd: str, home: str | None) -> str:
     if home and (path == "~" or path.startswith("~/")):
         path = home + path[1:]
     normal = posixpath.normpath(posixpath.join(cwd, path))
-    return "/" + normal.lstrip("/")  # POSIX keeps two slashes at the front
+    return "/" + normal.lstrip("/")  # POSIX keeps two leading slashes
 
 
 def _scratch(text: str, home: str | None) -> str:
@@ -83,34 +82,34 @@ def _scratch(text: str, home: str | None) -> str:
     path = _absolute(text, "/", home)
     if not (text.startswith("/") or path != _absolute(text, "/", None)):
         raise UsageError(
-            f"--scratch {text!r}: a node's own disk has an absolute name "
+            f"--scratch {text!r}: the path of a node's disk must be absolute "
             "(like /disk/scratch/$USER)"
         )
     return path
 
 
 def _check_apart(sources: Sequence[Source]) -> None:
-    """Refuse two inputs of one place, or one inside the other's."""
+    """Raise an error if two inputs have one place, or one is inside another."""
     for one, other in itertools.permutations(sources, 2):
         if other.place == one.place or f"{other.place}/".startswith(f"{one.place}/"):
             raise UsageError(
-                f"--stage-in: {one.path} and {other.path} would both lie in "
-                f"{one.place!r} (give one another DEST: SRC:DEST)"
+                f"--stage-in: {one.path} and {other.path} would both be in "
+                f"{one.place!r} (choose another DEST for one: SRC:DEST)"
             )
 
 
 JOB = '"${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-${JOB_ID:-$BASHPID}}}"'
 ELEMENT = '"${SLURM_ARRAY_TASK_ID:-${SGE_TASK_ID:-}}"'
-# one that the scheduler made comes first; what tasks of a node share before what is
-# each task's own ($TMPDIR of Grid Engine)
+# first the scheduler's own; folders that the tasks of a node share come before folders
+# of single tasks ($TMPDIR of Grid Engine)
 USUAL_SCRATCH = (
     '"${SLURM_TMPDIR:-}"',
     '"/disk/scratch/${USER:-$UID}"',
     '"${TMPDIR:-}"',
-    "/tmp",  # noqa: S108 - nothing is made there but a folder that only its owner reads
+    "/tmp",  # noqa: S108 - only a folder that only its owner can read
 )
 
-_ONE_LINE = 60  # characters of an array that is still easily read
+_ONE_LINE = 60  # characters of a one-line array
 _SIGNALS = ("TERM", "INT", "HUP", "USR1", "USR2", "XCPU")
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*))", re.ASCII)
 _PATTERN = re.compile("%([aj%])")
@@ -131,13 +130,12 @@ def render(  # noqa: PLR0913 - keyword-only past the second
     when_home: str = ":",
     last: str = "",
 ) -> str:
-    """Write the lines between a script's directives and its end, which they are.
+    """Return all lines of a job script below its directives.
 
-    *payload* are lines of bash that run the tasks, in the working folder; *job* and
-    *element* are words of bash that name them. *when_home* runs once their results are
-    where they belong, *last* before the script ends with ``$code``: ``$hurry`` is the
-    signal that ended the tasks, if one did. The folder that the script is in when it
-    comes to these lines is the one that relative names are relative to.
+    *payload* are lines of bash that run the tasks in the working folder; *job* and
+    *element* are bash words for their ids. *when_home* runs once the results are copied
+    back, *last* just before the script exits with ``$code``; ``$hurry`` is the signal
+    that ended the tasks, if any. Relative names are relative to the current folder.
     """
     signals = dict.fromkeys((*_SIGNALS, staging.warn_signal))
     head = (
@@ -151,19 +149,28 @@ def render(  # noqa: PLR0913 - keyword-only past the second
         f"grace={staging.grace}",
         f"signals=({' '.join(signals)})",
     )
-    text = BODY.replace(WHEN_HOME, _indented(when_home))
-    text = text.replace(LAST, last and f"{last.rstrip()}\n")
-    text = text.replace(PAYLOAD, _indented(payload))
+    functions = (
+        _function("run_tasks", payload),
+        _function("results_copied", when_home),
+        _function("at_end", last or ":"),
+    )
     names = (f"job_id={job}", f"element_id={element}")
-    return "\n".join((head[0], *names, *head[1:])) + "\n" + text
+    return "\n".join((head[0], *names, *head[1:], *functions, "", _stage_sh()))
 
 
-def _indented(lines: str) -> str:
-    return lines.rstrip("\n").replace("\n", "\n  ")
+def _stage_sh() -> str:
+    """Return the text of ``stage.sh`` below its opening comment."""
+    text = pkgutil.get_data("weigh.staging", "stage.sh")
+    assert text is not None  # noqa: S101 - the package is a folder or a zip file
+    return text.decode().partition("\n\n")[2]
+
+
+def _function(name: str, lines: str) -> str:
+    return f"{name}() {{\n{lines.strip()}\n}}"
 
 
 def _earlier(continues: Sequence[Earlier]) -> tuple[str, ...]:
-    """Write what each element goes on from, in arrays by its number."""
+    """Return arrays with the earlier attempt that each element continues from."""
     if not continues:
         return ("continues=",)
     return (
@@ -201,7 +208,7 @@ def _variable(found: re.Match[str]) -> str:
 def _spliced(
     pattern: re.Pattern[str], text: str, bash: Callable[[re.Match[str]], str]
 ) -> str:
-    """Quote *text* but for what matches *pattern*, which *bash* writes."""
+    """Quote *text*, except for matches of *pattern*, which *bash* replaces."""
     word, end = "", 0
     for found in pattern.finditer(text):
         word += _quoted(text[end : found.start()]) + bash(found)

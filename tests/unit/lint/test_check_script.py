@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from weigh.errors import UsageError
 from weigh.flow.check.script import Lookup, check_here, check_script, guess
-from weigh.flow.site.ask import Reply
 from weigh.model.lint import Checked, Finding
 from weigh.render.columns import columns_of
 from weigh.render.script_lines import render, render_json
+from weigh.schedulers.protocol import Reply
 
 SCREEN = """\
 #!/bin/bash

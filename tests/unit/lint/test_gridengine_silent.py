@@ -34,7 +34,7 @@ def test_what_is_too_much_would_wait_for_ever(
 ) -> None:
     found = qsub(*lines, limits=GRIDENGINE)[code]
     assert found.accepted
-    assert "waits for ever" in found.effect
+    assert "never starts" in found.effect
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_an_unknown_option_is_refused() -> None:
 
 def test_options_of_slurm_are_refused_and_translated() -> None:
     found = qsub("--mem=4G")["unknown-option"]
-    assert found.cure == "that is Slurm's; here -l h_vmem="
+    assert found.cure == "a Slurm option; here -l h_vmem="
 
 
 def test_an_array_from_zero_is_refused() -> None:
@@ -94,7 +94,7 @@ def test_the_throttle_of_slurm_is_refused() -> None:
 
 def test_a_list_or_a_backward_range_is_another_array() -> None:
     assert qsub("-t 1,5,9")["array-list"].accepted
-    assert qsub("-t 5-1")["array-backwards"].effect == "is taken as 1-5"
+    assert qsub("-t 5-1")["array-backwards"].effect == "is read as 1-5"
     assert qsub("-t 20")["array-of-one"].cure == "-t 1-20"
 
 
@@ -170,7 +170,7 @@ def test_a_parallel_environment_needs_its_slots(line: str) -> None:
 
 def test_memory_is_for_each_slot() -> None:
     found = qsub("-pe smp 4", "-l h_vmem=8G")["memory-per-slot"]
-    assert "32.0 GiB in all" in found.effect
+    assert "32.0 GiB in total" in found.effect
     assert found.cure.startswith("h_vmem=2G")
 
 

@@ -59,7 +59,7 @@ def test_gpus_that_each_slot_takes_anew_are_counted_so() -> None:
 
     found = qsub(*asked, limits=cell)
 
-    assert "8 GPUs in all" in found["gpus-per-slot"].effect
+    assert "8 GPUs in total" in found["gpus-per-slot"].effect
     assert "gpus-beyond-node" in found
     assert not {"gpus-per-slot", "gpus-beyond-node"} & set(
         qsub(*asked, limits=GRIDENGINE)

@@ -52,7 +52,7 @@ def test_a_file_of_arguments_for_parallel_is_one_that_is_read(flag: str) -> None
 def test_an_interpreter_has_an_absolute_path() -> None:
     found = of_slurm("#!bash\n#SBATCH --mem=1G\nhostname\n")["interpreter"]
 
-    assert "no absolute path" in found.effect
+    assert "not an absolute path" in found.effect
 
 
 def test_a_range_that_grid_engine_cannot_read_is_refused() -> None:
@@ -162,11 +162,13 @@ def test_a_user_s_or_job_s_name_in_a_log_folder_is_filled_in(pattern: str) -> No
 
 
 def test_a_pattern_that_slurm_does_not_know_is_pointed_out() -> None:
-    assert "%Q means nothing" in sbatch("--output=%Q.out")["log-pattern"].effect
+    assert (
+        "%Q is not a Slurm pattern" in sbatch("--output=%Q.out")["log-pattern"].effect
+    )
 
 
 def test_an_element_s_number_in_a_job_that_is_no_array_is_a_huge_one() -> None:
-    assert sbatch("--output=%a.out")["log-pattern"].cure == "%j is the job's number"
+    assert sbatch("--output=%a.out")["log-pattern"].cure == "%j is the job id"
     assert "log-pattern" not in sbatch("--array=1-3", "--output=%a.out")
 
 
@@ -195,7 +197,7 @@ def test_a_dependency_may_be_a_bare_number() -> None:
 def test_a_directive_without_its_hash_is_a_command() -> None:
     found = sbatch(body="SBATCH --mem=4G\n")["misspelled-directive"]
 
-    assert "a command that bash does not find" in found.effect
+    assert "bash takes it for a command" in found.effect
 
 
 def test_a_word_in_small_letters_behind_a_hash_and_a_space_is_prose() -> None:

@@ -13,7 +13,7 @@ def test_twenty_files_and_0_to_20_are_one_element_too_many() -> None:
     found = sbatch("--array=0-20", body=PARALLEL, files=TWENTY)
     one = found["element-without-file"]
     assert one.effect == "20 files tasks_N.txt, 0 to 19: element 20 has none"
-    assert one.cure == "0-19 fits"
+    assert one.cure == "0-19 matches"
 
 
 def test_as_many_elements_as_files_are_no_problem() -> None:
@@ -23,7 +23,7 @@ def test_as_many_elements_as_files_are_no_problem() -> None:
 
 def test_a_file_without_an_element_is_left_out() -> None:
     found = sbatch("--array=1-19", body=PARALLEL, files=TWENTY)
-    assert "that of 0 is left out" in found["file-without-element"].effect
+    assert "no element for 0" in found["file-without-element"].effect
 
 
 def test_files_that_are_not_there_yet_say_nothing() -> None:

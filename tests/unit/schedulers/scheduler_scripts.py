@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from captured_text import captured
 
-from weigh.flow.site.ask import Ask, Reply
+from weigh.flow.site.ask import Ask
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
+from weigh.schedulers.protocol import Reply
 from weigh.schedulers.slurm import cluster as slurm_cluster
 
 Answers = Mapping[tuple[str, ...], Reply]

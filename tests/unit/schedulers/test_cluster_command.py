@@ -13,12 +13,12 @@ from scheduler_scripts import GRIDENGINE, SLURM, Answers, answering
 
 from weigh import config
 from weigh.errors import UsageError, WeighError
-from weigh.flow.site.ask import Reply
 from weigh.flow.site.cluster import Shape, cluster
 from weigh.flow.site.site_file import find_scratch, site_file, write_new
 from weigh.model.cluster import Cluster
 from weigh.render.cluster_lines import render_free, render_json, render_text
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
+from weigh.schedulers.protocol import Reply
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.units import MIB
 
@@ -60,7 +60,7 @@ def test_a_user_sees_his_jobs_and_why_they_wait() -> None:
     jobs = slurm_cluster.parse_jobs(captured("slurm-22.05-squeue.txt"))
     seen_then = msgspec.structs.replace(mine, jobs=jobs, time="2026-11-21T07:50:00")
     page = "\n".join(render_text(seen_then))
-    assert "waits: the array's own throttle" in page
+    assert "waits: the array's throttle" in page
     assert re.search(r"starts about .*08:19: next in line", page)
 
 
@@ -193,7 +193,7 @@ def test_a_name_with_quotes_does_not_break_the_site_file() -> None:
 def test_a_site_file_never_replaces_another(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("mine")
-    with pytest.raises(UsageError, match="is there already"):
+    with pytest.raises(UsageError, match="exists already"):
         write_new(str(path), "theirs")
     assert path.read_text() == "mine"
 

@@ -8,7 +8,7 @@ from captured_text import captured
 from scheduler_scripts import GRIDENGINE, answering
 
 from weigh.errors import FormatError
-from weigh.flow.site.ask import PATIENCE, Reply
+from weigh.flow.site.ask import PATIENCE
 from weigh.flow.site.cluster import find_complexes, in_site_words, read_complexes
 from weigh.flow.site.site_file import site_file
 from weigh.flow.submit.interactive import interactive
@@ -16,6 +16,7 @@ from weigh.model.complexes import Complexes
 from weigh.model.job import JobScript, Wanted
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine.script import gridengine_script
+from weigh.schedulers.protocol import Reply
 
 CELL = """\
 #name        shortcut type   relop requestable consumable default urgency

@@ -1,5 +1,6 @@
-"""What holds for every dialect; a new one adds a parameter here."""
+"""What holds for every scheduler's text: each line of the table is tested."""
 
+from collections.abc import Sequence
 from typing import get_args
 
 import pytest
@@ -7,17 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from some_requests import REQUESTS, SIZES, TIMES, a_request
 
-from weigh.errors import FormatError
+from weigh.errors import FormatError, WeighError
 from weigh.model.record import Allocation, Request
-from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.protocol import Argv, Kind, Reply, Who
 from weigh.schedulers.script import Dialect
-from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers.table import KINDS
 from weigh.units import GIB, HOUR, KIB, MIB
 
-DIALECTS: dict[str, Dialect] = {
-    slurm_text.NAME: slurm_text,
-    gridengine_text.NAME: gridengine_text,
-}
+DIALECTS: dict[str, Dialect] = {name: kind.text for name, kind in KINDS.items()}
 
 
 @pytest.fixture(params=sorted(DIALECTS))
@@ -146,3 +144,40 @@ def test_no_environment_however_odd_breaks_the_job(
 
     assert (allocation is None) == (job is None)
     assert allocation is None or allocation.cpus is None or allocation.cpus > 0
+
+
+@pytest.fixture(params=sorted(KINDS))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
+
+
+def test_a_line_of_the_table_has_the_name_of_its_folder(kind: Kind) -> None:
+    assert kind.text.__name__ == f"weigh.schedulers.{kind.name}.text"  # type: ignore[attr-defined] # a module
+    assert kind.backend.NAME == kind.text.NAME == kind.name
+
+
+def test_what_a_scheduler_writes_is_recognized_as_its_directive(kind: Kind) -> None:
+    (flag, *_) = kind.text.directives(a_request(cpus=2))
+    line = f"{kind.text.PREFIX} {flag}"
+
+    assert [k.name for k in KINDS.values() if k.directive.match(line)] == [kind.name]
+    assert kind.lint.directives(f"#!/bin/bash\n{line}\ntrue\n") == 1
+
+
+def test_commands_without_an_answer_leave_the_limits_unknown(kind: Kind) -> None:
+    def nobody(commands: Sequence[Argv]) -> list[Reply]:
+        return [Reply(trouble="not found")] * len(commands)
+
+    assert kind.read_limits(Who(user="ada"), nobody).trouble == "not found"
+    assert kind.resource_names(nobody) == {}
+    assert kind.accounting.parse("") == ()
+    with pytest.raises(WeighError, match=kind.title):
+        kind.read_cluster(nobody, {})
+
+
+def test_a_queue_and_what_is_wanted_are_in_the_question_for_a_start(kind: Kind) -> None:
+    asked = " ".join(kind.start_argv("short", cpus=4, time=60))
+
+    assert "short" in asked
+    assert "4" in asked
+    assert kind.parse_start("") == (None, None)

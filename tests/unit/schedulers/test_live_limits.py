@@ -8,13 +8,13 @@ from captured_text import captured
 from scheduler_scripts import GRIDENGINE, SLURM, answering
 
 from weigh.errors import SchedulerError, UsageError
-from weigh.flow.site.ask import Reply
-from weigh.flow.site.live_limits import Who, live_limits
+from weigh.flow.site.live_limits import live_limits
 from weigh.flow.submit import each_node
 from weigh.flow.submit.interactive import interactive
 from weigh.model.job import Wanted
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import limits as gridengine_limits
+from weigh.schedulers.protocol import Reply, Who
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import limits as slurm_limits
 from weigh.units import GIB, HOUR

@@ -14,7 +14,7 @@ from weigh.schedulers.slurm.reasons import in_words, is_hopeless
     ],
 )
 def test_a_reason_is_known_however_slurm_writes_it(written: str) -> None:
-    assert "could not be started" in in_words(written)
+    assert "failed to start" in in_words(written)
 
 
 def test_a_reason_that_nobody_knows_is_shown_as_it_is() -> None:

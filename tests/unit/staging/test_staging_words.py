@@ -49,7 +49,7 @@ def test_a_place_outside_the_working_folder_is_refused(text: str) -> None:
     [("a", "b:a"), ("a", "x/a"), ("a:d", "b:d/e"), ("a:d/e", "b:d"), ("a:.", "b:.")],
 )
 def test_two_inputs_in_one_place_are_refused(texts: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError, match="would both lie in"):
+    with pytest.raises(UsageError, match="would both be in"):
         parse_staging(texts, None, None, cwd="/")
 
 
@@ -60,7 +60,7 @@ def test_inputs_side_by_side_are_taken(one: str, other: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "a\0b"])
 def test_a_name_that_no_file_has_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="empty or holds a NUL"):
+    with pytest.raises(UsageError, match="empty or contains a NUL"):
         parse_staging([text], None, None, cwd="/")
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from weigh.flow.doctor import facts as doctor_facts
 from weigh.flow.doctor.doctor import doctor
-from weigh.flow.site.ask import Reply
 from weigh.probe.driver import read_driver_version
+from weigh.schedulers.protocol import Reply
 
 
 def silent(

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from weigh.flow.plan.plan import free_of, with_free_cards
-from weigh.flow.site.ask import Reply
 from weigh.model.cluster import Cluster, GpuCount
 from weigh.model.plan import Ask, Capacity, Card, Plan
+from weigh.schedulers.protocol import Reply
 from weigh.units import GIB
 
 PLAN = Plan(

@@ -80,7 +80,7 @@ def test_a_job_that_gets_no_further_is_not_put_back_for_ever(on_slurm: Weigh) ->
     assert here.finish(job) == {"TIMEOUT": 1}
     assert (here.folder / "runs").read_text() == "run\nrun\n"
     log = (here.folder / f"plan/p/log/{job}.out").read_text()
-    assert "no further than the run before" in log
+    assert "no progress since the last attempt" in log
 
 
 def test_this_machine_has_no_queue_to_go_back_into(here: Weigh) -> None:

@@ -36,7 +36,7 @@ class Element:
             check=False,
             timeout=30,
         )
-        assert ("BACK" in ran.stdout) == ("back into the queue, to" in ran.stderr)
+        assert ("BACK" in ran.stdout) == ("requeued, to continue" in ran.stderr)
         return "BACK" in ran.stdout
 
 

@@ -609,7 +609,7 @@ def test_waiting_ends_where_what_waits_will_never_start(
     code, out, _ = here("status", job, "--wait")
 
     assert code == 1
-    assert "never: the job it comes after failed" in out
+    assert "never: a job that it depends on failed" in out
 
 
 def test_a_job_waits_for_none_of_another_scheduler(here: Weigh, fake: Fake) -> None:

@@ -91,7 +91,7 @@ def test_a_trial_that_is_refused_says_all_that_sbatch_said() -> None:
     )
 
     assert slurm_commands.parse_doubt(said) == (
-        "sbatch would refuse the job: invalid partition specified: nosuch; "
+        "sbatch would reject the job: invalid partition specified: nosuch; "
         "Invalid partition name specified"
     )
     assert (

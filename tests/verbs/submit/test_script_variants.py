@@ -10,7 +10,7 @@ from weigh.errors import UsageError
 from weigh.model.job import JobScript, Setup, Wanted
 from weigh.model.staging import Staging
 from weigh.schedulers.job_script import bind_lines, staged_lines, warning, when_home
-from weigh.schedulers.slurm.script import slurm_script
+from weigh.schedulers.slurm.script import RULES, slurm_script
 
 NAMES = ("slurm", "gridengine", "local")
 SETUPS = (Setup(), Setup(container="images/my env.sif", imports=("torch", "numpy")))
@@ -26,7 +26,8 @@ def is_bash(text: str) -> bool:
 
 def staged(**changes: object) -> JobScript:
     script = a_script(staging=STAGED, **changes)
-    lines = f"staged() {{\n{staged_lines(script)}\n}}\nhome() {{\n{when_home()}\n}}\n"
+    tasks = staged_lines(script, RULES)
+    lines = f"staged() {{\n{tasks}\n}}\nhome() {{\n{when_home()}\n}}\n"
     return a_script(staging=STAGED, **changes | {"staged": lines})
 
 

@@ -113,7 +113,7 @@ def test_a_folder_an_element_stays_the_same_when_it_is_resumed(weigh: Weigh) -> 
 
 
 @pytest.mark.slurm
-def test_what_was_done_and_never_came_home_is_done_again(
+def test_what_was_done_and_never_results_copied_is_done_again(
     here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for key, value in slurm.items():

@@ -34,21 +34,21 @@ def attempt(weigh: Weigh, *words: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("-q", "shrt"), "there is no queue shrt: refused (did you mean short?)"),
-        (("-A", "nosuch"), "account nosuch is none of yours"),
-        (("--qos", "nosuch"), "qos nosuch is none of yours"),
+        (("-q", "shrt"), "queue shrt does not exist: refused (did you mean short?)"),
+        (("-A", "nosuch"), "you have no account nosuch"),
+        (("--qos", "nosuch"), "you have no qos nosuch"),
         (("--constraint=a10",), "did you mean a100?"),
         (("--memory", "40G"), "the largest node of short has 31.2 GiB"),
         (("-q", "gpu", "--memory", "20G"), "gpu allows 15.6 GiB"),
         (("--cpus", "9"), "9 CPUs on one node"),
-        (("--gpus", "p100"), "there is no GPU p100"),
-        (("-q", "long", "--gpus", "v100"), "long has no GPU v100"),
+        (("--gpus", "p100"), "GPU type p100 does not exist"),
+        (("-q", "long", "--gpus", "v100"), "long has no GPU of type v100"),
         (("--gpus", "a100:5"), "5 a100 GPUs on one node; short has 4 on one"),
         (("--time", "31m"), "short allows 30 m 00 s: refused (queue long, gpu"),
-        (("--nodelist=cn7",), "there is no node cn7"),
+        (("--nodelist=cn7",), "node cn7 does not exist"),
         (("--after", "4711"), "job 4711 is not known"),
         (("--mem-per-cpu=4G",), "exclude each other"),
-        (("--gres=gpux:1",), "there is no resource gpux: refused (did you mean gpu?)"),
+        (("--gres=gpux:1",), "resource gpux does not exist: refused (did you mean gpu?)"),
         (("--dependency=afterany:4711",), "job 4711 is not known"),
         (("--array=0-3",), "--array: the script says that itself"),
         (("--chdir=/nosuch",), "--chdir: the script says that itself"),
@@ -91,7 +91,7 @@ def test_what_only_slurm_finds_is_its_own_word(real: Weigh) -> None:
     code, _, err = attempt(real, "--licenses=matlab")
 
     assert code == 2
-    assert "sbatch would refuse the job: Invalid license specification" in err
+    assert "sbatch would reject the job: Invalid license specification" in err
 
 
 @pytest.mark.slurm

@@ -7,10 +7,10 @@ import pytest
 from following import Weigh
 
 from weigh.errors import UsageError
-from weigh.flow.site.live_limits import Live
 from weigh.flow.submit import checks
 from weigh.model.job import JobScript, Wanted
 from weigh.model.limits import Limits, QueueLimits
+from weigh.schedulers.protocol import Live
 from weigh.schedulers.slurm import commands as slurm_commands
 
 NAMES = ("scontrol", "sacctmgr", "squeue")

@@ -99,7 +99,7 @@ def test_a_partition_where_sbatch_refuses_is_not_called_impossible(
     code, said = submit(real, "-q", "long")
 
     assert code == 2
-    assert "sbatch would refuse the job: Required partition not available" in said
+    assert "sbatch would reject the job: Required partition not available" in said
     assert "never" not in said
 
 

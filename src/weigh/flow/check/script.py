@@ -5,44 +5,26 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from weigh import config
 from weigh.errors import UsageError, WeighError
-from weigh.flow.fit.request import scheduler_at_hand
+from weigh.flow.fit.request import available_scheduler
 from weigh.flow.site.ask import Ask, ask_scheduler
-from weigh.flow.site.live_limits import Who, live_limits
+from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.model.limits import Limits
-from weigh.model.lint import Checked, CommandPlace, Facts, Finding, PathKind
-from weigh.schedulers.gridengine import lint as gridengine_lint
-from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.model.lint import Checked, CommandPlace, Facts, PathKind
 from weigh.schedulers.lint.environment_rules import BARE_PATH
-from weigh.schedulers.slurm import lint as slurm_lint
-from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers.protocol import Lint, Who
+from weigh.schedulers.table import KINDS
 
-FORMS = (slurm_text.NAME, gridengine_text.NAME)
+FORMS = tuple(KINDS)
 
-_COMMANDS = {slurm_text.NAME: "sinfo", gridengine_text.NAME: "qhost"}
 _LONGEST = 4 << 20  # Slurm's own limit on a script (max_script_size)
 _MOST_LINES_READ = 64 << 20
-_SLURM_LINE = re.compile(r"\s*#+\s*(?:SB\w*|S\w*BATCH|sbatch)\s*-")
-_GRIDENGINE_LINE = re.compile(r"\s*#+\s*\$\s*-")
 
 _Value = TypeVar("_Value")
-
-
-class Lint(Protocol):
-    """What reads one scheduler's scripts."""
-
-    def lint(self, text: str, facts: Facts) -> tuple[Finding, ...]:
-        """Say what is off in the script *text*."""
-
-    def directives(self, text: str) -> int:
-        """Count the lines that the scheduler reads."""
-
-    def awaited(self, text: str) -> tuple[str, ...]:
-        """Name the jobs that the script is to wait for."""
 
 
 def check_script(  # noqa: PLR0913 - keyword-only past the first
@@ -66,7 +48,7 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
     if form is not None and form not in FORMS:
         raise UsageError(f"no such scheduler: {form!r} (one of {', '.join(FORMS)})")
     text = _read(os.path.join(cwd, path), path)
-    scheduler = form or guess(text) or scheduler_at_hand(env)
+    scheduler = form or guess(text) or available_scheduler(env)
     facts = facts_of(cwd, env, limits=limits, jobs=jobs)
     dialect = dialect_of(scheduler)
     return Checked(
@@ -93,7 +75,7 @@ def check_here(
         FormatError: a settings file does not parse.
     """
     checked = check_script(path, form=form, cwd=cwd, env=env)
-    if shutil.which(_COMMANDS[checked.scheduler], path=env.get("PATH", "")) is None:
+    if shutil.which(KINDS[checked.scheduler].lists, path=env.get("PATH", "")) is None:
         return checked
     text = _read(os.path.join(cwd, path), path)
     live = live_limits(
@@ -138,17 +120,19 @@ def facts_of(
 
 def dialect_of(scheduler: str) -> Lint:
     """Give the lint of a scheduler's scripts."""
-    return slurm_lint if scheduler == slurm_text.NAME else gridengine_lint
+    return KINDS[scheduler].lint
 
 
 def guess(text: str) -> str | None:
     """Tell whose directives a script has, or meant to have; None where none."""
     lines = text.splitlines()
-    of_slurm = sum(map(bool, map(_SLURM_LINE.match, lines)))
-    of_gridengine = sum(map(bool, map(_GRIDENGINE_LINE.match, lines)))
-    if of_slurm == of_gridengine:
-        return None
-    return slurm_text.NAME if of_slurm > of_gridengine else gridengine_text.NAME
+    counts = {
+        kind.name: sum(map(bool, map(kind.directive.match, lines)))
+        for kind in KINDS.values()
+    }
+    most = max(counts.values())
+    likely = [name for name, count in counts.items() if count == most]
+    return likely[0] if len(likely) == 1 else None
 
 
 class Lookup(Mapping[str, _Value], Generic[_Value]):

@@ -84,7 +84,7 @@ def answer(  # noqa: PLR0913 - keyword-only past the second
 
     *history* is what the JSON form tells of where it is from, if from there.
     """
-    scheduler = scheduler_at_hand(env)
+    scheduler = available_scheduler(env)
     form = form or scheduler
     asked = msgspec.structs.replace(
         asked,
@@ -108,7 +108,7 @@ def answer(  # noqa: PLR0913 - keyword-only past the second
     )
 
 
-def scheduler_at_hand(env: Mapping[str, str]) -> str:
+def available_scheduler(env: Mapping[str, str]) -> str:
     """Name the scheduler whose commands are on PATH; Slurm where there is doubt."""
     path = env.get("PATH", "")
     if shutil.which("qsub", path=path) and not shutil.which("sbatch", path=path):

@@ -16,7 +16,7 @@ from weigh.flow.job_scripts import refuse_job_scripts
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.probe import Place, probe_more, probe_one
 from weigh.flow.records.records import open_store
-from weigh.flow.site.ask import Ask, Reply, ask_scheduler, in_time
+from weigh.flow.site.ask import Ask, ask_scheduler, in_time
 from weigh.flow.site.cluster import cluster
 from weigh.model.cluster import Cluster
 from weigh.model.plan import Plan, Together
@@ -32,6 +32,7 @@ from weigh.planning.targets import Target, targets
 from weigh.probe.host import read_host
 from weigh.request import parse_headroom
 from weigh.runner.task_source import TaskSource
+from weigh.schedulers.protocol import Reply
 from weigh.store.find import find_entry, labelled_entries, not_found, read_file
 from weigh.store.index import Entry, Index, head_of, read_index, read_record
 from weigh.units import Seconds, format_duration

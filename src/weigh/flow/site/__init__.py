@@ -1,1 +1,1 @@
-"""The cluster at hand: its schedulers, queues, limits and site file."""
+"""The cluster of this machine: its schedulers, queues, limits and site file."""

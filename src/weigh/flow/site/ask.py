@@ -1,48 +1,24 @@
-"""Ask another program something: what it said, in a bounded time, and never more."""
+"""Run other programs with a time limit, one or several in parallel."""
 
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
-import msgspec
-
 from weigh.errors import SchedulerError
 from weigh.schedulers.command import Ran, run, run_as_is
+from weigh.schedulers.protocol import Query, Reply
 from weigh.units import Seconds
 
 PATIENCE = 10.0
-_AFTER_THE_KILL = 2.0  # until what was killed is given up, too
+_AFTER_THE_KILL = 2.0  # how long to wait for a killed process
 _AT_ONCE = 8
 
 T = TypeVar("T")
 
 
-class Reply(msgspec.Struct, frozen=True):
-    """What a command said. ``code`` is None where it did not end by itself.
-
-    ``trouble`` says why there is no answer: not there, or too slow.
-    """
-
-    code: int | None = None
-    stdout: str = ""
-    stderr: str = ""
-    trouble: str | None = None
-
-    @property
-    def is_answer(self) -> bool:
-        """Tell whether it ended well."""
-        return self.code == 0
-
-    def complaint(self) -> str:
-        """Give in one line why it failed: its own words where it had any."""
-        lines = [line.strip() for line in (self.stderr or self.stdout).splitlines()]
-        said = next((line for line in lines if line), None)
-        return self.trouble or said or f"exit code {self.code}"
-
-
 class Ask(Protocol):
-    """What asks a command; tests hand in their own."""
+    """A function that runs a command; tests pass their own."""
 
     def __call__(
         self,
@@ -52,7 +28,7 @@ class Ask(Protocol):
         cwd: str | None = None,
         patience: Seconds = PATIENCE,
     ) -> Reply:
-        """Run *argv* and give what it said; never raises."""
+        """Run *argv* and return its output; never raises."""
 
 
 def ask(
@@ -92,7 +68,7 @@ def ask_all(
     ask: Ask,
     patience: Seconds = PATIENCE,
 ) -> list[Reply]:
-    """Ask several commands side by side; the replies are in their order."""
+    """Run several commands in parallel; the replies are in the same order."""
 
     def asking(argv: Sequence[str]) -> Callable[[], Reply]:
         return lambda: ask(argv, env=env, patience=patience)
@@ -105,12 +81,21 @@ def ask_all(
     return replies
 
 
+def query(env: Mapping[str, str], ask: Ask, patience: Seconds = PATIENCE) -> Query:
+    """Return a function that runs commands in parallel in the environment *env*."""
+
+    def run_all(commands: Sequence[Sequence[str]]) -> list[Reply]:
+        return ask_all(commands, env=env, ask=ask, patience=patience)
+
+    return run_all
+
+
 def in_time(
     functions: Sequence[Callable[[], T]], *, patience: Seconds
 ) -> list[T | None]:
-    """Call *functions* side by side; None for one that has not returned in time.
+    """Call *functions* in parallel; the result is None for one that is too slow.
 
-    A call that hangs (a file server that is gone) keeps its thread, and nobody waits.
+    A call that hangs (an unreachable file server) keeps its thread; we do not wait.
     """
     results: dict[int, T] = {}
     errors: list[Exception] = []
@@ -118,7 +103,7 @@ def in_time(
     def call(place: int, function: Callable[[], T]) -> None:
         try:
             results[place] = function()
-        except Exception as error:  # noqa: BLE001 - raised again by who waits
+        except Exception as error:  # noqa: BLE001 - raised again in the calling thread
             errors.append(error)
 
     threads = [

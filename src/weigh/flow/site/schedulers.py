@@ -1,10 +1,9 @@
-"""Which scheduler to talk to, and how to reach each."""
+"""Choose the scheduler, and set up the connection to it."""
 
 import os
 import shutil
 import time
 from collections.abc import Mapping
-from typing import Literal
 
 import msgspec
 
@@ -13,55 +12,54 @@ from weigh.errors import FormatError, UsageError
 from weigh.schedulers import client
 from weigh.schedulers.client import Client, Reach
 from weigh.schedulers.command import run
-from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.local.jobs import Local
-from weigh.schedulers.protocol import Backend, Scheduler
-from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.protocol import Scheduler
+from weigh.schedulers.table import KINDS
 from weigh.store.identity import this_machine
 from weigh.units import Seconds, parse_duration
 
-BACKENDS: dict[str, Backend] = {
-    slurm_commands.NAME: slurm_commands,
-    gridengine_commands.NAME: gridengine_commands,
-}
-NAMES = (slurm_commands.NAME, gridengine_commands.NAME, LOCAL)
-_COMMANDS = {slurm_commands.NAME: "sbatch", gridengine_commands.NAME: "qsub"}
+NAMES = (*KINDS, LOCAL)
 _PACE = "WEIGH_POLL"
 CLUSTER_MARK = "@"
 
 
 class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of several clusters: its scheduler, the variables by which it is reached.
+    """One of several clusters: its scheduler, and the environment that selects it.
 
-    ``prefetch`` is the cluster whose nodes download what jobs here need.
+    ``prefetch`` is the cluster whose nodes download the files that jobs need.
     """
 
-    scheduler: Literal["slurm", "gridengine"]
+    scheduler: str
     env: dict[str, str] = {}
     prefetch: str | None = None
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for an unknown scheduler."""
+        if self.scheduler not in KINDS:
+            raise ValueError(f"no such scheduler: {self.scheduler!r}")
 
-def at_hand(env: Mapping[str, str]) -> str:
-    """Name the scheduler whose command is on PATH; this machine where none is."""
+
+def available_scheduler(env: Mapping[str, str]) -> str:
+    """Return the scheduler whose command is on PATH; this machine if none is."""
     path = env.get("PATH", "")
-    for name, command in _COMMANDS.items():
-        if shutil.which(command, path=path):
+    for name, kind in KINDS.items():
+        if shutil.which(kind.submits, path=path):
             return name
     return LOCAL
 
 
 def reach(name: str, *, root: str, env: Mapping[str, str]) -> Scheduler:
-    """Give the scheduler called *name*; *root* is the store.
+    """Return the scheduler called *name*; *root* is the store.
 
     Raises:
-        UsageError: there is none of that name.
-        FormatError: WEIGH_POLL is no time.
+        UsageError: there is no scheduler of that name.
+        FormatError: WEIGH_POLL is not a time.
     """
     if name == LOCAL:
         return Local(env=env, root=root, machine=this_machine())
     kind = kind_of(name)
-    if kind not in BACKENDS:
+    if kind not in KINDS:
         raise UsageError(f"no such scheduler: {name} (one of {', '.join(NAMES)})")
     env = reaching(name, env)
     way = Reach(
@@ -72,17 +70,17 @@ def reach(name: str, *, root: str, env: Mapping[str, str]) -> Scheduler:
         clock=time.time,
         interval=_interval(env),
     )
-    client = Client(BACKENDS[kind], way)
-    client.name = name  # what it answers is kept by it
+    client = Client(KINDS[kind].backend, way)
+    client.name = name  # the cache of its answers has this name
     return client
 
 
 def reaching(name: str, env: Mapping[str, str]) -> Mapping[str, str]:
-    """Give the environment in which the commands of *name* find their cluster.
+    """Return the environment in which the commands of *name* reach its cluster.
 
     Raises:
-        UsageError: the settings name no such cluster.
-        FormatError: what they say is no such table.
+        UsageError: the settings have no such cluster.
+        FormatError: the cluster's table is invalid.
     """
     cluster = name.partition(CLUSTER_MARK)[2]
     if not cluster:
@@ -91,24 +89,24 @@ def reaching(name: str, env: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def kind_of(name: str) -> str:
-    """Give the scheduler of ``slurm@gpu``: one of several clusters."""
+    """Return the scheduler of ``slurm@gpu``, one of several clusters: ``slurm``."""
     return name.partition(CLUSTER_MARK)[0]
 
 
 def find_cluster(name: str, cwd: str, env: Mapping[str, str]) -> Named:
-    """Read what the settings say of a cluster: ``[cluster.named.NAME]``.
+    """Read a cluster's settings: ``[cluster.named.NAME]``.
 
     Raises:
-        UsageError: they name none so.
-        FormatError: what they say is no such table.
+        UsageError: the settings have no such cluster.
+        FormatError: the cluster's table is invalid.
     """
     table = config.load(cwd, env).cluster.get("named", {})
     known = table if isinstance(table, dict) else {}
     if name not in known:
         others = ", ".join(map(str, known)) or "none"
         raise UsageError(
-            f"the settings name no cluster {name!r} but {others} "
-            f"(a table [cluster.named.{name}] in weigh.toml does)"
+            f"no cluster {name!r} in the settings, which have {others} "
+            f"(add a table [cluster.named.{name}] to weigh.toml)"
         )
     try:
         return msgspec.convert(known[name], Named)
@@ -117,7 +115,7 @@ def find_cluster(name: str, cwd: str, env: Mapping[str, str]) -> Named:
 
 
 def _interval(env: Mapping[str, str]) -> Seconds:
-    """Read how long an answer is good for; WEIGH_POLL changes it."""
+    """Return how long an answer stays valid; WEIGH_POLL changes it."""
     text = env.get(_PACE)
     if not text:
         return client.INTERVAL
@@ -128,7 +126,7 @@ def _interval(env: Mapping[str, str]) -> Seconds:
 
 
 def current_user() -> str:
-    """Return our name at a scheduler; the number where there is no name."""
+    """Return our user name; the user id if there is no name."""
     try:
         import pwd  # noqa: PLC0415 - not on Windows
     except ImportError:

@@ -11,7 +11,7 @@ from weigh import config
 from weigh.errors import UsageError
 from weigh.flow.check.script import dialect_of, facts_of
 from weigh.flow.site.ask import Ask, ask_scheduler
-from weigh.flow.site.live_limits import Live, Who, live_limits
+from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.model.cluster import UNTYPED, Node, NodeGpus
 from weigh.model.job import JobScript, Wanted
@@ -22,6 +22,7 @@ from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import Check
 from weigh.schedulers.cluster_view import takes_jobs
 from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.protocol import Live, Who
 from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm import commands as slurm_commands
 from weigh.schedulers.slurm.text import format_time

@@ -11,13 +11,14 @@ from weigh import config
 from weigh.errors import SchedulerError, UsageError
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site.ask import Ask, ask_scheduler
-from weigh.flow.site.live_limits import Who, live_limits
+from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.flow.submit.checks import queues_of
 from weigh.model.cluster import Node
 from weigh.model.job import JobScript, Wanted
 from weigh.model.plan import Plan
 from weigh.schedulers.cluster_view import takes_jobs
+from weigh.schedulers.protocol import Who
 from weigh.schedulers.slurm import commands as slurm_commands
 from weigh.sweep.quoting import shell_line
 

@@ -7,7 +7,7 @@ import msgspec
 from weigh import config
 from weigh.errors import UsageError
 from weigh.flow.site.ask import Ask, ask_scheduler
-from weigh.flow.site.live_limits import Live, Who, live_limits
+from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.flow.submit.checks import queues_of, refuse, text_findings
 from weigh.model.complexes import Complexes
@@ -16,6 +16,7 @@ from weigh.model.limits import Limits
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.job_script import request_of
 from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.schedulers.protocol import Live, Who
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import GIB, HOUR
 

@@ -31,7 +31,7 @@ def where_to(
         UsageError: the settings name no such cluster, or it is another scheduler's.
     """
     if cluster is None:
-        return scheduler or schedulers.at_hand(env), env
+        return scheduler or schedulers.available_scheduler(env), env
     named = schedulers.find_cluster(cluster, cwd, env)
     if scheduler not in {None, named.scheduler}:
         raise UsageError(f"cluster {cluster} is one of {named.scheduler}: leave --on")

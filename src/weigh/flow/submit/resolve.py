@@ -145,7 +145,7 @@ def _cards(name: str) -> set[str]:
 
 def _one_slot(wanted: Wanted, scheduler: Scheduler) -> tuple[Wanted, tuple[str, ...]]:
     """Ask for one slot where each would take the GPUs anew."""
-    word = scheduler.cpus_beside_gpus(wanted.complexes)
+    word = scheduler.cpu_resource(wanted.complexes)
     if word is None:
         return wanted, ()
     note = f"one slot and not {wanted.cpus}: here each takes its own GPUs"

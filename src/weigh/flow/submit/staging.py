@@ -13,8 +13,15 @@ from weigh.errors import FormatError, UsageError
 from weigh.model.job import JobScript, Runner
 from weigh.model.plan import Plan
 from weigh.model.staging import Staging
-from weigh.schedulers.job_script import HOW, requeue_lines, staged_lines, when_home
+from weigh.schedulers.job_script import (
+    ScriptRules,
+    requeue_lines,
+    staged_lines,
+    when_home,
+)
 from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.schedulers.local.script import RULES as LOCAL_RULES
+from weigh.schedulers.table import KINDS
 from weigh.staging.script import JOB, parse_staging, render
 from weigh.units import GIB, Bytes, format_size, parse_size
 
@@ -188,7 +195,7 @@ def staged(script: JobScript, scheduler: str) -> JobScript:
         return script
     lines = render(
         script.staging,
-        staged_lines(script, scheduler),
+        staged_lines(script, _rules(scheduler)),
         job='"$job"' if scheduler == LOCAL else JOB,
         element='"$element"',
         when_home=when_home(),
@@ -197,10 +204,14 @@ def staged(script: JobScript, scheduler: str) -> JobScript:
     return msgspec.structs.replace(script, staged=lines)
 
 
+def _rules(scheduler: str) -> ScriptRules:
+    return LOCAL_RULES if scheduler == LOCAL else KINDS[scheduler].script_rules
+
+
 def _last(script: JobScript, scheduler: str) -> str:
     if not script.requeue:
         return ""
-    return "\n".join(("by=$hurry", *requeue_lines(HOW[scheduler])))
+    return "\n".join(("by=$hurry", *requeue_lines(_rules(scheduler).requeue)))
 
 
 def left_behind(plan: Plan, staging: Staging | None, cwd: str) -> Iterator[str]:

@@ -52,6 +52,7 @@ from weigh.model.staging import Staging
 from weigh.render.submit_lines import Shipped
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.protocol import Scheduler
+from weigh.schedulers.table import KINDS
 from weigh.store import jobs, location
 from weigh.units import parse_limit, parse_size
 
@@ -402,9 +403,9 @@ def _plan(
 
 
 def _commands(parts: Sequence[JobScript], kind: str) -> Iterator[tuple[str, ...]]:
-    if kind in schedulers.BACKENDS:
+    if kind in KINDS:
         for part in parts:
-            yield schedulers.BACKENDS[kind].submit_argv(script_path(part))
+            yield KINDS[kind].backend.submit_argv(script_path(part))
 
 
 def _first_notes(wishes: Wishes) -> Iterator[str]:

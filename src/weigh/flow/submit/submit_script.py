@@ -91,7 +91,7 @@ def ship(
     as_sent = os.path.join(sent, SCRIPT)
     _write(as_sent, text)
     checked = script.setup.checks
-    expected = scheduler.foresee(path, cwd=script.cwd) if checked else None
+    expected = scheduler.predict_start(path, cwd=script.cwd) if checked else None
     location.make_folder(sending.sender.store)
     draft = Submitted(
         scheduler=scheduler.name,

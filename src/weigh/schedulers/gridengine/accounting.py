@@ -1,4 +1,4 @@
-"""What qacct says that a job used: text in, figures out."""
+"""Read qacct: the resources that a job requested and used."""
 
 import re
 
@@ -19,12 +19,12 @@ _H_RT = re.compile(r"\bh_rt=([^\s,]+)")
 
 
 def argv(job: str) -> Argv:
-    """Ask for a job, of an array every element."""
+    """Return the command that lists a job, for an array all its elements."""
     return ("qacct", "-j", job)
 
 
 def parse(out: str) -> tuple[Accounted, ...]:
-    """Read qacct's blocks; of an element that was run again the last one counts."""
+    """Read qacct's blocks; the last attempt of an element counts."""
     ended = gridengine_commands.parse_ended(out)
     found: dict[int, Accounted] = {}
     for block in gridengine_commands.qacct_blocks(out):
@@ -54,7 +54,7 @@ def _accounted(number: int, state: State, block: dict[str, str]) -> Accounted:
 
 
 def _resident(text: str) -> Bytes | None:
-    """Read ru_maxrss: KiB, which version 8 divides by 1000 and calls KB.
+    """Read ru_maxrss, in KiB, which version 8 divides by 1000 and prints as KB.
 
     207.828KB is 207,828 KiB; a bare number is KiB.
     """
@@ -65,7 +65,7 @@ def _resident(text: str) -> Bytes | None:
 
 
 def _virtual(text: str) -> Bytes | None:
-    """Read maxvmem, which counts by 1024; 0 is a job too short to be looked at."""
+    """Read maxvmem, which counts by 1024; 0 means that the job was too short."""
     found = _NUMBER.match(text)
     if found is None:
         return None
@@ -78,7 +78,7 @@ def _seconds(text: str) -> Seconds | None:
 
 
 def _asked(category: str, slots: int | None) -> Bytes | None:
-    """Read h_vmem, which is for each slot."""
+    """Read h_vmem, which is per slot."""
     found = _H_VMEM.search(category)
     try:
         return dialect.parse_memory(found[1]) * (slots or 1) if found else None

@@ -1,7 +1,7 @@
-"""What Grid Engine tells of a cluster: the commands to ask, and their text read.
+"""What Grid Engine shows of a cluster: the commands, and how to read their output.
 
-It has no word for GPUs: a site calls its resources as it likes. Consumables named like
-``ngpus`` or ``gpu`` are taken for GPUs, and ``gpu_type`` or the like for their type.
+Grid Engine has no standard name for GPUs: each site chooses one. Consumables named like
+``ngpus`` or ``gpu`` count as GPUs, and ``gpu_type`` or similar as their type.
 """
 
 import re
@@ -16,6 +16,7 @@ from weigh.model.limits import QueueLimits
 from weigh.model.record import State
 from weigh.schedulers.elements import count_elements
 from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.protocol import ClusterAnswers, Query, Reply, unanswered
 from weigh.schedulers.script import whole_number
 
 HOSTS = ("qhost", "-F", "-q")
@@ -50,9 +51,9 @@ _WORDS = {
 
 
 class Host(msgspec.Struct, frozen=True):
-    """One execution host of ``qhost``: its resources, and its queues as written.
+    """One execution host of ``qhost``: its resources and queues, unparsed.
 
-    ``values`` are by name as the last source gave them; of consumables, what is left.
+    ``values`` are by name, from the last source; for consumables, what is left.
     ``queues`` are (name, used slots, slots, state letters).
     """
 
@@ -62,17 +63,79 @@ class Host(msgspec.Struct, frozen=True):
     queues: tuple[tuple[str, int, int, str], ...]
 
 
+_COMPLEX_COLUMNS = 7
+_MOST_HOSTS = 400  # hosts are queried one by one for their totals: 20 ms each
+
+
+def read_cluster(query: Query, env: Mapping[str, str]) -> ClusterAnswers:
+    """Query hosts, queues and jobs. Raises WeighError if there is no answer."""
+    commands = (
+        HOSTS,
+        QUEUES,
+        JOBS,
+        COMPLEXES,
+        QUOTAS,
+        VERSION,
+    )
+    replies = query(commands)
+    hosts, queues, jobs, complexes, quotas, version = replies
+    for reply in (hosts, queues):
+        reply.require("Grid Engine")
+    found = parse_hosts(hosts.stdout)
+    limits = parse_queues(queues.stdout)
+    listed, trouble = _jobs(jobs, complexes)
+    names = [one.name for one in limits]
+    return ClusterAnswers(
+        name=env.get("SGE_CLUSTER_NAME") or env.get("SGE_CELL") or None,
+        version=parse_version(version.stdout),
+        nodes=_nodes(found, query),
+        queues=with_states(limits, found),
+        jobs=listed,
+        gpus_per_user=parse_gpus_per_user(quotas.stdout, names),
+        notes=trouble,
+    )
+
+
+def _jobs(
+    jobs: Reply, complexes: Reply
+) -> tuple[tuple[ClusterJob, ...], tuple[str, ...]]:
+    if not jobs.is_answer:
+        return (), unanswered({"qstat": jobs})
+    once = per_job(complexes.stdout)
+    try:
+        return parse_jobs(jobs.stdout, once=once), ()
+    except FormatError as error:
+        return (), (str(error),)
+
+
+def _nodes(hosts: Sequence[Host], query: Query) -> tuple[Node, ...]:
+    totals = gpu_totals(hosts, query)
+    return tuple(node(host, totals.get(host.name, {})) for host in hosts)
+
+
+def gpu_totals(hosts: Sequence[Host], query: Query) -> dict[str, dict[str, str]]:
+    """Query each host with GPUs for its totals: ``qhost`` only shows what is left."""
+    with_gpus = [host for host in hosts if gpu_consumables(host)]
+    chosen = with_gpus[:_MOST_HOSTS]
+    argvs = [host_argv(host.name) for host in chosen]
+    replies = query(argvs)
+    return {
+        host.name: parse_host_totals(reply.stdout)
+        for host, reply in zip(chosen, replies, strict=True)
+    }
+
+
 def host_argv(name: str) -> tuple[str, ...]:
-    """Ask for what a site gave a host: the totals that ``qhost`` does not tell."""
+    """Return the command that shows a host's totals, which ``qhost`` does not show."""
     return ("qconf", "-se", name)
 
 
 def start_argv(
     queue: str, *, cpus: int = 1, gpu: str | None = None, time: int | None = None
 ) -> tuple[str, ...]:
-    """Ask whether a small job could start as things are; nothing is submitted.
+    """Return the command that checks whether a small job could start now.
 
-    *gpu* is a resource and its number, ``ngpus:1``.
+    Nothing is submitted. *gpu* is a resource and its number, ``ngpus:1``.
     """
     options = ["-q", queue]
     if cpus > 1:
@@ -86,7 +149,7 @@ def start_argv(
 
 
 def parse_start(said: str) -> tuple[str | None, str | None]:
-    """Read ("now", or why not now) from what ``qsub -w p`` said."""
+    """Read ("now", or why not now) from the output of ``qsub -w p``."""
     if "verification: found" in said:
         return "now", None
     reasons = [why for why in _REFUSAL.findall(said) if _OTHER_QUEUE not in why]
@@ -96,7 +159,7 @@ def parse_start(said: str) -> tuple[str | None, str | None]:
 
 
 def parse_hosts(text: str) -> tuple[Host, ...]:
-    """Read ``qhost -F -q``; the resources may stand on one line or on many."""
+    """Read ``qhost -F -q``; the resources may be on one line or on several."""
     found: list[Host] = []
     for line in text.splitlines():
         if not line[:1].isspace():
@@ -109,17 +172,17 @@ def parse_hosts(text: str) -> tuple[Host, ...]:
 
 
 def gpu_consumables(host: Host) -> tuple[str, ...]:
-    """Name the consumables of *host* that count GPUs."""
+    """Return the names of the consumables of *host* that count GPUs."""
     return tuple(sorted(name for name in host.consumables if is_gpu(name)))
 
 
 def is_gpu(name: str) -> bool:
-    """Tell whether a resource of that name counts GPUs."""
+    """Return whether a resource of that name counts GPUs."""
     return _GPU_NAME.fullmatch(name.lower()) is not None
 
 
 def is_gpu_type(name: str) -> bool:
-    """Tell whether a resource of that name says which GPU."""
+    """Return whether a resource of that name is a GPU type."""
     return _TYPE_NAME.fullmatch(name.lower()) is not None
 
 
@@ -129,7 +192,7 @@ def parse_host_totals(text: str) -> dict[str, str]:
 
 
 def node(host: Host, totals: Mapping[str, str]) -> Node:
-    """Put together what ``qhost`` and the host's configuration tell of a node."""
+    """Return a node from ``qhost`` and the host's configured totals."""
     state, reason = _state(host)
     used = sum(slots for _, slots, _, _ in host.queues)
     left = _count(host.values.get("slots")) if "slots" in host.consumables else None
@@ -149,7 +212,7 @@ def node(host: Host, totals: Mapping[str, str]) -> Node:
 
 
 def parse_queues(text: str) -> tuple[QueueLimits, ...]:
-    """Read ``qconf -sq '*'``: a block a queue, the first line of each its name."""
+    """Read ``qconf -sq '*'``: one block per queue, which begins with its name."""
     blocks = re.split(r"(?m)^(?=qname\s)", text)
     rows = (_attributes(block) for block in blocks)
     return tuple(_limits(row) for row in rows if row.get("qname"))
@@ -158,7 +221,7 @@ def parse_queues(text: str) -> tuple[QueueLimits, ...]:
 def with_states(
     queues: Sequence[QueueLimits], hosts: Sequence[Host]
 ) -> tuple[QueueLimits, ...]:
-    """Set which queues are open: those with an instance that takes jobs, or none."""
+    """Mark a queue as closed if all its instances are closed."""
     letters: dict[str, list[str]] = {}
     for host in hosts:
         for name, _, _, state in host.queues:
@@ -175,7 +238,7 @@ def with_states(
 
 
 def per_job(complexes: str) -> frozenset[str]:
-    """Name the consumables that a job takes once and not for each slot."""
+    """Return the consumables that are counted per job and not per slot."""
     rows = (line.split() for line in complexes.splitlines())
     return frozenset(
         name
@@ -185,8 +248,37 @@ def per_job(complexes: str) -> frozenset[str]:
     )
 
 
+def requestable(complexes: str | None) -> tuple[str, ...] | None:
+    """Return the names and shortcuts of the resources that jobs may request."""
+    rows = [] if complexes is None else complex_rows(complexes)
+    names = dict.fromkeys(name for row in rows if row[4] != "NO" for name in row[:2])
+    return tuple(names) or None
+
+
+def per_slot(complexes: str) -> tuple[str, ...]:
+    """Return the consumables that are counted per slot and not per job."""
+    rows = [row for row in complex_rows(complexes) if row[5] == "YES"]
+    return tuple(dict.fromkeys(name for row in rows for name in row[:2]))
+
+
+def consumables(complexes: str) -> tuple[str, ...]:
+    """Return the consumables, counted per slot or per job."""
+    rows = [row for row in complex_rows(complexes) if row[5] != "NO" and row[4] != "NO"]
+    return tuple(dict.fromkeys(row[0] for row in rows))
+
+
+def complex_rows(complexes: str) -> list[list[str]]:
+    """Return the columns of each resource that ``qconf -sc`` lists."""
+    rows = (line.split() for line in complexes.splitlines())
+    return [
+        row
+        for row in rows
+        if len(row) >= _COMPLEX_COLUMNS and not row[0].startswith("#")
+    ]
+
+
 def parse_gpus_per_user(quotas: str, queues: Sequence[str]) -> dict[str, int]:
-    """Read the resource quotas on GPUs that hold for each user by himself."""
+    """Read the resource quotas on GPUs that apply to each user separately."""
     found: dict[str, int] = {}
     for words, limits in _quota_rules(quotas):
         asked = dict(zip(words[::2], words[1::2], strict=False))
@@ -196,18 +288,18 @@ def parse_gpus_per_user(quotas: str, queues: Sequence[str]) -> dict[str, int]:
             continue
         names = asked.get("queues", "*").strip("{}").split(",")
         for queue in queues if "*" in names else names:
-            found.setdefault(queue, most)  # the first rule that fits holds
+            found.setdefault(queue, most)  # the first rule that matches applies
     return found
 
 
 def _quota_rules(quotas: str) -> Iterator[tuple[list[str], str]]:
-    """Yield the words of each rule in force, and its limits."""
+    """Yield the words and the limits of each enabled rule."""
     is_on = True
     for line in quotas.splitlines():
         words = line.split()
         if words == ["{"]:
             is_on = True
-        elif words == ["enabled", "FALSE"]:  # written down and not in force
+        elif words == ["enabled", "FALSE"]:  # configured but disabled
             is_on = False
         elif is_on and words[:1] == ["limit"] and "to" in words[:-1]:
             to = words.index("to")
@@ -217,10 +309,10 @@ def _quota_rules(quotas: str) -> Iterator[tuple[list[str], str]]:
 def parse_jobs(
     text: str, *, once: frozenset[str] = frozenset()
 ) -> tuple[ClusterJob, ...]:
-    """Read ``qstat -u '*' -r -xml``; *once* are the resources that a job takes once.
+    """Read ``qstat -u '*' -r -xml``; *once* are the resources counted per job.
 
     Raises:
-        FormatError: it is no XML.
+        FormatError: the output is not XML.
     """
     try:
         root = ET.fromstring(text)  # noqa: S314 - the scheduler's own output
@@ -250,7 +342,7 @@ def _with_line(host: Host, line: str) -> Host:
 
 
 def _state(host: Host) -> tuple[NodeState, str | None]:
-    """Fold the letters of a host's queues: it is up while one of them is."""
+    """Combine the states of a host's queues: it is up if one of them is."""
     letters = [state for *_, state in host.queues]
     if not letters:
         return "UNKNOWN", "in no queue"
@@ -323,7 +415,7 @@ def _gpus_of(element: ET.Element, slots: int, once: frozenset[str]) -> int:
 
 
 def _job_state(letters: str) -> tuple[State, str | None]:
-    """Fold ``qw``, ``hqw``, ``Eqw``, ``r``, ``dr``, ``S``...: sge_status(5)."""
+    """Map ``qw``, ``hqw``, ``Eqw``, ``r``, ``dr``... to states: see sge_status(5)."""
     if "E" in letters:
         return "PENDING", "error"
     if "w" in letters:
@@ -334,19 +426,19 @@ def _job_state(letters: str) -> tuple[State, str | None]:
 
 
 def _attributes(text: str) -> dict[str, str]:
-    """Read ``name   value`` lines, continued behind a backslash."""
+    """Read ``name   value`` lines; a backslash continues a line."""
     joined = re.sub(r"\\\n\s*", "", text)
     rows = (line.split(None, 1) for line in joined.splitlines())
     return {row[0]: row[1].strip() for row in rows if len(row) > 1}
 
 
 def _values(text: str) -> dict[str, str]:
-    """Read ``ngpus=4(0 1 2 3),gpu_type=v100``; NONE is none."""
+    """Read ``ngpus=4(0 1 2 3),gpu_type=v100``; NONE means none."""
     return dict(re.findall(r"([\w.]+)=([^,(\s]+)", text))
 
 
 def _first(value: str) -> str:
-    """Leave out what holds on some hosts only: ``48:00:00,[node7=24:00:00]``."""
+    """Return the default of ``48:00:00,[node7=24:00:00]``, without host exceptions."""
     return value.partition(",")[0].strip()
 
 

@@ -1,6 +1,6 @@
 """Grid Engine's commands: ``qsub``, ``qstat -xml``, ``qacct``, ``qdel``.
 
-It numbers elements from 1; here they count from 0 as everywhere.
+Grid Engine numbers elements from 1; weigh numbers them from 0 everywhere.
 """
 
 import re
@@ -21,7 +21,7 @@ from weigh.model.job import (
 from weigh.model.record import State
 from weigh.schedulers.command import Ran
 from weigh.schedulers.elements import count_elements, format_ranges, parse_ranges
-from weigh.schedulers.gridengine import limits as gridengine_limits
+from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.cluster import is_gpu, is_gpu_type
 from weigh.schedulers.gridengine.script import gridengine_script, job_name
@@ -32,10 +32,10 @@ from weigh.units import Seconds
 
 
 def parse_job(text: str) -> Understood | None:
-    """Read the job of *text*; None where there is none.
+    """Read the job in *text*; None if there is none.
 
-    A site may call its GPUs anything: without a name that is known for one, how many
-    were requested is not known.
+    Each site names its GPU resource itself: if no name is recognized, the number of
+    requested GPUs is not known.
     """
     rows = _rows(text)
     if "job_number" not in rows:
@@ -58,7 +58,7 @@ def parse_job(text: str) -> Understood | None:
 
 
 def _rows(text: str) -> dict[str, str]:
-    """Split ``name:   value`` lines; the first of a name counts."""
+    """Split ``name:   value`` lines; the first of two equal names counts."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         name, colon, value = line.partition(":")
@@ -73,7 +73,7 @@ def _resources(text: str) -> dict[str, str]:
 
 
 def _slots(text: str) -> int:
-    """Read ``smp range: 2``: the fewest of a range."""
+    """Read ``smp range: 2``: the minimum of a range."""
     return whole_number(text.rpartition(":")[2].strip().partition("-")[0]) or 1
 
 
@@ -107,7 +107,7 @@ _UNREADABLE = "unable to open"
 _BLOCK = "=" * 20
 _SIGNAL_BASE = 128
 _KILL = 9
-# the request may have arrived all the same
+# the request may have arrived nevertheless
 _LOST = re.compile(
     r"send error|receive error|got read error|commlib|can't unpack|connect to service|"
     r"unable to (?:contact|send message to) qmaster|timeout|timed out",
@@ -117,7 +117,7 @@ _NO_JOB_LISTED = "do not exist"
 _MARKED = frozenset({"context", "script_file"})
 _PATIENCE: Seconds = 10.0
 
-# accounting(5): what `failed` says
+# accounting(5): the values of `failed`
 _RESCHEDULED = 25
 _OVER_A_LIMIT = 37
 _SIGNALLED = 100
@@ -129,7 +129,7 @@ def render(script: JobScript) -> str:
 
 
 def log_name(job: str, element: int, *, is_array: bool) -> str:
-    """Name the log of an element."""
+    """Return the name of an element's log."""
     return _log_name(job, element, is_array=is_array)
 
 
@@ -139,40 +139,40 @@ def submit_argv(script: str) -> Argv:
 
 
 def verify_argv(script: str) -> Argv:
-    """Ask whether it fits an empty cluster: qsub takes what never runs."""
+    """Return the command that checks whether it fits an empty cluster."""
     return ("qsub", "-w", "v", script)
 
 
 def parse_doubt(out: str) -> str | None:
-    """Read why no queue is suitable: the most telling lines."""
+    """Read why no queue is suitable, from the most specific lines."""
     if _NO_QUEUE not in out:
         return None
     lines = [line.strip() for line in out.splitlines() if "cannot run" in line]
-    # of queues that were not asked for nobody wants to hear
-    telling = [line for line in lines if _OTHER_QUEUE not in line] or lines
-    telling.sort(key=lambda line: "because it" not in line)  # why comes first
-    found = dict.fromkeys(_CANNOT.sub("", line) for line in telling)
+    # skip queues that were not requested
+    specific = [line for line in lines if _OTHER_QUEUE not in line] or lines
+    specific.sort(key=lambda line: "because it" not in line)  # reasons first
+    found = dict.fromkeys(_CANNOT.sub("", line) for line in specific)
     reasons = "; ".join(list(found)[:_MOST_REASONS]) or "no suitable queue"
     return f"the job would never run: {reasons}"
 
 
 def parse_start(out: str) -> Seconds | None:  # noqa: ARG001
-    """Read nothing: it does not foresee when a job starts."""
+    """Return None: Grid Engine does not predict when a job starts."""
     return None
 
 
 def understood_argv(job: str) -> Argv:
-    """Ask for all there is to know of a job."""
+    """Return the command that shows all details of a job."""
     return ("qstat", "-j", job)
 
 
 def parse_understood(out: str) -> Understood | None:
-    """Read what Grid Engine took it to ask for."""
+    """Read the request as Grid Engine understood it."""
     return parse_job(out)
 
 
 def parse_submitted(out: str) -> str | None:
-    """Read ``42`` or ``42.1-3:1``, whatever is said before."""
+    """Read ``42`` or ``42.1-3:1``; other text may come before."""
     for line in reversed(out.splitlines()):
         found = _SUBMITTED.match(line.strip())
         if found:
@@ -181,17 +181,17 @@ def parse_submitted(out: str) -> str | None:
 
 
 def is_unanswered(words: str) -> bool:
-    """Return whether qsub failed on the way to the master or back."""
+    """Return whether qsub failed while it talked to the master."""
     return not words.strip() or _LOST.search(words) is not None
 
 
-def find_argv(user: str, name: str) -> Argv:  # noqa: ARG001 - names are the user's own
-    """Show all of each job of that name: only there is the context."""
+def find_argv(user: str, name: str) -> Argv:  # noqa: ARG001 - users choose job names
+    """Return the command that shows all jobs of that name with their context."""
     return ("qstat", "-j", job_name(name))
 
 
 def parse_found(ran: Ran, token: str) -> str | None:
-    """Read the id of the job whose context or script holds the token.
+    """Read the id of the job whose context or script path holds the token.
 
     Raises:
         FormatError: qstat did not reach the master.
@@ -209,17 +209,17 @@ def parse_found(ran: Ran, token: str) -> str | None:
 
 
 def patience_argv() -> Argv | None:
-    """Ask nothing: a request is answered or lost."""
+    """Return None: a request is either answered or lost."""
     return None
 
 
 def parse_patience(out: str) -> Seconds:  # noqa: ARG001
-    """Return a fixed time: what qsub sent is read as soon as the master runs."""
+    """Return a fixed time: the master reads a request as soon as it runs."""
     return _PATIENCE
 
 
 def queue_argv(user: str) -> Argv:
-    """List what waits and runs."""
+    """Return the command that lists the waiting and running jobs."""
     return ("qstat", "-u", user, "-xml")
 
 
@@ -227,7 +227,7 @@ def parse_queue(out: str) -> States:
     """Read qstat's XML.
 
     Raises:
-        FormatError: it is no XML, or cut off.
+        FormatError: the output is not XML, or truncated.
     """
     try:
         root = ET.fromstring(out)  # noqa: S314 - the scheduler's own
@@ -251,15 +251,15 @@ def parse_queue(out: str) -> States:
 
 
 def ended_argvs(jobs: Sequence[str]) -> tuple[Argv, ...]:
-    """Ask accounting: it takes one job at a time."""
+    """Return one accounting command per job: qacct accepts only one."""
     return tuple(("qacct", "-j", job) for job in jobs)
 
 
 def accounting_answer(out: str, err: str) -> Answer:
-    """Read why qacct failed: it does so of a job that it does not have (yet), too.
+    """Classify a failure of qacct, which also fails for jobs not recorded yet.
 
-    Where jobs are recorded, the file is made with the first, and anew when it is
-    rotated; one that this user may not read stays so.
+    With accounting on, the file is created with the first job, and again when it is
+    rotated; a file that this user may not read stays unreadable.
     """
     said = out + err
     if _NO_SUCH_JOB.search(said) or _NO_FILE in said:
@@ -268,7 +268,7 @@ def accounting_answer(out: str, err: str) -> Answer:
 
 
 def parse_ended(out: str) -> States:
-    """Read qacct's blocks; of a job that was run again the last one counts."""
+    """Read qacct's blocks; the last attempt of a job counts."""
     states: States = {}
     for block in qacct_blocks(out):
         job = block.get("jobnumber", "")
@@ -282,12 +282,12 @@ def parse_ended(out: str) -> States:
 
 
 def why_argv(job: str) -> Argv | None:
-    """Ask for all there is to know of a job."""
+    """Return the command that shows all details of a job."""
     return ("qstat", "-j", job)
 
 
 def parse_why(out: str) -> str | None:
-    """Find why a job is in error."""
+    """Read why a job is in an error state."""
     for line in out.splitlines():
         if line.startswith("error reason"):
             _, _, rest = line.partition(":")
@@ -296,7 +296,7 @@ def parse_why(out: str) -> str | None:
 
 
 def gpu_types_argv() -> Argv | None:
-    """Ask nothing: each site has a complex of its own for it."""
+    """Return None: each site has its own resource for GPU types."""
     return None
 
 
@@ -306,33 +306,33 @@ def parse_gpu_types(out: str) -> tuple[str, ...]:  # noqa: ARG001
 
 
 def slots_argv() -> Argv | None:
-    """Ask for the complexes: of most consumables each slot takes its own."""
+    """Return the command that lists the resources: most are counted per slot."""
     return ("qconf", "-sc")
 
 
 def parse_slots(out: str, complexes: Complexes | None = None) -> str | None:
-    """Read whether GPUs are taken by each slot, and what else counts CPUs."""
+    """Read whether GPUs are counted per slot, and which other resource counts CPUs."""
     words = complexes or Complexes()
-    if words.gpus not in gridengine_limits.per_slot(out):
+    if words.gpus not in gridengine_cluster.per_slot(out):
         return None
     return (
-        words.cpus if words.cpus in (gridengine_limits.requestable(out) or ()) else ""
+        words.cpus if words.cpus in (gridengine_cluster.requestable(out) or ()) else ""
     )
 
 
 def array_limit_argv(elements: int) -> Argv | None:
-    """Ask for the configuration, where the default might be too little."""
+    """Return the command that shows the limit, if the usual default may be too low."""
     return ("qconf", "-sconf") if elements > _SHORT_ARRAY else None
 
 
 def parse_array_limit(out: str) -> int | None:
-    """Read max_aj_tasks; 0 is no limit."""
+    """Read max_aj_tasks; 0 means no limit."""
     found = _MAX_ARRAY.search(out)
     return (int(found[1]) or None) if found else None
 
 
 def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
-    """End a job or some of its elements."""
+    """Return the command that cancels a job or some of its elements."""
     if elements is None or job.elements == 1:
         return ("qdel", job.id)
     spans = format_ranges(number + 1 for number in elements).split(",")
@@ -340,7 +340,7 @@ def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
 
 
 def _state(letters: str) -> State:
-    """Fold qstat's letters: q, h, w wait; r, t run; d is being deleted; E is stuck."""
+    """Map qstat's letters: q, h, w wait; r, t run; d is being deleted; E is stuck."""
     if "E" in letters:
         return "FAILED"
     if "w" in letters or letters in {"q", "hq", "Rq"}:
@@ -363,7 +363,7 @@ def _reason(letters: str) -> str | None:
 
 
 def qacct_blocks(out: str) -> Iterator[dict[str, str]]:
-    """Yield what qacct prints of each element, by its own words."""
+    """Yield the fields that qacct prints for each element, by name."""
     block: dict[str, str] = {}
     for line in out.splitlines():
         if line.startswith(_BLOCK):
@@ -378,7 +378,7 @@ def qacct_blocks(out: str) -> Iterator[dict[str, str]]:
 
 
 def _ended(block: dict[str, str]) -> ElementState | None:
-    """Judge a block; None where it is of a run that was put back into the queue."""
+    """Return the state in a block; None for an attempt that was requeued."""
     number, _, words = block.get("failed", "").partition(":")
     failed = whole_number(number.strip())
     status = whole_number(block.get("exit_status", "").partition(" ")[0])

@@ -1,14 +1,19 @@
-"""What Grid Engine allows: limits from what its commands tell, read as text."""
+"""Grid Engine's limits, read from the output of its commands."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from weigh.errors import FormatError
+from weigh.model.complexes import Complexes
+from weigh.model.job import States
 from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.schedulers.cluster_view import closed_nodes
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
+from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import text as gridengine_text
+from weigh.schedulers.protocol import Live, Query, Reply, Who
 from weigh.units import Bytes
 
 PARALLEL = ("qconf", "-spl")
@@ -16,12 +21,11 @@ PROJECTS = ("qconf", "-sprjl")
 CONFIG = ("qconf", "-sconf")
 _NO_PROJECTS = "no project"
 _MAX_TASKS = re.compile(r"^max_aj_tasks\s+(\d{1,9})\s*$", re.MULTILINE)
-_COMPLEX_COLUMNS = 7
 _LISTED = re.compile(r"[\w.:-]+")
 
 
 class Texts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the commands printed; None where one did not answer.
+    """The output of each command; None if it did not answer.
 
     ``totals`` are the hosts' ``complex_values`` by name.
     """
@@ -36,7 +40,7 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def limits(texts: Texts) -> Limits:
-    """Put together what is known."""
+    """Return the limits, from all outputs."""
     hosts = gridengine_cluster.parse_hosts(texts.hosts or "")
     queues = gridengine_cluster.with_states(
         gridengine_cluster.parse_queues(texts.queues or ""), hosts
@@ -48,59 +52,40 @@ def limits(texts: Texts) -> Limits:
         nodes=tuple(_node(host, texts.totals.get(host.name, {})) for host in hosts),
         enforced=False,
         most_elements=(int(longest[1]) or None) if longest else None,
-        resources=requestable(texts.complexes),
-        per_slot=per_slot(texts.complexes or ""),
+        resources=gridengine_cluster.requestable(texts.complexes),
+        per_slot=gridengine_cluster.per_slot(texts.complexes or ""),
         parallel=_names(texts.parallel),
         projects=_names(texts.projects),
     )
 
 
-def requestable(complexes: str | None) -> tuple[str, ...] | None:
-    """Name the resources that may be asked for, by both their names."""
-    rows = [] if complexes is None else _rows(complexes)
-    names = dict.fromkeys(name for row in rows if row[4] != "NO" for name in row[:2])
-    return tuple(names) or None
-
-
-def per_slot(complexes: str) -> tuple[str, ...]:
-    """Name the resources that are used up by each slot, and not once by a job."""
-    rows = [row for row in _rows(complexes) if row[5] == "YES"]
-    return tuple(dict.fromkeys(name for row in rows for name in row[:2]))
-
-
-def consumables(complexes: str) -> tuple[str, ...]:
-    """Name the resources that jobs use up, by each slot or once."""
-    rows = [row for row in _rows(complexes) if row[5] != "NO" and row[4] != "NO"]
-    return tuple(dict.fromkeys(row[0] for row in rows))
-
-
 def parallel_argv(name: str) -> tuple[str, ...]:
-    """Ask what a parallel environment is."""
+    """Return the command that shows a parallel environment."""
     return ("qconf", "-sp", name)
 
 
 def is_on_one_node(text: str) -> bool:
-    """Tell whether its slots are all on one node."""
+    """Return whether all slots of the environment are on one node."""
     return any(
         line.split() == ["allocation_rule", "$pe_slots"] for line in text.splitlines()
     )
 
 
 def parse_projects(out: str, err: str, *, ended_well: bool) -> str | None:
-    """Give the list of projects; a cell that has none says so and fails."""
+    """Return the projects; without any, qconf prints a message and fails."""
     if ended_well:
         return out
     return "" if _NO_PROJECTS in err + out else None
 
 
 def jobs_argvs(jobs: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """Ask which jobs are there; then, of each, how it ended."""
+    """Return the commands that list the jobs and show how each one ended."""
     there = ("qstat", "-u", "*")
     return (there, *(("qacct", "-j", job) for job in jobs))
 
 
 def parse_listed(text: str) -> frozenset[str]:
-    """Read the numbers of the jobs that ``qstat`` lists."""
+    """Read the ids of the jobs that ``qstat`` lists."""
     rows = (line.split() for line in text.splitlines())
     return frozenset(row[0] for row in rows if row and row[0].isdecimal())
 
@@ -119,18 +104,11 @@ def _with_default(queue: QueueLimits, given: Bytes | None) -> QueueLimits:
     return msgspec.structs.replace(queue, default_memory_per_cpu=given)
 
 
-def _rows(complexes: str) -> list[list[str]]:
-    rows = (line.split() for line in complexes.splitlines())
-    return [
-        row
-        for row in rows
-        if len(row) >= _COMPLEX_COLUMNS and not row[0].startswith("#")
-    ]
-
-
 def _default_memory(complexes: str) -> Bytes | None:
-    """Read the h_vmem of a slot that does not ask, where it is used up."""
-    for name, _, _, _, _, consumable, default, *_ in _rows(complexes):
+    """Read the default h_vmem per slot, if h_vmem is a consumable."""
+    for name, _, _, _, _, consumable, default, *_ in gridengine_cluster.complex_rows(
+        complexes
+    ):
         if name == "h_vmem" and consumable != "NO":
             return _size(default) or None
     return None
@@ -148,3 +126,103 @@ def _size(text: str | None) -> Bytes | None:
         return None if text is None else gridengine_text.parse_memory(text)
     except FormatError:
         return None
+
+
+def read_limits(who: Who, query: Query) -> Live:
+    """Query the limits that apply to a submission of *who*; never raises."""
+    commands = (
+        gridengine_cluster.HOSTS,
+        gridengine_cluster.QUEUES,
+        gridengine_cluster.COMPLEXES,
+        PARALLEL,
+        PROJECTS,
+        CONFIG,
+        *(jobs_argvs(who.after) if who.after else ()),
+    )
+    replies = query(commands)
+    hosts, queues, complexes, parallel, projects, config, *jobs = replies
+    if not queues.is_answer:
+        return Live(trouble=queues.complaint())
+    found = gridengine_cluster.parse_hosts(hosts.stdout)
+    totals = gridengine_cluster.gpu_totals(found, query)
+    texts = Texts(
+        hosts=hosts.text,
+        queues=queues.text,
+        complexes=complexes.text,
+        parallel=parallel.text,
+        projects=parse_projects(
+            projects.stdout, projects.stderr, ended_well=projects.is_answer
+        ),
+        config=config.text,
+        totals=totals,
+    )
+    nodes = (gridengine_cluster.node(host, totals.get(host.name, {})) for host in found)
+    known = limits(texts)
+    return Live(
+        limits=known,
+        nodes=closed_nodes(nodes, known.queues),
+        jobs=_gridengine_jobs(who.after, jobs),
+    )
+
+
+def _gridengine_jobs(
+    after: tuple[str, ...], replies: Sequence[Reply]
+) -> dict[str, str | None]:
+    if not replies or not replies[0].is_answer:
+        return {}
+    there = parse_listed(replies[0].stdout)
+    found: dict[str, str | None] = {}
+    for job, reply in zip(after, replies[1:], strict=True):
+        if job in there:
+            found[job] = "RUNNING"
+        elif reply.is_answer:
+            found[job] = _worst_end(gridengine_commands.parse_ended(reply.stdout), job)
+        elif reply.code is not None:
+            found[job] = None
+    return found
+
+
+def _worst_end(ended: States, job: str) -> str | None:
+    states = {element.state for element in ended.get(job, {}).values()}
+    bad = states - {"COMPLETED"}
+    return min(bad) if bad else ("COMPLETED" if states else None)
+
+
+_WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
+_CPUS = re.compile(r"(?:n|num)_?cpus?|cpus|(?:n|num)_?cores")
+_MOST = 50  # parallel environments that are inspected
+
+
+def resource_names(query: Query) -> dict[str, str]:
+    """Query the names of resources; those that the cluster lacks are left out."""
+    commands = (gridengine_cluster.COMPLEXES, PARALLEL)
+    complexes, listed = query(commands)
+    consumed = gridengine_cluster.consumables(complexes.stdout)
+    known = gridengine_cluster.requestable(complexes.stdout) or ()
+    found = {
+        "gpus": _usual([name for name in consumed if gridengine_cluster.is_gpu(name)]),
+        "gpu_type": _usual(
+            [one for one in known if gridengine_cluster.is_gpu_type(one)]
+        ),
+        "cpus": _usual([name for name in known if _CPUS.fullmatch(name.lower())]),
+        "parallel": _usual(_on_one_node(listed.stdout.split(), query)),
+    }
+    return {key: word for key, word in found.items() if word is not None}
+
+
+def _on_one_node(names: Sequence[str], query: Query) -> list[str]:
+    """Return the parallel environments whose slots are all on one node."""
+    chosen = [name for name in names if _WORD.fullmatch(name)][:_MOST]
+    argvs = [parallel_argv(name) for name in chosen]
+    replies = query(argvs)
+    return [
+        name
+        for name, reply in zip(chosen, replies, strict=True)
+        if is_on_one_node(reply.stdout)
+    ]
+
+
+def _usual(names: Sequence[str]) -> str | None:
+    """Return the usual name if it is in the list, else the first."""
+    usual = {getattr(Complexes(), name) for name in Complexes.__struct_fields__}
+    return next((name for name in names if name in usual), next(iter(names), None))

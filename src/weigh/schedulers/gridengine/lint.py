@@ -1,6 +1,6 @@
-"""What Grid Engine takes for something else, or accepts and never runs.
+"""Lint for Grid Engine scripts: what qsub misreads, or accepts and never runs.
 
-What qsub and the job made of each was seen on 8.1.9.
+The behaviour of qsub and of jobs was observed on 8.1.9.
 """
 
 import re
@@ -14,11 +14,11 @@ from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.lint_options import PREFIX, Read, read_options
 from weigh.schedulers.lint import environment_rules, path_rules, signal_rules
 from weigh.schedulers.lint.case import (
-    Asked,
     Case,
+    MakeFinding,
     Option,
+    Requested,
     Rule,
-    Say,
     error,
     is_shared,
     note,
@@ -47,7 +47,7 @@ def _ignored(case: Case) -> Iterator[Finding]:
     for line in case.script.lines:
         if line.text.startswith(PREFIX):
             if line.line in case.body.documents:
-                effect = "in a here-document: qsub reads it for this job all the same"
+                effect = "in a here-document: qsub reads it for this job nevertheless"
                 yield warning(line, "directive-in-document", effect)
             continue
         found = _MEANT.match(line.text)
@@ -61,8 +61,8 @@ def _ignored(case: Case) -> Iterator[Finding]:
             yield note(line, "commented-directive", effect)
         else:
             effect = "spaces before '#': qsub ignores this line"
-            cure = "begin it in the first column"
-            yield error(line, "indented-directive", effect, cure)
+            fix = "begin it in the first column"
+            yield error(line, "indented-directive", effect, fix)
 
 
 def _slurm_lines(case: Case) -> Iterator[Finding]:
@@ -83,18 +83,18 @@ def _times(case: Case) -> Iterator[Finding]:
         try:
             seconds = gridengine_text.parse_time(option.value)
         except FormatError:
-            effect = f"{option.value!r} is no time to Grid Engine: refused"
-            yield refused(option, "time", effect, _time_cure(option.value))
+            effect = f"{option.value!r} is not a Grid Engine time: refused"
+            yield refused(option, "time", effect, _time_fix(option.value))
             continue
         if seconds == 0:
-            yield error(option, "time-zero", "no time at all: killed at once")
+            yield error(option, "time-zero", "no time: killed at once")
         elif whole_number(option.value) and seconds is not None and seconds < MINUTE:
-            cure = f"{option.value} hours are {option.value}:00:00"
+            fix = f"{option.value} hours are {option.value}:00:00"
             effect = f"is {seconds} seconds"
-            yield warning(option, "time-in-seconds", effect, cure)
+            yield warning(option, "time-in-seconds", effect, fix)
 
 
-def _time_cure(value: str) -> str:
+def _time_fix(value: str) -> str:
     if re.fullmatch(r"\d+:\d\d", value):
         return f"three fields: {value}:00"
     hours = re.fullmatch(r"(\d+)h", value)
@@ -112,7 +112,7 @@ def _grace(case: Case) -> Iterator[Finding]:
     if seconds:
         ahead = 5 * MINUTE if seconds >= HOUR else max(1, min(MINUTE, seconds // 10))
         clock = gridengine_text.format_time(seconds - ahead)
-        effect = "kills at once, without a word; s_rt sends USR1 first"
+        effect = "kills without a warning; s_rt sends USR1 first"
         yield warning(hard, "no-soft-limit", effect, f"add -l s_rt={clock}, trap USR1")
 
 
@@ -123,13 +123,13 @@ def _sizes(case: Case) -> Iterator[Finding]:
             continue
         size = size_of(option)
         if size is None:
-            effect = f"{option.value!r} is no size to Grid Engine: refused"
+            effect = f"{option.value!r} is not a Grid Engine size: refused"
             found = re.match(r"(\d+)\s*([KMGT])i?B", option.value, re.IGNORECASE)
-            cure = f"write {found[1]}{found[2].upper()}" if found else ""
-            yield refused(option, "memory", effect, cure or "write it like 500M or 4G")
+            fix = f"write {found[1]}{found[2].upper()}" if found else ""
+            yield refused(option, "memory", effect, fix or "write it like 500M or 4G")
         elif size < _MANY_BYTES:
-            cure = f"{option.value.rstrip('kK')} GiB are {option.value.rstrip('kK')}G"
-            yield warning(option, "memory-in-bytes", f"is {format_size(size)}", cure)
+            fix = f"{option.value.rstrip('kK')} GiB are {option.value.rstrip('kK')}G"
+            yield warning(option, "memory-in-bytes", f"is {format_size(size)}", fix)
         elif option.value[-1:] in "kmgt":
             effect = f"lower case counts by 1000: {format_size(size)}"
             upper = option.value[:-1] + option.value[-1].upper()
@@ -143,14 +143,16 @@ def _virtual(case: Case) -> Iterator[Finding]:
     if option is None or not size:
         return
     if slots > 1:
-        effect = f"is for each of {slots} slots: {format_size(size * slots)} in all"
+        effect = (
+            f"applies to each of {slots} slots: {format_size(size * slots)} in total"
+        )
         share = gridengine_text.format_memory(-(-size // slots))
-        cure = f"h_vmem={share} if {format_size(size)} was meant in all"
-        yield warning(option, "memory-per-slot", effect, cure)
+        fix = f"h_vmem={share} if {format_size(size)} in total was meant"
+        yield warning(option, "memory-per-slot", effect, fix)
     if any(case.option(f"l:{name}") for name in GPU_RESOURCES):
-        effect = "limits virtual size, of which CUDA reserves tens of GiB unused"
-        cure = "leave it out if the site lets you, or try with much more"
-        yield warning(option, "virtual-with-cuda", effect, cure)
+        effect = "limits virtual memory, of which CUDA reserves tens of GiB"
+        fix = "omit it if the site allows, or request much more"
+        yield warning(option, "virtual-with-cuda", effect, fix)
 
 
 def _arrays(case: Case) -> Iterator[Finding]:
@@ -162,23 +164,23 @@ def _arrays(case: Case) -> Iterator[Finding]:
     value = option.value
     found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::[0-9]{1,9})?)?", value)
     if value.startswith("0"):
-        effect = "elements count from 1: refused"
+        effect = "array indices start at 1: refused"
         last = value.partition("-")[2].partition(":")[0]
         count = (whole_number(last) or 0) + 1
-        cure = f"-t 1-{count}, and subtract 1"
-        yield refused(option, "array-from-zero", effect, cure)
+        fix = f"-t 1-{count}, and subtract 1"
+        yield refused(option, "array-from-zero", effect, fix)
     elif "%" in value:
         indices, _, most = value.partition("%")
         yield refused(
-            option, "array", "'%' is Slurm's: refused", f"-t {indices} -tc {most}"
+            option, "array", "'%' is Slurm syntax: refused", f"-t {indices} -tc {most}"
         )
     elif "," in value:
         effect = f"{value} becomes one range here, from the first to the last"
-        yield error(option, "array-list", effect, "one -t FIRST-LAST:STEP a job")
+        yield error(option, "array-list", effect, "one -t FIRST-LAST:STEP per job")
     elif not found:
-        yield refused(option, "array", f"{value!r} is no range: refused", "-t 1-10")
+        yield refused(option, "array", f"{value!r} is not a range: refused", "-t 1-10")
     elif found[2] and int(found[2]) < int(found[1]):
-        effect = f"is taken as {found[2]}-{found[1]}"
+        effect = f"is read as {found[2]}-{found[1]}"
         yield warning(option, "array-backwards", effect)
     elif not found[2] and int(found[1]) > 1:
         effect = f"is the one element {value}, not {value} of them"
@@ -192,33 +194,35 @@ def _logs(case: Case) -> Iterator[Finding]:
             continue
         value = option.value.removeprefix(":")
         if _SLURM_PATTERN.search(value):
-            effect = "'%' patterns are Slurm's: the file is called just so"
+            effect = "'%' patterns are Slurm syntax: the file gets this literal name"
             yield error(option, "log-pattern", effect, "$JOB_ID, $TASK_ID, $JOB_NAME")
         directory, slash, _ = value.rpartition("/")
         path = case.absolute(directory, case.start) if slash and directory else None
         if path is not None and case.kind(path) in ("missing", "file"):
             shared = is_shared(case, directory, path)
-            say: Say = error if shared else warning
+            make: MakeFinding = error if shared else warning
             here = "does not exist" if shared else "is not there here"
-            effect = f"{directory}/ {here}: without it, Eqw for ever"
+            effect = f"{directory}/ {here}: without it the job stays in Eqw"
             written = directory if case.start == case.facts.cwd else path
-            yield say(option, "log-directory", effect, f"mkdir -p {written}")
+            yield make(option, "log-directory", effect, f"mkdir -p {written}")
 
 
 def _start(case: Case) -> Iterator[Finding]:
     option = case.option("wd")
     if option is None:
         if case.option("cwd") is None and case.body.commands:
-            effect = "no -cwd: it starts in your home, and writes its logs there"
+            effect = (
+                "no -cwd: it starts in your home directory and writes its logs there"
+            )
             yield note(None, "starts-at-home", effect, "add #$ -cwd")
         return
     path = case.absolute(option.value, case.facts.cwd)
     if path is not None and case.kind(path) in ("missing", "file"):
         shared = is_shared(case, option.value, path)
-        say: Say = error if shared else warning
+        make: MakeFinding = error if shared else warning
         here = "does not exist" if shared else "is not there here"
-        effect = f"{option.value} {here}: without it, Eqw for ever"
-        yield say(option, "chdir", effect, "")
+        effect = f"{option.value} {here}: without it the job stays in Eqw"
+        yield make(option, "chdir", effect, "")
 
 
 def _names(case: Case) -> Iterator[Finding]:
@@ -229,9 +233,11 @@ def _names(case: Case) -> Iterator[Finding]:
         effect = "a name cannot begin with a digit: refused"
         yield refused(option, "job-name", effect, f"-N j{option.value}")
     elif re.search(r"[/:@\\*?\s]", option.value):
-        yield refused(option, "job-name", "a name without / : @ \\ * ? : refused")
+        yield refused(
+            option, "job-name", "a name cannot contain / : @ \\ * ? : refused"
+        )
     elif "$" in option.value:
-        effect = "no shell reads this line: '$' stays as it is"
+        effect = "no shell reads this line: '$' is not expanded"
         yield warning(option, "literal-dollar", effect)
 
 
@@ -242,7 +248,7 @@ def _mail(case: Case) -> Iterator[Finding]:
             who, "mail-without-type", "no mail is sent without -m", "add -m ea"
         )
     if when is not None and not re.fullmatch(r"[beasn]+(,[beasn]+)*", when.value):
-        effect = f"{when.value!r} is no event: refused"
+        effect = f"{when.value!r} is not an event: refused"
         yield refused(when, "mail-type", effect, "-m bea: begin, end, abort")
 
 
@@ -250,7 +256,7 @@ def _shell(case: Case) -> Iterator[Finding]:
     option = case.option("S")
     if option is None:
         if case.script.interpreter and case.script.is_shell:
-            effect = "no -S: where a site says so, the queue's shell runs it, not '#!'"
+            effect = "no -S: at some sites the queue's shell runs it, not '#!'"
             yield note(
                 None, "no-shell", effect, f"add #$ -S {case.script.interpreter[0]}"
             )
@@ -262,7 +268,7 @@ def _resources(case: Case) -> Iterator[Finding]:
     for name in GPU_RESOURCES:
         option = case.option(f"l:{name}")
         if option is not None and option.value == "TRUE":
-            effect = f"{name} without a number: not one GPU is counted for you"
+            effect = f"{name} without a number: no GPU is reserved for you"
             yield warning(option, "resource-value", effect, f"-l {name}=1")
         if option is not None:
             yield from _for_each_slot(case, option, name)
@@ -277,9 +283,11 @@ def _for_each_slot(case: Case, option: Option, name: str) -> Iterator[Finding]:
     count = positive_number(option.value)
     if limits is None or name not in limits.per_slot or slots == 1 or not count:
         return
-    effect = f"{name} is for each of {slots} slots here: {count * slots} GPUs in all"
-    cure = "one slot; ask your site how it counts the CPUs of a GPU job"
-    yield warning(option, "gpus-per-slot", effect, cure)
+    effect = (
+        f"{name} applies to each of {slots} slots here: {count * slots} GPUs in total"
+    )
+    fix = "one slot; ask your site how it counts the CPUs of a GPU job"
+    yield warning(option, "gpus-per-slot", effect, fix)
 
 
 def _holds(case: Case) -> Iterator[Finding]:
@@ -295,7 +303,7 @@ def _holds(case: Case) -> Iterator[Finding]:
 
 
 def size_of(option: Option | None) -> int | None:
-    """Read a size in bytes, None where there is none or qsub would refuse it."""
+    """Read a size in bytes; None if there is none or qsub would reject it."""
     try:
         return None if option is None else gridengine_text.parse_memory(option.value)
     except FormatError:
@@ -303,7 +311,7 @@ def size_of(option: Option | None) -> int | None:
 
 
 def slots_of(case: Case) -> int:
-    """Give the slots that ``-pe`` asks for at least, one without it."""
+    """Return the minimum number of slots that ``-pe`` requests, one without it."""
     option = case.option("pe")
     least = option.value.split()[1].partition("-")[0] if option else ""
     return positive_number(least) or 1
@@ -340,19 +348,19 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
 
 
 def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
-    """Say what is off in the script *text*, by line; what *facts* lack is not asked."""
+    """Return the problems of the script *text* by line; missing *facts* skip checks."""
     case, read = _case(text, facts)
     found = [*read.findings, *_found(case)]
     return tuple(sorted(found, key=lambda one: one.line or len(text)))
 
 
 def directives(text: str) -> int:
-    """Count the lines that qsub reads."""
+    """Return the number of directive lines that qsub reads."""
     return len(read_options(read_script(text)).lines)
 
 
 def awaited(text: str) -> tuple[str, ...]:
-    """Name the jobs that the script is to wait for, by the numbers they have."""
+    """Return the ids of the jobs that the script depends on."""
     options = read_options(read_script(text)).options
     values = [one.value for one in options if one.name in {"hold_jid", "hold_jid_ad"}]
     jobs = (job for value in values for job in value.split(","))
@@ -402,7 +410,7 @@ def _elements(case: Case, option: Option | None) -> Elements | None:
     )
 
 
-def _asked(case: Case) -> Asked:
+def _asked(case: Case) -> Requested:
     queue, parallel = case.option("q"), case.option("pe")
     size, elements = case.option("l:h_vmem"), _elements(case, case.option("t"))
     gpus = case.option(*(f"l:{name}" for name in GPU_RESOURCES))
@@ -421,7 +429,7 @@ def _asked(case: Case) -> Asked:
     }
     slots = slots_of(case)
     memory = size_of(size)
-    return Asked(
+    return Requested(
         queues=tuple(q.partition("@")[0] for q in queue.value.split(","))
         if queue
         else (),
@@ -440,7 +448,7 @@ def _asked(case: Case) -> Asked:
 
 
 def _gpus(case: Case, option: Option | None, slots: int) -> int | None:
-    """Count the GPUs that a job takes: of many cells' each slot takes its own."""
+    """Count a job's GPUs: on many clusters they are counted per slot."""
     if option is None:
         return None
     count = whole_number(option.value)

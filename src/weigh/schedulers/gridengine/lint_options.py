@@ -1,7 +1,7 @@
-"""``#$`` lines read as qsub reads them: all of them, wherever they stand.
+"""Read ``#$`` lines as qsub does: all of them, anywhere in the script.
 
-The options are those of qsub(1) of Grid Engine 8.1.9 and of its successors; how lines
-are cut was seen on 8.1.9.
+The options are those of qsub(1) of Grid Engine 8.1.9 and later; how qsub splits
+lines was observed on 8.1.9.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _OF_SLURM = {"--mem": "-l h_vmem=", "--time": "-l h_rt=", "--array": "-t "}
 
 
 class Read(msgspec.Struct, frozen=True):
-    """What qsub reads of a script, and what it would stumble over."""
+    """The options that qsub reads in a script, and the lines that it misreads."""
 
     options: tuple[Option, ...]
     findings: tuple[Finding, ...]
@@ -36,14 +36,14 @@ class Read(msgspec.Struct, frozen=True):
 
 
 def directive_lines(script: Script) -> tuple[Line, ...]:
-    """Give the lines that qsub reads."""
+    """Return the directive lines that qsub reads."""
     return tuple(one for one in script.lines if one.text.startswith(PREFIX))
 
 
 def read_options(script: Script) -> Read:
-    """Read the directives of *script*; ``-l`` gives an option for each resource.
+    """Read the directives of *script*; ``-l`` yields one option per resource.
 
-    A resource's option is called ``l:`` and its name; ``pe`` has both words.
+    A resource's option is named ``l:`` and its name; ``pe`` has both words as value.
     """
     options: list[Option] = []
     findings: list[Finding] = []
@@ -89,7 +89,7 @@ def _of_line(line: Line) -> Iterator[Option | Finding]:
 
 
 def _words(rest: str) -> list[str]:
-    """Cut the rest of a line; what begins with ``#`` is a comment."""
+    """Split the rest of a line; ``#`` begins a comment."""
     words: list[str] = []
     word, quote, begun = "", "", False
     for character in rest:
@@ -128,27 +128,27 @@ def _parallel(line: Line, rest: list[str]) -> Option | Finding:
 
 def _no_option(line: Line, word: str, *, begun: bool) -> Finding:
     if not word[0].isascii():
-        effect = f"{word[0]!r} is no ASCII '-': refused"
+        effect = f"{word[0]!r} is not an ASCII '-': refused"
         return refused(line, "dash", effect, "type - again")
     if begun:
-        effect = f"{word!r} is apart from its option: refused"
+        effect = f"{word!r} is separated from its option: refused"
         return refused(line, "stray-word", effect, "no spaces within a value")
     if line.text.removeprefix(PREFIX)[:1] not in (" ", "\t"):
-        effect = "'#$' begins a directive: qsub refuses this one"
+        effect = "'#$' begins a directive: qsub rejects this line"
         return refused(
             line, "accidental-directive", effect, "write '# $' for a comment"
         )
-    return refused(line, "no-option", f"{word!r} is no option: refused", f"-{word}")
+    return refused(line, "no-option", f"{word!r} is not an option: refused", f"-{word}")
 
 
 def _unknown(line: Line, word: str) -> Finding:
-    effect = f"qsub has no {word}: refused"
+    effect = f"qsub has no option {word}: refused"
     begun = word.partition("=")[0]
     if word.startswith("--"):
         meant = _OF_SLURM.get(begun)
-        cure = f"that is Slurm's; here {meant}" if meant else "that is Slurm's"
+        fix = f"a Slurm option; here {meant}" if meant else "a Slurm option"
     else:
         found = did_you_mean(begun[1:], [one for one in _KNOWN if len(one) > 1])
-        cure = found.replace("did you mean ", "did you mean -")
-        cure = "" if found.startswith("there are") else cure
-    return refused(line, "unknown-option", effect, cure)
+        fix = found.replace("did you mean ", "did you mean -")
+        fix = "" if found.startswith("known: ") else fix
+    return refused(line, "unknown-option", effect, fix)

@@ -1,4 +1,4 @@
-"""A job script for ``qsub``: tasks from 1, and quotes that are none of bash's."""
+"""A job script for ``qsub``, which counts elements from 1 and has its own quoting."""
 
 from collections.abc import Iterator
 
@@ -6,24 +6,37 @@ from weigh.errors import UsageError
 from weigh.model.complexes import Complexes
 from weigh.model.job import JobScript
 from weigh.schedulers.gridengine.text import PREFIX, directives, format_time
-from weigh.schedulers.job_script import GRACE, render, request_of, warning
+from weigh.schedulers.job_script import (
+    AGAIN,
+    GRACE,
+    ScriptRules,
+    render,
+    request_of,
+    warning,
+)
 
+RULES = ScriptRules(
+    job_id="$JOB_ID",
+    requeue=f"code={AGAIN}",
+    forget='$([ "${RESTARTED:-0}" = 0 ] || echo --forget-survivors)',
+    takes_gpus=True,
+)
 _NAME = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.+=%"
 )
-# in a path $ begins one of its variables, a colon ends a host, a comma the path
+# in a path, $ begins a variable, a colon ends the host, a comma ends the path
 _NOT_IN_PATHS = frozenset("\"'\\$:,")
 _LONGEST_NAME = 60
-_WARNING = 2 * GRACE  # from s_rt, which tells, to h_rt, which kills
+_WARNING = 2 * GRACE  # from s_rt, which warns, to h_rt, which kills
 _LOG = '"$JOB_ID.$SGE_TASK_ID.out"'
 _PLAIN_LOG = '"$JOB_ID.out"'
 
 
 def gridengine_script(script: JobScript) -> str:
-    """Write the script of a job.
+    """Return the script of a job.
 
     Raises:
-        UsageError: a value cannot stand in a directive.
+        UsageError: a directive cannot hold a value.
     """
     own = (
         None if can_hold_path(script.log) else (_LOG if script.is_array else _PLAIN_LOG)
@@ -33,24 +46,24 @@ def gridengine_script(script: JobScript) -> str:
         script,
         element=_element(script),
         log=None if can_hold_path(script.log) else own,
-        scheduler="gridengine",
+        rules=RULES,
     )
 
 
 def log_name(job: str, element: int, *, is_array: bool) -> str:
-    """Name the log of an element, which is numbered from 1 here."""
+    """Return the name of an element's log; Grid Engine numbers elements from 1."""
     return f"{job}.{element + 1}.out" if is_array else f"{job}.out"
 
 
 def can_hold_path(text: str) -> bool:
-    """Say whether ``-o`` can say the path *text*, in double quotes if need be."""
+    """Return whether ``-o`` can hold the path *text*, in double quotes if necessary."""
     return text.isprintable() and not _NOT_IN_PATHS & set(text)
 
 
 def _element(script: JobScript) -> str:
     if not script.is_array:
         return str(script.first)
-    beyond = script.first - 1  # it counts from 1
+    beyond = script.first - 1  # Grid Engine counts from 1
     return f'"$((SGE_TASK_ID {"+" if beyond > 0 else "-"} {abs(beyond)}))"'
 
 
@@ -91,7 +104,7 @@ def _flags(script: JobScript) -> Iterator[str]:
 
 
 def _warnings(script: JobScript) -> Iterator[str]:
-    """Ask for signals before the end: USR1 before the limit, USR2 before qdel kills."""
+    """Yield the flags for signals: USR1 before the limit, USR2 before qdel kills."""
     warn_time, limit = warning(script), script.wanted.time_limit
     if warn_time is not None:
         yield "-notify"

@@ -1,7 +1,7 @@
-"""Grid Engine's text: sizes, times, ``#$`` flags, the environment of a job.
+"""Grid Engine's text formats: sizes, times, ``#$`` flags, environment of a job.
 
 Lower-case k, m, g count by 1000, upper-case ones by 1024 (sge_types(1)); only the
-latter are written. ``h_vmem`` is a limit on virtual size, for one slot.
+latter are written. ``h_vmem`` limits the virtual memory of one slot.
 """
 
 import math
@@ -21,7 +21,7 @@ _CLOCK_FIELDS = 3
 
 
 def format_memory(size: Bytes) -> str:
-    """Write *size* for ``h_vmem``: ``500M``, ``4G``; rounded up to a MiB."""
+    """Write *size* for ``h_vmem``: ``500M`` or ``4G``, rounded up to a MiB."""
     return binary_size(size)
 
 
@@ -29,7 +29,7 @@ def parse_memory(text: str) -> Bytes:
     """Read a memory value: ``4G`` is 4 GiB, ``4g`` 4,000,000,000, ``4`` bytes.
 
     Raises:
-        FormatError: Grid Engine would refuse it, as it does ``4GB``.
+        FormatError: Grid Engine would reject it, such as ``4GB``.
     """
     number = text.strip()
     factor: int = 1
@@ -49,18 +49,18 @@ def parse_memory(text: str) -> Bytes:
 
 
 def format_time(seconds: Seconds) -> str:
-    """Write a time limit: ``00:05:00``, ``36:00:00``; hours go on past 24."""
+    """Write a time limit: ``00:05:00``, ``36:00:00``; there is no field for days."""
     whole = max(1, math.ceil(seconds))
     return f"{whole // HOUR:02d}:{whole % HOUR // MINUTE:02d}:{whole % MINUTE:02d}"
 
 
 def parse_time(text: str) -> int | None:
-    """Read a time value in seconds; None is no limit.
+    """Read a time value in seconds; None means no limit.
 
-    A bare number is seconds; of the three clock fields any may be empty.
+    A bare number is seconds; any of the three clock fields may be empty.
 
     Raises:
-        FormatError: Grid Engine would refuse it, as it does ``1h``.
+        FormatError: Grid Engine would reject it, such as ``1h``.
     """
     word = text.strip()
     if word.upper() == "INFINITY":
@@ -76,7 +76,7 @@ def parse_time(text: str) -> int | None:
 
 
 def directives(request: Request, complexes: Complexes | None = None) -> tuple[str, ...]:
-    """Write *request* as ``qsub`` flags; what is not known is left out."""
+    """Return *request* as ``qsub`` flags; unknown values are left out."""
     words = complexes or Complexes()
     flags = []
     if request.virtual_memory is not None:
@@ -92,9 +92,9 @@ def directives(request: Request, complexes: Complexes | None = None) -> tuple[st
 
 
 def allocation_from_environment(env: Mapping[str, str]) -> Allocation | None:
-    """Read what Grid Engine granted, or None outside a job.
+    """Read this node's allocation; None outside a job.
 
-    It tells a job its slots and queue, and neither its memory nor its GPUs.
+    A job's environment has its slots and queue, but neither its memory nor its GPUs.
     """
     if not _in_job(env):
         return None
@@ -107,7 +107,7 @@ def allocation_from_environment(env: Mapping[str, str]) -> Allocation | None:
 
 
 def job_from_environment(env: Mapping[str, str]) -> Job | None:
-    """Read the job's id, its array element and which attempt this is."""
+    """Read the job's id, its array task index and the number of this attempt."""
     if not _in_job(env):
         return None
     return Job(
@@ -118,6 +118,6 @@ def job_from_environment(env: Mapping[str, str]) -> Job | None:
 
 
 def _in_job(env: Mapping[str, str]) -> bool:
-    # JOB_ID alone is too common a name to go by
+    # JOB_ID alone is too common a name to rely on
     marked = "SGE_TASK_ID" in env or "NSLOTS" in env
     return marked and whole_number(env.get("JOB_ID")) is not None

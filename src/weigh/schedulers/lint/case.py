@@ -1,4 +1,4 @@
-"""The script that rules are asked about, and the words to say what they found."""
+"""The parsed script that lint rules check, and functions that create findings."""
 
 import posixpath
 from collections.abc import Callable, Iterator
@@ -17,21 +17,21 @@ _USER = ("$USER", "${USER}", "$LOGNAME", "${LOGNAME}")
 
 
 class Spot(Protocol):
-    """Anything that stands on a line: an option, a command, a line itself."""
+    """Anything with a line number: an option, a command, or a line itself."""
 
     @property
     def line(self) -> int:
-        """Count from 1."""
+        """Return the line number, from 1."""
 
     @property
     def text(self) -> str:
-        """Give it as it is written."""
+        """Return the text as written."""
 
 
 class Option(msgspec.Struct, frozen=True):
-    """One option as the scheduler reads it: its long name, its value, where it is.
+    """One option as the scheduler reads it: its long name, its value, its line.
 
-    ``resource`` is the name within Grid Engine's ``-l``; ``written`` is how it begins.
+    ``text`` is the option as written, ``written`` its name as written.
     """
 
     name: str
@@ -42,10 +42,10 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """A script taken apart: what the scheduler reads of it, and what a shell runs.
+    """A parsed script: the options that the scheduler reads, the commands of the shell.
 
-    ``tool`` submits it: ``sbatch`` or ``qsub``; ``start`` is where the job starts,
-    None where that cannot be told; ``element`` is the variable with the array's index.
+    ``tool`` is ``sbatch`` or ``qsub``; ``start`` is the job's working directory,
+    None if unknown; ``element`` is the variable that holds the array task index.
     """
 
     tool: str
@@ -57,12 +57,12 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     element: str
 
     def option(self, *names: str) -> Option | None:
-        """Give the last option of these names: the one that counts."""
+        """Return the last option with one of these names: the one that counts."""
         found = [one for one in self.options if one.name in names]
         return found[-1] if found else None
 
     def absolute(self, path: str, base: str | None) -> str | None:
-        """Give *path* seen from *base*, or None where a variable hides it."""
+        """Return the absolute path; None if it depends on an unknown variable."""
         for home in _HOME:
             if path == home or path.startswith(home + "/"):
                 if self.facts.home is None:
@@ -79,51 +79,51 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
         return whole if len(whole) <= _LONGEST_PATH else None
 
     def kind(self, path: str | None) -> PathKind | None:
-        """Tell what is at *path*, None where that is not known."""
+        """Return what is at *path*; None if not known."""
         return None if path is None else self.facts.paths.get(path)
 
     def is_missing(self, path: str | None) -> bool:
-        """Tell whether there is surely nothing at *path*."""
+        """Return whether *path* is known not to exist."""
         return self.kind(path) == "missing"
 
 
 Rule: TypeAlias = Callable[[Case], Iterator[Finding]]
-Say: TypeAlias = Callable[[Spot | None, str, str, str], Finding]
+MakeFinding: TypeAlias = Callable[[Spot | None, str, str, str], Finding]
 
 
 def error(
-    spot: Spot | None, code: str, effect: str, cure: str = "", *, refused: bool = False
+    spot: Spot | None, code: str, effect: str, fix: str = "", *, refused: bool = False
 ) -> Finding:
-    """Say what makes the job fail, or do something else than is written."""
+    """Report what makes the job fail, or do something unintended."""
     return Finding(
         code=code,
         severity="error",
         line=None if spot is None else spot.line,
         text="" if spot is None else spot.text.strip(),
         effect=effect,
-        cure=cure,
+        cure=fix,
         accepted=not refused,
     )
 
 
-def refused(spot: Spot | None, code: str, effect: str, cure: str = "") -> Finding:
-    """Say what the scheduler would not take."""
-    return error(spot, code, effect, cure, refused=True)
+def refused(spot: Spot | None, code: str, effect: str, fix: str = "") -> Finding:
+    """Report what the scheduler would reject."""
+    return error(spot, code, effect, fix, refused=True)
 
 
-def warning(spot: Spot | None, code: str, effect: str, cure: str = "") -> Finding:
-    """Say what is likely meant otherwise."""
-    return msgspec.structs.replace(error(spot, code, effect, cure), severity="warning")
+def warning(spot: Spot | None, code: str, effect: str, fix: str = "") -> Finding:
+    """Report what is probably unintended."""
+    return msgspec.structs.replace(error(spot, code, effect, fix), severity="warning")
 
 
-def note(spot: Spot | None, code: str, effect: str, cure: str = "") -> Finding:
-    """Say what is taken for granted."""
-    return msgspec.structs.replace(error(spot, code, effect, cure), severity="note")
+def note(spot: Spot | None, code: str, effect: str, fix: str = "") -> Finding:
+    """Report a default or an assumption."""
+    return msgspec.structs.replace(error(spot, code, effect, fix), severity="note")
 
 
 def nearest(word: str, known: tuple[str, ...] | list[str]) -> str:
-    """Give the known word that *word* is likely meant to be, or nothing."""
-    import difflib  # noqa: PLC0415 - only for a word that is off
+    """Return the known word that is most similar to *word*; empty if none is."""
+    import difflib  # noqa: PLC0415 - only for an unknown word
 
     by_case = {one.lower(): one for one in known}
     near = difflib.get_close_matches(word.lower(), by_case, n=1, cutoff=0.6)
@@ -131,11 +131,11 @@ def nearest(word: str, known: tuple[str, ...] | list[str]) -> str:
 
 
 def did_you_mean(word: str, known: tuple[str, ...] | list[str]) -> str:
-    """Say which word was likely meant, or which there are."""
+    """Suggest the word that was probably meant, or list the known ones."""
     near = nearest(word, known)
     if near:
         return f"did you mean {near}?"
-    return f"there are {', '.join(known[:6])}" if known else ""
+    return f"known: {', '.join(known[:6])}" if known else ""
 
 
 def open_case(
@@ -146,7 +146,7 @@ def open_case(
     tool: str,
     element: str,
 ) -> Case:
-    """Take a script apart; where the job starts is left to the dialect."""
+    """Parse a script; the scheduler's own lint fills in where the job starts."""
     plain = "\n".join(line.text for line in script.lines)
     return Case(
         tool=tool,
@@ -159,12 +159,12 @@ def open_case(
     )
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for, and the option that did, by the same name in ``by``.
+class Requested(msgspec.Struct, frozen=True, kw_only=True):
+    """The request in a script; ``by`` has the option that set each field, by its name.
 
-    ``memory``, ``cpus`` and ``gpus`` are one node's, None where nothing was said;
-    ``slot_memory`` is what a queue's limit is on, where that is a slot's memory;
-    ``elements`` and ``last_index`` are an array's; ``no_end`` is a time without limit.
+    ``memory``, ``cpus`` and ``gpus`` are per node, None if not requested;
+    ``slot_memory`` is set where a queue limits the memory of a slot;
+    ``elements`` and ``last_index`` describe an array; ``no_end`` is an unlimited time.
     """
 
     queues: tuple[str, ...] = ()
@@ -194,15 +194,15 @@ _SUBMITTED_FROM = frozenset(
     for mark, end in (("$", ""), ("${", "}"))
 )
 _MOVES = frozenset({"cd", "pushd"})
-# what brings files or programs that are not there yet
+# commands that provide files or programs which do not exist yet
 BRINGS = frozenset(
     {"source", ".", "module", "ml", "conda", "mamba", "micromamba", "spack", "eval"}
     | {"use", "setpkgs", "guix", "nix-shell", "poetry", "uv", "pixi"}
 )
 
 
-def journey(case: Case) -> Iterator[tuple[Command, str | None]]:
-    """Yield each command with the directory it runs in, None once that is not known."""
+def commands_with_directories(case: Case) -> Iterator[tuple[Command, str | None]]:
+    """Yield each command with its working directory, None once it is not known."""
     place = case.start
     for command in case.body.commands:
         yield command, place
@@ -211,7 +211,7 @@ def journey(case: Case) -> Iterator[tuple[Command, str | None]]:
 
 
 def destination(case: Case, command: Command, place: str | None) -> str | None:
-    """Tell where a ``cd`` leads."""
+    """Return the directory that a ``cd`` leads to."""
     targets = [word for word in command.words[1:] if word not in ("-P", "-L", "--")]
     target = targets[0] if targets else "~"
     if target in _SUBMITTED_FROM:
@@ -220,10 +220,10 @@ def destination(case: Case, command: Command, place: str | None) -> str | None:
 
 
 def is_shared(case: Case, written: str, path: str) -> bool:
-    """Tell whether the nodes are sure to see *path* as this machine does.
+    """Return whether *path* is certainly the same on the nodes as on this machine.
 
-    A path that is written from where one stands, or in the home, is; what another
-    absolute path leads to may be there on the nodes alone, as their scratch is.
+    A relative path and one in the home directory are; another absolute path may exist
+    on the nodes only, such as their scratch.
     """
     home = case.facts.home
     return not written.startswith("/") or bool(home and path.startswith(home + "/"))

@@ -1,4 +1,4 @@
-"""An array's elements against the files and lines they are to read."""
+"""Rules that compare an array's indices with the files and lines it reads."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,14 @@ from collections.abc import Iterator
 import msgspec
 
 from weigh.model.lint import Finding
-from weigh.schedulers.lint.case import Case, Option, error, journey, note, warning
+from weigh.schedulers.lint.case import (
+    Case,
+    Option,
+    commands_with_directories,
+    error,
+    note,
+    warning,
+)
 from weigh.schedulers.shell import Command, unquoted
 
 _FOREIGN = {
@@ -19,34 +26,34 @@ _READERS = frozenset({"cat", "bash", "sh", "source", ".", "python", "python3", "
 
 
 class Elements(msgspec.Struct, frozen=True):
-    """The indices of an array as ranges of first, last and step; the throttle."""
+    """The indices of an array as ranges, and its throttle."""
 
     ranges: tuple[range, ...]
     throttle: int | None = None
 
     def __len__(self) -> int:
-        """Count them; one that two ranges name counts twice."""
+        """Return the number of indices; duplicates count twice."""
         return sum(map(len, self.ranges))
 
     def __contains__(self, index: int) -> bool:
-        """Tell whether *index* is one of them."""
+        """Return whether *index* is in the array."""
         return any(index in one for one in self.ranges)
 
     @property
     def first(self) -> int:
-        """Give the smallest."""
+        """Return the smallest index."""
         return min(one[0] for one in self.ranges)
 
     @property
     def last(self) -> int:
-        """Give the largest."""
+        """Return the largest index."""
         return max(one[-1] for one in self.ranges)
 
 
 def element_rules(
     case: Case, option: Option | None, elements: Elements | None
 ) -> Iterator[Finding]:
-    """Ask all rules about the array that *option* asks for."""
+    """Apply all array rules; *option* requests the array."""
     yield from _other_scheduler(case)
     if option is None or elements is None or not elements.ranges:
         yield from _no_array(case, option)
@@ -55,9 +62,9 @@ def element_rules(
     yield from _lines(case, option, elements)
     yield from _unused(case, option, elements)
     if len(elements) > _MANY and elements.throttle is None:
-        effect = f"{len(elements):,} elements may all start at once"
-        cure = f"{option.value}%10" if case.tool == "sbatch" else "-tc 10"
-        yield note(option, "no-throttle", effect, f"{cure}: ten at a time")
+        effect = f"{len(elements):,} elements may all run at the same time"
+        fix = f"{option.value}%10" if case.tool == "sbatch" else "-tc 10"
+        yield note(option, "no-throttle", effect, f"{fix} runs ten at a time")
 
 
 def _other_scheduler(case: Case) -> Iterator[Finding]:
@@ -65,7 +72,7 @@ def _other_scheduler(case: Case) -> Iterator[Finding]:
     both = _uses(case, case.element)
     for command in case.body.commands:
         if not both and foreign in _whole(command):
-            effect = f"{foreign} is empty here: it is the other scheduler's"
+            effect = f"{foreign} is empty here: it belongs to the other scheduler"
             yield error(command, "foreign-variable", effect, f"${case.element}")
             return
 
@@ -97,10 +104,10 @@ def _files(case: Case, option: Option, elements: Elements) -> Iterator[Finding]:
         span = f"{numbers[0]}-{numbers[-1]}"
         if without:
             effect = f"{there}: element {without[-1]} has none"
-            yield error(option, "element-without-file", effect, f"{span} fits")
+            yield error(option, "element-without-file", effect, f"{span} matches")
         elif left:
-            effect = f"{there}: that of {left[0]} is left out"
-            yield warning(option, "file-without-element", effect, f"{span} takes all")
+            effect = f"{there}: no element for {left[0]}"
+            yield warning(option, "file-without-element", effect, f"{span} covers all")
         return
 
 
@@ -109,20 +116,22 @@ def _lines(case: Case, option: Option, elements: Elements) -> Iterator[Finding]:
         rf"(?:sed\s+-n\s+[\"']?\$\{{?{case.element}\}}?p?[\"']?p?[\"']?"
         rf"|NR\s*==\s*['\"]*\$\{{?{case.element}\}}?['\"]*)\s+([^\s)|;&]+)"
     )
-    for command, place in journey(case):
+    for command, place in commands_with_directories(case):
         found = line_of.search(_whole(command))
         path = case.absolute(unquoted(found[1]), place) if found else None
         count = None if path is None else case.facts.lines.get(path)
         if found is None or count is None:
             continue
         if elements.first < 1:
-            effect = f"lines count from 1: element {elements.first} gets none"
+            effect = f"line numbers start at 1: element {elements.first} gets no line"
             yield error(option, "element-without-line", effect, f"1-{count}")
         elif elements.last > count:
-            effect = f"{found[1]} has {count:,} lines: {elements.last} gets none"
+            effect = (
+                f"{found[1]} has {count:,} lines: element {elements.last} gets none"
+            )
             yield error(option, "element-without-line", effect, f"1-{count}")
         elif elements.last < count and len(elements) > 1:
-            effect = f"{found[1]} has {count:,} lines: the last are left out"
+            effect = f"{found[1]} has {count:,} lines: the last ones are not used"
             yield warning(option, "line-without-element", effect, f"1-{count}")
         return
 
@@ -131,14 +140,14 @@ def _unused(case: Case, option: Option, elements: Elements) -> Iterator[Finding]
     used = _uses(case, case.element) or _uses(case, _FOREIGN[case.element])
     if not case.body.commands or len(elements) == 1 or used:
         return
-    effect = f"no line uses ${case.element}: all {len(elements):,} elements are alike"
-    yield note(option, "elements-alike", effect, "unless the program reads it")
+    effect = f"no line uses ${case.element}: all {len(elements):,} elements do the same"
+    yield note(option, "elements-alike", effect, "fine if the program itself reads it")
 
 
 def _templates(case: Case) -> Iterator[tuple[Command, str, tuple[int, ...]]]:
-    """Yield the files that the element's number leads to, and the numbers there are."""
+    """Yield each file name that contains the array index, with the existing numbers."""
     variable = re.compile(rf"\$\{{{case.element}\}}|\${case.element}\b")
-    for command, place in journey(case):
+    for command, place in commands_with_directories(case):
         for word in _read(command):
             if len(variable.findall(word)) != 1:
                 continue

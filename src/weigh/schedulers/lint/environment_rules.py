@@ -1,4 +1,4 @@
-"""Programs that a batch shell would not find: conda, modules, the login node's PATH."""
+"""Rules for programs that a batch shell does not find, and for bash run by sh."""
 
 import re
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from weigh.model.lint import Finding
 from weigh.schedulers.lint.case import (
     BRINGS,
     Case,
+    MakeFinding,
     Rule,
-    Say,
     Spot,
     error,
     nearest,
@@ -47,14 +47,16 @@ def _conda(case: Case) -> Iterator[Finding]:
         if _is_login(case) or any(map(_hooks_conda, before)):
             return
         effect = f"{words[0]} activate fails: a batch shell reads no .bashrc"
-        cure = f'eval "$({words[0]} shell.bash hook)" before it'
-        say: Say = warning if any(one.name in _MODULES for one in before) else error
-        yield say(command, "conda", effect, cure)
+        fix = f'eval "$({words[0]} shell.bash hook)" before it'
+        make: MakeFinding = (
+            warning if any(one.name in _MODULES for one in before) else error
+        )
+        yield make(command, "conda", effect, fix)
         return
 
 
 def _modules(case: Case) -> Iterator[Finding]:
-    # module is a function, which dash does not take from the environment
+    # module is a bash function, which dash does not import from the environment
     if _keeps_environment(case) and case.script.program != "sh":
         return
     for place, command in enumerate(case.body.commands):
@@ -86,7 +88,7 @@ def _program_findings(
     if place is None or brought:
         return
     if place.on_nodes is False:
-        effect = f"{name} is on this machine's PATH only: not found on the nodes"
+        effect = f"{name} is only on this machine's PATH: not found on the nodes"
         yield error(command, "login-only", effect)
     elif place.path is None and place.on_nodes is None:
         if name not in _OF_THE_NODES:
@@ -96,21 +98,21 @@ def _program_findings(
             effect = f"the job's PATH is {BARE_PATH}: {name} is not found"
             yield error(command, "bare-path", effect, "activate it here, or #$ -V")
         elif place.bare_path != place.path:
-            effect = f"the job's PATH has another {name}: {place.bare_path}"
+            effect = f"the job's PATH has a different {name}: {place.bare_path}"
             yield warning(command, "bare-path", effect, f"yours is {place.path}")
 
 
 def _not_found(command: Command, name: str) -> Finding:
     near = nearest(name, _COMMON)
     if near:
-        effect = f"{name} is not found: the script goes on without it"
+        effect = f"{name} is not found: the script continues without it"
         return error(command, "command-not-found", effect, f"did you mean {near}?")
-    effect = f"{name} is not found here, and nothing in the script brings it"
+    effect = f"{name} is not found here, and the script does not load it"
     return warning(command, "command-not-found", effect)
 
 
 def _program(command: Command) -> str:
-    """Name the program that a command runs, empty where no PATH is asked."""
+    """Return the program that a command searches on PATH, empty if none."""
     words = [word for word in command.words if word not in _BEFORE]
     name = words[0] if words and not words[0].startswith("-") else ""
     plain = (
@@ -125,7 +127,7 @@ def _program(command: Command) -> str:
 
 
 def _keeps_environment(case: Case) -> bool:
-    """Tell whether the job gets the variables of the shell that submits it."""
+    """Return whether the job inherits the variables of the submitting shell."""
     if case.tool == "qsub":
         return case.option("V") is not None
     export = case.option("export")
@@ -165,9 +167,9 @@ RULES: tuple[Rule, ...] = (_conda, _modules, _programs)
 
 
 _PLAIN = frozenset({"sh", "dash", "ash"})
-_CURE = "write #!/bin/bash"
+_FIX = "write #!/bin/bash"
 
-_GOES_ON = "is not found there, and the script goes on"
+_GOES_ON = "is not found there, and the script continues"
 _ENDS = "is a syntax error there: the script ends"
 
 _BASH_BUILTINS = frozenset(
@@ -199,7 +201,7 @@ def _bash_only(case: Case) -> Iterator[Finding]:
     for spot, effect in found:
         if effect not in said:
             said.add(effect)
-            yield error(spot, "bash-only", f"sh is often dash: {effect}", _CURE)
+            yield error(spot, "bash-only", f"sh is often dash: {effect}", _FIX)
 
 
 def _of_commands(case: Case) -> Iterator[tuple[Command, str]]:
@@ -222,7 +224,10 @@ def _of_tokens(case: Case) -> Iterator[tuple[Line, str]]:
         if token.kind == "operator" and token.text in _OPERATORS:
             yield spot, _OPERATORS[token.text]
         elif token.kind == "operator" and token.text.startswith("(("):
-            yield spot, f"for (( )) {_ENDS}" if last == "for" else "(( )) is none there"
+            yield (
+                spot,
+                f"for (( )) {_ENDS}" if last == "for" else "(( )) does not exist there",
+            )
         elif token.kind == "word":
             if token.text == "function" and last in ("", "\n", ";"):
                 yield spot, f"function {_ENDS}"

@@ -1,4 +1,4 @@
-"""What stands before any directive: bytes, the first line, the interpreter."""
+"""Rules for encoding, first line, interpreter, missing paths and placeholders."""
 
 import re
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ from weigh.schedulers.lint.case import (
     BRINGS,
     Case,
     Rule,
+    commands_with_directories,
     error,
     is_shared,
-    journey,
     refused,
     warning,
 )
@@ -25,12 +25,12 @@ def _byte_order_mark(case: Case) -> Iterator[Finding]:
     if not case.script.bom:
         return
     spot = Line(1, "")
-    cure = "sed -i '1s/^\\xef\\xbb\\xbf//' removes it"
+    fix = "sed -i '1s/^\\xef\\xbb\\xbf//' removes it"
     if case.tool == _SBATCH:
-        yield refused(spot, "bom", "begins with a byte order mark: refused", cure)
+        yield refused(spot, "bom", "begins with a byte order mark: refused", fix)
     else:
-        effect = "begins with a byte order mark: '#!' is not seen, sh runs the script"
-        yield error(spot, "bom", effect, cure)
+        effect = "begins with a byte order mark: '#!' is ignored, sh runs the script"
+        yield error(spot, "bom", effect, fix)
 
 
 def _carriage_returns(case: Case) -> Iterator[Finding]:
@@ -38,24 +38,24 @@ def _carriage_returns(case: Case) -> Iterator[Finding]:
     if number is None:
         return
     spot = Line(number, "")
-    cure = "sed -i 's/\\r$//' removes them"
+    fix = "sed -i 's/\\r$//' removes them"
     if case.tool == _SBATCH:
-        effect = "line ends of Windows (CRLF): refused"
-        yield refused(spot, "carriage-returns", effect, cure)
+        effect = "Windows line endings (CRLF): refused"
+        yield refused(spot, "carriage-returns", effect, fix)
     elif number == 1 and case.script.interpreter:
         effect = (
-            "line ends of Windows (CRLF): no interpreter of that name, Eqw for ever"
+            "Windows line endings (CRLF): interpreter not found, the job stays in Eqw"
         )
-        yield error(spot, "carriage-returns", effect, cure)
+        yield error(spot, "carriage-returns", effect, fix)
     else:
-        effect = "line ends of Windows (CRLF): the last word of a line ends in \\r"
-        yield error(spot, "carriage-returns", effect, cure)
+        effect = "Windows line endings (CRLF): the last word of a line ends in \\r"
+        yield error(spot, "carriage-returns", effect, fix)
 
 
 def _nul(case: Case) -> Iterator[Finding]:
     if case.script.nul is not None:
         spot = Line(case.script.nul, "")
-        yield refused(spot, "nul", "holds a NUL character: no script of text")
+        yield refused(spot, "nul", "contains a NUL character: not a text file")
 
 
 def _first_line(case: Case) -> Iterator[Finding]:
@@ -68,14 +68,14 @@ def _first_line(case: Case) -> Iterator[Finding]:
     later = next((one for one in lines if one.text.lstrip().startswith("#!")), None)
     where = "the first line must be '#!/bin/bash'"
     if later is not None:
-        where = "'#!' counts only as the first two letters of the first line"
+        where = "'#!' counts only at the start of the first line"
     spot = later or lines[0]
     if case.tool == _SBATCH:
         yield refused(spot, "no-shebang", f"{where}: refused")
     elif case.option("S") is None:
         effect = "no '#!': the queue's shell or /bin/sh runs it, maybe not bash"
-        cure = "put #!/bin/bash first, and #$ -S /bin/bash"
-        yield warning(spot, "no-shebang", effect, cure)
+        fix = "put #!/bin/bash first, and #$ -S /bin/bash"
+        yield warning(spot, "no-shebang", effect, fix)
 
 
 def _interpreter(case: Case) -> Iterator[Finding]:
@@ -83,9 +83,9 @@ def _interpreter(case: Case) -> Iterator[Finding]:
     if not words:
         return
     spot, path = case.script.lines[0], words[0]
-    after = "the job fails at once" if case.tool == _SBATCH else "Eqw for ever"
+    after = "the job fails at once" if case.tool == _SBATCH else "the job stays in Eqw"
     if not path.startswith("/"):
-        effect = f"{path} is no absolute path: {after}"
+        effect = f"{path} is not an absolute path: {after}"
         yield error(spot, "interpreter", effect, "write #!/bin/bash")
     elif case.is_missing(path):
         yield error(spot, "interpreter", f"{path} does not exist: {after}")
@@ -96,9 +96,9 @@ def _interpreter(case: Case) -> Iterator[Finding]:
 def _through_env(case: Case, spot: Line) -> Iterator[Finding]:
     words = case.script.interpreter[1:]
     if len(words) >= _ENV_WORDS and not words[0].startswith("-"):
-        effect = f"env looks for one program called '{' '.join(words)}': not found"
-        cure = f"write #!/usr/bin/env -S {' '.join(words)}"
-        yield error(spot, "interpreter", effect, cure)
+        effect = f"env looks for one program named '{' '.join(words)}': not found"
+        fix = f"write #!/usr/bin/env -S {' '.join(words)}"
+        yield error(spot, "interpreter", effect, fix)
         return
     place = case.facts.commands.get(case.script.program)
     if place is not None and place.path is None:
@@ -121,20 +121,20 @@ _MAKERS = BRINGS | {"git", "tar", "unzip", "wget", "curl", "rsync", "cp", "mv", 
 
 def _missing(case: Case) -> Iterator[Finding]:
     made: set[str] = set()
-    for command, place in journey(case):
+    for command, place in commands_with_directories(case):
         for word, outcome in _needed(command):
             path = case.absolute(word, place)
             if path is None or not case.is_missing(path) or _is_made(path, made):
                 continue
             if is_shared(case, word, path):
                 effect = f"{word} does not exist: {outcome}"
-                yield error(command, "missing-path", effect, _cure(case, word))
-                made.add(_leaf(path))  # said once
+                yield error(command, "missing-path", effect, _fix(case, word))
+                made.add(_leaf(path))  # report each path once
         made.update(_mentioned(command))
 
 
-def _cure(case: Case, word: str) -> str:
-    """Say what brings it there, where the job starts in the wrong place."""
+def _fix(case: Case, word: str) -> str:
+    """Suggest a fix if the job starts in the wrong directory."""
     path = case.absolute(word, case.facts.cwd)
     if case.start != case.facts.cwd and case.kind(path) in ("file", "directory"):
         return "#$ -cwd: start where it is submitted" if case.tool == "qsub" else ""
@@ -145,10 +145,10 @@ def _needed(command: Command) -> Iterator[tuple[str, str]]:
     words = command.words
     arguments = [word for word in words[1:] if not word.startswith("-")]
     if command.name == "cd" and arguments:
-        yield arguments[0], "the script goes on where it is"
+        yield arguments[0], "the script continues in the same directory"
     elif command.name in ("source", ".") and arguments:
-        if "/" in arguments[0]:  # else bash looks along the PATH
-            yield arguments[0], "nothing is activated, and the script goes on"
+        if "/" in arguments[0]:  # otherwise bash searches PATH
+            yield arguments[0], "nothing is activated, and the script continues"
     elif command.name in _READERS and len(words) > 1 and "." in words[1]:
         if not words[1].startswith("-"):
             yield words[1], f"{command.name} cannot open it"
@@ -159,7 +159,7 @@ def _needed(command: Command) -> Iterator[tuple[str, str]]:
 
 
 def _mentioned(command: Command) -> Iterator[str]:
-    """Yield the names that a command may have made."""
+    """Yield the names that a command may have created."""
     only_reads = command.name in ("cd", "source", ".", *_READERS)
     makes_venv = {"venv", "virtualenv"} & {*command.words}
     if only_reads and not command.outputs and not makes_venv:
@@ -168,7 +168,7 @@ def _mentioned(command: Command) -> Iterator[str]:
         yield _leaf(word)
         yield from word.split("/")
     if command.name in _MAKERS - BRINGS:
-        yield "*"  # an archive or a clone: who knows what it holds
+        yield "*"  # an archive or a clone may contain anything
 
 
 def _is_made(path: str, made: set[str]) -> bool:
@@ -182,7 +182,7 @@ def _leaf(path: str) -> str:
 PATH_RULES: tuple[Rule, ...] = (_missing,)
 
 
-# words that templates leave to be filled in, and nobody has as a name
+# words that templates leave to be filled in
 _ANYWHERE = re.compile(
     r"""TO_?FILL\w* | FILL_?(?:ME|IN)\w* | CHANGE_?ME\w* | REPLACE_?(?:ME|THIS)\w*
       | INSERT_\w+ | \bYOUR[_-]\w+ | \bTODO\b | \bxxx+\b | path/to(?=/|\b)
@@ -191,14 +191,14 @@ _ANYWHERE = re.compile(
       | \b(?:someone|somebody|your[\w.]*|user(?:name)?|me|name)@[\w.-]+""",
     re.VERBOSE | re.IGNORECASE,
 )
-# in a directive these are no redirections and no command of the shell's
+# in a directive these cannot be redirections or shell tests
 _ANGLES = re.compile(
     r"<[A-Za-z][\w .-]*>|\[(?:your|account|user|email)[\w .-]*\]", re.IGNORECASE
 )
 
 
 def holds_placeholder(text: str) -> bool:
-    """Tell whether a word of a template was left in *text*."""
+    """Return whether *text* still has a placeholder of a template."""
     return bool(_ANGLES.search(text) or _ANYWHERE.search(text))
 
 
@@ -206,7 +206,7 @@ def _in_directives(case: Case) -> Iterator[Finding]:
     for option in case.options:
         found = _ANGLES.search(option.value) or _ANYWHERE.search(option.value)
         if found:
-            effect = f"{found[0]} is a placeholder that was left in"
+            effect = f"{found[0]} is a placeholder of a template"
             yield error(option, "placeholder", effect)
 
 
@@ -217,7 +217,7 @@ def _in_commands(case: Case) -> Iterator[Finding]:
         found = next(filter(None, map(_ANYWHERE.search, pieces)), None)
         if found and found[0] not in said and command.name not in ("echo", "printf"):
             said.add(found[0])
-            effect = f"{found[0]} looks like a placeholder that was left in"
+            effect = f"{found[0]} looks like a placeholder of a template"
             yield warning(command, "placeholder", effect)
 
 

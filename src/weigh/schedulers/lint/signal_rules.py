@@ -1,4 +1,4 @@
-"""Processes that end before they should, and warnings that reach nobody."""
+"""Rules for processes that end too early, and signals that reach no process."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ _TRAP_WORDS = 3
 
 
 def _left_behind(case: Case) -> Iterator[Finding]:
-    """Find what is still running when the script ends."""
+    """Find background commands that still run when the script ends."""
     behind: Command | None = None
     for command in case.body.commands:
         if command.background:
@@ -26,7 +26,7 @@ def _left_behind(case: Case) -> Iterator[Finding]:
         elif command.name not in _TRIFLES:
             behind = None
     if behind is not None:
-        effect = "in the background: the job ends with the script, and kills it"
+        effect = "in the background: the job ends with the script and kills it"
         yield error(behind, "no-wait", effect, "end the script with: wait")
 
 
@@ -38,9 +38,9 @@ def _deferred_trap(case: Case) -> Iterator[Finding]:
         if command.line <= trap.line or command.background:
             continue
         if command.name.startswith(_LONG):
-            effect = "bash runs the trap only when this has ended, and is killed first"
-            cure = "end it with '& wait $!', and pass the signal on"
-            yield warning(command, "deferred-trap", effect, cure)
+            effect = "bash runs the trap only after this command, and is killed before"
+            fix = "run it with '& wait $!', and forward the signal"
+            yield warning(command, "deferred-trap", effect, fix)
             return
 
 
@@ -52,13 +52,13 @@ def _signal_option(case: Case) -> Iterator[Finding]:
     name = rest.partition("@")[0].upper().removeprefix("SIG")
     if "B" not in head.upper():
         if not any(case.body.named("srun")):
-            effect = "only steps of srun get the signal, and the script has none"
-            cure = f"--signal=B:{rest}, and a trap with '& wait'"
-            yield error(option, "signal-to-nobody", effect, cure)
+            effect = "only srun steps get the signal, and the script has none"
+            fix = f"--signal=B:{rest}, and a trap with '& wait'"
+            yield error(option, "signal-to-nobody", effect, fix)
     elif not any(case.body.named("exec")) and not any(
         name in " ".join(one.words).upper() for one in case.body.named("trap")
     ):
-        effect = f"no trap for {name} in the script: it ends bash, and the job, early"
+        effect = f"the script has no trap for {name}: it ends bash and the job early"
         yield warning(option, "signal-untrapped", effect, f"trap '...' {name}")
 
 
@@ -68,7 +68,7 @@ def _traps(command: Command) -> bool:
 
 
 def _one_of_many(case: Case) -> Iterator[Finding]:
-    """Find tasks and nodes that are asked for and that nothing is started on."""
+    """Find requested tasks and nodes that the script never uses."""
     if case.tool != "sbatch" or not case.script.is_shell:
         return
     launchers = ("srun", "mpirun", "mpiexec", "prun", "ibrun", "torchrun", "accelerate")
@@ -80,19 +80,19 @@ def _one_of_many(case: Case) -> Iterator[Finding]:
         count = option.value.partition("-")[0] if option else ""
         if option and (whole_number(count) or 0) > 1:
             effect = f"the script runs once, on one node; {count} {unit} need srun"
-            cure = "for threads: --cpus-per-task" if unit == "tasks" else ""
-            yield warning(option, "no-srun", effect, cure)
+            fix = "for threads: --cpus-per-task" if unit == "tasks" else ""
+            yield warning(option, "no-srun", effect, fix)
 
 
 def _options_behind(case: Case) -> Iterator[Finding]:
-    """Find options that sbatch hands to the script it is told to submit."""
+    """Find options after the script's name, which sbatch passes to the script."""
     for command in case.body.named("sbatch", "qsub"):
         after = False
         for word in command.words[1:]:
             if after and word.startswith("-") and len(word) > 1:
-                effect = f"{word} behind the script's name is an argument of the script"
-                cure = f"{command.name} {word} ... before it"
-                yield error(command, "option-behind-script", effect, cure)
+                effect = f"{word} after the script's name is an argument of the script"
+                fix = f"{command.name} {word} ... before it"
+                yield error(command, "option-behind-script", effect, fix)
                 break
             after = after or word.endswith((".sh", ".job", ".slurm", ".sbatch", ".com"))
 

@@ -1,6 +1,6 @@
-"""This machine as a scheduler: a job is a shell in the background.
+"""This machine as a scheduler: a job is a shell that runs in the background.
 
-A folder a job in the store: ``process`` says who runs it, ``exit`` how it ended.
+The store has one folder per job: ``process`` is the shell, ``exit`` its exit code.
 """
 
 import os
@@ -37,7 +37,7 @@ FOLDER = "local"
 _TAIL = 4096
 _SIGNAL_BASE = 128
 _TO_START: Seconds = 5.0
-# a session of its own outlives this one; what ends the job is passed on to it
+# a new session outlives this one; signals that end the job are passed on to it
 _KEEP = """
 echo $$ >"$2/pid.new" && mv "$2/pid.new" "$2/pid"
 trap 'kill -TERM "$job" 2>/dev/null; again=1' TERM
@@ -49,7 +49,7 @@ _START = 'setsid bash -c "$1" weigh "$2" "$3" >"$3/output" 2>&1 </dev/null & ech
 
 
 class Runs(msgspec.Struct, frozen=True):
-    """Which process runs a job, and where."""
+    """The process that runs a job, and its machine."""
 
     machine: Machine
     process: Process
@@ -78,22 +78,22 @@ class Local:
         return local_script(script)
 
     def log_name(self, job: str, element: int, *, is_array: bool) -> str:
-        """Name the log of an element."""
+        """Return the name of an element's log."""
         return _log_name(job, element, is_array=is_array)
 
-    def foresee(self, script: str, *, cwd: str) -> Seconds | None:  # noqa: ARG002
-        """Say nothing: it starts now."""
+    def predict_start(self, script: str, *, cwd: str) -> Seconds | None:  # noqa: ARG002
+        """Return None: a job starts at once."""
         return None
 
     def understood(self, job: str) -> Understood | None:  # noqa: ARG002
-        """Say nothing: nobody asks for anything here."""
+        """Return None: a local job has no request."""
         return None
 
     def submit(self, script: str, *, cwd: str) -> str:
         """Start the script in the background.
 
         Raises:
-            SchedulerError: it cannot be started.
+            SchedulerError: the job cannot be started.
         """
         job, folder = self._new_folder()
         _write(os.path.join(folder, "script"), os.fsencode(script))
@@ -123,56 +123,58 @@ class Local:
                 continue
             if (
                 self._runs(job) is None
-            ):  # who started it was killed before it noted that
+            ):  # weigh was killed before it recorded the process
                 runs = Runs(self._machine, process(pid))
                 _write(os.path.join(folder, "process"), msgspec.json.encode(runs))
             return job
         return None
 
     def patience(self) -> Seconds:
-        """Return how long a shell that was started may take to note its number."""
+        """Return how long a started shell may take to write its process id."""
         return _TO_START
 
-    def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:  # noqa: ARG002 - it always is
-        """Look at the processes and logs."""
+    def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:  # noqa: ARG002 - every answer is fresh
+        """Return the states of jobs, from their processes and logs."""
         states = {job.id: self._elements(job) for job in jobs}
         return Snapshot(states, self._clock())
 
     def gpu_types(self) -> tuple[str, ...]:
-        """Give none: here nobody asks for a type."""
+        """Return none: a local job cannot request a type."""
         return ()
 
-    def cpus_beside_gpus(
+    def cpu_resource(
         self,
         complexes: Complexes | None = None,  # noqa: ARG002
     ) -> str | None:
-        """Give none: nobody counts slots here."""
+        """Return None: there are no slots here."""
         return None
 
     def array_limit(self, elements: int) -> int | None:  # noqa: ARG002
-        """Give none."""
+        """Return None: there is no limit."""
         return None
 
     def why(self, job: Submitted) -> str | None:
-        """Say what the script itself had to say, outside of any element."""
+        """Return the last line that the script printed outside of its elements."""
         path = os.path.join(self._folder(job.id), "output")
         return _tail(path).strip().rpartition("\n")[2] or None
 
     def cancel(self, job: Submitted, elements: Sequence[int] | None) -> None:
-        """Tell the job to end.
+        """Send the job a signal to end it.
 
         Raises:
-            SchedulerError: it runs elsewhere, or only some elements are meant.
+            SchedulerError: the job runs elsewhere, or *elements* are only some of it.
         """
         if elements is not None and len(elements) < job.elements:
-            raise SchedulerError("a job on this machine can only be cancelled whole")
+            raise SchedulerError(
+                "a job on this machine can only be cancelled as a whole"
+            )
         runs = self._runs(job.id)
         if runs is None or not self._machine.sees_processes_of(runs.machine):
             where = "nowhere" if runs is None else f"on {runs.machine.host}"
             raise SchedulerError(f"{job.id} runs {where}: cancel it there")
         _write(os.path.join(self._folder(job.id), "cancelled"), b"")
         if is_alive(runs.process):
-            with suppress(ProcessLookupError):  # it may end this very moment
+            with suppress(ProcessLookupError):  # the process may have ended meanwhile
                 os.kill(runs.process.pid, signals.SIGTERM)
 
     def _elements(self, job: Submitted) -> Elements:
@@ -206,7 +208,7 @@ class Local:
         return os.path.join(self._root, FOLDER, job)
 
     def _new_folder(self) -> tuple[str, str]:
-        """Number the job by the folder that nobody else made."""
+        """Create the folder of a new job; return the job's id and the folder."""
         top = make_folder(self._root, FOLDER)
         numbers = [name.removeprefix(f"{NAME}-") for name in os.listdir(top)]
         number = max((int(n) for n in numbers if n.isdecimal()), default=0)
@@ -223,7 +225,7 @@ class Local:
 
 
 class _Facts(msgspec.Struct, frozen=True):
-    """What is known of a job as a whole."""
+    """The state of a job as a whole."""
 
     lives: bool
     cancelled: bool
@@ -233,7 +235,7 @@ class _Facts(msgspec.Struct, frozen=True):
 
 
 def _state(log: str, facts: _Facts) -> ElementState:
-    """Judge an element by the last line of its log, else by the job."""
+    """Return an element's state from the last line of its log, else from the job."""
     _, mark, code = _tail(log).rpartition(f"{ENDED} ")
     if mark and code.strip().isdecimal():
         return _ended(int(code), facts)
@@ -258,8 +260,8 @@ def _unended(facts: _Facts, *, begun: bool) -> tuple[State, str | None]:
     if facts.cancelled:
         return "CANCELLED", None
     if begun:
-        return "INTERRUPTED", "it was killed, or the machine was restarted"
-    return "FAILED", facts.words or "the script ended before it"
+        return "INTERRUPTED", "killed, or the machine was restarted"
+    return "FAILED", facts.words or "the script ended before this element"
 
 
 def _log_path(job: Submitted, number: int) -> str:

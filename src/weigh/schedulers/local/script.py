@@ -1,7 +1,7 @@
-"""A job script for this machine: the elements one after the other, or a few at a time.
+"""A job script for this machine, which runs a few elements at a time.
 
-``bash job.sh`` runs them all. The shell waits for them in the background, so that what
-ends it reaches the tasks.
+``bash job.sh`` runs all elements. They run in the background while the shell waits, so
+that a signal to it reaches the tasks.
 """
 
 from collections.abc import Iterator
@@ -10,9 +10,10 @@ from shlex import quote as quoted
 from weigh.model.job import JobScript
 from weigh.schedulers.job_script import (
     ENDED,
+    ON_SIGNAL,
     SHEBANG,
-    TOLD,
     WAIT,
+    ScriptRules,
     announce,
     heading,
     setup_lines,
@@ -20,16 +21,22 @@ from weigh.schedulers.job_script import (
 )
 
 JOB = "WEIGH_JOB_ID"
-_LONGEST_WAIT = 1  # seconds between looks at a job to wait for
+# a local job is never requeued; its shell may itself run inside a job of Slurm
+RULES = ScriptRules(
+    job_id="$job",
+    requeue="",
+    forget="${SLURM_RESTART_COUNT:+--forget-survivors}",
+)
+_LONGEST_WAIT = 1  # seconds between checks of a job to wait for
 
 
 def local_script(script: JobScript) -> str:
-    """Write the script; ``WEIGH_JOB_ID`` names the job to its logs."""
+    """Return the script; ``WEIGH_JOB_ID`` is the job id in the names of its logs."""
     return "\n".join((SHEBANG, *heading(script), "", *_body(script)))
 
 
 def log_name(job: str, element: int, *, is_array: bool) -> str:  # noqa: ARG001
-    """Name the log of an element."""
+    """Return the name of an element's log."""
     return f"{job}_{element}.out"
 
 
@@ -71,8 +78,8 @@ def _tasks(script: JobScript) -> Iterator[str]:
     if script.staging is not None:
         yield script.staged.rstrip("\n")
         return
-    yield from (f"  {line}" for line in TOLD)
-    yield f"  {tasks_command(script, 'local')} &"
+    yield from (f"  {line}" for line in ON_SIGNAL)
+    yield f"  {tasks_command(script, RULES)} &"
     yield "  tasks=$!"
     yield f"  {WAIT}"
     yield from (f"  {line}" for line in script.gate.splitlines())
@@ -80,7 +87,7 @@ def _tasks(script: JobScript) -> Iterator[str]:
 
 
 def _after(script: JobScript) -> Iterator[str]:
-    """Wait for other local jobs: each keeps its exit code in a file once it ended."""
+    """Yield the lines that wait for other local jobs; each writes an exit code file."""
     for job in script.wanted.after:
         ended = quoted(f"{script.store}/local/{job}/exit")
         lives = quoted(f"{script.store}/local/{job}/pid")

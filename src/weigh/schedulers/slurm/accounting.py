@@ -1,4 +1,4 @@
-"""What sacct says that a job used: text in, figures out."""
+"""Read sacct: the resources that a job requested and used."""
 
 import re
 from collections.abc import Iterator
@@ -34,15 +34,15 @@ _MOST_DIGITS = 15
 
 
 def argv(job: str) -> Argv:
-    """Ask for a job with all its steps, of an array every element."""
+    """Return the command that lists a job's steps, for an array of all its elements."""
     return ("sacct", "-n", "-P", "-j", job, "-o", ",".join(_FIELDS))
 
 
 def parse(out: str) -> tuple[Accounted, ...]:
-    """Read sacct's lines; what does not parse is stepped over.
+    """Read sacct's lines; lines that do not parse are skipped.
 
-    A job's own line has what was asked for, its steps what was used: the largest step
-    counts, for they mostly run one after the other.
+    A job's own line holds what was requested, its steps what was used. The largest step
+    counts, because steps mostly run one after the other.
     """
     found: dict[int, Accounted] = {}
     for line in out.splitlines():
@@ -62,7 +62,7 @@ def _job(element: int, fields: dict[str, str]) -> Accounted:
     cpus = whole_number(fields["AllocCPUS"])
     limit = whole_number(fields["TimelimitRaw"])
     node = None if fields["NodeList"] == "None assigned" else fields["NodeList"]
-    # without a node it never started
+    # a job without a node never started
     wall = None if node is None else whole_number(fields["ElapsedRaw"])
     return Accounted(
         element=element,
@@ -99,7 +99,7 @@ def _state(word: str) -> State:
 
 
 def _asked(text: str, cpus: int | None) -> Bytes | None:
-    """Read ReqMem: ``4Gn`` was for a node and ``4Gc`` for a CPU before 21.08."""
+    """Read ReqMem: before 21.08 ``4Gn`` is per node and ``4Gc`` is per CPU."""
     size = _size(text)
     if size is None or not text.endswith("c"):
         return size or None
@@ -123,7 +123,7 @@ def _cpu_time(text: str) -> Seconds | None:
 
 
 def _gpus(tres: str) -> int | None:
-    """Read ``gres/gpu=2`` of the resources granted."""
+    """Read ``gres/gpu=2`` from the allocated resources."""
     return whole_number(dict(_pairs(tres)).get("gres/gpu"))
 
 
@@ -135,7 +135,7 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _energy(text: str) -> float | None:
-    """Read joules; where no plugin counts them they are 0, or all bits set."""
+    """Read joules; without an energy plugin the field is 0 or has all bits set."""
     number = whole_number(text)
     return float(number) if number and number < 1 << 60 else None
 

@@ -1,7 +1,7 @@
-"""What Slurm tells of a cluster: the commands to ask, and their text read.
+"""What Slurm shows of a cluster: the commands, and how to read their output.
 
-Only forms that are stable from 20.11 to 26.05 are used: ``scontrol -o`` and columns
-named one by one. ``--json`` differs in each of these versions.
+Only formats that are stable from 20.11 to 26.05 are used: ``scontrol -o`` and columns
+selected by name. ``--json`` differs between these versions.
 """
 
 import re
@@ -12,6 +12,7 @@ from weigh.errors import FormatError
 from weigh.model.cluster import UNTYPED, ClusterJob, Node, NodeGpus, NodeState
 from weigh.model.limits import QueueLimits
 from weigh.schedulers.elements import count_elements
+from weigh.schedulers.protocol import ClusterAnswers, Query, Reply, unanswered
 from weigh.schedulers.script import whole_number
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import MIB, Bytes
@@ -20,18 +21,15 @@ NODES = ("scontrol", "-d", "-o", "show", "node")
 PARTITIONS = ("scontrol", "-o", "show", "partition")
 CONFIG = ("scontrol", "show", "config")
 QOS = ("sacctmgr", "-nP", "show", "qos", "format=Name,MaxTRESPU")
-# %b leaves out --gpus; tres-alloc is what is asked for while a job waits
+# %b omits --gpus; tres-alloc is the request while a job waits
 _COLUMNS = (
     "JobArrayID:256|,UserName:64|,Partition:128|,StateCompact:8|,NumNodes:12|,"
     "NumCPUs:12|,tres-alloc:256|,Reason:96|,StartTime:24|,Name:128|"
 )
 JOBS = ("squeue", "-h", "-a", "-O", _COLUMNS)
 _FIELDS = 10
-_LAST_SECOND = 1 << 36  # the year 4147: what is beyond is no time
+_LAST_SECOND = 1 << 36  # the year 4147: a larger number is not a time
 
-# what would change the form of the answers
-UNSET = ("SQUEUE_", "SINFO_", "SBATCH_")
-SET = {"SLURM_BITSTR_LEN": "0", "LC_ALL": "C"}
 
 _KEY = re.compile(r"(?:^|\s)([A-Za-z_]+(?:[/:][\w:]+)?)=")
 _GPU = re.compile(r"(?:^|,)gpu(?::([^:,()=]+))?:(\d{1,9})(?!\d)")
@@ -49,10 +47,40 @@ _RUNNING = frozenset({"R", "S", "CF", "ST", "SI", "SO"})
 _WAITING = frozenset({"PD", "RQ", "RH", "RD", "RS", "SE"})
 
 
+def read_cluster(query: Query) -> ClusterAnswers:
+    """Query nodes, partitions and jobs. Raises WeighError if Slurm does not answer."""
+    commands = (
+        NODES,
+        PARTITIONS,
+        JOBS,
+        CONFIG,
+        QOS,
+    )
+    nodes, partitions, jobs, config, qos = query(commands)
+    for reply in (nodes, partitions):
+        reply.require("Slurm")
+    name, version = parse_identity(config.stdout)
+    return ClusterAnswers(
+        name=name,
+        version=version,
+        nodes=parse_nodes(nodes.stdout),
+        queues=parse_partitions(partitions.stdout),
+        jobs=parse_jobs(jobs.stdout),
+        gpus_per_user=_of_partitions(partitions, qos),
+        notes=unanswered({"squeue": jobs}),
+    )
+
+
+def _of_partitions(partitions: Reply, qos: Reply) -> dict[str, int]:
+    limits = parse_gpus_per_user(qos.stdout) if qos.is_answer else {}
+    named = partition_qos(partitions.stdout)
+    return {queue: limits[name] for queue, name in named.items() if name in limits}
+
+
 def start_argv(
     queue: str, *, cpus: int = 1, gpu: str | None = None, time: int | None = None
 ) -> tuple[str, ...]:
-    """Ask when a small job would start; nothing is submitted. *gpu* is ``v100:1``."""
+    """Return the command that predicts a small job's start. *gpu* is ``v100:1``."""
     options = [f"--partition={queue}", f"--cpus-per-task={cpus}"]
     if gpu is not None:
         options.append(f"--gres=gpu:{gpu}")
@@ -62,7 +90,7 @@ def start_argv(
 
 
 def parse_start(stderr: str) -> tuple[str | None, str | None]:
-    """Read (when it would start, or why not) from what ``--test-only`` said."""
+    """Read (predicted start, or why it cannot start) from ``--test-only`` output."""
     found = _START.search(stderr)
     if found is not None:
         return _moment(found[1]), None
@@ -78,22 +106,22 @@ def parse_identity(config: str) -> tuple[str | None, str | None]:
 
 
 def rows_of(text: str) -> Iterator[dict[str, str]]:
-    """Read ``scontrol -o``: a thing a line, as its keys and values."""
+    """Read ``scontrol -o``: one object per line, as keys and values."""
     return map(_pairs, text.splitlines())
 
 
 def parse_nodes(text: str) -> tuple[Node, ...]:
-    """Read ``scontrol -d -o show node``: a line each."""
+    """Read ``scontrol -d -o show node``, one line per node."""
     return tuple(_node(row) for row in rows_of(text) if row.get("NodeName"))
 
 
 def parse_partitions(text: str) -> tuple[QueueLimits, ...]:
-    """Read ``scontrol -o show partition``: a line each."""
+    """Read ``scontrol -o show partition``, one line per partition."""
     return tuple(_limits(row) for row in rows_of(text) if row.get("PartitionName"))
 
 
 def partition_qos(text: str) -> dict[str, str]:
-    """Read which partitions have a QOS whose limits hold there."""
+    """Return the QOS of each partition that has one; its limits apply there."""
     return {
         row["PartitionName"]: row["QoS"]
         for row in rows_of(text)
@@ -102,7 +130,7 @@ def partition_qos(text: str) -> dict[str, str]:
 
 
 def parse_gpus_per_user(qos: str) -> dict[str, int]:
-    """Read how many GPUs each QOS lets one user have at a time, where it says so."""
+    """Read the GPUs that each QOS allows one user at a time, where it has a limit."""
     found = {}
     for line in qos.splitlines():
         name, _, limits = line.partition("|")
@@ -113,7 +141,7 @@ def parse_gpus_per_user(qos: str) -> dict[str, int]:
 
 
 def parse_jobs(text: str) -> tuple[ClusterJob, ...]:
-    """Read the jobs that run or wait; a row of a form unknown is left out."""
+    """Read the running and waiting jobs; rows in an unknown format are skipped."""
     rows = (line.split("|", _FIELDS - 1) for line in text.splitlines())
     found = (_job(tuple(map(str.strip, row))) for row in rows if len(row) == _FIELDS)
     return tuple(job for job in found if job is not None)
@@ -122,7 +150,7 @@ def parse_jobs(text: str) -> tuple[ClusterJob, ...]:
 def _job(row: tuple[str, ...]) -> ClusterJob | None:
     id_, user, queue, state, _, cpus, tres, reason, start, name = row
     if state not in _RUNNING | _WAITING:
-        return None  # one that ends holds nothing any more
+        return None  # a completing job holds no resources any more
     number, _, expression = id_.partition("_")
     elements = count_elements(expression.strip("[]")) if expression else 1
     return ClusterJob(
@@ -140,7 +168,7 @@ def _job(row: tuple[str, ...]) -> ClusterJob | None:
 
 
 def _moment(text: str) -> str:
-    """Write a time as local ISO 8601; the client has Slurm give seconds."""
+    """Write a time as local ISO 8601; the client makes Slurm print epoch seconds."""
     seconds = whole_number(text)
     if seconds is None or seconds > _LAST_SECOND:
         return text
@@ -148,9 +176,9 @@ def _moment(text: str) -> str:
 
 
 def _pairs(line: str) -> dict[str, str]:
-    """Split ``Key=value Key=value`` whose values may hold blanks; the first one counts.
+    """Split ``Key=value Key=value`` whose values may hold blanks; the first key counts.
 
-    The reason may hold anything and is not searched for keys; little follows it.
+    The reason is free text and is not searched for keys; little follows it.
     """
     line, found, reason = line.partition(" Reason=")
     pairs = pairs_of(line)
@@ -158,7 +186,7 @@ def _pairs(line: str) -> dict[str, str]:
 
 
 def pairs_of(line: str) -> dict[str, str]:
-    """Split ``Key=value Key=value``; of a key that is there twice the first counts."""
+    """Split ``Key=value Key=value``; the first of two equal keys counts."""
     marks = list(_KEY.finditer(line))
     ends = [*(mark.start() for mark in marks), len(line)][1:]
     return {
@@ -182,7 +210,7 @@ def _node(row: Mapping[str, str]) -> Node:
 
 
 def _reason(text: str) -> str | None:
-    """Rewrite ``bad disk [root@2026-11-21T07:49:27]``; what may follow is left out."""
+    """Rewrite ``bad disk [root@2026-11-21T07:49:27]``; drop what follows it."""
     found = _WHO.match(text)
     if found is not None:
         date = _moment(found[3]).partition("T")[0]
@@ -191,7 +219,7 @@ def _reason(text: str) -> str | None:
 
 
 def _state(text: str) -> NodeState:
-    """Fold Slurm's words (``MIXED+DRAIN``, ``DOWN*``, ``IDLE+CLOUD+POWERED_DOWN``)."""
+    """Map Slurm's states (``MIXED+DRAIN``, ``DOWN*``, ``IDLE+CLOUD``) to ours."""
     base, *flags = (re.sub(r"[^A-Z_]", "", part) for part in text.upper().split("+"))
     words = {base, *flags}
     if words & (_DOWN_STATES | _DOWN_FLAGS) or "*" in text:
@@ -227,7 +255,7 @@ def _node_gpus(row: Mapping[str, str]) -> Iterator[NodeGpus]:
 
 
 def tres_gpus(tres: str) -> dict[str, int]:
-    """Count GPUs in ``gres/gpu=2,gres/gpu:v100=2``, where the types repeat the sum."""
+    """Count GPUs in ``gres/gpu=2,gres/gpu:v100=2``: typed entries repeat the sum."""
     counts = _counts(_TRES_GPU, tres)
     typed = {name: count for name, count in counts.items() if name != UNTYPED}
     rest = counts.get(UNTYPED, 0) - sum(typed.values())

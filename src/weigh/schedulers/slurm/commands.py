@@ -1,6 +1,6 @@
 """Slurm's commands: ``sbatch``, ``squeue``, ``sacct``, ``scancel``.
 
-Text with a format of our own is the one form that all versions agree on. The client
+Text in a format that we choose is the only output that all versions share. The client
 sets SLURM_TIME_FORMAT so that times are seconds since the epoch.
 """
 
@@ -34,7 +34,9 @@ from weigh.schedulers.slurm.script import slurm_script
 from weigh.units import Bytes, Seconds
 
 _NONE = frozenset({"", "(null)", "N/A", "None", "Unknown"})
-_NAME = re.compile(r" JobName=.* UserId=")  # a name may hold anything, keys too
+_NAME = re.compile(
+    r" JobName=.* UserId="
+)  # a name is free text and may look like a key
 _TRES_MEMORY = re.compile(r"(?:^|,)mem=([^,]+)")
 # gres:gpu:v100:2 (22.05), gres/gpu:v100:2 (23.11), gres/gpu=2; gpu:2 before 19.05
 _GPU = re.compile(
@@ -45,7 +47,7 @@ _MEMORY_PER_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu[:=]([^:=,]+)")
 
 
 def parse_job(text: str) -> Understood | None:
-    """Read the first job of *text*, of an array all its lines; None without a job."""
+    """Read the first job of *text*, for an array all its lines; None without a job."""
     rows = [
         pairs_of(_NAME.sub(" UserId=", line))
         for line in text.splitlines()
@@ -55,7 +57,7 @@ def parse_job(text: str) -> Understood | None:
         return None
     row = rows[0]
     if "HetJobId" in row:
-        return Understood()  # each component has a request of its own
+        return Understood()  # each component of a heterogeneous job has its own request
     tres = row.get("ReqTRES") or row.get("TRES") or ""
     gpus = _gpus(row, tres)
     throttles = (whole_number(one.get("ArrayTaskThrottle")) for one in rows)
@@ -74,7 +76,7 @@ def parse_job(text: str) -> Understood | None:
 
 
 def _elements(rows: Sequence[Mapping[str, str]]) -> int | None:
-    """Count the elements: those that wait share a line, each other one has its own."""
+    """Count the elements: waiting ones share a line, others have one line each."""
     job = rows[0].get("ArrayJobId")
     listed = [
         row["ArrayTaskId"]
@@ -85,7 +87,7 @@ def _elements(rows: Sequence[Mapping[str, str]]) -> int | None:
 
 
 def _gpus(row: Mapping[str, str], tres: str) -> dict[str, int] | None:
-    """Count the GPUs of an element on all its nodes, by type; None if not known."""
+    """Count the GPUs of an element over all its nodes, by type; None if not known."""
     tracked = tres_gpus(tres)
     if tracked:
         return tracked
@@ -106,7 +108,7 @@ def _gpus(row: Mapping[str, str], tres: str) -> dict[str, int] | None:
 
 
 def _requested_gpus(text: str) -> dict[str, int]:
-    """Read ``gres:gpu:v100:2``; without a number it is one."""
+    """Read ``gres:gpu:v100:2``; a missing number means one."""
     counts: dict[str, int] = {}
     for found in _GPU.finditer(text):
         kind = found["kind"] or UNTYPED
@@ -115,9 +117,9 @@ def _requested_gpus(text: str) -> dict[str, int]:
 
 
 def _memory(row: Mapping[str, str], tres: str, gpus: int | None) -> Bytes | None:
-    """Return the memory of an element, on all nodes where it has several."""
+    """Return the memory of an element, summed over its nodes."""
     per_gpu = _MEMORY_PER_GPU.search(row.get("MemPerTres", ""))
-    if per_gpu:  # TRES shows the default instead while the job waits
+    if per_gpu:  # while the job waits, TRES shows the default instead
         each = _size(per_gpu[1])
         return None if each is None or not gpus else each * gpus
     total = _TRES_MEMORY.search(tres)
@@ -131,12 +133,12 @@ def _memory(row: Mapping[str, str], tres: str, gpus: int | None) -> Bytes | None
 
 
 def _least(text: str | None) -> int | None:
-    """Read ``3``, and the fewest of ``2-4``."""
+    """Read ``3``, or the minimum of ``2-4``."""
     return whole_number((text or "").partition("-")[0])
 
 
 def _size(text: str) -> Bytes | None:
-    """Read ``100M``, ``62.50G``, which is how Slurm writes what it would refuse."""
+    """Read ``100M`` or ``62.50G``; Slurm prints fractions that it would not accept."""
     whole, dot, rest = text.partition(".")
     try:
         if not dot:
@@ -168,25 +170,25 @@ _ENDED_FIELDS = "JobID,State,ExitCode,DerivedExitCode,Start,End,NodeList,Reason"
 _ENDED_COUNT = 8
 _GPU_TYPE = re.compile(r"\bgpu:([^:,()\s]+):\d")
 _MAX_ARRAY = re.compile(r"^MaxArraySize\s*=\s*(\d{1,9})\s*$", re.MULTILINE)
-_SHORT_ARRAY = 100  # few sites allow less
+_SHORT_ARRAY = 100  # few sites have a lower limit
 _OOM_EXIT = "0:125"
-_SHORT = "OUT_OF_ME"  # a narrow column cuts the word off
+_SHORT = "OUT_OF_ME"  # a narrow column truncates the word
 _MAY_HIDE_A_STEP = frozenset({"COMPLETED", "FAILED", "TIMEOUT"})
 _NO_ACCOUNTING = "accounting storage is disabled"
 _FAILURE = re.compile(r"^allocation failure: (.+)$", re.MULTILINE)
-# the controller was not reached: that says nothing of the job
+# the controller was not reached: the message is not about the job
 _NOBODY = re.compile(
     r"No error|contact|connect|timed out|transmi|communicat|control", re.IGNORECASE
 )
-# --test-only says so also where all nodes that fit are drained, down or reserved:
-# sbatch takes such a job, and it waits (ReqNodeNotAvail)
+# --test-only prints this also if all suitable nodes are drained, down or reserved:
+# sbatch accepts such a job, and it waits (ReqNodeNotAvail)
 _NOT_NOW = re.compile(
     r"Requested node configuration is not available|Required node not available|"
     r"nodes are busy",
     re.IGNORECASE,
 )
 _ERROR = re.compile(r"^sbatch: error: ")
-# the request may have arrived all the same
+# the request may have arrived nevertheless
 _LOST = re.compile(
     r"timed out|send/recv|Unable to contact|Zero Bytes|connect failure|"
     r"Connection (?:reset|refused|timed)|Transport endpoint|communication|"
@@ -198,7 +200,7 @@ _DEFAULT_TTL: Seconds = 300.0  # munge(7)
 _AFTER_TTL: Seconds = 10.0
 _START = re.compile(r"to start at (\S+)")
 
-# squeue(1) and sacct(1), JOB STATE CODES; what is not here is UNKNOWN
+# squeue(1) and sacct(1), JOB STATE CODES; any other is UNKNOWN
 STATES: dict[str, State] = {
     "PENDING": "PENDING",
     "CONFIGURING": "PENDING",
@@ -239,22 +241,22 @@ def render(script: JobScript) -> str:
 
 
 def log_name(job: str, element: int, *, is_array: bool) -> str:
-    """Name the log of an element."""
+    """Return the name of an element's log."""
     return _log_name(job, element, is_array=is_array)
 
 
 def submit_argv(script: str) -> Argv:
-    """Submit a script; what stands behind its name would be its arguments."""
+    """Return the command that submits a script."""
     return ("sbatch", "--parsable", script)
 
 
 def verify_argv(script: str) -> Argv:
-    """Have Slurm try it on: a job number is used up, and no job made."""
+    """Return the command that checks a script; it consumes a job id but no job runs."""
     return ("sbatch", "--test-only", script)
 
 
 def parse_doubt(out: str) -> str | None:
-    """Read why sbatch would refuse it; None where it would take it, or nobody knows."""
+    """Read why sbatch would reject it; None if it would accept it, or if not known."""
     failure = _FAILURE.search(out)
     if failure is None or _NOBODY.search(failure[1]):
         return None
@@ -262,27 +264,27 @@ def parse_doubt(out: str) -> str | None:
     if not before and _NOT_NOW.search(failure[1]):
         return None
     reasons = "; ".join(dict.fromkeys((*before, failure[1].strip())))
-    return f"sbatch would refuse the job: {reasons}"
+    return f"sbatch would reject the job: {reasons}"
 
 
 def parse_start(out: str) -> Seconds | None:
-    """Read ``Job 69 to start at 1795254181 using ...``."""
+    """Read the start time in ``Job 69 to start at 1795254181 using ...``."""
     found = _START.search(out)
     return None if found is None else _epoch_time(found[1])
 
 
 def understood_argv(job: str) -> Argv:
-    """Ask for all there is to know of a job."""
+    """Return the command that shows all details of a job."""
     return ("scontrol", "-o", "show", "job", job)
 
 
 def parse_understood(out: str) -> Understood | None:
-    """Read what Slurm took it to ask for."""
+    """Read the request as Slurm understood it."""
     return parse_job(out)
 
 
 def parse_submitted(out: str) -> str | None:
-    """Read ``481516`` or ``481516;cluster``, whatever a site's wrapper says before."""
+    """Read ``481516`` or ``481516;cluster``; a site's wrapper may print text before."""
     for line in reversed(out.splitlines()):
         number = line.strip().partition(";")[0]
         if whole_number(number) is not None:
@@ -291,20 +293,20 @@ def parse_submitted(out: str) -> str | None:
 
 
 def is_unanswered(words: str) -> bool:
-    """Return whether sbatch failed on the way to the controller or back."""
+    """Return whether sbatch failed while it talked to the controller."""
     return not words.strip() or _LOST.search(words) is not None
 
 
-def find_argv(user: str, name: str) -> Argv:  # noqa: ARG001 - a site may change it
-    """List the script and the comment of each job, ended ones included."""
+def find_argv(user: str, name: str) -> Argv:  # noqa: ARG001 - a site may change job names
+    """Return the command that lists the script and comment of each job."""
     return ("squeue", "-h", "-t", "all", "-u", user, "-o", "%F|%o|%k")
 
 
 def parse_found(ran: Ran, token: str) -> str | None:
-    """Read the id of the job whose script or comment holds the token.
+    """Read the id of the job whose script path or comment holds the token.
 
     Raises:
-        FormatError: squeue failed or was cut off.
+        FormatError: squeue failed, or its output is truncated.
     """
     if ran.code != 0 or (ran.out and not ran.out.endswith("\n")):
         raise FormatError(f"squeue: {ran.complaint()}")
@@ -316,26 +318,26 @@ def parse_found(ran: Ran, token: str) -> str | None:
 
 
 def patience_argv() -> Argv | None:
-    """Ask for the configuration, which has the lifetime of credentials."""
+    """Return the command that shows the configuration with the credential lifetime."""
     return ("scontrol", "show", "config")
 
 
 def parse_patience(out: str) -> Seconds:
-    """Read ``ttl=`` of AuthInfo: older requests are refused as expired."""
+    """Read ``ttl=`` of AuthInfo: Slurm rejects older requests as expired."""
     found = _TTL.search(out)
     return (float(found[1]) if found else _DEFAULT_TTL) + _AFTER_TTL
 
 
 def queue_argv(user: str) -> Argv:
-    """List a line for each element, those that ended a short while ago as well."""
+    """Return the command that lists each element, including those that just ended."""
     return ("squeue", "-h", "-r", "-t", "all", "-u", user, "-o", _QUEUE_FORMAT)
 
 
 def parse_queue(out: str) -> States:
-    """Read squeue's lines.
+    """Read squeue's lines, one per element.
 
     Raises:
-        FormatError: the last line has no end, or there are other things in it.
+        FormatError: the last line is truncated, or a line has an unknown format.
     """
     if out and not out.endswith("\n"):
         raise FormatError("squeue's answer is cut off")
@@ -349,7 +351,7 @@ def parse_queue(out: str) -> States:
         element = ElementState(
             state=state,
             reason=_reason(reason, word, state),
-            # of one that never started, when it may begin or when it was cancelled
+            # for a job that never started this is its begin time or cancellation time
             started=None
             if state == "PENDING" or node in _NO_NODE
             else _epoch_time(start),
@@ -360,22 +362,22 @@ def parse_queue(out: str) -> States:
 
 
 def ended_argvs(jobs: Sequence[str]) -> tuple[Argv, ...]:
-    """Ask accounting about all at once, with their steps."""
+    """Return one accounting command for all jobs and their steps."""
     if not jobs:
         return ()
     return (("sacct", "-n", "-P", "-j", ",".join(jobs), "-o", _ENDED_FIELDS),)
 
 
 def accounting_answer(out: str, err: str) -> Answer:
-    """Read why sacct failed: where no accounting is kept, it says so."""
+    """Classify a failure of sacct: it reports when a site has no accounting."""
     return "off" if _NO_ACCOUNTING in out + err else "failing"
 
 
 def parse_ended(out: str) -> States:
-    """Read sacct's lines. Its exit codes have lost 128 where they had it.
+    """Read sacct's lines. Its exit codes above 128 have lost the 128.
 
-    A step that ran out of memory is the end of its element for want of memory, also
-    where the script went on and exited 0.
+    If a step ran out of memory, its element ended for that reason, even if the script
+    continued and exited with 0.
     """
     states: States = {}
     short: set[str] = set()
@@ -402,7 +404,7 @@ def parse_ended(out: str) -> States:
             reason=_reason(fields[7], word, state),
             exit_code=whole_number(code),
             signal=whole_number(signal) or None,
-            # without a node it never started: 20.11 prints when it was cancelled
+            # a job without a node never started: 20.11 prints when it was cancelled
             started=None if node is None else _epoch_time(fields[4]),
             ended=_epoch_time(fields[5]),
             node=node,
@@ -419,8 +421,8 @@ def parse_ended(out: str) -> States:
     return states
 
 
-def why_argv(job: str) -> Argv | None:  # noqa: ARG001 - squeue tells already
-    """Ask nothing: squeue gives the reason."""
+def why_argv(job: str) -> Argv | None:  # noqa: ARG001 - squeue shows it already
+    """Return None: squeue shows the reason already."""
     return None
 
 
@@ -430,17 +432,17 @@ def parse_why(out: str) -> str | None:  # noqa: ARG001
 
 
 def gpu_types_argv() -> Argv | None:
-    """Ask for the generic resources of all nodes."""
+    """Return the command that lists the generic resources of all nodes."""
     return ("sinfo", "-h", "-o", "%G")
 
 
 def parse_gpu_types(out: str) -> tuple[str, ...]:
-    """Read ``gpu:v100:4(S:0-1)``; GPUs without a type have no word."""
+    """Read ``gpu:v100:4(S:0-1)``; GPUs without a type have no name."""
     return tuple(sorted(set(_GPU_TYPE.findall(out))))
 
 
 def slots_argv() -> Argv | None:
-    """Ask nothing: Slurm's GPUs are for the node."""
+    """Return None: Slurm counts GPUs per node, not per slot."""
     return None
 
 
@@ -453,29 +455,29 @@ def parse_slots(
 
 
 def array_limit_argv(elements: int) -> Argv | None:
-    """Ask for the configuration, where the default might be too little."""
+    """Return the command that shows the limit, if the usual default may be too low."""
     return ("scontrol", "show", "config") if elements > _SHORT_ARRAY else None
 
 
 def parse_array_limit(out: str) -> int | None:
-    """Read MaxArraySize: one more than the highest index."""
+    """Read MaxArraySize, which is one more than the highest index."""
     found = _MAX_ARRAY.search(out)
     return int(found[1]) if found else None
 
 
 def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
-    """End a job or some of its elements; scancel says nothing of unknown ones."""
+    """Return the command that cancels a job or some of its elements."""
     if elements is None or job.elements == 1:
         return ("scancel", job.id)
     return ("scancel", f"{job.id}_[{format_ranges(elements)}]")
 
 
 def _put(elements: Elements, index: str, state: ElementState) -> None:
-    """Store *state* under the elements that *index* names.
+    """Store *state* under each element that *index* lists.
 
     A plain job is its own element 0. An array that was cancelled before it started may
-    be listed without an index: that line holds for all elements without a line of their
-    own. So does a range, which sacct prints with elements that have started meanwhile.
+    be listed without an index: it applies to all elements without a line of their
+    own. So does a range, in which sacct includes elements that have started meanwhile.
     """
     number = whole_number(index)
     if number is not None:

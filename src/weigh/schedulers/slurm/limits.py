@@ -1,12 +1,14 @@
-"""What Slurm allows a user: limits from what its commands tell, read as text."""
+"""Slurm's limits for a user, read from the output of its commands."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from weigh.model.cluster import Node
 from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.schedulers.cluster_view import closed_nodes
+from weigh.schedulers.protocol import Live, Query, Reply, Who
 from weigh.schedulers.script import whole_number
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.units import MIB, Bytes
@@ -18,7 +20,7 @@ _UNKNOWN_JOB = "Invalid job id"
 
 
 class Texts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the commands printed; None where one did not answer."""
+    """The output of each command; None if it did not answer."""
 
     nodes: str | None = None
     partitions: str | None = None
@@ -28,19 +30,19 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def associations_argv(user: str) -> tuple[str, ...]:
-    """Ask which accounts and QOS are a user's, and how much of each."""
+    """Return the command that lists a user's accounts and QOS with their limits."""
     return ("sacctmgr", "-nP", "show", "assoc", f"user={user}", _ASSOCIATION)
 
 
 def submitted_argv(user: str) -> tuple[str, ...]:
-    """List a line for each element that a user has waiting or running."""
+    """Return the command that lists each waiting or running element of a user."""
     return ("squeue", "-h", "-r", "-u", user, "-o", "%A")
 
 
 def limits(
     texts: Texts, *, account: str | None = None, qos: str | None = None
 ) -> Limits:
-    """Put together what is known; *account* and *qos* are those to be asked for."""
+    """Return the limits; *account* and *qos* are those that the job will request."""
     config = _config(texts.config or "")
     enforced = config.get("AccountingStorageEnforce", "none").lower().split(",")
     nodes = texts.nodes or ""
@@ -55,7 +57,7 @@ def limits(
     return Limits(
         queues=tuple(_queues(texts.partitions or "", config)),
         nodes=_node_types(nodes),
-        # 26.05 lists them in another order than versions before it
+        # 26.05 lists them in a different order than older versions
         accounts=tuple(sorted({one[0] for one in mine}))
         if knows_mine and "associations" in enforced
         else None,
@@ -73,7 +75,7 @@ def limits(
 
 
 def jobs_argvs(jobs: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """Ask how jobs stand, of which some may not be there: the queue, accounting."""
+    """Return the commands that show the states of jobs: the queue, accounting."""
     ids = ",".join(jobs)
     return (
         ("squeue", "-h", "-t", "all", "-j", ids, "-o", "%F|%T"),
@@ -84,10 +86,10 @@ def jobs_argvs(jobs: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
 def parse_jobs(
     jobs: tuple[str, ...], queue: str | None, accounting: str | None
 ) -> dict[str, str | None]:
-    """Give a state for each job, None for one that Slurm does not know.
+    """Return the state of each job, None for one that Slurm does not know.
 
-    *queue* and *accounting* are what they printed, None where they did not answer: a
-    job that is in neither is absent then. Of an array the worst end counts.
+    *queue* and *accounting* are their outputs, None if one did not answer. A job in
+    neither does not exist. For an array the worst outcome counts.
     """
     known: dict[str, set[str]] = {}
     for text in (accounting or "", queue or ""):
@@ -96,7 +98,7 @@ def parse_jobs(
             name, _, state = line.partition("|")
             words = here.setdefault(name.partition("_")[0], set())
             words.add(state.partition(" ")[0].rstrip("+"))
-        known |= here  # the queue is the fresher one
+        known |= here  # the queue is more current than accounting
     found: dict[str, str | None] = {}
     for job in jobs:
         if job in known:
@@ -107,7 +109,7 @@ def parse_jobs(
 
 
 def is_unknown_job(complaint: str) -> bool:
-    """Tell whether squeue failed because it knows none of the jobs asked about."""
+    """Return whether squeue failed because it knows none of the jobs."""
     return _UNKNOWN_JOB in complaint
 
 
@@ -125,14 +127,14 @@ def _config(text: str) -> dict[str, str]:
 
 
 def _generic(text: str | None) -> tuple[str, ...] | None:
-    """Read GresTypes: ``gpu,license``, or ``(null)``."""
+    """Read GresTypes: ``gpu,license`` or ``(null)``."""
     if text is None:
         return None
     return tuple(filter(None, text.removeprefix("(null)").split(",")))
 
 
 def _associations(text: str) -> Iterator[tuple[str, str, tuple[str, ...], int | None]]:
-    """Yield (account, partition, QOS, most jobs) of each."""
+    """Yield (account, partition, QOS, maximum of jobs) of each association."""
     for line in text.splitlines():
         row = line.split("|")
         if len(row) >= _COLUMNS and row[0]:
@@ -143,7 +145,7 @@ def _associations(text: str) -> Iterator[tuple[str, str, tuple[str, ...], int | 
 def _most_of_account(
     mine: tuple[tuple[str, str, tuple[str, ...], int | None], ...], account: str | None
 ) -> list[int]:
-    """Give the most jobs that the account allows; none where any has no limit."""
+    """Return the job limit of the account; None if an association has no limit."""
     ours = [one[3] for one in mine if account in {None, one[0]}]
     known = [most for most in ours if most is not None]
     return [max(known)] if known and len(known) == len(ours) else []
@@ -154,7 +156,7 @@ def _most_of_qos(
     mine: tuple[tuple[str, str, tuple[str, ...], int | None], ...],
     qos: str | None,
 ) -> list[int]:
-    """Give the most jobs that the QOS allows, where it is clear which one it is."""
+    """Return the job limit of the QOS, if it is clear which QOS applies."""
     names = {name for one in mine for name in one[2]}
     wanted = qos or (next(iter(names)) if len(names) == 1 else None)
     rows = dict(line.split("|", 1) for line in text.splitlines() if "|" in line)
@@ -163,7 +165,7 @@ def _most_of_qos(
 
 
 def _queues(partitions: str, config: Mapping[str, str]) -> Iterator[QueueLimits]:
-    """Yield the partitions, with the cluster's defaults where they have none."""
+    """Yield the partitions; the cluster's defaults fill in missing values."""
     node = _mebibytes(config.get("DefMemPerNode"))
     cpu = _mebibytes(config.get("DefMemPerCPU"))
     most = _mebibytes(config.get("MaxMemPerNode"))
@@ -185,7 +187,7 @@ def _queues(partitions: str, config: Mapping[str, str]) -> Iterator[QueueLimits]
 
 
 def _node_types(text: str) -> tuple[NodeType, ...]:
-    """Count nodes that are alike."""
+    """Group nodes with equal hardware, and count each group."""
     rows = {row.get("NodeName", ""): row for row in slurm_cluster.rows_of(text)}
     counted = Counter(
         _key(node, rows[node.name]) for node in slurm_cluster.parse_nodes(text)
@@ -225,3 +227,55 @@ def _key(
 def _mebibytes(text: str | None) -> Bytes | None:
     number = whole_number(text)
     return number * MIB if number else None
+
+
+def read_limits(who: Who, query: Query) -> Live:
+    """Query the limits that apply to a submission of *who*; never raises."""
+    commands = (
+        slurm_cluster.NODES,
+        slurm_cluster.PARTITIONS,
+        slurm_cluster.CONFIG,
+        associations_argv(who.user),
+        QOS,
+        *(jobs_argvs(who.after) if who.after else ()),
+    )
+    replies = query(commands)
+    nodes, partitions, config, associations, qos, *jobs = replies
+    if not (partitions.is_answer and config.is_answer):
+        trouble = partitions if not partitions.is_answer else config
+        return Live(trouble=trouble.complaint())
+    texts = Texts(
+        nodes=nodes.text,
+        partitions=partitions.text,
+        config=config.text,
+        associations=associations.text,
+        qos=qos.text,
+    )
+    found = limits(texts, account=who.account, qos=who.qos)
+    return Live(
+        limits=_with_submitted(found, who, query),
+        nodes=closed_nodes(slurm_cluster.parse_nodes(texts.nodes or ""), found.queues),
+        jobs=_slurm_jobs(who.after, jobs),
+    )
+
+
+def _with_submitted(limits: Limits, who: Who, query: Query) -> Limits:
+    """Subtract the user's current jobs from the limit on submitted jobs."""
+    if limits.most_submitted is None:
+        return limits
+    (listed,) = query([submitted_argv(who.user)])
+    there = len(listed.stdout.split()) if listed.is_answer else 0
+    left = max(0, limits.most_submitted - there)
+    return msgspec.structs.replace(limits, most_submitted=left)
+
+
+def _slurm_jobs(
+    after: tuple[str, ...], replies: Sequence[Reply]
+) -> dict[str, str | None]:
+    if not replies:
+        return {}
+    queue, accounting = replies
+    listed = queue.text
+    if listed is None and is_unknown_job(queue.complaint()):
+        listed = ""
+    return parse_jobs(after, listed, accounting.text)

@@ -1,4 +1,4 @@
-"""What ``#SBATCH`` lines ask for: arrays, dependencies, the sum for one node."""
+"""Lint for Slurm scripts: paths, arrays, dependencies, and the request per node."""
 
 import re
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from weigh.errors import FormatError
 from weigh.model.lint import Facts, Finding
 from weigh.schedulers.lint import environment_rules, path_rules, signal_rules
 from weigh.schedulers.lint.case import (
-    Asked,
     Case,
+    MakeFinding,
     Option,
+    Requested,
     Rule,
-    Say,
     error,
     is_shared,
     note,
@@ -45,7 +45,7 @@ _INSTEAD = {
 
 
 def start(case_options: tuple[Option, ...], cwd: str) -> str:
-    """Tell where the job starts, as it is written."""
+    """Return the job's working directory as the script sets it."""
     chosen = [one.value for one in case_options if one.name == "chdir"]
     return chosen[-1] if chosen else cwd
 
@@ -74,12 +74,12 @@ def _is_literal(value: str) -> bool:
 def _unread(option: Option) -> Finding:
     found = _VARIABLE.search(option.value)
     mark = found[0] if found else option.value[0]
-    effect = f"{mark} stays as it is: no such directory, the job fails without a log"
+    effect = f"{mark} is not expanded: no such directory, the job fails without a log"
     instead = _INSTEAD.get(found[1]) if found else None
-    cure = f"write {instead}" if instead else "write the path out; %u is the user"
+    fix = f"write {instead}" if instead else "write the full path; %u is the user"
     if option.name == "input":
-        effect = f"{mark} stays as it is: the job fails without a log"
-    return error(option, "literal-path", effect, cure)
+        effect = f"{mark} is not expanded: the job fails without a log"
+    return error(option, "literal-path", effect, fix)
 
 
 def _directory(case: Case, option: Option) -> Iterator[Finding]:
@@ -90,22 +90,22 @@ def _directory(case: Case, option: Option) -> Iterator[Finding]:
         yield error(option, "log-directory", "names a directory: no log is written")
     filled = _filled(case, directory)
     if filled is None:
-        effect = "Slurm makes no directory for the log: the job fails without one"
+        effect = "Slurm does not create the log's directory: the job fails without it"
         yield error(option, "log-directory", effect, "% only in the file's name")
         return
     path = case.absolute(filled, case.start)
     if path is not None and case.kind(path) in ("missing", "file"):
         where = "here" if not is_shared(case, filled, path) else "exist"
         effect = f"{directory}/ does not {where}: the job would fail without a log"
-        say: Say = error
+        make: MakeFinding = error
         if where == "here":
-            effect = f"{directory}/ is not there here: without it no log, the job fails"
-            say = warning
-        yield say(option, "log-directory", effect, f"mkdir -p {filled}")
+            effect = f"{directory}/ does not exist here: without it the job fails"
+            make = warning
+        yield make(option, "log-directory", effect, f"mkdir -p {filled}")
 
 
 def _filled(case: Case, directory: str) -> str | None:
-    """Put in what is known before the job is; None where the job's number is asked."""
+    """Fill in the patterns known before submission; None if one needs the job id."""
     job_name = case.option("job-name")
     known = {"u": case.facts.user, "x": job_name.value if job_name else None}
     for _, letter in _PATTERN.findall(directory):
@@ -120,14 +120,14 @@ def _filled(case: Case, directory: str) -> str | None:
 def _patterns(case: Case, option: Option) -> Iterator[Finding]:
     for _, letter in _PATTERN.findall(option.value):
         if letter not in _KNOWN:
-            yield warning(option, "log-pattern", f"%{letter} means nothing to Slurm")
+            yield warning(option, "log-pattern", f"%{letter} is not a Slurm pattern")
         elif letter == "a" and not _is_array(case):
-            effect = "%a is 4294967294 in a job that is no array"
-            yield warning(option, "log-pattern", effect, "%j is the job's number")
+            effect = "%a is 4294967294 in a job that is not an array"
+            yield warning(option, "log-pattern", effect, "%j is the job id")
 
 
 def _is_array(case: Case) -> bool:
-    """Tell whether it is one, or is likely to be made one by ``sbatch --array``."""
+    """Return whether it is an array, or likely to be submitted with ``--array``."""
     named = any(case.element in token.text for token in case.body.tokens)
     return named or case.option("array") is not None
 
@@ -146,17 +146,19 @@ def _start(case: Case) -> Iterator[Finding]:
     if option is None:
         return
     if _is_literal(option.value):
-        effect = "'$' and '~' stay as they are: the job runs in /tmp"
-        yield error(option, "literal-path", effect, "write the path out")
+        effect = "'$' and '~' are not expanded: the job runs in /tmp"
+        yield error(option, "literal-path", effect, "write the full path")
         return
     path = case.absolute(option.value, case.facts.cwd)
     if path is not None and case.kind(path) in ("missing", "file"):
         shared = is_shared(case, option.value, path)
         effect = f"{option.value} does not exist: the job would run in /tmp"
         if not shared:
-            effect = f"{option.value} is not there here: without it, it runs in /tmp"
-        say: Say = error if shared else warning
-        yield say(option, "chdir", effect, "")
+            effect = (
+                f"{option.value} does not exist here: without it the job runs in /tmp"
+            )
+        make: MakeFinding = error if shared else warning
+        yield make(option, "chdir", effect, "")
 
 
 RULES: tuple[Rule, ...] = (_logs, _start)
@@ -179,7 +181,7 @@ _GPU_WORDS = re.compile(
 
 
 def elements_of(option: Option | None) -> Elements | None:
-    """Read ``0-9,20-30:2%5``; None where sbatch would refuse it, or it is no array."""
+    """Read ``0-9,20-30:2%5``; None if sbatch would reject it or it is not an array."""
     if option is None or not option.value:
         return None
     indices, _, throttle = option.value.partition("%")
@@ -199,31 +201,31 @@ def elements_of(option: Option | None) -> Elements | None:
 
 
 def array_findings(case: Case) -> Iterator[Finding]:
-    """Find arrays that are none, and throttles that do not hold."""
+    """Find invalid arrays, and throttles without effect."""
     option = case.option("array")
     if option is None:
         return
     if not option.value:
-        yield error(option, "empty-array", "no index: one plain job, and no array")
+        yield error(option, "empty-array", "no index: a plain job, not an array")
     elif elements_of(option) is None:
-        effect = f"{option.value!r} is no array: refused"
-        cure = option.value.replace("..", "-") if ".." in option.value else "0-9%3"
-        yield refused(option, "array", effect, f"write it like {cure}")
+        effect = f"{option.value!r} is not an array: refused"
+        fix = option.value.replace("..", "-") if ".." in option.value else "0-9%3"
+        yield refused(option, "array", effect, f"write it like {fix}")
     elif "%" in option.value and elements_of(option) is not None:
         throttle = option.value.partition("%")[2]
         if not throttle.strip("0"):
-            effect = f"%{throttle} does not hold anything back"
-            yield warning(option, "no-throttle", effect, "%10: ten at a time")
+            effect = f"%{throttle} has no effect"
+            yield warning(option, "no-throttle", effect, "%10 runs ten at a time")
 
 
 def dependency_findings(case: Case) -> Iterator[Finding]:
-    """Find dependencies on jobs that are not there or can no longer do."""
+    """Find dependencies on unknown jobs, and those that can never be satisfied."""
     option = case.option("dependency")
     if option is None:
         return
     for part in re.split(r"[,?]", option.value):
         if not _DEPENDENCY.fullmatch(part):
-            effect = f"{part!r} is no dependency: refused"
+            effect = f"{part!r} is not a dependency: refused"
             yield refused(option, "dependency", effect, "write it like afterok:4711")
             continue
         kind, _, ids = part.partition(":")
@@ -239,15 +241,15 @@ def _on_job(case: Case, option: Option, kind: str, job: str) -> Iterator[Finding
         effect = f"job {job} is not known: the job would run at once, or be refused"
         yield error(option, "unknown-job", effect)
     elif kind in _NEVER and state and state not in (*_GOING, *_NEVER[kind]):
-        effect = f"job {job} ended {state}: this one would wait for ever"
+        effect = f"job {job} ended {state}: this one would never start"
         yield error(option, "failed-job", effect, f"afterany:{job}, or run {job} again")
     elif kind == "afternotok" and state == "COMPLETED":
-        effect = f"job {job} has completed: this one would wait for ever"
+        effect = f"job {job} has completed: this one would never start"
         yield error(option, "failed-job", effect)
 
 
-def asked_of(case: Case) -> Asked:
-    """Add up what the directives ask for."""
+def requested_by(case: Case) -> Requested:
+    """Add up what the directives request."""
     by = {
         "queues": case.option("partition"),
         "memory": case.option("mem", "mem-per-cpu", "mem-per-gpu"),
@@ -266,7 +268,7 @@ def asked_of(case: Case) -> Asked:
     gpus = gpus_of(by["gpus"])
     elements = elements_of(by["elements"])
     constraint = by["features"].value if by["features"] else ""
-    return Asked(
+    return Requested(
         queues=tuple(by["queues"].value.split(",")) if by["queues"] else (),
         memory=_memory(by["memory"], cpus or 1, gpus.count if gpus else 0),
         cpus=cpus,
@@ -287,25 +289,25 @@ def asked_of(case: Case) -> Asked:
 
 
 def _resources(option: Option | None) -> tuple[str, ...]:
-    """Name the generic resources asked for: ``gpu`` of ``gres/gpu:v100:2``."""
+    """Return the names of the requested resources: ``gpu`` of ``gres/gpu:v100:2``."""
     words = option.value.split(",") if option else ()
     names = (re.split("[:=]", word.removeprefix("gres/"))[0] for word in words)
     return tuple(dict.fromkeys(name for name in names if name not in {"", "none"}))
 
 
-def absent_findings(case: Case, asked: Asked) -> Iterator[Finding]:
-    """Say what is left to the queue's defaults, where nobody knows them here."""
+def absent_findings(case: Case, requested: Requested) -> Iterator[Finding]:
+    """Note the values left to the queue's defaults, which are not known here."""
     if case.facts.limits is None and case.options:
-        if "time" not in asked.by:
-            effect = "no --time: the queue's default, often short, or its longest"
+        if "time" not in requested.by:
+            effect = "no --time: the queue's default applies, often short"
             yield note(None, "default-time", effect)
-        if "memory" not in asked.by:
-            effect = "no --mem: the queue's default, often little, or a whole node"
+        if "memory" not in requested.by:
+            effect = "no --mem: the queue's default applies, often little"
             yield note(None, "default-memory", effect)
-    if not asked.gpus:
+    if not requested.gpus:
         for command in case.body.commands:
             if _GPU_WORDS.search(command.text):
-                effect = "no GPU was asked for: this finds none"
+                effect = "no GPU was requested: this finds none"
                 yield warning(command, "no-gpu", effect, "add #SBATCH --gres=gpu:1")
                 return
 
@@ -344,7 +346,9 @@ def _cpus(case: Case) -> int | None:
         tasks = _number(case.option("ntasks"))
         nodes = _number(case.option("nodes"))
         on_node = tasks if tasks is not None and nodes in (None, 1) else None
-        on_node = None if nodes is None else on_node  # Slurm may spread the tasks
+        on_node = (
+            None if nodes is None else on_node
+        )  # Slurm may spread the tasks over nodes
     if each is None and on_node is None:
         return None
     return (each or 1) * (on_node or 1)
@@ -376,7 +380,7 @@ def _has_no_end(option: Option | None) -> bool:
 
 
 def _node_names(option: Option | None) -> tuple[str, ...]:
-    # node[1-3] stands for several: left to Slurm
+    # node[1-3] means several nodes: Slurm checks it
     if option is None or "[" in option.value:
         return ()
     return tuple(option.value.split(","))
@@ -398,19 +402,19 @@ _JOB = re.compile(r":([0-9]{1,12})(?=[:,?+_]|$)", re.ASCII)
 
 
 def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
-    """Say what is off in the script *text*, by line; what *facts* lack is not asked."""
+    """Return the problems of the script *text* by line; missing *facts* skip checks."""
     case, read = _case(text, facts)
     found = [*read.findings, *_found(case)]
     return tuple(sorted(found, key=lambda one: one.line or len(text)))
 
 
 def directives(text: str) -> int:
-    """Count the lines that sbatch reads."""
+    """Return the number of directive lines that sbatch reads."""
     return len(read_options(read_script(text)).lines)
 
 
 def awaited(text: str) -> tuple[str, ...]:
-    """Name the jobs that the script is to wait for, by the numbers they have."""
+    """Return the ids of the jobs that the script depends on."""
     options = read_options(read_script(text)).options
     values = (one.value for one in options if one.name == "dependency")
     return tuple(dict.fromkeys(job for one in values for job in _JOB.findall(one)))
@@ -433,6 +437,6 @@ def _found(case: Case) -> Iterator[Finding]:
     yield from array_findings(case)
     yield from element_rules(case, array, elements_of(array))
     yield from dependency_findings(case)
-    asked = asked_of(case)
-    yield from limit_rules(case, asked)
-    yield from absent_findings(case, asked)
+    requested = requested_by(case)
+    yield from limit_rules(case, requested)
+    yield from absent_findings(case, requested)

@@ -1,6 +1,6 @@
-"""Values that sbatch takes for something else, or not at all: sizes, times, GPUs.
+"""Lint for ``#SBATCH`` lines: how sbatch reads them, and values that it misreads.
 
-What sbatch makes of each was seen on 22.05.8.
+The behaviour of sbatch was observed on 22.05.8.
 """
 
 import re
@@ -29,7 +29,7 @@ PREFIX = "#SBATCH"
 
 _HETJOB = frozenset({"hetjob", "packjob"})
 
-# short options with a value, and what they are short for
+# short options with a value, and their long names
 _SHORT_PAIRS = """
     a=array A=account B=extra-node-info b=begin c=cpus-per-task C=constraint
     d=dependency D=chdir e=error F=nodefile G=gpus i=input J=job-name L=licenses
@@ -68,7 +68,7 @@ _KNOWN = tuple(sorted(_WITH_VALUE | _FLAGS | _MAYBE_VALUE))
 
 
 class Read(msgspec.Struct, frozen=True):
-    """What sbatch reads of a script, and what it would stumble over."""
+    """The options that sbatch reads in a script, and the lines that it misreads."""
 
     options: tuple[Option, ...]
     findings: tuple[Finding, ...]
@@ -76,7 +76,7 @@ class Read(msgspec.Struct, frozen=True):
 
 
 def directive_lines(script: Script) -> tuple[Line, ...]:
-    """Give the lines that sbatch reads: those above the first command."""
+    """Return the lines that sbatch reads: those above the first command."""
     end = script.first_command or len(script.lines) + 1
     return tuple(one for one in script.lines[: end - 1] if one.text.startswith(PREFIX))
 
@@ -89,9 +89,9 @@ def read_options(script: Script) -> Read:
     for line in lines:
         rest = line.text.removeprefix(PREFIX)
         if rest.strip() in _HETJOB:
-            break  # what follows is about another part of the job
+            break  # the lines below describe another component of the job
         if rest and not rest[0].isspace() and rest[0] == "-":
-            effect = "no space after #SBATCH: sbatch 22.05 reads it all the same"
+            effect = "no space after #SBATCH: sbatch 22.05 reads it nevertheless"
             findings.append(note(line, "no-space", effect, f"{PREFIX} {rest}"))
         for one in _of_line(line, rest):
             if isinstance(one, Option):
@@ -102,7 +102,7 @@ def read_options(script: Script) -> Read:
 
 
 def split_words(rest: str) -> list[str] | None:
-    """Cut the rest of a line as sbatch does; None where a quote is left open.
+    """Split the rest of a line as sbatch does; None if a quote is not closed.
 
     ``#`` outside quotes begins a comment, even within a word.
     """
@@ -155,13 +155,13 @@ def _of_line(line: Line, rest: str) -> Iterator[Option | Finding]:
 def _no_option(line: Line, word: str, before: list[str]) -> Finding:
     if word and not word[0].isascii():
         return refused(
-            line, "dash", f"{word[0]!r} is no ASCII '-': refused", "type -- again"
+            line, "dash", f"{word[0]!r} is not an ASCII '-': refused", "type -- again"
         )
     if before and not line.text.removeprefix(PREFIX).lstrip().startswith(word):
-        effect = f"{word!r} is apart from its option: refused"
+        effect = f"{word!r} is separated from its option: refused"
         return refused(line, "stray-word", effect, "no spaces within a value")
-    cure = f"#SBATCH --{word}" if word[:1].isalpha() else "#SBATCH --option=value"
-    return refused(line, "no-option", f"{word!r} is no option: refused", cure)
+    fix = f"#SBATCH --{word}" if word[:1].isalpha() else "#SBATCH --option=value"
+    return refused(line, "no-option", f"{word!r} is not an option: refused", fix)
 
 
 def _long(line: Line, word: str, following: str | None) -> tuple[Option | Finding, int]:
@@ -183,7 +183,7 @@ def _long(line: Line, word: str, following: str | None) -> tuple[Option | Findin
 
 
 def _full_name(line: Line, word: str, written: str) -> tuple[str, Finding | None]:
-    """Complete an option that is written as the beginning of one, as getopt does."""
+    """Complete an abbreviated option, as getopt does."""
     if written in _KNOWN:
         return written, None
     begun = [name for name in _KNOWN if name.startswith(written)]
@@ -196,13 +196,13 @@ def _full_name(line: Line, word: str, written: str) -> tuple[str, Finding | None
         likely = f"did you mean --{meant}?"
         return "", refused(spot, "ambiguous-option", effect, likely)
     renamed = {"workdir": "chdir", "gpus-per-job": "gpus", "walltime": "time"}
-    cure = did_you_mean(written, list(_KNOWN))
+    fix = did_you_mean(written, list(_KNOWN))
     if written in renamed:
-        cure = f"did you mean {renamed[written]}?"
-    cure = cure.replace("did you mean ", "did you mean --")
-    cure = "" if cure.startswith("there are") else cure
-    effect = f"sbatch has no --{written}: refused"
-    return "", refused(spot, "unknown-option", effect, cure)
+        fix = f"did you mean {renamed[written]}?"
+    fix = fix.replace("did you mean ", "did you mean --")
+    fix = "" if fix.startswith("known: ") else fix
+    effect = f"sbatch has no option --{written}: refused"
+    return "", refused(spot, "unknown-option", effect, fix)
 
 
 def _short(
@@ -213,11 +213,11 @@ def _short(
         return Option(_SHORT_FLAGS[letter], "", line.line, word, f"-{letter}"), 0
     name = _SHORT.get(letter)
     if name is None:
-        cure = f"#SBATCH -{word}" if len(value) > 1 else ""
-        effect = f"sbatch has no -{letter}: refused"
-        return refused(line, "unknown-option", effect, cure), 0
+        fix = f"#SBATCH -{word}" if len(value) > 1 else ""
+        effect = f"sbatch has no option -{letter}: refused"
+        return refused(line, "unknown-option", effect, fix), 0
     if word[1:].partition("=")[0] in _KNOWN:
-        effect = f"one dash: -{letter} with {value!r}"
+        effect = f"one dash: read as -{letter} with {value!r}"
         return refused(line, "one-dash", effect, f"#SBATCH -{word}"), 0
     if value:
         return Option(name, value, line.line, word, f"-{letter} "), 0
@@ -237,18 +237,18 @@ def _ignored(case: Case) -> Iterator[Finding]:
     first = case.script.first_command or len(case.script.lines) + 1
     for line in case.script.lines:
         if line.line in case.body.documents:
-            continue  # a script that writes another one
+            continue  # the script writes another script
         if line.text.startswith(PREFIX):
             if line.line > first and line.text.removeprefix(PREFIX)[:1] in " \t-":
                 effect = f"after the first command (line {first}): ignored"
-                cure = "move it above all commands"
-                yield error(line, "directive-after-command", effect, cure)
+                fix = "move it above all commands"
+                yield error(line, "directive-after-command", effect, fix)
             continue
         found = _MEANT.match(line.text)
         if found and found["hashes"] and _is_meant(found, line.text[found.end() :]):
             yield _passed_over(line, found)
         elif found and found["word"] == _WORD:
-            effect = "no '#' before it: a command that bash does not find"
+            effect = "no '#' before it: bash takes it for a command"
             yield error(line, "misspelled-directive", effect, f"{PREFIX} ...")
 
 
@@ -271,7 +271,7 @@ def _is_meant(found: re.Match[str], rest: str) -> bool:
     if word == _WORD:
         return True
     if not word.isupper() and not all(one.startswith("-") for one in rest.split()):
-        return False  # `# sbatch --array=1-9 job.sh` tells how to submit
+        return False  # `# sbatch --array=1-9 job.sh` is a usage comment
     if word.upper() == _WORD:
         return True
     if found["gap"] and not word.isupper():
@@ -284,9 +284,9 @@ def _is_meant(found: re.Match[str], rest: str) -> bool:
 def _continued(case: Case) -> Iterator[Finding]:
     for line in case.script.lines:
         if line.text.startswith(PREFIX) and line.text.rstrip().endswith("\\"):
-            effect = "a directive cannot go on in the next line: that is a command"
-            cure = "write #SBATCH on each line"
-            yield error(line, "continued-directive", effect, cure)
+            effect = "a directive cannot continue on the next line: that is a command"
+            fix = "write #SBATCH on each line"
+            yield error(line, "continued-directive", effect, fix)
 
 
 def _other_dialect(case: Case) -> Iterator[Finding]:
@@ -302,9 +302,9 @@ MEMORY = ("mem", "mem-per-cpu", "mem-per-gpu")
 
 _TIMES = ("time", "time-min")
 _TWO_FIELDS = re.compile(r"([0-9]{1,9}):([0-9]{2})")
-_LIKELY_GIB = 256  # a bare --mem up to here is read as GiB by whoever wrote it
+_LIKELY_GIB = 256  # a bare --mem up to this was probably meant in GiB
 _LIKELY_HOURS = frozenset({1, 2, 3, 4, 5, 6, 8, 12, 24, 36, 48, 72, 96, 168})
-# the look-ahead keeps a type from being a number, in one pass
+# the look-ahead prevents a number from matching as a type
 _TYPE = r"(?P<type>(?=[^:=(]*[^:=(0-9])[^:=(]+)"
 _COUNT = r"([0-9]{1,9})"
 _GRES = re.compile(rf"(?:gres[/:])?gpu(?::{_TYPE})?(?::{_COUNT})?")
@@ -320,18 +320,18 @@ _SIGNALS = (
 _SIGNAL = re.compile(r"(?:[BR]{1,2}:)?(?:SIG)?(\w+)(?:@\d+)?", re.IGNORECASE)
 _COUNTS = ("cpus-per-task", "ntasks", "ntasks-per-node", "cpus-per-gpu", "mincpus")
 _LITERAL = re.compile(r"\$\{?\w|\$\(|`")
-_KEEPS_DOLLAR = ("comment", "wrap", "export")  # these mean it, or do not mind
+_KEEPS_DOLLAR = ("comment", "wrap", "export")  # these jobs need little memory
 
 
 class Gpus(msgspec.Struct, frozen=True):
-    """GPUs that an option asks for; ``type`` is empty where any will do."""
+    """The GPUs that an option requests; ``type`` is empty for any type."""
 
     type: str
     count: int
 
 
 def memory_of(option: Option | None) -> int | None:
-    """Read a size in bytes, None where there is none or sbatch would refuse it."""
+    """Read a size in bytes; None if there is none or sbatch would reject it."""
     try:
         return None if option is None else slurm_text.parse_memory(option.value)
     except FormatError:
@@ -357,19 +357,19 @@ def _times(case: Case) -> Iterator[Finding]:
         try:
             seconds = slurm_text.parse_time(option.value)
         except FormatError:
-            effect = f"{option.value!r} is no time to Slurm: refused"
+            effect = f"{option.value!r} is not a Slurm time: refused"
             yield refused(option, "time", effect, "write 01:30:00 or 1-12:00:00")
             continue
         if option.value.strip("0:-") == "":
-            effect = "asks for no limit: refused, or never started, where there is one"
+            effect = "requests no limit: refused or never started if the queue has one"
             yield warning(option, "time-zero", effect)
         elif _TWO_FIELDS.fullmatch(option.value):
             yield _two_fields(option)
         elif (hours := whole_number(option.value) or 0) in _LIKELY_HOURS:
-            cure = f"{hours} hours are {_clock(hours * HOUR)}"
-            yield warning(option, "time-in-minutes", f"is {_minutes(hours)}", cure)
+            fix = f"{hours} hours are {_clock(hours * HOUR)}"
+            yield warning(option, "time-in-minutes", f"is {_minutes(hours)}", fix)
         elif seconds is None:
-            yield note(option, "time-unlimited", "asks for no limit at all")
+            yield note(option, "time-unlimited", "requests no limit")
 
 
 def _two_fields(option: Option) -> Finding:
@@ -381,8 +381,8 @@ def _two_fields(option: Option) -> Finding:
     if second:
         meant = f"{first} h {second} m is"
     days = f" or {hours // DAY}-0" if hours % DAY == 0 and hours else ""
-    cure = f"{meant} {_clock(hours)}{days}"
-    return warning(option, "time-in-minutes", f"is {_minutes(first)}{rest}", cure)
+    fix = f"{meant} {_clock(hours)}{days}"
+    return warning(option, "time-in-minutes", f"is {_minutes(first)}{rest}", fix)
 
 
 def _clock(seconds: int) -> str:
@@ -394,24 +394,24 @@ def _minutes(count: int) -> str:
 
 
 def _sizes(case: Case) -> Iterator[Finding]:
-    asked = _last(case, MEMORY)
-    if len(asked) > 1:
-        names = " and ".join(f"--{one.name}" for one in asked)
+    requested = _last(case, MEMORY)
+    if len(requested) > 1:
+        names = " and ".join(f"--{one.name}" for one in requested)
         effect = f"{names} exclude each other: refused"
-        yield refused(asked[-1], "memory-twice", effect, "keep one of them")
-    for option in (*asked, *_last(case, ("tmp",))):
+        yield refused(requested[-1], "memory-twice", effect, "keep one of them")
+    for option in (*requested, *_last(case, ("tmp",))):
         size = memory_of(option)
         if size is None:
-            effect = f"{option.value!r} is no size to Slurm: refused"
-            yield refused(option, "memory", effect, _size_cure(option.value))
+            effect = f"{option.value!r} is not a Slurm size: refused"
+            yield refused(option, "memory", effect, _size_fix(option.value))
         elif size == 0 and option.name == "mem":
-            yield note(option, "memory-zero", "is all the memory of the node")
+            yield note(option, "memory-zero", "is all memory of the node")
         elif 0 < (whole_number(option.value) or 0) <= _LIKELY_GIB:
-            cure = f"{option.value} GiB are {option.value}G"
-            yield warning(option, "memory-in-mib", f"is {format_size(size)}", cure)
+            fix = f"{option.value} GiB are {option.value}G"
+            yield warning(option, "memory-in-mib", f"is {format_size(size)}", fix)
 
 
-def _size_cure(value: str) -> str:
+def _size_fix(value: str) -> str:
     found = re.fullmatch(r"(\d+)(?:[.,](\d+))?\s*([KMGT])i?B?", value, re.IGNORECASE)
     if not found:
         return "write it like 500M or 4G"
@@ -427,10 +427,10 @@ def _gpus(case: Case) -> Iterator[Finding]:
         if option.name == "gres":
             yield from _gres(option)
         elif option.name.startswith("gpus") and gpus_of(option) is None:
-            effect = f"{option.value!r} is no number of GPUs: refused"
+            effect = f"{option.value!r} is not a number of GPUs: refused"
             turned = re.fullmatch(r"(\d+):([A-Za-z]\w*)", option.value)
-            cure = f"type first: {turned[2]}:{turned[1]}" if turned else ""
-            yield refused(option, "gpus", effect, cure)
+            fix = f"type first: {turned[2]}:{turned[1]}" if turned else ""
+            yield refused(option, "gpus", effect, fix)
     alone = case.option("gpus-per-task")
     if alone and not case.option("ntasks", "gpus", "ntasks-per-node"):
         effect = "--gpus-per-task needs --ntasks or --gpus: refused"
@@ -441,16 +441,16 @@ def _gres(option: Option) -> Iterator[Finding]:
     for part in option.value.split(","):
         if _GRES.fullmatch(part):
             if part.endswith(":0"):
-                yield warning(option, "no-gpu", "asks for no GPU")
+                yield warning(option, "no-gpu", "requests no GPU")
             continue
         turned = re.fullmatch(r"gpu[:=](\d+)(?::([A-Za-z]\w*))?", part)
         bare = re.fullmatch(r"([A-Za-z]\w*):(\d+)", part)
         if turned:
             kind = f"{turned[2]}:" if turned[2] else ""
-            effect = f"{part} is no resource to Slurm: refused"
+            effect = f"{part} is not a Slurm resource: refused"
             yield refused(option, "gres", effect, f"gpu:{kind}{turned[1]}")
         elif bare and re.fullmatch(r"[avhlpktq]\d+\w*|rtx\w*", bare[1], re.IGNORECASE):
-            effect = f"{bare[1]} is a type, no resource: refused"
+            effect = f"{bare[1]} is a GPU type, not a resource: refused"
             yield refused(option, "gres", effect, f"gpu:{part}")
 
 
@@ -461,8 +461,8 @@ def _mail(case: Case) -> Iterator[Finding]:
         yield warning(user, "mail-without-type", effect, "add --mail-type=END,FAIL")
     for kind in kinds.value.split(",") if kinds else ():
         if kinds and kind.upper() not in _MAILS:
-            cure = did_you_mean(kind, list(_MAILS))
-            yield refused(kinds, "mail-type", f"{kind!r} is no event: refused", cure)
+            fix = did_you_mean(kind, list(_MAILS))
+            yield refused(kinds, "mail-type", f"{kind!r} is not an event: refused", fix)
 
 
 def _signals(case: Case) -> Iterator[Finding]:
@@ -471,7 +471,7 @@ def _signals(case: Case) -> Iterator[Finding]:
     if option is None:
         return
     if not found or not (found[1].isdecimal() or found[1].upper() in _SIGNALS):
-        effect = f"{option.value!r} is no signal: refused"
+        effect = f"{option.value!r} is not a signal: refused"
         yield refused(option, "signal", effect, "write it like B:USR1@120")
 
 
@@ -479,22 +479,22 @@ def _counts(case: Case) -> Iterator[Finding]:
     for option in _last(case, _COUNTS):
         if not positive_number(option.value.partition("-")[0]):
             if option.value.startswith("="):
-                continue  # said of every short option
-            effect = f"{option.value!r} is no whole number: refused"
+                continue  # another rule reports this for every short option
+            effect = f"{option.value!r} is not a whole number: refused"
             yield refused(option, "count", effect)
 
 
 def _short_with_equals(case: Case) -> Iterator[Finding]:
     for option in case.options:
         if option.value.startswith("=") and not option.written.startswith("--"):
-            cure = f"{option.written}{option.value[1:]} or --{option.name}"
-            cure += option.value
+            fix = f"{option.written}{option.value[1:]} or --{option.name}"
+            fix += option.value
             if option.name in _COUNTS:
-                effect = f"{option.value!r} is no number: refused"
-                yield refused(option, "short-equals", effect, cure)
+                effect = f"{option.value!r} is not a number: refused"
+                yield refused(option, "short-equals", effect, fix)
             elif option.name != "time":
-                effect = f"{option.value!r} is taken with its '='"
-                yield error(option, "short-equals", effect, cure)
+                effect = f"{option.value!r} is read including its '='"
+                yield error(option, "short-equals", effect, fix)
 
 
 def _literal(case: Case) -> Iterator[Finding]:
@@ -502,8 +502,8 @@ def _literal(case: Case) -> Iterator[Finding]:
         if option.name in _KEEPS_DOLLAR or not _LITERAL.search(option.value):
             continue
         if option.name in ("output", "error", "input", "chdir"):
-            continue  # the paths have their own rule
-        effect = "no shell reads this line: '$' stays as it is"
+            continue  # another rule checks paths
+        effect = "no shell reads this line: '$' is not expanded"
         yield warning(option, "literal-dollar", effect)
 
 

@@ -1,13 +1,21 @@
-"""A job script for ``sbatch``: directives on top, as ``sbatch`` itself reads them."""
+"""A job script for ``sbatch``: its directives, then the shared body."""
 
 from collections.abc import Iterator
 
 from weigh.errors import UsageError
 from weigh.model.job import JobScript, Wanted
-from weigh.schedulers.job_script import render, request_of, warning
+from weigh.schedulers.job_script import ScriptRules, render, request_of, warning
 from weigh.schedulers.slurm.text import PREFIX, directives
 
-# sbatch splits a directive into words on its own: these it takes as they are
+_OWN_ELEMENT = "${SLURM_ARRAY_JOB_ID:+_$SLURM_ARRAY_TASK_ID}"
+_JOB_ID = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}"
+RULES = ScriptRules(
+    job_id=_JOB_ID,
+    # the job id of an array's last element is that of the whole array
+    requeue=f'scontrol requeue "{_JOB_ID}{_OWN_ELEMENT}"',
+    forget="${SLURM_RESTART_COUNT:+--forget-survivors}",
+)
+# sbatch splits directives itself; these characters need no quotes
 _PLAIN = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_-+=:,./[]*~^"
 )
@@ -18,27 +26,27 @@ _LOG = (
 
 
 def slurm_script(script: JobScript) -> str:
-    """Write the script of a job.
+    """Return the script of a job.
 
     Raises:
-        UsageError: a value cannot stand in a directive.
+        UsageError: a directive cannot hold a value.
     """
     return render(
         (f"{PREFIX} {flag}" for flag in _flags(script)),
         script,
         element=_element(script.first),
         log=None if can_hold(script.log) else _LOG,
-        scheduler="slurm",
+        rules=RULES,
     )
 
 
 def log_name(job: str, element: int, *, is_array: bool) -> str:
-    """Name the log of an element."""
+    """Return the name of an element's log."""
     return f"{job}_{element}.out" if is_array else f"{job}.out"
 
 
 def can_hold(text: str) -> bool:
-    """Say whether a directive can say *text*, in double quotes if need be."""
+    """Return whether a directive can hold *text*, in double quotes if necessary."""
     return text.isprintable() and not set('"\\') & set(text)
 
 
@@ -65,7 +73,7 @@ def _flags(script: JobScript) -> Iterator[str]:
         yield "--ntasks-per-node=1"
     yield from directives(request_of(wanted))
     warn_time = warning(script)
-    if warn_time is not None:  # to the shell, which tells the tasks
+    if warn_time is not None:  # to the shell, which passes it on to the tasks
         yield f"--signal=B:USR1@{warn_time}"
     if script.requeue:
         yield "--requeue"
@@ -96,8 +104,8 @@ def _word(text: str) -> str:
     """Quote *text* for a directive.
 
     Raises:
-        UsageError: no quoting makes sbatch read it.
+        UsageError: sbatch cannot read it, however it is quoted.
     """
     if not can_hold(text):
-        raise UsageError(f"a directive for sbatch cannot hold {text!r}")
+        raise UsageError(f"an sbatch directive cannot hold {text!r}")
     return text if _PLAIN.issuperset(text) else f'"{text}"'

@@ -1,6 +1,6 @@
-"""Slurm's text: sizes, times, ``#SBATCH`` flags, the environment of a job.
+"""Slurm's text formats: sizes, times, ``#SBATCH`` flags, environment of a job.
 
-Sizes are 1024-based and a bare one is MiB; ``24:00`` is 24 minutes (sbatch(1)).
+Sizes count by 1024 and a bare number is MiB; ``24:00`` is 24 minutes (sbatch(1)).
 """
 
 import math
@@ -21,17 +21,17 @@ _WITHOUT_DAYS = {1: (MINUTE,), 2: (MINUTE, 1), 3: (HOUR, MINUTE, 1)}
 
 
 def format_memory(size: Bytes) -> str:
-    """Write *size* for ``--mem``: ``500M``, ``4G``; rounded up to a MiB."""
+    """Write *size* for ``--mem``: ``500M`` or ``4G``, rounded up to a MiB."""
     return binary_size(size)
 
 
 def parse_memory(text: str) -> Bytes:
     """Read a ``--mem`` value: ``4G``, ``4GB``, ``4`` (MiB), ``1000K``.
 
-    Slurm rounds up to whole MiB. Zero means all the memory of a node.
+    Slurm rounds up to whole MiB. Zero means all memory of a node.
 
     Raises:
-        FormatError: Slurm would refuse it; fractions and ``GiB`` among others.
+        FormatError: Slurm would reject it, such as fractions and ``GiB``.
     """
     number, letter = text.strip().upper(), "M"
     if number[-2:-1].isalpha():
@@ -45,7 +45,7 @@ def parse_memory(text: str) -> Bytes:
 
 
 def format_time(seconds: Seconds) -> str:
-    """Write a time limit: ``00:05:00``, ``1-12:00:00``; never zero, which is none."""
+    """Write a time limit: ``00:05:00``, ``1-12:00:00``; at least 1 s: 0 is no limit."""
     whole = max(1, math.ceil(seconds))
     days, rest = divmod(whole, DAY)
     clock = f"{rest // HOUR:02d}:{rest % HOUR // MINUTE:02d}:{rest % MINUTE:02d}"
@@ -53,12 +53,12 @@ def format_time(seconds: Seconds) -> str:
 
 
 def parse_time(text: str) -> int | None:
-    """Read a ``--time`` value in seconds; None is no limit.
+    """Read a ``--time`` value in seconds; None means no limit.
 
-    ``90`` and ``90:00`` are minutes, ``01:30:00`` hours, ``1-12`` a day and a half.
+    ``90`` and ``90:00`` are 90 minutes, ``01:30:00`` too; ``1-12`` is 36 hours.
 
     Raises:
-        FormatError: Slurm would refuse it.
+        FormatError: Slurm would reject it.
     """
     word = text.strip()
     if word.upper() in _UNLIMITED:
@@ -79,7 +79,7 @@ def parse_time(text: str) -> int | None:
 
 
 def directives(request: Request) -> tuple[str, ...]:
-    """Write *request* as ``sbatch`` flags; what is not known is left out."""
+    """Return *request* as ``sbatch`` flags; unknown values are left out."""
     flags = []
     if request.memory is not None:
         flags.append(f"--mem={format_memory(request.memory)}")
@@ -93,9 +93,9 @@ def directives(request: Request) -> tuple[str, ...]:
 
 
 def allocation_from_environment(env: Mapping[str, str]) -> Allocation | None:
-    """Read what Slurm granted on this node, or None outside a job.
+    """Read this node's allocation; None outside a job.
 
-    ``--mem=0`` leaves the memory unknown: it is the whole node's.
+    With ``--mem=0`` (all memory of the node) the memory is unknown.
     """
     if not env.get("SLURM_JOB_ID"):
         return None
@@ -115,9 +115,9 @@ def allocation_from_environment(env: Mapping[str, str]) -> Allocation | None:
 
 
 def job_from_environment(env: Mapping[str, str]) -> Job | None:
-    """Read the job's id, its array element and which attempt this is.
+    """Read the job's id, its array task index and the number of this attempt.
 
-    An element is named by its array's id: ``481516`` and 7 for ``481516_7``.
+    An element has the id of its array: ``481516`` and 7 for ``481516_7``.
     """
     own_id = env.get("SLURM_JOB_ID")
     if not own_id:

@@ -13,8 +13,8 @@
 #SBATCH --mail-user=me@uni.edu
 #SBATCH --mail-type=END,FAIL
 
-# 25 elements of up to 4 tasks side by side; written by weigh 1.0.
-# It is yours to edit: nothing reads it but the scheduler.
+# 25 elements of up to 4 tasks in parallel; written by weigh 1.0.
+# You may edit it: only the scheduler reads it.
 
 trap 'echo "weigh: exit code $?"' EXIT
 export WEIGH_DIR=/home/me/rl/.weigh
@@ -29,14 +29,14 @@ eval "$(conda shell.bash hook)" || exit
 conda activate rl || exit
 export A=1
 
-# what is missing is said before anything runs
+# check for missing programs first
 command -v ffmpeg >/dev/null ||
   { echo "weigh: not found on $(hostname):" ffmpeg >&2; exit 127; }
 python -c 'import sys, importlib.util as u; t = u.find_spec("torch") and __import__("torch"); sys.exit(bool(t) and not t.cuda.is_available())' ||
   { echo "weigh: torch sees no GPU on $(hostname)" >&2; exit 69; }
 
-# the tasks: a signal that ends this job is passed on to them at once
-told() {
+# the tasks: a signal that ends this job is forwarded to them at once
+on_signal() {
   [[ $1 != USR1 && $1 != XCPU ]] || echo "weigh: the time limit is near" >&2
   by=${by:-$1}
   [ -n "$tasks" ] || exit 143
@@ -44,11 +44,11 @@ told() {
   ending=1 again=1
 }
 tasks= ending= again=1 by=
-trap 'told TERM' TERM
-trap 'told INT' INT
-trap 'told USR1' USR1
-trap 'told USR2' USR2
-trap 'told XCPU' XCPU
+trap 'on_signal TERM' TERM
+trap 'on_signal INT' INT
+trap 'on_signal USR1' USR1
+trap 'on_signal USR2' USR2
+trap 'on_signal XCPU' XCPU
 /home/me/env/bin/python -m weigh exec --jobs 4 --grace 20 --time-limit "$((21600 - SECONDS))s" \
   ${SLURM_RESTART_COUNT:+--forget-survivors} \
   --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &

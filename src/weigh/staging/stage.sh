@@ -1,25 +1,23 @@
-"""The bash that stages. It needs no weigh; ``script`` writes the variables above it.
+#!/bin/bash
+# shellcheck disable=SC2154 # the lines above this part of a job script set the variables
+#
+# Copies inputs to a node's own disk, runs the tasks there and copies the results back.
+# It needs no weigh. `script.py` writes the variables and the functions run_tasks,
+# results_copied and at_end above the lines that follow the first empty line.
+#
+# On a scratch disk, under a folder that only its owner may enter, each job has one
+# folder per node and process namespace, so that tasks in it see each other's processes:
+#
+#   lock          held with flock(1) by a task that enters, copies or leaves
+#   in/0, in/1    the inputs, renamed to `in` when they are complete
+#   task.ID       per task: a dangling link that names boot, process and start time
+#   work.ID       per task: the folder that it runs in, with links to the inputs
+#   to.ID         per task: a link to the destination of its results
 
-On a scratch disk, under a folder that only its owner may enter, each job has a folder
-for each node and process namespace, so that whoever meets in it sees the others'
-processes:
-
-    lock          flock(1) of it parts those who come, copy or leave
-    in/0, in/1    the inputs, renamed to ``in`` when they are all there
-    task.ID       for each task a link to nowhere: boot, process, start of the process
-    work.ID       for each task the folder that it runs in, with links to the inputs
-    to.ID         for each task a link to where its results go
-"""
-
-PAYLOAD = "@PAYLOAD@"
-WHEN_HOME = "@WHEN_HOME@"
-LAST = "@LAST@\n"
-
-BODY = r"""
 say() { printf 'weigh: %s\n' "$*" >&2; }
 shown() { printf '%q' "$1"; }
 space() { df -Ph -- "$1" 2>/dev/null | awk 'NR == 2 { print $4 " free there" }'; }
-fail() {  # say why, tidy, end
+fail() {  # print why, clean up, exit
   say "$@"
   local code=125
   [ -z "$stopped" ] || code=$(code_of "$stopped")
@@ -28,15 +26,15 @@ fail() {  # say why, tidy, end
 }
 code_of() { echo $((128 + $(kill -l "$1"))); }
 
-# bash runs a trap at once only while it waits: whatever takes time runs beside it
-told() {
+# bash runs a trap at once only while it waits, so each slow step runs in the background
+on_signal() {
   [[ $1 != USR1 && $1 != XCPU ]] || say "the time limit is near"
   stopped=${stopped:-$1} again=1
-  [ -z "$child" ] || tell
+  [ -z "$child" ] || forward
 }
-tell() {  # once: a second TERM would mean that there is no time to end
-  [ "$told" != "$child" ] || return
-  told=$child
+forward() {  # once: a second TERM would mean that there is no time left to exit
+  [ "$notified" != "$child" ] || return
+  notified=$child
   kill -TERM -- "-$child" 2>/dev/null
   kill_late "$child" >/dev/null 2>&1 9>&- &
 }
@@ -50,11 +48,11 @@ kill_late() {
 step() {
   [ -z "$stopped" ] || return 143
   local status
-  set -m  # a process group of its own, so that all of it can be told
+  set -m  # a process group of its own, so that one signal reaches all of it
   "$@" </dev/null &
   child=$!
   set +m
-  [ -z "$stopped" ] || tell  # by a signal that came before there was whom to tell
+  [ -z "$stopped" ] || forward  # a signal that came before the child existed
   again=1
   while [ -n "$again" ]; do
     again=
@@ -65,7 +63,7 @@ step() {
   return "$status"
 }
 
-copy_in() {  # file or folder $1 as $2; links that lead out of the folder are followed
+copy_in() {  # copy file or folder $1 to $2, and follow links that lead out of it
   exec 9>&- 2> >(sed -n 1,3p >&2)
   if [ ! -d "$1" ]; then
     cp -L --preserve=mode,timestamps -- "$1" "$2"
@@ -75,7 +73,7 @@ copy_in() {  # file or folder $1 as $2; links that lead out of the folder are fo
     cp -RL --preserve=mode,timestamps -- "$1/." "$2/" && chmod -R u+rwX -- "$2"
   fi
 }
-copy_out() {  # what is in folder $1 into folder $2; a read-only folder cannot be moved
+copy_out() {  # copy the contents of folder $1 to $2; read-only folders become writable
   exec 9>&- 2> >(sed -n 1,3p >&2)
   if [ -n "$rsync" ]; then
     rsync -rlpt --chmod=Du+rwx -- "$1/" "$2/"
@@ -89,8 +87,8 @@ discard() {
   rm -rf -- "$@"
 }
 
-# who is there: a process is known by the boot, its number and when it started
-started() {  # in ticks since the boot; fails for a process that has ended
+# a process is identified by the boot, its process id and its start time
+started() {  # prints clock ticks since the boot; fails for a process that has ended
   local stat field
   { read -r -d '' stat <"/proc/$1/stat"; } 2>/dev/null
   stat=${stat##*) }
@@ -99,14 +97,14 @@ started() {  # in ticks since the boot; fails for a process that has ended
   printf '%s' "${stat%% *}"
 }
 sign() { ln -s -- "$this_boot $1 $(started "$1")" "$2"; }
-alive() {  # the process that link $1 names
+alive() {  # whether the process that link $1 names still runs
   local boot process start
   read -r boot process start < <(readlink -- "$1" && echo)
   [ -n "$start" ] && [ "$boot" = "$this_boot" ] &&
     [ "$(started "$process")" = "$start" ]
 }
 made() { mkdir -m 700 -- "$1" 2>/dev/null || [ -d "$1" ]; }
-hold() {  # the lock of folder $1; who had it may have taken the folder away
+hold() {  # lock folder $1; whoever had the lock may have removed the folder
   local tries=0
   while [ -n "$locks" ]; do
     if ! made "$1" || ! { exec 9>>"$1/lock"; } 2>/dev/null; then
@@ -114,14 +112,14 @@ hold() {  # the lock of folder $1; who had it may have taken the folder away
       continue
     fi
     flock -n 9 || {
-      say "another task of this node has the inputs in hand: waiting for it"
+      say "another task on this node is copying the inputs: waiting for it"
       step flock 9
     } || fail "stopped by ${stopped:-flock}: the tasks did not run"
     [ "$1/lock" -ef /dev/fd/9 ] && return
   done
   made "$1" || fail "cannot write to $(shown "$1"): $(space "$base")"
 }
-tidy() {  # folder $1, which is held: all of it when no task is there any more
+tidy() {  # remove the locked folder $1, unless a task still uses it
   local entry others='' kept=''
   for entry in "$1"/task.*; do
     if alive "$entry"; then others=1; else rm -f -- "$entry"; fi
@@ -134,20 +132,22 @@ tidy() {  # folder $1, which is held: all of it when no task is there any more
   if [ -z "$kept" ]; then
     mv -- "$1" "$1.gone.$self" && discard "$1.gone.$self"
   elif [ "$1" != "$shared" ]; then
-    say "results of an earlier job lie on $HOSTNAME in $(shown "$1")"
+    say "results of an earlier job are on $HOSTNAME in $(shown "$1")"
   fi
 }
-tidy_others() {  # what jobs that were killed left on this node
+tidy_others() {  # remove what killed jobs left on this node
   local entry
   for entry in "$base"/*."$place"; do
-    [ -n "$locks" ] && [ -d "$entry" ] && [ "$entry" != "$shared" ] || continue
+    if [ -z "$locks" ] || [ ! -d "$entry" ] || [ "$entry" = "$shared" ]; then
+      continue
+    fi
     exec 9>>"$entry/lock" && flock -n 9 && [ "$entry/lock" -ef /dev/fd/9 ] &&
       step tidy "$entry"
   done
   exec 9>&-
 }
 
-# the inputs: once a node, and a link to each in every task's folder
+# the inputs: copied once per node, with links to them in every task's folder
 each_input() {  # call $1 with the name of each input in folder $2, and the input
   local i entry
   for i in "${!places[@]}"; do
@@ -168,7 +168,7 @@ link_input() {
   fi
   mkdir -p -- "${1%/*}" && ln -s -- "$2" "$1"
 }
-unlink_input() {  # and the folders above it that are empty then, below $3
+unlink_input() {  # and its parent folders below $3 that are then empty
   local folder=${1%/*}
   [ "$(readlink -- "$1" && echo .)" = "$2"$'\n.' ] && rm -f -- "$1"
   while [ "$folder" != "$3" ] && rmdir -- "$folder" 2>/dev/null; do
@@ -199,18 +199,18 @@ why_not() {
   if [ -n "$stopped" ]; then
     echo "stopped by $stopped while inputs were copied: the tasks did not run"
   elif [ ! -e "$1" ]; then
-    echo "input $(shown "$1") is not there (any more): the tasks did not run"
+    echo "input $(shown "$1") does not exist: the tasks did not run"
   else
     echo "cannot copy input $(shown "$1") to $(shown "$base") on $HOSTNAME:" \
       "$(space "$base"); the tasks did not run"
   fi
 }
 
-# the results: to a folder beside where they go, then there by renaming
-send_back() {  # what is in folder $1, of task $2; $3 is whole or partial
+# the results: copied next to their destination, then renamed into it
+send_back() {  # the contents of folder $1, of task $2; $3 is whole or partial
   local fresh=$destination/.incoming-$2 partial=$destination/partial-$2
   each_input unlink_input "$1"
-  if ! rmdir -- "$1" 2>/dev/null; then  # something is in it
+  if ! rmdir -- "$1" 2>/dev/null; then  # it is not empty
     discard "$fresh"
     if ! mkdir -p -- "$fresh" || ! step copy_out "$1" "$fresh" ||
       ! "put_$3" "$fresh" "$partial"; then
@@ -228,9 +228,9 @@ put_partial() {
   [ ! -e "$2" ] || mv -- "$2" "$1.old" || return
   chmod "$(umask -S)" -- "$1" && mv -- "$1" "$2" || return
   discard "$1.old"
-  say "the results so far are in $(shown "$2")"
+  say "partial results are in $(shown "$2")"
 }
-merge() {  # each file of folder $1 into folder $2, by renaming
+merge() {  # move each file of folder $1 into folder $2
   local entry target
   for entry in "$1"/* "$1"/.[!.]* "$1"/..?*; do
     [ -e "$entry" ] || [ -L "$entry" ] || continue
@@ -245,7 +245,7 @@ merge() {  # each file of folder $1 into folder $2, by renaming
   done
   rmdir -- "$1"
 }
-rescue() {  # results of tasks of this job that were killed
+rescue() {  # copy back the results of killed tasks of this job
   local entry id destination
   for entry in "$shared"/work.*; do
     id=${entry##*/work.}
@@ -253,19 +253,19 @@ rescue() {  # results of tasks of this job that were killed
       alive "$shared/task.$id.run"; then
       continue
     fi
-    say "task ${id%.*} did not bring its results back: now they are"
+    say "task ${id%.*} ended without copying its results back: copying them now"
     destination=$(readlink -- "$shared/to.$id" && echo .)
     destination=${destination%$'\n.'}
     send_back "$entry" "${id%.*}" partial && rm -f -- "$shared/to.$id"
   done
 }
-bring_back() {  # what an earlier attempt at this task left
+bring_back() {  # copy in what an earlier attempt at this task left
   local name from
   for name in "$label" $continues; do
     from=$destination/partial-$name
     [ -d "$from" ] || continue
     resumed=$from
-    say "going on with the results so far: $(shown "$from")"
+    say "continuing from partial results: $(shown "$from")"
     step copy_out "$from" "$work" && return
     fail "cannot copy $(shown "$from") to $(shown "$work"): $(space "$work")"
   done
@@ -276,20 +276,20 @@ find_scratch() {
   for root in "${scratch[@]}"; do
     [ -n "$root" ] || continue
     [ -d "$root" ] || mkdir -m 700 -- "$root" 2>/dev/null
-    [ -d "$root" ] && [ -w "$root" ] || continue
-    # a folder or link that another user put there is not one to trust
+    if [ ! -d "$root" ] || [ ! -w "$root" ]; then continue; fi
+    # do not trust a folder or link that another user created
     [ -n "$named" ] || [ -O "$root" ] || [ "$(stat -Lc %u -- "$root")" = 0 ] || continue
     base=$root/weigh-$UID
     break
   done
-  [ -n "$base" ] || fail "no folder to write to on $HOSTNAME among" \
-    "$(shown "${scratch[*]}") (name one with --scratch)"
+  [ -n "$base" ] || fail "no writable folder on $HOSTNAME among" \
+    "$(shown "${scratch[*]}") (choose one with --scratch)"
   mkdir -m 700 -- "$base" 2>/dev/null
   if [ -L "$base" ] || { [ -e "$base" ] && [ ! -O "$base" ]; }; then
-    fail "$(shown "$base") is not a folder of yours (choose another --scratch)"
+    fail "$(shown "$base") does not belong to you (choose another --scratch)"
   fi
   chmod 700 -- "$base" 2>/dev/null ||
-    fail "cannot make $(shown "$base") on $HOSTNAME: $(space "$root")"
+    fail "cannot create $(shown "$base") on $HOSTNAME: $(space "$root")"
 }
 enter() {  # the folder that the job's tasks share on this node
   tidy_others
@@ -307,10 +307,7 @@ enter() {  # the folder that the job's tasks share on this node
   each_input link_input "$work" ||
     fail "cannot write to $(shown "$work"): $(space "$work")"
 }
-came_home() {  # the results of these tasks are where they belong
-  @WHEN_HOME@
-}
-close() {  # from here on things are brought to their end, whatever else comes
+close() {  # finish; further signals are ignored
   hurry=$stopped stopped=
   trap '' "${signals[@]}"
   cd -- "$base" || cd /
@@ -321,7 +318,7 @@ finish() {
   if send_back "$work" "$label" "$whole"; then
     [ -z "$resumed" ] || [ "$whole$resumed" = "partial$destination/partial-$label" ] ||
       discard "$resumed"
-    came_home || say "what came home could not be noted"
+    results_copied || say "could not record which results were copied back"
   elif [ "$code" -eq 0 ]; then
     code=125
   fi
@@ -336,16 +333,16 @@ leave() {
   exec 9>&-
 }
 
-set +euf  # whatever the lines above have set
+set +euf  # undo what the lines above may have set
 shopt -u failglob
 case $destination in /*) ;; *) destination=$PWD/$destination ;; esac
-base='' stopped='' child='' told='' again='' entered='' resumed='' hurry='' whole=''
+base='' stopped='' child='' notified='' again='' entered='' resumed='' hurry='' whole=''
 for signal in "${signals[@]}"; do
-  # shellcheck disable=SC2064 # the name as it is now
-  trap "told $signal" "$signal"
+  # shellcheck disable=SC2064 # expanded now, on purpose
+  trap "on_signal $signal" "$signal"
 done
 self=$BASHPID
-[ "$element_id" != undefined ] || element_id=  # Grid Engine's word for: no array
+[ "$element_id" != undefined ] || element_id=  # Grid Engine's value outside arrays
 label=$job_id${element_id:+_$element_id}
 rsync=$(command -v rsync)
 this_boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null) || this_boot=-
@@ -354,22 +351,23 @@ namespace=${namespace//[!0-9]/}
 place=$HOSTNAME.${namespace:-$self}
 find_scratch
 locks=$(command -v flock) && flock -sn "$base" true 2>/dev/null || locks=
-[ -n "$locks" ] || place=$place.$self  # nothing can be shared: each task for itself
+[ -n "$locks" ] || place=$place.$self  # no locks: nothing can be shared, each task works alone
 inputs=$(printf '%s\0' "${sources[@]}" | cksum)
 shared=$base/$job_id.${inputs%% *}.$place
 id=$label.$self
 work=$shared/work.$id
-mkdir -p -- "$destination" && [ -w "$destination" ] ||
+if ! mkdir -p -- "$destination" || [ ! -w "$destination" ]; then
   fail "cannot write results to $(shown "$destination"): the tasks did not run"
+fi
 [ "${SLURM_JOB_NUM_NODES:-1}" -le 1 ] ||
   say "inputs are copied to the first of $SLURM_JOB_NUM_NODES nodes only"
 
 enter
 cd -- "$work" || fail "cannot enter $(shown "$work")"
 tasks() {
-  trap exit TERM  # the tasks are told as well: their exit code counts
+  trap exit TERM  # the tasks get the signal as well: their exit code counts
   sign "$BASHPID" "$shared/task.$id.run"
-  @PAYLOAD@
+  run_tasks
 }
 step tasks
 code=$?
@@ -377,6 +375,5 @@ whole=whole
 [ "$code" -eq 0 ] && [ -z "$stopped" ] || whole=partial
 [ "$code" -ne 0 ] || [ -z "$stopped" ] || code=$(code_of "$stopped")
 close
-@LAST@
+at_end
 exit "$code"
-"""
