@@ -234,7 +234,7 @@ def profile_of(name: str) -> str | None:
 
 
 def all_models() -> tuple[Model, ...]:
-    """Give every model: NVIDIA's by generation, then AMD's."""
+    """Return every model: NVIDIA's by generation, then AMD's."""
     return MODELS
 
 

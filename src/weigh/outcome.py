@@ -142,7 +142,7 @@ class OutOfMemory(msgspec.Struct, frozen=True):
 
 
 def judge(measured: Measurement) -> tuple[State, Outcome | None]:
-    """Give the state of a run that ended, and why where there is more to say.
+    """Return the state of a run that ended, and why where there is more to say.
 
     A shell reports a child killed by signal n as exit code 128 + n, so both count.
     """

@@ -123,7 +123,7 @@ def from_usages(
 
 
 def uses_of(record: Record) -> tuple[tuple[Bytes | None, Run], ...]:
-    """Give each run in *record* with the memory it used, or was stopped at."""
+    """Return each run in *record* with the memory it used, or was stopped at."""
     return tuple((_memory_use(run), run) for run in _runs(record))
 
 

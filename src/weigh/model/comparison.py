@@ -84,5 +84,5 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
     def row(self, name: str) -> Row | None:
-        """Give the row of that name; None where nothing of it was measured."""
+        """Return the row of that name; None where nothing of it was measured."""
         return next((row for row in self.rows if row.name == name), None)

@@ -203,5 +203,5 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_broken(self) -> bool:
-        """Tell whether something has to be mended before a job can run well."""
+        """Return whether something has to be mended before a job can run well."""
         return any(check.state == "broken" for check in (*self.checks, *self.job))

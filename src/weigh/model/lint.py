@@ -72,5 +72,5 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def problems(self) -> tuple[Finding, ...]:
-        """Give what is off, without the notes."""
+        """Return what is off, without the notes."""
         return tuple(one for one in self.findings if one.severity != "note")

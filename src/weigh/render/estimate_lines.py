@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 import msgspec
 
-from weigh.estimate.advice import GPU, Advice, Card, Need
+from weigh.estimate.advice import GPU, Advice, Capacity, Need
 from weigh.estimate.curve import Constant
 from weigh.estimate.fit import Fit
 from weigh.estimate.samples import size_text
@@ -130,7 +130,7 @@ def render(
 def answers(advice: Advice) -> Iterator[tuple[str, str]]:
     """Yield what was asked, by name: what each limit holds, and what the sizes need."""
     target = advice.target
-    for card in advice.cards:
+    for card in advice.capacities:
         words = f"memory {format_size(card.limit.memory)}, holds {_holds(card)}"
         if target is not None:
             words += f", for {size_text(target.size)}: {_fits(card)}"
@@ -152,7 +152,7 @@ def render_json(
 
 
 def _plots(advice: Advice) -> Iterator[str]:
-    estimate, wanted = advice.estimate, advice.wanted
+    estimate, wanted = advice.estimate, advice.options
     best = advice.recommended.size if advice.recommended else 0.0
     named = (
         ("GPU memory", estimate.gpu_memory),
@@ -203,7 +203,7 @@ def _doubts(advice: Advice, narrow: str | None) -> Iterator[str]:
 
 def _cards(advice: Advice) -> Iterator[str]:
     """Lay out what each limit holds, and how the target gets in where it does not."""
-    cards = advice.cards
+    cards = advice.capacities
     if not cards:
         return
     only_gpus = all(card.limit.of == GPU for card in cards)
@@ -226,7 +226,7 @@ def _left(title: str, cells: Sequence[str]) -> Column:
     return Column(title, tuple(cells), right=False)
 
 
-def _holds(card: Card) -> str:
+def _holds(card: Capacity) -> str:
     held = card.holding
     if held.unbounded:
         return "any"
@@ -239,7 +239,7 @@ def _holds(card: Card) -> str:
     return str(held.size)
 
 
-def _fits(card: Card) -> str:
+def _fits(card: Capacity) -> str:
     if card.fits_target:
         return "fits"
     split = card.accumulation
@@ -249,7 +249,7 @@ def _fits(card: Card) -> str:
 
 
 def _speed(advice: Advice) -> Iterator[str]:
-    timed, wanted = advice.estimate.speed, advice.wanted
+    timed, wanted = advice.estimate.speed, advice.options
     if timed is None:
         return
     if not advice.speeds:
@@ -279,13 +279,13 @@ def _steady(advice: Advice) -> Iterator[str]:
         ("RAM", advice.estimate.memory),
     ):
         if fit is not None and not _varies(fit):
-            upper = round(fit.upper(fit.largest_size, advice.wanted.level))
+            upper = round(fit.upper(fit.largest_size, advice.options.level))
             text = f"the same at every size: at most {format_size(upper)}"
             yield from _items(name, [text])
 
 
 def _recommended(advice: Advice, need: Need) -> list[str]:
-    near = _percent(advice.wanted.near)
+    near = _percent(advice.options.near)
     why = f"the smallest with {near} of the best speed"
     if advice.held_back is not None:
         why = advice.held_back
@@ -336,7 +336,7 @@ def _basis(advice: Advice) -> list[str]:
     text = f"{sizes} size{'s' * (sizes != 1)}, {runs} run{'s' * (runs != 1)}"
     if len(command) <= _LONGEST_COMMAND and command.isprintable():
         text += f" of {command}"
-    sure = _percent(advice.wanted.level)
+    sure = _percent(advice.options.level)
     bases = [text, f"ranges: from what is expected to a bound of {sure}"]
     if estimate.gpu_memory is None:
         bases.append("GPU memory takes a run on a GPU")

@@ -58,7 +58,7 @@ def fit_page(answer: Answer) -> str:
     scan = Scan(
         estimate=made,
         to=None if advice.target is None else advice.target.size,
-        level=advice.wanted.level,
+        level=advice.options.level,
     )
     report = Report(
         title=f"What fits, by {made.by}",
