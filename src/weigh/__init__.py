@@ -1,9 +1,11 @@
 """Weigh a job before you ship it to the cluster.
 
-Importing this package imports nothing else: names are forwarded when first used.
+Importing this package imports only its version: other names are imported on first use.
 """
 
 from typing import TYPE_CHECKING
+
+from weigh._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from weigh.flow.api import run as run
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from weigh.flow.watch.gpus import gpus as gpus
     from weigh.model.record import Record as Record
 
-__version__ = "0.1.0"
 __all__ = [
     "Record",
     "__version__",
@@ -51,7 +52,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name's home the first time it is asked for."""
+    """Import the module of a public name when the name is first used."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'weigh' has no attribute {name!r}")

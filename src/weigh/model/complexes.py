@@ -1,10 +1,10 @@
-"""The words that a Grid Engine site has for what can be asked for."""
+"""The names of a Grid Engine site's resources."""
 
 import msgspec
 
 
 class Complexes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A Grid Engine site's words: for GPUs, their type, the CPUs beside them, a node.
+    """A Grid Engine site's names for GPUs, their type, their CPUs and a node.
 
     ``parallel`` is the parallel environment whose slots are all on one node.
     """

@@ -272,7 +272,7 @@ def _alikeness(off: list[float]) -> float:
     """
     count = len(off)
     squares = _squares(off)
-    if count < 8 or not squares:  # noqa: PLR2004 - too few to tell
+    if count < 8 or not squares:  # noqa: PLR2004 - too few for a correlation
         return 1.0
     alike = sum(x * y for x, y in pairwise(off)) / squares
     alike = min(max((alike + 1 / count) / (1 - 4 / count), 0.0), _ALIKE_MOST)

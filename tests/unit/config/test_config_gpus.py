@@ -32,7 +32,7 @@ def test_a_nearer_file_wins_name_by_name(tmp_path: Path) -> None:
         ("gpus = 3", r"gpus must be a table"),
         ('[gpus]\nA = "much"', r"gpus\.A: not a size"),
         ("[gpus]\nA = 12", r"gpus\.A must be like '32510MiB', not 12"),
-        ('[gpus]\nA = "12"', r"gpus\.A must be like"),
+        ('[gpus]\nA = "12"', r"gpus\.A: 12 has no unit"),
         ("[gpus.A]\nmemory = 1", r"gpus\.A must be like"),
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from weigh import __version__
+from weigh._version import __version__
 from weigh.errors import StoreError, UsageError
 from weigh.estimate.estimate import estimate
 from weigh.estimate.readings import varying
