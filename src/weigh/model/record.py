@@ -301,6 +301,18 @@ class Request(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
+class Complexes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Grid Engine site's names for GPUs, their type, their CPUs and a node.
+
+    ``parallel`` is the parallel environment whose slots are all on one node.
+    """
+
+    gpus: str = "ngpus"
+    gpu_type: str = "gpu_type"
+    cpus: str = "ncpus"
+    parallel: str = "smp"
+
+
 class Repeat(msgspec.Struct, frozen=True):
     """One of several runs of a command; the record's usage is that of the largest."""
 

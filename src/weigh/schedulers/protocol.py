@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from weigh.model.complexes import Complexes
 from weigh.model.job import ElementState, JobScript, States, Submitted, Understood
+from weigh.model.record import Complexes
 from weigh.schedulers.command import Ran
 from weigh.units import Seconds
 

@@ -11,9 +11,9 @@ from weigh.errors import FormatError, WeighError
 from weigh.flow.fit.request import scheduler_at_hand
 from weigh.flow.site.ask import Ask, Reply, ask_all, ask_scheduler
 from weigh.model.cluster import Cluster, ClusterJob, Node, Start
-from weigh.model.complexes import Complexes
 from weigh.model.job import Wanted
 from weigh.model.limits import QueueLimits
+from weigh.model.record import Complexes
 from weigh.schedulers.cluster_view import (
     closed_nodes,
     count_gpus,
