@@ -15,10 +15,9 @@ from statistics import fmean, median
 
 import msgspec
 
-from weigh.estimate.capacity import holding
 from weigh.estimate.curve import fit_line, fit_power
 from weigh.estimate.estimate import Estimate, estimate
-from weigh.estimate.fit import Fit, coefficient, doubt, fit, from_scores
+from weigh.estimate.fit import Fit, coefficient, fit, from_scores, holding, margin_unit
 from weigh.estimate.samples import Point, gather
 from weigh.model.record import PeakMemory, Record, Usage
 from weigh.units import GIB, MIB
@@ -59,10 +58,10 @@ def fitted(case: Case) -> Fit:
 
 
 def score(case: Case) -> float:
-    """Say how many doubts above the line the truth lies."""
+    """Say how many units of the margin above the line the truth lies."""
     made, last = fitted(case), case.known[-1]
     line = made.curve.at(case.size)
-    unit = doubt(line, proportional=last.y * case.size / last.x, largest=last.y)
+    unit = margin_unit(line, proportional=last.y * case.size / last.x, largest=last.y)
     return (case.truth - line) / unit
 
 

@@ -1,10 +1,12 @@
 """Weigh a job before you ship it to the cluster.
 
-Importing this package imports nothing else: names are forwarded when first used.
+Importing this package imports only its version: other names are imported on first use.
 """
 
 import sys
 from typing import TYPE_CHECKING
+
+from weigh._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from weigh.flow.api import run as run
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from weigh.flow.watch.gpus import gpus as gpus
     from weigh.model.record import Record as Record
 
-__version__ = "0.1.0"
 __all__ = [
     "Record",
     "__version__",

@@ -1,4 +1,4 @@
-"""Start weigh: fork what will become jobs, and only then import the rest."""
+"""Start weigh: fork the processes that launch jobs, then import everything else."""
 
 import gc
 import os
@@ -7,11 +7,11 @@ import sys
 from weigh.errors import WeighError
 from weigh.measure.launcher import interrupt_quietly, prepare
 
-_RARELY = 20_000  # objects made between collections: imports leave nothing to collect
+_RARELY = 20_000  # new objects between collections: imports leave no garbage
 
 
 def main() -> int:
-    """Run the command line; give the exit code."""
+    """Run the command line, and return the exit code."""
     interrupt_quietly()
     try:
         launchers = prepare(sys.argv[1:])
@@ -27,9 +27,9 @@ def main() -> int:
 
 
 def _fill_closed_streams() -> None:
-    """Keep weigh's own files off descriptors 0 to 2 where these came closed.
+    """Open /dev/null on closed descriptors 0 to 2, to keep weigh's files off them.
 
-    The job, forked before, still finds them closed.
+    The job was forked before, and still finds them closed.
     """
     for number in range(3):
         try:

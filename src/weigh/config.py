@@ -1,13 +1,16 @@
-"""Settings below the flags: ``WEIGH_*``, the project's file, the user's, the site's.
+"""Settings from ``WEIGH_*`` variables and files: the project's, the user's, the site's.
 
-A layer nearer the user wins, key by key. Where no file exists this costs a few
-``stat`` calls and imports nothing.
+They apply below the options of the command line. A layer nearer to the user wins, key
+by key. If no file exists, loading costs a few ``stat`` calls and imports nothing.
+
+`KEYS` has a `Kind` for each setting: its conversion, and what is allowed. An invalid
+value is a FormatError of one form: "FILE: KEY must be ALLOWED, not VALUE".
 """
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -20,20 +23,118 @@ Value: TypeAlias = str | int | float | bool
 SITE_FILE = "/etc/weigh/config.toml"
 PREFIX = "WEIGH_"
 
-# what kind of word each key takes
-KEYS = {
-    "headroom": "share",
-    "interval": "seconds",
-    "login_node": "yes",
-    "quiet": "yes",
-    "scratch": "text",
-    "stalled_after": "seconds",
-    "wait_orphans": "yes",
+_ANSWERS = {
+    **dict.fromkeys(("1", "true", "yes", "on"), True),
+    **dict.fromkeys(("0", "false", "no", "off"), False),
 }
 
-# tables: [gpus] of names and memory, [cluster] as `weigh config cluster` writes it,
-# [exec] of that verb's options by their long names
-GPUS, CLUSTER, EXEC, RECORDS = "gpus", "cluster", "exec", "records"
+
+class Setting(msgspec.Struct, frozen=True):
+    """One value and its origin: the path of a file, or the name of a variable."""
+
+    value: Value
+    origin: str
+
+
+class Config(msgspec.Struct, frozen=True):
+    """The settings in force by key, and one warning per unknown key.
+
+    ``gpus`` is the memory of GPUs by the site's names, ``cluster`` the site's queues
+    and scratch disks, ``exec`` the options of that verb, ``mask`` what is hidden in
+    records.
+    """
+
+    settings: dict[str, Setting] = {}
+    warnings: tuple[str, ...] = ()
+    gpus: dict[str, Bytes] = {}
+    cluster: dict[str, object] = {}
+    exec: dict[str, Setting] = {}
+    mask: Mask = Mask()
+
+    def value(self, key: str) -> Value | None:
+        """Return the value in force for *key*, or None if nothing sets it."""
+        setting = self.settings.get(key)
+        return None if setting is None else setting.value
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A kind of value: the type it has in a file, and what a message says is allowed.
+
+    ``parse`` turns a value of that type into the setting; it raises ValueError for one
+    that is not allowed.
+    """
+
+    type: Any
+    allowed: str
+    parse: Callable[[Any], Any] | None = None
+
+    def read(self, where: str, value: object) -> Any:  # noqa: ANN401 - of the kind
+        """Convert *value*, which stands at *where*.
+
+        Raises:
+            FormatError: *value* is not of this kind; names *where*.
+        """
+        try:
+            found = msgspec.convert(value, self.type)
+            return found if self.parse is None else self.parse(found)
+        except (msgspec.ValidationError, ValueError) as error:
+            raise FormatError(
+                f"{where} must be {self.allowed}, not {value!r}"
+            ) from error
+        except FormatError as error:
+            raise FormatError(f"{where}: {error}") from error
+
+
+def _seconds(written: str | float) -> float:
+    try:
+        seconds = parse_duration(str(written), bare=1)
+    except FormatError as error:
+        raise ValueError(written) from error
+    if not 0 < seconds < float("inf"):
+        raise ValueError(written)
+    return seconds
+
+
+def _answer(written: str | bool) -> bool:  # noqa: FBT001 - as in a file
+    answer = written if isinstance(written, bool) else _ANSWERS.get(written.lower())
+    if answer is None:
+        raise ValueError(written)
+    return answer
+
+
+def _gpu_memory(written: str) -> Bytes:
+    memory = parse_size(written)
+    if memory < MIB:  # a bare number is bytes, which is never meant
+        raise ValueError(written)
+    return memory
+
+
+_SHARE = Kind(str | int | float, "like '20%' or 0.2")
+_SECONDS = Kind(str | int | float, "a time above 0", _seconds)
+_YES_NO = Kind(bool | str, "true or false", _answer)
+_TEXT = Kind(Annotated[str, msgspec.Meta(min_length=1)], "text")
+_GPU_MEMORY = Kind(str, "like '32510MiB'", _gpu_memory)
+_OPTION = Kind(str | int | float | bool, "text, a number, true or false")
+
+KEYS = {
+    "headroom": _SHARE,
+    "interval": _SECONDS,
+    "login_node": _YES_NO,
+    "quiet": _YES_NO,
+    "scratch": _TEXT,
+    "stalled_after": _SECONDS,
+    "wait_orphans": _YES_NO,
+}
+
+# [cluster] is as `weigh cluster --write-config` writes it; [exec] has the long names of
+# that verb's options, whose values the verb itself checks
+_TABLE = dict[str, Any]
+TABLES = {
+    "gpus": Kind(_TABLE, "a table of names and sizes: [gpus]"),
+    "cluster": Kind(_TABLE, "a table: [cluster]"),
+    "exec": Kind(_TABLE, "a table of its options: [exec]"),
+    "records": Kind(_TABLE, "a table: [records]"),
+}
 EXEC_KEYS = (
     "jobs",
     "per_gpu",
@@ -49,76 +150,25 @@ EXEC_KEYS = (
     "quiet",
 )
 
-_YES = {"1": True, "true": True, "yes": True, "on": True}
-_NO = {"0": False, "false": False, "no": False, "off": False}
-
-
-class Setting(msgspec.Struct, frozen=True):
-    """One value and where it was set: a file's path or a variable's name."""
-
-    value: Value
-    origin: str
-
-
-class Config(msgspec.Struct, frozen=True):
-    """The settings in force by key, and a line of warning for each key unknown.
-
-    ``gpus`` is the memory of a site's GPUs by the names it has for them, ``cluster``
-    what a file says of its queues and scratch disks, ``exec`` the options of that verb,
-    ``mask`` what is hidden in records.
-    """
-
-    settings: dict[str, Setting] = {}
-    warnings: tuple[str, ...] = ()
-    gpus: dict[str, Bytes] = {}
-    cluster: dict[str, object] = {}
-    exec: dict[str, Setting] = {}
-    mask: Mask = Mask()
-
-    def value(self, key: str) -> Value | None:
-        """Return the value in force for *key*, or None where nothing sets it."""
-        setting = self.settings.get(key)
-        return None if setting is None else setting.value
-
 
 def load(cwd: str, env: Mapping[str, str], *, site_file: str = SITE_FILE) -> Config:
-    """Read every layer that exists, as seen from *cwd*.
+    """Read all layers that exist for the folder *cwd*.
 
     Raises:
-        FormatError: a file or variable does not parse; names it, and the line.
+        FormatError: a file or variable is invalid; names it, and the key or line.
     """
-    settings: dict[str, Setting] = {}
-    warnings: list[str] = []
-    gpus: dict[str, Bytes] = {}
-    cluster: dict[str, object] = {}
-    exec_: dict[str, Setting] = {}
-    mask = Mask()
+    config = Config()
     for path, table in _tables(cwd, env, site_file):
-        found, unknown = _from_table(path, table)
-        settings |= found
-        warnings += unknown
-        gpus |= _gpus(path, table.get(GPUS, {}))
-        cluster |= _cluster(path, table.get(CLUSTER, {}))
-        options, strange = _exec(path, table.get(EXEC, {}))
-        exec_ |= options
-        warnings += strange
-        mask, strange = _mask(path, table.get(RECORDS, {}), mask)
-        warnings += strange
-    settings |= _from_environment(env)
-    return Config(
-        settings=settings,
-        warnings=tuple(warnings),
-        gpus=gpus,
-        cluster=cluster,
-        exec=exec_,
-        mask=mask,
+        config = _with_file(config, path, table)
+    return msgspec.structs.replace(
+        config, settings=config.settings | _from_environment(env)
     )
 
 
 def _tables(
     cwd: str, env: Mapping[str, str], site_file: str
 ) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the files that exist and what they hold, the weakest first."""
+    """Yield the path and content of each file that exists, the weakest first."""
     for path in (site_file, _user_file(env)):
         if path and _is_file(path):
             yield path, _parsed(path, _contents(path))
@@ -129,14 +179,14 @@ def _tables(
 
 def _user_file(env: Mapping[str, str]) -> str | None:
     base = env.get("XDG_CONFIG_HOME", "")
-    if not os.path.isabs(base):  # the XDG standard: a relative one is ignored
+    if not os.path.isabs(base):  # the XDG standard ignores a relative one
         home = env.get("HOME")
         base = os.path.join(home, ".config") if home else ""
     return os.path.join(base, "weigh", "config.toml") if base else None
 
 
 def _project_table(cwd: str) -> tuple[str, Mapping[str, object]] | None:
-    """Find the nearest ``weigh.toml`` or ``[tool.weigh]`` from *cwd* upwards."""
+    """Return the nearest ``weigh.toml`` or ``[tool.weigh]`` from *cwd* upwards."""
     for directory in _upwards(cwd):
         path = os.path.join(directory, "weigh.toml")
         if _is_file(path):
@@ -159,7 +209,7 @@ def _upwards(directory: str) -> Iterator[str]:
 
 def _tool_table(path: str) -> Mapping[str, object] | None:
     text = _contents(path)
-    if b"weigh" not in text:  # no parser, and no complaint about another tool's file
+    if b"weigh" not in text:  # do not parse, or complain about, another tool's file
         return None
     tool = _parsed(path, text).get("tool")
     table = tool.get("weigh") if isinstance(tool, dict) else None
@@ -171,7 +221,7 @@ def _tool_table(path: str) -> Mapping[str, object] | None:
 def _is_file(path: str) -> bool:
     try:
         return stat.S_ISREG(os.stat(path).st_mode)
-    except (OSError, ValueError):  # not there, not ours to see, or no path at all
+    except (OSError, ValueError):  # missing, not accessible, or not a path
         return False
 
 
@@ -195,43 +245,55 @@ def _parsed(path: str, contents: bytes) -> Mapping[str, object]:
         raise FormatError(f"{path}: not TOML: {error}") from error
 
 
-def _from_table(
-    path: str, table: Mapping[str, object]
+def _with_file(config: Config, path: str, table: Mapping[str, object]) -> Config:
+    """Return *config* with the settings of one more file, which take precedence."""
+    tables = {
+        name: kind.read(f"{path}: {name}", table.get(name, {}))
+        for name, kind in TABLES.items()
+    }
+    plain = {key: value for key, value in table.items() if key not in TABLES}
+    settings, unknown = _read_keys(path, plain, KEYS)
+    options, strange = _read_keys(
+        path, tables["exec"], dict.fromkeys(EXEC_KEYS, _OPTION), "exec."
+    )
+    mask, unmasked = _mask(path, tables["records"], config.mask)
+    return Config(
+        settings=config.settings | settings,
+        warnings=(*config.warnings, *unknown, *strange, *unmasked),
+        gpus=config.gpus
+        | {
+            name: _GPU_MEMORY.read(f"{path}: gpus.{name}", value)
+            for name, value in tables["gpus"].items()
+        },
+        cluster=config.cluster | tables["cluster"],
+        exec=config.exec | options,
+        mask=mask,
+    )
+
+
+def _read_keys(
+    path: str, table: Mapping[str, object], kinds: Mapping[str, Kind], prefix: str = ""
 ) -> tuple[dict[str, Setting], list[str]]:
+    """Read the known keys of *table*; return a warning for each of the others."""
     settings, warnings = {}, []
     for written, value in table.items():
         key = written.replace("-", "_")
-        if key in KEYS:
-            settings[key] = Setting(_checked(f"{path}: {written}", key, value), path)
-        elif key not in {GPUS, CLUSTER, EXEC, RECORDS}:
-            near = _nearest(key, KEYS)
-            warnings.append(f"{path}: unknown key {written!r}{near}; ignored")
+        kind = kinds.get(key)
+        if kind is not None:
+            where = f"{path}: {prefix}{written}"
+            settings[key] = Setting(kind.read(where, value), path)
+        else:
+            name = f"{prefix}{written}" if prefix else repr(written)
+            warnings.append(_unknown(path, name, key, kinds))
     return settings, warnings
 
 
-def _exec(path: str, table: object) -> tuple[dict[str, Setting], list[str]]:
-    """Read ``[exec]``; what its values mean is known where its options are."""
-    if not isinstance(table, dict):
-        raise FormatError(f"{path}: exec must be a table of its options: [exec]")
-    options, warnings = {}, []
-    for written, value in table.items():
-        key = written.replace("-", "_")
-        if key not in EXEC_KEYS:
-            near = _nearest(key, EXEC_KEYS)
-            warnings.append(f"{path}: unknown key exec.{written}{near}; ignored")
-        elif isinstance(value, str | int | float):
-            options[key] = Setting(value, path)
-        else:
-            raise FormatError(f"{path}: exec.{written} cannot be {value!r}")
-    return options, warnings
-
-
-def _mask(path: str, table: object, before: Mask) -> tuple[Mask, list[str]]:
+def _mask(
+    path: str, table: Mapping[str, object], before: Mask
+) -> tuple[Mask, list[str]]:
     """Read ``[records] mask``; the patterns of several files add up."""
-    if not isinstance(table, dict):
-        raise FormatError(f"{path}: records must be a table: [records]")
     warnings = [
-        f"{path}: unknown key records.{name}{_nearest(name, ('mask',))}; ignored"
+        _unknown(path, f"records.{name}", name, ("mask",))
         for name in table
         if name != "mask"
     ]
@@ -241,74 +303,18 @@ def _mask(path: str, table: object, before: Mask) -> tuple[Mask, list[str]]:
     return Mask(before.patterns + mask.patterns, mask.off), warnings
 
 
-def _cluster(path: str, table: object) -> dict[str, object]:
-    if not isinstance(table, dict):
-        raise FormatError(f"{path}: cluster must be a table: [cluster]")
-    return table
-
-
-def _gpus(path: str, table: object) -> dict[str, Bytes]:
-    """Read ``[gpus]``: what programs can use of each, such as ``V100 = "32510MiB"``."""
-    if not isinstance(table, dict):
-        raise FormatError(f"{path}: gpus must be a table of names and sizes: [gpus]")
-    return {name: _gpu_memory(f"{path}: gpus.{name}", table[name]) for name in table}
-
-
-def _gpu_memory(where: str, value: object) -> Bytes:
-    try:
-        memory = parse_size(value) if isinstance(value, str) else 0
-    except FormatError as error:
-        raise FormatError(f"{where}: {error}") from error
-    if memory < MIB:  # a bare number is bytes, and nobody means those
-        raise FormatError(f"{where} must be like '32510MiB', not {value!r}")
-    return memory
-
-
 def _from_environment(env: Mapping[str, str]) -> dict[str, Setting]:
-    """Read the variables of known keys; others of the prefix have other readers."""
+    """Read the variables of known keys; others with the prefix are read elsewhere."""
     return {
-        key: Setting(_checked(name, key, value), name)
-        for key in KEYS
+        key: Setting(kind.read(name, value), name)
+        for key, kind in KEYS.items()
         if (value := env.get(name := PREFIX + key.upper(), "").strip())
     }
 
 
-def _checked(where: str, key: str, value: object) -> Value:
-    """Return *value* as the kind that *key* takes; a share stays as it is written."""
-    kind = KEYS[key]
-    if kind == "share":
-        if isinstance(value, str | int | float) and not isinstance(value, bool):
-            return value
-        raise FormatError(f"{where} must be like '20%' or 0.2, not {value!r}")
-    if kind == "text":
-        if isinstance(value, str) and value:
-            return value
-        raise FormatError(f"{where} must be text, not {value!r}")
-    answer = _seconds(value) if kind == "seconds" else _answer(value)
-    if answer is None:
-        meant = "a time above 0" if kind == "seconds" else "true or false"
-        raise FormatError(f"{where} must be {meant}, not {value!r}")
-    return answer
-
-
-def _answer(value: object) -> bool | None:
-    if isinstance(value, str):
-        return (_YES | _NO).get(value.lower())
-    return value if isinstance(value, bool) else None
-
-
-def _seconds(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    try:
-        number = parse_duration(str(value), bare=1)
-    except FormatError:
-        return None
-    return number if 0 < number < float("inf") else None
-
-
-def _nearest(key: str, known: Iterable[str]) -> str:
-    import difflib  # noqa: PLC0415 - start-up time: only for a key that is off
+def _unknown(path: str, name: str, key: str, known: Iterable[str]) -> str:
+    import difflib  # noqa: PLC0415 - start-up time: only for an unknown key
 
     near = difflib.get_close_matches(key, known, n=1)
-    return f" (did you mean {near[0]}?)" if near else ""
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return f"{path}: unknown key {name}{hint}; ignored"

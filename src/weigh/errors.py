@@ -1,16 +1,16 @@
 """Every error that weigh raises on purpose, each with its exit code.
 
-    WeighError                125   weigh itself could not do it
-    ├── UsageError              2   the user's words are off; says the right ones
+    WeighError                125   weigh itself failed
+    ├── UsageError              2   an invalid command line; shows a valid one
     ├── CommandNotFoundError  127   no such command on PATH
     ├── CommandNotExecutableError
-    │                         126   there, but cannot be executed
+    │                         126   the command exists, but cannot be executed
     ├── StoreError            125   records cannot be read or written
-    │   └── RecordNotFoundError 2   no such record; offers the nearest names
+    │   └── RecordNotFoundError 2   no such record; the message offers the nearest names
     ├── SchemaError           125   a record from a newer weigh
-    ├── GpuError              125   a GPU's driver is here and does not answer
-    │   └── NoGpuError        125   there is none: nothing to read, nothing broken
-    ├── SchedulerError        125   a scheduler is not here, refuses or is silent
+    ├── GpuError              125   the GPU driver does not answer
+    │   └── NoGpuError        125   no GPU found: nothing is broken
+    ├── SchedulerError        125   a scheduler is missing, refuses or does not answer
     │   └── SubmissionUnknownError
     │                         125   no answer: the job may have been accepted
     └── FormatError             2   a file or value that does not parse
@@ -26,7 +26,7 @@ class WeighError(Exception):
 
 
 class UsageError(WeighError):
-    """What the user typed cannot be carried out as it stands."""
+    """The command line is invalid, or asks for something impossible."""
 
     exit_code = 2
 
@@ -38,7 +38,7 @@ class CommandNotFoundError(WeighError):
 
 
 class CommandNotExecutableError(WeighError):
-    """The command to run exists and cannot be executed."""
+    """The command to run exists, but cannot be executed."""
 
     exit_code = 126
 
@@ -48,32 +48,32 @@ class StoreError(WeighError):
 
 
 class RecordNotFoundError(StoreError):
-    """No record answers to that name."""
+    """There is no record of that name."""
 
     exit_code = 2
 
 
 class SchemaError(WeighError):
-    """A record was written by a newer weigh, in a schema this one does not know."""
+    """A record was written by a newer weigh in an unknown schema."""
 
 
 class GpuError(WeighError):
-    """A GPU's driver does not answer as it should."""
+    """The GPU driver does not answer correctly."""
 
 
 class NoGpuError(GpuError):
-    """No GPU's driver is here, or it has no GPU: nothing is broken."""
+    """No GPU or GPU driver was found: nothing is broken."""
 
 
 class SchedulerError(WeighError):
-    """A scheduler is not here, refuses what was asked, or does not answer."""
+    """A scheduler is missing, refuses a request, or does not answer."""
 
 
 class SubmissionUnknownError(SchedulerError):
-    """A submission got no answer: the scheduler may have accepted the job."""
+    """A submission got no answer, so the scheduler may have accepted the job."""
 
 
 class FormatError(WeighError):
-    """Text from outside does not parse as what it should be."""
+    """A file or value does not parse."""
 
     exit_code = 2

@@ -1,7 +1,7 @@
-"""GPU models: what each is called and how much memory a program can use on it.
+"""GPU models: the names of each, and how much memory a program can use on it.
 
-``memory`` is what is left for programs on an idle card. Drivers before 510 list just
-that as the total; newer ones list more and keep a few hundred MiB of it for themselves.
+``memory`` is what programs can use on an idle GPU. Drivers before 510 list exactly that
+as the total; newer ones list more, and reserve a few hundred MiB of it for themselves.
 """
 
 import re
@@ -17,11 +17,11 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU model as a scheduler or NVML knows it.
 
     ``memory`` is what programs can use of one logical GPU, ``totals`` what drivers
-    list; ``nominal`` the GB on the box, ``others`` sizes that its names carry besides.
-    ``words`` are its names in lower case without maker and form factor, ``sized``
-    those that mean it only together with its size. ``mig`` gives the memory of each
-    profile, ``logical`` how many GPUs one card is to its users. ``verified`` is false
-    where no listing was at hand.
+    list; ``nominal`` is the advertised size in GB, ``others`` further sizes in its
+    names. ``words`` are its names in lower case without maker and form factor,
+    ``sized`` those that identify it only together with its size. ``mig`` is the memory
+    per profile, ``logical`` the number of GPUs that users see per board. ``verified``
+    is false if no listing of the model was available.
     """
 
     name: str
@@ -50,7 +50,7 @@ def _model(  # noqa: PLR0913 - a row of the table below
     logical: int = 1,
     verified: bool = True,
 ) -> Model:
-    """Write a row in MiB, a MIG profile in GiB, names with blanks between them."""
+    """Return a model; *mib* and *totals* are in MiB, *mig* in GiB."""
     return Model(
         name=name,
         memory=mib * MIB,
@@ -74,7 +74,7 @@ _FORMS = re.compile(
 )
 _SIZE = re.compile(r"(\d{1,3})(?:g|gb|gib)")
 _MIG = re.compile(r"(?:^|[:_\s.-])(?:mig[\s_.-]*)?(\d+g\.\d+gb)(?:\+\w+)?$")
-_CLOSE = 0.06  # ECC switched on or off moves a total by as much
+_CLOSE = 0.06  # switching ECC on or off changes a total by as much
 
 
 def _joined(name: str) -> str:
@@ -82,7 +82,7 @@ def _joined(name: str) -> str:
 
 
 def _read(text: str) -> tuple[list[str], int | None]:
-    """Split a name into the words that tell models apart, and its size in GB."""
+    """Split a name into the words that distinguish models, and its size in GB."""
     words: list[str] = []
     size = None
     plain = text.lower().replace("(tm)", " ").removeprefix("gpu:")
@@ -127,7 +127,7 @@ _H100_94 = {
     "4g.47gb": 46.12,
     "7g.94gb": 92.5,
 }
-_GH200 = {  # not listed anywhere at hand: as on the 94 GB card, which is smaller
+_GH200 = {  # no listing available: as on the smaller GPU of 94 GB
     "1g.12gb": 10.62,
     "1g.24gb": 21.5,
     "2g.24gb": 21.5,
@@ -143,7 +143,7 @@ _H200 = {
     "4g.71gb": 68.0,
     "7g.141gb": 139.5,
 }
-_B200 = {  # not listed anywhere at hand: its eighths, a tenth off, as on the H200
+_B200 = {  # no listing available: eighths less a tenth, as on the H200
     "1g.23gb": 20.0,
     "1g.45gb": 40.5,
     "2g.45gb": 40.5,
@@ -154,8 +154,8 @@ _B200 = {  # not listed anywhere at hand: its eighths, a tenth off, as on the H2
 _PRO_6000 = {"1g.24gb": 23.12, "2g.48gb": 46.5, "4g.96gb": 93.38}
 _A30 = {"1g.6gb": 5.81, "2g.12gb": 11.69, "4g.24gb": 23.44}
 
-# MiB as nvidia-smi and rocm-smi list them on idle cards; the driver's reserve, where
-# the listed total holds it (behind `totals`), is taken off as nvidia-smi -q gives it
+# MiB as nvidia-smi and rocm-smi list them on idle GPUs; where the listed total (in
+# `totals`) includes the driver's reserve, that is subtracted as in nvidia-smi -q
 MODELS: tuple[Model, ...] = (
     _model("P4", 8, 7611, totals=(7680,)),
     _model("P40", 24, 22919, totals=(23040,)),
@@ -175,7 +175,7 @@ MODELS: tuple[Model, ...] = (
     _model("RTX4090", 24, 24112, words="4090", totals=(24564,)),
     _model("RTX5090", 32, 32109, words="5090", totals=(32607,)),
     _model("A10", 24, 22731, words="a10g", totals=(23028, 24258)),
-    # one card is four GPUs; its reserve as on other cards of its size
+    # one board is four GPUs; its reserve is that of other GPUs of its size
     _model("A16", 16, 15100, totals=(15356,), others=(64,), logical=4),
     _model("A30", 24, 24258, totals=(24576,), mig=_A30),
     # with ECC on; without it 48685
@@ -221,20 +221,20 @@ MODELS: tuple[Model, ...] = (
     _model("B200", 180, 183359, others=(192,), mig=_B200),
     _model("MI100", 32, 32752, verified=False),
     _model("MI210", 64, 65520),
-    # one card is two GPUs
+    # one board is two GPUs
     _model("MI250X", 64, 65520, words="mi250", others=(128,), logical=2),
     _model("MI300X", 192, 196592),
 )
 
 
 def profile_of(name: str) -> str | None:
-    """Return the MIG profile in *name*, such as ``1g.10gb``; None in a whole card's."""
+    """Return the MIG profile in *name*, such as ``1g.10gb``; None for a whole GPU."""
     found = _MIG.search(name.strip().lower())
     return None if found is None else found[1]
 
 
 def all_models() -> tuple[Model, ...]:
-    """Give every model: NVIDIA's by generation, then AMD's."""
+    """Return every model: NVIDIA's by generation, then AMD's."""
     return MODELS
 
 
@@ -244,17 +244,17 @@ def find(
     memory: Bytes | None = None,
     sites: Mapping[str, Bytes] | None = None,
 ) -> Model:
-    """Return the model that a person or a scheduler calls *name*.
+    """Return the model with the name *name*, as a person or scheduler writes it.
 
     Args:
         name: such as ``V100-32GB``, ``v100l``, ``NVIDIA A100-SXM4-40GB``,
             ``A100-40GB:1g.5gb`` or ``1g.5gb``, of any case.
-        memory: what NVML or the scheduler says that it has; decides between sizes,
-            and is believed where it is not one that drivers list.
-        sites: a site's own names and what programs can use on each.
+        memory: the memory that NVML or the scheduler reports; decides between sizes,
+            and becomes the model's memory if no driver lists it.
+        sites: a site's own names, with the memory that programs can use.
 
     Raises:
-        UsageError: several models are called so, or none; names the nearest.
+        UsageError: several models have that name, or none; lists the nearest.
     """
     known = _of_site(name, sites or {})
     if known is not None:
@@ -273,10 +273,10 @@ def find(
 def called(name: str, *, sites: Mapping[str, Bytes] | None = None) -> tuple[Model, ...]:
     """Return every model that *name* may mean, the one with the least memory first.
 
-    ``p100`` may have 12 or 16 GB: what fits the smaller fits either.
+    ``p100`` may have 12 or 16 GB: what fits the smaller one fits both.
 
     Raises:
-        UsageError: no model is called so; names the nearest.
+        UsageError: no model has that name; lists the nearest.
     """
     found = list(_called(name))
     if len(found) < 2 or _of_site(name, sites or {}):  # noqa: PLR2004 - no choice
@@ -285,9 +285,9 @@ def called(name: str, *, sites: Mapping[str, Bytes] | None = None) -> tuple[Mode
 
 
 def matching(nvml_name: str, memory_total: Bytes | None = None) -> Model | None:
-    """Return the model of a card by what NVML says of it; None where it is new.
+    """Return the model of a GPU by its name and memory in NVML; None if unknown.
 
-    *memory_total* decides between sizes, and a total that no driver lists, as with
+    *memory_total* decides between sizes. A total that no driver lists, for example with
     ECC switched off, becomes the model's memory.
     """
     found = list(_called(nvml_name))
@@ -321,17 +321,17 @@ def _same_name(one: str, other: str) -> bool:
 
 
 def _called(name: str) -> Iterator[Model]:
-    """Find the models that *name* may mean; of a bare MIG profile, the least one."""
+    """Yield the models that *name* may mean; the smallest for a bare MIG profile."""
     profile = _MIG.search(name.strip().lower())
     if profile is None:
         yield from _whole(name)
         return
     parent = name.strip()[: profile.start()]
-    cards = list(_whole(parent)) if parent.strip(" :-_") else list(MODELS)
-    slices = [_slice(card, profile[1]) for card in cards if profile[1] in card.mig]
+    models = list(_whole(parent)) if parent.strip(" :-_") else list(MODELS)
+    slices = [_slice(model, profile[1]) for model in models if profile[1] in model.mig]
     if parent.strip(" :-_"):
         yield from slices
-    elif slices:  # the profile's name says its size: cards differ by a few per cent
+    elif slices:  # the profile names its size: GPUs differ by a few per cent
         yield min(slices, key=lambda model: model.memory)
 
 
@@ -346,11 +346,11 @@ def _whole(name: str) -> Iterator[Model]:
             yield model
 
 
-def _slice(card: Model, profile: str) -> Model:
-    memory = card.mig[profile]
+def _slice(model: Model, profile: str) -> Model:
+    memory = model.mig[profile]
     return msgspec.structs.replace(
-        card,
-        name=f"{card.name}:{profile}",
+        model,
+        name=f"{model.name}:{profile}",
         memory=memory,
         totals=(memory,),
         nominal=int(profile.partition(".")[2].removesuffix("gb")),
@@ -372,7 +372,7 @@ def _is_close(model: Model, memory: Bytes) -> bool:
 
 
 def _with_total(model: Model, total: Bytes) -> Model:
-    """Believe *total* where it is none that drivers list with their reserve in it."""
+    """Return *model* with memory *total*, unless that is one that drivers list."""
     if any(abs(total - known) < MIB for known in model.totals):
         return model
     return msgspec.structs.replace(model, memory=total)

@@ -1,4 +1,4 @@
-"""Why a run ended as it did: by its exit, the kernel's counts and its last words."""
+"""Why a run ended: from its exit code, the kernel's counts and its last output."""
 
 from functools import cache
 from typing import TYPE_CHECKING
@@ -38,8 +38,8 @@ _STATES_BY_SIGNAL: dict[int, State] = {
 }
 _SHELL_SIGNAL_BASE = 128
 
-# What programs and libraries print when memory is spent: regular expressions, each of
-# a message as it is printed. `^` is the start of a line or what follows a log's prefix.
+# What programs and libraries print when they run out of memory: one regular expression
+# per message. `^` is the start of a line, or the end of a log's prefix.
 _GPU_WORDS = (
     # torch, on NVIDIA, AMD, Apple and Intel
     r"(?:CUDA|HIP|MPS backend|XPU|NPU) out of memory",
@@ -55,7 +55,7 @@ _GPU_WORDS = (
     r"(?:cudaMalloc|hipMalloc)\w*(?:\(.{0,80}\))? failed:? out of memory",
     r"out_of_memory: CUDA error",  # RAPIDS
     r"cupy\.cuda\.memory\.OutOfMemoryError",
-    # JAX and TensorFlow; both have the same words for the CPU: see _ON_CPU
+    # JAX and TensorFlow; both print the same for the CPU: see _ON_CPU
     r"RESOURCE_EXHAUSTED: .{0,80}?(?:[Oo]ut of memory|[Ff]ailed to allocate)",
     r"OOM when allocating tensor",
     r"Allocator \(GPU_\d+_bfc\) ran out of memory",
@@ -105,9 +105,9 @@ _HOST_WORDS = (
     r"OOM Killed|OOMKilled",
     r"[Ee]xceeded (?:job |step )?memory limit",
 )
-# the same words from a library that was working in host memory
+# the same messages about host memory
 _ON_CPU = r"device:CPU:\d+ by allocator cpu|allocator cpu\b|Allocator \(cpu|TFRT_CPU"
-# a line that speaks of such a message: what comes before it, and after
+# words around a message that is only mentioned: before it, and after it
 _ABOUT = (
     r"\b(?:if|when|whenever|unless|until|avoids?|avoiding|prevents?|preventing"
     r"|in case|(?:may|might|can|could|would|should)(?! not\b)|retry\w*|caught|catch\w*"
@@ -119,7 +119,7 @@ _GONE_ON = (
     r"|halving|reducing|falling back|fallback|handled|caught|continuing"
     r"|is not (?:a failure|an error)|not fatal)\b"
 )
-# a later traceback of its own: that, not memory, ended the program
+# a later, independent traceback: that error, not memory, ended the program
 _TRACEBACK = "Traceback (most recent call last)"
 _CHAINED = ("During handling of the above exception", "The above exception was the")
 _OTHER_ERROR = (
@@ -130,19 +130,19 @@ _OTHER_ERROR = (
     r"|TabError|TypeError|UnboundLocalError|UnicodeError|ValueError"
     r"|ZeroDivisionError)\b"
 )
-_CHAIN_ROOM = 200  # letters before a traceback that may say what it follows from
+_CHAIN_ROOM = 200  # characters before a traceback that may name its cause
 _LONGEST_LINE = 2000
 
 
 class OutOfMemory(msgspec.Struct, frozen=True):
-    """The words in which a program said that memory ran out; ``on_gpu``: a GPU's."""
+    """A program's message that it ran out of memory; ``on_gpu``: of GPU memory."""
 
     words: str
     on_gpu: bool
 
 
 def judge(measured: Measurement) -> tuple[State, Outcome | None]:
-    """Give the state of a run that ended, and why where there is more to say.
+    """Return the state of a finished run, and the reason unless it simply completed.
 
     A shell reports a child killed by signal n as exit code 128 + n, so both count.
     """
@@ -170,10 +170,10 @@ def _killed_for_memory(measured: Measurement) -> tuple[State, Outcome]:
 
 
 def out_of_memory(text: str) -> OutOfMemory | None:
-    """Return what the last words of a program that failed say of memory, if anything.
+    """Return the out-of-memory message in the last output of a failed program, if any.
 
-    A line that only speaks of running out (a hint, a retry) does not count, nor does
-    one before a traceback of another kind. Of several, a GPU's counts first.
+    A line that only mentions running out of memory (a hint, a retry) does not count,
+    nor does one before a traceback of another kind. GPU messages take precedence.
     """
     gpu, host, *_ = _compiled()
     rows = text.replace("\r", "\n").split("\n")
@@ -193,7 +193,7 @@ def out_of_memory(text: str) -> OutOfMemory | None:
 
 
 def ran_out_on_gpu(outcome: Outcome | None) -> bool | None:
-    """Return whether it was GPU memory that a record's run lacked; None: not known."""
+    """Return whether a run ran out of GPU memory; None if unknown."""
     if outcome is None or not outcome.evidence:
         return None
     evidence = " ".join(outcome.evidence)
@@ -202,10 +202,10 @@ def ran_out_on_gpu(outcome: Outcome | None) -> bool | None:
 
 @cache
 def _compiled() -> tuple["re.Pattern[str]", ...]:
-    """Compile the table when first needed: most runs never are."""
+    """Compile the table when first used: most runs do not use it."""
     import re  # noqa: PLC0415 - start-up time
 
-    # past a log's prefix: [rank0]:, 0:, ERROR [core.py:396], (EngineCore pid=7)
+    # after a log's prefix: [rank0]:, 0:, ERROR [core.py:396], (EngineCore pid=7)
     start = r"(?:^|(?<=[\])>|:]\s))\s*"
     gpu, host = (
         "|".join(f"(?:{word.replace('^', start, 1)})" for word in table)
@@ -221,7 +221,7 @@ def _compiled() -> tuple["re.Pattern[str]", ...]:
 
 
 def _is_talk(line: str, start: int, end: int) -> bool:
-    """Return whether a line only speaks of the message from *start* to *end*."""
+    """Return whether a line only mentions the message from *start* to *end*."""
     _, _, about, gone_on, _ = _compiled()
     before, after = line[:start].rstrip(), line[end:]
     quoted = before[-1:] in {"'", '"', "`"} and after[:1] == before[-1:]
@@ -236,7 +236,7 @@ def _is_on_cpu(line: str) -> bool:
 
 
 def _ended_otherwise(rows: list[str]) -> bool:
-    """Return whether a traceback of another kind, and of its own, follows."""
+    """Return whether an independent traceback of another kind follows."""
     other = _compiled()[-1]
     ends = [at for at, row in enumerate(rows) if other.match(row)]
     if not ends:
@@ -249,7 +249,7 @@ def _ended_otherwise(rows: list[str]) -> bool:
 
 
 def signal_name(number: int) -> str:
-    """Write a signal as people know it."""
+    """Return the name of a signal, such as SIGTERM."""
     return _SIGNAL_NAMES.get(number, f"signal {number}")
 
 
@@ -265,5 +265,5 @@ def _hints(number: int, oom_kills: int | None) -> tuple[str, ...]:
     if number != _KILL:
         return ()
     if oom_kills is None:
-        return ("whether for memory is not known: the control group cannot be read",)
+        return ("not known whether for memory: the cgroup cannot be read",)
     return ("no oom_kill was counted in this control group",)

@@ -1,7 +1,7 @@
-"""From measured runs to what to ask for: the biggest use, headroom, rounding.
+"""From measured runs to a request: the largest usage, plus headroom, rounded.
 
-A run that did not complete bounds the need from below and nothing else: one killed
-for memory, or by its time limit, doubles what it was stopped at.
+A run that did not complete is only a lower bound: a run killed for memory or by its
+time limit doubles the limit at which it was stopped.
 """
 
 import math
@@ -34,7 +34,7 @@ DEFAULT_HEADROOM = 0.2
 MOST_HEADROOM = 10.0
 ENOUGH_RUNS = 3
 
-LEAST_MEMORY: Bytes = 50 * MIB  # the shell of the job script, and weigh beside it
+LEAST_MEMORY: Bytes = 50 * MIB  # the shell of the job script, and weigh itself
 LEAST_VIRTUAL: Bytes = 200 * MIB  # a shell maps its locale archive, 110 MiB of it
 LEAST_TIME = 5 * MINUTE
 STILL_RISING = (
@@ -42,25 +42,25 @@ STILL_RISING = (
     "measure a longer run"
 )
 
-# up to the first, in steps of the second; then whole GiB and whole hours
+# up to the first number round to multiples of the second; then to whole GiB and hours
 _MEMORY_STEPS = ((100 * MIB, 10 * MIB), (1000 * MIB, 50 * MIB), (10 * GIB, 100 * MIB))
 _TIME_STEPS = ((HOUR, 5 * MINUTE), (6 * HOUR, 15 * MINUTE))
 
-_WIDEST_BOUND = 1.25  # a wider one says how little is known, not what is needed
-_AT_ONCE: Seconds = 1.0  # a run that fails sooner says nothing of the job
+_WIDEST_BOUND = 1.25  # a wider bound reflects missing knowledge, not the need
+_AT_ONCE: Seconds = 1.0  # a run that fails sooner did none of the job's work
 _FILE_SHARE = 0.2
-_FILE_FLOOR = 32 * MIB  # a program's own libraries are no mapped data
+_FILE_FLOOR = 32 * MIB  # a program's own libraries are not mapped data
 _GPU_MAKERS = frozenset(
     ("nvidia", "tesla", "geforce", "quadro", "amd", "radeon", "instinct")
 )
 _GPU_FAMILIES = frozenset(("rtx", "gtx", "titan"))
-_CPU_TOLERANCE = 0.1  # the command beside its reader, or the odd helper thread
+_CPU_TOLERANCE = 0.1  # a reader of the command's output, or the odd helper thread
 
 
 class Run(msgspec.Struct, frozen=True):
     """One measured run. ``granted`` is the memory it was allowed, in bytes, if known.
 
-    ``on_gpu``: of one that ran out of memory, whether that was a GPU's.
+    ``on_gpu`` is set if it ran out of GPU memory.
     """
 
     usage: Usage
@@ -70,17 +70,17 @@ class Run(msgspec.Struct, frozen=True):
 
     @property
     def completed(self) -> bool:
-        """Whether it ran to its end, so that its use is all it needs."""
+        """Return whether it completed, so that it needs no more than it used."""
         return self.state == COMPLETED
 
     @property
     def lacked_memory(self) -> bool:
-        """Whether host memory ran out, so that it needs more than it was granted."""
+        """Return whether it ran out of host memory, and needs more than was granted."""
         return self.state == OUT_OF_MEMORY and not self.on_gpu
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What one quantity comes to, before rounding, and what to say about it."""
+    """What one quantity needs, before rounding, and the notes on it."""
 
     size: float | None
     notes: tuple[str, ...] = ()
@@ -89,10 +89,10 @@ class Need(msgspec.Struct, frozen=True):
 def from_usages(
     records: Sequence[Record], *, headroom: float = DEFAULT_HEADROOM
 ) -> Request:
-    """Work out what to ask for from the biggest use in *records* plus *headroom*.
+    """Return the request for the largest usage in *records* plus *headroom*.
 
     Raises:
-        UsageError: no record holds a measurement, or *headroom* is out of range.
+        UsageError: no record has a measurement, or *headroom* is out of range.
     """
     check_headroom(headroom)
     runs = [run for record in records for run in _runs(record)]
@@ -123,14 +123,14 @@ def from_usages(
 
 
 def uses_of(record: Record) -> tuple[tuple[Bytes | None, Run], ...]:
-    """Give each run in *record* with the memory it used, or was stopped at."""
+    """Return each run in *record* with the memory it used, or its limit if killed."""
     return tuple((_memory_use(run), run) for run in _runs(record))
 
 
 def why_no_request(record: Record) -> str | None:
-    """Return why a run is too little to base a request on; None where it is not.
+    """Return why no request can be based on a run; None if one can.
 
-    One that failed as it began did none of its work.
+    A run that failed immediately did none of its work.
     """
     usage = record.usage
     if usage is None:
@@ -142,10 +142,10 @@ def why_no_request(record: Record) -> str | None:
 
 
 def parse_headroom(text: str) -> float:
-    """Read ``20%`` or ``0.2`` as 0.2.
+    """Parse ``20%`` or ``0.2`` as 0.2.
 
     Raises:
-        FormatError: neither form, or out of range.
+        FormatError: *text* has neither form, or is out of range.
     """
     word = text.strip()
     percent = word.endswith("%")
@@ -155,7 +155,7 @@ def parse_headroom(text: str) -> float:
         number = math.nan
     if 1 < number < math.inf and not percent:
         raise FormatError(
-            f"headroom {text!r}: per cent, or times the use? write {number:g}% or 0.2"
+            f"headroom {text!r}: per cent, or a factor? write {number:g}% or 0.2"
         )
     headroom = number / 100 if percent else number
     try:
@@ -168,10 +168,10 @@ def parse_headroom(text: str) -> float:
 
 
 def check_headroom(headroom: float) -> None:
-    """Refuse a headroom that is negative, not a number or above 1000 %.
+    """Check that *headroom* lies between 0 and 1000 %.
 
     Raises:
-        UsageError: it is one of those.
+        UsageError: it does not.
     """
     if not 0 <= headroom <= MOST_HEADROOM:
         raise UsageError(f"headroom must lie between 0 and 1000 %, not {headroom!r}")
@@ -180,7 +180,7 @@ def check_headroom(headroom: float) -> None:
 def round_memory(size: float) -> Bytes:
     """Round up to 10 MiB below 100, 50 below 1000, 100 below 10 GiB; or whole GiB.
 
-    A whole GiB that comes first wins: 8 GiB is asked for as itself, not as 8200 MiB.
+    A whole GiB in between takes precedence: 8 GiB stays 8 GiB, not 8200 MiB.
     """
     whole = math.ceil(size / GIB) * GIB
     return min(whole, _round_up(size, _MEMORY_STEPS, GIB))
@@ -192,7 +192,7 @@ def round_time(seconds: Seconds) -> int:
 
 
 def gpu_type(name: str) -> str | None:
-    """Guess a site's short word for a card: ``Tesla V100-SXM2-32GB`` is ``v100``."""
+    """Guess a site's short name of a GPU: ``Tesla V100-SXM2-32GB`` is ``v100``."""
     plain = name.lower().replace("-", " ").replace("(tm)", "")
     words = [word for word in plain.split() if word not in _GPU_MAKERS]
     if words[:1] and words[0] in _GPU_FAMILIES:
@@ -207,7 +207,7 @@ def gpu_type(name: str) -> str | None:
 
 
 def _family_joined(words: list[str]) -> list[str]:
-    """Join ``rtx 2080 ti`` to ``rtx2080ti``; ``rtx a6000`` is known as ``a6000``."""
+    """Join ``rtx 2080 ti`` to ``rtx2080ti``; ``rtx a6000`` becomes ``a6000``."""
     family, *rest = words
     if rest and family != "titan" and rest[0][0].isalpha():
         return rest
@@ -219,7 +219,7 @@ def _runs(record: Record) -> Iterator[Run]:
     of_job = record.allocation.memory if record.allocation else None
     on_gpu = bool(ran_out_on_gpu(record.outcome))
     failed = "FAILED" if record.state == COMPLETED else record.state
-    # of a run that failed while it warmed up, that is all there is
+    # a run that failed in its warm-up has nothing else
     repeats = [one for one in record.repeats if not one.warmup] or record.repeats[-1:]
     for repeat in repeats:
         ended_well = repeat.exit_code == 0 and repeat.signal is None
@@ -234,19 +234,19 @@ def _runs(record: Record) -> Iterator[Run]:
 
 def _nothing_measured(records: Sequence[Record]) -> str:
     if not records:
-        return "no run to reckon from; measure one: weigh run -- COMMAND"
+        return "no run was measured: measure one with weigh run -- COMMAND"
     named = ", ".join(record.id for record in records[:3])
-    return f"nothing was measured in {named}; measure again: weigh run -- COMMAND"
+    return f"no measurement in {named}: measure again with weigh run -- COMMAND"
 
 
 def _memory_need(runs: Sequence[Run], headroom: float) -> Need:
     run = _biggest(runs, _memory_use)
     base = _memory_use(run) if run else None
     if run is None or base is None:
-        return Need(None, ("memory was not measured: ask for it by experience",))
+        return Need(None, ("memory was not measured: request it by experience",))
     if run.lacked_memory:
         where = f"memory doubled from {format_size(round(base))}, which ran out"
-        return Need(base * 2, (where, "the true need is not known: it may be more yet"))
+        return Need(base * 2, (where, "the true need is unknown: it may be even more"))
     notes = [*_memory_notes(run.usage), *_dominant("memory", run, runs)]
     granted = _granted(runs)
     if granted is not None and granted > _with(base, headroom):
@@ -256,10 +256,10 @@ def _memory_need(runs: Sequence[Run], headroom: float) -> Need:
 
 
 def _granted(runs: Sequence[Run]) -> Bytes | None:
-    """Return what the request must not fall below: what runs that failed were granted.
+    """Return the lower limit of the request: what failed runs were granted.
 
-    That is those whose GPU ran out of memory; and, where none completed, those that
-    failed: what they lacked may have been memory, whatever a sample saw.
+    These are runs that ran out of GPU memory and, if no run completed, failed runs:
+    they may have lacked memory even if the samples do not show it.
     """
     none_completed = not any(run.completed for run in runs)
     return max(
@@ -275,8 +275,8 @@ def _granted(runs: Sequence[Run]) -> Bytes | None:
 def _why_granted(runs: Sequence[Run], granted: Bytes) -> str:
     if any(run.on_gpu for run in runs):
         return (
-            f"not less than the {format_size(granted)} granted: a GPU's memory ran "
-            "out, so a larger GPU or a smaller batch is needed"
+            f"not less than the {format_size(granted)} granted: the run ran out of GPU "
+            "memory, so it needs a larger GPU or a smaller batch"
         )
     return (
         f"not less than the {format_size(granted)} granted: the run failed, perhaps "
@@ -288,7 +288,7 @@ def _memory_use(run: Run) -> Bytes | None:
     base = _memory_base(run.usage)
     if not run.lacked_memory:
         return base
-    # it was killed reaching for more than it was granted, whatever a sample saw
+    # it was killed for exceeding what it was granted, even if no sample shows it
     return max(base or 0, run.granted or 0) or None
 
 
@@ -297,7 +297,7 @@ def _time_need(runs: Sequence[Run], headroom: float) -> Need:
     base = run.usage.wall_time
     if run.state == "TIMEOUT":
         where = f"time doubled from {format_duration(base)}, where a run was stopped"
-        return Need(base * 2, (where, "the true time is not known: it may be more yet"))
+        return Need(base * 2, (where, "the true time is unknown: it may be even more"))
     return Need(_with(base, headroom), tuple(_dominant("time", run, runs)))
 
 
@@ -305,7 +305,7 @@ def _virtual_need(runs: Sequence[Run], headroom: float) -> float | None:
     run = _biggest(runs, lambda run: run.usage.virtual_memory)
     if run is None or run.usage.virtual_memory is None:
         return None
-    # under Grid Engine this is the limit that ended it
+    # on Grid Engine this is the limit at which it was killed
     factor = 2 if run.lacked_memory else 1 + headroom
     return round(run.usage.virtual_memory * factor)
 
@@ -316,10 +316,9 @@ def _biggest(runs: Sequence[Run], use: Callable[[Run], float | None]) -> Run | N
 
 
 def _memory_base(usage: Usage) -> Bytes | None:
-    """Return the most that the run held, in bytes; None if not measured.
+    """Return the run's peak memory in bytes; None if not measured.
 
-    Mapped files count: where a site polls resident memory, they count against the
-    limit.
+    Mapped files are included: sites that poll resident memory count them.
     """
     peak = usage.peak_memory
     if peak is None:
@@ -335,14 +334,14 @@ def _droppable(peak: PeakMemory) -> bool:
 def _memory_notes(usage: Usage) -> Iterator[str]:
     peak = usage.peak_memory
     if peak is None:
-        yield "memory is the largest process's alone: weigh run measures them all"
+        yield "memory is that of the largest process only: weigh run measures all"
         return
     if peak.high > max(peak.value * _WIDEST_BOUND, LEAST_MEMORY):
         yield f"memory may have reached {format_size(peak.high)} between samples"
     if _droppable(peak):
         yield (
             f"{format_size(peak.file or 0)} of it are mapped files, which the kernel "
-            "can drop: where the limit is a control group's, less may be enough"
+            "can drop: under a cgroup's limit, less may be enough"
         )
 
 
@@ -360,14 +359,17 @@ def _basis(runs: Sequence[Run], headroom: float) -> Iterator[str]:
         yield "a lower bound only: measure one that completes"
     elif len(completed) < ENOUGH_RUNS:
         each = "it varies" if len(completed) == 1 else "they vary"
-        yield f"from {_count(completed)} {margin}; three runs would say how far {each}"
+        yield (
+            f"from {_count(completed)} {margin}; run it three times to learn how much "
+            f"{each}"
+        )
     else:
         yield from _spread(completed, headroom, margin)
 
 
 def _spread(completed: Sequence[Run], headroom: float, margin: str) -> Iterator[str]:
     sizes = [_memory_base(run.usage) for run in completed]
-    # what lies below the least that is asked for makes no difference
+    # differences below the least request do not matter
     measured = [float(max(size, LEAST_MEMORY)) for size in sizes if size is not None]
     memory = _relative_range(measured)
     time = _relative_range([run.usage.wall_time for run in completed])
@@ -402,7 +404,7 @@ def _troubles(records: Sequence[Record]) -> Iterator[str]:
 def _mixture(records: Sequence[Record]) -> Iterator[str]:
     commands = {record.command for record in records}
     if len(commands) > 1:
-        yield f"the runs are of {len(commands)} different commands: the biggest counts"
+        yield f"the runs are of {len(commands)} different commands: the largest counts"
 
 
 def _gpu_need(runs: Sequence[Run]) -> tuple[int, str | None, tuple[str, ...]]:
@@ -416,9 +418,10 @@ def _gpu_need(runs: Sequence[Run]) -> tuple[int, str | None, tuple[str, ...]]:
         return (
             count,
             None,
-            ("measured on GPUs of several kinds: any kind is asked for",),
+            ("measured on GPUs of several types: any type is requested",),
         )
-    return count, kind, (f"{kind} is a guess: your site may call that GPU otherwise",)
+    note = f"{kind} is a guess: your site may have another name for that GPU"
+    return count, kind, (note,)
 
 
 def _cpus(used: float | None) -> int:
@@ -426,7 +429,7 @@ def _cpus(used: float | None) -> int:
 
 
 def _with(base: float, headroom: float) -> float:
-    # to the byte, to the millisecond: 1.1 is a little more than itself as a float
+    # to the byte or millisecond, because 1.1 as a float is slightly above 1.1
     return round(base * (1 + headroom), 3)
 
 

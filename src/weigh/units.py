@@ -1,8 +1,8 @@
-"""Bytes and seconds: integers (or float seconds) inside, text at the edge.
+"""Parse and format sizes and times: bytes and seconds inside, text at the edge.
 
-Sizes are binary throughout: 1 KiB is 1024 bytes, and so are K, KB and kB where a
-person types them. Every option, setting and variable of weigh is read here; the texts
-of the schedulers themselves are read in their dialects.
+Sizes are binary: 1 KiB is 1024 bytes, and so are K, KB and kB as people type them. All
+options, settings and variables of weigh are parsed here; the texts of schedulers are
+parsed in weigh.schedulers.
 """
 
 import math
@@ -32,10 +32,10 @@ _LONGEST_HOURS = 1000 * 366 * 24
 
 
 def parse_size(text: str) -> Bytes:
-    """Return a size such as ``4GiB``, ``4G``, ``4 GB``, ``1.5g`` or ``300B``, in bytes.
+    """Parse a size such as ``4GiB``, ``4G``, ``4 GB``, ``1.5g`` or ``300B`` to bytes.
 
-    A number without a unit is refused, except 0: a scheduler reads mebibytes where
-    others read bytes.
+    A number without a unit is refused, except 0: some schedulers read it as mebibytes,
+    others as bytes.
 
     Raises:
         FormatError: *text* is not a size, is negative, or has no unit.
@@ -66,7 +66,7 @@ def parse_size(text: str) -> Bytes:
 
 
 def format_size(size: Bytes) -> str:
-    """Write *size* in the largest binary unit that keeps it at least one."""
+    """Format *size* in the largest binary unit in which it is at least 1."""
     if size < KIB:
         return f"{size} B"
     scaled, power = size / KIB, 0
@@ -76,7 +76,7 @@ def format_size(size: Bytes) -> str:
 
 
 def format_duration(seconds: Seconds) -> str:
-    """Write a time as a person reads it: ``0.25 s``, ``12.4 s``, ``3 m 20 s``."""
+    """Format a time for people: ``0.25 s``, ``12.4 s``, ``3 m 20 s``."""
     if seconds < MINUTE - 0.05:
         return f"{_three_digits(seconds)} s"
     whole = round(seconds)
@@ -87,12 +87,12 @@ def format_duration(seconds: Seconds) -> str:
         return f"{minutes // 60} h {minutes % 60:02d} m"
     hours = round(seconds / HOUR)
     if hours > _LONGEST_HOURS:
-        return "over 1000 years"  # a clock or a product gone wrong: no digits to trust
+        return "over 1000 years"  # a wrong clock or an overflow: no digit is right
     return f"{hours // 24} d {hours % 24:02d} h"
 
 
 def format_brief(seconds: Seconds) -> str:
-    """Write a time that may be very short: ``820 ns``, ``12.3 us``, ``9.81 ms``."""
+    """Format a time that may be very short: ``820 ns``, ``12.3 us``, ``9.81 ms``."""
     for factor, unit in ((1e9, "ns"), (1e6, "us"), (1e3, "ms")):
         if round(seconds * factor) < 1000:  # noqa: PLR2004 - three digits
             return f"{_three_digits(seconds * factor)} {unit}"
@@ -100,12 +100,11 @@ def format_brief(seconds: Seconds) -> str:
 
 
 def parse_duration(text: str, *, bare: Seconds | None = None) -> Seconds:
-    """Return a time such as ``90m``, ``1.5h``, ``1h30m`` or ``01:30:00``, in seconds.
+    """Parse a time such as ``90m``, ``1.5h``, ``1h30m`` or ``01:30:00`` to seconds.
 
-    Clock forms are read as Slurm reads them: ``MM:SS``, ``HH:MM:SS``, ``D-HH``,
-    ``D-HH:MM`` and ``D-HH:MM:SS``. A number without a unit is refused, except 0: it
-    is minutes to Slurm and seconds to Grid Engine. With *bare* it counts that many
-    seconds each.
+    Clock forms are those of Slurm: ``MM:SS``, ``HH:MM:SS``, ``D-HH``, ``D-HH:MM`` and
+    ``D-HH:MM:SS``. A number without a unit is refused, except 0: Slurm reads it as
+    minutes, Grid Engine as seconds. With *bare* it is multiplied by that many seconds.
 
     Raises:
         FormatError: *text* is not a time, or has no unit.
@@ -121,7 +120,7 @@ def parse_duration(text: str, *, bare: Seconds | None = None) -> Seconds:
 
 
 def parse_limit(text: str) -> int:
-    """Return a time limit in whole seconds, rounded up; see `parse_duration`.
+    """Parse a time limit to whole seconds, rounded up; see `parse_duration`.
 
     Raises:
         FormatError: *text* is not a time, or has no unit.
@@ -162,7 +161,7 @@ def _unit_seconds(word: str, bare: Seconds | None) -> Seconds | None:
 
 
 def _is_long(number: str) -> bool:
-    """Return whether a number is too long to be quoted with each of its readings."""
+    """Return whether a number is too long to be repeated in a message."""
     return len(number) > _LONGEST_QUOTED
 
 
@@ -171,12 +170,12 @@ def _is_whole(text: str) -> bool:
 
 
 def _number(text: str) -> float | None:
-    """Return the number that *text* is: digits, with a point or an exponent."""
+    """Parse a number: digits, with a point or an exponent; None if it is not one."""
     return float(text) if _NUMBER.fullmatch(text.strip()) else None
 
 
 def _three_digits(value: float) -> str:
-    """Write a number below 1024 with three significant digits, no trailing zeros."""
+    """Format a number below 1024 with three significant digits."""
     if value >= 99.95:  # noqa: PLR2004 - from here on one decimal no longer fits
         return str(round(value))
     if value >= 9.995:  # noqa: PLR2004

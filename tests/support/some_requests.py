@@ -26,7 +26,7 @@ PLAIN = Request(
     time_limit=300,
     headroom=0.2,
     runs=1,
-    notes=("from 1 run + 20 %; three runs would say how far it varies",),
+    notes=("from 1 run + 20 %; run it three times to learn how much it varies",),
 )
 
 

@@ -9,7 +9,7 @@ from importlib import import_module
 
 import click
 
-from weigh import __version__
+from weigh._version import __version__
 from weigh.cli.output import make_stderr_patient, settle_stdout
 from weigh.errors import WeighError
 from weigh.measure.launcher import Launcher

@@ -1,13 +1,12 @@
-"""What an estimate comes to: what each card holds, the best size, the full job."""
+"""Advice from an estimate: the largest size per GPU, the best size, the full job."""
 
 import math
 
 import msgspec
 
-from weigh.estimate.capacity import Holding, doubts, next_size
 from weigh.estimate.curve import Inverse
 from weigh.estimate.estimate import Estimate, share_of_best
-from weigh.estimate.fit import TRUSTED_RATIO, Fit, Quantity
+from weigh.estimate.fit import TRUSTED_RATIO, Fit, Holding, Quantity, caveats, next_size
 from weigh.units import Bytes, Seconds
 
 
@@ -22,8 +21,8 @@ class Accumulation(msgspec.Struct, frozen=True):
 def accumulate(batch: int, largest: int) -> Accumulation | None:
     """Split *batch* into the fewest equal micro-batches of at most *largest*.
 
-    None where one already holds it, or where nothing fits. Equal ones only: their
-    gradients can be averaged without weights.
+    Return None if the batch fits unsplit, or if nothing fits. The micro-batches are
+    equal, so that their gradients can be averaged without weights.
     """
     if largest < 1 or batch <= largest:
         return None
@@ -38,15 +37,15 @@ HOST: Quantity = "memory"
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A memory to fit in, and what the user calls it."""
+    """A memory limit, and the name that the user has for it."""
 
     name: str
     memory: Bytes
     of: Quantity
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user wants to know; ``near`` and ``level`` are shares."""
+class FitOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a fit; ``near`` and ``level`` are shares."""
 
     target: float | None = None
     limits: tuple[Limit, ...] = ()
@@ -55,7 +54,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One size as measured: the most memory, the middle time, how many runs."""
+    """One measured size: its peak memory, median time and number of runs."""
 
     size: float
     runs: int
@@ -66,9 +65,9 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Need(msgspec.Struct, frozen=True, kw_only=True):
-    """What one size needs: what to expect, and the bound to ask for.
+    """What one size needs: the prediction, and the upper bound to request.
 
-    ``why`` says what keeps the data from carrying one number there.
+    ``why`` lists the reasons not to trust a single number there.
     """
 
     size: float
@@ -81,10 +80,10 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
     why: tuple[str, ...] = ()
 
 
-class Card(msgspec.Struct, frozen=True):
-    """What a limit holds, and how to reach the target where it does not fit.
+class Capacity(msgspec.Struct, frozen=True):
+    """The sizes that fit a limit, and how to reach a target that does not fit.
 
-    ``accumulation`` is for batches only: another size is not split so.
+    ``accumulation`` is set for batches only: other sizes cannot be split.
     """
 
     limit: Limit
@@ -93,19 +92,23 @@ class Card(msgspec.Struct, frozen=True):
     accumulation: Accumulation | None = None
 
 
-class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that ``scan`` and ``fit`` print.
+_JSON_KEYS = {"options": "wanted", "capacities": "cards"}
 
-    ``best_size`` is the smallest with ``near`` of the best speed, None where the size
-    is no matter of speed; ``recommended`` is that, or less where ``held_back`` says
-    why. ``speeds`` are shares of the best speed at the measured sizes. ``why`` says
-    what keeps the data from carrying numbers, ``next_size`` what would narrow them.
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True, rename=_JSON_KEYS):
+    """Everything that ``scan`` prints.
+
+    ``best_size`` is the smallest size with ``near`` of the best speed, None if the size
+    does not change the speed. ``recommended`` is that size, or a smaller one for the
+    reason in ``held_back``. ``speeds`` are shares of the best speed at the measured
+    sizes. ``why`` lists the reasons not to trust a single number, and a measurement at
+    ``next_size`` would narrow the range.
     """
 
     estimate: Estimate
-    wanted: Wanted
+    options: FitOptions
     rows: tuple[Row, ...]
-    cards: tuple[Card, ...] = ()
+    capacities: tuple[Capacity, ...] = ()
     best_size: int | None = None
     speeds: tuple[float, ...] = ()
     recommended: Need | None = None
@@ -115,41 +118,41 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     next_size: int | None = None
 
 
-def advise(estimate: Estimate, wanted: Wanted) -> Advice:
-    """Work out what *estimate* says to *wanted*.
+def advise(estimate: Estimate, options: FitOptions) -> Advice:
+    """Answer *options* from *estimate*.
 
-    Limits of a quantity that was not measured are passed over.
+    Limits of a quantity that was not measured are ignored.
     """
-    cards = tuple(
-        _card(estimate, limit, wanted)
-        for limit in wanted.limits
+    capacities = tuple(
+        _capacity(estimate, limit, options)
+        for limit in options.limits
         if getattr(estimate, limit.of) is not None
     )
     timed = estimate.speed
     quicker = timed is not None and isinstance(timed.curve, Inverse)
-    best = estimate.best_size(wanted.near) if quicker else None
+    best = estimate.best_size(options.near) if quicker else None
     recommended, held_back = (
-        _recommended(estimate, wanted, cards, best) if quicker else (None, None)
+        _recommended(estimate, options, capacities, best) if quicker else (None, None)
     )
     curve = estimate.fit_of() if _has_memory(estimate) else None
-    why = doubts(curve, _farthest(wanted, cards)) if curve else ()
+    why = caveats(curve, _farthest(options, capacities)) if curve else ()
     return Advice(
         estimate=estimate,
-        wanted=wanted,
+        options=options,
         rows=rows(estimate),
-        cards=cards,
+        capacities=capacities,
         best_size=best,
         speeds=_speeds(timed) if timed and quicker else (),
         recommended=recommended,
         held_back=held_back,
-        target=_target(estimate, wanted),
+        target=_target(estimate, options),
         why=why,
-        next_size=_next(curve, wanted.target, cards) if curve and why else None,
+        next_size=_next(curve, options.target, capacities) if curve and why else None,
     )
 
 
 def rows(estimate: Estimate) -> tuple[Row, ...]:
-    """Return what was measured, size by size."""
+    """Return the measurements of each size."""
     at = {
         quantity: {point.x: point for point in made.points}
         for quantity in (GPU, HOST, "time", "time_per_sample")
@@ -167,7 +170,7 @@ def rows(estimate: Estimate) -> tuple[Row, ...]:
 
 
 def need(estimate: Estimate, size: float, level: float) -> Need:
-    """Return what *size* needs, with bounds of *level*."""
+    """Return what *size* needs, with upper bounds at *level*."""
     gpu, host, timed = estimate.gpu_memory, estimate.memory, estimate.time
     first = gpu or host or timed
     return Need(
@@ -178,7 +181,7 @@ def need(estimate: Estimate, size: float, level: float) -> Need:
         memory_upper=None if host is None else math.ceil(host.upper(size, level)),
         time=None if timed is None else timed.predict(size),
         time_upper=None if timed is None else timed.upper(size, level),
-        why=() if first is None else doubts(first, size),
+        why=() if first is None else caveats(first, size),
     )
 
 
@@ -186,83 +189,95 @@ def _has_memory(estimate: Estimate) -> bool:
     return not (estimate.gpu_memory is None and estimate.memory is None)
 
 
-def _target(estimate: Estimate, wanted: Wanted) -> Need | None:
-    size = wanted.target
-    return None if size is None else need(estimate, size, wanted.level)
+def _target(estimate: Estimate, options: FitOptions) -> Need | None:
+    size = options.target
+    return None if size is None else need(estimate, size, options.level)
 
 
 def _speeds(timed: Fit) -> tuple[float, ...]:
     return tuple(share_of_best(timed, point.x) for point in timed.points)
 
 
-def _card(estimate: Estimate, limit: Limit, wanted: Wanted) -> Card:
-    held = estimate.holding(limit.memory, wanted.level, limit.of)
-    target, size = wanted.target, held.size or 0
+def _capacity(estimate: Estimate, limit: Limit, options: FitOptions) -> Capacity:
+    held = estimate.holding(limit.memory, options.level, limit.of)
+    target, size = options.target, held.size or 0
     if target is None:
-        return Card(limit, held)
+        return Capacity(limit, held)
     fits = held.unbounded or size >= target
     split = None
     if _is_batch(estimate, limit) and float(target).is_integer() and not fits:
         split = accumulate(int(target), size)
-    return Card(limit, held, fits, split)
+    return Capacity(limit, held, fits, split)
 
 
 def _is_batch(estimate: Estimate, limit: Limit) -> bool:
-    """Tell whether gradients can be added up: of a batch, not of a file's size."""
+    """Return whether the size is a batch on a GPU, whose gradients can be summed."""
     return "batch" in estimate.by.lower() and limit.of == GPU
 
 
 def _recommended(
-    estimate: Estimate, wanted: Wanted, cards: tuple[Card, ...], best: int | None
+    estimate: Estimate,
+    options: FitOptions,
+    capacities: tuple[Capacity, ...],
+    best: int | None,
 ) -> tuple[Need | None, str | None]:
-    """Take the size near the best speed, or the most below it that can be had.
+    """Choose the size near the best speed, or the largest below it that fits.
 
-    Of several GPUs one has to hold it; memory limits all have to.
+    It must fit one of several GPUs, but all limits of host memory.
     """
     timed = estimate.speed
     far = TRUSTED_RATIO * timed.largest_size if timed else math.inf
-    choices = [(math.inf if best is None else best, None), *_held_back(estimate, cards)]
+    choices = [
+        (math.inf if best is None else best, None),
+        *_held_back(estimate, capacities),
+    ]
     choices.append(
-        (far, f"{TRUSTED_RATIO} times the largest measured, as far as can be told")
+        (far, f"{TRUSTED_RATIO} times the largest measured, the limit of predictions")
     )
     size, why = min(choices, key=lambda choice: choice[0])
     if size < 1:
         return None, why
-    return need(estimate, math.floor(size), wanted.level), why
+    return need(estimate, math.floor(size), options.level), why
 
 
 def _held_back(
-    estimate: Estimate, cards: tuple[Card, ...]
+    estimate: Estimate, capacities: tuple[Capacity, ...]
 ) -> list[tuple[float, str | None]]:
-    """Return what memory allows, and the words for it."""
-    gpus = [card for card in cards if card.limit.of == GPU]
-    limits = [card for card in cards if card.limit.of == HOST]
+    """Return the sizes that memory allows, each with the reason in words."""
+    gpus = [capacity for capacity in capacities if capacity.limit.of == GPU]
+    limits = [capacity for capacity in capacities if capacity.limit.of == HOST]
     deciding = [max(gpus, key=_holds), *limits] if gpus else limits
     choices: list[tuple[float, str | None]] = [
-        (_holds(card), f"what {card.limit.name} holds") for card in deciding
+        (_holds(capacity), f"what {capacity.limit.name} holds") for capacity in deciding
     ]
-    for curve, asked in ((estimate.gpu_memory, gpus), (estimate.memory, limits)):
-        if curve is not None and curve.failed is not None and not asked:
+    for curve, given in ((estimate.gpu_memory, gpus), (estimate.memory, limits)):
+        if curve is not None and curve.failed is not None and not given:
             below = math.ceil(curve.failed) - 1
             choices.append((below, f"{curve.failed:g} ran out of memory"))
     return choices
 
 
-def _holds(card: Card) -> float:
-    return math.inf if card.holding.unbounded else card.holding.size or 0
+def _holds(capacity: Capacity) -> float:
+    return math.inf if capacity.holding.unbounded else capacity.holding.size or 0
 
 
-def _farthest(wanted: Wanted, cards: tuple[Card, ...]) -> float | None:
-    """Return the size the screen speaks of that lies farthest from what was seen."""
-    if wanted.target is not None:
-        return wanted.target
-    held = [card.holding for card in cards if not card.holding.unbounded]
+def _farthest(options: FitOptions, capacities: tuple[Capacity, ...]) -> float | None:
+    """Return the largest size that the screen mentions: the target, or what fits."""
+    if options.target is not None:
+        return options.target
+    held = [
+        capacity.holding for capacity in capacities if not capacity.holding.unbounded
+    ]
     return max((one.at_most for one in held if one.at_most is not None), default=None)
 
 
-def _next(curve: Fit, target: float | None, cards: tuple[Card, ...]) -> int:
-    sizes = [card.holding.size for card in cards if card.holding.size]
-    wanted = [card.holding.next_size for card in cards if card.holding.next_size]
-    if wanted and target is None:
-        return min(wanted)
+def _next(curve: Fit, target: float | None, capacities: tuple[Capacity, ...]) -> int:
+    sizes = [capacity.holding.size for capacity in capacities if capacity.holding.size]
+    proposed = [
+        capacity.holding.next_size
+        for capacity in capacities
+        if capacity.holding.next_size
+    ]
+    if proposed and target is None:
+        return min(proposed)
     return next_size(curve, wanted=target, fits=max(sizes, default=None))

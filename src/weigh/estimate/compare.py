@@ -1,4 +1,4 @@
-"""Hold runs against each other: medians, how far they spread, what is only noise."""
+"""Compare runs: medians, their spread, and which differences may be noise."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
@@ -25,14 +25,14 @@ _COMMIT = 10  # letters of one
 
 
 def letter(turn: int) -> str:
-    """Name the sides: A to Z, then by number."""
+    """Return the name of a side: A to Z, then a number."""
     return _LETTERS[turn] if turn < len(_LETTERS) else f"#{turn + 1}"
 
 
 def differences(groups: Sequence[Sequence[Record]]) -> Iterator[Difference]:
-    """Give the parameters that are not the same on all sides, then the command.
+    """Yield the parameters that differ between sides, then the command.
 
-    A command that differs in nothing but their values is not said again.
+    A command that differs only in the values of parameters is not repeated.
     """
     names = dict.fromkeys(n for group in groups for r in group for n in r.parameters)
     for name in names:
@@ -44,21 +44,21 @@ def differences(groups: Sequence[Sequence[Record]]) -> Iterator[Difference]:
 
 
 def notes(sides: Sequence[Side], groups: Sequence[Sequence[Record]]) -> Iterator[str]:
-    """Say what makes a comparison doubtful, the gravest first."""
+    """Yield what makes a comparison doubtful, the most serious first."""
     yield from _failures(sides, groups)
     yield from _mixed(sides, groups)
-    for what, tell in _SURROUNDINGS:
-        yield from _unlike(what, [_told(group, tell) for group in groups])
+    for what, read in _SURROUNDINGS:
+        yield from _unlike(what, [_values(group, read) for group in groups])
     if _unexplained(groups):
         yield "different commands"
     for turn, side in enumerate(sides):
         if side.growing:
             yield (
                 f"{letter(turn)}: memory was still rising at the end; "
-                "the peak is of this length of run only"
+                "the peak holds for this length of run only"
             )
     if all(side.runs == 1 for side in sides):
-        yield "one run each: no spread known; weigh run --repeat 3 would say it"
+        yield "one run each: no spread known; weigh run --repeat 3 measures it"
 
 
 def _failures(
@@ -66,14 +66,14 @@ def _failures(
 ) -> Iterator[str]:
     for turn, (side, group) in enumerate(zip(sides, groups, strict=True)):
         if side.state == "RUNNING":
-            yield f"{letter(turn)} is still running: its figures are of so far"
+            yield f"{letter(turn)} is still running: its figures are not final"
         elif side.state != "COMPLETED":
             bad = next(r for r in group if r.state == side.state)
             code = f", exit code {bad.exit_code}" if bad.exit_code else ""
             signal = f", signal {bad.signal}" if bad.signal is not None else ""
             yield (
                 f"{letter(turn)} did not complete ({side.state}{code}{signal}): "
-                "no measure of a whole run"
+                "its figures are not those of a whole run"
             )
         if side.failed:
             runs = "run" if side.failed == 1 else "runs"
@@ -85,21 +85,23 @@ def _mixed(sides: Sequence[Side], groups: Sequence[Sequence[Record]]) -> Iterato
         commands = {record.command for record in group}
         if len(commands) > 1:
             yield (
-                f"{letter(turn)}: {side.name} stands for {len(commands)} different "
-                "commands: the spread is theirs"
+                f"{letter(turn)}: {side.name} covers {len(commands)} different "
+                "commands: the spread includes their differences"
             )
 
 
-def _unlike(what: str, told: Sequence[str | None]) -> Iterator[str]:
-    known = {one for one in told if one is not None}
+def _unlike(what: str, values: Sequence[str | None]) -> Iterator[str]:
+    known = {value for value in values if value is not None}
     if len(known) > 1:
-        each = (f"{letter(n)} {one or '?'}" for n, one in enumerate(told))
+        each = (f"{letter(n)} {value or '?'}" for n, value in enumerate(values))
         yield f"different {what}: {', '.join(each)}"
 
 
-def _told(group: Sequence[Record], tell: Callable[[Record], str | None]) -> str | None:
-    told = dict.fromkeys(one for r in group if (one := tell(r)) is not None)
-    return " and ".join(told) or None
+def _values(
+    group: Sequence[Record], read: Callable[[Record], str | None]
+) -> str | None:
+    values = dict.fromkeys(value for r in group if (value := read(r)) is not None)
+    return " and ".join(values) or None
 
 
 def _host(record: Record) -> str | None:
@@ -137,7 +139,7 @@ def _parameter(group: Sequence[Record], name: str) -> _Value:
 
 
 def _changed_words(groups: Sequence[Sequence[Record]]) -> tuple[str, ...]:
-    """Give each side's words that the others lack; the whole command if none fit."""
+    """Return each side's differing words, or whole commands of different lengths."""
     commands = [group[0].command for group in groups]
     if len({len(command) for command in commands}) > 1:
         return tuple(" ".join(command) for command in commands)
@@ -147,7 +149,7 @@ def _changed_words(groups: Sequence[Sequence[Record]]) -> tuple[str, ...]:
 
 
 def _unexplained(groups: Sequence[Sequence[Record]]) -> bool:
-    """Tell whether commands differ in more than the words that are parameters."""
+    """Return whether commands differ in more than the values of parameters."""
     stripped = set()
     for group in groups:
         values = {str(value) for value in group[0].parameters.values()}
@@ -156,7 +158,7 @@ def _unexplained(groups: Sequence[Sequence[Record]]) -> bool:
 
 
 def _without(word: str, values: set[str]) -> str:
-    """Blank out a parameter's value: the whole word, or what follows an equals sign."""
+    """Replace a parameter's value: the whole word, or the part after an equals sign."""
     name, equals, value = word.rpartition("=")
     if word in values:
         return "{}"
@@ -169,14 +171,14 @@ _FEWEST = 2
 
 
 class Group(msgspec.Struct, frozen=True):
-    """The records that one name stands for: runs of one thing."""
+    """The records that one name stands for: runs of one command."""
 
     name: str
     records: tuple[Record, ...]
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """One quantity of one run, and the bounds it is known between."""
+    """One quantity of one run, between its known bounds."""
 
     value: float
     low: float
@@ -184,7 +186,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class _Counted(msgspec.Struct, frozen=True):
-    """The runs of a group that count, and those that failed beside them."""
+    """The runs of a group that count, and how many failed."""
 
     usages: tuple[Usage, ...]
     records: tuple[Record, ...]
@@ -195,9 +197,9 @@ _Pick: TypeAlias = Callable[[_Counted], list[Reading]]
 
 
 def compare(groups: Sequence[Group], by: Order | None = None) -> Comparison:
-    """Compare each of *groups* with the first; the others in the order of *by*.
+    """Compare each of *groups* with the first; *by* orders the others.
 
-    Runs that failed are left out where others completed, and warm-ups always.
+    Failed runs are left out if others completed. Warm-up runs are always left out.
 
     Raises:
         UsageError: fewer than two groups, or one without any measurement.
@@ -220,10 +222,10 @@ def compare(groups: Sequence[Group], by: Order | None = None) -> Comparison:
 
 
 def change(base: Sequence[Reading], other: Sequence[Reading]) -> Change:
-    """Say how *other* differs from *base*, and whether that may be noise.
+    """Return how *other* differs from *base*, and whether that may be noise.
 
-    With a spread, the test is whether Welch's 95 % interval of the ratio holds 1. It
-    is no difference either where the bounds of two measurements overlap.
+    Where the spread is known, a difference is one if Welch's 95 % interval of the ratio
+    excludes 1. Measurements whose bounds overlap never differ.
     """
     first, second = ([r.value for r in readings] for readings in (base, other))
     middles = median(first), median(second)
@@ -262,7 +264,7 @@ def _counted(group: Group) -> _Counted:
     ran = [(record, *run) for record in group.records for run in _runs(record)]
     if not ran:
         raise UsageError(
-            f"nothing was measured in {group.name}: measure again: weigh run -- COMMAND"
+            f"{group.name} has no measurement: measure it with weigh run -- COMMAND"
         )
     whole = [run for run in ran if run[2]] or ran
     records = {record.id: record for record, _, _ in whole}
@@ -274,7 +276,7 @@ def _counted(group: Group) -> _Counted:
 
 
 def _runs(record: Record) -> Iterator[tuple[Usage, bool]]:
-    """Give each run of a record and whether it completed."""
+    """Yield each run of a record and whether it completed."""
     if not record.repeats:
         if record.usage is not None:
             yield record.usage, record.state == COMPLETED
@@ -299,7 +301,7 @@ def _side(group: Group, counted: _Counted) -> Side:
 
 
 def _order(counted: Sequence[_Counted], by: Order) -> list[int]:
-    """Give the places of all, the first as it is, the others the least first."""
+    """Return the order of the sides: the first stays first, the others ascend."""
     pick = _wall_time if by == "time" else _peak_memory
 
     def size(turn: int) -> tuple[bool, float]:
@@ -361,7 +363,7 @@ def _peak_memory(usage: Usage) -> Reading | None:
 
 
 def _largest_process(usage: Usage) -> Reading | None:
-    """Give what one process held, where that is all that is known."""
+    """Return the peak of the largest process if the peak of all is not known."""
     return _exactly(usage.max_process_memory) if usage.peak_memory is None else None
 
 
@@ -377,7 +379,7 @@ def _gpu_utilization(usage: Usage) -> Reading | None:
 
 
 def _batch_gpu_memory(record: Record) -> Reading | None:
-    """Give what the batches took beyond the model that was there before."""
+    """Return the GPU memory that the batches took in addition to the model."""
     gpus = () if record.batches is None else record.batches.gpus
     taken = [
         gpu.peak - gpu.before
@@ -387,11 +389,11 @@ def _batch_gpu_memory(record: Record) -> Reading | None:
     return _exactly(max(taken)) if taken else None
 
 
-def _time_a_batch(record: Record) -> Reading | None:
+def _time_per_batch(record: Record) -> Reading | None:
     return _exactly(None if record.batches is None else record.batches.time_mean)
 
 
-def _time_a_sample(record: Record) -> Reading | None:
+def _time_per_sample(record: Record) -> Reading | None:
     return _exactly(None if record.batches is None else record.batches.time_per_sample)
 
 
@@ -400,7 +402,7 @@ def _of_runs(pick: Callable[[Usage], Reading | None]) -> _Pick:
 
 
 def _of_records(pick: Callable[[Record], Reading | None]) -> _Pick:
-    """Make a picker of what a record knows once, however often it ran."""
+    """Return a picker of a quantity that a record has once, however often it ran."""
     return lambda one: [r for record in one.records if (r := pick(record)) is not None]
 
 
@@ -412,6 +414,6 @@ _QUANTITIES: tuple[tuple[str, Unit, _Pick], ...] = (
     ("gpu_memory", "bytes", _of_runs(_gpu_memory)),
     ("batch_gpu_memory", "bytes", _of_records(_batch_gpu_memory)),
     ("gpu_utilization", "per cent", _of_runs(_gpu_utilization)),
-    ("time_per_batch", "seconds", _of_records(_time_a_batch)),
-    ("time_per_sample", "seconds", _of_records(_time_a_sample)),
+    ("time_per_batch", "seconds", _of_records(_time_per_batch)),
+    ("time_per_sample", "seconds", _of_records(_time_per_sample)),
 )

@@ -1,7 +1,7 @@
-"""Curves through measured points, each with the fit that makes it.
+"""Curves through measured points, and the functions that fit them.
 
-Straight lines are Theil and Sen's: the median of the slopes of all pairs (Sen 1968),
-because one point off (an allocator's step, a busy node) must not turn the line.
+Straight lines are Theil-Sen lines, the median of the slopes of all pairs (Sen 1968):
+one outlier (an allocator's step, a busy node) must not turn the line.
 """
 
 import math
@@ -15,7 +15,7 @@ from weigh.estimate.samples import Point
 
 
 class Constant(msgspec.Struct, frozen=True, tag="constant"):
-    """The same at every size: the most that was seen."""
+    """The same value at every size: the largest measured."""
 
     value: float
 
@@ -36,21 +36,21 @@ class Line(msgspec.Struct, frozen=True, tag="line"):
 
 
 class Quadratic(msgspec.Struct, frozen=True, tag="quadratic"):
-    """``intercept + slope * x + square * x**2``, rising over what was measured."""
+    """``intercept + slope * x + square * x**2``, rising over the measured sizes."""
 
     intercept: float
     slope: float
     square: float
 
     def at(self, x: float) -> float:
-        """Return the value at *x*, below the lowest point the value there."""
+        """Return the value at *x*; left of the minimum, the minimum."""
         if self.square > 0:
             x = max(x, -self.slope / (2 * self.square))
         return self.intercept + (self.slope + self.square * x) * x
 
 
 class Inverse(msgspec.Struct, frozen=True, tag="inverse"):
-    """``floor + work / x``: a time that larger batches bring down."""
+    """``floor + work / x``: a time that falls as batches grow."""
 
     floor: float
     work: float
@@ -76,27 +76,27 @@ Curve: TypeAlias = Constant | Line | Quadratic | Inverse | Power
 
 
 def fit_constant(points: Sequence[Point]) -> Constant:
-    """Hold what was seen at any size."""
+    """Return the largest value as a constant."""
     return Constant(max(point.y for point in points))
 
 
 def fit_line(points: Sequence[Point]) -> Line:
-    """Draw Theil and Sen's line; two sizes at least."""
+    """Fit a Theil-Sen line; it takes two sizes."""
     slope = median(slopes(points))
     return Line(median(point.y - slope * point.x for point in points), slope)
 
 
 def fit_inverse(points: Sequence[Point]) -> Inverse:
-    """Draw Theil and Sen's line in ``1 / x``; two sizes at least."""
+    """Fit a Theil-Sen line in ``1 / x``; it takes two sizes."""
     turned = [msgspec.structs.replace(p, x=1 / p.x) for p in reversed(points)]
     line = fit_line(turned)
     return Inverse(line.intercept, line.slope)
 
 
 def fit_power(points: Sequence[Point], base: float = 0.0) -> Power | None:
-    """Draw a straight line in logarithms above *base*; None where a point is below.
+    """Fit a straight line in logarithms above *base*; None if a point is below.
 
-    No steeper than a cube, which no batch is: two sizes side by side may say anything.
+    The exponent is at most 3: two close sizes may suggest more, but no batch grows so.
     """
     if any(point.y <= base for point in points):
         return None
@@ -112,9 +112,9 @@ def fit_power(points: Sequence[Point], base: float = 0.0) -> Power | None:
 
 
 def fit_quadratic(points: Sequence[Point]) -> Quadratic | None:
-    """Draw the parabola of least relative squares; None unless it bends upwards.
+    """Fit a parabola by least relative squares; None unless it bends upwards.
 
-    Five sizes at least: with fewer it follows steps of the allocator (22 % off at
+    It takes five sizes: with fewer it follows steps of the allocator (22 % off at
     twice the largest size, where a line is 6 % off).
     """
     if len(points) < _SIZES_FOR_SQUARES:
@@ -141,10 +141,10 @@ def slopes(points: Sequence[Point]) -> list[float]:
 
 
 def bend(points: Sequence[Point]) -> float:
-    """Say by how much the slope changes along the points, between -1 and 1.
+    """Return how much the slope changes along the points, between -1 and 1.
 
-    The slope of the upper half less the lower half's, as a share of the steeper one:
-    above 0 where memory grows faster and faster, 0 with fewer than three sizes.
+    That is the slope of the upper half minus that of the lower half, as a share of the
+    steeper one: positive if growth accelerates, 0 with fewer than three sizes.
     """
     if len(points) <= 2:  # noqa: PLR2004 - one slope only
         return 0.0
@@ -164,7 +164,7 @@ _STEEPEST = 3.0
 def _least_squares(
     rows: Sequence[Sequence[float]], ys: Sequence[float], weights: Sequence[float]
 ) -> list[float] | None:
-    """Solve the weighted normal equations; None where they have no one solution."""
+    """Solve the weighted normal equations; None without a unique solution."""
     weighted = [
         ([value * w for value in row], y * w)
         for row, y, w in zip(rows, ys, weights, strict=True)
@@ -182,7 +182,7 @@ def _eliminate(matrix: list[list[float]]) -> list[float] | None:
     order = len(matrix)
     for i in range(order):
         pivot = max(range(i, order), key=lambda row: abs(matrix[row][i]))
-        if abs(matrix[pivot][i]) < 1e-12:  # noqa: PLR2004 - the columns hang together
+        if abs(matrix[pivot][i]) < 1e-12:  # noqa: PLR2004 - the columns depend on each other
             return None
         matrix[i], matrix[pivot] = matrix[pivot], matrix[i]
         for row in range(order):

@@ -1,4 +1,4 @@
-"""What a command needs at any size, from the records of a few."""
+"""Estimate what a command needs at any size from records of a few sizes."""
 
 import math
 from collections.abc import Sequence
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.estimate.capacity import Holding, holding
 from weigh.estimate.curve import Inverse
-from weigh.estimate.fit import Fit, Quantity, backtest, fit
+from weigh.estimate.fit import Fit, Holding, Quantity, backtest, fit, holding
 from weigh.estimate.readings import Group, Reading, Readings, products, read
 from weigh.estimate.samples import Failure, check_size, gather
 from weigh.model.record import Record
@@ -23,11 +22,11 @@ def share_of_best(fit: Fit, x: float) -> float:
 
 
 def near_best(fit: Fit, near: float = 0.95) -> int | None:
-    """Return the smallest size with *near* of the best speed; None where none has.
+    """Return the smallest size with *near* of the best speed; None if none has it.
 
-    From ``T(x) = floor + work / x``: ``x = work * near / (floor * (1 - near))``. Where
-    time does not come down with the size the smallest measured one is as good as any;
-    where it comes down without end, None.
+    From ``T(x) = floor + work / x``: ``x = work * near / (floor * (1 - near))``. If
+    time does not fall with the size, the smallest measured size is as good as any; if
+    it falls without a floor, no size is near the best.
     """
     curve = fit.curve
     if not isinstance(curve, Inverse):
@@ -38,13 +37,14 @@ def near_best(fit: Fit, near: float = 0.95) -> int | None:
 
 
 _FEWEST = 2
-_BETTER = 0.8  # a product of parameters has to explain a fifth more than one alone
+_BETTER = 0.8  # a product of parameters must explain a fifth more than a single one
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """Curves of memory, GPU memory and time against the size ``by``.
 
-    ``records`` and ``group`` say what it rests on, ``notes`` what was left out.
+    They are fitted to ``records`` records of ``group``; ``notes`` lists what was left
+    out.
     """
 
     by: str
@@ -58,16 +58,16 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> float | None:
-        """Return the smallest size that ran out of memory, None where none did."""
+        """Return the smallest size that ran out of memory, None if none did."""
         fits = [fit for fit in (self.memory, self.gpu_memory) if fit is not None]
         sizes = [fit.failed for fit in fits if fit.failed is not None]
         return min(sizes, default=None)
 
     @property
     def speed(self) -> Fit | None:
-        """Return the time a sample where each size's batches were timed, else the time.
+        """Return the time per sample if batches were timed at each size, else the time.
 
-        The wall time of a run has its start-up in it, and is no measure of speed where
+        The wall time of a run includes its start-up, and does not measure speed if
         larger sizes do more work.
         """
         timed, whole = self.time_per_sample, self.time
@@ -78,7 +78,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         return whole
 
     def fit_of(self, quantity: Quantity | None = None) -> Fit:
-        """Return one curve; without a name GPU memory where measured, else memory.
+        """Return one curve; by default GPU memory if it was measured, else memory.
 
         Raises:
             UsageError: that quantity was not measured.
@@ -87,15 +87,15 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
             quantity = "memory" if self.gpu_memory is None else "gpu_memory"
         found: Fit | None = getattr(self, quantity)
         if found is None:
-            hint = " (it takes a run on a GPU)" if quantity == "gpu_memory" else ""
+            hint = ": measure a run on a GPU" if quantity == "gpu_memory" else ""
             raise UsageError(f"{quantity} was not measured in these records{hint}")
         return found
 
     def predict(self, x: float, quantity: Quantity | None = None) -> float:
-        """Return what to expect at size *x*: whole bytes, or seconds.
+        """Return the prediction at size *x*: whole bytes, or seconds.
 
         Raises:
-            UsageError: *x* is no size, or the quantity was not measured.
+            UsageError: *x* is not a size, or the quantity was not measured.
         """
         found = self.fit_of(quantity)
         return _whole(found, found.predict(check_size(x)))
@@ -103,10 +103,11 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     def upper(
         self, x: float, level: float = 0.95, quantity: Quantity | None = None
     ) -> float:
-        """Return what the use at size *x* stays below with *level*.
+        """Return the upper bound of the use at size *x*, at confidence *level*.
 
         Raises:
-            UsageError: *x* is no size, *level* no probability, or not measured.
+            UsageError: *x* is not a size, *level* is not a probability, or the quantity
+                was not measured.
         """
         found = self.fit_of(quantity)
         return _whole(found, found.upper(check_size(x), _level(level)))
@@ -119,12 +120,12 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     ) -> int | float:
         """Return the largest whole size whose upper bound fits in *memory*.
 
-        *memory* is bytes, or text such as ``30GiB``. 0 where nothing fits, infinity
-        where memory does not grow with the size.
+        *memory* is bytes, or text such as ``30GiB``. Return 0 if nothing fits, infinity
+        if memory does not grow with the size.
 
         Raises:
-            UsageError: *level* is no probability, or not measured.
-            FormatError: *memory* is no size.
+            UsageError: *level* is not a probability, or the quantity was not measured.
+            FormatError: *memory* is not a size.
         """
         held = self.holding(memory, level, quantity)
         return math.inf if held.unbounded else held.size or 0
@@ -135,19 +136,19 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         level: float = 0.95,
         quantity: Quantity | None = None,
     ) -> Holding:
-        """Return what *memory* holds, with the reasons not to trust one number.
+        """Return the sizes that fit in *memory*, with the reasons not to trust one.
 
         Raises:
-            UsageError: *level* is no probability, or not measured.
-            FormatError: *memory* is no size.
+            UsageError: *level* is not a probability, or the quantity was not measured.
+            FormatError: *memory* is not a size.
         """
         room = parse_size(memory) if isinstance(memory, str) else memory
         return holding(self.fit_of(quantity), room, _level(level))
 
     def best_size(self, near: float = 0.95) -> int | None:
-        """Return the smallest size with *near* of the best speed; None: none has.
+        """Return the smallest size with *near* of the best speed; None if none has it.
 
-        From the time a sample where batches were measured, else from the wall time.
+        The speed is the time per sample if batches were timed, else the wall time.
 
         Raises:
             UsageError: *near* is not between 0 and 1, or no time was measured.
@@ -158,11 +159,11 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 def estimate(records: Sequence[Record], by: str) -> Estimate:
     """Fit the records of one command against the parameter *by*.
 
-    *by* may name several: ``batch_size*length`` is their product, and of
-    ``batch_size,length`` the one or the product that explains memory best is taken.
+    *by* may name several: ``batch_size*length`` is their product; for
+    ``batch_size,length`` the parameter or product that explains memory best is used.
 
     Raises:
-        UsageError: no such parameter, one size only, sizes that are no numbers.
+        UsageError: no such parameter, only one size, or sizes that are not numbers.
     """
     made = [_estimate(read(records, names)) for names in _choices(by)]
     best = made[0]
@@ -190,7 +191,7 @@ def _estimate(readings: Readings) -> Estimate:
     if len(sizes) < _FEWEST:
         there = f"one distinct size ({sizes[0]:g})" if sizes else "no finished run"
         raise UsageError(
-            f"{readings.by}: {there}; a curve takes two sizes, better three"
+            f"{readings.by}: {there}; a curve needs two sizes, better three"
         )
     return Estimate(
         by=readings.by,
@@ -227,7 +228,7 @@ def _base(rows: Sequence[Reading]) -> float | None:
 
 
 def _misfit(made: Estimate) -> float:
-    """Return the mean relative error of the memory curve at what was measured."""
+    """Return the mean relative error of the memory curve at the measured sizes."""
     curve = made.fit_of()
     return sum(abs(curve.curve.at(p.x) - p.y) / p.y for p in curve.points) / len(
         curve.points
@@ -240,5 +241,5 @@ def _whole(found: Fit, value: float) -> float:
 
 def _level(level: float) -> float:
     if not 0 < level < 1:
-        raise UsageError(f"{level!r} is no share between 0 and 1, such as 0.95")
+        raise UsageError(f"{level!r} is not a share between 0 and 1, such as 0.95")
     return level

@@ -1,4 +1,9 @@
-"""One measured quantity against a size: the curve, its bound, and what to doubt."""
+"""One measured quantity against a size: its curve, upper bound and caveats.
+
+`fit` chooses a curve through the measured points. The margin above it comes from the
+errors of past curves (conformal prediction). `holding` inverts it: the sizes that fit
+in a given memory. `caveats` lists the reasons not to trust a single number.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -8,6 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from weigh.estimate.curve import (
+    Constant,
     Curve,
     Inverse,
     Line,
@@ -20,23 +26,23 @@ from weigh.estimate.curve import (
     fit_power,
     fit_quadratic,
 )
-from weigh.estimate.samples import Failure, Point
+from weigh.estimate.samples import Failure, Point, size_text
 
 _GROWTH = 0.3
 STEADY, VARYING = 0.02, 0.12  # shares of the value itself
-# Of the coefficient for a stated level, from those 60 curves: see benchmarks/estimate
+# level and coefficient, from 60 public curves: see benchmarks/estimate
 _START = ((0.5, 0.0), (0.8, 0.16), (0.9, 0.29), (0.95, 0.41), (0.99, 0.53))
-_START_SCORES = 60  # how many of the user's own curves weigh as much as those
-_TAIL_SHARE = 5  # the upper fifth of the scores shows how the tail falls
+_START_SCORES = 60  # so many of the user's own curves weigh as much as those
+_TAIL_SHARE = 5  # the upper fifth of the scores shows how the tail falls off
 
 
-def doubt(
+def margin_unit(
     line: float, *, proportional: float, largest: float, share: float = STEADY
 ) -> float:
-    """Return the unit of the margin, in bytes, for the line's value at a size.
+    """Return the unit of the margin, in bytes, at a size where the line is *line*.
 
-    *proportional* is the largest measurement times the ratio of the sizes, *largest*
-    that measurement itself.
+    *largest* is the largest measurement; *proportional* is that times the ratio of the
+    sizes.
     """
     gap = max(0.0, proportional - line)
     growth = max(0.0, line - largest)
@@ -44,10 +50,10 @@ def doubt(
 
 
 def coefficient(level: float, scores: Sequence[float] = ()) -> float:
-    """Return the coefficient for a bound that holds with *level*, such as 0.95.
+    """Return the coefficient of an upper bound at confidence *level*, such as 0.95.
 
-    *scores* are those of the user's own curves; they count beside the 60 public ones
-    by their number.
+    *scores* are those of the user's own curves; the more there are, the more they
+    count relative to the 60 public ones.
     """
     start = _start(level)
     if not scores:
@@ -60,9 +66,9 @@ def coefficient(level: float, scores: Sequence[float] = ()) -> float:
 def from_scores(scores: Sequence[float], level: float) -> float:
     """Return the conformal coefficient of *scores* for *level*; at least 0.
 
-    Half of the stated risk is used, because curves of one program resemble each
-    other and count for fewer than they are. A level that the ranks of the scores
-    cannot carry is reached along an exponential tail.
+    Only half of the stated risk is used, because curves of one program resemble each
+    other and count as fewer. Beyond the ranks of the scores the coefficient follows an
+    exponential tail.
     """
     ordered = sorted(max(0.0, score) for score in scores)
     risk = (1 - level) / 2
@@ -82,7 +88,7 @@ def _tail(ordered: Sequence[float], risk: float) -> float:
 
 
 def _start(level: float) -> float:
-    """Read the table, straight in the logarithm of the risk, and on beyond its end."""
+    """Interpolate the table linearly in the logarithm of the risk; extrapolate too."""
     if level <= _START[0][0]:
         return 0.0
     rows = [(-math.log(1 - at), value) for at, value in _START]
@@ -92,13 +98,13 @@ def _start(level: float) -> float:
     return below + (above - below) * (place - low) / (high - low)
 
 
-# the same run differs by this much from time to time (1 to 12 % was seen for memory)
+# repeats of one run differ by this much (1 to 12 % was measured for memory)
 _SAME = 0.02
-_SAME_TIME = 0.1  # of one run each: the first also reads the files from disk
-_BETTER = 0.9  # a curve with one more coefficient has to earn it
+_SAME_TIME = 0.1  # with one run per size: the first also reads files from disk
+_BETTER = 0.9  # one more coefficient must lower the error by a tenth
 _SIZES_TO_LEAVE_OUT = 3
 _FOLDS = 10
-_SIZES_FOR_SQUARES = 6  # five are left when one is left out
+_SIZES_TO_BEND = 6  # a quadratic needs five when one is left out
 
 Fitter = Callable[[Sequence[Point]], Curve | None]
 
@@ -106,8 +112,8 @@ Fitter = Callable[[Sequence[Point]], Curve | None]
 def choose(points: Sequence[Point], *, falling: bool = False) -> Curve:
     """Fit a constant, a line or, with six sizes, a parabola that bends upwards.
 
-    *falling* quantities (times) may come down with the size, as ``a + b / x``; memory
-    that comes down is held constant at the most that was seen.
+    *falling* quantities (times) may fall with the size, as ``a + b / x``. Memory that
+    falls is taken as constant at its largest value.
     """
     ys = [point.y for point in points]
     once = falling and all(point.runs == 1 for point in points)
@@ -128,7 +134,7 @@ def choose(points: Sequence[Point], *, falling: bool = False) -> Curve:
 
 
 def _candidates(points: Sequence[Point]) -> list[Fitter]:
-    squares = len(points) >= _SIZES_FOR_SQUARES
+    squares = len(points) >= _SIZES_TO_BEND
     return [fit_line, fit_quadratic] if squares else [fit_line]
 
 
@@ -136,18 +142,18 @@ def _fall(points: Sequence[Point]) -> Curve:
     curve = fit_inverse(points)
     if curve.work <= 0:
         return fit_constant(points)
-    if curve.floor <= 0:  # nothing but work: it would end below zero
+    if curve.floor <= 0:  # no fixed part: the line would fall below zero
         return type(curve)(0.0, max(point.x * point.y for point in points))
     return curve
 
 
 def _spread(points: Sequence[Point]) -> float:
-    """Return by how much runs of one size differ, where sizes were repeated."""
+    """Return the largest difference between runs of one size."""
     return max(point.high - point.low for point in points)
 
 
 def _left_out(points: Sequence[Point], fitter: Fitter) -> float:
-    """Return the mean relative error at sizes left out, one or one in ten at a time."""
+    """Return the mean relative error at sizes left out (10-fold cross-validation)."""
     folds = min(len(points), _FOLDS)
     errors = []
     for fold in range(folds):
@@ -160,23 +166,23 @@ def _left_out(points: Sequence[Point], fitter: Fitter) -> float:
 
 Quantity: TypeAlias = Literal["memory", "gpu_memory", "time", "time_per_sample"]
 
-TRUSTED_RATIO = 4  # beyond so many times the largest size, no number
-STEADY_BEND = 0.25  # a slope that changes by more than this share is no line
+TRUSTED_RATIO = 4  # beyond so many times the largest size, no number is trusted
+STEADY_BEND = 0.25  # a slope that changes by a larger share is not a line
 FEWEST_SIZES = 3
-_LEAN = 0.3  # of the bend, towards proportion: steps of the allocator
+_LEAN = 0.3  # share of the bend, towards proportionality: allocators step
 _MOST_LEAN = 0.1
-_HALF = 1.9  # sizes are rounded: 100 and 190 are a double too
-_NEAR = 1.25  # so close to the largest size the last two know best
+_HALF = 1.9  # sizes are rounded: 190 counts as twice 100
+_NEAR = 1.25  # up to here the slope of the last two sizes predicts best
 _SEGMENT = 2 << 20  # CUDA allocators hand out memory in segments of 2 MiB
 
 
 class Fit(msgspec.Struct, frozen=True, kw_only=True):
-    """A curve through the sizes measured.
+    """A curve through the measured sizes.
 
-    ``base`` is what is held before the first batch (the model), None where it was not
-    measured. ``failed`` is the smallest size that ran out of memory, ``failed_in`` how
-    much there was. ``scores`` are those of the user's own past curves (see ``margin``).
-    ``power`` is set where memory grows faster than the size.
+    ``base`` is the memory held before the first batch (the model), None if it was not
+    measured. ``failed`` is the smallest size that ran out of memory, ``failed_in`` the
+    memory that was available. ``scores`` are those of the user's own past curves (see
+    `coefficient`). ``power`` is set if memory grows faster than the size.
     """
 
     quantity: Quantity
@@ -196,14 +202,14 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runs(self) -> int:
-        """Return how many runs it rests on."""
+        """Return the number of runs that were measured."""
         return sum(point.runs for point in self.points)
 
     def predict(self, x: float) -> float:
-        """Return what to expect at size *x*: bytes or seconds.
+        """Return the prediction at size *x*: bytes or seconds.
 
-        Beyond the largest size a line leans towards proportion, the more its slopes
-        disagree and by a tenth at most.
+        Beyond the largest size a line leans towards proportionality, by at most a
+        tenth: the more its slopes disagree, the more it leans.
         """
         value = self.curve.at(x)
         if isinstance(self.curve, Line) and x > self.largest_size:
@@ -212,16 +218,17 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, value)
 
     def upper(self, x: float, level: float = 0.95) -> float:
-        """Return a bound that the use at size *x* stays below with *level*.
+        """Return the upper bound of the use at size *x*, at confidence *level*.
 
-        Never below ``predict``, nor below what was measured at *x* or a lesser size.
+        It is at least the prediction, and at least the measurements at *x* and smaller
+        sizes.
         """
         return self.bound(x, coefficient(level, self.scores))
 
     def bound(self, x: float, factor: float) -> float:
-        """Return the bound at *x* that is *factor* doubts above the curve."""
+        """Return the bound at *x*, *factor* units of the margin above the curve."""
         curve = self.curve.at(x)
-        bounds = [self.predict(x), curve + factor * self._doubt(x, curve)]
+        bounds = [self.predict(x), curve + factor * self._margin_unit(x, curve)]
         bounds.append(self._between(min(x, self.largest_size), factor))
         bounds += [point.high for point in self.points if self._is_less(point, x)]
         if x > self.largest_size:
@@ -232,19 +239,19 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         return highest
 
     def _between(self, x: float, factor: float) -> float:
-        """Return the bound among the sizes measured: as far off as one of them was."""
+        """Return the bound between measured sizes: off by as much as the worst was."""
         curve = self.curve.at(x)
         misfit = max(point.high - self.curve.at(point.x) for point in self.points)
         return curve + misfit + factor * self._share() * max(0.0, curve)
 
     def _is_less(self, point: Point, x: float) -> bool:
-        """Tell whether what was measured there is no more than what *x* takes."""
+        """Return whether size *x* takes at least as much as *point*."""
         if isinstance(self.curve, Inverse):
             return point.x >= x
         return point.x <= x
 
     def _steeper(self, x: float) -> Iterator[float]:
-        """Give what a faster growth would need beyond the largest size."""
+        """Yield the needs of a faster growth beyond the largest size."""
         if self.power is not None:
             yield self.power.at(x)
         if isinstance(self.curve, Line):
@@ -252,8 +259,8 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
             slope = (last.y - before.y) / (last.x - before.x)
             yield last.y + slope * (min(x, _NEAR * last.x) - last.x)
 
-    def _doubt(self, x: float, curve: float) -> float:
-        return doubt(
+    def _margin_unit(self, x: float, curve: float) -> float:
+        return margin_unit(
             curve,
             proportional=self._proportional(x),
             largest=self.points[-1].y,
@@ -279,7 +286,7 @@ def fit(
     failure: Failure | None = None,
     scores: Sequence[float] = (),
 ) -> Fit:
-    """Choose a curve through *points* (in order of size, one at least) and fit it."""
+    """Choose a curve through *points* (one or more, in order of size) and fit it."""
     curve = choose(points, falling=quantity in {"time", "time_per_sample"})
     bent = bend(points) if isinstance(curve, Line) else 0.0
     power = None
@@ -299,9 +306,9 @@ def fit(
 
 
 def backtest(points: Sequence[Point]) -> tuple[float, ...]:
-    """Score the curve's own past: a size foretold from three or more up to its half.
+    """Score predictions of measured sizes from three or more sizes up to their half.
 
-    The largest size first, then the largest of at most half of it, and so on.
+    The largest size comes first, then the largest of at most half of it, and so on.
     """
     scores: list[float] = []
     held = points[-1]
@@ -314,9 +321,141 @@ def backtest(points: Sequence[Point]) -> tuple[float, ...]:
 
 
 def _score(made: Fit, held: Point) -> list[float]:
-    """Return how many doubts above its line *held* lies; nothing without a line."""
+    """Return how many units of the margin *held* lies above the line, if any."""
     if not isinstance(made.curve, Line):
         return []
     line, last = made.curve.at(held.x), made.points[-1]
-    unit = doubt(line, proportional=last.y * held.x / last.x, largest=last.y)
+    unit = margin_unit(line, proportional=last.y * held.x / last.x, largest=last.y)
     return [(held.y - line) / unit] if unit > 0 else []
+
+
+_STEP = 2  # a size predicts its double well enough
+_DIGITS = 2
+_WHOLE = 10
+
+
+def caveats(fit: Fit, x: float | None = None) -> tuple[str, ...]:
+    """Return the reasons not to trust a single number of *fit*, at size *x* if given.
+
+    There is none where three or more sizes were measured, the slope is steady, and *x*
+    is at most 4 times the largest size.
+    """
+    return tuple(_caveats(fit, x))
+
+
+def next_size(
+    fit: Fit, *, wanted: float | None = None, fits: float | None = None
+) -> int:
+    """Return the size to measure next: twice the largest, or half of *wanted*.
+
+    It does not exceed *fits*, a size known to fit. After a failure it lies between the
+    largest size that ran and the smallest that did not.
+    """
+    largest = fit.largest_size
+    if fit.failed is not None and fit.failed > largest:
+        return _rounded(math.sqrt(largest * fit.failed))
+    size = _STEP * largest
+    if wanted is not None and wanted > size:
+        size = max(size, wanted / _STEP)
+    elif wanted is not None and wanted > largest:
+        size = wanted
+    if fits is not None and largest < fits < size:
+        size = fits
+    return _rounded(size)
+
+
+def _caveats(fit: Fit, x: float | None) -> Iterator[str]:
+    sizes = len(fit.points)
+    if sizes < FEWEST_SIZES:
+        plural = "" if sizes == 1 else "s"
+        yield f"only {sizes} size{plural} measured: it takes three to see a bend"
+    if fit.power is not None:
+        yield (
+            "memory grows faster than the size: a line would start below "
+            f"{'what the model alone holds' if fit.base else 'zero'}"
+        )
+    elif abs(fit.bend) > STEADY_BEND and not isinstance(fit.curve, Constant):
+        way = "grows" if fit.bend > 0 else "falls"
+        yield f"the slope {way} by {abs(fit.bend) * 100:.0f} % along the sizes measured"
+    if x is not None and x > TRUSTED_RATIO * fit.largest_size:
+        ratio = x / fit.largest_size
+        times = f"{ratio:.1f}" if ratio < _WHOLE else f"{ratio:.0f}"
+        yield f"{size_text(x)} is {times} times the largest size measured"
+
+
+def _rounded(size: float) -> int:
+    """Round to two digits, as a person would choose a size; at least 1."""
+    if size < 1:
+        return 1
+    digits = _DIGITS - 1 - math.floor(math.log10(size))
+    return max(1, int(round(size, min(0, digits))))
+
+
+_FARTHEST = 1 << 40  # no size is so large: beyond it memory does not depend on size
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """The sizes that fit in ``memory`` bytes.
+
+    ``size`` is the largest whole size whose upper bound fits, None if not even size 1
+    fits; ``at_most`` is the largest whose prediction fits. If ``why`` is not empty, the
+    data support only the range between the two, and a measurement at ``next_size``
+    would narrow it. ``unbounded`` means that memory does not grow with the size.
+    """
+
+    memory: int
+    level: float
+    size: int | None
+    at_most: int | None
+    unbounded: bool = False
+    why: tuple[str, ...] = ()
+    next_size: int | None = None
+
+
+def holding(fit: Fit, memory: float, level: float = 0.95) -> Holding:
+    """Return the sizes that fit in *memory* according to *fit*."""
+    flat = isinstance(fit.curve, Constant)
+    size = _largest(fit, memory, level)
+    most = _largest(fit, memory, None)
+    far = most if most is not None and not flat else None
+    why = caveats(fit, far)
+    failed = _failed_within(fit, memory)
+    if failed is not None and most is not None:
+        most = min(most, math.ceil(failed) - 1)
+        size = most if size is None else min(size, most)
+    return Holding(
+        memory=round(memory),
+        level=level,
+        size=size,
+        at_most=most,
+        unbounded=flat and size is not None and failed is None,
+        why=why,
+        next_size=next_size(fit, wanted=far, fits=size) if why else None,
+    )
+
+
+def _failed_within(fit: Fit, memory: float) -> float | None:
+    """Return the size that ran out of memory with at least *memory* available."""
+    if fit.failed_in is not None and memory > fit.failed_in:
+        return None
+    return fit.failed
+
+
+def _largest(fit: Fit, memory: float, level: float | None) -> int | None:
+    """Return the largest whole size that fits at *level*; None: by its prediction."""
+
+    def fits(x: float) -> bool:
+        use = fit.predict(x) if level is None else fit.upper(x, level)
+        return use <= memory
+
+    if not fits(1):
+        return None
+    low, high = 1, 2
+    while high < _FARTHEST and fits(high):
+        low, high = high, high * 2
+    if high >= _FARTHEST:
+        return _FARTHEST
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

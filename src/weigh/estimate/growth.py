@@ -1,18 +1,19 @@
-"""Memory that still rises when a run ends: found, told from noise, carried on.
+"""Memory that still rises when a run ends: detection and extrapolation.
 
-Two views of a run are tried. Its *tops*, the most held up to each moment, in which
-batches of equal size, a collector's saw-tooth and a release at the end are flat. And
-its *level*, the median of each stretch, in which noise hides less, and which one high
-peak in the middle does not hide. Either grows if its stretches rise as one flat series
-in a hundred does (Mann-Kendall), *and* it rose through the last half, *and* it does not
-die out in the last quarter. What was held in the first quarter does not count: a model
-may peak while it loads.
+Two views of a run are tested. The *tops*, the peak up to each moment, are flat for
+batches of equal size, a garbage collector's saw-tooth and a release at the end. The
+*level*, the median of each stretch, hides less behind noise or one high peak in the
+middle. A view grows if its stretches rise as only one flat series in a hundred does
+(Mann-Kendall), *and* it rises through the last half, *and* the rise does not die out in
+the last quarter. The first quarter does not count: a model may peak while it loads.
+
+The extrapolation is by time, or by the steps that a run did (`progress_of`).
 
 Pure Python, about ten milliseconds: ``weigh run`` calls it after the job.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -25,70 +26,71 @@ from weigh.estimate.trend import (
     slopes,
 )
 from weigh.model.growth import Extrapolation, Growth, Progress, Trend
+from weigh.model.record import Batches, Event, Headway, Record
 from weigh.units import MIB, Bytes, Seconds
 
-_FEWEST = 3  # steps, below which a rhythm is a guess
-_LATE = 1.5  # of the longest gap, after which no next step is to be expected
-_UNEVEN = 2.0  # the longest gap over the shortest, and so the heights
+_FEWEST = 3  # stairs; a rhythm of fewer is a guess
+_LATE = 1.5  # times the longest gap: then no further stair is expected
+_UNEVEN = 2.0  # longest gap over the shortest; the same for heights
 
 
 def still_stepping(
     times: Sequence[Seconds], tops: Sequence[Bytes], end: Seconds, least: float
 ) -> bool:
-    """Tell whether what was held at most rose by even steps and is due for the next.
+    """Return whether the peak rose in even stairs and the next one is due.
 
-    *tops* never fall; *least* is how many bytes are worth a step. Steps further and
-    further apart are how a program warms up, and do not count.
+    *tops* never fall; a stair is at least *least* bytes high. Stairs that come further
+    and further apart do not count: that is how a program warms up.
     """
-    steps = _steps(times, tops, least, (end - times[0]) / 20)
-    if len(steps) < _FEWEST:
+    stairs = _stairs(times, tops, least, (end - times[0]) / 20)
+    if len(stairs) < _FEWEST:
         return False
-    gaps = [after - before for (before, _), (after, _) in pairwise(steps)]
-    heights = [height for _, height in steps]
+    gaps = [after - before for (before, _), (after, _) in pairwise(stairs)]
+    heights = [height for _, height in stairs]
     if max(gaps) > _UNEVEN * min(gaps) or max(heights) > _UNEVEN * min(heights):
         return False
-    return end - steps[-1][0] <= _LATE * max(gaps)
+    return end - stairs[-1][0] <= _LATE * max(gaps)
 
 
-def _steps(
+def _stairs(
     times: Sequence[Seconds], tops: Sequence[Bytes], least: float, width: Seconds
 ) -> list[tuple[Seconds, Bytes]]:
-    """Give the rises of *least* bytes or more, each drawn together over *width*."""
-    steps: list[tuple[Seconds, Bytes]] = []
+    """Return the rises of *least* bytes or more; those within *width* are merged."""
+    stairs: list[tuple[Seconds, Bytes]] = []
     base, since = tops[0], None
     for time, top in zip(times, tops, strict=True):
         if since is None and top > base:
             since = time
         if since is not None and time - since > width:
             if top - base >= least:
-                steps.append((since, top - base))
+                stairs.append((since, top - base))
             base, since = top, None
-    return steps
+    return stairs
 
 
-LEVEL = 0.95  # at which an extrapolation's bounds hold the truth
-FEWEST = 20  # samples, below which a trend is a guess
-SHORTEST = 1.0  # seconds, below which a run is all start-up
+LEVEL = 0.95  # confidence of an extrapolation's bounds
+FEWEST = 20  # samples; a trend of fewer is a guess
+SHORTEST = 1.0  # seconds; a shorter run is all start-up
 
 _SETTLED = 0.25  # of the run: loading may peak higher than all that follows
-_HALF, _LAST = 0.5, 0.75  # of the run: rising since the one and since the other
-_BLOCKS = 12  # stretches of the settled part, compared as wholes
+_HALF, _LAST = 0.5, 0.75  # of the run: memory must rise since both
+_BLOCKS = 12  # stretches of the settled part
 _TAIL_BLOCKS = 16  # stretches of the last half, for the line
 _FEWEST_BLOCKS = 5
-_GRID = 48  # moments a part is looked at: 1,128 slopes
-_SCORE = 2.33  # of a flat series one in a hundred has it
+_GRID = 48  # moments per part of the run: 1,128 slopes
+_SCORE = 2.33  # one flat series in a hundred reaches it
 _TAIL_SCORE = 1.64  # one in twenty: a second opinion, on half of the series
-_MATERIAL = 0.02  # of the peak, in a run as long again
+_MATERIAL = 0.02  # of the peak, in another run of the same length
 _NEGLIGIBLE = 0.002
-_LEAST = MIB  # the same, in bytes: interpreters breathe
-_DYING = 0.5  # of the rate before, left in the last quarter
-_RELEASE = 0.05  # of the run, at its end, in which a program may let go of everything
-_KEPT = 0.8  # below which share of what was held it has
-_HELD = 0.98  # of the peak: a run that holds as much has found its level
+_LEAST = MIB  # the same, in bytes: an interpreter's memory is never quite steady
+_DYING = 0.5  # of the earlier rate, left in the last quarter
+_RELEASE = 0.05  # of the run, at its end, in which a program may release its memory
+_KEPT = 0.8  # share of the recent memory below which it has released
+_HELD = 0.98  # of the peak: a run that holds as much has levelled out
 
 
 class _Stretch(msgspec.Struct, frozen=True):
-    """What was held about *time*: median, the most, the most until its end."""
+    """Memory around ``time``: the median, the peak, and the peak up to its end."""
 
     time: Seconds
     end: Seconds
@@ -98,7 +100,7 @@ class _Stretch(msgspec.Struct, frozen=True):
 
 
 class _Track:
-    """What was held over time, from where it settled to where it was let go."""
+    """Memory over time, from where it settled to where it was released."""
 
     def __init__(self, times: Sequence[Seconds], memory: Sequence[Bytes]) -> None:
         self.start = times[0]
@@ -111,20 +113,20 @@ class _Track:
         self.tops = _running(self.memory)
 
     def at(self, share: float) -> Seconds:
-        """Give the moment at a share of the run."""
+        """Return the moment at a share of the run."""
         return self.start + share * self.duration
 
     def top(self, time: Seconds) -> Bytes:
-        """Give the most held by *time*."""
+        """Return the peak up to *time*."""
         return self.tops[max(bisect_right(self.times, time) - 1, 0)]
 
     def top_slope(self, begin: float, end: float = 1.0) -> float:
-        """Give the median slope of the tops in a part of the run, in bytes a second."""
+        """Return the median slope of the tops in a part of the run, in bytes/s."""
         grid = _grid(self.at(begin), self.at(end), _GRID)
         return lower_median(slopes(grid, [self.top(time) for time in grid]))
 
     def stretches(self, begin: float, most: int) -> list[_Stretch]:
-        """Cut the run since *begin* into equal stretches, at most so many."""
+        """Cut the run since *begin* into at most *most* equal stretches."""
         first = bisect_left(self.times, self.at(begin))
         count = max(_FEWEST_BLOCKS, min(most, (len(self.times) - first) // 2))
         edges = _grid(self.at(begin), self.end, count + 1)
@@ -142,9 +144,9 @@ class _Track:
 
 
 def growth_of(times: Sequence[Seconds], memory: Sequence[Bytes]) -> Growth | None:
-    """Tell how memory moved towards the end of a run; None where nothing was seen.
+    """Return how memory changed towards the end of a run; None without samples.
 
-    *times* rise, in seconds; *memory* in bytes, as many.
+    *times*, in seconds, rise; there is one of *memory*, in bytes, for each.
     """
     if not times:
         return None
@@ -164,18 +166,18 @@ def growth_of(times: Sequence[Seconds], memory: Sequence[Bytes]) -> Growth | Non
 
 
 def is_growing(times: Sequence[Seconds], memory: Sequence[Bytes]) -> bool | None:
-    """Tell whether a run ended while its memory still rose; None if it was too short.
+    """Return whether memory still rose when a run ended; None if it was too short.
 
-    A rise counts that would add 2 % of the peak, and 1 MiB, in a run as long again.
+    A rise counts if another run of the same length would add 2 % of the peak and 1 MiB.
     """
     growth = growth_of(times, memory)
     return None if growth is None else growth.growing
 
 
 def extrapolate(growth: Growth, time: Seconds) -> Extrapolation:
-    """Carry memory on to a run of *time* seconds; never below the peak that was seen.
+    """Extrapolate memory to a run of *time* seconds; never below the measured peak.
 
-    The line holds while the job goes on as it did: a buffer that fills up levels off.
+    The line holds while the job continues as before: a buffer that fills levels off.
     """
     factor = time / growth.end if growth.end > 0 else 1.0
     trend, peak = growth.trend, growth.peak
@@ -201,11 +203,11 @@ def bound_by_steps(
     series: tuple[Sequence[Seconds], Sequence[Bytes]],
     progress: Progress,
 ) -> Bytes:
-    """Bound the peak of all steps: each to come adds what those so far have added.
+    """Return an upper bound of the peak if later steps add as much as those so far.
 
-    *series* are times and memory of the run. The clock says less than the steps where
-    the machine did other work meanwhile. 0 where there is no rise, or the time of the
-    steps leaves none to have started up in.
+    *series* are times and memory of the run. Steps predict better than time on a
+    machine that did other work as well. Return 0 if memory does not rise, or if the
+    steps leave no time for a start-up.
     """
     began = growth.end - progress.done * progress.step_time
     if growth.trend is None or progress.total is None or began <= 0:
@@ -217,10 +219,10 @@ def bound_by_steps(
 
 
 def _least(track: _Track, peak: Bytes) -> float:
-    """Give the rate from which a rise is one, in bytes a second.
+    """Return the lowest rate that counts as a rise, in bytes/s.
 
-    Sampling in step with batches sees their tops climb by less than what they change
-    between two samples.
+    Samples that drift relative to batches see the tops climb, but by less than memory
+    changes between two samples.
     """
     jump = median([abs(after - before) for before, after in pairwise(track.memory)])
     settled = (1 - _SETTLED) * track.duration
@@ -230,7 +232,7 @@ def _least(track: _Track, peak: Bytes) -> float:
 
 
 def _rising(track: _Track, least: float) -> Trend | None:
-    """Give the trend of the view that rises, the surer one; None if neither does."""
+    """Return the trend of the view that rises more surely; None if neither rises."""
     settled = track.stretches(_SETTLED, _BLOCKS)
     tail = track.stretches(_HALF, _TAIL_BLOCKS)
     trends = []
@@ -275,7 +277,7 @@ def _line(
     points: Sequence[tuple[Seconds, float]],
     recent: float | None = None,
 ) -> Trend:
-    """Lay a line through *points*; where the *recent* rate is another, that counts."""
+    """Fit a line to *points*; a *recent* rate outside its interval takes precedence."""
     times, values = zip(*points, strict=True)
     rate, low, high = slope_interval(times, values, LEVEL)
     if recent is not None and not low <= recent <= high:
@@ -297,7 +299,7 @@ def _line(
 
 
 def _levelled_out(times: Sequence[Seconds], memory: Sequence[Bytes]) -> Seconds:
-    """Give the first moment at which the run held nearly all it ever did."""
+    """Return the first moment at which the run held nearly its peak."""
     enough = _HELD * max(memory)
     return next(
         time for time, size in zip(times, memory, strict=True) if size >= enough
@@ -305,7 +307,7 @@ def _levelled_out(times: Sequence[Seconds], memory: Sequence[Bytes]) -> Seconds:
 
 
 def _before_release(times: Sequence[Seconds], memory: Sequence[Bytes]) -> Seconds:
-    """Give the end of the run, or where it began to let go of what it held."""
+    """Return the end of the run, or the moment when it began to release memory."""
     duration = times[-1] - times[0]
     recent = memory[bisect_left(times, times[-1] - (1 - _LAST) * duration) :]
     enough = _KEPT * median(recent)
@@ -326,3 +328,81 @@ def _running(values: Sequence[Bytes]) -> list[Bytes]:
 def _grid(start: Seconds, end: Seconds, count: int) -> list[Seconds]:
     step = (end - start) / (count - 1)
     return [start + step * turn for turn in range(count - 1)] + [end]
+
+
+_STEP_NAMES = frozenset(
+    f"{prefix}{name}"
+    for name in ("step", "steps", "iteration", "iterations", "iters", "timesteps")
+    for prefix in ("", "max_", "num_", "n_", "global_", "total_", "train_")
+)
+
+
+def progress_of(
+    record: Record, *, total: float | None = None, done: float | None = None
+) -> Progress | None:
+    """Return how many steps *record*'s run did; None if nothing counted its steps.
+
+    The first known source counts: *done* from the user, the timed loop, events with
+    the name of a step, printed progress, a parameter with the name of a step. *total*
+    overrides the total of the loop or of the printed progress.
+    """
+    found = next(_counts(record, done), None)
+    if found is None:
+        return None
+    count, step_time, source = found
+    if total is None and done is None:
+        if record.batches is not None:
+            total = record.batches.total
+        elif record.progress is not None and source == _printed(record.progress):
+            total = record.progress.total
+    return Progress(count, total, step_time, source)
+
+
+def time_needed(record: Record, progress: Progress) -> Seconds:
+    """Return the wall time of the whole job if all its steps take as long."""
+    wall = record.usage.wall_time if record.usage else 0.0
+    ahead = max(0.0, (progress.total or 0.0) - progress.done)
+    return wall + ahead * progress.step_time
+
+
+def _counts(record: Record, done: float | None) -> Iterator[tuple[float, Seconds, str]]:
+    wall = record.usage.wall_time if record.usage else 0.0
+    timed = _loop(record.batches)
+    events = _events(record.events)
+    if done is not None:
+        # a loop or events with the same count time a step without the start-up
+        paces = [pace for count, pace, _ in (*timed, *events) if count == done]
+        yield done, paces[0] if paces else wall / done, "as given"
+    yield from timed
+    yield from events
+    printed = record.progress
+    if printed is not None and printed.done > 0 and printed.step_time:
+        yield printed.done, printed.step_time, _printed(printed)
+    for name, value in record.parameters.items():
+        if name.lower() in _STEP_NAMES and not isinstance(value, str) and value > 0:
+            yield value, wall / value, f"by the parameter {name}"
+
+
+def _printed(progress: Headway) -> str:
+    return f"as printed ({progress.source})"
+
+
+def _loop(loop: Batches | None) -> list[tuple[float, Seconds, str]]:
+    if loop is None or not loop.count or loop.time_mean is None:
+        return []
+    return [(loop.count, loop.time_mean, "by the timed loop")]
+
+
+def _events(events: tuple[Event, ...]) -> list[tuple[float, Seconds, str]]:
+    """Return the last step among *events* and the mean time per step."""
+    steps = [
+        (event.time, float(event.value), event.name)
+        for event in events
+        if event.name.lower() in _STEP_NAMES and isinstance(event.value, (int, float))
+    ]
+    if not steps:
+        return []
+    (begin, first, _), (end, last, name) = steps[0], steps[-1]
+    if last <= first or end <= begin:
+        return []
+    return [(last, (end - begin) / (last - first), f"by the events {name!r}")]

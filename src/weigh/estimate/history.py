@@ -1,11 +1,10 @@
-"""Right-size the next run from those before it, learning with each that ends.
+"""Predict the next run from those before it, learning from each that ends.
 
-A pool of simple rules (history_pool) predicts each run from those before it. A rule is
-lifted by a level: a quantile of what it was wrong by so far, and a margin. Rule and
-level are chosen by what they would have cost on the latest runs, in order
-(history_ledger): memory x time asked for and not used, the whole of it where the run
-would have been killed, and its second try. `low` risk asks for the most seen so far
-and 10 %.
+A pool of simple rules (history_pool) predicts each run from those before it. A rule's
+prediction is raised to a level: a quantile of its past errors, plus a margin. Rule and
+level are chosen by what they would have cost on the latest runs, in order: memory x
+time requested and not used or, where the run would have been killed, all of it and the
+second try. `low` risk requests the largest value so far plus 10 %.
 """
 
 import math
@@ -32,14 +31,14 @@ from weigh.estimate.history_pool import (
 )
 
 DOUBLED = 2.0
-_KEPT = 64  # of many, the largest say it all
+_KEPT = 64  # of many bounds only the largest matter
 
 
 class LowerBound(msgspec.Struct, frozen=True):
     """A run of *sizes* needed more than *value*.
 
-    ``factor`` is what to ask for next, times *value*: 2 where the run was stopped for
-    just this, 1 where it was only seen to use so much.
+    The next request is ``factor`` times *value*: 2 if the run was stopped for exceeding
+    it, 1 if that much use was only observed.
     """
 
     value: float
@@ -48,25 +47,26 @@ class LowerBound(msgspec.Struct, frozen=True):
 
     @property
     def next_try(self) -> float:
-        """What the next try should be given."""
+        """Return what the next try should request."""
         return self.value * self.factor
 
 
-def escalate(killed_at: float, said: float = 0.0, *, cap: float | None = None) -> float:
-    """Give what to ask for after a run was killed at *killed_at*.
+def escalate(
+    killed_at: float, predicted: float = 0.0, *, cap: float | None = None
+) -> float:
+    """Return what to request after a run was killed at *killed_at*.
 
-    That doubled, or what the history *said* where that is more, and no more than the
-    *cap*: what a node has.
+    That is twice as much, or the history's prediction if it is larger; at most *cap*,
+    what a node has.
     """
-    asked = max(killed_at * DOUBLED, said)
-    return asked if cap is None else min(asked, cap)
+    request = max(killed_at * DOUBLED, predicted)
+    return request if cap is None else min(request, cap)
 
 
-def bear_on(bounds: Sequence[LowerBound], sizes: Sequence[float]) -> float:
-    """Give the least to ask for, for a run of *sizes*; 0 where nothing bears on it.
+def least_request(bounds: Sequence[LowerBound], sizes: Sequence[float]) -> float:
+    """Return the least to request for a run of *sizes*; 0 if no bound applies.
 
-    A bound is left out only where the run is smaller by every size that is known of
-    both.
+    A bound applies unless the run is smaller in every size known of both.
     """
     return max((b.next_try for b in bounds if not _smaller(sizes, b.sizes)), default=0)
 
@@ -74,10 +74,10 @@ def bear_on(bounds: Sequence[LowerBound], sizes: Sequence[float]) -> float:
 def still_open(
     bounds: Sequence[LowerBound], value: float, sizes: Sequence[float]
 ) -> list[LowerBound]:
-    """Keep the bounds that a run of *sizes*, completed with *value*, leaves open.
+    """Return the bounds that a run of *sizes*, completed with *value*, leaves open.
 
-    It settles those it used as much as, and those of runs that were no larger by any
-    size, where all the sizes are known.
+    It settles bounds up to its own use, and bounds of runs that were no larger in any
+    size, provided that all sizes are known.
     """
     left = [b for b in bounds if b.value > value and not _covers(sizes, b.sizes)]
     return sorted(left, key=lambda b: b.next_try)[-_KEPT:]
@@ -94,15 +94,15 @@ def _covers(sizes: Sequence[float], others: Sequence[float]) -> bool:
     return bool(pairs) and all(a >= b for a, b in pairs)
 
 
-ENOUGH = 3  # runs, to say anything at all
-FURTHEST = 4.0  # times the largest size measured; beyond it no line is believed
+ENOUGH = 3  # completed runs, for a first prediction
+FURTHEST = 4.0  # times the largest size measured; beyond it no line is trusted
 _HALF = 0.5
 
 
 class Past(msgspec.Struct, frozen=True):
-    """One completed run. ``sizes`` in the history's order, NaN where not known.
+    """One completed run. ``sizes`` are in the history's order, NaN if unknown.
 
-    ``weight`` is how long *value* was held: what a byte too many costs.
+    ``weight`` is how long ``value`` was held: the cost of a byte too many.
     """
 
     value: float
@@ -111,7 +111,7 @@ class Past(msgspec.Struct, frozen=True):
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """How this very method did on the past, each run from those before it."""
+    """What this method would have cost on past runs, each predicted from earlier."""
 
     runs: int = 0
     killed: int = 0
@@ -120,25 +120,25 @@ class Replay(msgspec.Struct, frozen=True):
 
     @property
     def waste(self) -> float | None:
-        """What was asked for and not used, over what was used."""
+        """Return what was requested and not used, relative to what was used."""
         return self.asked / self.used - 1 if self.used else None
 
     @property
     def expected_killed(self) -> float:
-        """The share of runs to expect killed.
+        """Return the expected share of killed runs.
 
-        The most of n runs is passed by one in n + 1, if their order is chance's; the
-        first runs, which were not replayed, count among the n.
+        In random order one run in n + 1 exceeds the largest of n before it; the n
+        include the first runs, which were not replayed.
         """
         return (self.killed + 1) / (self.runs + ENOUGH + 1)
 
 
 class Prediction(msgspec.Struct, frozen=True):
-    """What the next run should be given, and what that rests on.
+    """What the next run should request, and why.
 
-    ``level`` is the share of its own past errors that the rule ``by`` was lifted over,
-    ``margin`` what came on top; ``reach`` how many times larger than any before the
-    run is; ``after_kill`` the bound from below that raised it, if one did.
+    ``level`` is the share of the past errors of rule ``by`` that the value covers, and
+    ``margin`` comes on top; ``reach`` is how many times larger the run is than any
+    before it; ``after_kill`` is the lower bound that raised the value, if one did.
     """
 
     value: float
@@ -152,11 +152,11 @@ class Prediction(msgspec.Struct, frozen=True):
     after_kill: float | None = None
 
 
-class _Look(msgspec.Struct, frozen=True):
-    """One run seen from those before it: what rules say, what levels would ask."""
+class _Forecasts(msgspec.Struct, frozen=True):
+    """All forecasts of one run: ``predicted`` by rule, ``lifted`` by rule and level."""
 
-    said: Floats
-    asked: Floats
+    predicted: Floats
+    lifted: Floats
     reach: float
 
 
@@ -195,7 +195,7 @@ class History:
         """Learn from *runs*, the oldest first; only the latest are replayed.
 
         Raises:
-            FormatError: a run's figures are no measurement.
+            FormatError: a run's figures are not measurements.
         """
         history = cls(sizes, risk=risk)
         late = max(0, len(runs) - REPLAYED - WINDOW)
@@ -214,19 +214,19 @@ class History:
         """Learn from one more run that completed.
 
         Raises:
-            FormatError: its figures are no measurement.
+            FormatError: its figures are not measurements.
         """
         at = self._checked(run)
         if self.runs:
-            self._replay(run, self._look(at), at)
+            self._replay(run, self._forecasts(at), at)
         self._remember((run,))
         self._bounds = still_open(self._bounds, run.value, run.sizes)
 
     def add_bound(self, bound: LowerBound) -> None:
-        """Learn from a run that ended early: it would have needed more.
+        """Learn from a run that ended early and would have needed more.
 
         Raises:
-            FormatError: its figures are no measurement.
+            FormatError: its figures are not measurements.
         """
         self._checked(Past(bound.value, bound.sizes))
         self._bounds.append(bound)
@@ -234,17 +234,17 @@ class History:
     def predict(
         self, sizes: Sequence[float] = (), *, risk: Risk | None = None
     ) -> Prediction:
-        """Say what the next run, of *sizes*, should be given.
+        """Return what the next run, of *sizes*, should request.
 
         Raises:
-            UsageError: fewer than 3 runs completed so far, or no such risk.
+            UsageError: fewer than 3 runs completed so far, or there is no such risk.
         """
         if self.runs < ENOUGH:
             raise UsageError(f"run {ENOUGH} of these first: {self.runs} completed")
         at = np.array(sizes or [math.nan] * len(self._size_names), dtype=np.float64)
         risk = self._risk if risk is None else known_risk(risk)
-        choice = self._choose(self._look(at), risk)
-        least = bear_on(self._bounds, tuple(at))
+        choice = self._choose(self._forecasts(at), risk)
+        least = least_request(self._bounds, tuple(at))
         quantile, margin = LEVELS[choice.level]
         return Prediction(
             value=max(choice.value, least),
@@ -253,66 +253,74 @@ class History:
             level=quantile,
             margin=margin,
             runs=self.runs,
-            replay=_added_up(self._replays if risk == self._risk else ()),
+            replay=_summed(self._replays if risk == self._risk else ()),
             reach=choice.reach,
             after_kill=least if least > choice.value else None,
         )
 
-    def _look(self, at: Floats) -> _Look:
+    def _forecasts(self, at: Floats) -> _Forecasts:
+        """Return all forecasts of a run of sizes *at*."""
         reach = self._reach(at)
         ceiling = self._most * min(reach, FURTHEST)
-        said = candidates(self._values, self._sizes, at)
-        said = np.clip(said, self._least * _HALF, ceiling)
-        asked = self._ledger.lift(said)
-        alike = self._alike(at)
-        if alike.size:
-            # never less than a level claims of the very runs that were like this one
-            asked = np.maximum(asked, claims(alike))
-        return _Look(said, np.minimum(asked, ceiling * (1 + MARGIN)), reach)
+        predicted = candidates(self._values, self._sizes, at)
+        predicted = np.clip(predicted, self._least * _HALF, ceiling)
+        lifted = self._ledger.lift(predicted)
+        same = self._same_sizes(at)
+        if same.size:
+            # at least what a level takes to cover earlier runs of the same sizes
+            lifted = np.maximum(lifted, claims(same))
+        return _Forecasts(predicted, np.minimum(lifted, ceiling * (1 + MARGIN)), reach)
 
-    def _choose(self, look: _Look, risk: Risk) -> _Choice:
+    def _choose(self, forecasts: _Forecasts, risk: Risk) -> _Choice:
         if risk == "low":
-            return self._most_seen(look)
-        price = self._ledger.prices(look.asked, APPETITES[risk])
+            return self._most_seen(forecasts)
+        price = self._ledger.prices(forecasts.lifted, APPETITES[risk])
         if not np.isfinite(price).any():
-            return self._most_seen(look)
-        choice = _cheapest(look, price)
+            return self._most_seen(forecasts)
+        choice = _cheapest(forecasts, price)
         beyond = np.where(self._lines[:, None], price, np.inf)
-        if look.reach > 1 and np.isfinite(beyond).any():
-            # a constant was never tried so far out: a line may know better
-            choice = max(choice, _cheapest(look, beyond), key=lambda one: one.value)
+        if forecasts.reach > 1 and np.isfinite(beyond).any():
+            # a constant was never tested so far out: a line may predict better
+            choice = max(
+                choice, _cheapest(forecasts, beyond), key=lambda one: one.value
+            )
         return choice
 
-    def _most_seen(self, look: _Look) -> _Choice:
-        """Ask for the most seen and a margin; beyond the sizes seen, as lines say."""
+    def _most_seen(self, forecasts: _Forecasts) -> _Choice:
+        """Choose the largest value and a margin; beyond the known sizes, the lines."""
         last = len(LEVELS) - 1
-        choice = _Choice(self._most * (1 + MARGIN), 0, last, look.reach)
-        if look.reach == 1:
+        choice = _Choice(self._most * (1 + MARGIN), 0, last, forecasts.reach)
+        if forecasts.reach == 1:
             return choice
-        lifted = np.where(self._lines, look.asked[:, last], choice.value)
+        lifted = np.where(self._lines, forecasts.lifted[:, last], choice.value)
         rule = int(np.nanargmax(lifted))
         if lifted[rule] <= choice.value:
             return choice
-        return _Choice(float(lifted[rule]), rule, last, look.reach)
+        return _Choice(float(lifted[rule]), rule, last, forecasts.reach)
 
-    def _replay(self, run: Past, look: _Look, at: Floats) -> None:
-        """Enter what everyone would have asked for *run*, and what that would cost."""
+    def _replay(self, run: Past, forecasts: _Forecasts, at: Floats) -> None:
+        """Enter what each rule and level would have requested for *run*."""
         if self.runs >= ENOUGH:
-            asked = max(
-                self._choose(look, self._risk).value, bear_on(self._bounds, tuple(at))
+            request = max(
+                self._choose(forecasts, self._risk).value,
+                least_request(self._bounds, tuple(at)),
             )
-            self._replays.append(_played(asked, run, self._most))
+            self._replays.append(_replayed(request, run, self._most))
             del self._replays[:-REPLAYED]
         self._ledger.enter(
-            run.value, run.weight, said=look.said, asked=look.asked, most=self._most
+            run.value,
+            run.weight,
+            predicted=forecasts.predicted,
+            lifted=forecasts.lifted,
+            most=self._most,
         )
 
-    def _alike(self, at: Floats) -> Floats:
-        """Give the values of the latest runs of the very same sizes."""
+    def _same_sizes(self, at: Floats) -> Floats:
+        """Return the values of the latest runs of the same sizes."""
         known = np.isfinite(at)
-        same = (self._sizes[:, known] == at[known]).all(axis=1)
-        alike: Floats = self._values[same]
-        return alike
+        rows = (self._sizes[:, known] == at[known]).all(axis=1)
+        same: Floats = self._values[rows]
+        return same
 
     def _reach(self, at: Floats) -> float:
         known = np.isfinite(at) & (self._largest > 0)
@@ -338,15 +346,17 @@ class History:
     def _checked(self, run: Past) -> Floats:
         for figure in (run.value, run.weight):
             if not 0 < figure < math.inf:
-                raise FormatError(f"{figure:g} is no measurement: it must be above 0")
+                raise FormatError(
+                    f"{figure:g} is not a measurement: it must be above 0"
+                )
         if len(run.sizes) != len(self._size_names):
-            wanted = ", ".join(self._size_names) or "none"
-            raise UsageError(f"{len(run.sizes)} sizes given, wanted: {wanted}")
+            expected = ", ".join(self._size_names) or "none"
+            raise UsageError(f"{len(run.sizes)} sizes given, expected: {expected}")
         return np.array(run.sizes, dtype=np.float64)
 
 
-def _played(asked: float, run: Past, most: float) -> Replay:
-    total, tried, killed = 0.0, asked, False
+def _replayed(request: float, run: Past, most: float) -> Replay:
+    total, tried, killed = 0.0, request, False
     while tried < run.value:
         total, tried, killed = total + tried, escalate(tried, most), True
     return Replay(
@@ -357,7 +367,7 @@ def _played(asked: float, run: Past, most: float) -> Replay:
     )
 
 
-def _added_up(replays: Iterable[Replay]) -> Replay:
+def _summed(replays: Iterable[Replay]) -> Replay:
     rows = [(one.runs, one.killed, one.asked, one.used) for one in replays]
     if not rows:
         return Replay()
@@ -365,6 +375,8 @@ def _added_up(replays: Iterable[Replay]) -> Replay:
     return Replay(runs=int(runs), killed=int(killed), asked=asked, used=used)
 
 
-def _cheapest(look: _Look, price: Floats) -> _Choice:
+def _cheapest(forecasts: _Forecasts, price: Floats) -> _Choice:
     rule, level = np.unravel_index(int(np.argmin(price)), price.shape)
-    return _Choice(float(look.asked[rule, level]), int(rule), int(level), look.reach)
+    return _Choice(
+        float(forecasts.lifted[rule, level]), int(rule), int(level), forecasts.reach
+    )

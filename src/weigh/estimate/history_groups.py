@@ -1,8 +1,8 @@
-"""Which runs are of one kind: the same label, the same command but for its arguments.
+"""Group runs of one kind: the same label, and the same command except its arguments.
 
-A command's template keeps the program, its options and plain words; a word that is a
-parameter's value, a number, or the path of data stands for whatever is there. Scripts
-are kept: they are the program.
+A command's template keeps the program, its options and plain words. A parameter's
+value, a number or the path of data is replaced by a placeholder. Scripts are kept: they
+are the program.
 """
 
 import math
@@ -17,30 +17,30 @@ LABEL, COMMAND, HOST = "label", "command", "host"
 KEYS = (LABEL, COMMAND, HOST)
 DEFAULT = (LABEL, COMMAND)
 NUMBER, FILE = "{number}", "{file}"
-MOST_SIZES = 4  # sizes to learn from: each asks for its own share of the runs
+MOST_SIZES = 4  # parameters to learn from: each takes more runs
 
 _PROGRAMS = frozenset(("py", "r", "sh", "jl", "pl", "m", "rb", "lua", "js", "jar"))
 _LONGEST_ENDING = 8
 
 
 def template(command: Sequence[str], parameters: Parameters) -> tuple[str, ...]:
-    """Give *command* with what varies from run to run taken out of its words."""
+    """Return *command* with placeholders for what varies from run to run."""
     values = {str(value): f"{{{name}}}" for name, value in parameters.items()}
     program = tuple(_base(word) for word in command[:1])
     return program + tuple(_general(word, values) for word in command[1:])
 
 
 def parse_keys(text: str) -> tuple[str, ...]:
-    """Read ``label,command``: label, command, host, or any parameter's name.
+    """Read keys such as ``label,command``: label, command, host or a parameter's name.
 
     Raises:
-        UsageError: no key, or one twice.
+        UsageError: a key is empty or repeated.
     """
     keys = tuple(word.strip() for word in text.split(","))
     if not all(keys) or len(set(keys)) < len(keys):
         raise UsageError(
-            f"not keys to group by: {text!r} (write it like label,command; "
-            "a parameter's name will do, too)"
+            f"not keys to group by: {text!r} (write them like label,command; "
+            "a parameter's name is a key, too)"
         )
     return keys
 
@@ -48,9 +48,9 @@ def parse_keys(text: str) -> tuple[str, ...]:
 def choose_sizes(
     runs: Iterable[Parameters], leave_out: Sequence[str] = ()
 ) -> list[str]:
-    """Choose the parameters to learn from: numbers that vary, the best known first.
+    """Choose the parameters to learn from: numbers that vary, the most frequent first.
 
-    They must be known of half of the *runs*; *leave_out* are those grouped by.
+    Half of the *runs* must have them; *leave_out* are those to group by.
     """
     seen: dict[str, list[float]] = {}
     count = 0
@@ -68,7 +68,7 @@ def choose_sizes(
 
 
 def is_size(value: float | str) -> bool:
-    """Tell whether a parameter's value is a number to draw a line in."""
+    """Return whether a parameter's value is a number to fit a line to."""
     return not isinstance(value, (str, bool)) and math.isfinite(value)
 
 

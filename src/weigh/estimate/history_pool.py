@@ -1,9 +1,9 @@
-"""The pool of candidates: what each simple rule says of a run from those before it.
+"""Simple rules that predict a run from earlier ones, and the ledger of their errors.
 
-Two constants, then for each size (a parameter that varies) a least-squares line, a
-Theil-Sen line, a line through the logarithms, and the 5 runs nearest in that size, by
-their mean and by their largest. A rule that cannot speak (a size is not known, fewer
-than two runs have it) says NaN.
+The rules are two constants, then per size (a parameter that varies) a least-squares
+line, a Theil-Sen line, a line through the logarithms, and the mean and largest of the 5
+runs nearest in that size. A rule that does not apply (the size is unknown, or fewer
+than two runs have it) predicts NaN.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ RISKS: tuple[Risk, ...] = get_args(Risk)
 
 MARGIN = 0.1
 
-# (quantile of its own errors, margin on top); the last is `low`'s
+# (quantile of a rule's own errors, margin on top); the last is that of `low` risk
 LEVELS = (
     (0.75, 0.0),
     (0.9, 0.0),
@@ -31,14 +31,14 @@ LEVELS = (
     (1.0, 0.05),
     (1.0, MARGIN),
 )
-TOLD = 39  # runs from which a quantile of 97.5 % is one: 1 / (1 - .975) - 1
+RUNS_FOR_QUANTILE = 39  # runs, for a quantile of 97.5 %: 1 / (1 - .975) - 1
 
 
 class Appetite(msgspec.Struct, frozen=True):
-    """What a risk stands for: its lowest level, and the price of a kill in runs.
+    """The meaning of a risk: its lowest level, and the price of a kill in runs.
 
-    ``early`` is the least margin while the runs are fewer than TOLD: the most of 10
-    is passed by one in 11.
+    ``early`` is the least margin while there are fewer runs than RUNS_FOR_QUANTILE: one
+    run in 11 exceeds the largest of 10.
     """
 
     lowest: int
@@ -54,10 +54,10 @@ APPETITES: dict[Risk, Appetite] = {
 
 
 def known_risk(word: str) -> Risk:
-    """Take *word* for a risk.
+    """Return *word* as a risk.
 
     Raises:
-        UsageError: it is none.
+        UsageError: there is no such risk.
     """
     for risk in RISKS:
         if word == risk:
@@ -76,27 +76,27 @@ PER_SIZE = (
     "the mean of the 5 nearest in {}",
     "the largest of the 5 nearest in {}",
 )
-LINES_PER_SIZE = 3  # the first three go beyond what was measured; neighbours cannot
+LINES_PER_SIZE = 3  # the first three extrapolate; neighbours cannot
 NEAREST = 5
-WINDOW = 256  # runs that a rule looks back on: older ones tell of another program
-_PAIRED = 32  # runs whose pairs a Theil-Sen line is through: 496 slopes
+WINDOW = 256  # runs that a rule looks back on: older ones are of another program
+_PAIRED = 32  # runs whose pairs make a Theil-Sen line: 496 slopes
 _ENOUGH = 2
 _MOST_EXPONENT = 700.0  # of e, in a double
 
 
 def names(sizes: Sequence[str]) -> tuple[str, ...]:
-    """Give every candidate's name in words, in the order of `candidates`."""
+    """Return every candidate's name in words, in the order of `candidates`."""
     return CONSTANTS + tuple(rule.format(size) for size in sizes for rule in PER_SIZE)
 
 
 def are_lines(sizes: int) -> npt.NDArray[np.bool_]:
-    """Tell of every candidate whether it goes on beyond what was measured."""
+    """Return for every candidate whether it extrapolates beyond measured sizes."""
     each = [place < LINES_PER_SIZE for place in range(len(PER_SIZE))]
     return np.array([False] * len(CONSTANTS) + each * sizes)
 
 
 def candidates(values: Floats, sizes: Floats, at: Floats) -> Floats:
-    """Predict the run of sizes *at* from runs of *values* and *sizes* (a row each)."""
+    """Predict the run of sizes *at* from *values* and *sizes* (one row per run)."""
     rules = [np.array([values.max(), np.median(values)])]
     if at.size:
         rules.append(_of_sizes(values, sizes, at).T.ravel())
@@ -104,7 +104,7 @@ def candidates(values: Floats, sizes: Floats, at: Floats) -> Floats:
 
 
 def _of_sizes(values: Floats, sizes: Floats, at: Floats) -> Floats:
-    """Give a row a rule, a column a size."""
+    """Return one row per rule, one column per size."""
     columns = range(at.size)
     with np.errstate(all="ignore"):
         known = np.isfinite(sizes)
@@ -118,7 +118,7 @@ def _of_sizes(values: Floats, sizes: Floats, at: Floats) -> Floats:
 
 
 def _line(values: Floats, sizes: Floats, at: Floats) -> Floats:
-    """Draw a least-squares line through each column; read it at *at*."""
+    """Fit a least-squares line to each column, and return its value at *at*."""
     known = np.isfinite(sizes)
     count = known.sum(axis=0)
     middle = np.where(known, sizes, 0).sum(axis=0) / count
@@ -126,7 +126,7 @@ def _line(values: Floats, sizes: Floats, at: Floats) -> Floats:
     off = np.where(known, sizes - middle, 0)
     spread = (off * off).sum(axis=0)
     rise = (off * (values[:, None] - height)).sum(axis=0)
-    # one distinct size has no slope: its mean is all that is known
+    # one distinct size has no slope: use the mean
     slope = np.where(spread > 0, rise / spread, 0)
     away = at - middle
     result: Floats = np.where(count >= _ENOUGH, height + slope * away, np.nan)
@@ -134,7 +134,7 @@ def _line(values: Floats, sizes: Floats, at: Floats) -> Floats:
 
 
 def _theil_sen(values: Floats, sizes: Floats, at: float) -> float:
-    """Draw the line of the median slope through the latest runs; read it at *at*."""
+    """Fit a Theil-Sen line to the latest runs, and return its value at *at*."""
     known = np.flatnonzero(np.isfinite(sizes))[-_PAIRED:]
     if known.size < _ENOUGH or not np.isfinite(at):
         return float("nan")
@@ -148,7 +148,7 @@ def _theil_sen(values: Floats, sizes: Floats, at: float) -> float:
 
 
 def _nearest(values: Floats, sizes: Floats, at: float) -> tuple[float, float]:
-    known = np.flatnonzero(np.isfinite(sizes))[::-1]  # of equals the newest first
+    known = np.flatnonzero(np.isfinite(sizes))[::-1]  # the newest of equals first
     if known.size < _ENOUGH or not np.isfinite(at):
         return float("nan"), float("nan")
     order = np.argsort(np.abs(sizes[known] - at), kind="stable")[:NEAREST]
@@ -157,7 +157,7 @@ def _nearest(values: Floats, sizes: Floats, at: float) -> tuple[float, float]:
 
 
 def _median(values: Floats) -> float:
-    """Give the median without np.median's care for what cannot be here."""
+    """Return the median, without the overhead of np.median."""
     ordered = np.sort(values)
     half = ordered.size // 2
     if ordered.size % 2:
@@ -168,51 +168,57 @@ def _median(values: Floats) -> float:
 _PAIRS = [np.triu_indices(count, 1) for count in range(_PAIRED + 1)]
 
 
-REPLAYED = 300  # runs over which rules are compared; older ones are another time
+REPLAYED = 300  # latest runs, over which rules are compared
 
 _QUANTILES = np.array([quantile for quantile, _ in LEVELS])
 _MARGINS = np.array([margin for _, margin in LEVELS])
-_OFTEN = 0.5  # of the runs replayed a rule must have spoken on, to be compared
+_OFTEN = 0.5  # share of the replayed runs that a rule must have predicted
 
 
 class Ledger:
-    """The errors and the costs of *rules* rules on the latest runs, in order."""
+    """The errors and costs of all rules on the latest runs, in order."""
 
     def __init__(self, rules: int) -> None:
         self._errors = np.full((rules, WINDOW), np.nan)
-        # wasted, of what use, killed, tried: a rule a row, a level a column
+        # wasted, used, killed, tried: one row per rule, one column per level
         self._costs = np.zeros((REPLAYED, 4, rules, len(LEVELS)))
         self._runs = 0
 
-    def lift(self, said: Floats) -> Floats:
-        """Lift what each rule *said* over its past errors, a level a column."""
-        lifted: Floats = said[:, None] * quantiles(self._errors) * (1 + _MARGINS)
+    def lift(self, predicted: Floats) -> Floats:
+        """Raise each rule's prediction by its past errors, one column per level."""
+        lifted: Floats = predicted[:, None] * quantiles(self._errors) * (1 + _MARGINS)
         return lifted
 
     def enter(
-        self, value: float, weight: float, *, said: Floats, asked: Floats, most: float
+        self,
+        value: float,
+        weight: float,
+        *,
+        predicted: Floats,
+        lifted: Floats,
+        most: float,
     ) -> None:
-        """Enter a run of *value*, which rules *said* and levels would have *asked*.
+        """Enter a run of *value*, with the rules' predictions and the lifted ones.
 
-        A kill wastes all that was asked for; the second try is twice that, or the
-        *most* seen before.
+        A kill wastes the whole request; the second try is twice that, or the *most*
+        used before.
         """
-        able = np.isfinite(asked)
-        killed = able & (asked < value)
-        second = np.maximum(np.maximum(asked * 2, most), value)
-        wasted = np.where(killed, asked + second, asked) - value
+        able = np.isfinite(lifted)
+        killed = able & (lifted < value)
+        second = np.maximum(np.maximum(lifted * 2, most), value)
+        wasted = np.where(killed, lifted + second, lifted) - value
         costs = self._costs[self._runs % REPLAYED]
         costs[0] = np.where(able, wasted * weight, 0)
         costs[1], costs[2], costs[3] = able * (value * weight), killed, able
-        self._errors[:, self._runs % WINDOW] = value / said
+        self._errors[:, self._runs % WINDOW] = value / predicted
         self._runs += 1
 
-    def prices(self, asked: Floats, appetite: Appetite) -> Floats:
-        """Price each rule and level in runs' use; infinite where it has no say."""
+    def prices(self, lifted: Floats, appetite: Appetite) -> Floats:
+        """Return the price of each rule and level in runs; infinite if not allowed."""
         wasted, used, kills, tries = self._costs[: self._runs].sum(axis=0)
-        allowed = np.isfinite(asked) & (tries >= max(1, _OFTEN * tries.max()))
+        allowed = np.isfinite(lifted) & (tries >= max(1, _OFTEN * tries.max()))
         allowed[:, : appetite.lowest] = False
-        if self._runs + 1 < TOLD:
+        if self._runs + 1 < RUNS_FOR_QUANTILE:
             allowed[:, appetite.early > _MARGINS] = False
         with np.errstate(all="ignore"):
             price = wasted / used + appetite.kill_price * kills / tries
@@ -221,16 +227,16 @@ class Ledger:
 
 
 def claims(values: Floats) -> Floats:
-    """Give what each level claims to cover of *values*: its quantile and margin."""
+    """Return what each level takes to cover *values*: its quantile and margin."""
     claimed: Floats = quantiles(values[None, :])[0] * (1 + _MARGINS)
     return claimed
 
 
 def quantiles(rows: Floats) -> Floats:
-    """Give each row's values at the levels, counted so that a next one is covered too.
+    """Return the quantiles of each row that also cover a next value.
 
-    Of m values the one of rank ceil((m + 1) q), the largest where there is none such:
-    the quantile of split conformal prediction. NaN are not counted.
+    Of m values that is the one of rank ceil((m + 1) q), or else the largest: the
+    quantile of split conformal prediction. NaN are not counted.
     """
     ordered = np.sort(rows, axis=1)
     count = np.isfinite(ordered).sum(axis=1)[:, None]

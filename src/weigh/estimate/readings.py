@@ -1,4 +1,4 @@
-"""What records of one command say, size by size: memory, GPU memory and time."""
+"""Read memory, GPU memory and time per size from the records of one command."""
 
 import math
 import re
@@ -17,11 +17,11 @@ from weigh.units import Bytes
 _NUMBER = re.compile(r"(?<![\d.])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?!\d)")
 _WORD_END, _A_NUMBER = "\0", "\1"
 
-Marks = tuple[str | None, ...]
+Constants = tuple[str | None, ...]
 
 
 class Group(msgspec.Struct, frozen=True):
-    """What records have in common; ``command`` with ``{name}`` where a size stands."""
+    """What records have in common; in ``command``, ``{name}`` stands for a size."""
 
     command: tuple[str, ...]
     host: str | None
@@ -29,30 +29,30 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class _Command(msgspec.Struct, frozen=True):
-    """A command taken apart: the text around its numbers, and the numbers.
+    """A command split into the text around its numbers, and the numbers.
 
-    ``marks`` are the numbers again, None where one is a parameter's value.
+    ``constants`` are the numbers again, None for the value of a parameter.
     """
 
     text: str
     numbers: tuple[str, ...]
-    marks: Marks
+    constants: Constants
 
 
 def groups_of(records: Sequence[Record]) -> list[Group]:
     """Return the group of each record.
 
-    A number in the command that is a parameter's value may be so by chance, as 1 often
-    is. Where other records have that very number in its place, it is none.
+    A number in the command may equal a parameter's value by chance, as 1 often does. If
+    other records have the same number there as a constant, it is a constant.
     """
     commands = [_taken_apart(record) for record in records]
     fixed: dict[str, set[tuple[int, str]]] = {}
     for command in commands:
-        fixed.setdefault(command.text, set()).update(_unmarked(command))
-    shown: dict[tuple[str, Marks], tuple[str, ...]] = {}
+        fixed.setdefault(command.text, set()).update(_constant_places(command))
+    shown: dict[tuple[str, Constants], tuple[str, ...]] = {}
     found = []
     for record, command in zip(records, commands, strict=True):
-        key = command.text, _marks(command, fixed[command.text])
+        key = command.text, _constants(command, fixed[command.text])
         if key not in shown:
             shown[key] = _shown(record, command, key[1])
         host = record.host.name if record.host else None
@@ -69,53 +69,53 @@ def _taken_apart(record: Record) -> _Command:
     whole = _WORD_END.join(record.command)
     numbers = tuple(_NUMBER.findall(whole))
     values = {abs(v) for v in record.parameters.values() if not isinstance(v, str)}
-    marks = tuple(None if float(n) in values else n for n in numbers)
-    return _Command(_NUMBER.sub(_A_NUMBER, whole), numbers, marks)
+    constants = tuple(None if float(n) in values else n for n in numbers)
+    return _Command(_NUMBER.sub(_A_NUMBER, whole), numbers, constants)
 
 
-def _unmarked(command: _Command) -> Iterator[tuple[int, str]]:
-    """Give the places and numbers that are no parameter's value."""
-    for place, mark in enumerate(command.marks):
-        if mark is not None:
-            yield place, mark
+def _constant_places(command: _Command) -> Iterator[tuple[int, str]]:
+    """Yield the place and text of each number that is not a parameter's value."""
+    for place, constant in enumerate(command.constants):
+        if constant is not None:
+            yield place, constant
 
 
-def _marks(command: _Command, fixed: set[tuple[int, str]]) -> Marks:
-    """Take the mark off a number that another record has in its place by chance."""
+def _constants(command: _Command, fixed: set[tuple[int, str]]) -> Constants:
+    """Return the constants, with each number that is one in another record."""
     numbers = enumerate(command.numbers)
     return tuple(
-        number if (place, number) in fixed else mark
-        for (place, number), mark in zip(numbers, command.marks, strict=True)
+        number if (place, number) in fixed else constant
+        for (place, number), constant in zip(numbers, command.constants, strict=True)
     )
 
 
-def _shown(record: Record, command: _Command, marks: Marks) -> tuple[str, ...]:
+def _shown(record: Record, command: _Command, constants: Constants) -> tuple[str, ...]:
     pieces = command.text.split(_A_NUMBER)
-    names = _names(record, command, marks)
+    names = _names(record, command, constants)
     whole = pieces[0] + "".join(
         f"{name}{piece}" for name, piece in zip(names, pieces[1:], strict=True)
     )
     return tuple(whole.split(_WORD_END)) if record.command else ()
 
 
-def _names(record: Record, command: _Command, marks: Marks) -> Iterator[str]:
+def _names(record: Record, command: _Command, constants: Constants) -> Iterator[str]:
     named = {
         abs(value): name
         for name, value in record.parameters.items()
         if not isinstance(value, str)
     }
-    for mark, number in zip(marks, command.numbers, strict=True):
-        yield f"{{{named[float(number)]}}}" if mark is None else mark
+    for constant, number in zip(constants, command.numbers, strict=True):
+        yield f"{{{named[float(number)]}}}" if constant is None else constant
 
 
 _TIMES = "*"
-_LONGEST_SAID = 50
+_LONGEST_SHOWN = 50
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """One run at size ``x``; bytes and seconds, None where not measured.
+    """One run at size ``x``; bytes and seconds, None if not measured.
 
-    ``gpu_base`` is what the card held of the job before the first batch: the model.
+    ``gpu_base`` is the job's GPU memory before the first batch: the model.
     """
 
     x: float
@@ -127,7 +127,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True):
-    """The readings of one group of records, and what to know about the others."""
+    """The readings of one group of records, and notes about the others."""
 
     by: str
     group: Group
@@ -141,10 +141,10 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
 def read(records: Sequence[Record], by: Sequence[str]) -> Readings:
     """Read the largest group of *records* that have the parameters *by*.
 
-    Several names are multiplied, as in a batch's tokens.
+    The size is the product of several names, such as the tokens of a batch.
 
     Raises:
-        UsageError: no record has the parameters, or one of them is no size.
+        UsageError: no record has the parameters, or they are not sizes.
     """
     having = _having(records, by)
     groups = groups_of(having)
@@ -170,14 +170,14 @@ def read(records: Sequence[Record], by: Sequence[str]) -> Readings:
             *_unsized(records, by),
             *_other_groups(Counter(groups), group),
             *_left_out(ended, "it did not complete"),
-            *_left_out(len(found) - len(rows), "no memory or time that can be"),
+            *_left_out(len(found) - len(rows), "its memory or time is impossible"),
             *_others_vary(done, by),
         ),
     )
 
 
 def completed(records: Sequence[Record], by: Sequence[str]) -> list[Record]:
-    """Return those that ``read`` takes its rows from.
+    """Return the completed records that `read` uses.
 
     Raises:
         UsageError: no record has the parameters.
@@ -208,21 +208,21 @@ def varying(records: Sequence[Record]) -> tuple[str, ...]:
 
 
 def products(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Give each name alone, then every product of several."""
+    """Yield each name by itself, then every product of several."""
     for count in range(1, len(names) + 1):
         yield from combinations(names, count)
 
 
 def gpu_memory(usage: Usage) -> int | None:
-    """Return the most that the job held on one GPU, None where not measured."""
+    """Return the job's peak on one GPU, None if not measured."""
     return max((gpu.job_peak or 0 for gpu in usage.gpus), default=0) or None
 
 
 def _having(records: Sequence[Record], by: Sequence[str]) -> list[Record]:
-    """Return the records with sizes.
+    """Return the records that have a size.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no record has one.
     """
     having = [r for r in records if all(name in r.parameters for name in by)]
     if not having:
@@ -230,13 +230,13 @@ def _having(records: Sequence[Record], by: Sequence[str]) -> list[Record]:
     unsized = [_no_size(record, by) for record in having]
     if all(unsized):
         raise UsageError(
-            f"{unsized[0]} is no size above 0: a fit needs numbers (another --by)"
+            f"{unsized[0]} is not a size above 0: a fit needs numbers (another --by)"
         )
     return [r for r, no_size in zip(having, unsized, strict=True) if no_size is None]
 
 
 def _no_size(record: Record, by: Sequence[str]) -> str | None:
-    """Return the parameter that is no number above 0, as typed; None: all are."""
+    """Return the parameter that is not a number above 0; None if all are."""
     for name in by:
         value = record.parameters[name]
         if isinstance(value, str) or not 0 < value <= LARGEST_SIZE:
@@ -245,13 +245,13 @@ def _no_size(record: Record, by: Sequence[str]) -> str | None:
 
 
 def _largest_group(records: Sequence[Record], groups: Sequence[Group]) -> Group:
-    """Choose by how many ran to the end; of equals, the first."""
+    """Return the group with the most completed records; the first of equals."""
     ran = [g for r, g in zip(records, groups, strict=True) if r.state == "COMPLETED"]
     return Counter(ran or groups).most_common(1)[0][0]
 
 
 def _is_same(other: Group, group: Group) -> bool:
-    """Tell whether a failure there counts here; it may have ended before its GPU."""
+    """Return whether a failure there counts here; it may have failed before its GPU."""
     same = (other.command, other.host) == (group.command, group.host)
     return same and other.gpus in {(), group.gpus}
 
@@ -267,15 +267,15 @@ def _failure(
 
 
 def _may_be(record: Record, *, gpu: bool) -> bool:
-    """Tell whether it may have been GPU memory, or else host memory, that ran out."""
+    """Return whether it may have run out of GPU memory (or else host memory)."""
     on_gpu = ran_out_on_gpu(record.outcome)
     return on_gpu is None or on_gpu == gpu
 
 
 def _room(record: Record, *, gpu: bool) -> Bytes | None:
     if gpu:
-        cards = record.usage.gpus if record.usage else ()
-        totals = [card.memory_total for card in cards if card.memory_total is not None]
+        gpus = record.usage.gpus if record.usage else ()
+        totals = [gpu.memory_total for gpu in gpus if gpu.memory_total is not None]
         return min(totals, default=None)
     if record.allocation is not None and record.allocation.memory is not None:
         return record.allocation.memory
@@ -302,13 +302,13 @@ def _row(x: float, usage: Usage, record: Record) -> Reading:
 
 
 def _can_be(row: Reading) -> bool:
-    """Tell whether all that was measured is above zero and of this world."""
+    """Return whether all measurements are above zero and not absurdly large."""
     measured = (row.memory, row.gpu_memory, row.time, row.time_per_sample)
     return all(y is None or 0 < y <= LARGEST_SIZE for y in measured)
 
 
 def _gpu_base(usage: Usage, batches: Batches | None) -> int | None:
-    """Return what the fullest card held of the job when the batches began."""
+    """Return the job's memory on the fullest GPU when the batches began."""
     if batches is None:
         return None
     before = {gpu.uuid: gpu.memory_before or 0 for gpu in usage.gpus}
@@ -324,7 +324,7 @@ def _none_has(records: Sequence[Record], by: Sequence[str]) -> str:
     if not records:
         return "no records to fit (measure a few sizes with weigh scan)"
     names = ", ".join(sorted({name for r in records for name in r.parameters}))
-    there = f"they have {names}" if names else "give them with weigh run --param"
+    there = f"they have {names}" if names else "record them with weigh run --param"
     return f"no record has the parameter {_TIMES.join(by)} ({there})"
 
 
@@ -337,30 +337,30 @@ def _unsized(records: Sequence[Record], by: Sequence[str]) -> Iterator[str]:
     having = [r for r in records if all(name in r.parameters for name in by)]
     yield from _left_out(len(records) - len(having), f"no parameter {_TIMES.join(by)}")
     unsized = sum(_no_size(record, by) is not None for record in having)
-    yield from _left_out(unsized, f"its {_TIMES.join(by)} is no number above 0")
+    yield from _left_out(unsized, f"its {_TIMES.join(by)} is not a number above 0")
 
 
 def _other_groups(groups: Counter[Group], group: Group) -> Iterator[str]:
-    said: Counter[str] = Counter()
+    differences: Counter[str] = Counter()
     for other, count in groups.items():
         if other != group:
-            said[_difference(other, group)] += count
-    for difference, count in said.items():
+            differences[_difference(other, group)] += count
+    for difference, count in differences.items():
         yield from _left_out(count, difference)
 
 
 def _difference(other: Group, group: Group) -> str:
     if other.command != group.command:
         words = " ".join(other.command)
-        dots = "..." if len(words) > _LONGEST_SAID else ""
-        return f"another command, {words[:_LONGEST_SAID]}{dots}"
+        dots = "..." if len(words) > _LONGEST_SHOWN else ""
+        return f"another command, {words[:_LONGEST_SHOWN]}{dots}"
     if other.host != group.host:
         return f"another host, {other.host or 'unknown'}"
     return f"another GPU, {', '.join(other.gpus) or 'none'}"
 
 
 def _others_vary(records: Sequence[Record], by: Sequence[str]) -> Iterator[str]:
-    """Name the parameters that vary beside *by*: they are not what the curve is of."""
+    """Yield a note on parameters that vary in addition to *by*."""
     others = [name for name in varying(records) if name not in by]
     if others:
-        yield f"{', '.join(others)} varied too: of each size the largest run counts"
+        yield f"{', '.join(others)} varied too: the largest run of each size counts"

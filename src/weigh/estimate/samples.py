@@ -1,4 +1,4 @@
-"""Measured points: one for each size, with what its repeats say of the spread."""
+"""Measured points: one per size, with the spread of its repeated runs."""
 
 import math
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.units import Bytes
 
-LARGEST_SIZE = 1e18  # beyond, a figure would leave the numbers there are
+LARGEST_SIZE = 1e18  # larger figures would overflow a 64-bit integer
 _MOST_SIZES = 100  # pairwise slopes grow with the square
 
 
 class Point(msgspec.Struct, frozen=True):
-    """What was measured at one size; ``low`` and ``high`` over its runs."""
+    """The measurement at one size, between ``low`` and ``high`` over its runs."""
 
     x: float
     y: float
@@ -26,7 +26,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The smallest size that ended out of memory; *room* is how much there was."""
+    """The smallest size that ran out of memory; ``room`` is how much was available."""
 
     size: float
     room: Bytes | None = None
@@ -35,13 +35,13 @@ class Failure(msgspec.Struct, frozen=True):
 def gather(
     pairs: Iterable[tuple[float, float]], *, keep: Literal["most", "middle"]
 ) -> tuple[Point, ...]:
-    """Bring runs of the same size together, in order of size.
+    """Group runs of the same size, in order of size.
 
-    *keep* ``most`` for memory, where the largest run is what a request has to hold;
+    *keep* is ``most`` for memory, because a request has to cover the largest run, and
     ``middle`` (the median) for times.
 
     Raises:
-        UsageError: a size or a measurement is not finite, or is zero or below.
+        UsageError: a size or a measurement is not finite and positive.
     """
     sizes: dict[float, list[float]] = {}
     for x, y in pairs:
@@ -58,23 +58,23 @@ def gather(
 
 
 def check_size(x: float) -> float:
-    """Return *x*.
+    """Return *x* unchanged.
 
     Raises:
-        UsageError: it is no number above 0, or larger than any size.
+        UsageError: *x* is not a number above 0, or too large.
     """
     if not 0 < x <= LARGEST_SIZE:
-        raise UsageError(f"a size has to be a number above 0, not {x!r}")
+        raise UsageError(f"a size must be a number above 0, not {x!r}")
     return x
 
 
 def size_text(size: float) -> str:
-    """Write a size as a person would: ``300``, ``0.5``, never ``1e+06``."""
+    """Format a size as a person writes it: ``300``, ``0.5``, never ``1e+06``."""
     return f"{size:.0f}" if float(size).is_integer() else f"{size:g}"
 
 
 def _thinned(points: tuple[Point, ...]) -> tuple[Point, ...]:
-    """Keep the ends and, of equal stretches between, the point with the largest y."""
+    """Keep the ends and the point with the largest y of each stretch between them."""
     inner = points[1:-1]
     stretches = _MOST_SIZES - 2
     edges = [len(inner) * i // stretches for i in range(stretches + 1)]

@@ -1,12 +1,12 @@
-"""A line through noisy figures, and whether they rise at all: no distribution assumed.
+"""Statistics of a few noisy figures: ratios of means, robust lines, tests of a rise.
 
-Pure Python, because ``weigh run`` uses it: numpy would take longer to import than the
-hundred figures here take to look at.
+Pure Python, because ``weigh run`` uses it: importing numpy would take longer than the
+computation.
 
 Sources: P. K. Sen, JASA 63 (1968) 1379-1389, for the slope and its interval;
 M. G. Kendall, Rank Correlation Methods, 4th ed., for the variance with ties; S. Yue
 and C. Wang, Water Resources Management 18 (2004) 201-218, for the inflation of that
-variance by the autocorrelation of what is left when the slope is taken off.
+variance by the autocorrelation of the detrended series.
 """
 
 import math
@@ -21,10 +21,10 @@ _FEWEST = 2  # runs that have a spread
 def ratio_interval(
     base: Sequence[float], other: Sequence[float], level: float
 ) -> tuple[float, float] | None:
-    """Give what holds the true ratio of *other* to *base*; None without any spread.
+    """Return the interval of the true ratio of *other* to *base*; None without spread.
 
-    All figures are above zero. A single run is taken to vary as the several on the
-    other side do.
+    All figures are above zero. A single run is assumed to vary as those on the other
+    side do.
     """
     logs = [[math.log(value) for value in values] for values in (base, other)]
     counts = [len(values) for values in logs]
@@ -45,7 +45,7 @@ def ratio_interval(
 
 @lru_cache(maxsize=256)
 def student_quantile(freedom: int, level: float) -> float:
-    """Give how many standard errors to either side hold the share *level*."""
+    """Return the two-sided quantile of Student's distribution, in standard errors."""
     low, high = 0.0, 1.0
     while student_share(freedom, high) < level:
         high *= 2
@@ -59,7 +59,7 @@ def student_quantile(freedom: int, level: float) -> float:
 
 
 def student_share(freedom: int, reach: float) -> float:
-    """Give the share of Student's distribution within *reach* of its middle."""
+    """Return the share of Student's distribution within *reach* of its middle."""
     angle = math.atan(reach / math.sqrt(freedom))
     square = math.cos(angle) ** 2
     odd = freedom % 2
@@ -84,7 +84,7 @@ def _variance(values: Sequence[float]) -> float | None:
 def _freedom(
     variances: Sequence[float | None], counts: Sequence[int], error: float
 ) -> int:
-    """Give Welch's and Satterthwaite's degrees of freedom, as a whole number."""
+    """Return Welch's and Satterthwaite's degrees of freedom, as a whole number."""
     if any(variance is None for variance in variances):
         return max(counts) - 1
     parts = [
@@ -96,13 +96,13 @@ def _freedom(
 
 
 _MOST_CORRELATION = 0.5  # a curve's own bend looks like correlation, too
-_MOST_IN_INTERVALS = 0.75  # where that bend is a doubt, too
-_PLAIN = 0.25  # of the rise: what strays no further is no correlated noise
+_MOST_IN_INTERVALS = 0.75  # an interval covers that bend, too
+_PLAIN = 0.25  # of the rise: smaller residuals are not correlated noise
 _FEWEST_POINTS = 4
 
 
 def slopes(times: Sequence[float], values: Sequence[float]) -> list[float]:
-    """Give the slopes between all pairs of points, in order."""
+    """Return the slopes between all pairs of points, in order."""
     return sorted(
         (values[later] - values[earlier]) / (times[later] - times[earlier])
         for later in range(len(times))
@@ -111,12 +111,12 @@ def slopes(times: Sequence[float], values: Sequence[float]) -> list[float]:
 
 
 def lower_median(ordered: Sequence[float]) -> float:
-    """Give the middle of ordered values, the lower of two; 0 where there are none."""
+    """Return the median of ordered values, the lower of two; 0 without values."""
     return ordered[(len(ordered) - 1) // 2] if ordered else 0.0
 
 
 def median(values: Sequence[float]) -> float:
-    """Give the middle of *values*, the mean of two; 0 where there are none."""
+    """Return the median of *values*, the mean of two; 0 without values."""
     ordered = sorted(values)
     half = len(ordered) // 2
     if not ordered:
@@ -127,10 +127,10 @@ def median(values: Sequence[float]) -> float:
 
 
 def rise_score(values: Sequence[float]) -> float:
-    """Give the Mann-Kendall score of equally spaced *values*: how surely they rise.
+    """Return the Mann-Kendall score of equally spaced *values*: how surely they rise.
 
-    It is standard normal for values in no order, and widened where neighbours are
-    alike; 2.33 is reached by one flat series in a hundred.
+    It is standard normal for values in random order, corrected for correlated
+    neighbours; one flat series in a hundred reaches 2.33.
     """
     if len(values) < _FEWEST_POINTS:
         return 0.0
@@ -144,13 +144,13 @@ def rise_score(values: Sequence[float]) -> float:
 def slope_interval(
     times: Sequence[float], values: Sequence[float], level: float
 ) -> tuple[float, float, float]:
-    """Give the median slope, and the two that hold the true one at *level*.
+    """Return the median slope and its interval at confidence *level*.
 
     *times* are equally spaced.
     """
     ordered = slopes(times, values)
     count, wider = len(values), inflation(values, _MOST_IN_INTERVALS)
-    # so few figures, and fewer where they are alike, do not know their own spread
+    # a few figures, even fewer if correlated, do not determine their own spread
     quantile = student_quantile(max(1, round(count / wider) - 2), level)
     reach = quantile * math.sqrt(_plain_variance(count) * wider)
     last = len(ordered) - 1
@@ -160,9 +160,9 @@ def slope_interval(
 
 
 def inflation(values: Sequence[float], most: float = _MOST_CORRELATION) -> float:
-    """Give the factor by which correlated neighbours widen a variance.
+    """Return the factor by which correlated neighbours widen a variance.
 
-    No correlation above *most* is believed: 0.5 is a factor of 3.
+    The correlation is capped at *most*: 0.5 is a factor of 3.
     """
     count = len(values)
     slope = median(slopes(range(count), values))
@@ -175,13 +175,13 @@ def inflation(values: Sequence[float], most: float = _MOST_CORRELATION) -> float
     if power <= 0:
         return 1.0
     lag = sum(one * after for one, after in pairwise(rest)) / power
-    lag += (1 + 4 * lag) / count  # a short series' lag is underrated
+    lag += (1 + 4 * lag) / count  # the lag of a short series is underestimated
     lag = min(max(lag, 0.0), most)
     return (1 + lag) / (1 - lag)
 
 
 def _concordance(values: Sequence[float]) -> int:
-    """Count the pairs that rise, less those that fall."""
+    """Return the number of rising pairs minus that of falling pairs."""
     return sum(
         (values[later] > values[earlier]) - (values[later] < values[earlier])
         for later in range(len(values))
@@ -190,7 +190,7 @@ def _concordance(values: Sequence[float]) -> int:
 
 
 def _slope_variance(values: Sequence[float]) -> float:
-    """Give the variance of the concordance of *values* in any order."""
+    """Return the variance of the concordance of *values* in random order."""
     ties: dict[float, int] = {}
     for value in values:
         ties[value] = ties.get(value, 0) + 1

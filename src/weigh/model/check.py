@@ -1,4 +1,4 @@
-"""A short trial of a few tasks: what each did, and whether anything is wrong."""
+"""The result of a short trial of a few tasks: what each did, and what is wrong."""
 
 import msgspec
 
@@ -8,12 +8,12 @@ SCHEMA = "weigh.check/1"
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """One task that was tried.
+    """The trial of one task.
 
-    ``state`` is RUNNING for one that was stopped when its time was up, and PENDING for
-    one that was not begun. ``growth_rate`` is in bytes a second, where memory still
-    rose. ``evidence`` is the line of its output that says most: the first with a NaN,
-    or the last. ``verdict`` says in a few words how it went.
+    ``state`` is RUNNING for a task that was stopped when its time was up, and PENDING
+    for one that was not started. ``growth_rate`` is in bytes per second, if memory
+    still rose. ``evidence`` is the most relevant line of output: the first with a NaN,
+    or the last. ``verdict`` is the result in a few words.
     """
 
     task: int
@@ -36,10 +36,10 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """A trial of ``trials`` out of so many ``tasks``, ``seconds`` each at most.
+    """Trials of some of ``tasks`` tasks, at most ``seconds`` each.
 
-    ``side_by_side`` is how many ran at once at most, ``signal`` what told weigh to end.
-    Where it ``is_plan``, ``task_file`` is the plan's folder.
+    ``side_by_side`` is the largest number that ran at once, ``signal`` the signal that
+    stopped weigh. If ``is_plan``, ``task_file`` is the plan's folder.
     """
 
     schema: str = SCHEMA
@@ -55,5 +55,5 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wrong(self) -> int:
-        """Count the tasks with which something is wrong."""
+        """Return the number of tasks with a problem."""
         return sum(trial.is_wrong for trial in self.trials)

@@ -1,7 +1,7 @@
-"""A cluster at one moment: its nodes, GPUs and queues, and whose jobs are on it.
+"""A cluster at one moment: its nodes, GPUs, queues and jobs.
 
-Bytes, seconds and whole CPUs; ``None`` is not known. Times of day are the scheduler's
-own, local, in ISO 8601.
+Units are bytes, seconds and whole CPUs; ``None`` means unknown. Times of day are local
+times of the scheduler, in ISO 8601.
 """
 
 from typing import Literal
@@ -13,7 +13,7 @@ from weigh.model.record import State
 from weigh.units import Bytes
 
 SCHEMA = "weigh.cluster/1"
-UNTYPED = "gpu"  # a GPU whose type the scheduler does not tell
+UNTYPED = "gpu"  # a GPU whose type the scheduler does not report
 
 NodeState = Literal["IDLE", "MIXED", "FULL", "DRAINING", "RESERVED", "DOWN", "UNKNOWN"]
 
@@ -27,10 +27,10 @@ class NodeGpus(msgspec.Struct, frozen=True):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. ``DRAINING`` takes no more jobs, ``RESERVED`` only some people's.
+    """One node. ``DRAINING`` takes no more jobs, ``RESERVED`` only those of some users.
 
-    ``cpus_used`` and ``memory_used`` are what jobs were granted, on Grid Engine the
-    memory that is in use. ``reason`` is why it takes no jobs, in the site's words.
+    ``cpus_used`` and ``memory_used`` are allocated to jobs; on Grid Engine the memory
+    is that in use. ``reason`` is the site's reason why it takes no jobs.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 class GpuCount(msgspec.Struct, frozen=True, kw_only=True):
     """GPUs of one type: ``used + free + blocked + down`` are ``total``.
 
-    ``blocked`` are idle on nodes that have no CPU or no memory left; ``down`` are
+    ``blocked`` GPUs are idle on nodes without free CPUs or memory; ``down`` ones are
     idle on nodes that take no jobs.
     """
 
@@ -60,7 +60,7 @@ class GpuCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue (Slurm: partition): its limits, its nodes, and what is free there."""
+    """One queue (Slurm: partition): its limits, nodes and free resources."""
 
     limits: QueueLimits
     nodes: int = 0
@@ -74,9 +74,9 @@ class Queue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, or the elements of an array that are in one state; sums over these.
+    """A job, or all elements of an array in one state; figures are sums over these.
 
-    ``start`` is when it began, or is expected to; ``reason`` why it waits.
+    ``start`` is when it started, or is expected to; ``reason`` is why it waits.
     """
 
     id: str
@@ -92,7 +92,7 @@ class ClusterJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UserCount(msgspec.Struct, frozen=True, kw_only=True):
-    """What one user has: elements running and waiting; CPUs and GPUs that run."""
+    """The running and waiting elements of one user, and the CPUs and GPUs in use."""
 
     user: str
     running: int = 0
@@ -102,7 +102,7 @@ class UserCount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Start(msgspec.Struct, frozen=True, kw_only=True):
-    """When a job of the shape asked for would start in a queue, or why it would not."""
+    """When a job of the requested size would start in a queue, or why it would not."""
 
     queue: str
     start: str | None = None
@@ -110,7 +110,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the scheduler told; ``jobs`` are the user's own."""
+    """Everything that the scheduler reports; ``jobs`` are the user's own."""
 
     schema: str = SCHEMA
     scheduler: Literal["slurm", "gridengine"]

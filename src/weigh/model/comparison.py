@@ -1,4 +1,4 @@
-"""Runs side by side: what each used, and how the others differ from the first."""
+"""A comparison of runs: what each used, and how the others differ from the first."""
 
 from typing import Literal
 
@@ -11,10 +11,10 @@ Order = Literal["time", "memory"]
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One quantity of one side: its median over *runs*, and how far they spread.
+    """One quantity of one side: its median over ``runs``, and their range.
 
-    ``least`` and ``most`` are the range of the runs; of a single one whose memory is
-    known between bounds, those bounds. ``values`` are the runs', in their order.
+    ``least`` and ``most`` are the range of the runs, or the bounds of a single run
+    whose memory is known between bounds. ``values`` are one per run, in order.
     """
 
     median: float
@@ -27,10 +27,10 @@ class Figure(msgspec.Struct, frozen=True):
 class Change(msgspec.Struct, frozen=True):
     """How one side differs from the first in one quantity.
 
-    ``ratio`` is this side's median over the first's (None over zero), ``difference``
-    the one less the other. ``low`` and ``high`` hold the true ratio at 95 %, and None
-    where no spread is known. ``distinguishable`` is False for what may be noise, and
-    None where nothing can be said of that: one run each.
+    ``ratio`` is this side's median over the first's (None over zero), ``difference`` is
+    this side's minus the first's. ``low`` and ``high`` are the 95 % interval of the
+    ratio, None if no spread is known. ``distinguishable`` is False for possible noise,
+    and None if that is unknown: one run each.
     """
 
     ratio: float | None
@@ -41,7 +41,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One quantity: a figure a side, None where not measured, and changes likewise.
+    """One quantity: one figure and one change per side, None if not measured.
 
     The first side has no change.
     """
@@ -53,9 +53,9 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """What is compared: the runs behind one name, all of one command.
+    """One side of a comparison: the runs of one name, all of one command.
 
-    ``failed`` counts the runs left out because others completed.
+    ``failed`` is the number of runs left out because others completed.
     """
 
     name: str
@@ -68,14 +68,14 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """A parameter, or a word of the command, that is not the same on all sides."""
+    """A parameter, or a word of the command, that differs between sides."""
 
     name: str
     values: tuple[int | float | str | None, ...]
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Two or more sides, the first of which the others are held against."""
+    """Two or more sides; each is compared with the first."""
 
     schema: str = SCHEMA
     sides: tuple[Side, ...]
@@ -84,5 +84,5 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
     def row(self, name: str) -> Row | None:
-        """Give the row of that name; None where nothing of it was measured."""
+        """Return the row of that name; None if it was not measured."""
         return next((row for row in self.rows if row.name == name), None)

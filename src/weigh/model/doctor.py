@@ -1,6 +1,6 @@
-"""What ``weigh doctor`` finds out about this machine, and what it makes of it.
+"""The facts that ``weigh doctor`` collects about this machine, and its checks.
 
-Bytes and seconds; ``None`` is not known, in a limit also none.
+Units are bytes and seconds; ``None`` means unknown or, for a limit, unlimited.
 """
 
 from typing import Literal
@@ -15,7 +15,7 @@ CheckState = Literal["ok", "warning", "broken"]
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing looked at: how it is, and what to do where it is not well."""
+    """One check: its result, and what to do about a problem."""
 
     name: str
     state: CheckState
@@ -24,10 +24,10 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder, the file system it is on, and what is left there for this user.
+    """A folder, its file system, and the space left for this user.
 
-    ``role`` is what it is to the user: home, scratch. ``is_shared``: other machines
-    see it too, as far as the kind of file system tells.
+    ``role`` is its use: home, scratch. ``is_shared`` is set if the type of file system
+    is one that other machines mount, too.
     """
 
     role: str
@@ -44,7 +44,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of ``quota``: what is used, and the lower of the two limits, if any."""
+    """One line of ``quota``: the usage, and the lower of the two limits, if any."""
 
     file_system: str
     used: Bytes
@@ -54,7 +54,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TorchBuild(msgspec.Struct, frozen=True):
-    """A torch that is installed: ``cuda`` (or ``hip``) as it was built for, if any."""
+    """An installed torch, and the ``cuda`` (or ``hip``) it was built for, if any."""
 
     version: str
     cuda: str | None = None
@@ -71,7 +71,7 @@ class PythonEnvironment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A scheduler whose commands are (partly) here, and whether it answers."""
+    """A scheduler of which some commands were found, and whether it answers."""
 
     name: str
     found: tuple[str, ...] = ()
@@ -80,9 +80,9 @@ class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cards(msgspec.Struct, frozen=True, kw_only=True):
-    """The GPUs of this machine; ``cuda`` is the newest that the driver itself is for.
+    """The GPUs of this machine; ``cuda`` is the newest version the driver supports.
 
-    ``absence`` says why there is none, ``trouble`` why they cannot be read.
+    ``absence`` is why there are none, ``trouble`` why they cannot be read.
     """
 
     names: tuple[str, ...] = ()
@@ -93,9 +93,9 @@ class Cards(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process may have: the soft limits; None is no limit.
+    """The soft limits of one process; None means unlimited.
 
-    ``core_is_piped``: dumps go to a program of the system's and not to a file.
+    ``core_is_piped`` is set if core dumps go to a system program, not to a file.
     """
 
     open_files: int | None = None
@@ -111,7 +111,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """The tightest limit on memory here; ``is_grouped``: a control group's."""
+    """The tightest memory limit here; ``is_grouped`` if it is that of a cgroup."""
 
     used: Bytes
     limit: Bytes
@@ -119,7 +119,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of weigh's own readings can be taken here."""
+    """Which of weigh's measurements work here."""
 
     perf_event: bool = False
     cgroup_peak: bool = False
@@ -131,7 +131,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Git(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkout: how many files are changed or new, how many commits not pushed."""
+    """A checkout: the number of changed or new files, and of commits not pushed."""
 
     changed: int = 0
     untracked: int = 0
@@ -141,7 +141,7 @@ class Git(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Path(msgspec.Struct, frozen=True):
-    """A file or folder that a job names, and the file system it is on."""
+    """A file or folder that a job names, and its file system."""
 
     path: str
     kind: str | None
@@ -149,10 +149,10 @@ class Path(msgspec.Struct, frozen=True):
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is of a job before it is shipped.
+    """What is known of a job before it is submitted.
 
-    ``file`` is the plan or script; ``runs`` how many records stand behind what it
-    asks for, ``gpu_runs`` those that used a GPU.
+    ``file`` is the plan or script; ``runs`` is the number of records that its request
+    is based on, ``gpu_runs`` the number of those that used a GPU.
     """
 
     file: str | None = None
@@ -171,7 +171,7 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All that was found out; None is what could not be, or does not apply here."""
+    """All facts; None is unknown, or does not apply here."""
 
     host: str = ""
     job_id: str | None = None
@@ -194,7 +194,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
-    """The page: checks of the machine, then of a job where one was named."""
+    """The result: checks of the machine, then of the job if one was named."""
 
     schema: str = SCHEMA
     host: str
@@ -203,5 +203,5 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_broken(self) -> bool:
-        """Tell whether something has to be mended before a job can run well."""
+        """Return whether something must be fixed before a job can run."""
         return any(check.state == "broken" for check in (*self.checks, *self.job))

@@ -1,4 +1,4 @@
-"""What is known of a GPU: over a run, over a region of code, and now.
+"""Measurements of a GPU: over a run, over a region of code, and current.
 
 Bytes are integers, energies joules; ``None`` means not measured and never zero.
 """
@@ -18,17 +18,17 @@ class _Peaks(Protocol):
 
 
 def job_peak(gpu: _Peaks) -> Bytes | None:
-    """Return the most memory that the job held on one GPU; None if not measured.
+    """Return the job's peak memory on one GPU; None if not measured.
 
-    The driver's account of its processes comes first: in older records the other peak
-    is that of the whole GPU.
+    The driver's figure for the job's processes comes first: in older records the other
+    peak is that of the whole GPU.
     """
     own = gpu.process_peak_memory
     return gpu.peak_memory if own is None else own
 
 
 class GpuProcess(msgspec.Struct, frozen=True):
-    """What one process of the job did on one GPU; utilisations are means."""
+    """The use of one GPU by one process of the job; utilisations are means."""
 
     pid: int
     peak_memory: Bytes | None = None
@@ -37,14 +37,13 @@ class GpuProcess(msgspec.Struct, frozen=True):
 
 
 class GpuUsage(msgspec.Struct, frozen=True):
-    """What one GPU did while the job ran. Powers in watts, clocks in MHz.
+    """The use of one GPU during the job. Powers are in watts, clocks in MHz.
 
-    ``peak_memory`` is the most that the job held, by ``source``;
-    ``process_peak_memory`` the same by the driver's account of the job's processes,
-    None where that is hidden; ``device_peak_memory`` the most in use by everybody.
-    Utilisations are per cent of time, ``pcie_rx`` and ``pcie_tx`` bytes a second,
-    ``throttle`` seconds by reason, ``xids`` the driver's error numbers. ``index`` is
-    NVML's, as nvidia-smi shows it.
+    ``peak_memory`` is the job's peak according to ``source``; ``process_peak_memory``
+    is the same according to the driver's figures per process, None if these are hidden;
+    ``device_peak_memory`` is the peak of all users. Utilisations are per cent of time,
+    ``pcie_rx`` and ``pcie_tx`` bytes per second, ``throttle`` seconds by reason,
+    ``xids`` the driver's error numbers. ``index`` is that of NVML and nvidia-smi.
     """
 
     uuid: str
@@ -77,12 +76,12 @@ class GpuUsage(msgspec.Struct, frozen=True):
 
     @property
     def job_peak(self) -> Bytes | None:
-        """The most memory that the job held on this GPU, in bytes."""
+        """Return the job's peak memory on this GPU, in bytes."""
         return job_peak(self)
 
 
 class GpuOccupant(msgspec.Struct, frozen=True):
-    """A process that is on a GPU now; ``mine`` if it is this user's."""
+    """A process that uses a GPU now; ``mine`` if it is this user's."""
 
     pid: int
     user: str | None = None
@@ -92,16 +91,16 @@ class GpuOccupant(msgspec.Struct, frozen=True):
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One GPU that is mine, as it is now. Bytes; utilisation in per cent.
+    """The current state of one GPU. Memory in bytes, utilisation in per cent.
 
-    ``index`` is NVML's, as nvidia-smi shows it; ``cuda_index`` CUDA's, as torch counts
-    (``cuda:0``). ``occupants`` is None where the driver hides processes. ``allocated``:
-    a scheduler or CUDA_VISIBLE_DEVICES gave it to this process.
+    ``index`` is that of NVML and nvidia-smi; ``cuda_index`` is that of CUDA and torch
+    (``cuda:0``). ``occupants`` is None if the driver hides processes. ``allocated`` is
+    set if a scheduler or CUDA_VISIBLE_DEVICES assigned the GPU to this process.
 
-    Of torch in this process, where it has a CUDA context: ``torch_current`` if it is
-    torch's current device; its peaks ``torch_allocated`` and ``torch_reserved``; and
-    ``outside_torch``, what this process holds now by NVML beyond what torch reserved:
-    the CUDA context, libraries and others.
+    If torch has a CUDA context in this process, ``torch_current`` is set on torch's
+    current device, ``torch_allocated`` and ``torch_reserved`` are its peaks, and
+    ``outside_torch`` is the memory that this process holds in addition to what torch
+    reserved: the CUDA context, libraries and others.
     """
 
     index: int
@@ -121,10 +120,10 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class GpuMemory(msgspec.Struct, frozen=True):
-    """One GPU's memory over a phase or a loop; None where it was not read.
+    """The memory of one GPU over a phase or a loop; None if it was not read.
 
-    ``torch_allocated`` and ``torch_reserved`` are torch's own peaks, where torch was
-    imported; NVML's figure is larger by the CUDA context.
+    ``torch_allocated`` and ``torch_reserved`` are torch's own peaks, if torch was
+    imported; the figure of NVML is larger by the CUDA context.
     """
 
     uuid: str

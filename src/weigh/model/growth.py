@@ -1,4 +1,4 @@
-"""How memory moved towards the end of a run, and what that comes to in a longer one."""
+"""How memory changed towards the end of a run, and the forecast for a longer run."""
 
 import msgspec
 
@@ -6,11 +6,10 @@ from weigh.units import Bytes, Seconds
 
 
 class Trend(msgspec.Struct, frozen=True):
-    """A line through what was held: *level* bytes at *time*, and *rate* bytes a second.
+    """A line through the memory: ``level`` bytes at ``time``, and ``rate`` bytes/s.
 
-    ``low`` and ``high`` hold the true rate between them; ``scatter`` is how far the
-    memory lay above the line at most, in bytes, ``surge`` the same as a factor, and
-    ``sag`` how far it may lie below it.
+    ``low`` and ``high`` are the interval of the rate. Memory was at most ``scatter``
+    bytes above the line, or a factor of ``surge``, and at most ``sag`` bytes below.
     """
 
     time: Seconds
@@ -26,9 +25,9 @@ class Trend(msgspec.Struct, frozen=True):
 class Growth(msgspec.Struct, frozen=True):
     """Whether memory still rose when the run ended, by how much, and since when.
 
-    ``growing`` is None for a run too short to tell. ``trend`` is there where a rise is
-    certain, also one too small to matter in a run of this length. ``since`` is when
-    memory that does not grow had found its level.
+    ``growing`` is None if the run is too short. ``trend`` is set if a rise is certain,
+    even if it is too small to matter in a run of this length. ``since`` is when memory
+    that does not grow levelled out.
     """
 
     growing: bool | None
@@ -39,10 +38,10 @@ class Growth(msgspec.Struct, frozen=True):
 
 
 class Extrapolation(msgspec.Struct, frozen=True):
-    """The peak memory of a longer run, if it goes on as it did, in bytes.
+    """The predicted peak memory of a longer run that continues as before, in bytes.
 
-    ``low`` and ``high`` hold it between them at *level*; ``time`` is the length of
-    that run in seconds, ``factor`` how many times the measured one that is.
+    ``low`` and ``high`` are its interval at confidence ``level``; ``time`` is the
+    length of that run in seconds, ``factor`` its multiple of the measured run.
     """
 
     value: Bytes
@@ -54,9 +53,9 @@ class Extrapolation(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a run came: *done* steps, of *total* where that is known.
+    """How far a run came: ``done`` steps, of ``total`` if that is known.
 
-    ``step_time`` is what one more takes, in seconds; ``source`` says who counted.
+    ``step_time`` is the time per step in seconds; ``source`` is what counted the steps.
     """
 
     done: float

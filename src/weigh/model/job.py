@@ -7,8 +7,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from weigh.model.complexes import Complexes
-from weigh.model.record import State
+from weigh.model.record import Complexes, State
 from weigh.model.staging import Staging
 from weigh.units import Bytes, Seconds
 

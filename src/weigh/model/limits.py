@@ -1,6 +1,6 @@
-"""What a cluster has and allows: queues, kinds of node, limits of a user.
+"""What a cluster has and allows: queues, types of node, limits of a user.
 
-Bytes and seconds; ``None`` is not known, or no limit where the field says so.
+Units are bytes and seconds; ``None`` means unknown or, where stated, unlimited.
 """
 
 import msgspec
@@ -11,9 +11,9 @@ UNTYPED = "gpu"
 
 
 class NodeType(msgspec.Struct, frozen=True, kw_only=True):
-    """Nodes that are alike, and the queues that hold them; ``gpus`` counts by type.
+    """Identical nodes, and the queues they belong to; ``gpus`` counts by type.
 
-    A GPU whose type the scheduler does not tell has the name ``UNTYPED``.
+    A GPU whose type the scheduler does not report has the type ``UNTYPED``.
     """
 
     count: int = 1
@@ -25,10 +25,10 @@ class NodeType(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one queue allows a job, and gives one that does not ask.
+    """What one queue allows a job, and its defaults.
 
-    ``accounts`` and ``qos`` are those it takes, None where it takes all;
-    ``memory`` and ``cpus`` are the most on one node, ``nodes`` the most nodes.
+    ``accounts`` and ``qos`` are those it accepts, None if it accepts all; ``memory``
+    and ``cpus`` are the most on one node, ``nodes`` the most nodes.
     """
 
     name: str
@@ -46,15 +46,15 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What could be learnt of a cluster; ``queues`` empty is not known.
+    """The known limits of a cluster; ``queues`` is empty if they are unknown.
 
-    ``accounts`` and ``qos`` are the user's, None where the scheduler does not mind;
-    ``enforced`` is False where a job beyond its queue is accepted and waits for ever;
-    ``largest_index`` is the last of an array, ``most_elements`` how many it may have;
-    ``node_names`` are all nodes', None where they are not known;
-    ``resources`` are Grid Engine's complexes or Slurm's generic ones, ``per_slot``
-    those that each slot takes anew, ``parallel`` its environments, ``projects`` those
-    of ``-P``.
+    ``accounts`` and ``qos`` are the user's, None if the scheduler does not check them;
+    ``enforced`` is False if a job beyond the limits of its queue is accepted and never
+    starts; ``largest_index`` is the largest array index, ``most_elements`` the largest
+    number of elements; ``node_names`` are all nodes, None if unknown; ``resources`` are
+    Grid Engine's complexes or Slurm's generic resources, ``per_slot`` those counted per
+    slot, ``parallel`` Grid Engine's parallel environments, ``projects`` those of
+    ``-P``.
     """
 
     queues: tuple[QueueLimits, ...] = ()

@@ -1,4 +1,4 @@
-"""What is off in a job script, and what has to be known to tell."""
+"""Findings about a job script, and the facts that the checks need."""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
@@ -14,11 +14,11 @@ PathKind: TypeAlias = Literal["directory", "file", "missing"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing about a script: where, what will happen, what to do instead.
+    """One finding about a script: where, what will happen, what to do instead.
 
-    ``line`` is None where it is about the whole script, ``text`` the part of the line
-    that it is about. ``accepted`` is False where the scheduler refuses the script for
-    it. A note is no problem: it says what will be taken for granted.
+    ``line`` is None if it concerns the whole script; ``text`` is the part of the line
+    it concerns. ``accepted`` is False if the scheduler refuses the script for it. A
+    note is not a problem: it states an assumption.
     """
 
     code: str
@@ -33,8 +33,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 class CommandPlace(msgspec.Struct, frozen=True):
     """Where a command was found.
 
-    ``path`` is None where it is not on the PATH here; ``bare_path`` is what a PATH as
-    bare as a fresh job's finds, ``on_nodes`` whether the nodes have it, if known.
+    ``path`` is None if it is not on the PATH here; ``bare_path`` is where the PATH of a
+    fresh job finds it; ``on_nodes`` is whether the nodes have it, if known.
     """
 
     path: str | None = None
@@ -43,12 +43,13 @@ class CommandPlace(msgspec.Struct, frozen=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was looked up. A mapping without an entry: that was not looked up.
+    """Facts about the files, commands and jobs that a script names.
 
-    ``cwd`` is where the script would be submitted from. ``paths``, ``lines`` (how many
-    a file has) and ``files`` (the numbers N for which a path with ``{}`` in the place
-    of N exists) go by absolute paths. ``jobs`` holds states by id, None for an id that
-    the scheduler does not know. The mappings may look things up when they are asked.
+    A key missing from a mapping was not looked up. ``cwd`` is the folder of submission.
+    The keys of ``paths``, ``lines`` (their number in a file) and ``files`` (the numbers
+    N for which the path with ``{}`` replaced by N exists) are absolute paths. ``jobs``
+    holds states by id, None for an id that the scheduler does not know. The mappings
+    may be lazy.
     """
 
     cwd: str = "/"
@@ -63,7 +64,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """A script that was read: for which scheduler, and what was found in it."""
+    """A checked script: its scheduler, and the findings."""
 
     script: str
     scheduler: str
@@ -72,5 +73,5 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def problems(self) -> tuple[Finding, ...]:
-        """Give what is off, without the notes."""
+        """Return the problems: all findings but the notes."""
         return tuple(one for one in self.findings if one.severity != "note")

@@ -1,7 +1,7 @@
-"""Which words of a command are secrets, and the command without them.
+"""Find secrets in commands, and hide them.
 
 Passwords, tokens and keys are recognised by the name in front of them, credentials by
-their place in a URL or a header. A reference such as ``$HF_TOKEN`` is no secret and
+their place in a URL or header. A reference such as ``$HF_TOKEN`` is not a secret and
 stays. ``re`` is imported only for commands with one of the words below.
 """
 
@@ -13,7 +13,7 @@ from weigh.errors import FormatError
 
 HIDDEN = "********"
 
-# a text without any of these holds no secret that is recognised
+# a text without any of these has no secret that is recognised
 SIGNS = ("pass", "pwd", "secret", "token", "key", "credential", "auth", "bearer", "://")
 _NAME = (
     r"(?:[\w.-]*[._-])?(?:password|passwd|passphrase|secret|token|credentials?|"
@@ -42,23 +42,23 @@ Hide = Callable[[str], str]
 
 
 class Mask(msgspec.Struct, frozen=True):
-    """What to hide: ``patterns`` are more regular expressions; all, unless ``off``.
+    """What to hide: all known secrets and matches of ``patterns``, unless ``off``.
 
-    Of a pattern with a group the group is hidden, otherwise all that matches.
+    The group of a pattern is hidden or, without a group, the whole match.
     """
 
     patterns: tuple[str, ...] = ()
     off: bool = False
 
     def may_hold(self, text: str) -> bool:
-        """Return whether *text* needs a closer look."""
+        """Return whether *text* may contain a secret."""
         if self.off:
             return False
         lower = text.lower()
         return bool(self.patterns) or any(sign in lower for sign in SIGNS)
 
     def line(self, text: str, hide: Hide = lambda _: HIDDEN) -> str:
-        """Return a line of shell with each secret replaced by what *hide* returns."""
+        """Return a shell command line with each secret replaced by *hide*."""
         if not self.may_hold(text):
             return text
         import re  # noqa: PLC0415 - start-up time: few commands come here
@@ -77,7 +77,7 @@ class Mask(msgspec.Struct, frozen=True):
         return text
 
     def words(self, argv: Sequence[str]) -> tuple[str, ...]:
-        """Return a command's words with the secrets hidden."""
+        """Return the words of a command with secrets hidden."""
         if not any(map(self.may_hold, argv)):
             return tuple(argv)
         import re  # noqa: PLC0415 - as above
@@ -99,7 +99,7 @@ class Mask(msgspec.Struct, frozen=True):
         return tuple(said)
 
     def value(self, name: str, value: float | str) -> float | str:
-        """Return a parameter's value, hidden where its name is a secret's."""
+        """Return the value of a parameter, hidden if its name is that of a secret."""
         masked = self.line(f"{name}=x")
         return HIDDEN if masked != f"{name}=x" else value
 
@@ -111,7 +111,7 @@ def parse_mask(where: str, value: object) -> Mask:
     """Read ``[records] mask``: false, true, or a list of regular expressions.
 
     Raises:
-        FormatError: it is none of these.
+        FormatError: *value* is none of these.
     """
     if isinstance(value, bool):
         return Mask(off=not value)

@@ -1,4 +1,4 @@
-"""How far a run says it is, and when it will end."""
+"""The progress that a run reports, and the forecast of its end."""
 
 import msgspec
 
@@ -6,15 +6,15 @@ from weigh.units import Seconds
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """When a run ends, by what it printed or told of its own steps.
+    """When a run ends, according to the steps that it prints or reports.
 
-    ``done`` of ``total`` steps, as known at ``time``, seconds since the run began. From
-    then on it takes ``remaining`` seconds, between ``low`` and ``high`` at 90 %. These
-    are None until enough steps were seen, and where the total is not known: not
-    printed, or of a counter that begins again and again. ``step_time`` is the recent
-    pace in seconds a step; the step under way counts as a fraction in ``done``.
-    ``source`` says who counted: tqdm, rich, Keras, Trainer, epoch lines, step lines,
-    percentages, your pattern, or what told it (weigh.batches).
+    ``done`` of ``total`` steps were known at ``time``, in seconds since the run began.
+    From then on it takes ``remaining`` seconds, between ``low`` and ``high`` at 90 %.
+    These are None until enough steps were counted, and if the total is unknown: not
+    printed, or that of a counter that starts over. ``step_time`` is the recent time per
+    step in seconds; the current step counts as a fraction in ``done``. ``source`` is
+    what counted: tqdm, rich, Keras, Trainer, epoch lines, step lines, percentages, your
+    pattern, or what reported it (weigh.batches).
     """
 
     done: float

@@ -1,4 +1,4 @@
-"""One run: its samples, what it used, and the record that is kept of it.
+"""One run: its samples, its usage, and its record.
 
 Key names are an interface: people's scripts read them. Bytes are integers, times are
 seconds, energies joules; ``None`` means not measured and never zero.
@@ -29,11 +29,11 @@ State = Literal[
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One look at a process tree.
+    """One sample of a process tree.
 
-    ``memory`` is what the tree would hold if it ran alone (shared pages once);
-    ``memory_high`` bounds what it may have held since the sample before.
-    ``cpu_time`` counts the live processes only.
+    ``memory`` is what the tree would hold if it ran alone (shared pages count once);
+    ``memory_high`` is an upper bound since the previous sample. ``cpu_time`` counts the
+    live processes only.
     """
 
     time: Seconds
@@ -44,9 +44,9 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
-    """The most memory a job held at once, as if it ran alone on a node.
+    """The peak memory of a job, as if it ran alone on a node.
 
-    ``low`` and ``high`` hold the truth between them. ``anonymous + shared + file``
+    The true value lies between ``low`` and ``high``. ``anonymous + shared + file``
     describe the moment of the peak; ``file`` are mapped files the kernel can drop.
     """
 
@@ -61,11 +61,11 @@ class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """A named region of a program; of several calls, times add up and peaks do not.
+    """A named region of a program; the times of several calls add up, peaks do not.
 
     ``start`` (of the first call) and ``end`` (of the last) are seconds since the run
-    began; ``depth`` 0 is outermost; ``calls`` 0 was begun and never ended. ``source``
-    says where ``peak_memory``, of this one process, is from.
+    began; ``depth`` 0 is outermost; ``calls`` is 0 for a region that started and never
+    ended. ``source`` is where ``peak_memory``, of this one process, comes from.
     """
 
     name: str
@@ -103,7 +103,7 @@ class Batches(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something the program said of itself: ``weigh.event("epoch", 3)``."""
+    """Something that the program reported: ``weigh.event("epoch", 3)``."""
 
     name: str
     time: Seconds
@@ -111,11 +111,12 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Headway(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a run came by its own count: ``done`` of ``total`` steps.
+    """The progress that a run reported: ``done`` of ``total`` steps.
 
-    ``time`` is when it said so, in seconds since it began; ``source`` says how it was
-    counted: tqdm, a pattern, weigh.batches. ``step_time`` is its pace of late. Of one
-    that goes on, ``remaining`` seconds lie between ``low`` and ``high`` at 90 %.
+    ``time`` is when it reported that, in seconds since it began; ``source`` is what
+    counted: tqdm, a pattern, weigh.batches. ``step_time`` is the recent time per step.
+    For a run that continues, ``remaining`` seconds lie between ``low`` and ``high`` at
+    90 %.
     """
 
     done: float
@@ -129,9 +130,9 @@ class Headway(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rank(msgspec.Struct, frozen=True):
-    """One rank of a distributed run: where it ran, and what its processes held.
+    """One rank of a distributed run: where it ran, and the memory of its processes.
 
-    ``peak_memory`` adds resident sets up, so what ranks share counts in each.
+    ``peak_memory`` is a sum of resident sets, so shared memory counts in each rank.
     """
 
     rank: int
@@ -146,9 +147,10 @@ class Rank(msgspec.Struct, frozen=True):
 class Regions(msgspec.Struct, frozen=True):
     """All that a program measured of itself.
 
-    ``phases`` each behind the one it lies in, ``batches`` the longest loop first;
-    ``peak_memory`` is the most that a single process held; ``gpus`` give the cards'
-    totals and what was in use before; ``wall_time`` is since the first region.
+    In ``phases``, each region follows the one that contains it; in ``batches`` the
+    longest loop comes first. ``peak_memory`` is the peak of a single process; ``gpus``
+    has the memory of each GPU and what was in use before; ``wall_time`` is since the
+    first region.
     """
 
     phases: tuple[Phase, ...] = ()
@@ -161,13 +163,13 @@ class Regions(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """What one run used.
+    """The usage of one run.
 
-    ``max_process_memory`` is the largest single process; ``virtual_memory`` the most
-    address space mapped at once (what Grid Engine's h_vmem counts); ``cgroup_peak``
-    includes page cache; ``memory_limit`` is the tightest limit of a control group, read
-    of a run that failed; ``read_bytes`` and ``write_bytes`` are the kernel's count of
-    storage traffic; ``processes`` how many different ones were seen.
+    ``max_process_memory`` is the peak of the largest process; ``virtual_memory`` is the
+    largest address space mapped at once (what Grid Engine's h_vmem counts);
+    ``cgroup_peak`` includes page cache; ``memory_limit`` is the tightest limit of a
+    cgroup, read if the run failed; ``read_bytes`` and ``write_bytes`` are the kernel's
+    count of storage traffic; ``processes`` is the number of different processes.
     """
 
     wall_time: Seconds
@@ -188,7 +190,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Why a run ended as it did, with the evidence in words."""
+    """Why a run ended, with the evidence in words."""
 
     reason: str
     evidence: tuple[str, ...] = ()
@@ -197,8 +199,8 @@ class Outcome(msgspec.Struct, frozen=True):
 class Series(msgspec.Struct, frozen=True):
     """Samples over time, thinned to a bounded length that keeps every peak.
 
-    Columns are of equal length; ``t`` in seconds since the start, ``memory`` in
-    bytes, ``cpu`` in CPUs busy since the sample before.
+    Columns have equal lengths; ``t`` is in seconds since the start, ``memory`` in
+    bytes, ``cpu`` in CPUs busy since the previous sample.
     """
 
     t: tuple[float, ...] = ()
@@ -208,7 +210,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class Host(msgspec.Struct, frozen=True):
-    """The machine a run was made on. ``cpus`` are those this process may use."""
+    """The machine of a run. ``cpus`` is the number that this process may use."""
 
     name: str
     system: str
@@ -220,7 +222,7 @@ class Host(msgspec.Struct, frozen=True):
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """What a scheduler granted, read from the environment of the job."""
+    """What a scheduler allocated, read from the environment of the job."""
 
     scheduler: Literal["slurm", "gridengine"]
     cpus: int | None = None
@@ -231,7 +233,7 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """The scheduler's names for what ran: job, array element, task, attempt."""
+    """What ran, in the scheduler's terms: job, array element, task, attempt."""
 
     id: str
     element: int | None = None
@@ -240,7 +242,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Provenance(msgspec.Struct, frozen=True):
-    """Which code ran, under which Python and weigh."""
+    """Which code ran, with which Python and weigh."""
 
     git_commit: str | None = None
     git_dirty: bool | None = None
@@ -249,7 +251,7 @@ class Provenance(msgspec.Struct, frozen=True):
 
 
 class Monitor(msgspec.Struct, frozen=True):
-    """What the measuring itself cost, so that nobody has to take it on trust."""
+    """The cost of the measurement itself."""
 
     cpu_time: Seconds | None = None
     memory: Bytes | None = None
@@ -259,7 +261,7 @@ class Monitor(msgspec.Struct, frozen=True):
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """One run under probes: how it ended and what it used, before it is a record.
+    """One measured run, from which a record is made: how it ended, and its usage.
 
     ``started`` and ``ended`` are seconds since the epoch; ``ended`` is None while it
     runs. ``oom_kills`` is how many processes the kernel killed for memory in the
@@ -282,10 +284,10 @@ class Measurement(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What to ask a scheduler for, before any scheduler's syntax.
+    """A request to a scheduler, independent of any scheduler's syntax.
 
-    ``memory`` and ``virtual_memory`` are for the whole job, not a CPU or slot.
-    ``runs`` is how many records it rests on; ``notes`` say why, and what to doubt.
+    ``memory`` and ``virtual_memory`` are for the whole job, not per CPU or slot.
+    ``runs`` is the number of runs it is based on; ``notes`` are reasons and caveats.
     """
 
     cpus: int
@@ -299,8 +301,20 @@ class Request(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
+class Complexes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A Grid Engine site's names for GPUs, their type, their CPUs and a node.
+
+    ``parallel`` is the parallel environment whose slots are all on one node.
+    """
+
+    gpus: str = "ngpus"
+    gpu_type: str = "gpu_type"
+    cpus: str = "ncpus"
+    parallel: str = "smp"
+
+
 class Repeat(msgspec.Struct, frozen=True):
-    """One of several runs of the same command; the record's usage is the biggest."""
+    """One of several runs of a command; the record's usage is that of the largest."""
 
     usage: Usage
     exit_code: int | None
@@ -311,8 +325,8 @@ class Repeat(msgspec.Struct, frozen=True):
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One finished run, as ``weigh run -o FILE`` writes it.
 
-    ``started`` and ``ended`` are UTC in ISO 8601. ``exit_code`` is None when a
-    signal ended the command, and then ``signal`` is its number.
+    ``started`` and ``ended`` are UTC in ISO 8601. ``exit_code`` is None if a signal
+    killed the command; ``signal`` is then its number.
     """
 
     schema: str = SCHEMA

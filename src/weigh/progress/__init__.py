@@ -1,1 +1,1 @@
-"""From what a program prints or tells of itself to how far it is and when it ends."""
+"""Progress and remaining time of a run, from what it prints or reports."""

@@ -1,8 +1,8 @@
-"""When a list of tasks is done: by what runs says, and by what the done ones took.
+"""Remaining time of a list of tasks, from running tasks and the times of finished ones.
 
-Those that are done first are the short ones. What runs and says nothing has taken at
-least so long, so it is played as what took longer than that: that keeps the short ones
-from passing for all (data augmentation, Tanner and Wong 1987).
+The tasks that finish first are the short ones. A running task without progress has
+taken at least its time so far, so it is simulated as one that took longer: otherwise
+short tasks would stand for all (data augmentation, Tanner and Wong 1987).
 """
 
 import heapq
@@ -16,7 +16,7 @@ from weigh.units import Seconds
 
 
 class Draws:
-    """Draws by a linear congruential generator (Knuth, MMIX)."""
+    """A linear congruential random number generator (Knuth, MMIX)."""
 
     def __init__(self) -> None:
         self._state = 0x9E3779B97F4A7C15
@@ -55,19 +55,19 @@ class Draws:
         return math.exp(spread * self.normal() - spread * spread / 2)
 
 
-_NORMAL_90 = 1.645  # standard deviations on either side that hold 90 %
+_NORMAL_90 = 1.645  # standard deviations to either side that cover 90 %
 # of plays: all rest on the same few times (benchmarks/progress_lists.py)
 _PLAYED_90 = 1.9
-_USUAL_SPREAD = 0.3  # of their mean, that times of tasks have
-_WORTH = 2  # as many tasks as the usual spread is worth, beside what was seen
-_LAST = 3  # times the lanes: tasks at the end that are played one by one
+_USUAL_SPREAD = 0.3  # usual standard deviation of task times, over their mean
+_WORTH = 2  # tasks that the usual spread weighs as much as, against measured ones
+_LAST = 3  # times the lanes: tasks at the end that are simulated one by one
 _FEWEST_LAST = 40
 _MOST_DRAWS, _MOST_PLAYS, _FEWEST_PLAYS = 4000, 100, 12
 _WIDEST = 1.0  # standard deviation of the logarithms, in a guess
-_FEW_LONGER = 2  # tasks that took longer than this one weigh as much as a guess
-_WARM_UP = 8  # plays before the first that counts
-_OVERDUE = 0.25  # of its time so far, that a task longer than all others still takes
-_SHORTEST = 1e-3  # of the mean: shorter times count as so long where logs are taken
+_FEW_LONGER = 2  # so many tasks that took longer weigh as much as a guess
+_WARM_UP = 8  # simulations before the first that counts
+_OVERDUE = 0.25  # of its time so far: the rest of a task longer than all others
+_SHORTEST = 1e-3  # of the mean: the least time of which a logarithm is taken
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -79,9 +79,9 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Durations(msgspec.Struct, frozen=True):
-    """What tasks took: ``times`` of some, ``count`` of all.
+    """Times of finished tasks: ``times`` of some, ``count`` of all.
 
-    ``begun`` is how long those have taken so far that run and say nothing of their end.
+    ``begun`` are the times so far of running tasks without progress of their own.
     """
 
     times: tuple[Seconds, ...]
@@ -90,9 +90,10 @@ class Durations(msgspec.Struct, frozen=True):
 
 
 def still_to_run(elapsed: Seconds, known: Durations) -> Span | None:
-    """Say how much longer a task runs that says nothing, *elapsed* seconds into it.
+    """Return the remaining time of a task without progress after *elapsed* seconds.
 
-    It takes as long as those that took longer than that, or a little more than all.
+    It takes as long as the tasks that took longer than that; if there are none, a
+    little longer than all.
     """
     if not known.times:
         return None
@@ -106,19 +107,19 @@ def still_to_run(elapsed: Seconds, known: Durations) -> Span | None:
 def until_done(
     running: Sequence[Span | Seconds], waiting: int, known: Durations, *, lanes: int
 ) -> Span | None:
-    """Say when *running* and *waiting* tasks are done, *lanes* of them at a time.
+    """Return when *running* and *waiting* tasks are done, *lanes* of them at a time.
 
-    Of a running task that says nothing there are the seconds that it has taken so far.
-    The rest is played through a number of times, as the last tasks of a list seldom end
-    together. None where nothing tells what a task takes, and that is needed.
+    A running task without progress is given as its seconds so far. The list is
+    simulated several times, because its last tasks seldom end together. Return None if
+    the time of a task is needed and none is known.
     """
     if waiting <= 0 and not running:
         return None
-    told = [one for one in running if isinstance(one, Span)]
-    if not known.times and (waiting > 0 or len(told) < len(running)):
+    reported = [one for one in running if isinstance(one, Span)]
+    if not known.times and (waiting > 0 or len(reported) < len(running)):
         return None
-    if waiting <= 0 and len(told) == len(running) == 1:
-        return told[0]
+    if waiting <= 0 and len(reported) == len(running) == 1:
+        return reported[0]
     waiting = max(0, waiting)
     lanes = max(1, min(lanes, waiting + len(running)))
     last = min(waiting, max(_FEWEST_LAST, _LAST * lanes))
@@ -126,14 +127,14 @@ def until_done(
     plays = max(_FEWEST_PLAYS, min(_MOST_PLAYS, _MOST_DRAWS // each))
     draws = Draws()
     play = _Play(known, draws, lanes)
-    # always the same draws: by chance their spread may be off, and this one tells most
+    # the same draws each time may be lopsided by chance: these matter most, so scale
     shifts = _standard([draws.normal() for _ in range(plays)])
     ends = [play.end(running, waiting, last, shift) for shift in shifts]
-    return _span(ends, max((one.low for one in told), default=0.0))
+    return _span(ends, max((one.low for one in reported), default=0.0))
 
 
 def _standard(values: Sequence[float]) -> list[float]:
-    """Move and stretch *values* to mean 0 and standard deviation 1."""
+    """Scale *values* to mean 0 and standard deviation 1."""
     mean = sum(values) / len(values)
     squares = sum((value - mean) ** 2 for value in values)
     spread = math.sqrt(squares / (len(values) - 1))
@@ -141,7 +142,7 @@ def _standard(values: Sequence[float]) -> list[float]:
 
 
 def _span(ends: Sequence[Seconds], least: Seconds) -> Span:
-    """Sum plays up; their spread is taken for log-normal: none is below zero."""
+    """Return the interval of simulated *ends*, assuming a log-normal distribution."""
     value = sum(ends) / len(ends)
     if value <= 0:
         return Span(0.0, 0.0, 0.0)
@@ -154,7 +155,7 @@ def _span(ends: Sequence[Seconds], least: Seconds) -> Span:
 
 
 class _Pool:
-    """What tasks take, those that run among them as far as they can be told."""
+    """The times of tasks, including estimates for those that are running."""
 
     def __init__(self, known: Durations, draws: Draws) -> None:
         self._draws = draws
@@ -175,7 +176,7 @@ class _Pool:
             self.renew()
 
     def renew(self) -> None:
-        """Tell anew how long those that run take, the longest first."""
+        """Draw new times for the running tasks, the longest first."""
         if not self._begun:
             self._guess(self._log_sum, self._log_squares, len(self._done))
             return
@@ -194,7 +195,7 @@ class _Pool:
         self._guess(log_sum, squares, len(self.times))
 
     def longer_than(self, elapsed: Seconds) -> Seconds:
-        """Draw what a task takes that has taken so long already."""
+        """Draw the time of a task that has taken *elapsed* seconds already."""
         first = bisect_right(self.times, elapsed)
         longer = len(self.times) - first
         share = self._draws.share() * (longer + _FEW_LONGER)
@@ -205,12 +206,12 @@ class _Pool:
         return max(elapsed, math.exp(log))
 
     def any(self) -> Seconds:
-        """Draw what a task takes."""
+        """Draw the time of a task."""
         return self.times[int(self._draws.share() * len(self.times))]
 
     @property
     def spread(self) -> float:
-        """Give the standard deviation as a share of the mean; of few times a guess."""
+        """Return the standard deviation over the mean; with few times, a guess."""
         mean, count = self.mean, len(self.times)
         if mean < _SHORTEST**2:
             return _USUAL_SPREAD
@@ -219,7 +220,7 @@ class _Pool:
         return math.sqrt((squares + guess) / (count + _WORTH - 1))
 
     def _guess(self, log_sum: float, squares: float, count: int) -> None:
-        """Draw the log-normal distribution that *count* times may come from."""
+        """Draw a log-normal distribution that *count* times may come from."""
         middle = log_sum / count
         around = max(0.0, squares - middle * log_sum) + _WORTH * _USUAL_SPREAD**2
         chi_square = self._draws.chi_square(count - 1 + _WORTH)
@@ -228,7 +229,7 @@ class _Pool:
 
 
 class _Play:
-    """Plays the rest of a list through, with other times each time."""
+    """Simulates the rest of a list, with newly drawn times each time."""
 
     def __init__(self, known: Durations, draws: Draws, lanes: int) -> None:
         self._pool = _Pool(known, draws) if known.times else None
@@ -243,9 +244,10 @@ class _Play:
         last: int,
         shift: float,
     ) -> Seconds:
-        """Give the end of one play; all but the *last* that wait are one sum.
+        """Simulate once, and return when the list ends.
 
-        *shift*, from a standard normal distribution, is how far all are off together.
+        All waiting tasks but the *last* ones are added up in one sum. *shift*, from a
+        standard normal distribution, is the error that all times share.
         """
         if self._pool is not None:
             self._pool.renew()
@@ -255,8 +257,8 @@ class _Play:
             return late
         draws, pool = self._draws, self._pool
         spread = pool.spread
-        doubt = spread / math.sqrt(self._count)  # of the mean; more where few are known
-        off = (1 + 1 / self._count) * doubt
+        error = spread / math.sqrt(self._count)  # of the mean; larger if few are known
+        off = (1 + 1 / self._count) * error
         scale = math.exp(off * shift - off * off / 2)
         free = ends[: self._lanes]
         free += [0.0] * (self._lanes - len(free))
@@ -266,13 +268,13 @@ class _Play:
         free = [end + begin for end in free]
         heapq.heapify(free)
         for _ in range(last):
-            end = free[0] + pool.any() * scale * draws.around_one(doubt)
+            end = free[0] + pool.any() * scale * draws.around_one(error)
             late = max(late, end)
             heapq.heapreplace(free, end)
         return max(late, *free)
 
     def _end_of(self, one: Span | Seconds) -> Seconds:
-        """Draw the end of a running task; from its own interval where it has one."""
+        """Draw the end of a running task, from its own interval if it has one."""
         if not isinstance(one, Span):
             return self._pool.longer_than(one) - one if self._pool else 0.0
         normal = self._draws.normal()

@@ -1,13 +1,157 @@
-"""Counters inside counters: how far the outer ones are, and which one spans the run."""
+"""Counters inside counters (steps in epochs in folds): how far each one is.
 
-from weigh.progress.count import PATTERN, Mark
-from weigh.progress.track import Link, Track
+A `Track` follows one counter: its position, and how often it started over. A `Nest`
+holds all counters of a run, and finds out which ones are inside which.
+"""
+
+from weigh.progress.parser import PATTERN, Count
+from weigh.progress.rate import History
 from weigh.units import Seconds
 
-MOST = 16
+_NESTED = 0.9  # least passes of an inner counter per step of the outer
+_RESET = 0.5  # a count that falls below half has started over
+_INSIST = 5  # so has one that stays lower for so many counts: a resumed run
+
+
+class Link:
+    """How an inner counter moved while the outer one did."""
+
+    def __init__(self, raw: float, count: float) -> None:
+        self.first = (raw, count)
+        self.last = (raw, count)
+
+    def moved(self, raw: float, count: float) -> None:
+        """Record that the outer counter is at *raw* after *count* inner passes."""
+        self.last = (raw, count)
+
+    def passes(self) -> float | None:
+        """Return the inner passes per outer step; None before the first step."""
+        steps = self.last[0] - self.first[0]
+        return (self.last[1] - self.first[1]) / steps if steps > 0 else None
+
+    def is_outlasting(self) -> bool:
+        """Return whether the inner counter lasts longer than a step of the outer."""
+        passes = self.passes()
+        return passes is not None and passes < _NESTED
+
+    def since(self, count: float) -> float:
+        """Return the inner passes since the outer one moved (it may print later)."""
+        return max(0.0, count - round(self.last[1]))
+
+
+class Track:
+    """One counter, identified by its source, label and line on the display."""
+
+    def __init__(self, count: Count, time: Seconds, birth: int) -> None:
+        self.count = count
+        self.birth = birth
+        self.begun = time
+        self.seen = time
+        self.cycles = 0
+        self.history = History()
+        self.links: dict[int, Link] = {}
+        self.share = 0.0  # of the current step, done by the inner counters
+        self.passes_made = 0.0  # including the current one as a fraction
+        self.is_heading = count.is_heading
+        self.may_begin_again = False  # an outer counter moved
+        self._first = count.done
+        self._before = 0.0
+        self._lower = 0
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Return the sort key: outer counters come before inner ones."""
+        return self.count.rank, self.count.position, self.birth
+
+    @property
+    def raw(self) -> float:
+        """Return the steps counted, including those before each restart."""
+        return self._before + self.count.done
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether the last count was the total."""
+        total = self.count.total
+        return (
+            not self.count.is_ordinal and total is not None and self.count.done >= total
+        )
+
+    @property
+    def total(self) -> float | None:
+        """Return the total; "Epoch 0/24" is read as the first of twenty-five."""
+        total = self.count.total
+        if total is None or not self.count.is_ordinal or self._first:
+            return total
+        is_round = (total + 1) % 5 == 0
+        return total + 1 if is_round or self.count.is_of_last else total
+
+    def take(self, count: Count, time: Seconds) -> bool:
+        """Advance to *count*, and return whether anything moved."""
+        self.seen = time
+        was = self.count
+        if count.done < was.done:
+            self._lower += 1
+            if not self._begins_again(count):
+                return False
+            self.cycles += 1
+            self._before += was.done
+        self._lower = 0
+        self.may_begin_again = False
+        self.count = count
+        return count.done != was.done
+
+    def _begins_again(self, count: Count) -> bool:
+        """Return whether *count* is a new pass, not a lagging count of another rank."""
+        was = self.count.done
+        is_low = count.done <= was * _RESET and (not count.done or was - count.done > 1)
+        return is_low or self.may_begin_again or self._lower >= _INSIST
+
+    def settle(self, *, share: float, is_heading: bool) -> None:
+        """Apply the progress of the inner counters."""
+        self.share, self.is_heading = share, is_heading
+        self.passes_made = float(self.cycles)
+        if self.total:
+            self.passes_made += min(1.0, self.inside / self.total)
+
+    @property
+    def inside(self) -> float:
+        """Return the steps done in this pass, with the current one as a fraction."""
+        done = self.count.done
+        if self.count.is_ordinal:
+            done += (0 if self.is_heading else 1) - min(self._first, 1.0)
+        return done + self.share
+
+    @property
+    def through(self) -> float:
+        """Return the steps done, with the current one as a whole."""
+        is_begun = self.count.is_ordinal and self.is_heading
+        return self.inside - self.share + 1 if is_begun else self.inside
+
+    def is_same(self, count: Count) -> bool:
+        """Return whether *count* is of this counter, ignoring its total."""
+        ours = self.count
+        return (ours.source, ours.label, ours.rank, ours.position) == (
+            count.source,
+            count.label,
+            count.rank,
+            count.position,
+        )
+
+    def is_renamed(self, count: Count) -> bool:
+        """Return whether *count* continues this counter under another name."""
+        ours = self.count
+        return (
+            (ours.source, ours.total, ours.rank, ours.position)
+            == (count.source, count.total, count.rank, count.position)
+            and 0 < ours.done <= count.done
+            and not self.is_finished
+        )
+
+
+MOST_COUNTERS = 16
 _PATIENCE: Seconds = 2.0
-_MANY = 6  # counters, from which on looking at all pairs is
-_SELDOM: Seconds = 0.1  # done no more often than this
+_MANY = 6  # with more counters, all pairs are compared
+_SELDOM: Seconds = 0.1  # no more often than this
 
 
 class Nest:
@@ -19,39 +163,39 @@ class Nest:
         self._time: Seconds = 0.0
         self._refreshed: Seconds = 0.0
 
-    def take(self, mark: Mark, time: Seconds) -> None:
-        """Take in *mark*, seen at *time*."""
+    def take(self, count: Count, time: Seconds) -> None:
+        """Add *count*, read at *time*."""
         if time > self._time:
             self.settle()
             self._time = time
-        track = self._find(mark)
+        track = self._find(count)
         if track is None:
-            self._bear(mark, time)
-        elif track.take(mark, time) and track is not self.tracks[-1]:
+            self._bear(count, time)
+        elif track.take(count, time) and track is not self.tracks[-1]:
             self._refresh()
             for child in self._after(track):
                 link = track.links[child.birth]
-                link.moved(track.raw, child.count)
+                link.moved(track.raw, child.passes_made)
                 child.may_begin_again |= not link.is_outlasting()
 
     def settle(self) -> None:
-        """Note in every counter's history where it is by now."""
+        """Add the current position of every counter to its history."""
         self._refresh()
         for track in self.tracks:
             track.history.add(self._time, track.raw + track.share)
 
     def alive(self) -> list[Track]:
-        """Give the counters that still say something; the user's own, if there are."""
+        """Return the counters that still move; only the user's own if any."""
         alive = [track for track in self.tracks if not self._is_over(track)]
-        own = [track for track in alive if track.mark.rank == PATTERN]
+        own = [track for track in alive if track.count.rank == PATTERN]
         return own or alive
 
     def contains(self, track: Track) -> bool:
-        """Tell whether a counter inside *track* begins again with each of its steps."""
+        """Return whether some counter starts over with each step of *track*."""
         return any(self.is_inside(child, track) for child in self._after(track))
 
     def is_inside(self, child: Track, track: Track) -> bool:
-        """Tell whether *child* begins again with each step of *track*."""
+        """Return whether *child* starts over with each step of *track*."""
         return track.order < child.order and _is_nested(track, child)
 
     def _after(self, track: Track) -> list[Track]:
@@ -65,30 +209,30 @@ class Nest:
             track = self.tracks[index]
             children = self.tracks[index + 1 :]
             inner = next((c for c in children if _is_nested(track, c)), None)
-            is_heading = track.mark.is_heading
+            is_heading = track.count.is_heading
             if inner is not None:
                 is_heading = inner.birth > track.birth
             shares = (_share(track, child) for child in children)
             track.settle(share=_chosen(list(shares)), is_heading=is_heading)
 
-    def _find(self, mark: Mark) -> Track | None:
-        same = [track for track in self.tracks if track.is_same(mark)]
+    def _find(self, count: Count) -> Track | None:
+        same = [track for track in self.tracks if track.is_same(count)]
         for track in same:
-            if track.mark.total == mark.total:
+            if track.count.total == count.total:
                 return track
         for track in same:
-            if mark.done >= track.mark.done and not track.is_finished:
+            if count.done >= track.count.done and not track.is_finished:
                 return track
-        return next((track for track in self.tracks if track.is_renamed(mark)), None)
+        return next((track for track in self.tracks if track.is_renamed(count)), None)
 
-    def _bear(self, mark: Mark, time: Seconds) -> None:
-        if len(self.tracks) == MOST:
+    def _bear(self, count: Count, time: Seconds) -> None:
+        if len(self.tracks) == MOST_COUNTERS:
             oldest = min(self.tracks, key=lambda track: track.seen)
             self.tracks.remove(oldest)
             for track in self.tracks:
                 track.links.pop(oldest.birth, None)
         self._births += 1
-        born = Track(mark, time, self._births)
+        born = Track(count, time, self._births)
         self.tracks.append(born)
         self.tracks.sort(key=lambda track: track.order)
         self._refresh_links(born)
@@ -96,12 +240,12 @@ class Nest:
     def _refresh_links(self, born: Track) -> None:
         after = self._after(born)
         for child in after:
-            born.links[child.birth] = Link(born.raw, child.count)
+            born.links[child.birth] = Link(born.raw, child.passes_made)
         for track in self.tracks[: -1 - len(after)]:
             track.links[born.birth] = Link(track.raw, 0.0)
 
     def _is_over(self, track: Track) -> bool:
-        """Tell whether others went on where *track* stopped."""
+        """Return whether other counters continued after *track* stopped."""
         patience = _PATIENCE + (track.seen - track.begun) / 2
         for other in self.tracks:
             if other.seen <= track.seen or other is track:
@@ -115,30 +259,30 @@ class Nest:
 
 
 def _is_nested(track: Track, child: Track) -> bool:
-    """Tell whether *child* is at work inside *track*; one that follows it is not.
+    """Return whether *child* counts inside *track*, rather than after it.
 
-    Of two at the same place, the one that contains the other is drawn on beside it.
+    Of two in the same place, the outer one keeps being updated while the inner moves.
     """
     link = track.links[child.birth]
-    if child.count <= link.first[1]:
+    if child.passes_made <= link.first[1]:
         return False
-    is_beside = track.order[:2] < child.order[:2] or track.seen >= child.begun
-    return is_beside and not link.is_outlasting()
+    is_alongside = track.order[:2] < child.order[:2] or track.seen >= child.begun
+    return is_alongside and not link.is_outlasting()
 
 
 def _share(track: Track, child: Track) -> tuple[bool, float] | None:
-    """Give the part of the step under way that *child* did, and if that is known."""
+    """Return whether it is known what share of the step *child* did, and the share."""
     if not _is_nested(track, child):
         return None
     link = track.links[child.birth]
     passes = link.passes()
     if passes is None:
-        return False, min(1.0, link.since(child.count))
-    return True, link.since(child.count) / max(1.0, passes)
+        return False, min(1.0, link.since(child.passes_made))
+    return True, link.since(child.passes_made) / max(1.0, passes)
 
 
 def _chosen(shares: list[tuple[bool, float] | None]) -> float:
-    """Choose what is known; of what is only likely, the next one inside."""
+    """Return the largest known share, else that of the next inner counter."""
     given = [share for share in shares if share is not None]
     known = [share for is_known, share in given if is_known]
     return max(known) if known else given[0][1] if given else 0.0

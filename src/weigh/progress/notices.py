@@ -1,4 +1,4 @@
-"""What is to be said of a run while there is still time: once, and early."""
+"""Early warnings about a run: it will exceed its time limit, or it hangs."""
 
 import math
 from collections import deque
@@ -19,12 +19,12 @@ _YOUNG = 10 * MINUTE
 def outlook(
     forecast: Forecast | None, *, now: Seconds, limit: Seconds
 ) -> Outlook | None:
-    """Say whether the run ends before *limit*; None while nobody can know.
+    """Return whether the run ends before *limit*; None while that is unknown.
 
-    *now* and *limit* are seconds since the run began. "too late" is said only when
-    even the early end of the interval lies past the limit, "fits" when the late end
-    lies before it. Nothing is said in the first 2 % of the steps of a run younger than
-    ten minutes: those are often slow, and what is said too early is said wrong.
+    *now* and *limit* are seconds since the run began. "too late" means that even the
+    early end of the interval lies past the limit, "fits" that the late end lies before
+    it. The first 2 % of the steps do not count in the first ten minutes of a run: they
+    are often slow, and an early prediction would be wrong.
     """
     if forecast is None or forecast.low is None or forecast.high is None:
         return None
@@ -38,9 +38,9 @@ def outlook(
 
 
 def limit_to_ask(forecast: Forecast | None) -> Seconds | None:
-    """Give the time limit to ask for next, for a whole run like this one.
+    """Return the time limit to request for another run like this one.
 
-    The late end of the interval and 15 % more, rounded up to five minutes.
+    That is the late end of the interval plus 15 %, rounded up to five minutes.
     """
     if forecast is None or forecast.high is None:
         return None
@@ -48,18 +48,18 @@ def limit_to_ask(forecast: Forecast | None) -> Seconds | None:
     return float(math.ceil(whole / _ROUND_TO) * _ROUND_TO)
 
 
-_LOOKS = 3  # in a row that have to say the same
-_PATIENCE = 0.005  # of the limit, from the first of these looks to the last
+_LOOKS = 3  # checks in a row that must agree
+_PATIENCE = 0.005  # of the limit, from the first of these checks to the last
 _IDLE_CORES = 0.01
 _BUSY_CORES = 0.3
-_POINTS = 20  # remembered over the time of a stall
+_POINTS = 20  # samples kept over the time of a stall
 
 
 class LimitWatch:
-    """Notices that a run will not end before its time limit.
+    """Warns once that a run will not end before its time limit.
 
-    *limit* is seconds since the run began; *ask* writes a longer one as it is asked
-    for.
+    *limit* is seconds since the run began; *ask* formats a longer limit as the
+    scheduler's option.
     """
 
     def __init__(self, limit: Seconds, ask: Callable[[Seconds], str]) -> None:
@@ -69,7 +69,7 @@ class LimitWatch:
         self._has_spoken = False
 
     def look(self, now: Seconds, forecast: Forecast | None) -> str | None:
-        """Say that it will be too late, once that is sure; in one line or two."""
+        """Return the warning, in one line or two, once it is certain."""
         if self._has_spoken or forecast is None:
             return None
         if outlook(forecast, now=now, limit=self.limit) != "too late":
@@ -85,7 +85,7 @@ class LimitWatch:
         share = f"{forecast.done / forecast.total:.0%} done, " if forecast.total else ""
         more = max(0.0, (forecast.remaining or 0.0) - (now - forecast.time))
         longer = limit_to_ask(forecast)
-        ask = "" if longer is None else f"\nask for {self._ask(longer)} next time"
+        ask = "" if longer is None else f"\nrequest {self._ask(longer)} next time"
         return (
             f"will not end before the time limit: {share}"
             f"{format_duration(more)} to go, "
@@ -94,9 +94,9 @@ class LimitWatch:
 
 
 class StallWatch:
-    """Notices that a run does nothing, or nothing with the GPUs it was given.
+    """Warns once that a run does nothing, or does not use its GPUs.
 
-    It speaks after *after* seconds without, once of each. ``gpus`` are those granted.
+    It warns after *after* seconds; *gpus* is the number of allocated GPUs.
     """
 
     def __init__(self, after: Seconds, *, gpus: int = 0) -> None:
@@ -113,10 +113,10 @@ class StallWatch:
         wrote_at: Seconds | None,
         gpu_idle: Seconds | None = None,
     ) -> str | None:
-        """Say what has been standing still for too long.
+        """Return the warning if the run has been idle for too long.
 
-        *wrote_at* is when it wrote last, *gpu_idle* since when no GPU was busy, in
-        seconds; None where that cannot be known.
+        *wrote_at* is when it last wrote, *gpu_idle* for how many seconds no GPU was
+        busy; None if unknown.
         """
         cores = self._cores(now, cpu_time)
         is_silent = wrote_at is not None and now - wrote_at >= self._after
@@ -136,7 +136,7 @@ class StallWatch:
         return f"no output and no CPU time for {since}: it may hang"
 
     def _cores(self, now: Seconds, cpu_time: Seconds | None) -> float | None:
-        """Give the cores that were busy over the time of a stall; None: too early."""
+        """Return the cores busy over the time of a stall; None if it is too early."""
         if cpu_time is None:
             return None
         seen = self._seen

@@ -1,11 +1,41 @@
-"""From a line to the counts in it: the user's patterns first, then what is known."""
+"""Find counts such as "step 12 of 345" in a line of output.
+
+The user's patterns come first, then those of well-known progress bars and log lines.
+"""
 
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from weigh.errors import FormatError
-from weigh.progress.count import EPOCH, FOLD, PATTERN, STEP, Mark
+
+PATTERN = 0
+FOLD = 1
+EPOCH = 2
+STEP = 3
+
+
+class Count(NamedTuple):
+    """``done`` of ``total`` steps in one line.
+
+    ``label`` distinguishes counters of one source; outer counters have a smaller
+    ``rank``; ``position`` is the line of a bar among several. An ordinal
+    (``is_ordinal``) is the number of the current step ("Epoch 3/10"), or of the one
+    that just ended if the line has figures and is not a heading (``is_heading``).
+    ``is_of_last`` marks a total of a tool that counts from zero and prints the last
+    number.
+    """
+
+    source: str
+    label: str
+    rank: int
+    done: float
+    total: float | None
+    position: int = 0
+    is_ordinal: bool = False
+    is_heading: bool = False
+    is_of_last: bool = False
+
 
 _PAINT = re.compile(r"\x1b\[[\d;:]*m|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
 _OTHER = re.compile(r"\x1b\[[\d;:?]*[B-LN-Za-ln-z]|\x1b[^\[]")
@@ -13,7 +43,7 @@ _PIECE = re.compile(r"([^\x1b]*)((?:\x1b\[\d*A)+|\x1b|$)")
 
 
 class Shown(NamedTuple):
-    """A piece of text, and how many lines below its neighbours it was drawn."""
+    """A piece of text, and by how many lines it is below its neighbours."""
 
     text: str
     below: int
@@ -22,8 +52,8 @@ class Shown(NamedTuple):
 def shown(line: bytes) -> Iterator[Shown]:
     """Yield the pieces of *line* between cursor moves.
 
-    A bar that is not the first goes down, draws, and up again: the moves up after it
-    say which line of the display it is.
+    A bar below the first moves down, draws, and moves up again: the moves up give its
+    line on the display.
     """
     text = line.decode("utf-8", "replace")
     if "\x1b" not in text:
@@ -47,7 +77,7 @@ _RICH = re.compile(
     rf"[━╸╺][━╸╺ ]{{4,}}.*?(?:({NUMBER})/\s*({NUMBER})(?![\d/])|(\d{{1,3}})%)"
 )
 _MAKE = re.compile(r"\s*\[\s*(\d{1,3})%\]")
-_TOLD = re.compile(
+_PERCENT_LINE = re.compile(
     r"(?i:\bprogress\W{1,3}(\d{1,3}(?:\.\d{1,6})?)\s?%"
     r"|(?<![\d.])(\d{1,3}(?:\.\d{1,6})?)\s?% (?:done|complete))"
 )
@@ -58,28 +88,28 @@ _POWERS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e
 
 
 class Bar(NamedTuple):
-    """A mark, and where in the text it begins."""
+    """The steps of a progress bar, and where in the text it begins."""
 
-    mark: Mark
+    steps: Count
     start: int
 
 
 def number(text: str) -> float:
-    """Read what ``NUMBER`` matches: ``1,200``, ``4.0k``."""
+    """Parse a match of ``NUMBER``: ``1,200``, ``4.0k``."""
     power = _POWERS.get(text[-1])
     digits = text[:-1] if power else text
     return float(digits.replace(",", "").replace("_", "")) * (power or 1.0)
 
 
 def total_of(text: str | None) -> float | None:
-    """Read a total; None where there is none."""
+    """Parse a total; None if there is none."""
     return number(text) if text else None
 
 
 def bar_in(text: str) -> Bar | None:
-    """Find the progress bar in *text*, of whatever make.
+    """Find a progress bar of any known kind in *text*.
 
-    Most lines are none: what each make cannot do without is looked for first.
+    Most lines have none, so a character that each kind contains is looked for first.
     """
     if "%" in text and (bar := _percent(text)):
         return bar
@@ -97,7 +127,7 @@ def _percent(text: str) -> Bar | None:
         return _bar("tqdm", text, found, (found[1], found[2]))
     if found := _PERCENT_BAR.search(text):
         return _bar("tqdm", text, found, (found[1], "100"))
-    if found := _MAKE.match(text) or _TOLD.search(text):
+    if found := _MAKE.match(text) or _PERCENT_LINE.search(text):
         return _bar("percentages", "", found, (found[found.lastindex or 1], "100"))
     return None
 
@@ -111,8 +141,8 @@ def _bar(
 ) -> Bar:
     done, total = counts
     label = _UNNAMED.sub(" ", _DIGITS.sub("#", text[: found.start()].lower())).strip()
-    mark = Mark(source, label[:60], STEP, number(done), total_of(total))
-    return Bar(mark, found.start())
+    count = Count(source, label[:60], STEP, number(done), total_of(total))
+    return Bar(count, found.start())
 
 
 _COUNT = rf"(?-i:{NUMBER})"
@@ -138,8 +168,8 @@ _BRACKET = re.compile(
 _DIGIT = re.compile(r"\d")
 
 
-def outer_in(text: str) -> Iterator[tuple[Mark, int]]:
-    """Yield epochs, folds and their like, each with where its words end."""
+def outer_in(text: str) -> Iterator[tuple[Count, int]]:
+    """Yield epochs, folds and the like, each with the end of its match."""
     found = None
     for found in _OUTER.finditer(text):
         word = found[1].lower()
@@ -149,11 +179,11 @@ def outer_in(text: str) -> Iterator[tuple[Mark, int]]:
         yield _ordinal("epoch", EPOCH, begun[1], None), begun.end()
 
 
-def step_in(text: str, *, is_inside: bool, start: int) -> Mark | None:
+def step_in(text: str, *, is_inside: bool, start: int) -> Count | None:
     """Find the steps counted in *text*.
 
-    A bare ``[12/345]`` counts at the beginning, or behind an epoch (*is_inside*), from
-    *start* on.
+    A bare ``[12/345]`` counts only at the beginning or, with *is_inside*, after the
+    epoch that ends at *start*.
     """
     if found := _STEP.search(text) or _STEPS_AFTER.search(text):
         return _steps("step", found)
@@ -164,18 +194,18 @@ def step_in(text: str, *, is_inside: bool, start: int) -> Mark | None:
 
 
 def has_figures(text: str) -> bool:
-    """Tell whether there is a number in *text*: a loss, a time."""
+    """Return whether there is a number in *text*: a loss, a time."""
     return _DIGIT.search(text) is not None
 
 
-def _ordinal(word: str, rank: int, done: str, total: str | None) -> Mark:
-    return Mark(
+def _ordinal(word: str, rank: int, done: str, total: str | None) -> Count:
+    return Count(
         f"{word} lines", word, rank, number(done), total_of(total), is_ordinal=True
     )
 
 
-def _steps(label: str, found: re.Match[str]) -> Mark:
-    return Mark("step lines", label, STEP, number(found[1]), number(found[2]))
+def _steps(label: str, found: re.Match[str]) -> Count:
+    return Count("step lines", label, STEP, number(found[1]), number(found[2]))
 
 
 _WORTH_A_LOOK = re.compile(
@@ -187,7 +217,7 @@ _LONGEST_FOR_PATTERNS = 1000
 
 
 class Parser:
-    """Finds counts in lines. It keeps nothing but the number of epochs, once told."""
+    """Finds counts in lines. Its only state is the number of epochs."""
 
     def __init__(
         self, patterns: Sequence[str] = (), *, epochs: float | None = None
@@ -195,21 +225,21 @@ class Parser:
         self._patterns = [_compiled(pattern) for pattern in patterns]
         self._epochs = epochs
 
-    def marks(self, line: bytes) -> Iterator[Mark]:
-        """Yield the counts in *line*, the outer ones first; those that make sense."""
+    def counts(self, line: bytes) -> Iterator[Count]:
+        """Yield the plausible counts in *line*, the outer ones first."""
         for piece in shown(line):
             yield from self._own(piece)
             if _WORTH_A_LOOK.search(piece.text):
                 yield from filter(_makes_sense, self._known(piece))
 
-    def _own(self, piece: Shown) -> Iterator[Mark]:
+    def _own(self, piece: Shown) -> Iterator[Count]:
         for index, pattern in enumerate(self._patterns):
             found = pattern.search(piece.text[:_LONGEST_FOR_PATTERNS])
-            mark = found and _own_mark(found, str(index))
-            if mark and _makes_sense(mark):
-                yield mark
+            count = found and _own_count(found, str(index))
+            if count and _makes_sense(count):
+                yield count
 
-    def _known(self, piece: Shown) -> Iterator[Mark]:
+    def _known(self, piece: Shown) -> Iterator[Count]:
         text = piece.text
         if "poch" not in text:
             yield from self._counted(text, piece.below)
@@ -220,29 +250,29 @@ class Parser:
         if found := _TRAINER.search(text):
             if self._epochs:
                 done = float(found[1])
-                yield Mark("Trainer", "epoch", EPOCH, done, self._epochs)
+                yield Count("Trainer", "epoch", EPOCH, done, self._epochs)
             return
         yield from self._counted(text, piece.below)
 
-    def _counted(self, text: str, below: int) -> Iterator[Mark]:
+    def _counted(self, text: str, below: int) -> Iterator[Count]:
         bar = bar_in(text)
         outer = list(outer_in(text if bar is None else text[: bar.start]))
         start = outer[-1][1] if outer else 0
-        inner = bar.mark if bar else _step(text, start)
+        inner = bar.steps if bar else _step(text, start)
         is_heading = inner is not None or not has_figures(text[start:])
-        is_lightning = "•" in text and bar is not None and bar.mark.source == "rich"
-        for mark, _ in outer:
-            total = mark.total
-            if total is None and mark.rank == EPOCH:
+        is_lightning = "•" in text and bar is not None and bar.steps.source == "rich"
+        for count, _ in outer:
+            total = count.total
+            if total is None and count.rank == EPOCH:
                 total = self._epochs
-            yield mark._replace(
+            yield count._replace(
                 total=total, is_heading=is_heading, is_of_last=is_lightning
             )
         if inner is not None:
             yield inner._replace(position=below)
 
 
-def _step(text: str, start: int) -> Mark | None:
+def _step(text: str, start: int) -> Count | None:
     return step_in(text, is_inside=start > 0, start=start)
 
 
@@ -260,7 +290,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return compiled
 
 
-def _own_mark(found: re.Match[str], label: str) -> Mark | None:
+def _own_count(found: re.Match[str], label: str) -> Count | None:
     groups = found.groupdict()
     done, total = groups.get("done"), groups.get("total")
     if done is None or total is None:
@@ -269,10 +299,10 @@ def _own_mark(found: re.Match[str], label: str) -> Mark | None:
         count, whole = (float((word or "").replace(",", "")) for word in (done, total))
     except ValueError:
         return None
-    return Mark("your pattern", label, PATTERN, count, whole)
+    return Count("your pattern", label, PATTERN, count, whole)
 
 
-def _makes_sense(mark: Mark) -> bool:
-    if mark.total is None:
-        return 0 <= mark.done < float("inf")
-    return 0 <= mark.done <= mark.total < float("inf") and mark.total > 0
+def _makes_sense(count: Count) -> bool:
+    if count.total is None:
+        return 0 <= count.done < float("inf")
+    return 0 <= count.done <= count.total < float("inf") and count.total > 0

@@ -1,33 +1,78 @@
-"""How long a step takes now, and how long what is left of them, with an interval.
+"""The current time per step, and the time of the remaining steps with an interval.
 
-The way so far is cut into blocks of equal length in steps. Blocks before the last
-change of level (a warm-up, a slower node, a smaller input) are left out, and so is one
-lone pause longer than half of all else; the mean of the rest is the pace. Its error,
-the scatter of the blocks to come, and how alike neighbours are make the interval.
+The history of a counter is cut into blocks of equal numbers of steps. Blocks before the
+last change of level (a warm-up, a slower node, a smaller input) are left out, and so is
+a single pause longer than half of all else; the mean of the rest is the pace. The
+interval follows from the error of that mean, the scatter of the blocks to come, and the
+correlation of neighbours.
 """
 
 import math
+from bisect import bisect_left
 from itertools import pairwise
 from statistics import fmean, median, pstdev
 from typing import NamedTuple
 
-from weigh.progress.track import Point, time_at
 from weigh.units import Seconds
+
+MOST_POINTS = 512
+
+
+class Point(NamedTuple):
+    """The ``position``, in steps, that was reached at ``time``."""
+
+    time: Seconds
+    position: float
+
+
+class History:
+    """Points that rise in time and in position."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+
+    def add(self, time: Seconds, position: float) -> None:
+        """Add a point, unless it is no further than the last one.
+
+        A later point of the same time replaces the earlier: buffered output arrives all
+        at once, and only its end is current.
+        """
+        points = self.points
+        if points and position <= points[-1].position:
+            return
+        if points and time <= points[-1].time:
+            points.pop()
+        points.append(Point(time, position))
+        if len(points) > MOST_POINTS:
+            del points[1:-1:2]
+
+
+def time_at(points: list[Point], position: float) -> Seconds:
+    """Interpolate when *position* was reached."""
+    index = bisect_left(points, position, key=lambda point: point.position)
+    if index == 0:
+        return points[0].time
+    before, after = points[index - 1], points[min(index, len(points) - 1)]
+    if after.position == before.position:
+        return after.time
+    share = (position - before.position) / (after.position - before.position)
+    return before.time + share * (after.time - before.time)
+
 
 _BLOCKS = 24
 _FEWEST = 3
-_ENOUGH = 0.05  # of the run: then even a single step is a beginning
+_ENOUGH = 0.05  # of the run: then even a single step is enough
 _PAUSE = 0.5  # of all else: recurring pauses (evaluation) are shorter
 _ALONE = 6.0  # standard deviations
 _TWICE = 2.0
 _CHANGE = 0.08  # a level that changed by less is the same level
-_PRIOR = 0.15  # spread to expect before any is seen,
-_PRIOR_OF_EPOCHS = 0.07  # many steps each
-_PRIOR_WEIGHT = 2  # worth so many blocks
+_PRIOR = 0.15  # spread expected before any is measured
+_PRIOR_OF_EPOCHS = 0.07  # the same for epochs of many steps each
+_PRIOR_WEIGHT = 2  # in blocks
 _ALIKE_MOST = 0.9
-_ALIKE_IN_LEVELS = 4.0  # another change of level looks like likeness, too
+_ALIKE_IN_LEVELS = 4.0  # another change of level looks like correlation, too
 _FLOOR = 0.01
-_UNSEEN = 0.15  # what the end of the first epoch brings
+_UNSEEN = 0.15  # what the end of the first epoch may add
 _DEPTH = 3
 _SLACK = 1e-6
 _EDGE = 0.02
@@ -38,7 +83,7 @@ _Z = 1.645
 
 
 class Pace(NamedTuple):
-    """Seconds a step; seconds for what is ahead, and their margin of error (90 %)."""
+    """Seconds per step; seconds for the remaining steps, with their 90 % margin."""
 
     step_time: Seconds
     remaining: Seconds
@@ -47,17 +92,17 @@ class Pace(NamedTuple):
 
 
 class Blocks(NamedTuple):
-    """Seconds a step in stretches of *width* steps, the oldest first."""
+    """Seconds per step in blocks of ``width`` steps, the oldest first."""
 
     width: float
     times: list[Seconds]
 
 
 def pace(points: list[Point], *, ahead: float, has_cycles: bool) -> Pace | None:
-    """Work out the pace from *points*; None where these are too few.
+    """Return the pace from *points*; None if there are too few.
 
-    *ahead* steps are left. *has_cycles*: each step is a round of others (an epoch) and
-    may have a pause in it, so that only whole ones are a fair sample.
+    *ahead* steps are left. *has_cycles* means that each step is a round of others (an
+    epoch) and may contain a pause, so that only whole steps are a fair sample.
     """
     points = _on_one_level(points, _DEPTH, has_cycles=has_cycles)
     if len(points) < _FEWEST and not _is_far_enough(points, ahead):
@@ -83,9 +128,9 @@ def pace(points: list[Point], *, ahead: float, has_cycles: bool) -> Pace | None:
 
 
 def _late_pause(points: list[Point], mean: Seconds, ahead: float) -> Seconds:
-    """Give by how much the rest of an epoch takes longer than its share of the steps.
+    """Return how much longer the rest of an epoch takes than its share of the steps.
 
-    As in the epoch before: what pauses there are, come at its end.
+    That is taken from the epoch before: pauses come at the end of an epoch.
     """
     last = points[-1]
     begin = math.floor(last.position + _SLACK)
@@ -104,7 +149,7 @@ def _is_far_enough(points: list[Point], ahead: float) -> bool:
 
 
 def _on_one_level(points: list[Point], depth: int, *, has_cycles: bool) -> list[Point]:
-    """Leave out what came before the last change of level."""
+    """Return the points since the last change of level."""
     if len(points) <= _FEWEST or not depth:
         return points
     width, times = cut(points, has_cycles=has_cycles)
@@ -118,7 +163,7 @@ def _on_one_level(points: list[Point], depth: int, *, has_cycles: bool) -> list[
 
 
 def cut(points: list[Point], *, has_cycles: bool) -> Blocks:
-    """Cut the way between two or more *points* into up to 24 blocks."""
+    """Cut the steps between two or more *points* into up to 24 blocks."""
     first, last = points[0].position, points[-1].position
     count = min(_BLOCKS, len(points) - 1)
     width = (last - first) / count
@@ -131,10 +176,10 @@ def cut(points: list[Point], *, has_cycles: bool) -> Blocks:
 
 
 def without_pause(blocks: list[Seconds]) -> list[Seconds]:
-    """Give a lone pause the mean of all else, where it will hardly come again.
+    """Return *blocks* with a single pause that will hardly recur set to their mean.
 
-    That is one longer than half of all else; or one that would have come again by now,
-    if it did so at equal distances.
+    That is a pause longer than half of all else, or one that would have recurred by now
+    if it came at equal distances.
     """
     count = len(blocks)
     if count < _FEWEST + 1:
@@ -142,9 +187,9 @@ def without_pause(blocks: list[Seconds]) -> list[Seconds]:
     longest = blocks.index(max(blocks))
     high = _TWICE * median(blocks)
     pause = [longest]
-    beside = _higher_neighbour(blocks, longest)
-    if blocks[beside] > high:  # the pause lies on the edge of two blocks
-        pause.append(beside)
+    neighbour = _higher_neighbour(blocks, longest)
+    if blocks[neighbour] > high:  # the pause lies on the edge of two blocks
+        pause.append(neighbour)
     rest = [block for n, block in enumerate(blocks) if n not in pause]
     usual = fmean(rest)
     excess = sum(blocks[n] for n in pause) - len(pause) * usual
@@ -156,12 +201,12 @@ def without_pause(blocks: list[Seconds]) -> list[Seconds]:
 
 
 def _higher_neighbour(blocks: list[Seconds], place: int) -> int:
-    beside = [n for n in (place - 1, place + 1) if 0 <= n < len(blocks)]
-    return max(beside, key=lambda n: blocks[n])
+    neighbours = [n for n in (place - 1, place + 1) if 0 <= n < len(blocks)]
+    return max(neighbours, key=lambda n: blocks[n])
 
 
 def _mean_of_whole(points: list[Point]) -> Seconds | None:
-    """Give the mean of the last whole steps; None before there was one."""
+    """Return the mean of the last whole steps; None before the first."""
     whole = _whole(points)
     if not whole:
         return None
@@ -174,18 +219,18 @@ def _way(points: list[Point]) -> float:
 
 
 def _whole(points: list[Point]) -> int:
-    """Count the whole steps between the first point and the last.
+    """Return the number of whole steps between the first point and the last.
 
-    The very first step has no pause before it: where it can be, it is left out.
+    The very first step has no pause before it, so it is left out if others remain.
     """
     way = _way(points)
     return int(way - _EDGE) or int(way + _SLACK)
 
 
 def last_change(blocks: list[Seconds]) -> int:
-    """Find the block with which the last level begins; 0 where it is all one.
+    """Return the block with which the last level begins; 0 if there is only one level.
 
-    The cut that leaves the least scatter is tried; Student's t of its two sides
+    The cut that leaves the least scatter is tested: Student's t of its two sides
     decides, with a threshold for the best of many. At least three blocks must follow.
     """
     count = len(blocks)
@@ -204,7 +249,7 @@ def last_change(blocks: list[Seconds]) -> int:
 
 
 def _deviations(blocks: list[Seconds], at: int) -> list[float]:
-    """Give how far each block is from the mean of its side of the cut."""
+    """Return how far each block is from the mean of its side of the cut."""
     left, right = fmean(blocks[:at]), fmean(blocks[at:])
     return [x - left for x in blocks[:at]] + [x - right for x in blocks[at:]]
 
@@ -220,13 +265,14 @@ def _spread(blocks: list[Seconds], mean: Seconds, prior: float) -> Seconds:
 
 
 def _alikeness(off: list[float]) -> float:
-    """Give by how much likeness of neighbours widens the error of a mean (squared).
+    """Return the factor by which correlated neighbours widen a mean's squared error.
 
-    From the correlation of neighbouring deviations, its bias in few blocks taken off.
+    It follows from the correlation of neighbouring deviations, without the bias that
+    few blocks have.
     """
     count = len(off)
     squares = _squares(off)
-    if count < 8 or not squares:  # noqa: PLR2004 - too few to tell
+    if count < 8 or not squares:  # noqa: PLR2004 - too few for a correlation
         return 1.0
     alike = sum(x * y for x, y in pairwise(off)) / squares
     alike = min(max((alike + 1 / count) / (1 - 4 / count), 0.0), _ALIKE_MOST)

@@ -1,4 +1,4 @@
-"""Reads along with what a run prints, and says when it will end."""
+"""Read the output of a run, and forecast when the run ends."""
 
 import math
 import re
@@ -8,11 +8,9 @@ from typing import NamedTuple
 import msgspec
 
 from weigh.model.progress import Forecast
-from weigh.progress.count import STEP, Mark
-from weigh.progress.nested import Nest
-from weigh.progress.parser import Parser
+from weigh.progress.nested import Nest, Track
+from weigh.progress.parser import STEP, Count, Parser
 from weigh.progress.rate import Pace, pace
-from weigh.progress.track import Track
 from weigh.units import KIB, Seconds
 
 TICK: Seconds = 0.2
@@ -31,23 +29,23 @@ class Line(NamedTuple):
 
 
 class Lines:
-    """Lines of a stream of bytes, wherever that is cut.
+    """Splits a stream of bytes, which arrives in arbitrary chunks, into lines.
 
-    Carriage returns and backspaces end a line too. Of what comes within 0.2 s the first
-    and the last 3 KiB are looked at: a run that prints 10 MB/s costs no more than one
-    that prints 30 kB/s.
+    Carriage returns and backspaces end a line, too. Within 0.2 s only the first and the
+    last 3 KiB are read: a run that prints 10 MB/s costs no more than one that prints
+    30 kB/s.
     """
 
     def __init__(self) -> None:
         self._open = Line(b"", 0.0)
-        self._in_gap = False  # what comes first belongs to a line that began in the gap
+        self._in_gap = False  # the next bytes belong to a line that began in the gap
         self._tick = float("-inf")
         self._room = 0
         self._late = Line(b"", 0.0)
         self._is_skipping = False
 
     def feed(self, chunk: bytes, now: Seconds) -> list[Line]:
-        """Take in *chunk* and give the lines that ended. *now* never goes back."""
+        """Add *chunk*, and return the lines that ended. *now* never decreases."""
         found: list[Line] = []
         if now - self._tick >= TICK:
             found = self.catch_up()
@@ -64,14 +62,14 @@ class Lines:
         return found
 
     def catch_up(self) -> list[Line]:
-        """Give the lines that were set aside since the tick began."""
+        """Return the lines that were set aside since the tick began."""
         late, self._late = self._late, Line(b"", 0.0)
         if self._is_skipping:
             self._open, self._in_gap, self._is_skipping = Line(b"", 0.0), True, False
         return self._cut(late.text, late.time)
 
     def unended(self) -> Line:
-        """Give the line that has no end yet."""
+        """Return the line that has no end yet."""
         return self._open
 
     def _cut(self, data: bytes, now: Seconds) -> list[Line]:
@@ -89,10 +87,10 @@ class Lines:
 
 
 class Chosen(NamedTuple):
-    """Where the counter that spans the run is, and its pace, once that is known.
+    """The counter that spans the run, and its pace once that is known.
 
-    ``total`` is None where it is not printed, or where the counter began again and
-    nobody says how often it will.
+    ``total`` is None if it is not printed, or if the counter started over and it is
+    unknown how often it will.
     """
 
     source: str
@@ -103,10 +101,10 @@ class Chosen(NamedTuple):
 
 
 def chosen(nest: Nest, *, is_through: bool = False) -> Chosen | None:
-    """Choose among the counters that still move: the one that ends last.
+    """Return the counter that ends last among those that still move.
 
-    *is_through*: the run has ended well, and with it the step that it was at.
-    A counter with an end of its own does not count where one around it has none.
+    *is_through* means that the run has completed, including its current step. A
+    counter with a total is ignored inside one that has none.
     """
     alive = nest.alive()
     endless = [track for track in alive if not _ends(track)]
@@ -128,7 +126,7 @@ def _ends(track: Track) -> bool:
 
 
 def _is_around(nest: Nest, other: Track, track: Track) -> bool:
-    """Tell whether *other*, which has no end, may go on when *track* is through."""
+    """Return whether *other*, which has no total, may continue after *track*."""
     if other.order[:2] > track.order[:2] or nest.is_inside(other, track):
         return False
     link = other.links.get(track.birth)
@@ -144,13 +142,13 @@ def _ending(nest: Nest, track: Track, *, is_through: bool) -> Chosen:
     found = _pace(nest, track, ahead)
     if not ahead:
         found = Pace(found.step_time if found else 0.0, 0.0, 0.0, 0.0)
-    return Chosen(track.mark.source, done, total, _time(track), found)
+    return Chosen(track.count.source, done, total, _time(track), found)
 
 
 def _endless(nest: Nest, track: Track) -> Chosen:
     done = track.inside if not track.cycles else track.raw + track.share
     found = _pace(nest, track, 1.0)
-    return Chosen(track.mark.source, done, None, _time(track), found)
+    return Chosen(track.count.source, done, None, _time(track), found)
 
 
 def _pace(nest: Nest, track: Track, ahead: float) -> Pace | None:
@@ -172,15 +170,15 @@ _LAST_NUMBER = re.compile(rb"[\d.,]+$")
 
 
 class Reader:
-    """Progress of one run, from the bytes it prints or the steps it tells.
+    """Progress of one run, from the bytes it prints or the steps it reports.
 
     Args:
         patterns: The user's own regular expressions with the named groups ``done``
             and ``total``, or ``percent``.
-        epochs: How many epochs the run makes, where it does not print that itself.
+        epochs: The number of epochs, if the run does not print it.
 
     Raises:
-        FormatError: A pattern is no regular expression, or has no such group.
+        FormatError: A pattern is not a regular expression, or lacks these groups.
     """
 
     def __init__(
@@ -196,28 +194,30 @@ class Reader:
         self._last: Seconds = 0.0
 
     def feed(self, chunk: bytes, now: Seconds) -> None:
-        """Take in *chunk*, cut anywhere, that passed *now* seconds into the run."""
+        """Read *chunk*, which may be cut anywhere, *now* seconds into the run."""
         self._read(self._lines.feed(chunk, self._passed(now)))
 
-    def tell(self, done: float, total: float | None, now: Seconds, source: str) -> None:
-        """Take in a count that the run told itself: *done* of *total* steps."""
+    def report(
+        self, done: float, total: float | None, now: Seconds, source: str
+    ) -> None:
+        """Add a count that the run itself reports: *done* of *total* steps."""
         time = self._passed(now)
         self._release()
         if total is not None and not 0 < total < math.inf:
             total = None
         if 0 <= done < math.inf:
-            self._nest.take(Mark(source, "", STEP, done, total), time)
+            self._nest.take(Count(source, "", STEP, done, total), time)
 
     def forecast(self, now: Seconds, *, is_through: bool = False) -> Forecast | None:
-        """Say when the run ends, as seen *now* seconds into it.
+        """Forecast the end of the run, *now* seconds into it.
 
-        None while nothing has counted. ``remaining`` is counted from *now*.
-        *is_through*: it has ended well, and the epoch that it began last is done.
+        Return None while there is no count. ``remaining`` is counted from *now*.
+        *is_through* means that the run has completed, including its last epoch.
         """
         time = self._passed(now)
         self._read(self._lines.catch_up())
         waiting = self._lines.unended()
-        # the number that a line breaks off with may have more digits to come
+        # more digits may follow the number at the end of an unfinished line
         self._read([Line(_LAST_NUMBER.sub(b"", waiting.text), waiting.time)])
         self._release()
         self._nest.settle()
@@ -225,7 +225,7 @@ class Reader:
         return found and _forecast(found, now=self._last, waited=time - found.time)
 
     def _read(self, lines: list[Line]) -> None:
-        """Take in *lines*; of many at once that differ in figures only, the last."""
+        """Read *lines*; of several at once that differ only in figures, the last."""
         for line in lines:
             shape = line.text.translate(None, _FIGURES)
             is_same = shape == self._shape
@@ -237,11 +237,11 @@ class Reader:
     def _release(self) -> None:
         held, self._held = self._held, None
         if held is not None:
-            for mark in self._parser.marks(held.text):
-                self._nest.take(mark, held.time)
+            for count in self._parser.counts(held.text):
+                self._nest.take(count, held.time)
 
     def _passed(self, now: Seconds) -> Seconds:
-        """Advance the inner clock to *now*; it stands still where clocks go back."""
+        """Advance the inner clock to *now*; it stands still when *now* goes back."""
         if not math.isfinite(now):
             return self._clock
         self._clock += max(0.0, now - self._last)
@@ -250,10 +250,10 @@ class Reader:
 
 
 def _forecast(found: Chosen, *, now: Seconds, waited: Seconds) -> Forecast:
-    """Make the forecast *waited* seconds after the last count.
+    """Return the forecast *waited* seconds after the last count.
 
-    What was waited is taken off up to the usual time between two counts. Longer than
-    that, the run is late, and nobody knows by how much: the high end goes up.
+    The time waited is subtracted up to the usual time between two counts. Beyond that
+    the run is late by an unknown time, so the high end of the interval rises.
     """
     forecast = Forecast(
         done=found.done, total=found.total, time=now, source=found.source

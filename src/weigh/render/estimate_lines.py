@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 import msgspec
 
-from weigh.estimate.advice import GPU, Advice, Card, Need
+from weigh.estimate.advice import GPU, Advice, Capacity, Need
 from weigh.estimate.curve import Constant
 from weigh.estimate.fit import Fit
 from weigh.estimate.samples import size_text
@@ -130,7 +130,7 @@ def render(
 def answers(advice: Advice) -> Iterator[tuple[str, str]]:
     """Yield name and text of each answer: what each limit holds, what sizes need."""
     target = advice.target
-    for one in advice.cards:
+    for one in advice.capacities:
         words = f"memory {format_size(one.limit.memory)}, holds {_holds(one)}"
         if target is not None:
             words += f", for {size_text(target.size)}: {_fits(one)}"
@@ -152,7 +152,7 @@ def render_json(
 
 
 def _plots(advice: Advice) -> Iterator[str]:
-    estimate, wanted = advice.estimate, advice.wanted
+    estimate, wanted = advice.estimate, advice.options
     best = advice.recommended.size if advice.recommended else 0.0
     named = (
         ("GPU memory", estimate.gpu_memory),
@@ -203,7 +203,7 @@ def _doubts(advice: Advice, narrow: str | None) -> Iterator[str]:
 
 def _limits(advice: Advice) -> Iterator[str]:
     """Write what each limit holds, and how many steps make the target fit."""
-    limits = advice.cards
+    limits = advice.capacities
     if not limits:
         return
     only_gpus = all(one.limit.of == GPU for one in limits)
@@ -226,7 +226,7 @@ def _left(title: str, cells: Sequence[str]) -> Column:
     return Column(title, tuple(cells), right=False)
 
 
-def _holds(limit: Card) -> str:
+def _holds(limit: Capacity) -> str:
     held = limit.holding
     if held.unbounded:
         return "any"
@@ -239,7 +239,7 @@ def _holds(limit: Card) -> str:
     return str(held.size)
 
 
-def _fits(limit: Card) -> str:
+def _fits(limit: Capacity) -> str:
     if limit.fits_target:
         return "fits"
     split = limit.accumulation
@@ -249,7 +249,7 @@ def _fits(limit: Card) -> str:
 
 
 def _speed(advice: Advice) -> Iterator[str]:
-    timed, wanted = advice.estimate.speed, advice.wanted
+    timed, wanted = advice.estimate.speed, advice.options
     if timed is None:
         return
     if not advice.speeds:
@@ -279,13 +279,13 @@ def _steady(advice: Advice) -> Iterator[str]:
         ("RAM", advice.estimate.memory),
     ):
         if fit is not None and not _varies(fit):
-            upper = round(fit.upper(fit.largest_size, advice.wanted.level))
+            upper = round(fit.upper(fit.largest_size, advice.options.level))
             text = f"the same at every size: up to {format_size(upper)}"
             yield from _items(name, [text])
 
 
 def _recommended(advice: Advice, need: Need) -> list[str]:
-    near = _percent(advice.wanted.near)
+    near = _percent(advice.options.near)
     why = f"the smallest with {near} of the best speed"
     if advice.held_back is not None:
         why = advice.held_back
@@ -338,7 +338,7 @@ def _basis(advice: Advice) -> list[str]:
     text = f"{sizes} size{'s' * (sizes != 1)}, {runs} run{'s' * (runs != 1)}"
     if len(command) <= _LONGEST_COMMAND and command.isprintable():
         text += f" of {command}"
-    sure = _percent(advice.wanted.level)
+    sure = _percent(advice.options.level)
     bases = [text, f"ranges: from the prediction to its {sure} upper bound"]
     if estimate.gpu_memory is None:
         bases.append("GPU memory can only be measured on a GPU")

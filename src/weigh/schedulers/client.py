@@ -12,7 +12,6 @@ from weigh.errors import (
     SubmissionUnknownError,
     UsageError,
 )
-from weigh.model.complexes import Complexes
 from weigh.model.job import (
     CANCELLING,
     REST,
@@ -24,6 +23,7 @@ from weigh.model.job import (
     Submitted,
     Understood,
 )
+from weigh.model.record import Complexes
 from weigh.schedulers.command import NoAnswerError, Ran, Runner, outside_of_job
 from weigh.schedulers.protocol import ABSENT, Argv, Backend, Snapshot
 from weigh.store.lines import UNREADABLE

@@ -12,10 +12,10 @@ import msgspec
 
 from weigh.errors import WeighError
 from weigh.model.cluster import ClusterJob, Node
-from weigh.model.complexes import Complexes
 from weigh.model.job import ElementState, JobScript, States, Submitted, Understood
 from weigh.model.limits import Limits, QueueLimits
 from weigh.model.lint import Facts, Finding
+from weigh.model.record import Complexes
 from weigh.model.report import Accounted
 from weigh.schedulers.command import Ran
 from weigh.schedulers.job_script import ScriptRules

@@ -126,7 +126,7 @@ def read_file(path: str) -> Record:
 
 
 def not_found(root: str, name: str, index: Index) -> RecordNotFoundError:
-    """Say that nothing is called *name*, and what comes nearest."""
+    """Return that nothing is called *name*, and what comes nearest."""
     if not index.entries and not index.newer:
         return RecordNotFoundError(f"no records in {root} yet (weigh run makes one)")
     near = _nearest(name, index)

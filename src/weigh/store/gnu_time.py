@@ -50,7 +50,7 @@ class Block(msgspec.Struct, frozen=True):
 
 
 def is_gnu_time(text: str) -> bool:
-    """Say whether GNU time's verbose output stands in *text*."""
+    """Return whether GNU time's verbose output stands in *text*."""
     return "\t" + _COMMAND in text and _RESIDENT in text
 
 

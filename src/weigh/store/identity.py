@@ -26,12 +26,12 @@ def content_id(content: bytes) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Say whether *text* is a whole id, and so safe as a file name."""
+    """Return whether *text* is a whole id, and so safe as a file name."""
     return len(text) == LENGTH and _HEX.issuperset(text)
 
 
 def is_prefix(text: str) -> bool:
-    """Say whether *text* is long enough, and of the letters, to stand for an id."""
+    """Return whether *text* is long enough, and of the letters, to stand for an id."""
     return SHORTEST_PREFIX <= len(text) <= LENGTH and _HEX.issuperset(text)
 
 
@@ -47,7 +47,7 @@ class Machine(msgspec.Struct, frozen=True):
     pid_namespace: str | None = None
 
     def sees_processes_of(self, other: "Machine") -> bool:
-        """Say whether a process of *other* can be looked up from here."""
+        """Return whether a process of *other* can be looked up from here."""
         if self.boot_id is None:
             return self.host == other.host and other.boot_id is None
         return (self.boot_id, self.pid_namespace) == (
@@ -93,7 +93,7 @@ def process(pid: int, root: str = "/") -> Process:
 
 
 def is_alive(wanted: Process, root: str = "/") -> bool:
-    """Say whether *wanted* still runs; a zombie does not.
+    """Return whether *wanted* still runs; a zombie does not.
 
     Where /proc hides it (hidepid, macOS, another namespace) the number alone decides,
     in favour of life: a run wrongly called dead would be finalised while it runs.

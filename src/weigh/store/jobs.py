@@ -41,7 +41,7 @@ def read_jobs(root: str) -> list[Submitted]:
 
 
 def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
-    """Give the jobs called *name*: one by its id, or all of the newest plan so called.
+    """Return the job with the id *name*, or all jobs of the newest plan of that name.
 
     ``last`` is the one submitted last. A plan is called by its name or its folder, and
     the jobs that resumed it belong to it, in their order.
@@ -65,7 +65,7 @@ def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
 
 
 def chain_of(jobs: Sequence[Submitted], job: Submitted) -> list[Submitted]:
-    """Give the first job of the plan that *job* is of, and all that resumed it."""
+    """Return the first job of the plan that *job* is of, and all that resumed it."""
     by_id = {(one.scheduler, one.id): one for one in jobs}
     first, seen = job, {job.id}
     while first.resumes and (first.scheduler, first.resumes) in by_id:

@@ -90,12 +90,12 @@ class _Space:
         self._points = list(zip(*columns, strict=True)) or [()] * len(tasks)
 
     def size(self, at: int) -> float:
-        """Say how far up a task is in all that is a number."""
+        """Return how far up a task is in all that is a number."""
         places = zip(self._points[at], self._weights, strict=True)
         return sum(p * weight for p, weight in places if isinstance(p, float))
 
     def distance(self, one: int, other: int) -> float:
-        """Give the squared distance, so that corners lie further than middles."""
+        """Return the squared distance, so that corners lie further than middles."""
         total = 0.0
         pairs = zip(self._points[one], self._points[other], self._weights, strict=True)
         for a, b, weight in pairs:

@@ -159,7 +159,7 @@ def _meeting(
 
 
 def _shuffled(size: int, chance: Chance) -> Iterator[int]:
-    """Give the numbers below *size* in random order, a bounded many of them.
+    """Yield the numbers below *size* in random order, a bounded many of them.
 
     Fisher and Yates's shuffle, remembering only the places that were swapped.
     """

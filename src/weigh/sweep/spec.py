@@ -40,7 +40,7 @@ def few_seeds(axes: Iterable[Axis]) -> Axis | None:
 
 
 def is_seed(name: str) -> bool:
-    """Tell whether a parameter is a seed, by its name."""
+    """Return whether a parameter is a seed, by its name."""
     return _SEED.fullmatch(name) is not None
 
 

@@ -53,7 +53,7 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
 
 
 def since(stages: Sequence[Stage], name: str | None) -> tuple[Stage, ...]:
-    """Give the steps from the one called *name* on; all of them for None.
+    """Return the steps from the one called *name* on; all of them for None.
 
     Raises:
         UsageError: there is no such step; says which there are.
@@ -81,7 +81,7 @@ def _stage(given: Any, number: int) -> Stage:  # noqa: ANN401 - what TOML is mad
 
 
 def _line(run: Any, name: str) -> str:  # noqa: ANN401 - what TOML is made of
-    """Give what to run as a line for a shell; words are quoted as they need it."""
+    """Return what to run as a line for a shell; words are quoted as they need it."""
     if isinstance(run, list) and run and all(isinstance(word, str) for word in run):
         run = shlex.join(run)
     if not isinstance(run, str) or not run.strip():

@@ -42,7 +42,7 @@ class TaskLine(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def command(self) -> str:
-        """Give the line as text; bytes that are no UTF-8 survive the way back."""
+        """Return the line as text; bytes that are no UTF-8 survive the way back."""
         return self.text.decode("utf-8", "surrogateescape")
 
 
@@ -68,7 +68,7 @@ def read_task_lines(lines: Iterable[bytes], name: str) -> Iterator[TaskLine]:
 
 
 def task_text(raw: bytes, *, is_first: bool = False) -> bytes:
-    """Give the command in a line as it stands in the file; empty where it has none."""
+    """Return the command in a line as it stands in the file; empty if it has none."""
     if is_first:
         raw = raw.removeprefix(_BOM)
     text = raw.removesuffix(b"\n").removesuffix(b"\r")
@@ -77,13 +77,13 @@ def task_text(raw: bytes, *, is_first: bool = False) -> bytes:
 
 
 def is_script(lines: Iterable[bytes]) -> bool:
-    """Tell whether a file of such lines is a script, to be run as a whole."""
+    """Return whether a file of such lines is a script, to be run as a whole."""
     numbered = enumerate(lines)
     return any(makes_a_script(raw, is_first=number == 0) for number, raw in numbered)
 
 
 def makes_a_script(raw: bytes, *, is_first: bool = False) -> bool:
-    """Tell whether a file with such a line in it is a script and no task file.
+    """Return whether a file with such a line in it is a script and no task file.
 
     That is one that names its interpreter, or has a directive for a scheduler.
     """

@@ -54,7 +54,7 @@ def with_distinct_lines(
 
 
 def _tells_all_apart(grid: Grid, argv: Sequence[str]) -> bool:
-    """Tell whether every parameter has a word of the command without another's field.
+    """Return whether every parameter has a word of the command without another's field.
 
     Then no two combinations can give the same line.
     """

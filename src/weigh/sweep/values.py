@@ -29,7 +29,7 @@ _SHORT, _LONG = 6, 15  # significant digits of a geometric value
 
 
 def is_range(text: str) -> bool:
-    """Tell whether *text* is written like a range, be it a right one or not."""
+    """Return whether *text* is written like a range, be it a right one or not."""
     return _LIKE_A_RANGE.fullmatch(text) is not None
 
 

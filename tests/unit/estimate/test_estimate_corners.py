@@ -5,7 +5,6 @@ import math
 import pytest
 
 from weigh.errors import UsageError
-from weigh.estimate.capacity import doubts, next_size
 from weigh.estimate.curve import (
     Constant,
     Inverse,
@@ -15,9 +14,8 @@ from weigh.estimate.curve import (
     fit_quadratic,
 )
 from weigh.estimate.estimate import near_best, share_of_best
-from weigh.estimate.fit import Fit
-from weigh.estimate.growth import growth_of
-from weigh.estimate.progress import progress_of
+from weigh.estimate.fit import Fit, caveats, next_size
+from weigh.estimate.growth import growth_of, progress_of
 from weigh.estimate.readings import gpu_memory
 from weigh.estimate.samples import Point, gather
 from weigh.estimate.trend import median, rise_score
@@ -80,7 +78,7 @@ def test_a_slope_that_changes_is_a_doubt(bent: float, way: str) -> None:
         bend=bent,
     )
 
-    assert doubts(fit) == (f"the slope {way} by 50 % along the sizes measured",)
+    assert caveats(fit) == (f"the slope {way} by 50 % along the sizes measured",)
 
 
 def test_a_time_that_comes_down_without_end_has_no_best_size() -> None:

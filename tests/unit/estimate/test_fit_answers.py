@@ -8,7 +8,7 @@ from sized_runs import BY, guide_runs, on_a_line, sized_run, sized_runs
 
 import weigh
 from weigh.errors import UsageError
-from weigh.estimate.advice import Limit, Wanted, advise
+from weigh.estimate.advice import FitOptions, Limit, advise
 from weigh.estimate.curve import Constant, Inverse, Line, Quadratic
 from weigh.estimate.estimate import Estimate
 from weigh.model.record import Allocation, Host, Outcome, Record, Repeat, Usage
@@ -66,7 +66,7 @@ def test_the_smallest_batch_near_the_best_speed_of_the_guide(
 def test_the_guide_is_recommended_the_batch_near_the_best_speed_not_the_largest() -> (
     None
 ):
-    advice = advise(memory_fit(guide_runs()), Wanted(limits=(THIRTY,)))
+    advice = advise(memory_fit(guide_runs()), FitOptions(limits=(THIRTY,)))
 
     assert advice.recommended is not None
     assert advice.recommended.size == 567
@@ -128,7 +128,7 @@ def test_up_to_four_times_the_largest_size_there_is_a_number() -> None:
 
 
 def test_a_target_far_beyond_is_doubted_and_has_a_next_size() -> None:
-    advice = advise(memory_fit(on_a_line(8, 16, 32)), Wanted(target=1000))
+    advice = advise(memory_fit(on_a_line(8, 16, 32)), FitOptions(target=1000))
 
     assert any("31 times the largest" in why for why in advice.why)
     assert advice.next_size is not None
@@ -146,14 +146,16 @@ def test_a_size_that_is_no_number_above_zero_is_left_out_and_said(
     made = memory_fit([sized_run(size, GIB), *on_a_line(8, 16, 32)])
 
     assert made.records == 3
-    assert made.notes == ("1 record left out: its batch_size is no number above 0",)
+    assert made.notes == ("1 record left out: its batch_size is not a number above 0",)
 
 
 @pytest.mark.parametrize("size", ["large", math.nan, math.inf, 0, -8])
 def test_sizes_that_are_all_no_numbers_above_zero_are_refused(
     size: float | str,
 ) -> None:
-    with pytest.raises(UsageError, match=f"batch_size='?{size}'? is no size above 0"):
+    with pytest.raises(
+        UsageError, match=f"batch_size='?{size}'? is not a size above 0"
+    ):
         memory_fit([sized_run(size, GIB)])
 
 
@@ -163,7 +165,7 @@ def test_memory_that_cannot_have_been_is_left_out_and_said(memory: int) -> None:
 
     assert made.records == 4
     assert [point.x for point in made.fit_of("memory").points] == [8, 16, 32]
-    assert any("no memory or time that can be" in note for note in made.notes)
+    assert any("its memory or time is impossible" in note for note in made.notes)
 
 
 @pytest.mark.parametrize("time", [0.0, -1.0, math.nan, math.inf])
@@ -171,18 +173,18 @@ def test_a_time_that_cannot_have_been_is_left_out_and_said(time: float) -> None:
     made = memory_fit([*on_a_line(8, 16, 32), sized_run(64, GIB, time=time)])
 
     assert made.fit_of("time").largest_size == 32
-    assert any("no memory or time that can be" in note for note in made.notes)
+    assert any("its memory or time is impossible" in note for note in made.notes)
 
 
 @pytest.mark.parametrize("x", [0, -1, math.nan, math.inf])
 def test_no_figure_for_a_size_that_is_none(x: float) -> None:
-    with pytest.raises(UsageError, match="a size has to be a number above 0"):
+    with pytest.raises(UsageError, match="a size must be a number above 0"):
         memory_fit(on_a_line(8, 16, 32)).predict(x)
 
 
 @pytest.mark.parametrize("level", [0, 1, 95, -1])
 def test_no_bound_for_a_level_that_is_no_probability(level: float) -> None:
-    with pytest.raises(UsageError, match="no share between 0 and 1"):
+    with pytest.raises(UsageError, match="not a share between 0 and 1"):
         memory_fit(on_a_line(8, 16, 32)).upper(8, level)
 
 
@@ -197,7 +199,7 @@ def test_a_parameter_that_no_record_has_lists_those_they_have() -> None:
 
 
 def test_gpu_memory_that_was_not_measured_is_not_inferred_from_ram() -> None:
-    with pytest.raises(UsageError, match="takes a run on a GPU"):
+    with pytest.raises(UsageError, match="measure a run on a GPU"):
         memory_fit(on_a_line(8, 16, 32)).predict(8, "gpu_memory")
 
 
@@ -503,22 +505,22 @@ def test_a_batch_that_does_not_fit_is_split_into_equal_ones_of_the_same_sum() ->
     runs = [sized_run(x, GIB, gpu=GIB + x * 100 * MIB) for x in (8, 16, 32)]
     card = Limit("V100", 8 * GIB, "gpu_memory")
 
-    advice = advise(memory_fit(runs), Wanted(target=128, limits=(card,)))
+    advice = advise(memory_fit(runs), FitOptions(target=128, limits=(card,)))
 
-    split = advice.cards[0].accumulation
+    split = advice.capacities[0].accumulation
     assert split is not None
     assert split.micro_batch * split.steps == 128
-    assert split.micro_batch <= (advice.cards[0].holding.size or 0)
+    assert split.micro_batch <= (advice.capacities[0].holding.size or 0)
 
 
 def test_a_batch_that_fits_is_not_split() -> None:
     runs = [sized_run(x, GIB, gpu=GIB + x * 100 * MIB) for x in (8, 16, 32)]
     card = Limit("V100", 80 * GIB, "gpu_memory")
 
-    advice = advise(memory_fit(runs), Wanted(target=128, limits=(card,)))
+    advice = advise(memory_fit(runs), FitOptions(target=128, limits=(card,)))
 
-    assert advice.cards[0].fits_target is True
-    assert advice.cards[0].accumulation is None
+    assert advice.capacities[0].fits_target is True
+    assert advice.capacities[0].accumulation is None
 
 
 def test_what_is_no_batch_is_never_split() -> None:
@@ -529,11 +531,11 @@ def test_what_is_no_batch_is_never_split() -> None:
     card = Limit("V100", 8 * GIB, "gpu_memory")
 
     advice = advise(
-        weigh.fit(runs, by="vocabulary"), Wanted(target=128, limits=(card,))
+        weigh.fit(runs, by="vocabulary"), FitOptions(target=128, limits=(card,))
     )
 
-    assert advice.cards[0].fits_target is False
-    assert advice.cards[0].accumulation is None
+    assert advice.capacities[0].fits_target is False
+    assert advice.capacities[0].accumulation is None
 
 
 # What is recommended
@@ -546,32 +548,32 @@ def falling(*sizes: int, each: float = 100 * MIB) -> list[Record]:
 def test_no_more_is_recommended_than_the_card_holds() -> None:
     card = Limit("small", 4 * GIB, "gpu_memory")
 
-    advice = advise(memory_fit(falling(8, 16, 32)), Wanted(limits=(card,)))
+    advice = advise(memory_fit(falling(8, 16, 32)), FitOptions(limits=(card,)))
 
     assert advice.recommended is not None
-    assert advice.recommended.size == advice.cards[0].holding.size
+    assert advice.recommended.size == advice.capacities[0].holding.size
     assert advice.held_back == "what small holds"
 
 
 def test_of_several_cards_the_largest_decides_what_is_recommended() -> None:
     cards = tuple(Limit(str(size), size * GIB, "gpu_memory") for size in (4, 8, 6))
 
-    advice = advise(memory_fit(falling(8, 16, 32)), Wanted(limits=cards))
+    advice = advise(memory_fit(falling(8, 16, 32)), FitOptions(limits=cards))
 
     assert advice.recommended is not None
-    assert advice.recommended.size == advice.cards[1].holding.size
+    assert advice.recommended.size == advice.capacities[1].holding.size
 
 
 def test_nothing_is_recommended_for_a_card_that_holds_nothing() -> None:
     card = Limit("tiny", 100 * MIB, "gpu_memory")
 
-    advice = advise(memory_fit(falling(8, 16, 32)), Wanted(limits=(card,)))
+    advice = advise(memory_fit(falling(8, 16, 32)), FitOptions(limits=(card,)))
 
     assert advice.recommended is None
 
 
 def test_nothing_is_recommended_farther_than_four_times_what_was_measured() -> None:
-    advice = advise(memory_fit(falling(8, 16, 32)), Wanted())
+    advice = advise(memory_fit(falling(8, 16, 32)), FitOptions())
 
     assert advice.best_size == 253
     assert advice.recommended is not None
@@ -579,7 +581,7 @@ def test_nothing_is_recommended_farther_than_four_times_what_was_measured() -> N
 
 
 def test_nothing_is_recommended_that_ran_out_of_memory() -> None:
-    advice = advise(memory_fit([*falling(8, 16, 32), burst(64)]), Wanted())
+    advice = advise(memory_fit([*falling(8, 16, 32), burst(64)]), FitOptions())
 
     assert advice.recommended is not None
     assert advice.recommended.size == 63

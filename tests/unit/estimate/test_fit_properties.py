@@ -8,9 +8,8 @@ from sized_runs import BY, sized_run, sized_runs
 
 import weigh
 from weigh.errors import UsageError
-from weigh.estimate.advice import Limit, Wanted, accumulate, advise
-from weigh.estimate.capacity import holding
-from weigh.estimate.fit import Fit, Quantity, fit
+from weigh.estimate.advice import FitOptions, Limit, accumulate, advise
+from weigh.estimate.fit import Fit, Quantity, fit, holding
 from weigh.estimate.samples import Point, gather
 from weigh.units import GIB, MIB
 
@@ -188,5 +187,7 @@ def test_records_of_any_numbers_give_an_estimate_or_a_usage_error(
         made = weigh.fit(runs, by=BY)
     except UsageError:
         return
-    advice = advise(made, Wanted(target=100.0, limits=(Limit("RAM", GIB, "memory"),)))
+    advice = advise(
+        made, FitOptions(target=100.0, limits=(Limit("RAM", GIB, "memory"),))
+    )
     assert advice.target is not None

@@ -11,7 +11,7 @@ from statistics import fmean
 import msgspec
 import pytest
 
-from weigh.estimate.fit import Fit, coefficient, doubt, fit, from_scores
+from weigh.estimate.fit import Fit, coefficient, fit, from_scores, margin_unit
 from weigh.estimate.samples import gather
 from weigh.units import MIB
 
@@ -30,7 +30,7 @@ class Case(msgspec.Struct, frozen=True):
         last = self.made.points[-1]
         line = self.made.curve.at(self.size)
         proportional = last.y * self.size / last.x
-        return (self.truth - line) / doubt(
+        return (self.truth - line) / margin_unit(
             line, proportional=proportional, largest=last.y
         )
 

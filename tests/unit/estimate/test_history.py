@@ -227,7 +227,7 @@ def test_before_three_runs_the_answer_is_to_run_three(runs: int) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, 0.0, -1.0, math.inf])
 def test_what_is_no_measurement_is_refused_in_one_line(value: float) -> None:
-    with pytest.raises(FormatError, match="no measurement") as refused:
+    with pytest.raises(FormatError, match="not a measurement") as refused:
         of_values([1.0, 1.0, value])
 
     assert "\n" not in str(refused.value)
@@ -235,17 +235,17 @@ def test_what_is_no_measurement_is_refused_in_one_line(value: float) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, 0.0, -1.0])
 def test_a_bound_that_is_no_measurement_is_refused(value: float) -> None:
-    with pytest.raises(FormatError, match="no measurement"):
+    with pytest.raises(FormatError, match="not a measurement"):
         History().add_bound(LowerBound(value))
 
 
 def test_an_old_run_is_checked_like_a_new_one() -> None:
-    with pytest.raises(FormatError, match="no measurement"):
+    with pytest.raises(FormatError, match="not a measurement"):
         of_values([-1.0] + [1.0] * 2_000)
 
 
 def test_sizes_that_do_not_match_are_refused() -> None:
-    with pytest.raises(UsageError, match="wanted: x"):
+    with pytest.raises(UsageError, match="expected: x"):
         History(["x"]).add(Past(1.0))
 
 

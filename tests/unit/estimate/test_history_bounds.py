@@ -8,8 +8,8 @@ from weigh.estimate.history import (
     History,
     LowerBound,
     Past,
-    bear_on,
     escalate,
+    least_request,
     still_open,
 )
 
@@ -23,16 +23,16 @@ def three_runs(*bounds: LowerBound) -> History:
 
 @given(figures, figures)
 def test_a_retry_asks_for_twice_as_much_and_for_what_history_says(
-    killed_at: float, said: float
+    killed_at: float, predicted: float
 ) -> None:
-    assert escalate(killed_at, said) == max(2 * killed_at, said)
+    assert escalate(killed_at, predicted) == max(2 * killed_at, predicted)
 
 
 @given(figures, figures, figures)
 def test_a_retry_never_asks_for_more_than_a_node_has(
-    killed_at: float, said: float, node: float
+    killed_at: float, predicted: float, node: float
 ) -> None:
-    assert escalate(killed_at, said, cap=node) <= node
+    assert escalate(killed_at, predicted, cap=node) <= node
 
 
 def test_a_kill_doubles_what_the_next_is_given() -> None:
@@ -86,4 +86,4 @@ def test_without_sizes_a_smaller_use_settles_nothing() -> None:
 
 
 def test_a_run_that_was_only_seen_to_use_so_much_is_not_doubled() -> None:
-    assert bear_on([LowerBound(40.0, factor=1)], ()) == 40.0
+    assert least_request([LowerBound(40.0, factor=1)], ()) == 40.0

@@ -76,7 +76,7 @@ def test_one_run_is_asked_for_with_headroom_in_round_figures() -> None:
         time_limit=5 * MINUTE,
         headroom=0.2,
         runs=1,
-        notes=("from 1 run + 20 %; three runs would say how far it varies",),
+        notes=("from 1 run + 20 %; run it three times to learn how much it varies",),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from weigh.model.progress import Forecast
-from weigh.progress.nested import MOST
+from weigh.progress.nested import MOST_COUNTERS
 from weigh.progress.reader import Reader
 
 BAR = "━" * 10
@@ -287,7 +287,7 @@ def test_the_user_s_pattern_overrules_what_else_is_printed() -> None:
 def test_more_bars_than_are_kept_do_no_harm() -> None:
     def printed() -> Printed:
         for step in range(60):
-            for bar in range(MOST + 4):
+            for bar in range(MOST_COUNTERS + 4):
                 yield step * 1.0, tqdm(step, 100 + bar, "abcdefghijklmnopqrstuvwx"[bar])
 
     assert seen(printed(), until=59).source == "tqdm"

@@ -5,8 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.progress.rate import Pace, last_change, pace, without_pause
-from weigh.progress.track import MOST, History, Point, time_at
+from weigh.progress.rate import (
+    MOST_POINTS,
+    History,
+    Pace,
+    Point,
+    last_change,
+    pace,
+    time_at,
+    without_pause,
+)
 
 
 def points(times: Iterable[float]) -> list[Point]:
@@ -160,7 +168,7 @@ def test_a_history_keeps_its_ends_and_its_bound() -> None:
     history = History()
     for step in range(5000):
         history.add(step, step)
-    assert len(history.points) <= MOST
+    assert len(history.points) <= MOST_POINTS
     assert (history.points[0], history.points[-1]) == ((0, 0), (4999, 4999))
 
 

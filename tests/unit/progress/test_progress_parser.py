@@ -3,14 +3,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError
-from weigh.progress.count import EPOCH, FOLD, PATTERN, STEP, Mark
-from weigh.progress.parser import Parser
+from weigh.progress.parser import EPOCH, FOLD, PATTERN, STEP, Count, Parser
 
 BAR = "━" * 10
 
 
-def marks(text: str, *, epochs: float | None = None) -> list[Mark]:
-    return list(Parser(epochs=epochs).marks(text.encode()))
+def counts(text: str, *, epochs: float | None = None) -> list[Count]:
+    return list(Parser(epochs=epochs).counts(text.encode()))
 
 
 @pytest.mark.parametrize(
@@ -45,8 +44,8 @@ def marks(text: str, *, epochs: float | None = None) -> list[Mark]:
 def test_steps_are_read(
     text: str, source: str, done: float, total: float | None
 ) -> None:
-    (mark,) = marks(text)
-    assert (mark.source, mark.rank, mark.done, mark.total) == (
+    (count,) = counts(text)
+    assert (count.source, count.rank, count.done, count.total) == (
         source,
         STEP,
         done,
@@ -65,9 +64,9 @@ def test_steps_are_read(
     ],
 )
 def test_epochs_are_read(text: str, done: float, total: float | None) -> None:
-    (mark,) = marks(text)
-    assert (mark.rank, mark.done, mark.total) == (EPOCH, done, total)
-    assert mark.is_ordinal
+    (count,) = counts(text)
+    assert (count.rank, count.done, count.total) == (EPOCH, done, total)
+    assert count.is_ordinal
 
 
 @pytest.mark.parametrize(
@@ -84,16 +83,16 @@ def test_epochs_are_read(text: str, done: float, total: float | None) -> None:
 def test_two_counts_of_one_line_are_read_the_outer_one_first(
     text: str, outer: tuple[float, float | None], inner: tuple[float, float]
 ) -> None:
-    assert [(mark.done, mark.total) for mark in marks(text)] == [outer, inner]
+    assert [(count.done, count.total) for count in counts(text)] == [outer, inner]
 
 
 def test_a_fold_contains_the_epochs() -> None:
-    assert [mark.rank for mark in marks("fold 2/5 epoch 3/10")] == [FOLD, EPOCH]
+    assert [count.rank for count in counts("fold 2/5 epoch 3/10")] == [FOLD, EPOCH]
 
 
 def test_an_epoch_with_figures_after_it_is_over_and_one_without_begins() -> None:
-    assert marks("Epoch 3/10")[0].is_heading
-    assert not marks("Epoch 3/10: loss 0.25")[0].is_heading
+    assert counts("Epoch 3/10")[0].is_heading
+    assert not counts("Epoch 3/10: loss 0.25")[0].is_heading
 
 
 @pytest.mark.parametrize(
@@ -115,27 +114,27 @@ def test_an_epoch_with_figures_after_it_is_over_and_one_without_begins() -> None
     ],
 )
 def test_other_lines_count_nothing(text: str) -> None:
-    assert marks(text) == []
+    assert counts(text) == []
 
 
 def test_the_trainer_s_lines_count_once_the_epochs_are_known() -> None:
     parser = Parser()
-    assert list(parser.marks(b"  Num Epochs = 3")) == []
-    (mark,) = parser.marks(b"{'loss': '0.5', 'epoch': '1.5'}")
-    assert (mark.source, mark.done, mark.total) == ("Trainer", 1.5, 3)
+    assert list(parser.counts(b"  Num Epochs = 3")) == []
+    (count,) = parser.counts(b"{'loss': '0.5', 'epoch': '1.5'}")
+    assert (count.source, count.done, count.total) == ("Trainer", 1.5, 3)
 
 
 def test_epochs_given_complete_what_is_printed_without_a_total() -> None:
-    assert marks("Epoch 2:  40%|██ | 40/100 [00:04<00:06]", epochs=20)[0].total == 20
+    assert counts("Epoch 2:  40%|██ | 40/100 [00:04<00:06]", epochs=20)[0].total == 20
 
 
 def test_a_bar_tells_its_line_on_the_display() -> None:
-    assert marks("\r  5%|   | 5/99 [00:01<00:09]\x1b[A")[0].position == 1
+    assert counts("\r  5%|   | 5/99 [00:01<00:09]\x1b[A")[0].position == 1
 
 
 def test_a_label_is_the_same_whatever_the_figures_in_it() -> None:
     labels = {
-        marks(f"loss {n / 7:.2f}: 5%|   | 5/99 [00:01<00:09]")[0].label
+        counts(f"loss {n / 7:.2f}: 5%|   | 5/99 [00:01<00:09]")[0].label
         for n in range(9)
     }
     assert len(labels) == 1
@@ -143,23 +142,23 @@ def test_a_label_is_the_same_whatever_the_figures_in_it() -> None:
 
 def test_the_user_s_own_pattern_comes_first() -> None:
     parser = Parser([r"sweep (?P<done>[\d,]+) <(?P<total>\d+)>"])
-    (mark,) = parser.marks(b"sweep 1,200 <4000>")
-    assert mark == Mark("your pattern", "0", PATTERN, 1200, 4000)
+    (count,) = parser.counts(b"sweep 1,200 <4000>")
+    assert count == Count("your pattern", "0", PATTERN, 1200, 4000)
 
 
 def test_a_pattern_may_be_of_per_cent() -> None:
-    (mark,) = Parser([r"at (?P<percent>[\d.]+)"]).marks(b"at 12.5")
-    assert (mark.done, mark.total) == (12.5, 100)
+    (count,) = Parser([r"at (?P<percent>[\d.]+)"]).counts(b"at 12.5")
+    assert (count.done, count.total) == (12.5, 100)
 
 
 @pytest.mark.parametrize("text", [b"at x", b"at 101", b"at nan", b"at inf", b"up 3"])
 def test_a_pattern_that_finds_no_sensible_number_counts_nothing(text: bytes) -> None:
-    assert list(Parser([r"at (?P<percent>\S+)"]).marks(text)) == []
+    assert list(Parser([r"at (?P<percent>\S+)"]).counts(text)) == []
 
 
 def test_a_group_that_took_no_part_counts_nothing() -> None:
     pattern = r"at (?:(?P<done>\d+) of (?P<total>\d+)|nowhere)"
-    assert list(Parser([pattern]).marks(b"at nowhere")) == []
+    assert list(Parser([pattern]).counts(b"at nowhere")) == []
 
 
 @pytest.mark.parametrize(
@@ -172,5 +171,5 @@ def test_a_pattern_that_cannot_be_is_refused(pattern: str) -> None:
 
 @given(st.binary(max_size=300))
 def test_no_line_is_too_odd(line: bytes) -> None:
-    for mark in Parser(["(?P<percent>.)"]).marks(line):
-        assert 0 <= mark.done < float("inf")
+    for count in Parser(["(?P<percent>.)"]).counts(line):
+        assert 0 <= count.done < float("inf")

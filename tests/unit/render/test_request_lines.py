@@ -34,7 +34,7 @@ def test_grid_engine_lines_are_one_directive_each() -> None:
     )
 
 
-def test_flags_are_one_line_for_the_scheduler_at_hand() -> None:
+def test_flags_are_one_line_for_the_available_scheduler() -> None:
     assert render(a_request(), "flags") == (
         "--mem=500M --cpus-per-task=1 --time=00:05:00",
     )

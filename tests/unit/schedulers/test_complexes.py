@@ -12,8 +12,8 @@ from weigh.flow.site.ask import PATIENCE
 from weigh.flow.site.cluster import find_complexes, in_site_words, read_complexes
 from weigh.flow.site.site_file import site_file
 from weigh.flow.submit.interactive import interactive
-from weigh.model.complexes import Complexes
 from weigh.model.job import JobScript, Wanted
+from weigh.model.record import Complexes
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine.script import gridengine_script
 from weigh.schedulers.protocol import Reply

@@ -200,14 +200,14 @@ def test_nothing_to_compare_with_is_refused(groups: list[Group]) -> None:
 
 def test_a_record_without_a_measurement_is_named() -> None:
     empty = msgspec.structs.replace(run("b"), usage=None)
-    with pytest.raises(UsageError, match="nothing was measured in b"):
+    with pytest.raises(UsageError, match="b has no measurement"):
         compared(run(), empty)
 
 
 def test_a_run_that_goes_on_is_compared_as_far_as_it_is() -> None:
     found = compared(run("a"), run("b", state="RUNNING", exit_code=None))
 
-    assert "B is still running: its figures are of so far" in found.notes
+    assert "B is still running: its figures are not final" in found.notes
 
 
 def test_a_parameter_that_differs_within_a_side_names_all_its_values() -> None:

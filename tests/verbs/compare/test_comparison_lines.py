@@ -34,7 +34,7 @@ def test_the_guides_two_runs() -> None:
         "                B     2.03 s                             313 % slower (4.1 x)",
         "  per sample    A    9.81 ms",
         "                B    6.76 ms                             31 % quicker",
-        "  one run each: no spread known; weigh run --repeat 3 would say it",
+        "  one run each: no spread known; weigh run --repeat 3 measures it",
     ]
 
 

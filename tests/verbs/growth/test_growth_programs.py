@@ -10,8 +10,7 @@ import msgspec
 import pytest
 from growing_programs import STEPS
 
-from weigh.estimate.growth import extrapolate, growth_of
-from weigh.estimate.progress import progress_of, time_needed
+from weigh.estimate.growth import extrapolate, growth_of, progress_of, time_needed
 from weigh.model.growth import Growth
 from weigh.model.record import Record
 from weigh.units import MIB

@@ -1,6 +1,6 @@
 """What a run printed of its steps, in what is asked for next time."""
 
-from weigh.estimate.progress import progress_of, time_needed
+from weigh.estimate.growth import progress_of, time_needed
 from weigh.model.record import Headway, Record, Usage
 
 

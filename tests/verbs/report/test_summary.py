@@ -51,7 +51,7 @@ REQUEST = Request(
     time_limit=300,
     headroom=0.2,
     runs=1,
-    notes=("from 1 run + 20 %; three runs would say how far it varies",),
+    notes=("from 1 run + 20 %; run it three times to learn how much it varies",),
 )
 
 
@@ -89,7 +89,7 @@ def test_one_process() -> None:
         "  disk     1.20 MiB read, 64.0 KiB written",
         "  request  #SBATCH --mem=500M --cpus-per-task=1 --time=00:05:00",
         "           #$ -l h_vmem=1200M -l h_rt=00:05:00     (virtual size: 970 MiB)",
-        "           from 1 run + 20 %; three runs would say how far it varies",
+        "           from 1 run + 20 %; run it three times to learn how much it varies",
     ]
 
 

@@ -31,8 +31,9 @@ from weigh.__main__ import main
 sys.exit(main())
 """
 _OURS = """
-    weigh weigh.__main__ weigh.errors weigh.units weigh.model weigh.model.gpu
-    weigh.model.record weigh.model.mask weigh.model.complexes weigh.config weigh.request
+    weigh weigh._version weigh.__main__ weigh.errors weigh.units weigh.model
+    weigh.model.gpu
+    weigh.model.record weigh.model.mask weigh.config weigh.request
     weigh.outcome weigh.cli weigh.cli.main weigh.cli.output weigh.cli.options
     weigh.cli.run weigh.flow weigh.flow.run weigh.flow.run.options
     weigh.flow.run.channel weigh.flow.run.record_sink weigh.flow.run.run

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from weigh import __version__
+from weigh._version import __version__
 from weigh.errors import StoreError, UsageError
 from weigh.flow.exec.options import (
     ExecOptions,

@@ -8,7 +8,7 @@ import msgspec
 
 from weigh import config
 from weigh.errors import FormatError, UsageError
-from weigh.estimate.advice import GPU, Advice, Need, Wanted, advise
+from weigh.estimate.advice import GPU, Advice, FitOptions, Need, advise
 from weigh.estimate.estimate import Estimate, estimate
 from weigh.estimate.fit import TRUSTED_RATIO
 from weigh.estimate.readings import completed, varying
@@ -100,13 +100,13 @@ def answer(records: Sequence[Record], by: str, asked: Asked) -> Answer:
     used = completed(records, made.by.split("*"))
     target, said = asked.target_of(made.by)
     own = () if asked.has_gpu else limits_measured_on(used)
-    wanted = Wanted(
+    options = FitOptions(
         target=target,
         limits=(*own, *asked.limits),
         near=asked.near,
         level=asked.level,
     )
-    advice = advise(made, wanted)
+    advice = advise(made, options)
     need = advice.target or advice.recommended
     return Answer(
         advice=advice,
@@ -186,7 +186,7 @@ def _varies(records: Sequence[Record]) -> str:
 
 
 def _without_gpu(advice: Advice) -> Iterator[str]:
-    wanted = [limit.name for limit in advice.wanted.limits if limit.of == GPU]
+    wanted = [limit.name for limit in advice.options.limits if limit.of == GPU]
     if wanted and advice.estimate.gpu_memory is None:
         names = ", ".join(wanted) if len(wanted) <= 3 else f"{len(wanted)} GPUs"  # noqa: PLR2004
         yield f"{names} {_NO_GPU}"

@@ -5,8 +5,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.errors import UsageError
-from weigh.estimate.growth import bound_by_steps, extrapolate, growth_of
-from weigh.estimate.progress import progress_of, time_needed
+from weigh.estimate.growth import (
+    bound_by_steps,
+    extrapolate,
+    growth_of,
+    progress_of,
+    time_needed,
+)
 from weigh.model.growth import Extrapolation, Growth, Progress
 from weigh.model.record import Record, Request, Series
 from weigh.render.words import extrapolation_words, rate_words

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import msgspec
 
-from weigh import __version__
+from weigh._version import __version__
 from weigh.errors import UsageError
 from weigh.flow.follow.resume_policy import (
     UNKNOWN_END,

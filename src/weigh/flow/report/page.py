@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from weigh import __version__
+from weigh._version import __version__
 from weigh.errors import StoreError, UsageError
 from weigh.estimate.estimate import estimate
 from weigh.estimate.readings import varying
@@ -58,7 +58,7 @@ def fit_page(answer: Answer) -> str:
     scan = Scan(
         estimate=made,
         to=None if advice.target is None else advice.target.size,
-        level=advice.wanted.level,
+        level=advice.options.level,
     )
     report = Report(
         title=f"What fits, by {made.by}",

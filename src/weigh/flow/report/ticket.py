@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from weigh import __version__
+from weigh._version import __version__
 from weigh.flow.follow.tasks import tail_of
 from weigh.flow.records.records import open_store
 from weigh.flow.report.failures import FAILED, way_of

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weigh import __version__
+from weigh._version import __version__
 from weigh.flow.run.channel import Channel
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.record_sink import Keeper, Output, Warner, current_folder

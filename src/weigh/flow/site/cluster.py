@@ -8,11 +8,10 @@ from collections.abc import Mapping
 import msgspec
 
 from weigh.errors import FormatError
-from weigh.flow.fit.request import available_scheduler
 from weigh.flow.site.ask import Ask, ask_scheduler, query
 from weigh.model.cluster import Cluster, Start
-from weigh.model.complexes import Complexes
 from weigh.model.job import Wanted
+from weigh.model.record import Complexes
 from weigh.schedulers.cluster_view import (
     closed_nodes,
     count_gpus,

@@ -10,9 +10,9 @@ from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.flow.submit.checks import queues_of, refuse, text_findings
-from weigh.model.complexes import Complexes
 from weigh.model.job import Wanted
 from weigh.model.limits import Limits
+from weigh.model.record import Complexes
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.job_script import request_of
 from weigh.schedulers.local.jobs import NAME as LOCAL

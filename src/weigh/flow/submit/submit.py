@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from weigh import __version__, config
+from weigh import config
+from weigh._version import __version__
 from weigh.errors import UsageError, WeighError
 from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.plan import directory as plan_directory

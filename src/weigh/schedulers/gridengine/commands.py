@@ -9,7 +9,6 @@ from datetime import datetime
 from xml.etree import ElementTree as ET
 
 from weigh.errors import FormatError
-from weigh.model.complexes import Complexes
 from weigh.model.job import (
     STUCK,
     ElementState,
@@ -18,7 +17,7 @@ from weigh.model.job import (
     Submitted,
     Understood,
 )
-from weigh.model.record import State
+from weigh.model.record import Complexes, State
 from weigh.schedulers.command import Ran
 from weigh.schedulers.elements import count_elements, format_ranges, parse_ranges
 from weigh.schedulers.gridengine import cluster as gridengine_cluster

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from weigh.errors import FormatError
-from weigh.model.complexes import Complexes
 from weigh.model.job import States
 from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.model.record import Complexes
 from weigh.schedulers.cluster_view import closed_nodes
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import commands as gridengine_commands

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from weigh.errors import UsageError
-from weigh.model.complexes import Complexes
 from weigh.model.job import JobScript
+from weigh.model.record import Complexes
 from weigh.schedulers.gridengine.text import PREFIX, directives, format_time
 from weigh.schedulers.job_script import (
     AGAIN,

@@ -8,8 +8,7 @@ import math
 from collections.abc import Mapping
 
 from weigh.errors import FormatError
-from weigh.model.complexes import Complexes
-from weigh.model.record import Allocation, Job, Request
+from weigh.model.record import Allocation, Complexes, Job, Request
 from weigh.schedulers.script import binary_size, positive_number, whole_number
 from weigh.units import HOUR, MINUTE, Bytes, Seconds
 

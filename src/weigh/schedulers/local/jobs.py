@@ -13,7 +13,6 @@ from contextlib import suppress
 import msgspec
 
 from weigh.errors import SchedulerError, StoreError
-from weigh.model.complexes import Complexes
 from weigh.model.job import (
     CANCELLING,
     Elements,
@@ -22,7 +21,7 @@ from weigh.model.job import (
     Submitted,
     Understood,
 )
-from weigh.model.record import State
+from weigh.model.record import Complexes, State
 from weigh.schedulers.job_script import ENDED
 from weigh.schedulers.local.script import JOB, local_script
 from weigh.schedulers.local.script import log_name as _log_name

@@ -11,7 +11,6 @@ import msgspec
 
 from weigh.errors import FormatError
 from weigh.model.cluster import UNTYPED
-from weigh.model.complexes import Complexes
 from weigh.model.job import (
     REST,
     STEP_OUT_OF_MEMORY,
@@ -22,7 +21,7 @@ from weigh.model.job import (
     Submitted,
     Understood,
 )
-from weigh.model.record import State
+from weigh.model.record import Complexes, State
 from weigh.schedulers.command import Ran
 from weigh.schedulers.elements import count_elements, format_ranges, parse_ranges
 from weigh.schedulers.protocol import Answer, Argv
