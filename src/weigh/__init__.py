@@ -1,4 +1,4 @@
-"""Weigh a job before you ship it to the cluster.
+"""Measure a job before you submit it to the cluster.
 
 Importing this package imports nothing else: names are forwarded when first used.
 """
@@ -51,7 +51,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name's home the first time it is asked for."""
+    """Import a public name's home when it is first used."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'weigh' has no attribute {name!r}")

@@ -7,17 +7,14 @@ from typing import Any
 import click
 
 from weigh.cli import options
-from weigh.errors import UsageError
+from weigh.errors import FAILED, SIGNAL_BASE, UsageError
 from weigh.flow.check.check import CheckOptions, choose, is_job_script
 from weigh.flow.check.check import check as check_flow
 from weigh.model.lint import Checked
 from weigh.render.check_lines import planned_line, render_json, render_text
 
-_WRONG = 1
-_SIGNAL_BASE = 128
 
-
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=options.SETTINGS)
 @click.argument("path", metavar="TASKS|SCRIPT|PLAN", shell_complete=options.files)
 @click.option(
     "--tasks",
@@ -57,7 +54,7 @@ _SIGNAL_BASE = 128
     help="Read a SCRIPT so.  [default: as its directives are]",
 )
 @click.option("--dry-run", is_flag=True, help="Print the tasks; run nothing.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.as_json()
 def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
     """Try a few tasks of the file TASKS for a short while, before all of them run.
 
@@ -104,9 +101,9 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
         for line in (*render_text(done), *_script_lines(scripts or ())):
             click.echo(line)
     if done.signal is not None:
-        return _SIGNAL_BASE + done.signal
+        return SIGNAL_BASE + done.signal
     is_wrong = done.wrong or any(script.problems for script in scripts or ())
-    return _WRONG if is_wrong else 0
+    return FAILED if is_wrong else 0
 
 
 def _scripts_of_plan(path: str, form: str | None) -> Sequence[Checked]:
@@ -135,4 +132,4 @@ def _check_script(path: str, form: str | None, *, as_json: bool) -> int:
     else:
         for line in script_lines.render(checked):
             click.echo(line)
-    return _WRONG if checked.problems else 0
+    return FAILED if checked.problems else 0

@@ -11,13 +11,13 @@ from weigh.model.comparison import Order
 from weigh.render.comparison_lines import comparison_json, comparison_text
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=options.SETTINGS)
 @click.option(
     "--by",
     type=click.Choice(get_args(Order)),
     help="Put the others in order, the least first.  [default: as named]",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.as_json()
 @click.argument(
     "records",
     nargs=-1,

@@ -4,12 +4,13 @@ import os
 
 import click
 
+from weigh.cli import options
 from weigh.flow.doctor.doctor import doctor as doctor_flow
 from weigh.flow.run.record_sink import current_folder
 from weigh.render.doctor_lines import render_json, render_text
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=options.SETTINGS)
 @click.option(
     "--job",
     is_flag=False,
@@ -18,7 +19,7 @@ from weigh.render.doctor_lines import render_json, render_text
     help="Also tick what a job needs before it is shipped: code, data, "
     "environment, RAM and GPUs known, script.  [default: the one that is here]",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.as_json()
 def doctor(*, job: str | None, as_json: bool) -> int:
     """Say what is wrong here, and what to do about it.
 

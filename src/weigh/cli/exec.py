@@ -13,7 +13,7 @@ from weigh import config
 from weigh.cli import options
 from weigh.cli.options import DURATION, SECONDS, SIZE
 from weigh.cli.output import draw_on_stderr, print_patiently
-from weigh.errors import FormatError, WeighError
+from weigh.errors import FAILED, SIGNAL_BASE, WEIGH_FAILED, FormatError
 from weigh.flow.exec.exec import execute, plan
 from weigh.flow.exec.options import ExecOptions, Finished, Voice
 from weigh.flow.run.record_sink import current_folder
@@ -97,10 +97,8 @@ def warnings_of(context: click.Context) -> tuple[str, ...]:
     return warnings
 
 
-_SIGNAL_BASE = 128
 _REDRAW = 0.5
 _HEARTBEAT = 60.0
-_FAILED = 1
 
 
 @click.command(
@@ -111,13 +109,7 @@ _FAILED = 1
         "auto_envvar_prefix": "WEIGH_EXEC",
     },
 )
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(1, 100_000),
-    metavar="N",
-    help="Tasks side by side.  [default: one a CPU or GPU that is ours]",
-)
+@options.jobs_at_once(100_000)
 @click.option(
     "--per-gpu",
     type=click.IntRange(1, 1000),
@@ -131,10 +123,8 @@ _FAILED = 1
     help="Share out N GPUs; idle ones where the scheduler names none.",
 )
 @click.option("--joblog", metavar="FILE", help="[default: TASKFILE.joblog]")
-@click.option(
-    "--output",
-    metavar="FOLDER",
-    help="A file a task goes here.  [default: TASKFILE.out]",
+@options.output(
+    "FOLDER", "Directory for one output file per task.  [default: TASKFILE.out]"
 )
 @click.option("-u", "--ungroup", is_flag=True, help="Let tasks write here at once.")
 @click.option("--tag", is_flag=True, help="Write lines here, each task's number first.")
@@ -196,7 +186,7 @@ _FAILED = 1
 )
 @click.option("--shuf", "shuffle", is_flag=True, help="Run them in random order.")
 @click.option("--seed", type=int, metavar="N", help="The order that --shuf draws.")
-@click.option("--dry-run", is_flag=True, help="Print what would run.")
+@options.dry_run("Print what would run.")
 @click.option("--pin/--no-pin", default=True, help="Give each slot cores of its own.")
 @click.option(
     "--wait-orphans/--no-wait-orphans",
@@ -219,8 +209,8 @@ _FAILED = 1
     metavar="SIGNAL@TIME",
     help="Send it to tasks that long before the time limit: USR1@10m.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing while tasks run.")
+@options.as_json("Print the result as one JSON document.")
+@options.quiet("Print nothing while tasks run.")
 @click.argument("task_file", metavar="TASKFILE", shell_complete=options.files)
 def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     """Run the lines of TASKFILE side by side, each measured, none lost.
@@ -376,13 +366,13 @@ def _report(task_file: str, finished: Finished) -> exec_lines.Report:
 def _exit_code(finished: Finished) -> int:
     result = finished.result
     if result.trouble is not None:
-        return WeighError.exit_code
+        return WEIGH_FAILED
     if result.signal is not None:
-        return _SIGNAL_BASE + result.signal
+        return SIGNAL_BASE + result.signal
     if result.halt_code is not None:
         return result.halt_code
     tally = result.tally
-    return 0 if tally.done >= tally.tasks else _FAILED
+    return 0 if tally.done >= tally.tasks else FAILED
 
 
 def _write(text: str, *, is_drawn: bool = False) -> None:

@@ -49,7 +49,7 @@ _WIDTH = 80
     type=click.Choice(get_args(State), case_sensitive=False),
     help="Only those that ended so (failed, timeout...); may be repeated.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.as_json()
 @click.pass_context
 def records(  # noqa: PLR0913 - one parameter an option
     context: click.Context,

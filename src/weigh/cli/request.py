@@ -38,7 +38,7 @@ def _parameters(
     return parameters
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=options.SETTINGS)
 @click.option(
     "--for",
     "form",

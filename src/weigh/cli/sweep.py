@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from weigh.cli import options
 from weigh.cli.axes import AxesThenCommand, command_of
 from weigh.errors import UsageError
 from weigh.flow.sweep.sweep import STDOUT, SweepOptions
@@ -14,7 +15,7 @@ from weigh.render.sweep_lines import head_line, notes, render_json, render_text
 
 @click.command(
     cls=AxesThenCommand,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.SETTINGS,
     options_metavar="[OPTIONS]",
 )
 @click.option(

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from weigh.errors import (
+    SIGNAL_BASE,
     CommandNotFoundError,
     StoreError,
     UsageError,
@@ -36,7 +37,6 @@ _TOLD = tuple(
     for name in ("SIGINT", "SIGTERM", "SIGHUP")
     if hasattr(signal, name)
 )
-_SIGNAL_BASE = 128
 _ROUND = 0.25  # seconds between looks at what weigh was told
 _SETTLING = 0.05  # seconds; who signals a whole group is done by then
 _PATIENCE = 2.0  # seconds for what is left behind to end by itself
@@ -63,7 +63,7 @@ def run_scalene(argv: Sequence[str], env: Mapping[str, str]) -> Ended:
         scalene = _Scalene(subprocess.Popen(argv, env=dict(env)), told)
         code = scalene.follow()
         stopped = _stop_what_is_left(tree) if sys.platform == "linux" else 0
-    return Ended(_SIGNAL_BASE + told[0] if told else code, stopped)
+    return Ended(SIGNAL_BASE + told[0] if told else code, stopped)
 
 
 class _Scalene:

@@ -1,4 +1,4 @@
-"""``weigh stages FILE``: the steps of an experiment as phases of one record."""
+"""``weigh run --stages FILE``: the steps of an experiment as phases of one record."""
 
 import os
 import shlex
@@ -76,7 +76,7 @@ def plan_stages(path: str, options: StagesOptions, env: Mapping[str, str]) -> La
     program = os.fsdecode(shell.program)
     words = [word for stage in stages for word in (_quoted(stage.name), stage.line)]
     python = (sys.executable, "-I", "-S", _RUNNER)
-    again = shlex.join(("weigh", "stages", path, *options.settings))
+    again = shlex.join(("weigh", "run", "--stages", path, *options.settings))
     return Launch((*python, again, STEP, program, *words), settings)
 
 
@@ -97,7 +97,8 @@ def _measured(path: str, options: StagesOptions) -> tuple[str, ...]:
     run += [f"--label={options.label}"] if options.label else []
     run += [f"--param={setting}" for setting in options.settings]
     start = [f"--from={options.start}"] if options.start else []
-    return (*weigh, *run, "--", *weigh, "stages", path, *options.settings, *start)
+    again = ("run", "--stages", path, *options.settings, *start)
+    return (*weigh, *run, "--", *weigh, *again)
 
 
 def _setting(word: str) -> tuple[str, str]:
