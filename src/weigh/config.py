@@ -31,8 +31,8 @@ KEYS = {
     "wait_orphans": "yes",
 }
 
-# tables: [gpus] of names and memory, [cluster] as `weigh config cluster` writes it,
-# [exec] of that verb's options by their long names
+# tables: [gpus] of names and memory, [cluster] as `weigh cluster --write-config`
+# writes it, [exec] of that verb's options by their long names
 GPUS, CLUSTER, EXEC, RECORDS = "gpus", "cluster", "exec", "records"
 EXEC_KEYS = (
     "jobs",

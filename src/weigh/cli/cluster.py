@@ -21,12 +21,13 @@ _STDOUT = "-"
 @click.option(
     "--start",
     is_flag=True,
-    help="Also ask each queue when a job of --gpu, --cpus and --time would start.",
+    help="Also ask each queue when a job of --gpus, --cpus and --time would start.",
 )
 @options.queue("For --start: only this one; repeatable.", multiple=True)
 @click.option(
-    "--gpu",
-    metavar="TYPE[:N]",
+    "--gpus",
+    "gpu",
+    metavar="TYPE:N",
     help="For --start: v100, a100:2; on Grid Engine the resource: ngpus:1.",
 )
 @click.option("--cpus", type=click.IntRange(min=1), default=1, help="For --start.")
@@ -70,7 +71,7 @@ def cluster(  # noqa: PLR0913 - one parameter an option
         wanted = gpu if gpu is None or ":" in gpu or gpu.isdecimal() else f"{gpu}:1"
         shape = Shape(queues=queue, cpus=cpus, gpu=wanted, time_limit=time_limit)
     elif queue or gpu or time_limit:
-        raise UsageError("--queue, --gpu and --time go with --start")
+        raise UsageError("--queue, --gpus and --time need --start")
     seen = cluster_flow(os.environ, scheduler=scheduler, shape=shape)
     if as_json:
         click.echo(render_json(seen).decode())

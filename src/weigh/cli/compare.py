@@ -1,4 +1,4 @@
-"""``weigh compare``: the words of the command line."""
+"""``weigh compare``: options; a table or JSON."""
 
 import os
 from typing import get_args
@@ -15,7 +15,7 @@ from weigh.render.comparison_lines import comparison_json, comparison_text
 @click.option(
     "--by",
     type=click.Choice(get_args(Order)),
-    help="Put the others in order, the least first.  [default: as named]",
+    help="Sort the other runs, smallest first.  [default: as named]",
 )
 @options.as_json()
 @click.argument(
@@ -26,11 +26,11 @@ from weigh.render.comparison_lines import comparison_json, comparison_text
     shell_complete=options.records,
 )
 def compare(records: tuple[str, ...], *, by: Order | None, as_json: bool) -> int:
-    """Compare runs with the first one named: time, memory, GPU, a sample.
+    """Compare runs with the first one named: time, memory, GPU, time per sample.
 
     A and B are records: an id, the beginning of one, a label, `last` or a file of
-    `weigh run -o`. A label with several records stands for all of them, and so do the
-    runs of `weigh run --repeat`; then the spread says what may only be noise.
+    `weigh run -o`. A label of several records, or a record of `weigh run --repeat`,
+    is compared with its spread, which shows what may be noise.
 
     \b
     weigh compare tag-50 tag-300

@@ -1,4 +1,4 @@
-"""``weigh doctor``: the words of the command line; a page, and whether all is well."""
+"""``weigh doctor``: options; a checklist or JSON, and exit code 1 on a problem."""
 
 import os
 
@@ -16,16 +16,16 @@ from weigh.render.doctor_lines import render_json, render_text
     is_flag=False,
     flag_value="",
     metavar="[PLAN|SCRIPT]",
-    help="Also tick what a job needs before it is shipped: code, data, "
-    "environment, RAM and GPUs known, script.  [default: the one that is here]",
+    help="Also check a job before it is submitted: code, data, environment, "
+    "memory and GPU request, script.  [default: the job in this directory]",
 )
 @options.as_json()
 def doctor(*, job: str | None, as_json: bool) -> int:
-    """Say what is wrong here, and what to do about it.
+    """Find problems of this machine, and show how to fix them.
 
-    Looks at the scheduler, Python and torch, the GPU's driver, disks and quotas,
-    limits, the clock, and at what weigh can measure here. Nothing is changed. The
-    exit code is 1 where something is broken; warnings leave it 0.
+    Checks the scheduler, Python and torch, the GPU driver, disks and quotas,
+    limits, the clock, and what weigh can measure. Nothing is changed. The exit
+    code is 1 if something is broken, and 0 if there are only warnings.
     """
     found = doctor_flow(current_folder() or os.sep, os.environ, job=job)
     if as_json:

@@ -42,7 +42,7 @@ _COUNT = click.IntRange(min=1)
     help="How long a task takes: 90m, 1-12:00:00.",
 )
 @click.option(
-    "--from-records",
+    "--from",
     "records",
     default=ALL,
     metavar="NAME[,NAME...]",
@@ -96,7 +96,7 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     \b
     weigh plan tasks.txt --gpu V100-32GB --gpu-memory 2.3GiB --time 90m
     weigh plan tasks.txt --gpu V100-16GB,V100-32GB,A100-40GB
-    weigh plan tasks.txt --from-records ppo,dqn --node-cpus 32 --node-memory 128GiB
+    weigh plan tasks.txt --from ppo,dqn --node-cpus 32 --node-memory 128GiB
     """  # noqa: D301 - click reads \b as: keep these lines
     wishes = Wishes(**words)  # type: ignore[arg-type]
     try:

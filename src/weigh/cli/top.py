@@ -237,7 +237,7 @@ def _folder() -> str:
     try:
         return os.getcwd()
     except OSError as error:
-        raise StoreError("the current folder is gone: cd to another") from error
+        raise StoreError("the current directory was deleted: cd to another") from error
 
 
 def _headroom() -> float:

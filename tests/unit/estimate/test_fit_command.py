@@ -191,9 +191,12 @@ def test_json_is_one_document_with_a_schema(keep: Keep, fit: Weigh) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--from", "tags",), "did you mean tag?"),
+        (("--from", "tags"), "did you mean tag?"),
         (("length", "--from", "tag"), "they have batch_size"),
-        (("--from", "tag", "--target", "length=3"), "left out: the sizes are of batch_size"),
+        (
+            ("--from", "tag", "--target", "length=3"),
+            "left out: the sizes are of batch_size",
+        ),
         ((BY, "--from", "tag", "--target", "length=3"), "the sizes are of batch_size"),
         (("--from", "tag", "--target", "-3"), "no size above 0"),
         (("--from", "tag", "--gpu", "V1000"), "no such GPU"),

@@ -21,7 +21,7 @@ from weigh.units import Bytes
 VARIABLE = "WEIGH_CHANNEL"
 
 
-STEP = "largest process of the step"  # the source of what `weigh stages` tells
+STEP = "largest process of the step"  # the source of what `weigh run --stages` reports
 
 
 _STEP_TREE = "sampled, all processes of the step"
@@ -93,7 +93,7 @@ def with_regions(measured: Measurement, regions: Regions) -> Measurement:
 def _with_step_peaks(
     phases: tuple[Phase, ...], measured: Measurement
 ) -> tuple[Phase, ...]:
-    """Give each step of ``weigh stages`` what its whole tree held, on GPUs too."""
+    """Add to each step of ``weigh run --stages`` what its process tree used."""
     return tuple(
         _with_cards(_with_tree_peak(phase, measured.series), measured)
         if phase.source == STEP

@@ -308,7 +308,7 @@ def _check(reply: Reply, name: str) -> None:
         return
     if reply.code is None:
         raise WeighError(
-            f"{name}: {reply.complaint()} (weigh gpus shows this machine's own)"
+            f"{name}: {reply.complaint()} (weigh top --gpus shows this machine's own)"
         )
     raise WeighError(f"{name} does not answer: {reply.complaint()}")
 

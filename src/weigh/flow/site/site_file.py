@@ -1,4 +1,4 @@
-"""``weigh config cluster``: a site's file, from the cluster as it is."""
+"""``weigh cluster --write-config``: a site's file, from the cluster as it is."""
 
 import os
 from collections.abc import Mapping
