@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
+from weigh import config
 from weigh.errors import FormatError, WeighError
+from weigh.flow.run.record_sink import current_folder
 from weigh.units import parse_duration, parse_limit, parse_size
 
 if TYPE_CHECKING:
@@ -59,7 +61,7 @@ TIME_TEXT = Quantity("time", parse_duration, as_text=True)
 
 
 # Options of one meaning are spelled the same in every verb: this is the table.
-# (`weigh run` writes out the few that it has, to import less before the job starts.)
+# (`weigh run` writes out the few that it has, to open fewer files before the job.)
 SETTINGS: dict[str, object] = {"help_option_names": ["-h", "--help"]}
 SCHEDULERS = ("slurm", "gridengine")
 Decorator: TypeAlias = Callable[[Any], Any]
@@ -104,6 +106,62 @@ def jobs_at_once(most: int) -> Decorator:
 def scheduler(text: str, name: str = "scheduler") -> Decorator:
     """Return the option ``--for``: a scheduler's name."""
     return click.option("--for", name, type=click.Choice(SCHEDULERS), help=text)
+
+
+_SETTINGS = "weigh.settings"
+_HELP = frozenset(("-h", "--help"))
+
+
+class SettingsCommand(click.Command):
+    """A verb whose options have the settings as defaults: a flag overrides a setting.
+
+    The settings of the files and of ``WEIGH_*`` are click's ``default_map``.
+    """
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 - click's own
+    ) -> click.Context:
+        """Parse *args*, with the settings as defaults.
+
+        Raises:
+            FormatError: a settings file cannot be parsed, or has an invalid value.
+        """
+        own = args[: args.index("--")] if "--" in args else args
+        if extra.get("resilient_parsing") or _HELP.intersection(own):
+            return super().make_context(info_name, args, parent, **extra)
+        settings = config.load(current_folder() or os.sep, os.environ)
+        values = {name: one.value for name, one in self.defaults(settings).items()}
+        try:
+            context = super().make_context(
+                info_name, args, parent, default_map=values, **extra
+            )
+        except click.BadParameter as error:
+            raise self.named(error, settings) or error from error
+        context.meta[_SETTINGS] = settings
+        return context
+
+    def defaults(self, settings: config.Config) -> dict[str, config.Setting]:
+        """Return the settings that are options of this verb, by parameter name."""
+        names = {option.name for option in self.params}
+        return {key: one for key, one in settings.settings.items() if key in names}
+
+    def named(
+        self,
+        error: click.BadParameter,  # noqa: ARG002
+        settings: config.Config,  # noqa: ARG002
+    ) -> FormatError | None:
+        """Return *error* with the file that has the value; None if it was typed."""
+        return None
+
+
+def settings_of(context: click.Context) -> config.Config:
+    """Return the settings that a verb was called with."""
+    settings: config.Config = context.meta.get(_SETTINGS) or config.Config()
+    return settings
 
 
 def is_typed(context: click.Context, name: str) -> bool:
