@@ -19,11 +19,10 @@ from click.shell_completion import get_completion_class
 from click_man.core import generate_man_page
 
 import weigh
-from weigh.cli.main import _GROUPS
+from weigh.cli.main import VERBS
 from weigh.cli.main import weigh as command_line
 
 ROOT = Path(__file__).parents[1]
-_VERBS = {verb: text for group in _GROUPS.values() for verb, (_, text) in group.items()}
 _MODULES = re.compile(r"\b(?:weigh|collections|typing)(?:\.[a-z_]+)*\.(?=[A-Z])")
 SHOWN = ("weigh run", "weigh plan", "weigh submit", "weigh report")  # in the picture
 LINE_HEIGHT, GLYPH, MARGIN = 18, 7.8, 20
@@ -46,18 +45,17 @@ def files() -> Files:
 
 
 def command_line_page() -> str:
-    """Write every verb with its help, in the order of use."""
+    """Write every verb with its help, in the order of `weigh --help`."""
     parts = [
         "# The command line",
         "Generated from the program; `weigh VERB --help` says the same.",
     ]
     top = _top()
-    for title, verbs in _GROUPS.items():
-        parts.append(f"## {title}")
-        for name in verbs:
-            command = command_line.get_command(top, name)
-            assert command is not None
-            parts += _help_of(command, name, top)
+    parts.append(_fence(command_line.get_help(top), "text"))
+    for name in VERBS:
+        command = command_line.get_command(top, name)
+        assert command is not None
+        parts += _help_of(command, name, top, level=2)
     return "\n\n".join(parts) + "\n"
 
 
@@ -84,14 +82,14 @@ def python_page() -> str:
 def man_pages() -> Files:
     """Yield a man page for the program and each verb, its subcommands included."""
     top = _top()
-    for name, text in _VERBS.items():
+    for name, (_, text) in VERBS.items():
         command = command_line.get_command(top, name)
         assert command is not None
         command.short_help = text
         command_line.add_command(command, name)  # where click-man looks for them
         context = click.Context(command, info_name=name, parent=top)
         yield f"share/man/man1/weigh-{name}.1", _man(context)
-    command_line.short_help = "weigh a job before you ship it to the cluster"
+    command_line.short_help = "measure a job before you submit it to the cluster"
     yield "share/man/man1/weigh.1", _man(top)
 
 
@@ -143,7 +141,7 @@ def _top() -> click.Context:
 
 
 def _help_of(
-    command: click.Command, name: str, parent: click.Context, level: int = 3
+    command: click.Command, name: str, parent: click.Context, level: int
 ) -> Iterator[str]:
     context = click.Context(
         command, info_name=name, parent=parent, max_content_width=80

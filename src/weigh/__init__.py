@@ -1,4 +1,4 @@
-"""Weigh a job before you ship it to the cluster.
+"""Measure a job before you submit it to the cluster.
 
 Importing this package imports only its version: other names are imported on first use.
 """

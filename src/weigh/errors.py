@@ -1,46 +1,60 @@
-"""Every error that weigh raises on purpose, each with its exit code.
+"""Every error that weigh raises on purpose, and every exit code that it returns.
 
-    WeighError                125   weigh itself failed
-    ├── UsageError              2   an invalid command line; shows a valid one
+    0     SUCCESS         done; `weigh run`: the command's own exit code
+    1     FAILED          a task failed, a check or `report --strict` found a problem
+    2     USAGE           invalid command line or file (`weigh run`: 125, as 2 may be
+                          the command's own)
+    125   WEIGH_FAILED    weigh itself could not do it
+    126   NOT_EXECUTABLE  the command exists and cannot be executed
+    127   NOT_FOUND       the command does not exist
+    128+n SIGNAL_BASE     ended by signal n
+
+The errors:
+
+    WeighError                125   weigh itself could not do it
+    ├── UsageError              2   invalid command line; shows a valid one
     ├── CommandNotFoundError  127   no such command on PATH
     ├── CommandNotExecutableError
-    │                         126   the command exists, but cannot be executed
+    │                         126   exists, but cannot be executed
     ├── StoreError            125   records cannot be read or written
-    │   └── RecordNotFoundError 2   no such record; the message offers the nearest names
+    │   └── RecordNotFoundError 2   no such record; shows similar names
     ├── SchemaError           125   a record from a newer weigh
-    ├── GpuError              125   the GPU driver does not answer
+    ├── GpuError              125   a GPU driver is installed and does not answer
     │   └── NoGpuError        125   no GPU found: nothing is broken
     ├── SchedulerError        125   a scheduler is missing, refuses or does not answer
     │   └── SubmissionUnknownError
     │                         125   no answer: the job may have been accepted
-    └── FormatError             2   a file or value that does not parse
+    └── FormatError             2   a file or value that cannot be parsed
 
 The exit codes 125 to 127 are those of env(1), timeout(1) and nohup(1).
 """
+
+SUCCESS, FAILED, USAGE = 0, 1, 2
+WEIGH_FAILED, NOT_EXECUTABLE, NOT_FOUND, SIGNAL_BASE = 125, 126, 127, 128
 
 
 class WeighError(Exception):
     """An error with one clear line for the user and an exit code."""
 
-    exit_code = 125
+    exit_code = WEIGH_FAILED
 
 
 class UsageError(WeighError):
-    """The command line is invalid, or asks for something impossible."""
+    """The command line is invalid."""
 
-    exit_code = 2
+    exit_code = USAGE
 
 
 class CommandNotFoundError(WeighError):
     """The command to run does not exist."""
 
-    exit_code = 127
+    exit_code = NOT_FOUND
 
 
 class CommandNotExecutableError(WeighError):
     """The command to run exists, but cannot be executed."""
 
-    exit_code = 126
+    exit_code = NOT_EXECUTABLE
 
 
 class StoreError(WeighError):
@@ -48,25 +62,25 @@ class StoreError(WeighError):
 
 
 class RecordNotFoundError(StoreError):
-    """There is no record of that name."""
+    """No record has that name."""
 
-    exit_code = 2
+    exit_code = USAGE
 
 
 class SchemaError(WeighError):
-    """A record was written by a newer weigh in an unknown schema."""
+    """A newer weigh wrote the record, in a schema that this version cannot read."""
 
 
 class GpuError(WeighError):
-    """The GPU driver does not answer correctly."""
+    """A GPU driver does not answer, or answers with an error."""
 
 
 class NoGpuError(GpuError):
-    """No GPU or GPU driver was found: nothing is broken."""
+    """No GPU driver is installed, or it has no GPU: nothing is broken."""
 
 
 class SchedulerError(WeighError):
-    """A scheduler is missing, refuses a request, or does not answer."""
+    """A scheduler is not installed, refuses the request, or does not answer."""
 
 
 class SubmissionUnknownError(SchedulerError):
@@ -74,6 +88,6 @@ class SubmissionUnknownError(SchedulerError):
 
 
 class FormatError(WeighError):
-    """A file or value does not parse."""
+    """A file or value cannot be parsed."""
 
-    exit_code = 2
+    exit_code = USAGE

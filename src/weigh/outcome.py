@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from weigh.errors import SIGNAL_BASE
 from weigh.model.record import Measurement, Outcome, State
 
 if TYPE_CHECKING:
@@ -36,7 +37,6 @@ _STATES_BY_SIGNAL: dict[int, State] = {
     15: "CANCELLED",
     _XCPU: "TIMEOUT",
 }
-_SHELL_SIGNAL_BASE = 128
 
 # What programs and libraries print when they run out of memory: one regular expression
 # per message. `^` is the start of a line, or the end of a log's prefix.
@@ -254,9 +254,9 @@ def signal_name(number: int) -> str:
 
 
 def _signal_in(exit_code: int | None) -> int | None:
-    if exit_code is None or exit_code - _SHELL_SIGNAL_BASE not in _SIGNAL_NAMES:
+    if exit_code is None or exit_code - SIGNAL_BASE not in _SIGNAL_NAMES:
         return None
-    return exit_code - _SHELL_SIGNAL_BASE
+    return exit_code - SIGNAL_BASE
 
 
 def _hints(number: int, oom_kills: int | None) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def on_windows(program: str, *words: str, store: Path) -> str:
         ("records", "show", "last"),
         ("records", "export", "--csv"),
         ("request", "tag"),
-        ("fit", "--help"),
+        ("scan", "--help"),
         ("sweep", "lr=1,2", "--", "echo", "{lr}"),
         ("run", "--help"),
     ],

@@ -19,8 +19,13 @@ class AxesThenCommand(click.Command):
                 raise
             message = f"no such option: {error.option_name} (the command goes after --)"
             raise click.UsageError(message, ctx) from error
-        _refuse_other_words(ctx, args[:at], has_command=at < len(args))
+        if not self.takes_names(ctx):
+            _refuse_other_words(ctx, args[:at], has_command=at < len(args))
         return rest
+
+    def takes_names(self, ctx: click.Context) -> bool:  # noqa: ARG002
+        """Return whether a parameter may stand without values; never, by default."""
+        return False
 
 
 def command_of(context: click.Context) -> tuple[str, ...]:

@@ -12,12 +12,12 @@ from weigh.flow.follow.cancel import cancel as cancel_flow
 from weigh.render.printable import printable
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=options.SETTINGS)
 @click.argument("names", nargs=-1, metavar="JOB...", shell_complete=options.jobs)
 @click.option("--keep", multiple=True, metavar="JOB", help="Leave this; repeatable.")
 @click.option("--running", is_flag=True, help="Only elements that run.")
 @click.option("--pending", is_flag=True, help="Only elements that wait.")
-@click.option("--dry-run", is_flag=True, help="Say what would be cancelled.")
+@options.dry_run("Print what would be cancelled.")
 def cancel(
     names: tuple[str, ...],
     *,

@@ -1,4 +1,4 @@
-"""``weigh check``: a trial of tasks, or what is off in a script; as lines or JSON."""
+"""``weigh check``: try a few tasks or check a job script; print lines or JSON."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -7,92 +7,99 @@ from typing import Any
 import click
 
 from weigh.cli import options
-from weigh.errors import UsageError
+from weigh.cli.options import SECONDS
+from weigh.errors import FAILED, SIGNAL_BASE, UsageError
 from weigh.flow.check.check import CheckOptions, choose, is_job_script
 from weigh.flow.check.check import check as check_flow
 from weigh.model.lint import Checked
 from weigh.render.check_lines import planned_line, render_json, render_text
 
-_WRONG = 1
-_SIGNAL_BASE = 128
+_LONGEST_TIMEOUT = 86400.0
+_LONGEST_GRACE = 3600.0
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+def _timeout(_: click.Context, option: click.Parameter, seconds: float) -> float:
+    if not 0 < seconds <= _LONGEST_TIMEOUT:
+        raise click.BadParameter(f"{seconds:g} s is not in 0<x<=86400 s", param=option)
+    return seconds
+
+
+def _grace(_: click.Context, option: click.Parameter, seconds: float) -> float:
+    if not 0 <= seconds <= _LONGEST_GRACE:
+        raise click.BadParameter(f"{seconds:g} s is not in 0<=x<=3600 s", param=option)
+    return seconds
+
+
+@click.command(context_settings=options.SETTINGS)
 @click.argument("path", metavar="TASKS|SCRIPT|PLAN", shell_complete=options.files)
 @click.option(
     "--tasks",
     type=click.IntRange(1, 1000),
     default=5,
     metavar="N",
-    help="Try N tasks, as different as can be.  [default: 5]",
+    help="Number of tasks to try, chosen to differ.  [default: 5]",
 )
 @click.option(
-    "--seconds",
-    type=click.FloatRange(0, 86400, min_open=True),
+    "--timeout",
+    "seconds",
+    type=SECONDS,
+    callback=_timeout,
     default=30.0,
-    metavar="S",
-    help="Stop each after S seconds.  [default: 30]",
+    metavar="TIME",
+    help="Stop each after TIME; a bare number is seconds.  [default: 30s]",
 )
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(1, 1000),
-    metavar="N",
-    help="Tasks side by side.  [default: one a CPU or GPU that is ours]",
-)
+@options.jobs_at_once(1000)
 @click.option(
     "--grace",
-    type=click.FloatRange(0, 3600),
+    type=SECONDS,
+    callback=_grace,
     default=5.0,
-    metavar="S",
-    help="From telling a task to end to killing it.  [default: 5]",
+    metavar="TIME",
+    help="Time from TERM to KILL; a bare number is seconds.  [default: 5s]",
 )
 @click.option(
-    "--allow-nan", is_flag=True, help="NaN and inf in their output are no fault."
+    "--allow-nan", is_flag=True, help="Accept NaN and inf in the output of tasks."
 )
-@click.option(
-    "--for",
-    "form",
-    type=click.Choice(["slurm", "gridengine"]),
-    help="Read a SCRIPT so.  [default: as its directives are]",
+@options.scheduler(
+    "Scheduler to check SCRIPT for.  [default: detected from the directives]", "form"
 )
-@click.option("--dry-run", is_flag=True, help="Print the tasks; run nothing.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.dry_run("Print the chosen tasks; run nothing.")
+@options.as_json()
 def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
-    """Try a few tasks of the file TASKS for a short while, before all of them run.
+    """Try a few tasks of the file TASKS briefly, before all of them run.
 
-    A job SCRIPT, with a #! line or a scheduler's directives, is read and never
-    run: what would go wrong with it is said. Of a PLAN both are done: its tasks
-    are tried, and the script of its job is read.
+    A job SCRIPT (a file with a #! line or a scheduler's directives) is checked and
+    never run. For a PLAN, its tasks are tried and the script of its job is checked.
 
-    Chosen are the extremes and a spread of each parameter. They run side by side,
-    each measured as by `weigh run`, and are watched for crashes, NaN and inf in
-    what they print, memory that runs out or still rises, and silence. One that
-    still runs when its time is up is stopped, and is fine.
+    weigh chooses tasks with the extreme and some middle values of each parameter.
+    They run concurrently, each is measured as by `weigh run`, and weigh looks for
+    crashes, NaN and inf in the output, running out of memory, memory that still
+    rises, and missing output. A task that still runs after --timeout is stopped
+    and counts as fine.
 
-    Exit codes: 0 all fine, 1 something is wrong, 2 the file or the command line
-    is off, 125 weigh failed, 128+n told to end by signal n.
+    Exit codes: 0 no problem, 1 problems found, 2 invalid command line or file,
+    125 weigh failed, 128+n ended by signal n.
 
     \b
     weigh check tasks.txt
-    weigh check tasks.txt --tasks 8 --seconds 60
+    weigh check tasks.txt --tasks 8 --timeout 60
     weigh check run.sh
     weigh check plan/tasks
     """  # noqa: D301 - click reads \b
     as_json, is_dry = words.pop("as_json"), words.pop("dry_run")
     form = words.pop("form")
-    options = CheckOptions(**words)
+    wishes = CheckOptions(**words)
     if is_job_script(path):
         return _check_script(path, form, as_json=as_json)
     if is_dry and as_json:
-        raise UsageError("--dry-run prints tasks: leave --json out")
+        raise UsageError("--dry-run prints tasks: remove --json")
     if is_dry:
-        for task in choose(path, options).tasks:
+        for task in choose(path, wishes).tasks:
             click.echo(planned_line(task.seq, os.fsdecode(task.line)))
         return 0
     done = check_flow(
         path,
-        options,
+        wishes,
         say=lambda line: click.echo(f"weigh: {line}", err=True),
         cwd=os.getcwd(),
         env=os.environ,
@@ -104,9 +111,9 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
         for line in (*render_text(done), *_script_lines(scripts or ())):
             click.echo(line)
     if done.signal is not None:
-        return _SIGNAL_BASE + done.signal
+        return SIGNAL_BASE + done.signal
     is_wrong = done.wrong or any(script.problems for script in scripts or ())
-    return _WRONG if is_wrong else 0
+    return FAILED if is_wrong else 0
 
 
 def _scripts_of_plan(path: str, form: str | None) -> Sequence[Checked]:
@@ -125,7 +132,7 @@ def _script_lines(scripts: Sequence[Checked]) -> Iterator[str]:
 
 
 def _check_script(path: str, form: str | None, *, as_json: bool) -> int:
-    """Say what is off in a job script."""
+    """Print the problems of a job script."""
     from weigh.flow.check.script import check_here  # noqa: PLC0415 - tasks do without
     from weigh.render import script_lines  # noqa: PLC0415 - start-up time
 
@@ -135,4 +142,4 @@ def _check_script(path: str, form: str | None, *, as_json: bool) -> int:
     else:
         for line in script_lines.render(checked):
             click.echo(line)
-    return _WRONG if checked.problems else 0
+    return FAILED if checked.problems else 0

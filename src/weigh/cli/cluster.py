@@ -4,6 +4,7 @@ import os
 
 import click
 
+from weigh.cli import options
 from weigh.cli.options import LIMIT
 from weigh.errors import UsageError
 from weigh.flow.site.cluster import Shape
@@ -12,44 +13,48 @@ from weigh.render.cluster_lines import render_free, render_json, render_text
 from weigh.render.columns import fill
 from weigh.render.printable import printable
 
-_SCHEDULERS = ("slurm", "gridengine")
+_STDOUT = "-"
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=options.SETTINGS)
 @click.option("--free", is_flag=True, help="One line: what is free now.")
 @click.option(
     "--start",
     is_flag=True,
-    help="Also ask each queue when a job of --gpu, --cpus and --time would start.",
+    help="Also ask each queue when a job of --gpus, --cpus and --time would start.",
 )
+@options.queue("For --start: only this one; repeatable.", multiple=True)
 @click.option(
-    "--queue", "queues", multiple=True, metavar="NAME", help="Only these, for --start."
-)
-@click.option(
-    "--gpu",
-    metavar="TYPE[:N]",
+    "--gpus",
+    "gpu",
+    metavar="TYPE:N",
     help="For --start: v100, a100:2; on Grid Engine the resource: ngpus:1.",
 )
 @click.option("--cpus", type=click.IntRange(min=1), default=1, help="For --start.")
 @click.option(
     "--time", "time_limit", type=LIMIT, metavar="TIME", help="For --start: 90m, 4h."
 )
+@options.scheduler("Scheduler to query.  [default: the one whose commands are on PATH]")
 @click.option(
-    "--for",
-    "scheduler",
-    type=click.Choice(_SCHEDULERS),
-    help="Which scheduler to ask.  [default: the one whose commands are on PATH]",
+    "--write-config",
+    "config",
+    is_flag=False,
+    flag_value=_STDOUT,
+    metavar="[FILE]",
+    help="Write the site's settings for you to correct: queues with their limits, "
+    "GPU types, scratch; to FILE, which must not exist, or to stdout.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.as_json()
 def cluster(  # noqa: PLR0913 - one parameter an option
     *,
     free: bool,
     start: bool,
-    queues: tuple[str, ...],
+    queue: tuple[str, ...],
     gpu: str | None,
     cpus: int,
     time_limit: int | None,
     scheduler: str | None,
+    config: str | None,
     as_json: bool,
 ) -> int:
     """Show the cluster: queues, GPUs, what is down, who runs what, your jobs.
@@ -57,12 +62,16 @@ def cluster(  # noqa: PLR0913 - one parameter an option
     A GPU is free when it is idle and its node has a CPU and memory left for a job.
     Each thing is asked of the scheduler once, and nothing is submitted.
     """
+    if config is not None:
+        if free or start or as_json:
+            raise UsageError("--write-config writes settings only: no other form")
+        return _write_config(config, scheduler)
     shape = None
     if start:
         wanted = gpu if gpu is None or ":" in gpu or gpu.isdecimal() else f"{gpu}:1"
-        shape = Shape(queues=queues, cpus=cpus, gpu=wanted, time_limit=time_limit)
-    elif queues or gpu or time_limit:
-        raise UsageError("--queue, --gpu and --time go with --start")
+        shape = Shape(queues=queue, cpus=cpus, gpu=wanted, time_limit=time_limit)
+    elif queue or gpu or time_limit:
+        raise UsageError("--queue, --gpus and --time need --start")
     seen = cluster_flow(os.environ, scheduler=scheduler, shape=shape)
     if as_json:
         click.echo(render_json(seen).decode())
@@ -71,5 +80,20 @@ def cluster(  # noqa: PLR0913 - one parameter an option
     else:
         click.echo("\n".join(render_text(seen)))
     for note in seen.notes:
+        click.echo(fill(f"weigh: {printable(note)}", 80), err=True)
+    return 0
+
+
+def _write_config(path: str, scheduler: str | None) -> int:
+    """Write the site's settings file as its scheduler describes the cluster."""
+    from weigh.flow.site.site_file import site_file, write_new  # noqa: PLC0415 - rarely
+
+    text, notes = site_file(os.environ, scheduler=scheduler)
+    if path == _STDOUT:
+        click.echo(text, nl=False)
+    else:
+        write_new(path, text)
+        click.echo(f"weigh: wrote {printable(path)}: correct it", err=True)
+    for note in notes:
         click.echo(fill(f"weigh: {printable(note)}", 80), err=True)
     return 0

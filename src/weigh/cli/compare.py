@@ -1,4 +1,4 @@
-"""``weigh compare``: the words of the command line."""
+"""``weigh compare``: options; a table or JSON."""
 
 import os
 from typing import get_args
@@ -11,13 +11,13 @@ from weigh.model.comparison import Order
 from weigh.render.comparison_lines import comparison_json, comparison_text
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=options.SETTINGS)
 @click.option(
     "--by",
     type=click.Choice(get_args(Order)),
-    help="Put the others in order, the least first.  [default: as named]",
+    help="Sort the other runs, smallest first.  [default: as named]",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.as_json()
 @click.argument(
     "records",
     nargs=-1,
@@ -26,11 +26,11 @@ from weigh.render.comparison_lines import comparison_json, comparison_text
     shell_complete=options.records,
 )
 def compare(records: tuple[str, ...], *, by: Order | None, as_json: bool) -> int:
-    """Compare runs with the first one named: time, memory, GPU, a sample.
+    """Compare runs with the first one named: time, memory, GPU, time per sample.
 
     A and B are records: an id, the beginning of one, a label, `last` or a file of
-    `weigh run -o`. A label with several records stands for all of them, and so do the
-    runs of `weigh run --repeat`; then the spread says what may only be noise.
+    `weigh run -o`. A label of several records, or a record of `weigh run --repeat`,
+    is compared with its spread, which shows what may be noise.
 
     \b
     weigh compare tag-50 tag-300

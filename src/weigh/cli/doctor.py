@@ -1,30 +1,31 @@
-"""``weigh doctor``: the words of the command line; a page, and whether all is well."""
+"""``weigh doctor``: options; a checklist or JSON, and exit code 1 on a problem."""
 
 import os
 
 import click
 
+from weigh.cli import options
 from weigh.flow.doctor.doctor import doctor as doctor_flow
 from weigh.flow.run.record_sink import current_folder
 from weigh.render.doctor_lines import render_json, render_text
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=options.SETTINGS)
 @click.option(
     "--job",
     is_flag=False,
     flag_value="",
     metavar="[PLAN|SCRIPT]",
-    help="Also tick what a job needs before it is shipped: code, data, "
-    "environment, RAM and GPUs known, script.  [default: the one that is here]",
+    help="Also check a job before it is submitted: code, data, environment, "
+    "memory and GPU request, script.  [default: the job in this directory]",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.as_json()
 def doctor(*, job: str | None, as_json: bool) -> int:
-    """Say what is wrong here, and what to do about it.
+    """Find problems of this machine, and show how to fix them.
 
-    Looks at the scheduler, Python and torch, the GPU's driver, disks and quotas,
-    limits, the clock, and at what weigh can measure here. Nothing is changed. The
-    exit code is 1 where something is broken; warnings leave it 0.
+    Checks the scheduler, Python and torch, the GPU driver, disks and quotas,
+    limits, the clock, and what weigh can measure. Nothing is changed. The exit
+    code is 1 if something is broken, and 0 if there are only warnings.
     """
     found = doctor_flow(current_folder() or os.sep, os.environ, job=job)
     if as_json:

@@ -3,7 +3,6 @@
 import os
 import sys
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -13,7 +12,7 @@ from weigh import config
 from weigh.cli import options
 from weigh.cli.options import DURATION, SECONDS, SIZE
 from weigh.cli.output import draw_on_stderr, print_patiently
-from weigh.errors import FormatError, WeighError
+from weigh.errors import FAILED, SIGNAL_BASE, WEIGH_FAILED, FormatError
 from weigh.flow.exec.exec import execute, plan
 from weigh.flow.exec.options import ExecOptions, Finished, Voice
 from weigh.flow.run.record_sink import current_folder
@@ -22,85 +21,36 @@ from weigh.render.printable import shown, unguarded
 from weigh.runner.halt import parse_halt
 from weigh.units import Seconds
 
-_WARNINGS = "weigh.config.warnings"
 
+class ExecCommand(options.SettingsCommand):
+    """Reads ``[exec]`` too; a variable overrides it, and a flag overrides both."""
 
-_HELP = {"-h", "--help"}
+    def defaults(self, settings: config.Config) -> dict[str, config.Setting]:
+        """Return ``[exec]`` and the settings of several verbs, by parameter name."""
+        return {**super().defaults(settings), **settings.exec}
 
-
-class ExecCommand(click.Command):
-    """Reads ``[exec]``; a variable beats it, and a flag beats both."""
-
-    def make_context(
-        self,
-        info_name: str | None,
-        args: list[str],
-        parent: click.Context | None = None,
-        **extra: Any,  # noqa: ANN401 - click's own
-    ) -> click.Context:
-        """Parse the words, with what the files say in the place of defaults.
-
-        Raises:
-            FormatError: a file does not parse, or an option cannot be as it says.
-        """
-        if extra.get("resilient_parsing") or _HELP.intersection(args):
-            return super().make_context(info_name, args, parent, **extra)
-        settings = config.load(current_folder() or os.sep, os.environ)
-        chosen = {
-            **_usual(settings),
-            **{name: one.value for name, one in settings.exec.items()},
-        }
-        try:
-            context = super().make_context(
-                info_name, args, parent, default_map=chosen, **extra
-            )
-        except click.BadParameter as error:
-            raise _named(error, settings.exec) or error from error
-        context.meta[_WARNINGS] = settings.warnings
-        return context
-
-
-def _usual(settings: config.Config) -> dict[str, config.Value]:
-    """Give the settings that mean the same to several verbs."""
-    names = ("quiet", "wait_orphans", "interval", "stalled_after")
-    found = {name: settings.value(name) for name in names}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _named(
-    error: click.BadParameter, settings: Mapping[str, config.Setting]
-) -> FormatError | None:
-    """Say which file an option came from; None where it was another one's."""
-    name = None if error.param is None else error.param.name
-    if name is None or name not in settings or error.ctx is None:
-        return None
-    if not is_from_file(error.ctx, name):
-        return None
-    return FormatError(f"{settings[name].origin}: exec.{name}: {error.message}")
+    def named(
+        self, error: click.BadParameter, settings: config.Config
+    ) -> FormatError | None:
+        """Return *error* with the file that has the value; None if it was typed."""
+        name = None if error.param is None else error.param.name
+        if name is None or name not in settings.exec or error.ctx is None:
+            return None
+        if not is_from_file(error.ctx, name):
+            return None
+        return FormatError(
+            f"{settings.exec[name].origin}: exec.{name}: {error.message}"
+        )
 
 
 def is_from_file(context: click.Context, name: str) -> bool:
-    """Tell whether an option is as a settings file has it."""
+    """Return whether a settings file provides an option's value."""
     source = context.get_parameter_source(name)
     return source is click.core.ParameterSource.DEFAULT_MAP
 
 
-def is_typed(context: click.Context, name: str) -> bool:
-    """Tell whether an option was given on the command line."""
-    source = context.get_parameter_source(name)
-    return source is click.core.ParameterSource.COMMANDLINE
-
-
-def warnings_of(context: click.Context) -> tuple[str, ...]:
-    """Give what the files say that nobody understands."""
-    warnings: tuple[str, ...] = context.meta.get(_WARNINGS, ())
-    return warnings
-
-
-_SIGNAL_BASE = 128
 _REDRAW = 0.5
 _HEARTBEAT = 60.0
-_FAILED = 1
 
 
 @click.command(
@@ -111,13 +61,7 @@ _FAILED = 1
         "auto_envvar_prefix": "WEIGH_EXEC",
     },
 )
-@click.option(
-    "-j",
-    "--jobs",
-    type=click.IntRange(1, 100_000),
-    metavar="N",
-    help="Tasks side by side.  [default: one a CPU or GPU that is ours]",
-)
+@options.jobs_at_once(100_000)
 @click.option(
     "--per-gpu",
     type=click.IntRange(1, 1000),
@@ -131,10 +75,8 @@ _FAILED = 1
     help="Share out N GPUs; idle ones where the scheduler names none.",
 )
 @click.option("--joblog", metavar="FILE", help="[default: TASKFILE.joblog]")
-@click.option(
-    "--output",
-    metavar="FOLDER",
-    help="A file a task goes here.  [default: TASKFILE.out]",
+@options.output(
+    "FOLDER", "Directory for one output file per task.  [default: TASKFILE.out]"
 )
 @click.option("-u", "--ungroup", is_flag=True, help="Let tasks write here at once.")
 @click.option("--tag", is_flag=True, help="Write lines here, each task's number first.")
@@ -196,7 +138,7 @@ _FAILED = 1
 )
 @click.option("--shuf", "shuffle", is_flag=True, help="Run them in random order.")
 @click.option("--seed", type=int, metavar="N", help="The order that --shuf draws.")
-@click.option("--dry-run", is_flag=True, help="Print what would run.")
+@options.dry_run("Print what would run.")
 @click.option("--pin/--no-pin", default=True, help="Give each slot cores of its own.")
 @click.option(
     "--wait-orphans/--no-wait-orphans",
@@ -219,8 +161,8 @@ _FAILED = 1
     metavar="SIGNAL@TIME",
     help="Send it to tasks that long before the time limit: USR1@10m.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing while tasks run.")
+@options.as_json("Print the result as one JSON document.")
+@options.quiet("Print nothing while tasks run.")
 @click.argument("task_file", metavar="TASKFILE", shell_complete=options.files)
 def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     """Run the lines of TASKFILE side by side, each measured, none lost.
@@ -243,32 +185,32 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     is_dry = words.pop("dry_run")
     words["halt"] = parse_halt(words["halt"])
     context = click.get_current_context()
-    if is_typed(context, "jobs") and is_from_file(context, "per_gpu"):
+    if options.is_typed(context, "jobs") and is_from_file(context, "per_gpu"):
         words["per_gpu"] = None
     _refuse_contradictions(words)
-    mask = config.load(current_folder() or os.sep, os.environ).mask
-    options = ExecOptions(**words, mask=mask)
+    settings = options.settings_of(context)
+    wishes = ExecOptions(**words, mask=settings.mask)
     if is_dry:
-        for line in exec_lines.plan_lines(*plan(task_file, options)):
+        for line in exec_lines.plan_lines(*plan(task_file, wishes)):
             click.echo(line)
         return 0
-    speaker = _Speaker(quiet=quiet, alone=not (options.ungroup or options.tag))
+    speaker = _Speaker(quiet=quiet, alone=not (wishes.ungroup or wishes.tag))
     finished = execute(
         task_file,
-        options,
+        wishes,
         Voice(speaker.say, speaker.show),
         cwd=current_folder() or os.sep,
         env=os.environ,
     )
     speaker.clear()
-    for line in (*warnings_of(context), *finished.warnings):
+    for line in (*settings.warnings, *finished.warnings):
         _write(f"weigh: {line}\n")
     report = _report(task_file, finished)
     if as_json:
         _print(msgspec.json.encode(report).decode() + "\n")
     else:
         text = "".join(f"{line}\n" for line in exec_lines.summary_lines(report))
-        (_write if options.ungroup or options.tag else _print)(text)
+        (_write if wishes.ungroup or wishes.tag else _print)(text)
     return _exit_code(finished)
 
 
@@ -376,13 +318,13 @@ def _report(task_file: str, finished: Finished) -> exec_lines.Report:
 def _exit_code(finished: Finished) -> int:
     result = finished.result
     if result.trouble is not None:
-        return WeighError.exit_code
+        return WEIGH_FAILED
     if result.signal is not None:
-        return _SIGNAL_BASE + result.signal
+        return SIGNAL_BASE + result.signal
     if result.halt_code is not None:
         return result.halt_code
     tally = result.tally
-    return 0 if tally.done >= tally.tasks else _FAILED
+    return 0 if tally.done >= tally.tasks else FAILED
 
 
 def _write(text: str, *, is_drawn: bool = False) -> None:

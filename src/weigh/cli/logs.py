@@ -18,7 +18,7 @@ _PIECE = 1 << 16
 _LAST = 10
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=options.SETTINGS)
 @click.argument("name", metavar="JOB[_TASK]", shell_complete=options.jobs)
 @click.option("-f", "--follow", is_flag=True, help="Go on as more is written.")
 @click.option("--failed", is_flag=True, help="What the tasks that failed printed.")

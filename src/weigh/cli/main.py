@@ -1,4 +1,4 @@
-"""The ``weigh`` command: its verbs in the order of use, each imported when called."""
+"""The ``weigh`` command: its verbs, each imported when called, and its exit codes."""
 
 import os
 import signal
@@ -11,94 +11,119 @@ import click
 
 from weigh._version import __version__
 from weigh.cli.output import make_stderr_patient, settle_stdout
-from weigh.errors import WeighError
+from weigh.errors import SIGNAL_BASE, USAGE, WEIGH_FAILED, WeighError
 from weigh.measure.launcher import Launcher
 
-_INTERNAL = 125
-_SIGNAL_BASE = 128
-_USAGE = 2
-
-# verb -> (module, what --help says of it); read as a table, imported one at a time
-_GROUPS = {
-    "Measure": {
-        "run": ("weigh.cli.run", "measure one run of any command"),
-        "scan": ("weigh.cli.scan", "measure a few sizes; say what fits where"),
-        "top": ("weigh.cli.top", "watch what runs now"),
-        "gpus": ("weigh.cli.gpus", "the GPUs that are mine, and who is on them"),
-        "profile": ("weigh.cli.profile", "where a Python program spends, line by line"),
-    },
-    "Decide": {
-        "request": ("weigh.cli.request", "the lines to ask a scheduler for"),
-        "fit": ("weigh.cli.fit", "the same as scan, from records there are"),
-        "compare": ("weigh.cli.compare", "how runs differ from the first one named"),
-    },
-    "Ship": {
-        "sweep": ("weigh.cli.sweep", "a task file: one command, many parameters"),
-        "check": ("weigh.cli.check", "try a few tasks, or read a job script"),
-        "stages": ("weigh.cli.stages", "the steps of an experiment, one record"),
-        "plan": ("weigh.cli.plan", "how many tasks share a GPU and a node"),
-        "submit": ("weigh.cli.submit", "send a plan to the cluster, or run it here"),
-        "exec": ("weigh.cli.exec", "run the tasks, each measured, and resume"),
-    },
-    "Follow": {
-        "status": ("weigh.cli.status", "how jobs stand, and why they wait"),
-        "logs": ("weigh.cli.logs", "what a job or a task has printed"),
-        "cancel": ("weigh.cli.cancel", "end jobs, or what of them waits"),
-        "resume": ("weigh.cli.resume", "run again what did not finish"),
-    },
-    "Review": {
-        "report": ("weigh.cli.report", "what was asked for beside what was used"),
-        "records": ("weigh.cli.records", "list, show, export and import records"),
-    },
-    "Site": {
-        "cluster": ("weigh.cli.cluster", "queues, free GPUs, what is down, who runs"),
-        "doctor": ("weigh.cli.doctor", "what is wrong here, and the cure"),
-        "config": ("weigh.cli.config", "a site file from what the scheduler says"),
-    },
+# the five verbs of a first job: (module, what --help shows of it, an example)
+_FIRST = {
+    "run": (
+        "weigh.cli.run",
+        "measure one run of any command",
+        "weigh run -- python train.py --epochs 1",
+    ),
+    "request": (
+        "weigh.cli.request",
+        "print what to request from the scheduler",
+        "weigh request --steps 10000 --done 500",
+    ),
+    "plan": (
+        "weigh.cli.plan",
+        "pack tasks onto GPUs and nodes",
+        "weigh plan tasks.txt --gpu V100-32GB",
+    ),
+    "submit": (
+        "weigh.cli.submit",
+        "submit a plan or a command to the cluster",
+        "weigh submit plan/tasks --queue gpu --time 6h",
+    ),
+    "report": (
+        "weigh.cli.report",
+        "compare requested and used resources",
+        "weigh report last",
+    ),
 }
-_VERBS = {verb: entry for group in _GROUPS.values() for verb, entry in group.items()}
+_MORE = {
+    "scan": ("weigh.cli.scan", "measure a few sizes; predict what other sizes need"),
+    "sweep": ("weigh.cli.sweep", "write a task file: one command, many parameters"),
+    "check": ("weigh.cli.check", "try a few tasks; find errors in a job script"),
+    "exec": ("weigh.cli.exec", "run tasks in parallel, measure each, and resume"),
+    "status": ("weigh.cli.status", "show the state of jobs, and why they wait"),
+    "logs": ("weigh.cli.logs", "show the output of a job or a task"),
+    "cancel": ("weigh.cli.cancel", "cancel jobs, or only their waiting elements"),
+    "resume": ("weigh.cli.resume", "run unfinished tasks again"),
+    "top": ("weigh.cli.top", "watch runs in progress, GPUs and my processes"),
+    "profile": ("weigh.cli.profile", "measure where a Python program spends its time"),
+    "records": ("weigh.cli.records", "list, show, export and import records"),
+    "compare": ("weigh.cli.compare", "compare runs with a first one"),
+    "cluster": ("weigh.cli.cluster", "show queues, free GPUs, nodes that are down"),
+    "doctor": ("weigh.cli.doctor", "find problems of this machine and their fixes"),
+}
+VERBS = {verb: entry[:2] for verb, entry in (_FIRST | _MORE).items()}
 
 
 class Verbs(click.Group):
-    """Imports a verb's module only when the verb is used."""
+    """A group that imports a verb's module only when the verb is used."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read ``help``, ``help VERB`` and ``version`` as the options that they are."""
+        if args[:1] == ["help"]:
+            args = [*args[1:], "--help"]
+        elif args == ["version"]:
+            args = ["--version"]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Give the verbs in the order of use."""
-        return list(_VERBS)
+        """Return the verbs in the order of the help text."""
+        return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the verb's module; None for an unknown verb."""
-        if cmd_name not in _VERBS:
+        """Import the verb's module.
+
+        Raises:
+            UsageError: there is no such verb.
+        """
+        if cmd_name not in VERBS:
             ctx.fail(_unknown_verb(cmd_name))
-        module = import_module(_VERBS[cmd_name][0])
+        module = import_module(VERBS[cmd_name][0])
         command: click.Command = getattr(module, cmd_name)
         return command
+
+    def format_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Write the verbs, and only then the options."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
 
     def format_commands(
         self,
         ctx: click.Context,  # noqa: ARG002
         formatter: click.HelpFormatter,
     ) -> None:
-        """List the verbs by group without importing any."""
-        for title, verbs in _GROUPS.items():
-            with formatter.section(title):
-                formatter.write_dl([(verb, text) for verb, (_, text) in verbs.items()])
+        """List the verbs without importing any: those of a first job with examples."""
+        width = max(map(len, VERBS))
+        with formatter.section("Start with"):
+            for verb, (_, text, example) in _FIRST.items():
+                indent = " " * formatter.current_indent
+                formatter.write(f"{indent}{verb:<{width}}  {text}\n")
+                formatter.write(f"{indent}{'':<{width}}    {example}\n")
+        with formatter.section("More"):
+            formatter.write_dl([(f"{verb:<{width}}", _MORE[verb][1]) for verb in _MORE])
 
 
 @click.group(
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    subcommand_metavar="VERB ...",
+    epilog="`weigh help VERB` shows the options of a verb.",
 )
 @click.version_option(__version__, "-V", "--version", message="weigh %(version)s")
 def weigh() -> None:
-    """Weigh a job before you ship it to the cluster.
-
-    Start with:  weigh run -- python train.py --epochs 1
-    """
+    """Measure a job before you submit it to the cluster."""
 
 
 def run_cli(argv: Sequence[str], launchers: list[Launcher]) -> int:
-    """Carry out *argv*; return the exit code. Errors are reported in one line."""
+    """Run *argv* and return the exit code; report an error in one line."""
     make_stderr_patient()
     _guard_terminal()
     code = _carried_out(argv, launchers)
@@ -116,13 +141,13 @@ def _carried_out(argv: Sequence[str], launchers: list[Launcher]) -> int:
         code = weigh.main(list(argv), "weigh", standalone_mode=False, obj=launchers)
     except WeighError as error:
         _complain(str(error))
-        is_usage = error.exit_code == _USAGE
+        is_usage = error.exit_code == USAGE
         return _usage_code(argv) if is_usage else error.exit_code
     except click.ClickException as error:
         _complain_of_usage(error)
         return _usage_code(argv)
     except (click.Abort, KeyboardInterrupt):
-        return _SIGNAL_BASE + signal.SIGINT
+        return SIGNAL_BASE + signal.SIGINT
     except OSError as error:
         return _explain(error)
     except Exception as error:  # noqa: BLE001 - reported in one line
@@ -131,9 +156,9 @@ def _carried_out(argv: Sequence[str], launchers: list[Launcher]) -> int:
 
 
 def _guard_terminal() -> None:
-    """Keep what weigh prints of others' texts from steering the terminal.
+    """Remove control sequences from what weigh prints on a terminal.
 
-    Labels, commands, file names and a scheduler's messages may hold control sequences.
+    Labels, commands, file names and a scheduler's messages may contain them.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -148,8 +173,8 @@ def _guard_terminal() -> None:
 
 
 def _usage_code(argv: Sequence[str]) -> int:
-    """Keep weigh's own trouble with its words apart from a job's exit code 2."""
-    return _INTERNAL if "run" in argv[:1] else _USAGE
+    """Return 125 for `weigh run`, where exit code 2 may be the command's own."""
+    return WEIGH_FAILED if "run" in argv[:1] else USAGE
 
 
 def _internal_error(error: Exception) -> int:
@@ -159,14 +184,14 @@ def _internal_error(error: Exception) -> int:
         f"internal error: {type(error).__name__}: {error} "
         "(WEIGH_DEBUG=1 shows where; please report it)"
     )
-    return _INTERNAL
+    return WEIGH_FAILED
 
 
 def _explain(error: OSError) -> int:
-    """Report a failed call: of a file by its name, of stdout only if that fails."""
+    """Report a failed system call: the file and the reason, or that stdout failed."""
     if error.filename is not None:
         _complain(f"{error.filename}: {error.strerror}")
-        return _INTERNAL
+        return WEIGH_FAILED
     trouble = settle_stdout()
     if trouble is None and not _is_of_stdout(error):
         return _internal_error(error)
@@ -174,7 +199,7 @@ def _explain(error: OSError) -> int:
 
 
 def _is_of_stdout(error: OSError) -> bool:
-    """Return whether printing raised *error*: stderr never does."""
+    """Return whether printing to stdout raised *error* (stderr never raises)."""
     place = error.__traceback__
     while place is not None:
         if place.tb_frame.f_code is click.echo.__code__:
@@ -184,11 +209,11 @@ def _is_of_stdout(error: OSError) -> bool:
 
 
 def _report_lost_output(error: OSError) -> int:
-    """Report that stdout cannot be written; not where its reader left (``| head``)."""
+    """Report that stdout cannot be written; not if its reader ended (``| head``)."""
     if isinstance(error, BrokenPipeError):
-        return _SIGNAL_BASE + signal.SIGPIPE
+        return SIGNAL_BASE + signal.SIGPIPE
     _complain(f"standard output: {error.strerror}")
-    return _INTERNAL
+    return WEIGH_FAILED
 
 
 def _complain(line: str) -> None:
@@ -200,7 +225,7 @@ def _complain(line: str) -> None:
 
 
 def _complain_of_usage(error: click.ClickException) -> None:
-    """Say in one line what is wrong; with no words at all, what there is."""
+    """Report in one line what is wrong; without any argument, print the help."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.ctx.get_help(), err=True)
         return
@@ -213,6 +238,6 @@ def _complain_of_usage(error: click.ClickException) -> None:
 def _unknown_verb(name: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - only for a typo
 
-    near = get_close_matches(name, _VERBS, n=1)
-    offer = f"did you mean {near[0]}?" if near else f"one of {', '.join(_VERBS)}"
+    near = get_close_matches(name, VERBS, n=1)
+    offer = f"did you mean {near[0]}?" if near else f"one of {', '.join(VERBS)}"
     return f"no such command: {name} ({offer})"

@@ -1,25 +1,28 @@
-"""A verb whose options have their defaults in settings files and variables."""
+"""What the verbs share: options of one meaning, types of values, completion."""
 
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
-from click.shell_completion import CompletionItem
 
+from weigh import config
 from weigh.errors import FormatError, WeighError
+from weigh.flow.run.record_sink import current_folder
 from weigh.units import parse_duration, parse_limit, parse_size
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     _Type = click.ParamType[float | str]
 else:
     _Type = click.ParamType  # click takes no type arguments before version 8.2
 
 
 class Quantity(_Type):
-    """What *read* makes of a text; ``as_text`` checks it and keeps what was typed."""
+    """A value that *read* parses; with ``as_text`` it is checked and stays as typed."""
 
     def __init__(
         self, name: str, read: Callable[[str], float], *, as_text: bool = False
@@ -57,33 +60,154 @@ SIZE_TEXT = Quantity("size", parse_size, as_text=True)
 TIME_TEXT = Quantity("time", parse_duration, as_text=True)
 
 
+# Options of one meaning are spelled the same in every verb: this is the table.
+# (`weigh run` writes out the few that it has, to open fewer files before the job.)
+SETTINGS: dict[str, object] = {"help_option_names": ["-h", "--help"]}
+SCHEDULERS = ("slurm", "gridengine")
+Decorator: TypeAlias = Callable[[Any], Any]
+
+
+def as_json(text: str = "Print one JSON document.") -> Decorator:
+    """Return the option ``--json``, described by *text*."""
+    return click.option("--json", "as_json", is_flag=True, help=text)
+
+
+def dry_run(text: str) -> Decorator:
+    """Return the option ``--dry-run``, described by *text*."""
+    return click.option("--dry-run", is_flag=True, help=text)
+
+
+def quiet(text: str) -> Decorator:
+    """Return the option ``-q/--quiet``, described by *text*."""
+    return click.option("-q", "--quiet", is_flag=True, help=text)
+
+
+def queue(text: str, *, multiple: bool = False) -> Decorator:
+    """Return the option ``-p/--queue``: of Slurm or Grid Engine."""
+    return click.option("-p", "--queue", metavar="NAME", multiple=multiple, help=text)
+
+
+def output(metavar: str, text: str, default: str | None = None) -> Decorator:
+    """Return the option ``-o/--output``: where results are written."""
+    return click.option("-o", "--output", metavar=metavar, default=default, help=text)
+
+
+def jobs_at_once(most: int) -> Decorator:
+    """Return the option ``-j/--jobs``: how many tasks run concurrently."""
+    return click.option(
+        "-j",
+        "--jobs",
+        type=click.IntRange(1, most),
+        metavar="N",
+        help="Number of concurrent tasks.  [default: one per available CPU or GPU]",
+    )
+
+
+def scheduler(text: str, name: str = "scheduler") -> Decorator:
+    """Return the option ``--for``: a scheduler's name."""
+    return click.option("--for", name, type=click.Choice(SCHEDULERS), help=text)
+
+
+_SETTINGS = "weigh.settings"
+_HELP = frozenset(("-h", "--help"))
+
+
+class SettingsCommand(click.Command):
+    """A verb whose options have the settings as defaults: a flag overrides a setting.
+
+    The settings of the files and of ``WEIGH_*`` are click's ``default_map``.
+    """
+
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: Any,  # noqa: ANN401 - click's own
+    ) -> click.Context:
+        """Parse *args*, with the settings as defaults.
+
+        Raises:
+            FormatError: a settings file cannot be parsed, or has an invalid value.
+        """
+        own = args[: args.index("--")] if "--" in args else args
+        if extra.get("resilient_parsing") or _HELP.intersection(own):
+            return super().make_context(info_name, args, parent, **extra)
+        settings = config.load(current_folder() or os.sep, os.environ)
+        values = {name: one.value for name, one in self.defaults(settings).items()}
+        try:
+            context = super().make_context(
+                info_name, args, parent, default_map=values, **extra
+            )
+        except click.BadParameter as error:
+            raise self.named(error, settings) or error from error
+        context.meta[_SETTINGS] = settings
+        return context
+
+    def defaults(self, settings: config.Config) -> dict[str, config.Setting]:
+        """Return the settings that are options of this verb, by parameter name."""
+        names = {option.name for option in self.params}
+        return {key: one for key, one in settings.settings.items() if key in names}
+
+    def named(
+        self,
+        error: click.BadParameter,  # noqa: ARG002
+        settings: config.Config,  # noqa: ARG002
+    ) -> FormatError | None:
+        """Return *error* with the file that has the value; None if it was typed."""
+        return None
+
+
+def settings_of(context: click.Context) -> config.Config:
+    """Return the settings that a verb was called with."""
+    settings: config.Config = context.meta.get(_SETTINGS) or config.Config()
+    return settings
+
+
+def is_typed(context: click.Context, name: str) -> bool:
+    """Return whether an option was given on the command line."""
+    source = context.get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def flag_of(context: click.Context, name: str) -> str:
+    """Return how the option of a parameter's *name* is spelled."""
+    return next(one.opts[-1] for one in context.command.params if one.name == name)
+
+
 _MOST = 50
 
 
-def files(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Leave it to the shell, which knows about files."""
+def files(_: click.Context, __: click.Parameter, begun: str) -> "list[CompletionItem]":
+    """Let the shell complete file names."""
+    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only at <TAB>
+
     return [CompletionItem(begun, type="file")]
 
 
-def jobs(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Offer the jobs that were submitted from here."""
+def jobs(_: click.Context, __: click.Parameter, begun: str) -> "list[CompletionItem]":
+    """Return the jobs that were submitted from here."""
     from weigh.flow.completion import job_names  # noqa: PLC0415 - only at <TAB>
 
     return _offer(job_names(os.getcwd(), os.environ), begun)
 
 
-def records(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Offer the labels and ids of the newest records."""
+def records(
+    _: click.Context, __: click.Parameter, begun: str
+) -> "list[CompletionItem]":
+    """Return the labels and ids of the newest records."""
     from weigh.flow.completion import record_names  # noqa: PLC0415 - only at <TAB>
 
     return _offer(record_names(os.getcwd(), os.environ), begun)
 
 
-def _offer(found: Iterator[tuple[str, str]], begun: str) -> list[CompletionItem]:
-    """Give the first of *found*, (word, what it is), that go on from *begun*."""
+def _offer(found: Iterator[tuple[str, str]], begun: str) -> "list[CompletionItem]":
+    """Return the first of *found*, (word, description), that start with *begun*."""
+    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only at <TAB>
+
     fitting = ((word, what) for word, what in found if word.startswith(begun))
     try:
         first = dict(islice(fitting, _MOST))
     except (WeighError, OSError):
-        return []  # a shell that asks is no place to complain
+        return []  # a failing <TAB> completes nothing, and prints no error
     return [CompletionItem(word, help=what) for word, what in first.items()]

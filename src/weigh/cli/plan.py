@@ -7,6 +7,7 @@ import click
 
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
+from weigh.errors import SIGNAL_BASE
 from weigh.flow.plan.plan import plan as plan_flow
 from weigh.flow.run.run_measured import Interrupted
 from weigh.planning.options import ALL, Wishes
@@ -15,11 +16,10 @@ from weigh.render.plan_lines import render_json, render_text
 from weigh.render.printable import printable
 from weigh.sweep.quoting import quoted
 
-_SIGNAL_BASE = 128
 _COUNT = click.IntRange(min=1)
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=options.SETTINGS)
 @click.argument("task_file", metavar="TASKS", shell_complete=options.files)
 @click.option(
     "--gpu",
@@ -42,7 +42,7 @@ _COUNT = click.IntRange(min=1)
     help="How long a task takes: 90m, 1-12:00:00.",
 )
 @click.option(
-    "--from-records",
+    "--from",
     "records",
     default=ALL,
     metavar="NAME[,NAME...]",
@@ -84,8 +84,8 @@ _COUNT = click.IntRange(min=1)
     is_flag=True,
     help="Run job scripts although their #SBATCH and #$ lines have no effect.",
 )
-@click.option("--dry-run", is_flag=True, help="Write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.dry_run("Write nothing.")
+@options.as_json()
 def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     """Plan how many tasks share a GPU or a node, and write a task file for each.
 
@@ -96,13 +96,13 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     \b
     weigh plan tasks.txt --gpu V100-32GB --gpu-memory 2.3GiB --time 90m
     weigh plan tasks.txt --gpu V100-16GB,V100-32GB,A100-40GB
-    weigh plan tasks.txt --from-records ppo,dqn --node-cpus 32 --node-memory 128GiB
+    weigh plan tasks.txt --from ppo,dqn --node-cpus 32 --node-memory 128GiB
     """  # noqa: D301 - click reads \b as: keep these lines
     wishes = Wishes(**words)  # type: ignore[arg-type]
     try:
         answer = plan_flow(wishes, cwd=os.getcwd(), env=os.environ, say=_say)
     except Interrupted as interrupted:  # click would take it for ^C
-        return _SIGNAL_BASE + interrupted.number
+        return SIGNAL_BASE + interrupted.number
     for warning in answer.warnings:
         click.echo(f"weigh: {warning}", err=True)
     if as_json:

@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from weigh.cli import options
 from weigh.flow.run.profile import Profiled
 from weigh.flow.run.profile import profile as profile_flow
 from weigh.render.profile_lines import render_profile, render_totals
@@ -22,7 +23,7 @@ class _AfterDashes(click.Command):
 
 @click.command(
     cls=_AfterDashes,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.SETTINGS,
     options_metavar="[OPTIONS] --",
 )
 @click.option("-o", "--output", metavar="FILE", help="Write a copy of the profile.")

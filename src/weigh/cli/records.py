@@ -33,23 +33,24 @@ _WIDTH = 80
 
 
 @click.group("records", invoke_without_command=True)
-@click.option("--all", "everything", is_flag=True, help="Every record.")
+@click.option("--all", "everything", is_flag=True, help="List all records.")
 @click.option(
     "-n",
     "--limit",
     type=click.IntRange(min=1),
-    help=f"At most so many, the newest [{_SHOWN}; --json: all].",
+    metavar="N",
+    help=f"List the newest N.  [default: {_SHOWN}; with --json: all]",
 )
-@click.option("--label", help="Only those with this label.")
+@click.option("--label", metavar="NAME", help="List only records with this label.")
 @click.option(
     "--state",
     "states",
     metavar="STATE",
     multiple=True,
     type=click.Choice(get_args(State), case_sensitive=False),
-    help="Only those that ended so (failed, timeout...); may be repeated.",
+    help="List only records in this state (failed, timeout...); repeatable.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.as_json()
 @click.pass_context
 def records(  # noqa: PLR0913 - one parameter an option
     context: click.Context,
@@ -60,14 +61,14 @@ def records(  # noqa: PLR0913 - one parameter an option
     states: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """List what was measured, newest first; show, remove, export, import.
+    """List records, newest first; show, remove, export or import them.
 
-    A record is called by its id, the first letters of it (four or more), its label,
-    or "last".
+    A record is named by its id, the first letters of it (four or more), its label,
+    or `last`.
     """
     if context.invoked_subcommand is not None:
         return
-    gc.disable()  # nothing here runs in circles, and 100,000 records take long to comb
+    gc.disable()  # there are no reference cycles, and 100,000 records take long to scan
     context.call_on_close(gc.enable)
     if limit is None and not (everything or as_json):
         limit = _SHOWN
@@ -84,9 +85,9 @@ def records(  # noqa: PLR0913 - one parameter an option
 
 @records.command()
 @click.argument("name", metavar="ID", shell_complete=options.records)
-@click.option("--json", "as_json", is_flag=True, help="The whole record as JSON.")
+@options.as_json("Print the whole record as JSON.")
 def show(name: str, *, as_json: bool) -> None:
-    """Show one record; ID may also be a file of `weigh run -o`."""
+    """Show one record; ID can also be a file of `weigh run -o`."""
     record = find_record(_store(), name)
     click.echo(encode(record).decode() if as_json else render_record(record))
 
@@ -95,25 +96,27 @@ def show(name: str, *, as_json: bool) -> None:
 @click.argument(
     "names", metavar="ID...", nargs=-1, required=True, shell_complete=options.records
 )
-@click.option("--dry-run", is_flag=True, help="Only say which.")
+@options.dry_run("Print which records would be removed.")
 def rm(names: tuple[str, ...], *, dry_run: bool) -> None:
-    """Remove records, without asking: all that are named, or none."""
+    """Remove records without confirmation: all that are named, or none."""
     removed = remove_records(_store(), names, dry_run=dry_run)
     verb = "would remove" if dry_run else "removed"
     for head in removed:
-        _say(f"{verb} {head.id}  {short_command(head.command)}")
+        _print_line(f"{verb} {head.id}  {short_command(head.command)}")
 
 
 @records.command()
 @click.argument("names", metavar="[ID...]", nargs=-1, shell_complete=options.records)
-@click.option("--csv", "form", flag_value="csv", help="A table, without the series.")
-@click.option("--jsonl", "form", flag_value="jsonl", help="As stored [default].")
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False), help="Not to standard output."
+    "--csv",
+    "is_csv",
+    is_flag=True,
+    help="Write a table without time series.  [default: JSON lines, as stored]",
 )
-def export(names: tuple[str, ...], form: str | None, output: str | None) -> None:
-    """Write records out, oldest first; all, where none is named."""
-    write = export_csv if form == "csv" else export_jsonl
+@options.output("FILE", "Write to FILE.  [default: standard output]")
+def export(names: tuple[str, ...], *, is_csv: bool, output: str | None) -> None:
+    """Write records, oldest first; without ID, all of them."""
+    write = export_csv if is_csv else export_jsonl
     chosen = choose(_store(), names)
     if output is None or output == STDIN:
         write(chosen, sys.stdout.buffer)
@@ -132,16 +135,16 @@ def export(names: tuple[str, ...], form: str | None, output: str | None) -> None
     "--format",
     "form",
     type=click.Choice(get_args(Format)),
-    help="Recognised by itself where not given.",
+    help="Format of the files.  [default: detected]",
 )
-@click.option("--label", help="A label for all of them.")
-@click.option("--again", is_flag=True, help="Also what was imported before.")
+@click.option("--label", metavar="NAME", help="Label of the imported records.")
+@click.option("--again", is_flag=True, help="Import again what was imported before.")
 def import_(
     paths: tuple[str, ...], *, form: Format | None, label: str | None, again: bool
 ) -> None:
-    """Take over runs from GNU `time -v` output and GNU parallel joblogs.
+    """Import runs from GNU `time -v` output and GNU parallel joblogs.
 
-    "-" is standard input.
+    FILE - is standard input.
     """
     done = import_records(_store(), paths, form=form, label=label, again=again)
     for one in done:
@@ -150,7 +153,7 @@ def import_(
             click.echo(f"weigh: {where}: skipped: {one.problem}", err=True)
         else:
             command = short_command(one.record.command)
-            _say(f"{one.record.id}  {where}  {one.record.state}  {command}")
+            _print_line(f"{one.record.id}  {where}  {one.record.state}  {command}")
     number = sum(one.record is not None for one in done)
     skipped = f", {count(len(done) - number)} skipped" if number < len(done) else ""
     click.echo(f"weigh: {_records(number)} imported{skipped}", err=True)
@@ -160,7 +163,7 @@ def _store() -> Store:
     try:
         cwd = os.getcwd()
     except OSError as error:
-        raise StoreError("the current folder is gone: cd to another") from error
+        raise StoreError("the current directory was deleted: cd to another") from error
     return open_store(cwd, os.environ)
 
 
@@ -168,5 +171,5 @@ def _records(number: int) -> str:
     return "1 record" if number == 1 else f"{count(number)} records"
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     click.echo(shortened(line, _WIDTH))

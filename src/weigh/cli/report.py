@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from weigh.cli import options
 from weigh.cli.options import TIME_TEXT
 from weigh.errors import UsageError
 from weigh.flow.report.report import build
@@ -129,7 +130,7 @@ def print_since(words: Mapping[str, Any]) -> int:
     return int(words["strict"] and (bool(found.changes) or failing))
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=options.SETTINGS)
 @click.argument("name", required=False, default=LAST, metavar="[ID|JOB|PLAN|last]")
 @click.option("--json", "form", flag_value="json", help="One JSON document.")
 @click.option("--jsonl", "form", flag_value="jsonl", help="One line of JSON per task.")

@@ -1,4 +1,4 @@
-"""``weigh request``: the words of the command line; lines out, notes beside them."""
+"""``weigh request``: options; the request on stdout, notes on stderr."""
 
 import os
 import sys
@@ -38,48 +38,48 @@ def _parameters(
     return parameters
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=options.SETTINGS)
 @click.option(
     "--for",
     "form",
     type=click.Choice(FORMS),
-    help="What to write.  [default: slurm; gridengine where only qsub is on PATH]",
+    help="Form of the request.  [default: slurm; gridengine if only qsub is on PATH]",
 )
 @click.option(
     "--headroom",
     metavar="SHARE",
-    help="What to ask for beyond the biggest use: 20% or 0.2.  [default: 20%]",
+    help="Margin above the largest usage: 20% or 0.2.  [default: 20%]",
 )
 @click.option(
     "--steps",
     type=float,
     metavar="TOTAL",
-    help="How many steps the full job does: time and rising memory are carried on.",
+    help="Steps of the full job: time and rising memory are extrapolated to them.",
 )
 @click.option(
     "--done",
     type=float,
     metavar="N",
-    help="How many of them were measured.  [default: what the record counted]",
+    help="Steps that were measured.  [default: the number in the record]",
 )
 @click.option(
     "--from",
     "source",
     type=click.Choice(("records", _HISTORY)),
     default="records",
-    help="Rest on the records named, or on all runs like the one named.",
+    help="Use only the named records, or all runs similar to the named one.",
 )
 @click.option(
     "--group",
     metavar="KEYS",
-    help="What runs like it agree in: label, command, host, any parameter.  "
+    help="What similar runs have in common: label, command, host, any parameter.  "
     "[default: label,command]",
 )
 @click.option(
     "--risk",
     type=click.Choice(RISKS),
-    help="low: the most seen + 10 %. normal, high: what cost least on the past, "
-    "at 97.5 % or 95 %.  [default: low]",
+    help="low: the largest usage + 10 %. normal, high: the cheapest request for the "
+    "past runs that covers 97.5 % or 95 %.  [default: low]",
 )
 @click.option(
     "--param",
@@ -87,24 +87,25 @@ def _parameters(
     metavar="NAME=VALUE",
     multiple=True,
     callback=_parameters,
-    help="A parameter of the coming run; repeatable.  [default: the record's]",
+    help="Parameter of the next run; repeatable.  [default: the record's]",
 )
 @click.option(
     "--node-memory",
     type=SIZE_TEXT,
     metavar="SIZE",
-    help="What a node has: never ask for more.",
+    help="Memory of a node: never request more.",
 )
 @click.argument("records", nargs=-1, metavar="[ID]...", shell_complete=options.records)
 def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - click's
-    """Write the lines to ask a scheduler for, from one or several records.
+    """Print what to request from the scheduler, based on one or several records.
 
-    ID is a record's id, the beginning of one, its label, `last` or a file that
-    `weigh run -o` wrote; without one it is the last record. Of several runs the
-    biggest use counts. The lines go to stdout, how sure they are to stderr.
+    ID is a record's id, the beginning of one, its label, `last` or a file of
+    `weigh run -o`; the default is the last record. For several runs the largest
+    usage counts. The request goes to stdout, its uncertainty to stderr.
 
-    With --from history all runs of the same label and command count, and each that
-    ends makes the next request sharper; --risk, --group and --param go with it.
+    With --from history all runs of the same label and command are used, and the
+    request becomes more precise with each run; --risk, --group, --param and
+    --node-memory apply only to it.
 
     \b
     weigh request
@@ -139,18 +140,18 @@ def _answer(records: tuple[str, ...], words: dict[str, Any]) -> Answer:
         )
     from weigh.flow.fit.history import Words, request_from_history  # noqa: PLC0415 - numpy
 
-    said = {name: words[name] for name in _OF_HISTORY if words[name]}
+    typed = {name: words[name] for name in _OF_HISTORY if words[name]}
     return request_from_history(
-        records, Words(**said), form=words["form"], cwd=os.getcwd(), env=os.environ
+        records, Words(**typed), form=words["form"], cwd=os.getcwd(), env=os.environ
     )
 
 
 def _check_goes_with(
     words: dict[str, Any], others: tuple[str, ...], *, history: bool
 ) -> None:
-    """Refuse an option that would be without effect."""
+    """Refuse an option that would have no effect."""
     given = [name for name in others if words[name] not in (None, {})]
     if given:
         flag = "--" + {"parameters": "param"}.get(given[0], given[0]).replace("_", "-")
-        way_out = "leave --from history out" if history else "add --from history"
-        raise UsageError(f"{flag} has no effect here: {way_out}")
+        fix = "remove --from history" if history else "add --from history"
+        raise UsageError(f"{flag} has no effect here: {fix}")

@@ -12,7 +12,7 @@ from weigh.flow.follow.resume import resume as resume_flow
 from weigh.render.resume_lines import render_json, resumed_lines
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=options.SETTINGS)
 @click.argument("name", metavar="JOB", default="last", shell_complete=options.jobs)
 @click.option(
     "--memory",
@@ -24,11 +24,11 @@ from weigh.render.resume_lines import render_json, resumed_lines
     "--time", type=TIME_TEXT, metavar="TIME", help="The limit, whatever the reason."
 )
 @click.option("--gpus", metavar="TYPE:N", help="Another GPU.")
-@click.option("-q", "--queue", metavar="NAME", help="Another partition or queue.")
+@options.queue("Another partition or queue.")
 @click.option("--bugs", is_flag=True, help="Run what failed of itself, too.")
 @click.option("--unknown", is_flag=True, help="Also tasks whose end is unknown.")
-@click.option("--dry-run", is_flag=True, help="Submit nothing.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.dry_run("Submit nothing.")
+@options.as_json()
 def resume(name: str, *, as_json: bool, **words: str | bool | None) -> int:
     """Submit once more what did not finish, with what it lacked.
 

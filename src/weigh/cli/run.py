@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from weigh import config
-from weigh.errors import FormatError
+from weigh.errors import NOT_FOUND, SIGNAL_BASE, FormatError
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.record_sink import current_folder
 from weigh.flow.run.run import advise
@@ -17,10 +17,12 @@ from weigh.flow.run.run import run as run_flow
 from weigh.measure.launcher import Launcher, script_trouble
 from weigh.model.record import Record
 
-_SIGNAL_BASE = 128
-_NOT_FOUND = 127
 _SHORTEST_INTERVAL = 0.001
 _STALLED_AFTER = 600.0
+_WITHOUT_DASHES = {"-h", "--help", "--attach", "--stages"}
+_OF_STAGES = frozenset(
+    ("stages", "start", "dry_run", "command", "output", "label", "quiet")
+)
 
 
 class AfterDashes(click.Command):
@@ -29,7 +31,7 @@ class AfterDashes(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Refuse a command line without ``--``, and show where it goes."""
         words = {arg.partition("=")[0] for arg in args}
-        if args and "--" not in args and not {"-h", "--help", "--attach"} & words:
+        if args and "--" not in args and not _WITHOUT_DASHES & words:
             raise click.UsageError(_put_dashes(self, args), ctx)
         return super().parse_args(ctx, args)
 
@@ -225,6 +227,17 @@ def _typed(text: str) -> int | float | str:
     metavar="PID",
     help="Measure a running process instead of a COMMAND.",
 )
+@click.option(
+    "--stages",
+    metavar="FILE",
+    help="Run the steps of a TOML file as phases of one record.",
+)
+@click.option(
+    "--from", "start", metavar="STEP", help="With --stages: skip the steps before STEP."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="With --stages: print the steps; run nothing."
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click's own
@@ -234,13 +247,22 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     exit code. At its end, its usage and the lines to request that from a
     scheduler are printed on stderr.
 
-    Exit codes: the command's own, 128+n if signal n ended it; 125 weigh
+    With --stages the steps of FILE, [[stage]] tables with a name and a line to
+    run, are executed in order until one fails; its exit code is returned, and
+    --from continues there. NAME=VALUE words set environment variables of the steps
+    and parameters of the record. Within `weigh run` or a task of `weigh exec` the
+    steps are added to that record.
+
+    Exit codes: the command's own, 128+n when signal n ended it; 125 weigh
     failed, 126 not executable, 127 not found.
 
     \b
     weigh run -- python train.py --epochs 1
     weigh run --label tag --param batch_size=50 -o tag.json -- python tag.py 50
+    weigh run --stages experiment.toml lr=0.1 --from train
     """  # noqa: D301 - click reads \b
+    if words["stages"] is not None or words["start"] or words["dry_run"]:
+        return _run_stages(context, words)
     settings = config.load(current_folder() or os.sep, os.environ)
     quiet = _chosen(words.pop("quiet"), settings, "quiet", default=False)
     headroom = _headroom(words["headroom"], settings)
@@ -256,20 +278,53 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
 
     launchers = context.obj or []
     record, warnings = _watch(words["attach"], command, options, launchers, notify)
-    if command and record.exit_code == _NOT_FOUND:
+    if command and record.exit_code == NOT_FOUND:
         warnings += filter(None, (script_trouble(command[0]),))
     if not quiet:
         for line in (*settings.warnings, *warnings):
             notify(line)
-        if record.signal == signal.SIGINT and sys.stderr and sys.stderr.isatty():
-            _print("\n")  # after the terminal's ^C
-        try:
-            _summarise(record, headroom)
-        except Exception as error:  # noqa: BLE001 - the job's exit code must pass
-            notify(f"internal error: {type(error).__name__}: {error}")
+        _report(record, headroom, notify)
     if record.signal is not None:
-        return _SIGNAL_BASE + record.signal
+        return SIGNAL_BASE + record.signal
     return record.exit_code or 0
+
+
+def _report(record: Record, headroom: float | None, say: Callable[[str], None]) -> None:
+    if record.signal == signal.SIGINT and sys.stderr and sys.stderr.isatty():
+        _print("\n")  # the terminal wrote ^C where the first line would begin
+    try:
+        _summarise(record, headroom)
+    except Exception as error:  # noqa: BLE001 - the job's exit code must pass
+        say(f"internal error: {type(error).__name__}: {error}")
+
+
+def _run_stages(context: click.Context, words: dict[str, Any]) -> int:
+    """Become the program that runs the steps, or print them."""
+    from weigh.cli.options import flag_of, is_typed  # noqa: PLC0415 - start-up time
+    from weigh.flow.sweep import stages  # noqa: PLC0415
+
+    for name in words:
+        if is_typed(context, name) and name not in _OF_STAGES:
+            raise click.UsageError(f"--stages takes no {flag_of(context, name)}")
+    path, start = words["stages"], words["start"]
+    if path is None:
+        flag = "--from" if start else "--dry-run"
+        raise click.UsageError(f"{flag} needs --stages FILE")
+    if words["dry_run"]:
+        from weigh.render.printable import printable  # noqa: PLC0415
+
+        for line in stages.planned(stages.read_stages(path, start)):
+            click.echo(printable(line))
+        return 0
+    options = stages.StagesOptions(
+        start=start,
+        settings=words["command"],
+        output=words["output"],
+        label=words["label"],
+        quiet=bool(words["quiet"]),
+    )
+    stages.become(stages.plan_stages(path, options, os.environ), os.environ)
+    return 0  # never reached: this process has become another one
 
 
 def _watch(

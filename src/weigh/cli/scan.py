@@ -1,135 +1,142 @@
-"""The options that ``scan`` and ``fit`` share, and how both print."""
+"""``weigh scan``: options, and the estimate of new runs or of existing records."""
 
 import os
 import shlex
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
+from weigh.cli import options
 from weigh.cli.axes import AxesThenCommand, command_of
 from weigh.cli.options import SIZE_TEXT
-from weigh.flow.fit.fit import Answer
+from weigh.errors import UsageError
+from weigh.flow.fit.fit import Answer, fit_named
 from weigh.flow.fit.scan import ScanOptions
 from weigh.flow.fit.scan import scan as scan_flow
 from weigh.flow.fit.wishes import Wishes
 from weigh.render.estimate_lines import render, render_json
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-_OPTIONS = (
-    click.option(
-        "--target",
-        metavar="NAME=VALUE",
-        help="The size of the full job: what it needs, and whether it fits.",
-    ),
-    click.option(
-        "--gpu",
-        "gpus",
-        metavar="MODEL",
-        multiple=True,
-        help="A card to fit, such as V100-32GB or p100=11.9GiB; A,B; all.",
-    ),
-    click.option(
-        "--gpu-memory",
-        type=SIZE_TEXT,
-        metavar="SIZE",
-        multiple=True,
-        help="GPU memory to fit, such as 30GiB; repeatable.",
-    ),
-    click.option(
-        "--memory",
-        type=SIZE_TEXT,
-        metavar="SIZE",
-        multiple=True,
-        help="Host memory to fit, such as 8GiB; repeatable.",
-    ),
-    click.option(
-        "--near",
-        default="95%",
-        metavar="SHARE",
-        help="How near the best speed is near enough.  [default: 95%]",
-    ),
-    click.option(
-        "--level",
-        default="95%",
-        metavar="SHARE",
-        help="How sure the bounds are to be.  [default: 95%]",
-    ),
-    click.option("--json", "as_json", is_flag=True, help="Print one JSON document."),
-)
+_ALL = "all"
+_OF_RUNS = ("repeat", "label", "resume", "confirm", "dry_run")
 
 
-def estimate_options(command: Command) -> Command:
-    """Add the options to a click command."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+class ScanCommand(AxesThenCommand):
+    """With ``--from`` the words are a parameter's name, not names with values."""
 
-
-def wishes_of(words: dict[str, Any]) -> Wishes:
-    """Take the shared options out of *words*."""
-    return Wishes(**{name: words.pop(name) for name in Wishes.__struct_fields__})
-
-
-def show(answer: Answer, *, as_json: bool, **more: object) -> None:
-    """Print what was found on stdout, what to know of it on stderr.
-
-    *more* goes into the JSON document.
-    """
-    advice, request, narrow = answer.advice, answer.request, answer.narrow
-    if as_json:
-        said = {**more, "narrow": narrow, "warnings": answer.warnings}
-        click.echo(render_json(advice, request=request, **said))
-    else:
-        for line in render(advice, request=request, narrow=narrow):
-            click.echo(line)
-    for warning in answer.warnings:
-        click.echo(f"weigh: {warning}", err=True)
+    def takes_names(self, ctx: click.Context) -> bool:
+        """Return whether a parameter may stand without values."""
+        return bool(ctx.params.get("records"))
 
 
 @click.command(
-    cls=AxesThenCommand,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=ScanCommand,
+    context_settings=options.SETTINGS,
     options_metavar="[OPTIONS]",
+)
+@click.option(
+    "--from",
+    "records",
+    metavar="ID",
+    multiple=True,
+    shell_complete=options.records,
+    help="Use existing records and run nothing: a label, an id, a file, or `all` "
+    "that have the parameter; repeatable.",
 )
 @click.option(
     "--repeat",
     type=click.IntRange(1, 1000),
     default=1,
     metavar="N",
-    help="Run each size N times: how far runs differ.",
+    help="Run each size N times, to measure how much runs vary.",
 )
-@click.option("--label", metavar="NAME", help="The label of its records.")
+@click.option("--label", metavar="NAME", help="Label of the records of this scan.")
 @click.option(
-    "--resume", is_flag=True, help="Go on with the last scan: run only what is new."
+    "--resume", is_flag=True, help="Continue the last scan: run only new sizes."
 )
 @click.option(
-    "--confirm", is_flag=True, help="Run the recommended size too; say if it held."
+    "--confirm",
+    is_flag=True,
+    help="Also run the recommended size, and report whether it fits.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the commands; run nothing.")
-@estimate_options
-@click.argument("axes", nargs=-1, metavar="NAME=VALUES... -- COMMAND")
+@options.dry_run("Print the commands; run nothing.")
+@click.option(
+    "--target",
+    metavar="NAME=VALUE",
+    help="Size of the full job: predict what it needs and whether it fits.",
+)
+@click.option(
+    "--gpu",
+    "gpus",
+    metavar="MODEL",
+    multiple=True,
+    help="GPU to fit into, such as V100-32GB or p100=11.9GiB; A,B; all.",
+)
+@click.option(
+    "--gpu-memory",
+    type=SIZE_TEXT,
+    metavar="SIZE",
+    multiple=True,
+    help="GPU memory to fit into, such as 30GiB; repeatable.",
+)
+@click.option(
+    "--memory",
+    type=SIZE_TEXT,
+    metavar="SIZE",
+    multiple=True,
+    help="Host memory to fit into, such as 8GiB; repeatable.",
+)
+@click.option(
+    "--near",
+    default="95%",
+    metavar="SHARE",
+    help="Share of the best speed that is fast enough.  [default: 95%]",
+)
+@click.option(
+    "--level",
+    default="95%",
+    metavar="SHARE",
+    help="Confidence level of the upper bounds.  [default: 95%]",
+)
+@click.option("--html", metavar="FILE", help="Also write the curves as an HTML page.")
+@options.as_json()
+@click.argument(
+    "axes", nargs=-1, metavar="NAME=VALUES... -- COMMAND | [NAME] --from ID"
+)
 @click.pass_context
 def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click's own
-    """Run COMMAND at a few sizes, and say what they foretell.
+    """Measure COMMAND at a few sizes, and predict what other sizes need.
 
-    {NAME} in COMMAND is where the size goes. Each run is measured as by `weigh
-    run` and kept; its output goes to a file. It stops at a size that runs out of
-    memory, and keeps what it has.
+    {NAME} in COMMAND is replaced by the size. Each run is measured and recorded as
+    by `weigh run`; its output goes to a file. The scan stops at a size that runs
+    out of memory, and keeps what it has measured.
+
+    With --from nothing runs: existing records of several sizes are used instead.
+    NAME is their parameter (from a scan or `weigh run --param`), A*B a product of
+    two, and A,B whichever of A, B and A*B fits best; it can be left out if only
+    one parameter varies. Records of another command, host or GPU than most are
+    left out with a warning.
 
     \b
-    VALUES   50,100,300     one by one
-             50..300:log3   three, each by the same factor larger
+    VALUES   50,100,300     these three
+             50..300:log3   three, evenly spaced on a logarithmic scale
     \b
     weigh scan batch_size=25,50,100 --target batch_size=300 -- \\
         python tag.py alice.txt out.tsv {batch_size}
     weigh scan --resume batch_size=200
+    weigh scan batch_size --from tag --target 1000 --gpu V100-32GB
     """  # noqa: D301 - click reads \b
-    as_json, wishes = words.pop("as_json"), wishes_of(words)
-    options = ScanOptions(command=command_of(context), **words)
+    as_json, html = words.pop("as_json"), words.pop("html")
+    wishes = Wishes(**{name: words.pop(name) for name in Wishes.__struct_fields__})
+    records = words.pop("records")
+    if records:
+        _check_from(context, words["axes"])
+        names = () if records == (_ALL,) else records
+        by = words["axes"][0] if words["axes"] else None
+        found = fit_named(names, by, wishes, cwd=os.getcwd(), env=os.environ)
+        _print(found, html, as_json=as_json)
+        return 0
     done = scan_flow(
-        options,
+        ScanOptions(command=command_of(context), **words),
         wishes,
         say=lambda line: click.echo(f"weigh: {line}", err=True),
         cwd=os.getcwd(),
@@ -139,7 +146,45 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
         click.echo(shlex.join(command))
     if done.fit is not None:
         more = {"label": done.label, "confirmed": done.confirmed}
-        show(done.fit, as_json=as_json, **more)
+        _print(done.fit, html, as_json=as_json, **more)
     if done.confirmed is not None:
         click.echo(f"weigh: {done.confirmed}", err=True)
     return done.exit_code
+
+
+def _check_from(context: click.Context, names: tuple[str, ...]) -> None:
+    """Refuse what has no effect on existing records."""
+    if command_of(context):
+        raise UsageError("--from uses existing records: no -- COMMAND with it")
+    for name in _OF_RUNS:
+        if options.is_typed(context, name):
+            flag = options.flag_of(context, name)
+            raise UsageError(f"--from runs nothing: {flag} has no effect with it")
+    if len(names) > 1:
+        raise UsageError(
+            f"one parameter at a time: {' and '.join(names)} "
+            "(write A*B for their product)"
+        )
+    if names and "=" in names[0]:
+        name = names[0].partition("=")[0]
+        raise UsageError(f"--from uses the sizes of the records: write {name} only")
+
+
+def _print(found: Answer, html: str | None, *, as_json: bool, **more: object) -> None:
+    """Print the estimate on stdout and its warnings on stderr; write the page.
+
+    *more* goes into the JSON document.
+    """
+    if as_json:
+        more |= {"narrow": found.narrow, "warnings": found.warnings}
+        click.echo(render_json(found.advice, request=found.request, **more))
+    else:
+        for line in render(found.advice, request=found.request, narrow=found.narrow):
+            click.echo(line)
+    for warning in found.warnings:
+        click.echo(f"weigh: {warning}", err=True)
+    if html is not None:
+        from weigh.flow.report.page import fit_page, write_page  # noqa: PLC0415
+
+        write_page(fit_page(found), html)
+        click.echo(f"weigh: wrote {html}", err=True)

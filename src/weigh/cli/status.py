@@ -13,10 +13,10 @@ from weigh.render.status_lines import detail_lines, list_lines, render_json
 _PAUSE = 10.0
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=options.SETTINGS)
 @click.argument("names", nargs=-1, metavar="[JOB]...", shell_complete=options.jobs)
 @click.option("--wait", is_flag=True, help="Come back when nothing runs or waits.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.as_json()
 def status(names: tuple[str, ...], *, wait: bool, as_json: bool) -> int:
     """Say how jobs stand: which tasks are done, failed, running, waiting and why.
 

@@ -70,9 +70,7 @@ def say(line: str) -> None:
         click.echo(part, err=True)
 
 
-@click.command(
-    cls=SubmitCommand, context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.command(cls=SubmitCommand, context_settings=options.SETTINGS)
 @click.argument(
     "plan", required=False, metavar="[PLAN | -- COMMAND]", shell_complete=options.files
 )
@@ -103,7 +101,7 @@ def say(line: str) -> None:
     metavar="SIZE",
     help="Grid Engine's limit on virtual size, for an element.",
 )
-@click.option("-q", "--queue", metavar="NAME", help="The partition or queue.")
+@options.queue("Partition or queue.")
 @click.option("-A", "--account", metavar="NAME", help="The account or project.")
 @click.option("--qos", metavar="NAME", help="Slurm's quality of service.")
 @click.option("--mail", metavar="ADDRESS", help="Whom to tell when it ends or fails.")
@@ -195,8 +193,8 @@ def say(line: str) -> None:
     is_flag=True,
     help="Run job scripts although their #SBATCH and #$ lines have no effect.",
 )
-@click.option("--dry-run", is_flag=True, help="Print the script; submit nothing.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@options.dry_run("Print the script; submit nothing.")
+@options.as_json()
 @click.pass_context
 def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noqa: ANN401
     """Submit a plan, or one command, to Slurm, Grid Engine or this machine.

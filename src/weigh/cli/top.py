@@ -16,7 +16,7 @@ from weigh import config
 from weigh.cli import options
 from weigh.cli.options import SECONDS
 from weigh.cli.output import PatientStream
-from weigh.errors import FormatError, StoreError
+from weigh.errors import SIGNAL_BASE, FormatError, StoreError, UsageError
 from weigh.flow.records.records import open_store
 from weigh.flow.watch.gpus import nvml_gpus
 from weigh.flow.watch.top import Watcher, Watching
@@ -151,7 +151,6 @@ def _is_terminal(stream: Any) -> bool:  # noqa: ANN401 - None where it came clos
 _SHORTEST_INTERVAL = 0.1
 _LONGEST_INTERVAL = 3600.0
 _FIRST_INTERVAL = 0.5  # seconds between the two looks that a share of CPU takes
-_SIGNAL_BASE = 128
 _LEAVING = 1.0  # seconds that a terminal has to take the last of the screen
 
 
@@ -165,29 +164,47 @@ def _interval(_context: click.Context, option: click.Parameter, value: float) ->
     return value
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(context_settings=options.SETTINGS)
+@click.option(
+    "--gpus", is_flag=True, help="List my GPUs once: memory, load and processes."
+)
 @click.option(
     "--interval",
     type=SECONDS,
     default=1.0,
     metavar="SECONDS",
     callback=_interval,
-    help="Time between looks.  [default: 1]",
+    help="Time between updates.  [default: 1]",
 )
 @click.option("--once", is_flag=True, help="Print one screen as plain text.")
+@options.as_json("With --gpus: print one JSON document.")
 @click.argument("name", metavar="[ID]", required=False, shell_complete=options.records)
-def top(name: str | None, *, interval: float, once: bool) -> int:
-    """Watch a run in progress; or without ID all runs here, GPUs and my processes.
+def top(
+    name: str | None, *, gpus: bool, interval: float, once: bool, as_json: bool
+) -> int:
+    """Watch a run in progress; without ID, all runs here, GPUs and my processes.
 
     ID is a record's id, the beginning of one, its label or `last`. q or Ctrl-C
-    quits; the run goes on. Where the output is no terminal, one screen is
+    quits; the run continues. If the output is not a terminal, one screen is
     printed.
+
+    With --gpus my GPUs are listed once, one line each, as CUDA_VISIBLE_DEVICES and
+    the scheduler's allocation define them. The number is the driver's, the same as
+    in nvidia-smi. Without a GPU nothing is printed, stderr reports the reason, and
+    the exit code is 0; it is 125 if the driver is broken.
 
     \b
     weigh top
     weigh top alice --interval 5
     weigh top --once | head
+    weigh top --gpus --json
     """  # noqa: D301 - click reads \b as: keep these lines
+    if gpus:
+        if name is not None:
+            raise UsageError(f"--gpus lists all of my GPUs: remove {name}")
+        return _print_gpus(as_json=as_json)
+    if as_json:
+        raise UsageError("--json needs --gpus")
     watching = Watching(name=name, headroom=_headroom(), gpus=nvml_gpus)
     with closing(Watcher(open_store(_folder(), os.environ), watching)) as watcher:
         with suppress(AttributeError):  # a label may hold what the terminal cannot
@@ -197,11 +214,30 @@ def top(name: str | None, *, interval: float, once: bool) -> int:
         return _watch(watcher, interval)
 
 
+def _print_gpus(*, as_json: bool) -> int:
+    from weigh.flow.watch.gpus import list_gpus  # noqa: PLC0415 - only for --gpus
+    from weigh.render.columns import fill  # noqa: PLC0415
+    from weigh.render.gpu_lines import (  # noqa: PLC0415
+        render_json,
+    )
+    from weigh.render.gpu_lines import render_text as gpu_text  # noqa: PLC0415
+    from weigh.render.printable import printable  # noqa: PLC0415
+
+    listing = list_gpus(os.environ)
+    if as_json:
+        click.echo(render_json(listing).decode())
+    for line in () if as_json else gpu_text(listing.gpus):
+        click.echo(line)
+    for note in listing.notes:
+        click.echo(fill(f"weigh: {printable(note)}", 80), err=True)
+    return 0
+
+
 def _folder() -> str:
     try:
         return os.getcwd()
     except OSError as error:
-        raise StoreError("the current folder is gone: cd to another") from error
+        raise StoreError("the current directory was deleted: cd to another") from error
 
 
 def _headroom() -> float:
@@ -244,7 +280,7 @@ def _watch(watcher: Watcher, interval: Seconds) -> int:
                 if event == STOP:
                     events.stop()
     except Ended as ended:
-        return _SIGNAL_BASE + ended.number
+        return SIGNAL_BASE + ended.number
 
 
 def _draw_on_terminal(watcher: Watcher, events: Events, interval: Seconds) -> str:

@@ -127,6 +127,9 @@ class Launcher:
             return
 
 
+_STARTS_NO_COMMAND = frozenset(("-h", "--help", "--stages"))
+
+
 def prepare(argv: list[str]) -> list[Launcher]:
     """Fork a launcher for each run of ``weigh`` *argv*, before any import.
 
@@ -135,7 +138,7 @@ def prepare(argv: list[str]) -> list[Launcher]:
     own = argv[: argv.index("--")] if "--" in argv else argv
     if not own or own[0] != "run" or not hasattr(os, "fork"):
         return []
-    if "-h" in own or "--help" in own:
+    if any(word.partition("=")[0] in _STARTS_NO_COMMAND for word in own):
         return []
     runs = _number_after(own, "--repeat", 1) + _number_after(own, "--warmup", 0)
     launchers: list[Launcher] = []

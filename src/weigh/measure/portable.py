@@ -17,7 +17,7 @@ from typing import Self, TypeAlias
 
 import msgspec
 
-from weigh.errors import UsageError
+from weigh.errors import SIGNAL_BASE, UsageError
 from weigh.measure.launcher import launch_error
 from weigh.measure.reduce import is_growing, thin_samples, thin_series
 from weigh.model.record import Measurement, Monitor, PeakMemory, Sample, Usage
@@ -166,7 +166,6 @@ _PASSED_ON = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _LEFT_TO_TERMINAL = ("SIGINT", "SIGBREAK")  # these reach the job directly
 _ENDING = ("SIGTERM", "SIGHUP", "SIGINT", "SIGBREAK")
 _BLOCK = 512  # what ru_inblock counts in
-_SHELL_SIGNAL_BASE = 128
 _ENDED_BY_CTRL_C = 0xC000013A  # the exit code on Windows
 
 
@@ -399,7 +398,7 @@ class _Run:
         if self._end_signal is not None or self._waiter.exit is None:
             return self._end_signal is not None
         code = self._waiter.exit.code
-        number = -code if code < 0 else code - _SHELL_SIGNAL_BASE
+        number = -code if code < 0 else code - SIGNAL_BASE
         ending = [getattr(signal, name, None) for name in _ENDING]
         return number in ending or code == _ENDED_BY_CTRL_C
 

@@ -7,6 +7,7 @@ from contextlib import suppress
 import msgspec
 
 from weigh.errors import (
+    SIGNAL_BASE,
     FormatError,
     SchedulerError,
     SubmissionUnknownError,
@@ -115,8 +116,7 @@ def _path(root: str, name: str) -> str:
 
 TO_SUBMIT: Seconds = 120.0
 _TO_ASK: Seconds = 30.0
-_SIGNAL_BASE = 128
-_TOLD = _SIGNAL_BASE + 15
+_TOLD = SIGNAL_BASE + 15
 _OLD: Seconds = 30 * DAY  # schedulers have forgotten older jobs
 _LATE: Seconds = 300.0  # accounting that answers must show the end of a job by then
 _NOT_YET = "accounting has not recorded its end yet"
@@ -180,7 +180,7 @@ class Client:
             raise SubmissionUnknownError(
                 f"{argv[0]} printed no job id but {ran.out[:80]!r}"
             )
-        killed = ran.code < 0 or ran.code > _SIGNAL_BASE
+        killed = ran.code < 0 or ran.code > SIGNAL_BASE
         if killed or self._backend.is_unanswered(ran.err + ran.out):
             raise SubmissionUnknownError(f"{argv[0]}: {ran.complaint()}")
         raise SchedulerError(f"{argv[0]} refused the job: {ran.complaint()}")

@@ -15,7 +15,7 @@ _FILE = "scans.jsonl"
 class Scan(msgspec.Struct, frozen=True):
     """A scan: its command with fields, and the label of its records.
 
-    ``target`` is what the last call asked about, as typed (see ``weigh fit --help``),
+    ``target`` is what the last call asked about, as typed (see ``weigh scan --help``),
     ``by`` the sizes, and ``level`` how sure the bounds are to be.
     """
 

@@ -389,7 +389,7 @@ def test_without_a_name_the_one_parameter_that_varies_is_the_size() -> None:
 def test_without_a_name_several_that_vary_are_asked_about() -> None:
     runs = [sized_run(x, GIB, parameters={BY: x, "n": x}) for x in (8, 16)]
 
-    with pytest.raises(UsageError, match="--by one of batch_size, n"):
+    with pytest.raises(UsageError, match="name one of batch_size, n"):
         weigh.fit(runs)
 
 

@@ -1,4 +1,4 @@
-"""``weigh fit``: from the records of a store to a screen, and from Python."""
+"""``weigh scan --from``: from the records of a store to a screen, and from Python."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Keep:
 @pytest.fixture
 def fit(capsys: pytest.CaptureFixture[str]) -> Weigh:
     def call(*argv: str) -> tuple[int, str, str]:
-        code = run_cli(["fit", *argv], [])
+        code = run_cli(["scan", *argv], [])
         out, err = capsys.readouterr()
         return code, out, err
 
@@ -57,7 +57,7 @@ def test_the_guide_s_screen_has_its_range_its_warning_and_its_best_batch(
 ) -> None:
     keep(guide_runs(), "guide")
 
-    code, out, _ = fit("guide", "--gpu", f"v100={30 * 10**9}B")
+    code, out, _ = fit("--from", "guide", "--gpu", f"v100={30 * 10**9}B")
 
     assert code == 0
     assert "1137 to 1425" in out
@@ -71,7 +71,7 @@ def test_nearness_to_the_best_speed_is_the_user_s_to_choose(
 ) -> None:
     keep(guide_runs(), "guide")
 
-    _, out, _ = fit("guide", "--near", "90%", "--json")
+    _, out, _ = fit("--from", "guide", "--near", "90%", "--json")
 
     assert json.loads(out)["recommended"]["size"] == 269
 
@@ -81,7 +81,7 @@ def test_the_card_measured_on_is_the_one_fitted_where_none_is_named(
 ) -> None:
     keep(on_the_gpu(8, 16, 32), "tag")
 
-    _, out, _ = fit("tag", "--json")
+    _, out, _ = fit("--from", "tag", "--json")
 
     limits = [card["limit"]["name"] for card in json.loads(out)["cards"]]
     assert limits == ["V100-32GB"]
@@ -90,7 +90,7 @@ def test_the_card_measured_on_is_the_one_fitted_where_none_is_named(
 def test_every_card_of_the_catalogue_can_be_asked_for(keep: Keep, fit: Weigh) -> None:
     keep(on_the_gpu(8, 16, 32), "tag")
 
-    _, out, _ = fit("tag", "--gpu", "all", "--target", "300")
+    _, out, _ = fit("--from", "tag", "--gpu", "all", "--target", "300")
 
     lines = out.splitlines()
     assert any(line.startswith("  MI250X") for line in lines)
@@ -101,7 +101,7 @@ def test_every_card_of_the_catalogue_can_be_asked_for(keep: Keep, fit: Weigh) ->
 def test_a_name_of_two_sizes_gives_a_row_for_each(keep: Keep, fit: Weigh) -> None:
     keep(on_the_gpu(8, 16, 32), "tag")
 
-    _, out, _ = fit("tag", "--gpu", "p100", "--json")
+    _, out, _ = fit("--from", "tag", "--gpu", "p100", "--json")
 
     limits = [card["limit"]["name"] for card in json.loads(out)["cards"]]
     assert limits == ["P100-12GB", "P100-16GB"]
@@ -113,7 +113,7 @@ def test_a_site_s_own_card_goes_before_the_catalogue_s(
     keep(on_the_gpu(8, 16, 32), "tag")
     (tmp_path / "weigh.toml").write_text('[gpus]\nV100-32GB = "31GiB"\n')
 
-    _, out, _ = fit("tag", "--gpu", "V100-32GB", "--json")
+    _, out, _ = fit("--from", "tag", "--gpu", "V100-32GB", "--json")
 
     assert json.loads(out)["cards"][0]["limit"]["memory"] == 31 * GIB
 
@@ -121,7 +121,7 @@ def test_a_site_s_own_card_goes_before_the_catalogue_s(
 def test_a_split_batch_is_said_to_be_the_user_s_choice(keep: Keep, fit: Weigh) -> None:
     keep(on_the_gpu(8, 16, 32), "tag")
 
-    _, out, _ = fit("tag", "--gpu", "P4", "--target", "batch_size=100")
+    _, out, _ = fit("--from", "tag", "--gpu", "P4", "--target", "batch_size=100")
 
     assert "2 steps of 50" in out
     assert "A different batch size would change the training." in out
@@ -130,7 +130,7 @@ def test_a_split_batch_is_said_to_be_the_user_s_choice(keep: Keep, fit: Weigh) -
 def test_the_request_for_the_target_asks_for_its_bound(keep: Keep, fit: Weigh) -> None:
     keep(on_a_line(8, 16, 32), "tag")
 
-    _, out, _ = fit("tag", "--target", "64", "--json")
+    _, out, _ = fit("--from", "tag", "--target", "64", "--json")
 
     document = json.loads(out)
     assert document["request"]["memory"] >= document["target"]["memory_upper"]
@@ -140,7 +140,7 @@ def test_the_request_for_the_target_asks_for_its_bound(keep: Keep, fit: Weigh) -
 def test_nothing_is_asked_for_a_target_too_far_beyond(keep: Keep, fit: Weigh) -> None:
     keep(on_a_line(8, 16, 32), "tag")
 
-    _, out, _ = fit("tag", "--target", "1000")
+    _, out, _ = fit("--from", "tag", "--target", "1000")
 
     assert "request      none yet: the target is too far beyond the runs" in out
     assert "#SBATCH" not in out
@@ -151,7 +151,7 @@ def test_what_would_narrow_a_range_is_a_command_to_paste(
 ) -> None:
     keep(on_a_line(8, 16), "tag")
 
-    _, out, _ = fit("tag")
+    _, out, _ = fit("--from", "tag")
 
     assert "  narrow it    weigh run --param batch_size=32 -- python tag.py 32\n" in out
 
@@ -162,7 +162,7 @@ def test_without_a_name_all_records_that_have_the_parameter_count(
     keep(on_a_line(8, 16), "one")
     keep(on_a_line(32), "other")
 
-    _, out, _ = fit("--by", BY)
+    _, out, _ = fit(BY, "--from", "all")
 
     assert "3 sizes, 3 runs of python tag.py {batch_size}" in out
 
@@ -173,7 +173,7 @@ def test_of_mixed_records_the_screen_says_which_are_left_out(
     keep(on_a_line(8, 16, 32), "tag")
     keep([sized_run(64, GIB, command=("train.py", "64"))] * 2, "tag")
 
-    code, _, err = fit("tag")
+    code, _, err = fit("--from", "tag")
 
     assert code == 0
     assert "2 records left out: another command, train.py {batch_size}" in err
@@ -182,7 +182,7 @@ def test_of_mixed_records_the_screen_says_which_are_left_out(
 def test_json_is_one_document_with_a_schema(keep: Keep, fit: Weigh) -> None:
     keep(on_a_line(8, 16, 32), "tag")
 
-    _, out, err = fit("tag", "--target", "64", "--memory", "4GiB", "--json")
+    _, out, err = fit("--from", "tag", "--target", "64", "--memory", "4GiB", "--json")
 
     assert json.loads(out)["schema"] == "weigh.estimate/1"
     assert err == ""
@@ -191,15 +191,18 @@ def test_json_is_one_document_with_a_schema(keep: Keep, fit: Weigh) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("tags",), "did you mean tag?"),
-        (("tag", "--by", "length"), "they have batch_size"),
-        (("tag", "--target", "length=3"), "left out: the sizes are of batch_size"),
-        (("tag", "--by", BY, "--target", "length=3"), "the sizes are of batch_size"),
-        (("tag", "--target", "-3"), "no size above 0"),
-        (("tag", "--gpu", "V1000"), "no such GPU"),
-        (("tag", "--gpu", "=3GiB"), "not a GPU: '=3GiB'"),
-        (("tag", "--level", "1"), "not a share"),
-        (("--by", " , "), "names no parameter"),
+        (("--from", "tags"), "did you mean tag?"),
+        (("length", "--from", "tag"), "they have batch_size"),
+        (
+            ("--from", "tag", "--target", "length=3"),
+            "left out: the sizes are of batch_size",
+        ),
+        ((BY, "--from", "tag", "--target", "length=3"), "the sizes are of batch_size"),
+        (("--from", "tag", "--target", "-3"), "no size above 0"),
+        (("--from", "tag", "--gpu", "V1000"), "no such GPU"),
+        (("--from", "tag", "--gpu", "=3GiB"), "not a GPU: '=3GiB'"),
+        (("--from", "tag", "--level", "1"), "not a share"),
+        ((" , ", "--from", "all"), "names no parameter"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(

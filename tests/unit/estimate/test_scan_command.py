@@ -169,7 +169,7 @@ def test_why_it_ran_out_is_in_the_record(scan: Weigh) -> None:
 def test_a_fit_later_knows_what_ran_out(scan: Weigh, weigh: Weigh) -> None:
     scan("mib=20,40,400")
 
-    _, out, _ = weigh("fit", "--by", "mib")
+    _, out, _ = weigh("scan", "mib", "--from", "all")
 
     assert "400 ran out of memory" in out
 
@@ -485,8 +485,8 @@ def test_a_target_has_one_request_in_text_json_and_html(
     _, text, _ = scan("mib=20,40,60", "--target", "150", "--label", "s")
     asked = _asked_for(text)
 
-    _, as_json, _ = weigh("fit", "s", "--target", "150", "--json")
-    weigh("fit", "s", "--target", "150", "--html", "fit.html")
+    _, as_json, _ = weigh("scan", "--from", "s", "--target", "150", "--json")
+    weigh("scan", "--from", "s", "--target", "150", "--html", "fit.html")
     weigh("report", "s", "--html", "report.html")
     _, report, _ = weigh("report", "s")
     _, document, _ = weigh("report", "s", "--json")
@@ -506,7 +506,7 @@ def test_a_page_of_a_fit_states_what_fits_and_what_the_target_needs(
     scan("mib=20,40,60", "--label", "s")
 
     wanted = ("--target", "150", "--memory", "100MiB")
-    _, text, _ = weigh("fit", "s", *wanted, "--html", "fit.html")
+    _, text, _ = weigh("scan", "--from", "s", *wanted, "--html", "fit.html")
 
     page = (folder / "fit.html").read_text()
     needs = re.search("mib=150 +(RAM .*MiB)", text)

@@ -1,4 +1,4 @@
-"""What is said of GPUs: the rows of ``weigh run`` and of ``weigh gpus``."""
+"""What is said of GPUs: the rows of ``weigh run`` and of ``weigh top --gpus``."""
 
 import json
 

@@ -19,8 +19,8 @@ from weigh.probe.torch_cuda import read_torch
 
 CLICK = """
 import sys
-from weigh.cli.gpus import gpus
-sys.exit(gpus.main(sys.argv[1:], standalone_mode=False))
+from weigh.cli.top import top
+sys.exit(top.main(["--gpus", *sys.argv[1:]], standalone_mode=False))
 """
 
 

@@ -1,4 +1,4 @@
-"""``weigh stages`` beside the stub's cards: what each step held on them."""
+"""``weigh run --stages`` beside the stub's cards: what each step held on them."""
 
 import json
 import shlex
@@ -61,7 +61,7 @@ def peaks(record: dict[str, Any]) -> dict[str, list[int]]:
 def test_each_step_says_what_it_held_of_a_card(script: Script, tmp_path: Path) -> None:
     script.cards(1)
     write_steps(tmp_path)
-    done = weigh(script, tmp_path, "stages", "steps.toml", "-o", "record.json")
+    done = weigh(script, tmp_path, "run", "--stages", "steps.toml", "-o", "record.json")
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "record.json").read_text())
     assert peaks(record) == {"prepare": [0], "train": [3 * GIB], "predict": [GIB]}
@@ -75,7 +75,7 @@ def test_on_several_cards_each_has_its_own_figure(
 ) -> None:
     script.cards(2)
     write_steps(tmp_path)
-    weigh(script, tmp_path, "stages", "steps.toml", "-o", "record.json")
+    weigh(script, tmp_path, "run", "--stages", "steps.toml", "-o", "record.json")
     record = json.loads((tmp_path / "record.json").read_text())
     assert peaks(record)["train"] == [3 * GIB, 0]
 
@@ -86,7 +86,7 @@ def test_steps_in_a_task_of_exec_have_them_as_well(
 ) -> None:
     script.cards(1)
     write_steps(tmp_path)
-    line = shlex.join((sys.executable, "-m", "weigh", "stages", "steps.toml"))
+    line = shlex.join((sys.executable, "-m", "weigh", "run", "--stages", "steps.toml"))
     (tmp_path / "tasks.txt").write_text(f"{line}\n")
     done = weigh(script, tmp_path, "exec", "tasks.txt")
     assert done.returncode == 0, done.stderr
@@ -99,6 +99,6 @@ def test_without_a_card_a_step_has_none(script: Script, tmp_path: Path) -> None:
     script.cards(0)
     write_steps(tmp_path)
     (tmp_path / "steps.toml").write_text('[[stage]]\nname = "a"\nrun = "sleep 0.3"\n')
-    weigh(script, tmp_path, "stages", "steps.toml", "-o", "record.json")
+    weigh(script, tmp_path, "run", "--stages", "steps.toml", "-o", "record.json")
     record = json.loads((tmp_path / "record.json").read_text())
     assert peaks(record) == {"a": []}

@@ -154,7 +154,7 @@ def test_without_a_scheduler_weigh_says_so(tmp_path: Path) -> None:
 
 
 def test_options_of_the_start_alone_are_refused() -> None:
-    done = weigh("cluster", "--gpu", "v100")
+    done = weigh("cluster", "--gpus", "v100")
     assert done.returncode == 2
     assert "--start" in done.stderr
 

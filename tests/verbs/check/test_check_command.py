@@ -62,7 +62,7 @@ def test_the_document_names_each_task(weigh: Weigh, tmp_path: Path) -> None:
 
 def test_one_that_still_runs_is_stopped_and_fine(weigh: Weigh, tmp_path: Path) -> None:
     path = write(tmp_path, "echo $$ > pid; sleep 60 & echo $! > child; wait")
-    code, document = checked(weigh, path, "--seconds", "0.7")
+    code, document = checked(weigh, path, "--timeout", "0.7")
     trial = document["trials"][0]
     assert code == 0
     assert (trial["state"], trial["verdict"]) == ("RUNNING", "still running, fine")
@@ -106,7 +106,7 @@ def test_a_lost_number_is_found_where_the_task_goes_on(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     path = write(tmp_path, "echo loss: 0.5; echo loss: nan; sleep 60")
-    code, document = checked(weigh, path, "--seconds", "0.7")
+    code, document = checked(weigh, path, "--timeout", "0.7")
     trial = document["trials"][0]
     assert code == 1
     assert (trial["state"], trial["verdict"]) == ("RUNNING", "NaN in line 2")
@@ -118,7 +118,7 @@ def test_what_python_prints_is_heard_although_it_is_stopped(
 ) -> None:
     program = "import time; print('loss', float('nan')); time.sleep(60)"
     path = write(tmp_path, f'{sys.executable} -c "{program}"')
-    code, document = checked(weigh, path, "--seconds", "1.5")
+    code, document = checked(weigh, path, "--timeout", "1.5")
     assert code == 1
     assert document["trials"][0]["verdict"] == "NaN in line 1"
 
@@ -142,7 +142,7 @@ def test_one_that_ignores_term_is_killed_with_all_it_started(
         "trap '' TERM; setsid sleep 60 & echo $! > child; echo $$ > pid; "
         "while :; do sleep 1; done",
     )
-    code, out, _ = weigh("check", path, "--seconds", "0.5", "--grace", "0.3")
+    code, out, _ = weigh("check", path, "--timeout", "0.5", "--grace", "0.3")
     assert code == 0
     assert "task 1 did not end when told to" in " ".join(out.split())
     for name in ("pid", "child"):
@@ -216,7 +216,7 @@ def test_a_table_of_other_tasks_is_left_aside(weigh: Weigh, tmp_path: Path) -> N
 
 def test_whole_runs_are_kept_and_cut_ones_are_not(weigh: Weigh, tmp_path: Path) -> None:
     path = write(tmp_path, "echo whole", "sleep 60")
-    _, document = checked(weigh, path, "--seconds", "0.7")
+    _, document = checked(weigh, path, "--timeout", "0.7")
     _, out, _ = weigh("records", "--json")
     kept = json.loads(out)["records"]
     assert [one["label"] for one in kept] == [document["label"]]

@@ -303,7 +303,7 @@ def test_a_file_that_is_no_task_file_is_refused_by_its_line(
         (["tasks.txt", "--gpu", "V10"], "did you mean"),
         (["tasks.txt", "--cpus", "0"], "--cpus"),
         (["tasks.txt", "--headroom", "20"], "write 20% or 0.2"),
-        (["tasks.txt", "--from-records", "nosuch"], "no records"),
+        (["tasks.txt", "--from", "nosuch"], "no records"),
         (["tasks.txt", "--name", "../up"], "not a name"),
         (["tasks.txt", "--name", ".."], "not a name"),
         (

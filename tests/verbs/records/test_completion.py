@@ -62,7 +62,7 @@ def offered(folder: Path, line: str) -> list[str]:
 @pytest.mark.parametrize(
     ("line", "offer"),
     [
-        ("weigh st", ["plain,stages", "plain,status"]),
+        ("weigh st", ["plain,status"]),
         ("weigh request sm", ["plain,small"]),
         ("weigh status 48", ["plain,481516"]),
         ("weigh records show sm", ["plain,small"]),

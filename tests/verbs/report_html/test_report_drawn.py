@@ -63,8 +63,8 @@ def test_runs_of_several_sizes_bring_their_curves(say: Say, tmp_path: Path) -> N
 
 
 def test_a_fit_has_a_page_up_to_its_target(say: Say, tmp_path: Path) -> None:
-    words = ("--by", "batch_size", "--target", "800", "--html", "fit.html")
-    code, out, _ = say("fit", "scan", *words)
+    words = ("batch_size", "--target", "800", "--html", "fit.html")
+    code, out, _ = say("scan", "--from", "scan", *words)
     assert code == 0
     assert "batch_size" in out
     html = (tmp_path / "fit.html").read_text(encoding="utf-8")

@@ -89,7 +89,7 @@ def test_bash_gives_each_task_the_words_that_were_meant(
     # a dollar before a field makes it the shell's own
     word = prefix.replace("{", "(").rstrip("$") + "{x}"
 
-    weigh(f"x={quoted}", "--force", "--", "printf", "%s\\0", word, "{x}")
+    weigh(f"x={quoted}", "--replace", "--", "printf", "%s\\0", word, "{x}")
 
     printed = b"".join(
         subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout
@@ -246,7 +246,7 @@ def test_a_file_that_differs_is_kept_unless_forced(
     assert (code, (tmp_path / name).read_text()) == (2, "mine\n")
     assert f"{name} is there and differs" in err
     assert [path.name for path in tmp_path.iterdir()] == [name]
-    assert weigh("x=1..3", "--force", "--", "run", "{x}")[0] == 0
+    assert weigh("x=1..3", "--replace", "--", "run", "{x}")[0] == 0
 
 
 def test_many_tasks_are_refused_where_nobody_can_be_asked(
@@ -255,7 +255,7 @@ def test_many_tasks_are_refused_where_nobody_can_be_asked(
     code, _, err = weigh("x=1..100001", "--", "run", "{x}")
 
     assert code == 2
-    assert "100,001 tasks are many (--yes writes them" in err
+    assert "100,001 tasks: add --yes to write them all" in err
     assert list(tmp_path.iterdir()) == []
     assert weigh("x=1..100001", "--yes", "--", "run", "{x}")[0] == 0
     assert len(lines(tmp_path / "tasks.txt")) == 100_002
@@ -380,7 +380,7 @@ def test_a_full_disk_leaves_what_was_there(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(table, "row", full)
-    code, _, err = weigh("x=2", "--force", "--", "run", "{x}")
+    code, _, err = weigh("x=2", "--replace", "--", "run", "{x}")
 
     assert (code, err) == (
         125,

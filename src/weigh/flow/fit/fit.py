@@ -179,7 +179,7 @@ def _varies(records: Sequence[Record]) -> str:
     if len(names) == 1:
         return names[0]
     if names:
-        raise UsageError(f"which size? --by one of {', '.join(names)}")
+        raise UsageError(f"several parameters vary: name one of {', '.join(names)}")
     raise UsageError(
         "no parameter of these records varies (weigh run --param batch_size=50)"
     )

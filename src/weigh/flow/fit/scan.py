@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh import config
-from weigh.errors import RecordNotFoundError, UsageError
+from weigh.errors import FAILED, SIGNAL_BASE, RecordNotFoundError, UsageError
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.fit.fit import Answer
 from weigh.flow.fit.fit import answer as fit_answer
@@ -26,8 +26,6 @@ from weigh.sweep.values import Axis, parse_axis, typed
 from weigh.units import format_duration, format_size
 
 _OUTPUT = "output"
-_FAILED = 1
-_SIGNAL_BASE = 128
 _LONGEST_NAME = 80
 _DONE = frozenset(("COMPLETED", "OUT_OF_MEMORY"))
 
@@ -64,7 +62,7 @@ class ScanRuns:
                     return
         except Interrupted as interrupted:
             name = signal.Signals(interrupted.number).name
-            self.exit_code = _SIGNAL_BASE + interrupted.number
+            self.exit_code = SIGNAL_BASE + interrupted.number
             self.say(f"stopped by {name}; what ran is kept")
 
     def one(self, texts: Texts) -> bool:
@@ -115,8 +113,8 @@ def _file_name(texts: Texts) -> str:
 def _exit_code(record: Record) -> int:
     code = record.exit_code
     if code is None:
-        return _SIGNAL_BASE + (record.signal or 0)
-    return code or _FAILED
+        return SIGNAL_BASE + (record.signal or 0)
+    return code or FAILED
 
 
 def _told(texts: Texts, record: Record) -> str:
@@ -212,7 +210,7 @@ def _concluded(
     label = measured.plan.label
     found = _fitted(measured, by, asked)
     if found is None:
-        code = measured.exit_code or _FAILED
+        code = measured.exit_code or FAILED
         return ScanAnswer(fit=None, exit_code=code, label=label)
     confirmed = None
     if options.confirm and not measured.exit_code:

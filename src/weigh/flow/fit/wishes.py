@@ -17,7 +17,7 @@ ALL = "all"
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """As typed; see ``weigh fit --help``."""
+    """As typed; see ``weigh scan --help``."""
 
     target: str | None = None
     gpus: tuple[str, ...] = ()

@@ -140,7 +140,7 @@ def tail_of(path: str) -> str:
 
 
 def last_words(path: str) -> str | None:
-    """Give the last line of a file that says something; weigh stages' own come last.
+    """Return the last line of a file that is not blank nor of ``weigh run --stages``.
 
     What a step said says why; which step it was, and how to go on, does not.
     """

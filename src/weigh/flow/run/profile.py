@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from weigh.errors import (
+    SIGNAL_BASE,
     CommandNotFoundError,
     StoreError,
     UsageError,
@@ -37,7 +38,6 @@ _ENDING_SIGNALS = tuple(
     for name in ("SIGINT", "SIGTERM", "SIGHUP")
     if hasattr(signal, name)
 )
-_SIGNAL_BASE = 128
 _ROUND = 0.25  # seconds between checks for received signals
 _SETTLING = 0.05  # seconds until a sender has signalled the whole group
 _PATIENCE = 2.0  # seconds for orphans to end by themselves
@@ -65,7 +65,7 @@ def run_scalene(argv: Sequence[str], env: Mapping[str, str]) -> Ended:
         scalene = _Scalene(subprocess.Popen(argv, env=dict(env)), received)
         code = scalene.follow()
         stopped = _stop_what_is_left(tree) if sys.platform == "linux" else 0
-    return Ended(_SIGNAL_BASE + received[0] if received else code, stopped)
+    return Ended(SIGNAL_BASE + received[0] if received else code, stopped)
 
 
 class _Scalene:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import msgspec
 
 from weigh.errors import FormatError
+from weigh.flow.fit.request import available_scheduler
 from weigh.flow.site.ask import Ask, ask_scheduler, query
 from weigh.model.cluster import Cluster, Start
 from weigh.model.job import Wanted

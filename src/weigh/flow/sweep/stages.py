@@ -1,4 +1,4 @@
-"""``weigh stages FILE``: the steps of an experiment as phases of one record."""
+"""``weigh run --stages FILE``: the steps of an experiment as phases of one record."""
 
 import os
 import shlex
@@ -77,7 +77,7 @@ def plan_stages(path: str, options: StagesOptions, env: Mapping[str, str]) -> La
     program = os.fsdecode(shell.program)
     words = [word for stage in stages for word in (_quoted(stage.name), stage.line)]
     python = (sys.executable, "-I", "-S", _RUNNER)
-    again = shlex.join(("weigh", "stages", path, *options.settings))
+    again = shlex.join(("weigh", "run", "--stages", path, *options.settings))
     return Launch((*python, again, STEP, program, *words), settings)
 
 
@@ -98,7 +98,8 @@ def _measured(path: str, options: StagesOptions) -> tuple[str, ...]:
     run += [f"--label={options.label}"] if options.label else []
     run += [f"--param={setting}" for setting in options.settings]
     start = [f"--from={options.start}"] if options.start else []
-    return (*weigh_run(*run), *weigh, "stages", path, *options.settings, *start)
+    again = ("run", "--stages", path, *options.settings, *start)
+    return (*weigh_run(*run), *weigh, *again)
 
 
 def _setting(word: str) -> tuple[str, str]:

@@ -241,7 +241,7 @@ def _write(
         if in_the_way and not force:
             raise UsageError(
                 f"{in_the_way[0]} is there and differs "
-                "(--force replaces it, -o FILE writes another)"
+                "(--replace replaces it, -o FILE writes another)"
             )
         if changed:
             for path, new in zip(paths, fresh, strict=True):

@@ -1,4 +1,4 @@
-"""``weigh gpus``: the GPUs that are mine, how full they are and who is on them."""
+"""``weigh top --gpus``: my GPUs, their memory and load, and the processes on them."""
 
 import os
 import sys

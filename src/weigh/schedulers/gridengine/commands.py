@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from xml.etree import ElementTree as ET
 
-from weigh.errors import FormatError
+from weigh.errors import SIGNAL_BASE, FormatError
 from weigh.model.job import (
     STUCK,
     ElementState,
@@ -104,7 +104,6 @@ _NO_SUCH_JOB = re.compile(r"job id \S+ not found")
 _NO_FILE = "No such file or directory"
 _UNREADABLE = "unable to open"
 _BLOCK = "=" * 20
-_SIGNAL_BASE = 128
 _KILL = 9
 # the request may have arrived nevertheless
 _LOST = re.compile(
@@ -383,7 +382,7 @@ def _ended(block: dict[str, str]) -> ElementState | None:
     status = whole_number(block.get("exit_status", "").partition(" ")[0])
     if failed is None or failed == _RESCHEDULED:
         return None
-    signal = status - _SIGNAL_BASE if status and status > _SIGNAL_BASE else None
+    signal = status - SIGNAL_BASE if status and status > SIGNAL_BASE else None
     state, reason = _judge(failed, status, signal)
     return ElementState(
         state=state,

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import msgspec
 
-from weigh.errors import SchedulerError, StoreError
+from weigh.errors import SIGNAL_BASE, SchedulerError, StoreError
 from weigh.model.job import (
     CANCELLING,
     Elements,
@@ -34,7 +34,6 @@ from weigh.units import Seconds
 NAME = "local"
 FOLDER = "local"
 _TAIL = 4096
-_SIGNAL_BASE = 128
 _TO_START: Seconds = 5.0
 # a new session outlives this one; signals that end the job are passed on to it
 _KEEP = """
@@ -243,7 +242,7 @@ def _state(log: str, facts: _Facts) -> ElementState:
 
 
 def _ended(code: int, facts: _Facts) -> ElementState:
-    stopped = facts.cancelled and code >= _SIGNAL_BASE
+    stopped = facts.cancelled and code >= SIGNAL_BASE
     state: State = "FAILED" if code else "COMPLETED"
     return ElementState(
         state="CANCELLED" if stopped else state, exit_code=code, node=facts.node
