@@ -1,15 +1,15 @@
-"""One try at one task, from its start until nothing of it is left."""
+"""One attempt at one task, from its start until all its processes have ended."""
 
 from typing import TYPE_CHECKING, Literal
 
-from weigh.runner.slots import NO_SHARE, Share, Slot
+from weigh.runner.slots import NO_RESERVATION, Reservation, Slot
 
 if TYPE_CHECKING:
     from weigh.runner.output import Stream
     from weigh.units import Bytes, Seconds
 
 # why weigh stopped a task before its end
-Stop = Literal["timeout", "told", "halt", "memory", "gpu_memory"]
+Stop = Literal["timeout", "signal", "halt", "memory", "gpu_memory"]
 
 
 class Attempt:
@@ -46,8 +46,8 @@ class Attempt:
         "reaped",
         "record",
         "refused",
+        "reservation",
         "seq",
-        "share",
         "slot",
         "start_time",
         "started",
@@ -86,8 +86,8 @@ class Attempt:
         self.peak: Bytes = 0
         self.gpu_now: Bytes = 0
         self.gpu_peak: Bytes = 0
-        self.share: Share = NO_SHARE
-        self.plan: Share = NO_SHARE
+        self.reservation: Reservation = NO_RESERVATION
+        self.plan: Reservation = NO_RESERVATION
         self.stop: Stop | None = None
         self.kill_at: Seconds | None = None
         self.alone = False

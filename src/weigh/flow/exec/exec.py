@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from weigh import __version__
 from weigh.errors import StoreError, UsageError
 from weigh.flow.exec.options import (
+    Console,
     ExecOptions,
     Finished,
-    Voice,
     choose_layout,
     end_at,
     find_parameters,
@@ -53,7 +53,7 @@ from weigh.units import Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.checkpoint_signal import CheckpointSignal
-    from weigh.runner.gpu_meter import GpuWatch
+    from weigh.runner.gpu_meter import GpuMeter
 
 _WAITED = frozenset(
     {
@@ -68,29 +68,31 @@ _WAITED = frozenset(
 )
 
 
-def heeded() -> frozenset[signal.Signals]:
-    """Give the signals to see to: those that weigh was not started to ignore."""
+def handled_signals() -> frozenset[signal.Signals]:
+    """Return the signals to handle: those not ignored when weigh was started."""
     return frozenset(
         number for number in _WAITED if signal.getsignal(number) != signal.SIG_IGN
     )
 
 
 def block_signals(opened: ExitStack) -> frozenset[int]:
-    """Keep signals for the loop to take; give the mask that was, for the tasks."""
-    # an inherited SIG_IGN would have the kernel throw exit statuses away
+    """Block the signals that the loop waits for; return the previous mask."""
+    # with an inherited SIG_IGN the kernel would discard exit statuses
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, heeded() | {signal.SIGCHLD})
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, handled_signals() | {signal.SIGCHLD}
+    )
     opened.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
     return frozenset(before)
 
 
-def is_told_to_end() -> bool:
-    """Tell whether a signal that asks to end has come meanwhile."""
-    return signal.sigtimedwait(heeded(), 0) is not None
+def is_asked_to_end() -> bool:
+    """Return whether a signal to end has arrived."""
+    return signal.sigtimedwait(handled_signals(), 0) is not None
 
 
-def with_told(path: str, measured: Measurement) -> Measurement:
-    """Add what a task's program told of itself to what was seen of it."""
+def with_task_regions(path: str, measured: Measurement) -> Measurement:
+    """Add the regions that a task's program wrote to its measurement."""
     from weigh.measure.region.channel import clock, read_channel  # noqa: PLC0415 - few tasks
 
     started = clock() - (time.time() - measured.started)
@@ -105,22 +107,22 @@ def watch_progress(
     layout: Layout,
     *,
     env: Mapping[str, str],
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> ProgressWatch:
-    """Make what reads along with the tasks.
+    """Return the reader of the tasks' progress.
 
-    *files* are the run's id, its joblog and what names the event file of each slot.
+    *files* are the run's id, its joblog and the variables that name each slot's events.
     """
     run, joblog, channels = files
     ends_at = end_at(options.time_limit, env)
     signal = check_progress(options)
     if signal is not None and ends_at is None and options.timeout is None:
-        say("no time limit is known, so no checkpoint signal: add --time-limit")
+        notify("no time limit is known, so no checkpoint signal: add --time-limit")
     rules = ProgressRules(
         path=joblog + SUFFIX,
         run=run,
         slots=len(layout.slots),
-        say=say,
+        notify=notify,
         ask=asking(env),
         channels={slot: next(iter(words.values())) for slot, words in channels.items()},
         patterns=options.progress_patterns,
@@ -134,7 +136,7 @@ def watch_progress(
 
 
 def with_limit(options: ExecOptions, env: Mapping[str, str]) -> ExecOptions:
-    """Fill in the job's time limit, where the scheduler has to be asked for it."""
+    """Fill in the job's time limit if only the scheduler knows it."""
     if options.time_limit is not None or time_left(None, env) is not None:
         return options
     left = asked_time_left(env)
@@ -142,10 +144,10 @@ def with_limit(options: ExecOptions, env: Mapping[str, str]) -> ExecOptions:
 
 
 def check_progress(options: ExecOptions) -> "CheckpointSignal | None":
-    """Read the checkpoint signal, and check the patterns as well.
+    """Parse the checkpoint signal, and check the progress patterns.
 
     Raises:
-        FormatError: one of them is none.
+        FormatError: one of them is invalid.
     """
     if options.progress_patterns:
         from weigh.progress.reader import Reader  # noqa: PLC0415 - where given
@@ -161,13 +163,13 @@ def check_progress(options: ExecOptions) -> "CheckpointSignal | None":
 _STDIN = "-"
 _MOST_CHECKED = 50  # tasks that are checked for job scripts
 _SCRIPT = re.compile(r"\bsh\b|\b(?:ba|k|z)sh\b|\.(?:slurm|sbatch|sge|job)\b")
-_RARELY = 20_000  # objects made between collections: tasks leave no cycles behind
+_RARELY = 20_000  # objects between collections: tasks create no reference cycles
 
 
 def execute(
     task_file: str,
     options: ExecOptions,
-    voice: Voice,
+    console: Console,
     *,
     cwd: str,
     env: Mapping[str, str],
@@ -175,8 +177,8 @@ def execute(
     """Run the tasks of *task_file* that are left to run.
 
     Raises:
-        UsageError: the file or the options cannot be carried out as they stand.
-        FormatError: a line of it is no command, or the joblog is none of it.
+        UsageError: the file or an option is invalid.
+        FormatError: a line is not a command, or the joblog belongs to another file.
         StoreError: the joblog or the output cannot be written.
     """
     began = time.monotonic()
@@ -185,11 +187,11 @@ def execute(
     with ExitStack() as opened:
         source = TaskSource(task_file)
         opened.callback(source.close)
-        layout, doubt = within_open_files(
+        layout, warning = within_open_files(
             choose_layout(options, env, opened), len(source)
         )
-        if doubt is not None:
-            voice.say(doubt)
+        if warning is not None:
+            console.notify(warning)
         joblog_path = _joblog_path(task_file, options)
         job = blank_record([], RunOptions(), env).job
         me = lock.Holder(
@@ -197,20 +199,20 @@ def execute(
             identity.process(os.getpid()),
             None if job is None else job.id,
         )
-        held = lock.acquire(joblog_path + lock.SUFFIX, me, say=voice.say)
+        held = lock.acquire(joblog_path + lock.SUFFIX, me, notify=console.notify)
         opened.callback(held.release)
-        run = _Run(source, options, voice, layout=layout, me=me)
-        _warn_of_job_scripts(source, voice, cwd, env)
+        run = _Run(source, options, console, layout=layout, me=me)
+        _warn_of_job_scripts(source, console, cwd, env)
         mask = block_signals(opened)
         run.open_files(joblog_path, opened)
-        queue, tally = run.settle_the_past()
+        queue, tally = run.queue_what_is_left()
         surroundings = Surroundings(cwd, env, mask, held, opened)
         result = run.run(queue, tally, surroundings)
         return run.finished(result, began)
 
 
 def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], int]:
-    """Give (number, command) of the tasks that would run, and how many there are.
+    """Return (number, command) of the tasks that would run, and the total number.
 
     Raises:
         UsageError, FormatError: as for :func:`execute`.
@@ -227,9 +229,9 @@ def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], i
 
 
 def _warn_of_job_scripts(
-    source: TaskSource, voice: Voice, cwd: str, env: Mapping[str, str]
+    source: TaskSource, console: Console, cwd: str, env: Mapping[str, str]
 ) -> None:
-    """Warn of tasks that are job scripts: no scheduler reads their directives here."""
+    """Warn about tasks that are job scripts, whose directives are not read here."""
     first = range(1, min(len(source), _MOST_CHECKED) + 1)
     lines = [os.fsdecode(source.text(seq)) for seq in first]
     if not any(_SCRIPT.search(line) for line in lines):
@@ -238,7 +240,7 @@ def _warn_of_job_scripts(
 
     why = lost_directives(lines, cwd=cwd, path=env.get("PATH"))
     if why is not None:
-        voice.say(why)
+        console.notify(why)
 
 
 class Surroundings(NamedTuple):
@@ -258,7 +260,7 @@ class _Run:
         self,
         source: TaskSource,
         options: ExecOptions,
-        voice: Voice,
+        console: Console,
         *,
         layout: Layout,
         me: lock.Holder,
@@ -266,7 +268,7 @@ class _Run:
         self.id = identity.new_id()
         self._source = source
         self._options = options
-        self._voice = voice
+        self._console = console
         self._layout = layout
         self._me = me
         self._warnings: list[str] = []
@@ -295,8 +297,8 @@ class _Run:
         folder = options.output or f"{joblog.removesuffix('.joblog')}.out"
         return OutputFolder(folder, self.id)
 
-    def settle_the_past(self) -> tuple[Queue, Tally]:
-        """Find out what is left to run, and outlast what still runs."""
+    def queue_what_is_left(self) -> tuple[Queue, Tally]:
+        """Find out what is left to run, and wait_or_kill what still runs."""
         options = self._options
         settled = joblog_file.settle_by(self._joblog.path, self._source, options.mask)
         states = settled.states
@@ -312,11 +314,10 @@ class _Run:
 
             previous_run.refuse_living(past, self._me.machine, self._me.process)
             if not options.forget_survivors:
-                self._outlast(past)
+                self._wait_or_kill(past)
         if settled.moved:
-            self._voice.say(
-                f"{settled.moved} tasks have another number than before: known by "
-                "their text"
+            self._console.notify(
+                f"{settled.moved} tasks have new numbers; their text identifies them"
             )
         order = _order(settled, options)
         failed = 0 if options.resume_failed else settled.failed
@@ -329,26 +330,26 @@ class _Run:
         )
         return Queue(order), tally
 
-    def _outlast(self, past: events_file.Past) -> None:
+    def _wait_or_kill(self, past: events_file.Past) -> None:
         from weigh.runner import previous_run  # noqa: PLC0415 - start-up time
 
         here, kill = self._me.machine, self._options.kill_survivors
         previous_run.refuse_elsewhere(past, here, self._me.job)
-        found = previous_run.survivors(past, here)
+        found = previous_run.find_survivors(past, here)
         if not found:
             return
         tasks = ", ".join(str(seq) for seq in sorted(set(found.values()))[:8])
-        verb = "ending" if kill else "waiting for"
+        verb = "terminating" if kill else "waiting for"
         what = "1 process" if len(found) == 1 else f"{len(found)} processes"
-        self._voice.say(f"{verb} {what} of an earlier run, of task {tasks}")
-        over = previous_run.outlast(
+        self._console.notify(f"{verb} {what} of an earlier run, of task {tasks}")
+        over = previous_run.wait_or_kill(
             found,
             kill=kill,
-            is_told=is_told_to_end,
-            find=lambda: previous_run.survivors(past, here),
+            should_stop=is_asked_to_end,
+            find=lambda: previous_run.find_survivors(past, here),
         )
         if not over:
-            raise UsageError("told to end while waiting for an earlier run's tasks")
+            raise UsageError("interrupted while waiting for an earlier run's tasks")
 
     def run(self, queue: Queue, tally: Tally, around: "Surroundings") -> Result:
         """Run what is left."""
@@ -361,10 +362,10 @@ class _Run:
         spawner = Spawner(self.id, self._layout, mask, channels.settings())
         files = (self.id, self._joblog.path, channels.settings())
         self._progress = watch_progress(
-            self._options, files, self._layout, env=env, say=self._voice.say
+            self._options, files, self._layout, env=env, notify=self._console.notify
         )
         adopt_orphans()
-        gc.freeze()  # nothing of what is here now will ever be garbage
+        gc.freeze()  # no object that exists now will become garbage
         gc.set_threshold(_RARELY)
         forget_own_peak()
         watcher = Watcher(
@@ -379,10 +380,10 @@ class _Run:
                 command=lambda text: self._options.mask.words(spawner.argv(text)),
                 events=self._events,
                 sync=self._syncer(held),
-                told=_with_told,
+                add_regions=_with_regions,
                 hide=self._options.mask.value,
                 parameters=find_parameters(self._source.name, opened),
-                watch_gpus=lambda pids: self._watch_gpus(env, pids),
+                meter_gpus=lambda pids: self._meter_gpus(env, pids),
                 progress=self._progress,
             )
         )
@@ -395,9 +396,9 @@ class _Run:
         reason: str | None = "weigh failed"
         try:
             result = loop.run(
-                tuple(int(number) for number in (*heeded(), signal.SIGCHLD))
+                tuple(int(number) for number in (*handled_signals(), signal.SIGCHLD))
             )
-            # what runs on is looked for by the next run
+            # the next run looks for what is still running
             reason = None if result.has_abandoned else _reason(result)
         finally:
             try:
@@ -408,14 +409,14 @@ class _Run:
                     closed = events_file.Closed(self.id, time.time(), reason)
                     self._events.append(closed)
         result = self._with_joblog_restored(result)
-        self._warnings += watcher.doubts
+        self._warnings += watcher.warnings
         for line in (watcher.trouble, location.note_on_store(cwd, env)):
             if line is not None:
                 self._warnings.append(line)
         return result
 
     def _with_joblog_restored(self, result: Result) -> Result:
-        """Look once more whether the joblog is still there."""
+        """Restore the joblog a last time if it was removed or changed."""
         try:
             happened = self._joblog.restore()
         except StoreError as error:
@@ -425,7 +426,7 @@ class _Run:
         return result
 
     def finished(self, result: Result, began: Seconds) -> Finished:
-        """Sum up."""
+        """Return the result with its files."""
         return Finished(
             result,
             self._joblog.path,
@@ -460,20 +461,20 @@ class _Run:
             progress=self._progress,
             attempts=self._attempts,
             plan_of=planned_needs(self._source.name, len(self._source)),
-            say=self._voice.say,
-            show=self._voice.show,
+            notify=self._console.notify,
+            show=self._console.show,
         )
 
-    def _watch_gpus(
+    def _meter_gpus(
         self, env: Mapping[str, str], pids: Callable[[], list[int]]
-    ) -> "GpuWatch | None":
-        """Watch our GPUs, where there may be any: most machines have none."""
+    ) -> "GpuMeter | None":
+        """Start measuring our GPUs if there may be any: most machines have none."""
         if not a_card_may_be_here(env):
             return None
         from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
-        from weigh.runner.gpu_meter import GpuWatch  # noqa: PLC0415 - only with GPUs
+        from weigh.runner.gpu_meter import GpuMeter  # noqa: PLC0415 - only with GPUs
 
-        return GpuWatch(
+        return GpuMeter(
             lambda: NvmlProbe(os.environ),
             pids,
             names=self._layout.gpus,
@@ -482,7 +483,7 @@ class _Run:
         )
 
     def _gauge(self) -> MemoryGauge:
-        """Watch the limits that hold; the scheduler's word where no group enforces."""
+        """Return the memory limits; granted memory counts if no group enforces it."""
         gauge = MemoryGauge(self._options.memory)
         granted = None if self._allocation is None else self._allocation.memory
         if self._options.memory is None and granted and not gauge.is_grouped:
@@ -519,7 +520,7 @@ class _Run:
         )
 
     def _syncer(self, held: lock.Lock) -> Callable[[], None]:
-        """Return what is done once a second: flush, keep the lock, a heartbeat."""
+        """Return what runs once per second: flush, keep the lock, heartbeat."""
         touched = time.monotonic()
 
         def sync() -> None:
@@ -534,14 +535,14 @@ class _Run:
         return sync
 
 
-def _with_told(path: str, measured: Measurement) -> Measurement:
-    from weigh.flow.exec.exec import with_told  # noqa: PLC0415 - few tasks
+def _with_regions(path: str, measured: Measurement) -> Measurement:
+    from weigh.flow.exec.exec import with_task_regions  # noqa: PLC0415 - few tasks
 
-    return with_told(path, measured)
+    return with_task_regions(path, measured)
 
 
 def _order(settled: Settled, options: ExecOptions) -> Iterator[int]:
-    """Give the numbers of the tasks left to run, in the order to run them."""
+    """Return the numbers of the tasks left to run, in their order."""
     wanted = {WAITING, FAILED} if options.resume_failed else {WAITING}
     left = (seq for seq, state in enumerate(settled.states, 1) if state in wanted)
     if not options.shuffle:
