@@ -164,7 +164,7 @@ _FAILED = 1
     type=click.IntRange(1, 100),
     default=3,
     metavar="N",
-    help="Retries after out-of-memory: with more memory, then alone.  [default: 3]",
+    help="Attempts if out of memory: with more memory, then alone.  [default: 3]",
 )
 @click.option(
     "--halt",
@@ -195,7 +195,7 @@ _FAILED = 1
     "--memory",
     metavar="SIZE",
     type=SIZE,
-    help="Limit the memory of all tasks to SIZE.  [default: the job's]",
+    help="Keep the memory of all tasks below SIZE.  [default: the job's]",
 )
 @click.option(
     "--guard/--no-guard",

@@ -41,7 +41,7 @@ class TaskGpus:
     def open(self, devices: Collection[GpuDevice]) -> None:
         """Open an account for each of these GPUs."""
         for device in devices:
-            account = GpuAccount(device, self._attempt.began)
+            account = GpuAccount(device, self._attempt.launch.began)
             self._accounts.setdefault(device.uuid, account)
 
     def take(self, now: Seconds, readings: Collection[GpuReading]) -> None:
@@ -56,8 +56,8 @@ class TaskGpus:
 
     def holds(self, memory: Bytes) -> None:
         """Note the memory the task holds, on the GPU where it holds most."""
-        self._attempt.gpu_now = memory
-        self._attempt.gpu_peak = max(self._attempt.gpu_peak, memory)
+        self._attempt.gpu.now = memory
+        self._attempt.gpu.peak = max(self._attempt.gpu.peak, memory)
 
     def is_on(self, uuid: str) -> bool:
         """Return whether the GPU is one of the task's."""
@@ -66,7 +66,7 @@ class TaskGpus:
     @property
     def held(self) -> Bytes:
         """Return the GPU memory that the task holds now."""
-        return self._attempt.gpu_now
+        return self._attempt.gpu.now
 
     def usages(self) -> tuple[GpuUsage, ...]:
         """Return the usage of each GPU."""
@@ -203,7 +203,7 @@ class _Tee:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Say what is in warning about which GPUs are mine."""
+        """Return the caveats about which GPUs are ours."""
         return self._probe.notes
 
     @property

@@ -26,10 +26,10 @@ from weigh.runner.lock import Lock
 from weigh.runner.memory_guard import GpuGuards, MemoryGuard
 from weigh.runner.memory_limits import MemoryGauge
 from weigh.runner.orphans import PATIENCE_AFTER_KILL, Orphans, stamp
-from weigh.runner.output import Output, is_full
+from weigh.runner.output import Output, Stream, is_full
 from weigh.runner.progress_watch import ProgressWatch
 from weigh.runner.queue import Placer, Queue, Turn
-from weigh.runner.reaper import Reaped, Reaper
+from weigh.runner.reaper import Reaper
 from weigh.runner.retry import Ending, RetryPolicy
 from weigh.runner.slots import FreeSlots, Layout, Reservation, Slot
 from weigh.runner.spawn import Spawner
@@ -254,40 +254,47 @@ class Loop:
             self._free.give_back(slot)
             self._stop_launching(f"cannot read {parts.source.name}: {error.strerror}")
             return False
-        attempt = Attempt(turn.seq, number, text, slot)
-        attempt.alone = turn.alone
-        attempt.reservation = turn.reservation
-        attempt.plan = parts.plan_of(turn.seq)
+        stream = None
         try:
-            stream = attempt.output = parts.output.open(slot.number, turn.seq, number)
-            attempt.floor = parts.watcher.floor
-            attempt.record = self._new_record()
+            stream = parts.output.open(slot.number, turn.seq, number)
+            attempt = Attempt(
+                turn.seq,
+                number,
+                text,
+                slot,
+                record=self._new_record(),
+                reservation=turn.reservation,
+                plan=parts.plan_of(turn.seq),
+                alone=turn.alone,
+                floor=parts.watcher.floor,
+                output=stream,
+            )
             stamp(parts.run, turn.seq)
             parts.spawner.start(attempt, stream.descriptors())
             stream.started()
         except OSError as error:
-            self._not_started(turn, attempt, error)
+            self._free.give_back(slot)
+            self._not_started(turn, stream, error)
             return False
         self._attempts[turn.seq] = number
         self._is_alone = turn.alone
         self._running[attempt.record] = attempt
-        self._leaders[attempt.pid] = self._groups[attempt.pid] = attempt
+        self._leaders[attempt.launch.pid] = self._groups[attempt.launch.pid] = attempt
         self._tally.running += 1
-        self._tally.begun += attempt.began
+        self._tally.begun += attempt.launch.began
         parts.watcher.started(attempt)
         return True
 
-    def _not_started(self, turn: Turn, attempt: Attempt, error: OSError) -> None:
+    def _not_started(self, turn: Turn, stream: Stream | None, error: OSError) -> None:
         """Queue a task again that could not be started; pause, or stop the run."""
         parts = self._parts
-        if attempt.output is not None:
+        if stream is not None:
             with suppress(OSError):
-                attempt.output.started()
-                attempt.output.close()
-        self._free.give_back(attempt.slot)
+                stream.started()
+                stream.close()
         parts.queue.put_back(turn)
         is_resource = error.errno in _PASSING
-        if is_full(error) or (attempt.output is None and not is_resource):
+        if is_full(error) or (stream is None and not is_resource):
             where = parts.output.folder or "the output"
             self._stop_launching(f"cannot write to {where}: {error.strerror}")
         elif self._running:
@@ -308,9 +315,10 @@ class Loop:
             if attempt is None:
                 attempt = self._orphans.claim(reaped.pid)
             else:
-                attempt.status = reaped.status
+                attempt.state.status = reaped.status
             if attempt is not None:
-                _add_up(attempt, reaped)
+                attempt.state.ended = reaped.at
+                attempt.usage.add(reaped)
                 touched[attempt.record] = attempt
         if not ended:
             return
@@ -318,21 +326,21 @@ class Loop:
             touched[attempt.record] = attempt
             self._parts.watcher.left(attempt, orphan)
         for attempt in touched.values():
-            if attempt.status is None:
+            if attempt.state.status is None:
                 continue
-            if not attempt.orphans:
+            if not attempt.state.orphans:
                 self._finish(attempt)
-            elif not self._rules.wait_orphans or attempt.stop is not None:
+            elif not self._rules.wait_orphans or attempt.state.stop is not None:
                 self._stopper.stop_orphans(attempt)
 
     def _finish(self, attempt: Attempt) -> None:
         """Complete an attempt after all its processes have ended."""
         parts = self._parts
         del self._running[attempt.record]
-        if self._groups.get(attempt.pid) is attempt:
-            del self._groups[attempt.pid]
+        if self._groups.get(attempt.launch.pid) is attempt:
+            del self._groups[attempt.launch.pid]
         self._tally.running -= 1
-        self._tally.begun -= attempt.began
+        self._tally.begun -= attempt.launch.began
         self._is_alone = self._is_alone and not attempt.alone
         self._stopper.forget(attempt)
         ending = self._retry_policy.judge(attempt)
@@ -346,7 +354,7 @@ class Loop:
             outcome = Outcome("the disk under its output was full")
             ending = Ending("INTERRUPTED", ending.exit_code, ending.signal, outcome)
         self._memory.ended(attempt)
-        attempt.channel = parts.channels.take(attempt.slot.number)
+        attempt.state.channel = parts.channels.take(attempt.slot.number)
         self._free.give_back(attempt.slot)
         if not self._is_retried(attempt, ending):
             self._settle(attempt, ending, size)
@@ -357,7 +365,7 @@ class Loop:
         verdict, queue = self._retry_policy.next(attempt, ending), self._parts.queue
         if verdict == "settled":
             return False
-        if attempt.stop in {"memory", "gpu_memory"}:
+        if attempt.state.stop in {"memory", "gpu_memory"}:
             self._memory.learn(attempt)
         if verdict == "unfinished" or self._is_stopping():
             self._tally.interrupted += 1
@@ -365,7 +373,7 @@ class Loop:
         reservation = None
         if verdict == "with more":
             reservation = self._memory.larger_reservation(attempt, ending)
-        elif verdict == "again" and attempt.stop in {"memory", "gpu_memory"}:
+        elif verdict == "again" and attempt.state.stop in {"memory", "gpu_memory"}:
             reservation = self._memory.reservation_after_stop(attempt)
         if reservation is not None:
             queue.retry_with(attempt.seq, reservation)
@@ -373,19 +381,19 @@ class Loop:
             queue.retry(attempt.seq)
         else:
             queue.retry_alone(attempt.seq)
-        attempt.again = True
+        attempt.state.again = True
         self._tally.again += 1
         return True
 
     def _settle(self, attempt: Attempt, ending: Ending, size: int) -> None:
         """Write a task's final end to the joblog."""
-        wall = attempt.ended - attempt.began
-        timed_out = attempt.stop == "timeout"
+        wall = attempt.state.ended - attempt.launch.began
+        timed_out = attempt.state.stop == "timeout"
         trouble = self._parts.joblog.append(
             Entry(
                 seq=attempt.seq,
                 host=":",
-                started=attempt.started,
+                started=attempt.launch.started,
                 wall_time=wall,
                 sent=0,
                 received=size,
@@ -487,7 +495,10 @@ class Loop:
         rules = self._rules
         if rules.timeout is not None:
             for attempt in self._running.values():
-                if attempt.stop is None and now - attempt.began >= rules.timeout:
+                if (
+                    attempt.state.stop is None
+                    and now - attempt.launch.began >= rules.timeout
+                ):
                     self._stopper.stop(attempt, "timeout", signal.SIGTERM)
         self._stopper.act_on_deadlines(now)
         for attempt in self._stopper.outlived(now - PATIENCE_AFTER_KILL):
@@ -510,9 +521,9 @@ class Loop:
             "and keeps running"
         )
         self._has_abandoned = True
-        if attempt.status is None:
-            self._leaders.pop(attempt.pid, None)
-            attempt.status, attempt.ended = signal.SIGKILL, now
+        if attempt.state.status is None:
+            self._leaders.pop(attempt.launch.pid, None)
+            attempt.state.status, attempt.state.ended = signal.SIGKILL, now
         self._finish(attempt)
 
     def _look_around(self, now: Seconds) -> None:
@@ -525,12 +536,12 @@ class Loop:
         for attempt in self._running.values():
             if attempt.output is not None:
                 attempt.output.look()
-            waits = attempt.status is not None and now - attempt.ended
+            waits = attempt.state.status is not None and now - attempt.state.ended
             if waits > _ORPHAN_PATIENCE and attempt.seq not in self._mentioned:
                 self._mentioned.add(attempt.seq)
                 self._parts.notify(
                     f"task {attempt.seq} has ended and left process "
-                    f"{min(attempt.orphans)} behind: its slot waits "
+                    f"{min(attempt.state.orphans)} behind: its slot waits "
                     "(--no-wait-orphans stops what is left)"
                 )
 
@@ -548,8 +559,8 @@ class Loop:
             wake_at = min(wake_at, self._memory.due)
         if self._rules.timeout is not None:
             for attempt in self._running.values():
-                if attempt.stop is None:
-                    wake_at = min(wake_at, attempt.began + self._rules.timeout)
+                if attempt.state.stop is None:
+                    wake_at = min(wake_at, attempt.launch.began + self._rules.timeout)
         return max(0.0, wake_at - now)
 
 
@@ -569,13 +580,3 @@ def _without_output(ending: Ending, fault: OSError) -> Ending:
         more = msgspec.structs.replace(outcome, evidence=(*outcome.evidence, lost))
         return msgspec.structs.replace(ending, outcome=more)
     return Ending("FAILED", _NOT_WRITTEN, None, Outcome(lost))
-
-
-def _add_up(attempt: Attempt, reaped: Reaped) -> None:
-    attempt.ended = reaped.at
-    attempt.user += reaped.user
-    attempt.system += reaped.system
-    attempt.max_rss = max(attempt.max_rss, reaped.max_rss)
-    attempt.read_bytes += reaped.read_bytes
-    attempt.write_bytes += reaped.write_bytes
-    attempt.reaped += 1

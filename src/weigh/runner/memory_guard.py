@@ -52,13 +52,13 @@ class Held(NamedTuple):
 def held_on_host(attempt: Attempt) -> Held:
     """Return what an attempt holds of the host's memory."""
     allowed = max(attempt.reservation.memory, attempt.plan.memory)
-    return Held(attempt.now, attempt.peak, allowed)
+    return Held(attempt.host.now, attempt.host.peak, allowed)
 
 
 def held_on_gpu(attempt: Attempt) -> Held:
     """Return what an attempt holds of its GPU's memory."""
     allowed = max(attempt.reservation.gpu_memory, attempt.plan.gpu_memory)
-    return Held(attempt.gpu_now, attempt.gpu_peak, allowed)
+    return Held(attempt.gpu.now, attempt.gpu.peak, allowed)
 
 
 class Guard:
@@ -146,10 +146,10 @@ class Guard:
         Return None for a single task, and for a moment after another was stopped to
         make room. Tasks that are ending for another reason are left out.
         """
-        makes_room = any(attempt.stop in _MADE_ROOM for attempt in running)
+        makes_room = any(attempt.state.stop in _MADE_ROOM for attempt in running)
         if makes_room and now < self._patient_until:
             return None
-        left = [attempt for attempt in running if attempt.stop is None]
+        left = [attempt for attempt in running if attempt.state.stop is None]
         over = [attempt for attempt in left if self._held(attempt).excess]
         if over and len(running) > 1:
             self._patient_until = now + _PATIENCE
@@ -158,7 +158,7 @@ class Guard:
             return None
         self._patient_until = now + _PATIENCE
         unplanned = [attempt for attempt in left if not self._held(attempt).allowed]
-        return max(unplanned or left, key=lambda attempt: attempt.began)
+        return max(unplanned or left, key=lambda attempt: attempt.launch.began)
 
     def excess(self, attempt: Attempt) -> Bytes:
         """Return by how much a task exceeds its plan; 0 without one."""
@@ -267,7 +267,7 @@ class GpuGuards:
 
     def ended(self, attempt: Attempt) -> None:
         """Note that an attempt ended: earlier readings still include its memory."""
-        self._ends[attempt.slot.gpu] = attempt.ended
+        self._ends[attempt.slot.gpu] = attempt.state.ended
 
     def look(
         self, now: Seconds, running: Collection[Attempt]
@@ -352,14 +352,14 @@ class MemoryGuard:
     def learn(self, attempt: Attempt) -> None:
         """Note what a task held that was stopped to make room."""
         self._is_calm = False
-        if attempt.stop == "gpu_memory":
+        if attempt.state.stop == "gpu_memory":
             self._gpus.learn(attempt)
         else:
             self._guard.learn(attempt)
 
     def reservation_after_stop(self, attempt: Attempt) -> Reservation | None:
         """Return what to reserve for a planned task that was stopped to make room."""
-        if attempt.stop == "gpu_memory":
+        if attempt.state.stop == "gpu_memory":
             reserved = Reservation(gpu_memory=self._gpus.more(attempt))
         else:
             reserved = Reservation(self._guard.more(attempt))
@@ -372,11 +372,15 @@ class MemoryGuard:
         self._is_calm = False
         if ending.on_gpu:
             return self._gpus.larger_reservation(attempt)
-        room = self._gauge.tightest(attempt.now)
+        room = self._gauge.tightest(attempt.host.now)
         if room is None:
             return None
-        reaped = attempt.max_rss if attempt.max_rss > attempt.floor + _NOISE else 0
-        return Reservation(self._guard.larger(max(attempt.peak, reaped), room))
+        reaped = (
+            attempt.usage.max_rss
+            if attempt.usage.max_rss > attempt.floor + _NOISE
+            else 0
+        )
+        return Reservation(self._guard.larger(max(attempt.host.peak, reaped), room))
 
     def ended(self, attempt: Attempt) -> None:
         """Note that an attempt ended and holds no memory any more."""
@@ -415,4 +419,4 @@ class MemoryGuard:
         )
 
     def _room(self, running: Collection[Attempt]) -> Room | None:
-        return self._gauge.tightest(sum(attempt.now for attempt in running))
+        return self._gauge.tightest(sum(attempt.host.now for attempt in running))

@@ -71,7 +71,7 @@ class Orphans:
         self._abandoned.discard(pid)
         attempt = self._owners.pop(pid, None)
         if attempt is not None:
-            attempt.orphans.discard(pid)
+            attempt.state.orphans.discard(pid)
         return attempt
 
     def find(self) -> Iterator[tuple[Attempt, int]]:
@@ -81,15 +81,18 @@ class Orphans:
                 continue
             attempt = self._owners[pid] = self._owner(pid)
             if attempt is not None:
-                attempt.orphans.add(pid)
+                attempt.state.orphans.add(pid)
                 yield attempt, pid
 
     def abandon(self, attempt: Attempt) -> tuple[str, ...]:
         """Give up on the processes of an attempt that cannot be killed; name them."""
-        pids = {*attempt.orphans, *({attempt.pid} if attempt.status is None else ())}
-        for pid in attempt.orphans:
+        pids = {
+            *attempt.state.orphans,
+            *({attempt.launch.pid} if attempt.state.status is None else ()),
+        }
+        for pid in attempt.state.orphans:
             self._owners.pop(pid, None)
-        attempt.orphans.clear()
+        attempt.state.orphans.clear()
         self._abandoned |= pids
         return tuple(name_of(pid) for pid in sorted(pids))
 

@@ -96,7 +96,7 @@ class TaskProgress:
 
     def __init__(self, attempt: Attempt, rules: ProgressRules) -> None:
         self.attempt = attempt
-        self.due = attempt.began + FIRST_LOOK
+        self.due = attempt.launch.began + FIRST_LOOK
         self.forecast: Forecast | None = None
         self.limit = _limit_of(attempt, rules)
         self.limits = None if self.limit is None else LimitWatch(self.limit, rules.ask)
@@ -160,7 +160,7 @@ def _limit_of(attempt: Attempt, rules: ProgressRules) -> Seconds | None:
     """Return an attempt's time limit from its start; None without one."""
     limits = [] if rules.timeout is None else [rules.timeout]
     if rules.ends_at is not None:
-        limits.append(max(0.0, rules.ends_at - attempt.began))
+        limits.append(max(0.0, rules.ends_at - attempt.launch.began))
     return min(limits, default=None)
 
 
@@ -218,7 +218,7 @@ class ProgressWatch:
         for record in [record for record in self._tasks if record not in here]:
             self._tasks.pop(record).close()
         for record, one in here.items():
-            if now - one.attempt.began >= FIRST_LOOK:
+            if now - one.attempt.launch.began >= FIRST_LOOK:
                 if record not in self._tasks:
                     self._tasks[record] = self._begin(one.attempt)
                 task = self._tasks[record]
@@ -244,8 +244,8 @@ class ProgressWatch:
         from weigh.measure.progress_reader import headway_of  # noqa: PLC0415 - not for short tasks
 
         try:
-            is_through = attempt.status == 0
-            task.look(attempt.ended - attempt.began, is_through=is_through)
+            is_through = attempt.state.status == 0
+            task.look(attempt.state.ended - attempt.launch.began, is_through=is_through)
         except Exception as error:  # noqa: BLE001 - its record matters more
             self._rules.notify(
                 f"reading progress failed: {type(error).__name__}: {error}"
@@ -290,7 +290,7 @@ class ProgressWatch:
         spans: list[Span | Seconds] = []
         totals, silent = [], []
         for attempt in running:
-            elapsed = now - attempt.began
+            elapsed = now - attempt.launch.began
             span = _span(self._forecasts.get(attempt.record), elapsed)
             if span is None:
                 silent.append(elapsed)
@@ -308,7 +308,7 @@ class ProgressWatch:
         forecasts = self._forecasts
         found = []
         for attempt in running:
-            span = _span(forecasts.get(attempt.record), now - attempt.began)
+            span = _span(forecasts.get(attempt.record), now - attempt.launch.began)
             if span is not None:
                 found.append((attempt.seq, span.value))
         return sorted(found, key=lambda one: -one[1])
@@ -344,13 +344,13 @@ class ProgressWatch:
         return TaskProgress(attempt, self._rules)
 
     def _look_at(self, task: "TaskProgress", one: Watched, now: Seconds) -> None:
-        elapsed = now - task.attempt.began
+        elapsed = now - task.attempt.launch.began
         pause = max(_INTERVAL, elapsed * _OF_ELAPSED)
         task.due = now + min(_LONGEST_INTERVAL, pause)
         task.look(elapsed)
         self._signal(task, elapsed)
         if task.signal_at is not None:  # the signal must not be late
-            task.due = min(task.due, task.attempt.began + task.signal_at)
+            task.due = min(task.due, task.attempt.launch.began + task.signal_at)
         if task.limits is not None:
             self._warn(task, task.limits.look(elapsed, task.forecast))
         stalled = task.stalls.look(
@@ -374,7 +374,7 @@ class ProgressWatch:
         task.signal_at = None
         from weigh.measure.checkpoint_signal import send_checkpoint_signal  # noqa: PLC0415 - rarely
 
-        sent = send_checkpoint_signal(task.attempt.pid, wanted.number)
+        sent = send_checkpoint_signal(task.attempt.launch.pid, wanted.number)
         what = "sent" if sent else "no process has a handler for"
         left = format_duration(max(0.0, (task.limit or 0.0) - elapsed))
         self._rules.notify(
@@ -389,7 +389,7 @@ class ProgressWatch:
             TaskHeadway(
                 seq=task.attempt.seq,
                 attempt=task.attempt.number,
-                started=round(task.attempt.started, 3),
+                started=round(task.attempt.launch.started, 3),
                 headway=headway,
             )
             for task in self._tasks.values()

@@ -48,15 +48,15 @@ def measurement(
     ended: bool = True,
 ) -> Measurement:
     """Return the measurement of an attempt, whether it was sampled or not."""
-    wall = (attempt.ended if ended else time.monotonic()) - attempt.began
-    status = attempt.status if ended else None
+    wall = (attempt.state.ended if ended else time.monotonic()) - attempt.launch.began
+    status = attempt.state.status if ended else None
     code = None if status is None else os.waitstatus_to_exitcode(status)
     if ended:
-        tracker.reap(attempt.max_rss)
+        tracker.reap(attempt.usage.max_rss)
         tracker.finish(wall)
     return Measurement(
-        started=attempt.started,
-        ended=attempt.started + wall if ended else None,
+        started=attempt.launch.started,
+        ended=attempt.launch.started + wall if ended else None,
         exit_code=code if code is not None and code >= 0 else None,
         signal=-code if code is not None and code < 0 else None,
         usage=_usage(attempt, tracker, sampler, processes=processes, wall=wall),
@@ -77,19 +77,19 @@ def _usage(
     wall: Seconds,
 ) -> Usage:
     seen = 0.0 if sampler is None else sampler.most_cpu_time
-    cpu = max(attempt.user + attempt.system, seen)
+    cpu = max(attempt.usage.user + attempt.usage.system, seen)
     return Usage(
         wall_time=wall,
         cpu_time=cpu,
-        user_time=attempt.user,
-        system_time=attempt.system,
+        user_time=attempt.usage.user,
+        system_time=attempt.usage.system,
         cpus_used=None if wall < _SHORTEST_MEAN else cpu / wall,
         peak_memory=tracker.peak(_method(sampler, processes)),
         max_process_memory=tracker.max_process(),
         virtual_memory=tracker.virtual or None,
-        read_bytes=attempt.read_bytes,
-        write_bytes=attempt.write_bytes,
-        processes=max(processes, attempt.reaped, 1),
+        read_bytes=attempt.usage.read_bytes,
+        write_bytes=attempt.usage.write_bytes,
+        processes=max(processes, attempt.usage.reaped, 1),
         growing=None if sampler is None else is_growing(sampler.samples),
     )
 

@@ -89,14 +89,14 @@ class RetryPolicy:
 
     def judge(self, attempt: Attempt) -> Ending:
         """Return how an attempt ended; its output must still be open."""
-        status = 0 if attempt.status is None else attempt.status
-        if status == 0 and attempt.stop is None:
+        status = 0 if attempt.state.status is None else attempt.state.status
+        if status == 0 and attempt.state.stop is None:
             return Ending("COMPLETED", 0, None)
         code = os.waitstatus_to_exitcode(status)
-        if attempt.refused is not None and attempt.stop is None:
-            return Ending("FAILED", code, None, Outcome(attempt.refused))
+        if attempt.launch.refused is not None and attempt.state.stop is None:
+            return Ending("FAILED", code, None, Outcome(attempt.launch.refused))
         measured = Measurement(
-            attempt.started,
+            attempt.launch.started,
             None,
             code if code >= 0 else None,
             -code if code < 0 else None,
@@ -105,7 +105,7 @@ class RetryPolicy:
             oom_kills=self._new_oom_kills() if code in _KILLED_CODES else None,
         )
         tail = b"" if attempt.output is None else attempt.output.tail()
-        return end(measured, attempt.stop, tail)
+        return end(measured, attempt.state.stop, tail)
 
     def next(self, attempt: Attempt, ending: Ending) -> Next:
         """Return whether a task is settled, left for a later run, or retried.
@@ -114,9 +114,9 @@ class RetryPolicy:
         alone.
         """
         seq = attempt.seq
-        if attempt.stop in _UNFINISHED or ending.state == "INTERRUPTED":
+        if attempt.state.stop in _UNFINISHED or ending.state == "INTERRUPTED":
             return "unfinished"
-        if attempt.stop in _MADE_ROOM:
+        if attempt.state.stop in _MADE_ROOM:
             return "again" if _count(self._stops, seq) < _MOST_STOPS else "alone"
         if ending.succeeded:
             return "settled"

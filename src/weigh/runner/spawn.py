@@ -123,19 +123,21 @@ class Spawner:
             # prevents vfork from starting all children on one core.
             with suppress(OSError):  # the cores may have been taken from us
                 os.sched_setaffinity(0, cores)
-        attempt.started, attempt.began = time.time(), time.monotonic()
+        attempt.launch.started, attempt.launch.began = time.time(), time.monotonic()
         earliest = _ticks_since_boot()
         try:
-            attempt.pid = self._spawn(program, argv, env, streams, attempt.text)
+            attempt.launch.pid = self._spawn(program, argv, env, streams, attempt.text)
         except OSError as error:
             if error.errno != _E2BIG:
                 raise
-            attempt.refused = (
+            attempt.launch.refused = (
                 f"{len(attempt.text):,} bytes and the environment are more than the "
                 "kernel accepts (put the line into a script)"
             )
             stand_in = [self._shell.program, b"-c", b"exit 126"]
-            attempt.pid = self._posix_spawn(stand_in[0], stand_in, {}, [_NO_INPUT])
+            attempt.launch.pid = self._posix_spawn(
+                stand_in[0], stand_in, {}, [_NO_INPUT]
+            )
         finally:
             if cores:
                 # The next task to end frees another slot: weigh then wakes up on cores
@@ -146,8 +148,8 @@ class Spawner:
                     )
         # reading /proc waits for the end of the exec, so only in case of doubt
         latest = _ticks_since_boot()
-        attempt.start_time = (
-            latest if earliest == latest else process(attempt.pid).start_time
+        attempt.launch.start_time = (
+            latest if earliest == latest else process(attempt.launch.pid).start_time
         )
 
     def close(self) -> None:

@@ -46,11 +46,11 @@ class Stopper:
             if attempt.record in self._stopping:
                 return
             number = signal.SIGTERM
-        if attempt.stop is None:
-            attempt.stop = why
-        if attempt.kill_at is None:
+        if attempt.state.stop is None:
+            attempt.state.stop = why
+        if attempt.state.kill_at is None:
             patience = self._grace if grace is None else min(grace, self._grace)
-            attempt.kill_at = monotonic() + patience
+            attempt.state.kill_at = monotonic() + patience
         self._stopping[attempt.record] = attempt
         if number == signal.SIGTERM:
             self._reminded.add(attempt.record)
@@ -60,8 +60,8 @@ class Stopper:
 
     def stop_orphans(self, attempt: Attempt) -> None:
         """Stop the processes that a task left behind."""
-        if attempt.kill_at is None:
-            attempt.kill_at = monotonic() + self._grace
+        if attempt.state.kill_at is None:
+            attempt.state.kill_at = monotonic() + self._grace
         self._stopping[attempt.record] = attempt
         self._reminded.add(attempt.record)
         _send(attempt, signal.SIGTERM)
@@ -70,8 +70,8 @@ class Stopper:
     def end_grace(self, why: Stop | None = None) -> None:
         """End the grace time now, of all or of those stopped because of *why*."""
         for attempt in self._stopping.values():
-            if why is None or attempt.stop == why:
-                attempt.kill_at = monotonic()
+            if why is None or attempt.state.stop == why:
+                attempt.state.kill_at = monotonic()
         self._set_alarm()
 
     def forget(self, attempt: Attempt) -> None:
@@ -86,11 +86,11 @@ class Stopper:
         if now < self.wake_at:
             return
         for record, attempt in self._stopping.items():
-            kill_at = attempt.kill_at or now
+            kill_at = attempt.state.kill_at or now
             if now >= kill_at:
                 _send(attempt, signal.SIGKILL)
                 self._killed.setdefault(record, now)
-                attempt.kill_at = now + _KILL_AGAIN
+                attempt.state.kill_at = now + _KILL_AGAIN
             elif record not in self._reminded and now >= kill_at - self._grace / 2:
                 self._reminded.add(record)
                 _send(attempt, signal.SIGTERM)
@@ -106,22 +106,22 @@ class Stopper:
         self.wake_at = min(map(self._due, self._stopping.values()), default=_NEVER)
 
     def _due(self, attempt: Attempt) -> Seconds:
-        kill_at = attempt.kill_at or 0.0
+        kill_at = attempt.state.kill_at or 0.0
         reminded = attempt.record in self._reminded
         return kill_at if reminded else kill_at - self._grace / 2
 
 
 def _warned(attempt: Attempt, number: int) -> int:
     """Send a warning to the processes with a handler for it; return their number."""
-    if attempt.status is None:
-        return send_checkpoint_signal(attempt.pid, number)
-    return sum(send_checkpoint_signal(pid, number) for pid in attempt.orphans)
+    if attempt.state.status is None:
+        return send_checkpoint_signal(attempt.launch.pid, number)
+    return sum(send_checkpoint_signal(pid, number) for pid in attempt.state.orphans)
 
 
 def _send(attempt: Attempt, number: int) -> None:
-    if attempt.status is None:
-        send_to_group(attempt.pid, number)
-    send_to_all(attempt.orphans, number)
+    if attempt.state.status is None:
+        send_to_group(attempt.launch.pid, number)
+    send_to_all(attempt.state.orphans, number)
 
 
 def send_to_group(leader: int, number: int) -> None:

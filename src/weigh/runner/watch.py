@@ -94,14 +94,14 @@ class _Watched:
     def __init__(self, attempt: Attempt, interval: Seconds, slots: int) -> None:
         self.attempt = attempt
         # the id of a leader that was reaped may belong to another process
-        leader = attempt.pid if attempt.status is None else _NOBODY
+        leader = attempt.launch.pid if attempt.state.status is None else _NOBODY
         self.tree = TaskTree(leader, slots)
         self.tracker = peak_tracker(attempt)
         self.sampler = Sampler(
-            self.tree, self.tracker, None, interval, started=attempt.began
+            self.tree, self.tracker, None, interval, started=attempt.launch.began
         )
         self.due: Seconds = 0.0
-        self.checkpoint_at = attempt.began + _CHECKPOINT_AFTER
+        self.checkpoint_at = attempt.launch.began + _CHECKPOINT_AFTER
         self.gpus: TaskGpus | None = None
 
 
@@ -217,7 +217,7 @@ class Watcher:
 
     def _look(self) -> None:
         now = time.monotonic()
-        grown = [a for a in self._young.values() if now - a.began >= _FIRST_LOOK]
+        grown = [a for a in self._young.values() if now - a.launch.began >= _FIRST_LOOK]
         for attempt in grown:
             self._watch(attempt)
         looks = 0
@@ -236,8 +236,8 @@ class Watcher:
             self.trouble = f"measuring failed: {type(error).__name__}: {error}"
             pause = 1.0
         samples = watched.sampler.samples
-        watched.attempt.peak = watched.tracker.best
-        watched.attempt.now = samples[-1].memory if samples else 0
+        watched.attempt.host.peak = watched.tracker.best
+        watched.attempt.host.now = samples[-1].memory if samples else 0
         now = time.monotonic()
         watched.due = now + pause
         if now >= watched.checkpoint_at:
@@ -266,7 +266,7 @@ class Watcher:
         seen = checkpoint.Checkpoint(
             machine=one.machine,
             weigh=one.weigh,
-            leader=Process(attempt.pid, attempt.start_time),
+            leader=Process(attempt.launch.pid, attempt.launch.start_time),
             record=record,
         )
         try:
@@ -276,7 +276,7 @@ class Watcher:
 
     def _end(self, attempt: Attempt, ending: Ending, watched: _Watched | None) -> None:
         """Queue the record of an attempt, and its event even if the record fails."""
-        usage = Usage(wall_time=attempt.ended - attempt.began)
+        usage = Usage(wall_time=attempt.state.ended - attempt.launch.began)
         with self._noting(f"recording task {attempt.seq}"):
             measured = self._measured(attempt, watched)
             usage = measured.usage
@@ -284,7 +284,7 @@ class Watcher:
         self._news.append(_ended(attempt, ending, usage))
         if watched is not None:
             watched.tree.close()
-            if watched.checkpoint_at > attempt.began + _CHECKPOINT_AFTER:
+            if watched.checkpoint_at > attempt.launch.began + _CHECKPOINT_AFTER:
                 checkpoint.finish(self._watching.root, attempt.record)
 
     def _measured(self, attempt: Attempt, watched: _Watched | None) -> Measurement:
@@ -302,15 +302,15 @@ class Watcher:
         if self._gpus is not None and watched is not None and watched.gpus is not None:
             with self._noting(f"GPU usage of task {seq}"):
                 usages, rows = self._gpus.end(watched.gpus)
-                measured = with_gpus(measured, usages, rows, began=attempt.began)
+                measured = with_gpus(measured, usages, rows, began=attempt.launch.began)
         with self._noting(f"progress of task {seq}"):
             headway = one.progress.ended(attempt)
             if headway is not None:
                 measured = msgspec.structs.replace(measured, progress=headway)
-        if attempt.channel is not None:
+        if attempt.state.channel is not None:
             with self._noting(f"regions of task {seq}"):
-                measured = one.add_regions(attempt.channel, measured)
-            forget(attempt.channel)
+                measured = one.add_regions(attempt.state.channel, measured)
+            forget(attempt.state.channel)
         return measured
 
     def _record(
@@ -358,10 +358,10 @@ def _started(attempt: Attempt, run: str) -> Started:
         seq=attempt.seq,
         attempt=attempt.number,
         run=run,
-        time=round(attempt.started, 3),
+        time=round(attempt.launch.started, 3),
         slot=attempt.slot.number,
-        pid=attempt.pid,
-        start_time=attempt.start_time,
+        pid=attempt.launch.pid,
+        start_time=attempt.launch.start_time,
         task=f"{crc32(attempt.text):08x}",
         gpu=attempt.slot.gpu,
         memory=attempt.reservation.memory or None,
@@ -372,18 +372,20 @@ def _started(attempt: Attempt, run: str) -> Started:
 
 def _ended(attempt: Attempt, ending: Ending, usage: Usage) -> Ended:
     peak, cpu_time = usage.peak_memory, usage.cpu_time
-    if peak is not None and peak.anonymous is None and not attempt.peak:
+    if peak is not None and peak.anonymous is None and not attempt.host.peak:
         peak = None  # only weigh's own size is known
     return Ended(
         seq=attempt.seq,
         attempt=attempt.number,
-        time=round(attempt.started + attempt.ended - attempt.began, 3),
+        time=round(
+            attempt.launch.started + attempt.state.ended - attempt.launch.began, 3
+        ),
         state=ending.state,
         exit_code=ending.exit_code,
         signal=ending.signal,
         record=attempt.record,
         reason=None if ending.outcome is None else ending.outcome.reason,
-        again=attempt.again,
+        again=attempt.state.again,
         wall_time=round(usage.wall_time, 4),
         cpu_time=None if cpu_time is None else round(cpu_time, 4),
         peak_memory=None if peak is None else peak.value,

@@ -24,16 +24,15 @@ STEP = 0.05
 
 
 def _attempt(seq: int, plan: int = 0, now: int = 0, *, began: float = 0.0) -> Attempt:
-    attempt = Attempt(seq, 1, b"", Slot(1))
-    attempt.plan = Reservation(plan, plan)
-    attempt.began = began
+    attempt = Attempt(seq, 1, b"", Slot(1), plan=Reservation(plan, plan))
+    attempt.launch.began = began
     _hold(attempt, now)
     return attempt
 
 
 def _hold(attempt: Attempt, now: int) -> None:
-    attempt.now = attempt.gpu_now = now
-    attempt.peak = attempt.gpu_peak = max(attempt.peak, now)
+    attempt.host.now = attempt.gpu.now = now
+    attempt.host.peak = attempt.gpu.peak = max(attempt.host.peak, now)
 
 
 def _stopped(guard: Guard, rng: random.Random, *, over: bool) -> list[int]:
@@ -100,7 +99,7 @@ def test_of_several_over_their_plans_the_furthest_goes() -> None:
 def test_a_plan_that_does_not_fit_still_leaves_the_guard_at_work() -> None:
     guard = Guard()
     tasks = [_attempt(1, 600 * MIB, 500 * MIB), _attempt(2, 600 * MIB, 480 * MIB)]
-    tasks[1].began = 1.0
+    tasks[1].launch.began = 1.0
     room = Room(1010 * MIB, GIB)
     assert guard.is_short(2.0, room, tasks)
     assert guard.victim(tasks, 2.0) is tasks[1]
@@ -121,7 +120,7 @@ def test_of_tasks_with_and_without_plans_one_without_goes() -> None:
 @pytest.mark.parametrize("why", ["timeout", "signal", "halt"])
 def test_a_task_that_takes_long_to_end_does_not_disable_the_guard(why: str) -> None:
     tasks = [_attempt(seq, began=float(seq)) for seq in (1, 2, 3)]
-    tasks[2].stop = why  # type: ignore[assignment]
+    tasks[2].state.stop = why  # type: ignore[assignment]
     assert Guard().victim(tasks) is tasks[1]
 
 
@@ -129,7 +128,7 @@ def test_one_that_was_stopped_for_memory_holds_up_the_next_for_a_moment_only() -
     tasks = [_attempt(seq, began=float(seq)) for seq in (1, 2, 3)]
     guard = Guard()
     assert guard.victim(tasks, 10.0) is tasks[2]
-    tasks[2].stop = "memory"
+    tasks[2].state.stop = "memory"
     assert guard.victim(tasks, 11.0) is None
     assert guard.victim(tasks, 13.0) is tasks[1]
 

@@ -18,7 +18,7 @@ from weigh.runner.gpu_meter import GpuMeter
 from weigh.runner.gpus import GpuClaims
 from weigh.runner.memory_guard import GpuGuards
 from weigh.runner.memory_limits import GpuRoom, Room
-from weigh.runner.slots import Reservation, Slot
+from weigh.runner.slots import NO_RESERVATION, Reservation, Slot
 from weigh.units import GIB, MIB
 
 NOBODY = 65534
@@ -201,9 +201,14 @@ def test_a_grant_of_unknown_size_is_refused(claims: GpuClaims) -> None:
         claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}))
 
 
-def _attempt(gpu: str | None, began: float = 0.0) -> Attempt:
-    attempt = Attempt(1, 1, b"", Slot(1, gpu=gpu))
-    attempt.began = began
+def _attempt(
+    gpu: str | None,
+    began: float = 0.0,
+    *,
+    reservation: Reservation = NO_RESERVATION,
+) -> Attempt:
+    attempt = Attempt(1, 1, b"", Slot(1, gpu=gpu), reservation=reservation)
+    attempt.launch.began = began
     return attempt
 
 
@@ -259,7 +264,7 @@ def test_what_a_driver_names_no_process_for_is_shared_out_among_the_tasks() -> N
     watch.begin(second, lambda: [22])
     gpus.hold(0, p99=4 * GIB)  # an id of another namespace
     watch.stop()
-    assert (first.gpu_now, second.gpu_now) == (2 * GIB, 2 * GIB)
+    assert (first.gpu.now, second.gpu.now) == (2 * GIB, 2 * GIB)
 
 
 def test_a_task_that_began_before_the_driver_answered_is_measured() -> None:
@@ -296,7 +301,7 @@ def test_nobody_is_stopped_for_what_one_that_ended_had_held() -> None:
     gpu = OneGpu(8 * GIB, at=10.0)
     watch = GpuGuards(["0"], gpu)
     gone, old, young = (_attempt("0", began) for began in (3.0, 1.0, 2.0))
-    gone.ended = 10.1
+    gone.state.ended = 10.1
     watch.ended(gone)
     assert watch.look(10.2, [old, young]) == []
     gpu.at = 10.3
@@ -319,9 +324,10 @@ def test_a_gpu_is_shared_up_to_its_limit() -> None:
 
 def test_memory_reserved_for_a_task_is_not_given_to_another() -> None:
     watch = GpuGuards(["0"], OneGpu(2 * GIB, at=10.0))
-    large, small = _attempt("0"), _attempt("0")
-    large.reservation, large.gpu_now = Reservation(gpu_memory=6 * GIB), GIB
-    small.gpu_now = small.gpu_peak = GIB
+    reserved = Reservation(gpu_memory=6 * GIB)
+    large, small = _attempt("0", reservation=reserved), _attempt("0")
+    large.gpu.now = GIB
+    small.gpu.now = small.gpu.peak = GIB
     slot = Slot(3, gpu="0")
     assert not watch.fits(slot, [large, small], 0)
     assert watch.fits(slot, [small], 0)
@@ -331,7 +337,7 @@ def test_memory_reserved_for_a_task_is_not_given_to_another() -> None:
 def test_the_larger_reservation_on_a_gpu(held: int, share: int) -> None:
     watch = GpuGuards([None], OneGpu(GIB, at=10.0))
     attempt = _attempt(None)
-    attempt.gpu_peak = held
+    attempt.gpu.peak = held
     assert watch.larger_reservation(attempt) == Reservation(gpu_memory=share * GIB)
 
 

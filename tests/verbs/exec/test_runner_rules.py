@@ -436,7 +436,7 @@ def test_a_torn_events_file_can_be_read(cut: int) -> None:
 
 def _attempt(began: float, *, now: int = 0, peak: int = 0) -> Attempt:
     attempt = Attempt(1, 1, b"", Slot(1))
-    attempt.began, attempt.now, attempt.peak = began, now, peak
+    attempt.launch.began, attempt.host.now, attempt.host.peak = began, now, peak
     return attempt
 
 
@@ -452,7 +452,7 @@ def test_the_youngest_is_the_victim_and_one_at_a_time() -> None:
     old, young = _attempt(1.0), _attempt(2.0)
     guard = Guard()
     assert guard.victim([old, young]) is young
-    young.stop = "memory"
+    young.state.stop = "memory"
     assert guard.victim([old, young, _attempt(0.5)]) is None
     assert guard.victim([old]) is None
 
