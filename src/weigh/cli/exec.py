@@ -15,10 +15,10 @@ from weigh.cli.options import DURATION, SECONDS, SIZE
 from weigh.cli.output import draw_on_stderr, print_patiently
 from weigh.errors import FormatError, WeighError
 from weigh.flow.exec.exec import execute, plan
-from weigh.flow.exec.options import Console, ExecOptions, Finished
 from weigh.flow.run.record_sink import current_folder
 from weigh.render import exec_lines
 from weigh.render.printable import shown, unguarded
+from weigh.runner.build import Console, ExecOptions, Finished
 from weigh.runner.halt import parse_halt
 from weigh.units import Seconds
 

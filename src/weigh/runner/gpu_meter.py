@@ -141,7 +141,7 @@ class GpuMeter:
             return task.usages(), task.moments()
 
     def stop(self) -> tuple[str, ...]:
-        """End; return what was in warning."""
+        """Stop measuring; return the warnings."""
         self._sampler.stop()
         return tuple(self._sampler.warnings())
 

@@ -11,56 +11,12 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.run import blank_record
-from weigh.model.mask import Mask
 from weigh.model.plan import PLAN_FILE, Element, Kind
 from weigh.model.record import Allocation
 from weigh.runner import resources
-from weigh.runner.halt import Halt
-from weigh.runner.loop import Result
+from weigh.runner.build import ExecOptions
 from weigh.runner.slots import NO_RESERVATION, Layout, Reservation, lay_out
-from weigh.runner.tally import Tally
-from weigh.units import Bytes, Seconds
-
-
-class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The user's options. Times are in seconds; ``jobs`` None: one per CPU or GPU."""
-
-    jobs: int | None = None
-    per_gpu: int | None = None
-    gpus: int | None = None
-    joblog: str | None = None
-    output: str | None = None
-    ungroup: bool = False
-    tag: bool = False
-    resume: bool = True
-    resume_failed: bool = False
-    retries: int = 1
-    oom_retries: int = 3
-    halt: Halt = Halt()
-    timeout: Seconds | None = None
-    grace: Seconds = 30.0
-    time_limit: Seconds | None = None
-    memory: Bytes | None = None
-    guard: bool = True
-    shuffle: bool = False
-    seed: int | None = None
-    pin: bool = True
-    wait_orphans: bool = True
-    interval: Seconds = 0.05
-    kill_survivors: bool = False
-    forget_survivors: bool = False
-    progress_patterns: tuple[str, ...] = ()
-    checkpoint_signal: str | None = None
-    stalled_after: Seconds = 600.0
-    mask: Mask = Mask()
-
-
-class Console(msgspec.Struct, frozen=True):
-    """Output to the user: ``notify`` prints a line, ``show`` displays the progress."""
-
-    notify: Callable[[str], None]
-    show: Callable[[Tally], Seconds]
-
+from weigh.units import Seconds
 
 _FILES_OF_A_TASK = 6  # its output or pipes, its regions, its files in /proc
 _FILES_OF_WEIGH = 20  # joblog, events, records, and files read briefly
@@ -68,18 +24,6 @@ _FILES_OF_GPUS = 40  # what a driver's library opens
 
 # shared by all jobs of a machine: a scheduler may set a TMPDIR per job
 _OF_THE_MACHINE = "/tmp"  # noqa: S108 - locks there are opened with care
-
-
-class Finished(msgspec.Struct, frozen=True):
-    """A run that ended, and where its files are."""
-
-    result: Result
-    joblog: str
-    events: str
-    output: str | None
-    slots: int
-    wall_time: Seconds
-    warnings: tuple[str, ...]
 
 
 def choose_layout(
