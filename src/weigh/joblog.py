@@ -30,7 +30,7 @@ _LATEST = 253_402_300_800  # the year 10000: no calendar writes it
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One task that ended, or was skipped.
+    """One task that ended or was skipped.
 
     ``started`` is seconds since the epoch; ``host`` is ``:`` for the local one;
     ``exit_code`` is 0 when a signal ended it, -1 after a time-out, -2 when skipped.
@@ -48,12 +48,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def succeeded(self) -> bool:
-        """Say whether it ended by itself, and well."""
+        """Return whether it ended without a signal and with exit code 0."""
         return self.exit_code == 0 and self.signal == 0
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line that is not a header: its number from 1, and an entry or why not."""
+    """One line that is not a header: its number from 1, its entry or its problem."""
 
     number: int
     text: str
@@ -62,16 +62,16 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def is_joblog(text: str) -> bool:
-    """Say whether *text* begins as a joblog does."""
+    """Return whether *text* begins with the header of a joblog."""
     return text.lstrip("\ufeff").startswith(HEADER)
 
 
 def read_joblog(text: str) -> Iterator[Line]:
-    """Yield the lines of a joblog, those that do not parse with their problem.
+    """Yield the lines of a joblog; lines that do not parse have a problem.
 
-    Only a newline ends a line. A file that went through Windows has CRLF from its
-    header on; elsewhere a carriage return belongs to the command. A last line without
-    its newline is torn: what is left of it may read as another, shorter command.
+    Only a newline ends a line. If the header ends with CRLF, the file comes from
+    Windows and all lines do; otherwise a carriage return belongs to the command. A last
+    line without a newline is incomplete: its rest may look like a shorter command.
     """
     lines = text.lstrip("\ufeff").split("\n")
     tail = lines.pop()
@@ -81,7 +81,7 @@ def read_joblog(text: str) -> Iterator[Line]:
         if line and line != HEADER:
             yield _read(number, line)
     if tail:
-        problem = "torn: it has no newline at its end"
+        problem = "incomplete: it has no newline at its end"
         yield Line(len(lines) + 1, tail, None, problem)
 
 
@@ -89,11 +89,11 @@ def parse_line(line: str) -> Entry:
     """Read one line, without its newline.
 
     Raises:
-        FormatError: a column is missing or is not what it should be.
+        FormatError: a column is missing or invalid.
     """
     fields = line.split("\t", len(COLUMNS) - 1)
     if len(fields) < len(COLUMNS):
-        raise FormatError(f"{len(fields)} columns of {len(COLUMNS)}")
+        raise FormatError(f"only {len(fields)} of {len(COLUMNS)} columns")
     return Entry(
         seq=_whole("Seq", fields[0], least=1),
         host=fields[1],
@@ -135,9 +135,9 @@ def _seconds(column: str, text: str) -> Seconds:
 
 
 def format_entry(entry: Entry) -> bytes:
-    """Write *entry* as GNU parallel does, with its newline.
+    """Return *entry* as GNU parallel writes it, with a newline at its end.
 
-    Tabs of the command stay as they are; its newlines become NUL.
+    The command keeps its tabs; its newlines become NUL.
     """
     return (
         f"{entry.seq}\t{entry.host}\t{entry.started:.3f}\t{entry.wall_time:10.3f}\t"
@@ -147,9 +147,9 @@ def format_entry(entry: Entry) -> bytes:
 
 
 def read_ends(lines: Iterable[bytes]) -> Iterator[tuple[int, bool, bytes]]:
-    """Yield (seq, whether it succeeded, command) of each whole line that parses.
+    """Yield (seq, whether it succeeded, command) of each complete line that parses.
 
-    The quick way through a long joblog; the command is as it stands.
+    This is the fast way to read a long joblog; the command is not decoded.
     """
     for line in lines:
         fields = line.split(b"\t", 8)

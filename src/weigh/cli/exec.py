@@ -1,4 +1,4 @@
-"""``weigh exec``: the words of the command line; results out, progress beside them."""
+"""``weigh exec``: parse the command line; print results and progress."""
 
 import os
 import sys
@@ -14,10 +14,10 @@ from weigh.cli.options import DURATION, SECONDS, SIZE
 from weigh.cli.output import draw_on_stderr, print_patiently
 from weigh.errors import FAILED, SIGNAL_BASE, WEIGH_FAILED, FormatError
 from weigh.flow.exec.exec import execute, plan
-from weigh.flow.exec.options import ExecOptions, Finished, Voice
 from weigh.flow.run.record_sink import current_folder
 from weigh.render import exec_lines
 from weigh.render.printable import shown, unguarded
+from weigh.runner.build import Console, ExecOptions, Finished
 from weigh.runner.halt import parse_halt
 from weigh.units import Seconds
 
@@ -66,51 +66,59 @@ _HEARTBEAT = 60.0
     "--per-gpu",
     type=click.IntRange(1, 1000),
     metavar="K",
-    help="Tasks side by side on each GPU.",
+    help="Number of parallel tasks per GPU.",
 )
 @click.option(
     "--gpus",
     type=click.IntRange(1, 1000),
     metavar="N",
-    help="Share out N GPUs; idle ones where the scheduler names none.",
+    help="Use N GPUs; idle ones if the scheduler names none.",
 )
-@click.option("--joblog", metavar="FILE", help="[default: TASKFILE.joblog]")
+@click.option(
+    "--joblog",
+    metavar="FILE",
+    help="File that logs each task that ended.  [default: TASKFILE.joblog]",
+)
 @options.output(
     "FOLDER", "Directory for one output file per task.  [default: TASKFILE.out]"
 )
-@click.option("-u", "--ungroup", is_flag=True, help="Let tasks write here at once.")
-@click.option("--tag", is_flag=True, help="Write lines here, each task's number first.")
+@click.option(
+    "-u", "--ungroup", is_flag=True, help="Print the output of tasks here, as it comes."
+)
+@click.option(
+    "--tag", is_flag=True, help="Print each line here, after its task's number."
+)
 @click.option(
     "--resume/--no-resume",
     default=True,
-    help="Go on where the joblog ends, or begin anew.  [default: resume]",
+    help="Skip tasks the joblog has, or start over.  [default: resume]",
 )
-@click.option("--resume-failed", is_flag=True, help="Run again what failed, too.")
+@click.option("--resume-failed", is_flag=True, help="Run failed tasks again, too.")
 @click.option(
     "--retries",
     type=click.IntRange(1, 1000),
     default=1,
     metavar="N",
-    help="Try a task N times in all.",
+    help="Attempts per task, including the first.  [default: 1]",
 )
 @click.option(
     "--oom-retries",
     type=click.IntRange(1, 100),
     default=3,
     metavar="N",
-    help="The same for want of memory: with more, then alone.  [default: 3]",
+    help="Attempts if out of memory: with more memory, then alone.  [default: 3]",
 )
 @click.option(
     "--halt",
     default="never",
     metavar="WHEN,WHY",
-    help="never, or as now,fail=1 or soon,fail=10%.",
+    help="When to stop early: now,fail=1 or soon,fail=10%.  [default: never]",
 )
 @click.option(
     "--timeout",
     metavar="TIME",
     type=SECONDS,
-    help="End a task after TIME; a bare number is seconds.",
+    help="Stop a task after TIME; a bare number is seconds.",
 )
 @click.option(
     "--grace",
@@ -123,30 +131,34 @@ _HEARTBEAT = 60.0
     "--time-limit",
     metavar="TIME",
     type=DURATION,
-    help="Tell the tasks to end before TIME.  [default: the job's]",
+    help="Stop the tasks before TIME is over.  [default: the job's]",
 )
 @click.option(
     "--memory",
     metavar="SIZE",
     type=SIZE,
-    help="Keep the tasks below SIZE in all.  [default: the job's]",
+    help="Keep the memory of all tasks below SIZE.  [default: the job's]",
 )
 @click.option(
     "--guard/--no-guard",
     default=True,
     help="Stop a task before host or GPU memory runs out.",
 )
-@click.option("--shuf", "shuffle", is_flag=True, help="Run them in random order.")
-@click.option("--seed", type=int, metavar="N", help="The order that --shuf draws.")
-@options.dry_run("Print what would run.")
-@click.option("--pin/--no-pin", default=True, help="Give each slot cores of its own.")
+@click.option("--shuf", "shuffle", is_flag=True, help="Run the tasks in random order.")
+@click.option("--seed", type=int, metavar="N", help="Seed for the order of --shuf.")
+@options.dry_run("Print the tasks that would run.")
+@click.option("--pin/--no-pin", default=True, help="Bind each task to its own cores.")
 @click.option(
     "--wait-orphans/--no-wait-orphans",
     default=True,
     help="Wait for processes a task leaves behind, or stop them.  [default: wait]",
 )
-@click.option("--kill-survivors", is_flag=True, help="End tasks of a killed run.")
-@click.option("--forget-survivors", is_flag=True, help="Run beside them, at your risk.")
+@click.option(
+    "--kill-survivors", is_flag=True, help="Kill processes that a killed run left."
+)
+@click.option(
+    "--forget-survivors", is_flag=True, help="Ignore processes that a killed run left."
+)
 @click.option("--interval", type=SECONDS, default=0.05, metavar="SECONDS", hidden=True)
 @click.option("--stalled-after", type=SECONDS, default=600.0, hidden=True)
 @click.option(
@@ -154,26 +166,26 @@ _HEARTBEAT = 60.0
     "progress_patterns",
     metavar="RE",
     multiple=True,
-    help="How tasks say how far they are: (?P<done>..) and (?P<total>..).",
+    help="Find progress in the output by (?P<done>..) and (?P<total>..).",
 )
 @click.option(
     "--checkpoint-signal",
     metavar="SIGNAL@TIME",
-    help="Send it to tasks that long before the time limit: USR1@10m.",
+    help="Send SIGNAL to tasks TIME before the limit, such as USR1@10m.",
 )
 @options.as_json("Print the result as one JSON document.")
 @options.quiet("Print nothing while tasks run.")
 @click.argument("task_file", metavar="TASKFILE", shell_complete=options.files)
 def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
-    """Run the lines of TASKFILE side by side, each measured, none lost.
+    """Run the lines of TASKFILE in parallel, and measure each of them.
 
-    Each line is a shell line; blank lines and # comments are none. Run it again
-    and it goes on where it stopped. Each task gets a record, a line in a joblog
-    as GNU parallel writes it, and a file for what it prints.
+    Each line is a shell command; blank lines and # comments are skipped. Run the
+    same command again to continue after an interruption. Each task gets a
+    record, a line in a joblog as GNU parallel writes it, and an output file.
 
     Exit codes: 0 all done, 1 some failed or not run, 2 invalid command line
     or file, 125 weigh failed, 128+n ended by signal n; after --halt the
-    task's own.
+    exit code of the task that caused it.
 
     \b
     weigh exec tasks.txt
@@ -194,15 +206,15 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         for line in exec_lines.plan_lines(*plan(task_file, wishes)):
             click.echo(line)
         return 0
-    speaker = _Speaker(quiet=quiet, alone=not (wishes.ungroup or wishes.tag))
+    console = _StderrConsole(quiet=quiet, alone=not (wishes.ungroup or wishes.tag))
     finished = execute(
         task_file,
         wishes,
-        Voice(speaker.say, speaker.show),
+        Console(console.notify, console.show),
         cwd=current_folder() or os.sep,
         env=os.environ,
     )
-    speaker.clear()
+    console.clear()
     for line in (*settings.warnings, *finished.warnings):
         _write(f"weigh: {line}\n")
     report = _report(task_file, finished)
@@ -227,14 +239,14 @@ def _refuse_contradictions(words: dict[str, Any]) -> None:
     for name in ("timeout", "time_limit"):
         if words[name] == 0:
             option = "--" + name.replace("_", "-")
-            raise click.UsageError(f"{option} 0 leaves a task no time at all")
+            raise click.UsageError(f"{option} 0 leaves a task no time")
 
 
-class _Speaker:
-    """Reports on stderr: a line drawn again and again, or a line now and then."""
+class _StderrConsole:
+    """Shows progress on stderr: one line that is redrawn, or a line per minute."""
 
     def __init__(self, *, quiet: bool, alone: bool) -> None:
-        """Take whether to speak at all, and whether no task writes here as well."""
+        """*alone*: no task writes to the terminal, so a line can be redrawn."""
         self._quiet = quiet
         terminal = sys.stderr is not None and sys.stderr.isatty()
         self._draws = alone and terminal and os.environ.get("TERM", "dumb") != "dumb"
@@ -242,15 +254,15 @@ class _Speaker:
         self._began = time.monotonic()
         self._first = True
 
-    def say(self, line: str) -> None:
-        """Say one line, whatever is drawn."""
+    def notify(self, line: str) -> None:
+        """Print one line, after clearing the drawn one."""
         if self._quiet:
             return
         self.clear()
         _write(f"weigh: {shown(line)}\n")
 
     def show(self, tally: Any) -> Seconds:  # noqa: ANN401 - runner's own
-        """Show how far it has come; give the seconds until the next time."""
+        """Show the progress; return the seconds until the next call."""
         if self._quiet:
             return _HEARTBEAT
         standing = _standing(tally, time.monotonic() - self._began)
@@ -266,7 +278,7 @@ class _Speaker:
         return _HEARTBEAT
 
     def clear(self) -> None:
-        """Take the drawn line away."""
+        """Erase the drawn line."""
         if self._is_drawn:
             self._is_drawn = False
             _write("\r\x1b[K", is_drawn=True)
@@ -334,7 +346,7 @@ def _write(text: str, *, is_drawn: bool = False) -> None:
 
 
 def _print(text: str) -> None:
-    """Write to stdout; the exit code is about the tasks, whatever becomes of it."""
+    """Write to stdout; a failure here does not change the exit code."""
     if sys.stderr is not None:
         sys.stderr.flush()
     trouble = print_patiently(text)

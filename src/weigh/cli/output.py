@@ -1,8 +1,8 @@
-"""Write to a terminal, pipe or file that may be blocked or dead, without hanging.
+"""Write to a terminal, pipe or file that may be blocked or gone, without hanging.
 
-Ctrl-S, a pager that is paused or a full pipe that nobody reads block whoever writes; a
-terminal that is gone fails. Neither may stop tasks, delay signals or decide an exit
-code. A thread of its own writes here; the program only waits for a limited time.
+Ctrl-S, a paused pager or a full pipe block the writer; writing to a closed terminal
+fails. Neither may stop tasks, delay signals or change an exit code. So a separate
+thread writes, and the program waits for it only for a limited time.
 """
 
 import atexit
@@ -15,48 +15,48 @@ from typing import Any
 
 from weigh.units import Seconds
 
-PATIENCE: Seconds = 5.0  # that a blocked stream holds up weigh, in all
-_MOST = 1 << 20  # bytes that wait to be written; beyond them the newest are dropped
+PATIENCE: Seconds = 5.0  # the longest total time that a blocked stream delays weigh
+_MOST = 1 << 20  # bytes that may wait to be written; newer ones are dropped
 _PIECE = 4096
 
 
 class PatientStream:
-    """A text stream in place of *stream*, whose writes return at once.
+    """A text stream that replaces *stream* and whose writes return immediately.
 
-    ``error`` is what became of the stream: from then on nothing is written.
+    After an ``error`` of the stream nothing is written any more.
     """
 
     def __init__(self, stream: Any, *, patience: Seconds = PATIENCE) -> None:  # noqa: ANN401 - any text stream
-        """Write to the file descriptor of *stream*; wait *patience* seconds in all."""
+        """Write to the descriptor of *stream*; wait *patience* seconds in total."""
         self.error: OSError | None = None
         self._stream = stream
         self._fd: int = stream.fileno()
         self._patience = patience
         self._waiting: deque[bytes] = deque()
-        self._size = 0  # bytes in it, and those that are being written
+        self._size = 0  # bytes in it, and those being written
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever it has
-        """Return anything else from the stream itself."""
+        """Return any other attribute of the stream itself."""
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """Queue *text*; drop it where far too much waits already."""
+        """Queue *text*; drop it if too much waits already."""
         self._queue(text, _MOST)
         return len(text)
 
     def draw(self, text: str) -> bool:
-        """Queue *text* if all before it is written; return whether it was."""
+        """Queue *text* if everything before it is written; return whether it was."""
         return self._queue(text, 0)
 
     def flush(self) -> None:
-        """Wait until everything is written, as long as patience lasts."""
+        """Wait until everything is written, or patience is used up."""
         if self._patience > 0 and not self.wait(self._patience):
             self._patience = 0.0
 
     def wait(self, seconds: Seconds) -> bool:
-        """Wait until everything is written; return False where that takes longer."""
+        """Wait until everything is written; return False if that takes longer."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._size, seconds)
 
@@ -80,7 +80,7 @@ class PatientStream:
         if not hasattr(signal, "pthread_sigmask"):
             self._thread.start()
             return
-        # signals are for the main thread, which may have blocked them to wait for them
+        # the main thread handles signals, and may have blocked them to wait for them
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self._thread.start()
@@ -112,11 +112,11 @@ class PatientStream:
 
 
 def make_stderr_patient() -> None:
-    """Keep a blocked or dead stderr from hanging or failing weigh."""
+    """Replace stderr, so that weigh does not hang or fail if it is blocked or gone."""
     stderr = sys.stderr
     try:
         wrapped = getattr(stderr, "raw", stderr)
-        if stderr is None or isinstance(wrapped, PatientStream) or stderr.fileno() != 2:  # noqa: PLR2004 - not one that a test put there
+        if stderr is None or isinstance(wrapped, PatientStream) or stderr.fileno() != 2:  # noqa: PLR2004 - a test's own stream
             return
     except (OSError, ValueError):
         return
@@ -132,9 +132,9 @@ def make_stderr_patient() -> None:
 
 
 def draw_on_stderr(text: str, *, is_ours: bool = False) -> bool:
-    """Write *text* to stderr unless it is behind; return whether it was written.
+    """Write *text* to stderr unless older output waits; return whether it was written.
 
-    With *is_ours* all of it is weigh's own, control sequences too.
+    With *is_ours* all of it is weigh's own, including control sequences.
     """
     from weigh.render.printable import (  # noqa: PLC0415 - start-up time
         Terminal,
@@ -155,7 +155,7 @@ def draw_on_stderr(text: str, *, is_ours: bool = False) -> bool:
 
 
 def print_patiently(text: str) -> OSError | None:
-    """Write *text* to stdout; return what is in the way, if anything is."""
+    """Write *text* to stdout; return the error if that fails."""
     stdout = sys.stdout
     if stdout is None:
         return None
@@ -166,7 +166,7 @@ def print_patiently(text: str) -> OSError | None:
         return error
     except ValueError:
         fd = -1
-    if fd != 1:  # one that a test put there
+    if fd != 1:  # a test's own stream
         stdout.write(text)
         return None
     from weigh.render.printable import Terminal, shown  # noqa: PLC0415 - start-up time
@@ -178,10 +178,10 @@ def print_patiently(text: str) -> OSError | None:
 
 
 def settle_stdout() -> OSError | None:
-    """Write what stdout still holds; return what is in the way.
+    """Flush stdout; return the error if that fails.
 
-    What cannot be written is dropped, so that Python does not try again at its end and
-    exits with 120.
+    Output that cannot be written is dropped. Otherwise Python tries again at its end,
+    and exits with 120.
     """
     try:
         if sys.stdout is not None:

@@ -1,4 +1,4 @@
-"""What ``weigh exec`` says: before the tasks, while they run, when they have ended."""
+"""The texts of ``weigh exec``: dry run, progress, and summary."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ _MOST_FAILURES = 10
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A task that failed for good; ``output`` is its file, where it said something."""
+    """A task that failed finally; ``output`` is its output file, if it has any."""
 
     task: int
     reason: str
@@ -23,10 +23,10 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a run has come; ``earlier`` tasks were settled by runs before.
+    """The progress of a run; earlier runs settled ``earlier`` tasks.
 
-    ``left`` is the time until all is done, ``slowest`` are the running tasks that end
-    last, as (number, seconds), where they tell.
+    ``left`` is the time until all tasks are done; ``slowest`` are the running tasks
+    with the latest predicted end, as (number, seconds).
     """
 
     tasks: int
@@ -67,7 +67,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def progress_line(standing: Standing) -> str:
-    """Write one line that is drawn over and over on a terminal."""
+    """Return the progress line that a terminal redraws."""
     left = _left(standing)
     when = "" if left is None else f", {format_duration(left)} to go"
     failed = f", {count(standing.failed)} failed" if standing.failed else ""
@@ -79,7 +79,7 @@ def progress_line(standing: Standing) -> str:
 
 
 def heartbeat_line(standing: Standing, time_of_day: str) -> str:
-    """Write one line for a log."""
+    """Return a progress line for a log."""
     words = [
         f"{count(standing.done)} of {count(standing.tasks)} done",
         *([f"{count(standing.failed)} failed"] if standing.failed else []),
@@ -106,7 +106,7 @@ def _left(standing: Standing) -> Seconds | None:
 
 
 def summary_lines(report: Report) -> list[str]:
-    """Write what is to be known when all is over."""
+    """Return the summary after the last task."""
     lines = [_headline(report)]
     lines += [_failure(one) for one in report.failures[:_MOST_FAILURES]]
     more = report.failed - min(len(report.failures), _MOST_FAILURES)
@@ -117,9 +117,9 @@ def summary_lines(report: Report) -> list[str]:
     if report.halted is not None:
         lines.append(f"  stopped   {report.halted}")
     if report.left:
-        lines.append("  go on     run the same command again")
+        lines.append("  resume    run the same command again")
     elif report.failed:
-        lines.append("  again     add --resume-failed to run what failed once more")
+        lines.append("  resume    add --resume-failed to run failed tasks again")
     if report.output is not None:
         lines.append(f"  output    {printable(report.output)}")
     lines.append(f"  joblog    {printable(report.joblog)}")
@@ -142,17 +142,17 @@ def _headline(report: Report) -> str:
 
 
 def _failure(one: Failure) -> str:
-    """Name a task that failed; the folder of its file is said once, further down."""
-    said = f"  failed    task {one.task}: {printable(one.reason)}"
+    """Return a line about a failed task; the summary names its output folder below."""
+    line = f"  failed    task {one.task}: {printable(one.reason)}"
     if one.output is None:
-        return shortened(said, WIDTH)
+        return shortened(line, WIDTH)
     path = printable(one.output)
-    if len(said) + len(path) + 3 > WIDTH:
+    if len(line) + len(path) + 3 > WIDTH:
         path = path.rpartition("/")[2]
-    return f"{shortened(said, WIDTH - len(path) - 3)}   {path}"
+    return f"{shortened(line, WIDTH - len(path) - 3)}   {path}"
 
 
 def plan_lines(commands: Sequence[tuple[int, str]], tasks: int) -> list[str]:
-    """Write what ``--dry-run`` would run: (number, command) of each task."""
+    """Return the output of ``--dry-run``; *commands* are (number, command)."""
     lines = [f"{seq}\t{printable(command)}" for seq, command in commands]
     return [*lines, f"{count(len(commands))} of {count(tasks)} tasks would run"]

@@ -1,4 +1,4 @@
-"""When something ends, in words."""
+"""Progress and remaining time in words: of a run, a job, a task."""
 
 from collections.abc import Iterator
 
@@ -12,13 +12,13 @@ _MOST_TASKS = 3
 
 
 def ends_in(forecast: Forecast | Headway, now: Seconds) -> str | None:
-    """Say when a run ends, as seen *now* seconds into it; None where nobody knows."""
+    """Describe when a run ends, *now* seconds after its start; None if unknown."""
     left = time_left(forecast, now)
     return None if left is None else f"ends in {left}; {how_far(forecast)}"
 
 
 def time_left(forecast: Forecast | Headway, now: Seconds) -> str | None:
-    """Say how long a run still takes, *now* seconds into it; None: nobody knows."""
+    """Describe the remaining time, *now* seconds after the start; None if unknown."""
     if forecast.remaining is None:
         return None
     passed = now - forecast.time
@@ -27,7 +27,7 @@ def time_left(forecast: Forecast | Headway, now: Seconds) -> str | None:
 
 
 def how_far(forecast: Forecast | Headway) -> str:
-    """Say how many steps are done, and who counted them."""
+    """Describe how many steps are done, and the source of the count."""
     done = _number(forecast.done)
     if forecast.total is None:
         return f"{done} steps, by {forecast.source}"
@@ -36,14 +36,14 @@ def how_far(forecast: Forecast | Headway) -> str:
 
 
 def how_fast(headway: Headway) -> str:
-    """Say how many steps a run did, and what one took of late."""
+    """Describe how many steps a run did, and how long a recent step took."""
     if not headway.step_time:
         return how_far(headway)
-    return f"{how_far(headway)}, {format_brief(headway.step_time)} a step"
+    return f"{how_far(headway)}, {format_brief(headway.step_time)} per step"
 
 
 def between(low: Seconds, high: Seconds) -> str:
-    """Write two times, or one where they read the same."""
+    """Describe a range of times; return nothing if both read the same."""
     words = [format_duration(low), format_duration(high)]
     return "" if words[0] == words[1] else f" (between {words[0]} and {words[1]})"
 
@@ -60,7 +60,7 @@ def _number(value: float) -> str:
 
 
 class TaskEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """A running task that says how far it is, and the seconds that it has to go."""
+    """The progress of a running task, and its remaining seconds."""
 
     task: int
     done: float
@@ -74,8 +74,8 @@ class TaskEnd(msgspec.Struct, frozen=True, kw_only=True):
 class Ends(msgspec.Struct, frozen=True, kw_only=True):
     """When a job is done: in ``value`` seconds, between ``low`` and ``high``.
 
-    It holds if ``at_a_time`` elements run at a time. ``late`` elements will not end
-    before their ``time_limit``, and ``near`` ones may not.
+    This assumes that ``at_a_time`` elements run at a time. ``late`` elements will not
+    end before their ``time_limit``, and ``near`` elements may not.
     """
 
     value: Seconds
@@ -89,7 +89,7 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ends_lines(ends: Ends, width: int) -> Iterator[str]:
-    """Say when a job is done, whether in time, and which tasks end last."""
+    """Describe when a job is done, whether in time, and which tasks end last."""
     when = f"done in {format_duration(ends.value)}{between(ends.low, ends.high)}"
     limit = _limit_words(ends)
     if limit and len(when) + len(limit) + 3 <= width:

@@ -1,8 +1,8 @@
-"""A file that one process appends to, while others may remove or replace it.
+"""A file that one process appends to and restores if others remove or replace it.
 
 Its data stays readable through the open descriptor, so a file that was removed, moved
-or replaced is written again from there. The kernel's lock on it keeps a second writer
-away also where the lock file beside it was removed.
+or replaced is written again from there. The kernel's lock on it prevents a second
+writer even if the lock file next to it was removed.
 """
 
 import errno
@@ -35,7 +35,7 @@ class AppendFile:
 
         Raises:
             OSError: it cannot be opened.
-            FormatError: it is no regular file, or must be the user's own and is not.
+            FormatError: it is not a regular file, or belongs to another user.
             UsageError: another process has it locked.
         """
         self.path = path
@@ -64,7 +64,7 @@ class AppendFile:
     def put_back(self) -> str | None:
         """Write the file again if it was removed, moved or replaced.
 
-        Return what happened to it, None if nothing did.
+        Return what happened to it; None if nothing did.
 
         Raises:
             OSError: it cannot be written again.
@@ -77,7 +77,7 @@ class AppendFile:
             moved_to = self._new_path()
             if moved_to is not None:
                 self.path = moved_to
-                return f"{before} was moved: it goes on as {moved_to}"
+                return f"{before} was moved: weigh continues in {moved_to}"
             os.makedirs(folder)
         was_replaced = os.path.lexists(before)
         if was_replaced:
@@ -88,10 +88,10 @@ class AppendFile:
         return f"{before} was removed: written again"
 
     def replace_by(self, content: bytes | None) -> None:
-        """Put a new file in place, with *content* or else with what this one has.
+        """Replace the file by a new one with *content*, by default the present content.
 
         Raises:
-            OSError: it cannot be written; the old one stays.
+            OSError: it cannot be written; the old file stays.
         """
         path = os.path.realpath(self.path)
         temporary = f"{path}.{os.getpid()}.tmp"
@@ -132,11 +132,11 @@ class AppendFile:
 
 
 def is_locked(path: str) -> bool:
-    """Return whether another process has a file locked; no if there is none."""
+    """Return whether another process has locked a file; False if there is none."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
-        return False  # whoever opens it next gets the error
+        return False  # the next one to open it gets the error
     try:
         if stat.S_ISREG(os.fstat(fd).st_mode):
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -154,21 +154,21 @@ def is_same(path: str, fd: int) -> bool:
     try:
         there, here = os.stat(path), os.fstat(fd)
     except OSError as error:
-        # a server that does not answer says nothing of the file
+        # a server that does not answer is no evidence about the file
         return not isinstance(error, FileNotFoundError | NotADirectoryError)
     return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
 
 def check_regular(found: os.stat_result, path: str, *, own: bool) -> None:
-    """Refuse what is no regular file, with *own* also one of another user.
+    """Refuse anything but a regular file; with *own*, also one of another user.
 
-    A file with a second name may be one that somebody else wants overwritten.
+    With *own* a file with a second name is refused too: it may be an attack.
 
     Raises:
-        FormatError: says which.
+        FormatError: the file is refused.
     """
     if not stat.S_ISREG(found.st_mode):
-        raise FormatError(f"{path} is no file (choose another --joblog)")
+        raise FormatError(f"{path} is not a regular file (choose another --joblog)")
     if own and found.st_uid not in {os.geteuid(), _shown_uid(path, found)}:
         raise FormatError(f"{path} belongs to another user (choose another --joblog)")
     if own and found.st_nlink > 1:
@@ -176,9 +176,9 @@ def check_regular(found: os.stat_result, path: str, *, own: bool) -> None:
 
 
 def _shown_uid(path: str, found: os.stat_result) -> int:
-    """Return whose a file that we create beside *path* seems to be.
+    """Return the owner that a file we create next to *path* appears to have.
 
-    A network disk may show another number than ours for all that is ours.
+    A network file system may show another user id than ours for our own files.
     """
     if found.st_uid == os.geteuid():
         return found.st_uid
@@ -198,14 +198,14 @@ def write_all(fd: int, text: bytes) -> None:
     """Write all of *text*.
 
     Raises:
-        OSError: the disk is full, or worse.
+        OSError: not all of it was written.
     """
     if os.write(fd, text) != len(text):
         raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def _lock(fd: int, path: str) -> None:
-    """Lock a file; a weigh that only looks holds it for a moment."""
+    """Lock a file; a weigh that only inspects it holds the lock briefly."""
     for left in reversed(range(_TRIES)):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -223,6 +223,6 @@ def _lock(fd: int, path: str) -> None:
 
 def _in_use(path: str) -> UsageError:
     return UsageError(
-        f"another weigh exec is at work on {path.removesuffix('.events.jsonl')} "
+        f"another weigh exec is running on {path.removesuffix('.events.jsonl')} "
         "(wait for it, or choose another --joblog)"
     )

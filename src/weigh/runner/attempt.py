@@ -1,94 +1,107 @@
-"""One try at one task, from its start until nothing of it is left."""
+"""One attempt at one task, from its start until all its processes have ended.
+
+What identifies an attempt never changes. Everything else has one writer: the spawner,
+the loop's thread, the watcher's thread or the thread of the GPU meter.
+"""
 
 from typing import TYPE_CHECKING, Literal
 
-from weigh.runner.slots import NO_SHARE, Share, Slot
+import msgspec
+
+from weigh.runner.slots import NO_RESERVATION, Reservation, Slot
+from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.runner.output import Stream
-    from weigh.units import Bytes, Seconds
+    from weigh.runner.reaper import Reaped
 
 # why weigh stopped a task before its end
-Stop = Literal["timeout", "told", "halt", "memory", "gpu_memory"]
+Stop = Literal["timeout", "signal", "halt", "memory", "gpu_memory"]
 
 
-class Attempt:
-    """What is known of a try at a task; the loop fills it in as it goes.
+class Launch(msgspec.Struct):
+    """The process of an attempt; the spawner writes it once, in the loop's thread.
 
-    ``started`` is seconds since the epoch, ``began`` and ``ended`` on the monotonic
-    clock. ``status`` is the wait status of the leader once that has ended, and
-    ``orphans`` are processes it left behind. ``now`` and ``peak`` are what the watcher
-    has seen it hold last and at most, ``gpu_now`` and ``gpu_peak`` the same of its
-    GPU; ``share`` is kept free for it, ``plan`` is what its plan says it needs.
-    ``channel`` is the file with its regions; ``refused`` is why it could not be run.
-    ``again``: its task has another turn in this run.
+    ``started`` is seconds since the epoch, ``began`` is on the monotonic clock.
+    ``refused`` is why the task's command could not be run.
     """
 
-    __slots__ = (
-        "again",
-        "alone",
-        "began",
-        "channel",
-        "ended",
-        "floor",
-        "gpu_now",
-        "gpu_peak",
-        "kill_at",
-        "max_rss",
-        "now",
-        "number",
-        "orphans",
-        "output",
-        "peak",
-        "pid",
-        "plan",
-        "read_bytes",
-        "reaped",
-        "record",
-        "refused",
-        "seq",
-        "share",
-        "slot",
-        "start_time",
-        "started",
-        "status",
-        "stop",
-        "system",
-        "text",
-        "user",
-        "write_bytes",
-    )
+    pid: int = 0
+    start_time: int | None = None
+    started: Seconds = 0.0
+    began: Seconds = 0.0
+    refused: str | None = None
 
-    def __init__(self, seq: int, number: int, text: bytes, slot: Slot) -> None:
-        self.seq = seq
-        self.number = number
-        self.text = text
-        self.slot = slot
-        self.pid = 0
-        self.start_time: int | None = None
-        self.record = ""
-        self.refused: str | None = None
-        self.started: Seconds = 0.0
-        self.began: Seconds = 0.0
-        self.ended: Seconds = 0.0
-        self.status: int | None = None
-        self.user: Seconds = 0.0
-        self.system: Seconds = 0.0
-        self.max_rss: Bytes = 0
-        self.floor: Bytes = 0
-        self.read_bytes: Bytes = 0
-        self.write_bytes: Bytes = 0
-        self.reaped = 0
-        self.orphans: set[int] = set()
-        self.output: Stream | None = None
-        self.channel: str | None = None
-        self.now: Bytes = 0
-        self.peak: Bytes = 0
-        self.gpu_now: Bytes = 0
-        self.gpu_peak: Bytes = 0
-        self.share: Share = NO_SHARE
-        self.plan: Share = NO_SHARE
-        self.stop: Stop | None = None
-        self.kill_at: Seconds | None = None
-        self.alone = False
-        self.again = False
+
+class KernelUsage(msgspec.Struct, gc=False):
+    """What the kernel reports of ended processes; the loop's thread adds it up.
+
+    ``reaped`` counts the processes.
+    """
+
+    user: Seconds = 0.0
+    system: Seconds = 0.0
+    max_rss: Bytes = 0
+    read_bytes: Bytes = 0
+    write_bytes: Bytes = 0
+    reaped: int = 0
+
+    def add(self, reaped: "Reaped") -> None:
+        """Add the usage of one process."""
+        self.user += reaped.user
+        self.system += reaped.system
+        self.max_rss = max(self.max_rss, reaped.max_rss)
+        self.read_bytes += reaped.read_bytes
+        self.write_bytes += reaped.write_bytes
+        self.reaped += 1
+
+
+class LoopState(msgspec.Struct):
+    """How far an attempt is; only the loop's thread writes it.
+
+    ``status`` is the wait status of the leader once it has ended, at ``ended`` on the
+    monotonic clock. ``orphans`` are processes it left behind. ``stop`` is why weigh
+    stops it and ``kill_at`` when it is sent KILL. ``channel`` is the file with its
+    regions. ``again``: its task is retried in this run.
+    """
+
+    status: int | None = None
+    ended: Seconds = 0.0
+    orphans: set[int] = msgspec.field(default_factory=set)
+    stop: Stop | None = None
+    kill_at: Seconds | None = None
+    channel: str | None = None
+    again: bool = False
+
+
+class MemoryLevel(msgspec.Struct, gc=False):
+    """The memory that an attempt holds now and has held at most."""
+
+    now: Bytes = 0
+    peak: Bytes = 0
+
+
+class Attempt(msgspec.Struct, frozen=True, eq=False):
+    """An attempt: its identity, and one part for each writer.
+
+    ``reservation`` is reserved for it, ``plan`` is what its plan says it needs;
+    ``alone``: no other task runs. ``floor`` is weigh's own peak memory at its start.
+    The watcher's thread writes ``host``, the GPU meter's thread writes ``gpu``; the
+    loop's thread reads both to guard the memory.
+    """
+
+    seq: int
+    number: int
+    text: bytes
+    slot: Slot
+    record: str = ""
+    reservation: Reservation = NO_RESERVATION
+    plan: Reservation = NO_RESERVATION
+    alone: bool = False
+    floor: Bytes = 0
+    output: "Stream | None" = None
+    launch: Launch = msgspec.field(default_factory=Launch)
+    usage: KernelUsage = msgspec.field(default_factory=KernelUsage)
+    state: LoopState = msgspec.field(default_factory=LoopState)
+    host: MemoryLevel = msgspec.field(default_factory=MemoryLevel)
+    gpu: MemoryLevel = msgspec.field(default_factory=MemoryLevel)

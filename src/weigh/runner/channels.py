@@ -1,9 +1,9 @@
 """The event files that programs with ``import weigh`` write their regions to.
 
-Each slot has one, named in the environment of its tasks. One that a task wrote to is
-put aside for the watcher to read, and the slot gets another. All lie in a folder that
-only this user may enter; the folder is locked, so that the next run can tell and remove
-those of runs that were killed.
+Each slot has one file, named in the environment of its tasks. A file that a task wrote
+to is moved aside for the watcher to read, and the slot gets a new one. All files are in
+a folder that only this user may enter. The folder is locked, so that the next run can
+recognize and remove the folders of killed runs.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ VARIABLE = "WEIGH_CHANNEL"
 class Channels:
     """The event files of all slots, in a folder in the machine's temporary folder.
 
-    They stay open: to look at their size costs little then.
+    They stay open, so that checking their size is cheap.
     """
 
     def __init__(self, run: str, slots: Iterable[int], folder: str) -> None:
@@ -34,19 +34,19 @@ class Channels:
         try:
             self._lock = _make_locked(os.path.join(folder, _NEW + run), self._folder)
         except OSError:
-            return  # the programs do without
+            return  # the programs run without regions
         for slot in slots:
             self._paths[slot] = os.path.join(self._folder, f"{slot}.events")
             self._make(slot)
 
     def settings(self) -> dict[int, dict[str, str]]:
-        """Give the variable for each slot that has a file."""
+        """Return the environment variable of each slot that has a file."""
         return {slot: {VARIABLE: self._paths[slot]} for slot in self._fds}
 
     def take(self, slot: int) -> str | None:
-        """Move the slot's file aside if a task wrote to it; return its path then.
+        """Move the slot's file aside if a task wrote to it, and return its new path.
 
-        Return None where there is nothing to read, or it cannot be moved.
+        Return None if there is nothing to read or the file cannot be moved.
         """
         fd = self._fds.get(slot)
         path = self._paths[slot]
@@ -79,11 +79,11 @@ class Channels:
         try:
             self._fds[slot] = os.open(self._paths[slot], _FLAGS, 0o600)
         except OSError:
-            return  # the programs of this slot do without
+            return  # the programs of this slot run without regions
 
 
 def forget(path: str) -> None:
-    """Remove a file that nobody needs any more."""
+    """Remove a file that is no longer needed."""
     try:
         os.unlink(path)
     except OSError:
@@ -113,7 +113,7 @@ def _remove_if_dead(path: str) -> None:
 
 
 def _make_locked(new: str, path: str) -> int:
-    """Make a folder of our own, lock it, then give it its name; return its descriptor.
+    """Make a folder, lock it, then rename it to *path*; return its descriptor.
 
     Raises:
         OSError: it cannot be made.
@@ -121,7 +121,7 @@ def _make_locked(new: str, path: str) -> int:
     os.mkdir(new, 0o700)
     fd = os.open(new, _FOLDER_FLAGS)
     try:
-        with suppress(OSError):  # without locks nobody can take it for a dead one's
+        with suppress(OSError):  # without locks no process takes it for a dead one's
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.rename(new, path)
     except BaseException:

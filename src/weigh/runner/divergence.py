@@ -1,8 +1,8 @@
-"""Find the sign of a run that goes on and is lost: NaN or inf where numbers stand.
+"""Find the sign of a run that has diverged: NaN or inf in the place of a number.
 
-A number's place is behind the name of a quantity (``loss: nan``, ``acc=inf``), in a
-list (``[nan, 0.5]``) or in a column among numbers. Bounds and settings that may be
-infinite or missing (``best=inf``, ``fill_value=nan``) are none, nor is prose.
+A number's place is after the name of a quantity (``loss: nan``, ``acc=inf``), in a
+list (``[nan, 0.5]``) or in a column of numbers. Bounds and settings that may be
+infinite or missing (``best=inf``, ``fill_value=nan``) do not count, nor does prose.
 """
 
 import re
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-# most lines need no closer look; an m before may end a colour
+# a cheap filter for most lines; a preceding m may end a colour sequence
 _HINT = re.compile(
     rb"(?<![A-Za-ln-z0-9_./])(?:nan|NaN|NAN|inf|Inf|Infinity|INF)(?![A-Za-z0-9_])"
 )
@@ -56,7 +56,7 @@ _MAY_BE_INFINITE = re.compile(
 
 
 class Divergence(msgspec.Struct, frozen=True):
-    """A NaN or an inf in a number's place: which *line* (from 1), and its text."""
+    """A NaN or inf in a number's place: its *line* (from 1), and that line's text."""
 
     line: int
     text: str
@@ -64,13 +64,13 @@ class Divergence(msgspec.Struct, frozen=True):
 
 
 def find_divergence(text: bytes) -> Divergence | None:
-    """Find the first NaN or inf that stands where a number should, in whole lines."""
+    """Find the first NaN or inf in the place of a number, in whole lines of *text*."""
     if not _HINT.search(text):
         return None
     for number, line in enumerate(text.split(b"\n"), start=1):
         if not _HINT.search(line):
             continue
-        for part in line.split(b"\r"):  # a progress bar draws over itself
+        for part in line.split(b"\r"):  # a progress bar overwrites its line
             shown = _COLOUR.sub(b"", part).decode("utf-8", "replace")
             word = _number_lost(shown)
             if word is not None:
@@ -94,7 +94,7 @@ def _is_a_number_place(before: str, word: str, after: str) -> bool:
     named = _NAMED.search(before)
     if named is not None:
         return not _may_be(named[1], word)
-    if word == "INF":  # the level of a log's line
+    if word == "INF":  # a log level
         return False
     words = _TOKEN.findall(before)
     return _follows_a_metric(words) or (
@@ -104,7 +104,7 @@ def _is_a_number_place(before: str, word: str, after: str) -> bool:
 
 
 def _may_be(name: str, word: str) -> bool:
-    """Tell whether a quantity of that name may well be missing, or without bound."""
+    """Return whether a quantity of that name may be missing or unbounded."""
     parts = re.split(r"[^a-z]+", name.lower())
     return any(
         _MAY_BE_MISSING.fullmatch(part)
@@ -114,7 +114,7 @@ def _may_be(name: str, word: str) -> bool:
 
 
 def _follows_a_metric(words: Sequence[str]) -> bool:
-    """Tell ``loss nan`` and ``the loss is nan``."""
+    """Recognize ``loss nan`` and ``the loss is nan``."""
     if words and words[-1].lower() in _BECOMES:
         words = words[-4:-1]
         return any(map(_METRIC.search, words))
@@ -122,7 +122,7 @@ def _follows_a_metric(words: Sequence[str]) -> bool:
 
 
 def _is_in_other_brackets(before: str, word: str, after: str) -> bool:
-    """Tell a call's argument and an interval's end: ``float(nan)``, ``(-inf, 0]``."""
+    """Recognize a call's argument and an interval: ``float(nan)``, ``(-inf, 0]``."""
     call = _OPEN_CALL.search(before)
     if _is_nan(word):
         return call is not None and call[1] == "float"
@@ -136,8 +136,8 @@ def _is_among_numbers(
 ) -> bool:
     if _OPENING.search(before):
         return _CLOSING.match(after) is not None
-    beside = [word for word in (*words[-1:], next_word) if word]
-    return all(map(_NUMBER.fullmatch, beside))
+    neighbours = [word for word in (*words[-1:], next_word) if word]
+    return all(map(_NUMBER.fullmatch, neighbours))
 
 
 def _is_nan(word: str) -> bool:

@@ -1,7 +1,7 @@
-"""The events file beside a joblog: JSON Lines, one write a record.
+"""The events file next to a joblog: JSON Lines, one event per line.
 
-It holds what the nine columns have no room for: attempts, where and as which process
-each ran, what it used, why it ended. Like the joblog it has one writer.
+It holds what the joblog has no columns for: the attempts, where and as which process
+each ran, its usage, why it ended. Like the joblog it has one writer.
 """
 
 import os
@@ -20,7 +20,7 @@ SCHEMA = "weigh.exec-events/1"
 
 
 class Opened(msgspec.Struct, frozen=True, tag_field="event", tag="opened"):
-    """A ``weigh exec`` began; the mark of its processes begins with ``run``."""
+    """A ``weigh exec`` began; the marks of its processes begin with ``run``."""
 
     run: str
     time: Seconds
@@ -34,9 +34,9 @@ class Opened(msgspec.Struct, frozen=True, tag_field="event", tag="opened"):
 
 
 class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
-    """An attempt at a task began, as this process. ``task`` is a hash of its text.
+    """An attempt at a task began as process ``pid``. ``task`` is a hash of its text.
 
-    ``memory`` and ``gpu_memory`` are what was kept free for it; ``alone``: all was.
+    ``memory`` and ``gpu_memory`` were reserved for it; ``alone``: nothing else ran.
     """
 
     seq: int
@@ -54,9 +54,9 @@ class Started(msgspec.Struct, frozen=True, tag_field="event", tag="started"):
 
 
 class Ended(msgspec.Struct, frozen=True, tag_field="event", tag="ended"):
-    """An attempt ended; ``again`` if the task has another turn in this run.
+    """An attempt ended; ``again`` if the task is retried in this run.
 
-    ``record`` names the record with all that was measured.
+    ``record`` is the id of the record with everything that was measured.
     """
 
     seq: int
@@ -82,7 +82,7 @@ class Closed(msgspec.Struct, frozen=True, tag_field="event", tag="closed"):
     reason: str
 
 
-# where in a line the kind of event and the number of its task begin
+# where the kind of event and the number of its task begin in a line
 _KIND = len('{"event":"')
 _STARTED = len('{"event":"started","seq":')
 _ENDED = len('{"event":"ended","seq":')
@@ -97,7 +97,7 @@ class EventsFile:
 
         Raises:
             StoreError: it cannot be written.
-            FormatError: it is a link, no regular file, or another user's.
+            FormatError: it is a link, not a regular file, or another user's.
             UsageError: another process writes it.
         """
         self.trouble: str | None = None
@@ -116,7 +116,7 @@ class EventsFile:
         return self._file.path
 
     def append(self, *events: msgspec.Struct) -> None:
-        """Write events; what cannot be written is noted in ``trouble``."""
+        """Write events; note in ``trouble`` why they cannot be written."""
         text = b"".join([msgspec.json.encode(event) + b"\n" for event in events])
         if self._torn:
             text = b"\n" + text
@@ -139,7 +139,7 @@ class EventsFile:
         self._file.close()
 
     def read_past(self, is_wanted: Callable[[int], bool]) -> "Past":
-        """Read what earlier runs left behind; count attempts where *is_wanted*."""
+        """Read the events of earlier runs; count attempts of tasks that *is_wanted*."""
         with open(self.path, "rb", buffering=1 << 20) as file:
             return read_past(file, is_wanted)
 
@@ -147,8 +147,8 @@ class EventsFile:
 class Past(msgspec.Struct, frozen=True):
     """Earlier runs on this joblog.
 
-    ``open_runs`` did not say that they ended; ``in_flight`` are starts without an end,
-    and ``attempts`` how often tasks were started, both by number.
+    ``open_runs`` have no closing event. ``in_flight`` are the starts without an end,
+    and ``attempts`` how often each task was started, both by task number.
     """
 
     open_runs: dict[str, Opened]
@@ -157,9 +157,9 @@ class Past(msgspec.Struct, frozen=True):
 
 
 def read_past(lines: Iterable[bytes], is_wanted: Callable[[int], bool]) -> Past:
-    """Read an events file; what does not parse is stepped over.
+    """Read an events file; skip lines that do not parse.
 
-    Few lines are looked into: there may be hundreds of thousands.
+    Few lines are decoded: there may be hundreds of thousands.
     """
     runs: dict[str, Opened] = {}
     begun: dict[bytes, bytes] = {}

@@ -1,7 +1,7 @@
-"""What each task does to the GPU of its slot: one sampler, an account a task.
+"""Measure how each task uses the GPU of its slot: one sampler for all tasks.
 
-The sampler reads in its own thread. Whatever it reads is handed to the accounts of the
-tasks that run as well, so that the driver is asked once for all of them.
+The sampler reads in its own thread. Each reading is passed on to the accounts of all
+running tasks, so that the driver is queried once for all of them.
 """
 
 import threading
@@ -19,14 +19,14 @@ from weigh.probe.gpu import (
     GpuShare,
 )
 from weigh.runner.attempt import Attempt
-from weigh.runner.memory_limits import CardRoom, Room
+from weigh.runner.memory_limits import GpuRoom, Room
 from weigh.units import Bytes, Seconds
 
 _INTERVAL = 0.05
 
 
 class TaskGpus:
-    """The accounts of one task, a GPU each; *pids* gives its processes now."""
+    """The accounts of one task, one per GPU; *pids* returns its current processes."""
 
     def __init__(self, attempt: Attempt, pids: Callable[[], Collection[int]]) -> None:
         self._attempt = attempt
@@ -35,17 +35,17 @@ class TaskGpus:
 
     @property
     def gpu(self) -> str | None:
-        """Give the card of the task's slot, as CUDA_VISIBLE_DEVICES has it."""
+        """Return the GPU of the task's slot, as written in CUDA_VISIBLE_DEVICES."""
         return self._attempt.slot.gpu
 
     def open(self, devices: Collection[GpuDevice]) -> None:
-        """Open an account with each of these cards."""
+        """Open an account for each of these GPUs."""
         for device in devices:
-            account = GpuAccount(device, self._attempt.began)
+            account = GpuAccount(device, self._attempt.launch.began)
             self._accounts.setdefault(device.uuid, account)
 
     def take(self, now: Seconds, readings: Collection[GpuReading]) -> None:
-        """Take in one look."""
+        """Process the readings of one look."""
         tree = self._pids()
         for reading in readings:
             account = self._accounts.get(reading.uuid)
@@ -55,34 +55,34 @@ class TaskGpus:
         self.holds(max((moment.job or 0 for moment in moments), default=0))
 
     def holds(self, memory: Bytes) -> None:
-        """Note what the task holds, of the card on which it holds most."""
-        self._attempt.gpu_now = memory
-        self._attempt.gpu_peak = max(self._attempt.gpu_peak, memory)
+        """Note the memory the task holds, on the GPU where it holds most."""
+        self._attempt.gpu.now = memory
+        self._attempt.gpu.peak = max(self._attempt.gpu.peak, memory)
 
     def is_on(self, uuid: str) -> bool:
-        """Tell whether the card is one of the task's."""
+        """Return whether the GPU is one of the task's."""
         return uuid in self._accounts
 
     @property
     def held(self) -> Bytes:
-        """Give what the task holds now."""
-        return self._attempt.gpu_now
+        """Return the GPU memory that the task holds now."""
+        return self._attempt.gpu.now
 
     def usages(self) -> tuple[GpuUsage, ...]:
-        """Sum up."""
+        """Return the usage of each GPU."""
         return tuple(account.usage() for account in self._accounts.values())
 
     def idle(self, now: Seconds) -> Seconds | None:
-        """Give the seconds since any GPU was busy; None where none says."""
+        """Return the seconds since any GPU was busy; None if no GPU reports it."""
         return idle_for(tuple(self._accounts.values()), now)
 
     def moments(self) -> list[list[tuple[Seconds, Bytes]]]:
-        """Give the task's memory on each GPU over time."""
+        """Return the task's memory on each GPU over time."""
         return [account.job_moments() for account in self._accounts.values()]
 
 
-class GpuWatch:
-    """Watches the GPUs of all slots; *names* are what CUDA_VISIBLE_DEVICES had."""
+class GpuMeter:
+    """Measures the GPUs of all slots; *names* are those in CUDA_VISIBLE_DEVICES."""
 
     def __init__(
         self,
@@ -98,18 +98,18 @@ class GpuWatch:
         self._devices: tuple[GpuDevice, ...] = ()
         self._last: dict[str, GpuReading] = {}
         self._read_at: Seconds = 0.0
-        self._before: dict[str, Bytes] = {}  # in use when a card was looked at first
+        self._before: dict[str, Bytes] = {}  # in use at the first look at a GPU
         self._tasks: list[TaskGpus] = []
-        self._lock = threading.Lock()  # around the five above and all accounts
+        self._lock = threading.Lock()  # guards the five above and all accounts
         self._sampler = GpuSampler(
-            lambda: _Tee(factory(), self._met, self._read),
+            lambda: _Tee(factory(), self._on_devices, self._on_readings),
             max(interval, _INTERVAL),
             pids=pids,
         )
         self._sampler.start(wait=0.0)
 
     def begin(self, attempt: Attempt, pids: Callable[[], Collection[int]]) -> TaskGpus:
-        """Open the accounts of a task; what was read last is its baseline."""
+        """Open the accounts of a task; the last reading is its baseline."""
         with self._lock:
             task = TaskGpus(attempt, pids)
             task.open(self._devices_of(task.gpu))
@@ -117,8 +117,8 @@ class GpuWatch:
             self._tasks.append(task)
         return task
 
-    def card(self, name: str | None) -> CardRoom | None:
-        """Give the memory of a slot's card; None where there is not one, or no word."""
+    def room_of(self, name: str | None) -> GpuRoom | None:
+        """Return the memory of a slot's GPU; None if it has several or no reading."""
         with self._lock:
             devices = self._devices_of(name)
             last = self._last.get(devices[0].uuid) if len(devices) == 1 else None
@@ -130,28 +130,28 @@ class GpuWatch:
             room = Room(
                 last.memory_used, device.memory_total - (device.memory_reserved or 0)
             )
-            return CardRoom(room, self._read_at, f"GPU {device.index}")
+            return GpuRoom(room, self._read_at, f"GPU {device.index}")
 
     def end(
         self, task: TaskGpus
     ) -> tuple[tuple[GpuUsage, ...], list[list[tuple[Seconds, Bytes]]]]:
-        """Close the accounts of a task; give what they say, and its memory in time."""
+        """Close the accounts of a task; return its usage, and its memory over time."""
         with self._lock:
             self._tasks.remove(task)
             return task.usages(), task.moments()
 
     def stop(self) -> tuple[str, ...]:
-        """End; give what was in doubt."""
+        """Stop measuring; return the warnings."""
         self._sampler.stop()
         return tuple(self._sampler.warnings())
 
-    def _met(self, devices: tuple[GpuDevice, ...]) -> None:
+    def _on_devices(self, devices: tuple[GpuDevice, ...]) -> None:
         with self._lock:
             self._devices = devices
-            for task in self._tasks:  # a driver takes its time to start
+            for task in self._tasks:  # the driver may start late
                 task.open(self._devices_of(task.gpu))
 
-    def _read(self, readings: tuple[GpuReading, ...]) -> None:
+    def _on_readings(self, readings: tuple[GpuReading, ...]) -> None:
         now = time.monotonic()
         with self._lock:
             self._read_at = now
@@ -164,7 +164,7 @@ class GpuWatch:
                 self._spread(reading)
 
     def _spread(self, reading: GpuReading) -> None:
-        """Share out among the tasks what the driver names no process of ours for."""
+        """Divide memory in use among the tasks if the driver names none of theirs."""
         tasks = [task for task in self._tasks if task.is_on(reading.uuid)]
         if reading.memory_used and tasks and not any(task.held for task in tasks):
             ours = max(0, reading.memory_used - self._before[reading.uuid])
@@ -172,13 +172,13 @@ class GpuWatch:
                 task.holds(ours // len(tasks))
 
     def _devices_of(self, name: str | None) -> tuple[GpuDevice, ...]:
-        """Find the cards of a slot: of several, by their names with commas between."""
+        """Return the GPUs of a slot, which *name* lists with commas between."""
         devices = self._devices
         if name is None:
             return devices
         wanted = name.split(",")
         if self._hides and len(devices) == len(self._names):
-            # weigh sees the very cards that it was given, in the same order
+            # weigh sees exactly the GPUs it was given, in the same order
             pairs = zip(self._names, devices, strict=True)
             return tuple(device for known, device in pairs if known in wanted)
         return tuple(
@@ -189,7 +189,7 @@ class GpuWatch:
 
 
 class _Tee:
-    """A probe that shows everything it reads to somebody else, too."""
+    """A probe that also passes its devices and readings on."""
 
     def __init__(
         self,
@@ -198,27 +198,27 @@ class _Tee:
         read: Callable[[tuple[GpuReading, ...]], None],
     ) -> None:
         self._probe = probe
-        self._show = read
+        self._pass_on = read
         met(probe.devices())
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Say what is in doubt about which GPUs are mine."""
+        """Return the caveats about which GPUs are ours."""
         return self._probe.notes
 
     @property
     def absence(self) -> str | None:
-        """Say why none is mine."""
+        """Return why no GPU is ours."""
         return self._probe.absence
 
     def devices(self) -> tuple[GpuDevice, ...]:
-        """Give the GPUs that are mine."""
+        """Return our GPUs."""
         return self._probe.devices()
 
     def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
-        """Look at each once, and show it."""
+        """Read each GPU once, and pass the readings on."""
         readings = self._probe.read(activity=activity)
-        self._show(readings)
+        self._pass_on(readings)
         return readings
 
     def counters(self, uuid: str) -> GpuCounters:
@@ -226,21 +226,21 @@ class _Tee:
         return self._probe.counters(uuid)
 
     def pcie_rx(self, uuid: str) -> Bytes | None:
-        """Watch what comes in."""
+        """Read the bytes received over PCIe."""
         return self._probe.pcie_rx(uuid)
 
     def pcie_tx(self, uuid: str) -> Bytes | None:
-        """Watch what goes out."""
+        """Read the bytes sent over PCIe."""
         return self._probe.pcie_tx(uuid)
 
     def new_xids(self, uuid: str) -> tuple[int, ...] | None:
-        """Give the driver's errors since the last call."""
+        """Return the driver's errors since the last call."""
         return self._probe.new_xids(uuid)
 
     def shares(self, uuid: str) -> tuple[GpuShare, ...] | None:
-        """Give each process's utilisation since the last call."""
+        """Return each process's utilisation since the last call."""
         return self._probe.shares(uuid)
 
     def close(self) -> None:
-        """Let the driver go."""
+        """Release the driver."""
         self._probe.close()

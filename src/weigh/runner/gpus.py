@@ -1,8 +1,8 @@
-"""Which GPUs to share out: those the environment names, or else found through NVML.
+"""Choose the GPUs of a run: those the environment names, or idle ones found by NVML.
 
-A scheduler that grants GPUs without saying which (Grid Engine, mostly) leaves it to its
-jobs to find idle ones. A claim, a file that is locked for the run, keeps two from
-taking the same GPU.
+Some schedulers (mostly Grid Engine) grant a number of GPUs without naming them, so jobs
+have to find idle ones. A claim, a file that is locked during the run, prevents two runs
+from taking the same GPU.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ from weigh.probe.gpu import GpuDevice, GpuProbe, GpuReading
 from weigh.runner.resources import gpus_named
 from weigh.units import Seconds
 
-_IDLE = 0.02  # of a card's memory, which the driver itself may use
+_IDLE = 0.02  # of a GPU's memory, which the driver itself may use
 _CLAIM = "weigh-gpu-"
 _FOR_ALL = 0o444
 _OTHERS_COUNT_FOR: Seconds = 600.0
@@ -28,7 +28,7 @@ _PAUSE = (0.05, 0.3)  # seconds until the next try, at random
 
 
 class GpuClaims:
-    """The GPUs of this run, and the claims on those that nobody granted by name."""
+    """The GPUs of this run, and the claims on those not granted by name."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -42,10 +42,10 @@ class GpuClaims:
         *,
         count: int | None = None,
     ) -> tuple[str, ...]:
-        """Give the names of our GPUs for CUDA_VISIBLE_DEVICES, *count* of them.
+        """Return the names of our GPUs for CUDA_VISIBLE_DEVICES, *count* of them.
 
         Raises:
-            UsageError: there is none, or nobody says which are ours.
+            UsageError: there is none, or it is unknown which are ours.
         """
         named = gpus_named(env)
         if named is not None:
@@ -57,8 +57,8 @@ class GpuClaims:
             raise UsageError(f"--per-gpu: {error}") from error
         if allocation is not None and count is None:
             raise UsageError(
-                f"--per-gpu: {allocation.scheduler} does not say which GPUs are this "
-                "job's: say how many it has with --gpus N, and idle ones are taken"
+                f"--per-gpu: {allocation.scheduler} does not name this job's GPUs: "
+                "add --gpus N to take N idle ones"
             )
         if count is None:
             return tuple(device.uuid for device in devices)
@@ -107,7 +107,7 @@ class GpuClaims:
         return len(self._claims)
 
     def _take(self, uuid: str) -> bool:
-        """Claim a GPU, unless somebody else has a claim on it that counts."""
+        """Claim a GPU, unless another process has a valid claim on it."""
         prefix = f"{_CLAIM}{uuid}."
         name = prefix + os.urandom(8).hex()
         path = os.path.join(self._folder, name)
@@ -117,7 +117,7 @@ class GpuClaims:
             return False
         self._claims.append((path, fd))
         if not any(
-            one.startswith(prefix) and one != name and _counts(self._folder, one)
+            one.startswith(prefix) and one != name and _is_valid(self._folder, one)
             for one in os.listdir(self._folder)
         ):
             return True
@@ -129,7 +129,7 @@ class GpuClaims:
 
 
 def _make_locked(new: str, path: str) -> int:
-    """Make a file that others see under its name only when it is locked.
+    """Make a file that appears under its name only once it is locked.
 
     Raises:
         OSError: it cannot be made or locked.
@@ -147,11 +147,11 @@ def _make_locked(new: str, path: str) -> int:
     return fd
 
 
-def _counts(folder: str, name: str) -> bool:
-    """Return whether a claim on an idle GPU holds; remove it if it is ours and dead.
+def _is_valid(folder: str, name: str) -> bool:
+    """Return whether a claim on an idle GPU is valid; remove it if ours and dead.
 
-    One that nobody has locked is dead. Another user's counts for some minutes, in which
-    its program begins to use the GPU: nobody can keep an idle one from others for good.
+    A claim without a lock is dead. Another user's claim counts for ten minutes, by when
+    its program should use the GPU: nobody can block an idle GPU permanently.
     """
     path = os.path.join(folder, name)
     try:

@@ -1,4 +1,4 @@
-"""When to stop before every task has run: ``--halt`` in GNU parallel's words."""
+"""``--halt``: when to stop before all tasks have run, as in GNU parallel."""
 
 from typing import Literal
 
@@ -30,7 +30,7 @@ class Halt(msgspec.Struct, frozen=True):
     share: float | None = None
 
     def is_due(self, *, failed: int, succeeded: int, tasks: int) -> bool:
-        """Tell whether enough tasks have ended so."""
+        """Return whether enough tasks have failed, succeeded or ended."""
         if self.when == "never":
             return False
         ended = {"fail": failed, "success": succeeded}.get(self.why, failed + succeeded)
@@ -43,7 +43,7 @@ def parse_halt(text: str) -> Halt:
     """Read ``never``, ``now,fail=1``, ``soon,done=50%``, or the old 0, 1, 2, 10%.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: *text* is none of these.
     """
     words = _OLD.get(text, text)
     if words == "never":
@@ -61,7 +61,7 @@ def parse_halt(text: str) -> Halt:
         or (number.endswith("%") and int(digits) > _ALL)
     ):
         raise UsageError(
-            f"--halt {text}: write it like now,fail=1 or soon,fail=10% "
+            f"invalid --halt {text}: write now,fail=1 or soon,fail=10% "
             "(never; now or soon; fail, success or done)"
         )
     chosen: When = "now" if when == "now" else "soon"

@@ -20,11 +20,11 @@ WAITING, DONE, FAILED = 0, 1, 2
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """What earlier runs settled.
+    """The tasks that earlier runs completed or failed.
 
-    ``states`` has one of WAITING, DONE, FAILED for each task in order; ``known`` is how
-    many lines of the joblog are about tasks of this file, ``strange`` about others;
-    ``moved`` how many tasks were found under another number.
+    ``states`` has one of WAITING, DONE, FAILED for each task in order. ``known`` counts
+    the joblog's lines about tasks of this file, ``strange`` those about others, and
+    ``moved`` the tasks that were found under another number.
     """
 
     states: bytearray
@@ -46,9 +46,9 @@ class Settled(msgspec.Struct, frozen=True):
 def settle(keys: Sequence[int], ends: Iterable[tuple[int, bool, int]]) -> Settled:
     """Match *ends*, (seq, whether it succeeded, key of its text), to tasks.
 
-    *keys* are those of the tasks' texts, in order. Of several ends of one task the
-    last counts. As many tasks of one text are done as have succeeded, whatever their
-    numbers were then.
+    *keys* are those of the tasks' texts, in order. The last end of a task counts. Of
+    several tasks with the same text as many are done as have succeeded, whatever their
+    numbers were.
     """
     states = bytearray(len(keys))
     strangers: dict[int, dict[int, bool]] = {}
@@ -69,8 +69,8 @@ def _adopt(
 ) -> int:
     """Assign ends under other numbers to tasks of the same text.
 
-    A success goes to a task that failed under its present number first: it was this
-    one's next attempt, under the number that it had meanwhile.
+    A success goes first to a task that failed under its present number: it was that
+    task's next attempt, under the number it had at that time.
     """
     good: dict[int, int] = {}
     bad: dict[int, int] = {}
@@ -95,19 +95,21 @@ def _adopt(
 
 _HEADER_LINE = HEADER.encode() + b"\n"
 _TAIL = 1 << 16
-_WATCHED = 128  # bytes at the end that show whether the file was overwritten
+_WATCHED = 128  # bytes at the end that reveal whether the file was overwritten
 _SIGNS = tuple(map(str.encode, SIGNS))
-_DIGEST = 10  # letters: 40 bits tell tasks apart
+_DIGEST = 10  # letters: 40 bits distinguish tasks
 KEY_SUFFIX = ".key"
-_ROW = struct.Struct("<IddQhB")  # an entry without its command, to restore it from
+_ROW = struct.Struct(
+    "<IddQhB"
+)  # an entry without its command, to restore the file from
 
 
 def put_aside(path: str) -> None:
-    """Rename the joblog at *path*, if there is one, for a run that begins anew.
+    """Rename the joblog at *path*, if there is one, for a run that starts over.
 
     Raises:
         StoreError: it cannot be renamed.
-        FormatError: it is no joblog.
+        FormatError: it is not a joblog.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -123,20 +125,20 @@ def put_aside(path: str) -> None:
 
 
 class JoblogFile:
-    """The joblog of this run; what could not be written waits in ``unwritten``.
+    """The joblog of this run; ``unwritten`` are entries that could not be written yet.
 
-    What was written is remembered, so that the joblog can be restored when another
-    program removes, replaces or truncates it.
+    What was written is kept in memory too, so that the joblog can be restored if
+    another program removes, replaces or truncates it.
     """
 
     def __init__(self, path: str, mask: Mask = MASK) -> None:
-        """Open and lock the file, create it if missing, cut off a torn last line.
+        """Open and lock the file; create it if missing, cut off an incomplete line.
 
         Commands are written without what *mask* hides.
 
         Raises:
             StoreError: it cannot be opened or written.
-            FormatError: it is no joblog.
+            FormatError: it is not a joblog.
             UsageError: another process writes it.
         """
         self.unwritten: list[Entry] = []
@@ -148,7 +150,7 @@ class JoblogFile:
         self._rows = bytearray()
         try:
             self._file = AppendFile(path, follow=True)
-            self._size = _mend(self._file.fd, path)
+            self._size = _repair(self._file.fd, path)
             self._tail = self._read_tail(self._size)
         except OSError as error:
             raise StoreError(_trouble(path, error)) from error
@@ -159,22 +161,22 @@ class JoblogFile:
         return self._file.path
 
     def remember(self, source: TaskSource, states: bytearray) -> None:
-        """Note the tasks and what earlier runs settled, to restore the file from."""
+        """Keep the tasks and their states from earlier runs, to restore the file."""
         self._source = source
         self._states = states
 
     def append(self, entry: Entry) -> str | None:
-        """Write one line; return what prevents it, if anything does."""
+        """Write one line; return what prevents it, or None."""
         return self._write([*self.unwritten, self._without_secrets(entry)])
 
     def try_again(self) -> str | None:
-        """Write what could not be written before; return what prevents it."""
+        """Write what could not be written before; return what prevents it, or None."""
         return self._write(self.unwritten) if self.unwritten else None
 
     def restore(self) -> str | None:
         """Write the file again if it was removed, replaced, moved or truncated.
 
-        Return what happened to it, None if nothing did.
+        Return what happened to it; None if nothing did.
 
         Raises:
             StoreError: it cannot be written again.
@@ -227,7 +229,7 @@ class JoblogFile:
                     self._rows += _packed(entry)
                 return None
             trouble = "No space left on device"
-            os.ftruncate(fd, before)  # a torn line would swallow the next
+            os.ftruncate(fd, before)  # an incomplete line would swallow the next
         except OSError as error:
             trouble = error.strerror or str(error)
         self.unwritten = entries
@@ -238,13 +240,13 @@ class JoblogFile:
         return os.pread(self._file.fd, length, size - length)
 
     def _is_intact(self) -> bool:
-        """Return whether what was written is still in the file."""
+        """Return whether the file still ends with what was written."""
         return self._read_tail(self._size) == self._tail
 
     def _remembered(self) -> bytes:
-        """Write what this run and earlier ones settled as a whole joblog.
+        """Return a whole joblog of the tasks that this run and earlier ones ended.
 
-        Of earlier runs only success or failure is known by now, not when or how long.
+        For earlier runs only success or failure is known, no times.
         """
         lines = [_HEADER_LINE]
         rows = list(_ROW.iter_unpack(self._rows))
@@ -262,7 +264,7 @@ class JoblogFile:
             return b""
         try:
             text = self._source.text(seq)
-        except FormatError as error:  # without its text nobody knows what ended
+        except FormatError as error:  # without its text it is unknown what ended
             raise OSError(str(error)) from error
         entry = self._without_secrets(
             Entry(
@@ -292,13 +294,13 @@ def _packed(entry: Entry) -> bytes:
 
 
 def settle_by(path: str, source: TaskSource, mask: Mask = MASK) -> Settled:
-    """Match what the joblog at *path* says to the tasks of *source*.
+    """Match the lines of the joblog at *path* to the tasks of *source*.
 
-    Tasks with a secret are compared in their masked form, in which a digest stands for
+    Tasks with a secret are compared in their masked form, in which a digest replaces
     the secret; without the key of the digests the secrets are not compared.
 
     Raises:
-        FormatError: it is about another task file altogether.
+        FormatError: it belongs to another task file.
     """
     with open(path, "rb", buffering=1 << 20) as file:
         file.readline()
@@ -325,7 +327,7 @@ def settle_by(path: str, source: TaskSource, mask: Mask = MASK) -> Settled:
 
 
 def _masked_key(text: bytes, mask: Mask, key: bytes | None) -> int:
-    """Return what a task's text is known by: its hash, without the secrets in it."""
+    """Return the hash that identifies a task's text, without the secrets in it."""
     lower = text.lower()
     if not mask.patterns and not any(sign in lower for sign in _SIGNS):
         return hash(text)
@@ -337,9 +339,9 @@ def _masked_key(text: bytes, mask: Mask, key: bytes | None) -> int:
 
 
 def _hider(key: bytes | None) -> Hide:
-    """Return what writes a keyed digest in the place of a secret.
+    """Return a function that replaces a secret by a keyed digest.
 
-    Two tasks that differ in a secret alone must not be taken for one.
+    The digest keeps apart two tasks that differ only in a secret.
     """
     import hmac  # noqa: PLC0415 - few task files hold secrets
 
@@ -360,9 +362,9 @@ def _without_digests(text: str) -> str:
 
 
 def _key(path: str, *, make: bool = False) -> bytes | None:
-    """Return the key of a joblog's digests, in a file of its own that only we read.
+    """Return the key of a joblog's digests, from its own private file.
 
-    None where there is none, or where it cannot be made.
+    Return None if there is none and none can be made.
     """
     name = path + KEY_SUFFIX
     flags = os.O_NOFOLLOW | os.O_CLOEXEC
@@ -380,8 +382,8 @@ def _key(path: str, *, make: bool = False) -> bytes | None:
         return None
 
 
-def _mend(fd: int, path: str) -> int:
-    """Cut off a torn last line, write a missing header; give the size then."""
+def _repair(fd: int, path: str) -> int:
+    """Cut off an incomplete last line, add a missing header; return the new size."""
     size = _check(fd, path)
     end = _end_of_last_line(fd, size)
     if end < size:
@@ -395,15 +397,15 @@ def _mend(fd: int, path: str) -> int:
 
 
 def _check(fd: int, path: str) -> int:
-    """Refuse what is no joblog; give its size."""
+    """Refuse a file that is not a joblog; return its size."""
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
-        raise FormatError(f"{path} is no file (choose another --joblog)")
+        raise FormatError(f"{path} is not a regular file (choose another --joblog)")
     begin = os.pread(fd, len(_HEADER_LINE) + 4, 0)
     bare = begin.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
     if not bare.startswith(_HEADER_LINE) and not _HEADER_LINE.startswith(begin):
         raise FormatError(
-            f"{path} is no joblog: it does not begin with {HEADER[:24]!r} "
+            f"{path} is not a joblog: it does not begin with {HEADER[:24]!r} "
             "(choose another --joblog)"
         )
     return found.st_size

@@ -1,10 +1,11 @@
-"""One ``weigh exec`` per joblog: a file beside it that names its holder.
+"""Let one ``weigh exec`` at a time work on a joblog: the lock file next to it.
 
-The file is only ever created, never overwritten, so of several that want it one gets
-it, whatever the disk. On one machine the kernel's lock and the holder's process show
-whether the holder lives. From another machine only its heartbeat does: it touches the
-file every few seconds, and whoever waits sees whether the file changes meanwhile, by
-the waiting process's own clock. Clocks of two machines are never compared.
+The file names its holder. It is only ever created, never overwritten, so exactly one of
+several processes gets it, on any file system. On the same machine the kernel's lock and
+the holder's process show whether the holder is alive. From another machine only its
+heartbeat does: the holder touches the file every few seconds, and a process that waits
+looks whether the file changes, by its own clock. Clocks of two machines are never
+compared.
 """
 
 import fcntl
@@ -31,9 +32,9 @@ from weigh.units import Seconds
 
 SUFFIX = ".lock"
 SIGN_OF_LIFE = 10.0
-SILENCE = 6 * SIGN_OF_LIFE  # seconds after which a holder out of sight is dead
-_EMPTY_FOR = 3.0  # seconds that its creator has to write its name into it
-_LOST_AFTER = 3  # looks at another's lock in our place: one may be there in passing
+SILENCE = 6 * SIGN_OF_LIFE  # seconds after which a holder elsewhere counts as dead
+_EMPTY_FOR = 3.0  # seconds in which its creator writes its name into it
+_LOST_AFTER = 3  # looks that find another's lock: one alone may be transient
 _POLL = 0.5
 _TRIES = 10
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -50,7 +51,7 @@ class Holder(msgspec.Struct, frozen=True, omit_defaults=True):
 class Lock:
     """A joblog held by this process, until :meth:`release`.
 
-    ``trouble`` says who holds it instead, if anybody does.
+    ``trouble`` names the process that holds it instead, if any.
     """
 
     def __init__(self, path: str, fd: int, me: Holder) -> None:
@@ -61,19 +62,19 @@ class Lock:
         self._strange = 0
 
     def touch(self) -> None:
-        """Show those who cannot see this machine's processes that we are alive."""
+        """Show other machines that this process is alive."""
         with suppress(OSError):
             os.utime(self._fd)
 
     def keep(self) -> None:
-        """Create the file again if it was removed; note who else has it, if any."""
+        """Create the file again if it was removed; note a new holder in ``trouble``."""
         if is_same(self._path, self._fd):
             self._strange = 0
             return
         try:
             fd = _create(self._path, self._me)
         except OSError:
-            return  # its folder is gone: nobody else can have it either
+            return  # its folder is gone: no other process can hold it either
         if fd is not None:
             with suppress(OSError):
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -87,7 +88,7 @@ class Lock:
             self.trouble = _held(self._path, holder)
 
     def release(self) -> None:
-        """Remove the file, unless it is another's by now."""
+        """Remove the file, unless another process owns it by now."""
         with suppress(OSError):
             if is_same(self._path, self._fd):
                 os.unlink(self._path)
@@ -99,13 +100,13 @@ def acquire(
     me: Holder,
     *,
     sleep: Callable[[Seconds], None] = time.sleep,
-    say: Callable[[str], None] = lambda _line: None,
+    notify: Callable[[str], None] = lambda _line: None,
 ) -> Lock:
-    """Take the lock at *path*; wait for a holder out of sight to show that it lives.
+    """Take the lock at *path*; wait to see whether a holder elsewhere is alive.
 
     Raises:
         UsageError: another ``weigh exec`` holds it.
-        FormatError: there is something else at *path*.
+        FormatError: the file at *path* is not a lock.
         StoreError: the file cannot be written.
     """
     joblog = path.removesuffix(SUFFIX)
@@ -117,7 +118,7 @@ def acquire(
             if fd is not None and _is_ours(path, fd, sleep):
                 return Lock(path, fd, me)
             if fd is None:
-                _remove_if_dead(path, me, sleep, say)
+                _remove_if_dead(path, me, sleep, notify)
     except OSError as error:
         raise StoreError(
             f"cannot write {path}: {error.strerror} "
@@ -126,7 +127,7 @@ def acquire(
 
 
 def _create(path: str, me: Holder) -> int | None:
-    """Create the file with our name in it; None where there is one."""
+    """Create the file with our name in it; return None if it exists."""
     try:
         fd = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, file_mode(path))
     except FileExistsError:
@@ -142,7 +143,7 @@ def _create(path: str, me: Holder) -> int | None:
 
 
 def _is_ours(path: str, fd: int, sleep: Callable[[Seconds], None]) -> bool:
-    """Lock what we created; one that only looks at it lets go in a moment."""
+    """Lock the file we created; a process that inspects it holds it only briefly."""
     for _ in range(_TRIES):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -164,13 +165,13 @@ def _remove_if_dead(
     path: str,
     me: Holder,
     sleep: Callable[[Seconds], None],
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> None:
-    """Remove the lock of a dead holder; return where it is gone, or was.
+    """Remove the lock of a dead holder; return once the file is gone.
 
     Raises:
-        UsageError: its holder lives.
-        FormatError: it is no lock.
+        UsageError: its holder is alive.
+        FormatError: it is not a lock.
     """
     try:
         fd = os.open(path, _FLAGS)
@@ -178,7 +179,7 @@ def _remove_if_dead(
         return
     except OSError as error:
         if os.path.islink(path) or os.path.isdir(path):
-            raise FormatError(f"{path} is no file: remove it") from error
+            raise FormatError(f"{path} is not a regular file: remove it") from error
         raise
     try:
         check_regular(os.fstat(fd), path, own=True)
@@ -189,7 +190,7 @@ def _remove_if_dead(
         except OSError as error:
             if error.errno not in NO_LOCKS:
                 raise
-        if _is_dead(path, fd, me, sleep, say):
+        if _is_dead(path, fd, me, sleep, notify):
             _take_away(path, fd)
     finally:
         os.close(fd)
@@ -200,18 +201,18 @@ def _is_dead(
     fd: int,
     me: Holder,
     sleep: Callable[[Seconds], None],
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> bool:
-    """Return whether the lock's holder is dead; False where the file has gone.
+    """Return whether the lock's holder is dead; False if the file is gone.
 
     Raises:
-        UsageError: it lives.
+        UsageError: it is alive.
     """
     text = os.pread(fd, 1 << 16, 0)
     holder = _decoded(text)
     if holder is None:
         if text and not text.startswith(b"{"):
-            raise FormatError(f"{path} is no lock of weigh: remove it")
+            raise FormatError(f"{path} is not a lock file of weigh: remove it")
         return not _changes(path, fd, _EMPTY_FOR, sleep)
     if me.machine.sees_processes_of(holder.machine):
         if holder.process != me.process and is_alive(holder.process):
@@ -219,7 +220,7 @@ def _is_dead(
         return True
     if me.machine.is_later_boot_of(holder.machine):
         return True
-    say(
+    notify(
         f"waiting up to {SILENCE:g} s to see whether weigh exec on "
         f"{holder.machine.host} still runs"
     )
@@ -233,9 +234,9 @@ def _is_dead(
 def _changes(
     path: str, fd: int, longest: Seconds, sleep: Callable[[Seconds], None]
 ) -> bool:
-    """Watch the file for *longest* seconds; return whether it changes or goes away.
+    """Watch the file for *longest* seconds; return whether it changes or disappears.
 
-    It is opened anew for each look: a network disk asks its server then.
+    Each look opens it anew, so that a network file system asks its server.
     """
     first = _state(path)
     waited = 0.0
@@ -264,7 +265,7 @@ def _state(path: str) -> tuple[int, int, int, bytes] | None:
 
 
 def _take_away(path: str, fd: int) -> None:
-    """Remove the file that is open as *fd*, and no other that came in its place."""
+    """Remove the file that is open as *fd*, and no other that replaced it."""
     aside = f"{path}.{os.getpid()}.dead"
     with suppress(FileNotFoundError):
         os.rename(path, aside)
@@ -272,8 +273,8 @@ def _take_away(path: str, fd: int) -> None:
             try:
                 os.link(aside, path)
             except FileExistsError:
-                pass  # its holder has created another already
-            except OSError:  # no links on this disk
+                pass  # its holder has already created another
+            except OSError:  # this file system has no hard links
                 os.rename(aside, path)
                 return
         os.unlink(aside)
@@ -294,11 +295,11 @@ def _held(path: str, holder: Holder | None) -> str:
     joblog = path.removesuffix(SUFFIX)
     if holder is None:
         return (
-            f"another weigh exec is at work on {joblog} "
+            f"another weigh exec is running on {joblog} "
             "(wait for it, or choose another --joblog)"
         )
     job = f", job {holder.job}" if holder.job is not None else ""
     return (
-        f"another weigh exec is at work on {joblog}: process {holder.process.pid} on "
+        f"another weigh exec is running on {joblog}: process {holder.process.pid} on "
         f"{holder.machine.host}{job} (wait for it, or choose another --joblog)"
     )

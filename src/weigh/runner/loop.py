@@ -1,7 +1,7 @@
-"""The loop: start tasks while slots are free, sleep, see to what happened.
+"""The main loop: start tasks while slots are free, sleep, handle what happened.
 
-One thread sleeps in sigtimedwait. What wakes it is a child that ended, a signal to
-weigh, or the time of something due. Everything slow is the watcher thread's.
+One thread sleeps in sigtimedwait. A child that ended, a signal to weigh or a deadline
+wakes it. Everything slow happens in the watcher's thread.
 """
 
 import errno
@@ -23,15 +23,15 @@ from weigh.runner.events import EventsFile
 from weigh.runner.halt import Halt
 from weigh.runner.joblog_file import JoblogFile
 from weigh.runner.lock import Lock
-from weigh.runner.memory_guard import CardWatch, MemoryWatch
+from weigh.runner.memory_guard import GpuGuards, MemoryGuard
 from weigh.runner.memory_limits import MemoryGauge
-from weigh.runner.orphans import PATIENCE_AFTER_KILL, Leftovers, stamp
-from weigh.runner.output import Output, is_full
+from weigh.runner.orphans import PATIENCE_AFTER_KILL, Orphans, stamp
+from weigh.runner.output import Output, Stream, is_full
 from weigh.runner.progress_watch import ProgressWatch
-from weigh.runner.queue import Placing, Queue, Turn
-from weigh.runner.reaper import Reaped, Reaper
-from weigh.runner.retry import Ending, Verdicts
-from weigh.runner.slots import FreeSlots, Layout, Share, Slot
+from weigh.runner.queue import Placer, Queue, Turn
+from weigh.runner.reaper import Reaper
+from weigh.runner.retry import Ending, RetryPolicy
+from weigh.runner.slots import FreeSlots, Layout, Reservation, Slot
 from weigh.runner.spawn import Spawner
 from weigh.runner.stopping import Stopper
 from weigh.runner.tally import Tally
@@ -41,10 +41,10 @@ from weigh.units import Bytes, Seconds
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """How tasks are to be run. ``retries`` and ``oom_retries`` are tries in all.
+    """How tasks are run. ``retries`` and ``oom_retries`` include the first attempt.
 
-    ``guard``: stop the youngest task where memory runs out. ``end_at``, on the
-    monotonic clock, is when weigh itself will be ended.
+    ``guard``: stop a task before memory runs out. ``end_at``, on the monotonic clock,
+    is the time limit of weigh itself.
     """
 
     retries: int = 1
@@ -58,7 +58,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the loop works with; ``plan_of`` returns a task's planned need."""
+    """The objects that the loop uses; ``plan_of`` returns a task's planned need."""
 
     run: str
     source: TaskSource
@@ -74,32 +74,32 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     gauge: MemoryGauge
     progress: ProgressWatch
     attempts: dict[int, int]
-    plan_of: Callable[[int], Share]
-    say: Callable[[str], None]
+    plan_of: Callable[[int], Reservation]
+    notify: Callable[[str], None]
     show: Callable[[Tally], Seconds]
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """A task that failed for good; ``output`` is its file, where it said something."""
+    """A task that failed finally; ``output`` is its output file, if it has any."""
 
     task: int
     reason: str
     output: str | None = None
 
     def words(self, width: int) -> str:
-        """Say so in one line; where it would be too long only the file's own name."""
-        said = f"task {self.task} failed: {self.reason}"
+        """Describe it in one line; shorten the path if the line is too long."""
+        line = f"task {self.task} failed: {self.reason}"
         if self.output is None:
-            return said
-        line = f"{said}   {self.output}"
-        return line if len(line) <= width else f"{said}   {basename(self.output)}"
+            return line
+        full = f"{line}   {self.output}"
+        return full if len(full) <= width else f"{line}   {basename(self.output)}"
 
 
 class Result(msgspec.Struct, frozen=True):
-    """How a run ended. ``signal`` told it to; ``trouble`` made it stop launching.
+    """How a run ended: by ``signal``, or by ``trouble`` that kept it from going on.
 
-    ``failures`` are the first of them; the joblog has all. ``has_abandoned``: a process
-    that could not be killed runs on.
+    ``failures`` are the first ones; the joblog has all. ``has_abandoned``: a process
+    that cannot be killed is still running.
     """
 
     tally: Tally
@@ -112,43 +112,42 @@ class Result(msgspec.Struct, frozen=True):
 
 
 _TICK = 0.25
-ONE_TELLING = 3.0  # seconds in which a scheduler tells us, and its job's shell as well
+# seconds; sooner, it is the first signal again, passed on by the job's shell
+SECOND_SIGNAL_AFTER = 3.0
 _WIDTH = 80 - len("weigh: ")
-_MOST_FAILURES = 20  # that are worth a line each
+_MOST_FAILURES = 20  # that get a line each
 _POLL = 0.02
-_RESPAWN_PAUSE = 0.5  # seconds after the system had no process to give
+_RESPAWN_PAUSE = 0.5  # seconds until the next try after a fork failed
 _RESTORE_INTERVAL = 1.0
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 _NOT_WRITTEN = 74  # EX_IOERR: the exit code of a task whose output is lost
-_ORPHAN_PATIENCE = 5.0  # seconds until what a task left behind is worth a word
+_ORPHAN_PATIENCE = 5.0  # seconds until processes a task left behind are reported
 
 
 class Loop:
-    """One run over the tasks of a queue."""
+    """Runs the tasks of a queue. Its methods run in the main thread alone."""
 
     def __init__(self, parts: Parts, rules: Rules, tally: Tally) -> None:
         self._parts = parts
         self._rules = rules
         self._tally = tally
         self._free = FreeSlots(parts.layout.slots)
-        # by record: the number of a process that ended may be another's soon
+        # by record, because the kernel reuses the ids of ended processes
         self._running: dict[str, Attempt] = {}
         self._reaper = Reaper()
         self._stopper = Stopper(rules.grace)
         self._leaders: dict[int, Attempt] = {}
         self._groups: dict[int, Attempt] = {}
-        self._leftovers = Leftovers(
-            parts.run, self._running, self._groups, self._leaders
-        )
+        self._orphans = Orphans(parts.run, self._running, self._groups, self._leaders)
         self._has_abandoned = False
         self._new_record = new_records()
         self._attempts = parts.attempts
-        self._verdicts = Verdicts(rules.retries, rules.oom_retries)
-        cards = CardWatch(parts.watcher.cards(parts.layout), parts.watcher.card)
-        self._memory = MemoryWatch(parts.gauge, cards, self._stopper, parts.say)
-        self._placing = Placing(parts.queue, self._free, self._memory, parts.plan_of)
-        self._told: int | None = None
-        self._told_at: Seconds = 0.0
+        self._retry_policy = RetryPolicy(rules.retries, rules.oom_retries)
+        gpus = GpuGuards(parts.watcher.gpu_names(parts.layout), parts.watcher.gpu_room)
+        self._memory = MemoryGuard(parts.gauge, gpus, self._stopper, parts.notify)
+        self._placer = Placer(parts.queue, self._free, self._memory, parts.plan_of)
+        self._signal: int | None = None
+        self._signal_at: Seconds = 0.0
         self._trouble: str | None = None
         self._halted: str | None = None
         self._halt_code: int | None = None
@@ -162,11 +161,11 @@ class Loop:
         self._mentioned: set[int] = set()
 
     def run(self, waited: Collection[int]) -> Result:
-        """Run until nothing is left to do or something says stop.
+        """Run until no task is left or the run has to stop.
 
-        *waited* are the signals to see to, SIGCHLD among them, all blocked.
+        *waited* are the signals to handle, including SIGCHLD, all of them blocked.
         """
-        told = frozenset(waited) - {signal.SIGCHLD}
+        handled = frozenset(waited) - {signal.SIGCHLD}
         try:
             while True:
                 self._start_tasks()
@@ -174,11 +173,11 @@ class Loop:
                 if not self._running and not self._may_start():
                     break
                 info = signal.sigtimedwait(waited, self._pause())
-                # stopped and continued, CPython gives what it never filled in
-                if info is not None and info.si_signo in told:
+                # after SIGSTOP and SIGCONT, CPython returns an uninitialized siginfo
+                if info is not None and info.si_signo in handled:
                     self._take_signal(info.si_signo)
                 self._reap()
-                self._see_to_what_is_due()
+                self._act_on_deadlines()
         except Exception:
             self._end_tasks()
             raise
@@ -188,7 +187,7 @@ class Loop:
         self._write_the_rest()
         return Result(
             self._tally,
-            self._told,
+            self._signal,
             self._trouble,
             self._halted,
             self._halt_code,
@@ -197,35 +196,35 @@ class Loop:
         )
 
     def _end_tasks(self) -> None:
-        """Stop what runs, with all of --grace, after an unforeseen error."""
-        self._stop_all("told", signal.SIGTERM)
+        """Stop the running tasks, with all of --grace, after an unexpected error."""
+        self._stop_all("signal", signal.SIGTERM)
         while self._running:
             for reaped in self._reaper.reap():
                 attempt = self._leaders.pop(reaped.pid, None)
                 if attempt is not None:
                     self._running.pop(attempt.record, None)
             now = time.monotonic()
-            self._stopper.see_to_what_is_due(now)
+            self._stopper.act_on_deadlines(now)
             for attempt in self._stopper.outlived(now - PATIENCE_AFTER_KILL):
                 self._running.pop(attempt.record, None)
             time.sleep(_POLL)
 
     def _clear(self) -> None:
-        """End what no task is known to have started, and report it."""
-        cleared = self._leftovers.clear(self._rules.grace)
+        """Terminate remaining processes of no known task, and report them."""
+        cleared = self._orphans.clear(self._rules.grace)
         if cleared.ended:
-            self._parts.say(
-                f"ended what tasks left behind: process {', '.join(cleared.ended)}"
+            self._parts.notify(
+                f"terminated what tasks left behind: process {', '.join(cleared.ended)}"
             )
         if cleared.left:
             self._has_abandoned = True
-            self._parts.say(
-                f"process {', '.join(cleared.left)} cannot be killed: it runs on"
+            self._parts.notify(
+                f"process {', '.join(cleared.left)} cannot be killed and keeps running"
             )
 
     def _is_stopping(self) -> bool:
         return (
-            self._told is not None
+            self._signal is not None
             or self._trouble is not None
             or self._halted is not None
         )
@@ -237,12 +236,12 @@ class Loop:
         while self._free and self._may_start() and not self._is_alone:
             if time.monotonic() < self._spawn_at:
                 return
-            found = self._placing.next(self._running.values())
+            found = self._placer.next(self._running.values())
             if found is None or not self._start(*found):
                 return
 
     def _start(self, turn: Turn, slot: Slot) -> bool:
-        """Start an attempt; False where that is not possible now."""
+        """Start an attempt; return False if that is impossible now."""
         parts = self._parts
         number = self._attempts.get(turn.seq, 0) + 1
         try:
@@ -255,88 +254,96 @@ class Loop:
             self._free.give_back(slot)
             self._stop_launching(f"cannot read {parts.source.name}: {error.strerror}")
             return False
-        attempt = Attempt(turn.seq, number, text, slot)
-        attempt.alone = turn.alone
-        attempt.share = turn.share
-        attempt.plan = parts.plan_of(turn.seq)
+        stream = None
         try:
-            stream = attempt.output = parts.output.open(slot.number, turn.seq, number)
-            attempt.floor = parts.watcher.floor
-            attempt.record = self._new_record()
+            stream = parts.output.open(slot.number, turn.seq, number)
+            attempt = Attempt(
+                turn.seq,
+                number,
+                text,
+                slot,
+                record=self._new_record(),
+                reservation=turn.reservation,
+                plan=parts.plan_of(turn.seq),
+                alone=turn.alone,
+                floor=parts.watcher.floor,
+                output=stream,
+            )
             stamp(parts.run, turn.seq)
             parts.spawner.start(attempt, stream.descriptors())
             stream.started()
         except OSError as error:
-            self._not_started(turn, attempt, error)
+            self._free.give_back(slot)
+            self._not_started(turn, stream, error)
             return False
         self._attempts[turn.seq] = number
         self._is_alone = turn.alone
         self._running[attempt.record] = attempt
-        self._leaders[attempt.pid] = self._groups[attempt.pid] = attempt
+        self._leaders[attempt.launch.pid] = self._groups[attempt.launch.pid] = attempt
         self._tally.running += 1
-        self._tally.begun += attempt.began
+        self._tally.begun += attempt.launch.began
         parts.watcher.started(attempt)
         return True
 
-    def _not_started(self, turn: Turn, attempt: Attempt, error: OSError) -> None:
-        """Put a task back that could not be started, and stop or wait a little."""
+    def _not_started(self, turn: Turn, stream: Stream | None, error: OSError) -> None:
+        """Queue a task again that could not be started; pause, or stop the run."""
         parts = self._parts
-        if attempt.output is not None:
+        if stream is not None:
             with suppress(OSError):
-                attempt.output.started()
-                attempt.output.close()
-        self._free.give_back(attempt.slot)
+                stream.started()
+                stream.close()
         parts.queue.put_back(turn)
         is_resource = error.errno in _PASSING
-        if is_full(error) or (attempt.output is None and not is_resource):
+        if is_full(error) or (stream is None and not is_resource):
             where = parts.output.folder or "the output"
             self._stop_launching(f"cannot write to {where}: {error.strerror}")
         elif self._running:
             if not self._spawn_at:
-                parts.say(
-                    f"no more than {len(self._running)} at once: {error.strerror}"
+                parts.notify(
+                    f"only {len(self._running)} tasks at a time: {error.strerror}"
                 )
             self._spawn_at = time.monotonic() + _RESPAWN_PAUSE
         else:
             self._stop_launching(f"cannot start task {turn.seq}: {error.strerror}")
 
     def _reap(self) -> None:
-        """See to every child that ended."""
+        """Handle every child that ended."""
         touched: dict[str, Attempt] = {}
         ended = self._reaper.reap()
         for reaped in ended:
             attempt = self._leaders.pop(reaped.pid, None)
             if attempt is None:
-                attempt = self._leftovers.claim(reaped.pid)
+                attempt = self._orphans.claim(reaped.pid)
             else:
-                attempt.status = reaped.status
+                attempt.state.status = reaped.status
             if attempt is not None:
-                _add_up(attempt, reaped)
+                attempt.state.ended = reaped.at
+                attempt.usage.add(reaped)
                 touched[attempt.record] = attempt
         if not ended:
             return
-        for attempt, orphan in self._leftovers.find():
+        for attempt, orphan in self._orphans.find():
             touched[attempt.record] = attempt
             self._parts.watcher.left(attempt, orphan)
         for attempt in touched.values():
-            if attempt.status is None:
+            if attempt.state.status is None:
                 continue
-            if not attempt.orphans:
+            if not attempt.state.orphans:
                 self._finish(attempt)
-            elif not self._rules.wait_orphans or attempt.stop is not None:
+            elif not self._rules.wait_orphans or attempt.state.stop is not None:
                 self._stopper.stop_orphans(attempt)
 
     def _finish(self, attempt: Attempt) -> None:
-        """Write down the end of an attempt of which nothing is left."""
+        """Complete an attempt after all its processes have ended."""
         parts = self._parts
         del self._running[attempt.record]
-        if self._groups.get(attempt.pid) is attempt:
-            del self._groups[attempt.pid]
+        if self._groups.get(attempt.launch.pid) is attempt:
+            del self._groups[attempt.launch.pid]
         self._tally.running -= 1
-        self._tally.begun -= attempt.began
+        self._tally.begun -= attempt.launch.began
         self._is_alone = self._is_alone and not attempt.alone
         self._stopper.forget(attempt)
-        ending = self._verdicts.judge(attempt)
+        ending = self._retry_policy.judge(attempt)
         size, fault = _close_output(attempt)
         if fault is not None:
             ending = _without_output(ending, fault)
@@ -347,46 +354,46 @@ class Loop:
             outcome = Outcome("the disk under its output was full")
             ending = Ending("INTERRUPTED", ending.exit_code, ending.signal, outcome)
         self._memory.ended(attempt)
-        attempt.channel = parts.channels.take(attempt.slot.number)
+        attempt.state.channel = parts.channels.take(attempt.slot.number)
         self._free.give_back(attempt.slot)
-        if not self._goes_again(attempt, ending):
+        if not self._is_retried(attempt, ending):
             self._settle(attempt, ending, size)
         parts.watcher.ended(attempt, ending)
 
-    def _goes_again(self, attempt: Attempt, ending: Ending) -> bool:
-        """Give a task another turn, or leave it for a later run."""
-        verdict, queue = self._verdicts.next(attempt, ending), self._parts.queue
+    def _is_retried(self, attempt: Attempt, ending: Ending) -> bool:
+        """Retry a task, or leave it for a later run; return False if it is settled."""
+        verdict, queue = self._retry_policy.next(attempt, ending), self._parts.queue
         if verdict == "settled":
             return False
-        if attempt.stop in {"memory", "gpu_memory"}:
+        if attempt.state.stop in {"memory", "gpu_memory"}:
             self._memory.learn(attempt)
         if verdict == "unfinished" or self._is_stopping():
             self._tally.interrupted += 1
             return True
-        share = None
+        reservation = None
         if verdict == "with more":
-            share = self._memory.larger_share(attempt, ending)
-        elif verdict == "again" and attempt.stop in {"memory", "gpu_memory"}:
-            share = self._memory.share_after_stop(attempt)
-        if share is not None:
-            queue.with_share(attempt.seq, share)
+            reservation = self._memory.larger_reservation(attempt, ending)
+        elif verdict == "again" and attempt.state.stop in {"memory", "gpu_memory"}:
+            reservation = self._memory.reservation_after_stop(attempt)
+        if reservation is not None:
+            queue.retry_with(attempt.seq, reservation)
         elif verdict == "again":
-            queue.again(attempt.seq)
+            queue.retry(attempt.seq)
         else:
-            queue.alone(attempt.seq)
-        attempt.again = True
+            queue.retry_alone(attempt.seq)
+        attempt.state.again = True
         self._tally.again += 1
         return True
 
     def _settle(self, attempt: Attempt, ending: Ending, size: int) -> None:
-        """Write a task's last end into the joblog."""
-        wall = attempt.ended - attempt.began
-        timed_out = attempt.stop == "timeout"
+        """Write a task's final end to the joblog."""
+        wall = attempt.state.ended - attempt.launch.began
+        timed_out = attempt.state.stop == "timeout"
         trouble = self._parts.joblog.append(
             Entry(
                 seq=attempt.seq,
                 host=":",
-                started=attempt.started,
+                started=attempt.launch.started,
                 wall_time=wall,
                 sent=0,
                 received=size,
@@ -401,14 +408,14 @@ class Loop:
         self._tally.spent += wall
         if ending.succeeded:
             self._tally.done += 1
-            self._parts.progress.took(wall)
+            self._parts.progress.note_done(wall)
         else:
             self._tally.failed += 1
-            self._say_failed(attempt, ending)
+            self._report_failed(attempt, ending)
         self._consider_halt(attempt, ending)
 
     def _restore_joblog(self, now: Seconds) -> None:
-        """Write the joblog again where somebody removed or changed it."""
+        """Write the joblog again if another process removed or changed it."""
         if now < self._restore_at:
             return
         self._restore_at = now + _RESTORE_INTERVAL
@@ -418,10 +425,10 @@ class Loop:
             self._stop_launching(str(error))
             return
         if happened is not None:
-            self._parts.say(happened)
+            self._parts.notify(happened)
 
     def _write_the_rest(self) -> None:
-        """Try the joblog once more; what it does not take was not done."""
+        """Write the rest of the joblog; tasks it cannot record count as not done."""
         self._restore_joblog(float("inf"))
         joblog = self._parts.joblog
         trouble = joblog.try_again()
@@ -430,15 +437,15 @@ class Loop:
         for entry in joblog.unwritten:
             self._tally.take_back(done=entry.succeeded)
 
-    def _say_failed(self, attempt: Attempt, ending: Ending) -> None:
+    def _report_failed(self, attempt: Attempt, ending: Ending) -> None:
         if len(self._failures) >= _MOST_FAILURES:
             return
         reason = "failed" if ending.outcome is None else ending.outcome.reason
         path = None if attempt.output is None else attempt.output.path
         self._failures.append(Failure(attempt.seq, reason, path))
-        self._parts.say(self._failures[-1].words(_WIDTH))
+        self._parts.notify(self._failures[-1].words(_WIDTH))
         if len(self._failures) == _MOST_FAILURES:
-            self._parts.say("further failures are in the joblog")
+            self._parts.notify("further failures are in the joblog")
 
     def _consider_halt(self, attempt: Attempt, ending: Ending) -> None:
         rules, tally = self._rules, self._tally
@@ -460,60 +467,63 @@ class Loop:
     def _stop_launching(self, why: str) -> None:
         if self._trouble is None:
             self._trouble = why
-            self._parts.say(f"{why}: no more tasks are started")
+            self._parts.notify(f"{why}: no more tasks are started")
 
     def _stop_all(self, why: Stop, number: int) -> None:
         for attempt in self._running.values():
             self._stopper.stop(attempt, why, number)
 
     def _take_signal(self, number: int) -> None:
-        """Tell the tasks that the end is near; told twice, end them."""
+        """Pass a signal on to the tasks; a second one ends their grace time."""
         now = time.monotonic()
-        if self._told is not None and number in (signal.SIGINT, signal.SIGTERM):
-            if number == signal.SIGINT or now - self._told_at > ONE_TELLING:
-                self._stopper.hurry()
+        if self._signal is not None and number in (signal.SIGINT, signal.SIGTERM):
+            if number == signal.SIGINT or now - self._signal_at > SECOND_SIGNAL_AFTER:
+                self._stopper.end_grace()
             return
-        if self._told is None:
-            self._told, self._told_at = number, now
+        if self._signal is None:
+            self._signal, self._signal_at = number, now
             name = signal.Signals(number).name
             count = len(self._running)
-            self._parts.say(
+            self._parts.notify(
                 f"{name}: {count} running task{'s have' if count != 1 else ' has'} "
-                f"{self._rules.grace:g} s to end (run it again to go on)"
+                f"{self._rules.grace:g} s to end (run it again to continue)"
             )
-        self._stop_all("told", number)
+        self._stop_all("signal", number)
 
-    def _see_to_what_is_due(self) -> None:
+    def _act_on_deadlines(self) -> None:
         now = time.monotonic()
         rules = self._rules
         if rules.timeout is not None:
             for attempt in self._running.values():
-                if attempt.stop is None and now - attempt.began >= rules.timeout:
+                if (
+                    attempt.state.stop is None
+                    and now - attempt.launch.began >= rules.timeout
+                ):
                     self._stopper.stop(attempt, "timeout", signal.SIGTERM)
-        self._stopper.see_to_what_is_due(now)
+        self._stopper.act_on_deadlines(now)
         for attempt in self._stopper.outlived(now - PATIENCE_AFTER_KILL):
             self._abandon(attempt, now)
         if rules.guard and now >= self._memory.due:
             self._memory.look(now, self._running.values())
         end_at = rules.end_at
-        if end_at is not None and now >= end_at - rules.grace and self._told is None:
-            self._parts.say("the time limit is near")
+        if end_at is not None and now >= end_at - rules.grace and self._signal is None:
+            self._parts.notify("the time limit is near")
             self._take_signal(signal.SIGTERM)
         if now >= self._look_at:
             self._look_at = now + _TICK
             self._look_around(now)
 
     def _abandon(self, attempt: Attempt, now: Seconds) -> None:
-        """Go on without the processes of an attempt that cannot be killed."""
-        names = self._leftovers.abandon(attempt)
-        self._parts.say(
-            f"task {attempt.seq}: process {', '.join(names)} cannot be killed: "
-            "it runs on"
+        """Continue without the processes of an attempt that cannot be killed."""
+        names = self._orphans.abandon(attempt)
+        self._parts.notify(
+            f"task {attempt.seq}: process {', '.join(names)} cannot be killed "
+            "and keeps running"
         )
         self._has_abandoned = True
-        if attempt.status is None:
-            self._leaders.pop(attempt.pid, None)
-            attempt.status, attempt.ended = signal.SIGKILL, now
+        if attempt.state.status is None:
+            self._leaders.pop(attempt.launch.pid, None)
+            attempt.state.status, attempt.state.ended = signal.SIGKILL, now
         self._finish(attempt)
 
     def _look_around(self, now: Seconds) -> None:
@@ -526,36 +536,36 @@ class Loop:
         for attempt in self._running.values():
             if attempt.output is not None:
                 attempt.output.look()
-            waits = attempt.status is not None and now - attempt.ended
+            waits = attempt.state.status is not None and now - attempt.state.ended
             if waits > _ORPHAN_PATIENCE and attempt.seq not in self._mentioned:
                 self._mentioned.add(attempt.seq)
-                self._parts.say(
+                self._parts.notify(
                     f"task {attempt.seq} has ended and left process "
-                    f"{min(attempt.orphans)} behind: its slot waits "
+                    f"{min(attempt.state.orphans)} behind: its slot waits "
                     "(--no-wait-orphans stops what is left)"
                 )
 
     def _show(self) -> None:
         now = time.monotonic()
         if now >= self._show_at:
-            self._parts.progress.tell(now, self._running.values(), self._tally)
+            self._parts.progress.update(now, self._running.values(), self._tally)
             self._show_at = now + self._parts.show(self._tally)
 
     def _pause(self) -> Seconds:
-        """Give the seconds to sleep, at most."""
+        """Return the longest time to sleep."""
         now = time.monotonic()
         wake_at = min(now + _TICK, self._stopper.wake_at, self._show_at)
         if self._rules.guard:
             wake_at = min(wake_at, self._memory.due)
         if self._rules.timeout is not None:
             for attempt in self._running.values():
-                if attempt.stop is None:
-                    wake_at = min(wake_at, attempt.began + self._rules.timeout)
+                if attempt.state.stop is None:
+                    wake_at = min(wake_at, attempt.launch.began + self._rules.timeout)
         return max(0.0, wake_at - now)
 
 
 def _close_output(attempt: Attempt) -> tuple[Bytes, OSError | None]:
-    """Close the output of an attempt; return its size, and what went wrong."""
+    """Close the output of an attempt; return its size, and the error if it failed."""
     try:
         return 0 if attempt.output is None else attempt.output.close(), None
     except OSError as error:
@@ -563,20 +573,10 @@ def _close_output(attempt: Attempt) -> tuple[Bytes, OSError | None]:
 
 
 def _without_output(ending: Ending, fault: OSError) -> Ending:
-    """Return how an attempt ended whose output is not safe: never as completed."""
+    """Return the ending of an attempt whose output is lost: never completed."""
     lost = f"output not kept: {fault.filename or 'output'}: {fault.strerror}"
     if not ending.succeeded:
         outcome = ending.outcome or Outcome("failed")
         more = msgspec.structs.replace(outcome, evidence=(*outcome.evidence, lost))
         return msgspec.structs.replace(ending, outcome=more)
     return Ending("FAILED", _NOT_WRITTEN, None, Outcome(lost))
-
-
-def _add_up(attempt: Attempt, reaped: Reaped) -> None:
-    attempt.ended = reaped.at
-    attempt.user += reaped.user
-    attempt.system += reaped.system
-    attempt.max_rss = max(attempt.max_rss, reaped.max_rss)
-    attempt.read_bytes += reaped.read_bytes
-    attempt.write_bytes += reaped.write_bytes
-    attempt.reaped += 1

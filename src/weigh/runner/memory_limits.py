@@ -1,7 +1,7 @@
-"""How much memory is left before somebody is killed: limits and what is used of them.
+"""Memory limits and their usage: how much is left before the kernel kills a process.
 
-A control group's use counts without inactive page cache, which the kernel drops first.
-Every group up to the root may have a limit; the tightest counts.
+A control group's usage counts without inactive page cache, which the kernel frees
+first. Every group up to the root may have a limit; the one with least left counts.
 """
 
 import os
@@ -15,19 +15,19 @@ _STAT_BYTES = 16384
 
 
 class Room(msgspec.Struct, frozen=True):
-    """A limit on memory, and what is used of it."""
+    """A memory limit, and how much of it is used."""
 
     used: Bytes
     limit: Bytes
 
     @property
     def free(self) -> Bytes:
-        """Give what is left."""
+        """Return how much is left."""
         return self.limit - self.used
 
 
-class CardRoom(msgspec.Struct, frozen=True):
-    """A GPU's memory as it was *at* a time on the monotonic clock; its name."""
+class GpuRoom(msgspec.Struct, frozen=True):
+    """A GPU's memory *at* a time on the monotonic clock; ``label`` names the GPU."""
 
     room: Room
     at: Seconds
@@ -35,7 +35,7 @@ class CardRoom(msgspec.Struct, frozen=True):
 
 
 class MemoryGauge:
-    """Reads the limits that hold here; *limit* is one on the tasks' own memory."""
+    """Reads the limits of this machine; *limit* applies to the tasks' own memory."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class MemoryGauge:
         self.is_grouped = bool(self._groups)
 
     def tightest(self, tasks: Bytes) -> Room | None:
-        """Give the limit with least left, where *tasks* hold so much themselves."""
+        """Return the limit with least left; the tasks together hold *tasks* bytes."""
         rooms = [self._read(folder, limit) for folder, limit in self._groups.items()]
         rooms.append(self._machine())
         if self._limit is not None:

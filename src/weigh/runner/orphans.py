@@ -1,10 +1,10 @@
-"""What tasks leave behind: found among weigh's own children, told apart by task.
+"""Find the processes that tasks leave behind, and the task of each.
 
-weigh adopts orphans, so a process that outlives its task, in whatever session, becomes
-weigh's child. Its task is known by a stamp that every process inherits and that neither
-a new session nor an emptied environment removes: a limit on real-time CPU time that no
-program ever reaches. Where the stamp is not allowed, the process group and the mark in
-the environment show it.
+weigh adopts orphans, so a process that outlives its task becomes weigh's child,
+whatever its session. A stamp identifies its task: a limit on real-time CPU time that no
+program ever reaches. Every process inherits it, and neither a new session nor an empty
+environment removes it. Where the stamp is not allowed, the process group and the mark
+in the environment identify the task.
 """
 
 import os
@@ -26,7 +26,7 @@ PATIENCE_AFTER_KILL: Seconds = 15.0  # then a process cannot be killed
 _CHILDREN_BYTES = 1 << 20
 _ENVIRONMENT_BYTES = 1 << 20
 _POLL = 0.02
-_MOST_TERM = 2.0  # seconds that a process of no task has to end
+_MOST_TERM = 2.0  # seconds from TERM to KILL for a process of no task
 _STAMP = resource.RLIMIT_RTTIME
 _STAMPED = b"Max realtime timeout"
 _BASE = 1 << 62  # microseconds: 146,000 years
@@ -35,13 +35,13 @@ _RUN_MASK = (1 << 30) - 1
 
 
 class Cleared(NamedTuple):
-    """Processes of no known task that were ended, and those that could not be."""
+    """Processes of no known task: those terminated, and those that cannot be."""
 
     ended: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
 
 
-class Leftovers:
+class Orphans:
     """The orphans alive now, each with the attempt that it belongs to.
 
     *running* are the attempts by record, *groups* the same by process group.
@@ -67,11 +67,11 @@ class Leftovers:
             self._children = None
 
     def claim(self, pid: int) -> Attempt | None:
-        """Strike an orphan off that ended; return the attempt it was of."""
+        """Remove an orphan that ended; return the attempt it belonged to."""
         self._abandoned.discard(pid)
         attempt = self._owners.pop(pid, None)
         if attempt is not None:
-            attempt.orphans.discard(pid)
+            attempt.state.orphans.discard(pid)
         return attempt
 
     def find(self) -> Iterator[tuple[Attempt, int]]:
@@ -81,20 +81,23 @@ class Leftovers:
                 continue
             attempt = self._owners[pid] = self._owner(pid)
             if attempt is not None:
-                attempt.orphans.add(pid)
+                attempt.state.orphans.add(pid)
                 yield attempt, pid
 
     def abandon(self, attempt: Attempt) -> tuple[str, ...]:
-        """Let go of the processes of an attempt that cannot be killed; name them."""
-        pids = {*attempt.orphans, *({attempt.pid} if attempt.status is None else ())}
-        for pid in attempt.orphans:
+        """Give up on the processes of an attempt that cannot be killed; name them."""
+        pids = {
+            *attempt.state.orphans,
+            *({attempt.launch.pid} if attempt.state.status is None else ()),
+        }
+        for pid in attempt.state.orphans:
             self._owners.pop(pid, None)
-        attempt.orphans.clear()
+        attempt.state.orphans.clear()
         self._abandoned |= pids
         return tuple(name_of(pid) for pid in sorted(pids))
 
     def clear(self, grace: Seconds) -> Cleared:
-        """End what is left in the end and belongs to no known task."""
+        """Terminate remaining processes that belong to no known task."""
         pids = self._pids()
         if not pids:
             return Cleared()
@@ -139,9 +142,9 @@ class Leftovers:
 
 
 def stamp(run: str, seq: int) -> None:
-    """Mark what this process starts from now on as of a task of a run.
+    """Stamp all processes started from now on with a task of a run.
 
-    Nothing is done where a limit is set on real-time CPU time already.
+    Do nothing if a limit on real-time CPU time is set already.
     """
     hard = resource.getrlimit(_STAMP)[1]
     if hard == resource.RLIM_INFINITY:
@@ -150,7 +153,7 @@ def stamp(run: str, seq: int) -> None:
 
 
 def read_stamp(pid: int, run: str) -> int | None:
-    """Return the number of the task of *run* that a process belongs to, if any."""
+    """Return the task of *run* that a process belongs to; None if none."""
     try:
         with open(f"/proc/{pid}/limits", "rb", buffering=0) as file:
             text = file.read(4096)
@@ -170,7 +173,7 @@ def _of_run(run: str) -> int:
 
 
 def name_of(pid: int) -> str:
-    """Return the number of a process, its name and, where it waits, its state."""
+    """Return a process's id and name, and whether it waits for a disk."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             name, _, rest = file.read(1024).partition(b"(")[2].rpartition(b")")
@@ -181,7 +184,7 @@ def name_of(pid: int) -> str:
 
 
 def mark_words(pid: int) -> tuple[str, str, str] | None:
-    """Read (run, seq, attempt) from a process's environment; None where it has none."""
+    """Return (run, seq, attempt) from a process's environment; None without a mark."""
     try:
         with open(f"{usable_proc()}/{pid}/environ", "rb", buffering=0) as file:
             text = b"\0" + file.read(_ENVIRONMENT_BYTES)

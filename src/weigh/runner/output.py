@@ -1,8 +1,8 @@
-"""One output file per task, created when the task prints something.
+"""Where the output of tasks goes: one file per task, weigh's own streams, or tagged.
 
-A task writes straight to a file, so that its output survives weigh. Each slot has an
-open file that belongs to no task yet; once something is in it, it is renamed to the
-task's name. A task that prints nothing leaves it to the next task of the slot.
+By default a task writes directly to its file, so that its output survives weigh. Each
+slot has an open file without a task's name; once it has content, it is renamed after
+its task. If a task prints nothing, the next task of the slot uses the file.
 """
 
 import errno
@@ -20,10 +20,15 @@ from weigh.units import MIB, Bytes
 _OPEN = ".open"
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_LEAST = 4096  # bytes left on the disk, below which it is full
+_LEAST = 4096  # bytes; a disk with less left counts as full
 _TAIL = 16384
-_MOST_RESTORED = 64 * MIB  # of a removed file that is written anew
-_PASSING = (errno.EIO, errno.ESTALE, errno.EINTR, errno.ENOENT)  # may work at once
+_MOST_RESTORED = 64 * MIB  # of a removed file that is written again
+_PASSING = (
+    errno.EIO,
+    errno.ESTALE,
+    errno.EINTR,
+    errno.ENOENT,
+)  # a second try may succeed
 _Spare = tuple[int, str]
 
 
@@ -46,12 +51,12 @@ class OutputFile:
         return self._fd, self._fd
 
     def started(self) -> None:
-        """Do nothing: weigh keeps the file open to look into it."""
+        """Do nothing: weigh keeps the file open to read it."""
 
     def look(self) -> None:
-        """Name the file after its task if there is something in it.
+        """Name the file after its task once it has content.
 
-        What fails here is tried again by :meth:`close`.
+        If that fails, :meth:`close` tries it again.
         """
         try:
             if self.path is None and os.fstat(self._fd).st_size:
@@ -60,7 +65,7 @@ class OutputFile:
             return
 
     def tail(self) -> bytes:
-        """Return the end of what the task wrote; nothing where it cannot be read."""
+        """Return the end of what the task wrote; empty if it cannot be read."""
         try:
             size = os.fstat(self._fd).st_size
             return os.pread(self._fd, _TAIL, max(0, size - _TAIL))
@@ -68,7 +73,7 @@ class OutputFile:
             return b""
 
     def close(self) -> Bytes:
-        """Close the file, or leave it to the next task if nothing is in it.
+        """Close the file and return its size; keep an empty one for the next task.
 
         Raises:
             OSError: the output is not safe; ``filename`` is the file it belongs in.
@@ -92,7 +97,7 @@ class OutputFile:
                 self._name_somehow(fd)
         finally:
             if fd >= 0:
-                os.close(fd)  # some file systems report only now what they lost
+                os.close(fd)  # some file systems report lost data only now
         return found.st_size
 
     def _name(self) -> None:
@@ -100,7 +105,7 @@ class OutputFile:
         self.path = self._target
 
     def _name_somehow(self, fd: int) -> None:
-        """Name the file; where that fails, leave it under the name that it has."""
+        """Name the file after its task; if that fails, keep its present name."""
         try:
             self._name()
         except OSError:
@@ -109,7 +114,7 @@ class OutputFile:
             self.path = self._spare
 
     def _restore(self, fd: int, size: Bytes) -> None:
-        """Write the file anew after somebody removed it, or its folder."""
+        """Write the file again after it or its folder was removed."""
         if size > _MOST_RESTORED:
             raise OSError(errno.ENOENT, "removed while the task ran")
         os.makedirs(os.path.dirname(self._target), exist_ok=True)
@@ -162,7 +167,7 @@ class OutputFolder:
         self._spares[slot] = spare
 
     def is_full(self) -> bool:
-        """Return whether the disk takes nothing more."""
+        """Return whether the disk is full."""
         try:
             return has_no_room(os.statvfs(self._path))
         except OSError:
@@ -192,7 +197,7 @@ class OutputFolder:
             raise OSError(error.errno, error.strerror, self._path) from error
 
     def _create(self, slot: int) -> _Spare:
-        """Create a spare file, under a name that no earlier one may still have."""
+        """Create a spare file under a name that was not used before."""
         self._made += 1
         path = f"{self._path}/{_OPEN}/{self._run}-{slot}.{self._made}"
         try:
@@ -203,7 +208,7 @@ class OutputFolder:
 
 
 def has_no_room(disk: os.statvfs_result) -> bool:
-    """Return whether a disk takes nothing more."""
+    """Return whether a disk is full."""
     return disk.f_bavail * disk.f_frsize < _LEAST
 
 
@@ -234,39 +239,39 @@ def _remove(path: str) -> None:
 
 
 class Stream(Protocol):
-    """The output of one attempt. ``path`` is its file, where it has one by now."""
+    """The output of one attempt; ``path`` is its file once it has one."""
 
     path: str | None
 
     def descriptors(self) -> tuple[int, int] | None:
-        """Give stdout and stderr for the task; None for weigh's own."""
+        """Return the task's stdout and stderr; None if it inherits weigh's own."""
 
     def started(self) -> None:
-        """Take note that the task has its descriptors now, or will never."""
+        """Release our copies: the task has its descriptors, or never starts."""
 
     def look(self) -> None:
-        """Take note of what the task has written by now."""
+        """Update ``path`` after what the task has written."""
 
     def tail(self) -> bytes:
-        """Give the last of what the task wrote."""
+        """Return the end of what the task wrote."""
 
     def close(self) -> Bytes:
-        """Let go of it, nobody writing to it any more; give its size."""
+        """Close it after its last writer has ended; return its size."""
 
 
 class Output(Protocol):
-    """Where the output of all tasks goes. ``folder`` has their files, if any."""
+    """Where the output of all tasks goes; ``folder`` has their files, if any."""
 
     folder: str | None
 
     def open(self, slot: int, seq: int, attempt: int, /) -> Stream:
-        """Prepare for an attempt. Raises OSError where that cannot be done."""
+        """Prepare the output of an attempt. Raises OSError if that is impossible."""
 
     def is_full(self) -> bool:
-        """Tell whether what tasks write is lost for want of room."""
+        """Return whether output is lost because a disk is full."""
 
     def close(self) -> None:
-        """Finish, no task running any more."""
+        """Finish after the last task has ended."""
 
 
 class _Inherited:
@@ -275,7 +280,7 @@ class _Inherited:
     path: str | None = None
 
     def descriptors(self) -> tuple[int, int] | None:
-        """Give none: weigh's own are inherited."""
+        """Return None: weigh's own streams are inherited."""
         return None
 
     def started(self) -> None:
@@ -285,25 +290,25 @@ class _Inherited:
         """Do nothing."""
 
     def tail(self) -> bytes:
-        """Give nothing: it went by."""
+        """Return nothing: the output was not kept."""
         return b""
 
     def close(self) -> Bytes:
-        """Do nothing; its size is not known."""
+        """Do nothing; the size is unknown."""
         return 0
 
 
 class Ungrouped:
-    """Tasks write to weigh's own stdout and stderr, as they come."""
+    """Tasks write directly to weigh's own stdout and stderr."""
 
     folder: str | None = None
 
     def open(self, _slot: int, _seq: int, _attempt: int) -> _Inherited:
-        """Prepare for an attempt: nothing to do."""
+        """Return weigh's own streams."""
         return _Inherited()
 
     def is_full(self) -> bool:
-        """Tell whether weigh's own output goes to a file on a disk that is full."""
+        """Return whether weigh's own output goes to a file on a full disk."""
         return any(map(_is_on_a_full_disk, (1, 2)))
 
     def close(self) -> None:
@@ -322,7 +327,7 @@ _STDOUT, _STDERR = 1, 2
 
 
 class _Pipe:
-    """One stream of one task, on its way to *target*."""
+    """One stream of one task, forwarded to *target*."""
 
     __slots__ = ("prefix", "rest", "size", "tail", "target")
 
@@ -334,14 +339,14 @@ class _Pipe:
         self.size = 0
 
     def take(self, piece: bytes) -> bytes:
-        """Take in what was read; give the lines that are whole."""
+        """Append *piece*; return the lines that are complete."""
         self.size += len(piece)
         self.tail = (self.tail + piece)[-_TAIL:]
         *lines, self.rest = (self.rest + piece).split(b"\n")
         return b"".join([b"%b%b\n" % (self.prefix, line) for line in lines])
 
     def finish(self) -> bytes:
-        """Give the line that had no end."""
+        """Return the last line if it has no newline."""
         return b"%b%b\n" % (self.prefix, self.rest) if self.rest else b""
 
 
@@ -356,11 +361,11 @@ class TaggedStream:
         self.closed = threading.Semaphore(0)  # released as each pipe ends
 
     def descriptors(self) -> tuple[int, int] | None:
-        """Give the ends to write to."""
+        """Return the write ends of both pipes."""
         return self._ends
 
     def started(self) -> None:
-        """Close our copies of these ends: the pipe ends with the task."""
+        """Close our copies of the write ends: the pipes end with the task."""
         if self._ends is not None:
             for end in self._ends:
                 os.close(end)
@@ -370,18 +375,18 @@ class TaggedStream:
         """Do nothing."""
 
     def tail(self) -> bytes:
-        """Give the last of what came through either pipe."""
+        """Return the end of what came through either pipe."""
         return b"".join(pipe.tail for pipe in self._pipes)
 
     def close(self) -> Bytes:
-        """Wait until all of it is passed on; give its size."""
+        """Wait until all output is forwarded; return its size."""
         for _ in self._pipes:
             self.closed.acquire(timeout=1.0)
         return sum(pipe.size for pipe in self._pipes)
 
 
 class Tagged:
-    """Passes output on from a thread of its own."""
+    """Forwards the lines of tasks, each with its task's number, in its own thread."""
 
     folder: str | None = None
 
@@ -396,7 +401,7 @@ class Tagged:
         self._thread.start()
 
     def open(self, _slot: int, seq: int, _attempt: int) -> TaggedStream:
-        """Make the pipes of an attempt. Raises OSError where none can be made."""
+        """Create the pipes of an attempt. Raises OSError if that is impossible."""
         prefix = b"%d\t" % seq
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
@@ -409,11 +414,11 @@ class Tagged:
         return stream
 
     def is_full(self) -> bool:
-        """Tell whether lines were lost for want of room."""
+        """Return whether lines were lost because a disk is full."""
         return self._is_full
 
     def close(self) -> None:
-        """Pass the rest on, and end."""
+        """Forward the rest, and end the thread."""
         self._closing = True
         self._wake()
         self._thread.join(timeout=5.0)
@@ -428,15 +433,15 @@ class Tagged:
                 if fd == self._wake_read:
                     os.read(fd, _PIECE)
                 else:
-                    self._pass_on(fd)
+                    self._forward(fd)
 
-    def _pass_on(self, fd: int) -> None:
+    def _forward(self, fd: int) -> None:
         pipe, stream = self._pipes[fd]
         piece = os.read(fd, _PIECE)
         try:
             _write(pipe.target, pipe.take(piece) if piece else pipe.finish())
         except OSError as error:
-            # a reader that went away is no reason to stop the tasks
+            # a reader that closed the stream does not stop the tasks
             self._is_full = self._is_full or is_full(error)
         if not piece:
             self._poll.unregister(fd)
@@ -446,6 +451,6 @@ class Tagged:
 
 
 def _write(target: int, text: bytes) -> None:
-    """Write all of it. Raises OSError where that cannot be done."""
+    """Write all of *text*. Raises OSError if that is impossible."""
     while text:
         text = text[os.write(target, text) :]

@@ -1,8 +1,8 @@
-"""Tasks of an earlier ``weigh exec`` that outlived it.
+"""Find tasks of an earlier ``weigh exec`` that outlived it, and wait for them.
 
-They are known by boot, process id and start time, and by the stamp and the mark that
-whatever they started inherits. Nobody has their exit status, so they are run again: not
-before they have ended.
+Boot, process id and start time identify them, and the stamp and the mark identify the
+processes they started. Their exit status is lost, so they run again, but only after the
+surviving processes have ended.
 """
 
 import os
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from weigh.units import Seconds
 
 _POLL = 0.1
-_TO_ASK = 30.0
+_QUERY_TIMEOUT = 30.0
 _KILL_AFTER = 5.0
 
 
-def survivors(past: Past, here: Machine, proc: str = "/proc") -> dict[int, int]:
-    """Find the processes that earlier runs left: process id to number of task."""
+def find_survivors(past: Past, here: Machine, proc: str = "/proc") -> dict[int, int]:
+    """Return the processes that earlier runs left: process id to task number."""
     runs = {
         run: opened
         for run, opened in past.open_runs.items()
@@ -48,7 +48,7 @@ def survivors(past: Past, here: Machine, proc: str = "/proc") -> dict[int, int]:
 
 
 def _task_of(pid: int, runs: Collection[str]) -> int | None:
-    """Return the task of one of *runs* that a process belongs to."""
+    """Return the task of one of *runs* that a process belongs to; None if none."""
     for run in runs:
         seq = read_stamp(pid, run)
         if seq is not None:
@@ -58,12 +58,12 @@ def _task_of(pid: int, runs: Collection[str]) -> int | None:
 
 
 def refuse_living(past: Past, here: Machine, me: Process) -> None:
-    """Refuse to work beside an earlier run whose ``weigh exec`` itself still lives.
+    """Refuse to run while an earlier ``weigh exec`` on this joblog is alive.
 
-    Its lock file may have been removed, and not every disk has locks.
+    Its lock file may have been removed, and not every file system has locks.
 
     Raises:
-        UsageError: there is one.
+        UsageError: one is alive.
     """
     for opened in past.open_runs.values():
         if (
@@ -72,7 +72,7 @@ def refuse_living(past: Past, here: Machine, me: Process) -> None:
             and is_alive(opened.process)
         ):
             raise UsageError(
-                f"another weigh exec is at work on {opened.task_file}: process "
+                f"another weigh exec is running on {opened.task_file}: process "
                 f"{opened.process.pid} (wait for it, or choose another --joblog)"
             )
 
@@ -80,8 +80,8 @@ def refuse_living(past: Past, here: Machine, me: Process) -> None:
 def elsewhere(past: Past, here: Machine, job: str | None = None) -> tuple[Opened, ...]:
     """Return the runs whose tasks may be alive where this process cannot see them.
 
-    A machine that was restarted runs nothing. A scheduler ends what its job started, so
-    of another job than our own, *job*, it is asked whether that still runs there.
+    A restarted machine runs nothing. A scheduler terminates the processes of its jobs,
+    so for a job other than our own, *job*, it is queried whether that job still runs.
     """
     in_flight = {start.run for start in past.in_flight.values()}
     return tuple(
@@ -100,7 +100,7 @@ def elsewhere(past: Past, here: Machine, job: str | None = None) -> tuple[Opened
 def _runs_on(job: str, host: str) -> bool:
     """Return whether a scheduler reports that a job runs on a host.
 
-    No if no scheduler answers: most jobs of a killed run have ended.
+    Return False if no scheduler answers: most jobs of a killed run have ended.
     """
     import subprocess  # noqa: PLC0415 - only after a kill -9 on another machine
 
@@ -111,7 +111,11 @@ def _runs_on(job: str, host: str) -> bool:
     ):
         try:
             answer = subprocess.run(
-                argv, capture_output=True, text=True, timeout=_TO_ASK, check=False
+                argv,
+                capture_output=True,
+                text=True,
+                timeout=_QUERY_TIMEOUT,
+                check=False,
             )
         except (OSError, subprocess.SubprocessError):
             continue
@@ -128,7 +132,7 @@ def refuse_elsewhere(past: Past, here: Machine, job: str | None = None) -> None:
     *job* is the id of our own scheduler's job.
 
     Raises:
-        UsageError: there may be some.
+        UsageError: some may still run.
     """
     hosts = sorted({opened.machine.host for opened in elsewhere(past, here, job)})
     if hosts:
@@ -138,17 +142,17 @@ def refuse_elsewhere(past: Past, here: Machine, job: str | None = None) -> None:
         )
 
 
-def outlast(
+def wait_or_kill(
     found: Collection[int],
     *,
     kill: bool,
-    is_told: Callable[[], bool],
+    should_stop: Callable[[], bool],
     find: Callable[[], Collection[int]],
 ) -> bool:
-    """Wait for survivors to end, or end them; False if told to stop waiting."""
+    """Wait for survivors, or terminate them; return False if *should_stop*."""
     kill_at: Seconds | None = None
     while found:
-        if is_told():
+        if should_stop():
             return False
         if kill and kill_at is None:
             kill_at = time.monotonic() + _KILL_AFTER
@@ -163,7 +167,7 @@ def outlast(
 def _own_processes(proc: str) -> list[int]:
     own = os.geteuid()
     pids = []
-    if not is_own_proc(proc):  # its numbers are not those that can be signalled here
+    if not is_own_proc(proc):  # its process ids are not ours to signal
         return []
     with os.scandir(proc) as entries:
         for entry in entries:

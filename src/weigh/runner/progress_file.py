@@ -1,4 +1,4 @@
-"""How far running tasks are: a small file beside the joblog, replaced at times."""
+"""The progress of running tasks, in a small file next to the joblog."""
 
 import os
 from contextlib import suppress
@@ -15,7 +15,7 @@ SCHEMA = "weigh.exec-progress/1"
 
 
 class TaskHeadway(msgspec.Struct, frozen=True, kw_only=True):
-    """How far an attempt at a task is; ``started`` is seconds since the epoch."""
+    """The progress of an attempt; ``started`` is in seconds since the epoch."""
 
     seq: int
     attempt: int
@@ -24,9 +24,9 @@ class TaskHeadway(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """All running tasks that say how far they are, at ``time`` since the epoch.
+    """All running tasks with known progress, at ``time`` since the epoch.
 
-    ``ends_at`` is when the run itself will be ended, where that is known.
+    ``ends_at`` is when the run itself reaches its time limit, if known.
     """
 
     schema: str = SCHEMA
@@ -38,7 +38,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_progress(path: str, progress: Progress) -> bool:
-    """Replace the file; say whether that was possible."""
+    """Replace the file; return whether that succeeded."""
     partial = f"{path}.partial"
     try:
         with open(partial, "wb", opener=private) as file:
@@ -52,7 +52,7 @@ def write_progress(path: str, progress: Progress) -> bool:
 
 
 def read_progress(joblog: str) -> Progress | None:
-    """Read what is known of the running tasks of *joblog*; None where nothing is."""
+    """Read the progress of the running tasks of *joblog*; None if unknown."""
     try:
         with open(joblog + SUFFIX, "rb") as file:
             found = msgspec.json.decode(file.read(), type=Progress)
@@ -62,6 +62,6 @@ def read_progress(joblog: str) -> Progress | None:
 
 
 def remove_progress(path: str) -> None:
-    """Take the file away: nothing runs any more."""
+    """Remove the file, because no task is running any more."""
     with suppress(OSError):
         os.unlink(path)

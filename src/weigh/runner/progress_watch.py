@@ -1,7 +1,7 @@
-"""Reads along with every running task, and knows when all of them are done.
+"""Read the progress of every running task, and estimate when all tasks are done.
 
-The watcher's thread looks; the loop's thread asks. What they share is a dictionary that
-is never changed, only replaced.
+The watcher's thread reads; the loop's thread asks. They share a dictionary that is
+never changed, only replaced.
 """
 
 import os
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 _MOST_OPEN = 200
 _FILES_EACH = 3
-_SHARE = 2  # of the descriptors weigh may have
+_SHARE = 2  # half of the descriptors that weigh may open
 
 
 class TaskTree(ProcTree):
-    """A process tree with its top in it, one of *trees* that are watched at once."""
+    """A process tree including its leader, one of *trees* watched at the same time."""
 
     def __init__(self, leader: int, trees: int) -> None:
         super().__init__(leader)
@@ -53,8 +53,8 @@ class TaskTree(ProcTree):
     def children(self) -> list[int] | None:
         """Return the leader's own children; none once it has ended.
 
-        Those of a leader with open descriptors are found through these like all
-        others: its number may be another process's by now.
+        Open descriptors lead to the children where there are any: after its end the
+        leader's process id may belong to another process.
         """
         known = self._known.get(self.top)
         if known is None or known.children_fd is not None:
@@ -62,21 +62,21 @@ class TaskTree(ProcTree):
         return super().children()
 
 
-FIRST_LOOK = 2.0  # seconds; what ends before has nothing to forecast
+FIRST_LOOK = 2.0  # seconds; shorter attempts need no forecast
 
 
 class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How to read along, and what to warn of.
+    """How to read progress, and when to warn.
 
-    ``path`` is the file to write, ``channels`` the event files by slot; ``ends_at`` is
-    on the monotonic clock; ``ask`` writes a time limit as the scheduler is asked for
-    one. ``gpus``: how many were granted to each task.
+    ``path`` is the file to write, ``channels`` the event files by slot. ``ends_at`` is
+    on the monotonic clock. ``ask`` writes a time limit as an option of the scheduler.
+    ``gpus`` is the number granted to each task.
     """
 
     path: str
     run: str
     slots: int
-    say: Callable[[str], None]
+    notify: Callable[[str], None]
     ask: Callable[[Seconds], str]
     channels: Mapping[int, str] = {}
     patterns: tuple[str, ...] = ()
@@ -87,16 +87,16 @@ class ProgressRules(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 0
 
 
-_MOST_READ = 64 * KIB  # of a task's output at one look, the end of it
-_COST = 0.001  # CPU seconds for one task's look
+_MOST_READ = 64 * KIB  # of the end of a task's output, per look
+_COST = 0.001  # CPU seconds of one look
 
 
 class TaskProgress:
-    """One attempt that is read along with."""
+    """The progress of one attempt."""
 
     def __init__(self, attempt: Attempt, rules: ProgressRules) -> None:
         self.attempt = attempt
-        self.due = attempt.began + FIRST_LOOK
+        self.due = attempt.launch.began + FIRST_LOOK
         self.forecast: Forecast | None = None
         self.limit = _limit_of(attempt, rules)
         self.limits = None if self.limit is None else LimitWatch(self.limit, rules.ask)
@@ -113,9 +113,9 @@ class TaskProgress:
 
     @property
     def wrote_at(self) -> Seconds | None:
-        """Give when it wrote last, in seconds since it began; 0 for never yet.
+        """Return when it last wrote, in seconds since it began; 0 if it has not yet.
 
-        None where its output cannot be seen.
+        Return None if its output cannot be read.
         """
         if not self._is_file_open and isinstance(
             self.attempt.output, output.OutputFile
@@ -124,7 +124,7 @@ class TaskProgress:
         return None if self._listener is None else self._listener.wrote_at
 
     def look(self, now: Seconds, *, is_through: bool = False) -> None:
-        """Take in what it wrote, *now* seconds into it; or at its good end."""
+        """Read what it wrote, *now* seconds after its start; *is_through*: all done."""
         if self._listener is None:
             channel = self._rules.channels.get(self.attempt.slot.number)
             self._listener = ProgressReader([], channel, patterns=self._rules.patterns)
@@ -134,7 +134,7 @@ class TaskProgress:
         self.forecast = self._listener.forecast(now, is_through=is_through)
 
     def spent(self, sampler: "Sampler", seen: int) -> Seconds:
-        """Add up signs of work: CPU time that came or went, and new processes."""
+        """Return the work it has done: changes of CPU time, and new processes."""
         times = (one.cpu_time for one in reversed(sampler.samples))
         latest = next((one for one in times if one is not None), 0.0)
         self.work += abs(latest - self._cpu_time)
@@ -142,12 +142,12 @@ class TaskProgress:
         return self.work + seen
 
     def close(self) -> None:
-        """Let files go."""
+        """Close its files."""
         if self._listener is not None:
             self._listener.close()
 
     def _open(self, listener: ProgressReader) -> None:
-        """Open its output, once it has written something and the file has its name."""
+        """Open its output, once the file has the task's name."""
         path = None if self.attempt.output is None else self.attempt.output.path
         if path is None:
             return
@@ -157,10 +157,10 @@ class TaskProgress:
 
 
 def _limit_of(attempt: Attempt, rules: ProgressRules) -> Seconds | None:
-    """Give the seconds that an attempt has from its start, where there is a limit."""
+    """Return an attempt's time limit from its start; None without one."""
     limits = [] if rules.timeout is None else [rules.timeout]
     if rules.ends_at is not None:
-        limits.append(max(0.0, rules.ends_at - attempt.began))
+        limits.append(max(0.0, rules.ends_at - attempt.launch.began))
     return min(limits, default=None)
 
 
@@ -168,14 +168,14 @@ _INTERVAL = 1.0
 _OF_ELAPSED = 0.02
 _LONGEST_INTERVAL = 5.0
 _WRITE_EVERY = 10.0
-_TELL_EVERY = 5.0
+_UPDATE_EVERY = 5.0
 _MOST_KEPT = 1000  # times of done tasks
 _MOST_WARNINGS = 5
 _MOST_NAMED = 3
 
 
 class Watched(Protocol):
-    """A task that is looked at."""
+    """An attempt that the watcher samples."""
 
     attempt: Attempt
     sampler: "Sampler"
@@ -184,7 +184,7 @@ class Watched(Protocol):
 
 
 class ProgressWatch:
-    """Reads along with all tasks of a run; one thread looks, another asks."""
+    """The progress of all tasks of a run."""
 
     def __init__(self, rules: ProgressRules) -> None:
         self._rules = rules
@@ -194,29 +194,31 @@ class ProgressWatch:
         self._done = 0
         self._due: Seconds = 0.0
         self._write_at: Seconds = 0.0
-        self._told: tuple[Seconds, Span | None] = (0.0, None)
-        self._tell_at: Seconds = 0.0
+        self._last_left: tuple[Seconds, Span | None] = (0.0, None)
+        self._update_at: Seconds = 0.0
         self._is_written = False
         self._warnings = 0
         self._has_warned = False
 
     def look(self, now: Seconds, watched: Iterable[Watched]) -> None:
-        """Look at the tasks that are due; called often, by one thread."""
+        """Read the tasks that are due; the watcher's thread calls this often."""
         if now < self._due:
             return
         self._due = now + _INTERVAL / 4
         try:
             self._look(now, watched)
-        except Exception as error:  # noqa: BLE001 - the tasks are recorded without
+        except Exception as error:  # noqa: BLE001 - tasks are recorded even without progress
             self._due = float("inf")
-            self._rules.say(f"reading along failed: {type(error).__name__}: {error}")
+            self._rules.notify(
+                f"reading progress failed: {type(error).__name__}: {error}"
+            )
 
     def _look(self, now: Seconds, watched: Iterable[Watched]) -> None:
         here = {one.attempt.record: one for one in watched}
         for record in [record for record in self._tasks if record not in here]:
             self._tasks.pop(record).close()
         for record, one in here.items():
-            if now - one.attempt.began >= FIRST_LOOK:
+            if now - one.attempt.launch.began >= FIRST_LOOK:
                 if record not in self._tasks:
                     self._tasks[record] = self._begin(one.attempt)
                 task = self._tasks[record]
@@ -227,28 +229,32 @@ class ProgressWatch:
             for record, task in self._tasks.items()
             if task.forecast
         }
-        tells = any(one.remaining is not None for one in self._forecasts.values())
-        if now >= self._write_at and (tells or self._is_written):
+        has_forecast = any(
+            one.remaining is not None for one in self._forecasts.values()
+        )
+        if now >= self._write_at and (has_forecast or self._is_written):
             self._write_at = now + _WRITE_EVERY
             self._write(now)
 
     def ended(self, attempt: Attempt) -> Headway | None:
-        """Let a task go that has ended; give how far it came, if it said so."""
+        """Stop reading an attempt that has ended; return its progress, if known."""
         task = self._tasks.pop(attempt.record, None)
         if task is None:
             return None
         from weigh.measure.progress_reader import headway_of  # noqa: PLC0415 - not for short tasks
 
         try:
-            is_through = attempt.status == 0
-            task.look(attempt.ended - attempt.began, is_through=is_through)
-        except Exception as error:  # noqa: BLE001 - its record is more than this
-            self._rules.say(f"reading along failed: {type(error).__name__}: {error}")
+            is_through = attempt.state.status == 0
+            task.look(attempt.state.ended - attempt.launch.began, is_through=is_through)
+        except Exception as error:  # noqa: BLE001 - its record matters more
+            self._rules.notify(
+                f"reading progress failed: {type(error).__name__}: {error}"
+            )
         task.close()
         return headway_of(task.forecast)
 
     def headway(self, attempt: Attempt) -> Headway | None:
-        """Give how far a running task is, if it says so."""
+        """Return the progress of a running attempt, if known."""
         forecast = self._forecasts.get(attempt.record)
         if forecast is None:
             return None
@@ -256,32 +262,35 @@ class ProgressWatch:
 
         return headway_of(forecast)
 
-    def took(self, wall_time: Seconds) -> None:
-        """Take note of a task that was done."""
+    def note_done(self, wall_time: Seconds) -> None:
+        """Note how long a task took that succeeded."""
         self._times.append(wall_time)
         self._done += 1
 
-    def tell(self, now: Seconds, running: Iterable[Attempt], tally: Tally) -> None:
-        """Fill in when all tasks are done; warn where that is too late."""
-        if now < self._tell_at:
-            told_at, left = self._told
-            tally.left = None if left is None else _later(left, now - told_at)
+    def update(self, now: Seconds, running: Iterable[Attempt], tally: Tally) -> None:
+        """Write the remaining time into *tally*; warn if it exceeds the time limit.
+
+        Only the loop's thread calls this.
+        """
+        if now < self._update_at:
+            updated_at, left = self._last_left
+            tally.left = None if left is None else _later(left, now - updated_at)
             return
-        self._tell_at = now + _TELL_EVERY
+        self._update_at = now + _UPDATE_EVERY
         attempts = list(running)
         tally.left = self.left(now, attempts, waiting=tally.waiting, lanes=tally.slots)
-        self._told = (now, tally.left)
+        self._last_left = (now, tally.left)
         tally.slowest = tuple(self.slowest(now, attempts)[:_MOST_NAMED])
         self.warn(now, tally.left, tally)
 
     def left(
         self, now: Seconds, running: Sequence[Attempt], *, waiting: int, lanes: int
     ) -> Span | None:
-        """Say when all tasks are done; None where nothing tells."""
+        """Estimate the time until all tasks are done; None without evidence."""
         spans: list[Span | Seconds] = []
         totals, silent = [], []
         for attempt in running:
-            elapsed = now - attempt.began
+            elapsed = now - attempt.launch.began
             span = _span(self._forecasts.get(attempt.record), elapsed)
             if span is None:
                 silent.append(elapsed)
@@ -295,34 +304,34 @@ class ProgressWatch:
     def slowest(
         self, now: Seconds, running: Sequence[Attempt]
     ) -> list[tuple[int, Seconds]]:
-        """Give (number, seconds left) of running tasks that tell, the last first."""
+        """Return (number, seconds left) of tasks with a forecast, the longest first."""
         forecasts = self._forecasts
         found = []
         for attempt in running:
-            span = _span(forecasts.get(attempt.record), now - attempt.began)
+            span = _span(forecasts.get(attempt.record), now - attempt.launch.began)
             if span is not None:
                 found.append((attempt.seq, span.value))
         return sorted(found, key=lambda one: -one[1])
 
     def warn(self, now: Seconds, left: Span | None, tally: Tally) -> None:
-        """Say once that the tasks will not be done before the time limit."""
+        """Warn once if the tasks will not be done before the time limit."""
         ends_at = self._rules.ends_at
         if self._has_warned or ends_at is None or left is None or not tally.waiting:
             return
         if now + left.low <= ends_at:
             return
         self._has_warned = True
-        self._rules.say(
+        self._rules.notify(
             "will not be done before the time limit: "
             f"{tally.done} of {tally.tasks} done"
         )
-        self._rules.say(
+        self._rules.notify(
             f"{format_duration(left.value)} to go, "
             f"{format_duration(max(0.0, ends_at - now))} left; run it again afterwards"
         )
 
     def close(self) -> None:
-        """Let go; the file goes, as nothing runs any more."""
+        """Stop reading, and remove the file: no task is running any more."""
         for task in self._tasks.values():
             task.close()
         self._tasks.clear()
@@ -335,13 +344,13 @@ class ProgressWatch:
         return TaskProgress(attempt, self._rules)
 
     def _look_at(self, task: "TaskProgress", one: Watched, now: Seconds) -> None:
-        elapsed = now - task.attempt.began
+        elapsed = now - task.attempt.launch.began
         pause = max(_INTERVAL, elapsed * _OF_ELAPSED)
         task.due = now + min(_LONGEST_INTERVAL, pause)
         task.look(elapsed)
         self._signal(task, elapsed)
-        if task.signal_at is not None:  # it is not to come late
-            task.due = min(task.due, task.attempt.began + task.signal_at)
+        if task.signal_at is not None:  # the signal must not be late
+            task.due = min(task.due, task.attempt.launch.began + task.signal_at)
         if task.limits is not None:
             self._warn(task, task.limits.look(elapsed, task.forecast))
         stalled = task.stalls.look(
@@ -356,7 +365,7 @@ class ProgressWatch:
         if words is not None and self._warnings < _MOST_WARNINGS:
             self._warnings += 1
             for line in words.split("\n"):
-                self._rules.say(f"task {task.attempt.seq}: {line}")
+                self._rules.notify(f"task {task.attempt.seq}: {line}")
 
     def _signal(self, task: "TaskProgress", elapsed: Seconds) -> None:
         wanted = self._rules.checkpoint_signal
@@ -365,22 +374,22 @@ class ProgressWatch:
         task.signal_at = None
         from weigh.measure.checkpoint_signal import send_checkpoint_signal  # noqa: PLC0415 - rarely
 
-        sent = send_checkpoint_signal(task.attempt.pid, wanted.number)
+        sent = send_checkpoint_signal(task.attempt.launch.pid, wanted.number)
         what = "sent" if sent else "no process has a handler for"
         left = format_duration(max(0.0, (task.limit or 0.0) - elapsed))
-        self._rules.say(
+        self._rules.notify(
             f"task {task.attempt.seq}: {what} {wanted.name}, {left} to the time limit"
         )
 
     def _write(self, now: Seconds) -> None:
-        """Write down how far the tasks are, where any says."""
+        """Write the progress of the running tasks, if any is known."""
         from weigh.measure.progress_reader import headway_of  # noqa: PLC0415 - as above
 
         tasks = tuple(
             TaskHeadway(
                 seq=task.attempt.seq,
                 attempt=task.attempt.number,
-                started=round(task.attempt.started, 3),
+                started=round(task.attempt.launch.started, 3),
                 headway=headway,
             )
             for task in self._tasks.values()
@@ -401,7 +410,7 @@ class ProgressWatch:
 
 
 def _later(span: Span, passed: Seconds) -> Span:
-    """Give a span as it is some seconds later."""
+    """Return *span* as seen *passed* seconds later."""
     value, low, high = (
         max(0.0, end - passed) for end in (span.value, span.low, span.high)
     )

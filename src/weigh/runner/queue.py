@@ -1,4 +1,4 @@
-"""What to run next: tasks in order, those to try again, those that need much room."""
+"""What to run next: tasks in order, retries, and tasks that need much memory."""
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
@@ -6,20 +6,20 @@ from collections.abc import Callable, Collection, Iterator
 import msgspec
 
 from weigh.runner.attempt import Attempt
-from weigh.runner.memory_guard import MemoryWatch
-from weigh.runner.slots import NO_SHARE, FreeSlots, Share, Slot
+from weigh.runner.memory_guard import MemoryGuard
+from weigh.runner.slots import NO_RESERVATION, FreeSlots, Reservation, Slot
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False):
-    """A task's turn: ``alone`` with nothing beside it, or once ``share`` is free."""
+    """A task to run: ``alone`` with no other task, or once ``reservation`` is free."""
 
     seq: int
     alone: bool = False
-    share: Share = NO_SHARE
+    reservation: Reservation = NO_RESERVATION
 
 
 class Queue:
-    """Turns to come. Those that have to be alone come when all others have ended."""
+    """The turns to come. Those that run alone come after all others have ended."""
 
     def __init__(self, order: Iterator[int]) -> None:
         self._order = order
@@ -28,42 +28,42 @@ class Queue:
         self._alone: deque[Turn] = deque()
         self._next: int | None = next(order, None)
 
-    def again(self, seq: int) -> None:
-        """Let a task have another turn."""
+    def retry(self, seq: int) -> None:
+        """Queue another attempt at a task."""
         self._again.append(Turn(seq))
 
-    def with_share(self, seq: int, share: Share) -> None:
-        """Let a task have another turn, once there is so much room for it."""
-        self._large.append(Turn(seq, share=share))
+    def retry_with(self, seq: int, reservation: Reservation) -> None:
+        """Queue another attempt at a task, once so much memory is free for it."""
+        self._large.append(Turn(seq, reservation=reservation))
 
-    def alone(self, seq: int) -> None:
-        """Let a task have another turn, alone."""
+    def retry_alone(self, seq: int) -> None:
+        """Queue another attempt at a task, with no other task running."""
         self._alone.append(Turn(seq, alone=True))
 
     def put_back(self, turn: Turn) -> None:
-        """Let a turn that came to nothing come again."""
+        """Queue a turn again that could not be started."""
         if turn.alone:
             self._alone.appendleft(turn)
-        elif turn.share != NO_SHARE:
+        elif turn.reservation != NO_RESERVATION:
             self._large.appendleft(turn)
         else:
             self._again.append(turn)
 
     def is_empty(self) -> bool:
-        """Tell whether nothing is left to run."""
+        """Return whether no task is left to run."""
         return self._next is None and not (self._again or self._large or self._alone)
 
     @property
     def large(self) -> Turn | None:
-        """Give the next turn that needs much room; it goes first where there is any."""
+        """Return the next turn that needs much memory, which has priority."""
         return self._large[0] if self._large else None
 
     def take_large(self) -> Turn:
-        """Take that turn."""
+        """Take the turn that :attr:`large` returns."""
         return self._large.popleft()
 
     def peek(self, running: int) -> int | None:
-        """Return the number of the task that :meth:`take` would give; None for none."""
+        """Return the number of the task that :meth:`take` would return, or None."""
         if self._again:
             return self._again[0].seq
         if self._next is not None:
@@ -73,7 +73,7 @@ class Queue:
         return None
 
     def take(self, running: int) -> Turn | None:
-        """Give the next turn, for *running* tasks at work; None to wait for those."""
+        """Take the next turn while *running* tasks run; None to wait for those."""
         if self._again:
             return self._again.popleft()
         if self._next is not None:
@@ -84,15 +84,15 @@ class Queue:
         return None
 
 
-class Placing:
-    """Brings turns and free slots together, where there is memory for them."""
+class Placer:
+    """Assigns turns to free slots, as far as memory allows."""
 
     def __init__(
         self,
         queue: Queue,
         free: FreeSlots,
-        memory: MemoryWatch,
-        plan_of: Callable[[int], Share],
+        memory: MemoryGuard,
+        plan_of: Callable[[int], Reservation],
     ) -> None:
         """Place the turns of *queue*; *plan_of* returns a task's planned need."""
         self._queue = queue
@@ -101,16 +101,16 @@ class Placing:
         self._memory = memory
 
     def next(self, running: Collection[Attempt]) -> tuple[Turn, Slot] | None:
-        """Return what to start now beside those *running*; None for nothing."""
+        """Return what to start now, given the *running* attempts; None for nothing."""
         large = self._queue.large
         if large is not None:
-            slot = self._slot(running, large.share)
+            slot = self._slot(running, large.reservation)
             if slot is not None:
                 return self._queue.take_large(), slot
         seq = self._queue.peek(len(running))
         if seq is None:
             return None
-        slot = self._slot(running, NO_SHARE, self._plan_of(seq))
+        slot = self._slot(running, NO_RESERVATION, self._plan_of(seq))
         if slot is None:
             return None
         turn = self._queue.take(len(running))
@@ -120,7 +120,10 @@ class Placing:
         return turn, slot
 
     def _slot(
-        self, running: Collection[Attempt], share: Share, plan: Share = NO_SHARE
+        self,
+        running: Collection[Attempt],
+        reserved: Reservation,
+        plan: Reservation = NO_RESERVATION,
     ) -> Slot | None:
         fits = self._memory.fits
-        return self._free.take_where(lambda slot: fits(slot, running, share, plan))
+        return self._free.take_where(lambda slot: fits(slot, running, reserved, plan))

@@ -1,4 +1,4 @@
-"""Collect children that ended, each with exactly what it used."""
+"""Collect children that ended, each with its exact usage."""
 
 import os
 import time
@@ -11,7 +11,7 @@ _READ, _WRITTEN = 9, 11  # words of /proc/PID/io
 
 
 class Reaped(msgspec.Struct, frozen=True, gc=False):
-    """A child that ended, with what it and the children it waited for used."""
+    """A child that ended, with the usage of it and of the children it waited for."""
 
     pid: int
     status: int
@@ -24,10 +24,10 @@ class Reaped(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reaper:
-    """Waits for children one at a time.
+    """Reaps children one at a time.
 
-    As one is reaped, the kernel adds its storage traffic to ours: the difference is
-    exactly the child's.
+    When a child is reaped, the kernel adds its storage traffic to ours, so the
+    difference is exactly the child's traffic.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Reaper:
             self._io = None
 
     def reap(self) -> list[Reaped]:
-        """Give the children that have ended by now."""
+        """Return the children that have ended since the last call."""
         found: list[Reaped] = []
         read, written = self._traffic()
         while True:

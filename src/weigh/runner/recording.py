@@ -1,4 +1,4 @@
-"""From an attempt to its record, and records to their shard many at a time."""
+"""Make the records of attempts, and append them to the store in batches."""
 
 import os
 import time
@@ -28,14 +28,14 @@ from weigh.store.identity import Machine
 from weigh.store.location import make_folder
 from weigh.units import MIB, Bytes, Seconds
 
-_SHORTEST_MEAN = 0.1  # seconds below which a mean over the run says nothing
-_FLOOR_GROWTH = MIB  # how far off the counters behind VmHWM are
+_SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
+_FLOOR_GROWTH = MIB  # the error of the counters behind VmHWM
 _NO_SERIES = Series()
 _NO_REGIONS = Regions()
 
 
 def peak_tracker(attempt: Attempt) -> PeakTracker:
-    """Begin to follow an attempt's memory; weigh's own size is no sign of it."""
+    """Return a tracker of an attempt's memory that ignores weigh's own size."""
     return PeakTracker(attempt.floor + _FLOOR_GROWTH)
 
 
@@ -47,16 +47,16 @@ def measurement(
     processes: int,
     ended: bool = True,
 ) -> Measurement:
-    """Sum up an attempt, sampled or over before there was a look at it."""
-    wall = (attempt.ended if ended else time.monotonic()) - attempt.began
-    status = attempt.status if ended else None
+    """Return the measurement of an attempt, whether it was sampled or not."""
+    wall = (attempt.state.ended if ended else time.monotonic()) - attempt.launch.began
+    status = attempt.state.status if ended else None
     code = None if status is None else os.waitstatus_to_exitcode(status)
     if ended:
-        tracker.reap(attempt.max_rss)
+        tracker.reap(attempt.usage.max_rss)
         tracker.finish(wall)
     return Measurement(
-        started=attempt.started,
-        ended=attempt.started + wall if ended else None,
+        started=attempt.launch.started,
+        ended=attempt.launch.started + wall if ended else None,
         exit_code=code if code is not None and code >= 0 else None,
         signal=-code if code is not None and code < 0 else None,
         usage=_usage(attempt, tracker, sampler, processes=processes, wall=wall),
@@ -77,19 +77,19 @@ def _usage(
     wall: Seconds,
 ) -> Usage:
     seen = 0.0 if sampler is None else sampler.most_cpu_time
-    cpu = max(attempt.user + attempt.system, seen)
+    cpu = max(attempt.usage.user + attempt.usage.system, seen)
     return Usage(
         wall_time=wall,
         cpu_time=cpu,
-        user_time=attempt.user,
-        system_time=attempt.system,
+        user_time=attempt.usage.user,
+        system_time=attempt.usage.system,
         cpus_used=None if wall < _SHORTEST_MEAN else cpu / wall,
         peak_memory=tracker.peak(_method(sampler, processes)),
         max_process_memory=tracker.max_process(),
         virtual_memory=tracker.virtual or None,
-        read_bytes=attempt.read_bytes,
-        write_bytes=attempt.write_bytes,
-        processes=max(processes, attempt.reaped, 1),
+        read_bytes=attempt.usage.read_bytes,
+        write_bytes=attempt.usage.write_bytes,
+        processes=max(processes, attempt.usage.reaped, 1),
         growing=None if sampler is None else is_growing(sampler.samples),
     )
 
@@ -110,7 +110,7 @@ def with_gpus(
     *,
     began: Seconds,
 ) -> Measurement:
-    """Add what a task did to its GPUs; *rows* are its memory on each over time."""
+    """Add the usage of a task's GPUs; *rows* are its memory on each over time."""
     from weigh.measure.gpu.account import gpu_columns  # noqa: PLC0415 - with GPUs
 
     times = [began + at for at in measured.series.t]
@@ -123,7 +123,7 @@ def with_gpus(
     )
 
 
-def filled(
+def fill_record(
     blank: Record,
     attempt: Attempt,
     measured: Measurement,
@@ -131,9 +131,9 @@ def filled(
     command: tuple[str, ...],
     ending: Ending | None,
 ) -> Record:
-    """Make an attempt's record; without *ending*, of one that still runs."""
+    """Return an attempt's record; without *ending* it is still running."""
     job = blank.job or Job("")
-    told = measured.regions or _NO_REGIONS
+    regions = measured.regions or _NO_REGIONS
     return msgspec.structs.replace(
         blank,
         id=attempt.record,
@@ -147,17 +147,17 @@ def filled(
         usage=measured.usage,
         series=measured.series,
         monitor=measured.monitor,
-        phases=told.phases,
-        batches=told.batches[0] if told.batches else None,
-        events=told.events,
+        phases=regions.phases,
+        batches=regions.batches[0] if regions.batches else None,
+        events=regions.events,
         progress=measured.progress,
-        ranks=measured.ranks or told.ranks,
+        ranks=measured.ranks or regions.ranks,
         job=msgspec.structs.replace(job, task=attempt.seq, attempt=attempt.number),
     )
 
 
 class RecordBatch:
-    """Records on their way to this machine's shard."""
+    """Records waiting to be appended to this machine's shard."""
 
     def __init__(self, root: str, machine: Machine) -> None:
         self.trouble: str | None = None
@@ -166,12 +166,12 @@ class RecordBatch:
         self._lines: dict[str, list[bytes]] = {}
 
     def add(self, record: Record) -> None:
-        """Keep a record until the next :meth:`flush`."""
+        """Queue a record until the next :meth:`flush`."""
         month = shards.month(record.started)
         self._lines.setdefault(month, []).append(lines.encode(record))
 
     def flush(self) -> None:
-        """Append all of them in one write; trouble is noted and costs no task."""
+        """Append all of them in one write; note errors in ``trouble``."""
         if not self._lines:
             return
         kept, self._lines = self._lines, {}
@@ -188,17 +188,17 @@ class RecordBatch:
 
 
 def utc(seconds: Seconds) -> str:
-    """Write a time since the epoch as a record has it."""
+    """Write seconds since the epoch in the format of records."""
     return f"{_whole_second(int(seconds))}.{int(seconds % 1 * 1000):03d}Z"
 
 
-@lru_cache(maxsize=8)  # many short tasks begin and end in one second
+@lru_cache(maxsize=8)  # many short tasks share a second
 def _whole_second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def forget_own_peak() -> None:
-    """Make what weigh holds now the most it has held."""
+    """Reset weigh's own peak memory to what it holds now."""
     try:
         with open("/proc/self/clear_refs", "wb", buffering=0) as file:
             file.write(b"5")

@@ -1,4 +1,4 @@
-"""What of this machine is ours: CPUs and GPUs of the allocation, never the node's."""
+"""The CPUs and GPUs of this job's allocation, never all of the node's."""
 
 import os
 from collections.abc import Mapping
@@ -15,10 +15,10 @@ CUDA = "CUDA_VISIBLE_DEVICES"
 
 
 class Resources(msgspec.Struct, frozen=True):
-    """``cpus`` to share out. ``cores`` by number, where they are surely ours alone.
+    """``cpus`` to divide among slots; ``cores`` are their numbers if surely ours alone.
 
-    ``gpus`` are names for CUDA_VISIBLE_DEVICES, None where the environment does not
-    say; ``said`` is what the count of CPUs is from.
+    ``gpus`` are names for CUDA_VISIBLE_DEVICES, None if the environment names none;
+    ``said`` describes where the number of CPUs comes from.
     """
 
     cpus: int
@@ -34,10 +34,10 @@ def read_resources(
     affinity: frozenset[int],
     quota: float | None,
 ) -> Resources:
-    """Take the least that affinity, the control group and the scheduler leave.
+    """Return the least that affinity, control group and scheduler allow.
 
-    Cores are ours to pin to only where nothing but the affinity bounds the CPUs: a
-    share of a larger set is a share of nobody's cores in particular.
+    Tasks can be pinned to cores only if the affinity alone limits the CPUs: a quota on
+    a larger set assigns no cores in particular.
     """
     cpus, said = len(affinity), "CPUs this process may run on"
     if quota is not None and quota < cpus:
@@ -52,7 +52,7 @@ def read_resources(
 
 
 def gpus_named(env: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Read the GPUs that the environment gives us; None where it does not say."""
+    """Return the GPUs that the environment names; None if it names none."""
     if CUDA in env:
         return _listed(env[CUDA])
     for name in _GPU_LISTS:
@@ -69,13 +69,13 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def _number(word: str) -> str:
-    """Read ``gpu0``, ``cuda1`` or ``2`` as the number in it."""
+    """Return the number in ``gpu0``, ``cuda1`` or ``2``."""
     digits = word.lstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_:-/")
     return digits or word
 
 
 def read_cpu_quota(proc: str = "/proc", root: str = _ROOT) -> float | None:
-    """Read the CPUs that the control group and those above it allow; None for any."""
+    """Return the CPUs that the control groups allow; None without a quota."""
     quotas = []
     for path in _cpu_folders(_read(f"{proc}/self/cgroup"), root):
         quota = _quota(path)
@@ -85,7 +85,7 @@ def read_cpu_quota(proc: str = "/proc", root: str = _ROOT) -> float | None:
 
 
 def _cpu_folders(text: str, root: str) -> list[str]:
-    """Give the group's folders of the CPU controller, the lowest first."""
+    """Return the group's folders of the CPU controller, the lowest first."""
     path, top = None, root
     for line in text.splitlines():
         _, controllers, place = (*line.split(":", 2), "", "")[:3]
@@ -123,5 +123,5 @@ def _read(path: str) -> str:
 
 
 def affinity() -> frozenset[int]:
-    """Give the CPUs that this process may run on."""
+    """Return the CPUs that this process may run on."""
     return frozenset(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""How an attempt ended, and whether its task has another turn."""
+"""Decide how an attempt ended, and whether its task is retried."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ _KILLED = 9
 _KILLED_IN_A_SHELL = 137
 _STOPPED: dict[Stop, tuple[State, str]] = {
     "timeout": ("TIMEOUT", "took longer than --timeout"),
-    "told": ("INTERRUPTED", "weigh was told to end"),
+    "signal": ("INTERRUPTED", "weigh received a signal"),
     "halt": ("CANCELLED", "stopped by --halt"),
     "memory": ("PREEMPTED", "stopped to make room: memory was running out"),
     "gpu_memory": ("PREEMPTED", "stopped to make room: GPU memory was running out"),
@@ -25,7 +25,7 @@ _STOPPED: dict[Stop, tuple[State, str]] = {
 class Ending(msgspec.Struct, frozen=True):
     """How an attempt ended.
 
-    ``is_oom``: for want of memory, as far as one can tell; ``on_gpu``: of a GPU's.
+    ``is_oom``: probably out of memory; ``on_gpu``: out of a GPU's memory.
     """
 
     state: State
@@ -37,12 +37,12 @@ class Ending(msgspec.Struct, frozen=True):
 
     @property
     def succeeded(self) -> bool:
-        """Say whether the task is done."""
+        """Return whether the task is done."""
         return self.state == "COMPLETED"
 
 
 def end(measured: Measurement, stop: Stop | None = None, tail: bytes = b"") -> Ending:
-    """Judge an attempt by how it ended, why weigh stopped it, and its last words."""
+    """Judge an attempt by its exit, why weigh stopped it, and the end of its output."""
     code, number = measured.exit_code, measured.signal
     if stop is not None:
         state, reason = _STOPPED[stop]
@@ -68,16 +68,16 @@ def end(measured: Measurement, stop: Stop | None = None, tail: bytes = b"") -> E
 
 Next = Literal["settled", "unfinished", "again", "with more", "alone"]
 
-_MOST_STOPS = 3  # to make room, before a task runs alone
-_UNFINISHED = ("told", "halt")
+_MOST_STOPS = 3  # of a task to make room, before it runs alone
+_UNFINISHED = ("signal", "halt")
 _MADE_ROOM = ("memory", "gpu_memory")
 _KILLED_CODES = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _NO_USAGE = Usage(wall_time=0.0)
 _NOTHING = (Series(), Monitor())
 
 
-class Verdicts:
-    """Judges attempts; *retries* and *oom_retries* are tries in all."""
+class RetryPolicy:
+    """Judges attempts; *retries* and *oom_retries* include the first attempt."""
 
     def __init__(self, retries: int, oom_retries: int) -> None:
         self._retries = retries
@@ -88,15 +88,15 @@ class Verdicts:
         self._oom_kills = read_cgroup().oom_kills
 
     def judge(self, attempt: Attempt) -> Ending:
-        """Say how an attempt ended, before its output is let go."""
-        status = 0 if attempt.status is None else attempt.status
-        if status == 0 and attempt.stop is None:
+        """Return how an attempt ended; its output must still be open."""
+        status = 0 if attempt.state.status is None else attempt.state.status
+        if status == 0 and attempt.state.stop is None:
             return Ending("COMPLETED", 0, None)
         code = os.waitstatus_to_exitcode(status)
-        if attempt.refused is not None and attempt.stop is None:
-            return Ending("FAILED", code, None, Outcome(attempt.refused))
+        if attempt.launch.refused is not None and attempt.state.stop is None:
+            return Ending("FAILED", code, None, Outcome(attempt.launch.refused))
         measured = Measurement(
-            attempt.started,
+            attempt.launch.started,
             None,
             code if code >= 0 else None,
             -code if code < 0 else None,
@@ -105,17 +105,18 @@ class Verdicts:
             oom_kills=self._new_oom_kills() if code in _KILLED_CODES else None,
         )
         tail = b"" if attempt.output is None else attempt.output.tail()
-        return end(measured, attempt.stop, tail)
+        return end(measured, attempt.state.stop, tail)
 
     def next(self, attempt: Attempt, ending: Ending) -> Next:
-        """Say whether a task is settled, left for a later run, or has another turn.
+        """Return whether a task is settled, left for a later run, or retried.
 
-        One that ran out of memory has more of it at first, and then all of it.
+        After running out of memory it gets a larger reservation first, and then runs
+        alone.
         """
         seq = attempt.seq
-        if attempt.stop in _UNFINISHED or ending.state == "INTERRUPTED":
+        if attempt.state.stop in _UNFINISHED or ending.state == "INTERRUPTED":
             return "unfinished"
-        if attempt.stop in _MADE_ROOM:
+        if attempt.state.stop in _MADE_ROOM:
             return "again" if _count(self._stops, seq) < _MOST_STOPS else "alone"
         if ending.succeeded:
             return "settled"
@@ -128,7 +129,7 @@ class Verdicts:
         return "settled"
 
     def _new_oom_kills(self) -> int | None:
-        """Count what the kernel killed for memory since this was asked last."""
+        """Return how many processes the kernel killed for memory since last time."""
         before, self._oom_kills = self._oom_kills, read_cgroup().oom_kills
         if before is None or self._oom_kills is None:
             return None

@@ -1,7 +1,7 @@
-"""What of a task line needs a shell, and which shell that is.
+"""Decide whether a task line needs a shell, and which one.
 
-Most lines are a program and its arguments: starting a shell only to have it start them
-takes longer than a short task runs. Where there is any doubt the shell decides.
+Most lines are a program and its arguments: a shell that only starts them takes longer
+than a short task runs. In case of doubt the line goes to the shell.
 """
 
 import os
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%_+:,./-@ \t="
 _QUOTED = re.compile(rb"""(?:[A-Za-z0-9%_+:,./@ \t=-]|'[^']*'|"[^"$`\\!]*")*""")
-# builtins that do something else than the programs of the same name, or have none
+# builtins that differ from the program of the same name, or have none
 _SHELLS_OWN = frozenset(
     b"alias bg bind break builtin case cd command compgen continue coproc declare "
     b"dirs disown do done echo elif else enable esac eval exec exit export false fc "
@@ -23,21 +23,21 @@ _FUNCTION = b"BASH_FUNC_"
 
 
 class Shell:
-    """Turns a line into what to execute, for one environment."""
+    """Turns a line into a program and its arguments, for one environment."""
 
     def __init__(self, env: Mapping[bytes, bytes]) -> None:
         self._folders = env.get(b"PATH", os.defpath.encode()).split(b":")
-        found = self._along_path(b"bash")
+        found = self._find_on_path(b"bash")
         self.program = found or b"/bin/sh"
         self._name = b"bash" if found else b"sh"
-        # either may put a function in the place of any program
+        # either may replace any program by a function
         self._always = b"BASH_ENV" in env or any(
             name.startswith(_FUNCTION) for name in env
         )
         self._programs: dict[bytes, bytes | None] = {}
 
     def words(self, line: bytes) -> tuple[bytes, list[bytes]]:
-        """Give (program, argv) for *line*: itself, or a shell that reads it."""
+        """Return (program, argv) for *line*: its own, or those of a shell."""
         argv = None if self._always else plain_words(line)
         program = self._find(argv[0]) if argv else None
         if argv is None or program is None:
@@ -45,17 +45,17 @@ class Shell:
         return program, argv
 
     def shell_words(self, line: bytes) -> tuple[bytes, list[bytes]]:
-        """Give (program, argv) of a shell that reads *line*."""
+        """Return (program, argv) of a shell that runs *line*."""
         return self.program, [self._name, b"-c", line]
 
     def _find(self, name: bytes) -> bytes | None:
-        """Find a program along PATH, asking once for each name."""
+        """Find a program on PATH, once for each name."""
         if name not in self._programs:
             found = name if _is_program(name) else None
-            self._programs[name] = found if b"/" in name else self._along_path(name)
+            self._programs[name] = found if b"/" in name else self._find_on_path(name)
         return self._programs[name]
 
-    def _along_path(self, name: bytes) -> bytes | None:
+    def _find_on_path(self, name: bytes) -> bytes | None:
         paths = (os.path.join(folder, name) for folder in self._folders)
         return next(filter(_is_program, paths), None)
 
@@ -65,7 +65,7 @@ def _is_program(path: bytes) -> bool:
 
 
 def plain_words(line: bytes) -> list[bytes] | None:
-    """Split a line that means the same to exec as to a shell; None for others."""
+    """Split a line that needs no shell into words; return None for others."""
     if line.translate(None, _PLAIN):
         if not _QUOTED.fullmatch(line):
             return None
@@ -78,14 +78,14 @@ def plain_words(line: bytes) -> list[bytes] | None:
 
 
 def _unquoted(line: bytes) -> list[bytes]:
-    import shlex  # noqa: PLC0415 - few lines have quotes and nothing else of a shell's
+    import shlex  # noqa: PLC0415 - few lines have quotes
 
     words = shlex.split(line.decode("utf-8", "surrogateescape"))
     return [word.encode("utf-8", "surrogateescape") for word in words]
 
 
 def accepts(line: bytes) -> bool:
-    """Ask a shell whether *line* is whole, without running any of it."""
+    """Return whether a shell can parse *line*, without running it."""
     shell = Shell(os.environb)
     program, argv = shell.shell_words(line)
     nothing = (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)

@@ -1,4 +1,4 @@
-"""Slots: how many tasks run side by side, and what of the machine each of them has."""
+"""Slots: how many tasks run in parallel, and the CPUs and GPU of each."""
 
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
@@ -8,14 +8,14 @@ import msgspec
 from weigh.units import Bytes
 
 
-class Share(msgspec.Struct, frozen=True, gc=False):
-    """Memory for one task while it runs, in bytes; 0: as any other, or not known."""
+class Reservation(msgspec.Struct, frozen=True, gc=False):
+    """Memory reserved for one task while it runs, in bytes; 0: none, or unknown."""
 
     memory: Bytes = 0
     gpu_memory: Bytes = 0
 
 
-NO_SHARE = Share()
+NO_RESERVATION = Reservation()
 
 
 _THREADS = (
@@ -29,9 +29,9 @@ _OMP = "OMP_NUM_THREADS"
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """One place for a task. ``number`` counts from 1; no ``cores`` is any of them.
+    """A place for one running task. ``number`` counts from 1; no ``cores``: any core.
 
-    ``gpu`` is its card as CUDA_VISIBLE_DEVICES has it, or several with commas between.
+    ``gpu`` is its GPU as written in CUDA_VISIBLE_DEVICES, or several with commas.
     """
 
     number: int
@@ -40,14 +40,14 @@ class Slot(msgspec.Struct, frozen=True):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """All slots, and the threads that each one's share of the CPUs is good for."""
+    """All slots, and the number of threads for each."""
 
     slots: tuple[Slot, ...]
     threads: int
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """Give the GPUs of the slots, each once, in order."""
+        """Return the GPUs of the slots, each once, in order."""
         named = (slot.gpu.split(",") for slot in self.slots if slot.gpu)
         return tuple(dict.fromkeys(name for names in named for name in names))
 
@@ -55,22 +55,21 @@ class Layout(msgspec.Struct, frozen=True):
 def lay_out(
     jobs: int, *, cpus: int, cores: Sequence[int] = (), gpus: Sequence[str] = ()
 ) -> Layout:
-    """Share *cpus* and *gpus* out among *jobs* slots.
+    """Divide *cpus* and *gpus* among *jobs* slots.
 
-    *cores* are given where they are known to be ours alone; they are dealt out in
-    order, neighbours together. Slots take the GPUs in turn, or several each where
-    there are more GPUs than slots.
+    *cores* are given if they are known to be ours alone; each slot gets adjacent ones.
+    Slots take the GPUs in turn, or several each if there are more GPUs than slots.
     """
-    share = len(cores) // jobs
-    cards = len(gpus) // jobs
-    held = [",".join(gpus[at * cards : (at + 1) * cards]) for at in range(jobs)]
-    if not cards:
-        held = [gpus[at % len(gpus)] if gpus else "" for at in range(jobs)]
+    width = len(cores) // jobs
+    each = len(gpus) // jobs
+    names = [",".join(gpus[at * each : (at + 1) * each]) for at in range(jobs)]
+    if not each:
+        names = [gpus[at % len(gpus)] if gpus else "" for at in range(jobs)]
     slots = tuple(
         Slot(
             number=place + 1,
-            cores=frozenset(cores[place * share : (place + 1) * share]),
-            gpu=held[place] or None,
+            cores=frozenset(cores[place * width : (place + 1) * width]),
+            gpu=names[place] or None,
         )
         for place in range(jobs)
     )
@@ -78,9 +77,9 @@ def lay_out(
 
 
 def thread_settings(env: Mapping[str, str], threads: int) -> dict[str, str]:
-    """Give the variables that keep numeric libraries to *threads*.
+    """Return the variables that limit numeric libraries to *threads*.
 
-    Nothing where the user set OMP_NUM_THREADS, which the others follow.
+    Return none if the user set OMP_NUM_THREADS, which the others follow.
     """
     if _OMP in env:
         return {}
@@ -88,7 +87,7 @@ def thread_settings(env: Mapping[str, str], threads: int) -> dict[str, str]:
 
 
 class FreeSlots:
-    """The slots that nobody uses; the smallest number goes first."""
+    """The unused slots; the smallest number goes first."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self._slots = {slot.number: slot for slot in slots}
@@ -99,11 +98,11 @@ class FreeSlots:
         return len(self._free)
 
     def take(self) -> Slot:
-        """Take the smallest."""
+        """Take the slot with the smallest number."""
         return self._slots[heappop(self._free)]
 
     def take_where(self, fits: Callable[[Slot], bool]) -> Slot | None:
-        """Take the smallest into which something *fits*; None where there is none."""
+        """Take the first slot that *fits* accepts; None if there is none."""
         passed = []
         found = None
         while self._free and found is None:
@@ -117,5 +116,5 @@ class FreeSlots:
         return found
 
     def give_back(self, slot: Slot) -> None:
-        """Put one back."""
+        """Return a slot to the unused ones."""
         heappush(self._free, slot.number)

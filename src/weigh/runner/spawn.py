@@ -1,6 +1,6 @@
-"""Start a task: its words, its environment, its streams, its cores."""
+"""Start a task: its command, environment, streams and cores."""
 
-import _socket  # what socket is made of: that takes 5 ms to import
+import _socket  # importing socket takes 5 ms
 import os
 import signal
 import time
@@ -16,15 +16,15 @@ from weigh.units import Seconds
 
 ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
 _PORT_OF_OURS = "WEIGH_PORT"
-_TORCHRUN = "PET_MASTER_PORT"  # what torchrun's --master-port is by default
+_TORCHRUN = "PET_MASTER_PORT"  # the default of torchrun's --master-port
 _NODES = "SLURM_JOB_NUM_NODES"
 _TRIES = 50
 
 
 def meeting_place(env: Mapping[str, str]) -> dict[str, str]:
-    """Give the address to meet at: of this node where a job has several.
+    """Return MASTER_ADDR: this node's name if the job has several nodes.
 
-    Nothing where the user said one.
+    Return none if the user set it.
     """
     if ADDRESS in env:
         return {}
@@ -38,12 +38,14 @@ def port_names(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def free_port(taken: Collection[int] = ()) -> int | None:
-    """Find a port that nobody listens on, and none of *taken*.
+    """Find a port that no process listens on, and none of *taken*.
 
-    Those may be promised to tasks that do not listen yet. None where there is no
-    network at all.
+    Those may be assigned to tasks that do not listen yet. Return None without a
+    network.
     """
-    held: list[_socket.socket] = []  # as long as one is open it is not given again
+    held: list[
+        _socket.socket
+    ] = []  # an open socket keeps its port from being returned again
     try:
         for _ in range(_TRIES):
             held.append(_socket.socket(_socket.AF_INET, _socket.SOCK_STREAM))
@@ -66,12 +68,12 @@ _NO_INPUT = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
 _INTERPRETER_IGNORES = frozenset(
     {signal.SIGPIPE, signal.SIGXFSZ}
 )  # what the interpreter ignores
-_PORT_LIFE: Seconds = 1.0  # to find one takes longer than many a task
+_PORT_LIFE: Seconds = 1.0  # finding one takes longer than many tasks run
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Spawner:
-    """Starts attempts of one run, whose id begins the mark in their environment."""
+    """Starts the attempts of one run; their mark begins with the run's id."""
 
     def __init__(
         self,
@@ -80,7 +82,7 @@ class Spawner:
         mask: Collection[int],
         settings: Mapping[int, Mapping[str, str]] | None = None,
     ) -> None:
-        """Take what all tasks have; *settings* are more variables for each slot."""
+        """Prepare what all tasks share; *settings* are more variables by slot."""
         env = first_environment()
         self._run = run.encode()
         self._shell = Shell(env)
@@ -107,7 +109,8 @@ class Spawner:
 
         A line that is too long for the kernel fails with 126, as in a shell.
 
-        Raises OSError when no process can be made.
+        Raises:
+            OSError: no process can be created.
         """
         env = self._envs[attempt.slot.number]
         env[b"PARALLEL_SEQ"] = b"%d" % attempt.seq
@@ -116,48 +119,50 @@ class Spawner:
         program, argv = self._shell.words(attempt.text)
         cores = attempt.slot.cores
         if cores:
-            # A child begins with the affinity of the thread that starts it. It also
-            # keeps the kernel from starting all of them on one core, by vfork.
+            # A child inherits the affinity of the thread that starts it. It also
+            # prevents vfork from starting all children on one core.
             with suppress(OSError):  # the cores may have been taken from us
                 os.sched_setaffinity(0, cores)
-        attempt.started, attempt.began = time.time(), time.monotonic()
+        attempt.launch.started, attempt.launch.began = time.time(), time.monotonic()
         earliest = _ticks_since_boot()
         try:
-            attempt.pid = self._spawn(program, argv, env, streams, attempt.text)
+            attempt.launch.pid = self._spawn(program, argv, env, streams, attempt.text)
         except OSError as error:
             if error.errno != _E2BIG:
                 raise
-            attempt.refused = (
+            attempt.launch.refused = (
                 f"{len(attempt.text):,} bytes and the environment are more than the "
-                "kernel takes (put the line into a script)"
+                "kernel accepts (put the line into a script)"
             )
             stand_in = [self._shell.program, b"-c", b"exit 126"]
-            attempt.pid = self._posix_spawn(stand_in[0], stand_in, {}, [_NO_INPUT])
+            attempt.launch.pid = self._posix_spawn(
+                stand_in[0], stand_in, {}, [_NO_INPUT]
+            )
         finally:
             if cores:
-                # Whoever ends next frees another slot: to wake up there, where the
-                # next task starts, disturbs nobody and saves moving over.
+                # The next task to end frees another slot: weigh then wakes up on cores
+                # that no running task is pinned to.
                 with suppress(OSError):
                     os.sched_setaffinity(
                         0, self._everywhere - cores or self._everywhere
                     )
-        # asking /proc waits until the exec is over, so only where there is doubt
+        # reading /proc waits for the end of the exec, so only in case of doubt
         latest = _ticks_since_boot()
-        attempt.start_time = (
-            latest if earliest == latest else process(attempt.pid).start_time
+        attempt.launch.start_time = (
+            latest if earliest == latest else process(attempt.launch.pid).start_time
         )
 
     def close(self) -> None:
-        """Let this thread run anywhere again."""
+        """Let this thread run on any core again."""
         with suppress(OSError):
             os.sched_setaffinity(0, self._everywhere)
 
     def argv(self, text: bytes) -> tuple[str, ...]:
-        """Give the words that run *text*, as a record has them."""
+        """Return the argv that runs *text*, as stored in records."""
         return tuple(os.fsdecode(word) for word in self._shell.words(text)[1])
 
     def _renew_port(self, slot: int, env: dict[bytes, bytes]) -> None:
-        """Give a slot another port; one found a moment ago is as good as new."""
+        """Assign a new port to a slot, unless its port is recent."""
         now = time.monotonic()
         if now < self._port_until.get(slot, 0.0):
             return
@@ -184,7 +189,7 @@ class Spawner:
         except OSError as error:
             if error.errno not in (_ENOENT, _EACCES, _ENOEXEC):
                 raise
-            # the shell says what is wrong, where the task's output goes
+            # the shell reports the error into the task's output
             program, argv = self._shell.shell_words(text)
             return self._posix_spawn(program, argv, env, actions)
 
@@ -207,10 +212,9 @@ class Spawner:
 
 
 def _to_default() -> tuple[int, ...]:
-    """Give the signals that a task finds at their default, as from a shell.
+    """Return the signals that are at their default in a task, as from a shell.
 
-    An exec sees to the others as well, but naming them halves what a spawn asks of the
-    kernel.
+    An exec resets the others too, but naming fewer halves the system calls of a spawn.
     """
     fixed = {signal.SIGKILL, signal.SIGSTOP}
     return tuple(
@@ -222,7 +226,7 @@ def _to_default() -> tuple[int, ...]:
 
 
 def _ticks_since_boot() -> int:
-    """Give the time as the kernel notes the start of a process."""
+    """Return the current time in the unit of a process's start time."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS // 1_000_000_000
 
 

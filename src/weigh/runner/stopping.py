@@ -1,4 +1,4 @@
-"""Have attempts end: tell them, remind them, kill them."""
+"""Stop attempts: send a signal, TERM half-way through the grace time, then KILL."""
 
 import os
 import signal
@@ -11,23 +11,23 @@ from weigh.units import Seconds
 
 _KILL_AGAIN = 0.05
 _NEVER = float("inf")
-# A scheduler's warnings. Grid Engine sends them to the job's whole process group. They
-# kill a program that has no handler for them, also one that handles TERM.
+# Warnings of a scheduler. Grid Engine sends them to the job's whole process group. They
+# kill a program without a handler for them, even if it handles TERM.
 _WARNINGS = frozenset({signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU})
 
 
 class Stopper:
-    """The attempts that were told to end, and when patience with each is over.
+    """The attempts that are being stopped, and when the grace time of each ends.
 
-    ``wake_at`` is when something is due.
+    ``wake_at`` is when the next signal is due.
     """
 
     def __init__(self, grace: Seconds) -> None:
         self.wake_at: Seconds = _NEVER
         self._grace = grace
-        self._told: dict[str, Attempt] = {}
+        self._stopping: dict[str, Attempt] = {}
         self._reminded: set[str] = set()
-        self._killed: dict[str, Seconds] = {}  # when KILL was sent first
+        self._killed: dict[str, Seconds] = {}  # when KILL was first sent
 
     def stop(
         self,
@@ -39,19 +39,19 @@ class Stopper:
     ) -> None:
         """Send *number* to an attempt's processes; KILL follows after *grace*.
 
-        A scheduler's warning goes to the processes with a handler for it. Where there
-        is none they are sent TERM instead.
+        A scheduler's warning goes only to processes with a handler for it. If there is
+        none, all are sent TERM instead.
         """
         if number in _WARNINGS and not _warned(attempt, number):
-            if attempt.record in self._told:
+            if attempt.record in self._stopping:
                 return
             number = signal.SIGTERM
-        if attempt.stop is None:
-            attempt.stop = why
-        if attempt.kill_at is None:
+        if attempt.state.stop is None:
+            attempt.state.stop = why
+        if attempt.state.kill_at is None:
             patience = self._grace if grace is None else min(grace, self._grace)
-            attempt.kill_at = monotonic() + patience
-        self._told[attempt.record] = attempt
+            attempt.state.kill_at = monotonic() + patience
+        self._stopping[attempt.record] = attempt
         if number == signal.SIGTERM:
             self._reminded.add(attempt.record)
         if number not in _WARNINGS:
@@ -59,73 +59,73 @@ class Stopper:
         self._set_alarm()
 
     def stop_orphans(self, attempt: Attempt) -> None:
-        """Have what a task left behind end as well."""
-        if attempt.kill_at is None:
-            attempt.kill_at = monotonic() + self._grace
-        self._told[attempt.record] = attempt
+        """Stop the processes that a task left behind."""
+        if attempt.state.kill_at is None:
+            attempt.state.kill_at = monotonic() + self._grace
+        self._stopping[attempt.record] = attempt
         self._reminded.add(attempt.record)
         _send(attempt, signal.SIGTERM)
         self._set_alarm()
 
-    def hurry(self, why: Stop | None = None) -> None:
-        """Let patience be over, with all or with those that were stopped for *why*."""
-        for attempt in self._told.values():
-            if why is None or attempt.stop == why:
-                attempt.kill_at = monotonic()
+    def end_grace(self, why: Stop | None = None) -> None:
+        """End the grace time now, of all or of those stopped because of *why*."""
+        for attempt in self._stopping.values():
+            if why is None or attempt.state.stop == why:
+                attempt.state.kill_at = monotonic()
         self._set_alarm()
 
     def forget(self, attempt: Attempt) -> None:
         """Drop an attempt that has ended."""
-        if self._told.pop(attempt.record, None) is not None:
+        if self._stopping.pop(attempt.record, None) is not None:
             self._reminded.discard(attempt.record)
             self._killed.pop(attempt.record, None)
             self._set_alarm()
 
-    def see_to_what_is_due(self, now: Seconds) -> None:
-        """Remind half-way those that were sent something milder; kill in the end."""
+    def act_on_deadlines(self, now: Seconds) -> None:
+        """Send TERM half-way through the grace time and KILL at its end."""
         if now < self.wake_at:
             return
-        for record, attempt in self._told.items():
-            kill_at = attempt.kill_at or now
+        for record, attempt in self._stopping.items():
+            kill_at = attempt.state.kill_at or now
             if now >= kill_at:
                 _send(attempt, signal.SIGKILL)
                 self._killed.setdefault(record, now)
-                attempt.kill_at = now + _KILL_AGAIN
+                attempt.state.kill_at = now + _KILL_AGAIN
             elif record not in self._reminded and now >= kill_at - self._grace / 2:
                 self._reminded.add(record)
                 _send(attempt, signal.SIGTERM)
         self._set_alarm()
 
     def outlived(self, before: Seconds) -> list[Attempt]:
-        """Return the attempts that were sent KILL before that time and still live."""
+        """Return the attempts that were sent KILL before that time and still run."""
         return [
-            self._told[record] for record, at in self._killed.items() if at < before
+            self._stopping[record] for record, at in self._killed.items() if at < before
         ]
 
     def _set_alarm(self) -> None:
-        self.wake_at = min(map(self._due, self._told.values()), default=_NEVER)
+        self.wake_at = min(map(self._due, self._stopping.values()), default=_NEVER)
 
     def _due(self, attempt: Attempt) -> Seconds:
-        kill_at = attempt.kill_at or 0.0
+        kill_at = attempt.state.kill_at or 0.0
         reminded = attempt.record in self._reminded
         return kill_at if reminded else kill_at - self._grace / 2
 
 
 def _warned(attempt: Attempt, number: int) -> int:
     """Send a warning to the processes with a handler for it; return their number."""
-    if attempt.status is None:
-        return send_checkpoint_signal(attempt.pid, number)
-    return sum(send_checkpoint_signal(pid, number) for pid in attempt.orphans)
+    if attempt.state.status is None:
+        return send_checkpoint_signal(attempt.launch.pid, number)
+    return sum(send_checkpoint_signal(pid, number) for pid in attempt.state.orphans)
 
 
 def _send(attempt: Attempt, number: int) -> None:
-    if attempt.status is None:
-        send_to_group(attempt.pid, number)
-    send_to_all(attempt.orphans, number)
+    if attempt.state.status is None:
+        send_to_group(attempt.launch.pid, number)
+    send_to_all(attempt.state.orphans, number)
 
 
 def send_to_group(leader: int, number: int) -> None:
-    """Signal a task's process group; a stopped one is continued to hear it."""
+    """Signal a task's process group, and continue it if it is suspended."""
     try:
         os.killpg(leader, number)
         if number != signal.SIGKILL:
@@ -135,7 +135,7 @@ def send_to_group(leader: int, number: int) -> None:
 
 
 def send_to_all(pids: Iterable[int], number: int) -> None:
-    """Signal processes one by one; those that are gone do not matter."""
+    """Signal processes one by one; ignore those that have ended."""
     for pid in pids:
         try:
             os.kill(pid, number)

@@ -1,4 +1,4 @@
-"""How far a run has come, in numbers."""
+"""Counts of the tasks of a run: done, failed, running, waiting."""
 
 import msgspec
 
@@ -9,11 +9,11 @@ from weigh.units import Seconds
 class Tally(msgspec.Struct):
     """Counts of tasks, kept up to date by the loop.
 
-    ``done`` and ``failed`` include those of earlier runs, which ``earlier`` counts;
-    ``ended`` are those of this one and ``spent`` the seconds they ran for; ``begun`` is
-    the sum of when those running began, on the monotonic clock. ``left`` is the time
-    until all are done; ``slowest`` are running tasks that say when they end, as
-    (number, seconds), the last first.
+    ``done`` and ``failed`` include tasks of earlier runs, which ``earlier`` counts.
+    ``ended`` counts those of this run and ``spent`` the seconds they ran; ``begun`` is
+    the sum of the start times of running tasks, on the monotonic clock. ``left`` is the
+    time until all are done. ``slowest`` are the running tasks with the latest end, as
+    (number, seconds).
     """
 
     tasks: int
@@ -32,11 +32,11 @@ class Tally(msgspec.Struct):
 
     @property
     def waiting(self) -> int:
-        """Count the tasks that have not been started, or will be again."""
+        """Return how many tasks still have to be started."""
         return max(0, self.tasks - self.done - self.failed - self.running)
 
     def take_back(self, *, done: bool) -> None:
-        """Count a task that ended, and of which nothing says so, as to be run again."""
+        """Count a task that could not be written to the joblog as interrupted."""
         if done:
             self.done -= 1
         else:
@@ -46,8 +46,8 @@ class Tally(msgspec.Struct):
     def time_left(self, now: Seconds) -> Seconds | None:
         """Estimate the seconds to the end from the mean of the tasks that ended.
 
-        Those running may have taken longer by *now* already: then theirs counts. None
-        before one has ended.
+        If those running have taken longer by *now*, their mean counts. Return None
+        before any task has ended.
         """
         if not self.ended:
             return None

@@ -1,6 +1,6 @@
-"""A task file on disk: its tasks found once, their text read when they are due.
+"""Read a task file: index its tasks once, read each text when it is needed.
 
-Only where each task begins and a hash of its text stay in memory.
+Only the position of each task and a hash of its text stay in memory.
 """
 
 import os
@@ -22,10 +22,10 @@ Value = int | float | str
 
 
 class Parameters:
-    """The rows of one table, read when they are asked for."""
+    """The parameters of tasks, read from the table of a sweep as needed."""
 
     def __init__(self, path: str) -> None:
-        """Find the rows; of a table that cannot be read there are none."""
+        """Index the rows; a table that cannot be read has none."""
         self._offsets = array("Q")
         try:
             self._file = open(path, "rb")  # noqa: SIM115
@@ -38,20 +38,20 @@ class Parameters:
             offset += len(line)
 
     def of(self, seq: int, command: str) -> dict[str, Value]:
-        """Give a task's parameters; none where the task file was edited since."""
+        """Return a task's parameters; none if the task file was edited since."""
         if seq > len(self._offsets):
             return {}
         self._file.seek(self._offsets[seq - 1])
         row = _text(self._file.readline())
         try:
             task = next(read_table([self._header, row]), None)
-        except FormatError:  # a cell with a line end in it, or no such table
+        except FormatError:  # a cell with a newline, or another kind of table
             return {}
         known = task is not None and task.line == command
         return task.parameters if task is not None and known else {}
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._file.close()
 
 
@@ -69,16 +69,16 @@ _SIGNS = tuple(map(str.encode, SIGNS))
 class TaskSource:
     """The tasks of one file, by their numbers from 1.
 
-    ``name`` is what the user called it. ``keys`` are hashes that hold within this
-    process only; ``suspects`` the numbers of tasks that may hold a secret.
+    ``name`` is the path as the user wrote it. ``keys`` are hashes that are valid in
+    this process only; ``suspects`` are the numbers of tasks that may hold a secret.
     """
 
     def __init__(self, path: str) -> None:
         """Read the file once.
 
         Raises:
-            UsageError: it is not there, is a script, or has no task.
-            FormatError: a line cannot be a command; says which and why.
+            UsageError: it cannot be read, or has no task.
+            FormatError: a line is not a valid command.
         """
         self.name = "standard input" if path == "-" else path
         self.keys = array("q")
@@ -99,19 +99,19 @@ class TaskSource:
         """Read the command of a task.
 
         Raises:
-            FormatError: the file was changed under our hands.
+            FormatError: the file was changed meanwhile.
         """
         begin = self._offsets[seq - 1]
         text = task_text(self._line_at(begin), is_first=begin == 0)
         if hash(text) != self.keys[seq - 1]:
             raise FormatError(
-                f"{self.name} was changed while its tasks ran: task {seq} is another "
-                "now (run it again: what is done stays done)"
+                f"{self.name} was changed while its tasks ran: task {seq} is a "
+                "different one now (run it again: completed tasks are kept)"
             )
         return text
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self._file.close()
 
     def _line_at(self, begin: int) -> bytes:
@@ -135,15 +135,15 @@ class TaskSource:
             self._offsets.append(task.offset)
         if not self.keys:
             raise UsageError(
-                f"no task in {self.name}: it takes one command a line "
+                f"no task in {self.name}: write one command per line "
                 "(weigh sweep writes them)"
             )
 
     def _check(self, task: TaskLine) -> None:
         if len(task.text) >= _WORD and _has_a_long_word(task.text):
             raise FormatError(
-                f"{self.name}:{task.line}: {len(task.text):,} bytes are too long for a "
-                f"command, which has {_WORD - 1:,} at most (put them into a script)"
+                f"{self.name}:{task.line}: command too long: {len(task.text):,} bytes, "
+                f"at most {_WORD - 1:,} are possible (put it into a script)"
             )
         missing = open_quote(task.text)
         if missing is None:
@@ -157,12 +157,12 @@ class TaskSource:
 
 
 def _has_a_long_word(text: bytes) -> bool:
-    """Tell whether an exec would refuse *text*: for a shell all of it is one word."""
+    """Return whether *text* has a word too long for exec; a shell gets it as one."""
     return any(len(word) >= _WORD for word in plain_words(text) or [text])
 
 
 def _open(path: str) -> BinaryIO:
-    """Open a file that can be read again; what cannot is copied to memory."""
+    """Open a file so that it can be read again; copy a pipe to memory."""
     try:
         file = open(0 if path == "-" else path, "rb", closefd=path != "-")  # noqa: SIM115
         if file.seekable():

@@ -1,8 +1,8 @@
-"""One thread that watches every task and writes down what they used.
+"""The watcher: one thread that measures every task and writes its record.
 
-It alone owns the trackers, so nothing of them needs a lock: the loop hands it attempts
-as they start and as they end, through a queue. A slow read of /proc, a slow disk or a
-slow fsync holds it up and never a launch.
+It alone owns the trackers, so they need no lock: the loop passes it attempts through a
+queue as they start and as they end. A slow read of /proc, a slow disk or a slow fsync
+delays this thread and never the start of a task.
 """
 
 import os
@@ -23,11 +23,11 @@ from weigh.model.record import Measurement, Record, Usage
 from weigh.runner.attempt import Attempt
 from weigh.runner.channels import forget
 from weigh.runner.events import Ended, EventsFile, Started
-from weigh.runner.memory_limits import CardRoom
+from weigh.runner.memory_limits import GpuRoom
 from weigh.runner.progress_watch import ProgressWatch, TaskTree
 from weigh.runner.recording import (
     RecordBatch,
-    filled,
+    fill_record,
     measurement,
     peak_tracker,
     with_gpus,
@@ -40,25 +40,25 @@ from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.peak import PeakTracker
-    from weigh.runner.gpu_meter import GpuWatch, TaskGpus
+    from weigh.runner.gpu_meter import GpuMeter, TaskGpus
 
 _TICK = 0.02
-_NOBODY = 0  # no process has this number
-_FIRST_LOOK = 0.005  # seconds; what ends before is measured by the kernel alone
+_NOBODY = 0  # no process has this id
+_FIRST_LOOK = 0.005  # seconds; shorter attempts are measured by the kernel alone
 _SYNC_INTERVAL = 1.0
 _CHECKPOINT_AFTER = 10.0
 _CHECKPOINT_INTERVAL = 60.0
-_MOST_LOOKS = 16  # in a row, before the queue is seen to
+_MOST_LOOKS = 16  # in a row, before the queue is read again
 
 
 class Watching(msgspec.Struct, frozen=True, kw_only=True):
-    """What the watcher needs to know of a run.
+    """What the watcher needs to know about a run.
 
-    ``blank`` is the record of any attempt before it starts, ``command`` gives the
-    words that run a task's text; ``sync`` has the disk take the joblog; ``told`` adds
-    what a program wrote of its regions to the file of that name. ``parameters`` gives
-    those of a task, by its number and text. ``watch_gpus`` begins to watch the GPUs,
-    given what lists the tasks' processes; ``progress`` reads along.
+    ``blank`` is the record of any attempt before it starts. ``command`` returns the
+    argv that runs a task's text; ``sync`` flushes the joblog to the disk;
+    ``add_regions`` adds the regions that a program wrote to a file. ``parameters``
+    returns those of a task, by its number and text. ``meter_gpus`` starts measuring
+    the GPUs, given a function that lists the tasks' processes.
     """
 
     run: str
@@ -71,15 +71,15 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     command: Callable[[bytes], tuple[str, ...]]
     events: EventsFile
     sync: Callable[[], None]
-    told: Callable[[str, Measurement], Measurement]
+    add_regions: Callable[[str, Measurement], Measurement]
     parameters: Callable[[int, str], dict[str, int | float | str]]
     hide: Callable[[str, int | float | str], int | float | str]
-    watch_gpus: Callable[[Callable[[], list[int]]], "GpuWatch | None"]
+    meter_gpus: Callable[[Callable[[], list[int]]], "GpuMeter | None"]
     progress: ProgressWatch
 
 
 class _Watched:
-    """An attempt that lives long enough to be looked at."""
+    """An attempt that runs long enough to be sampled."""
 
     __slots__ = (
         "attempt",
@@ -93,73 +93,76 @@ class _Watched:
 
     def __init__(self, attempt: Attempt, interval: Seconds, slots: int) -> None:
         self.attempt = attempt
-        # the number of a leader that was reaped may be another's by now
-        leader = attempt.pid if attempt.status is None else _NOBODY
+        # the id of a leader that was reaped may belong to another process
+        leader = attempt.launch.pid if attempt.state.status is None else _NOBODY
         self.tree = TaskTree(leader, slots)
         self.tracker = peak_tracker(attempt)
         self.sampler = Sampler(
-            self.tree, self.tracker, None, interval, started=attempt.began
+            self.tree, self.tracker, None, interval, started=attempt.launch.began
         )
         self.due: Seconds = 0.0
-        self.checkpoint_at = attempt.began + _CHECKPOINT_AFTER
+        self.checkpoint_at = attempt.launch.began + _CHECKPOINT_AFTER
         self.gpus: TaskGpus | None = None
 
 
 class Watcher:
-    """The thread. ``floor`` is the most that weigh itself has held, in bytes."""
+    """The watcher thread. ``floor`` is weigh's own peak memory, in bytes.
+
+    The loop's thread calls the public methods and reads the public attributes.
+    """
 
     def __init__(self, watching: Watching) -> None:
         self.floor: Bytes = own_peak()
         self.trouble: str | None = None
-        self.doubts: tuple[str, ...] = ()
+        self.warnings: tuple[str, ...] = ()
         self._watching = watching
         self._batch = RecordBatch(watching.root, watching.machine)
         self._news: list[Started | Ended] = []
         self._queue: deque[tuple[Attempt, Ending | int | None]] = deque()
         self._young: dict[str, Attempt] = {}
         self._watched: dict[str, _Watched] = {}
-        self._gpus = watching.watch_gpus(self._pids)
+        self._gpus = watching.meter_gpus(self._pids)
         self._closing = threading.Event()
         self._sync_at = 0.0
         self._thread = threading.Thread(target=self._run, name="weigh-watch")
 
-    def cards(self, layout: Layout) -> tuple[str | None, ...]:
-        """Give the watched GPUs, None for the only one; none where no driver is."""
+    def gpu_names(self, layout: Layout) -> tuple[str | None, ...]:
+        """Return the measured GPUs, None for the only one; empty without a driver."""
         return () if self._gpus is None else layout.gpus or (None,)
 
-    def card(self, name: str | None) -> CardRoom | None:
-        """Give the memory of a card as it was read last."""
-        return None if self._gpus is None else self._gpus.card(name)
+    def gpu_room(self, name: str | None) -> GpuRoom | None:
+        """Return the memory of a GPU from its last reading."""
+        return None if self._gpus is None else self._gpus.room_of(name)
 
     def begin(self) -> None:
         """Start the thread."""
         self._thread.start()
 
     def started(self, attempt: Attempt) -> None:
-        """Take note of an attempt that runs."""
+        """Note that an attempt has started."""
         self._queue.append((attempt, None))
 
     def left(self, attempt: Attempt, orphan: int) -> None:
-        """Take note of a process that belongs to an attempt and is not below it."""
+        """Note an orphan: a process of an attempt that is not in its process tree."""
         self._queue.append((attempt, orphan))
 
     def ended(self, attempt: Attempt, ending: Ending) -> None:
-        """Take note of an attempt of which nothing is left; the loop lets go of it."""
+        """Note that an attempt has ended; the loop does not use it any more."""
         self._queue.append((attempt, ending))
 
     def close(self) -> None:
-        """Write down everything that is queued, and end the thread."""
+        """Record everything that is queued, and end the thread."""
         self._closing.set()
         self._thread.join()
         with self._noting("progress"):
             self._watching.progress.close()
         if self._gpus is not None:
             with self._noting("GPUs"):
-                self.doubts = self._gpus.stop()
+                self.warnings = self._gpus.stop()
 
     def _run(self) -> None:
         while True:
-            closing = self._closing.is_set()  # what was queued before it counts
+            closing = self._closing.is_set()  # read before the queue is drained
             self._drain()
             with self._noting("measuring"):
                 self._look()
@@ -170,10 +173,10 @@ class Watcher:
 
     @contextmanager
     def _noting(self, what: str) -> Iterator[None]:
-        """Note an error in ``trouble``: it costs no task and nothing else queued."""
+        """Note an error in ``trouble``; the tasks and the queue go on."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, the tasks go on
+        except Exception as error:  # noqa: BLE001 - no error stops the tasks
             self.trouble = f"{what} failed: {type(error).__name__}: {error}"
 
     def _drain(self) -> None:
@@ -196,7 +199,7 @@ class Watcher:
             self._end(attempt, news, self._watched.pop(attempt.record, None))
 
     def _watch(self, attempt: Attempt) -> _Watched:
-        """Begin to look at an attempt, if that is not so yet."""
+        """Return the sampled attempt; start sampling it if necessary."""
         self._young.pop(attempt.record, None)
         watched = self._watched.get(attempt.record)
         if watched is None:
@@ -208,13 +211,13 @@ class Watcher:
         return watched
 
     def _pids(self) -> list[int]:
-        """Give the processes of all tasks; asked by the GPUs' own thread."""
+        """Return the processes of all tasks; the GPU sampler's thread calls it."""
         trees = [watched.tree for watched in tuple(self._watched.values())]
         return [pid for tree in trees for pid in tree.pids()]
 
     def _look(self) -> None:
         now = time.monotonic()
-        grown = [a for a in self._young.values() if now - a.began >= _FIRST_LOOK]
+        grown = [a for a in self._young.values() if now - a.launch.began >= _FIRST_LOOK]
         for attempt in grown:
             self._watch(attempt)
         looks = 0
@@ -229,12 +232,12 @@ class Watcher:
     def _look_at(self, watched: _Watched) -> None:
         try:
             pause = watched.sampler.look()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the tasks go on
+        except Exception as error:  # noqa: BLE001 - no error stops the tasks
             self.trouble = f"measuring failed: {type(error).__name__}: {error}"
             pause = 1.0
         samples = watched.sampler.samples
-        watched.attempt.peak = watched.tracker.best
-        watched.attempt.now = samples[-1].memory if samples else 0
+        watched.attempt.host.peak = watched.tracker.best
+        watched.attempt.host.now = samples[-1].memory if samples else 0
         now = time.monotonic()
         watched.due = now + pause
         if now >= watched.checkpoint_at:
@@ -242,7 +245,7 @@ class Watcher:
             self._checkpoint(watched)
 
     def _checkpoint(self, watched: _Watched) -> None:
-        """Write an attempt down as it is, for the case that weigh is killed."""
+        """Save an attempt's present measurement, in case weigh is killed."""
         one, attempt = self._watching, watched.attempt
         measured = measurement(
             attempt,
@@ -253,7 +256,7 @@ class Watcher:
         )
         headway = one.progress.headway(attempt)
         measured = msgspec.structs.replace(measured, progress=headway)
-        record = filled(
+        record = fill_record(
             one.blank,
             attempt,
             measured,
@@ -263,7 +266,7 @@ class Watcher:
         seen = checkpoint.Checkpoint(
             machine=one.machine,
             weigh=one.weigh,
-            leader=Process(attempt.pid, attempt.start_time),
+            leader=Process(attempt.launch.pid, attempt.launch.start_time),
             record=record,
         )
         try:
@@ -272,8 +275,8 @@ class Watcher:
             self.trouble = str(error)
 
     def _end(self, attempt: Attempt, ending: Ending, watched: _Watched | None) -> None:
-        """Keep the record of an attempt, and its event whatever becomes of that."""
-        usage = Usage(wall_time=attempt.ended - attempt.began)
+        """Queue the record of an attempt, and its event even if the record fails."""
+        usage = Usage(wall_time=attempt.state.ended - attempt.launch.began)
         with self._noting(f"recording task {attempt.seq}"):
             measured = self._measured(attempt, watched)
             usage = measured.usage
@@ -281,11 +284,11 @@ class Watcher:
         self._news.append(_ended(attempt, ending, usage))
         if watched is not None:
             watched.tree.close()
-            if watched.checkpoint_at > attempt.began + _CHECKPOINT_AFTER:
+            if watched.checkpoint_at > attempt.launch.began + _CHECKPOINT_AFTER:
                 checkpoint.finish(self._watching.root, attempt.record)
 
     def _measured(self, attempt: Attempt, watched: _Watched | None) -> Measurement:
-        """Sum up what was measured; a part that fails is left out."""
+        """Return the measurement of an attempt; leave out a part that fails."""
         one, seq = self._watching, attempt.seq
         tracker: PeakTracker = (
             peak_tracker(attempt) if watched is None else watched.tracker
@@ -299,15 +302,15 @@ class Watcher:
         if self._gpus is not None and watched is not None and watched.gpus is not None:
             with self._noting(f"GPU usage of task {seq}"):
                 usages, rows = self._gpus.end(watched.gpus)
-                measured = with_gpus(measured, usages, rows, began=attempt.began)
+                measured = with_gpus(measured, usages, rows, began=attempt.launch.began)
         with self._noting(f"progress of task {seq}"):
             headway = one.progress.ended(attempt)
             if headway is not None:
                 measured = msgspec.structs.replace(measured, progress=headway)
-        if attempt.channel is not None:
+        if attempt.state.channel is not None:
             with self._noting(f"regions of task {seq}"):
-                measured = one.told(attempt.channel, measured)
-            forget(attempt.channel)
+                measured = one.add_regions(attempt.state.channel, measured)
+            forget(attempt.state.channel)
         return measured
 
     def _record(
@@ -315,7 +318,9 @@ class Watcher:
     ) -> Record:
         one = self._watching
         command = one.command(attempt.text)
-        record = filled(one.blank, attempt, measured, command=command, ending=ending)
+        record = fill_record(
+            one.blank, attempt, measured, command=command, ending=ending
+        )
         with self._noting(f"parameters of task {attempt.seq}"):
             parameters = one.parameters(attempt.seq, os.fsdecode(attempt.text))
             if parameters:
@@ -337,12 +342,12 @@ class Watcher:
                 self._watching.sync()
 
     def _append(self, news: list[Started | Ended]) -> None:
-        """Append events in one write; one that cannot be encoded is left out."""
+        """Append events in one write; leave out one that cannot be encoded."""
         if not news:
             return
         try:
             self._watching.events.append(*news)
-        except Exception:  # noqa: BLE001 - found out below, one by one
+        except Exception:  # noqa: BLE001 - retried below, one by one
             for event in news:
                 with self._noting(f"an event of task {event.seq}"):
                     self._watching.events.append(event)
@@ -353,32 +358,34 @@ def _started(attempt: Attempt, run: str) -> Started:
         seq=attempt.seq,
         attempt=attempt.number,
         run=run,
-        time=round(attempt.started, 3),
+        time=round(attempt.launch.started, 3),
         slot=attempt.slot.number,
-        pid=attempt.pid,
-        start_time=attempt.start_time,
+        pid=attempt.launch.pid,
+        start_time=attempt.launch.start_time,
         task=f"{crc32(attempt.text):08x}",
         gpu=attempt.slot.gpu,
-        memory=attempt.share.memory or None,
-        gpu_memory=attempt.share.gpu_memory or None,
+        memory=attempt.reservation.memory or None,
+        gpu_memory=attempt.reservation.gpu_memory or None,
         alone=attempt.alone,
     )
 
 
 def _ended(attempt: Attempt, ending: Ending, usage: Usage) -> Ended:
     peak, cpu_time = usage.peak_memory, usage.cpu_time
-    if peak is not None and peak.anonymous is None and not attempt.peak:
-        peak = None  # no more is known than how large weigh itself is
+    if peak is not None and peak.anonymous is None and not attempt.host.peak:
+        peak = None  # only weigh's own size is known
     return Ended(
         seq=attempt.seq,
         attempt=attempt.number,
-        time=round(attempt.started + attempt.ended - attempt.began, 3),
+        time=round(
+            attempt.launch.started + attempt.state.ended - attempt.launch.began, 3
+        ),
         state=ending.state,
         exit_code=ending.exit_code,
         signal=ending.signal,
         record=attempt.record,
         reason=None if ending.outcome is None else ending.outcome.reason,
-        again=attempt.again,
+        again=attempt.state.again,
         wall_time=round(usage.wall_time, 4),
         cpu_time=None if cpu_time is None else round(cpu_time, 4),
         peak_memory=None if peak is None else peak.value,
@@ -387,7 +394,7 @@ def _ended(attempt: Attempt, ending: Ending, usage: Usage) -> Ended:
 
 
 def new_records() -> Callable[[], str]:
-    """Give what draws the ids of records: random ones, many at a time."""
+    """Return a function that draws random record ids, many at a time."""
     drawn: deque[str] = deque()
 
     def draw() -> str:

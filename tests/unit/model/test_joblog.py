@@ -56,7 +56,7 @@ def test_a_newline_in_a_command_was_written_as_nul() -> None:
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("3", "1 columns of 9"),
+        ("3", "only 1 of 9 columns"),
         (LINE.replace("1\t:", "x\t:"), "Seq is not a number"),
         (LINE.replace("1\t:", "0\t:"), "Seq is out of range"),
         (LINE.replace("1\t:", "9" * 5000 + "\t:"), "Seq is out of range"),
@@ -73,10 +73,10 @@ def test_a_line_that_is_off_says_where(line: str, problem: str) -> None:
 
 
 def test_a_torn_last_line_is_never_taken_for_a_shorter_command() -> None:
-    *whole, torn = read_joblog(f"{HEADER}\n{LINE}\n{LINE[:-3]}")
+    *whole, incomplete = read_joblog(f"{HEADER}\n{LINE}\n{LINE[:-3]}")
     assert [line.number for line in whole] == [2]
-    assert (torn.number, torn.entry) == (3, None)
-    assert "torn" in (torn.problem or "")
+    assert (incomplete.number, incomplete.entry) == (3, None)
+    assert "incomplete" in (incomplete.problem or "")
 
 
 def test_windows_line_ends_are_taken_off() -> None:

@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 def until(condition: Callable[[], _T], what: str = "") -> _T:
-    """Wait for *condition* to hold; give what it gave."""
+    """Wait for *condition* to hold; return what it returned."""
     deadline = time.monotonic() + PATIENCE
     while not (value := condition()):
         if time.monotonic() > deadline:
@@ -47,7 +47,7 @@ class Batch:
         return self
 
     def env(self, **more: str) -> dict[str, str]:
-        """Give the environment that weigh runs in."""
+        """Return the environment that weigh runs in."""
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -91,16 +91,16 @@ class Batch:
         return [line.entry for line in read_joblog(text) if line.entry is not None]
 
     def ended(self) -> dict[int, tuple[int, int]]:
-        """Give (exit code, signal) of each task in the joblog."""
+        """Return (exit code, signal) of each task in the joblog."""
         return {one.seq: (one.exit_code, one.signal) for one in self.entries()}
 
     def ran(self) -> list[str]:
-        """Give the lines that tasks wrote to the file ``ran``, in order."""
+        """Return the lines that tasks wrote to the file ``ran``, in order."""
         ran = self.folder / "ran"
         return ran.read_text().split() if ran.exists() else []
 
-    def told(self, kind: str) -> list[dict[str, Any]]:
-        """Give the events of one kind."""
+    def events_of(self, kind: str) -> list[dict[str, Any]]:
+        """Return the events of one kind."""
         if not self.events.exists():
             return []
         lines = self.events.read_text().splitlines()
@@ -108,17 +108,17 @@ class Batch:
         return [event for event in events if event["event"] == kind]
 
     def records(self) -> list[dict[str, Any]]:
-        """Give the records, in the order they were written."""
+        """Return the records, in the order they were written."""
         shards = sorted((self.folder / ".weigh" / "records").rglob("*.jsonl"))
         lines = [line for shard in shards for line in shard.read_text().splitlines()]
         return [json.loads(line) for line in lines]
 
     def record(self, task: int) -> dict[str, Any]:
-        """Give the last record of a task."""
+        """Return the last record of a task."""
         return [one for one in self.records() if one["job"]["task"] == task][-1]
 
     def marked(self) -> list[int]:
-        """Give the ids of all processes that came of this batch and are alive."""
+        """Return the ids of all processes that came of this batch and are alive."""
         found = []
         wanted = f"{_MARK}={self._mark}".encode()
         for name in os.listdir("/proc"):

@@ -16,7 +16,7 @@ if sys.platform != "linux":
 
 @pytest.fixture
 def batch(tmp_path: Path) -> Iterator[Batch]:
-    """Give a task file to run in a folder of its own; nothing of it is left after."""
+    """Return a task file to run in a folder of its own; nothing of it is left after."""
     batch = Batch(tmp_path)
     yield batch
     for pid in batch.marked():
@@ -29,7 +29,7 @@ def batch(tmp_path: Path) -> Iterator[Batch]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> tuple[str, ...]:
-    """Give the words that run a command where ``small/`` is a disk of 64 KiB."""
+    """Return the words that run a command where ``small/`` is a disk of 64 KiB."""
     unshare = shutil.which("unshare")
     (tmp_path / "small").mkdir()
     options = ["--mount"] if os.geteuid() == 0 else ["--map-root-user", "--mount"]

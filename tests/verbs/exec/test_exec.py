@@ -41,7 +41,7 @@ def test_a_running_tasks_output_can_be_read(batch: Batch) -> None:
     assert started.wait(30) == 0
 
 
-def test_exit_codes_and_signals_are_told_apart(batch: Batch) -> None:
+def test_exit_codes_and_signals_are_distinguished(batch: Batch) -> None:
     batch.write("exit 3", "kill -TERM $$", "true")
     finished = batch.run("-j", "1")
     assert finished.returncode == 1
@@ -111,7 +111,7 @@ def test_resume_leaves_failed_tasks_and_resume_failed_runs_them(batch: Batch) ->
     assert batch.ran() == ["a", "b"]
     assert batch.run("--resume-failed").returncode == 0
     assert batch.ran() == ["a", "b", "a"]
-    assert batch.told("started")[-1]["attempt"] == 2
+    assert batch.events_of("started")[-1]["attempt"] == 2
 
 
 def test_an_edited_task_file_reruns_what_changed_and_nothing_else(
@@ -159,7 +159,9 @@ def test_retries_are_tries_in_all(batch: Batch) -> None:
     assert batch.run("-j", "1", "--retries", "3").returncode == 1
     assert sorted(batch.ran()) == ["a", "a", "a", "b"]
     assert [entry.seq for entry in batch.entries()].count(1) == 1
-    states = [event["attempt"] for event in batch.told("ended") if event["seq"] == 1]
+    states = [
+        event["attempt"] for event in batch.events_of("ended") if event["seq"] == 1
+    ]
     assert states == [1, 2, 3]
 
 
@@ -273,7 +275,7 @@ def test_tagged_lines_come_whole_behind_their_tasks_number(batch: Batch) -> None
     assert {"1\tend", "2\tend"} <= set(finished.stderr.splitlines())
 
 
-def test_what_a_program_tells_of_its_phases_is_in_its_own_tasks_record(
+def test_phases_of_a_program_are_in_the_record_of_its_task(
     batch: Batch,
 ) -> None:
     for name in ("load", "train"):

@@ -11,7 +11,7 @@ import pytest
 from batches import Batch, until
 
 from weigh.joblog import HEADER
-from weigh.runner.loop import ONE_TELLING
+from weigh.runner.loop import SECOND_SIGNAL_AFTER
 
 
 def test_a_joblog_cut_at_every_byte_of_its_last_record_loses_no_task(
@@ -65,14 +65,14 @@ def test_tasks_that_survived_kill_9_are_waited_for(batch: Batch) -> None:
     assert batch.ran() == ["in", "out", "in", "out"]
 
 
-def test_survivors_in_a_session_of_their_own_are_known_by_their_mark(
+def test_survivors_in_their_own_session_are_found_by_their_mark(
     batch: Batch,
 ) -> None:
     wait = "while [ ! -e go ]; do sleep 0.05; done; echo out >> ran"
     batch.write(f"setsid bash -c 'echo in >> ran; {wait}' & sleep 100")
     first = batch.start()
     until(batch.ran)
-    leader = until(lambda: batch.told("started"))[0]["pid"]
+    leader = until(lambda: batch.events_of("started"))[0]["pid"]
     first.kill()
     first.wait()
     os.killpg(leader, signal.SIGKILL)  # and its session leader lives on
@@ -102,7 +102,7 @@ def test_survivors_can_be_killed_instead(batch: Batch) -> None:
 def test_two_on_one_joblog_are_refused(batch: Batch) -> None:
     batch.write("while [ ! -e go ]; do sleep 0.05; done; echo a >> ran")
     first = batch.start()
-    until(lambda: batch.told("started"))
+    until(lambda: batch.events_of("started"))
     second = batch.run()
     assert second.returncode == 2
     assert f"process {first.pid}" in second.stderr
@@ -114,7 +114,7 @@ def test_two_on_one_joblog_are_refused(batch: Batch) -> None:
 def test_a_lock_that_a_killed_run_left_is_no_obstacle(batch: Batch) -> None:
     batch.write("sleep 0.3; echo a >> ran")
     first = batch.start()
-    until(lambda: batch.told("started"))
+    until(lambda: batch.events_of("started"))
     first.kill()
     first.wait()
     assert (batch.folder / "tasks.txt.joblog.lock").exists()
@@ -123,16 +123,16 @@ def test_a_lock_that_a_killed_run_left_is_no_obstacle(batch: Batch) -> None:
 
 
 @pytest.mark.parametrize("number", ["TERM", "INT", "HUP", "USR1", "USR2"])
-def test_told_to_end_it_tells_the_tasks_and_can_go_on_later(
+def test_a_signal_is_passed_on_to_the_tasks_and_the_run_can_resume(
     batch: Batch, number: str
 ) -> None:
-    trap = f"trap 'echo told >> ran; exit 0' {number}"
+    trap = f"trap 'echo signalled >> ran; exit 0' {number}"
     batch.write(f"{trap}; echo in >> ran; [ -e go ] || sleep 100 & wait", "true")
     started = batch.start("-j", "1", "--grace", "20")
     until(batch.ran)
     started.send_signal(getattr(signal, f"SIG{number}"))
     assert started.wait(30) == 128 + getattr(signal, f"SIG{number}")
-    assert batch.ran() == ["in", "told"]
+    assert batch.ran() == ["in", "signalled"]
     assert batch.ended() == {}
     assert batch.record(1)["state"] == "INTERRUPTED"
     assert batch.marked() == []
@@ -150,20 +150,20 @@ def test_a_task_that_ignores_term_is_killed_after_the_grace(batch: Batch) -> Non
     assert batch.marked() == []
 
 
-def test_told_twice_it_waits_no_longer(batch: Batch) -> None:
+def test_a_second_signal_ends_the_grace_time(batch: Batch) -> None:
     batch.write("trap '' TERM; echo in >> ran; while :; do sleep 0.1; done")
     started = batch.start("--grace", "1000")
     until(batch.ran)
     started.terminate()
     assert started.stderr is not None
     assert "SIGTERM" in started.stderr.readline()
-    time.sleep(ONE_TELLING)
+    time.sleep(SECOND_SIGNAL_AFTER)
     started.terminate()
     assert started.wait(30) == 128 + signal.SIGTERM
     assert batch.marked() == []
 
 
-def test_told_by_a_scheduler_and_its_shell_the_tasks_have_their_grace(
+def test_a_signal_from_a_scheduler_and_its_shell_keeps_the_grace_time(
     batch: Batch,
 ) -> None:
     saves = "sleep 0.3; touch saved; exit 1"
@@ -288,7 +288,7 @@ def test_a_file_that_is_no_joblog_is_left_alone(batch: Batch) -> None:
     batch.joblog.write_text("my notes\n")
     finished = batch.run()
     assert finished.returncode == 2
-    assert "no joblog" in finished.stderr
+    assert "not a joblog" in finished.stderr
     assert batch.joblog.read_text() == "my notes\n"
 
 
@@ -377,7 +377,7 @@ def test_a_full_disk_under_the_output_stops_the_launching_and_marks_nothing_done
     assert batch.ended() == {}
 
 
-def test_killed_again_and_again_every_task_ends_and_none_runs_beside_itself(
+def test_killed_repeatedly_every_task_ends_and_none_runs_twice_at_once(
     batch: Batch,
 ) -> None:
     alone = "exec 9> lock.$PARALLEL_SEQ; flock -n 9 || echo twice >> ran"
@@ -398,7 +398,7 @@ def test_killed_again_and_again_every_task_ends_and_none_runs_beside_itself(
     assert batch.ended() == dict.fromkeys(range(1, 41), (0, 0))
 
 
-def test_before_its_time_is_over_it_tells_the_tasks(batch: Batch) -> None:
+def test_tasks_get_a_signal_before_the_time_limit(batch: Batch) -> None:
     batch.write("trap 'echo saved >> ran; exit 0' TERM; sleep 100 & wait", "true")
     finished = batch.run("-j", "1", "--time-limit", "1s", "--grace", "0.7")
     assert finished.returncode == 128 + signal.SIGTERM

@@ -55,7 +55,7 @@ def test_out_of_memory_is_tried_again_alone_and_a_bug_is_not(batch: Batch) -> No
     assert batch.ended() == {1: (0, 0), 2: (1, 0)}
     states = [one["state"] for one in batch.records() if one["job"]["task"] == 1]
     assert states == ["OUT_OF_MEMORY", "COMPLETED"]
-    attempts = [one["attempt"] for one in batch.told("ended") if one["seq"] == 1]
+    attempts = [one["attempt"] for one in batch.events_of("ended") if one["seq"] == 1]
     assert attempts == [1, 2]
 
 
@@ -67,17 +67,17 @@ def test_exit_code_137_is_tried_again_so_often_and_no_more(batch: Batch) -> None
 
 
 SHOW = "ls .weigh-test-* 2>/dev/null | wc -l >> ran"
-BESIDE = "touch .weigh-test-$PARALLEL_SEQ; sleep 0.4; rm .weigh-test-$PARALLEL_SEQ"
+OTHER = "touch .weigh-test-$PARALLEL_SEQ; sleep 0.4; rm .weigh-test-$PARALLEL_SEQ"
 
 
 def test_what_ran_out_of_memory_has_more_of_it_and_then_all_of_it(
     batch: Batch,
 ) -> None:
     oom = "[ $(wc -l < ran) = 3 ] || { echo MemoryError; exit 1; }"
-    batch.write(f"sleep 0.1; {SHOW}; {oom}", *[BESIDE] * 6)
+    batch.write(f"sleep 0.1; {SHOW}; {oom}", *[OTHER] * 6)
     assert batch.run("-j", "3").returncode == 0
     assert batch.ran() == ["2", "2", "0"]
-    kept = [one for one in batch.told("started") if one["seq"] == 1]
+    kept = [one for one in batch.events_of("started") if one["seq"] == 1]
     assert [one.get("memory") is not None for one in kept] == [False, True, False]
     assert [one["alone"] for one in kept] == [False, False, True]
 
@@ -90,8 +90,8 @@ def test_the_larger_share_is_twice_what_was_held_and_kept_free_for_it(
     hold = f"{sys.executable} hold.py 10"
     batch.write(f"{hold} a; {oom}", *[f"{hold} {name}" for name in "bcd"])
     assert batch.run("-j", "3", "--memory", "400MiB").returncode == 0
-    first, second = (one for one in batch.told("started") if one["seq"] == 1)
-    peaks = [one["peak_memory"] for one in batch.told("ended") if one["seq"] == 1]
+    first, second = (one for one in batch.events_of("started") if one["seq"] == 1)
+    peaks = [one["peak_memory"] for one in batch.events_of("ended") if one["seq"] == 1]
     assert "memory" not in first or first["memory"] is None
     assert 1.5 * peaks[0] < second["memory"] <= 2 * peaks[0]
     assert sorted(batch.ran()) == ["a", "a", "b", "c", "d"]

@@ -1,4 +1,4 @@
-"""One output file that fails costs its own task at most, and no task beside it."""
+"""One output file that fails costs its own task at most, and no other task."""
 
 import errno
 import os
@@ -34,19 +34,17 @@ def _fault(library: str, call: str, number: int, at: int = 1) -> dict[str, Any]:
     }
 
 
-BESIDE = (
-    "echo in >> ran; until [ -s tasks.txt.joblog ] && grep -q done tasks.txt.joblog"
-)
-BESIDE += "; do sleep 0.02; done; sleep 0.3; echo out >> ran; echo said"
+OTHER = "echo in >> ran; until [ -s tasks.txt.joblog ] && grep -q done tasks.txt.joblog"
+OTHER += "; do sleep 0.02; done; sleep 0.3; echo out >> ran; echo said"
 
 
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.EACCES])
 @pytest.mark.parametrize("call", ["open", "rename", "fstat", "close", "pread"])
 @pytest.mark.parametrize("at", [1, 2])
-def test_a_failed_call_on_an_output_file_stops_no_task_beside_it(
+def test_a_failed_call_on_an_output_file_stops_no_other_task(
     batch: Batch, library: str, call: str, number: int, at: int
 ) -> None:
-    batch.write("echo said; echo a >> ran; : done", BESIDE, "echo said; echo b >> ran")
+    batch.write("echo said; echo a >> ran; : done", OTHER, "echo said; echo b >> ran")
     if (call, at) == ("open", 1) and number == errno.EACCES:
         pytest.skip("then the output folder is refused before anything starts")
     finished = batch.run("-j", "2", **_fault(library, call, number, at))

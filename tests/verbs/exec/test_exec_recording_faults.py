@@ -60,8 +60,8 @@ def test_a_record_that_fails_costs_no_other_record_and_no_event(
     assert finished.returncode == 0
     assert "recording task 2 failed" in finished.stderr
     assert [one["job"]["task"] for one in batch.records()] == [1, 3, 4]
-    assert [one["seq"] for one in batch.told("ended")] == [1, 2, 3, 4]
-    assert [one["reason"] for one in batch.told("closed")] == ["all tasks ended"]
+    assert [one["seq"] for one in batch.events_of("ended")] == [1, 2, 3, 4]
+    assert [one["reason"] for one in batch.events_of("closed")] == ["all tasks ended"]
     assert list(batch.ended()) == [1, 2, 3, 4]
 
 
@@ -69,8 +69,8 @@ def test_a_start_that_cannot_be_noted_costs_no_other_event(batch: Batch) -> None
     plant = FAILS_FOR_2 + "watch._started = fails(watch._started)"
     batch.write("true", "true", "true")
     assert _run(batch, plant).returncode == 0
-    assert [one["seq"] for one in batch.told("started")] == [1, 3]
-    assert [one["seq"] for one in batch.told("ended")] == [1, 2, 3]
+    assert [one["seq"] for one in batch.events_of("started")] == [1, 3]
+    assert [one["seq"] for one in batch.events_of("ended")] == [1, 2, 3]
     assert len(batch.records()) == 3
 
 
@@ -86,7 +86,7 @@ def test_an_event_that_cannot_be_written_costs_no_other_event(batch: Batch) -> N
     )
     batch.write("true", "true", "true")
     assert _run(batch, plant).returncode == 0
-    assert [one["seq"] for one in batch.told("ended")] == [1, 3]
+    assert [one["seq"] for one in batch.events_of("ended")] == [1, 3]
     assert len(batch.records()) == 3
 
 

@@ -19,7 +19,7 @@ PIPE_SIZE = 4096
 
 @contextmanager
 def _full_pipe() -> Iterator[int]:
-    """Give the end of a pipe that is full, and that nobody reads."""
+    """Return the end of a pipe that is full, and that nobody reads."""
     read, write = os.pipe()
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE_SIZE)
     os.write(write, b"x" * PIPE_SIZE)
@@ -30,7 +30,7 @@ def _full_pipe() -> Iterator[int]:
 
 @contextmanager
 def _stopped_terminal() -> Iterator[int]:
-    """Give a terminal whose output was stopped, as by Ctrl-S."""
+    """Return a terminal whose output was stopped, as by Ctrl-S."""
     master, slave = pty.openpty()
     termios.tcflow(slave, termios.TCOOFF)
     yield slave

@@ -135,7 +135,7 @@ def test_a_line_as_long_as_the_kernel_takes_runs(batch: Batch) -> None:
 def test_an_event_says_whether_its_task_has_another_turn(batch: Batch) -> None:
     batch.write("[ -e once ] || { touch once; exit 1; }")
     assert batch.run("--retries", "2").returncode == 0
-    assert [event["again"] for event in batch.told("ended")] == [True, False]
+    assert [event["again"] for event in batch.events_of("ended")] == [True, False]
 
 
 @pytest.mark.parametrize("option", ["--resume", "--no-resume"])

@@ -94,7 +94,7 @@ def test_a_second_exec_is_refused_where_files_of_the_first_were_removed(
         (batch.folder / f"tasks.txt.joblog{name}").unlink()
     second = batch.run()
     assert second.returncode == 2
-    assert "another weigh exec is at work on tasks.txt" in second.stderr
+    assert "another weigh exec is running on tasks.txt" in second.stderr
     go(batch)
     assert first.wait(30) == 0
     assert batch.ran() == ["b"]
@@ -166,7 +166,7 @@ def test_without_locks_another_machine_is_known_by_its_heartbeat_whatever_its_cl
     until(batch.ran)
     second = batch.run(TEST_CLOCK_AHEAD=ahead)
     assert second.returncode == 2
-    assert "another weigh exec is at work" in second.stderr
+    assert "another weigh exec is running" in second.stderr
     go(batch)
     assert first.wait(30) == 0
     assert batch.ran() == ["b"]
@@ -428,7 +428,7 @@ def test_a_daemon_without_environment_or_parent_is_a_survivor(batch: Batch) -> N
     batch.write(f"[ -e go ] || setsid env -i {shell} -c '{wait}' & sleep 100")
     first = batch.start()
     until(batch.ran)
-    leader = until(lambda: batch.told("started"))[0]["pid"]
+    leader = until(lambda: batch.events_of("started"))[0]["pid"]
     first.kill()
     first.wait()
     os.killpg(leader, signal.SIGKILL)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from weigh.flow.exec import options
+from weigh.runner.build import ExecOptions
 from weigh.runner.gpus import GpuClaims
 
 
@@ -24,6 +25,6 @@ def test_a_job_s_own_temporary_folder_holds_no_lock(
     env = {"TMPDIR": str(tmp_path), "CUDA_VISIBLE_DEVICES": "0"}
 
     with ExitStack() as opened:
-        options.choose_layout(options.ExecOptions(gpus=1), env, opened)
+        options.choose_layout(ExecOptions(gpus=1), env, opened)
 
     assert made == ["/tmp"]

@@ -15,29 +15,28 @@ from hypothesis import strategies as st
 from weigh.flow.exec.options import planned_needs
 from weigh.model.plan import Ask, Capacity, Element, Item, Kind, Plan
 from weigh.runner.attempt import Attempt
-from weigh.runner.memory_guard import Guard, card_guard
+from weigh.runner.memory_guard import Guard, gpu_guard
 from weigh.runner.memory_limits import Room
-from weigh.runner.slots import NO_SHARE, Share, Slot
+from weigh.runner.slots import NO_RESERVATION, Reservation, Slot
 from weigh.units import GIB, MIB
 
 STEP = 0.05
 
 
 def _attempt(seq: int, plan: int = 0, now: int = 0, *, began: float = 0.0) -> Attempt:
-    attempt = Attempt(seq, 1, b"", Slot(1))
-    attempt.plan = Share(plan, plan)
-    attempt.began = began
+    attempt = Attempt(seq, 1, b"", Slot(1), plan=Reservation(plan, plan))
+    attempt.launch.began = began
     _hold(attempt, now)
     return attempt
 
 
 def _hold(attempt: Attempt, now: int) -> None:
-    attempt.now = attempt.gpu_now = now
-    attempt.peak = attempt.gpu_peak = max(attempt.peak, now)
+    attempt.host.now = attempt.gpu.now = now
+    attempt.host.peak = attempt.gpu.peak = max(attempt.host.peak, now)
 
 
 def _stopped(guard: Guard, rng: random.Random, *, over: bool) -> list[int]:
-    """Let tasks grow as they like, and give those that the guard stops; 0 is over."""
+    """Let tasks grow as they like, and return those that the guard stops; 0 is over."""
     plans = [rng.randint(50, 2000) * MIB for _ in range(rng.randint(2, 8))]
     others = rng.choice([0, 0, 30 * MIB])
     slack = rng.choice([others, others, sum(plans) // 10 + others])
@@ -76,14 +75,14 @@ def _path(rng: random.Random, end: int) -> list[int]:
     return [round(one) for one in held]
 
 
-@pytest.mark.parametrize("new_guard", [Guard, card_guard])
+@pytest.mark.parametrize("new_guard", [Guard, gpu_guard])
 @settings(max_examples=100)
 @given(seed=st.integers(0, 1 << 30))
 def test_tasks_that_fit_by_plan_are_never_stopped(new_guard: type, seed: int) -> None:
     assert _stopped(new_guard(), random.Random(seed), over=False) == []
 
 
-@pytest.mark.parametrize("new_guard", [Guard, card_guard])
+@pytest.mark.parametrize("new_guard", [Guard, gpu_guard])
 @settings(max_examples=100)
 @given(seed=st.integers(0, 1 << 30))
 def test_a_task_over_its_plan_is_the_one_that_is_stopped(
@@ -100,7 +99,7 @@ def test_of_several_over_their_plans_the_furthest_goes() -> None:
 def test_a_plan_that_does_not_fit_still_leaves_the_guard_at_work() -> None:
     guard = Guard()
     tasks = [_attempt(1, 600 * MIB, 500 * MIB), _attempt(2, 600 * MIB, 480 * MIB)]
-    tasks[1].began = 1.0
+    tasks[1].launch.began = 1.0
     room = Room(1010 * MIB, GIB)
     assert guard.is_short(2.0, room, tasks)
     assert guard.victim(tasks, 2.0) is tasks[1]
@@ -118,10 +117,10 @@ def test_of_tasks_with_and_without_plans_one_without_goes() -> None:
     assert Guard().victim(tasks) is tasks[1]
 
 
-@pytest.mark.parametrize("why", ["timeout", "told", "halt"])
+@pytest.mark.parametrize("why", ["timeout", "signal", "halt"])
 def test_a_task_that_takes_long_to_end_does_not_disable_the_guard(why: str) -> None:
     tasks = [_attempt(seq, began=float(seq)) for seq in (1, 2, 3)]
-    tasks[2].stop = why  # type: ignore[assignment]
+    tasks[2].state.stop = why  # type: ignore[assignment]
     assert Guard().victim(tasks) is tasks[1]
 
 
@@ -129,7 +128,7 @@ def test_one_that_was_stopped_for_memory_holds_up_the_next_for_a_moment_only() -
     tasks = [_attempt(seq, began=float(seq)) for seq in (1, 2, 3)]
     guard = Guard()
     assert guard.victim(tasks, 10.0) is tasks[2]
-    tasks[2].stop = "memory"
+    tasks[2].state.stop = "memory"
     assert guard.victim(tasks, 11.0) is None
     assert guard.victim(tasks, 13.0) is tasks[1]
 
@@ -166,18 +165,24 @@ def _plan(folder: Path, items: list[Item], tasks: list[str]) -> None:
     (folder / "tasks_0.txt").write_text("".join(f"{task}\n" for task in tasks))
 
 
-def test_planned_needs_are_read_beside_the_task_file(tmp_path: Path) -> None:
+def test_planned_needs_are_read_from_the_folder_of_the_task_file(
+    tmp_path: Path,
+) -> None:
     _plan(tmp_path, [Item(gpu_memory=5, memory=7), Item(memory=9)], ["a", "b"])
     plan_of = planned_needs(str(tmp_path / "tasks_0.txt"), 2)
-    assert [plan_of(seq) for seq in (1, 2, 3)] == [Share(7, 5), Share(9), NO_SHARE]
-    assert planned_needs(str(tmp_path / "tasks_0.txt"), 3)(1) == NO_SHARE
-    assert planned_needs(str(tmp_path / "other.txt"), 2)(1) == NO_SHARE
+    assert [plan_of(seq) for seq in (1, 2, 3)] == [
+        Reservation(7, 5),
+        Reservation(9),
+        NO_RESERVATION,
+    ]
+    assert planned_needs(str(tmp_path / "tasks_0.txt"), 3)(1) == NO_RESERVATION
+    assert planned_needs(str(tmp_path / "other.txt"), 2)(1) == NO_RESERVATION
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"kinds": 3}', "\xff", '{"elements"'])
 def test_a_plan_that_cannot_be_read_is_no_plan(tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text, encoding="latin-1")
-    assert planned_needs(str(tmp_path / "tasks_0.txt"), 2)(1) == NO_SHARE
+    assert planned_needs(str(tmp_path / "tasks_0.txt"), 2)(1) == NO_RESERVATION
 
 
 HOLD = """
@@ -218,7 +223,7 @@ def test_the_one_over_its_plan_is_stopped_and_runs_later_with_more(
     assert "task 2 is stopped" not in said
     assert "task 3 is stopped" not in said
     assert sorted(batch.ran()) == ["0", "1", "2"]
-    kept = [one["memory"] for one in batch.told("started") if one["seq"] == 1]
+    kept = [one["memory"] for one in batch.events_of("started") if one["seq"] == 1]
     assert kept[-1] > 100 * MIB
 
 

@@ -1,4 +1,4 @@
-"""A port for each task, and the cards of a slot that has several."""
+"""A port for each task, and the gpus of a slot that has several."""
 
 import os
 import socket
@@ -63,7 +63,7 @@ def test_a_job_on_several_nodes_meets_at_this_one() -> None:
     }
 
 
-def test_torchrun_is_told_unless_the_user_did() -> None:
+def test_torchrun_gets_a_port_unless_the_user_set_one() -> None:
     assert "PET_MASTER_PORT" in port_names({})
     assert "PET_MASTER_PORT" not in port_names({"PET_MASTER_PORT": "1"})
 
@@ -78,17 +78,17 @@ def test_torchrun_is_told_unless_the_user_did() -> None:
         (2, "", [None, None]),
     ],
 )
-def test_slots_share_out_the_cards(
+def test_slots_divide_the_gpus(
     jobs: int, gpus: str, held: Sequence[str | None]
 ) -> None:
     layout = lay_out(jobs, cpus=4, gpus=gpus.split())
     assert [slot.gpu for slot in layout.slots] == held
 
 
-@given(jobs=st.integers(1, 12), cards=st.integers(1, 12))
-def test_no_card_is_in_two_slots_where_there_are_enough(jobs: int, cards: int) -> None:
-    layout = lay_out(jobs, cpus=1, gpus=[str(card) for card in range(cards)])
-    dealt = [card for slot in layout.slots for card in (slot.gpu or "").split(",")]
-    if jobs <= cards:
+@given(jobs=st.integers(1, 12), gpus=st.integers(1, 12))
+def test_no_gpu_is_in_two_slots_if_there_are_enough(jobs: int, gpus: int) -> None:
+    layout = lay_out(jobs, cpus=1, gpus=[str(gpu) for gpu in range(gpus)])
+    dealt = [gpu for slot in layout.slots for gpu in (slot.gpu or "").split(",")]
+    if jobs <= gpus:
         assert len(dealt) == len(set(dealt))
     assert set(layout.gpus) == set(dealt)

@@ -103,7 +103,7 @@ def test_a_joblog_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
 def test_a_file_with_other_contents_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "log"
     write(path, "precious")
-    with pytest.raises(FormatError, match="no joblog"):
+    with pytest.raises(FormatError, match="not a joblog"):
         JoblogFile(str(path))
     assert path.read_text() == "precious"
 
@@ -171,7 +171,7 @@ def test_a_reboot_leaves_no_survivors() -> None:
     here = Machine("here", "m", "boot2", "p")
     before = Machine("here", "m", "boot1", "p")
     previous_run.refuse_elsewhere(_past(_opened(before)), here)
-    assert previous_run.survivors(_past(_opened(before)), here) == {}
+    assert previous_run.find_survivors(_past(_opened(before)), here) == {}
 
 
 # limits of control groups

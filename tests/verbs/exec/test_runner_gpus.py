@@ -1,4 +1,4 @@
-"""GPUs shared out and watched, on cards that are played."""
+"""GPUs shared out and watched, on simulated GPUs."""
 
 import os
 import threading
@@ -14,19 +14,19 @@ from weigh.errors import UsageError
 from weigh.model.record import Allocation
 from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
 from weigh.runner.attempt import Attempt
-from weigh.runner.gpu_meter import GpuWatch
+from weigh.runner.gpu_meter import GpuMeter
 from weigh.runner.gpus import GpuClaims
-from weigh.runner.memory_guard import CardWatch
-from weigh.runner.memory_limits import CardRoom, Room
-from weigh.runner.slots import Share, Slot
+from weigh.runner.memory_guard import GpuGuards
+from weigh.runner.memory_limits import GpuRoom, Room
+from weigh.runner.slots import NO_RESERVATION, Reservation, Slot
 from weigh.units import GIB, MIB
 
 NOBODY = 65534
 GRID_ENGINE = Allocation("gridengine", cpus=4)
 
 
-class Cards:
-    """So many cards of 8 GiB, and what is held on each: {process: bytes}."""
+class FakeGpus:
+    """So many gpus of 8 GiB, and what is held on each: {process: bytes}."""
 
     notes: tuple[str, ...] = ()
     absence: str | None = None
@@ -38,8 +38,7 @@ class Cards:
 
     def devices(self) -> tuple[GpuDevice, ...]:
         return tuple(
-            GpuDevice(at, f"GPU-{at}", "A card", 8 * GIB)
-            for at in range(len(self.held))
+            GpuDevice(at, f"GPU-{at}", "A GPU", 8 * GIB) for at in range(len(self.held))
         )
 
     def read(self, *, activity: bool = True) -> tuple[GpuReading, ...]:
@@ -57,7 +56,7 @@ class Cards:
             )
 
     def hold(self, at: int, **held: int) -> None:
-        """Have processes hold memory on a card."""
+        """Have processes hold memory on a GPU."""
         with self.lock:
             self.held[at].update({int(pid[1:]): size for pid, size in held.items()})
             looks = self.looks
@@ -94,47 +93,47 @@ def claims(tmp_path: Path) -> Iterator[GpuClaims]:
     claims.release()
 
 
-def test_a_workstations_cards_are_all_taken(claims: GpuClaims) -> None:
-    assert claims.choose({}, None, lambda: Cards({}, {9: MIB})) == ("GPU-0", "GPU-1")
+def test_all_gpus_of_a_workstation_are_taken(claims: GpuClaims) -> None:
+    assert claims.choose({}, None, lambda: FakeGpus({}, {9: MIB})) == ("GPU-0", "GPU-1")
 
 
 def test_what_the_environment_names_needs_no_driver(claims: GpuClaims) -> None:
     env = {"CUDA_VISIBLE_DEVICES": "1,3"}
-    assert claims.choose(env, None, Cards) == ("1", "3")
+    assert claims.choose(env, None, FakeGpus) == ("1", "3")
 
 
-def test_cards_granted_without_a_name_are_idle_ones(claims: GpuClaims) -> None:
-    cards = Cards({9: GIB}, {}, {})
-    assert claims.choose({}, GRID_ENGINE, lambda: cards, count=1) == ("GPU-1",)
+def test_gpus_granted_without_a_name_are_idle_ones(claims: GpuClaims) -> None:
+    gpus = FakeGpus({9: GIB}, {}, {})
+    assert claims.choose({}, GRID_ENGINE, lambda: gpus, count=1) == ("GPU-1",)
 
 
-def test_two_jobs_never_take_the_same_card(claims: GpuClaims, tmp_path: Path) -> None:
-    cards = Cards({}, {})
+def test_two_jobs_never_take_the_same_gpu(claims: GpuClaims, tmp_path: Path) -> None:
+    gpus = FakeGpus({}, {})
     other = GpuClaims(str(tmp_path))
-    first = claims.choose({}, GRID_ENGINE, lambda: cards, count=1)
-    second = other.choose({}, GRID_ENGINE, lambda: cards, count=1)
+    first = claims.choose({}, GRID_ENGINE, lambda: gpus, count=1)
+    second = other.choose({}, GRID_ENGINE, lambda: gpus, count=1)
     other.release()
     assert {*first, *second} == {"GPU-0", "GPU-1"}
 
 
-def test_too_few_idle_cards_are_refused_and_none_is_kept(
+def test_too_few_idle_gpus_are_refused_and_none_is_kept(
     claims: GpuClaims, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match="only 1 of this node's 2 GPUs"):
-        claims.choose({}, GRID_ENGINE, lambda: Cards({}, {9: GIB}), count=2)
+        claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}, {9: GIB}), count=2)
     other = GpuClaims(str(tmp_path))
-    assert other.choose({}, GRID_ENGINE, lambda: Cards({}), count=1) == ("GPU-0",)
+    assert other.choose({}, GRID_ENGINE, lambda: FakeGpus({}), count=1) == ("GPU-0",)
     other.release()
 
 
-def test_of_many_that_claim_at_once_none_takes_the_same_card(tmp_path: Path) -> None:
-    cards = Cards({}, {}, {}, {})
+def test_of_many_concurrent_claims_no_two_get_the_same_gpu(tmp_path: Path) -> None:
+    gpus = FakeGpus({}, {}, {}, {})
     taken: list[str] = []
     jobs = [GpuClaims(str(tmp_path)) for _ in range(4)]
 
     def claim(job: GpuClaims) -> None:
         with suppress(UsageError):
-            taken.extend(job.choose({}, GRID_ENGINE, lambda: cards, count=1))
+            taken.extend(job.choose({}, GRID_ENGINE, lambda: gpus, count=1))
 
     threads = [threading.Thread(target=claim, args=(job,)) for job in jobs]
     for thread in threads:
@@ -148,7 +147,7 @@ def test_of_many_that_claim_at_once_none_takes_the_same_card(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", ["file", "folder", "link", "pipe", "unreadable"])
-def test_what_a_stranger_leaves_behind_holds_no_card(
+def test_files_of_other_users_claim_no_gpu(
     claims: GpuClaims, tmp_path: Path, kind: str
 ) -> None:
     for name in ("weigh-gpu-GPU-0.lock", "weigh-gpu-GPU-0.0123456789abcdef"):
@@ -163,22 +162,22 @@ def test_what_a_stranger_leaves_behind_holds_no_card(
             path.touch(0 if kind == "unreadable" else 0o644)
         if os.geteuid() == 0:
             os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    assert claims.choose({}, GRID_ENGINE, lambda: Cards({}), count=1) == ("GPU-0",)
+    assert claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}), count=1) == ("GPU-0",)
 
 
 @pytest.mark.parametrize(("age", "taken"), [(10.0, 0), (3600.0, 1)])
-def test_a_strangers_claim_on_an_idle_card_counts_for_some_minutes(
+def test_another_users_claim_on_an_idle_gpu_counts_for_some_minutes(
     claims: GpuClaims, tmp_path: Path, age: float, taken: int
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can be somebody else")
     other = GpuClaims(str(tmp_path))
-    other.choose({}, GRID_ENGINE, lambda: Cards({}), count=1)
+    other.choose({}, GRID_ENGINE, lambda: FakeGpus({}), count=1)
     (claim,) = tmp_path.iterdir()
     os.chown(claim, NOBODY, NOBODY)
     os.utime(claim, (time.time() - age, time.time() - age))
     try:
-        found = claims.choose({}, GRID_ENGINE, lambda: Cards({}), count=1)
+        found = claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}), count=1)
     except UsageError:
         found = ()
     other.release()
@@ -189,35 +188,40 @@ def test_a_claim_of_ones_own_counts_as_long_as_it_is_held(
     claims: GpuClaims, tmp_path: Path
 ) -> None:
     other = GpuClaims(str(tmp_path))
-    other.choose({}, GRID_ENGINE, lambda: Cards({}), count=1)
+    other.choose({}, GRID_ENGINE, lambda: FakeGpus({}), count=1)
     (claim,) = tmp_path.iterdir()
     os.utime(claim, (1.0, 1.0))
     with pytest.raises(UsageError, match="only 0 of"):
-        claims.choose({}, GRID_ENGINE, lambda: Cards({}), count=1)
+        claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}), count=1)
     other.release()
 
 
 def test_a_grant_of_unknown_size_is_refused(claims: GpuClaims) -> None:
     with pytest.raises(UsageError, match="--gpus N"):
-        claims.choose({}, GRID_ENGINE, lambda: Cards({}))
+        claims.choose({}, GRID_ENGINE, lambda: FakeGpus({}))
 
 
-def _attempt(gpu: str | None, began: float = 0.0) -> Attempt:
-    attempt = Attempt(1, 1, b"", Slot(1, gpu=gpu))
-    attempt.began = began
+def _attempt(
+    gpu: str | None,
+    began: float = 0.0,
+    *,
+    reservation: Reservation = NO_RESERVATION,
+) -> Attempt:
+    attempt = Attempt(1, 1, b"", Slot(1, gpu=gpu), reservation=reservation)
+    attempt.launch.began = began
     return attempt
 
 
-def test_each_task_is_told_what_it_held_on_its_own_card() -> None:
-    cards = Cards({}, {})
-    watch = GpuWatch(lambda: cards, list, names=("3", "5"), env=ENV, interval=0.01)
-    until(lambda: cards.looks > 1)
+def test_each_task_gets_what_it_held_on_its_own_gpu() -> None:
+    gpus = FakeGpus({}, {})
+    watch = GpuMeter(lambda: gpus, list, names=("3", "5"), env=ENV, interval=0.01)
+    until(lambda: gpus.looks > 1)
     first = watch.begin(_attempt("3"), lambda: [11])
     second = watch.begin(_attempt("3"), lambda: [22])
     other = watch.begin(_attempt("5"), lambda: [33])
-    cards.hold(0, p11=GIB, p22=2 * GIB)
-    cards.hold(1, p33=3 * GIB)
-    cards.hold(0, p11=0)
+    gpus.hold(0, p11=GIB, p22=2 * GIB)
+    gpus.hold(1, p33=3 * GIB)
+    gpus.hold(0, p11=0)
     peaks = [
         [(gpu.uuid, gpu.peak_memory) for gpu in watch.end(task)[0]]
         for task in (first, second, other)
@@ -226,13 +230,13 @@ def test_each_task_is_told_what_it_held_on_its_own_card() -> None:
     assert peaks == [[("GPU-0", GIB)], [("GPU-0", 2 * GIB)], [("GPU-1", 3 * GIB)]]
 
 
-def test_a_task_with_several_cards_has_an_account_of_each() -> None:
-    cards = Cards({}, {})
-    watch = GpuWatch(lambda: cards, list, names=("3", "5"), env=ENV, interval=0.01)
-    until(lambda: cards.looks > 1)
+def test_a_task_with_several_gpus_has_an_account_for_each() -> None:
+    gpus = FakeGpus({}, {})
+    watch = GpuMeter(lambda: gpus, list, names=("3", "5"), env=ENV, interval=0.01)
+    until(lambda: gpus.looks > 1)
     task = watch.begin(_attempt("3,5"), lambda: [11])
-    cards.hold(0, p11=GIB)
-    cards.hold(1, p11=2 * GIB)
+    gpus.hold(0, p11=GIB)
+    gpus.hold(1, p11=2 * GIB)
     peaks = [(gpu.uuid, gpu.peak_memory) for gpu in watch.end(task)[0]]
     watch.stop()
     assert peaks == [("GPU-0", GIB), ("GPU-1", 2 * GIB)]
@@ -241,76 +245,76 @@ def test_a_task_with_several_cards_has_an_account_of_each() -> None:
 ENV = {"CUDA_VISIBLE_DEVICES": "3,5"}
 
 
-def test_a_slots_card_is_read_with_what_all_hold_of_it() -> None:
-    cards = Cards({}, {7: GIB})
-    watch = GpuWatch(lambda: cards, list, names=("3", "5"), env=ENV, interval=0.01)
-    until(lambda: cards.looks > 1)
-    card = watch.card("5")
+def test_a_slots_gpu_is_read_with_the_memory_of_all_processes() -> None:
+    gpus = FakeGpus({}, {7: GIB})
+    watch = GpuMeter(lambda: gpus, list, names=("3", "5"), env=ENV, interval=0.01)
+    until(lambda: gpus.looks > 1)
+    gpu = watch.room_of("5")
     watch.stop()
-    assert card is not None
-    assert (card.room.used, card.room.limit, card.label) == (GIB, 8 * GIB, "GPU 1")
+    assert gpu is not None
+    assert (gpu.room.used, gpu.room.limit, gpu.label) == (GIB, 8 * GIB, "GPU 1")
 
 
 def test_what_a_driver_names_no_process_for_is_shared_out_among_the_tasks() -> None:
-    cards = Cards({7: GIB})
-    watch = GpuWatch(lambda: cards, list, names=(), env={}, interval=0.01)
-    until(lambda: cards.looks > 1)
+    gpus = FakeGpus({7: GIB})
+    watch = GpuMeter(lambda: gpus, list, names=(), env={}, interval=0.01)
+    until(lambda: gpus.looks > 1)
     first, second = _attempt(None), _attempt(None)
     watch.begin(first, lambda: [11])
     watch.begin(second, lambda: [22])
-    cards.hold(0, p99=4 * GIB)  # an id of another namespace
+    gpus.hold(0, p99=4 * GIB)  # an id of another namespace
     watch.stop()
-    assert (first.gpu_now, second.gpu_now) == (2 * GIB, 2 * GIB)
+    assert (first.gpu.now, second.gpu.now) == (2 * GIB, 2 * GIB)
 
 
 def test_a_task_that_began_before_the_driver_answered_is_measured() -> None:
-    cards, answers = Cards({}), threading.Event()
+    gpus, answers = FakeGpus({}), threading.Event()
 
-    def slow() -> Cards:
+    def slow() -> FakeGpus:
         answers.wait()
-        return cards
+        return gpus
 
-    watch = GpuWatch(slow, list, names=(), env={}, interval=0.01)
+    watch = GpuMeter(slow, list, names=(), env={}, interval=0.01)
     task = watch.begin(_attempt(None), lambda: [11])
     answers.set()
-    until(lambda: cards.looks > 1)
-    cards.hold(0, p11=GIB)
+    until(lambda: gpus.looks > 1)
+    gpus.hold(0, p11=GIB)
     usages, _ = watch.end(task)
     watch.stop()
     assert [gpu.peak_memory for gpu in usages] == [GIB]
 
 
-# the guard of a card's memory
+# the guard of a GPU's memory
 
 
-class OneCard:
-    """What was read of a card last."""
+class OneGpu:
+    """What was read of a GPU last."""
 
     def __init__(self, used: int, at: float) -> None:
         self.used, self.at = used, at
 
-    def __call__(self, _name: str | None) -> CardRoom:
-        return CardRoom(Room(self.used, 8 * GIB), self.at, "GPU 0")
+    def __call__(self, _name: str | None) -> GpuRoom:
+        return GpuRoom(Room(self.used, 8 * GIB), self.at, "GPU 0")
 
 
 def test_nobody_is_stopped_for_what_one_that_ended_had_held() -> None:
-    card = OneCard(8 * GIB, at=10.0)
-    watch = CardWatch(["0"], card)
+    gpu = OneGpu(8 * GIB, at=10.0)
+    watch = GpuGuards(["0"], gpu)
     gone, old, young = (_attempt("0", began) for began in (3.0, 1.0, 2.0))
-    gone.ended = 10.1
+    gone.state.ended = 10.1
     watch.ended(gone)
     assert watch.look(10.2, [old, young]) == []
-    card.at = 10.3
+    gpu.at = 10.3
     assert [victim for victim, _ in watch.look(10.4, [old, young])] == [young]
 
 
 def test_nobody_is_stopped_by_the_word_of_a_driver_that_hangs() -> None:
-    watch = CardWatch(["0"], OneCard(8 * GIB, at=10.0))
+    watch = GpuGuards(["0"], OneGpu(8 * GIB, at=10.0))
     assert watch.look(60.0, [_attempt("0", 1.0), _attempt("0", 2.0)]) == []
 
 
-def test_a_card_is_shared_up_to_its_end_and_not_beyond() -> None:
-    watch = CardWatch(["0"], OneCard(6 * GIB, at=10.0))
+def test_a_gpu_is_shared_up_to_its_limit() -> None:
+    watch = GpuGuards(["0"], OneGpu(6 * GIB, at=10.0))
     slot, running = Slot(2, gpu="0"), [_attempt("0")]
     assert watch.fits(slot, running, GIB)
     assert not watch.fits(slot, running, 2 * GIB)
@@ -318,23 +322,24 @@ def test_a_card_is_shared_up_to_its_end_and_not_beyond() -> None:
     assert watch.fits(slot, [], 7 * GIB)
 
 
-def test_room_that_is_kept_for_a_task_is_given_to_no_other() -> None:
-    watch = CardWatch(["0"], OneCard(2 * GIB, at=10.0))
-    large, small = _attempt("0"), _attempt("0")
-    large.share, large.gpu_now = Share(gpu_memory=6 * GIB), GIB
-    small.gpu_now = small.gpu_peak = GIB
+def test_memory_reserved_for_a_task_is_not_given_to_another() -> None:
+    watch = GpuGuards(["0"], OneGpu(2 * GIB, at=10.0))
+    reserved = Reservation(gpu_memory=6 * GIB)
+    large, small = _attempt("0", reservation=reserved), _attempt("0")
+    large.gpu.now = GIB
+    small.gpu.now = small.gpu.peak = GIB
     slot = Slot(3, gpu="0")
     assert not watch.fits(slot, [large, small], 0)
     assert watch.fits(slot, [small], 0)
 
 
 @pytest.mark.parametrize(("held", "share"), [(GIB, 2), (0, 4), (5 * GIB, 8)])
-def test_the_larger_share_of_a_card(held: int, share: int) -> None:
-    watch = CardWatch([None], OneCard(GIB, at=10.0))
+def test_the_larger_reservation_on_a_gpu(held: int, share: int) -> None:
+    watch = GpuGuards([None], OneGpu(GIB, at=10.0))
     attempt = _attempt(None)
-    attempt.gpu_peak = held
-    assert watch.larger_share(attempt) == Share(gpu_memory=share * GIB)
+    attempt.gpu.peak = held
+    assert watch.larger_reservation(attempt) == Reservation(gpu_memory=share * GIB)
 
 
 def test_without_a_driver_there_is_no_share_to_give() -> None:
-    assert CardWatch([], lambda _: None).larger_share(_attempt("0")) is None
+    assert GpuGuards([], lambda _: None).larger_reservation(_attempt("0")) is None

@@ -20,7 +20,7 @@ from weigh.runner.queue import Queue, Turn
 from weigh.runner.resources import gpus_named, read_resources
 from weigh.runner.retry import end
 from weigh.runner.shell import plain_words
-from weigh.runner.slots import FreeSlots, Share, Slot, lay_out, thread_settings
+from weigh.runner.slots import FreeSlots, Reservation, Slot, lay_out, thread_settings
 from weigh.runner.tally import Tally
 from weigh.store.identity import Machine, Process
 from weigh.sweep.task_file import is_script, open_quote, read_task_lines
@@ -200,7 +200,7 @@ def test_a_file_that_begins_with_an_interpreter_is_a_script() -> None:
     "line",
     [
         b"# tasks",
-        b"# SBATCH is told of these by weigh submit",
+        b"# SBATCH gets these from weigh submit",
         b"echo '#SBATCH --mem=1G'",
         b"#! not now",
         b"#$HOME is full",
@@ -333,7 +333,7 @@ def test_cores_are_pinned_to_only_where_they_are_all_ours() -> None:
 
 def test_tasks_that_must_be_alone_come_last_and_alone() -> None:
     queue = Queue(iter([1, 2]))
-    queue.alone(9)
+    queue.retry_alone(9)
     assert [turn.seq for turn in (queue.take(0), queue.take(1)) if turn] == [1, 2]
     assert queue.take(2) is None
     last = queue.take(0)
@@ -343,9 +343,9 @@ def test_tasks_that_must_be_alone_come_last_and_alone() -> None:
 
 def test_what_needs_much_room_waits_for_it_and_holds_nobody_up() -> None:
     queue = Queue(iter([1]))
-    queue.alone(9)
-    queue.with_share(5, Share(memory=GIB))
-    assert queue.large == Turn(5, share=Share(memory=GIB))
+    queue.retry_alone(9)
+    queue.retry_with(5, Reservation(memory=GIB))
+    assert queue.large == Turn(5, reservation=Reservation(memory=GIB))
     assert queue.take(1) == Turn(1)
     assert queue.take(0) is None  # nobody is alone before it had its turn
     assert not queue.is_empty()
@@ -355,7 +355,8 @@ def test_what_needs_much_room_waits_for_it_and_holds_nobody_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "turn", [Turn(1), Turn(1, alone=True), Turn(1, share=Share(gpu_memory=GIB))]
+    "turn",
+    [Turn(1), Turn(1, alone=True), Turn(1, reservation=Reservation(gpu_memory=GIB))],
 )
 def test_a_turn_that_came_to_nothing_comes_again_as_it_was(turn: Turn) -> None:
     queue = Queue(iter([]))
@@ -372,7 +373,7 @@ def _measured(code: int | None = None, number: int | None = None) -> Measurement
     return Measurement(0.0, 1.0, code, number, usage, Series(), Monitor())
 
 
-def test_a_gpus_memory_is_told_from_the_hosts() -> None:
+def test_gpu_memory_is_distinguished_from_host_memory() -> None:
     assert end(_measured(1), None, b"CUDA out of memory. Tried").on_gpu
     assert not end(_measured(1), None, b"MemoryError").on_gpu
 
@@ -389,7 +390,7 @@ def test_a_gpus_memory_is_told_from_the_hosts() -> None:
         (0, None, b"MemoryError (caught)", False),
     ],
 )
-def test_want_of_memory_is_told_from_a_bug(
+def test_out_of_memory_is_distinguished_from_a_bug(
     code: int | None, number: int | None, tail: bytes, *, is_oom: bool
 ) -> None:
     assert end(_measured(code, number), None, tail).is_oom is is_oom
@@ -435,7 +436,7 @@ def test_a_torn_events_file_can_be_read(cut: int) -> None:
 
 def _attempt(began: float, *, now: int = 0, peak: int = 0) -> Attempt:
     attempt = Attempt(1, 1, b"", Slot(1))
-    attempt.began, attempt.now, attempt.peak = began, now, peak
+    attempt.launch.began, attempt.host.now, attempt.host.peak = began, now, peak
     return attempt
 
 
@@ -451,7 +452,7 @@ def test_the_youngest_is_the_victim_and_one_at_a_time() -> None:
     old, young = _attempt(1.0), _attempt(2.0)
     guard = Guard()
     assert guard.victim([old, young]) is young
-    young.stop = "memory"
+    young.state.stop = "memory"
     assert guard.victim([old, young, _attempt(0.5)]) is None
     assert guard.victim([old]) is None
 

@@ -17,7 +17,7 @@ if sys.platform != "linux":
 
 @pytest.fixture
 def weigh(tmp_path: Path) -> Iterator[Weigh]:
-    """Give weigh in a folder of its own; afterwards nothing it started is left."""
+    """Return weigh in a folder of its own; afterwards nothing it started is left."""
     weigh = Weigh(tmp_path)
     yield weigh
     weigh.close()
@@ -25,7 +25,7 @@ def weigh(tmp_path: Path) -> Iterator[Weigh]:
 
 @pytest.fixture(scope="session")
 def tqdm_loop() -> str:
-    """Give a program with a real tqdm bar of 60 steps, 30 ms each."""
+    """Return a program with a real tqdm bar of 60 steps, 30 ms each."""
     if find_spec("tqdm") is None:
         pytest.skip("needs tqdm")
     return (

@@ -33,7 +33,7 @@ def test_nobody_waits_for_the_answer() -> None:
     assert not is_running(question.pid)
 
 
-def test_what_takes_too_long_says_nothing_and_is_ended() -> None:
+def test_a_command_that_takes_too_long_is_terminated() -> None:
     question = ask("echo 1; sleep 60", patience=0.2)
     assert answered(question) == ""
     assert not is_running(question.pid)

@@ -28,7 +28,7 @@ def process(
 
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Give whom os.kill was asked to signal."""
+    """Return whom os.kill was asked to signal."""
     found: list[int] = []
     monkeypatch.setattr(os, "kill", lambda pid, _number: found.append(pid))
     return found

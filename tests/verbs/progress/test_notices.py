@@ -27,19 +27,19 @@ def said(limits: LimitWatch, found: Forecast | None, times: range) -> list[str]:
     return [words for now in times if (words := limits.look(float(now), found))]
 
 
-def test_a_run_that_will_be_too_late_is_told_of_once() -> None:
+def test_a_run_that_will_be_too_late_is_reported_once() -> None:
     words = said(watch(1000.0), forecast(0.0, 2000.0, 2400.0), range(1, 200, 5))
     assert len(words) == 1
     assert "10% done" in words[0]
 
 
-def test_what_to_ask_for_holds_the_whole_run_and_some_more() -> None:
+def test_the_suggested_limit_exceeds_the_whole_run() -> None:
     (words,) = said(watch(1000.0), forecast(0.0, 2000.0, 2400.0), range(1, 200, 5))
     asked = int(words.rpartition("--time=")[2].removesuffix(" next time"))
     assert asked >= 2400 * 1.15
 
 
-def test_a_run_that_may_be_in_time_is_not_told_of() -> None:
+def test_a_run_that_may_be_in_time_is_not_reported() -> None:
     assert said(watch(1000.0), forecast(0.0, 900.0, 1500.0), range(1, 200, 5)) == []
 
 
@@ -50,7 +50,7 @@ def test_one_look_is_not_enough() -> None:
     assert not any(words)
 
 
-def test_without_a_forecast_nothing_is_said() -> None:
+def test_without_a_forecast_nothing_is_reported() -> None:
     assert said(watch(1000.0), None, range(1, 2000, 5)) == []
 
 
@@ -71,7 +71,7 @@ def stalls(
     return words
 
 
-def test_a_run_that_does_and_says_nothing_is_told_of_once() -> None:
+def test_a_run_without_work_and_output_is_reported_once() -> None:
     (words,) = stalls()
     assert "no output and no CPU time for 10 minutes" in words
 
@@ -88,17 +88,17 @@ def test_a_silent_run_whose_output_cannot_be_seen_is_none_of_these() -> None:
     assert stalls(wrote_at=None) == []
 
 
-def test_an_idle_gpu_is_told_of_once_with_what_runs_in_its_place() -> None:
+def test_an_idle_gpu_is_reported_once_with_the_busy_processor() -> None:
     (words,) = stalls(gpus=1, gpu=True, busy=1.0)
     assert "0 % GPU for 10 minutes" in words
     assert "is it on the CPU" in words
 
 
-def test_an_idle_gpu_that_nobody_granted_is_not_told_of() -> None:
+def test_an_idle_gpu_that_was_not_granted_is_not_reported() -> None:
     assert stalls(gpus=0, gpu=True, busy=1.0) == []
 
 
-def test_a_card_is_idle_without_a_word_of_what_computes_where_nobody_can_tell() -> None:
+def test_an_idle_gpu_is_reported_alone_if_cpu_time_is_unknown() -> None:
     stall = StallWatch(10 * MINUTES, gpus=1)
 
     words = stall.look(600.0, cpu_time=None, wrote_at=None, gpu_idle=600.0)
@@ -106,12 +106,12 @@ def test_a_card_is_idle_without_a_word_of_what_computes_where_nobody_can_tell() 
     assert words == "0 % GPU for 10 minutes"
 
 
-def test_an_idle_card_beside_an_idle_processor_may_hang() -> None:
+def test_an_idle_gpu_with_an_idle_processor_may_hang() -> None:
     (words,) = stalls(gpus=1, gpu=True)
     assert words.endswith("no CPU time: it may hang")
 
 
-def test_an_idle_card_beside_a_little_work_is_only_idle() -> None:
+def test_an_idle_gpu_with_a_little_cpu_work_is_only_idle() -> None:
     (words,) = stalls(gpus=1, gpu=True, busy=0.1)
     assert words == "0 % GPU for 10 minutes, no output"
 

@@ -19,7 +19,7 @@ for n in range(steps):
     print('step', n + 1, 'of', steps, flush=True)
     time.sleep(0.05)
 """
-TOLD = """
+BATCHES = """
 import time
 import weigh
 for _ in weigh.batches(range(120)):
@@ -39,7 +39,11 @@ class Tasks:
         self._weigh = weigh
         self.file = weigh.folder / "tasks.txt"
         self.progress = weigh.folder / "tasks.txt.joblog.progress"
-        for name, text in (("steps", STEPS), ("told", TOLD), ("handles", HANDLES)):
+        for name, text in (
+            ("steps", STEPS),
+            ("batches", BATCHES),
+            ("handles", HANDLES),
+        ):
             (weigh.folder / f"{name}.py").write_text(text)
 
     def start(self, *lines: str, options: tuple[str, ...] = ()) -> Any:
@@ -51,8 +55,8 @@ class Tasks:
             stderr=subprocess.PIPE,
         )
 
-    def told(self) -> dict[int, Any]:
-        """Give what the file says of each running task, once it is there."""
+    def headways(self) -> dict[int, Any]:
+        """Return what the file says of each running task, once it is there."""
         until(self.progress.exists, "the progress file")
         document = json.loads(self.progress.read_bytes())
         assert document["schema"] == "weigh.exec-progress/1"
@@ -65,31 +69,31 @@ def tasks(weigh: Weigh) -> Tasks:
 
 
 def end(process: "subprocess.Popen[bytes]") -> tuple[str, str]:
-    """Wait for the end; give stdout and stderr."""
+    """Wait for the end; return stdout and stderr."""
     out, err = process.communicate(timeout=PATIENCE)
     return out.decode(), err.decode()
 
 
 def test_running_tasks_are_written_down_with_their_end(tasks: Tasks) -> None:
     process = tasks.start("steps.py 140", "steps.py 100", options=("-j", "2"))
-    told = tasks.told()
+    progress = tasks.headways()
     end(process)
-    assert {seq: one["total"] for seq, one in told.items()} == {1: 140, 2: 100}
-    assert told[1]["remaining"] > told[2]["remaining"]
+    assert {seq: one["total"] for seq, one in progress.items()} == {1: 140, 2: 100}
+    assert progress[1]["remaining"] > progress[2]["remaining"]
 
 
 def test_the_file_goes_with_the_last_task(tasks: Tasks) -> None:
     process = tasks.start("steps.py 120")
-    tasks.told()
+    tasks.headways()
     end(process)
     assert not tasks.progress.exists()
 
 
-def test_what_a_task_tells_of_its_batches_counts(tasks: Tasks) -> None:
-    process = tasks.start("told.py")
-    told = tasks.told()
+def test_batches_that_a_task_reports_count(tasks: Tasks) -> None:
+    process = tasks.start("batches.py")
+    progress = tasks.headways()
     end(process)
-    assert (told[1]["total"], told[1]["source"]) == (120, "weigh.batches")
+    assert (progress[1]["total"], progress[1]["source"]) == (120, "weigh.batches")
 
 
 def test_records_of_tasks_say_how_far_they_came(tasks: Tasks, weigh: Weigh) -> None:
@@ -98,7 +102,7 @@ def test_records_of_tasks_say_how_far_they_came(tasks: Tasks, weigh: Weigh) -> N
     assert (found["done"], found["total"]) == (80, 80)
 
 
-def test_no_file_is_left_for_tasks_that_say_nothing(tasks: Tasks) -> None:
+def test_no_file_is_left_for_tasks_without_progress(tasks: Tasks) -> None:
     process = tasks.start("-c 'import time; time.sleep(4)'")
     end(process)
     assert not tasks.progress.exists()
@@ -111,7 +115,7 @@ def test_a_task_gets_the_checkpoint_signal_before_its_timeout(tasks: Tasks) -> N
     assert "task 1: sent USR1" in err
 
 
-def test_a_task_that_will_be_too_late_is_told_of_once(tasks: Tasks) -> None:
+def test_a_task_that_will_be_too_late_is_reported_once(tasks: Tasks) -> None:
     process = tasks.start("steps.py 4000", options=("--timeout", "12"))
     _, err = end(process)
     assert err.count("task 1: will not end before the time limit") == 1
@@ -127,7 +131,7 @@ def test_a_killed_run_leaves_a_file_that_the_next_replaces(
     tasks: Tasks, weigh: Weigh
 ) -> None:
     process = tasks.start("steps.py 120")
-    tasks.told()
+    tasks.headways()
     os.kill(process.pid, signal.SIGKILL)
     process.wait(PATIENCE)
     assert tasks.progress.exists()
@@ -145,7 +149,7 @@ def test_a_pattern_that_is_none_is_said_before_any_task(tasks: Tasks) -> None:
     assert not Path(f"{tasks.file}.joblog").exists()
 
 
-def test_a_task_that_hangs_before_its_first_word_is_told_of(
+def test_a_task_that_hangs_before_its_first_output_is_reported(
     tasks: Tasks, weigh: Weigh
 ) -> None:
     tasks.file.write_text("sleep 6\n")

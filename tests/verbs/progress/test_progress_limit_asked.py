@@ -17,7 +17,7 @@ hard resource_list:         h_rt=600,s_rt=540,h_vmem=1G
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """Give the environment of a Grid Engine job that began 100 seconds ago."""
+    """Return the environment of a Grid Engine job that began 100 seconds ago."""
     (tmp_path / "config").touch()
     began = time.time() - 100
     os.utime(tmp_path / "config", (began, began))
@@ -75,7 +75,7 @@ IN_SLURM = {"SLURM_JOB_ID": "12"}
     ("answer", "seconds"),
     [("0:45\n", 45), ("1:00:30\n", 3630), ("2-00:00:01\n", 172801), ("12:34\n", 754)],
 )
-def test_a_slurm_that_told_nothing_is_asked_for_the_time_left(
+def test_slurm_is_queried_for_the_time_left_if_the_environment_lacks_it(
     answer: str, seconds: int
 ) -> None:
     assert queried_time_left(IN_SLURM, lambda _job: answer) == seconds
@@ -89,7 +89,7 @@ def test_a_slurm_job_without_a_limit_has_none(answer: str) -> None:
 @pytest.mark.parametrize(
     "more", [{"SLURM_PROCID": "3"}, {"SLURM_JOB_END_TIME": "0"}, {"SLURM_JOB_ID": "x"}]
 )
-def test_slurm_is_not_asked_by_every_rank_nor_for_what_it_told(
+def test_slurm_is_not_queried_by_every_rank_nor_for_a_known_limit(
     more: dict[str, str],
 ) -> None:
     def fail(_job: str) -> str:

@@ -1,4 +1,4 @@
-"""What a run printed of its steps, in what is asked for next time."""
+"""What a run printed of its steps, in the next request."""
 
 from weigh.estimate.growth import progress_of, time_needed
 from weigh.model.record import Headway, Record, Usage

@@ -49,7 +49,7 @@ def test_a_file_outside_of_a_job_is_not_read_unasked(weigh: Weigh) -> None:
     assert progress_of(weigh) is None
 
 
-def test_a_pipe_is_read_when_asked_for(weigh: Weigh) -> None:
+def test_a_pipe_is_read_on_request(weigh: Weigh) -> None:
     done = weigh.run("--progress", "--", PYTHON, "-c", STEPS)
     assert done.stdout.splitlines()[-1] == b"step 60 of 60"
     assert (progress_of(weigh)["done"], progress_of(weigh)["total"]) == (60, 60)
@@ -84,7 +84,7 @@ def test_a_real_bar_on_a_terminal_is_read(weigh: Weigh, tqdm_loop: str) -> None:
 
 
 def _noise() -> bytes:
-    """Give bytes that the test's own reading of a terminal can tell apart."""
+    """Return bytes that the test's own reading of a terminal can distinguish."""
     return bytes(byte & 0x7F for byte in random.Random(7).randbytes(300_000))
 
 
@@ -140,8 +140,8 @@ def test_the_job_goes_on_and_is_heard_when_weigh_is_killed(weigh: Weigh) -> None
 def test_a_new_window_size_reaches_the_job(weigh: Weigh) -> None:
     job = (
         "import os, signal\n"
-        "def tell(*_): print('now', *os.get_terminal_size(1), flush=True)\n"
-        "signal.signal(signal.SIGWINCH, tell)\n"
+        "def show(*_): print('now', *os.get_terminal_size(1), flush=True)\n"
+        "signal.signal(signal.SIGWINCH, show)\n"
         "print('ready', flush=True)\n"
         "while True: signal.pause()\n"
     )
@@ -162,7 +162,7 @@ def _stderr_until(process: "subprocess.Popen[bytes]", words: bytes) -> bytes:
     return seen
 
 
-def test_a_job_that_will_be_too_late_is_told_of_once(weigh: Weigh) -> None:
+def test_a_job_that_will_be_too_late_is_reported_once(weigh: Weigh) -> None:
     process = weigh.start(
         *("run", "--progress", "--time-limit", "10s", "--", PYTHON, "-c", SLOW),
         stdout=subprocess.PIPE,
@@ -223,7 +223,7 @@ def test_the_copier_is_gone_with_the_job(weigh: Weigh) -> None:
     assert not is_running(process.pid)
 
 
-def test_a_stalled_job_is_told_of_once(weigh: Weigh) -> None:
+def test_a_stalled_job_is_reported_once(weigh: Weigh) -> None:
     log = (weigh.folder / "log").open("wb")
     env = weigh.env(**IN_A_JOB, WEIGH_STALLED_AFTER="1.5")
     with log:
@@ -305,7 +305,7 @@ def test_a_scheduler_that_does_not_answer_holds_nothing_up(weigh: Weigh) -> None
     assert record["usage"]["processes"] == 1
 
 
-def test_the_limit_that_slurm_has_to_be_asked_for_is_warned_of(weigh: Weigh) -> None:
+def test_a_limit_that_only_slurm_knows_is_warned_about(weigh: Weigh) -> None:
     squeue = weigh.folder / "bin" / "squeue"
     squeue.parent.mkdir()
     squeue.write_text("#!/bin/sh\necho 0:04\n")

@@ -86,12 +86,14 @@ class Job:
             low=0.9 * left,
             high=1.1 * left,
         )
-        told = TaskHeadway(seq=1, attempt=1, started=started, headway=headway)
-        progress = Progress(run="r", time=self._now, slots=1, tasks=(told,))
+        headway_of_task = TaskHeadway(
+            seq=1, attempt=1, started=started, headway=headway
+        )
+        progress = Progress(run="r", time=self._now, slots=1, tasks=(headway_of_task,))
         assert write_progress(f"{joblog}.progress", progress)
 
     def ends(self) -> Ends | None:
-        """Say when it is done."""
+        """Describe when it is done."""
         elements = tuple(
             ElementState(state=state, started=self._now - HOUR)
             for state in self._states
@@ -133,7 +135,7 @@ def test_the_throttle_says_how_many_run_at_a_time(tmp_path: Path) -> None:
     assert found.value < 1.5 * HOUR
 
 
-def test_without_any_task_done_or_telling_nothing_is_said(tmp_path: Path) -> None:
+def test_without_a_finished_task_or_a_forecast_nothing_is_shown(tmp_path: Path) -> None:
     job = Job(tmp_path / "j", ["RUNNING", "PENDING"])
     job.runs(0, since=HOUR)
     assert job.ends() is None
@@ -143,7 +145,7 @@ def test_a_job_that_has_not_begun_has_no_end(tmp_path: Path) -> None:
     assert Job(tmp_path / "j", ["PENDING", "PENDING"]).ends() is None
 
 
-def test_an_element_that_outlasts_its_limit_is_counted(tmp_path: Path) -> None:
+def test_an_element_that_exceeds_its_limit_is_counted(tmp_path: Path) -> None:
     job = Job(tmp_path / "j", ["RUNNING", "RUNNING"], Wanted(time_limit=2 * 3600))
     job.runs(0, since=HOUR, left=2 * HOUR)  # an hour is left
     job.runs(1, since=HOUR, left=HOUR / 2)
@@ -152,7 +154,7 @@ def test_an_element_that_outlasts_its_limit_is_counted(tmp_path: Path) -> None:
     assert (found.late, found.near) == (1, 0)
 
 
-def test_an_element_that_may_outlast_its_limit_is_counted(tmp_path: Path) -> None:
+def test_an_element_that_may_exceed_its_limit_is_counted(tmp_path: Path) -> None:
     job = Job(tmp_path / "j", ["RUNNING"], Wanted(time_limit=2 * 3600))
     job.runs(0, since=HOUR, left=HOUR)
     found = job.ends()

@@ -36,7 +36,7 @@ class Job:
         self._reader.start()
 
     def finish(self) -> tuple[bytes, bytes]:
-        """Give what arrived and what weigh heard."""
+        """Return what arrived and what weigh heard."""
         os.close(self.writer)
         heard: list[bytes] = []
         self.interposed.finish([heard.append])

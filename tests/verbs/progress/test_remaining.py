@@ -20,7 +20,7 @@ def known(times: Sequence[float]) -> Durations:
 
 
 def played(times: Sequence[float], lanes: int) -> float:
-    """Give when the last task ends, each taken by the lane that is free first."""
+    """Return when the last task ends, each taken by the lane that is free first."""
     free = [0.0] * lanes
     for time in times:
         heapq.heapreplace(free, free[0] + time)
@@ -49,7 +49,7 @@ def test_the_last_of_many_alike_ends_later_than_each_is_said_to() -> None:
     assert found.value > 110.0
 
 
-def test_a_silent_task_and_no_time_of_any_tell_nothing() -> None:
+def test_without_a_forecast_or_a_finished_task_nothing_is_predicted() -> None:
     assert until_done([5.0], 0, known([]), lanes=1) is None
 
 
@@ -72,7 +72,7 @@ def test_many_tasks_are_summed_up_as_they_are_played() -> None:
 
 
 def test_the_interval_holds_nine_of_ten_ends() -> None:
-    """Play lists of tasks of which some are done; the rest is to be told."""
+    """Play lists of tasks of which some are done; the rest is to be predicted."""
     draw = random.Random(3)
     held = 0
     for _ in range(TRIALS):
@@ -87,7 +87,7 @@ def test_the_interval_holds_nine_of_ten_ends() -> None:
 def moment(
     times: Sequence[float], lanes: int, done: int
 ) -> tuple[list[float], list[float], int, float]:
-    """Give what is done, what runs for how long, how many wait, and how long yet."""
+    """Return what is done, what runs for how long, how many wait, and how long yet."""
     free = [0.0] * lanes
     tasks = []
     for time in times:

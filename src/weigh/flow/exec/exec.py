@@ -1,23 +1,16 @@
-"""``weigh exec``: run the lines of a task file, each measured, none lost."""
+"""``weigh exec``: run the lines of a task file in parallel, and measure each."""
 
-import gc
 import os
 import re
-import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
-from weigh._version import __version__
-from weigh.errors import StoreError, UsageError
+from weigh import __version__
+from weigh.errors import UsageError
 from weigh.flow.exec.options import (
-    ExecOptions,
-    Finished,
-    Voice,
     choose_layout,
     end_at,
     find_parameters,
@@ -29,145 +22,31 @@ from weigh.flow.run.channel import with_regions
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.progress import asking, queried_time_left, time_left
 from weigh.flow.run.run import blank_record
-from weigh.measure.orphans import adopt_orphans
-from weigh.model.record import Job, Measurement, Record
-from weigh.probe.driver import gpu_may_be_present
-from weigh.runner import events as events_file
+from weigh.model.record import Measurement
 from weigh.runner import joblog_file, lock
-from weigh.runner.channels import Channels
-from weigh.runner.joblog_file import DONE, FAILED, WAITING, Settled
-from weigh.runner.loop import Loop, Parts, Result, Rules
-from weigh.runner.memory_limits import MemoryGauge
-from weigh.runner.output import Output, OutputFolder, Ungrouped
-from weigh.runner.progress_file import SUFFIX
-from weigh.runner.progress_watch import ProgressRules, ProgressWatch
-from weigh.runner.queue import Queue
-from weigh.runner.recording import forget_own_peak
-from weigh.runner.slots import Layout
-from weigh.runner.spawn import Spawner
-from weigh.runner.tally import Tally
-from weigh.runner.task_source import TaskSource
-from weigh.runner.watch import Watcher, Watching
-from weigh.store import identity, location
-from weigh.units import Seconds
-
-if TYPE_CHECKING:
-    from weigh.measure.checkpoint_signal import CheckpointSignal
-    from weigh.runner.gpu_meter import GpuWatch
-
-_WAITED = frozenset(
-    {
-        signal.SIGTERM,
-        signal.SIGINT,
-        signal.SIGHUP,
-        signal.SIGQUIT,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-        signal.SIGXCPU,
-    }
+from weigh.runner.build import (
+    Console,
+    ExecOptions,
+    Finished,
+    Machine,
+    block_signals,
+    build,
+    checkpoint_signal,
+    left_to_run,
 )
-
-
-def heeded() -> frozenset[signal.Signals]:
-    """Give the signals to see to: those that weigh was not started to ignore."""
-    return frozenset(
-        number for number in _WAITED if signal.getsignal(number) != signal.SIG_IGN
-    )
-
-
-def block_signals(opened: ExitStack) -> frozenset[int]:
-    """Keep signals for the loop to take; give the mask that was, for the tasks."""
-    # an inherited SIG_IGN would have the kernel throw exit statuses away
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, heeded() | {signal.SIGCHLD})
-    opened.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
-    return frozenset(before)
-
-
-def is_told_to_end() -> bool:
-    """Tell whether a signal that asks to end has come meanwhile."""
-    return signal.sigtimedwait(heeded(), 0) is not None
-
-
-def with_told(path: str, measured: Measurement) -> Measurement:
-    """Add what a task's program told of itself to what was seen of it."""
-    from weigh.measure.region.channel import clock, read_channel  # noqa: PLC0415 - few tasks
-
-    started = clock() - (time.time() - measured.started)
-    ended = started + measured.usage.wall_time
-    regions = read_channel(path, started=started, ended=ended)
-    return with_regions(measured, regions)
-
-
-def watch_progress(
-    options: ExecOptions,
-    files: tuple[str, str, Mapping[int, Mapping[str, str]]],
-    layout: Layout,
-    *,
-    env: Mapping[str, str],
-    say: Callable[[str], None],
-) -> ProgressWatch:
-    """Make what reads along with the tasks.
-
-    *files* are the run's id, its joblog and what names the event file of each slot.
-    """
-    run, joblog, channels = files
-    ends_at = end_at(options.time_limit, env)
-    signal = check_progress(options)
-    if signal is not None and ends_at is None and options.timeout is None:
-        say("no time limit is known, so no checkpoint signal: add --time-limit")
-    rules = ProgressRules(
-        path=joblog + SUFFIX,
-        run=run,
-        slots=len(layout.slots),
-        say=say,
-        ask=asking(env),
-        channels={slot: next(iter(words.values())) for slot, words in channels.items()},
-        patterns=options.progress_patterns,
-        ends_at=ends_at,
-        timeout=options.timeout,
-        checkpoint_signal=signal,
-        stalled_after=options.stalled_after,
-        gpus=len(layout.gpus),
-    )
-    return ProgressWatch(rules)
-
-
-def with_limit(options: ExecOptions, env: Mapping[str, str]) -> ExecOptions:
-    """Fill in the job's time limit, where the scheduler has to be asked for it."""
-    if options.time_limit is not None or time_left(None, env) is not None:
-        return options
-    left = queried_time_left(env)
-    return options if left is None else replace(options, time_limit=left)
-
-
-def check_progress(options: ExecOptions) -> "CheckpointSignal | None":
-    """Read the checkpoint signal, and check the patterns as well.
-
-    Raises:
-        FormatError: one of them is none.
-    """
-    if options.progress_patterns:
-        from weigh.progress.reader import Reader  # noqa: PLC0415 - where given
-
-        Reader(options.progress_patterns)
-    if options.checkpoint_signal is None:
-        return None
-    from weigh.measure.checkpoint_signal import parse_checkpoint_signal  # noqa: PLC0415 - rarely
-
-    return parse_checkpoint_signal(options.checkpoint_signal)
-
+from weigh.runner.joblog_file import Settled
+from weigh.runner.task_source import TaskSource
+from weigh.store import identity
 
 _STDIN = "-"
 _MOST_CHECKED = 50  # tasks that are checked for job scripts
 _SCRIPT = re.compile(r"\bsh\b|\b(?:ba|k|z)sh\b|\.(?:slurm|sbatch|sge|job)\b")
-_RARELY = 20_000  # objects made between collections: tasks leave no cycles behind
 
 
 def execute(
     task_file: str,
     options: ExecOptions,
-    voice: Voice,
+    console: Console,
     *,
     cwd: str,
     env: Mapping[str, str],
@@ -175,42 +54,53 @@ def execute(
     """Run the tasks of *task_file* that are left to run.
 
     Raises:
-        UsageError: the file or the options cannot be carried out as they stand.
-        FormatError: a line of it is no command, or the joblog is none of it.
+        UsageError: the file or an option is invalid.
+        FormatError: a line is not a command, or the joblog belongs to another file.
         StoreError: the joblog or the output cannot be written.
     """
     began = time.monotonic()
-    check_progress(options)
-    options = with_limit(options, env)
+    checkpoint_signal(options)
+    options = _with_limit(options, env)
     with ExitStack() as opened:
         source = TaskSource(task_file)
         opened.callback(source.close)
-        layout, doubt = within_open_files(
+        layout, warning = within_open_files(
             choose_layout(options, env, opened), len(source)
         )
-        if doubt is not None:
-            voice.say(doubt)
-        joblog_path = _joblog_path(task_file, options)
-        job = blank_record([], RunOptions(), env).job
+        if warning is not None:
+            console.notify(warning)
+        joblog = _joblog_path(task_file, options)
+        blank = blank_record([], RunOptions(interval=options.interval), env)
         me = lock.Holder(
             identity.this_machine(),
             identity.process(os.getpid()),
-            None if job is None else job.id,
+            None if blank.job is None else blank.job.id,
         )
-        held = lock.acquire(joblog_path + lock.SUFFIX, me, say=voice.say)
+        held = lock.acquire(joblog + lock.SUFFIX, me, notify=console.notify)
         opened.callback(held.release)
-        run = _Run(source, options, voice, layout=layout, me=me)
-        _warn_of_job_scripts(source, voice, cwd, env)
-        mask = block_signals(opened)
-        run.open_files(joblog_path, opened)
-        queue, tally = run.settle_the_past()
-        surroundings = Surroundings(cwd, env, mask, held, opened)
-        result = run.run(queue, tally, surroundings)
-        return run.finished(result, began)
+        _warn_of_job_scripts(source, console, cwd, env)
+        machine = Machine(
+            cwd=cwd,
+            env=env,
+            version=__version__,
+            me=me,
+            held=held,
+            layout=layout,
+            mask=block_signals(opened),
+            blank=blank,
+            temporary=temporary_folder(env),
+            ends_at=lambda: end_at(options.time_limit, env),
+            ask=asking(env),
+            add_regions=_with_task_regions,
+            parameters=find_parameters(source.name, opened),
+            plan_of=planned_needs(source.name, len(source)),
+        )
+        run = build(options, machine, (source, joblog), console, opened)
+        return run.finished(run.run(), began)
 
 
 def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], int]:
-    """Give (number, command) of the tasks that would run, and how many there are.
+    """Return (number, command) of the tasks that would run, and the total number.
 
     Raises:
         UsageError, FormatError: as for :func:`execute`.
@@ -220,16 +110,16 @@ def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], i
     settled = Settled(bytearray(len(source)))
     if options.resume and os.path.exists(path):
         settled = joblog_file.settle_by(path, source, options.mask)
-    order = _order(settled, options)
+    order = left_to_run(settled, options)
     texts = [(seq, options.mask.line(os.fsdecode(source.text(seq)))) for seq in order]
     source.close()
     return texts, len(source)
 
 
 def _warn_of_job_scripts(
-    source: TaskSource, voice: Voice, cwd: str, env: Mapping[str, str]
+    source: TaskSource, console: Console, cwd: str, env: Mapping[str, str]
 ) -> None:
-    """Warn of tasks that are job scripts: no scheduler reads their directives here."""
+    """Warn about tasks that are job scripts, whose directives are not read here."""
     first = range(1, min(len(source), _MOST_CHECKED) + 1)
     lines = [os.fsdecode(source.text(seq)) for seq in first]
     if not any(_SCRIPT.search(line) for line in lines):
@@ -238,319 +128,25 @@ def _warn_of_job_scripts(
 
     why = lost_directives(lines, cwd=cwd, path=env.get("PATH"))
     if why is not None:
-        voice.say(why)
+        console.notify(why)
 
 
-class Surroundings(NamedTuple):
-    """Where a run takes place; *opened* closes what it opens."""
+def _with_task_regions(path: str, measured: Measurement) -> Measurement:
+    """Add the regions that a task's program wrote to its measurement."""
+    from weigh.measure.region.channel import clock, read_channel  # noqa: PLC0415 - few tasks
 
-    cwd: str
-    env: Mapping[str, str]
-    mask: frozenset[int]
-    held: lock.Lock
-    opened: ExitStack
-
-
-class _Run:
-    """One run: its files, its past, and the loop over what is left."""
-
-    def __init__(
-        self,
-        source: TaskSource,
-        options: ExecOptions,
-        voice: Voice,
-        *,
-        layout: Layout,
-        me: lock.Holder,
-    ) -> None:
-        self.id = identity.new_id()
-        self._source = source
-        self._options = options
-        self._voice = voice
-        self._layout = layout
-        self._me = me
-        self._warnings: list[str] = []
-        self._output: Output
-        self._attempts: dict[int, int] = {}
-
-    def open_files(self, joblog: str, opened: ExitStack) -> None:
-        """Open joblog, events and output, before anything is started."""
-        if not self._options.resume:
-            joblog_file.put_aside(joblog)
-        self._joblog = joblog_file.JoblogFile(joblog, self._options.mask)
-        opened.callback(self._joblog.close)
-        self._events = events_file.EventsFile(joblog + events_file.SUFFIX)
-        opened.callback(self._events.close)
-        self._output = self._new_output(joblog)
-        opened.callback(self._output.close)
-
-    def _new_output(self, joblog: str) -> Output:
-        options = self._options
-        if options.ungroup:
-            return Ungrouped()
-        if options.tag:
-            from weigh.runner.output import Tagged  # noqa: PLC0415 - rarely
-
-            return Tagged()
-        folder = options.output or f"{joblog.removesuffix('.joblog')}.out"
-        return OutputFolder(folder, self.id)
-
-    def settle_the_past(self) -> tuple[Queue, Tally]:
-        """Find out what is left to run, and outlast what still runs."""
-        options = self._options
-        settled = joblog_file.settle_by(self._joblog.path, self._source, options.mask)
-        states = settled.states
-
-        def is_left(seq: int) -> bool:
-            return not 0 < seq <= len(states) or states[seq - 1] != DONE
-
-        self._joblog.remember(self._source, settled.states)
-        past = self._events.read_past(is_left)
-        self._attempts = past.attempts
-        if past.open_runs:
-            from weigh.runner import previous_run  # noqa: PLC0415 - start-up time
-
-            previous_run.refuse_living(past, self._me.machine, self._me.process)
-            if not options.forget_survivors:
-                self._outlast(past)
-        if settled.moved:
-            self._voice.say(
-                f"{settled.moved} tasks have another number than before: known by "
-                "their text"
-            )
-        order = _order(settled, options)
-        failed = 0 if options.resume_failed else settled.failed
-        tally = Tally(
-            len(self._source),
-            len(self._layout.slots),
-            done=settled.done,
-            failed=failed,
-            earlier=settled.done + failed,
-        )
-        return Queue(order), tally
-
-    def _outlast(self, past: events_file.Past) -> None:
-        from weigh.runner import previous_run  # noqa: PLC0415 - start-up time
-
-        here, kill = self._me.machine, self._options.kill_survivors
-        previous_run.refuse_elsewhere(past, here, self._me.job)
-        found = previous_run.survivors(past, here)
-        if not found:
-            return
-        tasks = ", ".join(str(seq) for seq in sorted(set(found.values()))[:8])
-        verb = "ending" if kill else "waiting for"
-        what = "1 process" if len(found) == 1 else f"{len(found)} processes"
-        self._voice.say(f"{verb} {what} of an earlier run, of task {tasks}")
-        over = previous_run.outlast(
-            found,
-            kill=kill,
-            is_told=is_told_to_end,
-            find=lambda: previous_run.survivors(past, here),
-        )
-        if not over:
-            raise UsageError("told to end while waiting for an earlier run's tasks")
-
-    def run(self, queue: Queue, tally: Tally, around: "Surroundings") -> Result:
-        """Run what is left."""
-        cwd, env, mask, held, opened = around
-        blank = self._blank(env)
-        self._allocation = blank.allocation
-        self._events.append(self._opening(blank))
-        numbers = [slot.number for slot in self._layout.slots]
-        channels = Channels(self.id, numbers, temporary_folder(env))
-        spawner = Spawner(self.id, self._layout, mask, channels.settings())
-        files = (self.id, self._joblog.path, channels.settings())
-        self._progress = watch_progress(
-            self._options, files, self._layout, env=env, say=self._voice.say
-        )
-        adopt_orphans()
-        gc.freeze()  # nothing of what is here now will ever be garbage
-        gc.set_threshold(_RARELY)
-        forget_own_peak()
-        watcher = Watcher(
-            Watching(
-                run=self.id,
-                interval=self._options.interval,
-                slots=len(self._layout.slots),
-                blank=blank,
-                machine=self._me.machine,
-                weigh=self._me.process,
-                root=location.locate(cwd, env),
-                command=lambda text: self._options.mask.words(spawner.argv(text)),
-                events=self._events,
-                sync=self._syncer(held),
-                told=_with_reported,
-                hide=self._options.mask.value,
-                parameters=find_parameters(self._source.name, opened),
-                watch_gpus=lambda pids: self._watch_gpus(env, pids),
-                progress=self._progress,
-            )
-        )
-        watcher.begin()
-        loop = Loop(
-            self._parts(queue, spawner, watcher, channels, held),
-            self._rules(env),
-            tally,
-        )
-        reason: str | None = "weigh failed"
-        try:
-            result = loop.run(
-                tuple(int(number) for number in (*heeded(), signal.SIGCHLD))
-            )
-            # what runs on is looked for by the next run
-            reason = None if result.has_abandoned else _reason(result)
-        finally:
-            try:
-                watcher.close()
-                channels.close()
-            finally:
-                if reason is not None:
-                    closed = events_file.Closed(self.id, time.time(), reason)
-                    self._events.append(closed)
-        result = self._with_joblog_restored(result)
-        self._warnings += watcher.doubts
-        for line in (watcher.trouble, location.note_on_store(cwd, env)):
-            if line is not None:
-                self._warnings.append(line)
-        return result
-
-    def _with_joblog_restored(self, result: Result) -> Result:
-        """Look once more whether the joblog is still there."""
-        try:
-            happened = self._joblog.restore()
-        except StoreError as error:
-            return msgspec.structs.replace(result, trouble=result.trouble or str(error))
-        if happened is not None:
-            self._warnings.append(happened)
-        return result
-
-    def finished(self, result: Result, began: Seconds) -> Finished:
-        """Sum up."""
-        return Finished(
-            result,
-            self._joblog.path,
-            self._events.path,
-            self._output.folder,
-            len(self._layout.slots),
-            time.monotonic() - began,
-            tuple(self._warnings),
-        )
-
-    def _parts(
-        self,
-        queue: Queue,
-        spawner: Spawner,
-        watcher: Watcher,
-        channels: Channels,
-        held: lock.Lock,
-    ) -> Parts:
-        return Parts(
-            run=self.id,
-            source=self._source,
-            queue=queue,
-            layout=self._layout,
-            spawner=spawner,
-            watcher=watcher,
-            joblog=self._joblog,
-            events=self._events,
-            held=held,
-            output=self._output,
-            channels=channels,
-            gauge=self._gauge(),
-            progress=self._progress,
-            attempts=self._attempts,
-            plan_of=planned_needs(self._source.name, len(self._source)),
-            say=self._voice.say,
-            show=self._voice.show,
-        )
-
-    def _watch_gpus(
-        self, env: Mapping[str, str], pids: Callable[[], list[int]]
-    ) -> "GpuWatch | None":
-        """Watch our GPUs, where there may be any: most machines have none."""
-        if not gpu_may_be_present(env):
-            return None
-        from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
-        from weigh.runner.gpu_meter import GpuWatch  # noqa: PLC0415 - only with GPUs
-
-        return GpuWatch(
-            lambda: NvmlProbe(os.environ),
-            pids,
-            names=self._layout.gpus,
-            env=env,
-            interval=self._options.interval,
-        )
-
-    def _gauge(self) -> MemoryGauge:
-        """Watch the limits that hold; the scheduler's word where no group enforces."""
-        gauge = MemoryGauge(self._options.memory)
-        granted = None if self._allocation is None else self._allocation.memory
-        if self._options.memory is None and granted and not gauge.is_grouped:
-            return MemoryGauge(granted)
-        return gauge
-
-    def _rules(self, env: Mapping[str, str]) -> Rules:
-        chosen = self._options
-        return Rules(
-            retries=chosen.retries,
-            oom_retries=chosen.oom_retries,
-            halt=chosen.halt,
-            timeout=chosen.timeout,
-            grace=chosen.grace,
-            guard=chosen.guard,
-            wait_orphans=chosen.wait_orphans,
-            end_at=end_at(chosen.time_limit, env),
-        )
-
-    def _blank(self, env: Mapping[str, str]) -> Record:
-        blank = blank_record([], RunOptions(interval=self._options.interval), env)
-        return msgspec.structs.replace(blank, job=blank.job or Job(self.id))
-
-    def _opening(self, blank: Record) -> events_file.Opened:
-        return events_file.Opened(
-            run=self.id,
-            time=round(time.time(), 3),
-            machine=self._me.machine,
-            process=self._me.process,
-            task_file=self._source.name,
-            tasks=len(self._source),
-            weigh=__version__,
-            job=blank.job.id if blank.job and blank.job.id != self.id else None,
-        )
-
-    def _syncer(self, held: lock.Lock) -> Callable[[], None]:
-        """Return what is done once a second: flush, keep the lock, a heartbeat."""
-        touched = time.monotonic()
-
-        def sync() -> None:
-            nonlocal touched
-            held.keep()
-            self._events.restore()
-            self._joblog.sync()
-            if time.monotonic() - touched >= lock.SIGN_OF_LIFE:
-                touched = time.monotonic()
-                held.touch()
-
-        return sync
+    started = clock() - (time.time() - measured.started)
+    ended = started + measured.usage.wall_time
+    regions = read_channel(path, started=started, ended=ended)
+    return with_regions(measured, regions)
 
 
-def _with_reported(path: str, measured: Measurement) -> Measurement:
-    from weigh.flow.exec.exec import with_told  # noqa: PLC0415 - few tasks
-
-    return with_told(path, measured)
-
-
-def _order(settled: Settled, options: ExecOptions) -> Iterator[int]:
-    """Give the numbers of the tasks left to run, in the order to run them."""
-    wanted = {WAITING, FAILED} if options.resume_failed else {WAITING}
-    left = (seq for seq, state in enumerate(settled.states, 1) if state in wanted)
-    if not options.shuffle:
-        return left
-    import random  # noqa: PLC0415 - start-up time
-
-    shuffled = list(left)
-    random.Random(options.seed).shuffle(shuffled)  # noqa: S311 - no secret
-    return iter(shuffled)
+def _with_limit(options: ExecOptions, env: Mapping[str, str]) -> ExecOptions:
+    """Fill in the job's time limit if only the scheduler knows it."""
+    if options.time_limit is not None or time_left(None, env) is not None:
+        return options
+    left = queried_time_left(env)
+    return options if left is None else replace(options, time_limit=left)
 
 
 def _joblog_path(task_file: str, options: ExecOptions) -> str:
@@ -559,9 +155,3 @@ def _joblog_path(task_file: str, options: ExecOptions) -> str:
     if task_file == _STDIN:
         raise UsageError("tasks from standard input need --joblog FILE")
     return f"{task_file}.joblog"
-
-
-def _reason(result: Result) -> str:
-    if result.signal is not None:
-        return f"signal {result.signal}"
-    return result.trouble or result.halted or "all tasks ended"

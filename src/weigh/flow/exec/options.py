@@ -1,4 +1,4 @@
-"""What the user of ``weigh exec`` chose, and what the machine makes of it."""
+"""The options of ``weigh exec``, and the values derived from them on this machine."""
 
 import os
 import resource
@@ -11,84 +11,28 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.run import blank_record
-from weigh.model.mask import Mask
 from weigh.model.plan import PLAN_FILE, Element, Kind
 from weigh.model.record import Allocation
 from weigh.runner import resources
-from weigh.runner.halt import Halt
-from weigh.runner.loop import Result
-from weigh.runner.slots import NO_SHARE, Layout, Share, lay_out
-from weigh.runner.tally import Tally
-from weigh.units import Bytes, Seconds
+from weigh.runner.build import ExecOptions
+from weigh.runner.slots import NO_RESERVATION, Layout, Reservation, lay_out
+from weigh.units import Seconds
 
-
-class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user chose. Times in seconds; without ``jobs`` the machine decides."""
-
-    jobs: int | None = None
-    per_gpu: int | None = None
-    gpus: int | None = None
-    joblog: str | None = None
-    output: str | None = None
-    ungroup: bool = False
-    tag: bool = False
-    resume: bool = True
-    resume_failed: bool = False
-    retries: int = 1
-    oom_retries: int = 3
-    halt: Halt = Halt()
-    timeout: Seconds | None = None
-    grace: Seconds = 30.0
-    time_limit: Seconds | None = None
-    memory: Bytes | None = None
-    guard: bool = True
-    shuffle: bool = False
-    seed: int | None = None
-    pin: bool = True
-    wait_orphans: bool = True
-    interval: Seconds = 0.05
-    kill_survivors: bool = False
-    forget_survivors: bool = False
-    progress_patterns: tuple[str, ...] = ()
-    checkpoint_signal: str | None = None
-    stalled_after: Seconds = 600.0
-    mask: Mask = Mask()
-
-
-class Voice(msgspec.Struct, frozen=True):
-    """How to speak to the user: ``say`` a line; ``show`` how far it has come."""
-
-    say: Callable[[str], None]
-    show: Callable[[Tally], Seconds]
-
-
-_FILES_OF_A_TASK = 6  # its output or pipes, its regions, what is read of it in /proc
-_FILES_OF_WEIGH = 20  # joblog, events, records, and what is read in passing
+_FILES_OF_A_TASK = 6  # its output or pipes, its regions, its files in /proc
+_FILES_OF_WEIGH = 20  # joblog, events, records, and files read briefly
 _FILES_OF_GPUS = 40  # what a driver's library opens
 
-# where jobs of one machine meet: a scheduler may give each a TMPDIR of its own
+# shared by all jobs of a machine: a scheduler may set a TMPDIR per job
 _OF_THE_MACHINE = "/tmp"  # noqa: S108 - locks there are opened with care
-
-
-class Finished(msgspec.Struct, frozen=True):
-    """A run that ended, and where its files are."""
-
-    result: Result
-    joblog: str
-    events: str
-    output: str | None
-    slots: int
-    wall_time: Seconds
-    warnings: tuple[str, ...]
 
 
 def choose_layout(
     options: ExecOptions, env: Mapping[str, str], opened: ExitStack
 ) -> Layout:
-    """Work out the slots from what of this machine is ours.
+    """Return the slots for the CPUs and GPUs of this job's allocation.
 
     Raises:
-        UsageError: there is no GPU to share out.
+        UsageError: there is no GPU to use.
     """
     allocation = blank_record([], RunOptions(), env).allocation
     ours = resources.read_resources(
@@ -101,7 +45,7 @@ def choose_layout(
     if options.per_gpu is not None or options.gpus is not None:
         gpus = _shared_gpus(env, allocation, options.gpus, opened)
         if not gpus:
-            raise UsageError("--per-gpu: no GPU is given to this job")
+            raise UsageError("--per-gpu: this job has no GPU")
     if options.jobs is not None:
         jobs = options.jobs
     elif options.per_gpu is not None:
@@ -109,15 +53,15 @@ def choose_layout(
     else:
         jobs = min(ours.cpus, len(gpus)) if gpus else ours.cpus
     if options.per_gpu is not None:
-        gpus = gpus[:jobs]  # a slot has one, however many there are
+        gpus = gpus[:jobs]  # a slot has one GPU
     cores = ours.cores if options.pin and jobs > 1 else ()
     return lay_out(jobs, cpus=ours.cpus, cores=cores, gpus=gpus)
 
 
 def within_open_files(layout: Layout, tasks: int) -> tuple[Layout, str | None]:
-    """Return as many slots as there are descriptors for, and a word if that is fewer.
+    """Limit the slots to the file descriptors; return a warning if there are fewer.
 
-    The soft limit is raised as far as that helps; the tasks inherit it.
+    Raise the soft limit as far as necessary; the tasks inherit it.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(len(layout.slots), tasks)
@@ -151,7 +95,7 @@ def _shared_gpus(
     count: int | None,
     opened: ExitStack,
 ) -> tuple[str, ...]:
-    """Find the GPUs to share out; *opened* keeps what was claimed for the run."""
+    """Return the GPUs to use; *opened* releases their claims after the run."""
     from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
     from weigh.runner.gpus import GpuClaims  # noqa: PLC0415 - only with GPUs
 
@@ -161,7 +105,7 @@ def _shared_gpus(
 
 
 def end_at(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
-    """Give when the time is over, on the monotonic clock; None for never."""
+    """Return the end of the time limit on the monotonic clock; None without one."""
     if limit is not None:
         return time.monotonic() + limit
     end = env.get("SLURM_JOB_END_TIME", "")
@@ -173,7 +117,7 @@ def end_at(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
 def find_parameters(
     task_file: str, opened: ExitStack
 ) -> Callable[[int, str], dict[str, int | float | str]]:
-    """Give what knows each task's parameters: the table that ``weigh sweep`` wrote."""
+    """Return a function that reads a task's parameters from the table of its sweep."""
     path = f"{os.path.splitext(task_file)[0]}.tsv"
     if not os.path.exists(path):
         return lambda _seq, _command: {}
@@ -184,16 +128,17 @@ def find_parameters(
     return table.of
 
 
-def planned_needs(task_file: str, tasks: int) -> Callable[[int], Share]:
-    """Return what knows each task's planned need: ``plan.json`` beside the task file.
+def planned_needs(task_file: str, tasks: int) -> Callable[[int], Reservation]:
+    """Return a function for each task's planned need, from ``plan.json``.
 
-    A task that no plan knows has none, nor has any if the file was changed since.
+    The plan is in the task file's folder. A task that is not in it has no planned need;
+    no task has one if the task file was changed since.
     """
     kinds, places = _planned_kinds(task_file, tasks)
-    shares = [Share(kind.item.memory, kind.item.gpu_memory) for kind in kinds]
+    shares = [Reservation(kind.item.memory, kind.item.gpu_memory) for kind in kinds]
 
-    def plan_of(seq: int) -> Share:
-        return shares[places[seq - 1]] if 0 < seq <= len(places) else NO_SHARE
+    def plan_of(seq: int) -> Reservation:
+        return shares[places[seq - 1]] if 0 < seq <= len(places) else NO_RESERVATION
 
     return plan_of
 
@@ -216,12 +161,12 @@ def _planned_kinds(
 
 
 class _Planned(msgspec.Struct):
-    """What matters here of a plan."""
+    """The part of a plan that is read here."""
 
     kinds: tuple[Kind, ...]
     elements: tuple[Element, ...]
 
 
 def temporary_folder(env: Mapping[str, str]) -> str:
-    """Give the machine's own temporary folder."""
+    """Return the machine's own temporary folder."""
     return env.get("TMPDIR") or "/tmp"  # noqa: S108 - files there are opened with care

@@ -1,0 +1,529 @@
+"""Build a run of ``weigh exec``: its options, its files, its past, and its loop.
+
+The verb describes the machine and the job; :func:`build` opens the run's files and
+:meth:`Run.run` connects the parts of the runner with each other.
+"""
+
+import gc
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weigh.errors import StoreError, UsageError
+from weigh.measure.orphans import adopt_orphans
+from weigh.model.mask import Mask
+from weigh.model.record import Job, Measurement, Record
+from weigh.probe.driver import gpu_may_be_present
+from weigh.runner import events as events_file
+from weigh.runner import joblog_file, lock
+from weigh.runner.channels import Channels
+from weigh.runner.halt import Halt
+from weigh.runner.joblog_file import DONE, FAILED, WAITING, Settled
+from weigh.runner.loop import Loop, Parts, Result, Rules
+from weigh.runner.memory_limits import MemoryGauge
+from weigh.runner.output import Output, OutputFolder, Ungrouped
+from weigh.runner.progress_file import SUFFIX
+from weigh.runner.progress_watch import ProgressRules, ProgressWatch
+from weigh.runner.queue import Queue
+from weigh.runner.recording import forget_own_peak
+from weigh.runner.slots import Layout, Reservation
+from weigh.runner.spawn import Spawner
+from weigh.runner.tally import Tally
+from weigh.runner.task_source import TaskSource
+from weigh.runner.watch import Watcher, Watching
+from weigh.store import identity, location
+from weigh.units import Bytes, Seconds
+
+if TYPE_CHECKING:
+    from weigh.measure.checkpoint_signal import CheckpointSignal
+    from weigh.runner.gpu_meter import GpuMeter
+
+_RARELY = 20_000  # objects between collections: tasks create no reference cycles
+_WAITED = frozenset(
+    {
+        signal.SIGTERM,
+        signal.SIGINT,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGXCPU,
+    }
+)
+
+
+def handled_signals() -> frozenset[signal.Signals]:
+    """Return the signals to handle: those not ignored when weigh was started."""
+    return frozenset(
+        number for number in _WAITED if signal.getsignal(number) != signal.SIG_IGN
+    )
+
+
+def block_signals(opened: ExitStack) -> frozenset[int]:
+    """Block the signals that the loop waits for; return the previous mask."""
+    # with an inherited SIG_IGN the kernel would discard exit statuses
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, handled_signals() | {signal.SIGCHLD}
+    )
+    opened.callback(signal.pthread_sigmask, signal.SIG_SETMASK, before)
+    return frozenset(before)
+
+
+def is_asked_to_end() -> bool:
+    """Return whether a signal to end has arrived."""
+    return signal.sigtimedwait(handled_signals(), 0) is not None
+
+
+class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The user's options. Times are in seconds; ``jobs`` None: one per CPU or GPU."""
+
+    jobs: int | None = None
+    per_gpu: int | None = None
+    gpus: int | None = None
+    joblog: str | None = None
+    output: str | None = None
+    ungroup: bool = False
+    tag: bool = False
+    resume: bool = True
+    resume_failed: bool = False
+    retries: int = 1
+    oom_retries: int = 3
+    halt: Halt = Halt()
+    timeout: Seconds | None = None
+    grace: Seconds = 30.0
+    time_limit: Seconds | None = None
+    memory: Bytes | None = None
+    guard: bool = True
+    shuffle: bool = False
+    seed: int | None = None
+    pin: bool = True
+    wait_orphans: bool = True
+    interval: Seconds = 0.05
+    kill_survivors: bool = False
+    forget_survivors: bool = False
+    progress_patterns: tuple[str, ...] = ()
+    checkpoint_signal: str | None = None
+    stalled_after: Seconds = 600.0
+    mask: Mask = Mask()
+
+
+class Console(msgspec.Struct, frozen=True):
+    """Output to the user: ``notify`` prints a line, ``show`` displays the progress."""
+
+    notify: Callable[[str], None]
+    show: Callable[[Tally], Seconds]
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A run that ended, and where its files are."""
+
+    result: Result
+    joblog: str
+    events: str
+    output: str | None
+    slots: int
+    wall_time: Seconds
+    warnings: tuple[str, ...]
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run takes place, and what the verb knows about it.
+
+    ``held`` is the lock on the joblog by this process, ``me``; ``mask`` are the signals
+    that tasks find blocked; ``blank`` is the record of any attempt before it starts.
+    ``ends_at`` returns the time limit of weigh itself, on the monotonic clock. ``ask``
+    writes a time limit as an option of the scheduler. ``add_regions`` adds what a
+    program wrote to its file of regions. ``parameters`` returns those of a task, by its
+    number and text; ``plan_of`` returns a task's planned need.
+    """
+
+    cwd: str
+    env: Mapping[str, str]
+    version: str
+    me: lock.Holder
+    held: lock.Lock
+    layout: Layout
+    mask: frozenset[int]
+    blank: Record
+    temporary: str
+    ends_at: Callable[[], Seconds | None]
+    ask: Callable[[Seconds], str]
+    add_regions: Callable[[str, Measurement], Measurement]
+    parameters: Callable[[int, str], dict[str, int | float | str]]
+    plan_of: Callable[[int], Reservation]
+
+
+def build(
+    options: ExecOptions,
+    machine: Machine,
+    tasks: tuple[TaskSource, str],
+    console: Console,
+    opened: ExitStack,
+) -> "Run":
+    """Return a run of *tasks*, the task file and its joblog, with its files open.
+
+    Raises:
+        FormatError: the joblog or the events file is not one.
+        UsageError: another process writes them.
+        StoreError: they or the output cannot be written.
+    """
+    source, joblog = tasks
+    run = Run(options, machine, source, console)
+    run.open_files(joblog, opened)
+    return run
+
+
+class Run:
+    """One run: its files, what earlier runs left, and the loop over the rest."""
+
+    def __init__(
+        self,
+        options: ExecOptions,
+        machine: Machine,
+        source: TaskSource,
+        console: Console,
+    ) -> None:
+        self.id = identity.new_id()
+        self._options = options
+        self._machine = machine
+        self._source = source
+        self._console = console
+        self._warnings: list[str] = []
+        self._output: Output
+        self._attempts: dict[int, int] = {}
+        self._ends_at: Seconds | None = None
+
+    def open_files(self, joblog: str, opened: ExitStack) -> None:
+        """Open joblog, events and output, before anything is started."""
+        if not self._options.resume:
+            joblog_file.put_aside(joblog)
+        self._joblog = joblog_file.JoblogFile(joblog, self._options.mask)
+        opened.callback(self._joblog.close)
+        self._events = events_file.EventsFile(joblog + events_file.SUFFIX)
+        opened.callback(self._events.close)
+        self._output = self._new_output(joblog)
+        opened.callback(self._output.close)
+
+    def _new_output(self, joblog: str) -> Output:
+        options = self._options
+        if options.ungroup:
+            return Ungrouped()
+        if options.tag:
+            from weigh.runner.output import Tagged  # noqa: PLC0415 - rarely
+
+            return Tagged()
+        folder = options.output or f"{joblog.removesuffix('.joblog')}.out"
+        return OutputFolder(folder, self.id)
+
+    def _queue_what_is_left(self) -> tuple[Queue, Tally]:
+        """Return the tasks left to run, once processes of earlier runs have ended."""
+        options = self._options
+        settled = joblog_file.settle_by(self._joblog.path, self._source, options.mask)
+        states = settled.states
+
+        def is_left(seq: int) -> bool:
+            return not 0 < seq <= len(states) or states[seq - 1] != DONE
+
+        self._joblog.remember(self._source, settled.states)
+        past = self._events.read_past(is_left)
+        self._attempts = past.attempts
+        if past.open_runs:
+            from weigh.runner import previous_run  # noqa: PLC0415 - start-up time
+
+            previous_run.refuse_living(
+                past, self._machine.me.machine, self._machine.me.process
+            )
+            if not options.forget_survivors:
+                self._wait_or_kill(past)
+        if settled.moved:
+            self._console.notify(
+                f"{settled.moved} tasks have new numbers; their text identifies them"
+            )
+        order = left_to_run(settled, options)
+        failed = 0 if options.resume_failed else settled.failed
+        tally = Tally(
+            len(self._source),
+            len(self._machine.layout.slots),
+            done=settled.done,
+            failed=failed,
+            earlier=settled.done + failed,
+        )
+        return Queue(order), tally
+
+    def _wait_or_kill(self, past: events_file.Past) -> None:
+        from weigh.runner import previous_run  # noqa: PLC0415 - start-up time
+
+        here, kill = self._machine.me.machine, self._options.kill_survivors
+        previous_run.refuse_elsewhere(past, here, self._machine.me.job)
+        found = previous_run.find_survivors(past, here)
+        if not found:
+            return
+        tasks = ", ".join(str(seq) for seq in sorted(set(found.values()))[:8])
+        verb = "terminating" if kill else "waiting for"
+        what = "1 process" if len(found) == 1 else f"{len(found)} processes"
+        self._console.notify(f"{verb} {what} of an earlier run, of task {tasks}")
+        over = previous_run.wait_or_kill(
+            found,
+            kill=kill,
+            should_stop=is_asked_to_end,
+            find=lambda: previous_run.find_survivors(past, here),
+        )
+        if not over:
+            raise UsageError("interrupted while waiting for an earlier run's tasks")
+
+    def run(self) -> Result:
+        """Run the tasks that are left, after those of earlier runs have ended."""
+        machine = self._machine
+        queue, tally = self._queue_what_is_left()
+        self._ends_at = machine.ends_at()
+        job = machine.blank.job
+        self._events.append(self._opening(job))
+        blank = msgspec.structs.replace(machine.blank, job=job or Job(self.id))
+        numbers = [slot.number for slot in machine.layout.slots]
+        channels = Channels(self.id, numbers, machine.temporary)
+        settings = channels.settings()
+        spawner = Spawner(self.id, machine.layout, machine.mask, settings)
+        progress = self._watch_progress(settings)
+        _become_the_parent()
+        watcher = Watcher(self._watching(blank, spawner, progress))
+        watcher.begin()
+        parts = self._parts(queue, spawner, watcher, channels, progress)
+        loop = Loop(parts, self._rules(), tally)
+        reason: str | None = "weigh failed"
+        try:
+            result = loop.run(
+                tuple(int(number) for number in (*handled_signals(), signal.SIGCHLD))
+            )
+            # the next run looks for what is still running
+            reason = None if result.has_abandoned else _reason(result)
+        finally:
+            try:
+                watcher.close()
+                channels.close()
+            finally:
+                if reason is not None:
+                    closed = events_file.Closed(self.id, time.time(), reason)
+                    self._events.append(closed)
+        result = self._with_joblog_restored(result)
+        self._warnings += watcher.warnings
+        for line in (watcher.trouble, location.note_on_store(machine.cwd, machine.env)):
+            if line is not None:
+                self._warnings.append(line)
+        return result
+
+    def _watching(
+        self, blank: Record, spawner: Spawner, progress: ProgressWatch
+    ) -> Watching:
+        machine, mask = self._machine, self._options.mask
+        return Watching(
+            run=self.id,
+            interval=self._options.interval,
+            slots=len(machine.layout.slots),
+            blank=blank,
+            machine=machine.me.machine,
+            weigh=machine.me.process,
+            root=location.locate(machine.cwd, machine.env),
+            command=lambda text: mask.words(spawner.argv(text)),
+            events=self._events,
+            sync=self._syncer(),
+            add_regions=machine.add_regions,
+            hide=mask.value,
+            parameters=machine.parameters,
+            meter_gpus=self._meter_gpus,
+            progress=progress,
+        )
+
+    def _with_joblog_restored(self, result: Result) -> Result:
+        """Restore the joblog a last time if it was removed or changed."""
+        try:
+            happened = self._joblog.restore()
+        except StoreError as error:
+            return msgspec.structs.replace(result, trouble=result.trouble or str(error))
+        if happened is not None:
+            self._warnings.append(happened)
+        return result
+
+    def finished(self, result: Result, began: Seconds) -> Finished:
+        """Return the result with its files; the run began at *began*."""
+        return Finished(
+            result,
+            self._joblog.path,
+            self._events.path,
+            self._output.folder,
+            len(self._machine.layout.slots),
+            time.monotonic() - began,
+            tuple(self._warnings),
+        )
+
+    def _watch_progress(
+        self, channels: Mapping[int, Mapping[str, str]]
+    ) -> ProgressWatch:
+        """Return the reader of the tasks' progress.
+
+        *channels* are the variables that name the event file of each slot.
+        """
+        options, layout = self._options, self._machine.layout
+        checkpoint = checkpoint_signal(options)
+        no_limit = self._ends_at is None and options.timeout is None
+        if checkpoint is not None and no_limit:
+            self._console.notify(
+                "no time limit is known, so no checkpoint signal: add --time-limit"
+            )
+        rules = ProgressRules(
+            path=self._joblog.path + SUFFIX,
+            run=self.id,
+            slots=len(layout.slots),
+            notify=self._console.notify,
+            ask=self._machine.ask,
+            channels={slot: next(iter(one.values())) for slot, one in channels.items()},
+            patterns=options.progress_patterns,
+            ends_at=self._ends_at,
+            timeout=options.timeout,
+            checkpoint_signal=checkpoint,
+            stalled_after=options.stalled_after,
+            gpus=len(layout.gpus),
+        )
+        return ProgressWatch(rules)
+
+    def _parts(
+        self,
+        queue: Queue,
+        spawner: Spawner,
+        watcher: Watcher,
+        channels: Channels,
+        progress: ProgressWatch,
+    ) -> Parts:
+        return Parts(
+            run=self.id,
+            source=self._source,
+            queue=queue,
+            layout=self._machine.layout,
+            spawner=spawner,
+            watcher=watcher,
+            joblog=self._joblog,
+            events=self._events,
+            held=self._machine.held,
+            output=self._output,
+            channels=channels,
+            gauge=self._gauge(),
+            progress=progress,
+            attempts=self._attempts,
+            plan_of=self._machine.plan_of,
+            notify=self._console.notify,
+            show=self._console.show,
+        )
+
+    def _meter_gpus(self, pids: Callable[[], list[int]]) -> "GpuMeter | None":
+        """Start measuring our GPUs if there may be any: most machines have none."""
+        env = self._machine.env
+        if not gpu_may_be_present(env):
+            return None
+        from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
+        from weigh.runner.gpu_meter import GpuMeter  # noqa: PLC0415 - only with GPUs
+
+        return GpuMeter(
+            lambda: NvmlProbe(os.environ),
+            pids,
+            names=self._machine.layout.gpus,
+            env=env,
+            interval=self._options.interval,
+        )
+
+    def _gauge(self) -> MemoryGauge:
+        """Return the memory limits; granted memory counts if no group enforces it."""
+        gauge = MemoryGauge(self._options.memory)
+        allocation = self._machine.blank.allocation
+        granted = None if allocation is None else allocation.memory
+        if self._options.memory is None and granted and not gauge.is_grouped:
+            return MemoryGauge(granted)
+        return gauge
+
+    def _rules(self) -> Rules:
+        chosen = self._options
+        return Rules(
+            retries=chosen.retries,
+            oom_retries=chosen.oom_retries,
+            halt=chosen.halt,
+            timeout=chosen.timeout,
+            grace=chosen.grace,
+            guard=chosen.guard,
+            wait_orphans=chosen.wait_orphans,
+            end_at=self._ends_at,
+        )
+
+    def _opening(self, job: Job | None) -> events_file.Opened:
+        return events_file.Opened(
+            run=self.id,
+            time=round(time.time(), 3),
+            machine=self._machine.me.machine,
+            process=self._machine.me.process,
+            task_file=self._source.name,
+            tasks=len(self._source),
+            weigh=self._machine.version,
+            job=None if job is None else job.id,
+        )
+
+    def _syncer(self) -> Callable[[], None]:
+        """Return what runs once per second: flush, keep the lock, heartbeat."""
+        touched, held = time.monotonic(), self._machine.held
+
+        def sync() -> None:
+            nonlocal touched
+            held.keep()
+            self._events.restore()
+            self._joblog.sync()
+            if time.monotonic() - touched >= lock.SIGN_OF_LIFE:
+                touched = time.monotonic()
+                held.touch()
+
+        return sync
+
+
+def checkpoint_signal(options: ExecOptions) -> "CheckpointSignal | None":
+    """Parse the checkpoint signal, and check the progress patterns.
+
+    Raises:
+        FormatError: one of them is invalid.
+    """
+    if options.progress_patterns:
+        from weigh.progress.reader import Reader  # noqa: PLC0415 - where given
+
+        Reader(options.progress_patterns)
+    if options.checkpoint_signal is None:
+        return None
+    from weigh.measure.checkpoint_signal import parse_checkpoint_signal  # noqa: PLC0415 - rarely
+
+    return parse_checkpoint_signal(options.checkpoint_signal)
+
+
+def left_to_run(settled: Settled, options: ExecOptions) -> Iterator[int]:
+    """Return the numbers of the tasks left to run, in their order."""
+    wanted = {WAITING, FAILED} if options.resume_failed else {WAITING}
+    left = (seq for seq, state in enumerate(settled.states, 1) if state in wanted)
+    if not options.shuffle:
+        return left
+    import random  # noqa: PLC0415 - start-up time
+
+    shuffled = list(left)
+    random.Random(options.seed).shuffle(shuffled)  # noqa: S311 - no secret
+    return iter(shuffled)
+
+
+def _become_the_parent() -> None:
+    """Prepare this process for many children: adopt orphans, collect rarely."""
+    adopt_orphans()
+    gc.freeze()  # no object that exists now will become garbage
+    gc.set_threshold(_RARELY)
+    forget_own_peak()
+
+
+def _reason(result: Result) -> str:
+    if result.signal is not None:
+        return f"signal {result.signal}"
+    return result.trouble or result.halted or "all tasks ended"
