@@ -2,7 +2,8 @@
 
     python tools/refresh_output.py docs/tutorial.md ...
 
-For pages that need a scheduler, first run eval "$(ci/slurm-up.sh)", or gridengine-up.sh.
+For pages that need a scheduler, first run eval "$(ci/slurm-up.sh)"; for those of Grid
+Engine ci/gridengine-up.sh.
 Read the result before you commit it: the output may lack what the page explains.
 """
 
