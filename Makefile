@@ -1,5 +1,5 @@
 # A fresh Debian needs python3 and make, nothing else: each target sets up what it uses,
-# in .venv (and .bench-venv) beside the sources, and a second call skips what is done.
+# in .venv (and .bench-venv) next to the sources, and a second call skips what is done.
 
 PYTHON ?= python3
 VENV := .venv
@@ -25,7 +25,7 @@ help:
 	@echo "make matrix  the scheduler tests on every Slurm and on Grid Engine (root, Debian)"
 	@echo "make coverage which lines and branches no test runs (some minutes longer)"
 	@echo "make docs    the pages as a site, in site/; what is generated from the code"
-	@echo "make bench   weigh beside its peers (some minutes)"
+	@echo "make bench   compare weigh with other tools (some minutes)"
 	@echo "make figures what fits, packs and runs cost, and how good they are"
 	@echo "make soak    a day in minutes: leaks, crowds, failing disks (some minutes)"
 	@echo "make clean   remove what these made; records in .weigh stay"
@@ -34,7 +34,7 @@ demo: $(VENV)/.demo
 	$(BIN)/weigh run --label alice --param batch_size=$(BATCH) -- \
 	  $(BIN)/python examples/ner/tag.py examples/ner/alice.txt out.tsv $(BATCH)
 
-# -rs: what a machine lacks, such as a scheduler, is skipped and said
+# -rs: what a machine lacks, such as a scheduler, is skipped with the reason
 examples: $(VENV)/.examples
 	WEIGH_EXAMPLES=1 PATH="$(CURDIR)/$(BIN):$$PATH" \
 	  $(BIN)/python -m pytest tests/docs/examples -rs $(PYTEST)

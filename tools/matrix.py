@@ -71,7 +71,7 @@ VERSIONS = (
 
 @dataclass(slots=True)
 class Result:
-    """What the tests of one version came to."""
+    """The result of the tests of one version."""
 
     row: str
     notes: list[str] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Result:
 
 
 def main() -> int:
-    """Run what is asked for; return the exit code."""
+    """Run the selected versions; return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--roots", type=Path, default=ROOT / ".cache/matrix")
     names = [version.name for version in VERSIONS]

@@ -134,7 +134,7 @@ def _svg_line(number: int, line: str) -> str:
 
 
 def _top() -> click.Context:
-    """Give the context that ``weigh`` has when it is called."""
+    """Return the context that ``weigh`` has when it is called."""
     return click.Context(
         command_line, info_name="weigh", **command_line.context_settings
     )

@@ -1,9 +1,10 @@
-"""Type the ``console`` blocks of pages again and put in what they print now.
+"""Type the ``console`` blocks of pages again and insert their current output.
 
     python tools/refresh_output.py docs/tutorial.md ...
 
-Pages that need a scheduler: after eval "$(ci/slurm-up.sh)" or of gridengine-up.sh.
-Read the result before you commit it: what a page explains may no longer be there.
+For pages that need a scheduler, first run eval "$(ci/slurm-up.sh)"; for those of Grid
+Engine ci/gridengine-up.sh.
+Read the result before you commit it: the output may lack what the page explains.
 """
 
 import os
@@ -23,7 +24,7 @@ MOST = 45  # lines of output
 
 
 def refreshed(page: Path) -> str:
-    """Give the text of a page with the output that its commands have now."""
+    """Return the text of a page with the current output of its commands."""
     text = page.read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         here = walk.place(Path(home), _scheduler())
@@ -40,7 +41,7 @@ def refreshed(page: Path) -> str:
 
 
 def _scheduler() -> dict[str, str]:
-    """Give the scheduler of this shell: a rig of ci/, if one is up."""
+    """Return the scheduler of this shell: one that ci/ started, if any."""
     named = ("SLURM_CONF", "SGE_")
     return {key: value for key, value in os.environ.items() if key.startswith(named)}
 

@@ -1,4 +1,4 @@
-"""A small transformer that tells names from other words, and how it learns that.
+"""A small transformer that separates names from other words, and its training.
 
     python learn.py alice.txt model.pt
 

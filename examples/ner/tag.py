@@ -72,7 +72,7 @@ def read_paragraphs(path: str) -> list[str]:
 
 def load_model() -> Any:  # noqa: ANN401 - spaCy is not there to be typed against
     """Load spaCy and its small English model."""
-    import spacy  # noqa: PLC0415 - takes a second; bad arguments are told at once
+    import spacy  # noqa: PLC0415 - takes a second; invalid arguments are reported first
 
     return spacy.load(MODEL)
 

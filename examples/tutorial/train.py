@@ -1,4 +1,4 @@
-"""Train a classifier that tells two spirals apart; the memory goes with the batch.
+"""Train a classifier that separates two spirals; the memory goes with the batch.
 
     python train.py --batch-size 100 --epochs 5 --lr 0.1 --seed 1
 
@@ -38,8 +38,8 @@ def train(batch_size: int, epochs: int, lr: float, seed: int) -> float:
         for _ in range(BATCHES):
             points, which = spirals(random, batch_size)
             seen = features(points)
-            told = 1 / (1 + np.exp(-seen @ weights))
-            weights -= lr * 10 * seen.T @ (told - which) / batch_size
+            chance = 1 / (1 + np.exp(-seen @ weights))
+            weights -= lr * 10 * seen.T @ (chance - which) / batch_size
         if not np.isfinite(weights).all():
             sys.exit("the weights are no longer finite: take a smaller --lr")
         points, which = spirals(random, 500)
