@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from some_jobs import JOB, Say, SomeJob, Task, write_job
 
 from weigh.errors import SchedulerError
-from weigh.flow.report.accounting import with_other_figures
 from weigh.model.job import Wanted
 from weigh.model.report import Accounted, Measure
+from weigh.review.figures import with_other_figures
 from weigh.schedulers import accounting
 from weigh.schedulers.accounting import read_tables
 from weigh.schedulers.command import Ran

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.flow.report.elements import most_at_once
+from weigh.review.elements import most_at_once
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 10), st.integers(0, 100)), max_size=8

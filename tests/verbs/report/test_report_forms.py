@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from some_jobs import JOB, Say, SomeJob, Task, record_of, write_job
 
-from weigh.flow.report.gpu_energy import covered
 from weigh.model.job import Wanted
 from weigh.model.record import State
 from weigh.render.report_paper import Statement, latex, render_paper
 from weigh.render.report_ticket import Ticket, reproduced_words
+from weigh.review.gpu_energy import covered
 from weigh.runner.recording import utc
 from weigh.store import shards
 from weigh.store.identity import Machine

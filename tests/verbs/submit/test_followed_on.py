@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from following import Weigh
 
-from weigh.flow.report.requested import requested_by_job
 from weigh.model.job import STUCK, Submitted, Wanted
+from weigh.review.requested import requested_by_job
 from weigh.schedulers.client import Client, Reach
 from weigh.schedulers.command import Ran
 from weigh.schedulers.gridengine import commands as gridengine_commands

@@ -8,15 +8,15 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.flow.records.records import open_store
-from weigh.flow.report.gpu_energy import gpu_totals, held_gpus
 from weigh.flow.report.report import gather
-from weigh.flow.report.runs import Run
 from weigh.flow.report.since import runs_since
 from weigh.model.record import Host
 from weigh.probe.host import read_host
 from weigh.render.printable import printable
 from weigh.render.report_paper import Machines, Statement
 from weigh.render.words import short_name
+from weigh.review.gpu_energy import gpu_totals, held_gpus
+from weigh.review.runs import Run
 from weigh.store.find import LAST
 from weigh.units import format_size
 

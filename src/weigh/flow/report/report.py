@@ -14,35 +14,26 @@ from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan.directory import FILE as PLAN
 from weigh.flow.records.records import Store, find_record, open_store
 from weigh.flow.report import joined_records as report_records
-from weigh.flow.report.accounting import (
-    ask,
-    logs_of,
-    tables_in,
-    with_accounting,
-    with_other_figures,
-)
-from weigh.flow.report.advice import Subject
-from weigh.flow.report.elements import Element, elements_of, measures, single
-from weigh.flow.report.gpu_energy import gpu_totals
-from weigh.flow.report.notes import notes
-from weigh.flow.report.requested import (
-    Requested,
-    most_requested,
-    requested_by_job,
-    requested_by_records,
-)
-from weigh.flow.report.runs import (
-    Run,
-    runs_of_records,
-    runs_of_view,
-    seconds_of,
-)
+from weigh.flow.report.accounting import ask, logs_of, tables_in
+from weigh.flow.report.runs import runs_of_view
 from weigh.flow.site.schedulers import kind_of, reaching
 from weigh.flow.submit.submit_script import read_plan
 from weigh.model.job import FINAL, Submitted
 from weigh.model.plan import Plan
 from weigh.model.record import Record, Regions
 from weigh.model.report import Accounted, GpuTable, Note, Report, Row
+from weigh.review.advice import Subject
+from weigh.review.elements import Element, elements_of, measures, single
+from weigh.review.figures import with_accounting, with_other_figures
+from weigh.review.gpu_energy import gpu_totals
+from weigh.review.notes import notes
+from weigh.review.requested import (
+    Requested,
+    most_requested,
+    requested_by_job,
+    requested_by_records,
+)
+from weigh.review.runs import Run, runs_of_records, seconds_of
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.find import LAST, labelled_entries, read_file

@@ -1,9 +1,8 @@
-"""The runs of a report: attempts at tasks of jobs, or records of ``weigh run``."""
+"""The runs of a submitted job: attempts at tasks, from events, records, joblogs."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 
 import msgspec
 
@@ -15,15 +14,14 @@ from weigh.flow.submit.submit_script import read_plan
 from weigh.joblog import Entry, parse_line
 from weigh.model.job import FINAL, TaskState
 from weigh.model.mask import MASK
-from weigh.model.record import Record, State, Usage
+from weigh.model.record import Record
 from weigh.model.report import Row
-from weigh.render.printable import short_command
-from weigh.request import uses_of
+from weigh.review.runs import STATES, Run, row_of, run_of
 from weigh.runner import events
 from weigh.store.lines import UNREADABLE
 from weigh.sweep.table import read_table, table_path
 from weigh.sweep.task_file import read_task_lines
-from weigh.units import Bytes, Seconds
+from weigh.units import Seconds
 
 Parameters = dict[str, int | float | str]
 
@@ -67,68 +65,7 @@ def _lines(view: View, elements: Iterable[int]) -> Iterable[tuple[int, str]]:
             continue
 
 
-_STATES: dict[str, State] = {word: word for word in (*FINAL, "RUNNING")}
 _EVENT = msgspec.json.Decoder(events.Opened | events.Started | events.Ended)
-
-
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt: its row, and its record without the series, if there is one.
-
-    ``need`` is the memory that the kernel could not drop; ``gpu_peaks`` the peak memory
-    on each GPU; ``is_last``: no later attempt at the task is known.
-    """
-
-    row: Row
-    record: Record | None = None
-    need: Bytes | None = None
-    gpu_peaks: tuple[tuple[str, Bytes], ...] = ()
-    is_last: bool = True
-
-
-def run_of(record: Record) -> Run:
-    """Return the run of a record."""
-    return Run(
-        row=_row(record),
-        record=record,
-        need=max((m for m, _ in uses_of(record) if m is not None), default=None),
-        gpu_peaks=_gpu_peaks(record.usage),
-    )
-
-
-def runs_of_records(records: Sequence[Record]) -> list[Run]:
-    """Return the runs of records, oldest first; the last run of a task counts.
-
-    Elements of Grid Engine count from 1 in a record, and from 0 here.
-    """
-    in_order = sorted(records, key=lambda one: one.started)
-    runs = [run for one in in_order for run in _repeats_of(one)]
-    last = {_place(run): run.row.record for run in runs}
-    return [
-        msgspec.structs.replace(run, is_last=last[_place(run)] == run.row.record)
-        for run in runs
-    ]
-
-
-def _repeats_of(record: Record) -> Iterator[Run]:
-    """Yield the run of a record, or each repeat without the warm-ups."""
-    counted = [one for one in record.repeats if not one.warmup]
-    if len(counted) <= 1:
-        yield run_of(record)
-        return
-    row = _row(record)
-    began = row.started
-    for one, (need, run) in zip(counted, uses_of(record), strict=True):
-        its = msgspec.structs.replace(
-            row,
-            started=began,
-            state=_STATES.get(run.state, "UNKNOWN"),
-            exit_code=one.exit_code,
-            signal=one.signal,
-            reason=None if run.completed else row.reason,
-            **_used(one.usage),
-        )
-        yield Run(row=its, record=record, need=need, gpu_peaks=_gpu_peaks(one.usage))
-        began = None if began is None else began + one.usage.wall_time
 
 
 def runs_of_view(view: View, root: str) -> list[Run]:
@@ -153,69 +90,6 @@ def runs_of_view(view: View, root: str) -> list[Run]:
             for run in _of_task(task, tried, given.get(task.task, {}))
         )
     return runs
-
-
-def seconds_of(text: str | None) -> Seconds | None:
-    """Return a record's time as seconds since the epoch; None if it is invalid."""
-    try:
-        return None if text is None else datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        return None
-
-
-def _place(run: Run) -> object:
-    """Return the identity of a task; outside a job every record is a task."""
-    record, row = run.record, run.row
-    if record is None or record.job is None:
-        return row.record
-    return record.job.id, row.element, row.task
-
-
-def _row(record: Record) -> Row:
-    usage, job = record.usage, record.job
-    scheduler = record.allocation.scheduler if record.allocation else None
-    first = 1 if scheduler == "gridengine" else 0
-    return Row(
-        job=job.id if job else None,
-        task=job.task if job else None,
-        element=None if job is None or job.element is None else job.element - first,
-        attempt=job.attempt if job else None,
-        record=record.id,
-        label=record.label or "",
-        parameters=record.parameters,
-        state=_STATES.get(record.state, "UNKNOWN"),
-        exit_code=record.exit_code,
-        signal=record.signal,
-        reason=record.outcome.reason if record.outcome else None,
-        node=record.host.name if record.host else None,
-        started=seconds_of(record.started),
-        command=short_command(record.command),
-        **(_used(usage) if usage else {}),  # type: ignore[arg-type]
-    )
-
-
-def _used(usage: Usage) -> dict[str, object]:
-    peak = usage.peak_memory
-    busy = [g.utilization_mean for g in usage.gpus if g.utilization_mean is not None]
-    energies = [gpu.energy for gpu in usage.gpus if gpu.energy is not None]
-    held = [size for _, size in _gpu_peaks(usage)]
-    return {
-        "wall_time": usage.wall_time,
-        "cpu_time": usage.cpu_time,
-        "cpus": usage.cpus_used,
-        "memory": peak.value if peak else usage.max_process_memory,
-        "gpu_memory": max(held, default=None),
-        "gpu_utilization": sum(busy) / len(busy) / 100 if busy else None,
-        "gpus": len(usage.gpus) if usage.gpus else None,
-        "energy": sum(energies) if energies else None,
-        "growing": usage.growing,
-    }
-
-
-def _gpu_peaks(usage: Usage | None) -> tuple[tuple[str, Bytes], ...]:
-    """Return the peak memory of a run on each GPU."""
-    held = ((gpu.uuid, gpu.job_peak) for gpu in (usage.gpus if usage else ()))
-    return tuple((uuid, size) for uuid, size in held if size is not None)
 
 
 def _on_node(run: Run, view: View) -> Run:
@@ -279,7 +153,7 @@ def _records(
     # without a scheduler, weigh exec has a job id of its own
     jobs = {view.job.id, *(one.started.run for one in lost)} if lost else set()
     for record in report_records.of_jobs(root, jobs):
-        row, job = _row(record), record.job
+        row, job = row_of(record), record.job
         for one in lost:
             is_its = job is not None and job.id == one.started.run
             element = one.element if is_its else row.element or 0
@@ -309,7 +183,7 @@ def _attempt(one: _Attempt, record: Record | None, view: View) -> Run:
     row = Row(
         attempt=ended.attempt,
         record=ended.record,
-        state=_STATES.get(ended.state, "FAILED"),
+        state=STATES.get(ended.state, "FAILED"),
         exit_code=ended.exit_code,
         signal=ended.signal,
         reason=ended.reason,

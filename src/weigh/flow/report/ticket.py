@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from weigh._version import __version__
 from weigh.flow.follow.tasks import tail_of
 from weigh.flow.records.records import open_store
-from weigh.flow.report.failures import FAILED, way_of
 from weigh.flow.report.report import Material, gather
-from weigh.flow.report.requested import Requested
-from weigh.flow.report.runs import Run
 from weigh.model.record import Record
 from weigh.model.report import Row
 from weigh.render.report_ticket import Ticket
+from weigh.review.failures import FAILED, way_of
+from weigh.review.requested import Requested
+from weigh.review.runs import Run
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.slurm.text import format_time
 from weigh.store.find import LAST

@@ -6,10 +6,10 @@ from functools import partial
 
 import msgspec
 
-from weigh.flow.report.requested import Requested
-from weigh.flow.report.runs import Run
 from weigh.model.job import ElementState
 from weigh.model.report import Measure, Name, Unit
+from weigh.review.requested import Requested
+from weigh.review.runs import Run
 from weigh.units import Bytes, Seconds
 
 _ROUNDING = 0.002  # seconds: records and events keep milliseconds

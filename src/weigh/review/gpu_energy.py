@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from weigh.flow.report.runs import Run
 from weigh.measure.gpu.account import was_used
 from weigh.model.gpu import GpuUsage
+from weigh.review.runs import Run
 from weigh.units import Seconds
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from weigh.flow.site.schedulers import kind_of
 from weigh.model.job import Submitted
 from weigh.model.plan import Plan
 from weigh.model.record import Allocation, Record, Request
@@ -39,7 +38,7 @@ def requested_by_job(job: Submitted, plan: Plan | None) -> Requested:
     wanted = job.wanted
     gpu = plan.card if plan else None
     return Requested(
-        scheduler=kind_of(job.scheduler),
+        scheduler=job.scheduler.partition("@")[0],  # of slurm@gpu: slurm
         cpus=wanted.cpus,
         memory=wanted.memory,
         virtual_memory=wanted.virtual_memory,

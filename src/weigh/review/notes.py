@@ -3,19 +3,19 @@
 from collections.abc import Collection, Iterator, Sequence
 
 from weigh.errors import UsageError
-from weigh.flow.report.advice import (
-    Subject,
-    enough_memory,
-    resource_notes,
-    tasks_out_of_memory,
-)
-from weigh.flow.report.failures import failure_notes, node_notes
 from weigh.measure.gpu.account import was_used
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Request
 from weigh.model.report import Note, Row
 from weigh.render.words import xid_words
 from weigh.request import DEFAULT_HEADROOM, from_usages, why_no_request
+from weigh.review.advice import (
+    Subject,
+    enough_memory,
+    resource_notes,
+    tasks_out_of_memory,
+)
+from weigh.review.failures import failure_notes, node_notes
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import format_duration

@@ -5,10 +5,6 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.flow.report.accounting import VIRTUAL
-from weigh.flow.report.elements import Element
-from weigh.flow.report.requested import Requested
-from weigh.flow.report.runs import Run
 from weigh.model.report import Measure, Note
 from weigh.outcome import out_of_memory, ran_out_on_gpu
 from weigh.request import (
@@ -20,6 +16,10 @@ from weigh.request import (
     round_memory,
     round_time,
 )
+from weigh.review.elements import Element
+from weigh.review.figures import VIRTUAL
+from weigh.review.requested import Requested
+from weigh.review.runs import Run
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size

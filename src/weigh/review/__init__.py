@@ -1,0 +1,1 @@
+"""Review of runs, pure: requested vs. used, what to change, what failed."""
