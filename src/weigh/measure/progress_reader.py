@@ -194,7 +194,7 @@ class _Channel:
             if line.process == self._first:
                 self._has_loop = True
                 loop = line.batches
-                self.reader.tell(loop.count, loop.total, now, "weigh.batches")
+                self.reader.report(loop.count, loop.total, now, "weigh.batches")
         elif isinstance(line, channel.EventLine) and not self._has_loop:
             self._take_event(line.event.name.lower(), line.event.value, now)
 
@@ -205,7 +205,7 @@ class _Channel:
             self._totals[_singular(name)] = value
         elif name in _STEP_NAMES:
             total = self._totals.get(_singular(name))
-            self.reader.tell(value, total, now, f"weigh.event {name!r}")
+            self.reader.report(value, total, now, f"weigh.event {name!r}")
 
 
 def headway_of(forecast: "Forecast | None") -> Headway | None:

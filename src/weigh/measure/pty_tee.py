@@ -2,8 +2,8 @@
 
 The copier is a process of its own: if weigh is killed, it goes on copying and the job
 is not affected. If weigh reads too slowly, the output still passes. A terminal is
-replaced by a terminal of the same size without output processing; the user's own terminal does
-that, so every byte arrives unchanged.
+replaced by a terminal of the same size without output processing; the user's own
+terminal does that, so every byte arrives unchanged.
 """
 
 import errno

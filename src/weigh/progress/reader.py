@@ -199,7 +199,9 @@ class Reader:
         """Take in *chunk*, cut anywhere, that passed *now* seconds into the run."""
         self._read(self._lines.feed(chunk, self._passed(now)))
 
-    def tell(self, done: float, total: float | None, now: Seconds, source: str) -> None:
+    def report(
+        self, done: float, total: float | None, now: Seconds, source: str
+    ) -> None:
         """Take in a count that the run told itself: *done* of *total* steps."""
         time = self._passed(now)
         self._release()

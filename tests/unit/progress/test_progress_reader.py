@@ -113,7 +113,7 @@ def test_a_time_that_is_none_is_passed_over(now: float) -> None:
 def test_what_the_run_tells_itself_counts() -> None:
     reader = Reader()
     for step in range(51):
-        reader.tell(step, 200, step, "weigh.batches")
+        reader.report(step, 200, step, "weigh.batches")
     forecast = known(reader, 50)
     assert (forecast.source, forecast.total) == ("weigh.batches", 200)
     assert forecast.remaining == pytest.approx(150)
@@ -124,7 +124,7 @@ def test_batches_told_are_parts_of_epochs_printed() -> None:
     for epoch in range(1, 4):
         reader.feed(b"Epoch %d/10\n" % epoch, epoch * 10.0)
         for step in range(10):
-            reader.tell(step, 10, epoch * 10.0 + step, "weigh.batches")
+            reader.report(step, 10, epoch * 10.0 + step, "weigh.batches")
     assert known(reader, 39).done == pytest.approx(2.9)
 
 
@@ -132,7 +132,7 @@ def test_batches_told_are_parts_of_epochs_printed() -> None:
 def test_steps_told_without_a_sensible_total_have_no_end(total: float | None) -> None:
     reader = Reader()
     for step in range(20):
-        reader.tell(step, total, step, "weigh.event")
+        reader.report(step, total, step, "weigh.event")
     forecast = known(reader, 20)
     assert (forecast.done, forecast.total, forecast.remaining) == (19, None, None)
     assert forecast.step_time == pytest.approx(1)
@@ -141,7 +141,7 @@ def test_steps_told_without_a_sensible_total_have_no_end(total: float | None) ->
 @pytest.mark.parametrize("done", [-1.0, math.nan, math.inf])
 def test_counts_told_that_make_no_sense_are_left_out(done: float) -> None:
     reader = Reader()
-    reader.tell(done, 100, 1, "weigh.batches")
+    reader.report(done, 100, 1, "weigh.batches")
     assert reader.forecast(1) is None
 
 

@@ -308,7 +308,7 @@ def test_python_options_become_variables_that_outlive_scalenes_restart(
 @pytest.mark.skipif(sys.platform == "win32", reason="no #! lines")
 @pytest.mark.parametrize(
     ("version", "says"),
-    [("", r"pip install 'weigh\[profile\]'"), ("1.5.55", r"1\.5\.55 is too old")],
+    [("", r"-m pip install scalene"), ("1.5.55", r"1\.5\.55 is too old")],
     ids=["missing", "old"],
 )
 def test_a_python_without_a_good_scalene_is_named_with_the_way_out(
