@@ -282,7 +282,7 @@ class PsutilTree:
     def _unshared(self, live: list[_Seen], memory: Bytes) -> Bytes | None:
         """Add up the pages that are one process's alone.
 
-        Asked for near a new peak only: the system goes through every page for it.
+        Read near a new peak only: the system walks all pages for it.
         """
         if len(live) <= 1 or memory <= self._best * _MATERIAL + MIB:
             return None

@@ -59,7 +59,7 @@ def torch_number(
     """Find *device*, the *number*-th that is mine, among torch's *uuids*.
 
     By UUID, because CUDA may count GPUs of different kinds otherwise; by number where
-    torch tells none, and for a MIG instance, which CUDA gives its GPU's UUID.
+    torch has none, and for a MIG instance, which CUDA gives its GPU's UUID.
     """
     if device.mig_parent is None and None not in uuids:
         own = device.uuid.removeprefix("GPU-")

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from region_programs import report_of, run
 
 from weigh.flow.run.regions import batches, event, measured, phase
 from weigh.measure.region import this_process
+from weigh.measure.region.channel import read_channel
 from weigh.measure.region.tracker import Tracker
 from weigh.probe.own_memory import NoMemory
 
@@ -197,6 +199,33 @@ def test_workers_of_a_pool_write_no_reports_of_their_own() -> None:
         "with context.Pool(2) as pool: print(pool.map(work, range(4)))\n"
     )
     assert (done.stdout, done.stderr) == ("[0, 1, 2, 3]\n", "")
+
+
+JOBLIB = (
+    "from joblib import Parallel, delayed\n"
+    "@weigh.measured\n"
+    "def work(n): return n\n"
+    "print(sum(Parallel(n_jobs=2)(delayed(work)(n) for n in range(100))))\n"
+)
+
+
+def test_phases_in_joblib_workers_are_in_the_record(tmp_path: Path) -> None:
+    pytest.importorskip("joblib")
+    path = tmp_path / "channel"
+    path.touch()
+    done = run(JOBLIB, WEIGH_CHANNEL=str(path))
+    assert done.stdout == "4950\n", done.stderr
+    (phase,) = read_channel(str(path), started=0.0).phases
+    assert (phase.name, phase.calls) == ("work", 100)
+
+
+def test_joblib_workers_without_weigh_run_warn_once() -> None:
+    pytest.importorskip("joblib")
+    done = run(JOBLIB)
+    assert done.stdout == "4950\n"
+    assert done.stderr == (
+        "weigh: phases of worker processes are reported only under weigh run\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from weigh.measure.region.tracker import Tracker, print_error
 from weigh.probe.gpu import DetailedGpuProbe, GpuDevice, GpuProbe, GpuReading
 
 Report = Callable[[Tracker], str]
+_WORKERS = "weigh: phases of worker processes are reported only under weigh run\n"
 
 
 class _Process:
@@ -122,14 +123,19 @@ def _finish() -> None:
         ending()
     tracker.finish()
     silent = (
-        _process.report is None
-        or tracker.is_under_weigh_run
+        tracker.is_under_weigh_run
         or tracker.changes == _process.reported
         or os.environ.get("WEIGH_REPORT") == "0"
         or _process.is_child
-        or _is_worker()
     )
     if silent:
+        return
+    if _is_worker():
+        _process.reported = tracker.changes  # this may be called twice
+        if _warns_for_workers():
+            print_error(_WORKERS)
+        return
+    if _process.report is None:
         return
     try:
         report_now()
@@ -141,6 +147,12 @@ def _is_worker() -> bool:
     """Return whether this is a worker process of multiprocessing or loky."""
     module = sys.modules.get("multiprocessing.process")
     return module is not None and module.parent_process() is not None
+
+
+def _warns_for_workers() -> bool:
+    """Return whether this is the first of the workers, and not a fork."""
+    name = str(sys.modules["multiprocessing.process"].current_process().name)
+    return name.endswith("-1") and not name.startswith("Fork")
 
 
 def _forget() -> None:
