@@ -36,7 +36,7 @@ class Lint(Protocol):
     """What reads one scheduler's scripts."""
 
     def lint(self, text: str, facts: Facts) -> tuple[Finding, ...]:
-        """Say what is off in the script *text*."""
+        """Return the problems of the script *text*."""
 
     def directives(self, text: str) -> int:
         """Count the lines that the scheduler reads."""
@@ -85,7 +85,7 @@ def check_here(
     env: Mapping[str, str],
     ask: Ask = ask_scheduler,
 ) -> Checked:
-    """Read the job script at *path* beside what the cluster at hand has and allows.
+    """Check the job script at *path* against the limits of this machine's cluster.
 
     Raises:
         UsageError: there is no such file, it is no text, or no such form.
@@ -122,7 +122,7 @@ def facts_of(
     limits: Limits | None = None,
     jobs: Mapping[str, str | None] | None = None,
 ) -> Facts:
-    """Give what is known here; files are looked up when they are asked about."""
+    """Return the facts of this machine; files are looked up on demand."""
     return Facts(
         cwd=cwd,
         home=env.get("HOME") or None,
@@ -137,12 +137,12 @@ def facts_of(
 
 
 def dialect_of(scheduler: str) -> Lint:
-    """Give the lint of a scheduler's scripts."""
+    """Return the lint of a scheduler's scripts."""
     return slurm_lint if scheduler == slurm_text.NAME else gridengine_lint
 
 
 def guess(text: str) -> str | None:
-    """Tell whose directives a script has, or meant to have; None where none."""
+    """Return the scheduler whose directives a script seems to have, or None."""
     lines = text.splitlines()
     of_slurm = sum(map(bool, map(_SLURM_LINE.match, lines)))
     of_gridengine = sum(map(bool, map(_GRIDENGINE_LINE.match, lines)))
@@ -152,10 +152,9 @@ def guess(text: str) -> str | None:
 
 
 class Lookup(Mapping[str, _Value], Generic[_Value]):
-    """A mapping that looks each key up when it is asked, and only then.
+    """A mapping that looks up each key on demand.
 
-    The lint alone knows what it needs to know; *find* raises KeyError for what
-    cannot be told.
+    Only the lint knows which keys it needs; *find* raises KeyError for unknown ones.
     """
 
     def __init__(self, find: Callable[[str], _Value]) -> None:
