@@ -48,7 +48,7 @@ def _refuse_other_words(
 
 
 def _without_name(word: str) -> str:
-    """Say what a word lacks: its values, or its name where it looks like values."""
+    """Return what a word lacks: values, or a name if it looks like values."""
     if "," in word or ".." in word or word[:1].isdecimal():
         return f"{word} has no parameter name (write NAME={word})"
     return f"{word} has no values (write {word}=V1,V2)"

@@ -1,4 +1,4 @@
-"""``weigh top``: the words of the command line, and the screen drawn."""
+"""``weigh top``: options, the screen, and the list of GPUs."""
 
 import os
 import select
@@ -31,7 +31,7 @@ _ENDINGS = ("TERM", "HUP", "QUIT")
 
 
 class Ended(Exception):  # noqa: N818 - no error: somebody ended it
-    """A signal asked to end; ``number`` says which."""
+    """A signal ended the program; ``number`` is the signal's."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -39,7 +39,7 @@ class Ended(Exception):  # noqa: N818 - no error: somebody ended it
 
 
 class Events:
-    """Takes over the signals on entry; gives them back on exit."""
+    """Handles signals and keys; restores the old handlers on exit."""
 
     def __init__(self) -> None:
         self._events: dict[int, str | None] = _numbered()
@@ -69,7 +69,7 @@ class Events:
 
     @contextmanager
     def keyboard(self) -> Iterator[None]:
-        """Take keys one by one, unseen; leave the terminal as it was."""
+        """Read keys one by one without echo; restore the terminal afterwards."""
         if sys.platform == "win32" or not _is_terminal(sys.stdin):
             yield
             return
@@ -91,7 +91,7 @@ class Events:
         """Wait for the next event, TICK after so long.
 
         Raises:
-            Ended: a signal asked to end.
+            Ended: a signal ended the program.
         """
         if self._read < 0:
             return _sleep(seconds)
@@ -124,7 +124,7 @@ def _numbered() -> dict[int, str | None]:
 
 
 def _only_wake(_number: int, _frame: FrameType | None) -> None:
-    """Let the wakeup pipe tell."""
+    """Do nothing: the wakeup pipe has the signal's number."""
 
 
 def _key(descriptor: int) -> str:
@@ -249,7 +249,7 @@ def _headroom() -> float:
 
 
 def _stdin_is_terminal() -> bool:
-    """Tell whether a screen can be drawn: on a terminal that can move its cursor."""
+    """Return whether a screen can be drawn: the terminal can move its cursor."""
     if sys.stdout is None or not sys.stdout.isatty():
         return False
     return os.name == "nt" or os.environ.get("TERM", "dumb") != "dumb"
@@ -270,7 +270,7 @@ def _width() -> int:
 
 
 def _watch(watcher: Watcher, interval: Seconds) -> int:
-    """Draw until somebody quits; give the exit code."""
+    """Draw until the user quits; return the exit code."""
     try:
         with Events() as events:
             while True:
@@ -284,7 +284,7 @@ def _watch(watcher: Watcher, interval: Seconds) -> int:
 
 
 def _draw_on_terminal(watcher: Watcher, events: Events, interval: Seconds) -> str:
-    """Draw until something else is to be done; return what.
+    """Draw until another event; return it.
 
     A terminal that is blocked by Ctrl-S must not delay a signal.
     """
@@ -312,7 +312,7 @@ def _draw(
     events: Events,
     interval: Seconds,
 ) -> str:
-    """Look and draw until something else is to be done; give what."""
+    """Read and draw until another event; return it."""
     view = watcher.look()
     due = time.monotonic() + min(interval, _FIRST_INTERVAL)
     while True:

@@ -67,7 +67,7 @@ def run(  # noqa: PLR0913 - the options of the command line, keyword-only
 
 
 def _words(command: object) -> list[str]:
-    """Give the words of a command.
+    """Return the words of a command.
 
     Raises:
         UsageError: it is one text, or a word is none.

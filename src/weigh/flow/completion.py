@@ -1,4 +1,4 @@
-"""What can be named here, for the shell's <TAB>: jobs and records, newest first."""
+"""Jobs and records for the shell's <TAB>, newest first."""
 
 from collections.abc import Iterator, Mapping
 

@@ -79,7 +79,7 @@ class SchedulerFacts(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str | None = None
 
 
-class Cards(msgspec.Struct, frozen=True, kw_only=True):
+class GpuFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The GPUs of this machine; ``cuda`` is the newest version the driver supports.
 
     ``absence`` is why there are none, ``trouble`` why they cannot be read.
@@ -181,7 +181,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     environment: PythonEnvironment | None = None
     conda_prefix: str | None = None
     virtual_env: str | None = None
-    cards: Cards = Cards()
+    gpus: GpuFacts = GpuFacts()
     disks: tuple[Disk, ...] = ()
     quotas: tuple[Quota, ...] = ()
     limits: Limits | None = None

@@ -155,7 +155,7 @@ def test_a_size_that_runs_out_of_memory_ends_the_scan_and_is_a_bound(
     assert ran() == [["20"], ["40"], ["400"]]
     assert states() == {20: "COMPLETED", 40: "COMPLETED", 400: "OUT_OF_MEMORY"}
     assert holding["at_most"] < 400
-    assert "stopped here" in err
+    assert "the scan stops" in err
 
 
 def test_why_it_ran_out_is_in_the_record(scan: Weigh) -> None:
@@ -190,7 +190,7 @@ def test_a_size_that_fails_ends_the_scan_with_its_code_and_last_words(
 
     assert code == 1
     assert states() == {10: "COMPLETED", 20: "COMPLETED", 40: "FAILED"}
-    assert "its last words: no file 40" in err
+    assert "last line of its output: no file 40" in err
 
 
 def test_what_ran_before_a_failure_is_fitted(scan: Weigh) -> None:
@@ -331,7 +331,7 @@ def test_words_that_are_no_sizes_may_vary_too(scan: Weigh) -> None:
         (("mib=20,40", "--gpu", "V1000"), "no such GPU"),
         (("mib=20,40", "--gpu", "p100=lots"), "not a size"),
         (("mib=20,40", "--gpu-memory", "lots"), "not a size"),
-        (("mib=20,40", "--memory", "0"), "nothing fits in that"),
+        (("mib=20,40", "--memory", "0"), "must be above 0"),
         (("mib=20,40", "--near", "0"), "not a share"),
         (("mib=20,40", "--level", "200"), "not a share"),
     ],
@@ -351,7 +351,7 @@ def test_a_card_without_gpu_figures_is_passed_over_and_said(scan: Weigh) -> None
 
     assert code == 0
     assert json.loads(out)["cards"] == []
-    assert "V100-32GB left out: GPU memory takes a run on a GPU" in err
+    assert "V100-32GB left out: GPU memory can only be measured on a GPU" in err
 
 
 def test_no_command_is_refused_with_the_way_out(weigh: Weigh) -> None:
@@ -423,7 +423,7 @@ def test_ctrl_c_ends_the_scan_and_keeps_what_ran(
     out, err = running.communicate(timeout=PATIENCE)
 
     assert running.returncode == 128 + signal.SIGINT
-    assert "stopped by SIGINT; what ran is kept" in err
+    assert "stopped by SIGINT; the records are kept" in err
     assert [record.parameters["n"] for record in kept()][:2] == [1, 2]
     assert "2 sizes, 2 runs" in out
 
@@ -437,7 +437,7 @@ def test_a_scheduler_s_term_ends_the_command_and_keeps_what_ran(
     out, err = running.communicate(timeout=PATIENCE)
 
     assert running.returncode == 128 + signal.SIGTERM
-    assert "stopped by SIGTERM; what ran is kept" in err
+    assert "stopped by SIGTERM; the records are kept" in err
     assert "2 sizes, 2 runs" in out
 
 

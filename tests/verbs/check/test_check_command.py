@@ -144,7 +144,7 @@ def test_one_that_ignores_term_is_killed_with_all_it_started(
     )
     code, out, _ = weigh("check", path, "--timeout", "0.5", "--grace", "0.3")
     assert code == 0
-    assert "task 1 did not end when told to" in " ".join(out.split())
+    assert "task 1 ignored TERM" in " ".join(out.split())
     for name in ("pid", "child"):
         assert not is_running(int((tmp_path / name).read_text()))
 
@@ -172,7 +172,7 @@ def test_what_is_off_in_a_script_is_a_fault(weigh: Weigh, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("nowhere.txt", "cannot read"), (".", "is a folder"), ("-", "reads a file")],
+    [("nowhere.txt", "cannot read"), (".", "is a folder"), ("-", "needs a file")],
 )
 def test_what_is_no_task_file_is_refused(weigh: Weigh, name: str, said: str) -> None:
     code, _, err = weigh("check", name)
@@ -211,7 +211,7 @@ def test_a_table_of_other_tasks_is_left_aside(weigh: Weigh, tmp_path: Path) -> N
         file.write("echo --rate 3\n")
     _, document = checked(weigh, "tasks.txt")
     assert document["trials"][2]["parameters"] == {"rate": 3}
-    assert "tasks.tsv is of other tasks" in document["notes"][0]
+    assert "tasks.tsv has other tasks" in document["notes"][0]
 
 
 def test_whole_runs_are_kept_and_cut_ones_are_not(weigh: Weigh, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_a_plan_whose_tasks_were_edited_is_refused(weigh: Weigh, plan: Path) -> 
         file.write("echo more\n")
     code, _, err = weigh("check", "plan/tasks")
     assert code == 2
-    assert "tasks_0.txt has 3 tasks and its plan says 2" in err
+    assert "tasks_0.txt has 3 tasks but its plan has 2" in err
 
 
 def test_a_folder_without_a_plan_is_refused(weigh: Weigh, plan: Path) -> None:

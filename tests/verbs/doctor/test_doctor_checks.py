@@ -4,11 +4,11 @@ import pytest
 from weigh.flow.doctor.checklist import driver_check, oldest_driver, torch_check
 from weigh.flow.doctor.doctor import diagnose
 from weigh.model.doctor import (
-    Cards,
     Check,
     Disk,
     Facts,
     Git,
+    GpuFacts,
     JobFacts,
     Limits,
     Memory,
@@ -29,7 +29,7 @@ CPU_TORCH = PythonEnvironment(
 CUDA_TORCH = PythonEnvironment(
     kind="venv", prefix="/envs/b", name="b", torch=TorchBuild("2.4.0", "12.1")
 )
-CARD = Cards(names=("V100",), driver="550.54.15", cuda="12.4")
+GPU_FACTS = GpuFacts(names=("V100",), driver="550.54.15", cuda="12.4")
 ALL_READINGS = Reach(
     perf_event=True,
     cgroup_peak=True,
@@ -110,7 +110,7 @@ def test_a_cpu_torch_is_broken_where_gpus_are_asked_for() -> None:
 
 
 def test_a_cpu_torch_beside_a_gpu_is_a_warning() -> None:
-    assert found("torch", environment=CPU_TORCH, cards=CARD).state == "warning"
+    assert found("torch", environment=CPU_TORCH, gpus=GPU_FACTS).state == "warning"
 
 
 def test_a_cpu_torch_on_a_laptop_is_fine() -> None:
@@ -119,7 +119,7 @@ def test_a_cpu_torch_on_a_laptop_is_fine() -> None:
 
 def test_a_rocm_torch_is_no_cpu_torch() -> None:
     rocm = msgspec.structs.replace(CPU_TORCH, torch=TorchBuild("2.4", None, "6.0"))
-    assert torch_check(rocm, is_asked=True, is_likely=True).state == "ok"
+    assert torch_check(rocm, is_requested=True, is_likely=True).state == "ok"
 
 
 @pytest.mark.parametrize(
@@ -138,18 +138,18 @@ def test_a_rocm_torch_is_no_cpu_torch() -> None:
 def test_the_driver_must_be_new_enough_for_torchs_cuda(
     driver: str, cuda: str, state: str
 ) -> None:
-    cards = Cards(names=("T4",), driver=driver, cuda="1.0")
-    assert [check.state for check in driver_check(cards, cuda)] == [state]
+    gpus = GpuFacts(names=("T4",), driver=driver, cuda="1.0")
+    assert [check.state for check in driver_check(gpus, cuda)] == [state]
 
 
 def test_nothing_is_said_of_a_cuda_that_nobody_knows_yet() -> None:
     assert oldest_driver("99.1") is None
-    assert list(driver_check(CARD, "99.1")) == []
+    assert list(driver_check(GPU_FACTS, "99.1")) == []
 
 
 def test_a_driver_that_does_not_answer_is_broken() -> None:
-    cards = Cards(trouble="the GPU driver has not answered for 10 s")
-    assert found("GPU", cards=cards).state == "broken"
+    gpus = GpuFacts(trouble="the GPU driver has not answered for 10 s")
+    assert found("GPU", gpus=gpus).state == "broken"
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_records_must_go_where_they_stay(
     [
         (Git(upstream="origin/main", ahead=0, commit="1"), "ok", "pushed"),
         (Git(upstream="origin/main", ahead=2, commit="1"), "warning", "2 commits"),
-        (Git(commit="1"), "warning", "pushed nowhere"),
+        (Git(commit="1"), "warning", "not pushed"),
         (Git(changed=3, untracked=1, commit="1"), "warning", "3 changed, 1 new"),
         (Git(), "warning", "nothing at all"),
     ],
@@ -326,7 +326,7 @@ def test_every_line_that_is_not_well_has_a_cure() -> None:
         schedulers=(SchedulerFacts(name="Slurm", trouble="down", missing=("sacct",)),),
         interpreter=a_disk(is_shared=False),
         environment=CPU_TORCH,
-        cards=Cards(trouble="broken"),
+        gpus=GpuFacts(trouble="broken"),
         disks=(a_disk(free=0), a_disk(role="scratch", writable=False)),
         quotas=(Quota(file_system="/home", used=2, limit=1),),
         limits=Limits(open_files=3, core=None, cpu_time=3, file_size=3),

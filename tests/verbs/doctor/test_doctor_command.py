@@ -37,7 +37,7 @@ def test_the_page_has_a_line_for_each_thing(tmp_path: Path) -> None:
     assert done.stderr == ""
     for name in ("place", "environment", "GPU", "home", "ulimit", "reach", "records"):
         assert f" {name} " in done.stdout
-    assert "no scheduler here" in done.stdout
+    assert "no scheduler found" in done.stdout
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:

@@ -107,5 +107,5 @@ def test_the_job_one_is_in_is_known(
 
 
 def test_no_card_is_no_fault() -> None:
-    cards = doctor_facts.read_cards(dict(os.environ) | {"CUDA_VISIBLE_DEVICES": ""})
-    assert cards.trouble is None
+    gpus = doctor_facts.read_gpus(dict(os.environ) | {"CUDA_VISIBLE_DEVICES": ""})
+    assert gpus.trouble is None

@@ -1,4 +1,4 @@
-"""``weigh check TASKS``: try a diverse handful of the tasks; see what goes wrong."""
+"""``weigh check TASKS``: try a few different tasks, and report problems."""
 
 import os
 import tempfile
@@ -32,7 +32,7 @@ _SCRIPT = ("job", ".sh")
 
 
 def tasks_of_plan(folder: str) -> tuple[dict[int, bytes], str]:
-    """Give the tasks of a plan by their numbers, and the task file it was made from.
+    """Return the tasks of a plan by number, and the task file it was made from.
 
     Raises:
         UsageError: there is no plan, or its task files are not as it says.
@@ -54,7 +54,7 @@ def tasks_of_plan(folder: str) -> tuple[dict[int, bytes], str]:
 def check_scripts(
     folder: str, *, form: str | None, cwd: str, env: Mapping[str, str]
 ) -> tuple[Checked, ...]:
-    """Read the scripts of a plan's jobs, if it has any by now.
+    """Check the scripts of a plan's jobs that exist.
 
     Raises:
         WeighError: one cannot be read.
@@ -78,8 +78,8 @@ def _lines(path: str, count: int) -> list[bytes]:
     try:
         if len(source) != count:
             raise UsageError(
-                f"{path} has {len(source)} tasks and its plan says {count} "
-                "(weigh plan --replace makes both anew)"
+                f"{path} has {len(source)} tasks but its plan has {count} "
+                "(weigh plan --replace writes both again)"
             )
         return [source.text(seq) for seq in range(1, count + 1)]
     finally:
@@ -94,10 +94,10 @@ Say = Callable[[str], None]
 
 
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How many tasks to try, how long each, how many at once (None: as fits here).
+    """How many tasks to try, how long each, how many at once (None: as many as fit).
 
-    ``grace`` is the seconds from telling a task to end to killing it; with
-    ``allow_nan`` NaN and inf in what they print are no fault.
+    ``grace`` is the time from TERM to KILL in seconds; with ``allow_nan`` NaN and inf
+    in the output are accepted.
     """
 
     tasks: int = 5
@@ -108,7 +108,7 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """The tasks to try, their parameters to show, and what to say of the choice."""
+    """The tasks to try, their parameters to print, and notes about the choice."""
 
     tasks: tuple[TaskToTry, ...]
     parameters: tuple[dict[str, int | float | str], ...]
@@ -117,18 +117,18 @@ class Chosen(msgspec.Struct, frozen=True):
 
 
 def is_job_script(path: str) -> bool:
-    """Tell whether a file is a script, whose lines are no tasks.
+    """Return whether a file is a job script, not a task file.
 
     Raises:
         UsageError: it cannot be read.
     """
     if path == _STDIN:
-        raise UsageError("weigh check reads a file: its table may lie beside it")
+        raise UsageError("weigh check needs a file, not standard input")
     try:
         with open(path, "rb") as file:
             return is_script(file)
     except IsADirectoryError:
-        return False  # a plan, or there is more to say of it
+        return False  # a plan; other directories are refused later
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
 
@@ -149,7 +149,7 @@ def choose(path: str, options: CheckOptions) -> Chosen:
     places = choose_diverse(parameters, options.tasks)
     return Chosen(
         tuple(
-            TaskToTry(numbers[at], lines[at], _said(tabled[at]) if tabled else {})
+            TaskToTry(numbers[at], lines[at], _texts(tabled[at]) if tabled else {})
             for at in places
         ),
         tuple(
@@ -162,7 +162,7 @@ def choose(path: str, options: CheckOptions) -> Chosen:
 
 
 def _tasks(path: str) -> tuple[dict[int, bytes], str]:
-    """Give the tasks by their numbers, and the task file that they are from."""
+    """Return the tasks by number, and the task file that they are from."""
     if os.path.isdir(path):
         from weigh.flow.check.check import tasks_of_plan  # noqa: PLC0415 - only here
 
@@ -183,9 +183,9 @@ def check(
     cwd: str,
     env: Mapping[str, str],
 ) -> Check:
-    """Try a few tasks of *path* side by side; *say* is told before and during.
+    """Try a few tasks of *path* concurrently; pass progress lines to *say*.
 
-    Records of those that complete are kept; what was cut short is none of a whole run.
+    Records of completed tasks are kept; a task that was stopped leaves no record.
 
     Raises:
         UsageError: the file cannot be carried out as it stands.
@@ -221,34 +221,34 @@ def check(
 def _from_table(
     path: str, lines: Sequence[str]
 ) -> tuple[list[Parameters], tuple[str, ...]]:
-    """Read the parameters that a sweep wrote beside its tasks; none where it did not.
+    """Read the parameters that a sweep wrote next to its task file; none without it.
 
-    Tasks are known by their lines, so that an edited task file keeps what it can.
+    Tasks are identified by their lines, so an edited task file keeps what it can.
     """
-    beside = table_path(path)
-    if beside == path or not os.path.exists(beside):
+    table = table_path(path)
+    if table == path or not os.path.exists(table):
         return [], ()
     known: dict[str, Parameters] = {}
     try:
         with open(
-            beside, encoding="utf-8", errors="surrogateescape", newline=""
+            table, encoding="utf-8", errors="surrogateescape", newline=""
         ) as file:
             known = {task.line: task.parameters for task in read_table(file)}
     except FormatError:
         return [], ()
     except OSError as error:
-        return [], (f"{beside}: {error.strerror}: parameters are read from the lines",)
+        return [], (f"{table}: {error.strerror}: parameters are read from the lines",)
     if not all(line in known for line in lines):
-        return [], (f"{beside} is of other tasks: parameters are read from the lines",)
+        return [], (f"{table} has other tasks: parameters are read from the lines",)
     return [known[line] for line in lines], ()
 
 
-def _said(parameters: Parameters) -> dict[str, str]:
+def _texts(parameters: Parameters) -> dict[str, str]:
     return {name: str(value) for name, value in parameters.items()}
 
 
 def _layout(options: CheckOptions, env: Mapping[str, str], tasks: int) -> Layout:
-    """Share out what this process may use, as ``weigh exec`` does."""
+    """Divide CPUs and GPUs of this process into slots, as ``weigh exec`` does."""
     ours = resources.read_resources(
         env,
         scheduler_facts(env)[0],
@@ -278,7 +278,7 @@ def _keep(root: str, tried: Tried) -> None:
 
 
 def _trials(chosen: Chosen, tried: Tried, options: CheckOptions) -> tuple[Trial, ...]:
-    """Put what was tried in the order of the file."""
+    """Return the results in the order of the file."""
     ended = {one.seq: one for one in tried.ended}
     trials = [
         judge_trial(
@@ -293,7 +293,7 @@ def _trials(chosen: Chosen, tried: Tried, options: CheckOptions) -> tuple[Trial,
 
 
 def _notes(trials: Sequence[Trial], tried: Tried) -> tuple[str, ...]:
-    """Say what is no fault and still worth a thought."""
+    """Return notes about what is not a problem but worth knowing."""
     by_seq = {one.seq: one for one in tried.ended}
     silent = [t.task for t in trials if t.state != "PENDING" and not t.output_size]
     killed = [t.task for t in trials if (e := by_seq.get(t.task)) and e.was_killed]
@@ -301,18 +301,18 @@ def _notes(trials: Sequence[Trial], tried: Tried) -> tuple[str, ...]:
     notes = []
     if rising:
         most = rate_words(max(rising.values()))
-        notes.append(f"memory still rises in {_named(list(rising))}: at most {most}")
+        notes.append(f"memory still rises in {_named(list(rising))}: {most} at most")
     if silent:
         notes.append(f"{_named(silent)} printed nothing")
     if killed:
         notes.append(
-            f"{_named(killed)} did not end when told to: killed; no checkpoint could "
-            "be saved when the time is up"
+            f"{_named(killed)} ignored TERM and was killed: at a time limit, no "
+            "checkpoint could be saved"
         )
     if tried.alone:
         notes.append(f"{_named(tried.alone)} ran alone: too little memory for several")
     if tried.signal is not None:
-        notes.append("told to end before all was tried")
+        notes.append("interrupted before all tasks were tried")
     return tuple(notes)
 
 

@@ -67,7 +67,7 @@ def check_here(
     env: Mapping[str, str],
     ask: Ask = ask_scheduler,
 ) -> Checked:
-    """Read the job script at *path* beside what the cluster at hand has and allows.
+    """Check the job script at *path* against the limits of this machine's cluster.
 
     Raises:
         UsageError: there is no such file, it is no text, or no such form.
@@ -104,7 +104,7 @@ def facts_of(
     limits: Limits | None = None,
     jobs: Mapping[str, str | None] | None = None,
 ) -> Facts:
-    """Give what is known here; files are looked up when they are asked about."""
+    """Return the facts of this machine; files are looked up on demand."""
     return Facts(
         cwd=cwd,
         home=env.get("HOME") or None,
@@ -119,12 +119,12 @@ def facts_of(
 
 
 def dialect_of(scheduler: str) -> Lint:
-    """Give the lint of a scheduler's scripts."""
+    """Return the lint of a scheduler's scripts."""
     return KINDS[scheduler].lint
 
 
 def guess(text: str) -> str | None:
-    """Tell whose directives a script has, or meant to have; None where none."""
+    """Return the scheduler whose directives a script seems to have, or None."""
     lines = text.splitlines()
     counts = {
         kind.name: sum(map(bool, map(kind.directive.match, lines)))
@@ -136,10 +136,9 @@ def guess(text: str) -> str | None:
 
 
 class Lookup(Mapping[str, _Value], Generic[_Value]):
-    """A mapping that looks each key up when it is asked, and only then.
+    """A mapping that looks up each key on demand.
 
-    The lint alone knows what it needs to know; *find* raises KeyError for what
-    cannot be told.
+    Only the lint knows which keys it needs; *find* raises KeyError for unknown ones.
     """
 
     def __init__(self, find: Callable[[str], _Value]) -> None:

@@ -1,6 +1,6 @@
-"""Run a few tasks side by side for a while, each under ``weigh run``; then stop them.
+"""Run a few tasks concurrently for a while, each under ``weigh run``; then stop them.
 
-Each is a process of its own, so that its record is what ``weigh run`` would say of it.
+Each is a process of its own, so its record equals that of ``weigh run``.
 """
 
 import os
@@ -24,13 +24,13 @@ from weigh.runner.shell import Shell
 from weigh.runner.slots import FreeSlots, Layout, Slot, thread_settings
 from weigh.units import MIB, Bytes, Seconds, format_size
 
-Stop: TypeAlias = Literal["time", "output", "memory", "told"]
+Stop: TypeAlias = Literal["time", "output", "memory", "signal"]
 
 _LAST_PATIENCE = 2.0  # seconds for `weigh run` to write a record when all is dead
 
 
 class TaskToTry(msgspec.Struct, frozen=True):
-    """A task, its line as it stands, and its parameters as far as a table says them."""
+    """A task, its unchanged line, and its parameters if a table has them."""
 
     seq: int
     line: bytes
@@ -48,9 +48,9 @@ class Setup(msgspec.Struct, frozen=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A task that ended, why weigh stopped it if it did, and what is known of it.
+    """A task that ended, why weigh stopped it if it did, and its record.
 
-    ``was_killed``: it did not end when told to.
+    ``was_killed``: it ignored TERM.
     """
 
     seq: int
@@ -61,7 +61,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Running:
-    """One task that runs. ``now`` and ``peak`` are the bytes it was seen to hold."""
+    """A running task; ``now`` and ``peak`` are its resident bytes as sampled."""
 
     def __init__(self, task: TaskToTry, setup: Setup, slot: Slot, now: Seconds) -> None:
         """Start it.
@@ -73,7 +73,7 @@ class Running:
         self.stop: Stop | None = None
         self.now = self.peak = 0
         self.log = os.path.join(setup.output, f"task-{task.seq}.log")
-        self._told_at = now
+        self._terminated_at = now
         self._was_killed = False
         self._run = self._start(setup)
         self._child = self._run.process
@@ -81,33 +81,33 @@ class Running:
         self._tree = ProcTree(self._child.pid) if is_linux else None
 
     def has_ended(self) -> bool:
-        """Tell whether nothing of it is left."""
+        """Return whether its process has ended."""
         return self._child.poll() is not None
 
     def look(self) -> None:
-        """See what it holds now."""
+        """Sample its memory."""
         if self._tree is not None:
             self.now = sum(reading.resident for reading in self._tree.read())
             self.peak = max(self.peak, self.now)
 
     def output_size(self) -> Bytes:
-        """Give the bytes it has written."""
+        """Return the size of its output in bytes."""
         with suppress(OSError):
             return os.stat(self.log).st_size
         return 0
 
-    def tell_to_end(self, why: Stop, now: Seconds) -> None:
+    def terminate(self, why: Stop, now: Seconds) -> None:
         """Send TERM, which ``weigh run`` passes on."""
-        self.stop, self._told_at = why, now
+        self.stop, self._terminated_at = why, now
         self._child.terminate()
 
     def insist(self, now: Seconds, grace: Seconds) -> None:
-        """Kill what does not end within *grace* seconds of being told to."""
-        if now < self._told_at + grace:
+        """Kill what has not ended *grace* seconds after TERM."""
+        if now < self._terminated_at + grace:
             return
         self._was_killed = True
         self._kill_tree()
-        if now > self._told_at + grace + _LAST_PATIENCE:
+        if now > self._terminated_at + grace + _LAST_PATIENCE:
             self._child.kill()
 
     def end_at_once(self) -> None:
@@ -118,7 +118,7 @@ class Running:
             self._child.wait()
 
     def ended(self) -> Ended:
-        """Say what is known of a task that has ended, and let go of it."""
+        """Return the result of a task that has ended, and release its resources."""
         if self._tree is not None:
             self._tree.close()
         record = self._run.record()
@@ -146,7 +146,7 @@ class Running:
         )
 
     def _environment(self, setup: Setup) -> dict[str, str]:
-        """Give what ``weigh exec`` would; Python speaks at once, to be overheard."""
+        """Return the environment that ``weigh exec`` sets, with unbuffered Python."""
         number = str(self.slot.number)
         env = {
             "PYTHONUNBUFFERED": "1",
@@ -165,7 +165,7 @@ class Running:
 _TICK = 0.05
 _SETTLING = 1.0  # seconds a task has to show its size before the next begins
 _MARGIN = 0.05  # of the memory, to be left free
-_MORE = 1.2  # what was stopped while it grew needs more than it had
+_MORE = 1.2  # a task stopped while it grew needs more than it had
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,10 +177,10 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """What became of the tasks that were begun, in the order of their ends.
+    """The results of the started tasks, in the order in which they ended.
 
-    ``most_at_once`` is how many ran side by side; ``alone`` those that ran by
-    themselves in the end, for want of memory; ``signal`` what told weigh to end.
+    ``most_at_once`` is how many ran concurrently; ``alone`` the tasks that ran alone
+    at the end, due to lack of memory; ``signal`` the signal that interrupted weigh.
     """
 
     ended: tuple[Ended, ...]
@@ -192,44 +192,44 @@ class Tried(msgspec.Struct, frozen=True):
 def try_side_by_side(
     tasks: Sequence[TaskToTry], setup: Setup, rules: Rules, say: Callable[[str], None]
 ) -> Tried:
-    """Run *tasks* in their order, as many at once as there are slots and memory.
+    """Run *tasks* in order, as many at once as slots and memory allow.
 
-    Where memory runs short the youngest is stopped, to run alone later. Nothing is
-    left running, whatever happens.
+    If memory runs short, the youngest is stopped and runs alone later. No process is
+    left running in any case.
 
     Raises:
         WeighError: a task's output cannot be written.
     """
-    with _heard() as told:
-        course = _Course(tasks, setup, rules, say)
-        course.run(told)
+    with _noted_signals() as signals:
+        trial = _Trial(tasks, setup, rules, say)
+        trial.run(signals)
     return Tried(
-        ended=tuple(course.ended),
-        most_at_once=course.most_at_once,
-        alone=tuple(course.alone),
-        signal=told[0] if told else None,
+        ended=tuple(trial.ended),
+        most_at_once=trial.most_at_once,
+        alone=tuple(trial.alone),
+        signal=signals[0] if signals else None,
     )
 
 
 @contextmanager
-def _heard() -> Iterator[list[int]]:
-    """Note the signals that ask to end, in a list."""
-    told: list[int] = []
+def _noted_signals() -> Iterator[list[int]]:
+    """Collect INT, TERM and HUP in a list."""
+    signals: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
-        told.append(number)
+        signals.append(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, note) for number in numbers}
     try:
-        yield told
+        yield signals
     finally:
         for number, old in before.items():
             signal.signal(number, old)
 
 
-class _Course:
-    """The tasks that wait, run and have ended."""
+class _Trial:
+    """The tasks that wait, run or have ended."""
 
     def __init__(
         self,
@@ -252,15 +252,15 @@ class _Course:
         self._need: Bytes = 0
         self._memory_due: Seconds = 0.0
 
-    def run(self, told: Sequence[int]) -> None:
-        """Go on until all have ended, or until *told* says something."""
+    def run(self, signals: Sequence[int]) -> None:
+        """Run until all have ended, or until *signals* has one."""
         try:
             while self._waiting or self._running:
                 now = time.monotonic()
-                if told:
+                if signals:
                     self._waiting.clear()
-                    self._stop_all("told", now)
-                self._see_to_all(now)
+                    self._stop_all("signal", now)
+                self._check_all(now)
                 if now >= self._memory_due:
                     self._look_at_memory(now)
                 self._start_more(now)
@@ -277,7 +277,7 @@ class _Course:
             self.most_at_once = max(self.most_at_once, len(self._running))
 
     def _has_room(self, now: Seconds) -> bool:
-        """Tell whether one more task fits, with those that run at their full size."""
+        """Return whether another task fits, with the running ones at their peak."""
         if not self._running:
             return True
         is_alone = self._waiting[0].seq in self.alone
@@ -293,16 +293,16 @@ class _Course:
         growth = sum(max(0, need - one.now) for one in self._running)
         return room.free - _MARGIN * room.limit >= growth + need
 
-    def _see_to_all(self, now: Seconds) -> None:
+    def _check_all(self, now: Seconds) -> None:
         for one in list(self._running):
             if one.has_ended():
                 self._collect(one)
             elif one.stop is not None:
                 one.insist(now, self._rules.grace)
             elif now >= one.began + self._rules.seconds:
-                one.tell_to_end("time", now)
+                one.terminate("time", now)
             elif one.output_size() > self._rules.most_output:
-                one.tell_to_end("output", now)
+                one.terminate("output", now)
 
     def _collect(self, one: Running) -> None:
         self._running.remove(one)
@@ -316,7 +316,7 @@ class _Course:
             self.ended.append(ended)
 
     def _look_at_memory(self, now: Seconds) -> None:
-        """Stop the youngest task where memory is about to run out."""
+        """Stop the youngest task if memory is about to run out."""
         for one in self._running:
             one.look()
         room = self._room()
@@ -334,8 +334,8 @@ class _Course:
         youngest = max(going, key=lambda one: one.began)
         self._need = max(self._need, round(youngest.peak * _MORE))
         if is_last and youngest.task.seq not in self.alone:
-            self.alone.append(youngest.task.seq)  # it was: no second try
-        youngest.tell_to_end("memory", now)
+            self.alone.append(youngest.task.seq)  # no second try
+        youngest.terminate("memory", now)
         self._say(
             f"memory is running out ({format_size(max(0, room.free))} left): task "
             f"{youngest.task.seq} is stopped"
@@ -348,4 +348,4 @@ class _Course:
     def _stop_all(self, why: Stop, now: Seconds) -> None:
         for one in self._running:
             if one.stop is None:
-                one.tell_to_end(why, now)
+                one.terminate(why, now)

@@ -30,7 +30,7 @@ class _Verdict(msgspec.Struct, frozen=True):
 
 
 _STOPPED: dict[Stop | None, _Verdict] = {
-    "told": _Verdict("INTERRUPTED", "stopped with weigh"),
+    "signal": _Verdict("INTERRUPTED", "stopped with weigh"),
     "memory": _Verdict("OUT_OF_MEMORY", "memory ran out", is_wrong=True),
 }
 
@@ -86,7 +86,7 @@ def _measured(trial: Trial, record: Record, ended: Ended) -> Trial:
 
 
 def _growth_rate(record: Record) -> float | None:
-    """Give the bytes a second by which memory still rose; None where it did not."""
+    """Return the bytes a second by which memory still rose; None where it did not."""
     if record.series is None:
         return None
     growth = growth_of(record.series.t, record.series.memory)

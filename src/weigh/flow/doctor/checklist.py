@@ -1,16 +1,15 @@
-"""The checks of the machine: each takes the facts and gives lines of the page.
+"""The checks of the machine and of a job: each returns lines from the facts.
 
-Pure: what is looked at was found out before. A check that does not apply here gives
-nothing.
+Pure: the facts were collected before. A check that does not apply returns no line.
 """
 
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from weigh.model.doctor import (
-    Cards,
     Check,
     Facts,
+    GpuFacts,
     JobFacts,
     PythonEnvironment,
     SchedulerFacts,
@@ -34,40 +33,40 @@ _OLDEST_DRIVERS = {
     (9, 1): (390, 46),
     (9, 0): (384, 81),
 }
-_CPU_TORCH = "torch {version} is built for CPUs only: it will see no GPU"
-_CUDA_CURE = "install torch's CUDA build (pytorch.org/get-started) in {where}"
+_CPU_TORCH = "torch {version} is built for CPUs only: it cannot use a GPU"
+_CUDA_FIX = "install torch's CUDA build (pytorch.org/get-started) in {where}"
 
 
 def place(facts: Facts) -> Iterator[Check]:
-    """Say what kind of machine this is to a job."""
+    """Report what kind of machine this is: login node, job or own machine."""
     if facts.job_id is not None:
         yield Check("place", "ok", f"inside job {facts.job_id}, on {facts.host}")
     elif facts.schedulers:
         yield Check("place", "ok", "a login node: prepare and submit here, run in jobs")
     else:
-        text = "no scheduler here: jobs run on this machine itself (weigh exec)"
+        text = "no scheduler found: jobs run on this machine (weigh exec)"
         yield Check("place", "ok", text)
 
 
 def schedulers(facts: Facts) -> Iterator[Check]:
-    """Say whether the scheduler's commands are all here, and answer."""
+    """Check that the scheduler answers and that all its commands are on PATH."""
     for one in facts.schedulers:
         yield _scheduler(one)
 
 
 def _scheduler(one: SchedulerFacts) -> Check:
     if one.trouble is not None:
-        cure = "wait and try again; if it stays so, tell the site's support"
+        cure = "wait and try again; if it persists, contact the site's support"
         return Check("scheduler", "broken", f"{one.name}: {one.trouble}", cure)
     if one.missing:
         text = f"{one.name} answers; not on PATH: {', '.join(one.missing)}"
-        cure = "load the scheduler's module, or ask for these commands"
+        cure = "load the scheduler's module, or ask the site for these commands"
         return Check("scheduler", "warning", text, cure)
-    return Check("scheduler", "ok", f"{one.name} answers, all its commands are here")
+    return Check("scheduler", "ok", f"{one.name} answers; all its commands are on PATH")
 
 
 def python_on_nodes(facts: Facts) -> Iterator[Check]:
-    """Say what cannot be known from here: whether nodes have weigh's Python."""
+    """Check whether compute nodes can see weigh's Python."""
     disk = facts.interpreter
     if disk is None or not facts.schedulers or facts.job_id is not None:
         return
@@ -83,7 +82,7 @@ def python_on_nodes(facts: Facts) -> Iterator[Check]:
 
 
 def environment(facts: Facts) -> Iterator[Check]:
-    """Say which Python a command would start."""
+    """Report which Python a command would start."""
     one = facts.environment
     if one is None:
         return
@@ -98,16 +97,18 @@ def environment(facts: Facts) -> Iterator[Check]:
 
 
 def torch(facts: Facts) -> Iterator[Check]:
-    """Say whether the torch here can use a GPU."""
+    """Check whether the installed torch can use a GPU."""
     one = facts.environment
     if one is not None and one.torch is not None:
-        asked = facts.job is not None and facts.job.asks_gpus is True
-        needed = bool(facts.cards.names or facts.schedulers)
-        yield torch_check(one, is_asked=asked, is_likely=needed)
+        requested = facts.job is not None and facts.job.asks_gpus is True
+        needed = bool(facts.gpus.names or facts.schedulers)
+        yield torch_check(one, is_requested=requested, is_likely=needed)
 
 
-def torch_check(one: PythonEnvironment, *, is_asked: bool, is_likely: bool) -> Check:
-    """Judge a torch by what it was built for; broken only where GPUs are asked for."""
+def torch_check(
+    one: PythonEnvironment, *, is_requested: bool, is_likely: bool
+) -> Check:
+    """Check what torch was built for; broken only if the job requests GPUs."""
     build = one.torch
     if build is None:
         return Check("torch", "ok", f"no torch in {environment_words(one)}")
@@ -115,25 +116,25 @@ def torch_check(one: PythonEnvironment, *, is_asked: bool, is_likely: bool) -> C
         kind = f"CUDA {build.cuda}" if build.cuda else f"ROCm {build.hip}"
         return Check("torch", "ok", f"torch {build.version}, built for {kind}")
     text = _CPU_TORCH.format(version=build.version)
-    if not (is_asked or is_likely):
+    if not (is_requested or is_likely):
         return Check("torch", "ok", text)
-    cure = _CUDA_CURE.format(where=environment_words(one))
-    return Check("torch", "broken" if is_asked else "warning", text, cure)
+    cure = _CUDA_FIX.format(where=environment_words(one))
+    return Check("torch", "broken" if is_requested else "warning", text, cure)
 
 
 def driver(facts: Facts) -> Iterator[Check]:
     """Compare the driver with the CUDA that torch was built for."""
-    cards = facts.cards
-    if cards.trouble is not None:
-        cure = "tell the site's support, with this line and the node's name"
-        yield Check("GPU", "broken", cards.trouble, cure)
-    elif not cards.names:
-        yield from _no_card(cards, facts)
+    gpus = facts.gpus
+    if gpus.trouble is not None:
+        cure = "send this line and the node's name to the site's support"
+        yield Check("GPU", "broken", gpus.trouble, cure)
+    elif not gpus.names:
+        yield from _no_gpu(gpus, facts)
     else:
-        yield Check("GPU", "ok", _card_words(cards))
+        yield Check("GPU", "ok", _gpu_words(gpus))
         cuda = _torch_cuda(facts)
         if cuda is not None:
-            yield from driver_check(cards, cuda)
+            yield from driver_check(gpus, cuda)
 
 
 def _torch_cuda(facts: Facts) -> str | None:
@@ -141,31 +142,31 @@ def _torch_cuda(facts: Facts) -> str | None:
     return build.cuda if build else None
 
 
-def _no_card(cards: Cards, facts: Facts) -> Iterator[Check]:
-    text = cards.absence or "no GPU here"
+def _no_gpu(gpus: GpuFacts, facts: Facts) -> Iterator[Check]:
+    text = gpus.absence or "no GPU here"
     if facts.schedulers and facts.job_id is None:
         text += "; a node's driver: weigh doctor in a job there"
     yield Check("GPU", "ok", text)
 
 
-def driver_check(cards: Cards, cuda: str) -> Iterator[Check]:
-    """Say whether the driver is new enough for programs built for *cuda*."""
+def driver_check(gpus: GpuFacts, cuda: str) -> Iterator[Check]:
+    """Check whether the driver is new enough for programs built for *cuda*."""
     oldest = oldest_driver(cuda)
-    version = _numbers(cards.driver or "")
+    version = _numbers(gpus.driver or "")
     if oldest is None or not version:
         return
     if version >= oldest:
-        text = f"driver {cards.driver} is new enough for torch's CUDA {cuda}"
+        text = f"driver {gpus.driver} is new enough for torch's CUDA {cuda}"
         yield Check("driver", "ok", text)
         return
-    wanted = ".".join(map(str, oldest))
-    text = f"driver {cards.driver} is too old for torch's CUDA {cuda} (from {wanted})"
-    newest = f" {cards.cuda} or older" if cards.cuda else " the driver's or older"
+    needed = ".".join(map(str, oldest))
+    text = f"driver {gpus.driver} is too old for torch's CUDA {cuda} (needs {needed})"
+    newest = f" {gpus.cuda} or older" if gpus.cuda else " the driver's or older"
     yield Check("driver", "broken", text, f"install torch built for CUDA{newest}")
 
 
 def oldest_driver(cuda: str) -> tuple[int, ...] | None:
-    """Give the oldest driver on which programs built for *cuda* run, if it is known."""
+    """Return the oldest driver that runs programs built for *cuda*, if known."""
     numbers = _numbers(cuda)
     return _OLDEST_DRIVERS.get(numbers[:1]) or _OLDEST_DRIVERS.get(numbers[:2])
 
@@ -181,13 +182,13 @@ def clock(facts: Facts) -> Iterator[Check]:
         return
     side = "behind" if skew > 0 else "ahead of"
     text = f"{format_duration(abs(skew))} {side} the server of {facts.clock_disk}"
-    cure = "tell the site's support; make, rsync and tokens go by the clock"
+    cure = "contact the site's support: make, rsync and tokens depend on the clock"
     is_harmful = abs(skew) >= _SKEW_HARMFUL
     yield Check("clock", "broken" if is_harmful else "warning", text, cure)
 
 
 def environment_words(one: PythonEnvironment) -> str:
-    """Name an environment as its owner would."""
+    """Return a readable name of an environment."""
     if one.kind == "system":
         return f"the system ({one.prefix})"
     if one.kind == "conda":
@@ -195,11 +196,11 @@ def environment_words(one: PythonEnvironment) -> str:
     return f"the venv {one.prefix}" if one.kind == "venv" else "no environment"
 
 
-def _card_words(cards: Cards) -> str:
-    names = sorted(set(cards.names))
-    words = ", ".join(f"{cards.names.count(name)} x {name}" for name in names)
-    driver = f", driver {cards.driver}" if cards.driver else ""
-    return words + driver + (f" (CUDA {cards.cuda})" if cards.cuda else "")
+def _gpu_words(gpus: GpuFacts) -> str:
+    names = sorted(set(gpus.names))
+    words = ", ".join(f"{gpus.names.count(name)} x {name}" for name in names)
+    driver = f", driver {gpus.driver}" if gpus.driver else ""
+    return words + driver + (f" (CUDA {gpus.cuda})" if gpus.cuda else "")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -222,7 +223,7 @@ _SHOWN = 3
 
 
 def checklist(facts: Facts) -> tuple[Check, ...]:
-    """Tick what is ready of the job that was named; nothing where none was."""
+    """Return the checks of the named job; none without a job."""
     job = facts.job
     if job is None:
         return ()
@@ -239,16 +240,21 @@ def checklist(facts: Facts) -> tuple[Check, ...]:
 def _code(job: JobFacts) -> Check:
     git = job.git
     if git is None:
-        cure = "git init; git add -A; git commit; push it to where you can get it back"
-        return Check("code", "warning", f"not known: {job.git_trouble}", cure)
+        cure = "git init; git add -A; git commit; push it to a server"
+        return Check("code", "warning", f"unknown: {job.git_trouble}", cure)
     if git.commit is None or git.changed or git.untracked:
         words = [f"{git.changed} changed"] if git.changed else []
         words += [f"{git.untracked} new"] if git.untracked else []
         text = f"not committed: {', '.join(words) or 'nothing at all yet'}"
-        return Check("code", "warning", text, "git add, git commit: what ran is known")
+        return Check(
+            "code",
+            "warning",
+            text,
+            "git add, git commit: then the record names the code that ran",
+        )
     if git.upstream is None:
         cure = "git push -u origin HEAD"
-        return Check("code", "warning", "committed, and pushed nowhere", cure)
+        return Check("code", "warning", "committed, but not pushed", cure)
     if git.ahead:
         text = f"{git.ahead} commit{'' if git.ahead == 1 else 's'} not pushed"
         return Check("code", "warning", text, "git push")
@@ -258,11 +264,11 @@ def _code(job: JobFacts) -> Check:
 def _data(job: JobFacts, *, needs_shared: bool) -> Check:
     local = [one for one in job.data if one.is_shared is False]
     if not needs_shared:
-        return Check("data", "ok", "the job runs on this machine: it sees these disks")
+        return Check("data", "ok", "the job runs on this machine: it has these disks")
     if not local:
         kinds = ", ".join(sorted({one.kind for one in job.data if one.kind}))
-        return Check("data", "ok", f"what it names is on a shared disk ({kinds})")
-    shown = ["this folder" if one.path == "." else one.path for one in local]
+        return Check("data", "ok", f"its files are on a shared disk ({kinds})")
+    shown = ["this directory" if one.path == "." else one.path for one in local]
     names = ", ".join(shown[:_SHOWN])
     more = f" and {len(local) - _SHOWN} more" if len(local) > _SHOWN else ""
     text = f"on this machine's own disk: {names}{more} ({local[0].kind})"
@@ -275,36 +281,36 @@ def _data(job: JobFacts, *, needs_shared: bool) -> Check:
 def _environment(job: JobFacts, facts: Facts) -> Iterator[Check]:
     one = job.environment
     if one is None or one.kind == "none":
-        text = f"{job.activates}: no such environment found here"
+        text = f"{job.activates}: environment not found on this machine"
         if job.activates is None:
-            text = "no python is on PATH here"
-        cure = "make it (conda create, python -m venv), or is it a module's?"
+            text = "no python on PATH"
+        cure = "create it (conda create, python -m venv), or load its module"
         yield Check("environment", "warning", text, cure)
         return
     yield Check("environment", "ok", environment_words(one))
     is_other = facts.environment is None or one.prefix != facts.environment.prefix
     if one.torch is not None and is_other:
-        asks = job.asks_gpus is True
-        yield torch_check(one, is_asked=asks, is_likely=bool(facts.schedulers))
+        requests = job.asks_gpus is True
+        yield torch_check(one, is_requested=requests, is_likely=bool(facts.schedulers))
 
 
 def _memory(job: JobFacts) -> Check:
     if job.runs:
         return Check("RAM", "ok", f"known from {_runs(job.runs)}")
     cure = "weigh run -- COMMAND (or weigh scan), then weigh request"
-    return Check("RAM", "warning", "not known: no record of its command", cure)
+    return Check("RAM", "warning", "unknown: its command has no record", cure)
 
 
 def _gpus(job: JobFacts) -> Check:
     if job.asks_gpus is None:
         cure = "name it: weigh doctor --job PLAN or SCRIPT"
-        return Check("GPUs", "warning", "not known: no plan or script", cure)
+        return Check("GPUs", "warning", "unknown: no plan or script", cure)
     if not job.asks_gpus:
-        return Check("GPUs", "ok", "it asks for none")
+        return Check("GPUs", "ok", "it requests none")
     if job.gpu_runs:
         return Check("GPUs", "ok", f"GPU memory is known from {_runs(job.gpu_runs)}")
-    cure = "weigh run -- COMMAND on a GPU node: how much memory, how busy"
-    return Check("GPUs", "warning", "it asks for GPUs, and no record used one", cure)
+    cure = "weigh run -- COMMAND on a GPU node, to measure memory and load"
+    return Check("GPUs", "warning", "it requests GPUs, but no record used one", cure)
 
 
 def _script(job: JobFacts) -> Check:
@@ -314,14 +320,14 @@ def _script(job: JobFacts) -> Check:
         return Check("script", "broken" if job.file else "warning", what, cure)
     if job.missing_files:
         names = ", ".join(job.missing_files[:_SHOWN])
-        text = f"{job.file}: {len(job.missing_files)} task files are gone: {names}"
+        text = f"{job.file}: {len(job.missing_files)} task files are missing: {names}"
         return Check("script", "broken", text, "weigh plan --replace")
     if job.kind == "plan":
         return Check("script", "ok", f"{job.file}: a plan of {job.tasks} tasks")
     return Check(
         "script",
         "ok",
-        f"{job.file} is there; weigh check {quoted(job.file or '')} reads it",
+        f"{job.file} exists; check it with: weigh check {quoted(job.file or '')}",
     )
 
 

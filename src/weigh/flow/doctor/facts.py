@@ -1,4 +1,4 @@
-"""Find out what ``weigh doctor`` judges: look by look in threads, none waited for."""
+"""Collect the facts for ``weigh doctor``, in threads with a time limit."""
 
 import os
 import sys
@@ -12,10 +12,10 @@ from weigh.errors import GpuError, NoGpuError
 from weigh.flow.site.ask import Ask, in_time
 from weigh.flow.site.site_file import find_scratch
 from weigh.model.doctor import (
-    Cards,
     Check,
     Disk,
     Facts,
+    GpuFacts,
     Limits,
     Memory,
     Quota,
@@ -47,17 +47,15 @@ _LITTLE_MEMORY = 0.05
 
 
 def disks(facts: Facts) -> Iterator[Check]:
-    """Say where a disk is full, in bytes or in files."""
+    """Check whether disks are full, in bytes or in files."""
     for disk in facts.disks:
         yield _disk(disk)
 
 
 def _disk(disk: Disk) -> Check:
     if disk.trouble is not None or disk.free is None or not disk.size:
-        text = f"{disk.path}: {disk.trouble or 'its size is not told'}"
-        cure = (
-            "is its file server up? tell the site's support" if disk.trouble else None
-        )
+        text = f"{disk.path}: {disk.trouble or 'its size is unknown'}"
+        cure = "is its file server up? ask the site's support" if disk.trouble else None
         return Check(disk.role, "broken" if disk.trouble else "ok", text, cure)
     where = f"{disk.path} ({disk.kind or 'unknown kind'})"
     left = f"{format_size(disk.free)} of {format_size(disk.size)} left on {where}"
@@ -82,7 +80,7 @@ def _full(disk: Disk, text: str, *, is_broken: bool) -> Check:
 
 
 def quotas(facts: Facts) -> Iterator[Check]:
-    """Say how much of each quota is used, in bytes and in files."""
+    """Check how much of each quota is used, in bytes and in files."""
     for quota in facts.quotas:
         if quota.limit or quota.files_limit:
             yield _quota(quota)
@@ -106,7 +104,7 @@ def _quota(quota: Quota) -> Check:
 
 
 def process_limits(facts: Facts) -> Iterator[Check]:
-    """Say where ulimit is too tight for a training job, or too generous with cores."""
+    """Check whether limits are too low for a training job, or core files too large."""
     limits = facts.limits
     if limits is None:
         return
@@ -156,7 +154,7 @@ def _size_limits(limits: Limits, facts: Facts) -> Iterator[Check]:
 
 
 def memory(facts: Facts) -> Iterator[Check]:
-    """Say what memory there is before somebody is killed."""
+    """Check how much memory is left before processes are killed."""
     room = facts.memory
     if room is None:
         return
@@ -164,14 +162,14 @@ def memory(facts: Facts) -> Iterator[Check]:
     left = max(0, room.limit - room.used)
     text = f"{format_size(left)} of {format_size(room.limit)} left in {whose}"
     if left < _LITTLE_MEMORY * room.limit:
-        cure = "end what is not needed (weigh top), or run it as a job"
+        cure = "end processes you do not need (weigh top), or run it as a job"
         yield Check("memory", "warning", text, cure)
     else:
         yield Check("memory", "ok", text)
 
 
 def reach(facts: Facts) -> Iterator[Check]:
-    """Say which of weigh's readings cannot be taken here, and what stands in."""
+    """Report which quantities weigh cannot measure on this machine."""
     one = facts.reach
     if one is None:
         return
@@ -186,15 +184,15 @@ def reach(facts: Facts) -> Iterator[Check]:
     }
     missing = [name for name, here in lacks.items() if not here]
     if not missing:
-        yield Check("reach", "ok", f"all {len(lacks)} of weigh's readings can be taken")
+        yield Check("reach", "ok", f"weigh can measure all {len(lacks)} quantities")
         return
-    text = f"not to be had here: {'; '.join(missing)}"
-    cure = "records leave these out, or bound them; nodes may differ from here"
+    text = f"cannot be measured here: {'; '.join(missing)}"
+    cure = "records leave these out or have bounds; compute nodes may differ"
     yield Check("reach", "warning", text, cure)
 
 
 def store(facts: Facts) -> Iterator[Check]:
-    """Say where records go, whether they can, and whether they will stay."""
+    """Check where records are written, whether that works, and whether they persist."""
     disk = facts.store
     if disk is None:
         return
@@ -218,7 +216,7 @@ LIMIT_CHECKS = (disks, quotas, process_limits, memory, reach, store)
 
 PATIENCE = 10.0
 _HUNG = f"has not answered for {PATIENCE:g} s"
-# name, the commands that weigh and its users need, a question that is cheap
+# name, the commands that weigh and its users need, a query that is cheap
 _SCHEDULERS = (
     (
         "Slurm",
@@ -234,7 +232,7 @@ _SCHEDULERS = (
 
 
 def gather(cwd: str, env: Mapping[str, str], ask: Ask) -> Facts:
-    """Look at everything; what hangs is told as a trouble or left out."""
+    """Collect all facts; what hangs is reported as a problem or left out."""
     (roles,) = in_time([lambda: _folders(cwd, env)], patience=PATIENCE)
     disks = _disks(roles or [("home", env.get("HOME") or cwd)])
     looks: dict[str, Callable[[], object]] = {
@@ -243,7 +241,7 @@ def gather(cwd: str, env: Mapping[str, str], ask: Ask) -> Facts:
         "environment": lambda: python_environment.environment_of(
             python_environment.find_python(env)
         ),
-        "cards": lambda: read_cards(env),
+        "gpus": lambda: read_gpus(env),
         "limits": read_limits,
         "memory": _memory,
         "reach": _reach,
@@ -256,7 +254,7 @@ def gather(cwd: str, env: Mapping[str, str], ask: Ask) -> Facts:
     found = dict(zip(looks, results, strict=True))
     known = {name: value for name, value in found.items() if value is not None}
     return msgspec.structs.replace(
-        Facts(disks=_distinct(disks), cards=Cards(trouble=f"the GPU driver {_HUNG}")),
+        Facts(disks=_distinct(disks), gpus=GpuFacts(trouble=f"the GPU driver {_HUNG}")),
         job_id=_job_id(env),
         python=sys.executable,
         conda_prefix=env.get("CONDA_PREFIX") or None,
@@ -266,28 +264,28 @@ def gather(cwd: str, env: Mapping[str, str], ask: Ask) -> Facts:
     )
 
 
-def read_cards(env: Mapping[str, str]) -> Cards:
-    """Ask the driver which cards are here, and how old it is."""
+def read_gpus(env: Mapping[str, str]) -> GpuFacts:
+    """Read the GPUs of this machine and the version of their driver."""
     if not gpu_may_be_present(env):
-        return Cards(absence="no NVIDIA driver here, or no GPU of it is yours")
+        return GpuFacts(absence="no NVIDIA driver here, or no GPU of it is yours")
     from weigh.probe.driver import read_driver_version  # noqa: PLC0415
-    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only where a card may be
+    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only if there may be a GPU
 
     try:
         probe = NvmlProbe(env)
     except NoGpuError as error:
-        return Cards(absence=str(error))
+        return GpuFacts(absence=str(error))
     except GpuError as error:
-        return Cards(trouble=str(error), driver=kernel_module_version())
+        return GpuFacts(trouble=str(error), driver=kernel_module_version())
     names = tuple(device.name for device in probe.devices())
     version, cuda = read_driver_version()
     absence = probe.absence
     probe.close()
-    return Cards(names=names, driver=version, cuda=cuda, absence=absence)
+    return GpuFacts(names=names, driver=version, cuda=cuda, absence=absence)
 
 
 def _folders(cwd: str, env: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Name the folders whose disks matter, and what each is to the user."""
+    """Return the directories whose disks matter, each with its role."""
     folders = [("home", env.get("HOME", "")), ("folder", cwd)]
     scratch = find_scratch(env)
     if scratch is not None:
@@ -396,7 +394,7 @@ def _can_read(*paths: str) -> bool:
 def _quotas(
     disks: Sequence[Disk], env: Mapping[str, str], ask: Ask
 ) -> tuple[Quota, ...]:
-    """Ask for quotas; a quota that is exceeded makes quota(1) end with 1."""
+    """Read the quotas; quota(1) exits with 1 if one is exceeded."""
     path = env.get("PATH", "").split(os.pathsep)
     found: list[Quota] = []
     if _is_command("quota", path):
@@ -419,7 +417,7 @@ def _store(cwd: str, env: Mapping[str, str]) -> Disk:
 
 
 def _write_trouble(folder: str) -> str | None:
-    """Write a file and remove it: permissions alone do not tell on network disks."""
+    """Write a file and remove it: permissions alone do not suffice on network disks."""
     try:
         with tempfile.NamedTemporaryFile(prefix=".doctor-", dir=folder) as file:
             file.write(b"weigh doctor\n")
@@ -430,7 +428,7 @@ def _write_trouble(folder: str) -> str | None:
 
 
 def _shared(disks: Sequence[Disk]) -> str | None:
-    """Give the first folder on a shared disk."""
+    """Return the first directory on a shared disk."""
     return next((d.path for d in disks if d.is_shared and d.writable), None)
 
 

@@ -134,7 +134,7 @@ def _git(
     folder: str, env: Mapping[str, str], ask: Ask
 ) -> tuple[Git | None, str | None]:
     argv = ("git", "-C", folder or ".", "status", "--porcelain=v2", "--branch")
-    # no lock is taken, nothing is written, nobody is asked for a password
+    # no lock is taken, nothing is written, no password prompt appears
     ours = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     reply = ask(argv, env={**env, **ours}, patience=_GIT_PATIENCE)
     if reply.is_answer:
@@ -143,7 +143,7 @@ def _git(
 
 
 def _words(texts: Sequence[str]) -> Iterator[str]:
-    """Give the words of shell lines, and what stands behind an ``=`` in them."""
+    """Return the words of shell lines, and what stands behind an ``=`` in them."""
     for line in texts:
         try:
             words = shlex.split(line, comments=True)
@@ -209,7 +209,7 @@ def _runs(
 
 
 def _is_run_of(head: Head, words: set[str]) -> bool:
-    """Tell whether a script's words hold a record's program and its first argument."""
+    """Return whether a script has a record's program and its first argument."""
     if head.state != "COMPLETED" or not head.command:
         return False
     programs = {os.path.basename(word) for word in words}

@@ -1,4 +1,4 @@
-"""``weigh fit``: records in; curves, what fits where, and the request for more."""
+"""``weigh scan --from``: the estimate from records, and the request for a size."""
 
 import os
 import shlex
@@ -27,7 +27,7 @@ from weigh.units import Bytes
 
 _MOST_RECORDS = 10_000
 _LONGEST_COMMAND = 65  # beyond, it would be folded
-_NO_GPU = "left out: GPU memory takes a run on a GPU"
+_NO_GPU = "left out: GPU memory can only be measured on a GPU"
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 def fit(
     records: Record | str | Sequence[Record | str], by: str | None = None
 ) -> Estimate:
-    """Fit *records* against the parameter *by*, as ``weigh fit`` does.
+    """Fit *records* against the parameter *by*, as ``weigh scan --from`` does.
 
     They are records, or names as on the command line: a label stands for all of its
     records. *by* may be a product (``batch_size*length``), or a choice of several
@@ -208,7 +208,7 @@ def _narrow(advice: Advice) -> str | None:
 
 
 def _request(used: Sequence[Record], need: Need, advice: Advice) -> Request | None:
-    """Ask for the bounds of *need*; CPUs and GPUs as they were used.
+    """Request the bounds of *need*; CPUs and GPUs as they were used.
 
     The bound is the margin: no headroom goes on top. Time has the usual headroom over
     what is expected, where that is more than its bound. None where the size lies too

@@ -59,7 +59,7 @@ def carry_on(
     """Raise *asked* to what the full job needs, and say in its notes what was done.
 
     Memory that rises goes on rising; time is what the remaining steps take. Without a
-    number of steps, a timed loop that did not reach its end tells it.
+    number of steps, a timed loop that did not reach its end has it.
 
     Raises:
         UsageError: no record knows how many steps it did, or the numbers are off.
@@ -129,34 +129,34 @@ def _notes(most: _Ahead, longest: Seconds) -> Iterator[str]:
         if memory.factor > _FAR:
             yield (
                 f"that is {memory.factor:.0f} times as long as was measured: a longer "
-                "run would say it more surely"
+                "run would make it more precise"
             )
     elif growth.growing is None:
         yield "the run was too short to see whether memory rises: measure a longer one"
     else:
-        yield "memory had levelled out: no more is asked for than the run held"
+        yield "memory had levelled out: the request is what the run used"
 
 
 def _as_it_is(asked: Request, records: Sequence[Record]) -> Request:
-    """Say how fast memory rises where nobody knows how long the job is."""
+    """Report how fast memory rises if the length of the job is unknown."""
     rising = [(r, g) for r in records if (g := _growth(r)) and g.growing and g.trend]
     if STILL_RISING not in asked.notes or not rising:
         return asked
     record, growth = max(rising, key=lambda pair: pair[1].trend.rate)  # type: ignore[union-attr]
     rate = rate_words(growth.trend.rate)  # type: ignore[union-attr]
-    said = (
-        f"memory was still rising at the end, by {rate}: the full job needs more; say "
-        "how long it is: weigh request --steps TOTAL --done N"
+    note_text = (
+        f"memory was still rising at the end, by {rate}: the full job needs more; "
+        "state its length: weigh request --steps TOTAL --done N"
     )
     memory = asked.memory
     if record.state == "TIMEOUT" and asked.time_limit is not None:
         ahead = extrapolate(growth, asked.time_limit)
         memory = _most(memory, _rounded(ahead.high))
-        said = (
+        note_text = (
             f"memory was still rising when the time was up, by {rate}: in "
             f"{format_duration(asked.time_limit)} to {extrapolation_words(ahead)}"
         )
-    notes = tuple(said if note == STILL_RISING else note for note in asked.notes)
+    notes = tuple(note_text if note == STILL_RISING else note for note in asked.notes)
     return msgspec.structs.replace(asked, memory=memory, notes=notes)
 
 
@@ -164,7 +164,7 @@ def _uncounted(records: Sequence[Record]) -> str:
     if not any(record.series for record in records):
         return "no series of samples in the record: measure again with weigh run"
     return (
-        "how many steps did the measured run do? add --done N (or let it tell: "
+        "how many steps did the measured run do? add --done N (or report them: "
         "weigh.batches, weigh.event('step', n))"
     )
 

@@ -89,8 +89,8 @@ def request_from_history(
 ) -> Answer:
     """Work out the request for the next run like the record named, or the last one.
 
-    With fewer than 3 completed runs the answer is to run 3 first, beside what the
-    known ones say.
+    With fewer than 3 completed runs the advice is to run 3 first, in addition to the
+    request of the known ones.
 
     Raises:
         RecordNotFoundError: no such record.
@@ -107,14 +107,14 @@ def request_from_history(
     ended = as_jobs_ended(group.records, store.root, env)
     group = msgspec.structs.replace(group, records=tuple(ended))
     kind = _kind(group, words.parameters)
-    asked, told = _asked(group, kind, risk, words)
+    request, description = _asked(group, kind, risk, words)
     return answer(
-        asked,
+        request,
         group.records,
         form=form,
         env=env,
         warnings=settings.warnings,
-        history=told,
+        history=description,
     )
 
 
@@ -131,7 +131,7 @@ def _asked(
 
 
 def _cold(group: _Group, kind: Kind, node: Bytes | None) -> Request:
-    """Say to run 3 first, and what the known runs come to."""
+    """Advise to run 3 first, and return the request of the known runs."""
     # of one kind, whatever their arguments: nothing to warn of
     alike = (msgspec.structs.replace(r, command=kind.command) for r in group.records)
     cold = from_usages(list(alike))
@@ -260,7 +260,7 @@ def _check_said(said: Parameters, uses: Sequence[_Use]) -> None:
 
 
 def _words_that_vary(group: _Group) -> Iterator[str]:
-    """Say which parameters that are words go mixed: another model, another need."""
+    """Warn if a text parameter varies: another model has other needs."""
     words: dict[str, set[str]] = {}
     for use in group.uses:
         for name, value in use.parameters.items():
@@ -311,7 +311,7 @@ def _check_keys(keys: Sequence[str], wanted: _Marks, others: Sequence[_Marks]) -
 
 
 def _marks(of: Head | Record, keys: Sequence[str], parameters: Parameters) -> _Marks:
-    """Give what *of* is grouped by; hosts are told apart when it is read whole."""
+    """Return what *of* is grouped by; hosts differ when it is read whole."""
     marks: _Marks = {key: parameters.get(key) for key in keys}
     # a number is one whether or not it was given as a parameter, too
     words = {name: one for name, one in of.parameters.items() if isinstance(one, str)}
@@ -322,7 +322,7 @@ def _marks(of: Head | Record, keys: Sequence[str], parameters: Parameters) -> _M
 def _apart(
     others: Sequence[_Marks], wanted: _Marks, keys: Sequence[str]
 ) -> Iterator[str]:
-    """Say what has the label and not the command, or the command and not the label."""
+    """Report runs that have the label or the command, but not both."""
     if not {LABEL, COMMAND} <= set(keys):
         return
     for one, other in ((LABEL, COMMAND), (COMMAND, LABEL)):
@@ -375,7 +375,7 @@ def _check(record_id: str, memory: float | None, wall_time: float) -> None:
 
 
 def _node(records: Sequence[Record], said: str | None) -> Bytes | None:
-    """Give what a node has: as *said*, or the largest that a scheduler ran these on."""
+    """Return the memory of a node: as typed, or the largest node that was used."""
     if said is not None:
         node = parse_size(said)
         if not node:

@@ -45,7 +45,7 @@ def request(  # noqa: PLR0913 - the options of the command line, keyword-only
 ) -> Answer:
     """Work out the request from the records called *names*, or from the last one.
 
-    *form* is one of ``request_lines.FORMS``, by default the scheduler's at hand;
+    *form* is one of ``request_lines.FORMS``, by default that of the scheduler on PATH;
     *headroom* is text such as ``20%``, by default the configured one; *steps* how long
     the full job is, and how much of it was measured.
 
@@ -80,9 +80,9 @@ def answer(  # noqa: PLR0913 - keyword-only past the second
     warnings: tuple[str, ...] = (),
     history: object = None,
 ) -> Answer:
-    """Write *asked*, which rests on *records*, for the scheduler at hand or *form*.
+    """Write *asked*, which is based on *records*, for the scheduler on PATH or *form*.
 
-    *history* is what the JSON form tells of where it is from, if from there.
+    *history* is what the JSON form contains about its origin, if it is from history.
     """
     scheduler = available_scheduler(env)
     form = form or scheduler
@@ -155,10 +155,10 @@ def as_jobs_ended(
 
 
 def _gpu_notes(asked: Request) -> tuple[str, ...]:
-    """Keep people from sizing a card by what a CPU run held."""
+    """Warn that the memory of a CPU run does not predict GPU memory."""
     if asked.gpus:
         return ()
-    return ("no GPU was used: what one would need has to be measured on one",)
+    return ("no GPU was used: GPU memory can only be measured on a GPU",)
 
 
 def configured_headroom(settings: config.Config) -> float:

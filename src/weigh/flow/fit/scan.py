@@ -1,4 +1,4 @@
-"""``weigh scan``: run a command at a few sizes, and say what they foretell."""
+"""``weigh scan``: run a command at a few sizes, and predict what other sizes need."""
 
 import os
 import signal
@@ -54,7 +54,7 @@ class ScanRuns:
         self._folder = make_folder(root, _OUTPUT, plan.label)
 
     def all(self, runs: Sequence[Texts], repeat: int) -> None:
-        """Run what has not been measured yet, until one does not complete."""
+        """Run the sizes without a record, until one does not complete."""
         self.say(f"scan {self.plan.label}: output in {os.path.relpath(self._folder)}")
         try:
             for texts in runs:
@@ -63,10 +63,10 @@ class ScanRuns:
         except Interrupted as interrupted:
             name = signal.Signals(interrupted.number).name
             self.exit_code = SIGNAL_BASE + interrupted.number
-            self.say(f"stopped by {name}; what ran is kept")
+            self.say(f"stopped by {name}; the records are kept")
 
     def one(self, texts: Texts) -> bool:
-        """Run one size; False where nothing larger is worth a try."""
+        """Run one size; return False if larger ones need not be tried."""
         log = os.path.join(
             self._folder, f"{_file_name(texts)}.{self._number(texts)}.log"
         )
@@ -80,12 +80,12 @@ class ScanRuns:
             env=self.env,
         )
         self.records.append(record)
-        self.say(_told(texts, record))
+        self.say(_line(texts, record))
         if record.state == "OUT_OF_MEMORY":
-            self.say("a larger one would not fit either: stopped here")
+            self.say("larger sizes would not fit either: the scan stops")
         elif record.state != "COMPLETED":
             self.exit_code = _exit_code(record)
-            self.say(f"its last words: {last_line(log) or 'none'}")
+            self.say(f"last line of its output: {last_line(log) or 'none'}")
             self.say(f"its output: {os.path.relpath(log)}")
         return record.state == "COMPLETED"
 
@@ -99,7 +99,7 @@ class ScanRuns:
 
 
 def _has(record: Record, texts: Texts) -> bool:
-    """Tell whether it ran at these sizes: ``1e2`` and ``100.0`` are the same."""
+    """Return whether it ran at these sizes: ``1e2`` and ``100.0`` are the same."""
     there = record.parameters
     return all(key in there and there[key] == typed(t) for key, t in texts.items())
 
@@ -117,7 +117,7 @@ def _exit_code(record: Record) -> int:
     return code or FAILED
 
 
-def _told(texts: Texts, record: Record) -> str:
+def _line(texts: Texts, record: Record) -> str:
     name = " ".join(f"{key}={text}" for key, text in texts.items())
     usage = record.usage
     if usage is None:
@@ -138,7 +138,7 @@ _LABEL_LETTERS = 6
 
 
 class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to run, at which sizes; ``resume`` goes on with the last scan."""
+    """What to run, at which sizes; ``resume`` continues the last scan."""
 
     axes: tuple[str, ...]
     command: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScanAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the sizes foretell; None where too few of them ran."""
+    """The estimate from the measured sizes; None if too few of them ran."""
 
     fit: Answer | None
     exit_code: int
@@ -170,7 +170,7 @@ def scan(
     """Run the command at each size, small ones first, and fit what was measured.
 
     It stops at a size that runs out of memory, which is a bound too, and at one that
-    fails; what was measured is kept. *say* is told of each run.
+    fails; the records are kept. *say* gets a line per run.
 
     Raises:
         UsageError: the sizes and the command do not go together.
@@ -198,7 +198,7 @@ def scan(
         say(warning)
     known = _known(root, plan.label) if options.resume else []
     if options.resume and not known:
-        say("nothing to go on with: this is a new scan")
+        say("no scan to resume: this is a new scan")
     measured = ScanRuns(plan, root, env, say=say, known=known)
     measured.all(runs, options.repeat)
     return _concluded(measured, by, options, asked)
@@ -250,7 +250,7 @@ def _confirm(measured: ScanRuns, found: Answer) -> str:
     if need.gpu_memory_upper is not None:
         bound, used, of = need.gpu_memory_upper, gpu_memory(usage) or 0, "GPU memory"
     verdict = "held" if bound is None or used <= bound else "did not hold"
-    against = "" if bound is None else f", at most {format_size(bound)} was foretold"
+    against = "" if bound is None else f", at most {format_size(bound)} was predicted"
     return f"{name}={size} {verdict}: {format_size(used)} of {of}{against}"
 
 
@@ -277,7 +277,7 @@ def _no_number(axes: Sequence[Axis]) -> str:
 
 
 def _plan(options: ScanOptions, axes: tuple[Axis, ...], root: str, cwd: str) -> Scan:
-    """Name what is to be run: a new scan, or the last one to go on with."""
+    """Return what to run: a new scan, or the last one to resume."""
     if not axes:
         raise UsageError(
             "no sizes: weigh scan batch_size=50,100,300 -- python tag.py {batch_size}"

@@ -1,4 +1,4 @@
-"""What a user wants to know of a fit: as typed, read before anything is run."""
+"""The options of an estimate: as typed, and parsed before anything is run."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -38,15 +38,15 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_gpu(self) -> bool:
-        """Tell whether the user named a card or its memory."""
+        """Return whether the user named a GPU or its memory."""
         return any(limit.of == GPU for limit in self.limits)
 
     def target_of(self, by: str) -> tuple[float | None, tuple[str, ...]]:
         """Return the target as a size of *by*, or what to say where it is none."""
         if self.target is None or self.target_name in {None, by}:
             return self.target, ()
-        said = f"--target {self.target_name} left out: the sizes are of {by}"
-        return None, (f"{said} (write --target '{by}=1000')",)
+        note = f"--target {self.target_name} left out: the sizes are of {by}"
+        return None, (f"{note} (write --target '{by}=1000')",)
 
 
 def read_wishes(wishes: Wishes, by: str | None, sites: Mapping[str, Bytes]) -> Asked:
@@ -57,7 +57,7 @@ def read_wishes(wishes: Wishes, by: str | None, sites: Mapping[str, Bytes]) -> A
         FormatError: a size, share or target does not parse.
     """
     name, target = _target(wishes.target, by)
-    limits = (*_cards(wishes, sites), *_memory(wishes.memory, "--memory", HOST))
+    limits = (*_gpu_limits(wishes, sites), *_memory(wishes.memory, "--memory", HOST))
     return Asked(
         target_name=name,
         target=target,
@@ -68,7 +68,7 @@ def read_wishes(wishes: Wishes, by: str | None, sites: Mapping[str, Bytes]) -> A
 
 
 def limits_measured_on(records: Sequence[Record]) -> tuple[Limit, ...]:
-    """Return the cards that *records* used, each model once."""
+    """Return the GPUs that *records* used, each model once."""
     gpus = (gpu for record in records if record.usage for gpu in record.usage.gpus)
     limits = [
         Limit(*_named(gpu, gpu.memory_total), GPU)
@@ -102,7 +102,7 @@ def _target(text: str | None, by: str | None) -> tuple[str | None, float | None]
     return name if equals else None, number
 
 
-def _cards(wishes: Wishes, sites: Mapping[str, Bytes]) -> Iterator[Limit]:
+def _gpu_limits(wishes: Wishes, sites: Mapping[str, Bytes]) -> Iterator[Limit]:
     words = [word.strip() for words in wishes.gpus for word in words.split(",")]
     for word in filter(None, words):
         if word.lower() == ALL:
@@ -113,11 +113,11 @@ def _cards(wishes: Wishes, sites: Mapping[str, Bytes]) -> Iterator[Limit]:
                 if model.name not in sites
             )
         else:
-            yield from _card(word, sites)
+            yield from _gpu_limit(word, sites)
     yield from _memory(wishes.gpu_memory, "--gpu-memory", GPU)
 
 
-def _card(word: str, sites: Mapping[str, Bytes]) -> Iterator[Limit]:
+def _gpu_limit(word: str, sites: Mapping[str, Bytes]) -> Iterator[Limit]:
     """Read ``V100-32GB``, ``v100`` of either size, or ``p100=11.9GiB``."""
     name, equals, size = (part.strip() for part in word.partition("="))
     if equals and not name:
@@ -141,7 +141,7 @@ def _room(text: str, option: str) -> Bytes:
     except FormatError as error:
         raise FormatError(f"{option}: {error}") from None
     if not size:
-        raise FormatError(f"{option}: nothing fits in that")
+        raise FormatError(f"{option}: must be above 0")
     return size
 
 

@@ -186,7 +186,7 @@ def _is_wanted(head: Head, wanted: Wanted) -> bool:
 
 
 def _telling_length(some: Sequence[str], heads: Sequence[Head]) -> int:
-    """Return how many letters of an id tell all of them apart, at least six."""
+    """Return how many letters make all ids distinct, at least six."""
     ids = {*some, *(head.id for head in heads)}
     likely = len(ids).bit_length() // 2 + 1  # of n ids, some pair shares log2(n)/2
     for length in range(max(6, likely), LENGTH):

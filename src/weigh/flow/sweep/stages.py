@@ -17,7 +17,7 @@ _RUNNER = os.path.join(os.path.dirname(__file__), "steps.py")
 
 
 class StagesOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to begin, the steps' settings, and what ``weigh run`` is to do.
+    """The first step, the settings of the steps, and options of ``weigh run``.
 
     ``settings`` are words such as ``lr=0.1``.
     """
@@ -30,7 +30,7 @@ class StagesOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launch(msgspec.Struct, frozen=True):
-    """A program to become: its words, and what its environment has besides."""
+    """A program to become: its arguments and extra environment variables."""
 
     argv: tuple[str, ...]
     settings: dict[str, str]
@@ -71,7 +71,7 @@ def plan_stages(path: str, options: StagesOptions, env: Mapping[str, str]) -> La
         return Launch(_measured(path, options), {})
     if options.output or options.label:
         raise UsageError(
-            "this runs under weigh already: give -o and --label to the outer one"
+            "this already runs under weigh: pass -o and --label to the outer one"
         )
     shell = Shell(os.environb)
     program = os.fsdecode(shell.program)
@@ -91,7 +91,7 @@ def become(launch: Launch, env: Mapping[str, str]) -> None:
 
 
 def _measured(path: str, options: StagesOptions) -> tuple[str, ...]:
-    """Give the words of ``weigh run`` that runs the same steps."""
+    """Return the ``weigh run`` command that runs the same steps."""
     weigh = (sys.executable, "-P", "-m", "weigh")
     run = ["-q"] if options.quiet else []
     run += [f"--output={options.output}"] if options.output else []
@@ -119,6 +119,6 @@ def _quoted(name: str) -> str:
 
 
 def planned(stages: Sequence[Stage]) -> list[str]:
-    """Write what ``--dry-run`` would run, a line a step."""
+    """Write what ``--dry-run`` would run, one line per step."""
     width = max(len(stage.name) for stage in stages)
     return [f"{stage.name:<{width}}  {stage.line}" for stage in stages]

@@ -1,6 +1,6 @@
-"""Run steps one after the other and tell the time of each; started by its path.
+"""Run steps one after the other and report the time of each; started by its path.
 
-This program runs beside each step and so is part of what is measured: it imports
+This program runs next to each step and so is part of what is measured: it imports
 nothing of weigh and no more of Python than it must, and starts with ``-I -S``.
 
     python -I -S steps.py AGAIN SOURCE SHELL NAME LINE [NAME LINE]...
@@ -30,8 +30,8 @@ def main(again: str, source: str, shell: str, *steps: str) -> int:
     names, lines = steps[::2], steps[1::2]
     for at, (name, line) in enumerate(zip(names, lines, strict=True)):
         code = _run((shell, "-c", line), _Phase(name, at, source), signals)
-        if code == 0 and signals.told and at + 1 < len(names):
-            code = _FAILED_BY_SIGNAL + signals.told
+        if code == 0 and signals.number and at + 1 < len(names):
+            code = _FAILED_BY_SIGNAL + signals.number
         if code:
             _say(again, names, at, code)
             return code
@@ -64,7 +64,7 @@ class _Signals:
     """What this program was sent: passed on to the step that runs."""
 
     def __init__(self) -> None:
-        self.told = 0
+        self.number = 0
         _signal.signal(_CHILD, _signal.SIG_DFL)
         heeded = {n for n in _PASSED_ON if _signal.getsignal(n) != _signal.SIG_IGN}
         self._awaited = heeded | {_CHILD}
@@ -79,7 +79,7 @@ class _Signals:
         if info.si_signo == _CHILD:
             return
         if info.si_signo in _ENDING:
-            self.told = info.si_signo
+            self.number = info.si_signo
         if info.si_code <= 0:  # from a process, not from the kernel
             os.kill(pid, info.si_signo)
 

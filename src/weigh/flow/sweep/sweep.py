@@ -47,7 +47,7 @@ class SweepOptions(msgspec.Struct, frozen=True, kw_only=True):
 def sweep(
     options: SweepOptions, *, confirm: Callable[[int], None], stdout: BinaryIO
 ) -> Sweep:
-    """Write the task file, and the table of each task's parameters beside it.
+    """Write the task file, and next to it the table of each task's parameters.
 
     *confirm* is asked before more than 100,000 tasks are written, and raises where
     they are not to be; ``-`` writes the lines to *stdout*, and no table.
@@ -169,7 +169,7 @@ def _read_spec(path: str) -> Spec:
 
 
 def _seeded(spec: Spec) -> Spec:
-    """Give a sweep by chance the seed that makes it again."""
+    """Return a sweep by chance the seed that makes it again."""
     if spec.random is None:
         if spec.seed is not None:
             raise UsageError("--seed goes with --random N (a parameter is seed=1..5)")
@@ -228,7 +228,7 @@ def _write(
     *,
     force: bool,
 ) -> bool:
-    """Put both files in place whole, or neither; tell whether anything changed."""
+    """Replace both files or neither; return whether anything changed."""
     fresh = [f"{path}.{os.getpid()}.new" for path in paths]
     try:
         _write_fresh(entries, fresh, names)

@@ -1,1 +1,1 @@
-"""``weigh top`` and ``gpus``: what runs now, and on which cards."""
+"""``weigh top``: what runs now, and on which GPUs."""

@@ -21,7 +21,7 @@ from weigh.units import Seconds
 
 GpuFactory = Callable[[], ExplainedGpuProbe | None]
 
-_PATIENCE = 0.3  # seconds for an answer: cards without persistence are slow to wake
+_PATIENCE = 0.3  # seconds for an answer: GPUs without persistence are slow to wake
 _SILENT = "the GPU driver does not answer"
 
 
@@ -55,7 +55,7 @@ class GpuWatch:
         self._asked.set()
 
     def look(self) -> GpuLook:
-        """Give the GPUs now, or as they were last where the driver is slow."""
+        """Return the GPUs now, or as they were last where the driver is slow."""
         if not self._thread.is_alive():
             return self._latest
         self._answered.clear()
@@ -103,7 +103,7 @@ def nvml_gpus() -> ExplainedGpuProbe | None:
 
 
 _GRANTED = (VARIABLE, "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SGE_HGR_gpu")
-_GPU_PATIENCE = 10.0  # seconds: cards that sleep without persistence mode wake slowly
+_GPU_PATIENCE = 10.0  # seconds: GPUs that sleep without persistence mode wake slowly
 
 Factory = Callable[[Mapping[str, str]], DetailedGpuProbe]
 
@@ -117,10 +117,10 @@ class _Look(msgspec.Struct, frozen=True):
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """Give each GPU that is mine as it is now; nothing where there is none.
+    """Return each GPU that is mine as it is now; nothing where there is none.
 
     CUDA_VISIBLE_DEVICES and what the scheduler allocated are honoured. Where this
-    process has used torch on a GPU, torch's own figures are beside the driver's.
+    process has used torch on a GPU, torch's own figures are added to the driver's.
 
     Raises:
         GpuError: a driver is here and does not answer.
@@ -166,7 +166,7 @@ def _absence(environment: Mapping[str, str]) -> str:
 
 
 def _nvml(environment: Mapping[str, str]) -> DetailedGpuProbe:
-    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only where a card may be
+    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only if there may be a GPU
 
     return NvmlProbe(environment)
 
@@ -174,7 +174,7 @@ def _nvml(environment: Mapping[str, str]) -> DetailedGpuProbe:
 def _look_in_time(
     factory: Factory, environment: Mapping[str, str], patience: Seconds
 ) -> _Look:
-    """Ask in a thread, which a driver that hangs may keep."""
+    """Query the driver in a thread, as it may hang."""
     answers: SimpleQueue[_Look | GpuError] = SimpleQueue()
 
     def ask() -> None:
@@ -225,7 +225,7 @@ def _gpu(
 
 
 def _with_torch(gpu: Gpu, torch: TorchDevice, now: GpuReading) -> Gpu:
-    """Set torch's figures beside NVML's, and name the difference."""
+    """Add torch's figures to NVML's, and their difference."""
     held = (now.process_memory or {}).get(os.getpid())
     return msgspec.structs.replace(
         gpu,

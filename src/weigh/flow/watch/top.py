@@ -66,17 +66,17 @@ class LiveRun:
 
     @property
     def processes(self) -> tuple[UserProcess, ...] | None:
-        """Give its processes at the last look; None where they are not here."""
+        """Return its processes at the last look; None where they are not here."""
         return self._glanced.processes if self._glanced else None
 
     def close(self) -> None:
-        """Give back descriptors."""
+        """Return back descriptors."""
         if self._onlooker is not None:
             self._onlooker.close()
         self._onlooker = self._leader = self._glanced = None
 
     def is_over(self) -> bool:
-        """Tell whether the command ended since it was found here."""
+        """Return whether the command ended since it was found here."""
         return self._leader is not None and not self._is_alive(self._leader)
 
     def refresh(self, found: Running) -> None:
@@ -152,7 +152,7 @@ class LiveRun:
         return self._onlooker.glance(best)
 
     def _leader_now(self) -> Process | None:
-        """Give the command's process, where it can be looked at from here."""
+        """Return the command's process, where it can be looked at from here."""
         try:
             with open(self._path, "rb") as file:
                 checkpoint = msgspec.json.decode(file.read(), type=Checkpoint)
@@ -249,7 +249,7 @@ class Watcher:
         self._gpus = GpuWatch(watching.gpus)
 
     def close(self) -> None:
-        """Give back descriptors."""
+        """Return back descriptors."""
         for live in self._lives.values():
             live.close()
         self._lives.clear()
@@ -343,7 +343,7 @@ class Watcher:
         return self._lives[record_id]
 
     def _find(self, name: str) -> str:
-        """Give the id of the run in progress called *name*, the newest of several."""
+        """Return the id of the run in progress called *name*, the newest of several."""
         records = [one.record for one in self._runs]
         if name == LAST and records:
             return records[0].id
@@ -388,7 +388,7 @@ class _Meter:
     def views(
         self, processes: Sequence[UserProcess] | None, moment: Seconds
     ) -> tuple[ProcessView, ...] | None:
-        """Give the processes, the biggest first."""
+        """Return the processes, the biggest first."""
         if processes is None:
             return None
         since, before = moment - self._at, self._last
