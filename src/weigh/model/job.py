@@ -103,12 +103,12 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def log(self) -> str:
-        """Give the folder of the logs."""
+        """Return the folder of the logs."""
         return f"{self.folder}/log"
 
     @property
     def is_array(self) -> bool:
-        """Say whether the scheduler is to hold more than one element."""
+        """Return whether the scheduler is to hold more than one element."""
         return self.elements > 1
 
 
@@ -191,7 +191,7 @@ class ElementState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_final(self) -> bool:
-        """Say whether nothing will change any more."""
+        """Return whether nothing will change any more."""
         return self.state in FINAL
 
 

@@ -1,6 +1,6 @@
-"""From needs to a plan: the bins, how long each takes, and what to ask for."""
+"""Make a plan from the needs of tasks: the elements, their time and the request."""
 
-import os
+import posixpath
 from collections.abc import Sequence
 
 from weigh.errors import UsageError
@@ -21,7 +21,7 @@ from weigh.planning.pack import pack
 from weigh.planning.targets import Target
 from weigh.request import round_memory, round_time
 
-_NOISE = 1.05  # times as long: runs differ by that much on their own
+_NOISE = 1.05  # slow-down that equal runs show by chance
 
 
 def planned(
@@ -32,14 +32,14 @@ def planned(
     *,
     slow_down: float | None = None,
 ) -> Plan:
-    """Pack the tasks for *target*, longer by *slow_down* where that was measured.
+    """Pack the tasks for *target*; *slow_down* is the factor measured by a probe.
 
     Raises:
-        UsageError: tasks hold whole cards, and not all as many; a node has fewer; or
-            the name is none for a folder.
+        UsageError: tasks use different numbers of whole GPUs; a node has fewer; or
+            the name cannot be the name of a directory.
         FormatError: a size does not parse.
     """
-    whole = _whole_cards(needs)
+    whole = _whole_gpus(needs)
     capacity = _capacity(wishes, target.card, whole)
     packing = pack([needs.kinds[place].item for place in needs.places], capacity)
     elements = tuple(
@@ -61,7 +61,7 @@ def planned(
         headroom=headroom,
         card=target.card,
         capacity=capacity,
-        ask=_ask(elements, capacity, target, whole=whole, nodes=wishes.nodes or 1),
+        ask=_request(elements, capacity, target, whole=whole, nodes=wishes.nodes or 1),
         kinds=needs.kinds,
         elements=elements,
         left_out=_left_out(packing),
@@ -71,7 +71,7 @@ def planned(
                 needs,
                 elements,
                 target,
-                time_is_said=wishes.time is not None,
+                has_time_option=wishes.time is not None,
                 slow_down=slow_down,
                 nodes=wishes.nodes or 1,
             )
@@ -80,39 +80,39 @@ def planned(
 
 
 def _name(wishes: Wishes) -> str:
-    stem = os.path.splitext(os.path.basename(wishes.task_file))[0]
+    stem = posixpath.splitext(posixpath.basename(wishes.task_file))[0]
     name = wishes.name or (stem if stem.strip("-.") else "tasks")
-    if os.sep in name or name.strip(".") == "" or not name.isprintable():
-        raise UsageError(f"not a name for a folder: {name!r} (choose another --name)")
+    if posixpath.sep in name or name.strip(".") == "" or not name.isprintable():
+        raise UsageError(f"not a directory name: {name!r} (choose another --name)")
     return name
 
 
-def _whole_cards(needs: Needs) -> int:
-    """Say how many cards each task has for itself; 0 where they share one.
+def _whole_gpus(needs: Needs) -> int:
+    """Return how many whole GPUs each task uses; 0 where tasks share one.
 
     Raises:
-        UsageError: not all have as many: an array asks for the same every time.
+        UsageError: tasks differ: all elements of an array have the same request.
     """
     counts = {kind.item.gpus: place for place, kind in enumerate(needs.kinds)}
     if len(counts) > 1:
-        said = " and ".join(
-            f"task {needs.places.index(place) + 1} {_cards(count)}"
+        uses = " and ".join(
+            f"task {needs.places.index(place) + 1} {_gpu_use(count)}"
             for count, place in sorted(counts.items())[:2]
         )
         raise UsageError(
-            f"{said}: plan them from files of their own (or --gpus-per-task N)"
+            f"{uses}: plan them from separate task files (or --gpus-per-task N)"
         )
     return next(iter(counts))
 
 
-def _cards(count: int) -> str:
+def _gpu_use(count: int) -> str:
     if count:
         return f"uses {count} GPU{'s' if count > 1 else ''}"
     return "shares one"
 
 
 def _capacity(wishes: Wishes, card: Card | None, whole: int) -> Capacity:
-    """Give an element its GPUs' share of the node, so that they fill it together."""
+    """Return what one element may hold: its GPUs' share of the node."""
     has_gpus = card is not None or whole > 0
     if whole and wishes.node_gpus and whole > wishes.node_gpus:
         raise UsageError(
@@ -125,7 +125,7 @@ def _capacity(wishes: Wishes, card: Card | None, whole: int) -> Capacity:
     if whole or (wishes.nodes or 1) > 1:
         count = 1
     elif card is None and memory is None and cpus is None:
-        count = count or 1  # nothing is known of a node: each task on its own
+        count = count or 1  # the node's size is not known: one task per element
     return Capacity(
         gpu_memory=card.memory if card else None,
         memory=None if memory is None else memory // max(1, shares),
@@ -135,10 +135,10 @@ def _capacity(wishes: Wishes, card: Card | None, whole: int) -> Capacity:
 
 
 def _time(bin_: Bin, needs: Needs, slow_down: float | None) -> float | None:
-    """Bound how long a bin takes: as measured together, or without any sharing.
+    """Return an upper bound of a bin's time: as measured together, or by GPU use.
 
-    At any moment the slowest task either leaves the GPU alone, or waits while the
-    work of one of them is done on it.
+    At any moment the slowest task either does not use the GPU, or waits while the GPU
+    works for one of the tasks.
     """
     if bin_.time is None:
         return None
@@ -150,7 +150,7 @@ def _time(bin_: Bin, needs: Needs, slow_down: float | None) -> float | None:
     return max(bin_.time, max(time * (1 - busy) for time, busy in parts) + on_gpu)
 
 
-def _ask(
+def _request(
     elements: Sequence[Element],
     capacity: Capacity,
     target: Target,
@@ -159,14 +159,14 @@ def _ask(
     nodes: int,
 ) -> Ask:
     memory = max((element.memory for element in elements), default=0)
-    asked = round_memory(memory)
+    rounded = round_memory(memory)
     if capacity.memory is not None:
-        asked = max(memory, min(asked, capacity.memory))
+        rounded = max(memory, min(rounded, capacity.memory))
     times = [element.time for element in elements]
     known = [time for time in times if time is not None]
     return Ask(
         cpus=max((element.cpus for element in elements), default=1),
-        memory=asked or None,
+        memory=rounded or None,
         time_limit=round_time(max(known))
         if known and len(known) == len(times)
         else None,

@@ -100,12 +100,12 @@ def _has_all(names: Sequence[str], known: Sequence[Submitted]) -> bool:
 
 
 def name_is(job: Submitted, keep: Sequence[str]) -> bool:
-    """Say whether *job* is none of those to keep."""
+    """Return whether *job* is none of those to keep."""
     return job.id not in keep and job.name not in keep
 
 
 def _is_there(state: ElementState) -> bool:
-    """Say whether the scheduler still holds an element."""
+    """Return whether the scheduler still holds an element."""
     return not state.is_final or state.reason == STUCK
 
 

@@ -24,14 +24,14 @@ class LogFile(msgspec.Struct, frozen=True):
     until: str
 
     def is_over(self) -> bool:
-        """Say whether nothing will be added any more."""
+        """Return whether nothing will be added any more."""
         return f"{ENDED} " in tail_of(self.until)
 
 
 def logs(
     name: str, *, failed: bool = False, cwd: str, env: Mapping[str, str]
 ) -> tuple[LogFile, ...]:
-    """Give the logs of a job's elements, or the output of ``JOB_TASK``.
+    """Return the logs of a job's elements, or the output of ``JOB_TASK``.
 
     With *failed*, the output of the tasks that failed.
 

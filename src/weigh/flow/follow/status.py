@@ -61,7 +61,7 @@ def status(
 
 
 def _recent(known: Sequence[Submitted]) -> list[list[Submitted]]:
-    """Give the latest jobs, each with those it resumed, the newest first."""
+    """Return the latest jobs, each with those it resumed, the newest first."""
     chains: list[list[Submitted]] = []
     seen: set[tuple[str, str]] = set()
     for job in reversed(known):

@@ -129,7 +129,7 @@ def _ended(state: ElementState, code: int, before: str) -> ElementState:
 
 
 def tail_of(path: str) -> str:
-    """Give the end of a file; nothing where there is none."""
+    """Return the end of a file; nothing where there is none."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -140,7 +140,7 @@ def tail_of(path: str) -> str:
 
 
 def last_words(path: str) -> str | None:
-    """Give the last line of a file that says something; weigh stages' own come last.
+    """Return the last line of a file that says something; weigh stages' own come last.
 
     What a step said says why; which step it was, and how to go on, does not.
     """
@@ -251,11 +251,11 @@ class _Element(msgspec.Struct, frozen=True):
         )
 
     def _is_being_written(self) -> bool:
-        """Say whether weigh exec is about to tell how a task has ended."""
+        """Return whether weigh exec is about to tell how a task has ended."""
         return _goes_on(self.state) and os.path.exists(self.joblog + events.SUFFIX)
 
     def _cancelled_at(self) -> Seconds | None:
-        """Give when a cancelled element ended; None where it was not, or who knows."""
+        """Return when a cancelled element ended; None where it was not, or who knows."""
         if self.state.state != "CANCELLED":
             return None
         last = next(reversed(lines_of(self.joblog + events.SUFFIX)), b"")
@@ -338,7 +338,7 @@ def _ends(joblog: str) -> dict[int, bool]:
 
 
 def lines_of(path: str) -> Sequence[bytes]:
-    """Give the lines of a file; none where there is none."""
+    """Return the lines of a file; none where there is none."""
     try:
         with open(path, "rb") as file:
             return file.read().splitlines(keepends=True)

@@ -171,7 +171,7 @@ def _against_limit(
 
 
 def _as_durations(tasks: int, known: Durations, lanes: int) -> Durations:
-    """Give what elements of so many *tasks* take, as far as they differ."""
+    """Return what elements of so many *tasks* take, as far as they differ."""
     if tasks <= 1:
         return known
     sure = Durations(known.times, _MANY)

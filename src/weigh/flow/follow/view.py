@@ -47,7 +47,7 @@ def look(
 
 
 def merged(views: Iterable[View]) -> dict[int, TaskState]:
-    """Give the tasks of a plan by number, as the last job that has each knows it."""
+    """Return the tasks of a plan by number, as the last job that has each knows it."""
     return {task.task: task for view in views for task in view.tasks}
 
 

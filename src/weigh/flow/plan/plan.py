@@ -38,7 +38,7 @@ from weigh.units import Seconds, format_duration
 
 
 def no_library() -> Library:
-    """Give a library that knows nothing."""
+    """Return a library that knows nothing."""
     return Library((), _nothing)
 
 
@@ -47,7 +47,7 @@ def _nothing(name: str) -> Record:
 
 
 def library(names: str, root: str) -> Library:
-    """Give the records of these names, or all.
+    """Return the records of these names, or all.
 
     Raises:
         RecordNotFoundError: there is none of a name; offers the nearest.
@@ -75,7 +75,7 @@ def library(names: str, root: str) -> Library:
 
 
 def _called(index: Index, name: str, root: str) -> list[Entry]:
-    """Give every record of a label, or the one of an id."""
+    """Return every record of a label, or the one of an id."""
     labelled = labelled_entries(index, name)
     entry = None if labelled else find_entry(index, name)
     if entry is None and not labelled:
@@ -118,7 +118,7 @@ def free_of(plan: Plan, seen: Cluster) -> int | None:
 
 
 def _is_called(card: str, word: str | None, name: str) -> bool:
-    """Tell whether the site's *name* may be the card."""
+    """Return whether the site's *name* may be the card."""
     if word is not None and word.lower() == name.lower():
         return True
     try:

@@ -35,7 +35,7 @@ _STARTERS = frozenset({"time", "exec", "nice", "env", "command"})
 
 
 def programs_of(plan: Plan) -> tuple[str, ...]:
-    """Give the first words of the tasks' commands, where they are plain names."""
+    """Return the first words of the tasks' commands, where they are plain names."""
     found = dict.fromkeys(
         word for kind in plan.kinds for word in _program(kind.example)
     )
@@ -223,7 +223,7 @@ def _unavailable(fit: Sequence[Node]) -> Iterator[str]:
 
 
 def _is_our_log(script: JobScript, one: Finding) -> bool:
-    """Tell whether it is about the log folder, which weigh names and makes itself."""
+    """Return whether it is about the log folder, which weigh names and makes itself."""
     named = script.log in one.text or script.log.replace("%", "%%") in one.text
     return named and one.code in _LOGS
 
@@ -270,7 +270,7 @@ def _rows(wanted: Wanted, live: Live, scheduler: str) -> Iterator[Check]:
 
 
 def queues_of(wanted: Wanted, limits: Limits) -> tuple[QueueLimits, ...]:
-    """Give the queues that the job may run in: those named, the default, or any."""
+    """Return the queues that the job may run in: those named, the default, or any."""
     if wanted.queue is not None:
         names = [name.partition("@")[0] for name in wanted.queue.split(",")]
         return tuple(

@@ -144,7 +144,7 @@ def _own_folder(  # noqa: PLR0913 - keyword-only past the fifth
 
 
 def _is_same(folder: str, line: bytes, submitted: Collection[str]) -> bool:
-    """Say whether a plan is of this very command and was never submitted."""
+    """Return whether a plan is of this very command and was never submitted."""
     if folder in submitted:
         return False
     try:

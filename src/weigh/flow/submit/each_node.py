@@ -87,7 +87,7 @@ def widened(
 def parts(
     script: JobScript, nodes: Sequence[str], scheduler: str
 ) -> Iterator[JobScript]:
-    """Give a script for each node."""
+    """Return a script for each node."""
     for number, node in enumerate(nodes):
         flag = (
             ("nodelist", node)

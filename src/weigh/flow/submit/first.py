@@ -75,7 +75,7 @@ def held(script: JobScript, job: str, scheduler: str) -> JobScript:
 
 
 def needed(wanted: Wanted) -> tuple[tuple[str, str], ...]:
-    """Give the scheduler's own flags of a job, without that of one that waits."""
+    """Return the scheduler's own flags of a job, without that of one that waits."""
     return tuple(flag for flag in wanted.extra if flag != _INVALID)
 
 

@@ -44,7 +44,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def judge(shown: Shown, *, memory: Bytes | None, together: int) -> Verdict:
-    """Say whether the request held.
+    """Return whether the request held.
 
     *together* tasks at a time share *memory*: the largest of them count.
     """

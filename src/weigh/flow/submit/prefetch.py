@@ -25,7 +25,7 @@ _OPEN = frozenset({"PENDING", "RUNNING", "UNKNOWN"})
 def where_to(
     scheduler: str | None, cluster: str | None, *, cwd: str, env: Mapping[str, str]
 ) -> tuple[str, Mapping[str, str]]:
-    """Give the scheduler's name, with the cluster's, and the environment it needs.
+    """Return the scheduler's name, with the cluster's, and the environment it needs.
 
     Raises:
         UsageError: the settings name no such cluster, or it is another scheduler's.
@@ -72,7 +72,7 @@ def after_prefetch(parts: Sequence[JobScript], first: Submitted) -> list[JobScri
 
 
 def _needs(first: Submitted) -> tuple[str, ...]:
-    """Give the log to look into where the scheduler asks only whether it has ended."""
+    """Return the log to look into where the scheduler asks only whether it has ended."""
     if schedulers.kind_of(first.scheduler) != gridengine_commands.NAME:
         return ()
     name = gridengine_commands.log_name(first.id, 0, is_array=False)

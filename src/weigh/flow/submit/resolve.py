@@ -125,7 +125,7 @@ def _gpu_word(
 
 
 def _alike(name: str, types: Sequence[str]) -> list[str]:
-    """Give the words that may be the card; a slice of one is never the whole card."""
+    """Return the words that may be the card; a slice of one is never the whole card."""
     profile = gpu_models.profile_of(name)
     if profile is None:
         plain = name.lower()

@@ -231,7 +231,7 @@ def _words(line: str) -> Sequence[str]:
 
 
 def _site_scratch(config: Config) -> str | None:
-    """Give the node's own disk by the setting, or by the site's file."""
+    """Return the node's own disk by the setting, or by the site's file."""
     value = config.value(_SETTING) or config.cluster.get(_SETTING)
     if value is None or isinstance(value, str):
         return value or None

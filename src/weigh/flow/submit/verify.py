@@ -85,7 +85,7 @@ def _queue(wanted: Wanted, told: Understood) -> Iterator[str]:
 
 
 def _throttle(job: Submitted) -> int | None:
-    """Give the throttle, where it holds anything back."""
+    """Return the throttle, where it holds anything back."""
     most = job.wanted.throttle
     return most if most is not None and most < job.elements else None
 
@@ -104,7 +104,7 @@ def _is_same(asked: object, got: object) -> bool:
 def ids_to_await(
     names: Sequence[str], scheduler: str, known: Sequence[Submitted]
 ) -> tuple[str, ...]:
-    """Give the ids of the jobs to come after; those of others go through as they are.
+    """Return the ids of the jobs to come after; those of others go through as they are.
 
     Raises:
         UsageError: a job is another scheduler's, which would wait for nothing.
@@ -125,7 +125,7 @@ def ids_to_await(
 
 
 def submitted_with(job: Submitted, known: Sequence[Submitted]) -> list[Submitted]:
-    """Give all that one call submitted: the parts of an array, or what was resumed.
+    """Return all that one call submitted: the parts of an array, or what was resumed.
 
     They lie in one folder, if in none other; and where several were resumed, they go
     on from the same.
