@@ -14,9 +14,7 @@ from weigh.render.printable import printable
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("names", nargs=-1, metavar="JOB...", shell_complete=options.jobs)
-@click.option(
-    "--keep", multiple=True, metavar="JOB", help="Keep JOB; repeatable."
-)
+@click.option("--keep", multiple=True, metavar="JOB", help="Keep JOB; repeatable.")
 @click.option("--running", is_flag=True, help="Only running elements.")
 @click.option("--pending", is_flag=True, help="Only waiting elements.")
 @click.option("--dry-run", is_flag=True, help="Print what would be cancelled.")

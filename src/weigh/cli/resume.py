@@ -29,9 +29,7 @@ from weigh.render.resume_lines import render_json, resumed_lines
 @click.option("--gpus", metavar="TYPE:N", help="Request another GPU.")
 @click.option("-p", "--queue", metavar="NAME", help="Another partition or queue.")
 @click.option("--bugs", is_flag=True, help="Also run tasks that failed by a bug.")
-@click.option(
-    "--unknown", is_flag=True, help="Also run tasks with unknown outcome."
-)
+@click.option("--unknown", is_flag=True, help="Also run tasks with unknown outcome.")
 @click.option("--dry-run", is_flag=True, help="Submit nothing.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def resume(name: str, *, as_json: bool, **words: str | bool | None) -> int:

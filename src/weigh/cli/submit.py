@@ -10,7 +10,7 @@ from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.errors import CommandNotFoundError, UsageError
 from weigh.flow.site.schedulers import NAMES
-from weigh.flow.submit.submit import Wishes, session_of
+from weigh.flow.submit.submit import Wishes
 from weigh.flow.submit.submit import submit as submit_flow
 from weigh.model.job import Setup
 from weigh.render.request_lines import WIDTH, folded
@@ -240,6 +240,10 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
 
 def _open_session(wishes: Wishes) -> int:
     """Replace this process by the command that opens a shell on a node, or print it."""
+    from weigh.flow.submit.interactive import (  # noqa: PLC0415 - start-up time
+        session_of,
+    )
+
     session = session_of(wishes, cwd=os.getcwd(), env=os.environ)
     line = shlex.join(session.argv)
     if wishes.dry_run:

@@ -427,7 +427,7 @@ def _notes(records: Sequence[Record], given: Given) -> tuple[str, ...]:
     notes = []
     if given.memory is None and any(r.usage and r.usage.growing for r in records):
         notes.append(
-            "memory was still growing at the end of a run: measure a longer one"
+            "memory was still rising at the end of a run: measure a longer one"
         )
     states = sorted({r.state for r in records if r.state != "COMPLETED"})
     if states:

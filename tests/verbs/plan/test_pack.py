@@ -209,7 +209,7 @@ def test_without_any_limit_everything_runs_side_by_side() -> None:
 
 @pytest.mark.parametrize("item", [Item(cpus=0), Item(gpu_memory=-1)])
 def test_an_item_of_less_than_nothing_is_refused(item: Item) -> None:
-    with pytest.raises(ValueError, match="one CPU"):
+    with pytest.raises(ValueError, match="at least 1"):
         pack([item], Capacity())
 
 

@@ -82,7 +82,7 @@ def test_gpus_and_elements_are_as_requested_on_every_site(
     site: str, real: Weigh
 ) -> None:
     said: list[str] = []
-    for words in (("--gpus", "v100"), ("-q", "gpu", "--gpus", "a100:2"), ()):
+    for words in (("--gpus", "v100"), ("-p", "gpu", "--gpus", "a100:2"), ()):
         plan = real.plan("sleep 1", "sleep 1", name=f"p{len(said)}")
         code, _, err = real("submit", plan, "--on", "slurm", *words)
         assert code == 0, err

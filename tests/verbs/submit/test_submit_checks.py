@@ -8,8 +8,8 @@ import pytest
 from following import Weigh
 
 from weigh.errors import UsageError
-from weigh.flow.submit.resolve import refuse_own
-from weigh.flow.submit.verify import differences
+from weigh.flow.submit.job_request import refuse_own
+from weigh.flow.submit.job_request import differences
 from weigh.model.job import Submitted, Understood, Wanted
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.slurm import lint as slurm_lint
@@ -34,15 +34,15 @@ def attempt(weigh: Weigh, *words: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("-q", "shrt"), "there is no queue shrt: refused (did you mean short?)"),
+        (("-p", "shrt"), "there is no queue shrt: refused (did you mean short?)"),
         (("-A", "nosuch"), "account nosuch is none of yours"),
         (("--qos", "nosuch"), "qos nosuch is none of yours"),
         (("--constraint=a10",), "did you mean a100?"),
         (("--memory", "40G"), "the largest node of short has 31.2 GiB"),
-        (("-q", "gpu", "--memory", "20G"), "gpu allows 15.6 GiB"),
+        (("-p", "gpu", "--memory", "20G"), "gpu allows 15.6 GiB"),
         (("--cpus", "9"), "9 CPUs on one node"),
         (("--gpus", "p100"), "there is no GPU p100"),
-        (("-q", "long", "--gpus", "v100"), "long has no GPU v100"),
+        (("-p", "long", "--gpus", "v100"), "long has no GPU v100"),
         (("--gpus", "a100:5"), "5 a100 GPUs on one node; short has 4 on one"),
         (("--time", "31m"), "short allows 30 m 00 s: refused (queue long, gpu"),
         (("--nodelist=cn7",), "there is no node cn7"),
@@ -50,8 +50,8 @@ def attempt(weigh: Weigh, *words: str) -> tuple[int, str, str]:
         (("--mem-per-cpu=4G",), "exclude each other"),
         (("--gres=gpux:1",), "there is no resource gpux: refused (did you mean gpu?)"),
         (("--dependency=afterany:4711",), "job 4711 is not known"),
-        (("--array=0-3",), "--array: the script says that itself"),
-        (("--chdir=/nosuch",), "--chdir: the script says that itself"),
+        (("--array=0-3",), "--array is set by the job script"),
+        (("--chdir=/nosuch",), "--chdir is set by the job script"),
         (("--time=24:00:00",), "short allows 30 m 00 s"),
     ],
 )
@@ -67,7 +67,7 @@ def test_what_would_be_refused_or_never_start_is_said_with_its_cure(
 
 @pytest.mark.slurm
 def test_all_that_is_off_is_said_at_once(real: Weigh) -> None:
-    _, _, err = attempt(real, "-q", "nosuch", "-A", "nosuch", "--gpus", "p100")
+    _, _, err = attempt(real, "-p", "nosuch", "-A", "nosuch", "--gpus", "p100")
 
     assert err.count("\n      ") == 3
     assert max(map(len, err.splitlines())) <= 80
@@ -96,7 +96,7 @@ def test_what_only_slurm_finds_is_its_own_word(real: Weigh) -> None:
 
 @pytest.mark.slurm
 def test_what_was_checked_is_listed_with_what_is_free(real: Weigh) -> None:
-    code, out, _ = attempt(real, "-q", "gpu", "--gpus", "v100")
+    code, out, _ = attempt(real, "-p", "gpu", "--gpus", "v100")
 
     lines = out.splitlines()
     assert code == 0
@@ -113,7 +113,7 @@ def test_what_was_checked_is_listed_with_what_is_free(real: Weigh) -> None:
 def test_a_request_that_is_missing_is_answered_with_the_queue_s_default(
     real: Weigh,
 ) -> None:
-    _, out, _ = real("submit", "--on", "slurm", "-q", "gpu", "--", "true")
+    _, out, _ = real("submit", "--on", "slurm", "-p", "gpu", "--", "true")
 
     words = " ".join(out.split())
     assert "no --time: queue gpu gives 30 min" in words
@@ -128,7 +128,7 @@ def test_what_slurm_made_of_the_request_is_said_where_it_differs(
     monkeypatch.setenv("SBATCH_TIMELIMIT", "3")
     monkeypatch.setenv("SBATCH_PARTITION", "long")
 
-    _, _, err = attempt(real, "-q", "short")
+    _, _, err = attempt(real, "-p", "short")
 
     assert "time: 00:05:00 requested, but the scheduler recorded 00:03:00" in err
     assert "queue: short requested, but the scheduler recorded long" in err
@@ -166,7 +166,7 @@ def test_a_script_of_one_s_own_is_held_against_jobs_and_resources(
 
 @pytest.mark.slurm
 def test_no_checks_leaves_it_to_slurm(real: Weigh) -> None:
-    code, _, err = attempt(real, "-q", "nosuch", "--no-checks")
+    code, _, err = attempt(real, "-p", "nosuch", "--no-checks")
 
     assert code == 125
     assert "sbatch refused the job" in err
@@ -216,7 +216,7 @@ def test_a_shell_on_a_node_asks_for_what_a_queue_gives(real: Weigh) -> None:
 
 @pytest.mark.slurm
 def test_a_shell_with_a_gpu_is_checked_like_a_job(real: Weigh) -> None:
-    words = ("submit", "--on", "slurm", "--interactive", "--dry-run", "-q", "gpu")
+    words = ("submit", "--on", "slurm", "--interactive", "--dry-run", "-p", "gpu")
 
     _, out, _ = real(*words, "--gpus", "v100")
     code, _, err = real(*words, "--gpus", "v200")
@@ -248,7 +248,7 @@ def test_a_shell_refuses_what_only_a_job_can_have(
     code, _, err = here("submit", "--on", "slurm", "--interactive", *words)
 
     assert code == 2
-    assert f"leave {named} out" in err
+    assert f"omit {named}" in err
 
 
 def test_each_node_has_no_first_ones(here: Weigh) -> None:
@@ -256,14 +256,14 @@ def test_each_node_has_no_first_ones(here: Weigh) -> None:
 
     code, _, err = here("submit", *words)
 
-    assert (code, "--each-node and --first" in err) == (2, True)
+    assert (code, "--each-node submits one job per node" in err) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("kind", "flag"), [("slurm", "wrap"), ("gridengine", "o"), ("gridengine", "t")]
 )
 def test_a_flag_that_the_script_says_itself_is_refused(kind: str, flag: str) -> None:
-    with pytest.raises(UsageError, match=f"--{flag}: the script says that itself"):
+    with pytest.raises(UsageError, match=f"--{flag} is set by the job script"):
         refuse_own([(flag, "x")], kind)
 
 

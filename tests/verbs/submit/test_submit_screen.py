@@ -96,7 +96,7 @@ def test_the_rest_says_what_it_waits_for() -> None:
 def test_what_was_checked_stays_within_80_columns() -> None:
     checks = (
         Check("queue gpu", "ok", "5 nodes with p100, 2 free now"),
-        Check("GPU", "default", "no --gpus: none is given " + "(v100, a100) " * 9),
+        Check("GPU", "default", "no --gpus: the job gets none " + "(v100, a100) " * 9),
         Check("limits", "?", "x" * 200),
     )
 

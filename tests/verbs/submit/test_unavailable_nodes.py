@@ -83,7 +83,7 @@ def test_a_reserved_node_is_no_reason_to_refuse(real: Weigh) -> None:
 def test_a_partition_that_is_down_takes_the_job_and_is_named(real: Weigh) -> None:
     scontrol("update", "PartitionName=long", "State=DOWN")
 
-    code, said = submit(real, "-q", "long")
+    code, said = submit(real, "-p", "long")
 
     assert code == 0, said
     assert "queue long takes no jobs now" in said
@@ -96,7 +96,7 @@ def test_a_partition_where_sbatch_refuses_is_not_called_impossible(
 ) -> None:
     scontrol("update", "PartitionName=long", f"State={state}")
 
-    code, said = submit(real, "-q", "long")
+    code, said = submit(real, "-p", "long")
 
     assert code == 2
     assert "sbatch would refuse the job: Required partition not available" in said
@@ -171,7 +171,7 @@ def test_grid_engine_s_queue_that_is_disabled_is_named(grid: Weigh) -> None:
     command = ["qmod", "-d", f"short@{os.uname().nodename}"]
     subprocess.run(command, check=True, timeout=20, capture_output=True)
 
-    code, said = submit(grid, "-q", "short")
+    code, said = submit(grid, "-p", "short")
 
     assert code == 0, said
     assert "queue short takes no jobs now" in said

@@ -9,10 +9,9 @@ from typing import Generic, Protocol, TypeVar
 
 from weigh import config
 from weigh.errors import UsageError, WeighError
-from weigh.flow.fit.request import scheduler_at_hand
 from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.live_limits import Who, live_limits
-from weigh.flow.site.schedulers import current_user
+from weigh.flow.site.schedulers import current_user, scheduler_at_hand
 from weigh.model.limits import Limits
 from weigh.model.lint import Checked, CommandPlace, Facts, Finding, PathKind
 from weigh.schedulers.gridengine import lint as gridengine_lint

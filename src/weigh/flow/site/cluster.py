@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from weigh.errors import FormatError, WeighError
-from weigh.flow.fit.request import scheduler_at_hand
 from weigh.flow.site.ask import Ask, Reply, ask_all, ask_scheduler
+from weigh.flow.site.schedulers import scheduler_at_hand
 from weigh.model.cluster import Cluster, ClusterJob, Node, Start
 from weigh.model.complexes import Complexes
 from weigh.model.job import Wanted

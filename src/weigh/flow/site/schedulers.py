@@ -51,6 +51,14 @@ def at_hand(env: Mapping[str, str]) -> str:
     return LOCAL
 
 
+def scheduler_at_hand(env: Mapping[str, str]) -> str:
+    """Return the scheduler whose commands are on PATH; Slurm where in doubt."""
+    path = env.get("PATH", "")
+    if shutil.which("qsub", path=path) and not shutil.which("sbatch", path=path):
+        return gridengine_commands.NAME
+    return slurm_commands.NAME
+
+
 def reach(name: str, *, root: str, env: Mapping[str, str]) -> Scheduler:
     """Give the scheduler called *name*; *root* is the store.
 
