@@ -196,7 +196,7 @@ class ElementState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one task: ``task`` is its number in the plan, ``seq`` in its element.
+    """The state of a task: ``task`` is its number in the plan, ``seq`` in the element.
 
     ``output`` is the file with its output, ``job`` is its job.
     """

@@ -8,8 +8,7 @@ import pytest
 from following import Weigh
 
 from weigh.errors import UsageError
-from weigh.flow.submit.job_request import refuse_own
-from weigh.flow.submit.job_request import differences
+from weigh.flow.submit.job_request import differences, refuse_own
 from weigh.model.job import Submitted, Understood, Wanted
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.slurm import lint as slurm_lint
@@ -118,7 +117,7 @@ def test_a_request_that_is_missing_is_answered_with_the_queue_s_default(
     words = " ".join(out.split())
     assert "no --time: queue gpu gives 30 min" in words
     assert "no --memory: queue gpu gives 1000 MiB" in words
-    assert "no --gpus: none is given (its nodes have v100, a100)" in words
+    assert "no --gpus: the job gets none (the nodes have v100, a100)" in words
 
 
 @pytest.mark.slurm

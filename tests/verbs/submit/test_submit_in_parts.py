@@ -127,4 +127,4 @@ def test_one_part_that_is_too_long_is_said_once(
     with pytest.raises(UsageError) as error:
         check(6, 2, monkeypatch)
 
-    assert str(error.value).count("you may submit 2 more jobs") == 1
+    assert str(error.value).count("you may have 2 jobs") == 1

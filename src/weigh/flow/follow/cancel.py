@@ -48,17 +48,17 @@ def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
     if still and not _has_all(names, known):
         raise SubmissionUnknownError(still[0])
     kept = {job.id for name in keep for job in jobs_file.find_jobs(known, name)}
-    wanted = [
+    chosen_jobs = [
         job
         for job in _named(names, known)
         if job.id not in kept and is_not_kept(job, keep)
     ]
     done, refusals = [], []
-    for scheduler_name in dict.fromkeys(job.scheduler for job in wanted):
+    for scheduler_name in dict.fromkeys(job.scheduler for job in chosen_jobs):
         scheduler = schedulers.reach(scheduler_name, root=root, env=env)
         ours = [job for job in known if job.scheduler == scheduler_name]
         snapshot = scheduler.states(ours, fresh=True)
-        for job in wanted:
+        for job in chosen_jobs:
             if job.scheduler != scheduler_name:
                 continue
             alive = [

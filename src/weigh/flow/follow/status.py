@@ -50,10 +50,10 @@ def status(
         chains = [jobs_file.chain_of(known, job) for job in found]
     else:
         chains = _recent(known) if known else [jobs_file.find_jobs(known, "last")]
-    wanted = [job for chain in chains for job in chain]
+    jobs = [job for chain in chains for job in chain]
     views = {
         (view.job.scheduler, view.job.id): view
-        for view in look(wanted, known, root=root, env=env)
+        for view in look(jobs, known, root=root, env=env)
     }
     return tuple(
         _standing([views[job.scheduler, job.id] for job in chain]) for chain in chains

@@ -27,7 +27,7 @@ class View(msgspec.Struct, frozen=True):
 
 
 def look(
-    wanted: Sequence[Submitted],
+    jobs: Sequence[Submitted],
     known: Sequence[Submitted],
     *,
     root: str,
@@ -38,11 +38,11 @@ def look(
 
     With *fresh* the answer of an earlier query is not reused.
     """
-    for name in dict.fromkeys(job.scheduler for job in wanted):
+    for name in dict.fromkeys(job.scheduler for job in jobs):
         scheduler = schedulers.reach(name, root=root, env=env)
         ours = [job for job in known if job.scheduler == name]
         snapshot = scheduler.states(ours, fresh=fresh)
-        for job in wanted:
+        for job in jobs:
             if job.scheduler == name:
                 yield _view(job, scheduler, snapshot)
 
