@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.model.plan import RESOURCES, Capacity, Item, Packing
-from weigh.planning.pack import pack
+from weigh.planning.bin_packing import pack
 from weigh.units import GIB
 
 NEEDS = st.builds(

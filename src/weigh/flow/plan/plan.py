@@ -25,12 +25,11 @@ from weigh.flow.site.cluster import cluster
 from weigh.model.cluster import Cluster
 from weigh.model.plan import Plan, Together
 from weigh.model.record import Record
+from weigh.planning.bin_packing import most_work, sharing_notes
+from weigh.planning.make_plan import planned, too_big
 from weigh.planning.needs import Needs, of_tasks
 from weigh.planning.nodes import on_nodes
-from weigh.planning.notes import too_big
 from weigh.planning.options import ALL, Wishes, given
-from weigh.planning.pack import most_work, sharing_notes
-from weigh.planning.packing import planned
 from weigh.planning.record_match import Library, candidates
 from weigh.planning.targets import Target, targets
 from weigh.probe.host import read_host
