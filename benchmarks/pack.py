@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from weigh.model.plan import RESOURCES, Capacity, Item
-from weigh.planning.pack import pack
+from weigh.planning.bin_packing import pack
 from weigh.units import GIB
 
 _MANY = 10_000

@@ -1,4 +1,4 @@
-"""``weigh cancel``: the words of the command line; what was told to end."""
+"""``weigh cancel``: its options, and printing which jobs were cancelled."""
 
 import os
 from typing import Literal
@@ -14,9 +14,9 @@ from weigh.render.printable import printable
 
 @click.command(context_settings=options.SETTINGS)
 @click.argument("names", nargs=-1, metavar="JOB...", shell_complete=options.jobs)
-@click.option("--keep", multiple=True, metavar="JOB", help="Leave this; repeatable.")
-@click.option("--running", is_flag=True, help="Only elements that run.")
-@click.option("--pending", is_flag=True, help="Only elements that wait.")
+@click.option("--keep", multiple=True, metavar="JOB", help="Keep JOB; repeatable.")
+@click.option("--running", is_flag=True, help="Only running elements.")
+@click.option("--pending", is_flag=True, help="Only waiting elements.")
 @options.dry_run("Print what would be cancelled.")
 def cancel(
     names: tuple[str, ...],
@@ -26,9 +26,9 @@ def cancel(
     pending: bool,
     dry_run: bool,
 ) -> int:
-    """Cancel jobs, or those of their elements that run or wait.
+    """Cancel jobs, or only their running or waiting elements.
 
-    JOB is a job's id, a plan's name or folder, `last`, or `all` for every job that
+    JOB is a job's id, a plan's name or directory, `last`, or `all` for every job that
     was submitted from here and has not ended.
 
     \b
@@ -37,7 +37,7 @@ def cancel(
     weigh cancel ppo-sweep --pending
     """  # noqa: D301 - click reads \b as: keep these lines
     if running and pending:
-        raise UsageError("--running and --pending: that is all; leave both out")
+        raise UsageError("--running with --pending selects all: leave both out")
     done = cancel_flow(
         names,
         keep=keep,

@@ -1,4 +1,4 @@
-"""``weigh cluster``: the words of the command line; the cluster on a page or a line."""
+"""``weigh cluster``: its options, and printing the cluster on a page or a line."""
 
 import os
 
@@ -57,10 +57,10 @@ def cluster(  # noqa: PLR0913 - one parameter an option
     config: str | None,
     as_json: bool,
 ) -> int:
-    """Show the cluster: queues, GPUs, what is down, who runs what, your jobs.
+    """Show the cluster: queues, GPUs, nodes that are down, users and your jobs.
 
     A GPU is free when it is idle and its node has a CPU and memory left for a job.
-    Each thing is asked of the scheduler once, and nothing is submitted.
+    The scheduler is only queried: nothing is submitted.
     """
     if config is not None:
         if free or start or as_json:

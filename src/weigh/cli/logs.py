@@ -1,4 +1,4 @@
-"""``weigh logs``: the words of the command line; files shown, or followed."""
+"""``weigh logs``: its options, and printing or following the log files."""
 
 import os
 import sys
@@ -20,23 +20,24 @@ _LAST = 10
 
 @click.command(context_settings=options.SETTINGS)
 @click.argument("name", metavar="JOB[_TASK]", shell_complete=options.jobs)
-@click.option("-f", "--follow", is_flag=True, help="Go on as more is written.")
-@click.option("--failed", is_flag=True, help="What the tasks that failed printed.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing as the files grow.")
+@click.option("--failed", is_flag=True, help="Show the output of failed tasks.")
 @click.option(
     "-n",
     "--lines",
     type=click.IntRange(min=1),
     metavar="N",
-    help="The last N lines of each.  [default: all of one file, 10 of several]",
+    help="Show the last N lines of each file.  [default: all of one file, 10 of "
+    "several]",
 )
-@click.option("--paths", is_flag=True, help="Only say where the files are.")
+@click.option("--paths", is_flag=True, help="Print only the paths of the files.")
 def logs(
     name: str, *, follow: bool, failed: bool, lines: int | None, paths: bool
 ) -> int:
-    """Show what a job's elements, or one of its tasks, have printed.
+    """Show the output of a job's elements, or of one of its tasks.
 
-    JOB is a job's id, a plan's name or folder, or `last`; TASK the number of a task
-    as `weigh status` shows it.
+    JOB is a job's id, a plan's name or directory, or `last`; TASK is the number of a
+    task as `weigh status` shows it.
 
     \b
     weigh logs 481516
@@ -59,7 +60,7 @@ def logs(
 
 
 def _show(one: LogFile, most: int | None, *, is_titled: bool) -> int:
-    """Print a file, or its last lines; give how far it was read."""
+    """Print a file, or its last lines; return the offset that was reached."""
     try:
         with open(one.path, "rb") as file:
             whole = file if most is None else deque(file, most)
@@ -67,13 +68,13 @@ def _show(one: LogFile, most: int | None, *, is_titled: bool) -> int:
                 _write(f"==> {printable(one.title)}: {printable(one.path)}\n".encode())
             for line in whole:
                 _write(line)
-            return file.tell()
+            return file.seek(0, os.SEEK_CUR)
     except FileNotFoundError:
         return 0
 
 
 def _follow(files: Sequence[LogFile], ends: list[int]) -> None:
-    """Print what is added, until all have ended."""
+    """Print what is appended, until all elements have ended."""
     last = None
     while True:
         over = all(one.is_over() for one in files)

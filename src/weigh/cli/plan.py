@@ -1,4 +1,4 @@
-"""``weigh plan``: the words of the command line; how many go together, and where."""
+"""``weigh plan``: its options, and printing the plan."""
 
 import os
 import sys
@@ -25,42 +25,45 @@ _COUNT = click.IntRange(min=1)
     "--gpu",
     "gpus",
     metavar="NAME[,NAME...]",
-    help="The GPU to fill, such as V100-32GB, p100=11.9GiB, A100-80GB:1g.10gb. "
-    "Several are compared.  [default: the one measured on]",
+    help="GPU to plan for: V100-32GB, p100=11.9GiB, A100-80GB:1g.10gb. Several names "
+    "are compared.  [default: the GPU of the records]",
 )
 @click.option(
-    "--gpu-memory", type=SIZE_TEXT, metavar="SIZE", help="What a task uses of a GPU."
+    "--gpu-memory", type=SIZE_TEXT, metavar="SIZE", help="GPU memory a task uses."
 )
 @click.option(
-    "--memory", type=SIZE_TEXT, metavar="SIZE", help="What a task uses of the node."
+    "--memory", type=SIZE_TEXT, metavar="SIZE", help="Host memory a task uses."
 )
-@click.option("--cpus", type=_COUNT, metavar="N", help="CPUs a task keeps busy.")
+@click.option("--cpus", type=_COUNT, metavar="N", help="CPUs a task uses.")
 @click.option(
     "--time",
     type=TIME_TEXT,
     metavar="TIME",
-    help="How long a task takes: 90m, 1-12:00:00.",
+    help="Wall time of a task: 90m, 1-12:00:00.",
 )
 @click.option(
     "--from",
     "records",
     default=ALL,
     metavar="NAME[,NAME...]",
-    help="Labels or ids to take what is not said from.  [default: all that match]",
+    help="Labels or ids of the records that supply the figures not given here.  "
+    "[default: all records of matching commands]",
 )
-@click.option("--headroom", metavar="SHARE", help="On top of what is used: 20% or 0.2.")
-@click.option("--per-gpu", type=_COUNT, metavar="N", help="At most so many together.")
+@click.option(
+    "--headroom", metavar="SHARE", help="Margin added to the usage: 20% or 0.2."
+)
+@click.option("--per-gpu", type=_COUNT, metavar="N", help="At most N tasks per GPU.")
 @click.option(
     "--gpus-per-task",
     type=_COUNT,
     metavar="N",
-    help="GPUs that a task has for itself.  [default: as many as measured, if several]",
+    help="Whole GPUs per task.  [default: as many as measured, if several]",
 )
 @click.option(
     "--nodes",
     type=_COUNT,
     metavar="N",
-    help="Nodes that a task runs on; all else is for each of them.",
+    help="Nodes per task; the other options then count per node.",
 )
 @click.option("--node-memory", type=SIZE_TEXT, metavar="SIZE", help="Memory of a node.")
 @click.option("--node-cpus", type=_COUNT, metavar="N", help="CPUs of a node.")
@@ -68,15 +71,15 @@ _COUNT = click.IntRange(min=1)
     "--node-gpus",
     type=_COUNT,
     metavar="N",
-    help="GPUs of a node: each element gets one, and its share of the rest.",
+    help="GPUs of a node: each element gets one GPU and its share of the node.",
 )
 @click.option(
     "--probe",
     is_flag=True,
-    help="Run 1, 2, 3... tasks together here, and keep the number that does the most "
-    "work. Use short ones.",
+    help="Run 1, 2, 3... tasks together here and choose the number with the highest "
+    "throughput. Use short tasks.",
 )
-@click.option("--name", help="Write to plan/NAME.  [default: the file's name]")
+@click.option("--name", help="Write the plan to plan/NAME.  [default: the file's name]")
 @click.option("--leave-out", is_flag=True, help="Leave out tasks that are too big.")
 @click.option("--replace", is_flag=True, help="Replace the plan of that name.")
 @click.option(
@@ -87,11 +90,10 @@ _COUNT = click.IntRange(min=1)
 @options.dry_run("Write nothing.")
 @options.as_json()
 def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
-    """Plan how many tasks share a GPU or a node, and write a task file for each.
+    """Plan how many tasks share a GPU or a node, and write one task file per element.
 
-    TASKS holds one shell line a task; `-` is standard input. What a task needs is
-    taken from the records of commands like it, where nothing is said. Figures are
-    what is used: headroom is added to them.
+    TASKS holds one shell line per task; `-` is standard input. Figures that you do not
+    give are taken from records of similar commands. Give the usage: headroom is added.
 
     \b
     weigh plan tasks.txt --gpu V100-32GB --gpu-memory 2.3GiB --time 90m
@@ -123,7 +125,7 @@ def _say(line: str) -> None:
 
 
 def _next(directory: str | None, wishes: Wishes) -> tuple[str, ...]:
-    """Say where the plan is and what to do with it."""
+    """Return the lines that name the plan's directory and the next command."""
     if directory is None:
         return (f"  next: weigh plan {quoted(wishes.task_file)} --gpu NAME",)
     if wishes.dry_run:

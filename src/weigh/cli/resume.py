@@ -1,4 +1,4 @@
-"""``weigh resume``: the words of the command line; what runs again, and what not."""
+"""``weigh resume``: its options, and printing which tasks run again."""
 
 import os
 
@@ -18,24 +18,28 @@ from weigh.render.resume_lines import render_json, resumed_lines
     "--memory",
     type=SIZE_TEXT,
     metavar="SIZE",
-    help="For an element, whatever the reason.",
+    help="Memory per element.  [default: twice as much after out-of-memory]",
 )
 @click.option(
-    "--time", type=TIME_TEXT, metavar="TIME", help="The limit, whatever the reason."
+    "--time",
+    type=TIME_TEXT,
+    metavar="TIME",
+    help="Time limit.  [default: twice as long after a timeout]",
 )
-@click.option("--gpus", metavar="TYPE:N", help="Another GPU.")
+@click.option("--gpus", metavar="TYPE:N", help="Request another GPU.")
 @options.queue("Another partition or queue.")
-@click.option("--bugs", is_flag=True, help="Run what failed of itself, too.")
-@click.option("--unknown", is_flag=True, help="Also tasks whose end is unknown.")
+@click.option("--bugs", is_flag=True, help="Also run tasks that failed by a bug.")
+@click.option("--unknown", is_flag=True, help="Also run tasks with unknown outcome.")
 @options.dry_run("Submit nothing.")
 @options.as_json()
 def resume(name: str, *, as_json: bool, **words: str | bool | None) -> int:
-    """Submit once more what did not finish, with what it lacked.
+    """Submit the unfinished tasks again, with a larger request where it was too small.
 
-    Twice the memory after running out of it, twice the time after the limit, another
-    node after one that failed. A task that a bug ended is left: fix it, then --bugs.
-    So is one that has left the queue while accounting does not answer: it may be done.
-    JOB is a job's id, a plan's name or folder, or `last`.
+    A task gets twice the memory after running out of memory, twice the time after a
+    timeout, and another node after a node failure. A task that failed by a bug is not
+    run again: fix it, then use --bugs. Nor is a task whose outcome is unknown because
+    accounting does not answer: it may be done. JOB is a job's id, a plan's name or
+    directory, or `last`.
 
     \b
     weigh resume 481516

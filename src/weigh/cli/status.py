@@ -1,4 +1,4 @@
-"""``weigh status``: the words of the command line; how jobs stand."""
+"""``weigh status``: its options, and printing the state of jobs."""
 
 import os
 import time
@@ -15,15 +15,15 @@ _PAUSE = 10.0
 
 @click.command(context_settings=options.SETTINGS)
 @click.argument("names", nargs=-1, metavar="[JOB]...", shell_complete=options.jobs)
-@click.option("--wait", is_flag=True, help="Come back when nothing runs or waits.")
+@click.option("--wait", is_flag=True, help="Wait until no task runs or waits.")
 @options.as_json()
 def status(names: tuple[str, ...], *, wait: bool, as_json: bool) -> int:
-    """Say how jobs stand: which tasks are done, failed, running, waiting and why.
+    """Show the state of jobs: which tasks are done, failed, running, waiting, and why.
 
-    JOB is a job's id, a plan's name or folder, or `last`; without one all that were
-    submitted of late are listed. The scheduler is asked at most every 30 seconds.
+    JOB is a job's id, a plan's name or directory, or `last`. Without JOB the latest
+    jobs are listed. The scheduler is queried at most every 30 seconds.
 
-    Exit codes: 0; with --wait 1 where a task did not succeed.
+    Exit codes: 0; with --wait 1 if a task did not succeed.
 
     \b
     weigh status

@@ -1,4 +1,4 @@
-"""``weigh submit``: the words of the command line; the job's id and what next."""
+"""``weigh submit``: its options, and printing the job id and the next command."""
 
 import os
 import shlex
@@ -10,7 +10,7 @@ from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.errors import CommandNotFoundError, UsageError
 from weigh.flow.site.schedulers import NAMES
-from weigh.flow.submit.submit import Wishes, session_of
+from weigh.flow.submit.submit import Wishes
 from weigh.flow.submit.submit import submit as submit_flow
 from weigh.model.job import Setup
 from weigh.render.request_lines import WIDTH, folded
@@ -28,10 +28,10 @@ _SETUP = {"modules", "conda", "venv", "lines", "container", "imports", "checks"}
 
 
 class SubmitCommand(click.Command):
-    """Keeps what stands after ``--``, and the scheduler's flags, from click."""
+    """Hides the command after ``--`` and the scheduler's own flags from click."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the command and the flags in the form ``--flag=value`` out first."""
+        """Remove the command and flags of the form ``--flag=value``, then parse."""
         if "--" in args:
             at = args.index("--")
             ctx.meta[_COMMAND] = tuple(args[at + 1 :])
@@ -49,18 +49,18 @@ class SubmitCommand(click.Command):
 
 
 def _setup(words: dict[str, Any]) -> Setup:
-    """Read the environment of the tasks; files by their absolute names."""
+    """Read the options on the environment of the tasks; make its paths absolute."""
     names = tuple(filter(None, (words.pop("imports") or "").split(",")))
     for name in names:
         if not all(part.isidentifier() for part in name.split(".")):
-            raise UsageError(f"--imports: {name!r} is no module's name")
+            raise UsageError(f"--imports: {name!r} is not the name of a module")
     container = words["container"]
     if words["venv"] is not None:
         words["venv"] = os.path.abspath(words["venv"])
     if container is not None and "://" not in container:
         words["container"] = os.path.abspath(container)
         if not os.path.exists(container):
-            raise UsageError(f"--container {container}: there is no such file")
+            raise UsageError(f"--container {container}: no such file")
     return Setup(**words, imports=names)
 
 
@@ -78,115 +78,120 @@ def say(line: str) -> None:
     "--on",
     "scheduler",
     type=click.Choice(NAMES),
-    help="Who is to run it.  [default: the scheduler on PATH, else local]",
+    help="Scheduler to submit to.  [default: the one on PATH, else local]",
 )
 @click.option(
     "--memory",
     type=SIZE_TEXT,
     metavar="SIZE",
-    help="For an element.  [default: the plan's]",
+    help="Memory per element.  [default: as planned]",
 )
 @click.option(
-    "--time", type=TIME_TEXT, metavar="TIME", help="The limit: 90m, 1-12:00:00."
+    "--time", type=TIME_TEXT, metavar="TIME", help="Time limit: 90m, 1-12:00:00."
 )
-@click.option("--cpus", type=_COUNT, metavar="N", help="CPUs of an element.")
-@click.option("--gpus", metavar="TYPE:N", help="GPUs of an element: 1, v100, v100:2.")
+@click.option("--cpus", type=_COUNT, metavar="N", help="CPUs per element.")
+@click.option("--gpus", metavar="TYPE:N", help="GPUs per element: 1, v100, v100:2.")
 @click.option(
-    "--nodes", type=_COUNT, metavar="N", help="Nodes for the command, each as said."
+    "--nodes", type=_COUNT, metavar="N", help="Nodes; the request is per node."
 )
 @click.option(
     "--h-vmem",
     "virtual_memory",
     type=SIZE_TEXT,
     metavar="SIZE",
-    help="Grid Engine's limit on virtual size, for an element.",
+    help="Grid Engine's limit on virtual memory, per element.",
 )
 @options.queue("Partition or queue.")
 @click.option("-A", "--account", metavar="NAME", help="The account or project.")
 @click.option("--qos", metavar="NAME", help="Slurm's quality of service.")
-@click.option("--mail", metavar="ADDRESS", help="Whom to tell when it ends or fails.")
+@click.option("--mail", metavar="ADDRESS", help="Notify ADDRESS on end or failure.")
 @click.option(
     "--after",
     multiple=True,
     metavar="JOB",
-    help="Begin once JOB has succeeded; repeatable.",
+    help="Start after JOB has succeeded; repeatable.",
 )
 @click.option(
-    "--throttle", type=_COUNT, metavar="N", help="Elements at a time.  [default: 10]"
+    "--throttle", type=_COUNT, metavar="N", help="Elements at once.  [default: 10]"
 )
 @click.option(
     "--first",
     type=_COUNT,
     metavar="N",
-    help="N elements first; the rest only if their request held.",
+    help="Run N elements first; the others only if the request was sufficient.",
 )
 @click.option(
     "--each-node", is_flag=True, help="Run the command once on every node of a queue."
 )
 @click.option(
-    "--interactive", is_flag=True, help="Get a shell on a node instead, or run there."
+    "--interactive", is_flag=True, help="Open a shell on a node, or run COMMAND there."
 )
-@click.option("--name", help="What to call it.  [default: the plan's name]")
-@click.option("--module", "modules", multiple=True, metavar="NAME", help="Load first.")
-@click.option("--conda", metavar="ENV", help="The conda environment to activate.")
-@click.option("--venv", metavar="FOLDER", help="The virtual environment to activate.")
+@click.option("--name", help="Name of the job.  [default: the plan's name]")
+@click.option(
+    "--module", "modules", multiple=True, metavar="NAME", help="Load a module."
+)
+@click.option("--conda", metavar="ENV", help="Activate a conda environment.")
+@click.option("--venv", metavar="FOLDER", help="Activate a virtual environment.")
 @click.option(
     "--setup",
     "lines",
     multiple=True,
     metavar="LINE",
-    help="A line of bash before the tasks; repeatable.",
+    help="Line of bash to run before the tasks; repeatable.",
 )
 @click.option(
     "--prefetch",
     metavar="CMD",
-    help="Run CMD first, in a job without GPU: downloads.",
+    help="Run CMD first, in a job without a GPU: for downloads.",
 )
 @click.option(
-    "--cluster", metavar="NAME", help="One of the clusters that the settings name."
+    "--cluster", metavar="NAME", help="Cluster to submit to, as named in the settings."
 )
 @click.option(
     "--stage-in",
     multiple=True,
     metavar="SRC[:DEST]",
-    help="Copy SRC to the node's own disk, once a node; repeatable.",
+    help="Copy SRC to the node's local disk, once per node; repeatable.",
 )
 @click.option(
-    "--stage-out", metavar="DIR", help="Where results go.  [default: this folder]"
+    "--stage-out", metavar="DIR", help="Directory for results.  [default: this one]"
 )
 @click.option(
-    "--scratch", metavar="DIR", help="The node's own disk.  [default: the setting]"
+    "--scratch", metavar="DIR", help="The node's local disk.  [default: the setting]"
 )
 @click.option(
     "--stage-max",
     type=SIZE_TEXT,
     metavar="SIZE",
-    help="Allow --stage-in to copy this much to a node.  [default: 10GiB]",
+    help="Most that --stage-in may copy to a node.  [default: 10GiB]",
 )
 @click.option(
     "--requeue",
     is_flag=True,
-    help="Back into the queue when time is over, as long as it gets on.",
+    help="Requeue at the time limit while the job still makes progress.",
 )
 @click.option(
-    "--container", metavar="IMAGE", help="Run tasks inside, by apptainer exec."
+    "--container", metavar="IMAGE", help="Run tasks in IMAGE with apptainer exec."
 )
 @click.option(
-    "--imports", metavar="NAMES", help="Python modules to be there: torch,transformers."
+    "--imports",
+    metavar="NAMES",
+    help="Check that these Python modules are installed: torch,transformers.",
 )
 @click.option(
     "--checks/--no-checks",
     default=True,
-    help="See that it can run, and on the node that programs and GPUs are there.",
+    help="Check the request against the cluster's limits, and on the node that "
+    "programs and GPUs are available.",
 )
 @click.option(
     "--runner",
     type=click.Choice(("weigh", "parallel")),
     default="weigh",
-    help="What runs the tasks: weigh exec, or GNU parallel.",
+    help="Program that runs the tasks: weigh exec or GNU parallel.",
 )
 @click.option(
-    "--again", is_flag=True, help="Run all of a plan again that was submitted before."
+    "--again", is_flag=True, help="Run all of a plan again, although it was submitted."
 )
 @click.option(
     "--ignore-directives",
@@ -199,8 +204,8 @@ def say(line: str) -> None:
 def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noqa: ANN401
     """Submit a plan, or one command, to Slurm, Grid Engine or this machine.
 
-    The job script is written to the plan's folder: plain bash, to read and to edit.
-    Flags of the scheduler's own go through in the form --flag=value.
+    The job script is plain bash, in the plan's directory, for you to read and edit.
+    Write the scheduler's own flags as --flag=value: they are passed through.
 
     \b
     weigh submit plan/ppo-sweep
@@ -210,14 +215,14 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     """  # noqa: D301 - click reads \b as: keep these lines
     command = ctx.meta.get(_COMMAND, ())
     if command and words["plan"]:
-        raise UsageError("a plan or a command, not both")
+        raise UsageError("give a plan or a command, not both")
     setup = _setup({name: words.pop(name) for name in _SETUP})
     is_interactive = words.pop("interactive")
     wishes = Wishes(
         **words, command=command, setup=setup, extra=ctx.meta.get(_EXTRA, ())
     )
     if is_interactive:
-        return _sit_down(wishes)
+        return _open_session(wishes)
     answer = submit_flow(wishes, cwd=os.getcwd(), env=os.environ, say=say)
     for note in answer.notes:
         say(note)
@@ -232,8 +237,12 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     return 0
 
 
-def _sit_down(wishes: Wishes) -> int:
-    """Become the command that gives a shell on a node, or print it."""
+def _open_session(wishes: Wishes) -> int:
+    """Replace this process by the command that opens a shell on a node, or print it."""
+    from weigh.flow.submit.interactive import (  # noqa: PLC0415 - start-up time
+        session_of,
+    )
+
     session = session_of(wishes, cwd=os.getcwd(), env=os.environ)
     line = shlex.join(session.argv)
     if wishes.dry_run:

@@ -1,6 +1,6 @@
-"""A job at a scheduler: what is asked for, what was submitted, how its elements stand.
+"""A job at a scheduler: its request, what was submitted, the states of its elements.
 
-Bytes and seconds; ``None`` is not asked for, or not known. Elements count from 0.
+Bytes and seconds; ``None`` means not requested, or not known. Elements count from 0.
 """
 
 from typing import Literal, get_args
@@ -13,23 +13,23 @@ from weigh.units import Bytes, Seconds
 
 SCHEMA = "weigh.job/1"
 
-AGAIN = "again_"  # folders in a plan's, for each time that all of it runs once more
+AGAIN = "again_"  # prefix of the directories in a plan's for each --again
 Runner = Literal["weigh", "parallel"]
-REST = -1  # in an answer: all elements without a state of their own
-STUCK = "in error state"  # Grid Engine keeps it until it is deleted
-CANCELLING = "being cancelled"  # a signal was sent, and it has not ended yet
-STEP_OUT_OF_MEMORY = "a step ran out of memory"  # whatever the script made of it
+REST = -1  # in an answer: all elements that are not listed
+STUCK = "in error state"  # Grid Engine keeps the element until it is deleted
+CANCELLING = "being cancelled"  # a signal was sent, but the element has not ended
+STEP_OUT_OF_MEMORY = "a step ran out of memory"  # the script may still exit with 0
 FINAL: frozenset[State] = frozenset(get_args(State)) - {"PENDING", "RUNNING", "UNKNOWN"}
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What each element is to get, and how the job is to be treated.
+    """What a job requests of the scheduler, per element.
 
-    ``virtual_memory`` is what Grid Engine's h_vmem counts, for the whole element.
-    ``throttle`` is the most elements at a time; ``after`` are jobs that have to succeed
-    first; ``extra`` are flags of the scheduler's own, as (name, value). With several
-    ``nodes`` CPUs, memory and GPUs are for each of them. ``complexes`` are the site's
-    words where it is not the usual ones'.
+    ``virtual_memory`` is what Grid Engine's h_vmem limits, for the whole element.
+    ``throttle`` is the most elements at once; ``after`` are jobs that must succeed
+    first; ``extra`` are the scheduler's own flags, as (name, value). With several
+    ``nodes`` CPUs, memory and GPUs are per node. ``complexes`` are the site's names of
+    resources, if they are not the usual ones.
     """
 
     cpus: int = 1
@@ -51,10 +51,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes the environment of the tasks, in this order; ``lines`` are bash.
+    """The environment of the tasks, set up in this order; ``lines`` are bash.
 
-    ``container`` is an image that tasks run in; ``imports`` are Python's names of
-    modules that have to be there.
+    ``container`` is the image that tasks run in; ``imports`` are Python modules that
+    must be installed.
     """
 
     modules: tuple[str, ...] = ()
@@ -67,15 +67,15 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobScript(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a job script is written from; folders and files are absolute.
+    """Everything that a job script contains; paths are absolute.
 
-    ``together`` tasks run side by side in an element; ``elements`` is how many there
-    are, the first of which is number ``first`` of the plan; ``programs`` are looked
-    for before the first task; ``needs`` are logs of jobs that have to have succeeded.
-    ``staged`` are the lines of bash that do what ``staging``
-    asks for, around the tasks; ``gate`` are lines that an element ends with, which may
-    make it fail. ``token`` marks this one submission, ``sent`` is what is kept of it.
-    ``tasks`` is the folder of the task files where that is not ``folder``.
+    ``together`` tasks run at once in an element; ``elements`` is how many there are,
+    the first of which is number ``first`` of the plan; the script looks for
+    ``programs`` before the first task; ``needs`` are logs of jobs that must have
+    succeeded. ``staged`` are lines of bash for ``staging``, around the tasks; ``gate``
+    are the last lines of an element, which may make it fail. ``token`` marks this
+    submission, ``sent`` is the directory of what was sent. ``tasks`` is the directory
+    of the task files, if not ``folder``.
     """
 
     name: str
@@ -102,23 +102,23 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def log(self) -> str:
-        """Give the folder of the logs."""
+        """Return the directory of the logs."""
         return f"{self.folder}/log"
 
     @property
     def is_array(self) -> bool:
-        """Say whether the scheduler is to hold more than one element."""
+        """Return whether the job has more than one element."""
         return self.elements > 1
 
 
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that a scheduler took. ``submitted`` is seconds since the epoch.
+    """A job that a scheduler accepted. ``submitted`` is in seconds since the epoch.
 
-    ``resumes`` is the job that this one goes on from, if any, and ``reason`` why: its
-    tasks did not finish there, or the array was too long for one. Element 0 of it is
-    number ``first`` of the plan. ``expected`` is when the scheduler thought that it
-    would start. ``token`` marks its submission; ``plan`` is the folder of the plan as
-    it was then, where that is not ``folder``.
+    ``resumes`` is the job that this one continues, if any, and ``reason`` is why: tasks
+    did not finish there, or the array was too long for one job. Element 0 is number
+    ``first`` of the plan. ``expected`` is the start time that the scheduler predicted.
+    ``token`` marks the submission; ``plan`` is the directory of the plan as it was
+    submitted, if not ``folder``.
     """
 
     schema: str = SCHEMA
@@ -145,20 +145,20 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def plan_folder(self) -> str:
-        """Return the folder with the plan and the task files that this job uses."""
+        """Return the directory of the plan and the task files of this job."""
         return self.plan or self.folder
 
     def is_of(self, folder: str) -> bool:
-        """Return whether the job ran the plan in *folder*, the first time or again."""
+        """Return whether the job ran the plan in *folder*, at first or with --again."""
         above, _, name = self.folder.rpartition("/")
         return self.folder == folder or (above == folder and name.startswith(AGAIN))
 
 
 class Understood(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scheduler took a job to ask for; None where it does not say.
+    """The request as the scheduler recorded it, per element; None: not shown.
 
-    All are an element's; ``cpus`` may be more than asked for, as a scheduler rounds.
-    ``gpu_types`` are the types asked for, ``reason`` why it waits, in its words.
+    ``cpus`` may be more than requested, as schedulers round up. ``gpu_types`` are the
+    requested types, ``reason`` is the scheduler's reason why the job waits.
     """
 
     memory: Bytes | None = None
@@ -175,9 +175,9 @@ class Understood(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ElementState(msgspec.Struct, frozen=True, kw_only=True):
-    """How one element stands, in our words; ``reason`` is the scheduler's.
+    """The state of one element, in weigh's terms; ``reason`` is the scheduler's.
 
-    Times are seconds since the epoch, ``node`` where it runs or ran.
+    Times are in seconds since the epoch; ``node`` is where the element runs or ran.
     """
 
     state: State
@@ -190,14 +190,14 @@ class ElementState(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_final(self) -> bool:
-        """Say whether nothing will change any more."""
+        """Return whether the state will not change any more."""
         return self.state in FINAL
 
 
 class TaskState(msgspec.Struct, frozen=True, kw_only=True):
-    """How one task stands: ``task`` counts over the plan, ``seq`` in its element.
+    """The state of a task: ``task`` is its number in the plan, ``seq`` in the element.
 
-    ``output`` is the file with what it printed; ``job`` the job that it is in.
+    ``output`` is the file with its output, ``job`` is its job.
     """
 
     task: int

@@ -1,4 +1,4 @@
-"""What runs where: items, the bins they go into, and the plan that is made of it.
+"""A plan: the tasks' needs, how they are packed, and the request of each element.
 
 Bytes, seconds and whole CPUs; ``None`` means not known, or no limit in a capacity.
 """
@@ -14,8 +14,7 @@ class Task(msgspec.Struct, frozen=True):
     """One command line of a task file.
 
     ``seq`` counts the tasks from 1, as GNU parallel's joblog does; ``line`` is a
-    line for a shell, without its newline; ``parameters`` is empty where no sweep
-    wrote it.
+    shell command without the newline; ``parameters`` is empty if no sweep wrote it.
     """
 
     seq: int
@@ -32,10 +31,10 @@ RESOURCES: tuple[Resource, ...] = ("gpu_memory", "memory", "cpus")
 
 
 class Item(msgspec.Struct, frozen=True):
-    """What one task needs while it runs, headroom and all; a task takes a CPU.
+    """What one task needs while it runs, headroom included; at least one CPU.
 
-    ``gpus`` are cards of its own, ``gpu_memory`` what it holds on each; with 0 it
-    shares one. Of a task on several nodes all this is for each node.
+    ``gpus`` is the number of whole GPUs, ``gpu_memory`` what it holds on each; with 0
+    GPUs it shares one. For a task on several nodes all figures are per node.
     """
 
     gpu_memory: Bytes = 0
@@ -46,9 +45,9 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """What one bin holds: a GPU with its share of the node, or a node.
+    """The size of one bin: a GPU with its share of the node, or a node.
 
-    ``count`` is the most items, whatever they need.
+    ``count`` is the maximum number of items.
     """
 
     gpu_memory: Bytes | None = None
@@ -58,9 +57,9 @@ class Capacity(msgspec.Struct, frozen=True):
 
 
 class Bin(msgspec.Struct, frozen=True):
-    """Items that run side by side, by their place in what was packed, and their sums.
+    """Items that run together, by index, and the sums of their needs.
 
-    ``time`` is the longest item's, None where one's is not known.
+    ``time`` is that of the longest item, None if one is not known.
     """
 
     items: tuple[int, ...]
@@ -71,7 +70,7 @@ class Bin(msgspec.Struct, frozen=True):
 
 
 class TooBig(msgspec.Struct, frozen=True):
-    """An item that no bin holds, and the first resource that is short."""
+    """An item that fits into no bin, and the first resource that is short."""
 
     item: int
     resource: Resource
@@ -80,9 +79,9 @@ class TooBig(msgspec.Struct, frozen=True):
 
 
 class Packing(msgspec.Struct, frozen=True):
-    """Every item in one bin, or among those too big for any.
+    """The bins of a packing, and the items that are too big for any bin.
 
-    ``lower_bound`` is how many bins no packing can do without.
+    ``lower_bound`` is the number of bins that every packing needs.
     """
 
     bins: tuple[Bin, ...]
@@ -91,10 +90,10 @@ class Packing(msgspec.Struct, frozen=True):
 
 
 class Foretold(msgspec.Struct, frozen=True):
-    """What a curve through other sizes says of one that nobody measured.
+    """A quantity predicted for a size that was not measured, by a curve through others.
 
-    ``by`` is the size's name, ``sizes`` those of the ``runs`` it rests on;
-    ``expected`` is on the curve, ``bound`` what stays above with 95 %.
+    ``by`` is the name of the size, ``sizes`` are those of the ``runs`` measured;
+    ``expected`` lies on the curve, ``bound`` is the 95 % upper bound.
     """
 
     quantity: Quantity
@@ -107,15 +106,15 @@ class Foretold(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> float:
-        """Tell how far beyond the largest size measured it lies, 1 for not at all."""
+        """Return the size over the largest measured size, at least 1."""
         return max(1.0, self.size / max(self.sizes))
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """Tasks that need the same: how many there are, and what their need rests on.
+    """Tasks with equal needs: how many there are, and the source of the figures.
 
-    ``item`` holds the headroom; ``used`` is as measured, foretold or given, without
-    it. ``busy`` is the share of a GPU's time that one task alone takes, 0 to 1.
+    ``item`` includes the headroom; ``used`` is the measured, predicted or stated usage
+    without it. ``busy`` is the share of a GPU's time that one task uses, 0 to 1.
     """
 
     item: Item
@@ -130,16 +129,16 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 class Card(msgspec.Struct, frozen=True):
-    """A GPU to plan for: its name and what programs can use of it."""
+    """A GPU to plan for: its name and the memory that programs can use."""
 
     name: str
     memory: Bytes
 
 
 class Element(msgspec.Struct, frozen=True):
-    """One element of the array job: its task file, and the tasks in it, from 1.
+    """One element of the array job: its task file and the numbers of its tasks, from 1.
 
-    ``kinds`` are the places of these tasks' kinds in the plan; empty: not known.
+    ``kinds`` are the indices of the tasks' kinds in the plan; empty: not known.
     """
 
     file: str
@@ -152,7 +151,7 @@ class Element(msgspec.Struct, frozen=True):
 
 
 class LeftOut(msgspec.Struct, frozen=True):
-    """A task that no element holds, and what it is short of."""
+    """A task that fits into no element, and the resource that is short."""
 
     task: int
     resource: Resource
@@ -161,9 +160,9 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """What to ask the scheduler for, for each element: the most that any needs.
+    """The request for each element: the maximum over all elements.
 
-    With several ``nodes`` the rest is for each of them.
+    With several ``nodes`` the other figures are per node.
     """
 
     cpus: int
@@ -175,10 +174,11 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Together(msgspec.Struct, frozen=True, kw_only=True):
-    """So many tasks measured side by side: until the last ended, and the work done.
+    """The measurement of *count* tasks that ran together.
 
-    ``slow_down`` is that time over one task's alone, ``speed_up`` the work an hour
-    over one task's. ``gpu_busy`` is the card's mean utilisation in per cent.
+    ``wall_time`` is that of the slowest task, ``slow_down`` its ratio to a task alone,
+    ``speed_up`` the throughput relative to one task. ``gpu_busy`` is the GPU's mean
+    utilisation in per cent.
     """
 
     count: int
@@ -191,10 +191,10 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks run side by side, and what each element of the array job needs.
+    """Which tasks run together, and the request of each element of the array job.
 
-    ``fewest`` is how many elements no packing can do without, ``free_now`` how many
-    cards of the kind nobody uses at this moment.
+    ``fewest`` is the number of elements that every packing needs, ``free_now`` the
+    number of GPUs of this model that are free now.
     """
 
     schema: str = SCHEMA

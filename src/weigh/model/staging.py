@@ -1,12 +1,12 @@
-"""What a job copies to a node's own disk before it runs, and back afterwards."""
+"""What a job copies to the node's local disk before it runs, and back afterwards."""
 
 import msgspec
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A file or folder of the shared disk, and its place in the working folder.
+    """A file or directory on the shared disk, and its path in the working directory.
 
-    ``path`` is absolute; ``place`` is relative, ``.`` for what is in a folder.
+    ``path`` is absolute; ``place`` is relative, ``.`` for the contents of a directory.
     """
 
     path: str
@@ -14,10 +14,10 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Earlier(msgspec.Struct, frozen=True):
-    """What an element of a resumed job goes on from.
+    """The earlier attempts that an element of a resumed job continues.
 
     ``labels`` name its attempts in other jobs, the newest first; ``job`` and
-    ``element`` are what ``%j`` and ``%a`` were in the first of them.
+    ``element`` are the values of ``%j`` and ``%a`` in the first attempt.
     """
 
     labels: tuple[str, ...]
@@ -26,14 +26,14 @@ class Earlier(msgspec.Struct, frozen=True):
 
 
 class Staging(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes in, where results go, on which disk, and how the end is announced.
+    """The inputs, where results go, on which disk, and the warning before the end.
 
-    ``destination`` is absolute and may hold ``%a`` for the element, ``%j`` for the job,
-    ``%%`` for a per cent sign; None is the folder that the script runs in. ``scratch``
-    may hold ``$NAME``, which the node knows; None is the first of the usual ones.
-    ``warn_signal`` comes ``warn_time`` seconds before the time limit; the tasks have
-    ``grace`` seconds to end. ``continues`` says for each element of a job that resumes
-    another whose partial results go in first.
+    ``destination`` is absolute and may contain ``%a`` for the element, ``%j`` for the
+    job, ``%%`` for a per cent sign; None is the directory that the script runs in.
+    ``scratch`` may contain ``$NAME``, a variable of the node; None is the first usual
+    one that exists. ``warn_signal`` is sent ``warn_time`` seconds before the time
+    limit; the tasks then have ``grace`` seconds to end. ``continues`` lists, for each
+    element of a resumed job, the attempts whose partial results are copied in first.
     """
 
     sources: tuple[Source, ...] = ()

@@ -1,1 +1,1 @@
-"""What tasks need and how they are packed onto GPUs and nodes: pure."""
+"""Work out what tasks need and pack them onto GPUs and nodes; touches no machine."""

@@ -1,4 +1,8 @@
-"""What each task of a file needs: as said, or as measured for one like it."""
+"""Work out what each task needs: from the options, or from records of similar runs.
+
+The nearest record counts as measured; where no run had a task's sizes, a curve through
+the runs at other sizes predicts what it needs.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,19 +33,19 @@ from weigh.request import COMPLETED, LEAST_MEMORY, from_usages, round_memory, ro
 from weigh.units import Bytes, Seconds
 
 _QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
-_MOST_NAMES = 4  # parameters to look into: their products double with each
-_BETTER = 0.8  # a product has to explain a fifth more than a parameter alone
-# what varies by a smaller share of the most, from size to size, is held for constant:
-# runs differ by chance, two sizes tell nothing of that, and the headroom covers it
+_MOST_NAMES = 4  # parameters to try: the number of products doubles with each
+_BETTER = 0.8  # a product must reduce the error by a fifth compared with one parameter
+# a quantity that varies by less than this share from size to size counts as constant:
+# runs differ by chance, two sizes cannot show by how much, and the headroom covers it
 _STEADY = {"gpu_memory": 0.05, "memory": 0.05, "time": 0.15}
 _STEADY_OF_TWO = {"gpu_memory": 0.1, "memory": 0.1, "time": 0.3}
 
 
 class Curves:
-    """The curves through records of commands that differ in their numbers."""
+    """The curves through records of commands that differ only in their numbers."""
 
     def __init__(self, records: Sequence[Record], sizes: Sequence[Sizes]) -> None:
-        """Take records and the sizes in the command of each."""
+        """Fit curves to *records*; *sizes* are the numbers in the command of each."""
         self._records = [
             msgspec.structs.replace(record, command=(), parameters=dict(own))
             for record, own in zip(records, sizes, strict=True)
@@ -55,7 +59,7 @@ class Curves:
                 self._fits[quantity] = found
         by = (name for names, _ in self._fits.values() for name in names)
         self.names = tuple(dict.fromkeys(by))
-        self._told: dict[tuple[object, ...], tuple[Foretold, ...]] = {}
+        self._predicted: dict[tuple[object, ...], tuple[Foretold, ...]] = {}
         self._measured: dict[tuple[object, ...], tuple[str, ...]] = {}
         for record in self._records:
             if record.state == COMPLETED:
@@ -63,16 +67,16 @@ class Curves:
                 self._measured[at] = (*self._measured.get(at, ()), record.id)
 
     def at(self, sizes: Sizes) -> tuple[Foretold, ...]:
-        """Say what a task of *sizes* needs, of what grows with them."""
-        wanted = self._those_that_matter(sizes)
-        if wanted not in self._told:
-            self._told[wanted] = tuple(self._at(sizes))
-        return self._told[wanted]
+        """Predict each quantity that grows with the sizes, for a task of *sizes*."""
+        key = self._those_that_matter(sizes)
+        if key not in self._predicted:
+            self._predicted[key] = tuple(self._at(sizes))
+        return self._predicted[key]
 
     def measured(self, sizes: Sizes) -> tuple[str, ...]:
-        """Give the ids of the runs at just these sizes, of those that matter."""
-        wanted = self._those_that_matter(sizes)
-        return () if None in wanted else self._measured.get(wanted, ())
+        """Return the ids of the runs whose relevant sizes equal those of *sizes*."""
+        key = self._those_that_matter(sizes)
+        return () if None in key else self._measured.get(key, ())
 
     def _those_that_matter(self, sizes: Mapping[str, object]) -> tuple[object, ...]:
         return tuple(sizes.get(name) for name in self.names)
@@ -97,7 +101,7 @@ class Curves:
     def _best(
         self, quantity: Quantity, names: Sequence[str]
     ) -> tuple[tuple[str, ...], Fit] | None:
-        """Find the parameter, or the product of several, that explains *quantity*."""
+        """Return the parameter, or product of parameters, that explains *quantity*."""
         best: tuple[tuple[str, ...], Fit] | None = None
         least = 0.0
         for by in products(names):
@@ -113,33 +117,33 @@ class Curves:
         if by not in self._made:
             try:
                 self._made[by] = estimate(self._records, "*".join(by))
-            except UsageError:  # too few that completed, or of one size only
+            except UsageError:  # too few completed runs, or all of one size
                 self._made[by] = None
         made = self._made[by]
         found: Fit | None = None if made is None else getattr(made, quantity)
         return found
 
     def _misfit(self, fit: Fit, by: tuple[str, ...]) -> float:
-        """Return the mean relative error at every run: also where others varied."""
+        """Return the mean relative error over all runs, whatever else varied."""
         rows = read(self._records, by).rows
         pairs = [(fit.curve.at(row.x), getattr(row, fit.quantity)) for row in rows]
-        errors = [float(abs(told - y) / y) for told, y in pairs if y]
+        errors = [float(abs(predicted - y) / y) for predicted, y in pairs if y]
         return sum(errors) / max(1, len(errors))
 
 
 def _too_little(fit: Fit, size: float) -> float:
-    """Return what was not enough for a run of this size or a smaller one."""
+    """Return what a run of this size or a smaller one failed with, plus one."""
     failed = fit.failed is not None and fit.failed <= size
     return (fit.failed_in or 0) + 1 if failed else 0.0
 
 
 def varies(sizes: Sequence[Sizes]) -> bool:
-    """Tell whether there is a size to draw a curve along."""
+    """Return whether some size differs between the runs."""
     return next(_varying(sizes), None) is not None
 
 
 def _varying(sizes: Sequence[Sizes]) -> Iterator[str]:
-    """Give the names whose values differ; of names that always agree, the first."""
+    """Yield the names whose values differ; of names that always agree, the first."""
     seen: set[tuple[float | None, ...]] = set()
     for name in dict.fromkeys(name for own in sizes for name in own):
         column = tuple(own.get(name) for own in sizes)
@@ -150,11 +154,11 @@ def _varying(sizes: Sequence[Sizes]) -> Iterator[str]:
 
 
 def _grows(fit: Fit | None) -> TypeGuard[Fit]:
-    """Tell whether the quantity depends on the size, as far as can be told."""
+    """Return whether the quantity measurably depends on the size."""
     if fit is None or isinstance(fit.curve, Constant):
         return False
     steady = _STEADY if len(fit.points) >= FEWEST_SIZES else _STEADY_OF_TWO
-    apart = 1 - fit.points[0].x / fit.largest_size  # sizes close together say less
+    apart = 1 - fit.points[0].x / fit.largest_size  # close sizes are weak evidence
     ys = [point.y for point in fit.points]
     return max(ys) - min(ys) > apart * steady.get(fit.quantity, 0.0) * max(ys)
 
@@ -162,12 +166,12 @@ def _grows(fit: Fit | None) -> TypeGuard[Fit]:
 Parameters = Mapping[str, int | float | str]
 ParametersOf = Callable[[int, str], Parameters]
 
-_MOST_READ = 200  # records to draw curves through
-_MOST_NAMED = 20  # records that a kind of task names as its grounds
+_MOST_READ = 200  # records that a curve is fitted to
+_MOST_NAMED = 20  # records that a kind of task lists as its source
 
 
 class Given(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user says that every task uses; None is left to the records."""
+    """What each task uses, as the options state; None: take it from the records."""
 
     gpu_memory: Bytes | None = None
     memory: Bytes | None = None
@@ -177,20 +181,20 @@ class Given(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def quantities(self) -> frozenset[Quantity]:
-        """Name what needs no record."""
-        said: dict[Quantity, float | None] = {
+        """Return the quantities that need no record."""
+        stated: dict[Quantity, float | None] = {
             "gpu_memory": self.gpu_memory,
             "memory": self.memory,
             "time": self.time,
         }
-        return frozenset(name for name, value in said.items() if value is not None)
+        return frozenset(name for name, value in stated.items() if value is not None)
 
 
 class Needs(msgspec.Struct, frozen=True):
-    """The kinds of tasks, each task's place among them, and the GPU measured on.
+    """The kinds of tasks, the index of each task's kind, and the GPU of the records.
 
-    ``unlike`` are the sizes that tasks have otherwise than all runs, and those of the
-    runs.
+    ``unlike`` holds sizes that are equal in all runs and differ in some task, with the
+    value in the runs.
     """
 
     kinds: tuple[Kind, ...]
@@ -200,7 +204,7 @@ class Needs(msgspec.Struct, frozen=True):
 
 
 class _Basis(msgspec.Struct, frozen=True):
-    """What a task's need rests on: records, and what curves through them foretell."""
+    """The source of a task's need: records, and predictions by curves through them."""
 
     records: tuple[str, ...] = ()
     foretold: tuple[Foretold, ...] = ()
@@ -213,13 +217,13 @@ def of_tasks(
     library: Library,
     parameters_of: ParametersOf | None = None,
 ) -> Needs:
-    """Work out what each of *lines* needs: what it uses and *headroom* (0.2: 20 %).
+    """Return what each of *lines* needs: its usage plus *headroom* (0.2: 20 %).
 
-    What is given goes before anything measured. *parameters_of* knows a task's
-    parameters by its number and line.
+    *given* overrides what was measured. *parameters_of* returns a task's parameters by
+    its number and line.
 
     Raises:
-        UsageError: a task matches no record although records were named.
+        UsageError: a task matches none of the records that the user named.
     """
     grounds = _Grounds(library, given.quantities)
     places: list[int] = []
@@ -241,31 +245,31 @@ def of_tasks(
             records = [library.read(name) for name in basis.records]
             gpus = tuple(gpu for record in records for gpu in _gpus(record))
             measured[basis.records] = _kind(records, given, headroom), gpus
-        kind = _as_foretold(measured[basis.records][0], basis.foretold, headroom)
+        kind = _as_predicted(measured[basis.records][0], basis.foretold, headroom)
         kinds.append(
             msgspec.structs.replace(kind, tasks=counts[place], example=examples[place])
         )
-    cards = [gpu for _, gpus in measured.values() for gpu in gpus]
-    gpu = cards[0] if cards else None
+    used_gpus = [gpu for _, gpus in measured.values() for gpu in gpus]
+    gpu = used_gpus[0] if used_gpus else None
     return Needs(tuple(kinds), tuple(places), gpu, grounds.unlike)
 
 
 class _Grounds:
-    """Finds what the need of a line rests on."""
+    """Finds the records and predictions for the need of a line."""
 
-    def __init__(self, library: Library, said: frozenset[Quantity]) -> None:
+    def __init__(self, library: Library, stated: frozenset[Quantity]) -> None:
         self._library = library
         self._finder = Finder(library)
-        self._said = said
-        self._drawn: dict[tuple[str, ...], Curves | None] = {}
+        self._stated = stated
+        self._fitted: dict[tuple[str, ...], Curves | None] = {}
         self._only: dict[tuple[str, ...], Sizes] = {}
         self.unlike: dict[str, float] = {}
 
     def of(self, line: str, parameters: Parameters) -> _Basis:
-        """Give the records of a run like it, or else what others of its kind foretell.
+        """Return the records of equal runs, or else predictions from similar ones.
 
         Raises:
-            UsageError: there is none, although the user named some.
+            UsageError: the user named records, and none is of a similar command.
         """
         if not self._library.known:
             return _Basis()
@@ -283,7 +287,7 @@ class _Grounds:
             if measured:
                 return _Basis(measured)
             foretold = tuple(
-                one for one in curves.at(sizes) if one.quantity not in self._said
+                one for one in curves.at(sizes) if one.quantity not in self._stated
             )
             if foretold:
                 return _Basis(names, foretold)
@@ -291,17 +295,13 @@ class _Grounds:
 
     def _curves(
         self, names: tuple[str, ...], alike: Sequence[Candidate]
-    ) -> "Curves | None":
-        if names not in self._drawn:
-            self._drawn[names] = self._draw(names, alike)
-        return self._drawn[names]
+    ) -> Curves | None:
+        if names not in self._fitted:
+            self._fitted[names] = self._fit(names, alike)
+        return self._fitted[names]
 
-    def _draw(
-        self, names: tuple[str, ...], alike: Sequence[Candidate]
-    ) -> "Curves | None":
-        """Draw curves through the records of *names* where their sizes differ."""
-        from weigh.planning.needs import Curves, varies  # noqa: PLC0415 - few plans
-
+    def _fit(self, names: tuple[str, ...], alike: Sequence[Candidate]) -> Curves | None:
+        """Fit curves to the records of *names*; None where their sizes are equal."""
         sizes = [own for one in alike for own in one.sizes][: len(names)]
         self._only[names] = _only_sizes(sizes)
         if not varies(sizes):
@@ -310,7 +310,7 @@ class _Grounds:
 
 
 def _only_sizes(sizes: Sequence[Sizes]) -> Sizes:
-    """Give the sizes that all runs have alike."""
+    """Return the sizes that are equal in all runs."""
     first = sizes[0] if sizes else {}
     return {
         name: value
@@ -319,12 +319,12 @@ def _only_sizes(sizes: Sequence[Sizes]) -> Sizes:
     }
 
 
-def _as_foretold(kind: Kind, told: Sequence[Foretold], headroom: float) -> Kind:
-    """Take what curves foretell: the bound, or the headroom where that is more."""
-    if not told:
+def _as_predicted(kind: Kind, predictions: Sequence[Foretold], headroom: float) -> Kind:
+    """Take over the predictions: the upper bound, or the headroom if that is larger."""
+    if not predictions:
         return kind
     item, used = kind.item, kind.used
-    for one in told:
+    for one in predictions:
         need = max(one.bound, one.expected * (1 + headroom))
         if one.quantity == "gpu_memory":
             item = msgspec.structs.replace(item, gpu_memory=math.ceil(need))
@@ -340,32 +340,32 @@ def _as_foretold(kind: Kind, told: Sequence[Foretold], headroom: float) -> Kind:
         kind,
         item=item,
         used=used,
-        runs=max(one.runs for one in told),
+        runs=max(one.runs for one in predictions),
         records=kind.records[:_MOST_NAMED],
-        foretold=tuple(told),
+        foretold=tuple(predictions),
     )
 
 
 def _kind(records: Sequence[Record], given: Given, headroom: float) -> Kind:
-    """Take what was given; from the records what was not."""
-    asked = from_usages(records, headroom=headroom) if records else None
+    """Return the kind of task with these records; *given* overrides them."""
+    request = from_usages(records, headroom=headroom) if records else None
     gpus = [gpu for record in records for gpu in _gpus(record)]
     walls = (record.usage.wall_time for record in records if record.usage)
     time = _most(walls) if given.time is None else given.time
     gpu_memory = given.gpu_memory
     if gpu_memory is None:
         gpu_memory = max((_gpu_peak(gpu) or 0 for gpu in gpus), default=0)
-    cpus = given.cpus or (asked.cpus if asked else 1)
+    cpus = given.cpus or (request.cpus if request else 1)
     whole = given.gpus or _whole_gpus(records)
     memory, limit = given.memory, None if time is None else _with(time, headroom)
-    if asked is not None and given.time is None:
-        limit = asked.time_limit
+    if request is not None and given.time is None:
+        limit = request.time_limit
     return Kind(
         item=Item(
             _with(gpu_memory, headroom),
             _with(memory, headroom)
             if memory is not None
-            else (asked and asked.memory) or 0,
+            else (request and request.memory) or 0,
             cpus,
             limit,
             whole,
@@ -379,7 +379,7 @@ def _kind(records: Sequence[Record], given: Given, headroom: float) -> Kind:
         ),
         tasks=0,
         example="",
-        runs=asked.runs if asked else 0,
+        runs=request.runs if request else 0,
         records=tuple(record.id for record in records),
         busy=_most(_busy(gpu) for gpu in gpus),
         notes=_notes(records, given),
@@ -387,7 +387,7 @@ def _kind(records: Sequence[Record], given: Given, headroom: float) -> Kind:
 
 
 def _with(size: float, headroom: float) -> int:
-    # to a thousandth first: 1.1 is a little more than itself as a float
+    # round to a thousandth first: as a float 1.1 is a little more than 1.1
     return math.ceil(round(size * (1 + headroom), 3))
 
 
@@ -396,14 +396,14 @@ def _most(values: Iterable[float | None]) -> float | None:
 
 
 def _gpus(record: Record) -> tuple[GpuUsage, ...]:
-    """Give the GPUs that a record's job held memory on."""
+    """Return the GPUs on which a record's run held memory."""
     if record.usage is None:
         return ()
     return tuple(gpu for gpu in record.usage.gpus if _gpu_peak(gpu))
 
 
 def _whole_gpus(records: Sequence[Record]) -> int:
-    """Count the cards of a job that ran on several; 0 for one, which others share."""
+    """Return the number of GPUs of a run on several; 0 for one, which can be shared."""
     most = max((len(_gpus(record)) for record in records), default=0)
     return most if most > 1 else 0
 

@@ -1,4 +1,4 @@
-"""A task on several nodes: its line, started once on each of them by srun."""
+"""The command line of a task on several nodes: srun starts it once on each."""
 
 import shlex
 
@@ -9,7 +9,7 @@ _STEP = (
     "srun --nodes={nodes} --ntasks-per-node=1 --kill-on-bad-exit=1 "
     "--cpus-per-task=$SLURM_CPUS_PER_TASK"
 )
-# torchrun takes from PET_ what it is not told; where to meet is in there already
+# torchrun reads PET_ variables for options not given; the runner adds the port
 _PLACE = (
     "PET_NNODES=$SLURM_NNODES PET_NODE_RANK=$SLURM_NODEID PET_MASTER_ADDR=$MASTER_ADDR "
     'exec "$0" -m weigh run -q -- bash -c "$1"'
@@ -17,9 +17,10 @@ _PLACE = (
 
 
 def on_nodes(line: bytes, nodes: int, python: str) -> bytes:
-    """Write *line* so that each of *nodes* nodes runs it, measured by *python*'s weigh.
+    """Return *line* so that each of *nodes* nodes runs it, measured by weigh.
 
-    A line that starts its processes by itself (srun, mpirun) stays as it is.
+    *python* is the interpreter with weigh. A line that starts its own processes (srun,
+    mpirun) is returned unchanged.
     """
     text = line.decode("utf-8", "surrogateescape").rstrip("\n")
     names = (word.rpartition("/")[2] for word in words_of(text))

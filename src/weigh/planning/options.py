@@ -1,4 +1,4 @@
-"""What a user wants planned, as written."""
+"""The options of ``weigh plan`` as the user typed them, and reading their values."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ ALL = "all"
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for, as written; None is left to records or defaults."""
+    """The options as typed; None: take the value from records or defaults."""
 
     task_file: str
     name: str | None = None
@@ -35,7 +35,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def given(wishes: Wishes) -> Given:
-    """Read what a task is said to use.
+    """Return what a task uses, as far as the options state it.
 
     Raises:
         FormatError: a size or time does not parse.
@@ -50,7 +50,7 @@ def given(wishes: Wishes) -> Given:
 
 
 def size(option: str, text: str | None) -> Bytes | None:
-    """Return the size that *text* is, None where the option is not there.
+    """Return the size in *text*; None where the option was not given.
 
     Raises:
         FormatError: *text* is not a size; names *option*.

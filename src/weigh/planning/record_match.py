@@ -1,16 +1,16 @@
-"""Which records are of commands like a task's line."""
+"""Find the records whose commands are similar to a task's line."""
 
 import math
-import os
+import posixpath
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from typing import Protocol
 
 import msgspec
 
 from weigh.errors import UsageError
 from weigh.model.record import Record
-from weigh.store.index import Head
 from weigh.sweep.spec import is_seed
 
 Sizes = dict[str, float]
@@ -19,23 +19,23 @@ _SHELLS = frozenset({"sh", "bash", "/bin/sh", "/bin/bash"})
 _PLACE = "argument "
 _SHELL_LINE = 3  # sh -c LINE
 _QUOTING = frozenset("'\"\\$`")
-# numbers that say where or which, and never how much
+# numbers that are an address or an identity, never an amount
 _PLACES = ("port", "master_port", "device", "gpu", "cuda", "rank", "local_rank")
 _NO_SIZES = frozenset((*_PLACES, "node_rank", "fold", "run", "trial", "id"))
 
 
 def words_of(line: str) -> list[str]:
-    """Split a task's line as a shell would, as far as that can be told."""
+    """Return the words of a task's line, as a shell would split it."""
     if _QUOTING.isdisjoint(line):
         return line.split()
     try:
         return shlex.split(line)
-    except ValueError:  # a shell may read what shlex cannot
+    except ValueError:  # shlex rejects lines that a shell accepts
         return line.split()
 
 
 def words_run(command: Sequence[str]) -> list[str]:
-    """Give the words of a record's command; those of the line if a shell ran it."""
+    """Return the words of a record's command; of the line if a shell ran it."""
     words = list(command)
     if len(words) == _SHELL_LINE and words[0] in _SHELLS and words[1] == "-c":
         return words_of(words[2])
@@ -43,13 +43,13 @@ def words_run(command: Sequence[str]) -> list[str]:
 
 
 def is_assignment(word: str) -> bool:
-    """Tell whether *word* is ``NAME=value``."""
+    """Return whether *word* is ``NAME=value``."""
     name, equals, _ = word.partition("=")
     return bool(equals) and name.isidentifier()
 
 
 def is_number(word: str) -> bool:
-    """Tell whether *word* reads as a number."""
+    """Return whether *word* is a number."""
     try:
         float(word)
     except ValueError:
@@ -60,21 +60,21 @@ def is_number(word: str) -> bool:
 def sizes_in(
     words: Sequence[str], parameters: Mapping[str, int | float | str]
 ) -> Sizes:
-    """Give the numbers above 0 of a command, and those of its *parameters*.
+    """Return the positive numbers of a command and of its *parameters*, by name.
 
-    A number is known by its option (``--batch-size 50``), its parameter or its place;
-    of what always agrees the first is taken, and every line has the option. Seeds are
-    none, nor ports and the like.
+    The name of a number is its option (``--batch-size 50``), its parameter or its
+    position. Options come before parameters of the same name. Seeds, ports and other
+    identities are left out.
     """
     named = dict(_named(words))
     options = {_plain(name) for name in named}
-    told = {
+    from_parameters = {
         name: float(value)
         for name, value in parameters.items()
         if not isinstance(value, str) and _plain(name) not in options
     }
     places = {name: named.pop(name) for name in [*named] if name.startswith(_PLACE)}
-    found = {**named, **told, **places}
+    found = {**named, **from_parameters, **places}
     return {
         name: value
         for name, value in found.items()
@@ -100,7 +100,7 @@ def _is_label(name: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    """Write ``--batch-size`` and ``batch_size`` alike."""
+    """Return one spelling for ``--batch-size`` and ``batch_size``."""
     return name.lstrip("-").replace("-", "_").lower()
 
 
@@ -112,9 +112,9 @@ Parts = tuple[tuple[str, ...], frozenset[str], frozenset[str]]
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """The records of one command, and the words that a task like it shares.
+    """The records of one command, and the words to compare with a task's line.
 
-    ``sizes`` are those of each record, in step with ``names``, their ids.
+    ``names`` are the ids of the records, ``sizes`` the sizes of each, in that order.
     """
 
     names: tuple[str, ...]
@@ -125,9 +125,9 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class Library(msgspec.Struct, frozen=True):
-    """The commands there are records of, and what reads a record by its id.
+    """The commands that have records, and the function that reads a record by its id.
 
-    ``named``: the user named them, so that each task has to match one.
+    ``named``: the user named the records, so each task has to match one.
     """
 
     known: tuple[Candidate, ...]
@@ -135,12 +135,29 @@ class Library(msgspec.Struct, frozen=True):
     named: bool = False
 
 
-def candidates(heads: Iterable[Head]) -> tuple[Candidate, ...]:
-    """Put the records of each command together, the newest few of each.
+class RunHead(Protocol):
+    """The summary of a record that the search for similar commands needs."""
 
-    Runs that ended of themselves or by a limit say more than those that failed.
+    @property
+    def id(self) -> str: ...  # noqa: D102 - the record's own field
+    @property
+    def label(self) -> str | None: ...  # noqa: D102 - the record's own field
+    @property
+    def command(self) -> tuple[str, ...]: ...  # noqa: D102 - the record's own field
+    @property
+    def parameters(self) -> dict[str, int | float | str]: ...  # noqa: D102
+    @property
+    def state(self) -> str: ...  # noqa: D102 - the record's own field
+    @property
+    def usage(self) -> object | None: ...  # noqa: D102 - the record's own field
+
+
+def candidates(heads: Iterable[RunHead]) -> tuple[Candidate, ...]:
+    """Return the newest records of each command, grouped by command.
+
+    Runs that completed or reached a limit are preferred to those that failed.
     """
-    runs: dict[tuple[str, ...], list[Head]] = {}
+    runs: dict[tuple[str, ...], list[RunHead]] = {}
     for head in heads:
         if head.usage is not None and (
             head.command in runs or len(runs) < _MOST_COMMANDS
@@ -150,7 +167,7 @@ def candidates(heads: Iterable[Head]) -> tuple[Candidate, ...]:
 
 
 class Finder:
-    """Finds the records of the commands most like a line."""
+    """Finds the records of the commands most similar to a line."""
 
     def __init__(self, library: Library) -> None:
         self._known = library.known
@@ -160,10 +177,10 @@ class Finder:
         ] = {}
 
     def most_alike(self, line: str, parts: Parts) -> tuple[Candidate, ...]:
-        """Give the commands that share the most words with *line*, of any numbers.
+        """Return the commands that share the most words with *line*, numbers aside.
 
         Raises:
-            UsageError: there is none, although the user named some.
+            UsageError: the user named records, and none is of a similar command.
         """
         stem, words, _ = parts
         key = (stem, words)
@@ -171,7 +188,7 @@ class Finder:
             self._alike[key] = self._search(stem, words)
         if not self._alike[key] and self._named:
             raise UsageError(
-                f"no record named is of a command like: {line[:60]} "
+                f"none of the named records is of a command like: {line[:60]} "
                 "(weigh run measures one)"
             )
         return self._alike[key]
@@ -189,39 +206,39 @@ class Finder:
 
 
 def nearest(alike: Sequence[Candidate], numbers: frozenset[str]) -> tuple[str, ...]:
-    """Give the ids of those that share the most numbers, too."""
+    """Return the ids of the records that also share the most numbers."""
     if len(alike) > 1:
         most = max(len(one.numbers & numbers) for one in alike)
         alike = [one for one in alike if len(one.numbers & numbers) == most]
     return tuple(name for one in alike for name in one.names)
 
 
-def _candidate(command: tuple[str, ...], heads: Sequence[Head]) -> Candidate:
-    telling = [head for head in heads if head.state not in _USELESS] or list(heads)
-    telling = telling[:_MOST_RUNS]
+def _candidate(command: tuple[str, ...], heads: Sequence[RunHead]) -> Candidate:
+    useful = [head for head in heads if head.state not in _USELESS] or list(heads)
+    useful = useful[:_MOST_RUNS]
     words = words_run(command)
     stem, plain, numbers = parts_of(words)
-    labels = frozenset(head.label for head in telling if head.label)
+    labels = frozenset(head.label for head in useful if head.label)
     return Candidate(
-        names=tuple(head.id for head in telling),
+        names=tuple(head.id for head in useful),
         stem=stem,
         words=plain | labels,
         numbers=numbers,
-        sizes=tuple(sizes_in(words, head.parameters) for head in telling),
+        sizes=tuple(sizes_in(words, head.parameters) for head in useful),
     )
 
 
 def parts_of(words: Sequence[str]) -> Parts:
-    """Split words into what runs (program and script), other words, and numbers."""
+    """Split words into the stem (program and script), other words, and numbers."""
     start = 0
     while start < len(words) and is_assignment(words[start]):
         start += 1
     program = [word.rpartition("/")[2] for word in words[start : start + 1]]
     script = next((w for w in words[start + 1 :] if not w.startswith("-")), None)
-    if words[start + 1 : start + 2] == ["-c"]:  # python -c CODE: each its own script
+    if words[start + 1 : start + 2] == ["-c"]:  # python -c CODE: CODE is the script
         script = "-c"
     if script is not None and not is_number(script):
-        program.append(os.path.normpath(script))
+        program.append(posixpath.normpath(script))
     stem = tuple(program)
     pieces = [piece for word in words for piece in word.split("=")]
     numbers = frozenset(piece for piece in pieces if is_number(piece))

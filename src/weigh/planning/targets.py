@@ -1,4 +1,4 @@
-"""The GPUs to plan for, by the words that users and drivers have for them."""
+"""Find the GPUs to plan for, by the names that users and drivers give them."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from weigh.units import Bytes, parse_size
 
 
 class Target(msgspec.Struct, frozen=True):
-    """A GPU to plan for, and the word the user has for it."""
+    """A GPU to plan for, and the user's name for it."""
 
     card: Card | None
     word: str | None = None
@@ -23,11 +23,11 @@ class Target(msgspec.Struct, frozen=True):
 def targets(
     names: str | None, needs: Needs, sites: Mapping[str, Bytes]
 ) -> list[Target]:
-    """Find the GPUs to plan for: as named, or the one that was measured on.
+    """Return the GPUs to plan for: those named, or the GPU of the records.
 
     Raises:
-        UsageError: no such GPU, or nothing says what a task uses of one.
-        FormatError: its memory does not parse.
+        UsageError: there is no such GPU, or a task's GPU memory is not known.
+        FormatError: the GPU's memory does not parse.
     """
     uses_gpu = any(kind.item.gpu_memory or kind.item.gpus for kind in needs.kinds)
     words = [word.strip() for word in (names or "").split(",") if word.strip()]
@@ -45,7 +45,7 @@ def targets(
     measured = needs.gpu
     if measured is None or measured.memory_total is None:
         if all(kind.item.gpus for kind in needs.kinds):
-            return [Target(None)]  # whole cards, of any kind
+            return [Target(None)]  # whole GPUs of any type
         raise UsageError("which GPU? --gpu NAME, such as V100-32GB or a100_80gb")
     model = gpu_models.matching(measured.name, measured.memory_total)
     if model is None:
@@ -54,12 +54,12 @@ def targets(
 
 
 def _target(word: str, sites: Mapping[str, Bytes]) -> Target:
-    """Read ``V100-32GB``, or ``p100=11.9GiB`` for a card with so much memory."""
+    """Read ``V100-32GB``, or ``p100=11.9GiB`` for a GPU with that much memory."""
     name, equals, size = (part.strip() for part in word.partition("="))
     if not equals:
         model, *others = gpu_models.called(name, sites=sites)
         also = " or ".join(other.name for other in others)
-        note = f"{name} is taken for {model.name}; write {also} if it is that"
+        note = f"{name} is read as {model.name}; write {also} if you mean that"
         return Target(Card(model.name, model.memory), name, note if others else None)
     memory = parse_size(size)
     if not name or not memory:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.model.plan import RESOURCES, Ask, Element, Item, Kind, Plan, Together
-from weigh.planning.pack import most_work
+from weigh.planning.bin_packing import most_work
 from weigh.render.columns import Column, table
 from weigh.render.printable import printable
 from weigh.render.request_lines import WIDTH, folded

@@ -13,10 +13,10 @@ import written
 from weigh import config, gpu_models, joblog, request, units
 from weigh.errors import FormatError
 from weigh.flow.doctor.job import parse_git
+from weigh.flow.plan.directory import read_plan
 from weigh.flow.report.joined_records import read_light
-from weigh.flow.submit.first_check import read_shown
-from weigh.flow.submit.resolve import parse_gpus
-from weigh.flow.submit.submit_script import read_plan
+from weigh.flow.submit.first_check import read_measured
+from weigh.flow.submit.job_request import parse_gpus
 from weigh.flow.sweep.stages import read_stages
 from weigh.measure.checkpoint_signal import parse_checkpoint_signal
 from weigh.measure.region.channel import read_channel
@@ -161,7 +161,7 @@ def _jobs(root: str, _: str) -> object:
 
 
 def _shown(root: str, path: str) -> object:
-    return read_shown(path.removesuffix(".events.jsonl"), cwd=root, env={})
+    return read_measured(path.removesuffix(".events.jsonl"), cwd=root, env={})
 
 
 def _slurm_limits(text: str) -> object:

@@ -166,7 +166,7 @@ def test_nodes_that_are_down_are_left_out_and_named(env: dict[str, str]) -> None
 
 
 def test_nodes_that_nobody_names_are_an_error(env: dict[str, str]) -> None:
-    with pytest.raises(SchedulerError, match="which nodes there are is not told"):
+    with pytest.raises(SchedulerError, match="the nodes are not known"):
         each_node.nodes_of(Wanted(), "slurm", cwd="/", env=env, ask=answering({}))
 
 

@@ -158,7 +158,7 @@ def test_a_card_of_two_sizes_is_taken_for_the_smaller_and_says_so(
     code, out, err = weigh("plan", "tasks.txt", "--gpu", "p100", *SAID)
     assert code == 0
     assert "P100-12GB" in out
-    assert "write P100-16GB if it is that" in out + err
+    assert "write P100-16GB if you mean that" in out + err
 
 
 def test_gpus_are_compared_and_nothing_is_written(weigh: Weigh, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_a_folder_that_is_no_plan_is_left_alone(weigh: Weigh, tmp_path: Path) ->
     code, _, err = weigh("plan", "tasks.txt", "--gpu", "T4", *SAID, "--replace")
 
     assert code == 2
-    assert "no plan" in err
+    assert "not a plan" in err
 
 
 def test_lines_from_windows_with_comments_are_written_bare(
@@ -304,8 +304,8 @@ def test_a_file_that_is_no_task_file_is_refused_by_its_line(
         (["tasks.txt", "--cpus", "0"], "--cpus"),
         (["tasks.txt", "--headroom", "20"], "write 20% or 0.2"),
         (["tasks.txt", "--from", "nosuch"], "no records"),
-        (["tasks.txt", "--name", "../up"], "not a name"),
-        (["tasks.txt", "--name", ".."], "not a name"),
+        (["tasks.txt", "--name", "../up"], "not a directory name"),
+        (["tasks.txt", "--name", ".."], "not a directory name"),
         (
             ["tasks.txt", "--node-cpus", "1", "--cpus", "2"],
             "2 CPUs, and the node has 1",
@@ -366,4 +366,4 @@ def test_a_folder_with_files_of_others_is_left_alone(
     (other / "thesis.tex").write_text("")
     code, _, err = weigh("plan", "tasks.txt", "--memory", "1GiB", "--time", "1h")
     assert code == 2
-    assert "is there and is no plan" in err
+    assert "exists and is not a plan" in err

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from weigh.flow.plan.plan import free_of, with_free_cards
+from weigh.flow.plan.plan import free_of, with_free_gpus
 from weigh.model.cluster import Cluster, GpuCount
 from weigh.model.plan import Ask, Capacity, Card, Plan
 from weigh.schedulers.protocol import Reply
@@ -59,7 +59,7 @@ def test_without_a_scheduler_nothing_is_asked_or_said(tmp_path: Path) -> None:
     def never(*_: object, **__: object) -> Reply:
         pytest.fail("nobody was to be asked")
 
-    assert with_free_cards([PLAN], {"PATH": str(tmp_path)}, ask=never) == (PLAN,)
+    assert with_free_gpus([PLAN], {"PATH": str(tmp_path)}, ask=never) == (PLAN,)
 
 
 @pytest.mark.parametrize("reply", [Reply(1), Reply(0, "what?"), Reply(trouble="slow")])
@@ -70,7 +70,7 @@ def test_a_scheduler_in_trouble_leaves_the_plan_as_it_is(
     sinfo.write_text("")
     sinfo.chmod(stat.S_IRWXU)
 
-    (found,) = with_free_cards(
+    (found,) = with_free_gpus(
         [PLAN], {"PATH": str(tmp_path)}, ask=lambda *_, **__: reply
     )
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from weigh.model.plan import Together
-from weigh.planning.pack import most_work, sharing_notes
+from weigh.planning.bin_packing import most_work, sharing_notes
 
 
 def together(count: int, speed_up: float, busy: float | None = None) -> Together:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from planning import Weigh
 
-from weigh.flow.submit.resolve import asked
+from weigh.flow.submit.job_request import complete_request
 from weigh.model.job import Wanted
 from weigh.model.plan import Ask, Capacity, Card, Element, Plan
 from weigh.units import GIB
@@ -42,7 +42,7 @@ def plan_for(gpu: str) -> Plan:
 
 def word_for(gpu: str, *words: str) -> str | None:
     site: Any = Site(*words)
-    return asked(plan_for(gpu), Wanted(cpus=0), site)[0].gpu_type
+    return complete_request(plan_for(gpu), Wanted(cpus=0), site)[0].gpu_type
 
 
 @pytest.mark.parametrize(

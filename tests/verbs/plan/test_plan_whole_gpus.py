@@ -122,7 +122,7 @@ def test_a_size_that_nobody_measured_says_what_it_rests_on(
     assert code == 0
     assert "or a fit's upper bound" in out
     assert "fit of 3" in out
-    assert "GPU memory of 2 tasks: foretold from 3 runs at --batch 50, 100" in err
+    assert "GPU memory of 2 tasks: predicted from 3 runs at --batch 50, 100" in err
     assert "2.0 times the largest" in err
     for line in (out + err).splitlines():
         assert len(line) <= 80, line
@@ -138,7 +138,7 @@ def test_two_sizes_are_said_to_be_few(weigh: Weigh, tmp_path: Path, keep: Keep) 
 
     _, _, err = weigh("plan", "t.txt", "--gpu", "V100-32GB")
 
-    assert "two sizes of --batch show no bend" in " ".join(err.split())
+    assert "two sizes of --batch show no curvature" in " ".join(err.split())
     assert "too far to trust" in " ".join(err.split())
 
 
@@ -147,8 +147,8 @@ def test_two_sizes_are_said_to_be_few(weigh: Weigh, tmp_path: Path, keep: Keep) 
     [
         (("--gpus-per-task", "4", "--node-gpus", "2"), "a node has 2: --nodes"),
         (("--gpus-per-task", "2", "--per-gpu", "3"), "--per-gpu shares a GPU"),
-        (("--gpus-per-task", "2", "--probe"), "--probe runs tasks side by side"),
-        (("--nodes", "2", "--probe"), "--nodes each alone"),
+        (("--gpus-per-task", "2", "--probe"), "--probe runs tasks together"),
+        (("--nodes", "2", "--probe"), "--nodes runs each alone"),
         (("--nodes", "0"), "--nodes"),
         (("--gpus-per-task", "two"), "--gpus-per-task"),
     ],
@@ -205,4 +205,4 @@ def test_a_command_for_several_nodes_is_none_for_this_machine(weigh: Weigh) -> N
     code, out, err = weigh("submit", *words)
 
     assert (code, out) == (2, "")
-    assert "several take Slurm" in err
+    assert "several nodes need Slurm" in err

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from following import Weigh, until
 
-from weigh.flow.submit.first_check import Shown, judge
+from weigh.flow.submit.first_check import Measured, judge
 
 MIB = 1 << 20
 # more than was asked for and still rising, where nothing kills it for that
@@ -32,7 +32,7 @@ def test_the_rest_is_done_once_the_first_kept_to_the_request(weigh: Weigh) -> No
     assert weigh.finish(job) == {"COMPLETED": 4}
     assert (weigh.folder / "order").read_text().split()[0] == "1"
     log = next((weigh.folder / "plan/p/log").glob(f"{job}*.out")).read_text()
-    assert "the rest may begin: " in log
+    assert "the rest may start: " in log
 
 
 def test_the_rest_is_held_where_the_first_did_not_keep_to_it(weigh: Weigh) -> None:
@@ -74,7 +74,7 @@ def test_memory_that_still_rises_holds_the_rest_back(here: Weigh) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--first", "2"), "none is left to wait"),
+        (("--first", "2"), "none would wait"),
         (("--first", "1", "--runner", "parallel"), "needs weigh exec"),
         (("--first", "0"), "--first"),
     ],
@@ -89,7 +89,7 @@ def test_a_first_that_cannot_be_is_refused(
 
 
 def test_as_many_as_run_together_share_the_memory() -> None:
-    shown = Shown(peaks=(90 * MIB, 30 * MIB, 80 * MIB))
+    shown = Measured(peaks=(90 * MIB, 30 * MIB, 80 * MIB))
 
     assert judge(shown, memory=170 * MIB, together=2).holds
     assert not judge(shown, memory=170 * MIB, together=3).holds
@@ -98,11 +98,11 @@ def test_as_many_as_run_together_share_the_memory() -> None:
 @pytest.mark.parametrize(
     "shown",
     [
-        Shown(peaks=()),
-        Shown(peaks=(1,), failed=(1,)),
-        Shown(peaks=(1,), growing=(1,)),
-        Shown(peaks=(3,)),
+        Measured(peaks=()),
+        Measured(peaks=(1,), failed=(1,)),
+        Measured(peaks=(1,), growing=(1,)),
+        Measured(peaks=(3,)),
     ],
 )
-def test_what_is_not_known_to_hold_does_not(shown: Shown) -> None:
+def test_what_is_not_known_to_hold_does_not(shown: Measured) -> None:
     assert not judge(shown, memory=2, together=1).holds

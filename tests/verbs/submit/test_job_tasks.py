@@ -69,7 +69,7 @@ def says_failed(folder: Path, *, at: float, closed: float | None) -> None:
     )
     said: list[msgspec.Struct] = [events.Ended(1, 1, at, "FAILED", 1, None, "r")]
     if closed is not None:
-        said.append(events.Closed("run", closed, "told to end"))
+        said.append(events.Closed("run", closed, "stopped by a signal"))
     lines = b"".join(msgspec.json.encode(one) + b"\n" for one in said)
     (log / f"tasks_0.joblog{events.SUFFIX}").write_bytes(lines)
 

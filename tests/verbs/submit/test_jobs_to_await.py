@@ -3,7 +3,7 @@
 import pytest
 
 from weigh.errors import UsageError
-from weigh.flow.submit.verify import ids_to_await
+from weigh.flow.submit.job_request import ids_to_await
 from weigh.model.job import Submitted, Wanted
 
 

@@ -100,7 +100,7 @@ def asked(
     wanted: Wanted, choice: Choice, memory: str | None = None, time: str | None = None
 ) -> Wanted:
     job = view("1", wanted, "FAILED").job
-    return flow._wanted(job, [choice], Wishes(memory=memory, time=time))
+    return flow._request(job, [choice], Wishes(memory=memory, time=time))
 
 
 def test_h_vmem_alone_grows_as_memory_does() -> None:

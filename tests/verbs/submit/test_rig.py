@@ -52,7 +52,7 @@ def test_a_guide_s_script_is_taken_as_it_is(
         (("--gpus", "9"), "9 GPUs on one node; the cluster has 4 on one"),
         (("--cpus", "20"), "20 CPUs on one node"),
         (("--queue", "short", "--time", "20h"), "short allows 12 h 00 m"),
-        (("--l=arch=vax",), "would never run"),
+        (("--l=arch=vax",), "would never start"),
     ],
 )
 def test_what_grid_engine_would_keep_for_ever_is_refused(

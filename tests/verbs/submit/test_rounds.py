@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import SchedulerError, StoreError, SubmissionUnknownError, UsageError
-from weigh.flow.submit.once import Answer, Facts, Round, Sendings, decide
-from weigh.flow.submit.once import settle_all as settle_store
+from weigh.flow.submit.rounds import Answer, Facts, Round, Sendings, decide
+from weigh.flow.submit.rounds import settle_all as settle_store
 from weigh.model.job import Submitted, Wanted
 from weigh.schedulers.command import Ran, outside_of_job
 from weigh.schedulers.gridengine import commands as gridengine_commands
@@ -278,7 +278,7 @@ def test_a_job_that_named_itself_is_found_though_the_scheduler_forgot_it(
 def test_a_sender_that_is_at_it_is_named_to_the_other(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("weigh.flow.submit.once._FOR_THE_OTHER", 0.0)
+    monkeypatch.setattr("weigh.flow.submit.rounds._FOR_THE_OTHER", 0.0)
     bench.begin()
 
     with pytest.raises(UsageError, match=rf"by \S+ \(process {os.getpid()} on "):

@@ -446,7 +446,7 @@ def test_resume_waits_for_what_was_just_cancelled_to_end(
     code, out, err = here("resume", job, "--dry-run")
 
     assert code == 0
-    assert f"waiting for job {job} to end" in err
+    assert f"waiting for cancelled job {job} to end" in err
     assert "would resume 3 tasks" in out
 
 

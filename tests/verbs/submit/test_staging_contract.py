@@ -157,7 +157,7 @@ def test_an_input_that_is_not_there_is_refused_at_once(here: Weigh) -> None:
 
     code, _, err = here("submit", plan, "--on", "local", "--stage-in", "nowhere")
 
-    assert (code, "there is no such file" in err) == (2, True)
+    assert (code, "no such file" in err) == (2, True)
 
 
 def test_a_program_that_would_stay_behind_is_named(here: Weigh) -> None:

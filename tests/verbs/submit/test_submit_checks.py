@@ -8,8 +8,7 @@ import pytest
 from following import Weigh
 
 from weigh.errors import UsageError
-from weigh.flow.submit.resolve import refuse_own
-from weigh.flow.submit.verify import differences
+from weigh.flow.submit.job_request import differences, refuse_own
 from weigh.model.job import Submitted, Understood, Wanted
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.slurm import lint as slurm_lint
@@ -53,8 +52,8 @@ def attempt(weigh: Weigh, *words: str) -> tuple[int, str, str]:
             "resource gpux does not exist: refused (did you mean gpu?)",
         ),
         (("--dependency=afterany:4711",), "job 4711 is not known"),
-        (("--array=0-3",), "--array: the script says that itself"),
-        (("--chdir=/nosuch",), "--chdir: the script says that itself"),
+        (("--array=0-3",), "--array is set by the job script"),
+        (("--chdir=/nosuch",), "--chdir is set by the job script"),
         (("--time=24:00:00",), "short allows 30 m 00 s"),
     ],
 )
@@ -121,7 +120,7 @@ def test_a_request_that_is_missing_is_answered_with_the_queue_s_default(
     words = " ".join(out.split())
     assert "no --time: queue gpu gives 30 min" in words
     assert "no --memory: queue gpu gives 1000 MiB" in words
-    assert "no --gpus: none is given (its nodes have v100, a100)" in words
+    assert "no --gpus: the job gets none (the nodes have v100, a100)" in words
 
 
 @pytest.mark.slurm
@@ -251,7 +250,7 @@ def test_a_shell_refuses_what_only_a_job_can_have(
     code, _, err = here("submit", "--on", "slurm", "--interactive", *words)
 
     assert code == 2
-    assert f"leave {named} out" in err
+    assert f"omit {named}" in err
 
 
 def test_each_node_has_no_first_ones(here: Weigh) -> None:
@@ -259,14 +258,14 @@ def test_each_node_has_no_first_ones(here: Weigh) -> None:
 
     code, _, err = here("submit", *words)
 
-    assert (code, "--each-node and --first" in err) == (2, True)
+    assert (code, "--each-node submits one job per node" in err) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("kind", "flag"), [("slurm", "wrap"), ("gridengine", "o"), ("gridengine", "t")]
 )
 def test_a_flag_that_the_script_says_itself_is_refused(kind: str, flag: str) -> None:
-    with pytest.raises(UsageError, match=f"--{flag}: the script says that itself"):
+    with pytest.raises(UsageError, match=f"--{flag} is set by the job script"):
         refuse_own([(flag, "x")], kind)
 
 

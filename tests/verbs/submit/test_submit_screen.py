@@ -1,6 +1,9 @@
 """What ``weigh submit`` shows: at most 80 columns, one idea a line."""
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -96,7 +99,7 @@ def test_the_rest_says_what_it_waits_for() -> None:
 def test_what_was_checked_stays_within_80_columns() -> None:
     checks = (
         Check("queue gpu", "ok", "5 nodes with p100, 2 free now"),
-        Check("GPU", "default", "no --gpus: none is given " + "(v100, a100) " * 9),
+        Check("GPU", "default", "no --gpus: the job gets none " + "(v100, a100) " * 9),
         Check("limits", "?", "x" * 200),
     )
 
@@ -121,3 +124,26 @@ def test_a_dry_run_names_the_command_of_each_part_as_one_line_to_copy() -> None:
 
     assert found[0] == "would run sbatch --parsable '/a b/job_0.sh'"
     assert found[3:] == ["and 3 more, one per part of the array"]
+
+
+def test_a_small_plan_imports_few_of_our_modules(tmp_path: Path) -> None:
+    (tmp_path / "tasks.txt").write_text("true\ntrue\n")
+    words = ("plan", "tasks.txt", "--cpus", "1", "--memory", "1GiB", "--time", "5m")
+    subprocess.run([sys.executable, "-m", "weigh", *words], cwd=tmp_path, check=True)
+    program = (
+        "import sys, weigh.flow.submit.checks\n"
+        "from weigh.cli.main import weigh\n"
+        "weigh(['submit', 'plan/tasks', '--on', 'slurm', '--dry-run'],"
+        " standalone_mode=False)\n"
+        "print(sum(name.partition('.')[0] == 'weigh' for name in sys.modules))\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert int(done.stdout.split()[-1]) <= 110

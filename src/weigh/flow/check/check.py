@@ -11,9 +11,9 @@ from weigh.flow.check.script import check_here
 from weigh.flow.check.trials import Rules, Setup, TaskToTry, Tried, try_side_by_side
 from weigh.flow.check.verdict import judge_trial
 from weigh.flow.plan import directory as plan_directory
+from weigh.flow.plan.directory import read_plan
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run import scheduler_facts
-from weigh.flow.submit.submit_script import read_plan
 from weigh.model.check import Check, Trial
 from weigh.model.lint import Checked
 from weigh.render.words import rate_words

@@ -9,10 +9,9 @@ from typing import Generic, TypeVar
 
 from weigh import config
 from weigh.errors import UsageError, WeighError
-from weigh.flow.fit.request import available_scheduler
 from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.live_limits import live_limits
-from weigh.flow.site.schedulers import current_user
+from weigh.flow.site.schedulers import current_user, installed_scheduler
 from weigh.model.limits import Limits
 from weigh.model.lint import Checked, CommandPlace, Facts, PathKind
 from weigh.schedulers.lint.environment_rules import BARE_PATH
@@ -48,7 +47,7 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
     if form is not None and form not in FORMS:
         raise UsageError(f"no such scheduler: {form!r} (one of {', '.join(FORMS)})")
     text = _read(os.path.join(cwd, path), path)
-    scheduler = form or guess(text) or available_scheduler(env)
+    scheduler = form or guess(text) or installed_scheduler(env)
     facts = facts_of(cwd, env, limits=limits, jobs=jobs)
     dialect = dialect_of(scheduler)
     return Checked(

@@ -1,6 +1,5 @@
 """``weigh request``: records in, lines for a job script out."""
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
@@ -9,6 +8,7 @@ from weigh import config
 from weigh.errors import FormatError, UsageError
 from weigh.flow.fit.growth import Steps, carry_on
 from weigh.flow.records.records import Store, find_record, open_store
+from weigh.flow.site.schedulers import installed_scheduler
 from weigh.model.job import STEP_OUT_OF_MEMORY
 from weigh.model.record import Outcome, Record, Request
 from weigh.render import request_lines
@@ -84,7 +84,7 @@ def answer(  # noqa: PLR0913 - keyword-only past the second
 
     *history* is what the JSON form contains about its origin, if it is from history.
     """
-    scheduler = available_scheduler(env)
+    scheduler = installed_scheduler(env)
     form = form or scheduler
     asked = msgspec.structs.replace(
         asked,
@@ -106,14 +106,6 @@ def answer(  # noqa: PLR0913 - keyword-only past the second
         notes=request_lines.note_lines(asked, indent="# "),
         warnings=warnings,
     )
-
-
-def available_scheduler(env: Mapping[str, str]) -> str:
-    """Name the scheduler whose commands are on PATH; Slurm where there is doubt."""
-    path = env.get("PATH", "")
-    if shutil.which("qsub", path=path) and not shutil.which("sbatch", path=path):
-        return gridengine_text.NAME
-    return slurm_text.NAME
 
 
 def _records(names: Sequence[str], store: Store) -> list[Record]:

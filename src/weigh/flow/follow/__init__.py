@@ -1,1 +1,1 @@
-"""``weigh status``, ``logs``, ``cancel`` and ``resume``."""
+"""Follow submitted jobs: ``weigh status``, ``logs``, ``cancel`` and ``resume``."""

@@ -1,4 +1,4 @@
-"""``weigh cancel``: end jobs, or those of their elements that run or wait."""
+"""``weigh cancel``: cancel jobs, or only their running or waiting elements."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -6,7 +6,7 @@ import msgspec
 
 from weigh.errors import SchedulerError, SubmissionUnknownError, UsageError
 from weigh.flow.site import schedulers
-from weigh.flow.submit.once import settle_all
+from weigh.flow.submit.rounds import settle_all
 from weigh.model.job import STUCK, ElementState, Submitted
 from weigh.model.record import State
 from weigh.store import jobs as jobs_file
@@ -16,7 +16,7 @@ ALL = "all"
 
 
 class Cancelled(msgspec.Struct, frozen=True):
-    """A job that was told to end; ``elements`` are which of it, None for all."""
+    """A job that was cancelled; ``elements`` are the cancelled ones, None for all."""
 
     job: Submitted
     elements: tuple[int, ...] | None = None
@@ -32,15 +32,15 @@ def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
     env: Mapping[str, str],
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Cancelled, ...]:
-    """End the jobs called *names* but those called *keep*, or their *only* elements.
+    """Cancel the jobs called *names* except those called *keep*.
 
-    ``all`` are those that have not ended. *say* is called with what became of
-    submissions that got no answer.
+    ``all`` means all jobs that have not ended. *only* restricts this to elements in
+    that state. *say* receives the outcome of submissions that had no answer.
 
     Raises:
         UsageError: there is no such job.
         SchedulerError: a scheduler refuses or does not answer.
-        SubmissionUnknownError: a job may be there that has no id yet.
+        SubmissionUnknownError: a job may exist whose id is not known yet.
     """
     root = location.locate(cwd, env)
     still = settle_all(root, env, say)
@@ -48,15 +48,17 @@ def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
     if still and not _has_all(names, known):
         raise SubmissionUnknownError(still[0])
     kept = {job.id for name in keep for job in jobs_file.find_jobs(known, name)}
-    wanted = [
-        job for job in _named(names, known) if job.id not in kept and name_is(job, keep)
+    chosen_jobs = [
+        job
+        for job in _named(names, known)
+        if job.id not in kept and is_not_kept(job, keep)
     ]
     done, refusals = [], []
-    for scheduler_name in dict.fromkeys(job.scheduler for job in wanted):
+    for scheduler_name in dict.fromkeys(job.scheduler for job in chosen_jobs):
         scheduler = schedulers.reach(scheduler_name, root=root, env=env)
         ours = [job for job in known if job.scheduler == scheduler_name]
         snapshot = scheduler.states(ours, fresh=True)
-        for job in wanted:
+        for job in chosen_jobs:
             if job.scheduler != scheduler_name:
                 continue
             alive = [
@@ -72,7 +74,7 @@ def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
                 if not dry_run:
                     scheduler.cancel(job, chosen)
             except SchedulerError as error:
-                refusals.append(error)  # that is no reason to let the others run
+                refusals.append(error)  # cancel the other jobs first
             else:
                 done.append(Cancelled(job, chosen))
     if refusals:
@@ -85,27 +87,29 @@ def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
 def _refused(
     refusals: Sequence[SchedulerError], done: Sequence[Cancelled]
 ) -> SchedulerError:
-    """Say what could not be cancelled, and what was all the same."""
-    there = ", ".join(one.job.id for one in done)
-    said = "; ".join(dict.fromkeys(map(str, refusals)))
-    return SchedulerError(f"{said} (cancelled: {there})" if there else said)
+    """Return one error for all refusals; it also names the cancelled jobs."""
+    cancelled = ", ".join(one.job.id for one in done)
+    reasons = "; ".join(dict.fromkeys(map(str, refusals)))
+    return SchedulerError(
+        f"{reasons} (cancelled: {cancelled})" if cancelled else reasons
+    )
 
 
 def _has_all(names: Sequence[str], known: Sequence[Submitted]) -> bool:
-    """Return whether there is a job of each name."""
+    """Return whether each name has a job."""
     try:
         return bool(known) and bool(_named(names, known))
     except UsageError:
         return False
 
 
-def name_is(job: Submitted, keep: Sequence[str]) -> bool:
-    """Say whether *job* is none of those to keep."""
+def is_not_kept(job: Submitted, keep: Sequence[str]) -> bool:
+    """Return whether *job* is not one of those to keep."""
     return job.id not in keep and job.name not in keep
 
 
 def _is_there(state: ElementState) -> bool:
-    """Say whether the scheduler still holds an element."""
+    """Return whether the scheduler still holds an element."""
     return not state.is_final or state.reason == STUCK
 
 

@@ -1,4 +1,4 @@
-"""``weigh logs``: which files hold what a job or a task has printed."""
+"""``weigh logs``: find the files with the output of a job or a task."""
 
 import os
 from collections.abc import Mapping
@@ -17,23 +17,23 @@ from weigh.store import location
 
 
 class LogFile(msgspec.Struct, frozen=True):
-    """A file to show; ``until`` is the log of its element, which says when it ended."""
+    """A file to show; ``until`` is its element's log, which shows when it ended."""
 
     title: str
     path: str
     until: str
 
     def is_over(self) -> bool:
-        """Say whether nothing will be added any more."""
+        """Return whether nothing more will be written."""
         return f"{ENDED} " in tail_of(self.until)
 
 
 def logs(
     name: str, *, failed: bool = False, cwd: str, env: Mapping[str, str]
 ) -> tuple[LogFile, ...]:
-    """Give the logs of a job's elements, or the output of ``JOB_TASK``.
+    """Return the logs of a job's elements, or the output of one task ``JOB_TASK``.
 
-    With *failed*, the output of the tasks that failed.
+    With *failed*, return the output of the failed tasks.
 
     Raises:
         UsageError: there is no such job or task.
@@ -45,12 +45,12 @@ def logs(
     views = list(look(chain, known, root=root, env=env))
     tasks = merged(views)
     if task is not None:
-        if task not in tasks:  # another job of the plan may have it
+        if task not in tasks:  # it may be in another job of the plan
             chain = jobs_file.chain_of(known, chain[-1])
             views = list(look(chain, known, root=root, env=env))
             tasks = merged(views)
         if task not in tasks:
-            raise UsageError(f"no such task: {task} (there are 1 to {max(tasks)})")
+            raise UsageError(f"no such task: {task} (tasks are 1 to {max(tasks)})")
         return (_of_task(views, tasks[task]),)
     if failed:
         bad = [task for task in tasks.values() if task.state in FAILED]
@@ -64,7 +64,7 @@ def logs(
 
 
 def _split(name: str, known: set[str]) -> tuple[str, int | None]:
-    """Take the task off the end of ``481516_58``, unless that is a name itself."""
+    """Split ``481516_58`` into job and task, unless a job has that very name."""
     job, line, task = name.rpartition("_")
     if name in known or not line or not task.isdecimal():
         return name, None
@@ -80,7 +80,7 @@ def _of_task(views: list[View], task: TaskState) -> LogFile:
 
 
 def _output(view: View, task: TaskState) -> str:
-    """Find what a task has printed in its latest attempt."""
+    """Return the path of the output of a task's latest attempt."""
     number = view.job.first + task.element
     folder = os.path.join(view.job.folder, LOGS, f"tasks_{number}.out")
     first = os.path.join(folder, f"{task.seq}.out")

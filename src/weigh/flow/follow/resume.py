@@ -1,4 +1,4 @@
-"""``weigh resume``: the tasks that did not finish, once more, with what they lacked."""
+"""``weigh resume``: submit unfinished tasks again, with a larger request if needed."""
 
 import os
 import sys
@@ -21,20 +21,14 @@ from weigh.flow.follow.resume_policy import (
 from weigh.flow.follow.tasks import tail_of
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan import directory as plan_directory
+from weigh.flow.plan.directory import read_plan
 from weigh.flow.site import schedulers
-from weigh.flow.submit import first
-from weigh.flow.submit.checks import check_request, programs_of
-from weigh.flow.submit.once import Round, Sendings, reaching, settle_all
-from weigh.flow.submit.resolve import parse_gpus
+from weigh.flow.submit.checks import check_request
+from weigh.flow.submit.job_parts import Origin, own_flags, parts_of, pinned
+from weigh.flow.submit.job_request import parse_gpus
+from weigh.flow.submit.rounds import Round, Sendings, reaching, settle_all
 from weigh.flow.submit.staging import staged
-from weigh.flow.submit.submit_script import (
-    Origin,
-    make_numbered,
-    parts_of,
-    pinned,
-    read_plan,
-    ship,
-)
+from weigh.flow.submit.submit_script import make_numbered, programs_of, ship
 from weigh.model.job import CANCELLING, JobScript, Submitted, TaskState, Wanted
 from weigh.model.plan import Element, Plan
 from weigh.render.resume_lines import Again, Left, Resumed
@@ -45,14 +39,14 @@ from weigh.store import location
 from weigh.units import parse_limit, parse_size
 
 _FOLDER = "resume_"
-_TO_END = 60.0  # seconds: what was cancelled has ended by then, at most sites
+_TO_END = 60.0  # seconds that a cancelled job may take to end
 _PAUSE = 1.0
-Kind = tuple[int, int, Wanted]  # times the memory, times the time, of what was asked
+Kind = tuple[int, int, Wanted]  # factors for memory and time, and the request
 Chosen = Sequence[tuple[TaskState, Choice]]
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for, as written; None is left to why tasks did not finish."""
+    """The options as typed; None: decide by why each task did not finish."""
 
     memory: str | None = None
     time: str | None = None
@@ -71,14 +65,13 @@ def resume(
     env: Mapping[str, str],
     say: Callable[[str], None] = lambda _: None,
 ) -> Resumed:
-    """Submit the tasks of a plan that did not finish, in a job for each need.
+    """Submit the unfinished tasks of a plan, with one job per request.
 
-    *say* is called with what became of an earlier submission that got no answer, and
-    with what resume waits for.
+    *say* receives the outcome of an earlier submission that had no answer, and what
+    resume waits for.
 
     Raises:
-        UsageError: there is no such job, nothing to resume, or somebody else resumes
-            it at this moment.
+        UsageError: there is no such job, or another process is resuming it.
         SchedulerError: the scheduler refuses or does not answer.
     """
     root = location.locate(cwd, env)
@@ -86,7 +79,7 @@ def resume(
     chain = _chain(name, root)
     sendings = Sendings(chain[0].folder, root=root, reach=reaching(root, env))
     number = sendings.next_number(say)
-    chain = _chain(name, root)  # what was settled, and what others sent until now
+    chain = _chain(name, root)  # again: jobs were settled or sent by others meanwhile
     known = jobs_file.read_jobs(root)
     views = _ended_views(chain, known, root=root, env=env, say=say)
     choices = [*_choices(views, wishes), *_never_sent(views)]
@@ -118,7 +111,7 @@ def _ended_views(
     env: Mapping[str, str],
     say: Callable[[str], None],
 ) -> list[View]:
-    """Ask how the jobs stand now; wait a little for what was just cancelled to end."""
+    """Return the current views; wait briefly for jobs that are being cancelled."""
     until = time.monotonic() + _TO_END
     waited = False
     while True:
@@ -131,7 +124,7 @@ def _ended_views(
         if not ending or time.monotonic() > until:
             return views
         if not waited:
-            say(f"waiting for job {', '.join(ending)} to end, which was cancelled")
+            say(f"waiting for cancelled job {', '.join(ending)} to end")
         waited = True
         time.sleep(_PAUSE)
 
@@ -144,25 +137,25 @@ def _chain(name: str, root: str) -> list[Submitted]:
 def _alike(
     choices: Sequence[tuple[TaskState, Choice]], views: Sequence[View]
 ) -> list[Chosen]:
-    """Put the tasks to run together that need the same, and asked for the same."""
-    asked = {view.job.id: _plain(view.job.wanted) for view in views}
+    """Group the tasks to run by their request and the factors for it."""
+    requests = {view.job.id: _plain(view.job.wanted) for view in views}
     groups: dict[Kind, list[tuple[TaskState, Choice]]] = {}
     for task, choice in choices:
         if choice.run:
-            kind = (choice.memory, choice.time, asked[task.job])
+            kind = (choice.memory, choice.time, requests[task.job])
             groups.setdefault(kind, []).append((task, choice))
     return list(groups.values())
 
 
 def _plain(wanted: Wanted) -> Wanted:
-    """Leave out what a job was told beside what it needs."""
+    """Return the request without dependencies, excluded nodes and throttle."""
     return msgspec.structs.replace(
-        wanted, after=(), exclude=(), throttle=None, extra=first.needed(wanted)
+        wanted, after=(), exclude=(), throttle=None, extra=own_flags(wanted)
     )
 
 
 def _choices(views: Sequence[View], wishes: Wishes) -> list[tuple[TaskState, Choice]]:
-    """Decide on each task that is not done."""
+    """Return the decision on each task that is not done."""
     by_job = {view.job.id: view for view in views}
     failures = Counter(
         task.task for view in views for task in view.tasks if task.state == "FAILED"
@@ -184,7 +177,7 @@ def _choices(views: Sequence[View], wishes: Wishes) -> list[tuple[TaskState, Cho
 
 
 def _never_sent(views: Sequence[View]) -> Iterator[tuple[TaskState, Choice]]:
-    """Yield the tasks of a plan of which only some parts were submitted."""
+    """Yield the tasks of the parts of a plan that were not submitted."""
     first_job = views[0].job
     if first_job.resumes is not None or pinned(first_job.wanted):
         return
@@ -203,7 +196,7 @@ def _never_sent(views: Sequence[View]) -> Iterator[tuple[TaskState, Choice]]:
 
 
 def _possible(choice: Choice, had: Wanted, wishes: Wishes) -> Choice:
-    """Leave a task that needs twice of what nobody knows."""
+    """Return the choice; do not run a task if the request to double is not known."""
     if not choice.run:
         return choice
     for lacks, known, option in (
@@ -221,7 +214,7 @@ def _possible(choice: Choice, had: Wanted, wishes: Wishes) -> Choice:
 
 
 class _Group(msgspec.Struct, frozen=True):
-    """Tasks that go into one job, or into several where it would be too long."""
+    """Tasks that go into one job, or into several if the array would be too long."""
 
     before: Submitted
     plan: Plan
@@ -230,15 +223,15 @@ class _Group(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, chosen: Chosen, views: Sequence[View], wishes: Wishes) -> "_Group":
-        """Work out what to submit for these tasks."""
+        """Return the group of these tasks, with its plan and request."""
         tasks = tuple(task for task, _ in chosen)
         before = next(
             view.job for view in reversed(views) if view.job.id == tasks[0].job
         )
-        wanted = _wanted(before, [choice for _, choice in chosen], wishes)
+        wanted = _request(before, [choice for _, choice in chosen], wishes)
         plan = read_plan(views[0].job.plan_folder)
         elements = tuple(_elements(tasks, plan, views))
-        if any(choice.memory > 1 for _, choice in chosen):  # the plan was too small
+        if any(choice.memory > 1 for _, choice in chosen):  # the plan underestimated
             elements = tuple(
                 msgspec.structs.replace(element, kinds=()) for element in elements
             )
@@ -250,10 +243,10 @@ class _Group(msgspec.Struct, frozen=True):
     def check(
         self, views: Sequence[View], *, root: str, env: Mapping[str, str]
     ) -> None:
-        """Hold what is asked for against the cluster, before anything is submitted.
+        """Compare the request with the cluster's limits before the submission.
 
         Raises:
-            UsageError: it would be refused, or never start.
+            UsageError: the job would be refused, or never start.
         """
         script = self._script(views, self.before.folder, root=root)
         scheduler = views[-1].scheduler
@@ -267,7 +260,7 @@ class _Group(msgspec.Struct, frozen=True):
             )
 
     def submit(self, views: Sequence[View], sending: Round) -> Again:
-        """Write the plan of these tasks, and submit it."""
+        """Write the plan of these tasks and submit it."""
         folder = make_numbered(views[0].job.folder, _FOLDER)
         _write_plan(folder, self.plan, self.tasks, views)
         script = self._script(views, folder, root=sending.sender.store)
@@ -300,15 +293,15 @@ class _Group(msgspec.Struct, frozen=True):
         return staged(script, schedulers.kind_of(views[-1].job.scheduler))
 
 
-def _wanted(before: Submitted, choices: Sequence[Choice], wishes: Wishes) -> Wanted:
-    """Ask for what was asked before, and more of what was short."""
+def _request(before: Submitted, choices: Sequence[Choice], wishes: Wishes) -> Wanted:
+    """Return the earlier request, with more of what was too small."""
     wanted = before.wanted
     more = choices[0]
     memory, limit = wanted.memory, wanted.time_limit
     virtual = wanted.virtual_memory
     if wishes.memory is not None:
         memory = parse_size(wishes.memory)
-        if virtual is not None:  # what is mapped beside it stays
+        if virtual is not None:  # keep the difference: mapped memory does not change
             mapped = 0 if wanted.memory is None else virtual - wanted.memory
             virtual = max(memory, memory + mapped)
     elif more.memory > 1:
@@ -329,7 +322,7 @@ def _wanted(before: Submitted, choices: Sequence[Choice], wishes: Wishes) -> Wan
         gpus=gpus or wanted.gpus,
         gpu_type=gpu_type if gpus else wanted.gpu_type,
         after=(),
-        extra=first.needed(wanted),
+        extra=own_flags(wanted),
         exclude=tuple(dict.fromkeys((*wanted.exclude, *avoid))),
     )
 
@@ -337,9 +330,9 @@ def _wanted(before: Submitted, choices: Sequence[Choice], wishes: Wishes) -> Wan
 def _elements(
     tasks: Sequence[TaskState], plan: Plan, views: Sequence[View]
 ) -> Iterator[Element]:
-    """Put tasks together as they were: what fitted side by side still does.
+    """Yield elements with the tasks grouped as before: they fitted together then.
 
-    Where all tasks need the same, the places of those that are done are taken.
+    If all tasks need the same, the elements are filled up.
     """
     plans = {view.job.id: read_plan(view.job.plan_folder) for view in views}
     firsts = {view.job.id: view.job.first for view in views}
@@ -367,7 +360,7 @@ def _elements(
 
 
 def _kind(task: TaskState, plan: Plan, first: int) -> int | None:
-    """Return the place of a task's kind in its plan; None where that is not known."""
+    """Return the index of a task's kind in its plan; None where not known."""
     kinds = plan.elements[first + task.element].kinds
     return kinds[task.seq - 1] if 0 < task.seq <= len(kinds) else None
 
@@ -375,7 +368,7 @@ def _kind(task: TaskState, plan: Plan, first: int) -> int | None:
 def _write_plan(
     folder: str, plan: Plan, tasks: Sequence[TaskState], views: Sequence[View]
 ) -> None:
-    """Write the task files from those that the tasks stand in."""
+    """Write the task files, with the lines copied from the earlier task files."""
     by_job = {view.job.id: view.job for view in views}
     where = {task.task: task for task in tasks}
     with ExitStack() as opened:
@@ -391,7 +384,7 @@ def _write_plan(
                 sources[path] = TaskSource(path)
                 opened.callback(sources[path].close)
             if task.seq > len(sources[path]):
-                raise UsageError(f"{path} has lost its task {task.seq}")
+                raise UsageError(f"{path} no longer has task {task.seq}")
             return sources[path].text(task.seq)
 
         plan_directory.write(folder, plan, text_of)

@@ -1,4 +1,4 @@
-"""Which unfinished tasks to run again, and with what more: pure."""
+"""Decide which unfinished tasks run again, and with how much more; no I/O."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -11,9 +11,9 @@ from weigh.model.staging import Earlier, Staging
 from weigh.outcome import out_of_memory
 
 FACTOR = 2
-_QUICKLY = 10.0  # seconds: who dies sooner on a good node dies of itself
+_QUICKLY = 10.0  # seconds: a task that is killed sooner was probably on a bad node
 _USAGE, _NOT_EXECUTABLE, _NOT_FOUND = 2, 126, 127
-# what Python says last where the program is wrong, not its surroundings
+# Python's last line of output when the program is wrong, not its environment
 _BUG = re.compile(
     r"^(?:\w+\.)*(?:ArithmeticError|AssertionError|AttributeError|FloatingPointError|"
     r"ImportError|IndentationError|IndexError|KeyError|ModuleNotFoundError|NameError|"
@@ -22,7 +22,7 @@ _BUG = re.compile(
     re.MULTILINE,
 )
 
-UNKNOWN_END = "how it ended is not known"
+UNKNOWN_END = "its outcome is not known"
 _LEFT: dict[State, str] = {
     "PENDING": "has not ended",
     "RUNNING": "has not ended",
@@ -32,9 +32,9 @@ _LEFT: dict[State, str] = {
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """What becomes of a task: ``run`` it again or not, and why.
+    """The decision on a task: ``run`` it again or not, and why.
 
-    ``memory`` and ``time`` are times as much; ``avoid`` is a node to stay away from.
+    ``memory`` and ``time`` are factors; ``avoid`` is a node to exclude.
     """
 
     run: bool
@@ -47,9 +47,9 @@ class Choice(msgspec.Struct, frozen=True):
 def choose(
     task: TaskState, element: ElementState, words: str, *, failures: int
 ) -> Choice:
-    """Decide by why it did not finish; *words* are the last that it printed.
+    """Decide by the reason why a task did not finish; *words* are its last output.
 
-    *failures* is how often it failed of itself in this job and those before.
+    *failures* counts its failures in this job and the jobs before.
     """
     if task.state in _LEFT:
         why = (
@@ -71,7 +71,7 @@ def _more_memory(words: str) -> Choice:
     lacked = out_of_memory(words)
     if lacked is not None and lacked.on_gpu:
         return Choice(
-            run=False, reason="needs more GPU memory than the GPU has: a larger GPU"
+            run=False, reason="needs more GPU memory than the GPU has: use a larger GPU"
         )
     return Choice(run=True, reason="ran out of memory", memory=FACTOR)
 
@@ -86,13 +86,13 @@ def _failed(
         return Choice(run=False, reason=f"failed {failures} times")
     if task.exit_code is None and task.signal is None and _died_at_once(element):
         return Choice(
-            run=True, reason="its node ended it within seconds", avoid=element.node
+            run=True, reason="killed within seconds of its start", avoid=element.node
         )
     return Choice(run=True, reason="failed once")
 
 
 def _bug(task: TaskState, words: str) -> str | None:
-    """Name what is wrong with the program, where it says so."""
+    """Return the error in the program, if the output or exit code shows one."""
     found = _BUG.findall(words)
     if found:
         return str(found[-1].strip())
@@ -115,7 +115,7 @@ Chosen = tuple[TaskState, Choice]
 
 
 def keep_together(choices: Sequence[Chosen]) -> Iterator[Chosen]:
-    """Give the tasks of each element the most that one of them needs."""
+    """Yield the choices; tasks of one element get the largest factors among them."""
     most: dict[tuple[str, int], tuple[int, int]] = {}
     for task, choice in choices:
         if choice.run:
@@ -130,7 +130,7 @@ def keep_together(choices: Sequence[Chosen]) -> Iterator[Chosen]:
 def continued(
     staging: Staging | None, tasks: Sequence[TaskState], jobs: Sequence[Submitted]
 ) -> Staging | None:
-    """Say of each element to come which it goes on from; *tasks* are in its order."""
+    """Return the staging with, per new element, the element that it continues."""
     if staging is None:
         return None
     by_id = {job.id: job for job in jobs}
@@ -140,7 +140,7 @@ def continued(
 
 
 def _earlier(job: Submitted, element: int) -> Earlier:
-    """Name an element and those that it goes on from itself, the newest first."""
+    """Return an element and the ones that it continues, the newest first."""
     number = job.first + element
     label = f"{job.id}_{number}"
     continues = () if job.staging is None else job.staging.continues

@@ -1,4 +1,4 @@
-"""``weigh status``: what was submitted, and how its tasks stand."""
+"""``weigh status``: the state of submitted jobs and their tasks."""
 
 import os
 import time
@@ -9,7 +9,7 @@ from weigh.errors import SubmissionUnknownError
 from weigh.flow.follow.tasks import last_words
 from weigh.flow.follow.time_left import ends_of
 from weigh.flow.follow.view import View, look, merged
-from weigh.flow.submit.once import settle_all
+from weigh.flow.submit.rounds import settle_all
 from weigh.model.job import CANCELLING, Submitted, TaskState
 from weigh.model.record import State
 from weigh.render.status_lines import Failure, Standing, Waiting
@@ -29,14 +29,14 @@ def status(
     env: Mapping[str, str],
     say: Callable[[str], None] = lambda _: None,
 ) -> tuple[Standing, ...]:
-    """Return how the jobs called *names* stand, or the latest ones.
+    """Return the state of the jobs called *names*, or of the latest jobs.
 
-    *say* is called with what became of submissions that got no answer.
+    *say* receives the outcome of submissions that had no answer.
 
     Raises:
         UsageError: there is no such job.
         StoreError: the jobs cannot be read.
-        SubmissionUnknownError: the only job got no answer when it was submitted.
+        SubmissionUnknownError: whether the only job was accepted is not known.
     """
     root = location.locate(cwd, env)
     still = settle_all(root, env, say)
@@ -50,10 +50,10 @@ def status(
         chains = [jobs_file.chain_of(known, job) for job in found]
     else:
         chains = _recent(known) if known else [jobs_file.find_jobs(known, "last")]
-    wanted = [job for chain in chains for job in chain]
+    jobs = [job for chain in chains for job in chain]
     views = {
         (view.job.scheduler, view.job.id): view
-        for view in look(wanted, known, root=root, env=env)
+        for view in look(jobs, known, root=root, env=env)
     }
     return tuple(
         _standing([views[job.scheduler, job.id] for job in chain]) for chain in chains
@@ -61,7 +61,7 @@ def status(
 
 
 def _recent(known: Sequence[Submitted]) -> list[list[Submitted]]:
-    """Give the latest jobs, each with those it resumed, the newest first."""
+    """Return the latest jobs, each with the jobs that it resumed, newest first."""
     chains: list[list[Submitted]] = []
     seen: set[tuple[str, str]] = set()
     for job in reversed(known):
@@ -116,7 +116,7 @@ def _short(path: str) -> str:
 
 
 def _unknown(view: View) -> Iterator[Waiting]:
-    """Count the elements of which it is not known how they stand, by the reason."""
+    """Yield the numbers of elements in unknown state, by reason."""
     reasons = Counter(
         state.reason
         for state in view.elements
@@ -127,8 +127,8 @@ def _unknown(view: View) -> Iterator[Waiting]:
 
 
 def _waiting(view: View) -> Iterator[Waiting]:
-    """Put elements that wait for the same together."""
-    # what the scheduler said a moment ago may have begun, or be done, since
+    """Yield the numbers of waiting elements, by reason."""
+    # elements may have started or ended since the scheduler was queried
     waits = {task.element for task in view.tasks if task.state == "PENDING"}
     reasons = Counter(
         state.reason
@@ -137,11 +137,11 @@ def _waiting(view: View) -> Iterator[Waiting]:
     )
     for reason, elements in reasons.most_common():
         if reason is None:
-            yield Waiting(elements, "not said why yet")
+            yield Waiting(elements, "reason not known yet")
             continue
         hopeless = slurm_reasons.is_hopeless(reason)
         words = slurm_reasons.in_words(reason)
         throttle = view.job.wanted.throttle
         if reason == "JobArrayTaskLimit" and throttle:
-            words = f"{words} of {throttle} at a time"
+            words = f"{words} of {throttle} at once"
         yield Waiting(elements, words, hopeless)

@@ -1,4 +1,4 @@
-"""How the tasks of a job stand: by their joblogs, else by the element they are in."""
+"""The state of each task of a job: from its joblog, else from its element."""
 
 import os
 import re
@@ -26,19 +26,19 @@ from weigh.units import Seconds
 LOGS = "log"
 _TAIL = 1 << 16
 _OF_STAGES = ('weigh: step "', "weigh: go on with: ")
-_TOLD = 128 + 15
-# the exit codes of a weigh exec that a scheduler's warning reached: USR1, USR2, XCPU
+_TERMINATED = 128 + 15
+# exit codes of weigh exec after a scheduler's warning signal: USR1, USR2, XCPU
 _WARNED = frozenset({128 + 10, 128 + 12, 128 + 24})
-# what slurmstepd says, with control groups or by polling
+# the messages of slurmstepd, with control groups or by polling
 _OVER_MEMORY = re.compile(
     r"slurmstepd(?:-\S+)?: error: .*"
     r"(?:exceeded memory limit|Exceeded job memory limit|oom.kill)"
 )
-# what srun and slurmstepd print into the output of the task that started the step
+# messages of srun and slurmstepd in the output of the task that started the step
 _STEP_OVER_MEMORY = re.compile(
     rf"{_OVER_MEMORY.pattern}|srun: error: .*Out Of Memory", re.IGNORECASE
 )
-# what slurmstepd prints where it ends a job
+# the message of slurmstepd when it ends a job
 _ENDED_BY_SLURM = re.compile(
     r"slurmstepd(?:-\S+)?: error: \*\*\* JOB \d+ ON \S+ CANCELLED AT \S+"
     r"(?: DUE TO ([A-Z ]+)[^*]*)? \*\*\*"
@@ -49,7 +49,7 @@ _BY_REASON: dict[str, State] = {
     "PREEMPTION": "PREEMPTED",
 }
 _EXIT = re.compile(f"^{ENDED} ([0-9]{{1,3}})$", re.MULTILINE)
-# weigh exec's summary of the tasks, which says nothing of why the script ended
+# lines of weigh exec's summary, which do not show why the script ended
 _SUMMARY = re.compile(r"weigh  |  (?!stopped )[a-z]+ +\S|   +")
 _OUTPUT = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?\.out")
 _ENDED_LINE = b'{"event":"ended"'
@@ -65,7 +65,7 @@ StateOf = Callable[[int], ElementState]
 def read_tasks(
     job: Submitted, plan: Plan, scheduler: Scheduler, state_of: StateOf
 ) -> Iterator[TaskState]:
-    """Yield how each task of *job* stands, element by element."""
+    """Yield the state of each task of *job*, element by element."""
     logs = os.path.join(job.folder, LOGS)
     there = _names(logs)
     ours = plan.elements[job.first : job.first + job.elements]
@@ -76,7 +76,7 @@ def read_tasks(
         ends = _ends(joblog) if f"{name}.joblog" in there else {}
         over = len(ends) == len(element.tasks) or not _goes_on(state)
         if job.staging is not None and over:
-            # what has not come home from the node is not done
+            # a task whose results were not copied back is not done
             ends = _ends(joblog + HOME) if f"{name}.joblog{HOME}" in there else {}
         if len(ends) < len(element.tasks) and not _goes_on(state):
             log = scheduler.log_name(job.id, number, is_array=job.elements > 1)
@@ -87,17 +87,17 @@ def read_tasks(
 
 
 def judge_by_log(state: ElementState, log: str) -> ElementState:
-    """Say how an element ended by the last words of its log, where they say more.
+    """Return the state of an element, made more precise by the end of its log.
 
-    weigh exec ends the tasks itself before the time limit: the scheduler sees only
-    that it exited.
+    weigh exec ends the tasks itself before the time limit, and the scheduler only sees
+    that weigh exec exited.
     """
     words = tail_of(log)
     if state.state in {"FAILED", "UNKNOWN"} and _OVER_MEMORY.search(words):
         return msgspec.structs.replace(
             state, state="OUT_OF_MEMORY", reason="killed for memory"
         )
-    exits = list(_EXIT.finditer(words))  # the scheduler may have a word after it
+    exits = list(_EXIT.finditer(words))  # the scheduler may print something after it
     if state.state == "UNKNOWN":
         by = list(_ENDED_BY_SLURM.finditer(words))
         if by and (not exits or exits[-1].end() < by[-1].start()):
@@ -112,24 +112,24 @@ def judge_by_log(state: ElementState, log: str) -> ElementState:
 
 
 def _ended(state: ElementState, code: int, before: str) -> ElementState:
-    """Judge an element by its exit code and what its log says before that."""
-    is_told = code == _TOLD or code in _WARNED
-    if is_told and NEAR in before:
+    """Return the state of an element by its exit code and the log before it."""
+    is_signalled = code == _TERMINATED or code in _WARNED
+    if is_signalled and NEAR in before:
         return _as(state, "TIMEOUT", "stopped before its time limit", code)
     if code == 0:
         return _as(state, "COMPLETED", None, code)
-    if is_told:
-        return _as(state, "INTERRUPTED", "told to end", code)
-    said = [line for line in before.splitlines() if line.strip()]
-    said = [line for line in said if not _SUMMARY.match(line)]
-    last = said[-1].strip() if said else ""
+    if is_signalled:
+        return _as(state, "INTERRUPTED", "stopped by a signal", code)
+    lines = [line for line in before.splitlines() if line.strip()]
+    lines = [line for line in lines if not _SUMMARY.match(line)]
+    last = lines[-1].strip() if lines else ""
     for title in ("weigh: ", "stopped "):
         last = last.removeprefix(title).strip()
     return _as(state, "FAILED", last or state.reason, code)
 
 
 def tail_of(path: str) -> str:
-    """Give the end of a file; nothing where there is none."""
+    """Return the end of a file; an empty text if it does not exist."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -140,19 +140,20 @@ def tail_of(path: str) -> str:
 
 
 def last_words(path: str) -> str | None:
-    """Return the last line of a file that is not blank nor of ``weigh run --stages``.
+    """Return the last informative line of a file.
 
-    What a step said says why; which step it was, and how to go on, does not.
+    The output of a step explains a failure. The lines that weigh adds on steps do not:
+    they count only if there is no other line.
     """
     lines = [line.strip() for line in tail_of(path).splitlines() if line.strip()]
-    said = (line for line in reversed(lines) if not line.startswith(_OF_STAGES))
-    return next(said, lines[-1] if lines else None)
+    others = (line for line in reversed(lines) if not line.startswith(_OF_STAGES))
+    return next(others, lines[-1] if lines else None)
 
 
 class _Element(msgspec.Struct, frozen=True):
-    """One element of a job with all that is known of it.
+    """One element of a job, its state and its joblog.
 
-    Its results are ``on_the_way`` once no task runs any more and they are staged out.
+    ``on_the_way``: no task runs any more, and the results are being staged out.
     """
 
     job: str
@@ -163,9 +164,9 @@ class _Element(msgspec.Struct, frozen=True):
     on_the_way: bool = False
 
     def tasks(self, ends: dict[int, bool]) -> Iterator[TaskState]:
-        """Yield how its tasks stand; *ends* says of a number whether it succeeded."""
+        """Yield the states of its tasks; *ends* maps ended tasks to success."""
         failed = {seq for seq, good in ends.items() if not good}
-        said = self._said(failed) if failed else {}
+        events_of = self._end_events(failed) if failed else {}
         end = self._cancelled_at() if failed else None
         running = self._running() if self.state.state == "RUNNING" else frozenset()
         short = frozenset[int]()
@@ -186,58 +187,61 @@ class _Element(msgspec.Struct, frozen=True):
                 yield self._task(task, seq, "COMPLETED")
             else:
                 is_last = len(ends) == len(self.element.tasks)
-                yield self._failed(task, seq, said.get(seq), is_last=is_last, end=end)
+                event = events_of.get(seq)
+                yield self._failed(task, seq, event, is_last=is_last, end=end)
 
     def _unended(self, task: int, seq: int, *, is_running: bool) -> TaskState:
         state: State = self.state.state
         if state == "RUNNING" and not (is_running or self.on_the_way):
             state = "PENDING"
         elif state == "COMPLETED":
-            state = "INTERRUPTED"  # its element ended well and did not run it
+            state = "INTERRUPTED"  # its element succeeded without running it
         return self._task(task, seq, state, reason=self.state.reason)
 
     def _failed(
         self,
         task: int,
         seq: int,
-        said: events.Ended | None,
+        event: events.Ended | None,
         *,
         is_last: bool,
         end: Seconds | None,
     ) -> TaskState:
-        """Say how a task failed; *is_last* where its element has no more to run.
+        """Return the state of a failed task; *is_last*: its element has no more to run.
 
         *end* is when its element was cancelled, if it was.
         """
-        if said is None and self._is_being_written():
+        if event is None and self._is_being_written():
             return self._task(task, seq, "RUNNING")
-        if said is None:
+        if event is None:
             return self._task(task, seq, "FAILED", output=self._output(seq, 1))
-        state: State = _STATES.get(said.state, "FAILED")
-        if _is_killed(said) and state != "OUT_OF_MEMORY":
+        state: State = _STATES.get(event.state, "FAILED")
+        if _is_killed(event) and state != "OUT_OF_MEMORY":
             if is_last and self.state.state == "RUNNING":
-                return self._task(task, seq, "RUNNING")  # soon it is known by whom
+                return self._task(
+                    task, seq, "RUNNING"
+                )  # who killed it is not known yet
             state = self._fate()
-        elif state == "FAILED" and end is not None and 0 <= end - said.time <= GRACE:
-            state = "CANCELLED"  # by whom ended its element, before weigh exec knew
+        elif state == "FAILED" and end is not None and 0 <= end - event.time <= GRACE:
+            state = "CANCELLED"  # together with its element, before weigh exec noticed
         return TaskState(
             task=task,
             job=self.job,
             element=self.number,
             seq=seq,
             state=state,
-            reason=said.reason,
-            exit_code=said.exit_code,
-            signal=said.signal,
-            output=self._output(seq, said.attempt),
-            attempt=said.attempt,
+            reason=event.reason,
+            exit_code=event.exit_code,
+            signal=event.signal,
+            output=self._output(seq, event.attempt),
+            attempt=event.attempt,
         )
 
     def _short_of_memory(self, ends: dict[int, bool]) -> frozenset[int]:
         """Return the tasks whose step ran out of memory, as their output shows.
 
-        Where no output shows it (redirected), those that failed, else all: nobody
-        knows which of them it was. One that succeeded on a later attempt is done.
+        If no output shows it (redirected), return the failed tasks, else all tasks:
+        which of them it was is not known. A task whose last attempt succeeded is done.
         """
         shown = {
             seq: [bool(_STEP_OVER_MEMORY.search(tail_of(path))) for _, path in outputs]
@@ -251,11 +255,11 @@ class _Element(msgspec.Struct, frozen=True):
         )
 
     def _is_being_written(self) -> bool:
-        """Say whether weigh exec is about to tell how a task has ended."""
+        """Return whether weigh exec will still record how a task has ended."""
         return _goes_on(self.state) and os.path.exists(self.joblog + events.SUFFIX)
 
     def _cancelled_at(self) -> Seconds | None:
-        """Give when a cancelled element ended; None where it was not, or who knows."""
+        """Return when a cancelled element ended; None if not cancelled or not known."""
         if self.state.state != "CANCELLED":
             return None
         last = next(reversed(lines_of(self.joblog + events.SUFFIX)), b"")
@@ -264,12 +268,12 @@ class _Element(msgspec.Struct, frozen=True):
         return self.state.ended  # weigh exec was killed with the rest
 
     def _fate(self) -> State:
-        """Return why a task was killed: its element was ended, or it alone."""
+        """Return the state of a killed task: its element's, or FAILED if alone."""
         state: State = self.state.state
         return state if state in _ENDED_FROM_OUTSIDE else "FAILED"
 
     def _outputs(self, seq: int) -> list[tuple[int, str]]:
-        """Return the output files of a task by attempt, the last one last."""
+        """Return the output files of a task with their attempts, the last one last."""
         folder = f"{self.joblog.removesuffix('.joblog')}.out"
         found = (_OUTPUT.fullmatch(name) for name in _names(folder))
         return sorted(
@@ -303,16 +307,16 @@ class _Element(msgspec.Struct, frozen=True):
         path = os.path.join(folder, name)
         return path if os.path.exists(path) else None
 
-    def _said(self, failed: set[int]) -> dict[int, events.Ended]:
-        """Read what the events say of tasks that failed, of each the last."""
-        said = {}
+    def _end_events(self, failed: set[int]) -> dict[int, events.Ended]:
+        """Return the last event on the end of each failed task."""
+        found = {}
         for line in lines_of(self.joblog + events.SUFFIX):
             if line.startswith(_ENDED_LINE):
                 with suppress(*UNREADABLE):
                     event = msgspec.json.decode(line, type=events.Ended)
                     if event.seq in failed:
-                        said[event.seq] = event
-        return said
+                        found[event.seq] = event
+        return found
 
     def _running(self) -> frozenset[int]:
         past = events.read_past(lines_of(self.joblog + events.SUFFIX), lambda _: False)
@@ -325,8 +329,8 @@ def _as(
     return msgspec.structs.replace(state, state=word, reason=reason, exit_code=code)
 
 
-def _is_killed(said: events.Ended) -> bool:
-    return said.signal in _ENDERS or said.exit_code in _SHELL_ENDERS
+def _is_killed(event: events.Ended) -> bool:
+    return event.signal in _ENDERS or event.exit_code in _SHELL_ENDERS
 
 
 def _goes_on(state: ElementState) -> bool:
@@ -338,7 +342,7 @@ def _ends(joblog: str) -> dict[int, bool]:
 
 
 def lines_of(path: str) -> Sequence[bytes]:
-    """Give the lines of a file; none where there is none."""
+    """Return the lines of a file; none if it does not exist."""
     try:
         with open(path, "rb") as file:
             return file.read().splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""When jobs end: by what their tasks say, and by what those took that are done."""
+"""Estimate when jobs end: from their tasks' progress and the times of done tasks."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,7 +8,7 @@ import msgspec
 
 from weigh.errors import WeighError
 from weigh.flow.follow.tasks import LOGS, lines_of
-from weigh.flow.submit.submit_script import read_plan
+from weigh.flow.plan.directory import read_plan
 from weigh.model.plan import Element
 from weigh.model.record import Headway
 from weigh.progress.eta import Durations, Span, still_to_run, until_done
@@ -20,17 +20,17 @@ from weigh.units import Seconds
 if TYPE_CHECKING:
     from weigh.flow.follow.view import View
 
-_MOST_READ = 500  # joblogs that are read for what tasks take
-_SPREAD = 3.29  # standard deviations from one end of 90 % to the other
-_MANY = 10**6  # so many that their mean is known
+_MOST_READ = 500  # joblogs that are read for the times of tasks
+_SPREAD = 3.29  # standard deviations between the ends of a 90 % interval
+_MANY = 10**6  # sample size at which the mean counts as exact
 _FIELDS = 8
 _WALL_TIME, _EXIT_CODE, _SIGNAL = 3, 6, 7
 
 
 def ends_of(views: "Sequence[View]", now: Seconds) -> Ends | None:
-    """Say when the jobs of *views* are done; None where nobody can know.
+    """Return when the jobs of *views* will be done; None if it cannot be estimated.
 
-    *now* is seconds since the epoch.
+    *now* is in seconds since the epoch.
     """
     found = [end for view in views if (end := _job_end(view, now)) is not None]
     if not found:
@@ -57,7 +57,7 @@ def _job_end(view: "View", now: Seconds) -> Ends | None:
     elements = plan.elements[job.first : job.first + job.elements]
     known = _durations(job.folder, elements)
     running = _running(view, elements, known, now)
-    if not known.times:  # none is done: what the running ones will have taken
+    if not known.times:  # no task is done: use the expected times of running ones
         totals = tuple(total for one in running for total in one.totals)
         known = Durations(totals, len(totals))
         running = _running(view, elements, known, now)
@@ -101,12 +101,12 @@ def _running(
     silent = tuple(elapsed for one in found for elapsed in one.silent)
     known = msgspec.structs.replace(known, begun=silent)
     for one in found:
-        one.tell_end(known)
+        one.estimate_end(known)
     return found
 
 
 class _Running:
-    """An element that runs: when its tasks are done, and what it has left to run in."""
+    """A running element: when its tasks will be done, and its time to the limit."""
 
     def __init__(
         self,
@@ -121,14 +121,14 @@ class _Running:
         name = element.file.removesuffix(".txt")
         joblog = os.path.join(view.job.folder, LOGS, f"{name}.joblog")
         progress = read_progress(joblog)
-        said = {one.seq: one for one in progress.tasks} if progress else {}
+        reported = {one.seq: one for one in progress.tasks} if progress else {}
         begun = events.read_past(lines_of(joblog + events.SUFFIX), lambda _: False)
         self._there: list[Span | Seconds] = []
         self.silent: list[Seconds] = []
         self.tasks: list[TaskEnd] = []
         self.totals: list[Seconds] = []
         for seq, start in begun.in_flight.items():
-            headway = _headway(said.get(seq), start.attempt)
+            headway = _headway(reported.get(seq), start.attempt)
             elapsed = max(0.0, now - start.time)
             span = _span(headway, elapsed)
             if span is None:
@@ -148,15 +148,15 @@ class _Running:
         if limit is not None and state.started is not None:
             self.time_left = state.started + limit - now
 
-    def tell_end(self, known: Durations) -> None:
-        """Find out when the tasks are done, by what all of the job's took."""
+    def estimate_end(self, known: Durations) -> None:
+        """Estimate when the tasks will be done, from the times of the job's tasks."""
         self.span = until_done(self._there, self._waiting, known, lanes=self.lanes)
 
 
 def _against_limit(
     limit: int | None, running: Iterable[_Running], whole: Span | None, waits: int
 ) -> tuple[int, int]:
-    """Count the elements that will not end before their limit, and that may not."""
+    """Return how many elements will exceed their limit, and how many more may."""
     late = near = 0
     pairs: list[tuple[Span | None, Seconds | None, int]] = [
         (one.span, one.time_left, 1) for one in running
@@ -171,7 +171,7 @@ def _against_limit(
 
 
 def _as_durations(tasks: int, known: Durations, lanes: int) -> Durations:
-    """Give what elements of so many *tasks* take, as far as they differ."""
+    """Return the durations of elements with this number of tasks."""
     if tasks <= 1:
         return known
     sure = Durations(known.times, _MANY)
@@ -182,8 +182,9 @@ def _as_durations(tasks: int, known: Durations, lanes: int) -> Durations:
     return Durations((max(0.0, whole.value - half), whole.value + half), known.count)
 
 
-def _headway(said: TaskHeadway | None, attempt: int) -> Headway | None:
-    return said.headway if said is not None and said.attempt == attempt else None
+def _headway(reported: TaskHeadway | None, attempt: int) -> Headway | None:
+    is_current = reported is not None and reported.attempt == attempt
+    return reported.headway if reported is not None and is_current else None
 
 
 def _span(headway: Headway | None, elapsed: Seconds) -> Span | None:
@@ -210,7 +211,7 @@ def _task_end(task: int, headway: Headway, span: Span | None) -> TaskEnd:
 
 
 def _durations(folder: str, elements: Sequence[Element]) -> Durations:
-    """Read what the tasks took that are done, in the newest joblogs."""
+    """Return the times of done tasks, from the newest joblogs."""
     names = [element.file.removesuffix(".txt") for element in elements]
     times: list[Seconds] = []
     for name in names[-_MOST_READ:]:
@@ -219,7 +220,7 @@ def _durations(folder: str, elements: Sequence[Element]) -> Durations:
 
 
 def _wall_times(joblog: str) -> Iterator[Seconds]:
-    """Yield the times of tasks that succeeded."""
+    """Yield the wall times of tasks that succeeded."""
     for line in lines_of(joblog):
         fields = line.split(b"\t", _FIELDS)
         try:

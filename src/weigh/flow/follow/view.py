@@ -1,4 +1,4 @@
-"""Jobs as they are now: the scheduler's states joined with what the tasks wrote."""
+"""The current state of jobs: the scheduler's states joined with the tasks' files."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,16 +7,17 @@ import msgspec
 
 from weigh.errors import WeighError
 from weigh.flow.follow.tasks import judge_by_log, read_tasks
+from weigh.flow.plan.directory import read_plan
 from weigh.flow.site import schedulers
-from weigh.flow.submit.submit_script import LOGS, read_plan
+from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import STUCK, ElementState, Submitted, TaskState
 from weigh.schedulers.protocol import Scheduler, Snapshot
 
-_SETTLING = 60.0  # seconds after which a scheduler must list a job
+_SETTLING = 60.0  # seconds within which a scheduler lists a new job
 
 
 class View(msgspec.Struct, frozen=True):
-    """A job, its scheduler, how its elements stand, and its tasks."""
+    """A job, its scheduler, and the states of its elements and tasks."""
 
     job: Submitted
     scheduler: Scheduler
@@ -26,28 +27,28 @@ class View(msgspec.Struct, frozen=True):
 
 
 def look(
-    wanted: Sequence[Submitted],
+    jobs: Sequence[Submitted],
     known: Sequence[Submitted],
     *,
     root: str,
     env: Mapping[str, str],
     fresh: bool = False,
 ) -> Iterator[View]:
-    """Look at jobs; each scheduler is asked once, about all that are *known*.
+    """Yield a view of each job; each scheduler is queried once for all *known* jobs.
 
-    *fresh* asks also where it was asked a moment ago.
+    With *fresh* the answer of an earlier query is not reused.
     """
-    for name in dict.fromkeys(job.scheduler for job in wanted):
+    for name in dict.fromkeys(job.scheduler for job in jobs):
         scheduler = schedulers.reach(name, root=root, env=env)
         ours = [job for job in known if job.scheduler == name]
         snapshot = scheduler.states(ours, fresh=fresh)
-        for job in wanted:
+        for job in jobs:
             if job.scheduler == name:
                 yield _view(job, scheduler, snapshot)
 
 
 def merged(views: Iterable[View]) -> dict[int, TaskState]:
-    """Give the tasks of a plan by number, as the last job that has each knows it."""
+    """Return the tasks of a plan by number, each from the last job that has it."""
     return {task.task: task for view in views for task in view.tasks}
 
 
@@ -66,7 +67,7 @@ def _view(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> View:
 
 
 def _bare(job: Submitted, elements: Sequence[ElementState]) -> Iterator[TaskState]:
-    """Take each element for a task where the plan is gone: more is not known."""
+    """Yield one task per element, for a job whose plan was deleted."""
     for number, state in enumerate(elements):
         yield TaskState(
             task=job.first + number + 1,
@@ -81,7 +82,7 @@ def _bare(job: Submitted, elements: Sequence[ElementState]) -> Iterator[TaskStat
 def _with_why(
     elements: tuple[ElementState, ...], why: str | None
 ) -> tuple[ElementState, ...]:
-    """Say of elements that are stuck why, where that is known."""
+    """Return the elements; those that are stuck get the reason, if known."""
     return tuple(
         msgspec.structs.replace(state, reason=why)
         if why and state.reason == STUCK
@@ -93,7 +94,7 @@ def _with_why(
 def _element(
     job: Submitted, number: int, scheduler: Scheduler, snapshot: Snapshot
 ) -> ElementState:
-    """Take the scheduler's word; where it has none, what the log says in the end."""
+    """Return the scheduler's state of an element, or else the state by its log."""
     state = snapshot.of(job, number)
     if state.state != "UNKNOWN":
         return state

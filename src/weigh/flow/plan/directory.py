@@ -1,14 +1,17 @@
-"""The plan directory: a task file for each element, and the plan itself."""
+"""The directory of a plan: one task file per element, and the plan as JSON."""
 
 import os
 from collections.abc import Callable
 
 import msgspec
 
-from weigh.errors import StoreError, UsageError
+from weigh.errors import FormatError, StoreError, UsageError
 from weigh.model.plan import PLAN_FILE, Plan
+from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_private_folder, private
+from weigh.sweep.quoting import quoted
 
+FOLDER = "plan"  # in the working directory: the plans
 FILE = PLAN_FILE
 LEFT_OUT = "left_out.txt"
 _NEW = f"{FILE}.new"
@@ -16,10 +19,10 @@ _OURS = "tasks_"
 
 
 def check_free(directory: str, *, replace: bool) -> None:
-    """Make sure that no plan is lost.
+    """Check that writing a plan to *directory* overwrites nothing by accident.
 
     Raises:
-        UsageError: something is there, and is no plan to replace.
+        UsageError: *directory* holds something else, or a plan and not *replace*.
     """
     if not os.path.lexists(directory):
         return
@@ -27,18 +30,20 @@ def check_free(directory: str, *, replace: bool) -> None:
         return
     is_plan = os.path.isfile(os.path.join(directory, FILE))
     if not is_plan:
-        raise UsageError(f"{directory} is there and is no plan (choose another --name)")
+        raise UsageError(
+            f"{directory} exists and is not a plan (choose another --name)"
+        )
     if not replace:
         raise UsageError(
-            f"{directory} exists already (--replace plans anew; or another --name)"
+            f"{directory} exists already (--replace it, or choose another --name)"
         )
 
 
 def reserve(directory: str) -> bool:
-    """Make the folder of a plan to come; False where something is there.
+    """Create the directory of a future plan; return False where it exists already.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: it cannot be created.
     """
     os.makedirs(os.path.dirname(directory), exist_ok=True)
     try:
@@ -50,17 +55,19 @@ def reserve(directory: str) -> bool:
 
 
 def release(directory: str) -> None:
-    """Remove the folder of a plan that was not written after all."""
+    """Remove the reserved directory of a plan that was not written."""
     if os.listdir(directory) == [_NEW]:
         os.remove(os.path.join(directory, _NEW))
         os.rmdir(directory)
 
 
 def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> None:
-    """Write *plan*, the tasks' lines by their numbers; ``plan.json`` comes last.
+    """Write *plan* and its task files; ``plan.json`` is written last.
+
+    *text_of* returns the line of a task by its number.
 
     Raises:
-        StoreError: it cannot be written.
+        StoreError: a file cannot be written.
     """
     try:
         make_private_folder(directory)
@@ -81,7 +88,7 @@ def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> None:
 
 
 def document(plan: Plan) -> bytes:
-    """Write *plan* as JSON; bytes of a command that are no UTF-8 as backslashes."""
+    """Return *plan* as JSON; bytes that are not UTF-8 become backslash escapes."""
     try:
         encoded = msgspec.json.encode(plan)
     except UnicodeEncodeError:
@@ -96,7 +103,7 @@ def document(plan: Plan) -> bytes:
 
 
 def _remove_old(directory: str) -> None:
-    """Remove what a plan wrote before; logs and results of its jobs stay."""
+    """Remove the files of an earlier plan; logs and results of its jobs stay."""
     for name in os.listdir(directory):
         if _is_ours(name):
             os.remove(os.path.join(directory, name))
@@ -109,7 +116,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _is_unfinished(directory: str) -> bool:
-    """Return whether the writing of a plan broke off here, on a full disk say."""
+    """Return whether the writing of a plan was interrupted, e.g. by a full disk."""
     if not os.path.isdir(directory):
         return False
     names = os.listdir(directory)
@@ -121,3 +128,30 @@ def _write_tasks(
 ) -> None:
     with open(path, "wb", opener=private) as file:
         file.writelines(text_of(task) + b"\n" for task in tasks)
+
+
+def read_plan(folder: str) -> Plan:
+    """Return the plan in a directory.
+
+    Raises:
+        UsageError: there is no plan.
+        FormatError: the file is not a plan.
+        StoreError: the file cannot be read.
+    """
+    path = os.path.join(folder, FILE)
+    try:
+        with open(path, "rb") as file:
+            return msgspec.json.decode(file.read(), type=Plan)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if os.path.isfile(folder):
+            raise UsageError(
+                f"{folder} is a file, not the directory of a plan: "
+                f"weigh plan {quoted(folder)}"
+            ) from error
+        raise UsageError(
+            f"no plan in {folder} (weigh plan TASKS writes one)"
+        ) from error
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+    except UNREADABLE as error:
+        raise FormatError(f"{path} is not a plan: {error}") from error

@@ -1,4 +1,8 @@
-"""``weigh plan``: tasks in; which run side by side, and what each element asks for."""
+"""``weigh plan``: read a task file; write which tasks run together and the request.
+
+This module reads records, asks the scheduler for free GPUs and runs the probe; what
+the tasks need and how they are packed is worked out in ``weigh.planning``.
+"""
 
 import os
 import shutil
@@ -21,12 +25,11 @@ from weigh.flow.site.cluster import cluster
 from weigh.model.cluster import Cluster
 from weigh.model.plan import Plan, Together
 from weigh.model.record import Record
+from weigh.planning.bin_packing import most_work, sharing_notes
+from weigh.planning.make_plan import planned, too_big
 from weigh.planning.needs import Needs, of_tasks
 from weigh.planning.nodes import on_nodes
-from weigh.planning.notes import too_big
 from weigh.planning.options import ALL, Wishes, given
-from weigh.planning.pack import most_work, sharing_notes
-from weigh.planning.packing import planned
 from weigh.planning.record_match import Library, candidates
 from weigh.planning.targets import Target, targets
 from weigh.probe.host import read_host
@@ -39,7 +42,7 @@ from weigh.units import Seconds, format_duration
 
 
 def no_library() -> Library:
-    """Give a library that knows nothing."""
+    """Return a library without records."""
     return Library((), _nothing)
 
 
@@ -48,10 +51,10 @@ def _nothing(name: str) -> Record:
 
 
 def library(names: str, root: str) -> Library:
-    """Give the records of these names, or all.
+    """Return the library of the records with these names, or of all records.
 
     Raises:
-        RecordNotFoundError: there is none of a name; offers the nearest.
+        RecordNotFoundError: no record has a name; suggests the nearest name.
         StoreError: the records cannot be read.
     """
     index = read_index(root)
@@ -76,7 +79,7 @@ def library(names: str, root: str) -> Library:
 
 
 def _called(index: Index, name: str, root: str) -> list[Entry]:
-    """Give every record of a label, or the one of an id."""
+    """Return all records with the label *name*, or the record with that id."""
     labelled = labelled_entries(index, name)
     entry = None if labelled else find_entry(index, name)
     if entry is None and not labelled:
@@ -84,16 +87,16 @@ def _called(index: Index, name: str, root: str) -> list[Entry]:
     return [entry] if entry else labelled
 
 
-_TELLERS = ("sinfo", "qhost")
-_PATIENCE: Seconds = 3.0  # for a figure that a plan can do without
+_CLUSTER_COMMANDS = ("sinfo", "qhost")
+_PATIENCE: Seconds = 3.0  # the number of free GPUs is optional
 
 
-def with_free_cards(
+def with_free_gpus(
     plans: Sequence[Plan], env: Mapping[str, str], *, ask: Ask = ask_scheduler
 ) -> tuple[Plan, ...]:
-    """Add to each plan the cards free now; as they are where nobody tells."""
+    """Add the number of free GPUs to each plan, where a scheduler reports it."""
     path = env.get("PATH", "")
-    if not any(shutil.which(name, path=path) for name in _TELLERS):
+    if not any(shutil.which(name, path=path) for name in _CLUSTER_COMMANDS):
         return tuple(plans)
     seen = in_time([lambda: _seen(env, ask)], patience=2 * _PATIENCE)[0]
     if seen is None:
@@ -104,27 +107,27 @@ def with_free_cards(
 
 
 def free_of(plan: Plan, seen: Cluster) -> int | None:
-    """Count the cards of a plan's kind that are free; None where it is not known.
+    """Return how many GPUs of the plan's model are free; None where not known.
 
-    A site's ``v100`` may be of either size: it counts for both.
+    A site's ``v100`` may have either memory size: it counts for both.
     """
     if plan.card is None:
         return None
     counts = [
         count.free
         for count in seen.gpus
-        if _is_called(plan.card.name, plan.ask.gpu, count.name)
+        if _is_name_of(plan.card.name, plan.ask.gpu, count.name)
     ]
     return sum(counts) if counts else None
 
 
-def _is_called(card: str, word: str | None, name: str) -> bool:
-    """Tell whether the site's *name* may be the card."""
+def _is_name_of(gpu: str, word: str | None, name: str) -> bool:
+    """Return whether the site's *name* may mean the GPU model *gpu*."""
     if word is not None and word.lower() == name.lower():
         return True
     try:
-        return any(model.name == card for model in gpu_models.called(name))
-    except UsageError:  # a name of the site's own
+        return any(model.name == gpu for model in gpu_models.called(name))
+    except UsageError:  # a name that only the site uses
         return False
 
 
@@ -144,11 +147,8 @@ def _seen(env: Mapping[str, str], ask: Ask) -> Cluster | None:
         return None
 
 
-FOLDER = "plan"
-
-
 class Answer(msgspec.Struct, frozen=True):
-    """A plan for each GPU of interest; written where *directory* says so."""
+    """One plan per GPU; ``directory`` is where the plan was written, if it was."""
 
     plans: tuple[Plan, ...]
     directory: str | None = None
@@ -163,16 +163,17 @@ def plan(
     env: Mapping[str, str],
     say: Callable[[str], None] = lambda _: None,
 ) -> Answer:
-    """Plan the tasks of a file for one GPU, or compare several.
+    """Plan the tasks of a file for one GPU, or compare several GPUs.
 
-    With one GPU, or none, the plan is written to ``plan/NAME``. *say* is told how a
-    probe goes on.
+    With at most one GPU the plan is written to ``plan/NAME``. *say* receives the
+    progress of a probe.
 
     Raises:
-        UsageError: there is no task, no measure of one, a task no element holds, or a
-            plan of that name, or it runs a job script and drops its directives.
+        UsageError: there is no task; a task's needs are not known; a task fits into no
+            element; the plan exists; or a task runs a job script, whose directives
+            would have no effect.
         FormatError: a size, time, share or the task file does not parse.
-        StoreError: the records cannot be read, or the plan not be written.
+        StoreError: the records cannot be read, or the plan cannot be written.
     """
     _check(wishes)
     settings = config.load(cwd, env)
@@ -192,7 +193,7 @@ def plan(
         wanted = targets(wishes.gpus, needs, settings.gpus)
         plans = [planned(wishes, needs, target, headroom) for target in wanted]
         if len(plans) > 1:
-            compared = with_free_cards(plans, env)
+            compared = with_free_gpus(plans, env)
             notes = dict.fromkeys(note for one in plans for note in one.notes)
             return Answer(compared, None, tuple(notes), settings.warnings)
         made = plans[0]
@@ -202,7 +203,7 @@ def plan(
             made = _with_probe(wishes, needs, wanted[0], headroom, found)
         if made.left_out and not (wishes.leave_out and made.elements):
             raise UsageError(too_big(made))
-        directory = os.path.join(FOLDER, made.name)
+        directory = os.path.join(plan_directory.FOLDER, made.name)
         if not wishes.dry_run:
             folder = os.path.join(cwd, directory)
             plan_directory.check_free(folder, replace=wishes.replace)
@@ -218,13 +219,13 @@ def plan(
 
 
 def _check(wishes: Wishes) -> None:
-    """Refuse what cannot go together."""
+    """Raise UsageError where options contradict each other."""
     alone = "--nodes" if (wishes.nodes or 1) > 1 else None
     alone = "--gpus-per-task" if wishes.gpus_per_task else alone
     if alone and (wishes.per_gpu or 1) > 1:
-        raise UsageError(f"--per-gpu shares a GPU, and {alone} gives whole ones")
+        raise UsageError(f"--per-gpu shares a GPU, but {alone} uses whole GPUs")
     if alone and wishes.probe:
-        raise UsageError(f"--probe runs tasks side by side, and {alone} each alone")
+        raise UsageError(f"--probe runs tasks together, but {alone} runs each alone")
 
 
 def _headroom(wishes: Wishes, settings: config.Config) -> float:
@@ -241,30 +242,31 @@ def _needs(
     cwd: str,
     env: Mapping[str, str],
 ) -> Needs:
-    said = given(wishes)
-    is_said = None not in (said.memory, said.cpus, said.time)
+    stated = given(wishes)
+    is_complete = None not in (stated.memory, stated.cpus, stated.time)
+    is_complete = is_complete and not (wishes.gpus and not stated.gpu_memory)
     known = no_library()
-    if wishes.records != ALL or not is_said or (wishes.gpus and not said.gpu_memory):
+    if wishes.records != ALL or not is_complete:
         known = library(wishes.records, open_store(cwd, env).root)
     lines = (_line(source, seq) for seq in range(1, len(source) + 1))
     with ExitStack() as opened:
         parameters_of = find_parameters(source.name, opened)
-        return of_tasks(lines, said, headroom, known, parameters_of)
+        return of_tasks(lines, stated, headroom, known, parameters_of)
 
 
 def _place(wishes: Wishes, cwd: str, env: Mapping[str, str]) -> Place | None:
-    """Say where a probe runs; None where none is asked for."""
+    """Return where the probe runs; None without --probe."""
     if not wishes.probe:
         return None
     if wishes.gpus and "," in wishes.gpus:
-        raise UsageError("--probe measures on the GPU that is here: name one --gpu")
+        raise UsageError("--probe measures on this machine's GPU: name one --gpu")
     named = (env.get("CUDA_VISIBLE_DEVICES") or "0").split(",")[0]
     uses_gpu = wishes.gpus is not None or wishes.gpu_memory is not None
     return Place(cwd, env, read_host().cpus or 1, named if uses_gpu else None)
 
 
 def _of_this_node(wishes: Wishes, place: Place) -> Wishes:
-    """Take this machine for the node, where it is not said what a node has."""
+    """Return the options with this machine's size where the node's is not given."""
     memory = read_host().memory
     return msgspec.structs.replace(
         wishes,
@@ -286,9 +288,9 @@ def _probed(  # noqa: PLR0913 - keyword-only past the third
     place: Place,
     say: Callable[[str], None],
 ) -> Iterator[Together]:
-    """Run the tasks of the fullest element, more and more of them together.
+    """Run more and more tasks of the fullest element together.
 
-    Each is held against one of its own kind alone; the *first* task ran so already.
+    Each is compared with a task of its kind that ran alone; *first* is task 1 alone.
     """
     tasks = max((element.tasks for element in made.elements), key=len)
     alone = {needs.places[0]: first.wall_time}
@@ -309,7 +311,7 @@ def _with_probe(
     headroom: float,
     found: tuple[Together, ...],
 ) -> Plan:
-    """Plan again with the number that did the most work, and the time it takes."""
+    """Plan again with the number of tasks that had the highest throughput."""
     best = most_work(found)
     again = msgspec.structs.replace(wishes, per_gpu=best.count)
     made = planned(again, needs, target, headroom, slow_down=best.slow_down)

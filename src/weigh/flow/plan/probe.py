@@ -1,4 +1,4 @@
-"""``weigh plan --probe``: run 1, 2, 3... tasks side by side, and see which is best."""
+"""``weigh plan --probe``: run 1, 2, 3... tasks together and measure the throughput."""
 
 import os
 import tempfile
@@ -14,11 +14,11 @@ from weigh.model.record import Record
 from weigh.units import Seconds
 
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-_WORSE = 2  # so many counts in a row without a gain end the probe
+_WORSE = 2  # numbers of tasks in a row without a gain that end the probe
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where the tasks run: their folder, environment, CPUs, and GPU if they get one."""
+    """Where the tasks run: directory, environment, CPUs, and the GPU if any."""
 
     cwd: str
     env: Mapping[str, str]
@@ -27,11 +27,11 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def probe_one(line: str, place: Place) -> Together:
-    """Run one task alone, and keep its record for the plan to work from.
+    """Run one task alone; its record is kept, and the plan uses it.
 
     Raises:
-        UsageError: it fails; says its last words.
-        Interrupted: this process received an ending signal; the tasks have ended.
+        UsageError: the task failed; the message has its last line of output.
+        Interrupted: this process received a signal to stop and passed it to the task.
     """
     return _side_by_side([line], place, ())
 
@@ -43,10 +43,10 @@ def probe_more(
     *,
     say: Callable[[str], None],
 ) -> Iterator[Together]:
-    """Run 2, 3... of the tasks together, while it pays; nothing is kept.
+    """Run 2, 3... tasks together while the throughput grows; no record is kept.
 
-    *alone* is what each takes without the others. Ends early where tasks fail together,
-    or more of them do less.
+    *alone* holds the time of each task without the others. The probe ends early if
+    tasks fail together or the throughput falls.
     """
     best, worse = 1.0, 0
     for count in range(2, len(lines) + 1):
@@ -55,7 +55,7 @@ def probe_more(
         except UsageError as error:
             say(f"{count} together: {error}")
             return
-        say(f"{count} together: {found.speed_up:.2f} times the work of one")
+        say(f"{count} together: {found.speed_up:.2f} times the throughput of one")
         yield found
         worse = 0 if found.speed_up > best else worse + 1
         best = max(best, found.speed_up)
@@ -85,7 +85,7 @@ def _start(
         env.setdefault(name, share)
     if place.gpu is not None:
         env["CUDA_VISIBLE_DEVICES"] = place.gpu
-    if count > 1:  # a crowded run says nothing of one alone: its record is not kept
+    if count > 1:  # the record would not show what the task uses alone
         env["WEIGH_DIR"] = os.path.join(folder, "records")
     return MeasuredRun(
         ["bash", "-c", line],
@@ -104,9 +104,9 @@ def _completed(run: MeasuredRun) -> Record:
     """
     record = run.record()
     if record is None or record.state != "COMPLETED":
-        output = last_line(run.log or "")
+        line = last_line(run.log or "")
         state = record.state if record else f"exit code {run.process.returncode}"
-        raise UsageError(f"a task ended {state}: {output or 'it printed nothing'}")
+        raise UsageError(f"a task ended as {state}: {line or 'it printed nothing'}")
     return record
 
 
@@ -116,7 +116,7 @@ def _together(records: Sequence[Record], alone: Sequence[Seconds]) -> Together:
     peaks = [usage.peak_memory.value for usage in usages if usage.peak_memory]
     gpus = [gpu for usage in usages for gpu in usage.gpus]
     busy = [g.utilization_mean for g in gpus if g.utilization_mean is not None]
-    # the slowest: where tasks wait for one another the first are quick
+    # the slowest counts: where tasks wait for one another the first ones are fast
     slow_down = max(map(truediv, times, alone or times))
     return Together(
         count=len(records),

@@ -12,12 +12,12 @@ from weigh.errors import RecordNotFoundError, UsageError, WeighError
 from weigh.flow.fit.fit import answer_of_scan, request_note
 from weigh.flow.follow.view import View, look, merged
 from weigh.flow.plan.directory import FILE as PLAN
+from weigh.flow.plan.directory import read_plan
 from weigh.flow.records.records import Store, find_record, open_store
 from weigh.flow.report import joined_records as report_records
 from weigh.flow.report.accounting import ask, logs_of, tables_in
 from weigh.flow.report.runs import runs_of_view
 from weigh.flow.site.schedulers import kind_of, reaching
-from weigh.flow.submit.submit_script import read_plan
 from weigh.model.job import FINAL, Submitted
 from weigh.model.plan import Plan
 from weigh.model.record import Record, Regions

@@ -9,8 +9,8 @@ import msgspec
 from weigh.errors import FormatError, WeighError
 from weigh.flow.follow.tasks import LOGS, last_words
 from weigh.flow.follow.view import View
+from weigh.flow.plan.directory import read_plan
 from weigh.flow.report import joined_records as report_records
-from weigh.flow.submit.submit_script import read_plan
 from weigh.joblog import Entry, parse_line
 from weigh.model.job import FINAL, TaskState
 from weigh.model.mask import MASK

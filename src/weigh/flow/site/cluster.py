@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import msgspec
 
 from weigh.errors import FormatError
-from weigh.flow.fit.request import available_scheduler
 from weigh.flow.site.ask import Ask, ask_scheduler, query
+from weigh.flow.site.schedulers import installed_scheduler
 from weigh.model.cluster import Cluster, Start
 from weigh.model.job import Wanted
 from weigh.model.record import Complexes
@@ -86,7 +86,7 @@ def cluster(
     Raises:
         WeighError: there is no scheduler, or it does not answer.
     """
-    kind = scheduler or available_scheduler(env)
+    kind = scheduler or installed_scheduler(env)
     env = asking_environment(env)
     answers = KINDS[kind].read_cluster(query(env, ask), env)
     nodes = closed_nodes(answers.nodes, answers.queues)

@@ -49,6 +49,14 @@ def available_scheduler(env: Mapping[str, str]) -> str:
     return LOCAL
 
 
+def installed_scheduler(env: Mapping[str, str]) -> str:
+    """Return the scheduler whose commands are on PATH; Slurm if in doubt."""
+    path = env.get("PATH", "")
+    if shutil.which("qsub", path=path) and not shutil.which("sbatch", path=path):
+        return "gridengine"
+    return "slurm"
+
+
 def reach(name: str, *, root: str, env: Mapping[str, str]) -> Scheduler:
     """Return the scheduler called *name*; *root* is the store.
 

@@ -1,7 +1,6 @@
-"""Before a job is submitted: its script and request beside what the cluster allows."""
+"""Check the script and request of a job before it is submitted: will it start?"""
 
 import os
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
@@ -17,7 +16,6 @@ from weigh.model.cluster import UNTYPED, Node, NodeGpus
 from weigh.model.job import JobScript, Wanted
 from weigh.model.limits import Limits, QueueLimits
 from weigh.model.lint import Finding
-from weigh.model.plan import Plan
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import Check
 from weigh.schedulers.cluster_view import takes_jobs
@@ -28,49 +26,20 @@ from weigh.schedulers.slurm import commands as slurm_commands
 from weigh.schedulers.slurm.text import format_time
 from weigh.units import format_duration, format_size
 
-_MOST = 5
-_PLAIN = frozenset(
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-"
-)
-_STARTERS = frozenset({"time", "exec", "nice", "env", "command"})
-
-
-def programs_of(plan: Plan) -> tuple[str, ...]:
-    """Give the first words of the tasks' commands, where they are plain names."""
-    found = dict.fromkeys(
-        word for kind in plan.kinds for word in _program(kind.example)
-    )
-    return tuple(found)[:_MOST]
-
-
-def _program(line: str) -> Iterator[str]:
-    try:
-        words = shlex.split(line)
-    except ValueError:
-        return
-    for word in words:
-        is_assignment = "=" in word and word.partition("=")[0].isidentifier()
-        if is_assignment or word in _STARTERS:
-            continue
-        if word and _PLAIN.issuperset(word) and word[0] != "-":
-            yield word
-        return
-
-
 _SCHEDULERS = (slurm_commands.NAME, gridengine_commands.NAME)
-# what a script of ours says on purpose
+# findings on what weigh's own job script does on purpose
 _LOGS = frozenset({"log-directory", "literal-path", "log-pattern"})
 _OURS = frozenset(
     {"memory-per-slot", "no-soft-limit", "literal-dollar"}
     | {"default-time", "default-memory", "default-gpu"}
 )
-# a doubt in a script that someone wrote; in ours, more than the user asked for
-_NOT_AS_ASKED = frozenset({"gpus-per-slot"})
+# warnings in a user's script; in weigh's script they mean more than the user requested
+_NOT_AS_REQUESTED = frozenset({"gpus-per-slot"})
 _NAMED = 3
 
 
 class Checks(msgspec.Struct, frozen=True):
-    """What was seen to be right, a line each, and what there is to doubt."""
+    """The passed checks, one row each, and the warnings."""
 
     rows: tuple[Check, ...] = ()
     doubts: tuple[str, ...] = ()
@@ -85,13 +54,13 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
     elements: int,
     ask: Ask = ask_scheduler,
 ) -> Checks:
-    """Hold the script *text* against the cluster; say what was found to be right.
+    """Compare the script *text* with the cluster's limits; return what was checked.
 
-    *elements* are those of all the jobs that the script is the first of.
+    *elements* counts the elements of all jobs of this submission.
 
     Raises:
-        UsageError: it would be refused, wait for ever, or run otherwise than asked;
-            says why, and the cure.
+        UsageError: the job would be refused, never start, or run other than requested;
+            the message names the reason and the fix.
         FormatError: a settings file does not parse.
     """
     if scheduler not in _SCHEDULERS:
@@ -127,7 +96,7 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
 def text_findings(
     text: str, live: Live, *, scheduler: str, cwd: str, env: Mapping[str, str]
 ) -> tuple[Finding, ...]:
-    """Lint a script of ours beside the cluster's limits."""
+    """Lint a script that weigh wrote, with the cluster's limits."""
     facts = facts_of(cwd, env, limits=live.limits, jobs=live.jobs)
     found = dialect_of(scheduler).lint(text, facts)
     return tuple(one for one in found if one.code not in _OURS)
@@ -136,7 +105,7 @@ def text_findings(
 def _too_many(
     elements: int, script: JobScript, limits: Limits | None
 ) -> Iterator[Finding]:
-    """Refuse what is too much in all, though no part of it is."""
+    """Yield an error if all parts together exceed a limit that each part keeps."""
     most = None if limits is None else limits.most_submitted
     if most is not None and script.elements <= most < elements:
         yield Finding(
@@ -144,26 +113,26 @@ def _too_many(
             code="max-submit",
             severity="error",
             text=f"{elements:,} elements in several jobs",
-            effect=f"you may have {most:,} jobs more at once: the last are refused",
-            cure="more tasks an element (weigh plan), or fewer at a time",
+            effect=f"you may submit {most:,} more jobs: the last ones are refused",
+            cure="put more tasks into an element (weigh plan), or submit fewer at once",
         )
 
 
 def refuse(found: Sequence[Finding]) -> None:
-    """Raise where there is an error among what was *found*.
+    """Raise UsageError if one of the findings is an error.
 
     Raises:
-        UsageError: says all that is off, and the cures.
+        UsageError: lists all errors, each with its fix.
     """
     errors = [
-        one for one in found if one.severity == "error" or one.code in _NOT_AS_ASKED
+        one for one in found if one.severity == "error" or one.code in _NOT_AS_REQUESTED
     ]
     if errors:
         raise UsageError("\n".join(_refusal(errors)))
 
 
 def _fitting(wanted: Wanted, live: Live, scheduler: str) -> list[Node]:
-    """Return the nodes that have what an element requests, whatever their state."""
+    """Return the nodes that are large enough for an element, whatever their state."""
     queues = queues_of(wanted, live.limits) if live.limits else ()
     names = {queue.name for queue in queues}
     return [
@@ -174,9 +143,9 @@ def _fitting(wanted: Wanted, live: Live, scheduler: str) -> list[Node]:
 
 
 def _fits(node: Node, wanted: Wanted, scheduler: str) -> bool:
-    """Return whether a node could take an element if it were empty.
+    """Return whether an element fits on the node when it is empty.
 
-    What Grid Engine's slots and h_vmem may be is up to each queue: GPUs alone count.
+    On Grid Engine slots and h_vmem depend on the queue, so only GPUs are compared.
     """
     gpus = sum(one.total for one in _gpus_of(node, wanted))
     if scheduler != slurm_commands.NAME:
@@ -189,7 +158,7 @@ def _fits(node: Node, wanted: Wanted, scheduler: str) -> bool:
 
 
 def _no_node(wanted: Wanted, live: Live, fit: Sequence[Node]) -> Iterator[Finding]:
-    """Refuse what no node has together, though none of it is too much by itself."""
+    """Yield an error if no node has all of the request, though each part is allowed."""
     if fit or not live.nodes or not live.limits or not queues_of(wanted, live.limits):
         return
     parts = [f"{wanted.cpus or 1} CPUs"]
@@ -203,13 +172,13 @@ def _no_node(wanted: Wanted, live: Live, fit: Sequence[Node]) -> Iterator[Findin
         code="no-such-node",
         severity="error",
         text=f"each: {', '.join(parts)}",
-        effect="no node of the queue has all of that: the job would never run",
+        effect="no node of the queue has all of that: the job would never start",
         cure="weigh cluster shows what nodes have",
     )
 
 
 def _unavailable(fit: Sequence[Node]) -> Iterator[str]:
-    """Warn where the nodes that fit take no jobs now: the job waits for them."""
+    """Yield a warning if no node that fits takes jobs now: the job would wait."""
     if not fit or any(takes_jobs(node) for node in fit):
         return
     which = f"the only node that fits, {fit[0].name},"
@@ -224,13 +193,13 @@ def _unavailable(fit: Sequence[Node]) -> Iterator[str]:
 
 
 def _is_our_log(script: JobScript, one: Finding) -> bool:
-    """Tell whether it is about the log folder, which weigh names and makes itself."""
+    """Return whether the finding is about the log directory, which weigh creates."""
     named = script.log in one.text or script.log.replace("%", "%%") in one.text
     return named and one.code in _LOGS
 
 
 def _own_lines(script: JobScript, text: str) -> frozenset[int]:
-    """Number the lines of commands that weigh wrote."""
+    """Return the line numbers of the commands that weigh wrote."""
     theirs = set(script.setup.lines)
     return frozenset(
         line.line
@@ -240,7 +209,7 @@ def _own_lines(script: JobScript, text: str) -> frozenset[int]:
 
 
 def _refusal(errors: Sequence[Finding]) -> Iterator[str]:
-    yield "not submitted (--no-checks submits it all the same):"
+    yield "not submitted (--no-checks submits it anyway):"
     for one in errors:
         yield from _indented(one.text, 2)
         cure = f" ({one.cure})" if one.cure else ""
@@ -271,7 +240,7 @@ def _rows(wanted: Wanted, live: Live, scheduler: str) -> Iterator[Check]:
 
 
 def queues_of(wanted: Wanted, limits: Limits) -> tuple[QueueLimits, ...]:
-    """Give the queues that the job may run in: those named, the default, or any."""
+    """Return the queues that the job may run in: those named, the default, or all."""
     if wanted.queue is not None:
         names = [name.partition("@")[0] for name in wanted.queue.split(",")]
         return tuple(
@@ -297,7 +266,7 @@ def _queue_row(
 
 
 def _gpus_of(node: Node, wanted: Wanted) -> list[NodeGpus]:
-    """Return the GPUs of a node that are, or may be, of the type requested."""
+    """Return the GPUs of a node that are, or may be, of the requested type."""
     return [
         one
         for one in node.gpus
@@ -306,7 +275,7 @@ def _gpus_of(node: Node, wanted: Wanted) -> list[NodeGpus]:
 
 
 def _is_free(node: Node, wanted: Wanted) -> bool:
-    """Return whether a node could take an element now."""
+    """Return whether a node has space for an element now."""
     gpus = sum(one.total - one.used for one in _gpus_of(node, wanted))
     return (
         takes_jobs(node)
@@ -330,11 +299,11 @@ def _time_row(wanted: Wanted, queues: Sequence[QueueLimits]) -> Check:
             else "no limit here"
         )
         return Check(f"time {format_time(wanted.time_limit)}", "ok", allows)
-    given = (
+    defaults = (
         f"{queue.name} gives {_duration(queue.default_time or queue.time_limit)}"
         for queue in queues[:_NAMED]
     )
-    return Check("time", "default", f"no --time: queue {', '.join(given)}")
+    return Check("time", "default", f"no --time: queue {', '.join(defaults)}")
 
 
 def _duration(seconds: float | None) -> str:
@@ -372,7 +341,7 @@ def _gpu_row(
     if all(node.gpus for node in here):
         kinds = dict.fromkeys(one.name for node in here for one in node.gpus)
         has = ", ".join("GPUs" if kind == UNTYPED else kind for kind in kinds)
-        detail = f"no --gpus: none is given (its nodes have {has})"
+        detail = f"no --gpus: the job gets none (the nodes have {has})"
         yield Check("GPU", "default", detail)
 
 
@@ -383,7 +352,7 @@ def _account_row(wanted: Wanted, limits: Limits) -> Iterator[Check]:
         yield Check("account", "ok", wanted.account or limits.accounts[0])
     elif limits.accounts:
         yours = ", ".join(limits.accounts[:_NAMED])
-        yield Check("account", "default", f"your own default, of {yours}")
+        yield Check("account", "default", f"your default account, one of {yours}")
 
 
 def _named(queues: Sequence[QueueLimits]) -> str:
@@ -391,7 +360,7 @@ def _named(queues: Sequence[QueueLimits]) -> str:
 
 
 def log_row(script: JobScript, *, was_there: bool) -> Check:
-    """Say that the log folder is there."""
+    """Return the row on the log directory."""
     path = os.path.relpath(script.log, script.cwd)
     shown = script.log if path.startswith("..") else path
     return Check("log directory", "ok" if was_there else "made", shown)

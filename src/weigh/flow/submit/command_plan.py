@@ -1,4 +1,4 @@
-"""One command as a plan of one task, so that it is followed and resumed like any."""
+"""``weigh submit -- COMMAND``: write a plan of one task for the command."""
 
 import os
 import sys
@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from weigh.errors import StoreError, UsageError
 from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.plan import directory as plan_directory
-from weigh.flow.plan.plan import FOLDER, plan
+from weigh.flow.plan.directory import FOLDER
+from weigh.flow.plan.plan import plan
 from weigh.model.plan import Plan
 from weigh.planning.nodes import on_nodes
 from weigh.planning.options import Wishes
@@ -28,13 +29,13 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
     dry_run: bool = False,
     ignore_directives: bool = False,
 ) -> tuple[str, Plan]:
-    """Plan *command*, from records of commands like it; give the folder and the plan.
+    """Plan *command* from records of similar commands; return the directory and plan.
 
-    A plan of the same command that is not among those *submitted* is replaced.
+    A plan of the same command is replaced, unless it is among those *submitted*.
 
     Raises:
-        UsageError: a plan of that name is there, or the command runs a job script.
-        StoreError: it cannot be written.
+        UsageError: the name is taken, or the command runs a job script.
+        StoreError: the plan cannot be written.
     """
     top = os.path.join(cwd, FOLDER)
     line = shell_line(command).encode("utf-8", "surrogateescape") + b"\n"
@@ -56,7 +57,7 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
         dry_run=dry_run,
         replace=is_new or _is_same(folder, written, submitted),
         nodes=nodes,
-        ignore_directives=True,  # looked at already, as words and not as shell
+        ignore_directives=True,  # the command was checked above
     )
     try:
         os.makedirs(top, exist_ok=True)
@@ -79,16 +80,16 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
 def _refuse_taken(
     top: str, name: str | None, line: bytes, submitted: Collection[str]
 ) -> None:
-    """Keep a --name from standing for two jobs.
+    """Refuse a --name that another job has.
 
     Raises:
-        UsageError: there is a plan of that name, of another command or submitted.
+        UsageError: a plan of that name is of another command, or was submitted.
     """
     if name is None:
         return
     folder = os.path.join(top, name)
     if not os.path.lexists(os.path.join(folder, plan_directory.FILE)):
-        return  # what else is there, the plan's writer refuses
+        return  # the plan's writer refuses other files
     if folder in submitted:
         raise UsageError(
             f"{FOLDER}/{name} was submitted before: choose another --name "
@@ -96,13 +97,13 @@ def _refuse_taken(
         )
     if not _is_same(folder, line, submitted):
         raise UsageError(
-            f"{FOLDER}/{name} exists already, of another command: "
+            f"{FOLDER}/{name} is the plan of another command: "
             f"choose another --name (or delete {FOLDER}/{name})"
         )
 
 
 def _stem(command: Sequence[str]) -> str:
-    """Name a command by its script, or else by its program."""
+    """Return a name for a command: that of its script, else of its program."""
     for word in command:
         if word.endswith(_ENDINGS):
             command = (word,)
@@ -121,12 +122,12 @@ def _own_folder(  # noqa: PLR0913 - keyword-only past the fifth
     *,
     dry_run: bool,
 ) -> tuple[str, bool]:
-    """Return the plan's folder, and whether it was made here: no other call has it.
+    """Return the plan's directory, and whether this call created it.
 
-    Several commands may be submitted at the same moment, by a loop in a shell.
+    Several processes may submit commands at the same moment: each gets its own.
 
     Raises:
-        UsageError: the name was given, and is another plan's.
+        UsageError: the typed name is taken.
     """
     number = 1
     while True:
@@ -139,12 +140,12 @@ def _own_folder(  # noqa: PLR0913 - keyword-only past the fifth
         if not dry_run and plan_directory.reserve(folder):
             return folder, True
         if name is not None:
-            raise UsageError(f"{folder} is there already (choose another --name)")
+            raise UsageError(f"{folder} exists already (choose another --name)")
         number += 1
 
 
 def _is_same(folder: str, line: bytes, submitted: Collection[str]) -> bool:
-    """Say whether a plan is of this very command and was never submitted."""
+    """Return whether a plan is of this very command and was never submitted."""
     if folder in submitted:
         return False
     try:

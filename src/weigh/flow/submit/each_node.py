@@ -1,6 +1,6 @@
-"""``weigh submit --each-node``: a command once on every node of a queue.
+"""``weigh submit --each-node``: run a command once on every node of a queue.
 
-Each node gets a job of its own: one that is busy or down keeps no other waiting.
+Each node has its own job, so a node that is busy or down delays no other.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,14 +15,12 @@ from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.flow.submit.checks import queues_of
 from weigh.model.cluster import Node
-from weigh.model.job import JobScript, Wanted
+from weigh.model.job import Wanted
 from weigh.model.plan import Plan
 from weigh.schedulers.cluster_view import takes_jobs
 from weigh.schedulers.protocol import Who
-from weigh.schedulers.slurm import commands as slurm_commands
 from weigh.sweep.quoting import shell_line
 
-REASON = "a job for each node"
 _NAMED = 4
 
 
@@ -34,11 +32,11 @@ def nodes_of(
     env: Mapping[str, str],
     ask: Ask = ask_scheduler,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Name the nodes of the queue that take jobs; note those that do not.
+    """Return the nodes of the queue that accept jobs, and notes on the others.
 
     Raises:
         SchedulerError: the scheduler does not answer.
-        UsageError: the queue has no node that takes jobs.
+        UsageError: no node of the queue accepts jobs.
     """
     live = live_limits(
         scheduler,
@@ -48,23 +46,23 @@ def nodes_of(
         ask=ask,
     )
     if live.limits is None or not live.nodes:
-        raise SchedulerError(f"which nodes there are is not told: {live.trouble}")
+        raise SchedulerError(f"the nodes are not known: {live.trouble}")
     queues = {queue.name for queue in queues_of(wanted, live.limits)}
     ours = [node for node in live.nodes if queues & set(node.queues)]
     up = tuple(node.name for node in ours if takes_jobs(node))
     if not up:
-        name = wanted.queue or "the default one"
-        raise UsageError(f"no node of queue {name} takes jobs (weigh cluster)")
+        name = f"queue {wanted.queue}" if wanted.queue else "the default queue"
+        raise UsageError(f"no node of {name} accepts jobs (weigh cluster)")
     return up, tuple(_left_out([node for node in ours if not takes_jobs(node)]))
 
 
 def widened(
     plan: Plan, folder: str, command: Sequence[str], count: int, *, dry_run: bool
 ) -> Plan:
-    """Make of a plan with one task one with *count*, all of them *command*.
+    """Return a plan of *count* tasks, all of them *command*, and write it.
 
     Raises:
-        StoreError: it cannot be written.
+        StoreError: the plan cannot be written.
     """
     element = plan.elements[0]
     made = msgspec.structs.replace(
@@ -85,23 +83,8 @@ def widened(
     return made
 
 
-def parts(
-    script: JobScript, nodes: Sequence[str], scheduler: str
-) -> Iterator[JobScript]:
-    """Give a script for each node."""
-    for number, node in enumerate(nodes):
-        flag = (
-            ("nodelist", node)
-            if scheduler == slurm_commands.NAME
-            else ("l", f"h={node}")
-        )
-        extra = (*script.wanted.extra, flag)
-        wanted = msgspec.structs.replace(script.wanted, extra=extra, throttle=None)
-        yield msgspec.structs.replace(script, first=number, elements=1, wanted=wanted)
-
-
 def _left_out(down: Sequence[Node]) -> Iterator[str]:
     if down:
         names = ", ".join(node.name for node in down[:_NAMED])
         more = f" and {len(down) - _NAMED} more" if len(down) > _NAMED else ""
-        yield f"left out, for they take no jobs: {names}{more}"
+        yield f"nodes left out because they accept no jobs: {names}{more}"

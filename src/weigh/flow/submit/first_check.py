@@ -1,9 +1,9 @@
-"""Run by the first elements of an array, as they end: did the request hold?
+"""Check at the end of an element of `--first N` whether its request was sufficient.
 
     python -m weigh.flow.submit.first_check --memory BYTES --together N JOBLOG
 
-Exit code 0 if every task ended well, memory levelled out and lay within what was asked
-for; what was found stands in the element's log.
+Exit code 0 if every task succeeded, its memory stopped growing and stayed within the
+request. The result is printed to the element's log.
 """
 
 import argparse
@@ -24,11 +24,11 @@ _ENDED = b'{"event":"ended"'
 _NOT = 1
 
 
-class Shown(msgspec.Struct, frozen=True):
-    """What the tasks of an element showed: the peak of each, and which still grew.
+class Measured(msgspec.Struct, frozen=True):
+    """What the tasks of an element used: the peak of each, and which still grew.
 
-    A peak is None where it was less than weigh's own, which began it; ``failed`` are
-    the numbers of tasks that did not end well.
+    A peak is None where it was below that of weigh, which started the task; ``failed``
+    are the numbers of the tasks that did not succeed.
     """
 
     peaks: tuple[Bytes | None, ...]
@@ -37,16 +37,16 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Whether the request held, and why one thinks so."""
+    """Whether the request was sufficient, and why."""
 
     holds: bool
     words: str
 
 
-def judge(shown: Shown, *, memory: Bytes | None, together: int) -> Verdict:
-    """Say whether the request held.
+def judge(shown: Measured, *, memory: Bytes | None, together: int) -> Verdict:
+    """Return whether the request was sufficient.
 
-    *together* tasks at a time share *memory*: the largest of them count.
+    *together* tasks at a time share *memory*: the sum of the largest peaks counts.
     """
     known = sorted((peak for peak in shown.peaks if peak is not None), reverse=True)
     used = sum(known[:together])
@@ -56,20 +56,20 @@ def judge(shown: Shown, *, memory: Bytes | None, together: int) -> Verdict:
         (shown.growing, f"the memory of {_tasks(shown.growing)} still rose at the end"),
         (
             memory is not None and used > memory,
-            f"{format_size(used)} used, {format_size(memory or 0)} asked for",
+            f"{format_size(memory or 0)} requested, {format_size(used)} used",
         ),
     )
     for is_so, words in against:
         if is_so:
             return Verdict(holds=False, words=words)
     if memory is None:
-        return Verdict(holds=True, words="memory levelled out")
-    words = f"memory levelled out at {format_size(used)} of {format_size(memory)}"
-    return Verdict(holds=True, words=words if known else "it used too little to tell")
+        return Verdict(holds=True, words="memory stopped growing")
+    words = f"memory stopped growing at {format_size(used)} of {format_size(memory)}"
+    return Verdict(holds=True, words=words if known else "usage too small to measure")
 
 
-def read_shown(joblog: str, *, cwd: str, env: Mapping[str, str]) -> Shown:
-    """Read what the tasks behind *joblog* showed: of each its last attempt.
+def read_measured(joblog: str, *, cwd: str, env: Mapping[str, str]) -> Measured:
+    """Read what the tasks of *joblog* used in their last attempts.
 
     Raises:
         WeighError: the store cannot be read.
@@ -84,7 +84,7 @@ def read_shown(joblog: str, *, cwd: str, env: Mapping[str, str]) -> Shown:
             last[event.seq] = event
     ended = [last[seq] for seq in sorted(last)]
     store = open_store(cwd, env)
-    return Shown(
+    return Measured(
         peaks=tuple(one.peak_memory for one in ended),
         failed=tuple(one.seq for one in ended if one.state != "COMPLETED"),
         growing=tuple(
@@ -100,19 +100,19 @@ def _grew(record: Record) -> bool:
 
 
 def main(words: Sequence[str], env: Mapping[str, str]) -> int:
-    """Look at one element; give the exit code."""
+    """Check one element; return the exit code."""
     parser = argparse.ArgumentParser(prog="weigh.flow.submit.first_check")
     parser.add_argument("joblog")
     parser.add_argument("--memory", type=int)
     parser.add_argument("--together", type=int, default=1)
-    said = parser.parse_args(words)
+    options = parser.parse_args(words)
     try:
-        shown = read_shown(said.joblog, cwd=os.getcwd(), env=env)
+        shown = read_measured(options.joblog, cwd=os.getcwd(), env=env)
     except WeighError as error:
         sys.stderr.write(f"weigh: the rest is held: {error}\n")
         return _NOT
-    verdict = judge(shown, memory=said.memory, together=said.together)
-    what = "the rest may begin" if verdict.holds else "the rest is held"
+    verdict = judge(shown, memory=options.memory, together=options.together)
+    what = "the rest may start" if verdict.holds else "the rest is held"
     sys.stderr.write(f"weigh: {what}: {verdict.words}\n")
     return 0 if verdict.holds else _NOT
 

@@ -1,4 +1,4 @@
-"""``weigh submit --interactive``: a shell on a node, with sizes that start soon."""
+"""``weigh submit --interactive``: a shell on a node, with a small default request."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,11 +6,15 @@ import msgspec
 
 from weigh import config
 from weigh.errors import UsageError
+from weigh.flow.job_scripts import refuse_job_script
+from weigh.flow.site import schedulers
 from weigh.flow.site.ask import Ask, ask_scheduler
+from weigh.flow.site.cluster import in_site_words
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.flow.submit.checks import queues_of, refuse, text_findings
-from weigh.model.job import Wanted
+from weigh.flow.submit.submit import Wishes, typed_request, where_to
+from weigh.model.job import Setup, Wanted
 from weigh.model.limits import Limits
 from weigh.model.record import Complexes
 from weigh.schedulers.gridengine import text as gridengine_text
@@ -20,19 +24,52 @@ from weigh.schedulers.protocol import Live, Who
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import GIB, HOUR
 
-# what a person at a prompt needs at first: enough to look at a job, little to wait for
+# the default request: enough to look at a job, small enough to start soon
 _CPUS, _CPUS_WITH_GPU = 2, 4
 _MEMORY, _MEMORY_WITH_GPU = 8 * GIB, 16 * GIB
 _TIME = HOUR
 _MAPPED = 4 * GIB  # h_vmem counts what is mapped as well
 _SHELL = ("bash", "-l")
+# options of a job that a shell on a node cannot have
+_OF_JOBS = (
+    *("after", "throttle", "first", "each_node", "mail", "prefetch", "stage_in"),
+    *("stage_out", "scratch", "stage_max", "requeue", "again", "name", "nodes"),
+)
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """The command line that gives a shell, or runs *command*, on a node."""
+    """The command line that opens a shell, or runs a command, on a node."""
 
     argv: tuple[str, ...]
     wanted: Wanted
+
+
+def session_of(wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Session:
+    """Return the command line that opens a shell on a node with these options.
+
+    Raises:
+        UsageError: there is no scheduler here, or it would refuse the request.
+        FormatError: a size, a time or a settings file does not parse.
+    """
+    if wishes.plan is not None:
+        raise UsageError("--interactive takes no plan: a command after --, or nothing")
+    idle = [f"--{name.replace('_', '-')}" for name in _OF_JOBS if getattr(wishes, name)]
+    if idle or wishes.setup != Setup(checks=wishes.setup.checks):
+        raise UsageError(
+            "--interactive opens a shell and runs no job script: omit "
+            f"{', '.join(idle) or '--module, --conda and the like'}"
+        )
+    if not wishes.ignore_directives:
+        refuse_job_script(wishes.command, cwd=cwd, path=env.get("PATH"))
+    name, env = where_to(wishes.scheduler, wishes.cluster, cwd=cwd, env=env)
+    kind = schedulers.kind_of(name)
+    return interactive(
+        in_site_words(typed_request(wishes, ()), kind, config.load(cwd, env).cluster),
+        wishes.command,
+        scheduler=kind,
+        cwd=cwd,
+        env=env,
+    )
 
 
 def interactive(  # noqa: PLR0913 - keyword-only past the second
@@ -44,14 +81,14 @@ def interactive(  # noqa: PLR0913 - keyword-only past the second
     env: Mapping[str, str],
     ask: Ask = ask_scheduler,
 ) -> Session:
-    """Work out the line; *wanted* is what was said, the rest is filled in.
+    """Return the command line; what *wanted* leaves open is filled in.
 
     Raises:
-        UsageError: this machine is the only one, or the cluster would refuse it.
+        UsageError: there is no scheduler, or the cluster would refuse the request.
         FormatError: a settings file does not parse.
     """
     if scheduler == LOCAL:
-        raise UsageError("there is no scheduler here: you are where the tasks run")
+        raise UsageError("no scheduler found: tasks run on this machine anyway")
     live = live_limits(
         scheduler,
         Who(user=current_user(), account=wanted.account, qos=wanted.qos),
@@ -79,7 +116,7 @@ def interactive(  # noqa: PLR0913 - keyword-only past the second
 
 
 def _filled(wanted: Wanted, live: Live, scheduler: str) -> Wanted:
-    """Put in what was not said, no more than the queue and its nodes have."""
+    """Fill in what was not typed, at most what the queue and its nodes allow."""
     cpus = wanted.cpus or (_CPUS_WITH_GPU if wanted.gpus else _CPUS)
     memory = _MEMORY_WITH_GPU if wanted.gpus else _MEMORY
     time = _TIME
@@ -109,13 +146,13 @@ def _filled(wanted: Wanted, live: Live, scheduler: str) -> Wanted:
 
 
 def _one_slot(wanted: Wanted, limits: Limits) -> Wanted:
-    """Ask for one slot where each would take the GPUs anew."""
+    """Request one slot where the site counts the GPUs once per slot."""
     words = wanted.complexes or Complexes()
     if words.gpus not in limits.per_slot:
         return wanted
-    beside = words.cpus in (limits.resources or ())
-    asks = (("l", f"{words.cpus}={wanted.cpus}"),) if beside else ()
-    return msgspec.structs.replace(wanted, cpus=1, extra=(*wanted.extra, *asks))
+    has_cpus = words.cpus in (limits.resources or ())
+    cpus = (("l", f"{words.cpus}={wanted.cpus}"),) if has_cpus else ()
+    return msgspec.structs.replace(wanted, cpus=1, extra=(*wanted.extra, *cpus))
 
 
 def _slurm_flags(wanted: Wanted) -> list[tuple[str, ...]]:
@@ -134,8 +171,8 @@ def _slurm_flags(wanted: Wanted) -> list[tuple[str, ...]]:
 
 def _gridengine_flags(wanted: Wanted) -> list[tuple[str, ...]]:
     words = wanted.complexes or Complexes()
-    asks = gridengine_text.directives(request_of(wanted), words)
-    flags = [tuple(flag.split()) for flag in asks]
+    directives = gridengine_text.directives(request_of(wanted), words)
+    flags = [tuple(flag.split()) for flag in directives]
     if wanted.gpu_type:
         flags.append(("-l", f"{words.gpu_type}={wanted.gpu_type}"))
     for name, value in (("q", wanted.queue), ("P", wanted.account), *wanted.extra):

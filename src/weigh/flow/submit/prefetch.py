@@ -1,4 +1,4 @@
-"""``--prefetch``: a CPU job that downloads what the job needs, before it."""
+"""``weigh submit --prefetch``: a job without a GPU that downloads data first."""
 
 import os
 import time
@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from weigh.errors import SchedulerError, UsageError
+from weigh.errors import SchedulerError
 from weigh.flow.follow.view import look
-from weigh.flow.plan.plan import FOLDER
+from weigh.flow.plan.directory import FOLDER
 from weigh.flow.site import schedulers
 from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import JobScript, Submitted
@@ -22,34 +22,17 @@ _PACE: Seconds = 10.0
 _OPEN = frozenset({"PENDING", "RUNNING", "UNKNOWN"})
 
 
-def where_to(
-    scheduler: str | None, cluster: str | None, *, cwd: str, env: Mapping[str, str]
-) -> tuple[str, Mapping[str, str]]:
-    """Give the scheduler's name, with the cluster's, and the environment it needs.
-
-    Raises:
-        UsageError: the settings name no such cluster, or it is another scheduler's.
-    """
-    if cluster is None:
-        return scheduler or schedulers.available_scheduler(env), env
-    named = schedulers.find_cluster(cluster, cwd, env)
-    if scheduler not in {None, named.scheduler}:
-        raise UsageError(f"cluster {cluster} is one of {named.scheduler}: leave --on")
-    name = f"{named.scheduler}{schedulers.CLUSTER_MARK}{cluster}"
-    return name, {**env, **named.env}
-
-
 def prefetch_cluster(
     cluster: str | None, *, cwd: str, env: Mapping[str, str]
 ) -> str | None:
-    """Name the cluster that downloads for *cluster*: itself, unless settings say so."""
+    """Return the cluster that downloads for *cluster*: by the settings, else itself."""
     if cluster is None:
         return None
     return schedulers.find_cluster(cluster, cwd, env).prefetch or cluster
 
 
 def free_name(name: str, cwd: str) -> str:
-    """Name the prefetch of a job, as no plan is called yet."""
+    """Return a name for the prefetch job that no plan has yet."""
     free, number = f"{name}{NAME}", 1
     while os.path.lexists(os.path.join(cwd, FOLDER, free)):
         number += 1
@@ -58,7 +41,7 @@ def free_name(name: str, cwd: str) -> str:
 
 
 def after_prefetch(parts: Sequence[JobScript], first: Submitted) -> list[JobScript]:
-    """Have a job begin once *first* has succeeded; both are at one scheduler."""
+    """Return the parts, to be started after *first* succeeded; same scheduler."""
     return [
         msgspec.structs.replace(
             part,
@@ -72,7 +55,7 @@ def after_prefetch(parts: Sequence[JobScript], first: Submitted) -> list[JobScri
 
 
 def _needs(first: Submitted) -> tuple[str, ...]:
-    """Give the log to look into where the scheduler asks only whether it has ended."""
+    """Return the log to check, where the scheduler waits for any end of a job."""
     if schedulers.kind_of(first.scheduler) != gridengine_commands.NAME:
         return ()
     name = gridengine_commands.log_name(first.id, 0, is_array=False)
@@ -87,12 +70,12 @@ def await_prefetch(
     say: Callable[[str], None],
     sleep: Callable[[Seconds], None] = time.sleep,
 ) -> None:
-    """Wait here until *first* has succeeded: its cluster is not the job's.
+    """Wait in this process until *first*, on another cluster, has succeeded.
 
     Raises:
-        SchedulerError: it has not.
+        SchedulerError: it failed.
     """
-    said = ""
+    reported = ""
     while True:
         view = next(iter(look([first], jobs_file.read_jobs(root), root=root, env=env)))
         states = [task.state for task in view.tasks]
@@ -100,13 +83,13 @@ def await_prefetch(
             return
         if not _OPEN & set(states):
             raise SchedulerError(
-                f"prefetch job {first.id} has ended as {states[0].lower()}, so the job "
+                f"prefetch job {first.id} ended as {states[0].lower()}, so the job "
                 f"was not submitted (weigh logs {first.id})"
             )
-        if states[0] != said:
-            said = states[0]
+        if states[0] != reported:
+            reported = states[0]
             say(
-                f"prefetch job {first.id} is {said.lower()} on {first.scheduler}, "
-                "another cluster: waiting for it"
+                f"waiting for prefetch job {first.id}: {reported.lower()} on another "
+                f"cluster, {first.scheduler}"
             )
         sleep(_PACE)

@@ -1,4 +1,4 @@
-"""What `weigh submit` stages: the options and settings, and the lines of the script."""
+"""Staging for `weigh submit`: its options, the size of inputs, the script's lines."""
 
 import math
 import os
@@ -10,7 +10,7 @@ import msgspec
 
 from weigh.config import Config
 from weigh.errors import FormatError, UsageError
-from weigh.model.job import JobScript, Runner
+from weigh.model.job import JobScript
 from weigh.model.plan import Plan
 from weigh.model.staging import Staging
 from weigh.schedulers.job_script import (
@@ -37,13 +37,13 @@ def staging_of(
     cwd: str,
     env: Mapping[str, str],
 ) -> Staging | None:
-    """Read ``--stage-in``, ``--stage-out`` and ``--scratch``; None where none is said.
+    """Read ``--stage-in``, ``--stage-out`` and ``--scratch``; None without any of them.
 
-    Results go to the folder of the submission, unless said otherwise.
+    By default results go to the working directory of the submission.
 
     Raises:
-        UsageError: a name cannot stand for what it is meant for.
-        FormatError: the setting is no text.
+        UsageError: a name or path is not allowed there.
+        FormatError: the setting is not text.
     """
     sources, destination, scratch = words
     if not sources and destination is None and scratch is None:
@@ -58,20 +58,20 @@ def staging_of(
 
 
 def refuse_missing(staging: Staging) -> None:
-    """See that there is what is to be copied.
+    """Check that the inputs exist.
 
     Raises:
-        UsageError: something is not there.
+        UsageError: one does not.
     """
     for source in staging.sources:
         if not os.path.exists(source.path):
-            raise UsageError(f"--stage-in {source.path}: there is no such file")
+            raise UsageError(f"--stage-in {source.path}: no such file")
 
 
 class Extent(msgspec.Struct):
-    """What is copied of an input: bytes, entries, and links that lead out of it.
+    """What copying an input copies: bytes, entries, and links that lead out of it.
 
-    ``is_whole`` is False where there are too many entries to count all.
+    ``is_whole`` is False if there were too many entries to count.
     """
 
     size: Bytes = 0
@@ -84,8 +84,8 @@ def refuse_large(staging: Staging, most: str | None) -> Iterator[str]:
     """Compare the size of the inputs with the bound; yield notes on links.
 
     Raises:
-        UsageError: they are larger, or a link leads to a folder above itself.
-        FormatError: *most* is no size.
+        UsageError: they are larger, or a link leads to a directory above itself.
+        FormatError: *most* is not a size.
     """
     bound = _MOST_STAGED if most is None else parse_size(most)
     total, is_whole = 0, True
@@ -96,23 +96,23 @@ def refuse_large(staging: Staging, most: str | None) -> Iterator[str]:
         if extent.links:
             noun = "link leads" if extent.links == 1 else "links lead"
             yield (
-                f"{extent.links:,} {noun} out of {source.path}: what they name is "
+                f"{extent.links:,} {noun} out of {source.path}: the targets are "
                 "copied too"
             )
     if total > bound:
         least = "" if is_whole else "at least "
         raise UsageError(
-            f"--stage-in copies {least}{format_size(total)} to each node, and more "
-            f"than {format_size(bound)} must be confirmed: "
+            f"--stage-in copies {least}{format_size(total)} to each node; more than "
+            f"{format_size(bound)} must be confirmed: "
             f"--stage-max {math.ceil(total / GIB)}GiB"
         )
 
 
 def measure_source(path: str) -> Extent:
-    """Add up what copying *path* will copy: links that lead out of it are followed.
+    """Return the size of *path* when copied: links that lead out of it are followed.
 
     Raises:
-        UsageError: a link leads to a folder above itself, so that a copy has no end.
+        UsageError: a link leads to a directory above itself: the copy has no end.
     """
     extent = Extent()
     waiting = [_Folder(path, os.path.realpath(path))]
@@ -124,14 +124,14 @@ def measure_source(path: str) -> Extent:
         folder = waiting.pop()
         try:
             found = list(os.scandir(folder.path))
-        except OSError:  # the copy will name it
+        except OSError:  # the copy will report it
             continue
         extent.entries += len(found)
         if extent.entries > _MOST_ENTRIES:
             extent.is_whole = False
             return extent
         for entry in found:
-            with suppress(OSError):  # a link to nowhere is copied as one
+            with suppress(OSError):  # a dangling link is copied as a link
                 below = _count(entry, folder, top, extent)
                 if below is not None:
                     waiting.append(below)
@@ -139,7 +139,7 @@ def measure_source(path: str) -> Extent:
 
 
 class _Folder(msgspec.Struct, frozen=True):
-    """A folder to count: its name, its real name, the links that led to it."""
+    """A directory to count: its path, its real path, the links that led to it."""
 
     path: str
     real: str
@@ -149,7 +149,7 @@ class _Folder(msgspec.Struct, frozen=True):
 def _count(
     entry: os.DirEntry[str], folder: _Folder, top: _Folder, extent: Extent
 ) -> _Folder | None:
-    """Add one entry to *extent*; return the folder that it is or leads to."""
+    """Add one entry to *extent*; return the directory that it is or leads to."""
     if not entry.is_symlink():
         if entry.is_dir():
             return _Folder(entry.path, f"{folder.real}/{entry.name}", folder.through)
@@ -164,8 +164,8 @@ def _count(
         return None
     if target in folder.through or _is_below(folder.real, target):
         raise UsageError(
-            f"--stage-in {top.path}: the link {entry.path} leads to a folder that "
-            "holds it (a copy would never end)"
+            f"--stage-in {top.path}: the link {entry.path} leads to a directory above "
+            "it (the copy would never end)"
         )
     return _Folder(entry.path, target, folder.through | {target})
 
@@ -174,23 +174,8 @@ def _is_below(path: str, folder: str) -> bool:
     return f"{path}/".startswith(f"{folder.rstrip('/')}/")
 
 
-def refuse_requeue(scheduler: str, runner: Runner) -> None:
-    """See that a job can be put back into its queue, and go on where it was.
-
-    Raises:
-        UsageError: it cannot.
-    """
-    if scheduler == LOCAL:
-        raise UsageError(
-            "--requeue: jobs on this machine have no queue (leave --requeue and --time "
-            "out: they run until they are done)"
-        )
-    if runner != "weigh":
-        raise UsageError("--requeue needs weigh exec: leave --runner out")
-
-
 def staged(script: JobScript, scheduler: str) -> JobScript:
-    """Write the lines that stage into *script*, where it is to."""
+    """Return *script* with the lines that stage files in and out."""
     if script.staging is None:
         return script
     lines = render(
@@ -215,18 +200,18 @@ def _last(script: JobScript, scheduler: str) -> str:
 
 
 def left_behind(plan: Plan, staging: Staging | None, cwd: str) -> Iterator[str]:
-    """Doubt relative names in tasks that are here and will not be on the node."""
+    """Yield warnings on files here that tasks name and that are not staged in."""
     if staging is None:
         return
     words = (word for kind in plan.kinds for word in _words(kind.example))
     for name in dict.fromkeys(os.path.normpath(word).split("/")[0] for word in words):
         is_here = name not in {"", ".", ".."} and os.path.exists(f"{cwd}/{name}")
-        if is_here and not _goes_along(name, staging):
+        if is_here and not _is_staged(name, staging):
             word = shlex.quote(name)
-            yield f"{word} is not staged in: tasks will not see it (--stage-in {word})"
+            yield f"{word} is not staged in: tasks cannot read it (--stage-in {word})"
 
 
-def _goes_along(name: str, staging: Staging) -> bool:
+def _is_staged(name: str, staging: Staging) -> bool:
     return any(
         source.place.split("/")[0] == name
         or (source.place == "." and os.path.exists(f"{source.path}/{name}"))
@@ -242,7 +227,7 @@ def _words(line: str) -> Sequence[str]:
 
 
 def _site_scratch(config: Config) -> str | None:
-    """Give the node's own disk by the setting, or by the site's file."""
+    """Return the node's local disk, from the setting or the site's file."""
     value = config.value(_SETTING) or config.cluster.get(_SETTING)
     if value is None or isinstance(value, str):
         return value or None

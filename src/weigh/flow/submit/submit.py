@@ -1,4 +1,4 @@
-"""``weigh submit``: a plan or a command in, a job at a scheduler out."""
+"""``weigh submit``: write the job script of a plan or a command, and submit it."""
 
 import os
 import sys
@@ -10,43 +10,27 @@ import msgspec
 from weigh import config
 from weigh._version import __version__
 from weigh.errors import UsageError, WeighError
-from weigh.flow.job_scripts import refuse_job_script
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site import schedulers
 from weigh.flow.site.cluster import in_site_words
-from weigh.flow.submit import each_node, first
-from weigh.flow.submit.checks import check_request, log_row, programs_of
-from weigh.flow.submit.command_plan import plan_command
-from weigh.flow.submit.interactive import Session, interactive
-from weigh.flow.submit.once import Round, Sendings, freeze, reaching, settle_all
-from weigh.flow.submit.prefetch import (
-    MEMORY,
-    after_prefetch,
-    await_prefetch,
-    free_name,
-    prefetch_cluster,
-    where_to,
-)
-from weigh.flow.submit.resolve import UNKNOWN, asked, parse_gpus, refuse_own
-from weigh.flow.submit.staging import (
-    left_behind,
-    refuse_large,
-    refuse_missing,
+from weigh.flow.submit import job_parts
+from weigh.flow.submit.job_request import (
+    UNKNOWN,
+    check_understood,
+    complete_request,
+    ids_to_await,
+    parse_gpus,
+    refuse_own,
     refuse_requeue,
-    staged,
-    staging_of,
 )
+from weigh.flow.submit.rounds import Round, Sendings, freeze, reaching, settle_all
 from weigh.flow.submit.submit_script import (
     LOGS,
-    TOO_LONG,
-    Origin,
-    halfway,
     make_numbered,
-    read_plan,
+    programs_of,
     script_path,
     ship,
 )
-from weigh.flow.submit.verify import check_understood, ids_to_await
 from weigh.model.job import AGAIN, JobScript, Runner, Setup, Submitted, Wanted
 from weigh.model.plan import Plan
 from weigh.model.staging import Staging
@@ -60,15 +44,8 @@ from weigh.units import parse_limit, parse_size
 _OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
 
 
-# what a job has and a shell on a node has not
-_OF_JOBS = (
-    *("after", "throttle", "first", "each_node", "mail", "prefetch", "stage_in"),
-    *("stage_out", "scratch", "stage_max", "requeue", "again", "name", "nodes"),
-)
-
-
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What the user asked for, as written; None is left to the plan."""
+    """The options as typed; None: take the value from the plan."""
 
     plan: str | None = None
     command: tuple[str, ...] = ()
@@ -112,13 +89,13 @@ def submit(
 ) -> Shipped:
     """Write the job script of a plan, or of a command, and submit it.
 
-    *say* is told what it waits for.
+    *say* receives what the submission waits for.
 
     Raises:
-        UsageError: there is no such plan, it was submitted before, or a value cannot
-            be asked for.
+        UsageError: there is no such plan, it was submitted before, or the request
+            would be refused.
         FormatError: a size, a time or the plan does not parse.
-        SchedulerError: the scheduler is not there, refuses or does not answer.
+        SchedulerError: there is no scheduler, or it refuses or does not answer.
         StoreError: the script cannot be written.
     """
     root, here = location.locate(cwd, env), env
@@ -152,14 +129,19 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
     env: Mapping[str, str],
     say: Callable[[str], None],
 ) -> Shipped:
-    """Submit what was worked out, and before it what it waits for."""
+    """Submit the prepared parts, and before them the prefetch job."""
     root = sending.sender.store
     if wishes.again and _was_used(sending):
         parts = _anew(parts, answer.plan)
         answer = msgspec.structs.replace(answer, script=script_path(parts[0]))
     if wishes.prefetch is not None:
+        from weigh.flow.submit.prefetch import (  # noqa: PLC0415 - only for --prefetch
+            after_prefetch,
+            await_prefetch,
+        )
+
         fetch = _prefetch(wishes, parts[0].name, cwd=cwd, env=env)
-        note = f"{parts[0].name} begins once prefetch job {fetch.id} has succeeded"
+        note = f"{parts[0].name} starts after prefetch job {fetch.id} has succeeded"
         answer = msgspec.structs.replace(answer, notes=(*answer.notes, note))
         if fetch.scheduler == name:
             parts = after_prefetch(parts, fetch)
@@ -170,19 +152,19 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
 
 
 def _was_used(sending: Round) -> bool:
-    """Return whether a job has run the plan in its own folder, where its logs are."""
+    """Return whether a job ran the plan in the plan's directory, where its logs are."""
     known = jobs.read_jobs(sending.sender.store)
     logs = os.path.join(sending.folder, LOGS)
     return any(job.is_of(sending.folder) for job in known) or os.path.exists(logs)
 
 
 def _anew(parts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
-    """Copy the plan to a folder of its own, so that all of it runs once more.
+    """Copy the plan to a new directory, in which all of it runs again.
 
-    What an earlier job of it still writes, and what is done, stays as it is.
+    The results of earlier jobs, and what they still write, are left alone.
 
     Raises:
-        StoreError: the folder cannot be written.
+        StoreError: the directory cannot be written.
     """
     above = parts[0].folder
     folder = make_numbered(above, AGAIN)
@@ -193,10 +175,12 @@ def _anew(parts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
 def _prepared(
     wishes: Wishes, name: str, root: str, *, cwd: str, env: Mapping[str, str]
 ) -> tuple[list[JobScript], Shipped]:
-    """Work out the jobs to submit at the scheduler *name*, and what to say of them."""
+    """Return the jobs to submit to the scheduler *name*, and the answer to print."""
     kind = schedulers.kind_of(name)
     scheduler = schedulers.reach(kind, root=root, env=env)
-    wanted = _said(wishes, ids_to_await(wishes.after, name, jobs.read_jobs(root)))
+    wanted = typed_request(
+        wishes, ids_to_await(wishes.after, name, jobs.read_jobs(root))
+    )
     wanted = in_site_words(wanted, kind, config.load(cwd, env).cluster)
     refuse_own(wishes.extra, kind)
     staging, staging_notes = _staging(wishes, cwd, env)
@@ -208,18 +192,28 @@ def _prepared(
     nodes: tuple[str, ...] = ()
     down: tuple[str, ...] = ()
     if wishes.each_node and kind != LOCAL:
+        from weigh.flow.submit import each_node  # noqa: PLC0415 - only for --each-node
+
         nodes, down = each_node.nodes_of(wanted, kind, cwd=cwd, env=env)
         plan = each_node.widened(
             plan, folder, wishes.command, len(nodes), dry_run=wishes.dry_run
         )
-    wanted, notes = asked(plan, wanted, scheduler)
+    wanted, notes = complete_request(plan, wanted, scheduler)
     if staging is not None and wanted.nodes > 1:
-        raise UsageError("staging is to the disk of one node, and the job has several")
+        raise UsageError("staging copies to the disk of one node: the job has several")
     script = _script(wishes, plan, wanted, staging, folder=folder, cwd=cwd, store=root)
+    if staging is not None:
+        from weigh.flow.submit.staging import (  # noqa: PLC0415 - only with staging
+            left_behind,
+            staged,
+        )
+
+        script = staged(script, kind)
+        staging_notes = (*staging_notes, *left_behind(plan, staging, cwd))
     limit = scheduler.array_limit(script.elements)
-    parts = list(first.cut(staged(script, kind), wishes.first, kind, limit))
+    parts = list(job_parts.cut(script, wishes.first, kind, limit))
     if nodes:
-        parts = list(each_node.parts(staged(script, kind), nodes, kind))
+        parts = list(job_parts.one_per_node(script, nodes, kind))
     answer = Shipped(
         plan=plan,
         scheduler=kind,
@@ -230,8 +224,7 @@ def _prepared(
             *down,
             *_reach_notes(kind),
             *staging_notes,
-            *left_behind(plan, staging, cwd),
-            *_first_notes(wishes),
+            *_prefetch_notes(wishes),
         ),
         commands=tuple(_commands(parts, kind)) if wishes.dry_run else (),
     )
@@ -266,32 +259,21 @@ def _script(  # noqa: PLR0913 - keyword-only past the fourth
     )
 
 
-def session_of(wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Session:
-    """Work out the line that gives a shell on a node, with what *wishes* say.
+def where_to(
+    scheduler: str | None, cluster: str | None, *, cwd: str, env: Mapping[str, str]
+) -> tuple[str, Mapping[str, str]]:
+    """Return the name of the scheduler, with the cluster's, and its environment.
 
     Raises:
-        UsageError: there is no scheduler here, or it would refuse it.
-        FormatError: a size, a time or a settings file does not parse.
+        UsageError: the settings name no such cluster, or it has another scheduler.
     """
-    if wishes.plan is not None:
-        raise UsageError("--interactive takes no plan: a command after --, or nothing")
-    idle = [f"--{name.replace('_', '-')}" for name in _OF_JOBS if getattr(wishes, name)]
-    if idle or wishes.setup != Setup(checks=wishes.setup.checks):
-        raise UsageError(
-            "--interactive gives a shell and runs no job script: leave "
-            f"{', '.join(idle) or '--module, --conda and the like'} out"
-        )
-    if not wishes.ignore_directives:
-        refuse_job_script(wishes.command, cwd=cwd, path=env.get("PATH"))
-    name, env = where_to(wishes.scheduler, wishes.cluster, cwd=cwd, env=env)
-    kind = schedulers.kind_of(name)
-    return interactive(
-        in_site_words(_said(wishes, ()), kind, config.load(cwd, env).cluster),
-        wishes.command,
-        scheduler=kind,
-        cwd=cwd,
-        env=env,
-    )
+    if cluster is None:
+        return scheduler or schedulers.available_scheduler(env), env
+    named = schedulers.find_cluster(cluster, cwd, env)
+    if scheduler not in {None, named.scheduler}:
+        raise UsageError(f"cluster {cluster} runs {named.scheduler}: omit --on")
+    name = f"{named.scheduler}{schedulers.CLUSTER_MARK}{cluster}"
+    return name, {**env, **named.env}
 
 
 def _ship_all(
@@ -299,16 +281,16 @@ def _ship_all(
 ) -> Shipped:
     """Submit a script, or each part of one that was too long for one job."""
     made: list[Submitted] = []
-    why = TOO_LONG if parts[0].elements > 1 else each_node.REASON
+    why = job_parts.TOO_LONG if parts[0].elements > 1 else job_parts.ONE_PER_NODE
     for part in parts:
-        origin = Origin(made[0].id, why) if made else None
+        origin = job_parts.Origin(made[0].id, why) if made else None
         if made and parts[0].gate:
-            origin = Origin(made[0].id, first.reason(parts[0].elements))
-            part = first.held(part, made[0].id, answer.scheduler)  # noqa: PLW2901
+            origin = job_parts.Origin(made[0].id, job_parts.reason(parts[0].elements))
+            part = job_parts.held(part, made[0].id, answer.scheduler)  # noqa: PLW2901
         try:
             made.append(ship(scheduler, part, answer.plan, sending, origin=origin))
         except WeighError as error:
-            raise halfway(error, made, parts) if made else error from error
+            raise job_parts.halfway(error, made, parts) if made else error from error
     return msgspec.structs.replace(
         answer,
         job=made[0],
@@ -321,7 +303,13 @@ def _ship_all(
 def _prefetch(
     wishes: Wishes, name: str, *, cwd: str, env: Mapping[str, str]
 ) -> Submitted:
-    """Submit the command that is to run first, without a GPU."""
+    """Submit the prefetch command as a job without a GPU."""
+    from weigh.flow.submit.prefetch import (  # noqa: PLC0415 - only for --prefetch
+        MEMORY,
+        free_name,
+        prefetch_cluster,
+    )
+
     fetch = Wishes(
         command=("bash", "-c", wishes.prefetch or ""),
         scheduler=wishes.scheduler,
@@ -334,14 +322,19 @@ def _prefetch(
     )
     job = submit(fetch, cwd=cwd, env=env).job
     if job is None:
-        raise UsageError("a prefetch that is not submitted cannot be waited for")
+        raise UsageError("the prefetch job was not submitted")
     return job
 
 
 def _checked(
     parts: Sequence[JobScript], answer: Shipped, env: Mapping[str, str]
 ) -> Shipped:
-    """Refuse what would fail; add what was seen to be right."""
+    """Refuse a request that would fail; add the results of the checks."""
+    from weigh.flow.submit.checks import (  # noqa: PLC0415 - not with --no-checks
+        check_request,
+        log_row,
+    )
+
     script = parts[0]
     was_there = os.path.isdir(script.log)
     checks = check_request(
@@ -353,11 +346,11 @@ def _checked(
     )
     if not checks.rows:
         return answer
-    said = tuple(note for note in answer.notes if note not in UNKNOWN)
+    notes = tuple(note for note in answer.notes if note not in UNKNOWN)
     return msgspec.structs.replace(
         answer,
         checks=(*checks.rows, log_row(script, was_there=was_there)),
-        notes=(*said, *checks.doubts),
+        notes=(*notes, *checks.doubts),
     )
 
 
@@ -365,6 +358,14 @@ def _staging(
     wishes: Wishes, cwd: str, env: Mapping[str, str]
 ) -> tuple[Staging | None, tuple[str, ...]]:
     words = (wishes.stage_in, wishes.stage_out, wishes.scratch)
+    if not any(words):
+        return None, ()
+    from weigh.flow.submit.staging import (  # noqa: PLC0415 - only with staging
+        refuse_large,
+        refuse_missing,
+        staging_of,
+    )
+
     staging = staging_of(words, config.load(cwd, env), cwd=cwd, env=env)
     if staging is not None and not wishes.after and wishes.prefetch is None:
         refuse_missing(staging)
@@ -378,8 +379,12 @@ def _plan(
     if wishes.each_node and not wishes.command:
         raise UsageError("--each-node runs a command: weigh submit --each-node -- CMD")
     if wishes.each_node and wishes.first is not None:
-        raise UsageError("--each-node and --first: each node's job is its own")
+        raise UsageError("--each-node submits one job per node: omit --first")
     if wishes.command:
+        from weigh.flow.submit.command_plan import (  # noqa: PLC0415 - no plan given
+            plan_command,
+        )
+
         return plan_command(
             wishes.command,
             name=wishes.name,
@@ -394,12 +399,12 @@ def _plan(
         raise UsageError("--nodes is for a command (weigh plan TASKS --nodes N)")
     if wishes.plan is None:
         raise UsageError(
-            "what to submit? weigh submit PLAN, or weigh submit -- COMMAND"
+            "nothing to submit: weigh submit PLAN, or weigh submit -- COMMAND"
         )
     folder = os.path.abspath(os.path.join(cwd, wishes.plan))
-    plan = read_plan(folder)
+    plan = plan_directory.read_plan(folder)
     if not plan.elements:
-        raise UsageError(f"{wishes.plan} has no element: there is nothing to submit")
+        raise UsageError(f"{wishes.plan} has no elements: there is nothing to submit")
     return folder, plan
 
 
@@ -409,35 +414,35 @@ def _commands(parts: Sequence[JobScript], kind: str) -> Iterator[tuple[str, ...]
             yield KINDS[kind].backend.submit_argv(script_path(part))
 
 
-def _first_notes(wishes: Wishes) -> Iterator[str]:
+def _prefetch_notes(wishes: Wishes) -> Iterator[str]:
     if wishes.prefetch is not None and wishes.dry_run:
-        yield f"runs before it, in a job without GPU: {wishes.prefetch}"
+        yield f"runs first, in a job without a GPU: {wishes.prefetch}"
 
 
 def _reach_notes(scheduler: str) -> Iterator[str]:
-    """Doubt that the nodes have the Python that the script calls."""
+    """Warn if the nodes may not have the Python that the script calls."""
     own = [place for place in _OWN_DISKS if sys.prefix.startswith(f"{place}/")]
     if own and scheduler != LOCAL:
-        yield f"weigh is in {sys.prefix}: {own[0]} is each machine's own, as a rule"
+        yield f"weigh is in {sys.prefix}: usually nodes do not share {own[0]}"
 
 
 def _refuse_twice(known: Sequence[Submitted], folder: str) -> None:
-    """Keep a plan from being run by two jobs at once.
+    """Refuse a plan that was submitted before.
 
     Raises:
-        UsageError: it was submitted before.
+        UsageError: it was.
     """
     earlier = [job for job in known if job.is_of(folder)]
     if earlier:
         raise UsageError(
             f"{earlier[-1].name} was submitted before, as job {earlier[-1].id}: "
             f"weigh resume {earlier[-1].id} runs what did not finish "
-            "(--again runs all of it once more)"
+            "(--again runs all of it again)"
         )
 
 
-def _said(wishes: Wishes, after: tuple[str, ...]) -> Wanted:
-    """Read what was said on the command line."""
+def typed_request(wishes: Wishes, after: tuple[str, ...]) -> Wanted:
+    """Return the request as typed; the plan fills in the rest."""
     gpu_type, gpus = parse_gpus(wishes.gpus)
     return Wanted(
         cpus=wishes.cpus or 0,

@@ -1,64 +1,58 @@
-"""A job script on its way: written, submitted, kept."""
+"""Write a job script, submit it and record the job."""
 
 import os
+import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import msgspec
 
-from weigh.errors import (
-    FormatError,
-    SchedulerError,
-    StoreError,
-    UsageError,
-    WeighError,
-)
+from weigh.errors import StoreError
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.site.schedulers import kind_of
-from weigh.flow.submit.once import Round, freeze
-from weigh.flow.submit.staging import staged
-from weigh.model.job import JobScript, Submitted, Wanted
+from weigh.flow.submit.job_parts import Origin
+from weigh.flow.submit.rounds import Round, freeze
+from weigh.model.job import JobScript, Submitted
 from weigh.model.plan import Plan
 from weigh.schedulers.protocol import Scheduler
 from weigh.store import location
-from weigh.store.lines import UNREADABLE
 from weigh.store.location import private
-from weigh.sweep.quoting import quoted
 
 SCRIPT = "job.sh"
 LOGS = "log"
-TOO_LONG = "the array was too long for one job"
-
-
-class Origin(msgspec.Struct, frozen=True):
-    """The job that another one goes on from, and why."""
-
-    job: str
-    reason: str
-
-
-def parts_of(script: JobScript, limit: int | None) -> Iterator[JobScript]:
-    """Cut an array that is too long for one job; the throttle is for all together."""
-    if limit is None or script.elements <= limit:
-        yield script
-        return
-    count = -(-script.elements // limit)
-    throttle = script.wanted.throttle
-    share = None if throttle is None else max(1, throttle // count)
-    wanted = msgspec.structs.replace(script.wanted, throttle=share)
-    for first in range(0, script.elements, limit):
-        yield msgspec.structs.replace(
-            script,
-            first=script.first + first,
-            elements=min(limit, script.elements - first),
-            wanted=wanted,
-        )
+_MOST_PROGRAMS = 5
+_PLAIN = frozenset(
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-"
+)
+_STARTERS = frozenset({"time", "exec", "nice", "env", "command"})
 
 
 def script_path(script: JobScript) -> str:
-    """Name the file of a script; each part of a long array has its own."""
+    """Return the path of a script; each part of a long array has its own file."""
     name = f"job_{script.first}.sh" if script.first else SCRIPT
     return os.path.join(script.folder, name)
+
+
+def programs_of(plan: Plan) -> tuple[str, ...]:
+    """Return the first words of the tasks' commands, where they are plain names."""
+    found = dict.fromkeys(
+        word for kind in plan.kinds for word in _program(kind.example)
+    )
+    return tuple(found)[:_MOST_PROGRAMS]
+
+
+def _program(line: str) -> Iterator[str]:
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        return
+    for word in words:
+        is_assignment = "=" in word and word.partition("=")[0].isidentifier()
+        if is_assignment or word in _STARTERS:
+            continue
+        if word and _PLAIN.issuperset(word) and word[0] != "-":
+            yield word
+        return
 
 
 def ship(
@@ -69,13 +63,13 @@ def ship(
     *,
     origin: Origin | None = None,
 ) -> Submitted:
-    """Write a script and its log folder, submit it, and record the job.
+    """Write a script, make its log directory, submit the script and record the job.
 
     Raises:
-        StoreError: it cannot be written.
-        UsageError: the scheduler would never start it.
-        SchedulerError: the scheduler refuses it.
-        SubmissionUnknownError: whether it was accepted is not known.
+        StoreError: a file cannot be written.
+        UsageError: the scheduler would never start the job.
+        SchedulerError: the scheduler refused the job.
+        SubmissionUnknownError: whether the job was accepted is not known.
     """
     path = script_path(script)
     ours = plan.elements[script.first : script.first + script.elements]
@@ -85,7 +79,12 @@ def ship(
         files = (plan_directory.FILE, *(one.file for one in plan.elements))
         tasks = freeze(script.folder, sending.path("plan"), files)
         script = msgspec.structs.replace(script, tasks=tasks)
-    text = scheduler.render(staged(script, kind_of(scheduler.name)))
+    if script.staging is not None:
+        from weigh.flow.submit.staging import staged  # noqa: PLC0415 - only with staging
+
+        text = scheduler.render(staged(script, kind_of(scheduler.name)))
+    else:
+        text = scheduler.render(script)
     make_log_folder(script)
     _write(path, text)
     as_sent = os.path.join(sent, SCRIPT)
@@ -118,58 +117,11 @@ def ship(
     return sending.send(scheduler, draft, as_sent)
 
 
-def halfway(
-    error: WeighError, made: Sequence[Submitted], parts: Sequence[JobScript]
-) -> SchedulerError:
-    """Name what was submitted before the part that was not accepted."""
-    there, total = sum(job.elements for job in made), sum(one.elements for one in parts)
-    ids = ", ".join(job.id for job in made)
-    way_out = f"weigh resume {made[0].id} submits the rest"
-    if pinned(made[0].wanted):
-        way_out = f"weigh cancel {ids.replace(',', '')}, then weigh submit --again"
-    return SchedulerError(
-        f"{error}\nonly {there:,} of {total:,} elements were submitted, as job {ids}: "
-        f"{way_out}"
-    )
-
-
-def pinned(wanted: Wanted) -> bool:
-    """Return whether a job is for one node by name, as with --each-node."""
-    return any(
-        name == "nodelist" or (name == "l" and value.startswith("h="))
-        for name, value in wanted.extra
-    )
-
-
-def read_plan(folder: str) -> Plan:
-    """Read the plan in a folder.
-
-    Raises:
-        UsageError: there is none.
-        FormatError: it is none.
-    """
-    path = os.path.join(folder, plan_directory.FILE)
-    try:
-        with open(path, "rb") as file:
-            return msgspec.json.decode(file.read(), type=Plan)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        if os.path.isfile(folder):
-            raise UsageError(
-                f"{folder} is a file, and submit takes a plan: "
-                f"weigh plan {quoted(folder)}"
-            ) from error
-        raise UsageError(f"no plan in {folder} (weigh plan TASKS makes one)") from error
-    except OSError as error:
-        raise StoreError(f"cannot read {path}: {error.strerror}") from error
-    except UNREADABLE as error:
-        raise FormatError(f"{path} is no plan: {error}") from error
-
-
 def make_numbered(above: str, stem: str) -> str:
-    """Make the next folder of a numbered kind, which nobody else made.
+    """Create and return the next free directory ``above/stemN``.
 
     Raises:
-        StoreError: it cannot be made.
+        StoreError: it cannot be created.
     """
     number = 1
     while True:
@@ -185,10 +137,10 @@ def make_numbered(above: str, stem: str) -> str:
 
 
 def make_log_folder(script: JobScript) -> None:
-    """Make the folder of the logs.
+    """Create the directory of the logs.
 
     Raises:
-        StoreError: it cannot be made.
+        StoreError: it cannot be created.
     """
     try:
         os.makedirs(script.log, exist_ok=True)
@@ -200,6 +152,6 @@ def _write(path: str, text: str) -> None:
     try:
         with open(path, "wb", opener=private) as file:
             file.write(text.encode("utf-8", "surrogateescape"))
-        os.chmod(path, os.stat(path).st_mode | 0o100)  # it is meant to be run
+        os.chmod(path, os.stat(path).st_mode | 0o100)  # make it executable
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from error

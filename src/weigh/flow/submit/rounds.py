@@ -1,23 +1,23 @@
-"""Submit once: a job is sent by one weigh at a time, and never again unless it is lost.
+"""Submit each job exactly once, although sbatch and qsub may fail after accepting it.
 
-``sbatch`` and ``qsub`` may fail although the job was accepted. So what is to be sent is
-written down first, in the folder ``sent`` of the plan:
+A round is one call of submit or resume for a plan. Before a job is sent, it is written
+to the directory ``sent`` of the plan:
 
-    N.round      who submits the plan, or resumes it: made by link(2), so one wins
-    N.K.part     the K-th job of that round as it is sent, with its token
-    N.K.over     its sbatch has ended without an answer, or its sender is dead
-    N.K.unlisted the scheduler answered for the first time that it has no such job
-    N.K.answer   its id, or that it never became a job: made by link(2)
-    N.left       the sender goes no further with it, though parts are open
-    N.plan/      the plan and its task files as they were then
-    N.end        every part has its answer
-    TOKEN/       the script as it was sent, and the job's own word: ``id``
+    N.round      the process that runs round N: created by link(2), so only one wins
+    N.K.part     the K-th job of the round as it is sent, with its token
+    N.K.over     its sbatch ended without an answer, or its sender is dead
+    N.K.unlisted when the scheduler first answered that it does not list the job
+    N.K.answer   the job's id, or that it never became a job: created by link(2)
+    N.left       the sender gave the round up, though parts have no answer
+    N.plan/      the plan and its task files as they were submitted
+    N.end        every part has an answer
+    TOKEN/       the script as it was sent, and ``id``, which the job itself writes
 
-A round that has no end and whose sender is gone is settled by the next weigh: it looks
-for the token at the scheduler. A job that is found is recorded. One that is not may
-still be on its way until the scheduler refuses requests of that age; a controller that
-begins to answer again may not have read all that was sent to it. Only after both times
-it never came, and may be sent again.
+A round without an end whose sender is gone is settled by the next weigh: it searches
+for the token at the scheduler. A job that is found is recorded. A job that is not found
+may still be in transit until the scheduler refuses requests of that age, and a
+controller that has just restarted may not have read all requests. Only after both times
+have passed the job counts as lost, and may be sent again.
 """
 
 import errno
@@ -49,7 +49,7 @@ from weigh.store.location import make_folder
 from weigh.units import Seconds, format_duration
 
 FOLDER = "sent"
-_OPEN = "sending"  # in the store: a file for each plan with a round that has no end
+_OPEN = "sending"  # in the store: one file per plan with a round that has no end
 _LONGEST_SEND: Seconds = TO_SUBMIT + 5.0
 _FOR_THE_OTHER: Seconds = 5.0
 _SECOND_LOOK: Seconds = 10.0
@@ -63,7 +63,7 @@ Say = Callable[[str], None]
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True):
-    """Who sends: one process of a user; ``store`` is where its jobs are recorded."""
+    """The process that sends a round; ``store`` is where its jobs are recorded."""
 
     user: str
     machine: Machine
@@ -71,36 +71,36 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     store: str
 
     def lives(self) -> bool | None:
-        """Return whether the process runs; None where that cannot be seen from here."""
+        """Return whether the process runs; None if that is not visible from here."""
         if not this_machine().sees_processes_of(self.machine):
             return None
         return is_alive(self.process)
 
     def __str__(self) -> str:
-        """Name the sender to other users."""
+        """Return a name of the sender that other users understand."""
         return f"{self.user} (process {self.process.pid} on {self.machine.host})"
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One job as it is sent; its ``id`` is empty until there is an answer."""
+    """One job as it is sent; the job's ``id`` is still empty."""
 
     job: Submitted
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What became of a part: its id, or None where it never became a job."""
+    """The outcome of a part: the job's id, or None if it never became a job."""
 
     id: str | None
     reason: str | None = None
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a part without an answer.
+    """What is known about a part without an answer; times are in seconds.
 
-    ``found`` is its id where the scheduler lists it; ``silent`` why the scheduler did
-    not answer. ``sent``, ``over``, ``unlisted`` are how long ago it was written down,
-    its sbatch ended, the scheduler first answered that it has no such job;
-    ``patience`` is how long a request stays valid. Seconds.
+    ``found`` is the job's id if the scheduler lists it; ``silent`` is why the scheduler
+    did not answer. ``sent``, ``over`` and ``unlisted`` are how long ago the part was
+    written, its sbatch ended, and the scheduler first answered that it does not list
+    the job; ``patience`` is how long the scheduler accepts an old request.
     """
 
     found: str | None = None
@@ -113,16 +113,16 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Open(msgspec.Struct, frozen=True):
-    """A part of which nobody knows yet what became; ``left`` seconds until it is."""
+    """A part whose outcome is not known yet; it will be in ``left`` seconds."""
 
     why: str
     left: Seconds | None = None
 
 
 def decide(facts: Facts) -> Answer | Open:
-    """Decide what became of a part: it was found, it never came, or that is open.
+    """Decide the outcome of a part: found, lost, or still open.
 
-    A sender that cannot be seen has ended its sbatch after the longest time it waits.
+    If the sender is not visible, its sbatch counts as ended after the longest timeout.
     """
     if facts.found is not None:
         return Answer(facts.found)
@@ -138,7 +138,7 @@ def decide(facts: Facts) -> Answer | Open:
 
 
 class Round:
-    """One call of submit or resume for a plan; only the sender that made it sends."""
+    """One call of submit or resume for a plan; only its own sender sends jobs."""
 
     def __init__(
         self, folder: str, number: int, sender: Sender, *, reach: Reach
@@ -153,10 +153,10 @@ class Round:
         return os.path.join(self.folder, FOLDER, f"{self.number}.{name}")
 
     def new_token(self) -> tuple[str, str]:
-        """Return a fresh token and the folder for what is sent under it.
+        """Return a new token and the directory for the files of its job.
 
         Raises:
-            StoreError: the folder cannot be made.
+            StoreError: the directory cannot be created.
         """
         token = f"w{secrets.token_hex(6)}"
         folder = os.path.join(self.folder, FOLDER, token)
@@ -164,17 +164,17 @@ class Round:
         return token, folder
 
     def send(self, scheduler: Scheduler, job: Submitted, script: str) -> Submitted:
-        """Send *script* as *job*, which has no id yet, and record it under its id.
+        """Send *script* as *job*, which has no id yet; record the job with its id.
 
         Raises:
-            SchedulerError: it was refused.
-            SubmissionUnknownError: whether it was accepted is not known yet.
+            SchedulerError: the job was refused.
+            SubmissionUnknownError: whether the job was accepted is not known yet.
             StoreError: the job cannot be recorded.
         """
         if self.is_over():
             raise SchedulerError(
                 f"{job.name} was not submitted: it took so long that another weigh "
-                "gave it up (weigh status)"
+                "process took over (weigh status)"
             )
         number = 1 + sum(1 for _ in self.parts())
         if number == 1:
@@ -197,16 +197,16 @@ class Round:
         job = msgspec.structs.replace(job, submitted=round(time.time(), 3))
         known = self._answer(number, job, Answer(job_id))
         sent = msgspec.structs.replace(job, id=job_id)
-        if known.id is None:  # we were taken for dead, and it may have been sent again
+        if known.id is None:  # another process gave us up and may have sent it again
             scheduler.cancel(sent, None)
             raise SchedulerError(
-                f"job {job_id} was cancelled: it took so long to submit that another "
-                "weigh gave it up (weigh status)"
+                f"job {job_id} was cancelled: submitting it took so long that another "
+                "weigh process took over (weigh status)"
             )
         return sent
 
     def close(self) -> None:
-        """End the round; leave it to be settled where a part is open or unrecorded."""
+        """End the round, or mark it as left if a part is open or not recorded."""
         with suppress(StoreError):
             _link_new(self.path("end" if self._is_done() else "left"), b"")
 
@@ -224,15 +224,15 @@ class Round:
             return False
 
     def lives(self) -> bool | None:
-        """Return whether its sender is at it; None where that cannot be seen."""
+        """Return whether its sender still runs; None if that is not visible."""
         return False if os.path.exists(self.path("left")) else self.sender.lives()
 
     def is_over(self) -> bool:
-        """Return whether every part has its answer."""
+        """Return whether every part has an answer."""
         return os.path.exists(self.path("end"))
 
     def parts(self) -> Iterator[tuple[int, Part]]:
-        """Yield the jobs that were written down, with their numbers from 1."""
+        """Yield the parts that were written, with their numbers from 1."""
         number = 1
         while os.path.lexists(self.path(f"{number}.part")):
             part = _read(self.path(f"{number}.part"), Part)
@@ -241,7 +241,7 @@ class Round:
             number += 1
 
     def answer(self, number: int) -> Answer | None:
-        """Return what became of a part; None where that is open."""
+        """Return the outcome of a part; None while it is open."""
         return _read(self.path(f"{number}.answer"), Answer)
 
     def ids(self) -> tuple[str, ...]:
@@ -250,7 +250,7 @@ class Round:
         return tuple(one.id for one in answers if one is not None and one.id)
 
     def settle(self, say: Say) -> list[str]:
-        """Find out what became of each part; return what is still open, and why."""
+        """Determine the outcome of each part; return messages on parts still open."""
         lives = self.lives()
         still = []
         for number, part in self.parts():
@@ -277,7 +277,7 @@ class Round:
         return still
 
     def _age(self) -> Seconds:
-        """Return how long ago its sender wrote something down, in seconds."""
+        """Return how long ago its sender last wrote a file, in seconds."""
         names = ("round", *(f"{number}.part" for number, _ in self.parts()))
         times = (_changed(self.path(name)) or 0.0 for name in names)
         return _now(os.path.join(self.folder, FOLDER)) - max(times)
@@ -306,7 +306,7 @@ class Round:
         return self._answer(number, job, verdict)
 
     def _looked(self, facts: Facts, job: Submitted) -> Facts:
-        """Look for the job: by its own word, else at the scheduler."""
+        """Search for the job: by the id that it wrote, else at the scheduler."""
         own = _announced(os.path.join(self.folder, FOLDER, job.token))
         if own is not None:
             return msgspec.structs.replace(facts, found=own)
@@ -319,7 +319,7 @@ class Round:
         return msgspec.structs.replace(facts, found=found, patience=patience)
 
     def _answer(self, number: int, job: Submitted, answer: Answer) -> Answer:
-        """Keep what became of a part; return what is kept, if another was first."""
+        """Store the outcome of a part; return the stored one if another was first."""
         path = self.path(f"{number}.answer")
         if not _link_new(path, msgspec.json.encode(answer)):
             answer = self.answer(number) or answer
@@ -328,7 +328,7 @@ class Round:
         return answer
 
     def _record(self, job: Submitted, job_id: str) -> None:
-        """Record the job in its sender's store; twice is once, as its token tells."""
+        """Record the job in its sender's store, unless its token is there already."""
         store = self.sender.store
         if self.sender.user != schedulers.current_user():
             return
@@ -342,7 +342,7 @@ class Round:
 
 
 class Sendings:
-    """The rounds of one plan; *root* is our store, where its jobs are recorded."""
+    """The rounds of one plan; *root* is the store where its jobs are recorded."""
 
     def __init__(self, folder: str, *, root: str, reach: Reach) -> None:
         self.folder = folder
@@ -350,13 +350,13 @@ class Sendings:
         self._reach = reach
 
     def next_number(self, say: Say = lambda _: None) -> int:
-        """Settle what is open; return the number of the round that may begin.
+        """Settle open rounds; return the number of the next round.
 
-        Call this before looking at the jobs: who then begins the round of this number
-        has seen all that were sent before.
+        Call this before reading the jobs: the process that then begins the round of
+        this number has seen all jobs that were sent before.
 
         Raises:
-            UsageError: somebody else submits the plan at this moment.
+            UsageError: another process is submitting the plan.
             SubmissionUnknownError: whether a job was accepted is not known yet.
         """
         rounds = list(self.rounds())
@@ -373,11 +373,11 @@ class Sendings:
         return max((one.number for one in rounds), default=0) + 1
 
     def begin(self, number: int) -> Round:
-        """Begin the round of this number; of all who try, one does.
+        """Begin the round of this number; of several processes only one succeeds.
 
         Raises:
-            UsageError: somebody else did; says who.
-            StoreError: the plan's folder cannot be written.
+            UsageError: another process began it; the message names it.
+            StoreError: the plan's directory cannot be written.
         """
         _make(os.path.join(self.folder, FOLDER))
         sender = Sender(
@@ -394,7 +394,7 @@ class Sendings:
         return ours
 
     def rounds(self) -> Iterator[Round]:
-        """Yield the rounds that were begun, the first one first."""
+        """Yield the rounds in the order in which they began."""
         number = 1
         top = os.path.join(self.folder, FOLDER)
         while os.path.lexists(path := os.path.join(top, f"{number}.round")):
@@ -403,12 +403,12 @@ class Sendings:
             number += 1
 
     def refuse_again(self) -> None:
-        """Refuse a plan that was submitted from another store, by another user say.
+        """Refuse a plan that was submitted from another store, e.g. by another user.
 
-        A copy of a plan's folder was not: its jobs ran elsewhere.
+        A copy of a plan's directory is not refused: its jobs ran elsewhere.
 
         Raises:
-            UsageError: says who, as which job.
+            UsageError: names the user and the job.
         """
         for one in self.rounds():
             ours = any(part.job.folder == self.folder for _, part in one.parts())
@@ -416,11 +416,11 @@ class Sendings:
                 name, ids = os.path.basename(self.folder), ", ".join(one.ids())
                 raise UsageError(
                     f"{name} was submitted before by {one.sender}, as job {ids} "
-                    "(--again runs all of it once more)"
+                    "(--again runs all of it again)"
                 )
 
     def _has_ended(self, other: Round) -> bool:
-        """Wait a moment for a sender that runs, which may know its job's id by then."""
+        """Wait briefly for a running sender, which may learn its job's id meanwhile."""
         end = time.monotonic() + _FOR_THE_OTHER
         while not other.is_over() and other.lives() and time.monotonic() < end:
             time.sleep(_PACE)
@@ -440,7 +440,7 @@ class Sendings:
 
 
 def settle_all(root: str, env: Mapping[str, str], say: Say) -> list[str]:
-    """Settle what was sent from this store without an answer; return what is open."""
+    """Settle the rounds of this store that have no end; return what is still open."""
     still = []
     for entry, folder in _open_folders(root):
         known = Sendings(folder, root=root, reach=reaching(root, env))
@@ -456,14 +456,14 @@ def settle_all(root: str, env: Mapping[str, str], say: Say) -> list[str]:
 
 
 def reaching(root: str, env: Mapping[str, str]) -> Reach:
-    """Return what reaches a scheduler by its name."""
+    """Return a function that returns the scheduler with a given name."""
     return lambda name: schedulers.reach(name, root=root, env=env)
 
 
 def freeze(folder: str, sent: str, names: Iterable[str]) -> str:
-    """Keep the files *names* of *folder* in *sent* as they are now; return *sent*.
+    """Keep the current files *names* of *folder* in *sent*; return *sent*.
 
-    They are hard links: whoever replaces the files leaves these alone.
+    They are hard links, so a later replacement of the files does not change them.
 
     Raises:
         StoreError: they cannot be written.
@@ -476,7 +476,7 @@ def freeze(folder: str, sent: str, names: Iterable[str]) -> str:
                 os.link(source, target)
             except FileExistsError:  # by an earlier part of the round
                 continue
-            except OSError:  # no links here, or none to another user's file
+            except OSError:  # links are not supported, or not to other users' files
                 with open(source, "rb") as file, open(target, "xb") as copy:
                     copy.write(file.read())
         except OSError as error:
@@ -488,7 +488,7 @@ _NOBODY = Sender(user="?", machine=Machine("?"), process=Process(0), store="")
 
 
 def _unknown(job: Submitted, error: str | None, answer: Answer | Open) -> str:
-    """Say that it is open whether a job was accepted, and what settles it."""
+    """Return the message that it is open whether a job was accepted."""
     kind = schedulers.kind_of(job.scheduler)
     what = f"{job.name}: not known whether {kind} accepted the job"
     why = error or (answer.why if isinstance(answer, Open) else "")
@@ -506,7 +506,7 @@ def _settled(job: Submitted, answer: Answer) -> str:
 
 
 def _announced(folder: str) -> str | None:
-    """Return the id that a job has left of itself."""
+    """Return the id that a job has written itself."""
     try:
         return os.readlink(os.path.join(folder, ANNOUNCED)) or None
     except OSError:
@@ -514,7 +514,7 @@ def _announced(folder: str) -> str | None:
 
 
 def _link_new(path: str, contents: bytes) -> bool:
-    """Make a file with *contents*, which are on the disk; False where it is there.
+    """Create a file with *contents*, synced to disk; return False where it exists.
 
     Raises:
         StoreError: it cannot be written.
@@ -532,7 +532,7 @@ def _link_new(path: str, contents: bytes) -> bool:
         try:
             os.link(fresh, path)
         except FileExistsError:
-            # over NFS an answer may be lost: then it is our own
+            # over NFS the reply to link() may be lost: then the file is our own
             return os.stat(path).st_ino == inode
         except OSError as error:
             if error.errno not in _NO_LINKS:
@@ -547,7 +547,7 @@ def _link_new(path: str, contents: bytes) -> bool:
 
 
 def _create_new(path: str, contents: bytes) -> bool:
-    """Make a file where the disk has no links: whoever reads may find it unfinished."""
+    """Create a file where links are not supported: readers may see it unfinished."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     except FileExistsError:
@@ -596,9 +596,9 @@ def _since(now: Seconds, then: Seconds | None) -> Seconds | None:
 
 
 def _now(folder: str) -> Seconds:
-    """Return the time by the clock of the disk that *folder* is on.
+    """Return the time by the clock of the file system of *folder*.
 
-    Clocks of two machines differ; the times of files on one disk are by one clock.
+    Clocks of machines differ; file times on one file system come from one clock.
     """
     path = os.path.join(folder, f".{secrets.token_hex(8)}")
     try:
@@ -613,7 +613,7 @@ def _now(folder: str) -> Seconds:
 
 
 def _mark_open(root: str, folder: str) -> None:
-    """Note in the store that a round of the plan is open, for who names no plan."""
+    """Note in the store that the plan has an open round, for calls without a plan."""
     top = make_folder(root, _OPEN)
     _link_new(os.path.join(top, secrets.token_hex(8)), os.fsencode(folder))
 
@@ -625,7 +625,7 @@ def _open_folders(root: str) -> Iterator[tuple[str, str]]:
     except OSError:
         return
     for name in names:
-        if name.startswith("."):  # on its way to its name
+        if name.startswith("."):  # not linked to its name yet
             continue
         path = os.path.join(top, name)
         with suppress(OSError), open(path, "rb") as file:

@@ -1,8 +1,9 @@
-"""Items into bins by GPU memory, host memory and CPUs.
+"""Pack items into bins by GPU memory, host memory and CPUs.
 
-First-fit decreasing packs within two per cent where one resource is short; where
-several are, filling one bin after the other by what matches its rest does better
-(the dot product of Panigrahy and others, 2011). A few items are packed exactly.
+First-fit decreasing comes within two per cent of the optimum if one resource is short.
+If several are, it is better to fill one bin after the other with the item that best
+matches the space left (dot product, Panigrahy et al. 2011). Few items are packed
+exactly. `most_work` and `sharing_notes` evaluate a probe of shared GPUs.
 """
 
 from bisect import bisect_left
@@ -22,32 +23,32 @@ from weigh.model.plan import (
 Need: TypeAlias = tuple[int, int, int]
 Groups: TypeAlias = list[list[int]]
 
-_GOOD_ENOUGH = 1.03  # above this share of the lower bound another way is tried
-_ENOUGH_TO_MATCH = 3  # items a bin: with fewer there is little to choose
-_WINDOW, _LOOKED_AT = 64, 200  # candidates for a place, and items looked at for them
-_FEW = 48  # items packed exactly, where the search stays within its steps
+_GOOD_ENOUGH = 1.03  # above this multiple of the lower bound another method is tried
+_ENOUGH_TO_MATCH = 3  # items per bin: with fewer there is little to choose
+_WINDOW, _LOOKED_AT = 64, 200  # candidates for a place, and items examined for them
+_FEW = 48  # most items that are packed exactly
 _STEPS = 10_000
 _NO_ROOM = (-1, -1, -1)
-_AS_GOOD = 0.95  # of the most work: fewer together are as good
-_FELT, _HALF_BUSY = 1.3, 50  # times as long, per cent of a card's time
+_AS_GOOD = 0.95  # share of the highest throughput that counts as equal
+_FELT, _HALF_BUSY = 1.3, 50  # slow-down factor; GPU utilisation in per cent
 
 
 class _Problem(NamedTuple):
-    """Needs and capacities in step, resources without a limit out of the way."""
+    """Needs and capacities in the same order; unlimited resources count as 0."""
 
     needs: list[Need]
     full: Need
-    limit: int  # items a bin
+    limit: int  # items per bin
 
 
 def pack(items: Sequence[Item], capacity: Capacity) -> Packing:
-    """Put *items* into as few bins of *capacity* as can be found.
+    """Pack *items* into as few bins of *capacity* as can be found.
 
     Raises:
-        ValueError: an item needs less than nothing, or less than one CPU.
+        ValueError: an item's need is negative, or less than one CPU.
     """
     if any(min(item.gpu_memory, item.memory, item.cpus - 1) < 0 for item in items):
-        raise ValueError("an item needs at least nothing, and one CPU")
+        raise ValueError("an item's memory must not be negative, its CPUs at least 1")
     too_big = tuple(
         short for at, item in enumerate(items) if (short := _short(at, item, capacity))
     )
@@ -77,7 +78,7 @@ def _problem(items: Sequence[Item], capacity: Capacity) -> _Problem:
     limits = (capacity.gpu_memory, capacity.memory, capacity.cpus)
     sums = [sum(need[at] for need in needs) for at in range(len(RESOURCES))]
     full = [
-        # one that cannot be short weighs nothing
+        # a resource that cannot be short is ignored
         None if limit is None or limit >= total else limit
         for limit, total in zip(limits, sums, strict=True)
     ]
@@ -95,7 +96,7 @@ def _problem(items: Sequence[Item], capacity: Capacity) -> _Problem:
 
 
 def _lower_bound(problem: _Problem) -> int:
-    """Count the bins that volume, large items and the limit alone make necessary."""
+    """Return the bins that are needed by volume, by large items and by the limit."""
     needs, full, limit = problem
     if not needs:
         return 0
@@ -108,7 +109,7 @@ def _lower_bound(problem: _Problem) -> int:
 
 
 def _alike(problem: _Problem) -> Groups:
-    """Pack items that all need the same, in order; nothing where they differ."""
+    """Pack items of equal need in order; return no groups where needs differ."""
     needs, full, limit = problem
     if len(set(needs)) != 1:
         return []
@@ -119,7 +120,7 @@ def _alike(problem: _Problem) -> Groups:
 
 
 def _best(problem: _Problem, bound: int) -> Groups:
-    """Try one way after the other until one is good enough."""
+    """Try one method after the other until the packing is good enough."""
     found = _first_fit(problem)
     many = len(problem.needs) >= _ENOUGH_TO_MATCH * len(found)
     if many and len(found) > bound * _GOOD_ENOUGH:
@@ -135,10 +136,10 @@ def _weights(problem: _Problem) -> tuple[float, float, float]:
 
 
 def _first_fit(problem: _Problem) -> Groups:
-    """Put the largest item left into the first bin that has room for it.
+    """Put the largest remaining item into the first bin with enough space.
 
-    The bins are the leaves of a tree whose nodes know the most room below them, so
-    that the first with room is found without asking each.
+    The bins are the leaves of a tree. Each inner node holds the largest space below it,
+    so the first bin with enough space is found in logarithmic time.
     """
     needs, full, limit = problem
     wa, wb, wc = _weights(problem)
@@ -165,7 +166,7 @@ def _first_with_room(rooms: tuple[list[int], ...], need: Need, size: int) -> int
             if node >= size:
                 return node
             node <<= 1
-        else:  # there is always an empty bin further on
+        else:  # a later bin is always empty
             while node & 1:
                 node >>= 1
             node += 1
@@ -185,10 +186,10 @@ def _set_room(rooms: tuple[list[int], ...], leaf: int, left: tuple[int, ...]) ->
 
 
 class _Row:
-    """Shapes of items from the largest to the smallest, those used up stepped over."""
+    """Distinct needs from the largest to the smallest; used-up ones are skipped."""
 
     def __init__(self, problem: _Problem) -> None:
-        """Sort by the share of what is short, the shorter the heavier."""
+        """Sort the needs by size; scarce resources have a larger weight."""
         needs, full, _ = problem
         self.items: dict[Need, list[int]] = {}
         for at in range(len(needs) - 1, -1, -1):
@@ -204,12 +205,12 @@ class _Row:
         self.next = list(range(len(self.needs) + 1))
 
     def weigh(self, need: Need) -> float:
-        """Give the size of a need, or of a room, in one number."""
+        """Return the weighted size of a need or of a free space."""
         a, b, c = self.weights
         return need[0] * a + need[1] * b + need[2] * c
 
     def alive(self, at: int) -> int:
-        """Give the first shape from *at* on that has items; the end if none has."""
+        """Return the first need from index *at* on that has items, else the end."""
         following = self.next
         while following[at] != at:
             following[at] = following[following[at]]
@@ -217,7 +218,7 @@ class _Row:
         return at
 
     def take(self, at: int) -> int:
-        """Take an item of the shape at *at*; give its place in what is to pack."""
+        """Remove an item of the need at *at*; return the item's index."""
         left = self.items[self.needs[at]]
         if len(left) == 1:
             self.next[at] = at + 1
@@ -225,7 +226,7 @@ class _Row:
 
 
 def _by_match(problem: _Problem) -> Groups:
-    """Fill one bin after the other with the item that best matches what is left."""
+    """Fill one bin after the other with the item that best matches its free space."""
     row = _Row(problem)
     groups: Groups = []
     end = len(row.needs)
@@ -243,7 +244,7 @@ def _by_match(problem: _Problem) -> Groups:
 
 
 def _best_match(row: _Row, room: Need) -> int | None:
-    """Find the shape, among the largest that fit, that is most like *room*'s."""
+    """Return the need most similar to *room*, among the largest that fit."""
     a, b, c = room
     wa, wb, wc = (w * w * r for w, r in zip(row.weights, room, strict=True))
     slack = 1e-9 * row.weigh(room)
@@ -265,10 +266,10 @@ def _best_match(row: _Row, room: Need) -> int | None:
 
 
 class _Search:
-    """Look for fewer bins by trying every place for each item, the largest first."""
+    """Search for fewer bins: try every bin for each item, the largest item first."""
 
     def __init__(self, problem: _Problem, found: Groups, bound: int) -> None:
-        """Begin from *found*; stop at *bound*, or when the steps are used up."""
+        """Start from *found*; stop at *bound* bins or after a number of steps."""
         self.problem = problem
         self.best = found
         self.bound = bound
@@ -281,7 +282,7 @@ class _Search:
         self.groups: Groups = []
 
     def run(self) -> Groups:
-        """Give the best packing that was found."""
+        """Return the best packing found."""
         self._place(0)
         return self.best
 
@@ -319,7 +320,7 @@ class _Search:
         self.rooms[place] = room
 
     def _of_rest(self) -> tuple[list[Need], list[Need]]:
-        """Sum up what the items from each depth on need, and the least of each."""
+        """Return, per depth, the sum and the minimum of the remaining items' needs."""
         volumes: list[Need] = [(0, 0, 0)]
         smallest: list[Need] = [self.problem.full]
         for at in reversed(self.order):
@@ -329,7 +330,7 @@ class _Search:
         return volumes[::-1], smallest[::-1]
 
     def _needed(self, depth: int) -> int:
-        """Count the bins there will be at the least: room that is lost is no room."""
+        """Return a lower bound of the bins; unusable free space is not counted."""
         volume, (a, b, c) = self.volumes[depth], self.smallest[depth]
         useful = [r for r in self.rooms if r[0] >= a and r[1] >= b and r[2] >= c]
         more = 0
@@ -361,16 +362,16 @@ def _bin(group: Sequence[int], items: Sequence[Item]) -> Bin:
 
 
 def most_work(found: Sequence[Together]) -> Together:
-    """Return how many together do the most work; the fewest of nearly equal ones."""
+    """Return the probe with the highest throughput; of nearly equal ones the fewest."""
     most = max(one.speed_up for one in found)
     return next(one for one in found if one.speed_up >= most * _AS_GOOD)
 
 
 def sharing_notes(found: Sequence[Together]) -> tuple[str, ...]:
-    """Advise to try MPS where tasks wait for each other on a card that has time left.
+    """Advise NVIDIA's MPS where tasks wait for each other on a GPU that is not busy.
 
-    Without it the processes on a card take turns; a card that one task keeps busy for
-    less than half of the time has room for kernels of several at once.
+    Without MPS the processes on a GPU take turns. A GPU that one task uses for less
+    than half of the time could run kernels of several processes at once.
     """
     alone, pair = found[0], next((one for one in found if one.count == 2), None)  # noqa: PLR2004
     if pair is None or alone.gpu_busy is None:
@@ -378,8 +379,8 @@ def sharing_notes(found: Sequence[Together]) -> tuple[str, ...]:
     if pair.slow_down < _FELT or alone.gpu_busy >= _HALF_BUSY:
         return ()
     advice = (
-        f"a neighbour makes a task {pair.slow_down:.1f} times as long on a card that "
-        f"is {alone.gpu_busy:.0f} % busy: NVIDIA's MPS (nvidia-cuda-mps-control -d) "
-        "may help; probe again with it"
+        f"a second task makes a task {pair.slow_down:.1f} times as long, although the "
+        f"GPU is {alone.gpu_busy:.0f} % busy: NVIDIA's MPS (nvidia-cuda-mps-control -d)"
+        " may help; probe again with it"
     )
     return (advice,)

@@ -1,0 +1,161 @@
+"""Cut one submission into several jobs: long arrays, `--first N` and `--each-node`.
+
+With ``--first N`` the first elements are a job of their own. Each of them ends with
+``weigh.flow.submit.first_check``, which checks whether the request was sufficient. If
+it was not, the element fails, and the other elements, whose job depends on it, do not
+start. Nothing runs on a login node in between.
+"""
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from weigh.errors import SchedulerError, UsageError, WeighError
+from weigh.model.job import JobScript, Submitted, Wanted
+from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.slurm import commands as slurm_commands
+
+TOO_LONG = "the array was too long for one job"
+ONE_PER_NODE = "one job per node"
+# Grid Engine starts a held job whatever the exit code of the job before was, except
+# after 100: that puts the job in error state, and the jobs that depend on it wait
+_HOLD_CODE = {gridengine_commands.NAME: 100}
+_INVALID = ("kill-on-invalid-dep", "yes")
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The job that another job continues, and the reason."""
+
+    job: str
+    reason: str
+
+
+def parts_of(script: JobScript, limit: int | None) -> Iterator[JobScript]:
+    """Cut an array that is too long for one job; the parts share the throttle."""
+    if limit is None or script.elements <= limit:
+        yield script
+        return
+    count = -(-script.elements // limit)
+    throttle = script.wanted.throttle
+    share = None if throttle is None else max(1, throttle // count)
+    wanted = msgspec.structs.replace(script.wanted, throttle=share)
+    for first in range(0, script.elements, limit):
+        yield msgspec.structs.replace(
+            script,
+            first=script.first + first,
+            elements=min(limit, script.elements - first),
+            wanted=wanted,
+        )
+
+
+def one_per_node(
+    script: JobScript, nodes: Sequence[str], scheduler: str
+) -> Iterator[JobScript]:
+    """Yield one script per node."""
+    for number, node in enumerate(nodes):
+        flag = (
+            ("nodelist", node)
+            if scheduler == slurm_commands.NAME
+            else ("l", f"h={node}")
+        )
+        extra = (*script.wanted.extra, flag)
+        wanted = msgspec.structs.replace(script.wanted, extra=extra, throttle=None)
+        yield msgspec.structs.replace(script, first=number, elements=1, wanted=wanted)
+
+
+def halfway(
+    error: WeighError, made: Sequence[Submitted], parts: Sequence[JobScript]
+) -> SchedulerError:
+    """Return the error on a part that was refused after *made* had been accepted."""
+    there, total = sum(job.elements for job in made), sum(one.elements for one in parts)
+    ids = ", ".join(job.id for job in made)
+    way_out = f"weigh resume {made[0].id} submits the rest"
+    if pinned(made[0].wanted):
+        way_out = f"weigh cancel {ids.replace(',', '')}, then weigh submit --again"
+    return SchedulerError(
+        f"{error}\nonly {there:,} of {total:,} elements were submitted, as job {ids}: "
+        f"{way_out}"
+    )
+
+
+def pinned(wanted: Wanted) -> bool:
+    """Return whether a job may run on one named node only, as with --each-node."""
+    return any(
+        name == "nodelist" or (name == "l" and value.startswith("h="))
+        for name, value in wanted.extra
+    )
+
+
+def cut(
+    script: JobScript, count: int | None, scheduler: str, limit: int | None
+) -> Iterator[JobScript]:
+    """Yield a job of the first *count* elements, then the jobs of the others.
+
+    *limit* is the most elements of an array. Without *count* no job waits.
+
+    Raises:
+        UsageError: the first elements would not be measured, or leave none to wait.
+    """
+    if count is None:
+        yield from parts_of(script, limit)
+        return
+    _refuse(script, count, limit)
+    gate = _gate(script, scheduler)
+    yield msgspec.structs.replace(script, elements=count, gate=gate)
+    rest = msgspec.structs.replace(
+        script, first=script.first + count, elements=script.elements - count
+    )
+    yield from parts_of(rest, limit)
+
+
+def _refuse(script: JobScript, count: int, limit: int | None) -> None:
+    if script.runner == "parallel":
+        raise UsageError("--first needs weigh exec to measure: omit --runner")
+    if script.staging is not None:
+        raise UsageError(
+            "--first cannot be combined with staging: omit one (the first elements "
+            "would be checked before their results are copied back)"
+        )
+    if count >= script.elements:
+        raise UsageError(
+            f"--first {count}: the plan has only {script.elements} elements, so none "
+            "would wait"
+        )
+    if limit is not None and count > limit:
+        raise UsageError(f"--first {count}: an array here has {limit} elements at most")
+
+
+def held(script: JobScript, job: str, scheduler: str) -> JobScript:
+    """Return the part, to be started after *job*, the first elements, has succeeded."""
+    wanted = script.wanted
+    extra = (
+        (*wanted.extra, _INVALID) if scheduler == slurm_commands.NAME else wanted.extra
+    )
+    return msgspec.structs.replace(
+        script,
+        wanted=msgspec.structs.replace(wanted, after=(*wanted.after, job), extra=extra),
+    )
+
+
+def own_flags(wanted: Wanted) -> tuple[tuple[str, str], ...]:
+    """Return the scheduler's own flags of a job, without the one added by `held`."""
+    return tuple(flag for flag in wanted.extra if flag != _INVALID)
+
+
+def reason(count: int) -> str:
+    """Return why the other elements are a separate job."""
+    return "waits for the first one" if count == 1 else f"waits for the first {count}"
+
+
+def _gate(script: JobScript, scheduler: str) -> str:
+    """Return the last lines of an element: it fails if its request was too small."""
+    words = [script.python, "-P", "-m", "weigh.flow.submit.first_check"]
+    words += ["--together", str(script.together)]
+    if script.wanted.memory is not None:
+        words += ["--memory", str(script.wanted.memory)]
+    check = f'{shlex.join(words)} "$plan/log/tasks_$element.joblog"'
+    return (
+        "# the other elements start only if this one stayed within its request\n"
+        f'{{ [ "$code" -eq 0 ] && {check}; }} || code={_HOLD_CODE.get(scheduler, 1)}'
+    )

@@ -1,0 +1,336 @@
+"""The request of a job: read from the options and the plan, then compared.
+
+Options come first, the plan fills in the rest. After the submission the request is
+compared with what the scheduler recorded.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from weigh import gpu_models
+from weigh.errors import FormatError, UsageError
+from weigh.model.job import Runner, Submitted, Understood, Wanted
+from weigh.model.plan import Plan
+from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.local.jobs import NAME as LOCAL
+from weigh.schedulers.protocol import Scheduler
+from weigh.schedulers.script import positive_number
+from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.slurm.text import format_time
+from weigh.store.jobs import chain_of, find_jobs
+from weigh.units import GIB, MIB, MINUTE, Bytes, format_size
+
+THROTTLE = 10
+_NO_MEMORY = "memory is not known: the queue's default applies (--memory SIZE)"
+_NO_TIME = "time is not known: the queue's default applies (--time TIME)"
+UNKNOWN = frozenset({_NO_MEMORY, _NO_TIME})
+# added to the memory for mapped libraries and locales, which were not measured
+_MAPPED: Bytes = GIB
+_MAPPED_PER_TASK: Bytes = 512 * MIB
+_CLOSE = 0.01  # sizes are printed with three digits, and rounded up per slot
+_THREADS = (2, 4)  # per core: schedulers allocate whole cores
+
+
+def parse_gpus(text: str | None) -> tuple[str | None, int]:
+    """Read ``2``, ``v100`` or ``v100:2``.
+
+    Raises:
+        FormatError: *text* is none of these.
+    """
+    if text is None:
+        return None, 0
+    kind, colon, count = text.rpartition(":")
+    if not colon:
+        kind, count = ("", text) if text.isdecimal() else (text, "1")
+    if not positive_number(count) or (colon and not kind):
+        raise FormatError(f"not GPUs: {text!r} (write it like 1, v100 or v100:2)")
+    return kind or None, int(count)
+
+
+# flags that the job script sets itself: a second value would break following the job
+_OWN = {
+    slurm_commands.NAME: {
+        **dict.fromkeys(("array", "a"), "weigh plan makes the elements, --throttle"),
+        **dict.fromkeys(("output", "o", "error", "e"), "weigh logs shows the output"),
+        **dict.fromkeys(("chdir", "D", "wrap"), "the job runs where it was submitted"),
+        "open-mode": "each element has a log of its own",
+    },
+    gridengine_commands.NAME: {
+        **dict.fromkeys(("t", "tc"), "weigh plan makes the elements, --throttle"),
+        **dict.fromkeys(("o", "e", "j"), "weigh logs shows the output"),
+        **dict.fromkeys(("wd", "cwd"), "the job runs where it was submitted"),
+        **dict.fromkeys(("S", "b", "terse", "sync"), "the script is weigh's own"),
+    },
+}
+
+
+def refuse_own(extra: Sequence[tuple[str, str]], kind: str) -> None:
+    """Refuse flags of the scheduler that the job script sets itself.
+
+    Raises:
+        UsageError: there is one; the message names the alternative.
+    """
+    for name, _ in extra:
+        instead = _OWN.get(kind, {}).get(name)
+        if instead is not None:
+            raise UsageError(f"--{name} is set by the job script ({instead})")
+
+
+def refuse_requeue(scheduler: str, runner: Runner) -> None:
+    """Refuse --requeue where a job cannot be requeued.
+
+    Raises:
+        UsageError: the scheduler has no queue, or weigh exec does not run the tasks.
+    """
+    if scheduler == LOCAL:
+        raise UsageError(
+            "--requeue: jobs on this machine have no queue (omit --requeue and --time: "
+            "they run until they are done)"
+        )
+    if runner != "weigh":
+        raise UsageError("--requeue needs weigh exec: omit --runner")
+
+
+def complete_request(
+    plan: Plan, typed: Wanted, scheduler: Scheduler
+) -> tuple[Wanted, list[str]]:
+    """Fill in from the plan what was not typed; return notes on what is missing.
+
+    Raises:
+        UsageError: a task needs several nodes, which only Slurm can start here.
+    """
+    ask = plan.ask
+    notes: list[str] = []
+    if ask.nodes > 1 and scheduler.name != slurm_commands.NAME:
+        raise UsageError(
+            f"{scheduler.name} runs a task on one node: several nodes need Slurm"
+        )
+    wanted = msgspec.structs.replace(
+        typed,
+        cpus=typed.cpus or ask.cpus,
+        memory=ask.memory if typed.memory is None else typed.memory,
+        time_limit=ask.time_limit if typed.time_limit is None else typed.time_limit,
+        throttle=_throttle(typed, plan, scheduler.name),
+        nodes=ask.nodes,
+    )
+    if not typed.gpus and ask.gpus:
+        kind, note = _gpu_word(ask.gpu, scheduler)
+        wanted = msgspec.structs.replace(wanted, gpus=ask.gpus, gpu_type=kind)
+        notes += note
+    if scheduler.name == gridengine_commands.NAME and wanted.virtual_memory is None:
+        wanted, note = _with_virtual(wanted, plan)
+        notes += note
+    if scheduler.name == gridengine_commands.NAME and wanted.gpus and wanted.cpus > 1:
+        wanted, note = _one_slot(wanted, scheduler)
+        notes += note
+    if scheduler.name == gridengine_commands.NAME and wanted.after:
+        notes.append("Grid Engine waits until a job has ended, even if it failed")
+    if scheduler.name != LOCAL:
+        if wanted.memory is None:
+            notes.append(_NO_MEMORY)
+        if wanted.time_limit is None:
+            notes.append(_NO_TIME)
+    return wanted, notes
+
+
+def _gpu_word(
+    name: str | None, scheduler: Scheduler
+) -> tuple[str | None, tuple[str, ...]]:
+    """Return the site's name of a GPU: for ``v100-32gb`` it may be ``v100``."""
+    if name is None or scheduler.name == LOCAL:
+        return None, ()
+    types = scheduler.gpu_types()
+    alike = _alike(name, types)
+    if alike:
+        return max(alike, key=len), ()
+    known = f": it has {', '.join(types)}" if types else ""
+    note = f"any GPU: the site has no name for {name}{known} (--gpus TYPE:N)"
+    return None, (note,)
+
+
+def _alike(name: str, types: Sequence[str]) -> list[str]:
+    """Return the site's names that may mean the GPU; a slice is never a whole GPU."""
+    profile = gpu_models.profile_of(name)
+    if profile is None:
+        plain = name.lower()
+        return [word for word in types if plain.startswith(word.lower())]
+    slices = [word for word in types if gpu_models.profile_of(word) == profile]
+    models = _models(name)
+    same = [word for word in slices if models & _models(word)]
+    return same or [word for word in slices if word.lower() == profile]
+
+
+def _models(name: str) -> set[str]:
+    try:
+        return {model.name for model in gpu_models.called(name)}
+    except UsageError:  # a name that only the site uses
+        return set()
+
+
+def _one_slot(wanted: Wanted, scheduler: Scheduler) -> tuple[Wanted, tuple[str, ...]]:
+    """Request one slot where the site counts the GPUs once per slot."""
+    word = scheduler.cpu_resource(wanted.complexes)
+    if word is None:
+        return wanted, ()
+    note = f"one slot instead of {wanted.cpus}: here the GPUs count per slot"
+    extra = wanted.extra
+    if word:
+        extra = (*extra, ("l", f"{word}={wanted.cpus}"))
+        note += f"; {word}={wanted.cpus} requests the CPUs"
+    return msgspec.structs.replace(wanted, cpus=1, extra=extra), (note,)
+
+
+def _throttle(typed: Wanted, plan: Plan, scheduler: str) -> int | None:
+    if scheduler == LOCAL:
+        return typed.throttle or 1
+    if len(plan.elements) == 1:
+        return None
+    return typed.throttle or THROTTLE
+
+
+def _with_virtual(wanted: Wanted, plan: Plan) -> tuple[Wanted, tuple[str, ...]]:
+    """Return the request with h_vmem, derived from the memory and what is mapped."""
+    if wanted.gpus:
+        note = "h_vmem is not requested: CUDA maps more than it uses (--h-vmem SIZE)"
+        return wanted, (note,)
+    if wanted.memory is None:
+        return wanted, ()
+    together = max(len(element.tasks) for element in plan.elements)
+    size = wanted.memory + _MAPPED + together * _MAPPED_PER_TASK
+    note = (
+        "h_vmem is an estimate: it also counts mapped libraries, which were not "
+        "measured (--h-vmem SIZE)"
+    )
+    return msgspec.structs.replace(wanted, virtual_memory=size), (note,)
+
+
+def check_understood(scheduler: Scheduler, jobs: Sequence[Submitted]) -> list[str]:
+    """Return how the request that the scheduler recorded differs from the one sent.
+
+    Only the first of *jobs* is compared: all parts of a plan have the same request.
+    """
+    if not jobs:
+        return []
+    recorded = scheduler.understood(jobs[0].id)
+    return [] if recorded is None else list(differences(jobs[0], recorded))
+
+
+def differences(job: Submitted, recorded: Understood) -> Iterator[str]:
+    """Yield each figure that the scheduler recorded differently, if it shows it.
+
+    All figures are for one element, on all its nodes.
+    """
+    wanted = job.wanted
+    nodes = wanted.nodes
+    slots = wanted.cpus or 1
+    memory = None if wanted.memory is None else wanted.memory * nodes
+    yield from _size("memory", memory, recorded.memory, parts=nodes)
+    yield from _size(
+        "h_vmem", wanted.virtual_memory, recorded.virtual_memory, parts=slots
+    )
+    yield from _cpus(wanted.cpus * nodes, recorded.cpus)
+    for what, requested, got in (
+        ("GPUs", wanted.gpus * nodes, recorded.gpus),
+        ("time", _time(wanted.time_limit), _time(recorded.time_limit)),
+        ("elements", job.elements if job.elements > 1 else None, recorded.elements),
+        ("throttle", _effective_throttle(job), recorded.throttle),
+        ("account", wanted.account, recorded.account),
+    ):
+        if requested is not None and got is not None and not _is_same(requested, got):
+            yield _differs(what, requested, got)
+    yield from _types(wanted, recorded)
+    yield from _queue(wanted, recorded)
+
+
+def _differs(what: str, requested: object, got: object) -> str:
+    return f"{what}: {requested} requested, but the scheduler recorded {got}"
+
+
+def _size(
+    what: str, requested: Bytes | None, got: Bytes | None, *, parts: int
+) -> Iterator[str]:
+    """Compare sizes; each of *parts* was rounded up to a whole MiB."""
+    if requested is None or got is None:
+        return
+    if abs(requested - got) > max(_CLOSE * requested, parts * MIB):
+        yield _differs(what, format_size(requested), format_size(got))
+
+
+def _cpus(requested: int, got: int | None) -> Iterator[str]:
+    """Compare CPUs; rounding up to whole cores is not a difference."""
+    rounded = {-(-requested // threads) * threads for threads in _THREADS}
+    if requested and got is not None and got != requested and got not in rounded:
+        yield _differs("CPUs", requested, got)
+
+
+def _types(wanted: Wanted, recorded: Understood) -> Iterator[str]:
+    kind = wanted.gpu_type
+    if (
+        kind
+        and recorded.gpu_types
+        and kind.lower() not in map(str.lower, recorded.gpu_types)
+    ):
+        got = ", ".join(recorded.gpu_types)
+        yield _differs("GPU type", kind, got)
+
+
+def _queue(wanted: Wanted, recorded: Understood) -> Iterator[str]:
+    if wanted.queue is None or recorded.queue is None:
+        return
+    if {*wanted.queue.split(",")} != {*recorded.queue.split(",")}:
+        yield _differs("queue", wanted.queue, recorded.queue)
+
+
+def _effective_throttle(job: Submitted) -> int | None:
+    """Return the throttle, unless it is larger than the number of elements."""
+    most = job.wanted.throttle
+    return most if most is not None and most < job.elements else None
+
+
+def _time(seconds: int | None) -> str | None:
+    """Return a time limit as text, rounded up to whole minutes as schedulers do."""
+    return None if seconds is None else format_time(-(-seconds // MINUTE) * MINUTE)
+
+
+def _is_same(requested: object, got: object) -> bool:
+    if isinstance(requested, str) and isinstance(got, str):
+        return requested.lower() == got.lower()  # Slurm's accounts are lower case
+    return requested == got
+
+
+def ids_to_await(
+    names: Sequence[str], scheduler: str, known: Sequence[Submitted]
+) -> tuple[str, ...]:
+    """Return the ids of the jobs called *names*; unknown ids are passed on unchanged.
+
+    Raises:
+        UsageError: a job runs at another scheduler, so this one cannot wait for it.
+    """
+    ids: dict[str, None] = {}
+    for name in names:
+        if name.isdecimal() and not any(job.id == name for job in known):
+            ids[name] = None
+            continue
+        job = find_jobs(known, name)[-1]
+        if job.scheduler != scheduler:
+            raise UsageError(
+                f"job {job.id} runs at {job.scheduler}: a job of {scheduler} cannot "
+                "wait for it"
+            )
+        ids |= dict.fromkeys(one.id for one in submitted_with(job, known))
+    return tuple(ids)
+
+
+def submitted_with(job: Submitted, known: Sequence[Submitted]) -> list[Submitted]:
+    """Return all jobs of one submission: the parts of an array, or of a resumption.
+
+    Parts share their folder; jobs of a resumption continue the same job.
+    """
+    return [
+        one
+        for one in chain_of(known, job)
+        if one.id == job.id
+        or one.folder == job.folder
+        or (job.resumes is not None and one.resumes == job.resumes)
+    ]

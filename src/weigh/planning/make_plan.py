@@ -1,0 +1,303 @@
+"""Make a plan from the needs of tasks: the elements, their time, the request, notes.
+
+The notes state what is not known, what was predicted and which tasks are left out.
+"""
+
+import posixpath
+from collections.abc import Iterator, Sequence
+
+from weigh.errors import UsageError
+from weigh.estimate.fit import FEWEST_SIZES, TRUSTED_RATIO
+from weigh.estimate.samples import size_text
+from weigh.model.plan import (
+    Ask,
+    Bin,
+    Capacity,
+    Card,
+    Element,
+    Foretold,
+    Kind,
+    LeftOut,
+    Packing,
+    Plan,
+)
+from weigh.planning.bin_packing import pack
+from weigh.planning.needs import Needs
+from weigh.planning.options import Wishes, size
+from weigh.planning.targets import Target
+from weigh.request import round_memory, round_time
+from weigh.units import format_size
+
+_NOISE = 1.05  # slow-down that equal runs show by chance
+_NAMED = 3  # tasks or parameters that are listed by name
+_MOST_SIZES = 6  # sizes that are listed one by one
+_WORDS = {"gpu_memory": "GPU memory", "memory": "memory", "time": "time"}
+_Source = tuple[str, tuple[float, ...], int]
+
+
+def planned(
+    wishes: Wishes,
+    needs: Needs,
+    target: Target,
+    headroom: float,
+    *,
+    slow_down: float | None = None,
+) -> Plan:
+    """Pack the tasks for *target*; *slow_down* is the factor measured by a probe.
+
+    Raises:
+        UsageError: tasks use different numbers of whole GPUs; a node has fewer; or
+            the name cannot be the name of a directory.
+        FormatError: a size does not parse.
+    """
+    whole = _whole_gpus(needs)
+    capacity = _capacity(wishes, target.card, whole)
+    packing = pack([needs.kinds[place].item for place in needs.places], capacity)
+    elements = tuple(
+        Element(
+            file=f"tasks_{number}.txt",
+            tasks=tuple(at + 1 for at in bin_.items),
+            gpu_memory=bin_.gpu_memory,
+            memory=bin_.memory,
+            cpus=bin_.cpus,
+            time=_time(bin_, needs, slow_down),
+            kinds=tuple(needs.places[at] for at in bin_.items),
+        )
+        for number, bin_ in enumerate(packing.bins)
+    )
+    return Plan(
+        name=_name(wishes),
+        task_file=wishes.task_file,
+        tasks=len(needs.places),
+        headroom=headroom,
+        card=target.card,
+        capacity=capacity,
+        ask=_request(elements, capacity, target, whole=whole, nodes=wishes.nodes or 1),
+        kinds=needs.kinds,
+        elements=elements,
+        left_out=_left_out(packing),
+        fewest=packing.lower_bound,
+        notes=tuple(
+            plan_notes(
+                needs,
+                elements,
+                target,
+                has_time_option=wishes.time is not None,
+                slow_down=slow_down,
+                nodes=wishes.nodes or 1,
+            )
+        ),
+    )
+
+
+def _name(wishes: Wishes) -> str:
+    stem = posixpath.splitext(posixpath.basename(wishes.task_file))[0]
+    name = wishes.name or (stem if stem.strip("-.") else "tasks")
+    if posixpath.sep in name or name.strip(".") == "" or not name.isprintable():
+        raise UsageError(f"not a directory name: {name!r} (choose another --name)")
+    return name
+
+
+def _whole_gpus(needs: Needs) -> int:
+    """Return how many whole GPUs each task uses; 0 where tasks share one.
+
+    Raises:
+        UsageError: tasks differ: all elements of an array have the same request.
+    """
+    counts = {kind.item.gpus: place for place, kind in enumerate(needs.kinds)}
+    if len(counts) > 1:
+        uses = " and ".join(
+            f"task {needs.places.index(place) + 1} {_gpu_use(count)}"
+            for count, place in sorted(counts.items())[:2]
+        )
+        raise UsageError(
+            f"{uses}: plan them from separate task files (or --gpus-per-task N)"
+        )
+    return next(iter(counts))
+
+
+def _gpu_use(count: int) -> str:
+    if count:
+        return f"uses {count} GPU{'s' if count > 1 else ''}"
+    return "shares one"
+
+
+def _capacity(wishes: Wishes, card: Card | None, whole: int) -> Capacity:
+    """Return what one element may hold: its GPUs' share of the node."""
+    has_gpus = card is not None or whole > 0
+    if whole and wishes.node_gpus and whole > wishes.node_gpus:
+        raise UsageError(
+            f"a task uses {whole} GPUs and a node has {wishes.node_gpus}: "
+            "--nodes N --gpus-per-task G spreads a task over nodes, G on each"
+        )
+    shares = (wishes.node_gpus or 1) // (whole or 1) if has_gpus else 1
+    memory, cpus = size("--node-memory", wishes.node_memory), wishes.node_cpus
+    count = wishes.per_gpu
+    if whole or (wishes.nodes or 1) > 1:
+        count = 1
+    elif card is None and memory is None and cpus is None:
+        count = count or 1  # the node's size is not known: one task per element
+    return Capacity(
+        gpu_memory=card.memory if card else None,
+        memory=None if memory is None else memory // max(1, shares),
+        cpus=None if cpus is None else cpus // max(1, shares),
+        count=count,
+    )
+
+
+def _time(bin_: Bin, needs: Needs, slow_down: float | None) -> float | None:
+    """Return an upper bound of a bin's time: as measured together, or by GPU use.
+
+    At any moment the slowest task either does not use the GPU, or waits while the GPU
+    works for one of the tasks.
+    """
+    if bin_.time is None:
+        return None
+    if slow_down is not None:
+        return bin_.time * (slow_down if slow_down > _NOISE else 1.0)
+    kinds = [needs.kinds[needs.places[at]] for at in bin_.items]
+    parts = [(kind.item.time or 0.0, kind.busy or 0.0) for kind in kinds]
+    on_gpu = sum(time * busy for time, busy in parts)
+    return max(bin_.time, max(time * (1 - busy) for time, busy in parts) + on_gpu)
+
+
+def _request(
+    elements: Sequence[Element],
+    capacity: Capacity,
+    target: Target,
+    *,
+    whole: int,
+    nodes: int,
+) -> Ask:
+    memory = max((element.memory for element in elements), default=0)
+    rounded = round_memory(memory)
+    if capacity.memory is not None:
+        rounded = max(memory, min(rounded, capacity.memory))
+    times = [element.time for element in elements]
+    known = [time for time in times if time is not None]
+    return Ask(
+        cpus=max((element.cpus for element in elements), default=1),
+        memory=rounded or None,
+        time_limit=round_time(max(known))
+        if known and len(known) == len(times)
+        else None,
+        gpus=whole or (1 if target.card else 0),
+        gpu=target.word,
+        nodes=nodes,
+    )
+
+
+def _left_out(packing: Packing) -> tuple[LeftOut, ...]:
+    return tuple(
+        LeftOut(short.item + 1, short.resource, short.need, short.capacity)
+        for short in packing.too_big
+    )
+
+
+def too_big(plan: Plan) -> str:
+    """Return the message on tasks that fit into no element, and what to do."""
+    first = plan.left_out[0]
+    more = len(plan.left_out) - _NAMED
+    numbers = ", ".join(str(short.task) for short in plan.left_out[:_NAMED])
+    tasks = f"tasks {numbers}" if len(plan.left_out) > 1 else f"task {numbers}"
+    if first.resource == "cpus":
+        need = f"{first.need} CPU{'s' if first.need > 1 else ''}"
+        has = str(first.capacity)
+    else:
+        need, has = format_size(first.need), format_size(first.capacity)
+        need += " of GPU memory" if first.resource == "gpu_memory" else " of memory"
+        need += " with headroom"
+    where = plan.card.name if plan.card and first.resource == "gpu_memory" else "a bin"
+    if where == "a bin":
+        where = "a GPU's share of the node" if plan.card else "the node"
+    out = "" if len(plan.left_out) == plan.tasks else "; --leave-out plans the rest"
+    return (
+        f"{tasks}{f' and {more:,} more' if more > 0 else ''}: {need}, "
+        f"and {where} has {has}{out}"
+    )
+
+
+def plan_notes(  # noqa: PLR0913 - keyword-only past the third
+    needs: Needs,
+    elements: Sequence[Element],
+    target: Target,
+    *,
+    has_time_option: bool,
+    slow_down: float | None,
+    nodes: int = 1,
+) -> Iterator[str]:
+    """Yield notes on assumptions; *slow_down* is None where it was not measured."""
+    kinds = needs.kinds
+    if target.note:
+        yield target.note
+    if nodes > 1:
+        yield (
+            f"srun starts each task once on each of its {nodes} nodes (not a task that "
+            "begins with srun or mpirun): torchrun finds the other nodes by itself, "
+            "other programs use MASTER_ADDR, MASTER_PORT and SLURM_NODEID"
+        )
+    yield from dict.fromkeys(note for kind in kinds for note in kind.notes)
+    if not any(kind.item.memory for kind in kinds):
+        yield "memory is not known: --memory, or measure a task with weigh run"
+    if any(kind.item.time is None for kind in kinds):
+        yield "the time is not known: --time, or measure a task with weigh run"
+    together = any(len(element.tasks) > 1 for element in elements)
+    shares_a_guess = together and target.card and slow_down is None
+    if shares_a_guess and not has_time_option:
+        unknown = any(kind.busy is None for kind in kinds)
+        yield (
+            "the slow-down of tasks that share a GPU was not measured: the time "
+            + ("is that of tasks alone" if unknown else "assumes that they take turns")
+        )
+    elif shares_a_guess:
+        yield "the time is taken from --time: no slow-down by sharing a GPU is added"
+    yield from _prediction_notes(kinds)
+    if needs.unlike:
+        names = list(needs.unlike)
+        named = ", ".join(f"{n} {size_text(needs.unlike[n])}" for n in names[:_NAMED])
+        more = " and others" if len(names) > _NAMED else ""
+        yield (
+            f"all runs had {named}{more}, and tasks have another value: measure a run "
+            "with it to see whether it matters (weigh run)"
+        )
+    unlike = sum(kind.tasks for kind in kinds if not kind.records)
+    if 0 < unlike < len(needs.places):
+        yield f"{unlike:,} tasks match no record: only the options count for them"
+
+
+def _prediction_notes(kinds: Sequence[Kind]) -> Iterator[str]:
+    """Yield what was predicted, from which runs, and how far beyond them."""
+    predicted: dict[_Source, list[Foretold]] = {}
+    tasks: dict[_Source, int] = {}
+    for kind in kinds:
+        for one in kind.foretold:
+            predicted.setdefault((one.by, one.sizes, one.runs), []).append(one)
+        for source in {(one.by, one.sizes, one.runs) for one in kind.foretold}:
+            tasks[source] = tasks.get(source, 0) + kind.tasks
+    for (by, sizes, runs), found in predicted.items():
+        names = [w for q, w in _WORDS.items() if any(o.quantity == q for o in found)]
+        what = " and ".join(names[-2:])
+        what = ", ".join((*names[:-2], what))
+        number = tasks[by, sizes, runs]
+        whose = "1 task" if number == 1 else f"{number:,} tasks"
+        rests = f"{runs} runs at {by} {_size_list(sizes)}"
+        yield f"{what} of {whose}: predicted from {rests}{_how_far(found)}"
+        if len(sizes) < FEWEST_SIZES:
+            yield f"two sizes of {by} show no curvature: measure a third (weigh run)"
+
+
+def _how_far(found: Sequence[Foretold]) -> str:
+    farthest = max(found, key=lambda one: one.ratio)
+    if farthest.ratio <= 1:
+        return ", none of them beyond"
+    text = f"; {farthest.by} {size_text(farthest.size)} is {farthest.ratio:.1f} times"
+    if farthest.ratio <= TRUSTED_RATIO:
+        return f"{text} the largest of those"
+    return f"{text} the largest, too far to trust: measure a larger one"
+
+
+def _size_list(sizes: Sequence[float]) -> str:
+    if len(sizes) > _MOST_SIZES:
+        return f"{size_text(sizes[0])} to {size_text(sizes[-1])}"
+    *most, last = map(size_text, sizes)
+    return f"{', '.join(most)} and {last}" if most else last
