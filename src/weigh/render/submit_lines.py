@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.model.job import Submitted, Wanted
+from weigh.model.job import JobRequest, Submitted
 from weigh.model.plan import Plan
 from weigh.render.printable import printable
 from weigh.render.request_lines import WIDTH, folded
@@ -61,7 +61,7 @@ def submitted_lines(answer: Shipped) -> Iterator[str]:
         text += f"; starts {_moment(job.expected, answer.now)}"
     yield from (f"  {line}" for line in folded(text, WIDTH - 2))
     yield from _more(answer.more)
-    yield f"  each      {request_words(job.wanted)}"
+    yield f"  each      {request_words(job.request)}"
     yield f"  script    {printable(job.script)}"
     yield f"  follow    weigh status {job.id}"
 
@@ -98,7 +98,7 @@ def _what(job: Submitted) -> str:
 
 
 def _at_once(job: Submitted) -> str:
-    most = job.wanted.throttle
+    most = job.request.throttle
     few = most is not None and most < job.elements
     return f", up to {most} at a time" if few else ""
 
@@ -144,7 +144,7 @@ def render_json(answer: Shipped) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def request_words(wanted: Wanted) -> str:
+def request_words(wanted: JobRequest) -> str:
     """Write the request of one element."""
     parts = [_count(wanted.cpus, "CPU")]
     if wanted.memory is not None:

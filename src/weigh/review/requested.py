@@ -35,8 +35,8 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
 
 def requested_by_job(job: Submitted, plan: Plan | None) -> Requested:
     """Return what each element of a job requested."""
-    wanted = job.wanted
-    gpu = plan.card if plan else None
+    wanted = job.request
+    gpu = plan.gpu if plan else None
     return Requested(
         scheduler=job.scheduler.partition("@")[0],  # of slurm@gpu: slurm
         cpus=wanted.cpus,

@@ -20,9 +20,9 @@ from weigh.model.job import (
     Elements,
     ElementState,
     JobScript,
+    RecordedRequest,
     States,
     Submitted,
-    Understood,
 )
 from weigh.model.record import Complexes
 from weigh.schedulers.command import NoAnswerError, Ran, Runner, outside_of_job
@@ -234,7 +234,7 @@ class Client:
             raise UsageError(f"{doubt} (--no-checks submits it anyway)")
         return self._backend.parse_start(output)
 
-    def understood(self, job: str) -> Understood | None:
+    def understood(self, job: str) -> RecordedRequest | None:
         """Return the request as the scheduler understood it."""
         return self._backend.parse_understood(
             self._output_of(self._backend.understood_argv(job))

@@ -12,7 +12,7 @@ import msgspec
 
 from weigh.errors import WeighError
 from weigh.model.cluster import ClusterJob, Node
-from weigh.model.job import ElementState, JobScript, States, Submitted, Understood
+from weigh.model.job import ElementState, JobScript, RecordedRequest, States, Submitted
 from weigh.model.limits import Limits, QueueLimits
 from weigh.model.lint import Facts, Finding
 from weigh.model.record import Complexes
@@ -78,7 +78,7 @@ class Scheduler(Protocol):
         Raises SchedulerError if the scheduler does not answer.
         """
 
-    def understood(self, job: str) -> Understood | None:
+    def understood(self, job: str) -> RecordedRequest | None:
         """Return the request as the scheduler understood it; None if unknown."""
 
     def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:
@@ -146,7 +146,7 @@ class Backend(Protocol):
     def understood_argv(self, job: str) -> Argv:
         """Return the command that shows the request of a job."""
 
-    def parse_understood(self, out: str) -> Understood | None:
+    def parse_understood(self, out: str) -> RecordedRequest | None:
         """Read that request; None if the output shows no job."""
 
     def parse_submitted(self, out: str) -> str | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from following import Weigh
 
-from weigh.model.job import STUCK, Submitted, Wanted
+from weigh.model.job import STUCK, JobRequest, Submitted
 from weigh.review.requested import requested_by_job
 from weigh.schedulers.client import Client, Reach
 from weigh.schedulers.command import Ran
@@ -32,7 +32,7 @@ def job(number: str = "7", scheduler: str = "gridengine") -> Submitted:
         elements=1,
         tasks=1,
         submitted=0.0,
-        wanted=Wanted(memory=5),
+        request=JobRequest(memory=5),
     )
 
 

@@ -11,7 +11,7 @@ from weigh.errors import FormatError
 from weigh.flow.site.ask import Ask, ask_scheduler, query
 from weigh.flow.site.schedulers import installed_scheduler
 from weigh.model.cluster import Cluster, Start
-from weigh.model.job import Wanted
+from weigh.model.job import JobRequest
 from weigh.model.record import Complexes
 from weigh.schedulers.cluster_view import (
     closed_nodes,
@@ -27,7 +27,9 @@ TABLE = "gridengine"
 _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 
 
-def in_site_words(wanted: Wanted, kind: str, site: Mapping[str, object]) -> Wanted:
+def in_site_words(
+    wanted: JobRequest, kind: str, site: Mapping[str, object]
+) -> JobRequest:
     """Return *wanted* with the resource names of the site file's ``[cluster]``.
 
     Raises:

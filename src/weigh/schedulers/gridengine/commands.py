@@ -13,9 +13,9 @@ from weigh.model.job import (
     STUCK,
     ElementState,
     JobScript,
+    RecordedRequest,
     States,
     Submitted,
-    Understood,
 )
 from weigh.model.record import Complexes, State
 from weigh.schedulers.command import Ran
@@ -30,7 +30,7 @@ from weigh.schedulers.script import whole_number
 from weigh.units import Seconds
 
 
-def parse_job(text: str) -> Understood | None:
+def parse_job(text: str) -> RecordedRequest | None:
     """Read the job in *text*; None if there is none.
 
     Each site names its GPU resource itself: if no name is recognized, the number of
@@ -43,7 +43,7 @@ def parse_job(text: str) -> Understood | None:
     slots = _slots(rows.get("parallel environment", ""))
     tasks = rows.get("job-array tasks")
     each = _size(asked.get("h_vmem"))
-    return Understood(
+    return RecordedRequest(
         virtual_memory=None if each is None else each * slots,
         cpus=slots,
         gpus=next((whole_number(asked[name]) for name in asked if is_gpu(name)), None),
@@ -164,7 +164,7 @@ def understood_argv(job: str) -> Argv:
     return ("qstat", "-j", job)
 
 
-def parse_understood(out: str) -> Understood | None:
+def parse_understood(out: str) -> RecordedRequest | None:
     """Read the request as Grid Engine understood it."""
     return parse_job(out)
 

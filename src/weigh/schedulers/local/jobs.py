@@ -18,8 +18,8 @@ from weigh.model.job import (
     Elements,
     ElementState,
     JobScript,
+    RecordedRequest,
     Submitted,
-    Understood,
 )
 from weigh.model.record import Complexes, State
 from weigh.schedulers.job_script import ENDED
@@ -83,7 +83,7 @@ class Local:
         """Return None: a job starts at once."""
         return None
 
-    def understood(self, job: str) -> Understood | None:  # noqa: ARG002
+    def understood(self, job: str) -> RecordedRequest | None:  # noqa: ARG002
         """Return None: a local job has no request."""
         return None
 

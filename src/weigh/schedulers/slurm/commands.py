@@ -17,9 +17,9 @@ from weigh.model.job import (
     Elements,
     ElementState,
     JobScript,
+    RecordedRequest,
     States,
     Submitted,
-    Understood,
 )
 from weigh.model.record import Complexes, State
 from weigh.schedulers.command import Ran
@@ -45,7 +45,7 @@ _GPU = re.compile(
 _MEMORY_PER_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu[:=]([^:=,]+)")
 
 
-def parse_job(text: str) -> Understood | None:
+def parse_job(text: str) -> RecordedRequest | None:
     """Read the first job of *text*, for an array all its lines; None without a job."""
     rows = [
         pairs_of(_NAME.sub(" UserId=", line))
@@ -56,11 +56,13 @@ def parse_job(text: str) -> Understood | None:
         return None
     row = rows[0]
     if "HetJobId" in row:
-        return Understood()  # each component of a heterogeneous job has its own request
+        return (
+            RecordedRequest()
+        )  # each component of a heterogeneous job has its own request
     tres = row.get("ReqTRES") or row.get("TRES") or ""
     gpus = _gpus(row, tres)
     throttles = (whole_number(one.get("ArrayTaskThrottle")) for one in rows)
-    return Understood(
+    return RecordedRequest(
         memory=_memory(row, tres, None if gpus is None else sum(gpus.values())),
         cpus=_least(row.get("NumCPUs")),
         gpus=None if gpus is None else sum(gpus.values()),
@@ -277,7 +279,7 @@ def understood_argv(job: str) -> Argv:
     return ("scontrol", "-o", "show", "job", job)
 
 
-def parse_understood(out: str) -> Understood | None:
+def parse_understood(out: str) -> RecordedRequest | None:
     """Read the request as Slurm understood it."""
     return parse_job(out)
 
