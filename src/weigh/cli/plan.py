@@ -9,7 +9,7 @@ from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.flow.plan.plan import plan as plan_flow
 from weigh.flow.run.run_measured import Told
-from weigh.planning.options import ALL, Wishes
+from weigh.planning.options import ALL, PlanOptions
 from weigh.render.columns import fill
 from weigh.render.plan_lines import render_json, render_text
 from weigh.render.printable import printable
@@ -100,9 +100,9 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     weigh plan tasks.txt --gpu V100-16GB,V100-32GB,A100-40GB
     weigh plan tasks.txt --from-records ppo,dqn --node-cpus 32 --node-memory 128GiB
     """  # noqa: D301 - click reads \b as: keep these lines
-    wishes = Wishes(**words)  # type: ignore[arg-type]
+    chosen = PlanOptions(**words)  # type: ignore[arg-type]
     try:
-        answer = plan_flow(wishes, cwd=os.getcwd(), env=os.environ, say=_say)
+        answer = plan_flow(chosen, cwd=os.getcwd(), env=os.environ, say=_say)
     except Told as signal:  # click would take it for ^C
         return _SIGNAL_BASE + signal.number
     for warning in answer.warnings:
@@ -115,7 +115,7 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     sys.stdout.flush()  # the plan before the notes, where both reach one terminal
     for note in answer.notes:
         click.echo(fill(f"  {printable(note)}", 80, subsequent_indent="    "), err=True)
-    for line in _next(answer.directory, wishes):
+    for line in _next(answer.directory, chosen):
         click.echo(line)
     return 0
 
@@ -124,11 +124,11 @@ def _say(line: str) -> None:
     click.echo(f"weigh: {line}", err=True)
 
 
-def _next(directory: str | None, wishes: Wishes) -> tuple[str, ...]:
+def _next(directory: str | None, chosen: PlanOptions) -> tuple[str, ...]:
     """Return the lines that name the plan's directory and the next command."""
     if directory is None:
-        return (f"  next: weigh plan {quoted(wishes.task_file)} --gpu NAME",)
-    if wishes.dry_run:
+        return (f"  next: weigh plan {quoted(chosen.task_file)} --gpu NAME",)
+    if chosen.dry_run:
         return (f"  would be written to {printable(directory)}{os.sep}",)
     return (
         f"  -> {printable(directory)}{os.sep}",

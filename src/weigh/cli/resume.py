@@ -7,7 +7,7 @@ import click
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.cli.submit import say
-from weigh.flow.follow.resume import Wishes
+from weigh.flow.follow.resume import ResumeOptions
 from weigh.flow.follow.resume import resume as resume_flow
 from weigh.render.resume_lines import render_json, resumed_lines
 
@@ -46,8 +46,8 @@ def resume(name: str, *, as_json: bool, **words: str | bool | None) -> int:
     weigh resume ppo-sweep --dry-run
     weigh resume last --bugs --time 12h
     """  # noqa: D301 - click reads \b as: keep these lines
-    wishes = Wishes(**words)  # type: ignore[arg-type]
-    answer = resume_flow(name, wishes, cwd=os.getcwd(), env=os.environ, say=say)
+    chosen = ResumeOptions(**words)  # type: ignore[arg-type]
+    answer = resume_flow(name, chosen, cwd=os.getcwd(), env=os.environ, say=say)
     if as_json:
         click.echo(render_json(answer))
     else:

@@ -10,7 +10,7 @@ from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
 from weigh.errors import CommandNotFoundError, UsageError
 from weigh.flow.site.schedulers import NAMES
-from weigh.flow.submit.submit import Wishes
+from weigh.flow.submit.submit import SubmitOptions
 from weigh.flow.submit.submit import submit as submit_flow
 from weigh.model.job import Setup
 from weigh.render.request_lines import WIDTH, folded
@@ -219,12 +219,12 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
         raise UsageError("give a plan or a command, not both")
     setup = _setup({name: words.pop(name) for name in _SETUP})
     is_interactive = words.pop("interactive")
-    wishes = Wishes(
+    chosen = SubmitOptions(
         **words, command=command, setup=setup, extra=ctx.meta.get(_EXTRA, ())
     )
     if is_interactive:
-        return _open_session(wishes)
-    answer = submit_flow(wishes, cwd=os.getcwd(), env=os.environ, say=say)
+        return _open_session(chosen)
+    answer = submit_flow(chosen, cwd=os.getcwd(), env=os.environ, say=say)
     for note in answer.notes:
         say(note)
     for line in command_lines(answer):
@@ -238,15 +238,15 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     return 0
 
 
-def _open_session(wishes: Wishes) -> int:
+def _open_session(chosen: SubmitOptions) -> int:
     """Replace this process by the command that opens a shell on a node, or print it."""
     from weigh.flow.submit.interactive import (  # noqa: PLC0415 - start-up time
         session_of,
     )
 
-    session = session_of(wishes, cwd=os.getcwd(), env=os.environ)
+    session = session_of(chosen, cwd=os.getcwd(), env=os.environ)
     line = shlex.join(session.argv)
-    if wishes.dry_run:
+    if chosen.dry_run:
         click.echo(line)
         return 0
     click.echo(f"weigh: {line}", err=True)

@@ -23,7 +23,7 @@ STEP_OUT_OF_MEMORY = "a step ran out of memory"  # the script may still exit wit
 FINAL: frozenset[State] = frozenset(get_args(State)) - {"PENDING", "RUNNING", "UNKNOWN"}
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a job requests of the scheduler, per element.
 
     ``virtual_memory`` is what Grid Engine's h_vmem limits, for the whole element.
@@ -86,7 +86,7 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     python: str
     elements: int
     together: int
-    wanted: Wanted
+    request: JobRequest
     first: int = 0
     setup: Setup = Setup()
     runner: Runner = "weigh"
@@ -132,7 +132,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     elements: int
     tasks: int
     submitted: Seconds
-    wanted: Wanted
+    request: JobRequest = msgspec.field(name="wanted")
     first: int = 0
     setup: Setup = Setup()
     runner: Runner = "weigh"
@@ -155,7 +155,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
         return self.folder == folder or (above == folder and name.startswith(AGAIN))
 
 
-class Understood(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The request as the scheduler recorded it, per element; None: not shown.
 
     ``cpus`` may be more than requested, as schedulers round up. ``gpu_types`` are the

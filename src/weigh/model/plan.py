@@ -89,7 +89,7 @@ class Packing(msgspec.Struct, frozen=True):
     lower_bound: int = 0
 
 
-class Foretold(msgspec.Struct, frozen=True):
+class Prediction(msgspec.Struct, frozen=True):
     """A quantity predicted for a size that was not measured, by a curve through others.
 
     ``by`` is the name of the size, ``sizes`` are those of the ``runs`` measured;
@@ -125,10 +125,10 @@ class Kind(msgspec.Struct, frozen=True):
     records: tuple[str, ...] = ()
     busy: float | None = None
     notes: tuple[str, ...] = ()
-    foretold: tuple[Foretold, ...] = ()
+    predictions: tuple[Prediction, ...] = msgspec.field(name="foretold", default=())
 
 
-class Card(msgspec.Struct, frozen=True):
+class TargetGpu(msgspec.Struct, frozen=True):
     """A GPU to plan for: its name and the memory that programs can use."""
 
     name: str
@@ -159,7 +159,7 @@ class LeftOut(msgspec.Struct, frozen=True):
     capacity: int
 
 
-class Ask(msgspec.Struct, frozen=True):
+class PlanRequest(msgspec.Struct, frozen=True):
     """The request for each element: the maximum over all elements.
 
     With several ``nodes`` the other figures are per node.
@@ -202,9 +202,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     task_file: str
     tasks: int
     headroom: float
-    card: Card | None
+    gpu: TargetGpu | None = msgspec.field(name="card")
     capacity: Capacity
-    ask: Ask
+    request: PlanRequest = msgspec.field(name="ask")
     kinds: tuple[Kind, ...]
     elements: tuple[Element, ...]
     left_out: tuple[LeftOut, ...] = ()

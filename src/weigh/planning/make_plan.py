@@ -10,20 +10,20 @@ from weigh.errors import UsageError
 from weigh.estimate.fit import FEWEST_SIZES, TRUSTED_RATIO
 from weigh.estimate.samples import size_text
 from weigh.model.plan import (
-    Ask,
     Bin,
     Capacity,
-    Card,
     Element,
-    Foretold,
     Kind,
     LeftOut,
     Packing,
     Plan,
+    PlanRequest,
+    Prediction,
+    TargetGpu,
 )
 from weigh.planning.bin_packing import pack
 from weigh.planning.needs import Needs
-from weigh.planning.options import Wishes, size
+from weigh.planning.options import PlanOptions, size
 from weigh.planning.targets import Target
 from weigh.request import round_memory, round_time
 from weigh.units import format_size
@@ -36,7 +36,7 @@ _Source = tuple[str, tuple[float, ...], int]
 
 
 def planned(
-    wishes: Wishes,
+    options: PlanOptions,
     needs: Needs,
     target: Target,
     headroom: float,
@@ -51,7 +51,7 @@ def planned(
         FormatError: a size does not parse.
     """
     whole = _whole_gpus(needs)
-    capacity = _capacity(wishes, target.card, whole)
+    capacity = _capacity(options, target.gpu, whole)
     packing = pack([needs.kinds[place].item for place in needs.places], capacity)
     elements = tuple(
         Element(
@@ -66,13 +66,15 @@ def planned(
         for number, bin_ in enumerate(packing.bins)
     )
     return Plan(
-        name=_name(wishes),
-        task_file=wishes.task_file,
+        name=_name(options),
+        task_file=options.task_file,
         tasks=len(needs.places),
         headroom=headroom,
-        card=target.card,
+        gpu=target.gpu,
         capacity=capacity,
-        ask=_request(elements, capacity, target, whole=whole, nodes=wishes.nodes or 1),
+        request=_request(
+            elements, capacity, target, whole=whole, nodes=options.nodes or 1
+        ),
         kinds=needs.kinds,
         elements=elements,
         left_out=_left_out(packing),
@@ -82,17 +84,17 @@ def planned(
                 needs,
                 elements,
                 target,
-                has_time_option=wishes.time is not None,
+                has_time_option=options.time is not None,
                 slow_down=slow_down,
-                nodes=wishes.nodes or 1,
+                nodes=options.nodes or 1,
             )
         ),
     )
 
 
-def _name(wishes: Wishes) -> str:
-    stem = posixpath.splitext(posixpath.basename(wishes.task_file))[0]
-    name = wishes.name or (stem if stem.strip("-.") else "tasks")
+def _name(options: PlanOptions) -> str:
+    stem = posixpath.splitext(posixpath.basename(options.task_file))[0]
+    name = options.name or (stem if stem.strip("-.") else "tasks")
     if posixpath.sep in name or name.strip(".") == "" or not name.isprintable():
         raise UsageError(f"not a directory name: {name!r} (choose another --name)")
     return name
@@ -122,23 +124,23 @@ def _gpu_use(count: int) -> str:
     return "shares one"
 
 
-def _capacity(wishes: Wishes, card: Card | None, whole: int) -> Capacity:
+def _capacity(options: PlanOptions, gpu: TargetGpu | None, whole: int) -> Capacity:
     """Return what one element may hold: its GPUs' share of the node."""
-    has_gpus = card is not None or whole > 0
-    if whole and wishes.node_gpus and whole > wishes.node_gpus:
+    has_gpus = gpu is not None or whole > 0
+    if whole and options.node_gpus and whole > options.node_gpus:
         raise UsageError(
-            f"a task uses {whole} GPUs and a node has {wishes.node_gpus}: "
+            f"a task uses {whole} GPUs and a node has {options.node_gpus}: "
             "--nodes N --gpus-per-task G spreads a task over nodes, G on each"
         )
-    shares = (wishes.node_gpus or 1) // (whole or 1) if has_gpus else 1
-    memory, cpus = size("--node-memory", wishes.node_memory), wishes.node_cpus
-    count = wishes.per_gpu
-    if whole or (wishes.nodes or 1) > 1:
+    shares = (options.node_gpus or 1) // (whole or 1) if has_gpus else 1
+    memory, cpus = size("--node-memory", options.node_memory), options.node_cpus
+    count = options.per_gpu
+    if whole or (options.nodes or 1) > 1:
         count = 1
-    elif card is None and memory is None and cpus is None:
+    elif gpu is None and memory is None and cpus is None:
         count = count or 1  # the node's size is not known: one task per element
     return Capacity(
-        gpu_memory=card.memory if card else None,
+        gpu_memory=gpu.memory if gpu else None,
         memory=None if memory is None else memory // max(1, shares),
         cpus=None if cpus is None else cpus // max(1, shares),
         count=count,
@@ -168,20 +170,20 @@ def _request(
     *,
     whole: int,
     nodes: int,
-) -> Ask:
+) -> PlanRequest:
     memory = max((element.memory for element in elements), default=0)
     rounded = round_memory(memory)
     if capacity.memory is not None:
         rounded = max(memory, min(rounded, capacity.memory))
     times = [element.time for element in elements]
     known = [time for time in times if time is not None]
-    return Ask(
+    return PlanRequest(
         cpus=max((element.cpus for element in elements), default=1),
         memory=rounded or None,
         time_limit=round_time(max(known))
         if known and len(known) == len(times)
         else None,
-        gpus=whole or (1 if target.card else 0),
+        gpus=whole or (1 if target.gpu else 0),
         gpu=target.word,
         nodes=nodes,
     )
@@ -207,9 +209,9 @@ def too_big(plan: Plan) -> str:
         need, has = format_size(first.need), format_size(first.capacity)
         need += " of GPU memory" if first.resource == "gpu_memory" else " of memory"
         need += " with headroom"
-    where = plan.card.name if plan.card and first.resource == "gpu_memory" else "a bin"
+    where = plan.gpu.name if plan.gpu and first.resource == "gpu_memory" else "a bin"
     if where == "a bin":
-        where = "a GPU's share of the node" if plan.card else "the node"
+        where = "a GPU's share of the node" if plan.gpu else "the node"
     out = "" if len(plan.left_out) == plan.tasks else "; --leave-out plans the rest"
     return (
         f"{tasks}{f' and {more:,} more' if more > 0 else ''}: {need}, "
@@ -242,7 +244,7 @@ def plan_notes(  # noqa: PLR0913 - keyword-only past the third
     if any(kind.item.time is None for kind in kinds):
         yield "the time is not known: --time, or measure a task with weigh run"
     together = any(len(element.tasks) > 1 for element in elements)
-    shares_a_guess = together and target.card and slow_down is None
+    shares_a_guess = together and target.gpu and slow_down is None
     if shares_a_guess and not has_time_option:
         unknown = any(kind.busy is None for kind in kinds)
         yield (
@@ -267,12 +269,12 @@ def plan_notes(  # noqa: PLR0913 - keyword-only past the third
 
 def _prediction_notes(kinds: Sequence[Kind]) -> Iterator[str]:
     """Yield what was predicted, from which runs, and how far beyond them."""
-    predicted: dict[_Source, list[Foretold]] = {}
+    predicted: dict[_Source, list[Prediction]] = {}
     tasks: dict[_Source, int] = {}
     for kind in kinds:
-        for one in kind.foretold:
+        for one in kind.predictions:
             predicted.setdefault((one.by, one.sizes, one.runs), []).append(one)
-        for source in {(one.by, one.sizes, one.runs) for one in kind.foretold}:
+        for source in {(one.by, one.sizes, one.runs) for one in kind.predictions}:
             tasks[source] = tasks.get(source, 0) + kind.tasks
     for (by, sizes, runs), found in predicted.items():
         names = [w for q, w in _WORDS.items() if any(o.quantity == q for o in found)]
@@ -286,7 +288,7 @@ def _prediction_notes(kinds: Sequence[Kind]) -> Iterator[str]:
             yield f"two sizes of {by} show no curvature: measure a third (weigh run)"
 
 
-def _how_far(found: Sequence[Foretold]) -> str:
+def _how_far(found: Sequence[Prediction]) -> str:
     farthest = max(found, key=lambda one: one.ratio)
     if farthest.ratio <= 1:
         return ", none of them beyond"

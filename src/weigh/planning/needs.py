@@ -17,7 +17,7 @@ from weigh.estimate.fit import FEWEST_SIZES, Fit
 from weigh.estimate.readings import products, read
 from weigh.model.gpu import GpuUsage
 from weigh.model.mask import MASK
-from weigh.model.plan import Foretold, Item, Kind, Quantity
+from weigh.model.plan import Item, Kind, Prediction, Quantity
 from weigh.model.record import Record
 from weigh.planning.record_match import (
     Candidate,
@@ -59,14 +59,14 @@ class Curves:
                 self._fits[quantity] = found
         by = (name for names, _ in self._fits.values() for name in names)
         self.names = tuple(dict.fromkeys(by))
-        self._predicted: dict[tuple[object, ...], tuple[Foretold, ...]] = {}
+        self._predicted: dict[tuple[object, ...], tuple[Prediction, ...]] = {}
         self._measured: dict[tuple[object, ...], tuple[str, ...]] = {}
         for record in self._records:
             if record.state == COMPLETED:
                 at = self._those_that_matter(record.parameters)
                 self._measured[at] = (*self._measured.get(at, ()), record.id)
 
-    def at(self, sizes: Sizes) -> tuple[Foretold, ...]:
+    def at(self, sizes: Sizes) -> tuple[Prediction, ...]:
         """Predict each quantity that grows with the sizes, for a task of *sizes*."""
         key = self._those_that_matter(sizes)
         if key not in self._predicted:
@@ -81,14 +81,14 @@ class Curves:
     def _those_that_matter(self, sizes: Mapping[str, object]) -> tuple[object, ...]:
         return tuple(sizes.get(name) for name in self.names)
 
-    def _at(self, sizes: Sizes) -> Iterator[Foretold]:
+    def _at(self, sizes: Sizes) -> Iterator[Prediction]:
         for quantity, (names, fit) in self._fits.items():
             if any(name not in sizes for name in names):
                 continue
             size = 1.0
             for name in names:
                 size *= sizes[name]
-            yield Foretold(
+            yield Prediction(
                 quantity=quantity,
                 by="*".join(names),
                 size=size,
@@ -170,7 +170,7 @@ _MOST_READ = 200  # records that a curve is fitted to
 _MOST_NAMED = 20  # records that a kind of task lists as its source
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+class StatedUsage(msgspec.Struct, frozen=True, kw_only=True):
     """What each task uses, as the options state; None: take it from the records."""
 
     gpu_memory: Bytes | None = None
@@ -207,12 +207,12 @@ class _Basis(msgspec.Struct, frozen=True):
     """The source of a task's need: records, and predictions by curves through them."""
 
     records: tuple[str, ...] = ()
-    foretold: tuple[Foretold, ...] = ()
+    predictions: tuple[Prediction, ...] = ()
 
 
 def of_tasks(
     lines: Iterable[str],
-    given: Given,
+    given: StatedUsage,
     headroom: float,
     library: Library,
     parameters_of: ParametersOf | None = None,
@@ -245,7 +245,7 @@ def of_tasks(
             records = [library.read(name) for name in basis.records]
             gpus = tuple(gpu for record in records for gpu in _gpus(record))
             measured[basis.records] = _kind(records, given, headroom), gpus
-        kind = _as_predicted(measured[basis.records][0], basis.foretold, headroom)
+        kind = _as_predicted(measured[basis.records][0], basis.predictions, headroom)
         kinds.append(
             msgspec.structs.replace(kind, tasks=counts[place], example=examples[place])
         )
@@ -286,11 +286,11 @@ class _Grounds:
             measured = curves.measured(sizes)
             if measured:
                 return _Basis(measured)
-            foretold = tuple(
+            predictions = tuple(
                 one for one in curves.at(sizes) if one.quantity not in self._stated
             )
-            if foretold:
-                return _Basis(names, foretold)
+            if predictions:
+                return _Basis(names, predictions)
         return _Basis(nearest(alike, parts[2]))
 
     def _curves(
@@ -319,7 +319,9 @@ def _only_sizes(sizes: Sequence[Sizes]) -> Sizes:
     }
 
 
-def _as_predicted(kind: Kind, predictions: Sequence[Foretold], headroom: float) -> Kind:
+def _as_predicted(
+    kind: Kind, predictions: Sequence[Prediction], headroom: float
+) -> Kind:
     """Take over the predictions: the upper bound, or the headroom if that is larger."""
     if not predictions:
         return kind
@@ -342,11 +344,11 @@ def _as_predicted(kind: Kind, predictions: Sequence[Foretold], headroom: float) 
         used=used,
         runs=max(one.runs for one in predictions),
         records=kind.records[:_MOST_NAMED],
-        foretold=tuple(predictions),
+        predictions=tuple(predictions),
     )
 
 
-def _kind(records: Sequence[Record], given: Given, headroom: float) -> Kind:
+def _kind(records: Sequence[Record], given: StatedUsage, headroom: float) -> Kind:
     """Return the kind of task with these records; *given* overrides them."""
     request = from_usages(records, headroom=headroom) if records else None
     gpus = [gpu for record in records for gpu in _gpus(record)]
@@ -423,7 +425,7 @@ def _memory(records: Sequence[Record]) -> Bytes:
     return max(peaks, default=0)
 
 
-def _notes(records: Sequence[Record], given: Given) -> tuple[str, ...]:
+def _notes(records: Sequence[Record], given: StatedUsage) -> tuple[str, ...]:
     notes = []
     if given.memory is None and any(r.usage and r.usage.growing for r in records):
         notes.append(

@@ -3,13 +3,13 @@
 import msgspec
 
 from weigh.errors import FormatError
-from weigh.planning.needs import Given
+from weigh.planning.needs import StatedUsage
 from weigh.units import Bytes, parse_limit, parse_size
 
 ALL = "all"
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options as typed; None: take the value from records or defaults."""
 
     task_file: str
@@ -34,18 +34,18 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     probe: bool = False
 
 
-def given(wishes: Wishes) -> Given:
+def stated_usage(options: PlanOptions) -> StatedUsage:
     """Return what a task uses, as far as the options state it.
 
     Raises:
         FormatError: a size or time does not parse.
     """
-    return Given(
-        gpu_memory=size("--gpu-memory", wishes.gpu_memory),
-        memory=size("--memory", wishes.memory),
-        cpus=wishes.cpus,
-        time=None if wishes.time is None else parse_limit(wishes.time),
-        gpus=wishes.gpus_per_task,
+    return StatedUsage(
+        gpu_memory=size("--gpu-memory", options.gpu_memory),
+        memory=size("--memory", options.memory),
+        cpus=options.cpus,
+        time=None if options.time is None else parse_limit(options.time),
+        gpus=options.gpus_per_task,
     )
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from weigh import gpu_models
 from weigh.errors import UsageError
-from weigh.model.plan import Card
+from weigh.model.plan import TargetGpu
 from weigh.planning.needs import Needs
 from weigh.request import gpu_type
 from weigh.units import Bytes, parse_size
@@ -15,7 +15,7 @@ from weigh.units import Bytes, parse_size
 class Target(msgspec.Struct, frozen=True):
     """A GPU to plan for, and the user's name for it."""
 
-    card: Card | None
+    gpu: TargetGpu | None
     word: str | None = None
     note: str | None = None
 
@@ -49,8 +49,8 @@ def targets(
         raise UsageError("which GPU? --gpu NAME, such as V100-32GB or a100_80gb")
     model = gpu_models.matching(measured.name, measured.memory_total)
     if model is None:
-        return [Target(Card(measured.name, measured.memory_total))]
-    return [Target(Card(model.name, model.memory), gpu_type(measured.name))]
+        return [Target(TargetGpu(measured.name, measured.memory_total))]
+    return [Target(TargetGpu(model.name, model.memory), gpu_type(measured.name))]
 
 
 def _target(word: str, sites: Mapping[str, Bytes]) -> Target:
@@ -60,8 +60,10 @@ def _target(word: str, sites: Mapping[str, Bytes]) -> Target:
         model, *others = gpu_models.called(name, sites=sites)
         also = " or ".join(other.name for other in others)
         note = f"{name} is read as {model.name}; write {also} if you mean that"
-        return Target(Card(model.name, model.memory), name, note if others else None)
+        return Target(
+            TargetGpu(model.name, model.memory), name, note if others else None
+        )
     memory = parse_size(size)
     if not name or not memory:
         raise UsageError(f"not a GPU: {word!r} (write it like p100=11.9GiB)")
-    return Target(Card(name, memory), name)
+    return Target(TargetGpu(name, memory), name)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.model.plan import RESOURCES, Ask, Element, Item, Kind, Plan, Together
+from weigh.model.plan import RESOURCES, Element, Item, Kind, Plan, PlanRequest, Together
 from weigh.planning.bin_packing import most_work
 from weigh.render.columns import Column, table
 from weigh.render.printable import printable
@@ -58,7 +58,7 @@ def _tasks(plan: Plan) -> Iterator[str]:
 
 
 def _or_bound(plan: Plan) -> str:
-    told = any(kind.foretold for kind in plan.kinds)
+    told = any(kind.predictions for kind in plan.kinds)
     return ", or the bound of a fit" if told else ""
 
 
@@ -68,7 +68,7 @@ def _needs(kind: Kind, headroom: float) -> Iterator[str]:
         yield f"{item.gpus} GPU{'s' if item.gpus > 1 else ''}"
     if item.gpu_memory:
         above = f" ({format_size(used.gpu_memory)} + {_percent(headroom)})"
-        if any(one.quantity == "gpu_memory" for one in kind.foretold):
+        if any(one.quantity == "gpu_memory" for one in kind.predictions):
             above = f" ({format_size(used.gpu_memory)} expected)"
         of = "each GPU" if item.gpus > 1 else "GPU"
         yield f"{format_size(item.gpu_memory)} of {of}{above if headroom else ''}"
@@ -125,7 +125,7 @@ def _same_words(split: Sequence[Sequence[str]]) -> int:
 def _runs(kind: Kind) -> str:
     if not kind.runs:
         return "-"
-    return f"fit of {kind.runs}" if kind.foretold else _count(kind.runs, "run")
+    return f"fit of {kind.runs}" if kind.predictions else _count(kind.runs, "run")
 
 
 def _size(size: int) -> str:
@@ -138,14 +138,14 @@ def _time(item: Item) -> str:
 
 def _packing(plan: Plan) -> Iterator[str]:
     together = _together(plan.elements)
-    if plan.card:
+    if plan.gpu:
         limit = _limit(plan)
         by = f" by {limit}" if limit else ""
-        size = format_size(plan.card.memory)
+        size = format_size(plan.gpu.memory)
         fit = f"{together} fit{by}"
-        if plan.ask.gpus > 1 or any(kind.item.gpus for kind in plan.kinds):
-            fit = f"each task has {_count(plan.ask.gpus, 'GPU')} for itself"
-        yield f"  {plan.card.name} {size}: {fit}"
+        if plan.request.gpus > 1 or any(kind.item.gpus for kind in plan.kinds):
+            fit = f"each task has {_count(plan.request.gpus, 'GPU')} for itself"
+        yield f"  {plan.gpu.name} {size}: {fit}"
     yield from _probe(plan.probe)
     if plan.left_out:
         numbers = [str(short.task) for short in plan.left_out[:5]]
@@ -160,7 +160,7 @@ def _packing(plan: Plan) -> Iterator[str]:
         f"  {line}"
         for line in folded(
             f"{_count(len(plan.elements), 'array element')} x {together} "
-            f"{'task' if together == '1' else 'tasks'}, {_ask(plan.ask)} each",
+            f"{'task' if together == '1' else 'tasks'}, {_ask(plan.request)} each",
             WIDTH - 2,
         )
     )
@@ -203,7 +203,7 @@ def _limit(plan: Plan) -> str | None:
     return min(counts, key=lambda name: counts[name], default=None)
 
 
-def _ask(ask: Ask) -> str:
+def _ask(ask: PlanRequest) -> str:
     parts = [_count(ask.gpus, "GPU")] if ask.gpus else []
     parts.append(_count(ask.cpus, "CPU"))
     if ask.memory is not None:
@@ -215,7 +215,7 @@ def _ask(ask: Ask) -> str:
 
 
 def _comparison(plans: Sequence[Plan]) -> Iterator[str]:
-    cards = [plan.card for plan in plans]
+    cards = [plan.gpu for plan in plans]
     columns = [
         Column("GPU", tuple(c.name if c else "-" for c in cards), right=False),
         Column("memory", tuple(format_size(c.memory) if c else "-" for c in cards)),
@@ -224,9 +224,9 @@ def _comparison(plans: Sequence[Plan]) -> Iterator[str]:
             tuple(_together(p.elements) if p.elements else "0" for p in plans),
         ),
         Column("elements", tuple(f"{len(plan.elements):,}" for plan in plans)),
-        Column("CPUs", tuple(str(plan.ask.cpus) for plan in plans), drop=1),
-        Column("RAM", tuple(_size(plan.ask.memory or 0) for plan in plans)),
-        Column("time", tuple(_limit_of(plan.ask) for plan in plans)),
+        Column("CPUs", tuple(str(plan.request.cpus) for plan in plans), drop=1),
+        Column("RAM", tuple(_size(plan.request.memory or 0) for plan in plans)),
+        Column("time", tuple(_limit_of(plan.request) for plan in plans)),
         Column("free now", tuple(_number(plan.free_now) for plan in plans)),
         Column("too big", tuple(f"{len(p.left_out):,}" for p in plans)),
     ]
@@ -241,7 +241,7 @@ def _number(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
 
 
-def _limit_of(ask: Ask) -> str:
+def _limit_of(ask: PlanRequest) -> str:
     return "-" if ask.time_limit is None else format_time(ask.time_limit)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from weigh.model.job import Submitted, Wanted
+from weigh.model.job import JobRequest, Submitted
 from weigh.render.printable import printable, shortened
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import asked_words
@@ -28,7 +28,7 @@ class Again(msgspec.Struct, frozen=True):
 
     tasks: tuple[int, ...]
     reasons: tuple[str, ...]
-    wanted: Wanted
+    request: JobRequest = msgspec.field(name="wanted")
     elements: int
     job: Submitted | None = None
     more: tuple[Submitted, ...] = ()
@@ -56,9 +56,9 @@ def resumed_lines(answer: Resumed) -> Iterator[str]:
             f"{', '.join(one.reasons)}"
         )
         yield from (f"  {line}" for line in folded(printable(text), WIDTH - 2))
-        yield f"    each     {asked_words(one.wanted)}"
-        if one.wanted.exclude:
-            yield f"    not on   {printable(', '.join(one.wanted.exclude))}"
+        yield f"    each     {asked_words(one.request)}"
+        if one.request.exclude:
+            yield f"    not on   {printable(', '.join(one.request.exclude))}"
     for rest in answer.left[:_MOST_LEFT]:
         text = f"task {rest.task}: {rest.reason}"
         yield f"    left     {shortened(printable(text), WIDTH - 13)}"

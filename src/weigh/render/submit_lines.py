@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.model.job import Submitted, Wanted
+from weigh.model.job import JobRequest, Submitted
 from weigh.model.plan import Plan
 from weigh.render.printable import printable
 from weigh.render.request_lines import WIDTH, folded
@@ -62,7 +62,7 @@ def submitted_lines(answer: Shipped) -> Iterator[str]:
         text += f"; starts {_moment(job.expected, answer.now)}"
     yield from (f"  {line}" for line in folded(text, WIDTH - 2))
     yield from _more(answer.more)
-    yield f"  each      {asked_words(job.wanted)}"
+    yield f"  each      {asked_words(job.request)}"
     yield f"  script    {printable(job.script)}"
     yield f"  follow    weigh status {job.id}"
 
@@ -99,7 +99,7 @@ def _what(job: Submitted) -> str:
 
 
 def _at_once(job: Submitted) -> str:
-    most = job.wanted.throttle
+    most = job.request.throttle
     few = most is not None and most < job.elements
     return f", at most {most} at a time" if few else ""
 
@@ -145,7 +145,7 @@ def render_json(answer: Shipped) -> str:
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
 
 
-def asked_words(wanted: Wanted) -> str:
+def asked_words(wanted: JobRequest) -> str:
     """Write what an element was promised."""
     parts = [_count(wanted.cpus, "CPU")]
     if wanted.memory is not None:

@@ -20,9 +20,9 @@ from weigh.model.job import (
     Elements,
     ElementState,
     JobScript,
+    RecordedRequest,
     States,
     Submitted,
-    Understood,
 )
 from weigh.schedulers.command import NoAnswerError, Ran, Runner, outside_of_job
 from weigh.schedulers.protocol import ABSENT, Argv, Backend, Snapshot
@@ -234,7 +234,7 @@ class Client:
             raise UsageError(f"{doubt} (--no-checks submits it anyway)")
         return self._backend.parse_start(said)
 
-    def understood(self, job: str) -> Understood | None:
+    def understood(self, job: str) -> RecordedRequest | None:
         """Say what it took a job to ask for."""
         return self._backend.parse_understood(
             self._told(self._backend.understood_argv(job))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from shlex import quote as quoted
 
-from weigh.model.job import JobScript, Setup, Wanted
+from weigh.model.job import JobRequest, JobScript, Setup
 from weigh.model.record import Request
 from weigh.model.staging import Staging
 
@@ -66,7 +66,7 @@ def render(
     return "\n".join((*lines, *_body(script, element, scheduler)))
 
 
-def request_of(wanted: Wanted) -> Request:
+def request_of(wanted: JobRequest) -> Request:
     """Give the part of *wanted* that the dialects have flags for."""
     return Request(
         cpus=wanted.cpus,
@@ -147,7 +147,7 @@ def tasks_command(script: JobScript, scheduler: str) -> str:
             f"parallel --jobs {script.together} --resume {ends} \\\n"
             f"  --joblog {log} <{tasks}"
         )
-    limit = script.wanted.time_limit
+    limit = script.request.time_limit
     until = "" if limit is None else f' --time-limit "$(({limit} - SECONDS))s"'
     if limit is not None and warning(script) is not None:
         until = f' --time-limit "$(({limit - _reserve(script)} - SECONDS))s"'
@@ -164,8 +164,8 @@ def _own_flags(script: JobScript, scheduler: str) -> Iterator[str]:
         yield _FORGET
         return
     yield _FORGET_RESTARTED
-    if script.wanted.gpus:
-        yield _TAKE_GPUS.format(script.wanted.gpus)
+    if script.request.gpus:
+        yield _TAKE_GPUS.format(script.request.gpus)
 
 
 def staged_lines(script: JobScript, scheduler: str = "slurm") -> str:
@@ -200,7 +200,7 @@ def warning(script: JobScript) -> int | None:
     """
     if script.staging is None and not script.requeue:
         return None
-    if script.wanted.time_limit is None or script.runner == "parallel":
+    if script.request.time_limit is None or script.runner == "parallel":
         return _reserve(script)
     return max(1, _reserve(script) // 2)
 
@@ -208,7 +208,7 @@ def warning(script: JobScript) -> int | None:
 def _reserve(script: JobScript) -> int:
     """Give the seconds before the limit that are for what comes after the tasks."""
     staging = Staging() if script.staging is None else script.staging
-    limit = script.wanted.time_limit
+    limit = script.request.time_limit
     most = staging.warn_time
     return most if limit is None else min(most, limit // 4)
 
@@ -290,7 +290,7 @@ def _container(script: JobScript) -> Iterator[str]:
     image = script.setup.container
     if image is None:
         return
-    gpu = " --nv" if script.wanted.gpus else ""
+    gpu = " --nv" if script.request.gpus else ""
     yield "runs=$(command -v apptainer || command -v singularity) || {"
     yield '  echo "weigh: neither apptainer nor singularity on $(hostname)" >&2'
     yield f"  exit {_NOT_FOUND}"
@@ -320,7 +320,7 @@ def _checks(script: JobScript) -> Iterator[str]:
     if setup.imports:
         yield f"{_run(python or 'python', _IMPORTS, setup)} \\"
         yield f"  {' '.join(map(quoted, setup.imports))} || exit {_UNAVAILABLE}"
-    if script.wanted.gpus and python is not None:
+    if script.request.gpus and python is not None:
         yield f"{_run(python, _TORCH, setup)} ||"
         yield (
             '  { echo "weigh: torch sees no GPU on $(hostname)" >&2; '

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from weigh.model.complexes import Complexes
-from weigh.model.job import ElementState, JobScript, States, Submitted, Understood
+from weigh.model.job import ElementState, JobScript, RecordedRequest, States, Submitted
 from weigh.schedulers.command import Ran
 from weigh.units import Seconds
 
@@ -70,7 +70,7 @@ class Scheduler(Protocol):
         Raises SchedulerError where the scheduler does not answer.
         """
 
-    def understood(self, job: str) -> Understood | None:
+    def understood(self, job: str) -> RecordedRequest | None:
         """Say what it took a job to ask for; None where it does not tell."""
 
     def states(self, jobs: Sequence[Submitted], *, fresh: bool = False) -> Snapshot:
@@ -138,7 +138,7 @@ class Backend(Protocol):
     def understood_argv(self, job: str) -> Argv:
         """Give the command that says what the scheduler took a job to ask for."""
 
-    def parse_understood(self, out: str) -> Understood | None:
+    def parse_understood(self, out: str) -> RecordedRequest | None:
         """Read that; None where it says nothing of a job."""
 
     def parse_submitted(self, out: str) -> str | None:

@@ -11,8 +11,8 @@ from weigh.measure.region.channel import (
     ProcessLine,
 )
 from weigh.model.gpu import GpuUsage
-from weigh.model.job import ElementState, Submitted, Wanted
-from weigh.model.plan import Ask, Capacity, Plan
+from weigh.model.job import ElementState, JobRequest, Submitted
+from weigh.model.plan import Capacity, Plan, PlanRequest
 from weigh.model.record import (
     Batches,
     Event,
@@ -61,7 +61,7 @@ def _job(job: str, resumes: str | None = None) -> Submitted:
         elements=2,
         tasks=8,
         submitted=1763700000.0,
-        wanted=Wanted(),
+        request=JobRequest(),
         resumes=resumes,
     )
 
@@ -96,9 +96,9 @@ PLAN = _lines(
         task_file="tasks.txt",
         tasks=2,
         headroom=0.2,
-        card=None,
+        gpu=None,
         capacity=Capacity(),
-        ask=Ask(cpus=1),
+        request=PlanRequest(cpus=1),
         kinds=(),
         elements=(),
     )

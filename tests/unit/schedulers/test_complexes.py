@@ -13,7 +13,7 @@ from weigh.flow.site.cluster import find_complexes, in_site_words, read_complexe
 from weigh.flow.site.site_file import site_file
 from weigh.flow.submit.interactive import interactive
 from weigh.model.complexes import Complexes
-from weigh.model.job import JobScript, Wanted
+from weigh.model.job import JobRequest, JobScript
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine.script import gridengine_script
 
@@ -77,7 +77,7 @@ def captured_complexes() -> list[str]:
 
 
 def test_slurm_needs_no_words() -> None:
-    assert in_site_words(Wanted(), "slurm", {"gridengine": OURS}) == Wanted()
+    assert in_site_words(JobRequest(), "slurm", {"gridengine": OURS}) == JobRequest()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_what_is_no_word_is_named(table: object, named: str) -> None:
 
 def test_a_script_asks_in_the_words_of_its_site() -> None:
     wanted = in_site_words(
-        Wanted(cpus=4, gpus=2, gpu_type="a100"), "gridengine", {"gridengine": OURS}
+        JobRequest(cpus=4, gpus=2, gpu_type="a100"), "gridengine", {"gridengine": OURS}
     )
     script = JobScript(
         name="p",
@@ -107,7 +107,7 @@ def test_a_script_asks_in_the_words_of_its_site() -> None:
         python="python",
         elements=1,
         together=1,
-        wanted=wanted,
+        request=wanted,
     )
 
     lines = gridengine_script(script).splitlines()
@@ -116,7 +116,7 @@ def test_a_script_asks_in_the_words_of_its_site() -> None:
 
 
 def test_a_shell_asks_in_the_words_of_its_site() -> None:
-    wanted = Wanted(cpus=2, gpus=1, gpu_type="a100", complexes=read_complexes(OURS))
+    wanted = JobRequest(cpus=2, gpus=1, gpu_type="a100", complexes=read_complexes(OURS))
 
     argv = interactive(
         wanted, (), scheduler="gridengine", cwd="/", env={}, ask=ask

@@ -12,7 +12,7 @@ from weigh.flow.site.ask import Reply
 from weigh.flow.site.live_limits import Who, live_limits
 from weigh.flow.submit import each_node
 from weigh.flow.submit.interactive import interactive
-from weigh.model.job import Wanted
+from weigh.model.job import JobRequest
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import limits as gridengine_limits
 from weigh.schedulers.slurm import cluster as slurm_cluster
@@ -107,7 +107,7 @@ def test_what_is_submitted_already_counts_against_the_most(env: dict[str, str]) 
 def shell(env: dict[str, str], scheduler: str, *command: str, **wanted: object) -> str:
     answers = CLUSTER if scheduler == "slurm" else CELL
     session = interactive(
-        Wanted(**({"cpus": 0} | wanted)),  # type: ignore[arg-type]
+        JobRequest(**({"cpus": 0} | wanted)),  # type: ignore[arg-type]
         command,
         scheduler=scheduler,
         cwd=env["HOME"],
@@ -157,7 +157,7 @@ def test_nodes_that_are_down_are_left_out_and_named(env: dict[str, str]) -> None
     answers = CLUSTER | {slurm_cluster.NODES: Reply(0, down)}
 
     up, notes = each_node.nodes_of(
-        Wanted(queue="short"), "slurm", cwd="/", env=env, ask=answering(answers)
+        JobRequest(queue="short"), "slurm", cwd="/", env=env, ask=answering(answers)
     )
 
     known = {node.name for node in slurm_cluster.parse_nodes(down)}
@@ -167,7 +167,7 @@ def test_nodes_that_are_down_are_left_out_and_named(env: dict[str, str]) -> None
 
 def test_nodes_that_nobody_names_are_an_error(env: dict[str, str]) -> None:
     with pytest.raises(SchedulerError, match="the nodes are not known"):
-        each_node.nodes_of(Wanted(), "slurm", cwd="/", env=env, ask=answering({}))
+        each_node.nodes_of(JobRequest(), "slurm", cwd="/", env=env, ask=answering({}))
 
 
 def test_a_cell_s_hosts_are_asked_for_their_gpus(env: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ versions: ReqTRES and AllocTRES from 23.02 on, TresPerJob with ``gres/`` from 23
 
 import pytest
 
-from weigh.model.job import Understood
+from weigh.model.job import RecordedRequest
 from weigh.schedulers.slurm.commands import parse_job
 from weigh.units import GIB, MIB
 
@@ -73,7 +73,7 @@ UNTRACKED = "TRES=cpu=1,mem=100M,node=1,billing=1"
 
 def shown(
     request: str, *, tres: str = UNTRACKED, tasks: int = 1, nodes: str = "1"
-) -> Understood:
+) -> RecordedRequest:
     """Read a job where AccountingStorageTRES lacks gres/gpu, Slurm's default."""
     text = (
         V22.replace(V22[V22.index("TRES=") : V22.index(" Socks")], tres)
@@ -139,4 +139,6 @@ def test_the_elements_of_an_array_that_has_begun_are_all_counted() -> None:
 
 
 def test_the_parts_of_a_heterogeneous_job_are_not_taken_for_all_of_it() -> None:
-    assert parse_job(V22.replace("JobId=2 ", "JobId=2 HetJobId=2 ")) == Understood()
+    assert (
+        parse_job(V22.replace("JobId=2 ", "JobId=2 HetJobId=2 ")) == RecordedRequest()
+    )

@@ -10,7 +10,7 @@ import pytest
 from weigh.flow.doctor.job import job_facts, parse_git
 from weigh.flow.site.ask import ask
 from weigh.model.doctor import Git, JobFacts
-from weigh.model.plan import Ask, Capacity, Element, Item, Kind, Plan
+from weigh.model.plan import Capacity, Element, Item, Kind, Plan, PlanRequest
 from weigh.model.record import Host, Monitor, Provenance, Record, Usage
 from weigh.store.identity import this_machine
 from weigh.store.shards import append
@@ -47,9 +47,9 @@ def a_plan(folder: Path, **changed: object) -> None:
         task_file="tasks.txt",
         tasks=4,
         headroom=0.2,
-        card=None,
+        gpu=None,
         capacity=Capacity(),
-        ask=Ask(cpus=1, gpus=1),
+        request=PlanRequest(cpus=1, gpus=1),
         kinds=(
             Kind(
                 item=Item(),

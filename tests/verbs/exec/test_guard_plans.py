@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weigh.flow.exec.options import planned_needs
-from weigh.model.plan import Ask, Capacity, Element, Item, Kind, Plan
+from weigh.model.plan import Capacity, Element, Item, Kind, Plan, PlanRequest
 from weigh.runner.attempt import Attempt
 from weigh.runner.memory_guard import Guard, card_guard
 from weigh.runner.memory_limits import Room
@@ -156,9 +156,9 @@ def _plan(folder: Path, items: list[Item], tasks: list[str]) -> None:
         task_file="t",
         tasks=len(tasks),
         headroom=0.2,
-        card=None,
+        gpu=None,
         capacity=Capacity(),
-        ask=Ask(1),
+        request=PlanRequest(1),
         kinds=kinds,
         elements=(element,),
     )

@@ -77,8 +77,8 @@ def test_the_plan_in_the_folder_says_what_is_in_each_file(
     assert plan.elements[0].file == "tasks_0.txt"
     assert plan.elements[0].tasks == (1, 2, 3, 4)
     assert plan.elements[0].gpu_memory == 4 * math.ceil(round(2.3 * GIB) * 1.2)
-    assert (plan.ask.cpus, plan.ask.gpus, plan.ask.gpu) == (4, 1, "p100")
-    assert plan.ask.time_limit == 6 * 3600
+    assert (plan.request.cpus, plan.request.gpus, plan.request.gpu) == (4, 1, "p100")
+    assert plan.request.time_limit == 6 * 3600
 
 
 def test_json_is_the_document_that_is_written(weigh: Weigh, tmp_path: Path) -> None:
@@ -104,11 +104,11 @@ def test_algorithms_are_packed_each_by_its_own_record(
     assert "18 tasks of 2 kinds" in out
     assert "V100-32GB" in out  # the card they were measured on
     plan = read_plan(tmp_path / "plan" / "rl")
-    assert plan.card is not None
+    assert plan.gpu is not None
     for element in plan.elements:
         algorithms = [lines[task - 1].split()[3] for task in element.tasks]
         need = 2.4 * algorithms.count("ppo") + 10.8 * algorithms.count("dqn")
-        assert need * GIB <= plan.card.memory
+        assert need * GIB <= plan.gpu.memory
     assert sorted(t for e in plan.elements for t in e.tasks) == list(range(1, 19))
 
 
@@ -122,7 +122,7 @@ def test_tasks_that_keep_a_gpu_busy_are_given_the_time_to_take_turns(
 
     plan = read_plan(tmp_path / "plan" / "rl")
     assert plan.kinds[0].item.time == 3600
-    assert plan.ask.time_limit == 4 * 3600
+    assert plan.request.time_limit == 4 * 3600
 
 
 def test_an_element_gets_its_gpus_share_of_the_node(weigh: Weigh) -> None:

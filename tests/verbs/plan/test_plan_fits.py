@@ -7,9 +7,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from weigh.model.gpu import GpuUsage
-from weigh.model.plan import Foretold, Kind
+from weigh.model.plan import Kind, Prediction
 from weigh.model.record import PeakMemory, Record, Usage
-from weigh.planning.needs import Given, Needs, of_tasks
+from weigh.planning.needs import Needs, StatedUsage, of_tasks
 from weigh.planning.record_match import Library, candidates, sizes_in
 from weigh.store.index import head_of
 from weigh.units import GIB, MIB
@@ -43,13 +43,13 @@ def run(
 def needs(
     records: Sequence[Record],
     *lines: str,
-    said: Given | None = None,
+    said: StatedUsage | None = None,
     table: Sequence[dict[str, float]] = (),
 ) -> Needs:
     by_id = {record.id: record for record in records}
     library = Library(candidates(map(head_of, records)), by_id.__getitem__)
     parameters = (lambda number, _: table[number - 1]) if table else None
-    return of_tasks(lines, said or Given(), 0.2, library, parameters)
+    return of_tasks(lines, said or StatedUsage(), 0.2, library, parameters)
 
 
 def kind_of(records: Sequence[Record], line: str) -> Kind:
@@ -57,8 +57,8 @@ def kind_of(records: Sequence[Record], line: str) -> Kind:
     return kind
 
 
-def told(kind: Kind, quantity: str) -> Foretold:
-    return next(one for one in kind.foretold if one.quantity == quantity)
+def told(kind: Kind, quantity: str) -> Prediction:
+    return next(one for one in kind.predictions if one.quantity == quantity)
 
 
 def line_of(batch: float) -> int:
@@ -89,7 +89,7 @@ def test_a_size_beyond_says_how_far_beyond_and_holds_the_truth() -> None:
 def test_a_size_that_was_measured_is_taken_from_its_own_record() -> None:
     kind = kind_of(BATCHES, "python tag.py --batch 100 --seed 7")
 
-    assert kind.foretold == ()
+    assert kind.predictions == ()
     assert kind.records == (BATCHES[1].id,)
 
 
@@ -139,7 +139,7 @@ def test_what_does_not_grow_with_a_size_is_taken_from_all_runs() -> None:
 
     kind = kind_of(records, "python tag.py --lr 100")
 
-    assert kind.foretold == ()
+    assert kind.predictions == ()
     assert kind.runs == 3
 
 
@@ -149,7 +149,7 @@ def test_two_runs_that_differ_a_little_are_no_curve() -> None:
         run("python tag.py --lr 2", GIB + GIB // 20),
     ]
 
-    assert kind_of(records, "python tag.py --lr 100").foretold == ()
+    assert kind_of(records, "python tag.py --lr 100").predictions == ()
 
 
 def test_a_size_that_all_runs_share_and_tasks_do_not_is_named() -> None:
@@ -210,10 +210,10 @@ def test_gpu_memory_is_foretold_as_well() -> None:
 
 def test_what_is_said_is_not_foretold() -> None:
     found = needs(
-        BATCHES, "python tag.py --batch 200", said=Given(memory=GIB, time=60.0)
+        BATCHES, "python tag.py --batch 200", said=StatedUsage(memory=GIB, time=60.0)
     )
 
-    assert found.kinds[0].foretold == ()
+    assert found.kinds[0].predictions == ()
 
 
 def test_a_size_that_ran_out_of_memory_needs_more_than_there_was() -> None:

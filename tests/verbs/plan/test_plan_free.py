@@ -9,7 +9,7 @@ import pytest
 from weigh.flow.plan.plan import free_of, with_free_gpus
 from weigh.flow.site.ask import Reply
 from weigh.model.cluster import Cluster, GpuCount
-from weigh.model.plan import Ask, Capacity, Card, Plan
+from weigh.model.plan import Capacity, Plan, PlanRequest, TargetGpu
 from weigh.units import GIB
 
 PLAN = Plan(
@@ -17,9 +17,9 @@ PLAN = Plan(
     task_file="rl.txt",
     tasks=1,
     headroom=0.2,
-    card=Card("V100-32GB", 32 * GIB),
+    gpu=TargetGpu("V100-32GB", 32 * GIB),
     capacity=Capacity(),
-    ask=Ask(1, gpus=1, gpu="V100-32GB"),
+    request=PlanRequest(1, gpus=1, gpu="V100-32GB"),
     kinds=(),
     elements=(),
 )
@@ -34,7 +34,9 @@ def seen(**free: int) -> Cluster:
 
 def plan_for(card: str, word: str | None = None) -> Plan:
     return msgspec.structs.replace(
-        PLAN, card=Card(card, 32 * GIB), ask=Ask(1, gpus=1, gpu=word or card)
+        PLAN,
+        gpu=TargetGpu(card, 32 * GIB),
+        request=PlanRequest(1, gpus=1, gpu=word or card),
     )
 
 

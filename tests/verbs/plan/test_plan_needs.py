@@ -4,7 +4,7 @@ import pytest
 from weigh.errors import UsageError
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import PeakMemory, Record, Usage
-from weigh.planning.needs import Given, Needs, of_tasks
+from weigh.planning.needs import Needs, StatedUsage, of_tasks
 from weigh.planning.record_match import Library, candidates
 from weigh.store.index import head_of
 from weigh.units import GIB, MIB
@@ -35,7 +35,7 @@ def measured(  # noqa: PLR0913 - a record in a line
 def needs(
     lines: list[str],
     records: list[Record],
-    given: Given | None = None,
+    given: StatedUsage | None = None,
     *,
     headroom: float = 0.0,
     named: bool = False,
@@ -43,7 +43,7 @@ def needs(
     by_id = {record.id: record for record in records}
     known = candidates(head_of(record) for record in records)
     library = Library(known, by_id.__getitem__, named=named)
-    return of_tasks(lines, given or Given(), headroom, library)
+    return of_tasks(lines, given or StatedUsage(), headroom, library)
 
 
 def records_of(line: str, records: list[Record]) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ def test_a_run_that_failed_is_no_measure_where_another_completed() -> None:
 
 
 def test_what_is_said_goes_before_what_was_measured() -> None:
-    given = Given(gpu_memory=GIB, memory=2 * GIB, cpus=3, time=100)
+    given = StatedUsage(gpu_memory=GIB, memory=2 * GIB, cpus=3, time=100)
 
     kind = needs(["python rl.py --algo ppo"], [PPO], given, headroom=0.5).kinds[0]
 

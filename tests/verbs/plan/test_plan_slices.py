@@ -6,8 +6,8 @@ import pytest
 from planning import Weigh
 
 from weigh.flow.submit.job_request import complete_request
-from weigh.model.job import Wanted
-from weigh.model.plan import Ask, Capacity, Card, Element, Plan
+from weigh.model.job import JobRequest
+from weigh.model.plan import Capacity, Element, Plan, PlanRequest, TargetGpu
 from weigh.units import GIB
 
 SAID = ("--gpu-memory", "2GiB", "--memory", "1GiB", "--time", "1h", "--headroom", "0")
@@ -32,9 +32,9 @@ def plan_for(gpu: str) -> Plan:
         task_file="t.txt",
         tasks=1,
         headroom=0.2,
-        card=Card(gpu, GIB),
+        gpu=TargetGpu(gpu, GIB),
         capacity=Capacity(),
-        ask=Ask(1, GIB, 60, gpus=1, gpu=gpu),
+        request=PlanRequest(1, GIB, 60, gpus=1, gpu=gpu),
         kinds=(),
         elements=(element,),
     )
@@ -42,7 +42,7 @@ def plan_for(gpu: str) -> Plan:
 
 def word_for(gpu: str, *words: str) -> str | None:
     site: Any = Site(*words)
-    return complete_request(plan_for(gpu), Wanted(cpus=0), site)[0].gpu_type
+    return complete_request(plan_for(gpu), JobRequest(cpus=0), site)[0].gpu_type
 
 
 @pytest.mark.parametrize(

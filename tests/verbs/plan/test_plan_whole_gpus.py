@@ -62,7 +62,7 @@ def test_a_task_measured_on_two_gpus_gets_two_for_itself(
     assert "each task has 2 GPUs for itself" in out
     plan = read_plan(tmp_path / "plan" / "t")
     assert [element.tasks for element in plan.elements] == [(1,), (2,)]
-    assert (plan.ask.gpus, plan.ask.gpu, plan.ask.nodes) == (2, "v100", 1)
+    assert (plan.request.gpus, plan.request.gpu, plan.request.nodes) == (2, "v100", 1)
 
 
 def test_a_task_with_gpus_of_its_own_gets_their_share_of_the_node(
@@ -83,7 +83,7 @@ def test_whole_gpus_of_any_kind_need_no_name_and_no_memory(
 
     assert code == 0
     assert "100 array elements x 1 task, 4 GPUs, 2 CPUs" in out
-    ask = read_plan(tmp_path / "plan" / "tasks").ask
+    ask = read_plan(tmp_path / "plan" / "tasks").request
     assert (ask.gpus, ask.gpu) == (4, None)
 
 
@@ -103,7 +103,7 @@ def test_each_node_of_a_task_is_started_by_srun(weigh: Weigh, tmp_path: Path) ->
     assert code == 0
     assert "2 nodes with 4 GPUs, 2 CPUs" in out
     folder = tmp_path / "plan" / "t"
-    assert read_plan(folder).ask.nodes == 2
+    assert read_plan(folder).request.nodes == 2
     first = (folder / "tasks_0.txt").read_text()
     assert first.startswith("srun --nodes=2 --ntasks-per-node=1 ")
     assert first.endswith("""'torchrun '"'"'a b.py'"'"''\n""")

@@ -12,7 +12,7 @@ from weigh.flow.follow.time_left import ends_of
 from weigh.flow.follow.view import View
 from weigh.flow.plan import directory as plan_directory
 from weigh.joblog import HEADER
-from weigh.model.job import ElementState, Submitted, TaskState, Wanted
+from weigh.model.job import ElementState, JobRequest, Submitted, TaskState
 from weigh.model.record import Headway, State
 from weigh.render.progress_lines import Ends, TaskEnd, ends_lines
 from weigh.runner.progress_file import Progress, TaskHeadway, write_progress
@@ -25,7 +25,7 @@ class Job:
     """The folder of a job with an element a task, as its elements wrote it."""
 
     def __init__(
-        self, folder: Path, states: list[State], wanted: Wanted | None = None
+        self, folder: Path, states: list[State], wanted: JobRequest | None = None
     ) -> None:
         self._log = folder / "log"
         self._log.mkdir(parents=True)
@@ -59,7 +59,7 @@ class Job:
             elements=count,
             tasks=count,
             submitted=self._now,
-            wanted=wanted or Wanted(),
+            request=wanted or JobRequest(),
         )
 
     def done(self, element: int, took: float) -> None:
@@ -125,7 +125,7 @@ def test_elements_that_wait_take_what_those_done_took(tmp_path: Path) -> None:
 
 
 def test_the_throttle_says_how_many_run_at_a_time(tmp_path: Path) -> None:
-    job = Job(tmp_path / "j", ["RUNNING", "PENDING", "PENDING"], Wanted(throttle=3))
+    job = Job(tmp_path / "j", ["RUNNING", "PENDING", "PENDING"], JobRequest(throttle=3))
     job.runs(0, since=HOUR / 2, left=HOUR / 2)
     found = job.ends()
     assert found is not None
@@ -144,7 +144,7 @@ def test_a_job_that_has_not_begun_has_no_end(tmp_path: Path) -> None:
 
 
 def test_an_element_that_outlasts_its_limit_is_counted(tmp_path: Path) -> None:
-    job = Job(tmp_path / "j", ["RUNNING", "RUNNING"], Wanted(time_limit=2 * 3600))
+    job = Job(tmp_path / "j", ["RUNNING", "RUNNING"], JobRequest(time_limit=2 * 3600))
     job.runs(0, since=HOUR, left=2 * HOUR)  # an hour is left
     job.runs(1, since=HOUR, left=HOUR / 2)
     found = job.ends()
@@ -153,7 +153,7 @@ def test_an_element_that_outlasts_its_limit_is_counted(tmp_path: Path) -> None:
 
 
 def test_an_element_that_may_outlast_its_limit_is_counted(tmp_path: Path) -> None:
-    job = Job(tmp_path / "j", ["RUNNING"], Wanted(time_limit=2 * 3600))
+    job = Job(tmp_path / "j", ["RUNNING"], JobRequest(time_limit=2 * 3600))
     job.runs(0, since=HOUR, left=HOUR)
     found = job.ends()
     assert found is not None

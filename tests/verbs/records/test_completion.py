@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from weigh.model.job import Submitted, Wanted
+from weigh.model.job import JobRequest, Submitted
 from weigh.store import jobs
 
 AS_SCRIPT = "import sys; sys.argv[0] = 'weigh'; import weigh.__main__ as m; m.main()"
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
         elements=1,
         tasks=1,
         submitted=0.0,
-        wanted=Wanted(),
+        request=JobRequest(),
     )
     jobs.append(str(tmp_path / ".weigh"), job)
     return tmp_path

@@ -9,8 +9,8 @@ import msgspec
 
 from weigh.flow.plan import directory as plan_directory
 from weigh.model.gpu import GpuUsage
-from weigh.model.job import ElementState, Submitted, Wanted
-from weigh.model.plan import Ask, Capacity, Card, Element, Plan
+from weigh.model.job import ElementState, JobRequest, Submitted
+from weigh.model.plan import Capacity, Element, Plan, PlanRequest, TargetGpu
 from weigh.model.record import (
     Allocation,
     Host,
@@ -60,11 +60,11 @@ class SomeJob(msgspec.Struct, frozen=True, kw_only=True):
 
     tasks: tuple[Task, ...]
     together: int = 1
-    wanted: Wanted = Wanted(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
+    wanted: JobRequest = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
     name: str = "ppo-sweep"
     id: str = JOB
     scheduler: str = "slurm"
-    card: Card | None = None
+    card: TargetGpu | None = None
     points: int = 0
     resumes: str | None = None
 
@@ -134,9 +134,9 @@ def write_job(root: str, folder: str, job: SomeJob) -> Submitted:
         task_file="tasks.txt",
         tasks=len(job.tasks),
         headroom=0.2,
-        card=job.card,
+        gpu=job.card,
         capacity=Capacity(),
-        ask=Ask(cpus=job.wanted.cpus, memory=job.wanted.memory),
+        request=PlanRequest(cpus=job.wanted.cpus, memory=job.wanted.memory),
         kinds=(),
         elements=tuple(
             Element(
@@ -170,7 +170,7 @@ def write_job(root: str, folder: str, job: SomeJob) -> Submitted:
         elements=len(parts),
         tasks=len(job.tasks),
         submitted=BEGAN - 60,
-        wanted=job.wanted,
+        request=job.wanted,
         resumes=job.resumes,
     )
     jobs.append(root, submitted)

@@ -14,7 +14,7 @@ from some_jobs import JOB, Say, SomeJob, Task, write_job
 
 from weigh.errors import SchedulerError
 from weigh.flow.report.accounting import beside
-from weigh.model.job import Wanted
+from weigh.model.job import JobRequest
 from weigh.model.report import Accounted, Measure
 from weigh.schedulers import accounting
 from weigh.schedulers.accounting import read_tables
@@ -159,7 +159,7 @@ def test_where_accounting_is_missing_or_refuses_nothing_is_told() -> None:
 def test_the_logs_table_stands_beside_weighs_figure(root: str, say: Say) -> None:
     job = SomeJob(
         tasks=(Task(gpu_memory=7603000000, busy=60.0),),
-        wanted=Wanted(cpus=2, memory=8 * GIB, time_limit=7200, gpus=1),
+        wanted=JobRequest(cpus=2, memory=8 * GIB, time_limit=7200, gpus=1),
     )
     folder = f"{Path(root).parent}/plan/tag"
     write_job(root, folder, job)

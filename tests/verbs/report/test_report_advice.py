@@ -8,7 +8,7 @@ import pytest
 from some_jobs import BEGAN, JOB, Say, SomeJob, Task, record_of, write_job
 
 from weigh.flow.report.report import build
-from weigh.model.job import Wanted
+from weigh.model.job import JobRequest
 from weigh.model.record import Allocation, Job
 from weigh.model.report import Note, Report
 from weigh.render.report_lines import note_lines
@@ -17,7 +17,7 @@ from weigh.store import shards
 from weigh.store.identity import Machine
 from weigh.units import GIB, HOUR, MIB
 
-ASKED = Wanted(
+ASKED = JobRequest(
     cpus=4, memory=8 * GIB, virtual_memory=12 * GIB, time_limit=6 * HOUR, gpus=1
 )
 EARLY = Task(state="FAILED", wall_time=5.0, memory=30 * MIB, cpus=0.9, gpu_memory=0)

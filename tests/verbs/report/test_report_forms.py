@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from some_jobs import JOB, Say, SomeJob, Task, record_of, write_job
 
 from weigh.flow.report.gpu_energy import covered
-from weigh.model.job import Wanted
+from weigh.model.job import JobRequest
 from weigh.model.record import State
 from weigh.render.report_paper import Statement, latex, render_paper
 from weigh.render.report_ticket import Ticket, reproduced_words
@@ -39,7 +39,7 @@ def sweep(root: str) -> str:
         )
         for n in range(1, 21)
     )
-    wanted = Wanted(cpus=4, memory=8 * GIB, time_limit=3 * HOUR, gpus=1)
+    wanted = JobRequest(cpus=4, memory=8 * GIB, time_limit=3 * HOUR, gpus=1)
     write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=tasks, wanted=wanted))
     return JOB
 
@@ -150,8 +150,8 @@ def test_a_ticket_says_whether_it_happened_again(
 def month(root: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Leave jobs of one name each: wasteful, well asked for, always failing."""
     here = f"{Path(root).parent}/plan"
-    ten = Wanted(cpus=4, memory=8 * GIB, time_limit=3 * HOUR)
-    tight = Wanted(cpus=1, memory=2 * GIB + GIB // 2, time_limit=2 * HOUR)
+    ten = JobRequest(cpus=4, memory=8 * GIB, time_limit=3 * HOUR)
+    tight = JobRequest(cpus=1, memory=2 * GIB + GIB // 2, time_limit=2 * HOUR)
     some = Task(wall_time=1.0 * HOUR, memory=2 * GIB, cpus=1.0)
     bad = Task(wall_time=0.5 * HOUR, memory=GIB, cpus=1.0, state="FAILED")
     for name, wanted, task in (
@@ -217,7 +217,7 @@ def test_a_paper_of_a_time_counts_runs_outside_of_jobs_once(
 
 
 def test_a_gpu_never_used_is_the_change_that_saves_most(root: str, say: Say) -> None:
-    wanted = Wanted(cpus=4, memory=8 * GIB, time_limit=3 * HOUR, gpus=1)
+    wanted = JobRequest(cpus=4, memory=8 * GIB, time_limit=3 * HOUR, gpus=1)
     idle = Task(wall_time=1.0 * HOUR, memory=2 * GIB, cpus=1.0, gpu_memory=0, busy=0.0)
     job = SomeJob(tasks=(idle,) * 3, wanted=wanted)
     write_job(root, f"{Path(root).parent}/plan/p", job)

@@ -6,17 +6,19 @@ import pytest
 from some_jobs import JOB, SomeJob, Task, write_job
 
 from weigh.flow.report.report import build
-from weigh.model.job import Wanted
-from weigh.model.plan import Card
+from weigh.model.job import JobRequest
+from weigh.model.plan import TargetGpu
 from weigh.model.report import Note
 from weigh.units import GIB, HOUR, MIB
 
-ASKED = Wanted(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
-ON_GPU = Wanted(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=1)
+ASKED = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
+ON_GPU = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=1)
 FULL = Task(wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7)
 
 
-def notes_of(root: str, *tasks: Task, wanted: Wanted = ASKED, **how: str) -> list[Note]:
+def notes_of(
+    root: str, *tasks: Task, wanted: JobRequest = ASKED, **how: str
+) -> list[Note]:
     """Make a job of these tasks, an element each; give what its report says."""
     job = SomeJob(tasks=tasks, wanted=wanted, **how)  # type: ignore[arg-type]
     write_job(root, f"{Path(root).parent}/plan/p", job)
@@ -192,7 +194,7 @@ def test_the_strongest_note_comes_first(root: str, order: int) -> None:
 
 
 def test_more_gpus_than_used_names_how_many_are_enough(root: str) -> None:
-    two = Wanted(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=2)
+    two = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=2)
     task = Task(
         wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7, gpu_memory=9 * GIB, busy=80.0
     )
@@ -204,8 +206,8 @@ def test_a_full_card_is_told(root: str) -> None:
     task = Task(
         wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7, gpu_memory=32 * GIB, busy=80.0
     )
-    wanted = Wanted(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=1)
-    job = SomeJob(tasks=(task,) * 3, wanted=wanted, card=Card("V100", 32 * GIB))
+    wanted = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR, gpus=1)
+    job = SomeJob(tasks=(task,) * 3, wanted=wanted, card=TargetGpu("V100", 32 * GIB))
     write_job(root, f"{Path(root).parent}/plan/p", job)
     report = build(
         JOB, cwd=str(Path(root).parent), env={"PATH": "", "WEIGH_POLL": "9h"}

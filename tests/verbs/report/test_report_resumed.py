@@ -10,13 +10,13 @@ import pytest
 from some_jobs import JOB, Say, SomeJob, Task, write_job
 
 from weigh.flow.report.report import build
-from weigh.model.job import Wanted
+from weigh.model.job import JobRequest
 from weigh.model.report import Report
 from weigh.units import GIB, HOUR
 
 LATER = "481999"
 GOOD = Task(wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7)
-FIRST = Wanted(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
+FIRST = JobRequest(cpus=4, memory=8 * GIB, time_limit=6 * HOUR)
 TWICE = msgspec.structs.replace(FIRST, memory=16 * GIB, time_limit=12 * HOUR)
 
 

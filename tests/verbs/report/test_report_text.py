@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from some_jobs import Say, SomeJob, Task, record_of, write_job
 from some_reports import reports
 
-from weigh.model.job import Wanted
-from weigh.model.plan import Card
+from weigh.model.job import JobRequest
+from weigh.model.plan import TargetGpu
 from weigh.model.report import Report
 from weigh.render.columns import columns_of
 from weigh.render.report_lines import bar, bins, render_text
@@ -38,8 +38,8 @@ def sweep() -> SomeJob:
             for n in range(100)
         ),
         together=4,
-        wanted=Wanted(cpus=4, memory=8 * GIB, time_limit=23400, gpus=1),
-        card=Card("P100 12 GiB", 12 * GIB),
+        wanted=JobRequest(cpus=4, memory=8 * GIB, time_limit=23400, gpus=1),
+        card=TargetGpu("P100 12 GiB", 12 * GIB),
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from following import Weigh
 
 from weigh.flow.report.requested import asked_of_job
-from weigh.model.job import STUCK, Submitted, Wanted
+from weigh.model.job import STUCK, JobRequest, Submitted
 from weigh.schedulers.client import Client, Reach
 from weigh.schedulers.command import Ran
 from weigh.schedulers.gridengine import commands as gridengine_commands
@@ -32,7 +32,7 @@ def job(number: str = "7", scheduler: str = "gridengine") -> Submitted:
         elements=1,
         tasks=1,
         submitted=0.0,
-        wanted=Wanted(memory=5),
+        request=JobRequest(memory=5),
     )
 
 

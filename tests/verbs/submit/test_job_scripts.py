@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weigh.errors import UsageError
-from weigh.model.job import JobScript, Setup, Wanted
+from weigh.model.job import JobRequest, JobScript, Setup
 from weigh.model.lint import Facts
 from weigh.schedulers.gridengine.script import gridengine_script
 from weigh.schedulers.local.script import local_script
@@ -26,7 +26,7 @@ RENDER: dict[str, Render] = {
     "gridengine": gridengine_script,
     "local": local_script,
 }
-WANTED = Wanted(
+WANTED = JobRequest(
     cpus=4,
     memory=8 * GIB,
     virtual_memory=40 * GIB,
@@ -48,7 +48,7 @@ PLAIN = JobScript(
     python="/home/me/env/bin/python",
     elements=25,
     together=4,
-    wanted=WANTED,
+    request=WANTED,
     setup=Setup(modules=("cuda/12",), conda="rl", lines=("export A=1",)),
     programs=("ffmpeg",),
     version="1.0",
@@ -89,7 +89,7 @@ def test_bash_reads_every_name_back_as_it_is(
         cwd="/",
         setup=Setup(venv=f"/{venv}"),
         programs=(program,),
-        wanted=Wanted(),
+        request=JobRequest(),
     )
     shows = (
         'exec 3>&1; show() { printf "%s\\0" "$@" >&3; }; '
@@ -134,10 +134,10 @@ def test_directives_stand_before_the_first_command(name: str) -> None:
 
 def test_an_array_is_exactly_as_long_as_the_plan() -> None:
     assert "#SBATCH --array=0-19%10" in slurm_script(
-        a_script(elements=20, wanted=Wanted(throttle=10))
+        a_script(elements=20, request=JobRequest(throttle=10))
     )
     assert "#$ -t 1-20\n#$ -tc 10\n" in gridengine_script(
-        a_script(elements=20, wanted=Wanted(throttle=10))
+        a_script(elements=20, request=JobRequest(throttle=10))
     )
 
 
@@ -177,7 +177,7 @@ def test_gnu_parallel_takes_the_place_of_weigh() -> None:
 
 def test_a_queue_on_two_lines_is_refused() -> None:
     with pytest.raises(UsageError, match="cannot hold"):
-        slurm_script(a_script(wanted=Wanted(queue="short\n#SBATCH --mem=0")))
+        slurm_script(a_script(request=JobRequest(queue="short\n#SBATCH --mem=0")))
 
 
 def exec_words(text: str, env: dict[str, str]) -> list[str]:
@@ -209,7 +209,7 @@ def test_grid_engine_s_gpus_are_chosen_where_there_is_a_driver(
     device = tmp_path / "nvidiactl"
     if driver:
         device.touch()
-    text = gridengine_script(a_script(wanted=Wanted(gpus=2)))
+    text = gridengine_script(a_script(request=JobRequest(gpus=2)))
 
     words = exec_words(text.replace("/dev/nvidiactl", str(device)), {})
 
@@ -217,7 +217,7 @@ def test_grid_engine_s_gpus_are_chosen_where_there_is_a_driver(
 
 
 def test_a_job_without_gpus_chooses_none() -> None:
-    assert "nvidiactl" not in gridengine_script(a_script(wanted=Wanted()))
+    assert "nvidiactl" not in gridengine_script(a_script(request=JobRequest()))
 
 
 def test_a_job_that_is_put_back_has_a_trap_for_its_own_warning() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from weigh.flow.follow.tasks import read_tasks
 from weigh.joblog import HEADER
-from weigh.model.job import ElementState, Submitted, Wanted
-from weigh.model.plan import Ask, Capacity, Element, Plan
+from weigh.model.job import ElementState, JobRequest, Submitted
+from weigh.model.plan import Capacity, Element, Plan, PlanRequest
 from weigh.model.record import State
 from weigh.runner import events
 from weigh.schedulers.local.jobs import Local
@@ -26,9 +26,9 @@ def a_job(folder: Path, *, tasks: int) -> tuple[Submitted, Plan]:
         task_file="t.txt",
         tasks=tasks,
         headroom=0.0,
-        card=None,
+        gpu=None,
         capacity=Capacity(),
-        ask=Ask(1),
+        request=PlanRequest(1),
         kinds=(),
         elements=(element,),
     )
@@ -42,7 +42,7 @@ def a_job(folder: Path, *, tasks: int) -> tuple[Submitted, Plan]:
         elements=1,
         tasks=tasks,
         submitted=0.0,
-        wanted=Wanted(),
+        request=JobRequest(),
     )
     return job, plan
 

@@ -4,7 +4,7 @@ import pytest
 
 from weigh.errors import UsageError
 from weigh.flow.submit.job_request import ids_to_await
-from weigh.model.job import Submitted, Wanted
+from weigh.model.job import JobRequest, Submitted
 
 
 def job(
@@ -24,7 +24,7 @@ def job(
         elements=1,
         tasks=1,
         submitted=0.0,
-        wanted=Wanted(),
+        request=JobRequest(),
         resumes=resumes,
     )
 

@@ -20,7 +20,7 @@ def test_the_job_begins_after_its_prefetch(weigh: Weigh) -> None:
 
     assert weigh.finish(job) == {"COMPLETED": 1}
     assert (weigh.folder / "copy").read_text() == "model\n"
-    assert prefetch_of(weigh).wanted.gpus == 0
+    assert prefetch_of(weigh).request.gpus == 0
 
 
 def test_the_tasks_do_not_run_where_the_prefetch_failed(weigh: Weigh) -> None:

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from weigh.flow.follow import resume as flow
-from weigh.flow.follow.resume import Wishes
+from weigh.flow.follow.resume import ResumeOptions
 from weigh.flow.follow.resume_policy import Choice
 from weigh.flow.follow.view import View
-from weigh.model.job import ElementState, Submitted, TaskState, Wanted
+from weigh.model.job import ElementState, JobRequest, Submitted, TaskState
 from weigh.model.record import State
 from weigh.schedulers.local.jobs import Local
 from weigh.schedulers.protocol import Snapshot
@@ -19,7 +19,7 @@ from weigh.units import GIB, HOUR
 LOCAL = Local(env={}, root="", machine=this_machine())
 
 
-def view(number: str, wanted: Wanted, *states: State, first: int = 1) -> View:
+def view(number: str, wanted: JobRequest, *states: State, first: int = 1) -> View:
     """Give a job with a task an element, in these states."""
     job = Submitted(
         scheduler="gridengine",
@@ -31,7 +31,7 @@ def view(number: str, wanted: Wanted, *states: State, first: int = 1) -> View:
         elements=len(states),
         tasks=len(states),
         submitted=0.0,
-        wanted=wanted,
+        request=wanted,
     )
     tasks = tuple(
         TaskState(task=first + at, job=number, element=at, seq=1, state=state)
@@ -44,7 +44,7 @@ def view(number: str, wanted: Wanted, *states: State, first: int = 1) -> View:
 def chosen(
     views: Sequence[View], memory: str | None = None, time: str | None = None
 ) -> list[tuple[TaskState, Choice]]:
-    return flow._choices(views, Wishes(memory=memory, time=time))
+    return flow._choices(views, ResumeOptions(memory=memory, time=time))
 
 
 def groups(*views: View) -> list[list[int]]:
@@ -54,7 +54,7 @@ def groups(*views: View) -> list[list[int]]:
 
 
 def test_tasks_of_jobs_that_asked_for_different_things_are_kept_apart() -> None:
-    small, large = Wanted(memory=GIB), Wanted(memory=8 * GIB)
+    small, large = JobRequest(memory=GIB), JobRequest(memory=8 * GIB)
 
     assert groups(view("1", small, "FAILED"), view("2", large, "FAILED", first=2)) == [
         [1],
@@ -63,8 +63,8 @@ def test_tasks_of_jobs_that_asked_for_different_things_are_kept_apart() -> None:
 
 
 def test_a_job_for_each_node_stays_on_its_node() -> None:
-    def on(node: str) -> Wanted:
-        return Wanted(extra=(("l", f"h={node}"),))
+    def on(node: str) -> JobRequest:
+        return JobRequest(extra=(("l", f"h={node}"),))
 
     assert groups(
         view("1", on("a"), "FAILED"), view("2", on("b"), "FAILED", first=2)
@@ -72,7 +72,7 @@ def test_a_job_for_each_node_stays_on_its_node() -> None:
 
 
 def test_the_parts_of_one_array_are_resumed_together() -> None:
-    whole = Wanted(memory=GIB, throttle=3)
+    whole = JobRequest(memory=GIB, throttle=3)
     rest = msgspec.structs.replace(
         whole, after=("1",), throttle=2, extra=(("kill-on-invalid-dep", "yes"),)
     )
@@ -86,7 +86,7 @@ def test_the_parts_of_one_array_are_resumed_together() -> None:
     ("state", "option"), [("OUT_OF_MEMORY", "--memory"), ("TIMEOUT", "--time")]
 )
 def test_twice_of_what_nobody_knows_is_not_run_again(state: State, option: str) -> None:
-    views = [view("1", Wanted(), state)]
+    views = [view("1", JobRequest(), state)]
 
     [(_, choice)] = chosen(views)
     [(_, said)] = chosen(views, memory="8G", time="2h")
@@ -97,20 +97,25 @@ def test_twice_of_what_nobody_knows_is_not_run_again(state: State, option: str) 
 
 
 def asked(
-    wanted: Wanted, choice: Choice, memory: str | None = None, time: str | None = None
-) -> Wanted:
+    wanted: JobRequest,
+    choice: Choice,
+    memory: str | None = None,
+    time: str | None = None,
+) -> JobRequest:
     job = view("1", wanted, "FAILED").job
-    return flow._request(job, [choice], Wishes(memory=memory, time=time))
+    return flow._request(job, [choice], ResumeOptions(memory=memory, time=time))
 
 
 def test_h_vmem_alone_grows_as_memory_does() -> None:
-    again = asked(Wanted(virtual_memory=4 * GIB), Choice(run=True, reason="", memory=2))
+    again = asked(
+        JobRequest(virtual_memory=4 * GIB), Choice(run=True, reason="", memory=2)
+    )
 
     assert (again.memory, again.virtual_memory) == (None, 8 * GIB)
 
 
 def test_memory_that_is_said_moves_h_vmem_along() -> None:
-    wanted = Wanted(memory=2 * GIB, virtual_memory=3 * GIB)
+    wanted = JobRequest(memory=2 * GIB, virtual_memory=3 * GIB)
 
     again = asked(wanted, Choice(run=True, reason=""), memory="8GiB")
 
@@ -119,14 +124,16 @@ def test_memory_that_is_said_moves_h_vmem_along() -> None:
 
 def test_a_time_that_is_said_is_taken_as_it_is() -> None:
     again = asked(
-        Wanted(time_limit=HOUR), Choice(run=True, reason="", time=2), time="90m"
+        JobRequest(time_limit=HOUR), Choice(run=True, reason="", time=2), time="90m"
     )
 
     assert again.time_limit == 90 * 60
 
 
 def test_what_waited_for_the_first_elements_waits_no_more() -> None:
-    rest = Wanted(after=("1",), extra=(("kill-on-invalid-dep", "yes"), ("qos", "x")))
+    rest = JobRequest(
+        after=("1",), extra=(("kill-on-invalid-dep", "yes"), ("qos", "x"))
+    )
 
     again = asked(rest, Choice(run=True, reason=""))
 

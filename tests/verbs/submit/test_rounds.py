@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from weigh.errors import SchedulerError, StoreError, SubmissionUnknownError, UsageError
 from weigh.flow.submit.rounds import Answer, Facts, Round, Sendings, decide
 from weigh.flow.submit.rounds import settle_all as settle_store
-from weigh.model.job import Submitted, Wanted
+from weigh.model.job import JobRequest, Submitted
 from weigh.schedulers.command import Ran, outside_of_job
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.local.jobs import Local
@@ -97,7 +97,7 @@ class Bench:
             elements=1,
             tasks=1,
             submitted=1.0,
-            wanted=Wanted(),
+            request=JobRequest(),
             token=token,
         )
         return sending.send(self.queue, draft, f"{folder}/job.sh")  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError
-from weigh.model.job import Submitted, Wanted
+from weigh.model.job import JobRequest, Submitted
 from weigh.schedulers.elements import format_ranges, parse_ranges
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.slurm import commands as slurm_commands
@@ -284,7 +284,7 @@ def test_elements_to_cancel_are_named_as_each_scheduler_does() -> None:
         elements=9,
         tasks=9,
         submitted=0.0,
-        wanted=Wanted(),
+        request=JobRequest(),
     )
 
     assert slurm_commands.cancel_argv(job, (0, 1, 2, 5)) == ("scancel", "7_[0-2,5]")

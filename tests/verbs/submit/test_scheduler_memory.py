@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from weigh.errors import SchedulerError
-from weigh.model.job import ElementState, Submitted, Wanted
+from weigh.model.job import ElementState, JobRequest, Submitted
 from weigh.schedulers.client import Client, Poll, Reach, load, save
 from weigh.schedulers.command import Ran
 from weigh.schedulers.slurm import commands as slurm_commands
@@ -31,7 +31,7 @@ def job(*, submitted: float) -> Submitted:
         elements=1,
         tasks=1,
         submitted=submitted,
-        wanted=Wanted(),
+        request=JobRequest(),
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from test_job_scripts import RENDER, a_script
 
 from weigh.errors import UsageError
-from weigh.model.job import JobScript, Setup, Wanted
+from weigh.model.job import JobRequest, JobScript, Setup
 from weigh.model.staging import Staging
 from weigh.schedulers.job_script import bind_lines, staged_lines, warning, when_home
 from weigh.schedulers.slurm.script import slurm_script
@@ -62,7 +62,7 @@ def test_programs_of_the_working_folder_are_looked_for_once_it_is_there() -> Non
 
 def test_a_python_of_the_working_folder_tries_no_imports() -> None:
     script = staged(
-        programs=("bin/python",), setup=Setup(imports=()), wanted=Wanted(gpus=1)
+        programs=("bin/python",), setup=Setup(imports=()), request=JobRequest(gpus=1)
     )
 
     assert "torch" not in slurm_script(script)
@@ -91,9 +91,9 @@ def test_a_job_after_others_sees_in_their_logs_that_they_succeeded(name: str) ->
 
 
 def test_slurm_warns_the_shell_and_may_put_the_job_back() -> None:
-    wanted = Wanted(time_limit=3600)
+    wanted = JobRequest(time_limit=3600)
 
-    lines = slurm_script(a_script(requeue=True, wanted=wanted)).splitlines()
+    lines = slurm_script(a_script(requeue=True, request=wanted)).splitlines()
 
     assert "#SBATCH --signal=B:USR1@60" in lines
     assert "#SBATCH --requeue" in lines
@@ -101,15 +101,15 @@ def test_slurm_warns_the_shell_and_may_put_the_job_back() -> None:
 
 
 def test_grid_engine_warns_by_a_soft_limit_and_may_put_the_job_back() -> None:
-    wanted = Wanted(time_limit=3600)
+    wanted = JobRequest(time_limit=3600)
 
-    lines = RENDER["gridengine"](a_script(requeue=True, wanted=wanted)).splitlines()
+    lines = RENDER["gridengine"](a_script(requeue=True, request=wanted)).splitlines()
 
     assert {"#$ -notify", "#$ -r y", "#$ -l s_rt=00:59:00"} <= {*lines}
 
 
 def test_a_task_over_several_nodes_asks_for_them() -> None:
-    lines = slurm_script(a_script(wanted=Wanted(nodes=2))).splitlines()
+    lines = slurm_script(a_script(request=JobRequest(nodes=2))).splitlines()
 
     assert {"#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=1"} <= {*lines}
 
@@ -127,9 +127,9 @@ def test_a_task_over_several_nodes_asks_for_them() -> None:
 def test_the_warning_leaves_time_for_what_comes_after_the_tasks(
     limit: int | None, runner: str, seconds: int
 ) -> None:
-    wanted = Wanted(time_limit=limit)
+    wanted = JobRequest(time_limit=limit)
 
-    assert warning(a_script(staging=STAGED, wanted=wanted, runner=runner)) == seconds
+    assert warning(a_script(staging=STAGED, request=wanted, runner=runner)) == seconds
 
 
 def test_a_job_with_nothing_after_its_tasks_is_not_warned() -> None:
@@ -138,9 +138,9 @@ def test_a_job_with_nothing_after_its_tasks_is_not_warned() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_tasks_end_before_the_warning(name: str) -> None:
-    wanted = Wanted(time_limit=3600)
+    wanted = JobRequest(time_limit=3600)
 
-    text = RENDER[name](a_script(requeue=True, wanted=wanted))
+    text = RENDER[name](a_script(requeue=True, request=wanted))
 
     assert '--time-limit "$((3480 - SECONDS))s"' in text
 
@@ -148,4 +148,4 @@ def test_the_tasks_end_before_the_warning(name: str) -> None:
 @SCHEDULERS
 def test_a_queue_that_no_directive_can_hold_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="cannot hold"):
-        RENDER[name](a_script(wanted=Wanted(queue='a"b')))
+        RENDER[name](a_script(request=JobRequest(queue='a"b')))

@@ -9,7 +9,7 @@ from following import Weigh
 
 from weigh.errors import UsageError
 from weigh.flow.submit.job_request import differences, refuse_own
-from weigh.model.job import Submitted, Understood, Wanted
+from weigh.model.job import JobRequest, RecordedRequest, Submitted
 from weigh.schedulers.gridengine import lint as gridengine_lint
 from weigh.schedulers.slurm import lint as slurm_lint
 from weigh.units import GIB, MIB
@@ -297,33 +297,33 @@ def submitted(**wanted: object) -> Submitted:
         elements=5,
         tasks=5,
         submitted=0.0,
-        wanted=Wanted(**wanted),  # type: ignore[arg-type]
+        request=JobRequest(**wanted),  # type: ignore[arg-type]
     )
 
 
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        (Understood(), []),
-        (Understood(memory=2 * GIB, cpus=2, elements=5, queue="q"), []),
-        (Understood(memory=GIB), ["memory: 2.00 GiB requested, "]),
-        (Understood(cpus=8), ["CPUs: 2 requested, "]),
-        (Understood(gpus=0), ["GPUs: 1 requested, "]),
-        (Understood(gpu_types=("a100",)), ["GPU type: v100 requested, "]),
-        (Understood(time_limit=90 * 60), ["time: 01:00:00 requested, "]),
-        (Understood(time_limit=59 * 60 + 1), []),
-        (Understood(elements=4), ["elements: 5 requested, "]),
-        (Understood(throttle=5), ["throttle: 2 requested, "]),
-        (Understood(queue="r"), ["queue: q requested, "]),
-        (Understood(account="LAB"), []),
-        (Understood(cpus=4), []),  # whole cores of two or four threads
-        (Understood(cpus=1), ["CPUs: 2 requested, "]),
-        (Understood(memory=2 * GIB + 10 * MIB), []),  # Slurm prints 2.01G
-        (Understood(memory=2 * GIB + 64 * MIB), ["memory: 2.00 GiB requested, "]),
+        (RecordedRequest(), []),
+        (RecordedRequest(memory=2 * GIB, cpus=2, elements=5, queue="q"), []),
+        (RecordedRequest(memory=GIB), ["memory: 2.00 GiB requested, "]),
+        (RecordedRequest(cpus=8), ["CPUs: 2 requested, "]),
+        (RecordedRequest(gpus=0), ["GPUs: 1 requested, "]),
+        (RecordedRequest(gpu_types=("a100",)), ["GPU type: v100 requested, "]),
+        (RecordedRequest(time_limit=90 * 60), ["time: 01:00:00 requested, "]),
+        (RecordedRequest(time_limit=59 * 60 + 1), []),
+        (RecordedRequest(elements=4), ["elements: 5 requested, "]),
+        (RecordedRequest(throttle=5), ["throttle: 2 requested, "]),
+        (RecordedRequest(queue="r"), ["queue: q requested, "]),
+        (RecordedRequest(account="LAB"), []),
+        (RecordedRequest(cpus=4), []),  # whole cores of two or four threads
+        (RecordedRequest(cpus=1), ["CPUs: 2 requested, "]),
+        (RecordedRequest(memory=2 * GIB + 10 * MIB), []),  # Slurm prints 2.01G
+        (RecordedRequest(memory=2 * GIB + 64 * MIB), ["memory: 2.00 GiB requested, "]),
     ],
 )
 def test_only_what_the_scheduler_shows_can_differ(
-    told: Understood, said: list[str]
+    told: RecordedRequest, said: list[str]
 ) -> None:
     job = submitted(
         cpus=2,
@@ -345,11 +345,11 @@ def test_only_what_the_scheduler_shows_can_differ(
 def test_memory_rounded_up_for_each_slot_is_no_difference() -> None:
     job = submitted(cpus=3, virtual_memory=100 * MIB)
 
-    assert not list(differences(job, Understood(virtual_memory=102 * MIB)))
+    assert not list(differences(job, RecordedRequest(virtual_memory=102 * MIB)))
 
 
 def test_gpus_on_several_nodes_are_compared_in_all() -> None:
     job = submitted(gpus=2, nodes=2)
 
-    assert not list(differences(job, Understood(gpus=4)))
-    assert list(differences(job, Understood(gpus=2)))
+    assert not list(differences(job, RecordedRequest(gpus=4)))
+    assert list(differences(job, RecordedRequest(gpus=2)))

@@ -9,7 +9,7 @@ from following import Weigh
 from weigh.errors import UsageError
 from weigh.flow.site.live_limits import Live
 from weigh.flow.submit import checks
-from weigh.model.job import JobScript, Wanted
+from weigh.model.job import JobRequest, JobScript
 from weigh.model.limits import Limits, QueueLimits
 from weigh.schedulers.slurm import commands as slurm_commands
 
@@ -101,7 +101,7 @@ def check(elements: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
         python="python",
         elements=3,
         together=1,
-        wanted=Wanted(),
+        request=JobRequest(),
     )
     checks.check_request(
         script,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from weigh.model.job import Submitted, Wanted
-from weigh.model.plan import Ask, Capacity, Plan
+from weigh.model.job import JobRequest, Submitted
+from weigh.model.plan import Capacity, Plan, PlanRequest
 from weigh.render.submit_lines import (
     Check,
     Shipped,
@@ -24,16 +24,16 @@ PLAN = Plan(
     task_file="t",
     tasks=5,
     headroom=0.2,
-    card=None,
+    gpu=None,
     capacity=Capacity(),
-    ask=Ask(cpus=1),
+    request=PlanRequest(cpus=1),
     kinds=(),
     elements=(),
 )
 
 
 def job(number: str = "7", **known: object) -> Submitted:
-    fields = {"elements": 5, "tasks": 5, "wanted": Wanted(throttle=2)} | known
+    fields = {"elements": 5, "tasks": 5, "request": JobRequest(throttle=2)} | known
     return Submitted(
         scheduler="slurm",
         id=number,
@@ -80,7 +80,7 @@ def test_elements_of_several_tasks_say_how_many() -> None:
 
 
 def test_a_throttle_that_holds_nothing_back_is_not_mentioned() -> None:
-    assert "at a time" not in lines(job(wanted=Wanted(throttle=5)))[0]
+    assert "at a time" not in lines(job(request=JobRequest(throttle=5)))[0]
 
 
 def test_a_job_for_each_of_many_nodes_is_a_few_lines() -> None:

@@ -123,7 +123,7 @@ def _read_plan(path: str) -> tuple[JobFacts, list[str]]:
         kind="plan",
         tasks=plan.tasks,
         missing_files=missing,
-        asks_gpus=plan.ask.gpus > 0,
+        asks_gpus=plan.request.gpus > 0,
         runs=runs,
         gpu_runs=runs if any(kind.used.gpu_memory for kind in plan.kinds) else 0,
     )

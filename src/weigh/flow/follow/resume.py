@@ -29,7 +29,7 @@ from weigh.flow.submit.job_request import parse_gpus
 from weigh.flow.submit.rounds import Round, Sendings, reaching, settle_all
 from weigh.flow.submit.staging import staged
 from weigh.flow.submit.submit_script import make_numbered, programs_of, ship
-from weigh.model.job import CANCELLING, JobScript, Submitted, TaskState, Wanted
+from weigh.model.job import CANCELLING, JobRequest, JobScript, Submitted, TaskState
 from weigh.model.plan import Element, Plan
 from weigh.render.resume_lines import Again, Left, Resumed
 from weigh.request import round_memory, round_time
@@ -41,11 +41,11 @@ from weigh.units import parse_limit, parse_size
 _FOLDER = "resume_"
 _TO_END = 60.0  # seconds that a cancelled job may take to end
 _PAUSE = 1.0
-Kind = tuple[int, int, Wanted]  # factors for memory and time, and the request
+Kind = tuple[int, int, JobRequest]  # factors for memory and time, and the request
 Chosen = Sequence[tuple[TaskState, Choice]]
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options as typed; None: decide by why each task did not finish."""
 
     memory: str | None = None
@@ -59,7 +59,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
 def resume(
     name: str,
-    wishes: Wishes,
+    options: ResumeOptions,
     *,
     cwd: str,
     env: Mapping[str, str],
@@ -82,14 +82,14 @@ def resume(
     chain = _chain(name, root)  # again: jobs were settled or sent by others meanwhile
     known = jobs_file.read_jobs(root)
     views = _ended_views(chain, known, root=root, env=env, say=say)
-    choices = [*_choices(views, wishes), *_never_sent(views)]
+    choices = [*_choices(views, options), *_never_sent(views)]
     left = tuple(
         Left(task.task, choice.reason) for task, choice in choices if not choice.run
     )
     if any(view.job.staging is not None for view in views):
         choices = list(keep_together(choices))
-    groups = [_Group.of(chosen, views, wishes) for chosen in _alike(choices, views)]
-    if wishes.dry_run:
+    groups = [_Group.of(chosen, views, options) for chosen in _alike(choices, views)]
+    if options.dry_run:
         return Resumed(views[-1].job, tuple(one.again for one in groups), left)
     for one in groups:
         one.check(views, root=root, env=env)
@@ -138,7 +138,7 @@ def _alike(
     choices: Sequence[tuple[TaskState, Choice]], views: Sequence[View]
 ) -> list[Chosen]:
     """Group the tasks to run by their request and the factors for it."""
-    requests = {view.job.id: _plain(view.job.wanted) for view in views}
+    requests = {view.job.id: _plain(view.job.request) for view in views}
     groups: dict[Kind, list[tuple[TaskState, Choice]]] = {}
     for task, choice in choices:
         if choice.run:
@@ -147,14 +147,16 @@ def _alike(
     return list(groups.values())
 
 
-def _plain(wanted: Wanted) -> Wanted:
+def _plain(request: JobRequest) -> JobRequest:
     """Return the request without dependencies, excluded nodes and throttle."""
     return msgspec.structs.replace(
-        wanted, after=(), exclude=(), throttle=None, extra=own_flags(wanted)
+        request, after=(), exclude=(), throttle=None, extra=own_flags(request)
     )
 
 
-def _choices(views: Sequence[View], wishes: Wishes) -> list[tuple[TaskState, Choice]]:
+def _choices(
+    views: Sequence[View], options: ResumeOptions
+) -> list[tuple[TaskState, Choice]]:
     """Return the decision on each task that is not done."""
     by_job = {view.job.id: view for view in views}
     failures = Counter(
@@ -168,18 +170,18 @@ def _choices(views: Sequence[View], wishes: Wishes) -> list[tuple[TaskState, Cho
         words = tail_of(task.output) if task.output else ""
         choice = choose(task, element, words, failures=failures[task.task])
         answered = by_job[task.job].snapshot.trouble is None
-        if wishes.unknown and task.state == "UNKNOWN" and answered:
+        if options.unknown and task.state == "UNKNOWN" and answered:
             choice = msgspec.structs.replace(choice, run=True, reason=UNKNOWN_END)
-        if wishes.bugs and task.state == "FAILED":
+        if options.bugs and task.state == "FAILED":
             choice = msgspec.structs.replace(choice, run=True)
-        choices.append((task, _possible(choice, by_job[task.job].job.wanted, wishes)))
+        choices.append((task, _possible(choice, by_job[task.job].job.request, options)))
     return choices
 
 
 def _never_sent(views: Sequence[View]) -> Iterator[tuple[TaskState, Choice]]:
     """Yield the tasks of the parts of a plan that were not submitted."""
     first_job = views[0].job
-    if first_job.resumes is not None or pinned(first_job.wanted):
+    if first_job.resumes is not None or pinned(first_job.request):
         return
     there = merged(views)
     for number, element in enumerate(read_plan(first_job.plan_folder).elements):
@@ -195,17 +197,17 @@ def _never_sent(views: Sequence[View]) -> Iterator[tuple[TaskState, Choice]]:
                 yield state, Choice(run=True, reason="was not submitted")
 
 
-def _possible(choice: Choice, had: Wanted, wishes: Wishes) -> Choice:
+def _possible(choice: Choice, had: JobRequest, options: ResumeOptions) -> Choice:
     """Return the choice; do not run a task if the request to double is not known."""
     if not choice.run:
         return choice
     for lacks, known, option in (
         (
-            choice.memory > 1 and wishes.memory is None,
+            choice.memory > 1 and options.memory is None,
             had.memory if had.virtual_memory is None else had.virtual_memory,
             "--memory SIZE",
         ),
-        (choice.time > 1 and wishes.time is None, had.time_limit, "--time TIME"),
+        (choice.time > 1 and options.time is None, had.time_limit, "--time TIME"),
     ):
         if lacks and known is None:
             reason = f"{choice.reason}, the queue's default: {option}"
@@ -222,13 +224,15 @@ class _Group(msgspec.Struct, frozen=True):
     again: Again
 
     @classmethod
-    def of(cls, chosen: Chosen, views: Sequence[View], wishes: Wishes) -> "_Group":
+    def of(
+        cls, chosen: Chosen, views: Sequence[View], options: ResumeOptions
+    ) -> "_Group":
         """Return the group of these tasks, with its plan and request."""
         tasks = tuple(task for task, _ in chosen)
         before = next(
             view.job for view in reversed(views) if view.job.id == tasks[0].job
         )
-        wanted = _request(before, [choice for _, choice in chosen], wishes)
+        request = _request(before, [choice for _, choice in chosen], options)
         plan = read_plan(views[0].job.plan_folder)
         elements = tuple(_elements(tasks, plan, views))
         if any(choice.memory > 1 for _, choice in chosen):  # the plan underestimated
@@ -238,7 +242,7 @@ class _Group(msgspec.Struct, frozen=True):
         reasons = tuple(dict.fromkeys(choice.reason for _, choice in chosen))
         numbers = tuple(task.task for task in tasks)
         made = msgspec.structs.replace(plan, elements=elements, left_out=())
-        return cls(before, made, tasks, Again(numbers, reasons, wanted, len(elements)))
+        return cls(before, made, tasks, Again(numbers, reasons, request, len(elements)))
 
     def check(
         self, views: Sequence[View], *, root: str, env: Mapping[str, str]
@@ -282,7 +286,7 @@ class _Group(msgspec.Struct, frozen=True):
             python=sys.executable,
             elements=len(elements),
             together=max(len(element.tasks) for element in elements),
-            wanted=self.again.wanted,
+            request=self.again.request,
             setup=before.setup,
             runner=before.runner,
             programs=programs_of(self.plan),
@@ -293,37 +297,39 @@ class _Group(msgspec.Struct, frozen=True):
         return staged(script, schedulers.kind_of(views[-1].job.scheduler))
 
 
-def _request(before: Submitted, choices: Sequence[Choice], wishes: Wishes) -> Wanted:
+def _request(
+    before: Submitted, choices: Sequence[Choice], options: ResumeOptions
+) -> JobRequest:
     """Return the earlier request, with more of what was too small."""
-    wanted = before.wanted
+    request = before.request
     more = choices[0]
-    memory, limit = wanted.memory, wanted.time_limit
-    virtual = wanted.virtual_memory
-    if wishes.memory is not None:
-        memory = parse_size(wishes.memory)
+    memory, limit = request.memory, request.time_limit
+    virtual = request.virtual_memory
+    if options.memory is not None:
+        memory = parse_size(options.memory)
         if virtual is not None:  # keep the difference: mapped memory does not change
-            mapped = 0 if wanted.memory is None else virtual - wanted.memory
+            mapped = 0 if request.memory is None else virtual - request.memory
             virtual = max(memory, memory + mapped)
     elif more.memory > 1:
         memory = None if memory is None else round_memory(memory * more.memory)
         virtual = None if virtual is None else round_memory(virtual * more.memory)
-    if wishes.time is not None:
-        limit = parse_limit(wishes.time)
+    if options.time is not None:
+        limit = parse_limit(options.time)
     elif more.time > 1 and limit is not None:
         limit = round_time(limit * more.time)
-    gpu_type, gpus = parse_gpus(wishes.gpus)
+    gpu_type, gpus = parse_gpus(options.gpus)
     avoid = [choice.avoid for choice in choices if choice.avoid]
     return msgspec.structs.replace(
-        wanted,
+        request,
         memory=memory,
         virtual_memory=virtual,
         time_limit=limit,
-        queue=wishes.queue or wanted.queue,
-        gpus=gpus or wanted.gpus,
-        gpu_type=gpu_type if gpus else wanted.gpu_type,
+        queue=options.queue or request.queue,
+        gpus=gpus or request.gpus,
+        gpu_type=gpu_type if gpus else request.gpu_type,
         after=(),
-        extra=own_flags(wanted),
-        exclude=tuple(dict.fromkeys((*wanted.exclude, *avoid))),
+        extra=own_flags(request),
+        exclude=tuple(dict.fromkeys((*request.exclude, *avoid))),
     )
 
 

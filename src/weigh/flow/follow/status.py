@@ -141,7 +141,7 @@ def _waiting(view: View) -> Iterator[Waiting]:
             continue
         hopeless = slurm_reasons.is_hopeless(reason)
         words = slurm_reasons.in_words(reason)
-        throttle = view.job.wanted.throttle
+        throttle = view.job.request.throttle
         if reason == "JobArrayTaskLimit" and throttle:
             words = f"{words} of {throttle} at once"
         yield Waiting(elements, words, hopeless)

@@ -71,12 +71,12 @@ def _job_end(view: "View", now: Seconds) -> Ends | None:
     ]
     lanes = max(one.lanes for one in running)
     whole = until_done([], max(waits), known, lanes=lanes) if waits else None
-    at_a_time = min(job.wanted.throttle or len(running), len(running) + len(waits))
+    at_a_time = min(job.request.throttle or len(running), len(running) + len(waits))
     each = _as_durations(max(waits, default=0), known, lanes)
     left = until_done(spans, len(waits), each, lanes=at_a_time)
     if left is None:
         return None
-    late, near = _against_limit(job.wanted.time_limit, running, whole, len(waits))
+    late, near = _against_limit(job.request.time_limit, running, whole, len(waits))
     tasks = [task for one in running for task in one.tasks]
     return Ends(
         value=left.value,
@@ -85,7 +85,7 @@ def _job_end(view: "View", now: Seconds) -> Ends | None:
         at_a_time=at_a_time if waits else None,
         late=late,
         near=near,
-        time_limit=job.wanted.time_limit,
+        time_limit=job.request.time_limit,
         tasks=tuple(sorted(tasks, key=lambda task: -(task.remaining or 0.0))),
     )
 
@@ -117,7 +117,7 @@ class _Running:
         known: Durations,
         now: Seconds,
     ) -> None:
-        state, limit = view.elements[number], view.job.wanted.time_limit
+        state, limit = view.elements[number], view.job.request.time_limit
         name = element.file.removesuffix(".txt")
         joblog = os.path.join(view.job.folder, LOGS, f"{name}.joblog")
         progress = read_progress(joblog)

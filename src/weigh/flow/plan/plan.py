@@ -29,7 +29,7 @@ from weigh.planning.bin_packing import most_work, sharing_notes
 from weigh.planning.make_plan import planned, too_big
 from weigh.planning.needs import Needs, of_tasks
 from weigh.planning.nodes import on_nodes
-from weigh.planning.options import ALL, Wishes, given
+from weigh.planning.options import ALL, PlanOptions, stated_usage
 from weigh.planning.record_match import Library, candidates
 from weigh.planning.targets import Target, targets
 from weigh.probe.host import read_host
@@ -110,12 +110,12 @@ def free_of(plan: Plan, seen: Cluster) -> int | None:
 
     A site's ``v100`` may have either memory size: it counts for both.
     """
-    if plan.card is None:
+    if plan.gpu is None:
         return None
     counts = [
         count.free
         for count in seen.gpus
-        if _is_name_of(plan.card.name, plan.ask.gpu, count.name)
+        if _is_name_of(plan.gpu.name, plan.request.gpu, count.name)
     ]
     return sum(counts) if counts else None
 
@@ -156,7 +156,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def plan(
-    wishes: Wishes,
+    options: PlanOptions,
     *,
     cwd: str,
     env: Mapping[str, str],
@@ -174,23 +174,23 @@ def plan(
         FormatError: a size, time, share or the task file does not parse.
         StoreError: the records cannot be read, or the plan cannot be written.
     """
-    _check(wishes)
+    _check(options)
     settings = config.load(cwd, env)
-    headroom = _headroom(wishes, settings)
-    source = TaskSource(wishes.task_file)
+    headroom = _headroom(options, settings)
+    source = TaskSource(options.task_file)
     try:
-        if not wishes.ignore_directives:
+        if not options.ignore_directives:
             lines = (_line(source, seq) for seq in range(1, len(source) + 1))
             refuse_job_scripts(lines, cwd=cwd, path=env.get("PATH"))
-        place = _place(wishes, cwd, env)
+        place = _place(options, cwd, env)
         alone = None
         if place is not None:
-            wishes = _of_this_node(wishes, place)
+            options = _of_this_node(options, place)
             alone = probe_one(_line(source, 1), place)
             say(f"1 alone: {format_duration(alone.wall_time)}")
-        needs = _needs(source, wishes, headroom, cwd=cwd, env=env)
-        wanted = targets(wishes.gpus, needs, settings.gpus)
-        plans = [planned(wishes, needs, target, headroom) for target in wanted]
+        needs = _needs(source, options, headroom, cwd=cwd, env=env)
+        wanted = targets(options.gpus, needs, settings.gpus)
+        plans = [planned(options, needs, target, headroom) for target in wanted]
         if len(plans) > 1:
             compared = with_free_gpus(plans, env)
             notes = dict.fromkeys(note for one in plans for note in one.notes)
@@ -199,14 +199,14 @@ def plan(
         if place is not None and alone is not None and made.elements:
             more = _probed(source, made, needs, first=alone, place=place, say=say)
             found = (alone, *more)
-            made = _with_probe(wishes, needs, wanted[0], headroom, found)
-        if made.left_out and not (wishes.leave_out and made.elements):
+            made = _with_probe(options, needs, wanted[0], headroom, found)
+        if made.left_out and not (options.leave_out and made.elements):
             raise UsageError(too_big(made))
         directory = os.path.join(plan_directory.FOLDER, made.name)
-        if not wishes.dry_run:
+        if not options.dry_run:
             folder = os.path.join(cwd, directory)
-            plan_directory.check_free(folder, replace=wishes.replace)
-            nodes = made.ask.nodes
+            plan_directory.check_free(folder, replace=options.replace)
+            nodes = made.request.nodes
 
             def text_of(task: int) -> bytes:
                 return on_nodes(source.text(task), nodes, sys.executable)
@@ -217,60 +217,60 @@ def plan(
     return Answer((made,), directory, made.notes, settings.warnings)
 
 
-def _check(wishes: Wishes) -> None:
+def _check(options: PlanOptions) -> None:
     """Raise UsageError where options contradict each other."""
-    alone = "--nodes" if (wishes.nodes or 1) > 1 else None
-    alone = "--gpus-per-task" if wishes.gpus_per_task else alone
-    if alone and (wishes.per_gpu or 1) > 1:
+    alone = "--nodes" if (options.nodes or 1) > 1 else None
+    alone = "--gpus-per-task" if options.gpus_per_task else alone
+    if alone and (options.per_gpu or 1) > 1:
         raise UsageError(f"--per-gpu shares a GPU, but {alone} uses whole GPUs")
-    if alone and wishes.probe:
+    if alone and options.probe:
         raise UsageError(f"--probe runs tasks together, but {alone} runs each alone")
 
 
-def _headroom(wishes: Wishes, settings: config.Config) -> float:
-    if wishes.headroom is not None:
-        return parse_headroom(wishes.headroom)
+def _headroom(options: PlanOptions, settings: config.Config) -> float:
+    if options.headroom is not None:
+        return parse_headroom(options.headroom)
     return configured_headroom(settings)
 
 
 def _needs(
     source: TaskSource,
-    wishes: Wishes,
+    options: PlanOptions,
     headroom: float,
     *,
     cwd: str,
     env: Mapping[str, str],
 ) -> Needs:
-    stated = given(wishes)
+    stated = stated_usage(options)
     is_complete = None not in (stated.memory, stated.cpus, stated.time)
-    is_complete = is_complete and not (wishes.gpus and not stated.gpu_memory)
+    is_complete = is_complete and not (options.gpus and not stated.gpu_memory)
     known = no_library()
-    if wishes.records != ALL or not is_complete:
-        known = library(wishes.records, open_store(cwd, env).root)
+    if options.records != ALL or not is_complete:
+        known = library(options.records, open_store(cwd, env).root)
     lines = (_line(source, seq) for seq in range(1, len(source) + 1))
     with ExitStack() as opened:
         parameters_of = find_parameters(source.name, opened)
         return of_tasks(lines, stated, headroom, known, parameters_of)
 
 
-def _place(wishes: Wishes, cwd: str, env: Mapping[str, str]) -> Place | None:
+def _place(options: PlanOptions, cwd: str, env: Mapping[str, str]) -> Place | None:
     """Return where the probe runs; None without --probe."""
-    if not wishes.probe:
+    if not options.probe:
         return None
-    if wishes.gpus and "," in wishes.gpus:
+    if options.gpus and "," in options.gpus:
         raise UsageError("--probe measures on this machine's GPU: name one --gpu")
     named = (env.get("CUDA_VISIBLE_DEVICES") or "0").split(",")[0]
-    uses_gpu = wishes.gpus is not None or wishes.gpu_memory is not None
+    uses_gpu = options.gpus is not None or options.gpu_memory is not None
     return Place(cwd, env, read_host().cpus or 1, named if uses_gpu else None)
 
 
-def _of_this_node(wishes: Wishes, place: Place) -> Wishes:
+def _of_this_node(options: PlanOptions, place: Place) -> PlanOptions:
     """Return the options with this machine's size where the node's is not given."""
     memory = read_host().memory
     return msgspec.structs.replace(
-        wishes,
-        node_cpus=wishes.node_cpus or place.cpus,
-        node_memory=wishes.node_memory or (None if memory is None else f"{memory}B"),
+        options,
+        node_cpus=options.node_cpus or place.cpus,
+        node_memory=options.node_memory or (None if memory is None else f"{memory}B"),
     )
 
 
@@ -304,7 +304,7 @@ def _probed(  # noqa: PLR0913 - keyword-only past the third
 
 
 def _with_probe(
-    wishes: Wishes,
+    options: PlanOptions,
     needs: Needs,
     target: Target,
     headroom: float,
@@ -312,7 +312,7 @@ def _with_probe(
 ) -> Plan:
     """Plan again with the number of tasks that had the highest throughput."""
     best = most_work(found)
-    again = msgspec.structs.replace(wishes, per_gpu=best.count)
+    again = msgspec.structs.replace(options, per_gpu=best.count)
     made = planned(again, needs, target, headroom, slow_down=best.slow_down)
     notes = (*made.notes, *sharing_notes(found))
     return msgspec.structs.replace(made, probe=found, notes=notes)

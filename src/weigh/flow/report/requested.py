@@ -36,8 +36,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 def asked_of_job(job: Submitted, plan: Plan | None) -> Asked:
     """Give what each element of a job asked for."""
-    wanted = job.wanted
-    card = plan.card if plan else None
+    wanted = job.request
+    gpu = plan.gpu if plan else None
     return Asked(
         scheduler=kind_of(job.scheduler),
         cpus=wanted.cpus,
@@ -45,7 +45,7 @@ def asked_of_job(job: Submitted, plan: Plan | None) -> Asked:
         virtual_memory=wanted.virtual_memory,
         time_limit=wanted.time_limit,
         gpus=wanted.gpus,
-        gpu_memory=card.memory if card and wanted.gpus else None,
+        gpu_memory=gpu.memory if gpu and wanted.gpus else None,
     )
 
 

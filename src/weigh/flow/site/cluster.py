@@ -12,7 +12,7 @@ from weigh.flow.site.ask import Ask, Reply, ask_all, ask_scheduler
 from weigh.flow.site.schedulers import scheduler_at_hand
 from weigh.model.cluster import Cluster, ClusterJob, Node, Start
 from weigh.model.complexes import Complexes
-from weigh.model.job import Wanted
+from weigh.model.job import JobRequest
 from weigh.model.limits import QueueLimits
 from weigh.schedulers.cluster_view import (
     closed_nodes,
@@ -33,7 +33,9 @@ _CPUS = re.compile(r"(?:n|num)_?cpus?|cpus|(?:n|num)_?cores")
 _MOST = 50  # parallel environments that are looked into
 
 
-def in_site_words(wanted: Wanted, kind: str, site: Mapping[str, object]) -> Wanted:
+def in_site_words(
+    wanted: JobRequest, kind: str, site: Mapping[str, object]
+) -> JobRequest:
     """Have a job ask in the words of the site file's ``[cluster]``.
 
     Raises:

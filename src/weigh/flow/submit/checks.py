@@ -13,7 +13,7 @@ from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.live_limits import Live, Who, live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.model.cluster import UNTYPED, Node, NodeGpus
-from weigh.model.job import JobScript, Wanted
+from weigh.model.job import JobRequest, JobScript
 from weigh.model.limits import Limits, QueueLimits
 from weigh.model.lint import Finding
 from weigh.render.request_lines import WIDTH, folded
@@ -64,13 +64,13 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
     """
     if scheduler not in _SCHEDULERS:
         return Checks()
-    wanted = script.wanted
+    request = script.request
     live = live_limits(
         scheduler,
         Who(
             user=current_user(),
-            account=wanted.account,
-            qos=wanted.qos,
+            account=request.account,
+            qos=request.qos,
             after=dialect_of(scheduler).awaited(text),
         ),
         env=env,
@@ -86,10 +86,10 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
         if one.line not in ours and not _is_our_log(script, one)
     )
     refuse((*found, *_too_many(elements, script, live.limits)))
-    fit = _fitting(wanted, live, scheduler)
-    refuse(tuple(_no_node(wanted, live, fit)))
+    fit = _fitting(request, live, scheduler)
+    refuse(tuple(_no_node(request, live, fit)))
     doubts = (_doubt(one) for one in found if one.severity == "warning")
-    return Checks(tuple(_rows(wanted, live, scheduler)), (*doubts, *_unavailable(fit)))
+    return Checks(tuple(_rows(request, live, scheduler)), (*doubts, *_unavailable(fit)))
 
 
 def text_findings(
@@ -130,42 +130,42 @@ def refuse(found: Sequence[Finding]) -> None:
         raise UsageError("\n".join(_refusal(errors)))
 
 
-def _fitting(wanted: Wanted, live: Live, scheduler: str) -> list[Node]:
+def _fitting(request: JobRequest, live: Live, scheduler: str) -> list[Node]:
     """Return the nodes that are large enough for an element, whatever their state."""
-    queues = queues_of(wanted, live.limits) if live.limits else ()
+    queues = queues_of(request, live.limits) if live.limits else ()
     names = {queue.name for queue in queues}
     return [
         node
         for node in live.nodes
-        if names & set(node.queues) and _fits(node, wanted, scheduler)
+        if names & set(node.queues) and _fits(node, request, scheduler)
     ]
 
 
-def _fits(node: Node, wanted: Wanted, scheduler: str) -> bool:
+def _fits(node: Node, request: JobRequest, scheduler: str) -> bool:
     """Return whether an element fits on the node when it is empty.
 
     On Grid Engine slots and h_vmem depend on the queue, so only GPUs are compared.
     """
-    gpus = sum(one.total for one in _gpus_of(node, wanted))
+    gpus = sum(one.total for one in _gpus_of(node, request))
     if scheduler != slurm_commands.NAME:
-        return bool(gpus) or not wanted.gpus
+        return bool(gpus) or not request.gpus
     return (
-        _left(node.cpus, 0) >= wanted.cpus
-        and _left(node.memory, 0) >= (wanted.memory or 0)
-        and gpus >= wanted.gpus
+        _left(node.cpus, 0) >= request.cpus
+        and _left(node.memory, 0) >= (request.memory or 0)
+        and gpus >= request.gpus
     )
 
 
-def _no_node(wanted: Wanted, live: Live, fit: Sequence[Node]) -> Iterator[Finding]:
+def _no_node(request: JobRequest, live: Live, fit: Sequence[Node]) -> Iterator[Finding]:
     """Yield an error if no node has all of the request, though each part is allowed."""
-    if fit or not live.nodes or not live.limits or not queues_of(wanted, live.limits):
+    if fit or not live.nodes or not live.limits or not queues_of(request, live.limits):
         return
-    parts = [f"{wanted.cpus or 1} CPUs"]
-    if wanted.memory is not None:
-        parts.append(format_size(wanted.memory))
-    if wanted.gpus:
-        kind = f"{wanted.gpu_type} " if wanted.gpu_type else ""
-        parts.append(f"{wanted.gpus} {kind}GPU{'' if wanted.gpus == 1 else 's'}")
+    parts = [f"{request.cpus or 1} CPUs"]
+    if request.memory is not None:
+        parts.append(format_size(request.memory))
+    if request.gpus:
+        kind = f"{request.gpu_type} " if request.gpu_type else ""
+        parts.append(f"{request.gpus} {kind}GPU{'' if request.gpus == 1 else 's'}")
     yield Finding(
         line=None,
         code="no-such-node",
@@ -224,24 +224,24 @@ def _doubt(one: Finding) -> str:
     return f"{one.text or one.code}: {one.effect}{cure}"
 
 
-def _rows(wanted: Wanted, live: Live, scheduler: str) -> Iterator[Check]:
+def _rows(request: JobRequest, live: Live, scheduler: str) -> Iterator[Check]:
     limits = live.limits
     if limits is None or not limits.queues:
         yield Check("limits", "?", live.trouble or "the scheduler names no queue")
         return
-    queues = queues_of(wanted, limits)
-    yield _queue_row(wanted, queues, live.nodes, _fitting(wanted, live, scheduler))
-    yield _time_row(wanted, queues)
-    if wanted.memory is None and wanted.virtual_memory is None:
-        yield _memory_row(wanted, queues, scheduler)
-    yield from _gpu_row(wanted, queues, live.nodes)
-    yield from _account_row(wanted, limits)
+    queues = queues_of(request, limits)
+    yield _queue_row(request, queues, live.nodes, _fitting(request, live, scheduler))
+    yield _time_row(request, queues)
+    if request.memory is None and request.virtual_memory is None:
+        yield _memory_row(request, queues, scheduler)
+    yield from _gpu_row(request, queues, live.nodes)
+    yield from _account_row(request, limits)
 
 
-def queues_of(wanted: Wanted, limits: Limits) -> tuple[QueueLimits, ...]:
+def queues_of(request: JobRequest, limits: Limits) -> tuple[QueueLimits, ...]:
     """Return the queues that the job may run in: those named, the default, or all."""
-    if wanted.queue is not None:
-        names = [name.partition("@")[0] for name in wanted.queue.split(",")]
+    if request.queue is not None:
+        names = [name.partition("@")[0] for name in request.queue.split(",")]
         return tuple(
             queue
             for queue in limits.queues
@@ -251,36 +251,36 @@ def queues_of(wanted: Wanted, limits: Limits) -> tuple[QueueLimits, ...]:
 
 
 def _queue_row(
-    wanted: Wanted,
+    request: JobRequest,
     queues: Sequence[QueueLimits],
     nodes: Sequence[Node],
     fit: Sequence[Node],
 ) -> Check:
-    free = sum(_is_free(node, wanted) for node in fit)
-    kind = f" with {wanted.gpu_type or 'GPUs'}" if wanted.gpus else ""
+    free = sum(_is_free(node, request) for node in fit)
+    kind = f" with {request.gpu_type or 'GPUs'}" if request.gpus else ""
     count = f"{len(fit)} node{'' if len(fit) == 1 else 's'}"
-    what = f"queue {_named(queues)}" if wanted.queue or len(queues) == 1 else "queue"
+    what = f"queue {_named(queues)}" if request.queue or len(queues) == 1 else "queue"
     detail = f"{count}{kind}, {free} free now" if nodes else ""
-    return Check(what, "ok" if wanted.queue or len(queues) == 1 else "any", detail)
+    return Check(what, "ok" if request.queue or len(queues) == 1 else "any", detail)
 
 
-def _gpus_of(node: Node, wanted: Wanted) -> list[NodeGpus]:
+def _gpus_of(node: Node, request: JobRequest) -> list[NodeGpus]:
     """Return the GPUs of a node that are, or may be, of the requested type."""
     return [
         one
         for one in node.gpus
-        if wanted.gpu_type in {None, one.name} or one.name == UNTYPED
+        if request.gpu_type in {None, one.name} or one.name == UNTYPED
     ]
 
 
-def _is_free(node: Node, wanted: Wanted) -> bool:
+def _is_free(node: Node, request: JobRequest) -> bool:
     """Return whether a node has space for an element now."""
-    gpus = sum(one.total - one.used for one in _gpus_of(node, wanted))
+    gpus = sum(one.total - one.used for one in _gpus_of(node, request))
     return (
         takes_jobs(node)
-        and _left(node.cpus, node.cpus_used) >= wanted.cpus
-        and _left(node.memory, node.memory_used) >= (wanted.memory or 0)
-        and gpus >= wanted.gpus
+        and _left(node.cpus, node.cpus_used) >= request.cpus
+        and _left(node.memory, node.memory_used) >= (request.memory or 0)
+        and gpus >= request.gpus
     )
 
 
@@ -288,8 +288,8 @@ def _left(total: int | None, used: int | None) -> float:
     return float("inf") if total is None else total - (used or 0)
 
 
-def _time_row(wanted: Wanted, queues: Sequence[QueueLimits]) -> Check:
-    if wanted.time_limit is not None:
+def _time_row(request: JobRequest, queues: Sequence[QueueLimits]) -> Check:
+    if request.time_limit is not None:
         limits = [queue.time_limit for queue in queues]
         known = [limit for limit in limits if limit is not None]
         allows = (
@@ -297,7 +297,7 @@ def _time_row(wanted: Wanted, queues: Sequence[QueueLimits]) -> Check:
             if known and len(known) == len(limits)
             else "no limit here"
         )
-        return Check(f"time {format_time(wanted.time_limit)}", "ok", allows)
+        return Check(f"time {format_time(request.time_limit)}", "ok", allows)
     defaults = (
         f"{queue.name} gives {_duration(queue.default_time or queue.time_limit)}"
         for queue in queues[:_NAMED]
@@ -312,8 +312,10 @@ def _duration(seconds: float | None) -> str:
     return text.removesuffix(" 00 s").removesuffix(" 00 min").removesuffix(" 00 h")
 
 
-def _memory_row(wanted: Wanted, queues: Sequence[QueueLimits], scheduler: str) -> Check:
-    given = [_default_memory(queue, wanted, scheduler) for queue in queues]
+def _memory_row(
+    request: JobRequest, queues: Sequence[QueueLimits], scheduler: str
+) -> Check:
+    given = [_default_memory(queue, request, scheduler) for queue in queues]
     if len(set(given)) == 1 < len(given):
         words = f"every queue gives {given[0]}"
     else:
@@ -322,20 +324,20 @@ def _memory_row(wanted: Wanted, queues: Sequence[QueueLimits], scheduler: str) -
     return Check("memory", "default", f"no --memory: {words}")
 
 
-def _default_memory(queue: QueueLimits, wanted: Wanted, scheduler: str) -> str:
+def _default_memory(queue: QueueLimits, request: JobRequest, scheduler: str) -> str:
     if queue.default_memory is not None:
         return format_size(queue.default_memory)
     if queue.default_memory_per_cpu is not None:
-        return format_size(queue.default_memory_per_cpu * max(1, wanted.cpus))
+        return format_size(queue.default_memory_per_cpu * max(1, request.cpus))
     return "all of a node" if scheduler == slurm_commands.NAME else "no limit"
 
 
 def _gpu_row(
-    wanted: Wanted, queues: Sequence[QueueLimits], nodes: Sequence[Node]
+    request: JobRequest, queues: Sequence[QueueLimits], nodes: Sequence[Node]
 ) -> Iterator[Check]:
     names = {queue.name for queue in queues}
     here = [node for node in nodes if names & set(node.queues)]
-    if wanted.gpus or wanted.queue is None or not here:
+    if request.gpus or request.queue is None or not here:
         return
     if all(node.gpus for node in here):
         kinds = dict.fromkeys(one.name for node in here for one in node.gpus)
@@ -344,11 +346,11 @@ def _gpu_row(
         yield Check("GPU", "default", detail)
 
 
-def _account_row(wanted: Wanted, limits: Limits) -> Iterator[Check]:
+def _account_row(request: JobRequest, limits: Limits) -> Iterator[Check]:
     if limits.accounts is None:
         return
-    if wanted.account is not None or len(limits.accounts) == 1:
-        yield Check("account", "ok", wanted.account or limits.accounts[0])
+    if request.account is not None or len(limits.accounts) == 1:
+        yield Check("account", "ok", request.account or limits.accounts[0])
     elif limits.accounts:
         yours = ", ".join(limits.accounts[:_NAMED])
         yield Check("account", "default", f"your default account, one of {yours}")

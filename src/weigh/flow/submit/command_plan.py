@@ -11,7 +11,7 @@ from weigh.flow.plan.directory import FOLDER
 from weigh.flow.plan.plan import plan
 from weigh.model.plan import Plan
 from weigh.planning.nodes import on_nodes
-from weigh.planning.options import Wishes
+from weigh.planning.options import PlanOptions
 from weigh.store.location import private
 from weigh.sweep.quoting import shell_line
 
@@ -51,7 +51,7 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
         raise StoreError(f"cannot write {top}: {error.strerror}") from error
     name = os.path.basename(folder)
     path = os.path.join(top, f".{name}.{os.getpid()}.txt")
-    wishes = Wishes(
+    options = PlanOptions(
         task_file=path,
         name=name,
         dry_run=dry_run,
@@ -64,7 +64,7 @@ def plan_command(  # noqa: PLR0913 - keyword-only past the first
         with open(path, "wb", opener=private) as file:
             file.write(line)
         try:
-            made = plan(wishes, cwd=cwd, env=env).plans[0]
+            made = plan(options, cwd=cwd, env=env).plans[0]
         finally:
             os.unlink(path)
             if is_new:

@@ -15,7 +15,7 @@ from weigh.flow.site.live_limits import Who, live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.flow.submit.checks import queues_of
 from weigh.model.cluster import Node
-from weigh.model.job import Wanted
+from weigh.model.job import JobRequest
 from weigh.model.plan import Plan
 from weigh.schedulers.cluster_view import takes_jobs
 from weigh.sweep.quoting import shell_line
@@ -24,7 +24,7 @@ _NAMED = 4
 
 
 def nodes_of(
-    wanted: Wanted,
+    request: JobRequest,
     scheduler: str,
     *,
     cwd: str,
@@ -46,11 +46,11 @@ def nodes_of(
     )
     if live.limits is None or not live.nodes:
         raise SchedulerError(f"the nodes are not known: {live.trouble}")
-    queues = {queue.name for queue in queues_of(wanted, live.limits)}
+    queues = {queue.name for queue in queues_of(request, live.limits)}
     ours = [node for node in live.nodes if queues & set(node.queues)]
     up = tuple(node.name for node in ours if takes_jobs(node))
     if not up:
-        name = f"queue {wanted.queue}" if wanted.queue else "the default queue"
+        name = f"queue {request.queue}" if request.queue else "the default queue"
         raise UsageError(f"no node of {name} accepts jobs (weigh cluster)")
     return up, tuple(_left_out([node for node in ours if not takes_jobs(node)]))
 

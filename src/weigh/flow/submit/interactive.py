@@ -13,9 +13,9 @@ from weigh.flow.site.cluster import in_site_words
 from weigh.flow.site.live_limits import Live, Who, live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.flow.submit.checks import queues_of, refuse, text_findings
-from weigh.flow.submit.submit import Wishes, typed_request, where_to
+from weigh.flow.submit.submit import SubmitOptions, typed_request, where_to
 from weigh.model.complexes import Complexes
-from weigh.model.job import Setup, Wanted
+from weigh.model.job import JobRequest, Setup
 from weigh.model.limits import Limits
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.job_script import request_of
@@ -40,31 +40,33 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     """The command line that opens a shell, or runs a command, on a node."""
 
     argv: tuple[str, ...]
-    wanted: Wanted
+    request: JobRequest
 
 
-def session_of(wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Session:
+def session_of(options: SubmitOptions, *, cwd: str, env: Mapping[str, str]) -> Session:
     """Return the command line that opens a shell on a node with these options.
 
     Raises:
         UsageError: there is no scheduler here, or it would refuse the request.
         FormatError: a size, a time or a settings file does not parse.
     """
-    if wishes.plan is not None:
+    if options.plan is not None:
         raise UsageError("--interactive takes no plan: a command after --, or nothing")
-    idle = [f"--{name.replace('_', '-')}" for name in _OF_JOBS if getattr(wishes, name)]
-    if idle or wishes.setup != Setup(checks=wishes.setup.checks):
+    idle = [
+        f"--{name.replace('_', '-')}" for name in _OF_JOBS if getattr(options, name)
+    ]
+    if idle or options.setup != Setup(checks=options.setup.checks):
         raise UsageError(
             "--interactive opens a shell and runs no job script: omit "
             f"{', '.join(idle) or '--module, --conda and the like'}"
         )
-    if not wishes.ignore_directives:
-        refuse_job_script(wishes.command, cwd=cwd, path=env.get("PATH"))
-    name, env = where_to(wishes.scheduler, wishes.cluster, cwd=cwd, env=env)
+    if not options.ignore_directives:
+        refuse_job_script(options.command, cwd=cwd, path=env.get("PATH"))
+    name, env = where_to(options.scheduler, options.cluster, cwd=cwd, env=env)
     kind = schedulers.kind_of(name)
     return interactive(
-        in_site_words(typed_request(wishes, ()), kind, config.load(cwd, env).cluster),
-        wishes.command,
+        in_site_words(typed_request(options, ()), kind, config.load(cwd, env).cluster),
+        options.command,
         scheduler=kind,
         cwd=cwd,
         env=env,
@@ -72,7 +74,7 @@ def session_of(wishes: Wishes, *, cwd: str, env: Mapping[str, str]) -> Session:
 
 
 def interactive(  # noqa: PLR0913 - keyword-only past the second
-    wanted: Wanted,
+    request: JobRequest,
     command: Sequence[str],
     *,
     scheduler: str,
@@ -80,7 +82,7 @@ def interactive(  # noqa: PLR0913 - keyword-only past the second
     env: Mapping[str, str],
     ask: Ask = ask_scheduler,
 ) -> Session:
-    """Return the command line; what *wanted* leaves open is filled in.
+    """Return the command line; what *request* leaves open is filled in.
 
     Raises:
         UsageError: there is no scheduler, or the cluster would refuse the request.
@@ -90,12 +92,12 @@ def interactive(  # noqa: PLR0913 - keyword-only past the second
         raise UsageError("no scheduler found: tasks run on this machine anyway")
     live = live_limits(
         scheduler,
-        Who(user=current_user(), account=wanted.account, qos=wanted.qos),
+        Who(user=current_user(), account=request.account, qos=request.qos),
         env=env,
         site=config.load(cwd, env).cluster,
         ask=ask,
     )
-    filled = _filled(wanted, live, scheduler)
+    filled = _filled(request, live, scheduler)
     if scheduler == gridengine_text.NAME and filled.gpus and live.limits is not None:
         filled = _one_slot(filled, live.limits)
     is_slurm = scheduler == slurm_text.NAME
@@ -111,70 +113,70 @@ def interactive(  # noqa: PLR0913 - keyword-only past the second
         argv = ("qrsh", "-pty", "yes", "-now", "no", *words, *command)
     else:
         argv = ("qlogin", "-now", "no", *words)
-    return Session(argv=argv, wanted=filled)
+    return Session(argv=argv, request=filled)
 
 
-def _filled(wanted: Wanted, live: Live, scheduler: str) -> Wanted:
+def _filled(request: JobRequest, live: Live, scheduler: str) -> JobRequest:
     """Fill in what was not typed, at most what the queue and its nodes allow."""
-    cpus = wanted.cpus or (_CPUS_WITH_GPU if wanted.gpus else _CPUS)
-    memory = _MEMORY_WITH_GPU if wanted.gpus else _MEMORY
+    cpus = request.cpus or (_CPUS_WITH_GPU if request.gpus else _CPUS)
+    memory = _MEMORY_WITH_GPU if request.gpus else _MEMORY
     time = _TIME
     limits = live.limits
     if limits is not None:
-        queues = queues_of(wanted, limits)
+        queues = queues_of(request, limits)
         names = {queue.name for queue in queues}
         nodes = [node for node in limits.nodes if names & set(node.queues)]
         most = [node.cpus for node in nodes if node.cpus]
-        if not wanted.cpus and most:
+        if not request.cpus and most:
             cpus = min(cpus, max(most))
         sizes = [node.memory // 2 for node in nodes if node.memory]
         allowed = [queue.memory for queue in queues if queue.memory is not None]
         memory = min([memory, *allowed, *([max(sizes)] if sizes else [])])
         ends = [int(one.time_limit) for one in queues if one.time_limit is not None]
         time = min(time, max(ends)) if len(ends) == len(queues) and ends else time
-    with_gpu = scheduler == gridengine_text.NAME and wanted.gpus
-    memory = memory if wanted.memory is None else wanted.memory
+    with_gpu = scheduler == gridengine_text.NAME and request.gpus
+    memory = memory if request.memory is None else request.memory
     virtual = None if with_gpu else memory + _MAPPED
     return msgspec.structs.replace(
-        wanted,
+        request,
         cpus=cpus,
         memory=memory,
-        virtual_memory=wanted.virtual_memory or virtual,
-        time_limit=wanted.time_limit or time,
+        virtual_memory=request.virtual_memory or virtual,
+        time_limit=request.time_limit or time,
     )
 
 
-def _one_slot(wanted: Wanted, limits: Limits) -> Wanted:
+def _one_slot(request: JobRequest, limits: Limits) -> JobRequest:
     """Request one slot where the site counts the GPUs once per slot."""
-    words = wanted.complexes or Complexes()
+    words = request.complexes or Complexes()
     if words.gpus not in limits.per_slot:
-        return wanted
+        return request
     has_cpus = words.cpus in (limits.resources or ())
-    cpus = (("l", f"{words.cpus}={wanted.cpus}"),) if has_cpus else ()
-    return msgspec.structs.replace(wanted, cpus=1, extra=(*wanted.extra, *cpus))
+    cpus = (("l", f"{words.cpus}={request.cpus}"),) if has_cpus else ()
+    return msgspec.structs.replace(request, cpus=1, extra=(*request.extra, *cpus))
 
 
-def _slurm_flags(wanted: Wanted) -> list[tuple[str, ...]]:
+def _slurm_flags(request: JobRequest) -> list[tuple[str, ...]]:
     flags: list[tuple[str, ...]]
-    flags = [(flag,) for flag in slurm_text.directives(request_of(wanted))]
+    flags = [(flag,) for flag in slurm_text.directives(request_of(request))]
     for name, value in (
-        ("partition", wanted.queue),
-        ("account", wanted.account),
-        ("qos", wanted.qos),
-        *wanted.extra,
+        ("partition", request.queue),
+        ("account", request.account),
+        ("qos", request.qos),
+        *request.extra,
     ):
         if value is not None:
             flags.append((f"--{name}={value}" if value else f"--{name}",))
     return flags
 
 
-def _gridengine_flags(wanted: Wanted) -> list[tuple[str, ...]]:
-    words = wanted.complexes or Complexes()
-    directives = gridengine_text.directives(request_of(wanted), words)
+def _gridengine_flags(request: JobRequest) -> list[tuple[str, ...]]:
+    words = request.complexes or Complexes()
+    directives = gridengine_text.directives(request_of(request), words)
     flags = [tuple(flag.split()) for flag in directives]
-    if wanted.gpu_type:
-        flags.append(("-l", f"{words.gpu_type}={wanted.gpu_type}"))
-    for name, value in (("q", wanted.queue), ("P", wanted.account), *wanted.extra):
+    if request.gpu_type:
+        flags.append(("-l", f"{words.gpu_type}={request.gpu_type}"))
+    for name, value in (("q", request.queue), ("P", request.account), *request.extra):
         if value is not None:
             flags.append((f"-{name}", value) if value else (f"-{name}",))
     return flags

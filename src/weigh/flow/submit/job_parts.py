@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.errors import SchedulerError, UsageError, WeighError
-from weigh.model.job import JobScript, Submitted, Wanted
+from weigh.model.job import JobRequest, JobScript, Submitted
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.slurm import commands as slurm_commands
 
@@ -37,15 +37,15 @@ def parts_of(script: JobScript, limit: int | None) -> Iterator[JobScript]:
         yield script
         return
     count = -(-script.elements // limit)
-    throttle = script.wanted.throttle
+    throttle = script.request.throttle
     share = None if throttle is None else max(1, throttle // count)
-    wanted = msgspec.structs.replace(script.wanted, throttle=share)
+    request = msgspec.structs.replace(script.request, throttle=share)
     for first in range(0, script.elements, limit):
         yield msgspec.structs.replace(
             script,
             first=script.first + first,
             elements=min(limit, script.elements - first),
-            wanted=wanted,
+            request=request,
         )
 
 
@@ -59,9 +59,9 @@ def one_per_node(
             if scheduler == slurm_commands.NAME
             else ("l", f"h={node}")
         )
-        extra = (*script.wanted.extra, flag)
-        wanted = msgspec.structs.replace(script.wanted, extra=extra, throttle=None)
-        yield msgspec.structs.replace(script, first=number, elements=1, wanted=wanted)
+        extra = (*script.request.extra, flag)
+        request = msgspec.structs.replace(script.request, extra=extra, throttle=None)
+        yield msgspec.structs.replace(script, first=number, elements=1, request=request)
 
 
 def halfway(
@@ -71,7 +71,7 @@ def halfway(
     there, total = sum(job.elements for job in made), sum(one.elements for one in parts)
     ids = ", ".join(job.id for job in made)
     way_out = f"weigh resume {made[0].id} submits the rest"
-    if pinned(made[0].wanted):
+    if pinned(made[0].request):
         way_out = f"weigh cancel {ids.replace(',', '')}, then weigh submit --again"
     return SchedulerError(
         f"{error}\nonly {there:,} of {total:,} elements were submitted, as job {ids}: "
@@ -79,11 +79,11 @@ def halfway(
     )
 
 
-def pinned(wanted: Wanted) -> bool:
+def pinned(request: JobRequest) -> bool:
     """Return whether a job may run on one named node only, as with --each-node."""
     return any(
         name == "nodelist" or (name == "l" and value.startswith("h="))
-        for name, value in wanted.extra
+        for name, value in request.extra
     )
 
 
@@ -128,19 +128,23 @@ def _refuse(script: JobScript, count: int, limit: int | None) -> None:
 
 def held(script: JobScript, job: str, scheduler: str) -> JobScript:
     """Return the part, to be started after *job*, the first elements, has succeeded."""
-    wanted = script.wanted
+    request = script.request
     extra = (
-        (*wanted.extra, _INVALID) if scheduler == slurm_commands.NAME else wanted.extra
+        (*request.extra, _INVALID)
+        if scheduler == slurm_commands.NAME
+        else request.extra
     )
     return msgspec.structs.replace(
         script,
-        wanted=msgspec.structs.replace(wanted, after=(*wanted.after, job), extra=extra),
+        request=msgspec.structs.replace(
+            request, after=(*request.after, job), extra=extra
+        ),
     )
 
 
-def own_flags(wanted: Wanted) -> tuple[tuple[str, str], ...]:
+def own_flags(request: JobRequest) -> tuple[tuple[str, str], ...]:
     """Return the scheduler's own flags of a job, without the one added by `held`."""
-    return tuple(flag for flag in wanted.extra if flag != _INVALID)
+    return tuple(flag for flag in request.extra if flag != _INVALID)
 
 
 def reason(count: int) -> str:
@@ -152,8 +156,8 @@ def _gate(script: JobScript, scheduler: str) -> str:
     """Return the last lines of an element: it fails if its request was too small."""
     words = [script.python, "-P", "-m", "weigh.flow.submit.first_check"]
     words += ["--together", str(script.together)]
-    if script.wanted.memory is not None:
-        words += ["--memory", str(script.wanted.memory)]
+    if script.request.memory is not None:
+        words += ["--memory", str(script.request.memory)]
     check = f'{shlex.join(words)} "$plan/log/tasks_$element.joblog"'
     return (
         "# the other elements start only if this one stayed within its request\n"

@@ -10,7 +10,7 @@ import msgspec
 
 from weigh import gpu_models
 from weigh.errors import FormatError, UsageError
-from weigh.model.job import Runner, Submitted, Understood, Wanted
+from weigh.model.job import JobRequest, RecordedRequest, Runner, Submitted
 from weigh.model.plan import Plan
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.local.jobs import NAME as LOCAL
@@ -93,20 +93,20 @@ def refuse_requeue(scheduler: str, runner: Runner) -> None:
 
 
 def complete_request(
-    plan: Plan, typed: Wanted, scheduler: Scheduler
-) -> tuple[Wanted, list[str]]:
+    plan: Plan, typed: JobRequest, scheduler: Scheduler
+) -> tuple[JobRequest, list[str]]:
     """Fill in from the plan what was not typed; return notes on what is missing.
 
     Raises:
         UsageError: a task needs several nodes, which only Slurm can start here.
     """
-    ask = plan.ask
+    ask = plan.request
     notes: list[str] = []
     if ask.nodes > 1 and scheduler.name != slurm_commands.NAME:
         raise UsageError(
             f"{scheduler.name} runs a task on one node: several nodes need Slurm"
         )
-    wanted = msgspec.structs.replace(
+    request = msgspec.structs.replace(
         typed,
         cpus=typed.cpus or ask.cpus,
         memory=ask.memory if typed.memory is None else typed.memory,
@@ -116,22 +116,22 @@ def complete_request(
     )
     if not typed.gpus and ask.gpus:
         kind, note = _gpu_word(ask.gpu, scheduler)
-        wanted = msgspec.structs.replace(wanted, gpus=ask.gpus, gpu_type=kind)
+        request = msgspec.structs.replace(request, gpus=ask.gpus, gpu_type=kind)
         notes += note
-    if scheduler.name == gridengine_commands.NAME and wanted.virtual_memory is None:
-        wanted, note = _with_virtual(wanted, plan)
+    if scheduler.name == gridengine_commands.NAME and request.virtual_memory is None:
+        request, note = _with_virtual(request, plan)
         notes += note
-    if scheduler.name == gridengine_commands.NAME and wanted.gpus and wanted.cpus > 1:
-        wanted, note = _one_slot(wanted, scheduler)
+    if scheduler.name == gridengine_commands.NAME and request.gpus and request.cpus > 1:
+        request, note = _one_slot(request, scheduler)
         notes += note
-    if scheduler.name == gridengine_commands.NAME and wanted.after:
+    if scheduler.name == gridengine_commands.NAME and request.after:
         notes.append("Grid Engine waits until a job has ended, even if it failed")
     if scheduler.name != LOCAL:
-        if wanted.memory is None:
+        if request.memory is None:
             notes.append(_NO_MEMORY)
-        if wanted.time_limit is None:
+        if request.time_limit is None:
             notes.append(_NO_TIME)
-    return wanted, notes
+    return request, notes
 
 
 def _gpu_word(
@@ -168,20 +168,22 @@ def _models(name: str) -> set[str]:
         return set()
 
 
-def _one_slot(wanted: Wanted, scheduler: Scheduler) -> tuple[Wanted, tuple[str, ...]]:
+def _one_slot(
+    request: JobRequest, scheduler: Scheduler
+) -> tuple[JobRequest, tuple[str, ...]]:
     """Request one slot where the site counts the GPUs once per slot."""
-    word = scheduler.cpus_beside_gpus(wanted.complexes)
+    word = scheduler.cpus_beside_gpus(request.complexes)
     if word is None:
-        return wanted, ()
-    note = f"one slot instead of {wanted.cpus}: here the GPUs count per slot"
-    extra = wanted.extra
+        return request, ()
+    note = f"one slot instead of {request.cpus}: here the GPUs count per slot"
+    extra = request.extra
     if word:
-        extra = (*extra, ("l", f"{word}={wanted.cpus}"))
-        note += f"; {word}={wanted.cpus} requests the CPUs"
-    return msgspec.structs.replace(wanted, cpus=1, extra=extra), (note,)
+        extra = (*extra, ("l", f"{word}={request.cpus}"))
+        note += f"; {word}={request.cpus} requests the CPUs"
+    return msgspec.structs.replace(request, cpus=1, extra=extra), (note,)
 
 
-def _throttle(typed: Wanted, plan: Plan, scheduler: str) -> int | None:
+def _throttle(typed: JobRequest, plan: Plan, scheduler: str) -> int | None:
     if scheduler == LOCAL:
         return typed.throttle or 1
     if len(plan.elements) == 1:
@@ -189,20 +191,22 @@ def _throttle(typed: Wanted, plan: Plan, scheduler: str) -> int | None:
     return typed.throttle or THROTTLE
 
 
-def _with_virtual(wanted: Wanted, plan: Plan) -> tuple[Wanted, tuple[str, ...]]:
+def _with_virtual(
+    request: JobRequest, plan: Plan
+) -> tuple[JobRequest, tuple[str, ...]]:
     """Return the request with h_vmem, derived from the memory and what is mapped."""
-    if wanted.gpus:
+    if request.gpus:
         note = "h_vmem is not requested: CUDA maps more than it uses (--h-vmem SIZE)"
-        return wanted, (note,)
-    if wanted.memory is None:
-        return wanted, ()
+        return request, (note,)
+    if request.memory is None:
+        return request, ()
     together = max(len(element.tasks) for element in plan.elements)
-    size = wanted.memory + _MAPPED + together * _MAPPED_PER_TASK
+    size = request.memory + _MAPPED + together * _MAPPED_PER_TASK
     note = (
         "h_vmem is an estimate: it also counts mapped libraries, which were not "
         "measured (--h-vmem SIZE)"
     )
-    return msgspec.structs.replace(wanted, virtual_memory=size), (note,)
+    return msgspec.structs.replace(request, virtual_memory=size), (note,)
 
 
 def check_understood(scheduler: Scheduler, jobs: Sequence[Submitted]) -> list[str]:
@@ -216,31 +220,31 @@ def check_understood(scheduler: Scheduler, jobs: Sequence[Submitted]) -> list[st
     return [] if recorded is None else list(differences(jobs[0], recorded))
 
 
-def differences(job: Submitted, recorded: Understood) -> Iterator[str]:
+def differences(job: Submitted, recorded: RecordedRequest) -> Iterator[str]:
     """Yield each figure that the scheduler recorded differently, if it shows it.
 
     All figures are for one element, on all its nodes.
     """
-    wanted = job.wanted
-    nodes = wanted.nodes
-    slots = wanted.cpus or 1
-    memory = None if wanted.memory is None else wanted.memory * nodes
+    request = job.request
+    nodes = request.nodes
+    slots = request.cpus or 1
+    memory = None if request.memory is None else request.memory * nodes
     yield from _size("memory", memory, recorded.memory, parts=nodes)
     yield from _size(
-        "h_vmem", wanted.virtual_memory, recorded.virtual_memory, parts=slots
+        "h_vmem", request.virtual_memory, recorded.virtual_memory, parts=slots
     )
-    yield from _cpus(wanted.cpus * nodes, recorded.cpus)
+    yield from _cpus(request.cpus * nodes, recorded.cpus)
     for what, requested, got in (
-        ("GPUs", wanted.gpus * nodes, recorded.gpus),
-        ("time", _time(wanted.time_limit), _time(recorded.time_limit)),
+        ("GPUs", request.gpus * nodes, recorded.gpus),
+        ("time", _time(request.time_limit), _time(recorded.time_limit)),
         ("elements", job.elements if job.elements > 1 else None, recorded.elements),
         ("throttle", _effective_throttle(job), recorded.throttle),
-        ("account", wanted.account, recorded.account),
+        ("account", request.account, recorded.account),
     ):
         if requested is not None and got is not None and not _is_same(requested, got):
             yield _differs(what, requested, got)
-    yield from _types(wanted, recorded)
-    yield from _queue(wanted, recorded)
+    yield from _types(request, recorded)
+    yield from _queue(request, recorded)
 
 
 def _differs(what: str, requested: object, got: object) -> str:
@@ -264,8 +268,8 @@ def _cpus(requested: int, got: int | None) -> Iterator[str]:
         yield _differs("CPUs", requested, got)
 
 
-def _types(wanted: Wanted, recorded: Understood) -> Iterator[str]:
-    kind = wanted.gpu_type
+def _types(request: JobRequest, recorded: RecordedRequest) -> Iterator[str]:
+    kind = request.gpu_type
     if (
         kind
         and recorded.gpu_types
@@ -275,16 +279,16 @@ def _types(wanted: Wanted, recorded: Understood) -> Iterator[str]:
         yield _differs("GPU type", kind, got)
 
 
-def _queue(wanted: Wanted, recorded: Understood) -> Iterator[str]:
-    if wanted.queue is None or recorded.queue is None:
+def _queue(request: JobRequest, recorded: RecordedRequest) -> Iterator[str]:
+    if request.queue is None or recorded.queue is None:
         return
-    if {*wanted.queue.split(",")} != {*recorded.queue.split(",")}:
-        yield _differs("queue", wanted.queue, recorded.queue)
+    if {*request.queue.split(",")} != {*recorded.queue.split(",")}:
+        yield _differs("queue", request.queue, recorded.queue)
 
 
 def _effective_throttle(job: Submitted) -> int | None:
     """Return the throttle, unless it is larger than the number of elements."""
-    most = job.wanted.throttle
+    most = job.request.throttle
     return most if most is not None and most < job.elements else None
 
 

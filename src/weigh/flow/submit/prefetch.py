@@ -45,8 +45,8 @@ def after_prefetch(parts: Sequence[JobScript], first: Submitted) -> list[JobScri
     return [
         msgspec.structs.replace(
             part,
-            wanted=msgspec.structs.replace(
-                part.wanted, after=(*part.wanted.after, first.id)
+            request=msgspec.structs.replace(
+                part.request, after=(*part.request.after, first.id)
             ),
             needs=_needs(first),
         )

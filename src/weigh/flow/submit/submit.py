@@ -30,7 +30,7 @@ from weigh.flow.submit.submit_script import (
     script_path,
     ship,
 )
-from weigh.model.job import AGAIN, JobScript, Runner, Setup, Submitted, Wanted
+from weigh.model.job import AGAIN, JobRequest, JobScript, Runner, Setup, Submitted
 from weigh.model.plan import Plan
 from weigh.model.staging import Staging
 from weigh.render.submit_lines import Shipped
@@ -42,7 +42,7 @@ from weigh.units import parse_limit, parse_size
 _OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options as typed; None: take the value from the plan."""
 
     plan: str | None = None
@@ -79,7 +79,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def submit(
-    wishes: Wishes,
+    options: SubmitOptions,
     *,
     cwd: str,
     env: Mapping[str, str],
@@ -98,26 +98,26 @@ def submit(
     """
     root, here = location.locate(cwd, env), env
     settle_all(root, env, say)
-    name, env = where_to(wishes.scheduler, wishes.cluster, cwd=cwd, env=env)
-    parts, answer = _prepared(wishes, name, root, cwd=cwd, env=env)
+    name, env = where_to(options.scheduler, options.cluster, cwd=cwd, env=env)
+    parts, answer = _prepared(options, name, root, cwd=cwd, env=env)
     sendings = Sendings(parts[0].folder, root=root, reach=reaching(root, here))
     number = sendings.next_number(say)
-    if not wishes.again:
+    if not options.again:
         _refuse_twice(jobs.read_jobs(root), parts[0].folder)
         sendings.refuse_again()
-    if wishes.dry_run:
+    if options.dry_run:
         return answer
-    if wishes.setup.checks:
+    if options.setup.checks:
         answer = _checked(parts, answer, env)
     sending = sendings.begin(number)
     try:
-        return _sent(wishes, parts, answer, sending, name, cwd=cwd, env=here, say=say)
+        return _sent(options, parts, answer, sending, name, cwd=cwd, env=here, say=say)
     finally:
         sending.close()
 
 
 def _sent(  # noqa: PLR0913 - keyword-only past the fifth
-    wishes: Wishes,
+    options: SubmitOptions,
     parts: list[JobScript],
     answer: Shipped,
     sending: Round,
@@ -129,16 +129,16 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
 ) -> Shipped:
     """Submit the prepared parts, and before them the prefetch job."""
     root = sending.sender.store
-    if wishes.again and _was_used(sending):
+    if options.again and _was_used(sending):
         parts = _anew(parts, answer.plan)
         answer = msgspec.structs.replace(answer, script=script_path(parts[0]))
-    if wishes.prefetch is not None:
+    if options.prefetch is not None:
         from weigh.flow.submit.prefetch import (  # noqa: PLC0415 - only for --prefetch
             after_prefetch,
             await_prefetch,
         )
 
-        fetch = _prefetch(wishes, parts[0].name, cwd=cwd, env=env)
+        fetch = _prefetch(options, parts[0].name, cwd=cwd, env=env)
         note = f"{parts[0].name} starts after prefetch job {fetch.id} has succeeded"
         answer = msgspec.structs.replace(answer, notes=(*answer.notes, note))
         if fetch.scheduler == name:
@@ -171,35 +171,37 @@ def _anew(parts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
 
 
 def _prepared(
-    wishes: Wishes, name: str, root: str, *, cwd: str, env: Mapping[str, str]
+    options: SubmitOptions, name: str, root: str, *, cwd: str, env: Mapping[str, str]
 ) -> tuple[list[JobScript], Shipped]:
     """Return the jobs to submit to the scheduler *name*, and the answer to print."""
     kind = schedulers.kind_of(name)
     scheduler = schedulers.reach(kind, root=root, env=env)
-    wanted = typed_request(
-        wishes, ids_to_await(wishes.after, name, jobs.read_jobs(root))
+    request = typed_request(
+        options, ids_to_await(options.after, name, jobs.read_jobs(root))
     )
-    wanted = in_site_words(wanted, kind, config.load(cwd, env).cluster)
-    refuse_own(wishes.extra, kind)
-    staging, staging_notes = _staging(wishes, cwd, env)
-    if wishes.requeue:
-        refuse_requeue(kind, wishes.runner)
-    folder, plan = _plan(wishes, root, cwd=cwd, env=env)
-    if not wishes.again:
+    request = in_site_words(request, kind, config.load(cwd, env).cluster)
+    refuse_own(options.extra, kind)
+    staging, staging_notes = _staging(options, cwd, env)
+    if options.requeue:
+        refuse_requeue(kind, options.runner)
+    folder, plan = _plan(options, root, cwd=cwd, env=env)
+    if not options.again:
         _refuse_twice(jobs.read_jobs(root), folder)
     nodes: tuple[str, ...] = ()
     down: tuple[str, ...] = ()
-    if wishes.each_node and kind != LOCAL:
+    if options.each_node and kind != LOCAL:
         from weigh.flow.submit import each_node  # noqa: PLC0415 - only for --each-node
 
-        nodes, down = each_node.nodes_of(wanted, kind, cwd=cwd, env=env)
+        nodes, down = each_node.nodes_of(request, kind, cwd=cwd, env=env)
         plan = each_node.widened(
-            plan, folder, wishes.command, len(nodes), dry_run=wishes.dry_run
+            plan, folder, options.command, len(nodes), dry_run=options.dry_run
         )
-    wanted, notes = complete_request(plan, wanted, scheduler)
-    if staging is not None and wanted.nodes > 1:
+    request, notes = complete_request(plan, request, scheduler)
+    if staging is not None and request.nodes > 1:
         raise UsageError("staging copies to the disk of one node: the job has several")
-    script = _script(wishes, plan, wanted, staging, folder=folder, cwd=cwd, store=root)
+    script = _script(
+        options, plan, request, staging, folder=folder, cwd=cwd, store=root
+    )
     if staging is not None:
         from weigh.flow.submit.staging import (  # noqa: PLC0415 - only with staging
             left_behind,
@@ -209,7 +211,7 @@ def _prepared(
         script = staged(script, kind)
         staging_notes = (*staging_notes, *left_behind(plan, staging, cwd))
     limit = scheduler.array_limit(script.elements)
-    parts = list(job_parts.cut(script, wishes.first, kind, limit))
+    parts = list(job_parts.cut(script, options.first, kind, limit))
     if nodes:
         parts = list(job_parts.one_per_node(script, nodes, kind))
     answer = Shipped(
@@ -222,17 +224,17 @@ def _prepared(
             *down,
             *_reach_notes(kind),
             *staging_notes,
-            *_prefetch_notes(wishes),
+            *_prefetch_notes(options),
         ),
-        commands=tuple(_commands(parts, kind)) if wishes.dry_run else (),
+        commands=tuple(_commands(parts, kind)) if options.dry_run else (),
     )
     return parts, answer
 
 
 def _script(  # noqa: PLR0913 - keyword-only past the fourth
-    wishes: Wishes,
+    options: SubmitOptions,
     plan: Plan,
-    wanted: Wanted,
+    request: JobRequest,
     staging: Staging | None,
     *,
     folder: str,
@@ -240,19 +242,19 @@ def _script(  # noqa: PLR0913 - keyword-only past the fourth
     store: str,
 ) -> JobScript:
     return JobScript(
-        name=wishes.name or plan.name,
+        name=options.name or plan.name,
         folder=folder,
         cwd=cwd,
         store=store,
         python=sys.executable,
         elements=len(plan.elements),
         together=max(len(element.tasks) for element in plan.elements),
-        wanted=wanted,
-        setup=wishes.setup,
-        runner=wishes.runner,
+        request=request,
+        setup=options.setup,
+        runner=options.runner,
         programs=programs_of(plan),
         staging=staging,
-        requeue=wishes.requeue,
+        requeue=options.requeue,
         version=__version__,
     )
 
@@ -299,7 +301,7 @@ def _ship_all(
 
 
 def _prefetch(
-    wishes: Wishes, name: str, *, cwd: str, env: Mapping[str, str]
+    options: SubmitOptions, name: str, *, cwd: str, env: Mapping[str, str]
 ) -> Submitted:
     """Submit the prefetch command as a job without a GPU."""
     from weigh.flow.submit.prefetch import (  # noqa: PLC0415 - only for --prefetch
@@ -308,15 +310,15 @@ def _prefetch(
         prefetch_cluster,
     )
 
-    fetch = Wishes(
-        command=("bash", "-c", wishes.prefetch or ""),
-        scheduler=wishes.scheduler,
-        cluster=prefetch_cluster(wishes.cluster, cwd=cwd, env=env),
+    fetch = SubmitOptions(
+        command=("bash", "-c", options.prefetch or ""),
+        scheduler=options.scheduler,
+        cluster=prefetch_cluster(options.cluster, cwd=cwd, env=env),
         name=free_name(name, cwd),
-        ignore_directives=wishes.ignore_directives,
+        ignore_directives=options.ignore_directives,
         memory=MEMORY,
-        account=wishes.account,
-        setup=wishes.setup,
+        account=options.account,
+        setup=options.setup,
     )
     job = submit(fetch, cwd=cwd, env=env).job
     if job is None:
@@ -353,9 +355,9 @@ def _checked(
 
 
 def _staging(
-    wishes: Wishes, cwd: str, env: Mapping[str, str]
+    options: SubmitOptions, cwd: str, env: Mapping[str, str]
 ) -> tuple[Staging | None, tuple[str, ...]]:
-    words = (wishes.stage_in, wishes.stage_out, wishes.scratch)
+    words = (options.stage_in, options.stage_out, options.scratch)
     if not any(words):
         return None, ()
     from weigh.flow.submit.staging import (  # noqa: PLC0415 - only with staging
@@ -365,44 +367,44 @@ def _staging(
     )
 
     staging = staging_of(words, config.load(cwd, env), cwd=cwd, env=env)
-    if staging is not None and not wishes.after and wishes.prefetch is None:
+    if staging is not None and not options.after and options.prefetch is None:
         refuse_missing(staging)
-    notes = () if staging is None else tuple(refuse_large(staging, wishes.stage_max))
+    notes = () if staging is None else tuple(refuse_large(staging, options.stage_max))
     return staging, notes
 
 
 def _plan(
-    wishes: Wishes, root: str, *, cwd: str, env: Mapping[str, str]
+    options: SubmitOptions, root: str, *, cwd: str, env: Mapping[str, str]
 ) -> tuple[str, Plan]:
-    if wishes.each_node and not wishes.command:
+    if options.each_node and not options.command:
         raise UsageError("--each-node runs a command: weigh submit --each-node -- CMD")
-    if wishes.each_node and wishes.first is not None:
+    if options.each_node and options.first is not None:
         raise UsageError("--each-node submits one job per node: omit --first")
-    if wishes.command:
+    if options.command:
         from weigh.flow.submit.command_plan import (  # noqa: PLC0415 - no plan given
             plan_command,
         )
 
         return plan_command(
-            wishes.command,
-            name=wishes.name,
+            options.command,
+            name=options.name,
             cwd=cwd,
             env=env,
-            nodes=wishes.nodes,
+            nodes=options.nodes,
             submitted={job.folder for job in jobs.read_jobs(root)},
-            dry_run=wishes.dry_run,
-            ignore_directives=wishes.ignore_directives,
+            dry_run=options.dry_run,
+            ignore_directives=options.ignore_directives,
         )
-    if wishes.nodes is not None:
+    if options.nodes is not None:
         raise UsageError("--nodes is for a command (weigh plan TASKS --nodes N)")
-    if wishes.plan is None:
+    if options.plan is None:
         raise UsageError(
             "nothing to submit: weigh submit PLAN, or weigh submit -- COMMAND"
         )
-    folder = os.path.abspath(os.path.join(cwd, wishes.plan))
+    folder = os.path.abspath(os.path.join(cwd, options.plan))
     plan = plan_directory.read_plan(folder)
     if not plan.elements:
-        raise UsageError(f"{wishes.plan} has no elements: there is nothing to submit")
+        raise UsageError(f"{options.plan} has no elements: there is nothing to submit")
     return folder, plan
 
 
@@ -412,9 +414,9 @@ def _commands(parts: Sequence[JobScript], kind: str) -> Iterator[tuple[str, ...]
             yield schedulers.BACKENDS[kind].submit_argv(script_path(part))
 
 
-def _prefetch_notes(wishes: Wishes) -> Iterator[str]:
-    if wishes.prefetch is not None and wishes.dry_run:
-        yield f"runs first, in a job without a GPU: {wishes.prefetch}"
+def _prefetch_notes(options: SubmitOptions) -> Iterator[str]:
+    if options.prefetch is not None and options.dry_run:
+        yield f"runs first, in a job without a GPU: {options.prefetch}"
 
 
 def _reach_notes(scheduler: str) -> Iterator[str]:
@@ -439,23 +441,23 @@ def _refuse_twice(known: Sequence[Submitted], folder: str) -> None:
         )
 
 
-def typed_request(wishes: Wishes, after: tuple[str, ...]) -> Wanted:
+def typed_request(options: SubmitOptions, after: tuple[str, ...]) -> JobRequest:
     """Return the request as typed; the plan fills in the rest."""
-    gpu_type, gpus = parse_gpus(wishes.gpus)
-    return Wanted(
-        cpus=wishes.cpus or 0,
-        memory=None if wishes.memory is None else parse_size(wishes.memory),
+    gpu_type, gpus = parse_gpus(options.gpus)
+    return JobRequest(
+        cpus=options.cpus or 0,
+        memory=None if options.memory is None else parse_size(options.memory),
         virtual_memory=None
-        if wishes.virtual_memory is None
-        else parse_size(wishes.virtual_memory),
-        time_limit=None if wishes.time is None else parse_limit(wishes.time),
+        if options.virtual_memory is None
+        else parse_size(options.virtual_memory),
+        time_limit=None if options.time is None else parse_limit(options.time),
         gpus=gpus,
         gpu_type=gpu_type,
-        queue=wishes.queue,
-        account=wishes.account,
-        qos=wishes.qos,
-        mail=wishes.mail,
-        throttle=wishes.throttle,
+        queue=options.queue,
+        account=options.account,
+        qos=options.qos,
+        mail=options.mail,
+        throttle=options.throttle,
         after=after,
-        extra=wishes.extra,
+        extra=options.extra,
     )

@@ -102,7 +102,7 @@ def ship(
         elements=script.elements,
         tasks=sum(len(one.tasks) for one in ours),
         submitted=round(time.time(), 3),
-        wanted=script.wanted,
+        request=script.request,
         first=script.first,
         setup=script.setup,
         runner=script.runner,

@@ -14,9 +14,9 @@ from weigh.model.job import (
     STUCK,
     ElementState,
     JobScript,
+    RecordedRequest,
     States,
     Submitted,
-    Understood,
 )
 from weigh.model.record import State
 from weigh.schedulers.command import Ran
@@ -31,7 +31,7 @@ from weigh.schedulers.script import whole_number
 from weigh.units import Seconds
 
 
-def parse_job(text: str) -> Understood | None:
+def parse_job(text: str) -> RecordedRequest | None:
     """Read the job of *text*; None where there is none.
 
     A site may call its GPUs anything: without a name that is known for one, how many
@@ -44,7 +44,7 @@ def parse_job(text: str) -> Understood | None:
     slots = _slots(rows.get("parallel environment", ""))
     tasks = rows.get("job-array tasks")
     each = _size(asked.get("h_vmem"))
-    return Understood(
+    return RecordedRequest(
         virtual_memory=None if each is None else each * slots,
         cpus=slots,
         gpus=next((whole_number(asked[name]) for name in asked if is_gpu(name)), None),
@@ -166,7 +166,7 @@ def understood_argv(job: str) -> Argv:
     return ("qstat", "-j", job)
 
 
-def parse_understood(out: str) -> Understood | None:
+def parse_understood(out: str) -> RecordedRequest | None:
     """Read what Grid Engine took it to ask for."""
     return parse_job(out)
 

@@ -55,7 +55,7 @@ def _element(script: JobScript) -> str:
 
 
 def _flags(script: JobScript) -> Iterator[str]:
-    wanted = script.wanted
+    wanted = script.request
     yield "-S /bin/bash"
     yield "-cwd"
     yield f"-N {job_name(script.name)}"
@@ -92,7 +92,7 @@ def _flags(script: JobScript) -> Iterator[str]:
 
 def _warnings(script: JobScript) -> Iterator[str]:
     """Ask for signals before the end: USR1 before the limit, USR2 before qdel kills."""
-    warn_time, limit = warning(script), script.wanted.time_limit
+    warn_time, limit = warning(script), script.request.time_limit
     if warn_time is not None:
         yield "-notify"
     if script.requeue:

@@ -19,8 +19,8 @@ from weigh.model.job import (
     Elements,
     ElementState,
     JobScript,
+    RecordedRequest,
     Submitted,
-    Understood,
 )
 from weigh.model.record import State
 from weigh.schedulers.job_script import ENDED
@@ -85,7 +85,7 @@ class Local:
         """Say nothing: it starts now."""
         return None
 
-    def understood(self, job: str) -> Understood | None:  # noqa: ARG002
+    def understood(self, job: str) -> RecordedRequest | None:  # noqa: ARG002
         """Say nothing: nobody asks for anything here."""
         return None
 

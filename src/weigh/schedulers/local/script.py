@@ -34,7 +34,7 @@ def log_name(job: str, element: int, *, is_array: bool) -> str:  # noqa: ARG001
 
 
 def _body(script: JobScript) -> Iterator[str]:
-    at_once = script.wanted.throttle or 1
+    at_once = script.request.throttle or 1
     yield f"export WEIGH_DIR={quoted(script.store)}"
     yield f"cd {quoted(script.cwd)} || exit"
     yield f"plan={quoted(script.folder)}"
@@ -81,7 +81,7 @@ def _tasks(script: JobScript) -> Iterator[str]:
 
 def _after(script: JobScript) -> Iterator[str]:
     """Wait for other local jobs: each keeps its exit code in a file once it ended."""
-    for job in script.wanted.after:
+    for job in script.request.after:
         ended = quoted(f"{script.store}/local/{job}/exit")
         lives = quoted(f"{script.store}/local/{job}/pid")
         yield ""

@@ -18,9 +18,9 @@ from weigh.model.job import (
     Elements,
     ElementState,
     JobScript,
+    RecordedRequest,
     States,
     Submitted,
-    Understood,
 )
 from weigh.model.record import State
 from weigh.schedulers.command import Ran
@@ -44,7 +44,7 @@ _GPU = re.compile(
 _MEMORY_PER_GPU = re.compile(r"(?:^|,)(?:gres[:/])?gpu[:=]([^:=,]+)")
 
 
-def parse_job(text: str) -> Understood | None:
+def parse_job(text: str) -> RecordedRequest | None:
     """Read the first job of *text*, of an array all its lines; None without a job."""
     rows = [
         pairs_of(_NAME.sub(" UserId=", line))
@@ -55,11 +55,11 @@ def parse_job(text: str) -> Understood | None:
         return None
     row = rows[0]
     if "HetJobId" in row:
-        return Understood()  # each component has a request of its own
+        return RecordedRequest()  # each component has a request of its own
     tres = row.get("ReqTRES") or row.get("TRES") or ""
     gpus = _gpus(row, tres)
     throttles = (whole_number(one.get("ArrayTaskThrottle")) for one in rows)
-    return Understood(
+    return RecordedRequest(
         memory=_memory(row, tres, None if gpus is None else sum(gpus.values())),
         cpus=_least(row.get("NumCPUs")),
         gpus=None if gpus is None else sum(gpus.values()),
@@ -276,7 +276,7 @@ def understood_argv(job: str) -> Argv:
     return ("scontrol", "-o", "show", "job", job)
 
 
-def parse_understood(out: str) -> Understood | None:
+def parse_understood(out: str) -> RecordedRequest | None:
     """Read what Slurm took it to ask for."""
     return parse_job(out)
 

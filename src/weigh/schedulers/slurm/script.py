@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from weigh.errors import UsageError
-from weigh.model.job import JobScript, Wanted
+from weigh.model.job import JobRequest, JobScript
 from weigh.schedulers.job_script import render, request_of, warning
 from weigh.schedulers.slurm.text import PREFIX, directives
 
@@ -48,7 +48,7 @@ def _element(first: int) -> str:
 
 
 def _flags(script: JobScript) -> Iterator[str]:
-    wanted = script.wanted
+    wanted = script.request
     yield f"--job-name={_word(_name(script.name))}"
     if script.token and not any(flag == "comment" for flag, _ in wanted.extra):
         yield f"--comment=weigh:{script.token}"
@@ -84,7 +84,7 @@ def _flags(script: JobScript) -> Iterator[str]:
             yield f"--{flag}={_word(value)}" if value else f"--{flag}"
 
 
-def _dependency(wanted: Wanted) -> str | None:
+def _dependency(wanted: JobRequest) -> str | None:
     return f"afterok:{':'.join(wanted.after)}" if wanted.after else None
 
 
