@@ -6,7 +6,7 @@ from typing import Literal
 import click
 
 from weigh.cli import options
-from weigh.cli.submit import say
+from weigh.cli.submit import notify
 from weigh.errors import UsageError
 from weigh.flow.follow.cancel import cancel as cancel_flow
 from weigh.render.printable import printable
@@ -45,7 +45,7 @@ def cancel(
         dry_run=dry_run,
         cwd=os.getcwd(),
         env=os.environ,
-        say=say,
+        notify=notify,
     )
     verb = "would cancel" if dry_run else "cancelled"
     for one in done:

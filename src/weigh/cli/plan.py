@@ -102,7 +102,7 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     """  # noqa: D301 - click reads \b as: keep these lines
     chosen = PlanOptions(**words)  # type: ignore[arg-type]
     try:
-        answer = plan_flow(chosen, cwd=os.getcwd(), env=os.environ, say=_say)
+        answer = plan_flow(chosen, cwd=os.getcwd(), env=os.environ, notify=_notify)
     except Interrupted as interrupted:  # click would take it for ^C
         return SIGNAL_BASE + interrupted.number
     for warning in answer.warnings:
@@ -120,7 +120,7 @@ def plan(*, as_json: bool, **words: str | int | bool | None) -> int:
     return 0
 
 
-def _say(line: str) -> None:
+def _notify(line: str) -> None:
     click.echo(f"weigh: {line}", err=True)
 
 

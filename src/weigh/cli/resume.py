@@ -6,7 +6,7 @@ import click
 
 from weigh.cli import options
 from weigh.cli.options import SIZE_TEXT, TIME_TEXT
-from weigh.cli.submit import say
+from weigh.cli.submit import notify
 from weigh.flow.follow.resume import ResumeOptions
 from weigh.flow.follow.resume import resume as resume_flow
 from weigh.render.resume_lines import render_json, resumed_lines
@@ -47,7 +47,7 @@ def resume(name: str, *, as_json: bool, **words: str | bool | None) -> int:
     weigh resume last --bugs --time 12h
     """  # noqa: D301 - click reads \b as: keep these lines
     chosen = ResumeOptions(**words)  # type: ignore[arg-type]
-    answer = resume_flow(name, chosen, cwd=os.getcwd(), env=os.environ, say=say)
+    answer = resume_flow(name, chosen, cwd=os.getcwd(), env=os.environ, notify=notify)
     if as_json:
         click.echo(render_json(answer))
     else:

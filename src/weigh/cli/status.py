@@ -6,7 +6,7 @@ import time
 import click
 
 from weigh.cli import options
-from weigh.cli.submit import say
+from weigh.cli.submit import notify
 from weigh.flow.follow.status import status as status_flow
 from weigh.render.status_lines import detail_lines, list_lines, render_json
 
@@ -30,10 +30,10 @@ def status(names: tuple[str, ...], *, wait: bool, as_json: bool) -> int:
     weigh status plan/ppo-sweep
     weigh status last --wait && weigh report
     """  # noqa: D301 - click reads \b as: keep these lines
-    standings = status_flow(names, cwd=os.getcwd(), env=os.environ, say=say)
+    standings = status_flow(names, cwd=os.getcwd(), env=os.environ, notify=notify)
     while wait and not all(one.is_over or one.is_stuck for one in standings):
         time.sleep(_PAUSE)
-        standings = status_flow(names, cwd=os.getcwd(), env=os.environ, say=say)
+        standings = status_flow(names, cwd=os.getcwd(), env=os.environ, notify=notify)
     now = time.time()
     if as_json:
         click.echo(render_json(standings))

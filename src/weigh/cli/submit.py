@@ -64,7 +64,7 @@ def _setup(words: dict[str, Any]) -> Setup:
     return Setup(**words, imports=names)
 
 
-def say(line: str) -> None:
+def notify(line: str) -> None:
     """Print a note to standard error, folded."""
     for part in folded(f"weigh: {line}", WIDTH):
         click.echo(part, err=True)
@@ -223,9 +223,9 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     )
     if is_interactive:
         return _open_session(chosen)
-    answer = submit_flow(chosen, cwd=os.getcwd(), env=os.environ, say=say)
+    answer = submit_flow(chosen, cwd=os.getcwd(), env=os.environ, notify=notify)
     for note in answer.notes:
-        say(note)
+        notify(note)
     for line in command_lines(answer):
         click.echo(f"weigh: {line}", err=True)
     if as_json:

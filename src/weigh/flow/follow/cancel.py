@@ -30,12 +30,12 @@ def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
     dry_run: bool = False,
     cwd: str,
     env: Mapping[str, str],
-    say: Callable[[str], None] = lambda _: None,
+    notify: Callable[[str], None] = lambda _: None,
 ) -> tuple[Cancelled, ...]:
     """Cancel the jobs called *names* except those called *keep*.
 
     ``all`` means all jobs that have not ended. *only* restricts this to elements in
-    that state. *say* receives the outcome of submissions that had no answer.
+    that state. *notify* receives the outcome of submissions that had no answer.
 
     Raises:
         UsageError: there is no such job.
@@ -43,7 +43,7 @@ def cancel(  # noqa: C901, PLR0913 - keyword-only past the first
         SubmissionUnknownError: a job may exist whose id is not known yet.
     """
     root = location.locate(cwd, env)
-    still = settle_all(root, env, say)
+    still = settle_all(root, env, notify)
     known = jobs_file.read_jobs(root)
     if still and not _has_all(names, known):
         raise SubmissionUnknownError(still[0])

@@ -63,11 +63,11 @@ def resume(
     *,
     cwd: str,
     env: Mapping[str, str],
-    say: Callable[[str], None] = lambda _: None,
+    notify: Callable[[str], None] = lambda _: None,
 ) -> Resumed:
     """Submit the unfinished tasks of a plan, with one job per request.
 
-    *say* receives the outcome of an earlier submission that had no answer, and what
+    *notify* receives the outcome of an earlier submission that had no answer, and what
     resume waits for.
 
     Raises:
@@ -75,13 +75,13 @@ def resume(
         SchedulerError: the scheduler refuses or does not answer.
     """
     root = location.locate(cwd, env)
-    settle_all(root, env, say)
+    settle_all(root, env, notify)
     chain = _chain(name, root)
     sendings = Sendings(chain[0].folder, root=root, reach=reaching(root, env))
-    number = sendings.next_number(say)
+    number = sendings.next_number(notify)
     chain = _chain(name, root)  # again: jobs were settled or sent by others meanwhile
     known = jobs_file.read_jobs(root)
-    views = _ended_views(chain, known, root=root, env=env, say=say)
+    views = _ended_views(chain, known, root=root, env=env, notify=notify)
     choices = [*_choices(views, options), *_never_sent(views)]
     left = tuple(
         Left(task.task, choice.reason) for task, choice in choices if not choice.run
@@ -109,7 +109,7 @@ def _ended_views(
     *,
     root: str,
     env: Mapping[str, str],
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> list[View]:
     """Return the current views; wait briefly for jobs that are being cancelled."""
     until = time.monotonic() + _TO_END
@@ -124,7 +124,7 @@ def _ended_views(
         if not ending or time.monotonic() > until:
             return views
         if not waited:
-            say(f"waiting for cancelled job {', '.join(ending)} to end")
+            notify(f"waiting for cancelled job {', '.join(ending)} to end")
         waited = True
         time.sleep(_PAUSE)
 

@@ -27,11 +27,11 @@ def status(
     *,
     cwd: str,
     env: Mapping[str, str],
-    say: Callable[[str], None] = lambda _: None,
+    notify: Callable[[str], None] = lambda _: None,
 ) -> tuple[Standing, ...]:
     """Return the state of the jobs called *names*, or of the latest jobs.
 
-    *say* receives the outcome of submissions that had no answer.
+    *notify* receives the outcome of submissions that had no answer.
 
     Raises:
         UsageError: there is no such job.
@@ -39,12 +39,12 @@ def status(
         SubmissionUnknownError: whether the only job was accepted is not known.
     """
     root = location.locate(cwd, env)
-    still = settle_all(root, env, say)
+    still = settle_all(root, env, notify)
     known = jobs_file.read_jobs(root)
     if still and not known:
         raise SubmissionUnknownError(still[0])
     for line in still:
-        say(line)
+        notify(line)
     if names:
         found = [jobs_file.find_jobs(known, name)[-1] for name in names]
         chains = [jobs_file.chain_of(known, job) for job in found]

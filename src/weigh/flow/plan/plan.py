@@ -161,11 +161,11 @@ def plan(
     *,
     cwd: str,
     env: Mapping[str, str],
-    say: Callable[[str], None] = lambda _: None,
+    notify: Callable[[str], None] = lambda _: None,
 ) -> Answer:
     """Plan the tasks of a file for one GPU, or compare several GPUs.
 
-    With at most one GPU the plan is written to ``plan/NAME``. *say* receives the
+    With at most one GPU the plan is written to ``plan/NAME``. *notify* receives the
     progress of a probe.
 
     Raises:
@@ -188,7 +188,7 @@ def plan(
         if place is not None:
             options = _of_this_node(options, place)
             alone = probe_one(_line(source, 1), place)
-            say(f"1 alone: {format_duration(alone.wall_time)}")
+            notify(f"1 alone: {format_duration(alone.wall_time)}")
         needs = _needs(source, options, headroom, cwd=cwd, env=env)
         wanted = targets(options.gpus, needs, settings.gpus)
         plans = [planned(options, needs, target, headroom) for target in wanted]
@@ -198,7 +198,7 @@ def plan(
             return Answer(compared, None, tuple(notes), settings.warnings)
         made = plans[0]
         if place is not None and alone is not None and made.elements:
-            more = _probed(source, made, needs, first=alone, place=place, say=say)
+            more = _probed(source, made, needs, first=alone, place=place, notify=notify)
             found = (alone, *more)
             made = _with_probe(options, needs, wanted[0], headroom, found)
         if made.left_out and not (options.leave_out and made.elements):
@@ -286,7 +286,7 @@ def _probed(  # noqa: PLR0913 - keyword-only past the third
     *,
     first: Together,
     place: Place,
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> Iterator[Together]:
     """Run more and more tasks of the fullest element together.
 
@@ -298,10 +298,10 @@ def _probed(  # noqa: PLR0913 - keyword-only past the third
         kind = needs.places[task - 1]
         if kind not in alone:
             alone[kind] = probe_one(_line(source, task), place).wall_time
-            say(f"task {task} alone: {format_duration(alone[kind])}")
+            notify(f"task {task} alone: {format_duration(alone[kind])}")
     lines = [_line(source, task) for task in tasks]
     times = [alone.get(needs.places[task - 1], first.wall_time) for task in tasks]
-    yield from probe_more(lines, times, place, say=say)
+    yield from probe_more(lines, times, place, notify=notify)
 
 
 def _with_probe(

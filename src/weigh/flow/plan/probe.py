@@ -41,7 +41,7 @@ def probe_more(
     alone: Sequence[Seconds],
     place: Place,
     *,
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> Iterator[Together]:
     """Run 2, 3... tasks together while the throughput grows; no record is kept.
 
@@ -53,9 +53,9 @@ def probe_more(
         try:
             found = _side_by_side(lines[:count], place, alone[:count])
         except UsageError as error:
-            say(f"{count} together: {error}")
+            notify(f"{count} together: {error}")
             return
-        say(f"{count} together: {found.speed_up:.2f} times the throughput of one")
+        notify(f"{count} together: {found.speed_up:.2f} times the throughput of one")
         yield found
         worse = 0 if found.speed_up > best else worse + 1
         best = max(best, found.speed_up)

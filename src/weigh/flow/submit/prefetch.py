@@ -67,7 +67,7 @@ def await_prefetch(
     *,
     root: str,
     env: Mapping[str, str],
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
     sleep: Callable[[Seconds], None] = time.sleep,
 ) -> None:
     """Wait in this process until *first*, on another cluster, has succeeded.
@@ -88,7 +88,7 @@ def await_prefetch(
             )
         if states[0] != reported:
             reported = states[0]
-            say(
+            notify(
                 f"waiting for prefetch job {first.id}: {reported.lower()} on another "
                 f"cluster, {first.scheduler}"
             )

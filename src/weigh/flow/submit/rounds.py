@@ -59,7 +59,7 @@ _NEVER_CAME = "never reached the scheduler"
 
 _T = TypeVar("_T")
 Reach = Callable[[str], Scheduler]
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True):
@@ -249,7 +249,7 @@ class Round:
         answers = (self.answer(number) for number, _ in self.parts())
         return tuple(one.id for one in answers if one is not None and one.id)
 
-    def settle(self, say: Say) -> list[str]:
+    def settle(self, notify: Notify) -> list[str]:
         """Determine the outcome of each part; return messages on parts still open."""
         lives = self.lives()
         still = []
@@ -269,7 +269,7 @@ class Round:
             if isinstance(verdict, Open):
                 still.append(_unknown(part.job, None, verdict))
             else:
-                say(_settled(part.job, verdict))
+                notify(_settled(part.job, verdict))
         if not still and lives is None and self._age() < _LONGEST_SEND:
             still.append(f"{self.sender} may still be submitting it (weigh status)")
         if not still and not lives:
@@ -349,7 +349,7 @@ class Sendings:
         self._root = root
         self._reach = reach
 
-    def next_number(self, say: Say = lambda _: None) -> int:
+    def next_number(self, notify: Notify = lambda _: None) -> int:
         """Settle open rounds; return the number of the next round.
 
         Call this before reading the jobs: the process that then begins the round of
@@ -367,7 +367,7 @@ class Sendings:
                 if not self._has_ended(one) or one.ids():
                     raise UsageError(self._taken(one))
                 continue
-            still = one.settle(say)
+            still = one.settle(notify)
             if still:
                 raise SubmissionUnknownError(still[0])
         return max((one.number for one in rounds), default=0) + 1
@@ -439,7 +439,7 @@ class Sendings:
         return f"{name} is being submitted by {other.sender} (weigh status)"
 
 
-def settle_all(root: str, env: Mapping[str, str], say: Say) -> list[str]:
+def settle_all(root: str, env: Mapping[str, str], notify: Notify) -> list[str]:
     """Settle the rounds of this store that have no end; return what is still open."""
     still = []
     for entry, folder in _open_folders(root):
@@ -447,7 +447,7 @@ def settle_all(root: str, env: Mapping[str, str], say: Say) -> list[str]:
         is_open = False
         for one in known.rounds():
             if not one.is_over():
-                still += one.settle(say)
+                still += one.settle(notify)
                 is_open |= not one.is_over()
         if not is_open:
             with suppress(OSError):

@@ -85,11 +85,11 @@ def submit(
     *,
     cwd: str,
     env: Mapping[str, str],
-    say: Callable[[str], None] = lambda _: None,
+    notify: Callable[[str], None] = lambda _: None,
 ) -> Shipped:
     """Write the job script of a plan, or of a command, and submit it.
 
-    *say* receives what the submission waits for.
+    *notify* receives what the submission waits for.
 
     Raises:
         UsageError: there is no such plan, it was submitted before, or the request
@@ -99,11 +99,11 @@ def submit(
         StoreError: the script cannot be written.
     """
     root, here = location.locate(cwd, env), env
-    settle_all(root, env, say)
+    settle_all(root, env, notify)
     name, env = where_to(options.scheduler, options.cluster, cwd=cwd, env=env)
     parts, answer = _prepared(options, name, root, cwd=cwd, env=env)
     sendings = Sendings(parts[0].folder, root=root, reach=reaching(root, here))
-    number = sendings.next_number(say)
+    number = sendings.next_number(notify)
     if not options.again:
         _refuse_twice(jobs.read_jobs(root), parts[0].folder)
         sendings.refuse_again()
@@ -113,7 +113,9 @@ def submit(
         answer = _checked(parts, answer, env)
     sending = sendings.begin(number)
     try:
-        return _sent(options, parts, answer, sending, name, cwd=cwd, env=here, say=say)
+        return _sent(
+            options, parts, answer, sending, name, cwd=cwd, env=here, notify=notify
+        )
     finally:
         sending.close()
 
@@ -127,7 +129,7 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
     *,
     cwd: str,
     env: Mapping[str, str],
-    say: Callable[[str], None],
+    notify: Callable[[str], None],
 ) -> Shipped:
     """Submit the prepared parts, and before them the prefetch job."""
     root = sending.sender.store
@@ -146,7 +148,7 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
         if fetch.scheduler == name:
             parts = after_prefetch(parts, fetch)
         else:
-            await_prefetch(fetch, root=root, env=env, say=say)
+            await_prefetch(fetch, root=root, env=env, notify=notify)
     scheduler = schedulers.reach(name, root=root, env=env)
     return _ship_all(scheduler, parts, answer, sending)
 
