@@ -168,14 +168,14 @@ def _packing(plan: Plan) -> Iterator[str]:
 
 
 def _probe(found: Sequence[Together]) -> Iterator[str]:
-    """Write the measured throughput of several tasks on one GPU."""
+    """Write the measured throughput of tasks side by side."""
     if not found:
         return
     best = most_work(found).count
     does = "does" if best == 1 else "do"
-    yield f"  measured: {best} per GPU {does} the most work per hour"
+    yield f"  measured: {best} together {does} the most work per hour"
     rows = {
-        "per GPU": [str(one.count) for one in found],
+        "together": [str(one.count) for one in found],
         "speed-up": [f"{one.speed_up:.2f}" for one in found],
         "each takes": [f"{one.slow_down:.2f}x" for one in found],
     }

@@ -94,8 +94,10 @@ def _place(run: Run, found: Material) -> object:
 
 def _requested_by(run: Run, found: Material) -> Requested:
     """Return the request of the element of *run*."""
-    own = (one.asked for one in found.elements if any(run is its for its in one.runs))
-    return next(own, found.asked)
+    for element in found.elements:
+        if any(run is one for one in element.runs):
+            return element.asked
+    return found.asked
 
 
 def _same(one: Row, other: Row) -> bool:
