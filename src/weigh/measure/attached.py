@@ -17,8 +17,7 @@ from weigh.errors import UsageError
 from weigh.measure import signals
 from weigh.measure.command import Watch
 from weigh.measure.peak import PeakTracker
-from weigh.measure.reduce import is_growing, thin_series
-from weigh.measure.sampler import Sampler
+from weigh.measure.sampler import Sampler, is_growing, thin_series
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Measurement, Monitor, Series, Usage
 from weigh.probe.driver import gpu_may_be_present

@@ -17,14 +17,12 @@ from weigh.measure import signals
 from weigh.measure.launcher import Launcher
 from weigh.measure.orphans import Orphans, adopt_orphans, send
 from weigh.measure.peak import PeakTracker
-from weigh.measure.reduce import is_growing, thin_series
-from weigh.measure.sampler import Sampler, start_gpu_sampler
+from weigh.measure.sampler import Sampler, is_growing, start_gpu_sampler, thin_series
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Measurement, Monitor, Series, Usage
 from weigh.probe.cgroup import CgroupReading, read_cgroup, read_memory_limit
 from weigh.probe.perf import CpuClock, open_cpu_clock
-from weigh.probe.proc import ProcTree, is_own_proc
-from weigh.probe.storage import IoReading, read_reaped_io
+from weigh.probe.proc import IoReading, ProcTree, is_own_proc, read_reaped_io
 from weigh.units import KIB, MIB, Seconds
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from weigh.errors import SIGNAL_BASE, UsageError
 from weigh.measure.launcher import launch_error
-from weigh.measure.reduce import is_growing, thin_samples, thin_series
+from weigh.measure.sampler import is_growing, thin_samples, thin_series
 from weigh.model.record import Measurement, Monitor, PeakMemory, Sample, Usage
 from weigh.probe.psutil_tree import Psutil, PsutilTree, Totals, TreeReading
 from weigh.units import KIB, Bytes, Seconds

@@ -9,8 +9,7 @@ import msgspec
 
 from weigh.errors import StoreError
 from weigh.measure.peak import PeakTracker
-from weigh.measure.reduce import is_growing, thin_series
-from weigh.measure.sampler import Sampler
+from weigh.measure.sampler import Sampler, is_growing, thin_series
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Job,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.measure.reduce import is_growing, thin_samples, thin_series
+from weigh.measure.sampler import is_growing, thin_samples, thin_series
 from weigh.model.record import Sample
 from weigh.units import GIB
 

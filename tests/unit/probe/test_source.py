@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.probe.source import read_commit
+from weigh.probe.host import read_commit
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 AUTHOR = ["-c", "user.name=a", "-c", "user.email=a@b"]

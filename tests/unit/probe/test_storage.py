@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weigh.probe.storage import IoReading, parse_io, read_reaped_io
+from weigh.probe.proc import IoReading, parse_io, read_reaped_io
 
 IO = (
     "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\n"

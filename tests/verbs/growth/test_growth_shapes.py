@@ -18,7 +18,7 @@ from weigh.estimate.growth import (
     is_growing,
 )
 from weigh.estimate.trend import rise_score, slope_interval
-from weigh.measure import reduce
+from weigh.measure import sampler
 from weigh.model.growth import Progress
 from weigh.units import GIB, MIB
 
@@ -160,7 +160,7 @@ def test_nothing_seen_is_nothing_known() -> None:
 
 
 def test_the_run_is_asked_from_as_many_samples_on_as_there_is_an_answer() -> None:
-    assert reduce._WORTH_ASKING <= FEWEST
+    assert sampler._WORTH_ASKING <= FEWEST
 
 
 # The line

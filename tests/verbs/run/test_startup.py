@@ -42,10 +42,10 @@ _OURS = """
     weigh.schedulers.slurm.text
     weigh.measure weigh.measure.command
     weigh.measure.launcher weigh.measure.orphans weigh.measure.peak
-    weigh.measure.reduce weigh.measure.sampler weigh.measure.shared_memory
+    weigh.measure.sampler weigh.measure.shared_memory
     weigh.measure.signals
     weigh.probe weigh.probe.cgroup weigh.probe.driver weigh.probe.host weigh.probe.perf
-    weigh.probe.proc weigh.probe.source weigh.probe.storage
+    weigh.probe.proc
     weigh.render weigh.render.printable weigh.render.request_lines
     weigh.render.run_lines
     weigh.store weigh.store.identity weigh.store.lines weigh.store.location

@@ -28,9 +28,8 @@ from weigh.probe.driver import gpu_may_be_present, kernel_module_version
 from weigh.probe.filesystem import is_in_memory, parse_quota, read_disk
 from weigh.probe.host import read_host
 from weigh.probe.own_memory import ProcMemory
-from weigh.probe.proc import is_own_proc
+from weigh.probe.proc import is_own_proc, read_reaped_io
 from weigh.probe.process_limits import read_limits
-from weigh.probe.storage import read_reaped_io
 from weigh.runner.memory_limits import MemoryGauge
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.slurm import text as slurm_text

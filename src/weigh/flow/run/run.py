@@ -33,8 +33,7 @@ from weigh.model.record import (
     State,
 )
 from weigh.outcome import judge, out_of_memory
-from weigh.probe.host import is_login_node, read_host
-from weigh.probe.source import read_commit
+from weigh.probe.host import is_login_node, read_commit, read_host
 from weigh.store import identity
 
 if TYPE_CHECKING:
