@@ -60,7 +60,7 @@ from weigh.sweep.task_file import open_quote, read_task_lines
 from weigh.sweep.values import parse_axis
 
 DATA = Path(__file__).parents[2] / "support" / "data" / "outside"
-CAPTURED = Path(__file__).parents[2] / "cluster" / "captured"
+CAPTURED = Path(__file__).parents[2] / "unit" / "schedulers" / "captured"
 MOST = 3_000_000  # things made of one text: more is no answer but a flood
 LIMITS = Limits(
     queues=(QueueLimits(name="gpu", time_limit=3600, memory=1 << 36, default=True),),
