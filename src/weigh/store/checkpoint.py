@@ -1,9 +1,9 @@
 """Runs in progress: ``running/<id>.json``, replaced by rename.
 
-When weigh is killed outright, its checkpoint stays. The next weigh on the same
-machine appends what was seen as an INTERRUPTED record and takes the file away. It
-claims the file by renaming it first, so that of two only one does so, and the claim
-carries its owner's name, so that a claimer that dies itself loses nothing either.
+If weigh is killed, its checkpoint stays. The next weigh on the same machine appends
+it as an INTERRUPTED record, and removes the file. It first claims the file by renaming
+it, so that only one process does so; the claim names its owner, so that nothing is lost
+if that one dies as well.
 """
 
 import os
@@ -26,7 +26,7 @@ _WAY_OUT = "free some space or set WEIGH_DIR to another folder"
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a run that has not ended, and whose it is.
+    """The known state of a run in progress, and its owner.
 
     ``weigh`` is the process that measures, ``leader`` the command's own; None before
     it was started.
@@ -40,7 +40,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(msgspec.Struct, frozen=True):
-    """A run in progress, as seen from here; ``seen`` is when it last showed life."""
+    """A run in progress; ``seen`` is the time of its last sign of life."""
 
     record: Record
     host: str
@@ -81,10 +81,10 @@ def save(root: str, checkpoint: Checkpoint) -> None:
 
 
 def finish(root: str, record_id: str) -> None:
-    """Take the checkpoint of a run away, once its record is written.
+    """Remove the checkpoint of a run whose record is written.
 
     Raises:
-        StoreError: it is there and cannot be removed.
+        StoreError: it exists, but cannot be removed.
     """
     folder = os.path.join(root, RUNNING)
     for path in (_path(folder, record_id), _temporary(folder, record_id)):
@@ -99,8 +99,8 @@ def finish(root: str, record_id: str) -> None:
 def running(root: str, here: Machine, now: float) -> list[Running]:
     """Return the runs in progress; *now* is seconds since the epoch.
 
-    One on this machine is alive or would have been finalised; of another machine only
-    the age of its last sign of life is known.
+    A run of this machine is alive, or it would have been finalised; of a run of another
+    machine only the age of the last sign of life is known.
     """
     return [
         Running(
@@ -117,8 +117,8 @@ def running(root: str, here: Machine, now: float) -> list[Running]:
 def finalise_interrupted(root: str, here: Machine, proc: str = "/") -> list[Record]:
     """Append the runs whose weigh died on this machine; return their records.
 
-    Where the store cannot be written they are returned all the same, and stay for a
-    later weigh. *proc* is the folder that holds ``proc``.
+    If the store cannot be written, they are returned anyway, and remain for a later
+    weigh. *proc* is the folder that contains ``proc``.
     """
     ended = []
     for found in _checkpoints(root, claimed=True):
@@ -143,7 +143,7 @@ def _finalise(root: str, found: _Found, here: Machine, proc: str) -> Record | No
         if not written:
             append(root, record, here)
     except StoreError:
-        with suppress(OSError):  # a claim whose owner is gone is taken up as well
+        with suppress(OSError):  # a claim of a dead owner is claimed again
             os.rename(claim, found.path)
         return record
     with suppress(OSError):
@@ -211,7 +211,7 @@ def _read(path: str) -> _Found | None:
             seen = os.fstat(file.fileno()).st_mtime
             return _Found(path, seen, _CHECKPOINTS.decode(file.read()))
     except (OSError, *UNREADABLE):
-        return None  # just finished, or of a newer weigh
+        return None  # just finished, or written by a newer weigh
 
 
 def _claim_path(folder: str, record_id: str, here: Machine) -> str:

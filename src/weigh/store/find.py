@@ -1,4 +1,4 @@
-"""Find a record by what a person calls it: id, prefix of one, label, ``last``, file."""
+"""Find a record by name: an id, its first letters, a label, ``last`` or a file."""
 
 import os
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from weigh.store.lines import decode
 LAST = "last"
 _NAMED_AT_ONCE = 5  # more candidates than this are counted, not listed
 _SHOWN = 6  # letters of an id, in what is offered
-_COMPARED = 1000  # the newest so many names are compared with a mistyped one
+_COMPARED = 1000  # newest names that are compared with a mistyped one
 
 
 def find(root: str, name: str, unfinished: Sequence[Record] = ()) -> Record:
-    """Return the record that *name* stands for.
+    """Return the record with the name *name*.
 
     Args:
         root: the store.
@@ -25,8 +25,8 @@ def find(root: str, name: str, unfinished: Sequence[Record] = ()) -> Record:
         unfinished: runs in progress, found after the finished ones.
 
     Raises:
-        RecordNotFoundError: nothing answers to it; offers the nearest names.
-        UsageError: several records begin so.
+        RecordNotFoundError: there is none; offers the nearest names.
+        UsageError: several records begin with *name*.
         SchemaError: a newer weigh wrote it.
         FormatError: a file that is not a record.
     """
@@ -45,11 +45,11 @@ def find(root: str, name: str, unfinished: Sequence[Record] = ()) -> Record:
 
 
 def find_all(root: str, name: str) -> list[Record]:
-    """Return every record that *name* stands for, newest first: a label's, or one.
+    """Return all records with the name *name*, newest first: those of a label, or one.
 
     Raises:
-        RecordNotFoundError: nothing answers to it; offers the nearest names.
-        UsageError: several records begin so.
+        RecordNotFoundError: there is none; offers the nearest names.
+        UsageError: several records begin with *name*.
         SchemaError: a newer weigh wrote it.
         FormatError: a file that is not a record.
     """
@@ -61,15 +61,15 @@ def find_all(root: str, name: str) -> list[Record]:
 
 
 def labelled_entries(index: Index, label: str) -> list[Entry]:
-    """Return where the records of a label stand, newest first."""
+    """Return the entries of a label's records, newest first."""
     return [entry for entry in index.entries if entry.head.label == label]
 
 
 def find_entry(index: Index, name: str) -> Entry | None:
-    """Return where the record called *name* stands; None where there is none.
+    """Return the entry of the record *name*; None if there is none.
 
     Raises:
-        UsageError: several records begin so.
+        UsageError: several records begin with *name*.
     """
     if name == LAST:
         return index.entries[0] if index.entries else None
@@ -87,10 +87,10 @@ def find_entry(index: Index, name: str) -> Entry | None:
 
 
 def find_running(unfinished: Sequence[Record], name: str) -> Record | None:
-    """Return the run in progress called *name*; None where there is none.
+    """Return the run in progress *name*; None if there is none.
 
     Raises:
-        UsageError: several begin so.
+        UsageError: several begin with *name*.
     """
     for record in unfinished:
         if name in {record.label, record.id}:
@@ -105,7 +105,7 @@ def find_running(unfinished: Sequence[Record], name: str) -> Record | None:
 
 
 def read_file(path: str) -> Record:
-    """Read a record from a file of its own.
+    """Read a record from its own file.
 
     Raises:
         RecordNotFoundError: no such file, or it cannot be read.
@@ -126,7 +126,7 @@ def read_file(path: str) -> Record:
 
 
 def not_found(root: str, name: str, index: Index) -> RecordNotFoundError:
-    """Return that nothing is called *name*, and what comes nearest."""
+    """Return the error that there is no record *name*, with the nearest names."""
     if not index.entries and not index.newer:
         return RecordNotFoundError(f"no records in {root} yet (weigh run makes one)")
     near = _nearest(name, index)

@@ -1,8 +1,7 @@
-"""What ``/usr/bin/time -v`` printed, as far as weigh has a use for it.
+"""Read the output of ``/usr/bin/time -v``.
 
-Several runs may stand in one file (``-a -o``), and the command's own output around
-them. The largest resident size is that of the largest single process, never of the
-tree.
+One file may contain several runs (``-a -o``), and the output of the command around
+them. The largest resident size is that of the largest process, never of the tree.
 """
 
 from collections.abc import Iterator
@@ -41,7 +40,7 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Block(msgspec.Struct, frozen=True):
-    """The lines of one run, from line *number*: a timing, or why it is none."""
+    """The lines of one run, from line ``number``: a timing, or the problem with it."""
 
     number: int
     text: str
@@ -50,12 +49,12 @@ class Block(msgspec.Struct, frozen=True):
 
 
 def is_gnu_time(text: str) -> bool:
-    """Return whether GNU time's verbose output stands in *text*."""
+    """Return whether *text* contains the verbose output of GNU time."""
     return "\t" + _COMMAND in text and _RESIDENT in text
 
 
 def read_gnu_time(text: str) -> Iterator[Block]:
-    """Yield every run in *text*, those cut short with their problem."""
+    """Yield every run in *text*; incomplete ones with their problem."""
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     starts = [n for n, line in enumerate(lines) if line.startswith("\t" + _COMMAND)]
     stops = [*starts[1:], len(lines)]
@@ -73,7 +72,7 @@ def _block(number: int, lines: list[str], signal: int | None) -> Block:
             if line.startswith("\t" + name):
                 figures.setdefault(name, line.removeprefix("\t" + name))
         if _EXIT in figures:
-            break  # what follows is the output of something else
+            break  # the rest is the output of something else
     text = "\n".join(taken)
     try:
         return Block(number, text, _timing(_command(lines), figures, signal))
@@ -99,7 +98,7 @@ def _timing(command: str, figures: dict[str, str], signal: int | None) -> Timing
 
 
 def _command(lines: list[str]) -> str:
-    """Return the command, which is printed raw and may hold newlines."""
+    """Return the command, which is printed raw and may contain newlines."""
     taken = []
     for line in lines:
         if line.startswith("\t" + _USER):

@@ -1,7 +1,7 @@
-"""Who is asking: this machine, this boot of it, and one process on it.
+"""Identify this machine, its current boot, and one process on it.
 
-A process number alone means nothing after it was reused; with its start time, the
-boot and the pid namespace it names one process for good.
+A process id may be reused; together with the start time, the boot and the pid
+namespace it identifies one process forever.
 """
 
 import os
@@ -14,24 +14,24 @@ _HEX = frozenset("0123456789abcdef")
 
 
 def new_id() -> str:
-    """Draw a fresh id; 48 random bits keep a million records apart."""
+    """Return a new random id; 48 bits are enough for a million records."""
     return os.urandom(LENGTH // 2).hex()
 
 
 def content_id(content: bytes) -> str:
-    """Derive the id of something imported, so that importing it twice is seen."""
+    """Return an id derived from *content*, so that a second import is recognised."""
     from hashlib import blake2b  # noqa: PLC0415 - hashing is rare, start-up is not
 
     return blake2b(content, digest_size=LENGTH // 2).hexdigest()
 
 
 def is_id(text: str) -> bool:
-    """Return whether *text* is a whole id, and so safe as a file name."""
+    """Return whether *text* is a complete id, and thus safe as a file name."""
     return len(text) == LENGTH and _HEX.issuperset(text)
 
 
 def is_prefix(text: str) -> bool:
-    """Return whether *text* is long enough, and of the letters, to stand for an id."""
+    """Return whether *text* may be the first letters of an id."""
     return SHORTEST_PREFIX <= len(text) <= LENGTH and _HEX.issuperset(text)
 
 
@@ -39,7 +39,7 @@ _START_TIME = 19  # field 22 of /proc/PID/stat, counted after the name and its '
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """One running kernel; None where the system does not tell."""
+    """One running kernel; None is unknown."""
 
     host: str
     machine_id: str | None = None
@@ -47,7 +47,7 @@ class Machine(msgspec.Struct, frozen=True):
     pid_namespace: str | None = None
 
     def sees_processes_of(self, other: "Machine") -> bool:
-        """Return whether a process of *other* can be looked up from here."""
+        """Return whether processes of *other* are visible from here."""
         if self.boot_id is None:
             return self.host == other.host and other.boot_id is None
         return (self.boot_id, self.pid_namespace) == (
@@ -59,7 +59,7 @@ class Machine(msgspec.Struct, frozen=True):
         """Return whether *other* may be this machine before it was restarted.
 
         A node cloned with its host name and machine id looks the same and may be
-        running: only its silence makes it certain.
+        running: only the lack of a sign of life makes it certain.
         """
         return (
             self.machine_id is not None
@@ -77,7 +77,7 @@ class Process(msgspec.Struct, frozen=True):
 
 
 def this_machine(root: str = "/") -> Machine:
-    """Read who this machine is; *root* is where its /etc and /proc are."""
+    """Return the identity of this machine; *root* contains its /etc and /proc."""
     return Machine(
         host=_host_name(),
         machine_id=_first_line(os.path.join(root, "etc/machine-id")),
@@ -87,7 +87,7 @@ def this_machine(root: str = "/") -> Machine:
 
 
 def process(pid: int, root: str = "/") -> Process:
-    """Name the process that now has number *pid*."""
+    """Return the identity of the process that now has the id *pid*."""
     status = _status(pid, root)
     return Process(pid, status[1] if status else None)
 
@@ -95,8 +95,8 @@ def process(pid: int, root: str = "/") -> Process:
 def is_alive(wanted: Process, root: str = "/") -> bool:
     """Return whether *wanted* still runs; a zombie does not.
 
-    Where /proc hides it (hidepid, macOS, another namespace) the number alone decides,
-    in favour of life: a run wrongly called dead would be finalised while it runs.
+    If /proc hides it (hidepid, macOS, another namespace), the process counts as alive
+    while its id is in use: a live run must not be finalised.
     """
     status = _status(wanted.pid, root)
     if status is None:
@@ -116,9 +116,9 @@ def _status(pid: int, root: str) -> tuple[str, int] | None:
 
 
 def _is_own_proc(root: str) -> bool:
-    """Return whether /proc numbers processes as this process's namespace does.
+    """Return whether /proc has the process ids of this process's namespace.
 
-    As probe.proc.is_own_proc, which a store may not import.
+    This is probe.proc.is_own_proc, which the store may not import.
     """
     link = os.path.join(root, "proc/self")
     try:
@@ -129,7 +129,7 @@ def _is_own_proc(root: str) -> bool:
 
 def _number_in_use(pid: int) -> bool:
     if os.name != "posix":
-        return True  # os.kill would end the process there, whatever the signal
+        return True  # there os.kill would terminate the process with any signal
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,7 +1,7 @@
-"""The head of every record: what a list shows, without the rest of the line.
+"""Index the store: the head of every record, which lists show.
 
-A line is written in the order of the model's fields, so what the list needs stands
-before ``phases`` and nine tenths of the line (the series) need not be parsed.
+A line has the order of the model's fields, so what a list needs comes before ``phases``
+and nine tenths of the line (the series) need not be parsed.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from weigh.store.shards import read_lines, shards
 _START = b'{"schema":"' + SCHEMA.encode() + b'","id":"'
 _CUT = b',"phases":['
 _LAST = b',"monitor":'
-_TAIL = 1000  # bytes in which the last key stands
+_TAIL = 1000  # bytes at the end that contain the last key
 _ENDS = (b"}}\n", b"null}\n")
 
 
@@ -34,7 +34,7 @@ class GpuHead(msgspec.Struct, gc=False):
 
 
 class UsageHead(msgspec.Struct, gc=False):
-    """The figures of a list."""
+    """The figures that a list shows."""
 
     wall_time: float | None = None
     cpu_time: float | None = None
@@ -44,7 +44,7 @@ class UsageHead(msgspec.Struct, gc=False):
 
 
 class Head(msgspec.Struct, gc=False, kw_only=True):
-    """One record as a list shows it; the keys are the record's own."""
+    """The part of a record that lists show; the keys are the record's own."""
 
     schema: str = SCHEMA
     id: str
@@ -61,7 +61,7 @@ class Head(msgspec.Struct, gc=False, kw_only=True):
 
 
 class Entry(msgspec.Struct, gc=False):
-    """Where a record's line stands."""
+    """The head of a record, and the place of its line."""
 
     head: Head
     path: str
@@ -69,10 +69,10 @@ class Entry(msgspec.Struct, gc=False):
 
 
 class Index(msgspec.Struct):
-    """Every record of a store, newest first, and what had to be passed over.
+    """All records of a store, newest first, and what was skipped.
 
     ``newer`` are the records of an unknown schema, by id; ``removed`` the ids with a
-    tombstone; ``torn`` counts the lines that do not parse.
+    tombstone; ``torn`` is the number of lines that do not parse.
     """
 
     entries: list[Entry]
@@ -91,7 +91,7 @@ _NEWER = msgspec.json.Decoder(_Newer)
 
 
 def read_index(root: str) -> Index:
-    """Read the heads of all records under *root*; the last line of an id counts.
+    """Read the heads of all records in *root*; the last line of an id counts.
 
     Raises:
         StoreError: a shard cannot be read.
@@ -114,7 +114,7 @@ def read_index(root: str) -> Index:
     for record_id in removed:
         found.pop(record_id, None)
         newer.pop(record_id, None)
-    entries = list(found.values())[::-1]  # of the same second, the later line first
+    entries = list(found.values())[::-1]  # the later line of the same second first
     entries.sort(key=_age, reverse=True)
     return Index(entries, newer, removed, torn)
 
@@ -148,12 +148,12 @@ def read_record(entry: Entry) -> Record:
 
 
 def read_short(entry: Entry) -> Record:
-    """Read the record of *entry* without its series, and ten times as fast."""
+    """Read the record of *entry* without its series, ten times as fast."""
     return decode(_short(read_line(entry) + b"\n"))
 
 
 def head_of(record: Record) -> Head:
-    """Return the head that *record* would have in its shard."""
+    """Return the head of *record*."""
     return _HEADS.decode(encode(record))
 
 
@@ -184,11 +184,11 @@ def _newer_head(line: bytes) -> Head | None:
 
 
 def _short(line: bytes) -> bytes:
-    """Cut a whole line of ours behind the usage; return any other as it is.
+    """Cut a complete line of weigh after the usage; return any other unchanged.
 
-    ``,"phases":[`` cannot stand inside a string, where its quotes would be escaped,
-    and what comes before has no such list. A line that was torn lacks the last key and
-    is left for the parser to refuse.
+    ``,"phases":[`` cannot occur inside a string, where its quotes would be escaped, and
+    the keys before it have no such list. A torn line lacks the last key, and is left
+    for the parser to refuse.
     """
     if not line.startswith(_START) or not line.endswith(_ENDS):
         return line

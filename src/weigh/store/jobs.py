@@ -1,4 +1,4 @@
-"""What was submitted: ``jobs.jsonl`` in the store, a line a job, appended to."""
+"""The submitted jobs: ``jobs.jsonl`` in the store, one line per job."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ LAST = "last"
 
 
 def append(root: str, job: Submitted) -> None:
-    """Keep a job.
+    """Append a job.
 
     Raises:
         StoreError: it cannot be written.
@@ -26,12 +26,12 @@ def append(root: str, job: Submitted) -> None:
 
 
 def read_jobs(root: str) -> list[Submitted]:
-    """Read all jobs, the oldest first; lines that do not parse are stepped over.
+    """Read all jobs, the oldest first; lines that do not parse are skipped.
 
-    A job that was recorded twice, by who submitted it and who found it, is there once.
+    A job that was recorded twice, at its submission and when it was found, counts once.
 
     Raises:
-        StoreError: they are there and cannot be read.
+        StoreError: they exist, but cannot be read.
     """
     found: dict[tuple[str, str, str] | int, Submitted] = {}
     for job in _read(os.path.join(root, FILE)):
@@ -43,11 +43,11 @@ def read_jobs(root: str) -> list[Submitted]:
 def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
     """Return the job with the id *name*, or all jobs of the newest plan of that name.
 
-    ``last`` is the one submitted last. A plan is called by its name or its folder, and
-    the jobs that resumed it belong to it, in their order.
+    ``last`` is the last submitted one. The name of a plan is its name or its folder;
+    the jobs that resumed it belong to it, in order.
 
     Raises:
-        UsageError: there is none; says which there are.
+        UsageError: there is none; lists the latest jobs.
     """
     if not jobs:
         raise UsageError("no job was submitted from here: weigh submit PLAN")
@@ -65,12 +65,12 @@ def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
 
 
 def chain_of(jobs: Sequence[Submitted], job: Submitted) -> list[Submitted]:
-    """Return the first job of the plan that *job* is of, and all that resumed it."""
+    """Return the first job of the plan of *job*, and all that resumed it."""
     by_id = {(one.scheduler, one.id): one for one in jobs}
     first, seen = job, {job.id}
     while first.resumes and (first.scheduler, first.resumes) in by_id:
         if first.resumes in seen:
-            break  # a scheduler that was set up anew counts from 1 again
+            break  # a newly installed scheduler counts from 1 again
         first = by_id[first.scheduler, first.resumes]
         seen.add(first.id)
     chain = {first.id}

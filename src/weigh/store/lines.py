@@ -1,7 +1,7 @@
-"""One record as one line of JSON, and back.
+"""Encode one record as one line of JSON, and decode it.
 
-A line is a whole record or a tombstone, ``{"schema": ..., "id": ..., "removed":
-"2026-11-21T10:00:00Z"}``, which takes the id away for good, wherever it stands.
+A line is a record or a tombstone, ``{"schema": ..., "id": ..., "removed":
+"2026-11-21T10:00:00Z"}``, which removes the id forever, wherever it occurs.
 """
 
 import msgspec
@@ -14,7 +14,7 @@ _RECORDS = msgspec.json.Decoder(Record)
 
 
 class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
-    """The line that takes a record away."""
+    """The line that removes a record."""
 
     schema: str = SCHEMA
     id: str
@@ -30,10 +30,10 @@ _HEADINGS = msgspec.json.Decoder(_Heading)
 
 
 def encode(record: msgspec.Struct) -> bytes:
-    r"""Write *record*, or anything that holds one, as JSON without a newline.
+    r"""Encode *record*, or a struct that contains one, as JSON without a newline.
 
     Arguments of a command are bytes and need not be text: what is not UTF-8 is
-    written with backslashes, as ``\udcff``, rather than lost with its record.
+    escaped, as ``\udcff``, so that its record is not lost.
     """
     try:
         return msgspec.json.encode(record)
@@ -42,11 +42,11 @@ def encode(record: msgspec.Struct) -> bytes:
 
 
 def decode(line: bytes) -> Record:
-    """Read a record back.
+    """Decode a record.
 
     Raises:
-        SchemaError: it is in a schema of another weigh.
-        FormatError: it is not a record; a torn line is none.
+        SchemaError: it has the schema of another weigh.
+        FormatError: it is not a record, or torn.
     """
     try:
         heading = _HEADINGS.decode(line)

@@ -1,4 +1,4 @@
-"""Where the records live: ``.weigh/``, found upwards as git finds ``.git``."""
+"""Locate the store: ``.weigh/`` here or above, as git finds ``.git``."""
 
 import os
 import stat
@@ -21,11 +21,10 @@ def locate(cwd: str, environ: Mapping[str, str]) -> str:
     """Return the store for *cwd*, existing or not; ``WEIGH_DIR`` overrides.
 
     This is ``cwd/.weigh``, unless only a folder above *cwd* has a ``.weigh``. The
-    search upwards ends at a repository's root and at the home folder, which are both
-    still searched. It passes over the root folder, the folders for temporary files
-    and those above the home folder: a store left there would collect the records of
-    everything below. A store of another user is passed over as well, since it would
-    show that user the commands.
+    search upwards ends at a repository's root or the home folder, inclusive. It skips
+    the root folder, folders for temporary files and folders above the home folder: a
+    store left there would collect the records of everything below. It also skips the
+    stores of other users, who would see the commands.
     """
     chosen = environ.get("WEIGH_DIR")
     if chosen:
@@ -49,7 +48,7 @@ def locate(cwd: str, environ: Mapping[str, str]) -> str:
 
 
 def note_on_store(cwd: str, environ: Mapping[str, str]) -> str | None:
-    """Return a line that names a store found above *cwd*; None for any other store."""
+    """Return a note that names a store above *cwd*; None for any other store."""
     root = locate(cwd, environ)
     if environ.get("WEIGH_DIR") or os.path.dirname(root) == cwd:
         return None
@@ -80,7 +79,7 @@ def _shared_folders(environ: Mapping[str, str]) -> Iterator[_Identity | None]:
 
 
 def _identity(path: str) -> _Identity | None:
-    """Return what tells *path* from other files, links followed; None if missing."""
+    """Return the device and inode of *path*, following links; None if missing."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -91,9 +90,9 @@ def _identity(path: str) -> _Identity | None:
 def make_folder(root: str, *below: str) -> str:
     """Make *root* and the folders *below* it, readable by their owner only.
 
-    Records hold commands, and commands hold names and sometimes secrets: hence
-    mode 0700 (unless a group shares the folder above, see :func:`private`), and a
-    ``.gitignore`` that keeps a new store out of commits.
+    Records contain commands, which contain names and sometimes secrets: hence mode 0700
+    (unless a group shares the folder above, see `private`), and a ``.gitignore`` that
+    keeps a new store out of commits.
 
     Raises:
         StoreError: a folder cannot be made.
@@ -116,23 +115,23 @@ def make_folder(root: str, *below: str) -> str:
 
 
 def private(path: str, flags: int) -> int:
-    """Open *path* for ``open(opener=private)``: a new file is the owner's alone.
+    """Open *path* as ``open(opener=private)``: only the owner may access a new file.
 
-    In a folder that a group shares (set-group-id and writable for the group), the group
-    gets what the umask leaves it.
+    In a folder that a group shares (set-group-id and group-writable), the group has the
+    access that the umask allows.
     """
     return os.open(path, flags | getattr(os, "O_CLOEXEC", 0), file_mode(path))
 
 
 def file_mode(path: str) -> int:
-    """Return the mode of a new file *path*, see :func:`private`."""
+    """Return the mode of a new file *path*, see `private`."""
     return 0o660 if _is_shared(os.path.dirname(path)) else 0o600
 
 
 def make_private_folder(path: str) -> None:
-    """Make the folder *path*, and those above it, where they are missing.
+    """Make the folder *path*, and missing folders above it.
 
-    It is the owner's alone, as files are by :func:`private`. Raises OSError.
+    Only the owner may access it, see `private`. Raises OSError.
     """
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     mode = 0o770 if _is_shared(os.path.dirname(path)) else 0o700

@@ -1,4 +1,4 @@
-"""The scans that were made here, so that one can be resumed by its sizes alone."""
+"""The past scans of a folder, so that one can be resumed with more sizes."""
 
 import os
 
@@ -15,8 +15,8 @@ _FILE = "scans.jsonl"
 class Scan(msgspec.Struct, frozen=True):
     """A scan: its command with fields, and the label of its records.
 
-    ``target`` is what the last call asked about, as typed (see ``weigh scan --help``),
-    ``by`` the sizes, and ``level`` how sure the bounds are to be.
+    ``target`` is the target of the last call as typed, ``by`` the parameter that is the
+    size, and ``level`` the confidence of the bounds.
     """
 
     label: str
@@ -29,7 +29,7 @@ class Scan(msgspec.Struct, frozen=True):
 
 
 def append_scan(root: str, scan: Scan) -> None:
-    """Keep *scan* as the newest.
+    """Append *scan* as the newest.
 
     Raises:
         StoreError: the store cannot be written.
@@ -39,7 +39,7 @@ def append_scan(root: str, scan: Scan) -> None:
     try:
         descriptor = os.open(path, flags, file_mode(path))
         try:
-            # a line feed first: a line torn by a full disk spoils none but itself
+            # a newline first: a line torn by a full disk damages only itself
             os.write(descriptor, b"\n" + msgspec.json.encode(scan) + b"\n")
         finally:
             os.close(descriptor)
@@ -48,7 +48,7 @@ def append_scan(root: str, scan: Scan) -> None:
 
 
 def last_scan(root: str, label: str | None = None) -> Scan | None:
-    """Return the newest scan, or the newest called *label*; None where none is.
+    """Return the newest scan, or the newest of *label*; None if there is none.
 
     Raises:
         StoreError: the store cannot be read.

@@ -1,10 +1,10 @@
 """Append-only shards: ``records/<YYYY-MM>/<host>-<machine id>-<boot id>.jsonl``.
 
-One shard for each boot of a host, shared by its processes; both ids are cut to 8
-letters. Older stores have shards without the boot id, which are read as well. Each
-record is one write(), and O_APPEND keeps concurrent ones apart. Nothing is ever cut
-off or rewritten in place: whoever finds a torn end begins with a newline, and readers
-skip what does not parse.
+There is one shard per boot of a host, shared by its processes; both ids are shortened
+to 8 letters. Shards of older stores, without the boot id, are read as well. Each record
+is one write(), and O_APPEND separates concurrent ones. Nothing is ever truncated or
+rewritten: a writer that finds a torn end starts with a newline, and readers skip what
+does not parse.
 """
 
 import os
@@ -49,10 +49,10 @@ def remove(root: str, record_id: str, *, machine: Machine, now: str) -> None:
 
 
 def append_line(path: str, line: bytes) -> None:
-    """Append *line* and a newline in one write; the file is made when missing.
+    """Append *line* and a newline in one write; make the file if it is missing.
 
     Raises:
-        StoreError: it cannot be written whole.
+        StoreError: it cannot be written completely.
     """
     try:
         descriptor = os.open(path, _FLAGS, file_mode(path))
@@ -67,10 +67,10 @@ def append_line(path: str, line: bytes) -> None:
 
 
 def shards(root: str) -> Iterator[str]:
-    """Yield the paths of every shard, oldest month first.
+    """Yield the paths of all shards, oldest month first.
 
     Raises:
-        StoreError: the store is there and cannot be read.
+        StoreError: the store exists, but cannot be read.
     """
     for path in (root, os.path.join(root, RECORDS)):
         if os.path.exists(path) and not os.path.isdir(path):
@@ -83,7 +83,7 @@ def shards(root: str) -> Iterator[str]:
 
 
 def read_lines(path: str) -> Iterator[bytes]:
-    """Yield the lines of a shard as they stand, newline included.
+    """Yield the raw lines of a shard, including newlines.
 
     Raises:
         StoreError: it cannot be read.
@@ -96,10 +96,10 @@ def read_lines(path: str) -> Iterator[bytes]:
 
 
 def listing(folder: str) -> list[str]:
-    """Return the names in *folder* in order; none where it does not exist.
+    """Return the sorted names in *folder*; none if it does not exist.
 
     Raises:
-        StoreError: it is there and cannot be read.
+        StoreError: it exists, but cannot be read.
     """
     try:
         return sorted(os.listdir(folder))
@@ -110,7 +110,7 @@ def listing(folder: str) -> list[str]:
 
 
 def month(started: str) -> str:
-    """Return the ``YYYY-MM`` a time falls in, as the name of a folder."""
+    """Return the folder of a time: ``YYYY-MM``."""
     year, dash, number = started[:4], started[4:5], started[5:7]
     if dash == "-" and year.isdecimal() and number.isdecimal() and started.isascii():
         return f"{year}-{number}"
@@ -120,8 +120,8 @@ def month(started: str) -> str:
 def shard_name(machine: Machine) -> str:
     """Return the file name of *machine*'s shard.
 
-    The boot is part of it, because O_APPEND does not hold between kernels: two
-    containers of one name, or nodes cloned with their machine id, must not share one.
+    It includes the boot, because O_APPEND works only within one kernel: two containers
+    of one name, or nodes cloned with their machine id, must not share a shard.
     """
     ids = (machine.machine_id, machine.boot_id)
     tag = "-".join(one[:8] for one in ids if one) or "0" * 8
@@ -129,7 +129,7 @@ def shard_name(machine: Machine) -> str:
 
 
 def is_shard_of(name: str, machine: Machine) -> bool:
-    """Return whether a shard of this *name* may hold records of *machine*'s host."""
+    """Return whether the shard *name* may contain records of *machine*'s host."""
     return name.startswith(f"{_host(machine)}-")
 
 
@@ -140,15 +140,15 @@ def _host(machine: Machine) -> str:
 
 def _append(descriptor: int, line: bytes) -> None:
     size = os.fstat(descriptor).st_size
-    # Another's write may be seen half done: that costs an empty line and no record.
+    # Another write may be half done: that costs an empty line, but no record.
     if size and _byte_at(descriptor, size - 1) != b"\n":
         line = b"\n" + line
     for _ in range(_TRIES):
         whole = os.write(descriptor, line) == len(line)
         if whole and (line[:1] == b"\n" or _stands_alone(descriptor, len(line))):
             return
-        # Short, or glued to what another writer left torn in between: once more and
-        # whole. Should both copies parse, readers keep the last.
+        # Short, or appended to a line that another writer left torn: write it again.
+        # If both copies parse, readers keep the last.
         line = b"\n" + line.lstrip(b"\n")
     raise OSError("only a part of the record could be written")
 

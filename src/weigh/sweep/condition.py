@@ -49,13 +49,13 @@ _COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 
 def parse_condition(text: str, names: Collection[str]) -> Condition:
-    """Read a condition on the parameters called *names*.
+    """Parse a condition on the parameters *names*.
 
-    What it returns raises FormatError where the condition makes no sense for a row,
-    such as text compared with a number.
+    The returned function raises FormatError if the condition makes no sense for a row,
+    for example if it compares text with a number.
 
     Raises:
-        FormatError: *text* is not a condition, or names something else.
+        FormatError: *text* is not a condition, or has an unknown name.
     """
     if "\0" in text:
         raise _refusal(text, "null bytes")
@@ -72,10 +72,10 @@ def parse_condition(text: str, names: Collection[str]) -> Condition:
             return bool(judge(row))
         except TypeError as error:
             raise _refusal(
-                text, f"text and numbers do not mix: {_said(row)}"
+                text, f"text and numbers do not mix: {_values(row)}"
             ) from error
         except (ArithmeticError, RecursionError) as error:
-            raise _refusal(text, f"{error}: {_said(row)}") from error
+            raise _refusal(text, f"{error}: {_values(row)}") from error
 
     return holds
 
@@ -84,7 +84,7 @@ def _parse(text: str) -> ast.Expression:
     if len(text) > _LONGEST:
         raise SyntaxError(f"longer than {_LONGEST} characters")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the likes of "\d"
+        warnings.simplefilter("ignore")  # about escapes such as "\d"
         return ast.parse(text.strip(), mode="eval")
 
 
@@ -92,7 +92,7 @@ def _term(node: ast.expr, names: Collection[str]) -> _Term:
     """Turn one node into a function of a row.
 
     Raises:
-        SyntaxError: it is none of those that a condition may have.
+        SyntaxError: the node is not allowed in a condition.
     """
     match node:
         case ast.BoolOp() | ast.Compare() | ast.UnaryOp(op=ast.Not()):
@@ -116,7 +116,7 @@ def _term(node: ast.expr, names: Collection[str]) -> _Term:
 
 
 def _boolean(node: ast.expr, names: Collection[str]) -> _Term:
-    """Turn a node that is true or false into a function; refuse any other."""
+    """Turn a boolean node into a function; refuse any other node."""
     match node:
         case ast.BoolOp(op=ast.And(), values=values):
             parts = [_boolean(value, names) for value in values]
@@ -132,7 +132,7 @@ def _boolean(node: ast.expr, names: Collection[str]) -> _Term:
         case ast.Constant(value=bool() as value):
             return lambda _: value
         case _:
-            _term(node, names)  # what is wrong inside it comes first
+            _term(node, names)  # an error inside it comes first
             word = ast.unparse(node)
             raise SyntaxError(f"{word!r} is not true or false (write {word} == ...)")
 
@@ -163,7 +163,7 @@ def _parameter(node: ast.expr, names: Collection[str]) -> _Term:
     if name not in names:
         known = ", ".join(names)
         raise SyntaxError(
-            f"{name} is no parameter (there are: {known}; text goes in quotes)"
+            f"{name} is not a parameter (there are: {known}; text goes in quotes)"
         )
     return lambda row: row[name]
 
@@ -182,11 +182,11 @@ def _syntax(text: str, error: SyntaxError) -> str:
     if "=" in text and not re.search("[=!<>]=", text):
         return "write == to compare"
     if not error.offset or error.offset > len(text.strip()):
-        return "there is more to come"
+        return "it is incomplete"
     return f"{error.msg}, character {error.offset}"
 
 
-def _said(row: Row) -> str:
+def _values(row: Row) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in row.items())
 
 

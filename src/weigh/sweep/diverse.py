@@ -1,9 +1,9 @@
-"""A handful of tasks as different as they come: extremes first, then the gaps.
+"""Choose a few tasks that differ as much as possible: extremes first, then the gaps.
 
-Numbers are placed between the least and the most of their parameter (by their
-logarithm where they span orders of magnitude), words are alike or not. The first task
-has the largest numbers, which is where memory runs out; each further one is as far as
-can be from its nearest among those chosen (greedy max-min distance).
+Numbers are scaled between the minimum and maximum of their parameter (by logarithm if
+they span orders of magnitude); words are equal or not. The first task has the largest
+numbers, where memory runs out. Each further one is as far as possible from the nearest
+chosen task (greedy max-min distance).
 """
 
 import math
@@ -17,18 +17,18 @@ from weigh.sweep.values import typed
 Value: TypeAlias = int | float | str
 Parameters: TypeAlias = Mapping[str, Value]
 
-_ORDERS = 30.0  # most over least, from which numbers are spaced by factors
-_SEED_WEIGHT = 0.1  # seeds differ in luck, not in need
+_ORDERS = 30.0  # maximum over minimum from which logarithms are used
+_SEED_WEIGHT = 0.1  # seeds hardly change what a task needs
 _UNLIKE = 1.0
 _FLAG = re.compile(r"-{1,2}([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 _SETTING = re.compile(r"([A-Za-z_][\w./-]*)=(.*)", re.DOTALL)
 
 
 def choose_diverse(tasks: Sequence[Parameters], count: int) -> tuple[int, ...]:
-    """Choose *count* of the tasks, by their index; all where there are no more.
+    """Return the indices of *count* tasks; of all tasks if there are no more.
 
-    The same tasks always give the same choice, most telling first. Tasks alike in
-    everything are taken only when nothing else is left.
+    The choice is deterministic, the most informative task first. Identical tasks are
+    chosen only when no others are left.
     """
     if count <= 0 or not tasks:
         return ()
@@ -46,7 +46,7 @@ def choose_diverse(tasks: Sequence[Parameters], count: int) -> tuple[int, ...]:
 
 
 def varying(tasks: Sequence[Parameters]) -> tuple[str, ...]:
-    """Name the parameters that are not the same in all tasks, as they come."""
+    """Return the names of the parameters that differ between tasks, in order."""
     first: dict[str, Value | None] = dict(tasks[0]) if tasks else {}
     unlike: dict[str, None] = {}
     for task in tasks:
@@ -60,10 +60,10 @@ def varying(tasks: Sequence[Parameters]) -> tuple[str, ...]:
 
 
 def read_parameters(line: str) -> dict[str, Value]:
-    """Read what a command line says of its parameters: flags, settings, other words.
+    """Parse the parameters of a command line: flags, settings, other words.
 
-    ``--lr 0.1``, ``--lr=0.1`` and ``lr=0.1`` are ``lr``; a word that has no name is
-    called by its place, ``#3``.
+    ``--lr 0.1``, ``--lr=0.1`` and ``lr=0.1`` are ``lr``; a word without a name is named
+    by its place, ``#3``.
     """
     found: dict[str, Value] = {}
     flag = ""
@@ -81,7 +81,7 @@ def read_parameters(line: str) -> dict[str, Value]:
 
 
 class _Space:
-    """Tasks as points: numbers from 0 to 1, words by their own distance."""
+    """Tasks as points: numbers are coordinates from 0 to 1, words differ or not."""
 
     def __init__(self, tasks: Sequence[Parameters]) -> None:
         names = varying(tasks)
@@ -90,12 +90,12 @@ class _Space:
         self._points = list(zip(*columns, strict=True)) or [()] * len(tasks)
 
     def size(self, at: int) -> float:
-        """Return how far up a task is in all that is a number."""
+        """Return the sum of a task's numbers, each from 0 to 1."""
         places = zip(self._points[at], self._weights, strict=True)
         return sum(p * weight for p, weight in places if isinstance(p, float))
 
     def distance(self, one: int, other: int) -> float:
-        """Return the squared distance, so that corners lie further than middles."""
+        """Return the squared distance, so that corners are further than centres."""
         total = 0.0
         pairs = zip(self._points[one], self._points[other], self._weights, strict=True)
         for a, b, weight in pairs:
@@ -107,7 +107,7 @@ class _Space:
 
 
 def _placed(values: Sequence[Value | None]) -> list[float | str | None]:
-    """Put the numbers of one parameter between 0 and 1; words stay as they are."""
+    """Scale the numbers of one parameter to 0 to 1; words stay as they are."""
     numbers = [value for value in values if isinstance(value, int | float)]
     least, most = min(numbers, default=0), max(numbers, default=0)
     by_factor = least > 0 and most / least >= _ORDERS

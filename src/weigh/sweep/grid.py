@@ -1,6 +1,6 @@
-"""Axes to combinations: every one, those that meet a condition, or some by chance.
+"""Combinations of parameter values: all, those that meet conditions, or random ones.
 
-A combination is known by its index, so that a large grid is never held in memory.
+A combination is identified by its index, so that a large grid is never in memory.
 """
 
 from array import array
@@ -19,14 +19,14 @@ MOST_DRAWS = 1_000_000
 
 
 class Combination(msgspec.Struct, frozen=True):
-    """One value of every parameter: as written in a command, and as meant."""
+    """One value per parameter: its text in the command, and its value."""
 
     texts: dict[str, str]
     values: dict[str, Value]
 
 
 class Dimension(msgspec.Struct, frozen=True):
-    """Axes that go together, value by value; a plain parameter is alone in its own."""
+    """Axes that advance together, value by value; usually one parameter."""
 
     axes: tuple[Axis, ...]
 
@@ -35,15 +35,15 @@ class Dimension(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Name the parameter, or those that go together: ``(model, size)``."""
+        """Return the parameter's name, or those of several: ``(model, size)``."""
         names = ", ".join(axis.name for axis in self.axes)
         return names if len(self.axes) == 1 else f"({names})"
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """The product of its dimensions, the last one quickest.
+    """The product of its dimensions; the last one varies fastest.
 
-    ``repeated`` are the values that were given more than once, and count once.
+    ``repeated`` are the values that were given more than once; they count once.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -56,11 +56,11 @@ class Grid(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """Count the combinations."""
+        """Return the number of combinations."""
         return prod(len(dimension) for dimension in self.dimensions)
 
     def combination(self, index: int) -> Combination:
-        """Return the combination at *index*, which counts from 0."""
+        """Return the combination at *index*, from 0."""
         places: list[int] = []
         for dimension in reversed(self.dimensions):
             index, place = divmod(index, len(dimension))
@@ -76,17 +76,17 @@ class Grid(msgspec.Struct, frozen=True):
 
 
 class Chance(Protocol):
-    """Where random numbers come from; ``random.Random`` is one such."""
+    """A source of random numbers, such as ``random.Random``."""
 
     def randrange(self, stop: int, /) -> int:
-        """Return an integer from 0 up to and without *stop*."""
+        """Return an integer from 0 to *stop* - 1."""
 
 
 def make_grid(axes: Sequence[Axis], zips: Sequence[Sequence[str]] = ()) -> Grid:
-    """Put axes together; each group of names in *zips* goes value by value.
+    """Return the grid of *axes*; each group of names in *zips* goes value by value.
 
     Raises:
-        UsageError: a name is there twice or not at all, or lengths differ.
+        UsageError: a name is repeated or unknown, or lengths differ.
     """
     by_name = {axis.name: axis for axis in axes}
     if len(by_name) < len(axes):
@@ -110,7 +110,7 @@ def choose(grid: Grid, conditions: Sequence[Condition] = ()) -> Sequence[int]:
     """Return the indices of the combinations that meet every condition, in order.
 
     Raises:
-        UsageError: there are more combinations than one can go through.
+        UsageError: there are too many combinations to test.
         FormatError: a condition makes no sense for a combination.
     """
     if grid.size > MOST_COMBINATIONS:
@@ -126,13 +126,13 @@ def choose(grid: Grid, conditions: Sequence[Condition] = ()) -> Sequence[int]:
 def draw(
     grid: Grid, conditions: Sequence[Condition], count: int, chance: Chance
 ) -> Sequence[int]:
-    """Return the indices of *count* different combinations, drawn evenly.
+    """Return the indices of *count* different combinations, drawn uniformly.
 
-    Fewer where no more meet the conditions.
+    There are fewer if no more combinations meet the conditions.
 
     Raises:
         UsageError: hardly any combination of a large grid meets the conditions, or
-            more than a million are wanted.
+            *count* is more than a million.
     """
     if not 0 < count <= MOST_DRAWS:
         raise UsageError(f"--random {count}: a number from 1 to {MOST_DRAWS:,}")
@@ -144,7 +144,7 @@ def draw(
     if grid.size > MOST_DRAWS:
         raise UsageError(
             f"only {len(drawn):,} of {MOST_DRAWS:,} combinations drawn meet the "
-            "conditions (ask for fewer, or narrow the values themselves)"
+            "conditions (draw fewer, or narrow the values themselves)"
         )
     return drawn
 
@@ -159,9 +159,9 @@ def _meeting(
 
 
 def _shuffled(size: int, chance: Chance) -> Iterator[int]:
-    """Yield the numbers below *size* in random order, a bounded many of them.
+    """Yield a bounded number of the numbers below *size* in random order.
 
-    Fisher and Yates's shuffle, remembering only the places that were swapped.
+    This is a Fisher-Yates shuffle that stores only the places it swapped.
     """
     moved: dict[int, int] = {}
     for place in range(min(size, MOST_DRAWS)):
@@ -175,17 +175,17 @@ def _check_zip(
 ) -> None:
     words = ",".join(group)
     if len(set(group)) < 2 or len(set(group)) < len(group):  # noqa: PLR2004 - a pair
-        raise UsageError(f"--zip {words}: two different parameters at least")
+        raise UsageError(f"--zip {words}: it needs at least two different parameters")
     for name in group:
         if name not in by_name:
             known = ", ".join(by_name) or "none"
             raise UsageError(f"--zip {words}: no parameter {name} (there are: {known})")
         if name in taken:
-            raise UsageError(f"--zip {words}: {name} goes with others already")
+            raise UsageError(f"--zip {words}: {name} is in another --zip already")
     counts = {name: len(by_name[name].texts) for name in group}
     if len(set(counts.values())) > 1:
-        said = ", ".join(f"{name} has {count}" for name, count in counts.items())
-        raise UsageError(f"--zip {words}: as many values of each ({said})")
+        numbers = ", ".join(f"{name} has {count}" for name, count in counts.items())
+        raise UsageError(f"--zip {words}: needs as many values of each ({numbers})")
 
 
 def _once(dimension: Dimension, repeated: list[str]) -> Dimension:

@@ -1,7 +1,7 @@
-"""A command as one line that bash reads back word for word.
+"""Quote a command as one line that bash reads back word for word.
 
-A task file is read by lines, so no word may hold a character that some reader takes
-for the end of one: these, and bytes that are no UTF-8, stand in ``$'...'`` as octal.
+A task file is read by lines, so no word may contain a character that some reader takes
+as the end of a line: these, and bytes that are not UTF-8, are octal in ``$'...'``.
 """
 
 import re
@@ -39,20 +39,20 @@ _RESERVED = frozenset(
 
 
 def shell_line(argv: Sequence[str]) -> str:
-    """Write *argv* as one line of bash, without a newline anywhere in it."""
+    """Return *argv* as one line of bash that contains no newline."""
     first, *rest = argv
     return " ".join([_command_word(first), *map(quoted, rest)])
 
 
 def quoted(word: str) -> str:
-    """Quote *word* for bash, on one line; as it is where it needs no quotes."""
+    """Quote *word* for bash on one line; return it unchanged if it needs no quotes."""
     if _UNSAFE.search(word):
         return "$'" + _IN_DOLLAR_QUOTES.sub(_escape, word) + "'"
     return shlex.quote(word)
 
 
 def _command_word(word: str) -> str:
-    """Quote what bash would take for an assignment or a part of its grammar."""
+    """Quote a word that bash would read as an assignment or a keyword."""
     text = quoted(word)
     if text == word and (word in _RESERVED or "=" in word):
         return f"'{word}'"

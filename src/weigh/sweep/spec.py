@@ -1,4 +1,4 @@
-"""A sweep as a TOML file, for one too long to type.
+"""Read a sweep from a TOML file, for sweeps that are too long to type.
 
 command = ["python", "run.py", "--lr", "{lr}", "--seed", "{seed}"]
 where = "lr < 1e-2 or seed == 1"      # or a list; exclude likewise
@@ -26,7 +26,7 @@ import msgspec
 from weigh.errors import FormatError
 from weigh.sweep.values import Axis, make_axis, parse_values, typed
 
-FEW = 3  # up to here the spread between seeds is a guess
+FEW = 3  # so few seeds do not show the spread between them
 
 _SEED = re.compile(r"(.*[_.-])?(seeds?|random_state)([_.-].*)?", re.IGNORECASE)
 
@@ -35,7 +35,7 @@ def few_seeds(axes: Iterable[Axis]) -> Axis | None:
     """Return the parameter that is a seed by its name and has 3 values or fewer."""
     seeds = [axis for axis in axes if is_seed(axis.name)]
     few = [axis for axis in seeds if len(axis.texts) <= FEW]
-    # where one seed of several has enough values, runs do differ by chance
+    # if one of several seeds has enough values, runs do differ by chance
     return few[0] if few and len(few) == len(seeds) else None
 
 
@@ -50,7 +50,7 @@ _KEYS = ("command", "grid", "zip", "where", "exclude", "random")
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """What a sweep is made of, wherever it was written."""
+    """The parts of a sweep, from a file or the command line."""
 
     command: tuple[str, ...] = ()
     axes: tuple[Axis, ...] = ()
@@ -62,7 +62,7 @@ class Spec(msgspec.Struct, frozen=True):
 
 
 class _Written(str):
-    """A number with a point or exponent, as it stands in the file."""
+    """A number with a point or exponent, as written in the file."""
 
     __slots__ = ()
 
@@ -71,14 +71,14 @@ def parse_spec(text: str) -> Spec:
     """Read a sweep from the text of a TOML file.
 
     Raises:
-        FormatError: *text* is no TOML, or says what a sweep cannot be.
+        FormatError: *text* is not TOML, or not a valid sweep.
     """
     import tomllib  # noqa: PLC0415 - only for a sweep from a file
 
     try:
         table = tomllib.loads(text, parse_float=_Written)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"no TOML: {error}") from error
+        raise FormatError(f"not TOML: {error}") from error
     for key in table:
         if key not in _KEYS:
             raise FormatError(f"no such key: {key} (there are: {', '.join(_KEYS)})")
@@ -99,7 +99,7 @@ def parse_spec(text: str) -> Spec:
 
 
 def _axes(table: Table, path: str) -> Iterator[Axis]:
-    """Read a table of axes; one inside it puts its name and a dot before theirs."""
+    """Read a table of axes; a nested table prefixes its name and a dot to theirs."""
     for key, given in table.items():
         if isinstance(given, Mapping):
             yield from _axes(
@@ -118,7 +118,7 @@ def _axes(table: Table, path: str) -> Iterator[Axis]:
 
 
 def _text(item: object, path: str) -> str:
-    """Write a value of the file for a command, as it stands in the file."""
+    """Return a value as it is written in the file, for a command."""
     if isinstance(item, _Written):
         return item.replace("_", "")
     if isinstance(item, bool):
@@ -140,7 +140,7 @@ def _table(given: object, path: str) -> Table:
 
 
 def _command(given: object) -> tuple[str, ...]:
-    """Read the words of the command: a list, or a text cut as a shell would."""
+    """Read the words of the command: a list, or text split as by a shell."""
     try:
         words = shlex.split(given) if isinstance(given, str) else given
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A stage file: the steps of one experiment, in their order, as TOML.
+"""Read a stage file: the steps of one experiment in order, as TOML.
 
 [[stage]]
 name = "prepare"
@@ -18,7 +18,7 @@ import msgspec
 from weigh.errors import FormatError, UsageError
 
 _KEYS = ("name", "run")
-_LONGEST_NAME = 80  # letters; a name goes into a table's first column
+_LONGEST_NAME = 80  # characters; a name goes into a table's first column
 
 
 class Stage(msgspec.Struct, frozen=True):
@@ -32,14 +32,14 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
     """Read the steps from the text of a stage file.
 
     Raises:
-        FormatError: *text* is no TOML, or says what steps cannot be.
+        FormatError: *text* is not TOML, or the steps are not valid.
     """
     import tomllib  # noqa: PLC0415 - only for a stage file
 
     try:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"no TOML: {error}") from error
+        raise FormatError(f"not TOML: {error}") from error
     for key in table:
         if key != "stage":
             raise FormatError(f"no such key: {key} (steps are tables: [[stage]])")
@@ -48,15 +48,15 @@ def parse_stages(text: str) -> tuple[Stage, ...]:
         raise FormatError('no steps: write [[stage]], name = "train", run = "..."')
     stages = tuple(_stage(one, number) for number, one in enumerate(given, start=1))
     for stage, name in _repeated(stages):
-        raise FormatError(f"two steps are called {name!r}: {stage.line[:40]}")
+        raise FormatError(f"two steps have the name {name!r}: {stage.line[:40]}")
     return stages
 
 
 def since(stages: Sequence[Stage], name: str | None) -> tuple[Stage, ...]:
-    """Return the steps from the one called *name* on; all of them for None.
+    """Return the steps from *name* on; all steps if *name* is None.
 
     Raises:
-        UsageError: there is no such step; says which there are.
+        UsageError: there is no such step; lists the steps.
     """
     names = [stage.name for stage in stages]
     if name is None:
@@ -68,7 +68,7 @@ def since(stages: Sequence[Stage], name: str | None) -> tuple[Stage, ...]:
 
 def _stage(given: Any, number: int) -> Stage:  # noqa: ANN401 - what TOML is made of
     if not isinstance(given, Mapping):
-        raise FormatError(f"step {number} is no table: write [[stage]]")
+        raise FormatError(f"step {number} is not a table: write [[stage]]")
     for key in given:
         if key not in _KEYS:
             raise FormatError(f"step {number}: no such key: {key} (name and run)")
@@ -76,12 +76,12 @@ def _stage(given: Any, number: int) -> Stage:  # noqa: ANN401 - what TOML is mad
     if not isinstance(name, str) or not name.strip():
         raise FormatError(f'step {number} has no name: name = "train"')
     if len(name) > _LONGEST_NAME or not name.isprintable():
-        raise FormatError(f"step {number}: a name is short, and one line")
+        raise FormatError(f"step {number}: its name must be short, and one line")
     return Stage(name, _line(run, name))
 
 
 def _line(run: Any, name: str) -> str:  # noqa: ANN401 - what TOML is made of
-    """Return what to run as a line for a shell; words are quoted as they need it."""
+    """Return what to run as a line for a shell; words are quoted if necessary."""
     if isinstance(run, list) and run and all(isinstance(word, str) for word in run):
         run = shlex.join(run)
     if not isinstance(run, str) or not run.strip():

@@ -1,10 +1,10 @@
-"""The parameters of every task as a table: tab-separated, one line a task.
+"""The parameters of every task as a table: tab-separated, one line per task.
 
-Tab-separated and not JSON Lines, because a spreadsheet, R, pandas, awk and ``cut``
-open it as it is. It opens with ``Seq`` and ends with ``Command``, GNU parallel's words
-for the same things in a joblog, so that the two join by number or, where the task file
-was edited since, by text. Numbers stand as typed; ``read_table`` reads them as the
-command line does.
+It is tab-separated rather than JSON Lines, because a spreadsheet, R, pandas, awk and
+``cut`` can open it. The first column is ``Seq`` and the last ``Command``, as in GNU
+parallel's joblog, so that the two can be joined by number or, if the task file was
+edited since, by text. Numbers are as typed; `read_table` parses them as on the command
+line.
 """
 
 import csv
@@ -23,36 +23,38 @@ _NEEDS_QUOTES = re.compile('[\t\r\n"]')
 
 
 def table_path(task_file: str) -> str:
-    """Name the table of a task file: beside it, with ``.tsv`` for its ending."""
+    """Return the path of a task file's table: the same with the ending ``.tsv``."""
     folder, slash, name = task_file.rpartition("/")
     stem, dot, _ = name.rpartition(".")
     return f"{folder}{slash}{stem if dot and stem else name}.tsv"
 
 
 def header(names: Sequence[str]) -> str:
-    """Write the table's first line."""
+    """Return the first line of the table."""
     return _line((SEQ, *names, COMMAND))
 
 
 def row(task: Task, texts: Mapping[str, str]) -> str:
-    """Write the line of one task; quotes stand only where a cell needs them."""
+    """Return the line of one task; cells are quoted only if necessary."""
     return _line((str(task.seq), *texts.values(), task.line))
 
 
 def read_table(lines: Iterable[str]) -> Iterator[Task]:
-    """Read a table back, one task at a time.
+    """Yield the tasks of a table.
 
-    *lines* are of a file opened with ``newline=""``: a cell may hold line ends.
+    *lines* are of a file opened with ``newline=""``: a cell may contain line ends.
 
     Raises:
-        FormatError: it is no such table, or a row has other columns.
+        FormatError: it is not such a table, or a row has other columns.
     """
     csv.field_size_limit(_LONGEST_CELL)
     rows = csv.reader(lines, "excel-tab", strict=True)
     try:
         names = next(rows, [])
         if names[:1] != [SEQ] or names[1:][-1:] != [COMMAND]:
-            raise FormatError(f"no table of tasks: {SEQ} ... {COMMAND} is not on top")
+            raise FormatError(
+                f"not a table of tasks: its first line is not {SEQ} ... {COMMAND}"
+            )
         for cells in rows:
             yield _task(names[1:-1], cells, rows.line_num)
     except csv.Error as error:

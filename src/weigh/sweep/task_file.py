@@ -1,7 +1,7 @@
-"""The task file: one shell line a task; blank lines and ``#`` comments are none.
+"""Read a task file: one shell command per line, except blank lines and ``#`` comments.
 
 Lines are bytes, as commands are. Only a newline ends a line; a carriage return before
-it came from Windows and is dropped. Tasks are numbered from 1 in their order.
+it comes from Windows and is dropped. Tasks are numbered from 1.
 """
 
 import re
@@ -13,8 +13,8 @@ from weigh.errors import FormatError, UsageError
 
 _BOM = b"\xef\xbb\xbf"
 _OTHER_BOMS = (b"\xff\xfe", b"\xfe\xff")  # UTF-16
-# quotes that end and backslashes before something: most lines need no closer look
-# one way to match each letter, for possessive quantifiers are wrong before 3.11.5
+# closed quotes, and backslashes before something: most lines need no further check
+# each character matches in one way: possessive quantifiers are wrong before 3.11.5
 _WHOLE = re.compile(
     rb"""(?:
         [^'"\\$] | \\.
@@ -23,8 +23,8 @@ _WHOLE = re.compile(
     )*""",
     re.DOTALL | re.VERBOSE,
 )
-# what a scheduler or the kernel reads of a script; a space in between is a slip of one
-# who meant a directive, where an option follows
+# what a scheduler or the kernel reads in a script; a space in between is a typing error
+# in a directive, if an option follows
 _DIRECTIVE = re.compile(
     rb"#(?:SBATCH|PBS|BSUB)\b|#+\s*(?:SBATCH|PBS|BSUB)\s+-|#\$\s*-[a-zA-Z]"
 )
@@ -33,7 +33,7 @@ _WORD_ENDS = frozenset(" \t;&|()<>")
 
 
 class TaskLine(msgspec.Struct, frozen=True, gc=False):
-    """One task: its number, the line it stands in, and where that line begins."""
+    """One task: its number, its line, and where that line begins."""
 
     seq: int
     line: int
@@ -42,16 +42,16 @@ class TaskLine(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def command(self) -> str:
-        """Return the line as text; bytes that are no UTF-8 survive the way back."""
+        """Return the line as text; bytes that are not UTF-8 survive encoding it."""
         return self.text.decode("utf-8", "surrogateescape")
 
 
 def read_task_lines(lines: Iterable[bytes], name: str) -> Iterator[TaskLine]:
-    """Yield the tasks of a file called *name*, given its lines as they stand.
+    """Yield the tasks of the file *name* with *lines*.
 
     Raises:
         UsageError: it is a script, whose lines belong together.
-        FormatError: a line cannot be a command; says which and why.
+        FormatError: a line cannot be a command; names it, and the reason.
     """
     seq = offset = 0
     for number, raw in enumerate(lines, start=1):
@@ -68,7 +68,7 @@ def read_task_lines(lines: Iterable[bytes], name: str) -> Iterator[TaskLine]:
 
 
 def task_text(raw: bytes, *, is_first: bool = False) -> bytes:
-    """Return the command in a line as it stands in the file; empty if it has none."""
+    """Return the command in a line of a task file; empty if there is none."""
     if is_first:
         raw = raw.removeprefix(_BOM)
     text = raw.removesuffix(b"\n").removesuffix(b"\r")
@@ -77,15 +77,15 @@ def task_text(raw: bytes, *, is_first: bool = False) -> bytes:
 
 
 def is_script(lines: Iterable[bytes]) -> bool:
-    """Return whether a file of such lines is a script, to be run as a whole."""
+    """Return whether *lines* are a script, to be run as a whole."""
     numbered = enumerate(lines)
     return any(makes_a_script(raw, is_first=number == 0) for number, raw in numbered)
 
 
 def makes_a_script(raw: bytes, *, is_first: bool = False) -> bool:
-    """Return whether a file with such a line in it is a script and no task file.
+    """Return whether a file with this line is a script rather than a task file.
 
-    That is one that names its interpreter, or has a directive for a scheduler.
+    Such a line names an interpreter, or is a directive for a scheduler.
     """
     bare = raw.removeprefix(_BOM) if is_first else raw
     if is_first and bare.startswith(b"#!"):
@@ -97,10 +97,10 @@ def makes_a_script(raw: bytes, *, is_first: bool = False) -> bool:
 
 
 def open_quote(text: bytes) -> str | None:
-    """Find what a shell would wait for the end of: a quote, or a backslash's line.
+    """Return what a shell would wait for the end of: a quote, or a continued line.
 
-    Quotes within ``$(...)`` within quotes are not followed: what is found there may
-    be whole after all, which only a shell can say.
+    Quotes within ``$(...)`` within quotes are not followed: a result there may be
+    wrong, as only a shell can decide that.
     """
     if _WHOLE.fullmatch(text):
         return None
@@ -119,11 +119,11 @@ def _scan(text: str) -> str | None:
         elif quote:
             quote = "" if character == quote[-1] else quote
         elif character in "'\"":
-            # $'...' knows escapes, '...' does not
+            # $'...' has escapes, unlike plain quotes
             quote = "$'" if character == "'" and before == "$" else character
         elif character == "#" and before in _WORD_ENDS:
             return None
-        # of two dollars the second begins nothing: they are the shell's own id
+        # the second of two dollars starts nothing: $$ is the process id of the shell
         before = "" if character == before == "$" else character
         at += 1
     return quote[-1] if quote else None
@@ -132,16 +132,16 @@ def _scan(text: str) -> str | None:
 def _script(name: str, number: int, raw: bytes) -> str:
     if b"#!" in raw[:8]:
         return (
-            f"{name} is a script, for its line {number} begins with #!: its lines are "
-            "no tasks (run it as it is, or take that line out)"
+            f"{name} is a script, not a task file: its line {number} begins with #! "
+            "(run it as it is, or remove that line)"
         )
     return (
-        f"{name}:{number} is a directive for a scheduler: this is a job script, and "
-        "its lines are no tasks (sbatch or qsub runs it, weigh check reads it)"
+        f"{name}:{number} is a directive for a scheduler: this is a job script, not a "
+        "task file (sbatch or qsub runs it, weigh check checks it)"
     )
 
 
 def _nul(name: str, number: int, raw: bytes) -> str:
     if number == 1 and raw[:2] in _OTHER_BOMS:
         return f"{name} is in UTF-16: save it as UTF-8"
-    return f"{name}:{number}: a NUL byte, which no command can hold"
+    return f"{name}:{number}: a NUL byte, which no command can contain"

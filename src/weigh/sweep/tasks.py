@@ -1,28 +1,87 @@
-"""Combinations to tasks: the command filled in and quoted, one line each."""
+"""Turn combinations into tasks: fill in the ``{name}`` fields of the command.
 
+Only ``{name}`` is a field: nothing but a name in the braces, and no ``$`` before them.
+``{}``, ``{"a": 1}``, ``{ print }``, ``${HOME}`` and ``{{x}}`` are left as they are,
+except that ``{{name}}`` of a parameter becomes ``{name}``.
+"""
+
+import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from hashlib import blake2b
 
 import msgspec
 
+from weigh.errors import UsageError
 from weigh.model.plan import Task
-from weigh.sweep.fields import fields, fill
 from weigh.sweep.grid import Grid
 from weigh.sweep.quoting import shell_line
+from weigh.sweep.values import NAME
 
-_HASH_SIZE = 16  # two different lines of one hash: once in 10**26 sweeps of a million
+# doubled braces, then a field; a dollar before either belongs to a shell
+_FIELD = re.compile(rf"\$\{{{NAME}\}}|\{{\{{({NAME})\}}\}}|\{{({NAME})\}}")
+
+
+def fill(argv: Sequence[str], texts: Mapping[str, str]) -> tuple[str, ...]:
+    """Replace the fields of *argv* by *texts*; leave anything else as it is.
+
+    Fields inside a text are not replaced.
+    """
+
+    def filled(found: re.Match[str]) -> str:
+        escaped, name = found[1], found[2]
+        if escaped in texts:
+            return f"{{{escaped}}}"
+        return texts.get(name, found[0])
+
+    return tuple(_FIELD.sub(filled, word) for word in argv)
+
+
+def fields(argv: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the fields in order, without repetition."""
+    found = (match[2] for word in argv for match in _FIELD.finditer(word))
+    return tuple(dict.fromkeys(name for name in found if name))
+
+
+def match_fields(argv: Sequence[str], names: Collection[str]) -> None:
+    """Check that every parameter has a field in the command, and vice versa.
+
+    Raises:
+        UsageError: a field has no parameter, or a parameter has no field.
+    """
+    used = fields(argv)
+    for name in used:
+        if name not in names:
+            raise UsageError(
+                f"{{{name}}} in the command has no values ({_offer(name, names)})"
+            )
+    for name in names:
+        if name not in used:
+            raise UsageError(
+                f"{name} is not used in the command (write {{{name}}} where it goes)"
+            )
+
+
+def _offer(name: str, names: Collection[str]) -> str:
+    near = get_close_matches(name, names, n=1)
+    if near:
+        return f"did you mean {{{near[0]}}}?"
+    return f"add {name}=..., or spaces inside braces that are not a field"
+
+
+_HASH_SIZE = 16  # bytes: a collision in one of 10**26 sweeps of a million tasks
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A task, and its parameters as they were written."""
+    """A task, and its parameters as they were typed."""
 
     task: Task
     texts: dict[str, str]
 
 
 def make_entry(grid: Grid, index: int, argv: Sequence[str], *, seq: int) -> Entry:
-    """Make the task of one combination."""
+    """Return the task of one combination."""
     combination = grid.combination(index)
     line = shell_line(fill(argv, combination.texts))
     return Entry(Task(seq, line, combination.values), combination.texts)
@@ -31,7 +90,7 @@ def make_entry(grid: Grid, index: int, argv: Sequence[str], *, seq: int) -> Entr
 def make_entries(
     grid: Grid, indices: Sequence[int], argv: Sequence[str]
 ) -> Iterator[Entry]:
-    """Make the tasks one by one, counted from 1."""
+    """Yield the tasks, numbered from 1."""
     for seq, index in enumerate(indices, start=1):
         yield make_entry(grid, index, argv, seq=seq)
 
@@ -39,8 +98,8 @@ def make_entries(
 def with_distinct_lines(
     grid: Grid, indices: Sequence[int], argv: Sequence[str]
 ) -> Sequence[int]:
-    """Leave out combinations whose line another has: of ``{a}{b}``, 1,11 and 11,1."""
-    if _tells_all_apart(grid, argv):
+    """Drop combinations with the line of another one: of ``{a}{b}``, 1,11 and 11,1."""
+    if _are_all_distinct(grid, argv):
         return indices
     seen: set[bytes] = set()
     kept: list[int] = []
@@ -53,10 +112,10 @@ def with_distinct_lines(
     return kept if grid.size >= 1 << 64 else array("Q", kept)
 
 
-def _tells_all_apart(grid: Grid, argv: Sequence[str]) -> bool:
-    """Return whether every parameter has a word of the command without another's field.
+def _are_all_distinct(grid: Grid, argv: Sequence[str]) -> bool:
+    """Return whether every parameter has a word of the command to itself.
 
-    Then no two combinations can give the same line.
+    Then no two combinations have the same line.
     """
     alone = {
         name for word in argv for name in fields((word,)) if fields((word,)) == (name,)

@@ -1,7 +1,7 @@
-"""Ranges of numbers as text: ``1..5``, ``0.1..0.5:0.1``, ``1e-5..1e-1:log5``.
+"""Parse the values of a parameter: ``lr=1e-2,1e-3``, and ranges such as ``seed=1..5``.
 
-A range gives texts, not numbers: what stands in a command is then what was counted,
-never 0.30000000000000004.
+A range (``1..5``, ``0.1..0.5:0.1``, ``1e-5..1e-1:log5``) yields text, not numbers, so
+that a command never contains 0.30000000000000004.
 """
 
 import math
@@ -16,7 +16,7 @@ from weigh.errors import FormatError
 
 MOST_VALUES = 1_000_000
 
-# the digits are bounded so that no arithmetic on them can take long
+# the number of digits is bounded, so that arithmetic on them is fast
 NUMBER = r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{0,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?"
 _END = r"[+-]?(?:[0-9]{1,40}(?:\.[0-9]{1,40})?|\.[0-9]{1,40})(?:[eE][+-]?[0-9]{1,3})?"
 
@@ -29,15 +29,15 @@ _SHORT, _LONG = 6, 15  # significant digits of a geometric value
 
 
 def is_range(text: str) -> bool:
-    """Return whether *text* is written like a range, be it a right one or not."""
+    """Return whether *text* looks like a range, valid or not."""
     return _LIKE_A_RANGE.fullmatch(text) is not None
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """Write out every value of a range.
+    """Return every value of a range.
 
     Raises:
-        FormatError: *text* is no range, or one of more than a million values.
+        FormatError: *text* is not a range, or has more than a million values.
     """
     parts = _RANGE.fullmatch(text)
     if parts is None:
@@ -66,12 +66,12 @@ def _counted(first: str, last: str) -> tuple[str, ...]:
 
 
 def _stepped(first: str, last: str, step: str) -> tuple[str, ...]:
-    """Go by a step, never past the end; the direction is that of the ends."""
+    """Count by a step, never past the end; the ends give the direction."""
     if not re.fullmatch(_END, step):
         raise FormatError(f"{step!r} is no step (a number, or log5 for 5 values)")
     start, end, by = Decimal(first), Decimal(last), Decimal(step)
     if not by:
-        raise FormatError("a step of 0 never gets there")
+        raise FormatError("a step of 0 never ends")
     if by < 0 < end - start:
         raise FormatError(f"a step of {step} leads away from {last}")
     by = abs(by).copy_sign(_EXACT.subtract(end, start))
@@ -88,12 +88,12 @@ def _stepped(first: str, last: str, step: str) -> tuple[str, ...]:
 
 
 def _geometric(first: str, last: str, count: int) -> tuple[str, ...]:
-    """Go by equal factors; integer ends give integers, each once."""
+    """Count by equal factors; integer ends yield integers, each once."""
     low, high = float(first), float(last)
     if not (0 < low < math.inf and 0 < high < math.inf):
         raise FormatError("log needs both ends above 0")
     if count < 2:  # noqa: PLR2004 - two ends
-        raise FormatError("log needs 2 values at least: its ends")
+        raise FormatError("log needs at least 2 values: its ends")
     _refuse_too_many(count - 1)
     points = [
         math.exp(math.log(low) + n / (count - 1) * (math.log(high) - math.log(low)))
@@ -101,7 +101,7 @@ def _geometric(first: str, last: str, count: int) -> tuple[str, ...]:
     ]
     if _INTEGER.fullmatch(first) and _INTEGER.fullmatch(last):
         return _distinct(first, [str(round(point)) for point in points], last)
-    # few digits are easy to read, and enough unless values lie close together
+    # few digits are easy to read, and enough unless values are close together
     like = first + last
     short = _distinct(first, [_rounded(p, _SHORT, like) for p in points], last)
     if len(short) == count:
@@ -110,7 +110,7 @@ def _geometric(first: str, last: str, count: int) -> tuple[str, ...]:
 
 
 def _distinct(first: str, inner: Sequence[str], last: str) -> tuple[str, ...]:
-    """Keep each number once, and those between the ends: rounding may leave them."""
+    """Keep each number once, and only those between the ends: rounding may exceed."""
     low, high = sorted((float(first), float(last)))
     between = {float(text): text for text in inner if low < float(text) < high}
     ends = (first, last) if low < high else (first,)
@@ -128,12 +128,12 @@ def _rounded(value: float, digits: int, like: str) -> str:
 
 
 def _scientific(value: Decimal) -> str:
-    """Write 0.00002 as 2e-5."""
+    """Format 0.00002 as 2e-5."""
     return f"{value.normalize(_EXACT):e}".replace("e+", "e").removesuffix("e0")
 
 
 def _plain(value: Decimal, fewest: int) -> str:
-    """Write *value* with no more decimals than it needs, but *fewest* at least."""
+    """Format *value* with as few decimals as possible, but at least *fewest*."""
     text = f"{value:f}"
     whole, _, decimals = text.partition(".")
     decimals = decimals.rstrip("0").ljust(fewest, "0")
@@ -151,7 +151,7 @@ NAME = r"[^\W\d][\w.-]*"
 
 _NAME = re.compile(NAME)
 _NUMBER = re.compile(NUMBER)
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")  # those that every JSON reader holds
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")  # every JSON reader can hold these
 _LONGEST_SAID = 40
 _QUOTED = {
     "'": re.compile("'((?:[^']|'')*)'"),
@@ -160,9 +160,10 @@ _QUOTED = {
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """One parameter and its values, in order: as typed for a command, and as meant.
+    """One parameter and its values, in order.
 
-    ``texts`` and ``values`` go side by side: ``1e-3`` in the command is 0.001 here.
+    ``texts`` are the values as typed, for the command; ``values`` are the same parsed:
+    ``1e-3`` and 0.001.
     """
 
     name: str
@@ -171,10 +172,10 @@ class Axis(msgspec.Struct, frozen=True):
 
 
 def parse_axis(text: str) -> Axis:
-    """Read ``NAME=VALUES``, such as ``seed=1..5`` or ``lr=1e-2,1e-3``.
+    """Parse ``NAME=VALUES``, such as ``seed=1..5`` or ``lr=1e-2,1e-3``.
 
     Raises:
-        FormatError: *text* is no name and values, or more than a million of them.
+        FormatError: *text* is not a name and values, or has more than a million.
     """
     name, equals, words = text.partition("=")
     if not equals or not name.strip():
@@ -185,10 +186,10 @@ def parse_axis(text: str) -> Axis:
 
 
 def parse_values(name: str, words: str) -> Axis:
-    """Read the values of *name* in the grammar above.
+    """Parse the values of the parameter *name*.
 
     Raises:
-        FormatError: *name* is no name, or *words* are not values.
+        FormatError: *name* is not a name, or *words* are not values.
     """
     _check_name(name)
     values: list[Value] = []
@@ -203,10 +204,10 @@ def parse_values(name: str, words: str) -> Axis:
 
 
 def make_axis(name: str, values: Sequence[Value], texts: Sequence[str]) -> Axis:
-    """Put an axis together, having looked at its name and at what cannot be passed on.
+    """Return an axis, after checking its name and values.
 
     Raises:
-        FormatError: *name* is no name, there is no value, or one holds a NUL.
+        FormatError: *name* is not a name, there is no value, or one contains a NUL.
     """
     _check_name(name)
     if not texts:
@@ -219,14 +220,14 @@ def make_axis(name: str, values: Sequence[Value], texts: Sequence[str]) -> Axis:
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise FormatError(
-            f"{_cut(name)} is no parameter's name (letters, digits, _ . - in it)"
+            f"{_cut(name)} is not a parameter's name (use letters, digits, _ . -)"
         )
 
 
 def typed(text: str) -> Value:
-    """Read a value as a person means it: a number where it is written like one.
+    """Parse a value: a number if it is written like one, else text.
 
-    What JSON cannot hold, such as nan, inf and integers of 19 digits, stays text.
+    What JSON cannot represent, such as nan, inf and integers of 19 digits, stays text.
     """
     if _WHOLE_NUMBER.fullmatch(text):
         return int(text)
@@ -248,7 +249,7 @@ def _expanded(name: str, item: str) -> tuple[str, ...]:
 
 
 def _items(name: str, words: str) -> Iterator[tuple[str, bool]]:
-    """Cut at commas outside of quotes; tell of each item whether it was quoted."""
+    """Split at commas outside quotes; yield each item, and whether it was quoted."""
     at = 0
     while at <= len(words):
         start = _past_spaces(words, at)
@@ -264,7 +265,7 @@ def _items(name: str, words: str) -> Iterator[tuple[str, bool]]:
 
 
 def _quoted(name: str, words: str, start: int) -> tuple[str, int]:
-    """Read one quoted item; give it and where its comma, or the end, is."""
+    """Return a quoted item, and the place of the comma or end after it."""
     quote = words[start]
     item = _QUOTED[quote].match(words, start)
     if item is None:
@@ -272,7 +273,7 @@ def _quoted(name: str, words: str, start: int) -> tuple[str, int]:
     end = _past_spaces(words, item.end())
     if words[end : end + 1] not in {"", ","}:
         raise FormatError(
-            f"{name}: a comma has to follow {_cut(item[0])} "
+            f"{name}: a comma must follow {_cut(item[0])} "
             f"(a {quote} inside is written twice)"
         )
     return item[1].replace(quote * 2, quote), end
@@ -285,5 +286,5 @@ def _past_spaces(words: str, at: int) -> int:
 
 
 def _cut(text: str) -> str:
-    """Quote *text* for a message, on one line and not too long."""
+    """Quote *text* for a message, on one line and shortened."""
     return repr(text if len(text) <= _LONGEST_SAID else text[:_LONGEST_SAID] + "...")

@@ -46,8 +46,8 @@ def test_words_reach_the_program_as_they_stand(words: list[str]) -> None:
     [
         ("", "no steps"),
         ("stage = 3", "no steps"),
-        ("stage = [3]", "step 1 is no table"),
-        ("[[stage]\n", "no TOML"),
+        ("stage = [3]", "step 1 is not a table"),
+        ("[[stage]\n", "not TOML"),
         ("steps = []", "no such key: steps"),
         ('[[stage]]\nrun = "true"', "step 1 has no name"),
         ('[[stage]]\nname = " "\nrun = "true"', "step 1 has no name"),
@@ -57,7 +57,7 @@ def test_words_reach_the_program_as_they_stand(words: list[str]) -> None:
         ('[[stage]]\nname = "a"\nrun = [1]', "step 'a' has nothing to run"),
         ('[[stage]]\nname = "a"\nrun = "a\\u0000"', "NUL"),
         ('[[stage]]\nname = "a"\nruns = "true"', "no such key: runs"),
-        (2 * '[[stage]]\nname = "a"\nrun = "true"\n', "two steps are called 'a'"),
+        (2 * '[[stage]]\nname = "a"\nrun = "true"\n', "two steps have the name 'a'"),
     ],
 )
 def test_what_cannot_be_is_named(text: str, said: str) -> None:

@@ -330,7 +330,7 @@ def test_a_file_says_the_sweep_and_what_is_typed_wins(
         (["x=1", "--seed", "1", "--", "run", "{x}"], "--seed goes with --random"),
         (["x=1", "--random", "0", "--", "run", "{x}"], "from 1 to 1,000,000"),
         (["x=1", "--where", "x > 1", "--", "run", "{x}"], "no task is left"),
-        (["x=1", "--where", "y > 1", "--", "run", "{x}"], "y is no parameter"),
+        (["x=1", "--where", "y > 1", "--", "run", "{x}"], "y is not a parameter"),
         (["x", "--", "run", "{x}"], "x has no values (write x=V1,V2)"),
         (["x=1", "-o", "-", "--json", "--", "run", "{x}"], "standard output"),
         (["x=1", "-o", "t.tsv", "--", "run", "{x}"], "write to t.txt"),

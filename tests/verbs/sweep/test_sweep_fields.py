@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import UsageError
-from weigh.sweep.fields import fields, fill, match_fields
+from weigh.sweep.tasks import fields, fill, match_fields
 
 
 def test_a_field_is_filled_wherever_it_stands_in_a_word() -> None:

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from weigh.errors import UsageError
 from weigh.sweep import grid as room
 from weigh.sweep.condition import parse_condition
-from weigh.sweep.fields import fields
 from weigh.sweep.grid import Grid, choose, draw, make_grid
-from weigh.sweep.tasks import make_entries, with_distinct_lines
+from weigh.sweep.tasks import fields, make_entries, with_distinct_lines
 from weigh.sweep.values import parse_axis
 
 
@@ -73,7 +72,7 @@ def test_what_cannot_be_zipped_is_refused(group: tuple[str, ...], words: str) ->
 
 
 def test_a_parameter_goes_with_one_group_only() -> None:
-    with pytest.raises(UsageError, match="a goes with others already"):
+    with pytest.raises(UsageError, match="a is in another --zip already"):
         grid_of("a=1", "b=1", "c=1", zips=(("a", "b"), ("a", "c")))
 
 

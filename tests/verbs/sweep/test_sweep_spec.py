@@ -80,7 +80,7 @@ def test_a_number_to_draw_needs_no_table() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("grid", "no TOML"),
+        ("grid", "not TOML"),
         ("gird = 1", "no such key: gird (there are: command, grid"),
         ("grid = 1", "[grid]"),
         ("zip = ['a,b']", "[zip]"),
@@ -89,7 +89,7 @@ def test_a_number_to_draw_needs_no_table() -> None:
         ("[grid]\nx = 2026-11-21", "dates go in quotes"),
         ("[grid]\nx = '1..'", "not a range"),
         ('[grid]\nx = ["\\u0000"]', "NUL"),
-        ("[grid]\n'a b' = 1", "no parameter's name"),
+        ("[grid]\n'a b' = 1", "not a parameter's name"),
         ("where = 1", "where: text"),
         ("exclude = [1.5]", "exclude: text"),
         ("command = 1", "command: a list of words"),

@@ -42,9 +42,9 @@ def test_a_table_is_read_back_as_tasks(texts: dict[str, str], line: str) -> None
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "no table of tasks"),
-        ("lr\tseed\n", "no table of tasks"),
-        ("Seq\n", "no table of tasks"),
+        ("", "not a table of tasks"),
+        ("lr\tseed\n", "not a table of tasks"),
+        ("Seq\n", "not a table of tasks"),
         ("Seq\tlr\tCommand\n1\t2\n", "line 2: 3 columns"),
         ("Seq\tlr\tCommand\none\t2\tx\n", "a number first"),
         ('Seq\tlr\tCommand\n1\t"2"x\tx\n', "line 2"),

@@ -19,9 +19,9 @@ from weigh.store.find import find_all
 from weigh.store.identity import new_id
 from weigh.store.location import make_folder
 from weigh.store.scans import Scan, append_scan, last_scan
-from weigh.sweep.fields import fields, fill, match_fields
 from weigh.sweep.grid import make_grid
 from weigh.sweep.quoting import quoted
+from weigh.sweep.tasks import fields, fill, match_fields
 from weigh.sweep.values import Axis, parse_axis, typed
 from weigh.units import format_duration, format_size
 

@@ -15,10 +15,15 @@ from weigh.model.plan import Task
 from weigh.render.sweep_lines import State, Sweep
 from weigh.sweep import table
 from weigh.sweep.condition import Condition, parse_condition
-from weigh.sweep.fields import match_fields
 from weigh.sweep.grid import Grid, choose, draw, make_grid
 from weigh.sweep.spec import Spec, few_seeds, parse_spec
-from weigh.sweep.tasks import Entry, make_entries, make_entry, with_distinct_lines
+from weigh.sweep.tasks import (
+    Entry,
+    make_entries,
+    make_entry,
+    match_fields,
+    with_distinct_lines,
+)
 from weigh.sweep.values import Axis, parse_axis
 
 STDOUT = "-"
