@@ -20,7 +20,7 @@ Call = Callable[..., Any]
 
 
 def python_for_all() -> tuple[str, str]:
-    """Give a Python that any user may run, and the PYTHONPATH that makes it ours."""
+    """Return a Python that any user may run, and the PYTHONPATH that makes it ours."""
     path = ":".join([str(SOURCES), str(Path(msgspec.__file__).parents[2])])
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     for candidate in (sys.executable, f"/usr/bin/python{version}"):
@@ -47,7 +47,7 @@ def as_user(
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    """Give a folder that the user owns; pytest's own are root's alone."""
+    """Return a folder that the user owns; pytest's own are root's alone."""
     folder = Path("/tmp") / f"weigh-user-{os.getpid()}"
     folder.mkdir()
     shutil.chown(folder, USER, USER)

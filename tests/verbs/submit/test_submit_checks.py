@@ -48,7 +48,10 @@ def attempt(weigh: Weigh, *words: str) -> tuple[int, str, str]:
         (("--nodelist=cn7",), "node cn7 does not exist"),
         (("--after", "4711"), "job 4711 is not known"),
         (("--mem-per-cpu=4G",), "exclude each other"),
-        (("--gres=gpux:1",), "resource gpux does not exist: refused (did you mean gpu?)"),
+        (
+            ("--gres=gpux:1",),
+            "resource gpux does not exist: refused (did you mean gpu?)",
+        ),
         (("--dependency=afterany:4711",), "job 4711 is not known"),
         (("--array=0-3",), "--array: the script says that itself"),
         (("--chdir=/nosuch",), "--chdir: the script says that itself"),
@@ -161,7 +164,7 @@ def test_a_script_of_one_s_own_is_held_against_jobs_and_resources(
     words = " ".join(out.split())
     assert code == 1
     assert "job 4711 is not known" in words
-    assert "there is no resource gpux" in words
+    assert "resource gpux does not exist" in words
 
 
 @pytest.mark.slurm

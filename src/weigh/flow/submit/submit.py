@@ -50,9 +50,9 @@ from weigh.model.job import AGAIN, JobScript, Runner, Setup, Submitted, Wanted
 from weigh.model.plan import Plan
 from weigh.model.staging import Staging
 from weigh.render.submit_lines import Shipped
+from weigh.schedulers import KINDS
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.protocol import Scheduler
-from weigh.schedulers.table import KINDS
 from weigh.store import jobs, location
 from weigh.units import parse_limit, parse_size
 
