@@ -1,1 +1,36 @@
-"""Slurm, Grid Engine and this machine: one folder each, and what they share."""
+"""The schedulers: a new one is one folder and one line in the table here."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from weigh.schedulers.gridengine import GRIDENGINE
+from weigh.schedulers.slurm import SLURM
+
+if TYPE_CHECKING:  # weigh run needs only the text of the schedulers
+    from weigh.model.record import Allocation, Job
+    from weigh.schedulers.protocol import Kind
+
+_ALL: "tuple[Kind, ...]" = (SLURM, GRIDENGINE)
+KINDS: "dict[str, Kind]" = {kind.name: kind for kind in _ALL}
+
+
+def kind_or_first(name: str | None) -> "Kind":
+    """Return the scheduler called *name*; the first of the table if there is none."""
+    return KINDS.get(name or "", _ALL[0])
+
+
+def job_from_environment(env: Mapping[str, str]) -> "Job | None":
+    """Read the id of the job that this process runs in; None outside a job."""
+    found = (kind.text.job_from_environment(env) for kind in _ALL)
+    return next((job for job in found if job is not None), None)
+
+
+def facts_from_environment(
+    env: Mapping[str, str],
+) -> "tuple[Allocation | None, Job | None]":
+    """Read this node's allocation and the id of the job; None outside a job."""
+    for kind in _ALL:
+        if kind.job_variable in env:
+            text = kind.text
+            return text.allocation_from_environment(env), text.job_from_environment(env)
+    return None, None

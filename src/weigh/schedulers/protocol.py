@@ -262,8 +262,8 @@ class Reply(msgspec.Struct, frozen=True):
     def complaint(self) -> str:
         """Return why the command failed, on one line, in its own words if possible."""
         lines = [line.strip() for line in (self.stderr or self.stdout).splitlines()]
-        said = next((line for line in lines if line), None)
-        return self.trouble or said or f"exit code {self.code}"
+        printed = next((line for line in lines if line), None)
+        return self.trouble or printed or f"exit code {self.code}"
 
 
 def unanswered(replies: Mapping[str, Reply]) -> tuple[str, ...]:

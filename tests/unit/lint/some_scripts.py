@@ -15,13 +15,13 @@ def facts(**known: Any) -> Facts:
 
 
 def of_slurm(text: str, **known: Any) -> dict[str, Finding]:
-    """Give the first finding of each code."""
+    """Return the first finding of each code."""
     found = slurm_lint.lint(text, facts(**known))
     return {one.code: one for one in reversed(found)}
 
 
 def of_gridengine(text: str, **known: Any) -> dict[str, Finding]:
-    """Give the first finding of each code."""
+    """Return the first finding of each code."""
     found = gridengine_lint.lint(text, facts(**known))
     return {one.code: one for one in reversed(found)}
 

@@ -10,9 +10,9 @@ from some_requests import REQUESTS, SIZES, TIMES, a_request
 
 from weigh.errors import FormatError, WeighError
 from weigh.model.record import Allocation, Request
+from weigh.schedulers import KINDS
 from weigh.schedulers.protocol import Argv, Kind, Reply, Who
 from weigh.schedulers.script import Dialect
-from weigh.schedulers.table import KINDS
 from weigh.units import GIB, HOUR, KIB, MIB
 
 DIALECTS: dict[str, Dialect] = {name: kind.text for name, kind in KINDS.items()}

@@ -12,7 +12,7 @@ if sys.platform != "linux":
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
-    """Give a node of its own; nothing on it is left running after."""
+    """Return a node of its own; nothing on it is left running after."""
     node = Node(tmp_path / "node")
     yield node
     node.close()
@@ -20,7 +20,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 @pytest.fixture(scope="session")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Tools:
-    """Give environments in which copies are made by one tool or the other."""
+    """Return environments in which copies are made by one tool or the other."""
     folder = tmp_path_factory.mktemp("tools")
     return {
         "rsync": {},

@@ -111,14 +111,14 @@ class Node:
         return list(self.scratch.glob(f"weigh-*/*/{pattern}"))
 
     def counted_copies(self) -> dict[str, str]:
-        """Give an environment in which every rsync leaves a line in ``copies``."""
+        """Return an environment in which every rsync leaves a line in ``copies``."""
         text = f'echo "$*" >> {self.folder}/copies; exec {shutil.which("rsync")} "$@"'
         return {"PATH": program(self.folder / "bin", "rsync", text)}
 
     def slow(
         self, name: str, word: str, *, unless: bool = False, after: bool = False
     ) -> dict[str, str]:
-        """Give an environment in which the program *name* waits for :meth:`let_go`.
+        """Return an environment in which the program *name* waits for :meth:`let_go`.
 
         It does with *word* among its words, or without; before or *after* its work.
         """
@@ -133,7 +133,7 @@ class Node:
         return {"PATH": program(self.folder / "bin", name, text)}
 
     def is_held(self) -> bool:
-        """Tell whether a program of :meth:`slow` has come to where it waits."""
+        """Return whether a program of :meth:`slow` has come to where it waits."""
         return (self.folder / "held").exists()
 
     def let_go(self) -> None:
@@ -161,7 +161,7 @@ def until(predicate: Callable[[], object]) -> None:
 
 
 def start_of(process: int) -> int:
-    """Give when *process* began, in ticks since the boot."""
+    """Return when *process* began, in ticks since the boot."""
     line = Path(f"/proc/{process}/stat").read_bytes()
     return int(line.rpartition(b")")[2].split()[19])
 
@@ -175,7 +175,7 @@ def is_running(process: int) -> bool:
 
 
 def waits_for_lock(task: Task) -> bool:
-    """Tell whether a child of *task*'s shell is flock(1) that waits."""
+    """Return whether a child of *task*'s shell is flock(1) that waits."""
     children = Path(f"/proc/{task.process.pid}/task/{task.process.pid}/children")
     for child in children.read_text().split():
         try:

@@ -43,7 +43,7 @@ HOSTILE = (
 
 @pytest.fixture
 def small(node: Node) -> Iterator[Path]:
-    """Give a disk of 64 KiB."""
+    """Return a disk of 64 KiB."""
     folder = node.folder / "small"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(folder)]

@@ -22,7 +22,7 @@ class Weigh:
         self._capsys = capsys
 
     def __call__(self, *argv: str) -> tuple[int, str, str]:
-        """Give the exit code, and what was printed to stdout and stderr."""
+        """Return the exit code, and what was printed to stdout and stderr."""
         self._capsys.readouterr()
         code = run_cli(argv, [])
         out, err = self._capsys.readouterr()
@@ -52,7 +52,7 @@ class Weigh:
         return document
 
     def status(self, job: str) -> dict[str, Any]:
-        """Give how a job stands."""
+        """Return the state of each element."""
         code, out, err = self("status", job, "--json")
         assert code == 0, err
         standing: dict[str, Any] = json.loads(out)["jobs"][0]

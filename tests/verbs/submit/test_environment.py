@@ -17,7 +17,7 @@ exec "$@"
 
 @pytest.fixture
 def image(here: Weigh, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give an image, and an apptainer on PATH."""
+    """Return an image, and an apptainer on PATH."""
     program = here.folder / "bin" / "apptainer"
     program.parent.mkdir()
     program.write_text(APPTAINER)

@@ -17,7 +17,7 @@ RISES = (
 
 
 def submit(weigh: Weigh, plan: str, *words: str) -> tuple[str, str]:
-    """Give the first elements' job, and that of the rest."""
+    """Return the first elements' job, and that of the rest."""
     code, out, err = weigh("submit", "--json", "--on", weigh.scheduler, plan, *words)
     assert code == 0, err
     document = json.loads(out)

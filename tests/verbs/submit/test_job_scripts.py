@@ -181,7 +181,7 @@ def test_a_queue_on_two_lines_is_refused() -> None:
 
 
 def exec_words(text: str, env: dict[str, str]) -> list[str]:
-    """Give the words that bash hands to weigh exec."""
+    """Return the words that bash hands to weigh exec."""
     (command,) = re.findall(r"^.* -m weigh exec (?:.*\\\n)*.* &$", text, re.MULTILINE)
     shows = f"show() {{ printf '%s\\n' \"$@\"; }}; show {command.removesuffix(' &')}"
     run = subprocess.run(

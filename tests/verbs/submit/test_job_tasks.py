@@ -19,7 +19,7 @@ LOCAL = Local(env={}, root="", machine=this_machine())
 
 
 def a_job(folder: Path, *, tasks: int) -> tuple[Submitted, Plan]:
-    """Give a job of one element with so many tasks."""
+    """Return a job of one element with so many tasks."""
     element = Element("tasks_0.txt", tuple(range(1, tasks + 1)), 0, 0, 1)
     plan = Plan(
         name="p",

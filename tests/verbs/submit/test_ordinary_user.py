@@ -21,7 +21,7 @@ Call = Callable[..., Any]
 
 
 def python_for_all() -> tuple[str, str]:
-    """Give a Python that any user may run, and the PYTHONPATH that makes it ours."""
+    """Return a Python that any user may run, and the PYTHONPATH that makes it ours."""
     path = ":".join([str(SOURCES), str(Path(msgspec.__file__).parents[1])])
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     for candidate in (sys.executable, f"/usr/bin/python{version}"):

@@ -44,7 +44,7 @@ def real(here: Weigh, slurm: dict[str, str], monkeypatch: pytest.MonkeyPatch) ->
 
 
 def forget(job: str) -> None:
-    """Have the controller forget a job that has ended, as it does after MinJobAge."""
+    """Make the controller forget a job that has ended, as it does after MinJobAge."""
     text = Path(os.environ["SLURM_CONF"]).read_text()
     conf = Path(os.environ["SLURM_CONF"])
     conf.write_text(text.replace("MinJobAge=600", "MinJobAge=2"))

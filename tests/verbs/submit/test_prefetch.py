@@ -11,7 +11,7 @@ FETCH = "sleep 0.5; echo model >model"
 
 
 def prefetch_of(weigh: Weigh) -> Submitted:
-    """Give the first job that was submitted."""
+    """Return the first job that was submitted."""
     return jobs.read_jobs(str(weigh.folder / ".weigh"))[0]
 
 

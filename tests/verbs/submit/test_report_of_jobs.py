@@ -31,7 +31,7 @@ def report(weigh: Weigh, job: str, elements: int) -> Report:
 
 
 def measure(told: Report, name: str) -> Measure:
-    """Give one measure of a report."""
+    """Return one measure of a report."""
     return next(one for one in told.measures if one.name == name)
 
 

@@ -20,7 +20,7 @@ LOCAL = Local(env={}, root="", machine=this_machine())
 
 
 def view(number: str, wanted: JobRequest, *states: State, first: int = 1) -> View:
-    """Give a job with a task an element, in these states."""
+    """Return a job with one task per element, in these states."""
     job = Submitted(
         scheduler="gridengine",
         id=number,

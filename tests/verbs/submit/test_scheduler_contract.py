@@ -15,7 +15,7 @@ TOUCHES = "python3 -c 'import time; x = b\"x\" * (330 << 20); time.sleep(3)'"
 
 
 def spans(weigh: Weigh) -> list[tuple[float, float]]:
-    """Give when each task began and ended, by the joblogs."""
+    """Return when each task began and ended, by the joblogs."""
     found = []
     for path in weigh.folder.glob("plan/**/*.joblog"):
         for line in read_joblog(path.read_text()):
@@ -35,7 +35,7 @@ def most_at_once(found: list[tuple[float, float]]) -> int:
 
 
 def fails_once(number: int) -> str:
-    """Give a task that fails the first time, and says each time that it ran."""
+    """Return a task that fails the first time, and says each time that it ran."""
     return (
         f"echo {number} >>began; test -e flag{number} || "
         f"{{ touch flag{number}; exit 1; }}; echo {number} >>succeeded"

@@ -13,7 +13,7 @@ WAITS = "for i in $(seq 600); do [ -e {0}/go ] && exit; sleep 0.1; done"
 
 
 def words(weigh: Weigh, *more: str) -> tuple[str, ...]:
-    """Give the options of a job that stages ``data``, in the test's own folder."""
+    """Return the options of a job that stages ``data``, in the test's own folder."""
     data = weigh.folder / "data"
     data.mkdir(exist_ok=True)
     (data / "a").write_text("hello\n")
@@ -29,7 +29,7 @@ def left(weigh: Weigh) -> list[Path]:
 
 
 def staging_shell(weigh: Weigh) -> int:
-    """Give the process that stages, by the link that it leaves."""
+    """Return the process that stages, by the link that it leaves."""
     links = (path for folder in left(weigh) for path in folder.glob("task.*"))
     link = next(path for path in links if path.suffix != ".run")
     return int(os.readlink(link).split()[1])

@@ -163,7 +163,7 @@ def test_a_script_of_one_s_own_is_held_against_jobs_and_resources(
     words = " ".join(out.split())
     assert code == 1
     assert "job 4711 is not known" in words
-    assert "there is no resource gpux" in words
+    assert "resource gpux does not exist" in words
 
 
 @pytest.mark.slurm

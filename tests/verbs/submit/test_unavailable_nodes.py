@@ -86,7 +86,7 @@ def test_a_partition_that_is_down_takes_the_job_and_is_named(real: Weigh) -> Non
     code, said = submit(real, "-p", "long")
 
     assert code == 0, said
-    assert "queue long takes no jobs now" in said
+    assert "queue long starts no jobs now" in said
 
 
 @pytest.mark.slurm
@@ -174,4 +174,4 @@ def test_grid_engine_s_queue_that_is_disabled_is_named(grid: Weigh) -> None:
     code, said = submit(grid, "-p", "short")
 
     assert code == 0, said
-    assert "queue short takes no jobs now" in said
+    assert "queue short starts no jobs now" in said

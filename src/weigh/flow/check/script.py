@@ -14,9 +14,9 @@ from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user, installed_scheduler
 from weigh.model.limits import Limits
 from weigh.model.lint import Checked, CommandPlace, Facts, PathKind
+from weigh.schedulers import KINDS
 from weigh.schedulers.lint.environment_rules import BARE_PATH
 from weigh.schedulers.protocol import Lint, Who
-from weigh.schedulers.table import KINDS
 
 FORMS = tuple(KINDS)
 

@@ -31,8 +31,7 @@ from weigh.probe.own_memory import ProcMemory
 from weigh.probe.proc import is_own_proc, read_reaped_io
 from weigh.probe.process_limits import read_limits
 from weigh.runner.memory_limits import MemoryGauge
-from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers import job_from_environment
 from weigh.store.location import locate
 from weigh.units import GIB, KIB, MIB, Seconds, format_duration, format_size
 
@@ -339,9 +338,7 @@ def _is_command(name: str, path: Sequence[str]) -> bool:
 
 
 def _job_id(env: Mapping[str, str]) -> str | None:
-    job = slurm_text.job_from_environment(env) or gridengine_text.job_from_environment(
-        env
-    )
+    job = job_from_environment(env)
     return None if job is None else job.id
 
 

@@ -18,8 +18,7 @@ from weigh.flow.records.records import open_store
 from weigh.model.record import Record, Request
 from weigh.model.report import Note
 from weigh.request import DEFAULT_HEADROOM, from_usages, round_memory, round_time
-from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers import kind_or_first
 from weigh.store.find import find_all
 from weigh.store.index import read_index, read_record
 from weigh.store.scans import Scan
@@ -144,8 +143,7 @@ def request_note(found: Answer, scheduler: str | None = None) -> Note:
     if found.request is None:
         words = f"{name}: none yet, it is too far beyond the measured sizes"
         return Note(about="request", words=words, weight=1)
-    dialect = gridengine_text if scheduler == gridengine_text.NAME else slurm_text
-    flag = " ".join(dialect.directives(found.request))
+    flag = " ".join(kind_or_first(scheduler).text.directives(found.request))
     return Note(about="request", words=name, flag=flag, weight=1)
 
 

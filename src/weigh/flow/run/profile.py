@@ -28,8 +28,7 @@ from weigh.measure.orphans import Orphans, adopt_orphans, send
 from weigh.probe.driver import gpu_may_be_present, has_amd_driver
 from weigh.probe.proc import ProcTree
 from weigh.render.profile_lines import Profile, read_profile
-from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers import job_from_environment
 from weigh.store import identity, location
 from weigh.sweep.quoting import quoted
 
@@ -241,9 +240,7 @@ def profile(
 
 def refuse_in_job(environ: Mapping[str, str]) -> None:
     """Raise UsageError inside a batch job of Slurm's or Grid Engine's."""
-    job = slurm_text.job_from_environment(
-        environ
-    ) or gridengine_text.job_from_environment(environ)
+    job = job_from_environment(environ)
     if job is not None:
         raise UsageError(
             f"in batch job {job.id} a profiler slows the real run: --force runs it"

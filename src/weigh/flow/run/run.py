@@ -228,21 +228,10 @@ def blank_record(
 def scheduler_facts(
     env: Mapping[str, str],
 ) -> tuple[Allocation | None, Job | None]:
-    """Read the allocation and the job from a scheduler's environment variables."""
-    if "SLURM_JOB_ID" in env:
-        from weigh.schedulers.slurm import text as slurm_text  # noqa: PLC0415 - start-up time
+    """Read this node's allocation and the id of the job; None outside a job."""
+    from weigh.schedulers import facts_from_environment  # noqa: PLC0415 - start-up time
 
-        return slurm_text.allocation_from_environment(
-            env
-        ), slurm_text.job_from_environment(env)
-    if "SGE_TASK_ID" in env:
-        from weigh.schedulers.gridengine import text as gridengine_text  # noqa: PLC0415 - start-up time
-
-        return (
-            gridengine_text.allocation_from_environment(env),
-            gridengine_text.job_from_environment(env),
-        )
-    return None, None
+    return facts_from_environment(env)
 
 
 def _ended(blank: Record, last: Measurement) -> Record:

@@ -13,6 +13,7 @@ from weigh.flow.site.schedulers import installed_scheduler
 from weigh.model.cluster import Cluster, Start
 from weigh.model.job import JobRequest
 from weigh.model.record import Complexes
+from weigh.schedulers import KINDS
 from weigh.schedulers.cluster_view import (
     closed_nodes,
     count_gpus,
@@ -21,7 +22,6 @@ from weigh.schedulers.cluster_view import (
     merge_elements,
 )
 from weigh.schedulers.protocol import Reply
-from weigh.schedulers.table import KINDS
 
 TABLE = "gridengine"
 _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)

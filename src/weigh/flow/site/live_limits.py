@@ -9,8 +9,8 @@ from weigh.errors import FormatError
 from weigh.flow.site.ask import Ask, query
 from weigh.flow.site.cluster import asking_environment
 from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.schedulers import KINDS
 from weigh.schedulers.protocol import Live, Who
-from weigh.schedulers.table import KINDS
 from weigh.units import Seconds, parse_limit, parse_size
 
 _QUEUES = "queues"

@@ -9,13 +9,12 @@ import msgspec
 
 from weigh import config
 from weigh.errors import FormatError, UsageError
-from weigh.schedulers import client
+from weigh.schedulers import KINDS, client
 from weigh.schedulers.client import Client, Reach
 from weigh.schedulers.command import run
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.local.jobs import Local
 from weigh.schedulers.protocol import Scheduler
-from weigh.schedulers.table import KINDS
 from weigh.store.identity import this_machine
 from weigh.units import Seconds, parse_duration
 

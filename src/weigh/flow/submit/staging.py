@@ -13,6 +13,7 @@ from weigh.errors import FormatError, UsageError
 from weigh.model.job import JobScript
 from weigh.model.plan import Plan
 from weigh.model.staging import Staging
+from weigh.schedulers import KINDS
 from weigh.schedulers.job_script import (
     ScriptRules,
     requeue_lines,
@@ -21,7 +22,6 @@ from weigh.schedulers.job_script import (
 )
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.local.script import RULES as LOCAL_RULES
-from weigh.schedulers.table import KINDS
 from weigh.staging.script import JOB, parse_staging, render
 from weigh.units import GIB, Bytes, format_size, parse_size
 

@@ -35,9 +35,9 @@ from weigh.model.job import AGAIN, JobRequest, JobScript, Runner, Setup, Submitt
 from weigh.model.plan import Plan
 from weigh.model.staging import Staging
 from weigh.render.submit_lines import Shipped
+from weigh.schedulers import KINDS
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.protocol import Scheduler
-from weigh.schedulers.table import KINDS
 from weigh.store import jobs, location
 from weigh.units import parse_limit, parse_size
 

@@ -148,11 +148,11 @@ def start_argv(
     return ("qsub", "-w", "p", *options, "-b", "y", "true")
 
 
-def parse_start(said: str) -> tuple[str | None, str | None]:
+def parse_start(output: str) -> tuple[str | None, str | None]:
     """Read ("now", or why not now) from the output of ``qsub -w p``."""
-    if "verification: found" in said:
+    if "verification: found" in output:
         return "now", None
-    reasons = [why for why in _REFUSAL.findall(said) if _OTHER_QUEUE not in why]
+    reasons = [why for why in _REFUSAL.findall(output) if _OTHER_QUEUE not in why]
     if not reasons:
         return None, None
     return None, reasons[-1].strip().replace(" because it ", " ")
@@ -346,8 +346,10 @@ def _state(host: Host) -> tuple[NodeState, str | None]:
     letters = [state for *_, state in host.queues]
     if not letters:
         return "UNKNOWN", "in no queue"
-    said = {letter for each in letters for letter in each}
-    reason = "; ".join(text for letter, text in _WORDS.items() if letter in said)
+    letters_seen = {letter for each in letters for letter in each}
+    reason = "; ".join(
+        text for letter, text in _WORDS.items() if letter in letters_seen
+    )
     if all(set(each) & set(_UNREACHABLE + _BROKEN) for each in letters):
         return "DOWN", reason
     if all(_SHUT & set(each) for each in letters):

@@ -259,10 +259,10 @@ def accounting_answer(out: str, err: str) -> Answer:
     With accounting on, the file is created with the first job, and again when it is
     rotated; a file that this user may not read stays unreadable.
     """
-    said = out + err
-    if _NO_SUCH_JOB.search(said) or _NO_FILE in said:
+    output = out + err
+    if _NO_SUCH_JOB.search(output) or _NO_FILE in output:
         return "unknown job"
-    return "off" if _UNREADABLE in said else "failing"
+    return "off" if _UNREADABLE in output else "failing"
 
 
 def parse_ended(out: str) -> States:

@@ -70,12 +70,12 @@ def _modules(case: Case) -> Iterator[Finding]:
 
 
 def _programs(case: Case) -> Iterator[Finding]:
-    said: set[str] = set()
+    reported: set[str] = set()
     brought = _is_login(case)
     for command in case.body.commands:
         name = _program(command)
-        if name and name not in said and name not in case.body.functions:
-            said.add(name)
+        if name and name not in reported and name not in case.body.functions:
+            reported.add(name)
             yield from _program_findings(case, command, name, brought=brought)
         if command.name in BRINGS or _sets_path(command):
             brought = True
@@ -196,11 +196,11 @@ _WORDS = (
 def _bash_only(case: Case) -> Iterator[Finding]:
     if case.script.program not in _PLAIN:
         return
-    said: set[str] = set()
+    reported: set[str] = set()
     found: list[tuple[Spot, str]] = [*_of_commands(case), *_of_tokens(case)]
     for spot, effect in found:
-        if effect not in said:
-            said.add(effect)
+        if effect not in reported:
+            reported.add(effect)
             yield error(spot, "bash-only", f"sh is often dash: {effect}", _FIX)
 
 

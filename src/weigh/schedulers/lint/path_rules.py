@@ -211,12 +211,16 @@ def _in_directives(case: Case) -> Iterator[Finding]:
 
 
 def _in_commands(case: Case) -> Iterator[Finding]:
-    said: set[str] = set()
+    reported: set[str] = set()
     for command in case.body.commands:
         pieces = (command.text, *command.inputs, *command.outputs)
         found = next(filter(None, map(_ANYWHERE.search, pieces)), None)
-        if found and found[0] not in said and command.name not in ("echo", "printf"):
-            said.add(found[0])
+        if (
+            found
+            and found[0] not in reported
+            and command.name not in ("echo", "printf")
+        ):
+            reported.add(found[0])
             effect = f"{found[0]} looks like a placeholder of a template"
             yield warning(command, "placeholder", effect)
 

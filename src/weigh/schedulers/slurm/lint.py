@@ -51,7 +51,7 @@ def start(case_options: tuple[Option, ...], cwd: str) -> str:
 
 
 def _logs(case: Case) -> Iterator[Finding]:
-    said: set[str] = set()
+    reported: set[str] = set()
     for name in ("output", "error", "input"):
         option = case.option(name)
         if option is None or holds_placeholder(option.value):
@@ -60,9 +60,9 @@ def _logs(case: Case) -> Iterator[Finding]:
         if _is_literal(option.value):
             yield _unread(option)
         elif name != "input":
-            if directory not in said:
+            if directory not in reported:
                 yield from _directory(case, option)
-            said.add(directory)
+            reported.add(directory)
             yield from _patterns(case, option)
             yield from _shared_by_elements(case, option)
 
