@@ -1,0 +1,111 @@
+"""Texts that users read are plain engineering English: worn words do not come back."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from weigh.cli.main import weigh as main
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src/weigh").rglob("*.py"))
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+
+# each with the word that the field uses instead
+WORN = {
+    r"told|tells?|telling": "shown, reported, warned",
+    r"foretells?|foretold|foresee[sn]?|foresaw": "predict, forecast",
+    r"beside": "vs., next to, in addition to",
+    r"of now|as of then": "current",
+    r"mends?|mended|mending": "fix",
+    r"at hand": "available",
+    r"for want of|want of (?:memory|room|space)": "lack of, out of",
+    r"have end|has? it end": "terminate",
+    r"for ever": "forever, never ends",
+    r"says? nothing": "prints nothing",
+    r"whatever they? (?:say|ask)s?": "",
+    r"(?<!graphics )(?<!sound )cards?(?! of)": "GPU",
+    r"asked for": "requested",
+    r"a (?:file|line|record|slot|column|row|row|folder) an? (?:task|element|run|job|rank|verb)": "one ... per ...",
+    r"(?:one|two|\d+) a (?:CPU|GPU|node|task|slot|element)": "one per ...",
+}
+PATTERN = re.compile("|".join(rf"\b(?:{word})\b" for word in WORN), re.IGNORECASE)
+
+
+def texts_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the line and text of each string that is no docstring, and no key."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in docstrings
+            and " " in node.value
+        ):
+            yield node.lineno, node.value
+
+
+def commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:
+    yield name, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for verb in command.list_commands(context):
+            found = command.get_command(context, verb)
+            assert found is not None
+            yield from commands(found, f"{name} {verb}")
+
+
+def worn(text: str) -> list[str]:
+    return [found[0] for found in PATTERN.finditer(text)]
+
+
+def test_help_texts_have_no_worn_words() -> None:
+    found = {
+        f"{name}: {word}"
+        for name, command in commands(main, "weigh")
+        for word in worn(command.get_help(click.Context(command, info_name=name)))
+    }
+    assert found == set()
+
+
+def test_messages_have_no_worn_words() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {words} in {text!r}"
+        for path in SOURCES
+        for line, text in texts_of(ast.parse(path.read_text()))
+        if (words := worn(text))
+    ]
+    assert found == []
+
+
+def test_docstrings_and_comments_have_no_worn_words() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {words}"
+        for path in SOURCES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if (words := worn(line))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_pages_have_no_worn_words(page: Path) -> None:
+    found = [
+        f"{number}: {words}"
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        if (words := worn(line))
+    ]
+    assert found == []
