@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests" / "docs"))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 import doc_pages as pages  # noqa: E402
 import doc_walk as walk  # noqa: E402

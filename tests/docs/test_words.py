@@ -33,9 +33,12 @@ WORN = {
     r"whatever they? (?:say|ask)s?": "",
     r"(?<!graphics )(?<!sound )cards?(?! of)": "GPU",
     r"asked for": "requested",
-    r"a (?:file|line|record|slot|column|row|row|folder) an? (?:task|element|run|job|rank|verb)": "one ... per ...",
+    r"a (?:file|line|record|slot|column|row|folder)"
+    r" an? (?:task|element|run|job|rank|verb)": "one ... per ...",
     r"(?:one|two|\d+) a (?:CPU|GPU|node|task|slot|element)": "one per ...",
 }
+# keys of stored files, a site's own names and methods of Python's files stay
+_KEY = re.compile(r'"\w+"|cards\?\)|\.tell\(')
 PATTERN = re.compile("|".join(rf"\b(?:{word})\b" for word in WORN), re.IGNORECASE)
 
 
@@ -96,7 +99,7 @@ def test_docstrings_and_comments_have_no_worn_words() -> None:
         f"{path.relative_to(ROOT)}:{number}: {words}"
         for path in SOURCES
         for number, line in enumerate(path.read_text().splitlines(), 1)
-        if (words := worn(line))
+        if (words := worn(_KEY.sub("", line)))
     ]
     assert found == []
 
