@@ -18,6 +18,7 @@ Runner = Literal["weigh", "parallel"]
 REST = -1  # in an answer: all elements that are not listed
 STUCK = "in error state"  # Grid Engine keeps the element until it is deleted
 CANCELLING = "being cancelled"  # a signal was sent, but the element has not ended
+OUTCOME_UNKNOWN = "its outcome is not known"
 STEP_OUT_OF_MEMORY = "a step ran out of memory"  # the script may still exit with 0
 FINAL: frozenset[State] = frozenset(get_args(State)) - {"PENDING", "RUNNING", "UNKNOWN"}
 

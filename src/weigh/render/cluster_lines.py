@@ -18,7 +18,7 @@ from weigh.model.cluster import (
     Start,
 )
 from weigh.render.columns import Column, shortened, table
-from weigh.render.printable import count, printable
+from weigh.render.printable import count, padded, printable
 from weigh.schedulers.slurm import reasons as slurm_reasons
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import MIB, format_duration, format_size
@@ -263,7 +263,7 @@ def _starts(cluster: Cluster) -> Iterator[str]:
     width = max((len(printable(one.queue)) for one in cluster.starts), default=0)
     for one in cluster.starts:
         expected = _expected(one, cluster.time, never)
-        yield f"  {printable(one.queue):<{width}}  {expected}"
+        yield f"  {padded(printable(one.queue), width)}  {expected}"
 
 
 def _expected(one: Start, now: str, never: str) -> str:

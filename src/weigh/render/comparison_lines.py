@@ -14,7 +14,7 @@ from weigh.model.comparison import (
     Side,
     Unit,
 )
-from weigh.render.printable import printable, short_command, shortened
+from weigh.render.printable import padded, printable, short_command, shortened
 from weigh.render.request_lines import folded
 from weigh.units import format_brief, format_size
 
@@ -95,7 +95,8 @@ def _sides(sides: Sequence[Side]) -> Iterator[str]:
         runs = _runs(side.runs)
         room = WIDTH - 2 - 3 - width - 2 - 2 - len(runs)
         command = shortened(short_command(side.command), room)
-        yield f"  {letter(turn):<3}{name:<{width}}  {command:<{room}}  {runs}"
+        row = f"{padded(name, width)}  {padded(command, room)}  {runs}"
+        yield f"  {letter(turn):<3}{row}"
 
 
 def _differences(found: Sequence[Difference]) -> Iterator[str]:
@@ -105,7 +106,7 @@ def _differences(found: Sequence[Difference]) -> Iterator[str]:
             f"{letter(turn):<3}{'none' if value is None else printable(str(value))}"
             for turn, value in enumerate(one.values)
         ]
-        start = f"  {shortened(printable(one.name), 13):<14}"
+        start = f"  {padded(shortened(printable(one.name), 13), 14)}"
         line = start + "   ".join(values)
         if len(line) <= WIDTH:
             yield line

@@ -6,7 +6,7 @@ import msgspec
 
 from weigh.measure.gpu.account import unused_gpus, was_used
 from weigh.model.gpu import Gpu, GpuOccupant, GpuUsage
-from weigh.render.printable import printable, shortened
+from weigh.render.printable import padded, printable, shortened
 from weigh.render.words import listed, memory_words, short_name, xid_words
 from weigh.units import GIB, format_duration, format_size
 
@@ -33,7 +33,7 @@ def render_text(gpus: tuple[Gpu, ...]) -> list[str]:
     lines: list[str] = []
     for gpu, row in zip(gpus, cells, strict=True):
         aligned = [
-            f"{cell:>{width}}" if place in _RIGHT else f"{cell:<{width}}"
+            f"{cell:>{width}}" if place in _RIGHT else padded(cell, width)
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         start = "  " + "  ".join(aligned[:-1]) + "  "

@@ -91,6 +91,15 @@ def shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
 
 
+def padded(text: str, width: int) -> str:
+    """Fill *text* up with blanks to *width* columns; wide characters take two."""
+    if text.isascii():
+        return f"{text:<{width}}"
+    from weigh.render import columns  # noqa: PLC0415 - start-up time
+
+    return text + " " * (width - columns.columns_of(text))
+
+
 def local_time(started: str) -> tuple[str, str]:
     """Convert UTC in ISO 8601 to local date and time; other text is only split.
 

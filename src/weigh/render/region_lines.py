@@ -9,7 +9,7 @@ from weigh.model.record import (
     Phase,
     Regions,
 )
-from weigh.render.printable import count, printable, shortened
+from weigh.render.printable import count, padded, printable, shortened
 from weigh.units import Bytes, format_brief, format_duration, format_size
 
 WIDTH = 80
@@ -56,7 +56,7 @@ def render_gpu(number: int, name: str, used: Bytes | None, total: Bytes | None) 
     else:
         share = f"{used / total:.0%}" if total else "?"
         text = f"{format_size(used)} of {format_size(total)}  {share}"
-    return f"  gpu {number}    {shortened(printable(name), 36):<37} {text}"
+    return f"  gpu {number}    {padded(shortened(printable(name), 36), 37)} {text}"
 
 
 def _phases(phases: Sequence[Phase]) -> Iterator[str]:
@@ -80,13 +80,13 @@ def _phases(phases: Sequence[Phase]) -> Iterator[str]:
 def _phase(phase: Phase) -> str:
     rank = "" if phase.rank is None else f"{phase.rank}: "
     indent = "  " * min(phase.depth, 6)
-    name = shortened(f"{indent}{rank}{printable(phase.name)}", _NAME)
+    name = padded(shortened(f"{indent}{rank}{printable(phase.name)}", _NAME), _NAME)
     cpu = "-" if phase.cpu_time is None else format_brief(phase.cpu_time)
     peak = _size(phase.peak_memory)
     if _is_bound(phase):
         peak = f"<{peak}"
     return (
-        f"  {name:<{_NAME}}{_calls(phase.calls):>7}"
+        f"  {name}{_calls(phase.calls):>7}"
         f"{format_brief(phase.wall_time):>10}{cpu:>10}"
         f"{_size(phase.memory_before):>9}{peak:>9}{_size(phase.memory_after):>9}"
     )
@@ -110,9 +110,10 @@ def _phase_gpus(phases: Sequence[Phase]) -> Iterator[str]:
 
 
 def _phase_gpu(phase: Phase, gpu: GpuMemory) -> str:
-    name = shortened("  " * min(phase.depth, 6) + printable(phase.name), _NAME)
+    indented = "  " * min(phase.depth, 6) + printable(phase.name)
+    name = padded(shortened(indented, _NAME), _NAME)
     return (
-        f"  {name:<{_NAME}}{'':>7}{_difference(gpu.after, gpu.before):>10}{'':>10}"
+        f"  {name}{'':>7}{_difference(gpu.after, gpu.before):>10}{'':>10}"
         f"{_size(gpu.before):>9}{_size(gpu.peak):>9}{_size(gpu.after):>9}"
     )
 

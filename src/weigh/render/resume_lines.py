@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from weigh.model.job import JobRequest, Submitted
+from weigh.model.job import OUTCOME_UNKNOWN, JobRequest, Submitted
 from weigh.render.printable import printable, shortened
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import request_words
@@ -67,7 +67,7 @@ def resumed_lines(answer: Resumed) -> Iterator[str]:
         yield f"             and {more:,} more"
     if any(rest.reason.startswith(("a bug", "failed")) for rest in answer.left):
         yield f"    fixed?   weigh resume {answer.job.id} --bugs"
-    if any(rest.reason.startswith("how it ended is not known") for rest in answer.left):
+    if any(rest.reason.startswith(OUTCOME_UNKNOWN) for rest in answer.left):
         yield "    unknown  wait until the scheduler's accounting answers, or run them"
         yield f"             anyway: weigh resume {answer.job.id} --unknown"
     if not answer.again and not answer.left:

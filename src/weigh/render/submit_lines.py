@@ -8,7 +8,7 @@ import msgspec
 
 from weigh.model.job import JobRequest, Submitted
 from weigh.model.plan import Plan
-from weigh.render.printable import printable
+from weigh.render.printable import padded, printable
 from weigh.render.request_lines import WIDTH, folded
 from weigh.schedulers.slurm.text import format_time
 from weigh.units import Seconds, format_size
@@ -82,7 +82,7 @@ def check_lines(checks: Sequence[Check]) -> Iterator[str]:
     width = min(_WIDEST, max((len(printable(one.what)) for one in checks), default=0))
     for number, one in enumerate(checks):
         head = "checked" if number == 0 else ""
-        first = f"  {head:<8}  {printable(one.what):<{width}}  {one.verdict:<7}  "
+        first = f"  {head:<8}  {padded(printable(one.what), width)}  {one.verdict:<7}  "
         rows = list(folded(printable(one.detail), max(20, WIDTH - len(first))))
         yield (first + (rows[0] if rows else "")).rstrip()
         room = " " * (_HEAD + width + len("  default  "))

@@ -96,7 +96,10 @@ def test_the_youngest_on_a_full_card_is_stopped_and_runs_later(tasks: Tasks) -> 
         cards="0",
     )
     assert done.returncode == 0, done.stderr
-    assert "left on GPU 0: task 2 is stopped, to run later beside" in done.stderr
+    assert (
+        "left on GPU 0: task 2 is stopped; it runs again next to fewer tasks"
+        in done.stderr
+    )
     ends = tasks.told("ended")
     states = sorted((one["seq"], one["attempt"], one["state"]) for one in ends)
     assert states == [(1, 1, "COMPLETED"), (2, 1, "PREEMPTED"), (2, 2, "COMPLETED")]

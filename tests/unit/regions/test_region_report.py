@@ -1,10 +1,9 @@
 """The report on regions."""
 
-import unicodedata
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from terminal_columns import columns_of
 
 from weigh.model.gpu import GpuMemory, GpuUsage
 from weigh.model.record import (
@@ -65,12 +64,6 @@ regions = st.builds(
         tuple
     ),
 )
-
-
-def columns_of(line: str) -> int:
-    """Count the columns of a terminal that a line takes (UAX #11, and no marks)."""
-    wide = sum(unicodedata.east_asian_width(c) in "WF" for c in line)
-    return len(line) + wide - sum(unicodedata.combining(c) > 0 for c in line)
 
 
 @given(regions, names)

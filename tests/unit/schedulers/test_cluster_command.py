@@ -52,7 +52,7 @@ def test_the_page_names_gpus_queues_and_what_is_down() -> None:
     assert "testcluster (Slurm 22.05.8)" in page
     assert "short (default)" in page
     assert "node3  drained: bad disk a=b, see ticket 7 (root, 2026-11-21)" in page
-    assert "gpu allows 15.6 GiB a node" in page
+    assert "gpu allows 15.6 GiB per node" in page
 
 
 def test_a_user_sees_his_jobs_and_why_they_wait() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from weigh.cli.main import run_cli
+from weigh.schedulers import KINDS
 
 Weigh = Callable[..., tuple[int, str, str]]
 
@@ -18,9 +19,9 @@ def weigh(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WEIGH_DIR", raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
-    # a scheduler that this machine may have is asked nothing
-    nowhere = {"slurm": "no-such-command", "gridengine": "no-such-command"}
-    monkeypatch.setattr("weigh.flow.check.script._COMMANDS", nowhere)
+    # a scheduler that this machine may have is not queried
+    for kind in KINDS.values():
+        monkeypatch.setattr(kind, "lists", "no-such-command")
 
     def call(*argv: str) -> tuple[int, str, str]:
         code = run_cli(argv, [])

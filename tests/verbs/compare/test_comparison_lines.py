@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from runs_to_compare import guide_run, repeated, run, usage
+from terminal_columns import columns_of
 
 from weigh.estimate.compare import Group, compare
 from weigh.model.comparison import Change
@@ -90,5 +91,5 @@ def test_utilisation_changes_by_points() -> None:
 )
 def test_no_line_is_wider_than_a_terminal_nor_steers_it(records: list[Record]) -> None:
     for line in screen(*records):
-        assert len(line) <= 80
+        assert columns_of(line) <= 80
         assert line.isprintable()

@@ -325,7 +325,7 @@ def test_a_joblog_is_imported_and_what_is_not_a_run_is_named(
     done = weigh("import", "log")
     assert done.stderr.splitlines() == [
         "weigh: log:5: skipped: a task that parallel skipped",
-        "weigh: log:6: skipped: torn: it has no newline at its end",
+        "weigh: log:6: skipped: incomplete: it has no newline at its end",
         "weigh: 3 records imported, 2 skipped",
     ]
     states = {line.split()[2] for line in done.stdout.splitlines()}

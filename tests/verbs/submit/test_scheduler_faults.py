@@ -101,7 +101,7 @@ def test_a_name_that_is_taken_is_refused_with_what_submit_can_do(
     again = here(*words, "python3", "a.py")
 
     assert (other[0], again[0]) == (2, 2)
-    assert "plan/fit exists already, of another command: choose another" in other[2]
+    assert "plan/fit is the plan of another command: choose another" in other[2]
     assert "plan/fit was submitted before: choose another --name" in again[2]
     assert "weigh resume fit runs what did not finish" in again[2]
     assert "--replace" not in other[2] + again[2]

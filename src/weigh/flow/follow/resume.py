@@ -12,7 +12,6 @@ import msgspec
 from weigh._version import __version__
 from weigh.errors import UsageError
 from weigh.flow.follow.resume_policy import (
-    UNKNOWN_END,
     Choice,
     choose,
     continued,
@@ -29,7 +28,14 @@ from weigh.flow.submit.job_request import parse_gpus
 from weigh.flow.submit.rounds import Round, Sendings, reaching, settle_all
 from weigh.flow.submit.staging import staged
 from weigh.flow.submit.submit_script import make_numbered, programs_of, ship
-from weigh.model.job import CANCELLING, JobRequest, JobScript, Submitted, TaskState
+from weigh.model.job import (
+    CANCELLING,
+    OUTCOME_UNKNOWN,
+    JobRequest,
+    JobScript,
+    Submitted,
+    TaskState,
+)
 from weigh.model.plan import Element, Plan
 from weigh.render.resume_lines import Again, Left, Resumed
 from weigh.request import round_memory, round_time
@@ -171,7 +177,7 @@ def _choices(
         choice = choose(task, element, words, failures=failures[task.task])
         answered = by_job[task.job].snapshot.trouble is None
         if options.unknown and task.state == "UNKNOWN" and answered:
-            choice = msgspec.structs.replace(choice, run=True, reason=UNKNOWN_END)
+            choice = msgspec.structs.replace(choice, run=True, reason=OUTCOME_UNKNOWN)
         if options.bugs and task.state == "FAILED":
             choice = msgspec.structs.replace(choice, run=True)
         choices.append((task, _possible(choice, by_job[task.job].job.request, options)))

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.model.job import ElementState, Submitted, TaskState
+from weigh.model.job import OUTCOME_UNKNOWN, ElementState, Submitted, TaskState
 from weigh.model.record import State
 from weigh.model.staging import Earlier, Staging
 from weigh.outcome import out_of_memory
@@ -22,11 +22,10 @@ _BUG = re.compile(
     re.MULTILINE,
 )
 
-UNKNOWN_END = "its outcome is not known"
 _LEFT: dict[State, str] = {
     "PENDING": "has not ended",
     "RUNNING": "has not ended",
-    "UNKNOWN": UNKNOWN_END,
+    "UNKNOWN": OUTCOME_UNKNOWN,
     "COMPLETED": "done",
 }
 

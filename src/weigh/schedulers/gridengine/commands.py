@@ -151,7 +151,7 @@ def parse_doubt(out: str) -> str | None:
     specific.sort(key=lambda line: "because it" not in line)  # reasons first
     found = dict.fromkeys(_CANNOT.sub("", line) for line in specific)
     reasons = "; ".join(list(found)[:_MOST_REASONS]) or "no suitable queue"
-    return f"the job would never run: {reasons}"
+    return f"the job would never start: {reasons}"
 
 
 def parse_start(out: str) -> Seconds | None:  # noqa: ARG001

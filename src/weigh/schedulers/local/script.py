@@ -93,7 +93,9 @@ def _after(script: JobScript) -> Iterator[str]:
         lives = quoted(f"{script.store}/local/{job}/pid")
         yield ""
         yield f"# after {job} has succeeded"
-        yield "until gone=$(cat " + lives + ') && ! kill -0 "$gone" 2>/dev/null; do'
+        # a shell that ended may stay a zombie, which kill -0 takes for alive
+        yield f"until [ -e {ended} ] ||"
+        yield "  { gone=$(cat " + lives + ') && ! kill -0 "$gone" 2>/dev/null; }; do'
         yield f"  sleep {_LONGEST_WAIT}"
         yield "done"
         yield f'[ "$(cat {ended} 2>/dev/null)" = 0 ] || exit 1'

@@ -22,13 +22,15 @@ python -c 'import sys, importlib.util as u; t = u.find_spec("torch") and __impor
   { echo "weigh: torch sees no GPU on $(hostname)" >&2; exit 69; }
 
 # after 41 has succeeded
-until gone=$(cat /home/me/rl/.weigh/local/41/pid) && ! kill -0 "$gone" 2>/dev/null; do
+until [ -e /home/me/rl/.weigh/local/41/exit ] ||
+  { gone=$(cat /home/me/rl/.weigh/local/41/pid) && ! kill -0 "$gone" 2>/dev/null; }; do
   sleep 1
 done
 [ "$(cat /home/me/rl/.weigh/local/41/exit 2>/dev/null)" = 0 ] || exit 1
 
 # after 42 has succeeded
-until gone=$(cat /home/me/rl/.weigh/local/42/pid) && ! kill -0 "$gone" 2>/dev/null; do
+until [ -e /home/me/rl/.weigh/local/42/exit ] ||
+  { gone=$(cat /home/me/rl/.weigh/local/42/pid) && ! kill -0 "$gone" 2>/dev/null; }; do
   sleep 1
 done
 [ "$(cat /home/me/rl/.weigh/local/42/exit 2>/dev/null)" = 0 ] || exit 1
