@@ -122,7 +122,10 @@ def test_a_store_in_the_root_folder_or_tmp_collects_nothing(place: str) -> None:
             [ -e /$each ] || continue
             mkdir $each && mount --rbind /$each $each
         done
-        mkdir tmp var var/tmp .$JOB .${JOB%/*}/.weigh
+        for each in $NEEDED; do
+            [ -e .$each ] || { mkdir -p .$each && mount --rbind $each .$each; }
+        done
+        mkdir -p tmp var/tmp .$JOB .${JOB%/*}/.weigh
         export PYTHONPATH=$PACKAGE
         exec chroot /mnt/root "$PYTHON" -c "$PROGRAM" $JOB
     """
@@ -135,6 +138,7 @@ def test_a_store_in_the_root_folder_or_tmp_collects_nothing(place: str) -> None:
     environ = {
         "JOB": job,
         "PACKAGE": str(Path(weigh.__file__).parents[1]),
+        "NEEDED": f"{sys.base_prefix} {sys.prefix} {Path(weigh.__file__).parents[1]}",
         "PROGRAM": program,
         "PYTHON": sys.executable,
         "PATH": os.environ["PATH"],

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from following import until
 
 from weigh.errors import SchedulerError
 from weigh.schedulers.command import run
@@ -16,7 +17,15 @@ def test_what_a_silent_command_started_is_killed_with_it(tmp_path: Path) -> None
         run(("sh", "-c", script), cwd=None, env=os.environ, timeout=0.5)
 
     stat = Path(f"/proc/{(tmp_path / 'child').read_text().strip()}/stat")
-    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    until(lambda: _has_ended(stat))
+
+
+def _has_ended(stat: Path) -> bool:
+    """Return whether a process is gone, or a zombie; a kill takes a moment."""
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 @pytest.mark.parametrize("name", ["SQUEUE_FORMAT", "SACCT_FORMAT", "SINFO_PARTITION"])
