@@ -2,7 +2,11 @@
 
 A line is a record or a tombstone, ``{"schema": ..., "id": ..., "removed":
 "2026-11-21T10:00:00Z"}``, which removes the id forever, wherever it occurs.
+
+Of other files only the end is read, by :func:`read_tail`.
 """
+
+import os
 
 import msgspec
 
@@ -76,3 +80,14 @@ def _legible(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_legible(item) for item in value]
     return value
+
+
+def read_tail(path: str, most: int) -> bytes:
+    """Return the last *most* bytes of a file; nothing if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - most))
+            return file.read(most)
+    except OSError:
+        return b""

@@ -15,6 +15,7 @@ from weigh.model.record import Measurement, Monitor, Record, Series
 from weigh.outcome import signal_name
 from weigh.runner.divergence import Divergence, find_divergence
 from weigh.runner.retry import Ending, end
+from weigh.store.lines import read_tail
 from weigh.units import MIB, Seconds, format_duration, format_size
 
 _AT_ONCE: Seconds = 1.0  # a crash before that is one of the start
@@ -139,7 +140,7 @@ def _ending(record: Record, log: str) -> Ending:
         monitor=Monitor(),
         oom_kills=1 if record.state == "OUT_OF_MEMORY" else None,
     )
-    return end(measured, tail=_tail(log))
+    return end(measured, tail=read_tail(log, _TAIL))
 
 
 def _divergence(log: str) -> Divergence | None:
@@ -165,15 +166,6 @@ def _pieces(log: str) -> Iterator[bytes]:
     except OSError:
         return
     yield rest
-
-
-def _tail(log: str) -> bytes:
-    try:
-        with open(log, "rb") as file:
-            file.seek(max(0, _size(log) - _TAIL))
-            return file.read(_TAIL)
-    except OSError:
-        return b""
 
 
 def _size(log: str) -> int:

@@ -20,7 +20,7 @@ from weigh.model.record import State
 from weigh.runner import events
 from weigh.schedulers.job_script import AGAIN, ENDED, GRACE, HOME, NEAR
 from weigh.schedulers.protocol import Scheduler
-from weigh.store.lines import UNREADABLE
+from weigh.store.lines import UNREADABLE, read_tail
 from weigh.units import Seconds
 
 LOGS = "log"
@@ -130,13 +130,7 @@ def _ended(state: ElementState, code: int, before: str) -> ElementState:
 
 def tail_of(path: str) -> str:
     """Return the end of a file; an empty text if it does not exist."""
-    try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return read_tail(path, _TAIL).decode("utf-8", "replace")
 
 
 def last_words(path: str) -> str | None:

@@ -21,7 +21,7 @@ from weigh.errors import (
 )
 from weigh.model.record import Measurement, Monitor, Record, Series
 from weigh.store import identity, shards
-from weigh.store.lines import UNREADABLE
+from weigh.store.lines import UNREADABLE, read_tail
 
 _TAIL = 16384  # bytes of output: a traceback, and what torch prints below it
 _ERRORS: dict[int, type[WeighError]] = {
@@ -144,7 +144,7 @@ def run_measured(  # noqa: PLR0913 - one run, fully described
     if record is None:
         message = last_line(log) or f"weigh run left no record (exit code {code})"
         raise _ERRORS.get(code, WeighError)(message.removeprefix("weigh: "))
-    judged = _judged(record, _tail(log))
+    judged = _judged(record, read_tail(log, _TAIL))
     if judged is not record:  # of one id, the last line counts
         shards.append(root, judged, identity.this_machine())
     return judged
@@ -175,17 +175,8 @@ def _judged(record: Record, tail: bytes) -> Record:
 
 def last_line(log: str) -> str:
     """Return the last line of a file that is not blank, at most 200 letters."""
-    lines = _tail(log).decode(errors="replace").split("\n")
+    lines = read_tail(log, _TAIL).decode(errors="replace").split("\n")
     return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
-
-
-def _tail(log: str) -> bytes:
-    try:
-        with open(log, "rb") as file:
-            file.seek(max(0, os.path.getsize(log) - _TAIL))
-            return file.read()
-    except OSError:
-        return b""
 
 
 def wait_for_all(runs: Sequence[MeasuredRun]) -> list[int]:

@@ -9,7 +9,7 @@ import msgspec
 
 from weigh import config
 from weigh.errors import FormatError, UsageError
-from weigh.schedulers import KINDS, client
+from weigh.schedulers import KINDS, client, kind_or_first
 from weigh.schedulers.client import Client, Reach
 from weigh.schedulers.command import run
 from weigh.schedulers.local.jobs import NAME as LOCAL
@@ -41,19 +41,18 @@ class Named(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def available_scheduler(env: Mapping[str, str]) -> str:
     """Return the scheduler whose command is on PATH; this machine if none is."""
-    path = env.get("PATH", "")
-    for name, kind in KINDS.items():
-        if shutil.which(kind.submits, path=path):
-            return name
-    return LOCAL
+    return _on_path(env) or LOCAL
 
 
 def installed_scheduler(env: Mapping[str, str]) -> str:
-    """Return the scheduler whose commands are on PATH; Slurm if in doubt."""
+    """Return the scheduler whose command is on PATH; the table's first if none is."""
+    return kind_or_first(_on_path(env)).name
+
+
+def _on_path(env: Mapping[str, str]) -> str | None:
     path = env.get("PATH", "")
-    if shutil.which("qsub", path=path) and not shutil.which("sbatch", path=path):
-        return "gridengine"
-    return "slurm"
+    found = (n for n, kind in KINDS.items() if shutil.which(kind.submits, path=path))
+    return next(found, None)
 
 
 def reach(name: str, *, root: str, env: Mapping[str, str]) -> Scheduler:

@@ -27,7 +27,7 @@ from weigh.schedulers.local.script import JOB, local_script
 from weigh.schedulers.local.script import log_name as _log_name
 from weigh.schedulers.protocol import Snapshot
 from weigh.store.identity import Machine, Process, is_alive, process
-from weigh.store.lines import UNREADABLE
+from weigh.store.lines import UNREADABLE, read_tail
 from weigh.store.location import make_folder, private
 from weigh.units import Seconds
 
@@ -267,13 +267,7 @@ def _log_path(job: Submitted, number: int) -> str:
 
 
 def _tail(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _TAIL))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return read_tail(path, _TAIL).decode("utf-8", "replace")
 
 
 def _number(path: str) -> int | None:
