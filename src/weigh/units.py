@@ -146,8 +146,8 @@ def _unit_seconds(word: str, bare: Seconds | None) -> Seconds | None:
     number = _number(word)
     if number is not None:
         if number and bare is None:
-            if _is_long(word):
-                return None
+            if _is_long(word) or not _TIME_PART.fullmatch(f"{word}m"):
+                return None  # with a unit it would be no time either
             raise FormatError(
                 f"{word} has no unit: write {word}m (minutes) or {word}s (seconds)"
             )

@@ -1,3 +1,6 @@
+import re
+from collections.abc import Callable
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -223,3 +226,18 @@ def test_no_text_makes_the_duration_parser_raise_anything_but_a_format_error(
     except FormatError:
         return
     assert seconds >= 0
+
+
+@pytest.mark.parametrize("number", ["8", "8000", ".5", "8.", "1e2", "2.5e3", "60"])
+@pytest.mark.parametrize("parse", [parse_size, parse_duration])
+def test_what_a_refusal_suggests_can_be_written(
+    parse: Callable[[str], float], number: str
+) -> None:
+    with pytest.raises(FormatError) as refused:
+        parse(number)
+
+    _, _, advice = str(refused.value).partition("write ")
+    words = re.findall(r"[0-9.][0-9.e:]*[A-Za-z]*", advice)
+    assert words
+    for word in words:
+        parse(word)  # raises what cannot be written
