@@ -389,8 +389,11 @@ def test_the_screen_fits_in_eighty_columns(scan: Weigh) -> None:
 
 @pytest.fixture
 def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Give a scan whose third size does not end by itself."""
-    script = "import sys, time; time.sleep(999 * (sys.argv[1] == '3'))"
+    """Give a scan whose third size says that it began, and does not end by itself."""
+    script = (
+        "import sys, time\n"
+        "if sys.argv[1] == '3': open('began', 'w').close(); time.sleep(999)"
+    )
     argv = (sys.executable, "-m", "weigh", "scan", "n=1,2,3,4", "--")
     process = subprocess.Popen(
         (*argv, sys.executable, "-c", script, "{n}"),
@@ -408,10 +411,9 @@ def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def wait_for_the_third(folder: Path) -> None:
     deadline = time.monotonic() + PATIENCE
-    while not list((folder / ".weigh" / "output").glob("*/n-3*")):
+    while not (folder / "began").exists():
         assert time.monotonic() < deadline, "the third size never began"
         time.sleep(0.01)
-    time.sleep(0.5)  # its interpreter starts
 
 
 def test_ctrl_c_ends_the_scan_and_keeps_what_ran(
