@@ -28,8 +28,9 @@ for name in list(os.environ):
         del os.environ[name]
 
 # a busy machine is no fault of the code's: examples may take their time
-settings.register_profile("weigh", deadline=None)
-settings.load_profile("weigh")
+settings.register_profile("weigh", deadline=None, max_examples=30)
+settings.register_profile("long", deadline=None, max_examples=1000)
+settings.load_profile("long" if os.environ.get("WEIGH_FUZZ") == "long" else "weigh")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the order

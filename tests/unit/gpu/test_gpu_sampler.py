@@ -93,7 +93,7 @@ def test_in_a_container_the_rise_of_the_device_is_the_peak(nvml: Script) -> None
         let_look(sampler)
         usage = only(sampler)
     assert (usage.memory_before, usage.peak_memory) == (GIB, 5 * GIB)
-    assert usage.source == DEVICE_RISE
+    assert (usage.source or "").startswith(DEVICE_RISE)  # and when, if it looked late
 
 
 def test_the_baseline_is_read_before_start_returns(nvml: Script) -> None:
