@@ -201,15 +201,17 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         words["per_gpu"] = None
     _refuse_contradictions(words)
     settings = options.settings_of(context)
-    wishes = ExecOptions(**words, mask=settings.mask)
+    exec_options = ExecOptions(**words, mask=settings.mask)
     if is_dry:
-        for line in exec_lines.plan_lines(*plan(task_file, wishes)):
+        for line in exec_lines.plan_lines(*plan(task_file, exec_options)):
             click.echo(line)
         return 0
-    console = _StderrConsole(quiet=quiet, alone=not (wishes.ungroup or wishes.tag))
+    console = _StderrConsole(
+        quiet=quiet, alone=not (exec_options.ungroup or exec_options.tag)
+    )
     finished = execute(
         task_file,
-        wishes,
+        exec_options,
         Console(console.notify, console.show),
         cwd=current_folder() or os.sep,
         env=os.environ,
@@ -222,7 +224,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         _print(msgspec.json.encode(report).decode() + "\n")
     else:
         text = "".join(f"{line}\n" for line in exec_lines.summary_lines(report))
-        (_write if wishes.ungroup or wishes.tag else _print)(text)
+        (_write if exec_options.ungroup or exec_options.tag else _print)(text)
     return _exit_code(finished)
 
 
