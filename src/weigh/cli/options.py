@@ -11,6 +11,7 @@ import click
 from weigh import config
 from weigh.errors import FormatError, WeighError
 from weigh.flow.run.record_sink import current_folder
+from weigh.schedulers import KINDS
 from weigh.units import parse_duration, parse_limit, parse_size
 
 if TYPE_CHECKING:
@@ -99,7 +100,6 @@ TIME_TEXT = Quantity("time", parse_duration, as_text=True)
 
 # Options of one meaning are spelled the same in every verb: this is the table.
 SETTINGS: dict[str, object] = {"help_option_names": ["-h", "--help"]}
-SCHEDULERS = ("slurm", "gridengine")
 Decorator: TypeAlias = Callable[[Any], Any]
 
 
@@ -119,7 +119,7 @@ def quiet(text: str) -> Decorator:
 
 
 def queue(text: str, *, multiple: bool = False) -> Decorator:
-    """Return the option ``-p/--queue``: of Slurm or Grid Engine."""
+    """Return the option ``-p/--queue``: of a scheduler."""
     return click.option("-p", "--queue", metavar="NAME", multiple=multiple, help=text)
 
 
@@ -141,7 +141,7 @@ def jobs_at_once(most: int) -> Decorator:
 
 def scheduler(text: str, name: str = "scheduler") -> Decorator:
     """Return the option ``--for``: a scheduler's name."""
-    return click.option("--for", name, type=click.Choice(SCHEDULERS), help=text)
+    return click.option("--for", name, type=click.Choice(tuple(KINDS)), help=text)
 
 
 _SETTINGS = "weigh.settings"

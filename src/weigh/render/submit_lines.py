@@ -10,8 +10,7 @@ from weigh.model.job import JobRequest, Submitted
 from weigh.model.plan import Plan
 from weigh.render.printable import padded, printable
 from weigh.render.request_lines import WIDTH, folded
-from weigh.schedulers.slurm.text import format_time
-from weigh.units import Seconds, format_size
+from weigh.units import Seconds, format_limit, format_size
 
 SCHEMA = "weigh.submit/1"
 _WIDEST = 24
@@ -152,7 +151,7 @@ def request_words(wanted: JobRequest) -> str:
     if wanted.gpus:
         parts.append(f"{wanted.gpus} x {wanted.gpu_type or 'GPU'}")
     if wanted.time_limit is not None:
-        parts.append(format_time(wanted.time_limit))
+        parts.append(format_limit(wanted.time_limit))
     return ", ".join(parts)
 
 

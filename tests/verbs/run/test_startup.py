@@ -38,7 +38,7 @@ _OURS = """
     weigh.cli.run weigh.flow weigh.flow.run weigh.flow.run.options
     weigh.flow.run.channel weigh.flow.run.record_sink weigh.flow.run.run
     weigh.schedulers weigh.schedulers.gridengine weigh.schedulers.gridengine.text
-    weigh.schedulers.script weigh.schedulers.slurm
+    weigh.schedulers.dialect weigh.schedulers.slurm
     weigh.schedulers.slurm.text
     weigh.measure weigh.measure.command
     weigh.measure.launcher weigh.measure.orphans weigh.measure.peak

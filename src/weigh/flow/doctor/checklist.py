@@ -14,6 +14,7 @@ from weigh.model.doctor import (
     PythonEnvironment,
     SchedulerFacts,
 )
+from weigh.schedulers import KINDS
 from weigh.sweep.quoting import quoted
 from weigh.units import format_duration
 
@@ -74,8 +75,9 @@ def python_on_nodes(facts: Facts) -> Iterator[Check]:
         text = f"weigh's Python is on a shared disk ({disk.kind}): nodes see it"
         yield Check("nodes", "ok", text)
         return
-    is_slurm = facts.schedulers[0].name == "Slurm"
-    start = "srun" if is_slurm else "qrsh -now no"
+    start = next(
+        kind.starts for kind in KINDS.values() if kind.title == facts.schedulers[0].name
+    )
     text = f"weigh's Python is on this machine's own disk: {disk.path}"
     cure = f"try {start} {facts.python} --version; if it fails, put a venv in home"
     yield Check("nodes", "warning", text, cure)
