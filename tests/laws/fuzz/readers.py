@@ -13,7 +13,7 @@ import written
 
 from weigh import config, gpu_models, joblog, request, units
 from weigh.errors import FormatError
-from weigh.flow.doctor.job import parse_git
+from weigh.flow.doctor.doctor import parse_git
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.report.joined_records import read_light
 from weigh.flow.submit.first_check import read_measured
