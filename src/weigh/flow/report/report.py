@@ -234,7 +234,7 @@ def _records(
         jobs = ", ".join(f"{job.id} ({job.name})" for job in known[: -_RECENT - 1 : -1])
         if not jobs:
             raise
-        raise RecordNotFoundError(f"{error}; the latest jobs: {jobs}") from error
+        raise RecordNotFoundError(f"{error}; jobs: {jobs}") from error
 
 
 def _of_records(
