@@ -36,9 +36,12 @@ def _names() -> tuple[str, str, str | None]:
     return uname.nodename, uname.sysname, uname.release
 
 
-def is_login_node(env: Mapping[str, str]) -> bool:
-    """Return whether a scheduler's commands exist, outside of any of its jobs."""
-    if "SLURM_JOB_ID" in env or "SGE_TASK_ID" in env:
+def may_be_login_node(env: Mapping[str, str]) -> bool:
+    """Return whether the user came by ssh to a machine with a scheduler's commands.
+
+    A workstation with the same commands has its user at its screen.
+    """
+    if not ("SSH_CONNECTION" in env or "SSH_TTY" in env) or "SLURM_JOB_ID" in env:
         return False
     return any(
         os.access(os.path.join(folder, command), os.X_OK)

@@ -345,6 +345,7 @@ class Kind(Protocol):
     ``title`` is its name in a sentence. ``submits``, ``lists`` and ``accounts`` are the
     commands that show whether the scheduler is installed. ``directive`` matches a line
     that looks like a directive, even misspelled. ``job_variable`` is set in its jobs.
+    ``nodes_argv`` is the command that lists the names of the compute nodes.
     Queries run with the variables ``fixed`` and without any that begin with ``unset``.
     """
 
@@ -353,6 +354,7 @@ class Kind(Protocol):
     submits: str
     lists: str
     accounts: str
+    nodes_argv: tuple[str, ...]
     job_variable: str
     directive: re.Pattern[str]
     unset: tuple[str, ...]

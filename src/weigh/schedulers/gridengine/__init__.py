@@ -32,6 +32,7 @@ class GridEngine:
     submits = "qsub"
     lists = "qhost"
     accounts = "qacct"
+    nodes_argv: tuple[str, ...] = ("qconf", "-sel")
     job_variable = "SGE_TASK_ID"
     directive = re.compile(r"\s*#+\s*\$\s*-")
     unset: tuple[str, ...] = ()
