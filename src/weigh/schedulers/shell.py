@@ -180,7 +180,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True):
-    """The commands that a shell would run; ``documents`` are here-document lines."""
+    """The commands that a shell would run.
+
+    ``documents`` are the lines of here-documents, and those within quotes or ``$( )``.
+    """
 
     commands: tuple[Command, ...] = ()
     functions: frozenset[str] = frozenset()
@@ -218,6 +221,8 @@ def _document_lines(found: tuple[Token, ...]) -> Iterator[int]:
         if token.kind == "document":
             rows = token.text.count("\n") + (not token.text.endswith("\n"))
             yield from range(token.line, token.line + rows)
+        elif token.kind == "word":
+            yield from range(token.line + 1, token.line + token.text.count("\n") + 1)
 
 
 class _Reader:

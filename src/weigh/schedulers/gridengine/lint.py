@@ -53,7 +53,7 @@ def _ignored(case: Case) -> Iterator[Finding]:
         found = _MEANT.match(line.text)
         if not found:
             continue
-        if found["gap"]:
+        if found["gap"] and len(found["hashes"]) == 1:
             effect = "a space after '#': qsub ignores this line"
             yield problem(line, "space-in-directive", effect)
         elif len(found["hashes"]) > 1:

@@ -220,7 +220,7 @@ _ANYWHERE = re.compile(
       | INSERT_\w+ | \bYOUR[_-]\w+ | \bTODO\b | \bxxx+\b | path/to(?=/|\b)
       | \bmy[_-]?(?:account|project)\b
       | [\w.+-]{1,64}@(?:domain|example|university|your\w*)\.\w+
-      | \b(?:someone|somebody|your[\w.]*|user(?:name)?|me|name)@[\w.-]+""",
+      | (?<![$\w{])(?:someone|somebody|your[\w.]*|user(?:name)?|me|name)@[\w.-]+""",
     re.VERBOSE | re.IGNORECASE,
 )
 # in a directive these cannot be redirections or shell tests

@@ -195,6 +195,7 @@ _STARTERS = frozenset(
     {*_LAUNCHERS, "parallel", "spark-submit", "spark-start", "torchrun", "accelerate"}
     | {"deepspeed", "horovodrun", "jsrun", "flux", "ray", "dask", "charmrun", "xargs"}
     | {"snakemake", "nextflow", "pdsh", "ssh", "clush", "mpiexec_mpt", "lamboot"}
+    | {"torch.distributed.launch", "torch.distributed.run", "mpi4py", "horovod.run"}
 )
 _PLAIN = ("python", "Rscript", "perl", "java")
 
@@ -209,19 +210,22 @@ def _one_of_many(case: Case) -> Iterator[Finding]:
     if case.tool != "sbatch" or max(nodes, tasks) == 1:
         return
     commands = [one for one in case.body.commands if _is_work(one)]
-    text = " ".join(token.text for token in case.body.tokens)
+    text = " ".join(
+        one.text for one in case.body.commands if one.name not in ("echo", "printf")
+    )
     if (
-        not commands
+        not case.body.commands
         or any(one in re.split(r"[^\w.-]+", text) for one in _STARTERS)
         or _USES_TASKS.search(text)
         or any(one.background for one in commands)
-        or not all(one.name.startswith(_PLAIN) for one in commands)
     ):
         return
+    is_sure = all(one.name.startswith(_PLAIN) for one in commands)
     if granted.nodes is not None and nodes > 1:
         effect = f"the script runs on one of {nodes} nodes: the others stay idle"
-        yield problem(case.option("nodes"), "no-srun", effect, "--nodes=1, or srun")
-    elif granted.nodes is None:
+        make = problem if is_sure else note
+        yield make(case.option("nodes"), "no-srun", effect, "--nodes=1, or srun")
+    elif granted.nodes is None and is_sure and commands:
         effect = f"the script runs once; {tasks} tasks may be on several nodes"
         fix = f"for threads: --cpus-per-task={tasks}"
         yield note(case.option("ntasks"), "no-srun", effect, fix)
@@ -233,6 +237,7 @@ _HELPER_WORDS = """
     mkdir ml module mv nproc nvidia-smi pip popd printenv printf pushd pwd read
     readarray return rm rsync sed seq set shift shopt sleep sort source tail tar tee
     test touch tr trap true ulimit umask uname unset unzip wait wc which whoami wget
+    curl
 """
 _HELPERS = frozenset(_HELPER_WORDS.split())
 

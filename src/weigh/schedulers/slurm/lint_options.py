@@ -257,9 +257,11 @@ def _passed_over(line: Line, found: re.Match[str]) -> Finding:
     ignored = "sbatch ignores this line"
     if found["word"] != _WORD:
         effect = f"{found['hashes']}{found['gap']}{found['word']}: {ignored}"
+        if found["word"].endswith(_WORD) and found["word"] != f"S{_WORD}":
+            return note(line, "commented-directive", effect)  # switched off like this
         code = "misspelled-directive"
         return problem(line, code, effect, f"write {PREFIX}")
-    if found["gap"]:
+    if found["gap"] and len(found["hashes"]) == 1:
         return problem(line, "space-in-directive", f"a space after '#': {ignored}")
     if len(found["hashes"]) > 1:
         return note(line, "commented-directive", f"'##' is a comment: {ignored}")
@@ -443,6 +445,11 @@ def _gres(option: Option) -> Iterator[Finding]:
         if _GRES.fullmatch(part):
             if part.endswith(":0"):
                 yield note(option, "no-gpu", "requests no GPU")
+            continue
+        if re.fullmatch(r"(?:gpus|GPUS?|cuda|nvidia)(?:[:=].*)?", part):
+            effect = f"{part} is not a Slurm resource: refused"
+            rest = part.partition(":")[2]
+            yield refused(option, "gres", effect, f"gpu:{rest}" if rest else "gpu:1")
             continue
         turned = re.fullmatch(r"gpu[:=](\d+)(?::([A-Za-z]\w*))?", part)
         bare = re.fullmatch(r"([A-Za-z]\w*):(\d+)", part)
