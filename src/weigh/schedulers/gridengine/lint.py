@@ -239,7 +239,7 @@ def _names(case: Case) -> Iterator[Finding]:
         )
 
 
-_EXPANDS = frozenset({"o", "e", "i", "S", "v", "ac", "dc", "sc"})
+_EXPANDS = frozenset({"o", "e", "i", "S", "wd"})  # as 8.1.9 does
 
 
 def _literal(case: Case) -> Iterator[Finding]:

@@ -93,7 +93,10 @@ def _modules(case: Case) -> Iterator[Finding]:
 
 
 def _is_plain_sh(case: Case) -> bool:
-    return case.script.program in _PLAIN
+    """Return whether /bin/sh runs the script: so does ``unix_behavior`` without #!."""
+    return case.script.program in _PLAIN or (
+        not case.script.interpreter and _is_plain(case)
+    )
 
 
 def _is_plain(case: Case) -> bool:
@@ -321,7 +324,7 @@ _WORDS = (
 
 
 def _bash_only(case: Case) -> Iterator[Finding]:
-    if case.script.program not in _PLAIN or case.facts.plain_shell == "bash":
+    if not _is_plain_sh(case) or case.facts.plain_shell == "bash":
         return
     reported: set[str] = set()
     found: list[tuple[Spot, str]] = [*_of_commands(case), *_of_tokens(case)]

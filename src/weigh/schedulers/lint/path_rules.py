@@ -75,12 +75,12 @@ def _first_line(case: Case) -> Iterator[Finding]:
     elif case.option("S") is None:
         limits = case.facts.limits
         fix = "put #!/bin/bash first"
+        effect = "no '#!': the queue's shell or /bin/sh runs it, maybe not bash"
         if limits is not None and limits.start_mode == "unix_behavior":
-            effect = "no '#!', which the queues here require: the job fails with 127"
-            yield problem(spot, "no-shebang", effect, fix)
+            effect = "no '#!': /bin/sh runs it on this cluster, not bash"
         else:
-            effect = "no '#!': the queue's shell or /bin/sh runs it, maybe not bash"
-            yield note(spot, "no-shebang", effect, f"{fix}, and #$ -S /bin/bash")
+            fix += ", and #$ -S /bin/bash"
+        yield note(spot, "no-shebang", effect, fix)
 
 
 def _interpreter(case: Case) -> Iterator[Finding]:

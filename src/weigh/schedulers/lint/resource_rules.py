@@ -128,7 +128,7 @@ def _devices(case: Case) -> Iterator[Finding]:
         if highest >= gpus:
             effect = f"device {highest} of {_gpus(gpus)}: numbers begin at 0"
             yield problem(command, "devices-overridden", effect, "remove it")
-        elif command.words:
+        elif not command.background:
             effect = "overrides the scheduler's choice: maybe the GPU of another job"
             yield note(command, "devices-overridden", effect, "remove it")
 

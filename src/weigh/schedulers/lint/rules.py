@@ -125,7 +125,7 @@ TABLE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
             ("step-beyond-job", "a step larger than the job"),
             ("processes-beyond-gpus", "more processes than GPUs"),
             ("devices-overridden", "`CUDA_VISIBLE_DEVICES` set by hand"),
-            ("no-gpu", "a program told to use a GPU, and none requested"),
+            ("no-gpu", "a program that asks for a GPU, and none requested"),
             ("heap-beyond-memory", "a Java heap as large as the memory"),
             ("no-srun", "several nodes or tasks, and a script that uses one"),
         ),
