@@ -39,11 +39,14 @@ def test_cpus_are_those_this_process_may_use() -> None:
         os.sched_setaffinity(0, everything)
 
 
+SCHEDULERS = ("sbatch", "qsub"), ("SLURM_JOB_ID", "SGE_TASK_ID")
+
+
 def test_a_login_node_has_the_commands_and_is_reached_by_ssh(tmp_path: Path) -> None:
     command = tmp_path / "sbatch"
     command.touch(mode=0o755)
     here = {"PATH": f"/nowhere:{tmp_path}", "SSH_TTY": "/dev/pts/1"}
-    assert may_be_login_node(here)
-    assert not may_be_login_node({**here, "SLURM_JOB_ID": "7"})
-    assert not may_be_login_node({**here, "PATH": "/nowhere"})
-    assert not may_be_login_node({"PATH": here["PATH"]})
+    assert may_be_login_node(here, *SCHEDULERS)
+    assert not may_be_login_node({**here, "SLURM_JOB_ID": "7"}, *SCHEDULERS)
+    assert not may_be_login_node({**here, "PATH": "/nowhere"}, *SCHEDULERS)
+    assert not may_be_login_node({"PATH": here["PATH"]}, *SCHEDULERS)

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from weigh import config
@@ -23,7 +23,7 @@ from weigh.schedulers.protocol import Lint, Who
 
 FORMS = tuple(KINDS)
 
-_LONGEST = 4 << 20  # Slurm's own limit on a script (max_script_size)
+_LONGEST = 4 << 20  # the usual limit of schedulers on a script
 _MOST_LINES_READ = 64 << 20
 _MOST_OPTIONS = 64 << 10
 _MOST_MATCHES = 100_000
@@ -43,7 +43,7 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
 ) -> Checked:
     """Read the job script at *path*, and return what is wrong with it.
 
-    *form* is ``slurm`` or ``gridengine``, by default what its directives are. *limits*
+    *form* is a scheduler's name, by default what its directives are. *limits*
     and *jobs* (states by id) are what is known of the cluster, if anything; *ignore*
     are the rules that the settings ignore.
 
@@ -55,8 +55,14 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
         raise UsageError(f"no such scheduler: {form!r} (one of {', '.join(FORMS)})")
     text = _read(os.path.join(cwd, path), path)
     scheduler = form or guess(text) or installed_scheduler(env)
-    facts = facts_of(cwd, env, limits=limits, jobs=jobs)
     dialect = dialect_of(scheduler)
+    facts = facts_of(
+        cwd,
+        env,
+        limits=limits,
+        jobs=jobs,
+        default_files=dialect.default_files(cwd, env),
+    )
     kept, ignored = acknowledged(text, dialect.lint(text, facts), ignore)
     return Checked(
         script=path,
@@ -113,8 +119,12 @@ def facts_of(
     *,
     limits: Limits | None = None,
     jobs: Mapping[str, str | None] | None = None,
+    default_files: Iterable[tuple[str, str]] = (),
 ) -> Facts:
-    """Return the facts of this machine; files are looked up on demand."""
+    """Return the facts of this machine; files are looked up on demand.
+
+    *default_files* are (name, path) of the files of options that the scheduler reads.
+    """
     return Facts(
         cwd=cwd,
         home=env.get("HOME") or None,
@@ -128,7 +138,7 @@ def facts_of(
         jobs=jobs or {},
         limits=limits,
         plain_shell=_plain_shell() if limits is not None else "",
-        defaults=tuple(_defaults(cwd, env)),
+        defaults=tuple(_contents_of(default_files)),
     )
 
 
@@ -137,22 +147,15 @@ def _plain_shell() -> str:
     return os.path.basename(os.path.realpath("/bin/sh"))
 
 
-def _defaults(cwd: str, env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the files with options that qsub reads before the script: (name, text)."""
-    root, cell = env.get("SGE_ROOT", ""), env.get("SGE_CELL") or "default"
-    common = os.path.join(root, cell, "common", "sge_request") if root else ""
-    home = os.path.join(env["HOME"], ".sge_request") if env.get("HOME") else ""
-    here = os.path.join(cwd, ".sge_request")
-    named = [("sge_request", common), ("~/.sge_request", home)]
-    if here != home:
-        named.append((".sge_request", here))
-    for name, path in named:
+def _contents_of(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of the *files*, (name, path), that exist."""
+    for name, path in files:
         try:
-            if path and stat.S_ISREG(os.stat(path).st_mode):
+            if stat.S_ISREG(os.stat(path).st_mode):
                 with open(path, encoding="utf-8", errors="replace") as file:
                     yield name, file.read(_MOST_OPTIONS)
         except (OSError, ValueError):
-            continue  # qsub warns of a file that it cannot read
+            continue  # the scheduler does without it as well
 
 
 def dialect_of(scheduler: str) -> Lint:

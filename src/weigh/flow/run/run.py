@@ -127,8 +127,14 @@ def _note_login_node(host: Host | None, options: RunOptions, warner: Warner) -> 
     given, folder = options.login_node, current_folder()
     if host is None or folder is None or given is False:
         return
-    if given is None and not may_be_login_node(os.environ):
-        return
+    if given is None:
+        from weigh.schedulers import KINDS  # noqa: PLC0415 - start-up time
+
+        kinds = KINDS.values()
+        commands = [one.submits for one in kinds]
+        in_job = [one.job_variable for one in kinds]
+        if not may_be_login_node(os.environ, commands, in_job):
+            return
     from weigh.flow.run.login_node import login_node_warning  # noqa: PLC0415 - rare
 
     warning = login_node_warning(

@@ -3,11 +3,13 @@
 The behaviour of qsub and of jobs was observed on 8.1.9.
 """
 
+import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from weigh.errors import FormatError
 from weigh.model.lint import Finding
+from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.cluster import is_gpu_type
 from weigh.schedulers.gridengine.lint_options import PREFIX, read_options
@@ -28,7 +30,6 @@ from weigh.schedulers.lint.case import (
 from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
-from weigh.schedulers.script import positive_number, whole_number
 from weigh.units import MINUTE, format_size
 
 GPU_RESOURCES = ("ngpus", "gpu", "gpus", "num_gpus", "gpu_card", "cuda")
@@ -501,3 +502,26 @@ _LINT = ScriptLint(
 )
 lint = _LINT.lint
 directives = _LINT.directives
+
+
+def default_files(cwd: str, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return (name, path) of the files of options that qsub reads before the script."""
+    found = []
+    if env.get("SGE_ROOT"):
+        cell = env.get("SGE_CELL") or "default"
+        path = posixpath.join(env["SGE_ROOT"], cell, "common", "sge_request")
+        found.append(("sge_request", path))
+    home = env.get("HOME")
+    if home:
+        found.append(("~/.sge_request", posixpath.join(home, ".sge_request")))
+    if cwd != home:
+        found.append((".sge_request", posixpath.join(cwd, ".sge_request")))
+    return tuple(found)
+
+
+_GPUS = re.compile(r"\bn?gpus?=[1-9]")
+
+
+def requests_gpus(flags: str, env: Mapping[str, str]) -> bool:  # noqa: ARG001
+    """Return whether *flags* request GPUs."""
+    return bool(_GPUS.search(flags))

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from weigh.errors import FormatError
 from weigh.model.lint import Finding
+from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.lint.case import Case, Rule, Spot, note, problem
-from weigh.schedulers.script import whole_number
 from weigh.schedulers.shell import Command, unquoted
 from weigh.units import format_size, parse_size
 

@@ -1,10 +1,11 @@
 """Lint for Slurm scripts: paths, arrays, dependencies, and the request per node."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from weigh.errors import FormatError
 from weigh.model.lint import Facts, Finding
+from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.lint.case import (
     Case,
     Elements,
@@ -22,7 +23,7 @@ from weigh.schedulers.lint.case import (
 from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
-from weigh.schedulers.script import Script, positive_number, whole_number
+from weigh.schedulers.script import Script
 from weigh.schedulers.slurm import lint_options as slurm_lint_options
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.lint_options import gpus_of, memory_of, read_options
@@ -510,8 +511,24 @@ lint = _LINT.lint
 directives = _LINT.directives
 
 
+def default_files(
+    cwd: str,  # noqa: ARG001 - of the protocol
+    env: Mapping[str, str],  # noqa: ARG001
+) -> tuple[tuple[str, str], ...]:
+    """Return no file: sbatch reads none."""
+    return ()
+
+
 def awaited(text: str) -> tuple[str, ...]:
     """Return the ids of the jobs that the script depends on."""
     options = _LINT.options(text).options
     values = (one.value for one in options if one.name == "dependency")
     return tuple(dict.fromkeys(job for one in values for job in _JOB.findall(one)))
+
+
+_GPUS = re.compile(r"--gres[= ]\S*gpu|--gpus|(?:^|\s)-G\b")
+
+
+def requests_gpus(flags: str, env: Mapping[str, str]) -> bool:
+    """Return whether *flags*, or the user's defaults, request GPUs."""
+    return bool(_GPUS.search(flags)) or "gpu" in env.get("SBATCH_GRES", "")
