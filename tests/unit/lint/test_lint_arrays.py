@@ -170,8 +170,6 @@ def test_a_variable_that_grid_engine_never_sets_is_found() -> None:
     [
         "read -p 'go on? ' yes\n",
         "read -rp 'name: ' name\n",
-        "conda install numpy\n",
-        "conda create -n env python=3.11\n",
         "pip uninstall torch\n",
         "vim a.txt\n",
         "R script.R\n",
@@ -188,9 +186,9 @@ def test_a_command_that_waits_for_an_answer_is_found(body: str) -> None:
     [
         "while read -r line; do echo $line; done < list\n",
         "read -p 'x' y < answers\n",
-        "yes | conda install numpy\n",
-        "conda install -y numpy\n",
-        "conda create -qy -n env\n",
+        "yes | pip uninstall torch\n",
+        "pip uninstall -y torch\n",
+        "conda install numpy\n",
         "R --no-save < script.R\n",
         "R CMD BATCH script.R\n",
         "matlab -batch script\n",

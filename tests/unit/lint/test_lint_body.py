@@ -115,7 +115,9 @@ def test_conda_needs_its_hook() -> None:
     sourced = "source ~/miniconda3/etc/profile.d/conda.sh\nconda activate pt\n"
     assert "conda" not in sbatch(body=hooked)
     assert "conda" not in sbatch(body=sourced)
-    assert "conda" not in of_slurm("#!/bin/bash -l\nconda activate pt\n")
+    for flag in ("-l", "--login", "-login", "-il", "-el"):
+        assert "conda" not in of_slurm(f"#!/bin/bash {flag}\nconda activate pt\n")
+    assert "conda" in of_slurm("#!/bin/bash -e\nconda activate pt\n")
 
 
 def test_a_module_may_bring_conda() -> None:

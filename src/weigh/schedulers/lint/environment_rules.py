@@ -172,11 +172,14 @@ def _keeps_environment(case: Case) -> bool:
     return export is None or export.value.upper() not in ("NONE", "NIL")
 
 
+_LOGIN = re.compile(r"--?login|-[a-z]*[li][a-z]*")
+
+
 def _is_login(case: Case) -> bool:
     flags = case.script.interpreter[1:]
     shell = case.option("S") if case.tool == "qsub" else None
-    login = {"-l", "--login", "-i", "-il", "-li"}
-    return bool(login & {*flags, *(shell.value.split() if shell else ())})
+    words = (*flags, *(shell.value.split()[1:] if shell else ()))
+    return any(_LOGIN.fullmatch(word) for word in words)
 
 
 def _starts_shell(command: Command) -> bool:
@@ -235,7 +238,6 @@ def _variables(case: Case) -> Iterator[Finding]:
 
 
 _EDITORS = frozenset({"vi", "vim", "nano", "emacs", "htop"})
-_ASKING = {"install", "create", "remove", "update", "uninstall"}
 _MATLAB = ("-r", "-batch", "-h", "-n", "-help")
 
 
@@ -253,7 +255,7 @@ def _interactive(case: Case) -> Iterator[Finding]:
         )
         before = command
         why = "" if is_fed else _asks(command)
-        if why and "ALWAYS_YES" not in " ".join(t.text for t in case.body.tokens):
+        if why:
             yield problem(command, "interactive", why)
 
 
@@ -263,12 +265,9 @@ def _asks(command: Command) -> str:
         return "nobody answers in a batch job: the variable stays empty"
     if name in _EDITORS and not {"--batch", "-b", "-e", "-es", "-c"} & {*words}:
         return "needs a terminal, which a batch job does not have"
-    if name in ("conda", "mamba", "pip", "pip3") and words:
-        confirms = any(re.fullmatch(r"-\w*y\w*|--yes", one) for one in words)
-        asking = {"uninstall"} if name.startswith("pip") else _ASKING
-        asks = words[0] in asking
-        if asks and not confirms and "--dry-run" not in words:
-            return "asks for confirmation: nobody answers, and nothing is done; add -y"
+    if name in ("pip", "pip3") and words[:1] == ("uninstall",):  # conda assumes yes
+        if not {"-y", "--yes"} & {*words}:
+            return "asks for confirmation, and fails; add -y"
     if name == "R" and not any(
         one in ("CMD", "-f", "-e", "--help", "--version") or one.startswith("--file")
         for one in words
