@@ -34,6 +34,7 @@ class Slurm:
     submits = "sbatch"
     lists = "sinfo"
     accounts = "sacct"
+    nodes_argv: tuple[str, ...] = ("sinfo", "-h", "-N", "-o", "%N %n")
     job_variable = "SLURM_JOB_ID"
     directive = re.compile(r"\s*#+\s*(?:SB\w*|S\w*BATCH|sbatch)\s*-")
     commands: tuple[str, ...] = (
