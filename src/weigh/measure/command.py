@@ -383,7 +383,7 @@ class _Run:
             virtual_memory=self._tracker.virtual or None,
             cgroup_peak=cgroup.peak if rose else None,
             read_bytes=None if io is None else io.read_bytes,
-            write_bytes=None if io is None else io.write_bytes,
+            write_bytes=None if io is None else max(0, io.write_bytes),
             processes=max(self._tree.seen, self._reaped, 1),
             growing=is_growing(self._sampler.samples),
             gpus=self._gpu_usages(),

@@ -410,7 +410,7 @@ def _own_spikes(
 
 
 def _parts(value: Bytes, split: Holding | None) -> dict[str, Bytes | None]:
-    """Split a peak as at the look beside it; a spike is anonymous memory."""
+    """Split a peak as at the look next to it; a spike is anonymous memory."""
     if split is None:
         return {"anonymous": None, "shared": None, "file": None, "kernel": None}
     return {

@@ -175,7 +175,7 @@ class Sampler:
     @property
     def method(self) -> str:
         """The description of how memory was measured."""
-        every = f"looked at every {round(self.reached_interval() * 1000)} ms"
+        every = f"every {round(self.reached_interval() * 1000)} ms"
         return f"{self._gauge.source}; {every}"
 
     def ranks(self) -> tuple[Rank, ...]:

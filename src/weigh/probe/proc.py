@@ -482,7 +482,10 @@ def _read_from(fd: int, size: int = _CHILDREN_BYTES) -> bytes:
 
 
 class IoReading(msgspec.Struct, frozen=True):
-    """Bytes that reached storage, as the kernel counts them."""
+    """Bytes that reached storage, as the kernel counts them.
+
+    Not those in files that were deleted or cut short before they were written.
+    """
 
     read_bytes: Bytes
     write_bytes: Bytes
@@ -497,7 +500,8 @@ class IoReading(msgspec.Struct, frozen=True):
 def parse_io(text: bytes) -> IoReading:
     """Read /proc/PID/io. Raises ValueError or KeyError when it is something else."""
     fields = dict(line.split(b":") for line in text.splitlines())
-    return IoReading(int(fields[b"read_bytes"]), int(fields[b"write_bytes"]))
+    written = int(fields[b"write_bytes"]) - int(fields[b"cancelled_write_bytes"])
+    return IoReading(int(fields[b"read_bytes"]), written)
 
 
 def read_reaped_io(proc: str = "/proc") -> IoReading | None:

@@ -56,8 +56,8 @@ class Holding(msgspec.Struct, frozen=True, gc=False):
 
 
 _STRANGERS_INTERVAL = 1.0  # seconds between checks of who is in the group
-_PAGES = "pages: shared ones counted once"
-_STATUS = "status: pages are not readable, so shared ones are estimated"
+_PAGES = "pages: shared ones counted once, pipes and sockets not"
+_STATUS = "status: shared pages estimated, for pagemap is not readable"
 
 
 class MemoryGauge:

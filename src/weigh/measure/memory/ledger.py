@@ -15,8 +15,8 @@ from weigh.probe.cgroup import GroupGauge, GroupMemory, memory_folder, read_grou
 from weigh.probe.proc import parse_stat
 from weigh.units import KIB, MIB, Bytes
 
-OWN = "own cgroup: the kernel's account of this job"
-STANDING = "cgroup: the kernel's account, with nothing else in it"
+OWN = "own cgroup: counted by the kernel"
+STANDING = "cgroup: counted by the kernel, nothing else is in it"
 
 _SYSTEM = "/sys/fs/cgroup"
 _NAME = "weigh."  # our groups; the process id of weigh follows

@@ -252,16 +252,8 @@ class ForkModel:
             copied = min(room, unexplained)
         at_most = min(room, self._at_most(unexplained))
         if forked:
-            # it shares all with the new fork; its faults came before, or after
-            elders = set(family.members) - {seen.pid}
-            version = max(0, member.private - member.grown)
-            if version and elders:
-                family.versions.append(_Version(version, elders))
-                del family.versions[:-_MOST_VERSIONS]
-            family.shared += member.private
-            family.sure -= member.private
-            family.above += member.above
-            member.private = member.copied = member.grown = 0
+            # its faults came before the fork, or after
+            _share_all(family, member)
             member.above = self._at_most(unexplained)
         else:
             self._copy(family, member, copied, at_most)
@@ -277,13 +269,17 @@ class ForkModel:
         """Add a fork that was born since the last look, or an eldest member."""
         member = family.members[seen.pid] = _Member(seen, 0)
         if len(family.members) == 1:
-            member.private = seen.anonymous
+            member.private = member.grown = seen.anonymous
             family.sure += seen.anonymous
             return
+        if seen.parent not in old_sizes:  # which is done for those
+            others = [one for pid, one in family.members.items() if pid != seen.pid]
+            source = max(others, key=lambda one: one.seen.anonymous)
+            _share_all(family, family.members.get(seen.parent, source), seen.pid)
         faulted = max(0, seen.faulted - seen.mapped // _FILES_PER_FAULT)
         parent = old_sizes.get(seen.parent)
         growth = 0 if parent is None else max(0, seen.anonymous - parent)
-        member.private = growth
+        member.private = member.grown = growth
         family.sure += growth
         room = seen.anonymous - growth
         if seen.parent not in present:
@@ -320,6 +316,22 @@ def _settle(family: _Family, seen: Seen) -> None:
     family.shared = family.below = family.above = 0
     family.sure = seen.anonymous
     family.versions = []
+
+
+def _share_all(family: _Family, parent: _Member, newborn: int = 0) -> None:
+    """Note that a member has forked: its own pages are the new fork's too.
+
+    The elder forks keep the old versions of those that it had copied.
+    """
+    elders = set(family.members) - {parent.seen.pid, newborn}
+    version = max(0, parent.private - parent.grown)
+    if version and elders:
+        family.versions.append(_Version(version, elders))
+        del family.versions[:-_MOST_VERSIONS]
+    family.shared += parent.private
+    family.sure -= parent.private
+    family.above += parent.above
+    parent.private = parent.copied = parent.grown = parent.above = 0
 
 
 def _unseen_by_count(family: _Family) -> Iterable[Bytes]:

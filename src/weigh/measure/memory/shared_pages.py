@@ -58,6 +58,7 @@ class SharedPages:
         self._step = _STEP
         self._count_at = clock()
         self._tmpfs: frozenset[bytes] | None = None
+        self._others_rise: Bytes = 0
         self._refused: set[int] = set()
         self._has_opened = False
 
@@ -77,7 +78,7 @@ class SharedPages:
         held = self._holding(kept, estimate, rise, faulted)
         if self._is_worth_counting(held, best):
             with self.charged():
-                counted = self._count(kept)
+                counted = self._count(kept, rise)
             if counted:
                 guessed = held.total
                 held = self._holding(kept, self._model.estimate(), rise, faulted)
@@ -190,7 +191,8 @@ class SharedPages:
         ):
             # what the machine's shared memory rose by counts each page once
             high = max(shared.low, min(shared.high, rise + rise // _TOLERANCE))
-            shared = Estimate(max(shared.low, min(rise, high)), shared.low, high)
+            value = max(shared.low, min(rise - self._others_rise, high))
+            shared = Estimate(value, shared.low, high)
         return Holding(
             anonymous.value,
             shared.value,
@@ -227,7 +229,7 @@ class SharedPages:
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         self._count_at = self._clock() + self._pause
 
-    def _count(self, kept: Sequence[ProcessReading]) -> bool:
+    def _count(self, kept: Sequence[ProcessReading], rise: Bytes | None) -> bool:
         """Count what is shared, and correct the model; False if nothing was read."""
         counted = False
         families = self._model.families()
@@ -241,7 +243,14 @@ class SharedPages:
                     counted = True
             if _overlaps(kept):
                 counted |= self._count_files(stack, opened, kept)
+                self._note_others(kept, rise)
         return counted
+
+    def _note_others(self, kept: Sequence[ProcessReading], rise: Bytes | None) -> None:
+        """Note how much of the machine's rise is not mapped by the processes."""
+        mapped = self._shmem.estimate([reading.shared for reading in kept])
+        if rise is not None and mapped.value:
+            self._others_rise = max(0, rise - mapped.value)
 
     def _count_files(
         self,
