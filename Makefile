@@ -62,7 +62,7 @@ QUICK := tests/unit tests/laws/fuzz tests/docs/test_words.py tests/docs/test_doc
   $(addprefix tests/verbs/submit/test_,job_scripts.py rounds.py scheduler_answers.py \
   scheduler_command.py scheduler_memory.py submit_checks.py submit_screen.py) \
   --ignore=tests/unit/staging --ignore=tests/unit/estimate/test_scan_command.py \
-  --ignore=tests/unit/gpu/test_real_gpu_rehearsal.py -m "not slurm and not gridengine"
+  --ignore=tests/unit/gpu --ignore=tests/unit/regions -m "not slurm and not gridengine"
 test-quick: export PYTHONDONTWRITEBYTECODE :=
 test-quick: style
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist worksteal \

@@ -13,8 +13,9 @@ from typing import TextIO
 import pytest
 from hypothesis import settings
 
+from weigh.schedulers import KINDS
+
 CI = Path(__file__).parents[1] / "ci"
-RIGS = ("slurm", "gridengine")
 SHARED = {"browser", "wheel"}  # fixtures of a module that take long to make
 HOME = Path(os.environ.get("WEIGH_RIG", "/var/lib/weigh-rig"))
 USUALLY_IMPOSSIBLE = 3  # the exit code of a rig that lacks root or packages
@@ -32,6 +33,13 @@ for name in list(os.environ):
 settings.register_profile("weigh", deadline=None, max_examples=30)
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("long" if os.environ.get("WEIGH_FUZZ") == "long" else "weigh")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark of each scheduler of the table."""
+    for name, kind in KINDS.items():
+        line = f"{name}: needs a real {kind.title}"
+        config.addinivalue_line("markers", line)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the order
@@ -78,12 +86,11 @@ def spread(few: list[pytest.Item], many: list[pytest.Item]) -> list[pytest.Item]
 
 def rigs_of(item: pytest.Item) -> list[str]:
     """Return the real schedulers that a test uses."""
-    fixtures = getattr(item, "fixturenames", ())
-    return [
-        rig
-        for rig in RIGS
-        if rig in fixtures or item.get_closest_marker(rig) is not None
-    ]
+    used = {*getattr(item, "fixturenames", ())}
+    callspec = getattr(item, "callspec", None)
+    if callspec is not None:
+        used |= {one for one in callspec.params.values() if isinstance(one, str)}
+    return [rig for rig in KINDS if rig in used or item.get_closest_marker(rig)]
 
 
 @contextmanager
@@ -153,7 +160,7 @@ def is_first(users: TextIO) -> bool:
 
 
 def rig_fixture(name: str) -> object:
-    """Return the fixture that brings up a real scheduler, named as the rig."""
+    """Return the fixture that brings up a real scheduler, named as in the table."""
 
     @pytest.fixture(scope="session", name=name)
     def rig() -> Iterator[dict[str, str]]:
@@ -162,4 +169,4 @@ def rig_fixture(name: str) -> object:
     return rig
 
 
-globals().update({f"rig_{name}": rig_fixture(name) for name in RIGS})
+globals().update({f"rig_{name}": rig_fixture(name) for name in KINDS})

@@ -80,7 +80,8 @@ def test_peak_memory_is_the_programs_own_and_within_the_bounds(
     run = run_of(tmp_path, kind)
     truth, peak = run.truth["peak_memory"], run.usage["peak_memory"]
     assert peak["value"] == pytest.approx(truth, rel=0.05)
-    assert peak["low"] <= truth + base_tolerance(truth)
+    # the truth is without page tables and stacks, which weigh counts
+    assert peak["low"] - (peak["kernel"] or 0) <= truth + base_tolerance(truth)
     assert truth - base_tolerance(truth) <= peak["high"]
 
 
@@ -94,7 +95,8 @@ def test_the_peak_is_told_by_kind_of_memory(
     peak = run.usage["peak_memory"]
     size = run.truth.get("file", run.truth["peak_memory"])
     assert peak[part] == pytest.approx(size, rel=0.15)  # the interpreter's own: 12 MiB
-    assert peak["anonymous"] + peak["shared"] + peak["file"] == peak["value"]
+    parts = ("anonymous", "shared", "file", "kernel")
+    assert sum(peak[part] for part in parts) == peak["value"]
 
 
 def test_cpu_time_of_100_short_children_is_counted(tmp_path: Path) -> None:
@@ -124,4 +126,4 @@ def test_a_record_says_what_measuring_cost(tmp_path: Path) -> None:
     assert 0 < monitor["cpu_time"] < run.usage["wall_time"]
     assert 0 < monitor["memory"] < 30 * MIB
     assert monitor["samples"] > 1
-    assert monitor["interval"] == 0.05
+    assert monitor["interval"] >= 0.05  # the one that was reached
