@@ -31,7 +31,7 @@ for name in list(os.environ):
 
 # a busy machine is no fault of the code's: examples may take their time
 settings.register_profile("weigh", deadline=None, max_examples=30)
-settings.register_profile("long", deadline=None, max_examples=1000)
+settings.register_profile("long", deadline=None, max_examples=300)
 settings.load_profile("long" if os.environ.get("WEIGH_FUZZ") == "long" else "weigh")
 
 
