@@ -265,9 +265,9 @@ def _asks(command: Command) -> str:
         return "nobody answers in a batch job: the variable stays empty"
     if name in _EDITORS and not {"--batch", "-b", "-e", "-es", "-c"} & {*words}:
         return "needs a terminal, which a batch job does not have"
-    if name in ("pip", "pip3") and words[:1] == ("uninstall",):  # conda assumes yes
-        if not {"-y", "--yes"} & {*words}:
-            return "asks for confirmation, and fails; add -y"
+    asks = name in ("pip", "pip3") and words[:1] == ("uninstall",)  # conda assumes yes
+    if asks and not {"-y", "--yes"} & {*words}:
+        return "asks for confirmation, and fails; add -y"
     if name == "R" and not any(
         one in ("CMD", "-f", "-e", "--help", "--version") or one.startswith("--file")
         for one in words
