@@ -17,7 +17,7 @@ from weigh.runner.slots import lay_out
 from weigh.units import GIB, MIB
 
 Weigh = Callable[..., tuple[int, str, str]]
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 def write(folder: Path, *lines: str) -> str:

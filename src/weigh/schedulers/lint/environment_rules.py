@@ -265,8 +265,8 @@ def _asks(command: Command) -> str:
         return "nobody answers in a batch job: the variable stays empty"
     if name in _EDITORS and not {"--batch", "-b", "-e", "-es", "-c"} & {*words}:
         return "needs a terminal, which a batch job does not have"
-    asks = name in ("pip", "pip3") and words[:1] == ("uninstall",)  # conda assumes yes
-    if asks and not {"-y", "--yes"} & {*words}:
+    is_pip = name in ("pip", "pip3")  # conda assumes yes
+    if is_pip and words[:1] == ("uninstall",) and not {"-y", "--yes"} & {*words}:
         return "asks for confirmation, and fails; add -y"
     if name == "R" and not any(
         one in ("CMD", "-f", "-e", "--help", "--version") or one.startswith("--file")
