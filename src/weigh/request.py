@@ -355,7 +355,7 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
     if peak.high > max(peak.value * _WIDEST_BOUND, LEAST_MEMORY):
         yield (
             f"memory may have reached {format_size(peak.high)} between samples: a run "
-            "in a control group of its own (a Slurm step, systemd) would be exact"
+            "in a control group of its own (a step of a batch job, systemd) would be exact"
         )
     if _droppable(peak):
         yield (
