@@ -14,7 +14,7 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.render.printable import printable, shown
-from weigh.render.request_lines import folded, note_lines, packed_lines
+from weigh.render.request_lines import common_lines, folded, note_lines
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 WIDTH = 80
@@ -245,13 +245,10 @@ def _spread(words: list[str]) -> str:
 
 
 def _request(request: Request, usage: Usage | None) -> Iterator[str]:
-    slurm, gridengine = (
-        packed_lines(request, form, WIDTH - len(_INDENT))
-        for form in ("slurm", "gridengine")
-    )
-    lines = [_INDENT + line for line in (*slurm, *gridengine)]
+    common = common_lines(request, WIDTH - len(_INDENT))
+    lines = [_INDENT + line for form in common for line in form]
     lines[0] = f"  {'request':<9}{lines[0].lstrip()}"
-    if gridengine and usage is not None and usage.virtual_memory:
+    if common[-1] and usage is not None and usage.virtual_memory:
         hint = f"     (virtual size: {format_size(usage.virtual_memory)})"
         lines[-1] += hint if len(lines[-1] + hint) <= WIDTH else ""
     yield from lines

@@ -51,7 +51,7 @@ def test_cpu_time_is_counted_of_all_that_is_started(
     clock.close()
     assert seconds is not None
     # a little went by before the clock was there, and Python had to start
-    assert 0.29 <= seconds < 0.45
+    assert 0.25 <= seconds < 0.6
 
 
 def test_a_refusal_is_no_clock_and_no_error() -> None:
