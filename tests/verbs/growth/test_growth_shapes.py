@@ -114,12 +114,14 @@ def test_a_collectors_saw_tooth_that_leaks_is_carried_on() -> None:
 def test_a_saw_tooth_of_few_wide_teeth_that_leaks_is_found(
     teeth: int, phase: float
 ) -> None:
-    leaking, flat = (
-        run(lambda x, leak=leak: 1 + (x * teeth + phase) % 1 + leak * x, 400)
-        for leak in (0.3, 0.0)
-    )
-    assert is_growing(*leaking) is True
-    assert is_growing(*flat) is False
+    def leaking(x: float) -> float:
+        return flat(x) + 0.3 * x
+
+    def flat(x: float) -> float:
+        return 1 + (x * teeth + phase) % 1
+
+    assert is_growing(*run(leaking, 400)) is True
+    assert is_growing(*run(flat, 400)) is False
 
 
 def test_a_leak_beneath_a_peak_of_its_own_is_found() -> None:
