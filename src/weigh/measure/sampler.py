@@ -69,7 +69,7 @@ class ForkFilter:
 
 
 _LOOK_SHARE = 0.005  # of one core; below 1 % together with the counts of pages
-_LOOK_CREDIT = 0.02  # CPU seconds: the first looks may import modules
+_LOOK_CREDIT = 0.04  # CPU seconds: for imports, and for meeting the processes
 _FIRST_INTERVAL = 0.002  # a run of 30 ms needs some samples too
 _TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
