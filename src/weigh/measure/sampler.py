@@ -87,6 +87,7 @@ class Sampler:
         *,
         clock: Callable[[], Seconds] = time.monotonic,
         started: Seconds | None = None,
+        ranks: "RankTracker | None" = None,
     ) -> None:
         """Start; the run may have *started* earlier, on *clock*."""
         self.samples: list[Sample] = []
@@ -95,7 +96,7 @@ class Sampler:
         self.most_cpu_time: Seconds = 0.0
         self._tree = tree
         self._tracker = tracker
-        self._ranks: RankTracker | None = None
+        self._ranks = ranks
         self._fork_filter = ForkFilter(tree)
         self._gauge = SharingGauge(tree, clock)
         self._cpu_clock = cpu_clock
@@ -127,7 +128,7 @@ class Sampler:
         self._keep(sample, cpu_time)
         self._looked_at = now if readings else float("-inf")
         self._counted = counted or 0.0
-        if len(readings) > 1:
+        if len(readings) > 1 or self._ranks is not None:
             self._sample_ranks(readings)
         self.looks += 1
         # counting shared pages has its own budget

@@ -71,6 +71,14 @@ def packed_lines(request: Request, form: str, width: int) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def any_layout_lines(
+    request: Request, width: int, form: str = slurm_text.NAME
+) -> tuple[str, ...]:
+    """Write the request for any placement of the ranks, if there is one."""
+    flags = _DIALECTS[form].any_layout(request) if form in _DIALECTS else ()
+    return tuple(folded(f"or, on any nodes: {' '.join(flags)}", width) if flags else ())
+
+
 def note_lines(request: Request, *, indent: str = "") -> tuple[str, ...]:
     """Write the request's notes, folded to 80 columns after *indent*."""
     return tuple(

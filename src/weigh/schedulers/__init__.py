@@ -8,7 +8,7 @@ from weigh.schedulers.slurm import SLURM
 
 if TYPE_CHECKING:  # weigh run needs only the text of the schedulers
     from weigh.model.record import Allocation, Job
-    from weigh.schedulers.protocol import Kind
+    from weigh.schedulers.protocol import Kind, Steps
 
 _ALL: "tuple[Kind, ...]" = (SLURM, GRIDENGINE)
 KINDS: "dict[str, Kind]" = {kind.name: kind for kind in _ALL}
@@ -34,3 +34,12 @@ def facts_from_environment(
             text = kind.text
             return text.allocation_from_environment(env), text.job_from_environment(env)
     return None, None
+
+
+def steps_of(env: Mapping[str, str]) -> "Steps | None":
+    """Return how to start processes on all nodes of a job; None if that is unknown.
+
+    Outside a job it is for jobs that a launcher may allocate itself.
+    """
+    kinds = [kind for kind in _ALL if kind.job_variable in env] or _ALL
+    return next((kind.steps for kind in kinds if kind.steps is not None), None)

@@ -122,4 +122,7 @@ def _as_seen(blank: Record, seen: Measurement) -> Record:
         series=seen.series,
         monitor=seen.monitor,
         progress=seen.progress,
+        ranks=seen.ranks,
+        nodes=seen.nodes,
+        missing=seen.missing,
     )

@@ -35,9 +35,12 @@ from weigh.model.record import (
 from weigh.outcome import judge, out_of_memory
 from weigh.probe.host import is_login_node, read_commit, read_host
 from weigh.store import identity
+from weigh.units import Seconds
 
 if TYPE_CHECKING:
+    from weigh.flow.run.nodes import NodeWatch
     from weigh.flow.run.progress import RunObserver
+    from weigh.measure.command import RunInProgress, Watch
 
 
 _LAST_WORDS = 1 << 14  # bytes of a failed run's output that are searched for a cause
@@ -172,11 +175,65 @@ def _measurer(  # noqa: PLR0913 - keyword-only but for two
         checkpoint=checkpoint,
         notify=notify,
     )
+
+    def measure(watch: Watch) -> Measurement:
+        nodes = _WithNodes(options.interval, notify or (lambda _line: None))
+        return nodes.around(
+            watch, lambda watch: run_command(command, env, watch, launchers)
+        )
+
     if observer is None:
-        return lambda: run_command(command, env, watch, launchers)
-    return lambda: observer().around(
-        watch, lambda watch: run_command(command, env, watch, launchers)
-    )
+        return lambda: measure(watch)
+    return lambda: observer().around(watch, measure)
+
+
+_FIRST_LOOK = 0.1  # seconds; the shortest runs do not load what looks for launchers
+
+
+class _WithNodes:
+    """Measures a run on all nodes, if it turns out to have launchers."""
+
+    def __init__(self, interval: Seconds, notify: Callable[[str], None]) -> None:
+        self._interval = interval
+        self._notify = notify
+        self._nodes: NodeWatch | None = None
+
+    def around(
+        self, watch: "Watch", run: Callable[["Watch"], Measurement]
+    ) -> Measurement:
+        """Call *run* under observation; return its measurement with its nodes."""
+        checkpoint = watch.checkpoint
+
+        def with_nodes(seen: Measurement, leader: int | None) -> None:
+            if checkpoint is not None:
+                checkpoint(self._joined(seen), leader)
+
+        mine = msgspec.structs.replace(
+            watch,
+            observers=(*watch.observers, self._look),
+            checkpoint=with_nodes,
+        )
+        measured = run(mine)
+        if self._nodes is None:
+            return measured
+        try:
+            return self._nodes.finish(measured)
+        except Exception as error:  # noqa: BLE001 - the job's end must pass
+            self._notify(f"no figures of its nodes: {type(error).__name__}: {error}")
+            return measured
+
+    def _look(self, run: "RunInProgress") -> Seconds:
+        if self._nodes is None:
+            left = _FIRST_LOOK - run.elapsed()
+            if left > 0:
+                return left
+            from weigh.flow.run.nodes import NodeWatch  # noqa: PLC0415 - start-up time
+
+            self._nodes = NodeWatch(os.environ, self._interval, self._notify)
+        return self._nodes.look(run)
+
+    def _joined(self, seen: Measurement) -> Measurement:
+        return seen if self._nodes is None else self._nodes.joined(seen)
 
 
 def _observer(
@@ -263,6 +320,8 @@ def finished(
         events=regions.events,
         progress=biggest.progress,
         ranks=biggest.ranks or regions.ranks,
+        nodes=biggest.nodes,
+        missing=biggest.missing,
         started=_utc(measured[0].started),
         ended=_utc(last.ended or last.started),
         state=state,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Lint,
         Live,
         Query,
+        Steps,
         Who,
     )
     from weigh.schedulers.script import Dialect
@@ -32,7 +33,7 @@ class Slurm:
     submits = "sbatch"
     lists = "sinfo"
     accounts = "sacct"
-    job_variable = "SLURM_JOB_ID"
+    job_variable = text.JOB_VARIABLE
     directive = re.compile(r"\s*#+\s*(?:SB\w*|S\w*BATCH|sbatch)\s*-")
     unset: tuple[str, ...] = ("SQUEUE_", "SINFO_", "SBATCH_")
     fixed: tuple[tuple[str, str], ...] = (("SLURM_BITSTR_LEN", "0"), ("LC_ALL", "C"))
@@ -65,6 +66,13 @@ class Slurm:
         from weigh.schedulers.slurm.script import RULES  # noqa: PLC0415 - start-up time
 
         return RULES
+
+    @property
+    def steps(self) -> "Steps":
+        """Return how its jobs start processes on their nodes."""
+        from weigh.schedulers.slurm import steps  # noqa: PLC0415 - rarely
+
+        return steps
 
     def read_cluster(
         self,
