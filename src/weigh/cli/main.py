@@ -10,6 +10,7 @@ from importlib import import_module
 import click
 
 from weigh._version import __version__
+from weigh.cli.options import PlainHelp
 from weigh.cli.output import make_stderr_patient, settle_stdout
 from weigh.errors import SIGNAL_BASE, USAGE, WEIGH_FAILED, WeighError
 from weigh.measure.launcher import Launcher
@@ -61,7 +62,7 @@ _MORE = {
 VERBS = {verb: entry[:2] for verb, entry in (_FIRST | _MORE).items()}
 
 
-class Verbs(click.Group):
+class Verbs(PlainHelp, click.Group):
     """A group that imports a verb's module only when the verb is used."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -111,13 +112,28 @@ class Verbs(click.Group):
             formatter.write_dl([(f"{verb:<{width}}", _MORE[verb][1]) for verb in _MORE])
 
 
+def _show_version(context: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001
+    # not click's own, which searches a translation on disk at each start
+    if is_given and not context.resilient_parsing:
+        click.echo(f"weigh {__version__}")
+        context.exit()
+
+
 @click.group(
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     subcommand_metavar="VERB ...",
     epilog="`weigh help VERB` shows the options of a verb.",
 )
-@click.version_option(__version__, "-V", "--version", message="weigh %(version)s")
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def weigh() -> None:
     """Measure a job before you submit it to the cluster."""
 

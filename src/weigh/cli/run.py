@@ -9,23 +9,24 @@ from typing import Any
 import click
 
 from weigh import config
+from weigh.cli import options
+from weigh.cli.options import DURATION, HEADROOM, SECONDS
 from weigh.errors import NOT_FOUND, SIGNAL_BASE, FormatError
 from weigh.flow.run.options import RunOptions
-from weigh.flow.run.record_sink import current_folder
 from weigh.flow.run.run import advise
 from weigh.flow.run.run import run as run_flow
 from weigh.measure.launcher import Launcher, script_trouble
 from weigh.model.record import Record
 
 _SHORTEST_INTERVAL = 0.001
-_STALLED_AFTER = 600.0
+_WITHOUT_OPTION = ("login_node", "stalled_after")  # settings only
 _WITHOUT_DASHES = {"-h", "--help", "--attach", "--stages"}
 _OF_STAGES = frozenset(
     ("stages", "start", "dry_run", "command", "output", "label", "quiet")
 )
 
 
-class AfterDashes(click.Command):
+class AfterDashes(options.SettingsCommand):
     """A command whose argv must follow ``--``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -55,28 +56,13 @@ def _put_dashes(command: click.Command, args: list[str]) -> str:
 
 
 def _interval(
-    context: click.Context, option: click.Parameter, value: str | None
-) -> float | None:
-    if value is None:
-        return None
-    from weigh.cli.options import SECONDS  # noqa: PLC0415 - rarely
-
-    seconds = float(SECONDS.convert(value, option, context))
+    _context: click.Context, option: click.Parameter, seconds: float
+) -> float:
     if not _SHORTEST_INTERVAL <= seconds < float("inf"):
         raise click.BadParameter(
             f"{seconds:g} s is too short: use 0.001 s or more", param=option
         )
     return seconds
-
-
-def _time(
-    context: click.Context, option: click.Parameter, value: str | None
-) -> float | None:
-    if value is None:
-        return None
-    from weigh.cli.options import DURATION  # noqa: PLC0415 - rarely
-
-    return float(DURATION.convert(value, option, context))
 
 
 def _signal(
@@ -149,10 +135,10 @@ def _typed(text: str) -> int | float | str:
 
 @click.command(
     cls=AfterDashes,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.SETTINGS,
     options_metavar="[OPTIONS] --",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write the record as JSON.")
+@options.output("FILE", "Write the record as JSON.")
 @click.option(
     "--label",
     metavar="NAME",
@@ -169,6 +155,8 @@ def _typed(text: str) -> int | float | str:
 )
 @click.option(
     "--interval",
+    type=SECONDS,
+    default=0.05,
     metavar="SECONDS",
     callback=_interval,
     help="Shortest time between samples.  [default: 0.05]",
@@ -189,13 +177,14 @@ def _typed(text: str) -> int | float | str:
 )
 @click.option(
     "--headroom",
+    type=HEADROOM,
     metavar="SHARE",
     help="What to request beyond the usage.  [default: 20%]",
 )
-@click.option("-q", "--quiet", is_flag=True, default=None, help="Print nothing.")
+@options.quiet("Print nothing.")
 @click.option(
     "--wait-orphans/--no-wait-orphans",
-    default=None,
+    default=True,
     help="Wait for processes that outlive it, or stop them.  [default: wait]",
 )
 @click.option(
@@ -211,8 +200,8 @@ def _typed(text: str) -> int | float | str:
 )
 @click.option(
     "--time-limit",
+    type=DURATION,
     metavar="TIME",
-    callback=_time,
     help="Warn if it will not end in time.  [default: the job's limit]",
 )
 @click.option(
@@ -263,10 +252,9 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     """  # noqa: D301 - click reads \b
     if words["stages"] is not None or words["start"] or words["dry_run"]:
         return _run_stages(context, words)
-    settings = config.load(current_folder() or os.sep, os.environ)
-    quiet = _chosen(words.pop("quiet"), settings, "quiet", default=False)
-    headroom = _headroom(words["headroom"], settings)
-    options = _options(words, settings)
+    settings = options.settings_of(context)
+    quiet, headroom = words["quiet"], words["headroom"]
+    run_options = _options(words, settings)
     command = list(words["command"])
 
     def notify(line: str) -> None:
@@ -277,7 +265,7 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
             _print(f"{start}weigh: {shown(line.lstrip())}\n")
 
     launchers = context.obj or []
-    record, warnings = _watch(words["attach"], command, options, launchers, notify)
+    record, warnings = _watch(words["attach"], command, run_options, launchers, notify)
     if command and record.exit_code == NOT_FOUND:
         warnings += filter(None, (script_trouble(command[0]),))
     if not quiet:
@@ -300,12 +288,13 @@ def _report(record: Record, headroom: float | None, say: Callable[[str], None]) 
 
 def _run_stages(context: click.Context, words: dict[str, Any]) -> int:
     """Become the program that runs the steps, or print them."""
-    from weigh.cli.options import flag_of, is_typed  # noqa: PLC0415 - start-up time
     from weigh.flow.sweep import stages  # noqa: PLC0415
 
     for name in words:
-        if is_typed(context, name) and name not in _OF_STAGES:
-            raise click.UsageError(f"--stages takes no {flag_of(context, name)}")
+        if options.is_typed(context, name) and name not in _OF_STAGES:
+            raise click.UsageError(
+                f"--stages takes no {options.flag_of(context, name)}"
+            )
     path, start = words["stages"], words["start"]
     if path is None:
         flag = "--from" if start else "--dry-run"
@@ -316,14 +305,14 @@ def _run_stages(context: click.Context, words: dict[str, Any]) -> int:
         for line in stages.planned(stages.read_stages(path, start)):
             click.echo(printable(line))
         return 0
-    options = stages.StagesOptions(
+    stages_options = stages.StagesOptions(
         start=start,
         settings=words["command"],
         output=words["output"],
         label=words["label"],
         quiet=bool(words["quiet"]),
     )
-    stages.become(stages.plan_stages(path, options, os.environ), os.environ)
+    stages.become(stages.plan_stages(path, stages_options, os.environ), os.environ)
     return 0  # never reached: this process has become another one
 
 
@@ -379,48 +368,15 @@ def _summarise(record: Record, headroom: float | None) -> None:
     _print(text, is_coloured=colour)
 
 
-def _headroom(word: str | None, settings: config.Config) -> float | None:
-    """Return the headroom as a share; None for the default."""
-    chosen = _chosen(word, settings, "headroom", default=None)
-    if chosen is None:
-        return None
-    from weigh.request import parse_headroom  # noqa: PLC0415 - start-up time
-
-    try:
-        return parse_headroom(str(chosen))
-    except FormatError as error:
-        raise click.UsageError(str(error)) from error
-
-
 def _options(words: dict[str, Any], settings: config.Config) -> RunOptions:
-    interval = _chosen(words["interval"], settings, "interval", default=0.05)
-    return RunOptions(
-        label=words["label"],
-        parameters=words["parameters"],
-        interval=float(interval),
-        repeat=words["repeat"],
-        warmup=words["warmup"],
-        wait_orphans=bool(
-            _chosen(words["wait_orphans"], settings, "wait_orphans", default=True)
-        ),
-        login_node=_chosen(None, settings, "login_node", default=None),
-        output=words["output"],
-        progress=words["progress"],
-        progress_patterns=words["progress_patterns"],
-        time_limit=words["time_limit"],
-        checkpoint_signal=words["checkpoint_signal"],
-        stalled_after=float(
-            _chosen(None, settings, "stalled_after", default=_STALLED_AFTER)
-        ),
-        mask=settings.mask,
-    )
-
-
-def _chosen(flag: Any, settings: config.Config, key: str, *, default: Any) -> Any:  # noqa: ANN401
-    if flag is not None:
-        return flag
-    value = settings.value(key)
-    return default if value is None else value
+    """Return what was typed, and the settings that have no option."""
+    own = {name: words[name] for name in RunOptions.__struct_fields__ if name in words}
+    without_option: dict[str, Any] = {
+        name: one.value
+        for name, one in settings.settings.items()
+        if name in _WITHOUT_OPTION
+    }
+    return RunOptions(**own, **without_option, mask=settings.mask)
 
 
 def _colour() -> bool:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
+from weigh.errors import NOT_EXECUTABLE
 from weigh.measure.launcher import first_environment
 from weigh.runner.attempt import Attempt
 from weigh.runner.shell import Shell
@@ -134,7 +135,7 @@ class Spawner:
                 f"{len(attempt.text):,} bytes and the environment are more than the "
                 "kernel accepts (put the line into a script)"
             )
-            stand_in = [self._shell.program, b"-c", b"exit 126"]
+            stand_in = [self._shell.program, b"-c", b"exit %d" % NOT_EXECUTABLE]
             attempt.launch.pid = self._posix_spawn(
                 stand_in[0], stand_in, {}, [_NO_INPUT]
             )

@@ -17,9 +17,8 @@ from reports_to_draw import array, hostile, one_run, scanned, trained
 
 from weigh.model.report import Measure, Note, Report, Row
 from weigh.render.html.curves import Scan, clock_ticks, edges, ticks
-from weigh.render.html.page import embedded_json, render_page
+from weigh.render.html.page import embedded_json, render_page, task_columns
 from weigh.render.html.series_data import run_series
-from weigh.render.html.task_columns import task_columns
 from weigh.units import GIB
 
 KB, MB = 1000, 1000**2

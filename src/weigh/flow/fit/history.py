@@ -107,7 +107,7 @@ def request_from_history(
     ended = as_jobs_ended(group.records, store.root, env)
     group = msgspec.structs.replace(group, records=tuple(ended))
     kind = _kind(group, words.parameters)
-    request, description = _asked(group, kind, risk, words)
+    request, description = _stated_request(group, kind, risk, words)
     return answer(
         request,
         group.records,
@@ -118,7 +118,7 @@ def request_from_history(
     )
 
 
-def _asked(
+def _stated_request(
     group: _Group, kind: Kind, risk: Risk, words: Words
 ) -> tuple[Request, dict[str, object]]:
     node = _node(group.records, words.node_memory)

@@ -8,6 +8,7 @@ from typing import get_args
 
 import msgspec
 
+from weigh.errors import SIGNAL_BASE
 from weigh.joblog import read_ends
 from weigh.model.job import (
     STEP_OUT_OF_MEMORY,
@@ -26,9 +27,10 @@ from weigh.units import Seconds
 LOGS = "log"
 _TAIL = 1 << 16
 _OF_STAGES = ('weigh: step "', "weigh: go on with: ")
-_TERMINATED = 128 + 15
+_TERMINATED = SIGNAL_BASE + 15
 # exit codes of weigh exec after a scheduler's warning signal: USR1, USR2, XCPU
-_WARNED = frozenset({128 + 10, 128 + 12, 128 + 24})
+# (numbers of Linux, where jobs run: a report may be read elsewhere)
+_WARNED = frozenset({SIGNAL_BASE + 10, SIGNAL_BASE + 12, SIGNAL_BASE + 24})
 # the messages of slurmstepd, with control groups or by polling
 _OVER_MEMORY = re.compile(
     r"slurmstepd(?:-\S+)?: error: .*"
@@ -54,7 +56,7 @@ _SUMMARY = re.compile(r"weigh  |  (?!stopped )[a-z]+ +\S|   +")
 _OUTPUT = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?\.out")
 _ENDED_LINE = b'{"event":"ended"'
 _ENDERS = frozenset({9, 15})
-_SHELL_ENDERS = frozenset({128 + 9, 128 + 15})
+_SHELL_ENDERS = frozenset({SIGNAL_BASE + 9, SIGNAL_BASE + 15})
 _ENDED_FROM_OUTSIDE: frozenset[State] = frozenset(
     {"CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "UNKNOWN"}
 )
