@@ -153,7 +153,7 @@ class Layout(msgspec.Struct, frozen=True):
     script: Bytes = 0
 
 
-_TASKS = frozenset(("slurm", "openmpi", "pmi"))  # launchers that use one task per rank
+_TASKS = frozenset(("step", "openmpi", "pmi"))  # launchers that use one task per rank
 
 
 def _layout(records: Sequence[Record]) -> Layout:

@@ -11,20 +11,28 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
+from weigh.joined import (
+    counted_ranks,
+    joined_ranks,
+    largest,
+    largest_node,
+    name_order,
+    node_later,
+    peak_of,
+    total,
+    unseen_ranks,
+    with_node_figures,
+)
 from weigh.measure.node_part import Part, PartReader
-from weigh.measure.ranks import step_order
-from weigh.model.gpu import GpuUsage
-from weigh.model.record import Measurement, Node, PeakMemory, Rank, Series, Usage
+from weigh.model.record import Measurement, Node, Rank, Series, Usage
 from weigh.units import KIB, Seconds, format_duration
 
-_Number = TypeVar("_Number", int, float)
 _CHUNK = 64 * KIB
 _MOST_WORDS = 4 * KIB
-_SHORTEST_MEAN = 0.1  # seconds, as in the measurement of one node
 _WORTH_ASKING = 20  # samples
 
 
@@ -135,27 +143,31 @@ def with_nodes(
     *own* is the node that the run's own processes are on; None if it is none of the
     job's, as on a login node. There, the agent has seen the run's own processes too.
     """
-    nodes = {one.part.node: _node(one) for one in heard}
+    found = {one.part.node: _node(one) for one in heard}
     if own is not None:
-        nodes[own] = _with_own(nodes.get(own) or Node(name=own), measured)
-    ranks = _joined_ranks(measured.ranks, heard, own)
-    for name, node in nodes.items():
-        count = sum(rank.host == name for rank in ranks)
-        nodes[name] = msgspec.structs.replace(node, ranks=count)
-    ordered = tuple(nodes[name] for name in sorted(nodes, key=_natural))
-    largest = max(ordered, key=_peak, default=None)
-    if largest is None:
+        found[own] = _with_own(found.get(own) or Node(name=own), measured)
+    mine = (replace(rank, host=own or rank.host) for rank in measured.ranks)
+    theirs = (
+        replace(rank, start=(rank.start or 0.0) + one.began)
+        for one in heard
+        for rank in one.part.ranks
+    )
+    ranks = joined_ranks((*mine, *theirs))
+    nodes = counted_ranks(found.values(), ranks)
+    top = largest_node(nodes)
+    if top is None:
         return measured
-    return msgspec.structs.replace(
+    return replace(
         measured,
-        nodes=ordered,
+        nodes=nodes,
         ranks=ranks,
-        series=largest.series or Series(),
-        usage=_joined_usage(measured, heard, own, ordered, ranks),
-        monitor=msgspec.structs.replace(
+        series=top.series or Series(),
+        usage=_joined_usage(measured, heard, own, nodes, ranks),
+        monitor=replace(
             measured.monitor,
-            cpu_time=(measured.monitor.cpu_time or 0.0)
-            + sum(one.part.agent_time for one in heard),
+            cpu_time=total(
+                (measured.monitor.cpu_time, *(one.part.agent_time for one in heard))
+            ),
         ),
     )
 
@@ -167,46 +179,23 @@ def unheard(
     missing = []
     if len(heard) < expected:
         missing.append(f"{expected - len(heard)} of {expected} nodes sent no figures")
-    for one in sorted(heard, key=lambda one: _natural(one.part.node)):
+    for one in sorted(heard, key=lambda one: name_order(one.part.node)):
         if not one.part.final:
             ago = format_duration(max(0.0, now - one.heard))
             missing.append(f"{one.part.node} was last heard {ago} before the end")
     return (*missing, *unseen_ranks(ranks))
 
 
-def unseen_ranks(ranks: Sequence[Rank]) -> tuple[str, ...]:
-    """Return in words which ranks were started and not seen, for each step."""
-    seen: dict[str | None, int] = {}
-    sizes: dict[str | None, int] = {}
-    for rank in ranks:
-        seen[rank.step] = seen.get(rank.step, 0) + 1
-        sizes[rank.step] = max(sizes.get(rank.step, 0), rank.size or 0)
-    return tuple(
-        f"{sizes[step] - seen[step]} of {sizes[step]} ranks were not seen"
-        + (f" (step {step})" if len(seen) > 1 and step is not None else "")
-        for step in sorted(seen, key=step_order)
-        if seen[step] < sizes[step]
-    )
-
-
 def _node(one: HeardPart) -> Node:
     part = one.part
-    return Node(
+    node = Node(
         name=part.node,
-        peak_memory=_later(part.peak, one.began),
-        series=msgspec.structs.replace(
-            part.series, t=tuple(at + one.began for at in part.series.t)
-        ),
+        peak_memory=part.peak,
+        series=part.series,
         final=part.final,
-        heard=one.heard,
         gpus=part.gpus,
     )
-
-
-def _later(peak: PeakMemory | None, began: Seconds) -> PeakMemory | None:
-    if peak is None or peak.time is None:
-        return peak
-    return msgspec.structs.replace(peak, time=peak.time + began)
+    return replace(node_later(node, one.began), heard=one.heard)
 
 
 def _with_own(node: Node, measured: Measurement) -> Node:
@@ -215,9 +204,9 @@ def _with_own(node: Node, measured: Measurement) -> Node:
     began = series.t[0] if series.t else float("inf")
     early = sum(at < began for at in own.t)
     peak = measured.usage.peak_memory
-    if peak is not None and peak.value <= _peak(node):
+    if peak is not None and peak.value <= peak_of(node):
         peak = node.peak_memory
-    return msgspec.structs.replace(
+    return replace(
         node,
         peak_memory=peak,
         series=Series(
@@ -228,36 +217,6 @@ def _with_own(node: Node, measured: Measurement) -> Node:
     )
 
 
-def _joined_ranks(
-    own: Sequence[Rank], heard: Sequence[HeardPart], host: str | None
-) -> tuple[Rank, ...]:
-    """Return each rank once, with the larger of two figures."""
-    found: dict[tuple[str | None, int], Rank] = {}
-    mine = [msgspec.structs.replace(one, host=host or one.host) for one in own]
-    theirs = (_later_rank(rank, one.began) for one in heard for rank in one.part.ranks)
-    for rank in (*mine, *theirs):
-        key = rank.step, rank.rank
-        before = found.get(key)
-        if before is not None:
-            rank = msgspec.structs.replace(  # noqa: PLW2901 - the same rank
-                rank,
-                peak_memory=max(rank.peak_memory or 0, before.peak_memory or 0) or None,
-                cpu_time=_most(rank.cpu_time, before.cpu_time),
-                start=_least(rank.start, before.start),
-                wall_time=_most(rank.wall_time, before.wall_time),
-            )
-        found[key] = rank
-    return tuple(found[key] for key in sorted(found, key=_rank_order))
-
-
-def _later_rank(rank: Rank, began: Seconds) -> Rank:
-    return msgspec.structs.replace(rank, start=(rank.start or 0.0) + began)
-
-
-def _rank_order(key: tuple[str | None, int]) -> tuple[tuple[bool, int, str], int]:
-    return step_order(key[0]), key[1]
-
-
 def _joined_usage(
     measured: Measurement,
     heard: Sequence[HeardPart],
@@ -266,35 +225,25 @@ def _joined_usage(
     ranks: Sequence[Rank],
 ) -> Usage:
     usage = measured.usage
-    largest = max(nodes, key=_peak)
     processes = {one.part.node: one.part.processes for one in heard}
     processes[own or ""] = max(usage.processes or 0, processes.get(own or "", 0))
     counted = {rank.pid for rank in measured.ranks}
-    elsewhere = [rank.cpu_time for rank in ranks if rank.pid not in counted]
-    known = [seconds for seconds in (usage.cpu_time, *elsewhere) if seconds is not None]
-    cpu_time = sum(known) if known else None
-    wall = usage.wall_time
-    total = sum(map(_peak, nodes))
-    return msgspec.structs.replace(
+    elsewhere = (rank.cpu_time for rank in ranks if rank.pid not in counted)
+    top = largest_node(nodes)
+    joined = replace(
         usage,
-        peak_memory=largest.peak_memory,
-        total_memory=total if len(nodes) > 1 and total else None,
-        max_process_memory=_most(
-            usage.max_process_memory, *(one.part.largest for one in heard)
+        max_process_memory=largest(
+            (usage.max_process_memory, *(one.part.largest for one in heard))
         ),
-        virtual_memory=_most(
-            usage.virtual_memory, *(one.part.virtual for one in heard)
+        virtual_memory=largest(
+            (usage.virtual_memory, *(one.part.virtual for one in heard))
         ),
-        cpu_time=cpu_time,
         user_time=None,
         system_time=None,
-        cpus_used=None
-        if cpu_time is None or wall < _SHORTEST_MEAN
-        else cpu_time / wall,
         processes=sum(processes.values()),
-        growing=_is_growing(largest.series),
-        gpus=_joined_gpus((usage.gpus, *(node.gpus for node in nodes))),
+        growing=_is_growing(top.series if top else None),
     )
+    return with_node_figures(joined, nodes, total((usage.cpu_time, *elsewhere)))
 
 
 def _is_growing(series: Series | None) -> bool | None:
@@ -303,31 +252,3 @@ def _is_growing(series: Series | None) -> bool | None:
     from weigh.estimate import growth  # noqa: PLC0415 - not for the shortest runs
 
     return growth.is_growing(series.t, series.memory)
-
-
-def _joined_gpus(seen: Sequence[tuple[GpuUsage, ...]]) -> tuple[GpuUsage, ...]:
-    """Return each GPU once, as who saw more of the job on it."""
-    found: dict[str, GpuUsage] = {}
-    for gpu in (gpu for gpus in seen for gpu in gpus):
-        before = found.get(gpu.uuid)
-        if before is None or (gpu.job_peak or 0) > (before.job_peak or 0):
-            found[gpu.uuid] = gpu
-    return tuple(found.values())
-
-
-def _peak(node: Node) -> int:
-    return node.peak_memory.value if node.peak_memory else 0
-
-
-def _natural(name: str) -> tuple[int, str]:
-    """Return a key that sorts cn9 before cn10."""
-    digits = "".join(c for c in name if c.isdecimal() and c.isascii())[:18]
-    return int(digits or 0), name
-
-
-def _least(*values: _Number | None) -> _Number | None:
-    return min((value for value in values if value is not None), default=None)
-
-
-def _most(*values: _Number | None) -> _Number | None:
-    return max((value for value in values if value is not None), default=None)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from weigh.joined import step_order
 from weigh.model.record import Rank
 from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import Bytes, Seconds
@@ -52,7 +53,7 @@ _LAUNCHERS = (  # the innermost first
         ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", _STEP),
     ),
     _Launcher("pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    _Launcher("slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+    _Launcher("step", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
 )
 _OUTERMOST = len(_LAUNCHERS) - 1
 
@@ -71,6 +72,11 @@ class Place(msgspec.Struct, frozen=True):
     step: str | None = None
     depth: int = 0
     within: str | None = None
+
+    @property
+    def launcher(self) -> str:
+        """Return the name of the kind of launcher."""
+        return _LAUNCHERS[self.depth].name
 
 
 def place_of(env: Mapping[str, str]) -> Place | None:
@@ -117,16 +123,23 @@ class RankTracker:
         self._began = clock()
         self._met: set[int] = set()
         self._keys: dict[int, _Key | None] = {}
+        self._asked: dict[int, int] = {}  # looks since a process without a rank came
         self._ranks: dict[_Key, _Tracked] = {}
         self._times_read: Seconds = float("-inf")
 
     def look(self, readings: Sequence[ProcessReading]) -> None:
-        """Add one sample; a process's rank is read at its second sample."""
+        """Add one sample; a process's rank is read at its second sample.
+
+        A process that is no rank then may have been forked only, and execute its
+        program later: it is read again after twice as many samples each time.
+        """
         seen = {reading.pid for reading in readings}
         self._keys = {pid: at for pid, at in self._keys.items() if pid in seen}
+        self._asked = {pid: n + 1 for pid, n in self._asked.items() if pid in seen}
         now = self._clock()
         for pid in seen & self._met:
-            if pid not in self._keys:
+            looks = self._asked.setdefault(pid, 1)
+            if self._keys.get(pid) is None and looks & (looks - 1) == 0:
                 self._ask(pid, now)
         self._met = seen
         if self._ranks:
@@ -151,7 +164,7 @@ class RankTracker:
                 one.cpu_time,
                 step=one.place.step,
                 size=one.place.size,
-                launcher=_LAUNCHERS[one.place.depth].name,
+                launcher=one.place.launcher,
                 start=max(0.0, one.first - self._began),
                 wall_time=one.last - one.first,
             )
@@ -201,12 +214,6 @@ class RankTracker:
         for key, seconds in used.items():
             rank = self._ranks[key]
             rank.cpu_time = max(rank.cpu_time or 0.0, seconds)
-
-
-def step_order(step: str | None) -> tuple[bool, int, str]:
-    """Return a key that sorts steps: none, then by number, then by name."""
-    number = _whole(step)
-    return step is not None, -1 if number is None else number, step or ""
 
 
 def _whole(word: str | None) -> int | None:

@@ -374,7 +374,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     ``started`` and ``ended`` are UTC in ISO 8601. ``exit_code`` is None if a signal
     killed the command; ``signal`` is then its number. ``nodes`` are those of a job
     whose ranks a scheduler started. ``missing`` describes the parts of the job that
-    were not measured: where there are any, the usage is a lower bound.
+    were not measured: where there are any, the usage is a lower bound. ``part`` is set
+    in the store only: each rank that ran under its own weigh leaves a line with the
+    number of the rank, and the lines of one id are joined when they are read.
     """
 
     schema: str = SCHEMA
@@ -389,6 +391,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     state: str = "UNKNOWN"
     exit_code: int | None = None
     signal: int | None = None
+    part: int | None = None
     outcome: Outcome | None = None
     usage: Usage | None = None
     phases: tuple[Phase, ...] = ()

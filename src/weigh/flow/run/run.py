@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh._version import __version__
-from weigh.flow.run.channel import Channel
+from weigh.flow.run.channel import SEVERAL, Channel
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.record_sink import Keeper, Output, Warner, current_folder
 from weigh.measure.launcher import Launcher
@@ -38,8 +38,9 @@ from weigh.store import identity
 from weigh.units import Seconds
 
 if TYPE_CHECKING:
-    from weigh.flow.run.nodes import NodeWatch
+    from weigh.flow.run.node_watch import NodeWatch
     from weigh.flow.run.progress import RunObserver
+    from weigh.flow.run.rank_group import RankGroup
     from weigh.measure.command import RunInProgress, Watch
 
 
@@ -64,6 +65,9 @@ def run(
     output = Output(options.output)
     keeper = Keeper(os.environ, warner)
     blank = blank_record(command, options, os.environ)
+    group = _group(blank)
+    if group is not None:
+        blank = msgspec.structs.replace(blank, id=group.record_id, part=group.part)
     channel = Channel(blank.id)
     measure = _measurer(
         command,
@@ -73,6 +77,7 @@ def run(
         checkpoint=keeper.follow(blank),
         notify=notify,
         observer=_observer(options, blank, channel.path, notify),
+        group=group,
     )
     sizes = _output_sizes()
     with signals_held(), closing(channel):
@@ -85,6 +90,8 @@ def run(
             words = last_words(sizes) if record.exit_code or record.signal else ""
             record = finished(record, measured, options, words)
             keeper.keep(record)
+            if group is not None and group.is_first:
+                record = group.joined(record, os.environ)
             output.write(record, warner)
         except Exception as error:  # noqa: BLE001 - the job's exit code must pass
             warner.warn(f"internal error: {type(error).__name__}: {error}")
@@ -155,6 +162,7 @@ def _measurer(  # noqa: PLR0913 - keyword-only but for two
     checkpoint: Callable[[Measurement, int | None], None],
     notify: Callable[[str], None] | None,
     observer: "Callable[[], RunObserver] | None",
+    group: "RankGroup | None",
 ) -> Callable[[], Measurement]:
     """Return the best way to measure on this machine; each call is one run."""
     if sys.platform != "linux":
@@ -177,6 +185,10 @@ def _measurer(  # noqa: PLR0913 - keyword-only but for two
     )
 
     def measure(watch: Watch) -> Measurement:
+        if group is not None:
+            return group.around(
+                watch, lambda watch: run_command(command, env, watch, launchers)
+            )
         nodes = _WithNodes(options.interval, notify or (lambda _line: None))
         return nodes.around(
             watch, lambda watch: run_command(command, env, watch, launchers)
@@ -185,6 +197,15 @@ def _measurer(  # noqa: PLR0913 - keyword-only but for two
     if observer is None:
         return lambda: measure(watch)
     return lambda: observer().around(watch, measure)
+
+
+def _group(blank: Record) -> "RankGroup | None":
+    """Return the group of ranks that weigh itself is started for, if it is."""
+    if sys.platform != "linux" or not any(name in os.environ for name in SEVERAL):
+        return None
+    from weigh.flow.run.rank_group import rank_group  # noqa: PLC0415 - start-up time
+
+    return rank_group(os.environ, blank.job)
 
 
 _FIRST_LOOK = 0.1  # seconds; the shortest runs do not load what looks for launchers
@@ -227,7 +248,7 @@ class _WithNodes:
             left = _FIRST_LOOK - run.elapsed()
             if left > 0:
                 return left
-            from weigh.flow.run.nodes import NodeWatch  # noqa: PLC0415 - start-up time
+            from weigh.flow.run.node_watch import NodeWatch  # noqa: PLC0415 - start-up time
 
             self._nodes = NodeWatch(os.environ, self._interval, self._notify)
         return self._nodes.look(run)
