@@ -9,12 +9,21 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from weigh.schedulers import KINDS
+
 CI = Path(__file__).parents[1] / "ci"
 USUALLY_IMPOSSIBLE = 3  # the exit code of a rig that lacks root or packages
 
 # a busy machine is no fault of the code's: examples may take their time
 settings.register_profile("weigh", deadline=None)
 settings.load_profile("weigh")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the mark of each scheduler of the table."""
+    for name, kind in KINDS.items():
+        line = f"{name}: needs a real {kind.title}"
+        config.addinivalue_line("markers", line)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
@@ -27,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             used |= {
                 value for value in callspec.params.values() if isinstance(value, str)
             }
-        for rig in ("slurm", "gridengine"):
+        for rig in KINDS:
             if rig in used or item.get_closest_marker(rig):
                 item.add_marker(pytest.mark.xdist_group(rig))
 
@@ -49,11 +58,14 @@ def bring_up(name: str) -> Iterator[dict[str, str]]:
         subprocess.run([CI / f"{name}-down.sh"], timeout=60, check=False)
 
 
-@pytest.fixture(scope="session")
-def slurm() -> Iterator[dict[str, str]]:
-    yield from bring_up("slurm")
+def rig_fixture(name: str) -> object:
+    """Return the fixture that brings up a real scheduler, named as in the table."""
+
+    @pytest.fixture(scope="session", name=name)
+    def rig() -> Iterator[dict[str, str]]:
+        yield from bring_up(name)
+
+    return rig
 
 
-@pytest.fixture(scope="session")
-def gridengine() -> Iterator[dict[str, str]]:
-    yield from bring_up("gridengine")
+globals().update({f"rig_{name}": rig_fixture(name) for name in KINDS})

@@ -11,6 +11,7 @@ import click
 from weigh import config
 from weigh.errors import FormatError, WeighError
 from weigh.flow.run.record_sink import current_folder
+from weigh.schedulers import KINDS
 from weigh.units import parse_duration, parse_limit, parse_size
 
 if TYPE_CHECKING:
@@ -57,6 +58,35 @@ def _parse_share(text: str) -> float:
     return parse_headroom(text)
 
 
+class Count(click.IntRange):
+    """A whole number from *least* to *most*; the help names no range."""
+
+    def __init__(self, least: int = 1, most: int | None = None) -> None:
+        super().__init__(least, most)
+        self._least, self._most = least, most
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's own
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int:
+        """Return the number.
+
+        Raises:
+            click.BadParameter: *value* is no whole number, or out of range.
+        """
+        number: int = click.INT.convert(value, param, ctx)
+        if number < self._least:
+            self.fail(f"{number} is less than {self._least}", param, ctx)
+        if self._most is not None and number > self._most:
+            self.fail(f"{number} is more than {self._most:,}", param, ctx)
+        return number
+
+    def _describe_range(self) -> str:
+        return ""
+
+
 SIZE = Quantity("size", parse_size)  # bytes
 DURATION = Quantity("time", parse_duration)  # seconds
 LIMIT = Quantity("time", parse_limit)  # whole seconds
@@ -70,7 +100,6 @@ TIME_TEXT = Quantity("time", parse_duration, as_text=True)
 
 # Options of one meaning are spelled the same in every verb: this is the table.
 SETTINGS: dict[str, object] = {"help_option_names": ["-h", "--help"]}
-SCHEDULERS = ("slurm", "gridengine")
 Decorator: TypeAlias = Callable[[Any], Any]
 
 
@@ -90,7 +119,7 @@ def quiet(text: str) -> Decorator:
 
 
 def queue(text: str, *, multiple: bool = False) -> Decorator:
-    """Return the option ``-p/--queue``: of Slurm or Grid Engine."""
+    """Return the option ``-p/--queue``: of a scheduler."""
     return click.option("-p", "--queue", metavar="NAME", multiple=multiple, help=text)
 
 
@@ -104,7 +133,7 @@ def jobs_at_once(most: int) -> Decorator:
     return click.option(
         "-j",
         "--jobs",
-        type=click.IntRange(1, most),
+        type=Count(1, most),
         metavar="N",
         help="Number of concurrent tasks.  [default: one per available CPU or GPU]",
     )
@@ -112,7 +141,7 @@ def jobs_at_once(most: int) -> Decorator:
 
 def scheduler(text: str, name: str = "scheduler") -> Decorator:
     """Return the option ``--for``: a scheduler's name."""
-    return click.option("--for", name, type=click.Choice(SCHEDULERS), help=text)
+    return click.option("--for", name, type=click.Choice(tuple(KINDS)), help=text)
 
 
 _SETTINGS = "weigh.settings"

@@ -254,9 +254,12 @@ class Host(msgspec.Struct, frozen=True):
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """What a scheduler allocated, read from the environment of the job."""
+    """What a scheduler allocated, read from the environment of the job.
 
-    scheduler: Literal["slurm", "gridengine"]
+    ``scheduler`` may be one that only another version of weigh knows.
+    """
+
+    scheduler: str
     cpus: int | None = None
     memory: Bytes | None = None
     nodes: int | None = None

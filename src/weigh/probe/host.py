@@ -4,7 +4,7 @@ The commit comes from git's own files, without running git.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from weigh.model.record import Host
 from weigh.units import Bytes
@@ -36,14 +36,19 @@ def _names() -> tuple[str, str, str | None]:
     return uname.nodename, uname.sysname, uname.release
 
 
-def is_login_node(env: Mapping[str, str]) -> bool:
-    """Return whether a scheduler's commands exist, outside of any of its jobs."""
-    if "SLURM_JOB_ID" in env or "SGE_TASK_ID" in env:
+def is_login_node(
+    env: Mapping[str, str], commands: Sequence[str], in_job: Sequence[str]
+) -> bool:
+    """Return whether one of the schedulers' *commands* exists, outside of their jobs.
+
+    *in_job* are variables of which one is set in each job.
+    """
+    if any(name in env for name in in_job):
         return False
     return any(
         os.access(os.path.join(folder, command), os.X_OK)
         for folder in env.get("PATH", "").split(os.pathsep)
-        for command in ("sbatch", "qsub")
+        for command in commands
     )
 
 

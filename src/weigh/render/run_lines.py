@@ -16,9 +16,9 @@ from weigh.model.record import (
 from weigh.render.printable import printable, shown
 from weigh.render.request_lines import (
     any_layout_lines,
+    common_lines,
     folded,
     note_lines,
-    packed_lines,
 )
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
@@ -295,14 +295,11 @@ def _spread(words: list[str]) -> str:
 
 
 def _request(request: Request, usage: Usage | None) -> Iterator[str]:
-    slurm, gridengine = (
-        packed_lines(request, form, WIDTH - len(_INDENT))
-        for form in ("slurm", "gridengine")
-    )
-    lines = [_INDENT + line for line in (*slurm, *gridengine)]
+    common = common_lines(request, WIDTH - len(_INDENT))
+    lines = [_INDENT + line for form in common for line in form]
     name = "at least" if request.lower_bound else "request"
     lines[0] = f"  {name:<9}{lines[0].lstrip()}"
-    if gridengine and usage is not None and usage.virtual_memory:
+    if common[-1] and usage is not None and usage.virtual_memory:
         hint = f"     (virtual size: {format_size(usage.virtual_memory)})"
         lines[-1] += hint if len(lines[-1] + hint) <= WIDTH else ""
     yield from lines

@@ -8,12 +8,12 @@ from weigh.model.lint import SCHEMA, Checked, Finding
 from weigh.render.columns import columns_of, shortened
 from weigh.render.printable import printable
 from weigh.render.request_lines import folded
+from weigh.schedulers import kind_or_first
 
 WIDTH = 80
 
 _WIDEST_TEXT = 28
 _NARROWEST_MESSAGE = 34
-_TOOLS = {"slurm": "sbatch", "gridengine": "qsub"}
 
 
 def render(checked: Checked, width: int = WIDTH) -> Iterator[str]:
@@ -92,7 +92,7 @@ def _filled(text: str, width: int) -> str:
 
 
 def _sum_line(checked: Checked) -> str:
-    problems, tool = checked.problems, _TOOLS[checked.scheduler]
+    problems, tool = checked.problems, kind_or_first(checked.scheduler).submits
     if not problems:
         lines = "1 directive" if checked.directives == 1 else ""
         lines = lines or f"{checked.directives} directives"

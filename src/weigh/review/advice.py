@@ -17,12 +17,12 @@ from weigh.request import (
     round_time,
 )
 from weigh.review.elements import Element
-from weigh.review.figures import VIRTUAL
 from weigh.review.requested import Requested
 from weigh.review.runs import Run
-from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.slurm import text as slurm_text
-from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
+from weigh.schedulers import kind_or_first
+from weigh.schedulers.dialect import Dialect
+from weigh.schedulers.protocol import Kind
+from weigh.units import MIB, Bytes, Seconds, format_duration, format_limit, format_size
 
 _NEAR = 0.95  # of a limit: the next run may exceed it
 _CLOSE = 0.9
@@ -48,12 +48,19 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         return sum(ended_well(one) for one in self.elements)
 
     @property
-    def scheduler(self) -> str:
+    def kind(self) -> Kind:
         """Return the scheduler whose flags are written."""
-        known = self.asked.scheduler
-        return (
-            gridengine_text.NAME if known == gridengine_text.NAME else slurm_text.NAME
-        )
+        return kind_or_first(self.asked.scheduler)
+
+    @property
+    def dialect(self) -> Dialect:
+        """Return how that scheduler writes its flags."""
+        return self.kind.text
+
+    @property
+    def limits_addresses(self) -> bool:
+        """Return whether that scheduler limits address space, not memory."""
+        return self.kind.traits.address_space is not None
 
     def basis(self) -> str:
         """Return the number of runs in parentheses, if they are few."""
@@ -86,30 +93,31 @@ def resource_notes(subject: Subject) -> Iterator[Note]:
 
 
 def memory_flag(subject: Subject, memory: Bytes) -> str:
-    """Write the flag that requests *memory*; Grid Engine's limits virtual size.
+    """Write the flag that requests *memory*.
 
-    It is per slot, for the number of slots that are advised.
+    A limit on address space is per slot, for the number of slots that are advised.
     """
-    if subject.scheduler == slurm_text.NAME:
-        return f"--mem={slurm_text.format_memory(memory)}"
-    virtual = _h_vmem(subject, memory)
-    return _per_slot(virtual, fewer_cpus(subject) or subject.asked.cpus or 1)
+    if not subject.limits_addresses:
+        return subject.dialect.OPTIONS.memory.format(
+            subject.dialect.format_memory(memory)
+        )
+    virtual = _address_space(subject, memory)
+    return _per_slot(subject, virtual, fewer_cpus(subject) or subject.asked.cpus or 1)
 
 
 def time_flag(subject: Subject, seconds: Seconds) -> str:
     """Write the flag that requests *seconds* of wall time."""
-    if subject.scheduler == slurm_text.NAME:
-        return f"--time={slurm_text.format_time(seconds)}"
-    return f"-l h_rt={gridengine_text.format_time(seconds)}"
+    return subject.dialect.OPTIONS.time.format(subject.dialect.format_time(seconds))
 
 
 def cpu_flag(subject: Subject, cpus: int) -> str:
     """Write the flag that requests *cpus*."""
-    if subject.scheduler == slurm_text.NAME:
-        return f"--cpus-per-task={cpus}"
-    slots = f"-pe smp {cpus}" if cpus > 1 else "no -pe"
-    memory = _with_slots(subject)
-    return slots if memory is None else f"{slots} {_per_slot(memory, cpus)}"
+    options = subject.dialect.OPTIONS
+    flag = options.cpus.format(cpus)
+    if cpus == 1 and options.one_cpu is not None:
+        flag = options.one_cpu
+    memory = _with_slots(subject) if subject.limits_addresses else None
+    return flag if memory is None else f"{flag} {_per_slot(subject, memory, cpus)}"
 
 
 def fewer_cpus(subject: Subject) -> int | None:
@@ -126,7 +134,7 @@ def less_memory(subject: Subject) -> Bytes | None:
     """Return how much memory is enough, if a smaller request is worth a note.
 
     None if it is unknown: no run completed, one was killed for memory, memory was
-    still rising, or Grid Engine limits address space, which is not smaller.
+    still rising, or address space is limited, which is not smaller.
     """
     asked, need = subject.asked.memory, _need(subject)
     if not asked or need is None or not subject.completed or _is_rising(subject):
@@ -139,28 +147,29 @@ def less_memory(subject: Subject) -> Bytes | None:
 
 
 def _is_held_by_addresses(subject: Subject, enough: Bytes) -> bool:
-    """Return whether address space prevents a smaller ``h_vmem``."""
-    if subject.scheduler == slurm_text.NAME:
+    """Return whether address space prevents a smaller request."""
+    if not subject.limits_addresses:
         return False
     asked = subject.asked.virtual_memory or subject.asked.memory or 0
-    return not _virtual(subject) or _h_vmem(subject, enough) >= asked
+    return not _virtual(subject) or _address_space(subject, enough) >= asked
 
 
 def _with_slots(subject: Subject) -> Bytes | None:
-    """Return h_vmem over all slots; None if none is requested."""
+    """Return the address space of all slots; None if none is requested."""
     asked = subject.asked.virtual_memory or subject.asked.memory
     less = less_memory(subject)
     if less is not None:
-        return _h_vmem(subject, less)
+        return _address_space(subject, less)
     return asked
 
 
-def _h_vmem(subject: Subject, memory: Bytes) -> Bytes:
+def _address_space(subject: Subject, memory: Bytes) -> Bytes:
     return max(memory, LEAST_VIRTUAL, round_memory(_virtual(subject)))
 
 
-def _per_slot(virtual: Bytes, slots: int) -> str:
-    return f"-l h_vmem={gridengine_text.format_memory(-(-virtual // slots))}"
+def _per_slot(subject: Subject, virtual: Bytes, slots: int) -> str:
+    size = subject.dialect.format_memory(-(-virtual // slots))
+    return subject.dialect.OPTIONS.memory.format(size)
 
 
 def _virtual(subject: Subject) -> float:
@@ -168,8 +177,13 @@ def _virtual(subject: Subject) -> float:
     measure = subject.measures.get("memory")
     others = measure.others if measure else ()
     sizes = [one.virtual for one in subject.elements if one.virtual is not None]
-    sizes += [round(one.value) for one in others if one.source == VIRTUAL]
+    source = _virtual_source(subject)
+    sizes += [round(one.value) for one in others if one.source == source]
     return max(sizes, default=0) * (1 + DEFAULT_HEADROOM)
+
+
+def _virtual_source(subject: Subject) -> str:
+    return subject.kind.accounting.WORDS.virtual
 
 
 def enough_memory(subject: Subject) -> Bytes | None:
@@ -244,7 +258,8 @@ def _need(subject: Subject) -> Bytes | None:
     needs = [one.need for one in subject.elements if one.need is not None]
     time, memory = subject.measures.get("time"), subject.measures.get("memory")
     if needs and memory and time and time.others:
-        others = (one for one in memory.others if one.source != VIRTUAL)
+        source = _virtual_source(subject)
+        others = (one for one in memory.others if one.source != source)
         needs += (round(one.value) for one in others)
     return max(needs, default=None)
 
@@ -276,13 +291,11 @@ def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -
     )
     asked = max(subject.asked.memory or 0, *limits, 0)
     others = measure.others if measure else ()
-    measured = [one.value for one in others if one.source != VIRTUAL]
+    measured = [one.value for one in others if one.source != _virtual_source(subject)]
     most = max([*measured, (measure.most if measure else None) or LEAST_MEMORY])
     again = round_memory(max(asked * 2, most * (1 + DEFAULT_HEADROOM)))
     virtual = max(again, 2 * (subject.asked.virtual_memory or 0))
-    flag = memory_flag(
-        subject, again if subject.scheduler == slurm_text.NAME else virtual
-    )
+    flag = memory_flag(subject, virtual if subject.limits_addresses else again)
     what = "1 task was" if killed == 1 else f"{killed:,} tasks were"
     had = f" with {format_size(asked)}" if asked else ""
     held = f", {format_size(round(most))} were measured" if most > asked else ""
@@ -375,12 +388,12 @@ def _near_time(subject: Subject, enough: int, share: float, most: Seconds) -> No
 
 def _less_time(subject: Subject, enough: int, most: Seconds) -> Note:
     number = subject.completed
-    slowest = "the one run" if number == 1 else f"the slowest of {number:,}"
+    slowest = "the measured run" if number == 1 else f"the slowest of {number:,}"
     asked = subject.asked.time_limit or enough
     return Note(
         about="time",
         words=(
-            f"request {slurm_text.format_time(enough)}: the job may start sooner; "
+            f"request {format_limit(enough)}: the job may start sooner; "
             f"{_above(enough, most)} {slowest}{subject.basis()}"
         ),
         flag=time_flag(subject, enough),

@@ -16,13 +16,12 @@ from weigh.review.advice import (
     tasks_out_of_memory,
 )
 from weigh.review.failures import failure_notes, node_notes
-from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers import find_kind
+from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.units import format_duration
 
 _IDLE, _VERY_IDLE = 0.25, 0.15  # busy less than that: worth a line; a finding
 _ROOM = 0.5  # of a GPU used by a task: a second task fits
-_NGPUS = "-l ngpus", "="
 _FULL = 0.95  # of the GPU's memory
 _AT_WORK = 0.8  # of a CPU
 
@@ -67,8 +66,8 @@ def used_gpus(subject: Subject) -> int | None:
 
 def gpu_flag(subject: Subject, gpus: int) -> str:
     """Write the flag that requests *gpus*."""
-    name, sign = ("--gres=gpu", ":") if subject.scheduler == slurm_text.NAME else _NGPUS
-    return f"{name}{sign}{gpus}" if gpus else f"no {name}"
+    options = subject.dialect.OPTIONS
+    return options.gpus.format(gpus) if gpus else options.no_gpus
 
 
 def _unseen(subject: Subject) -> Note:
@@ -208,8 +207,17 @@ def _all(subject: Subject, rows: Sequence[Row]) -> Iterator[Note]:
     yield from resource_notes(subject)
     yield from gpu_notes(subject)
     yield from _growing(subject)
-    yield from node_notes(rows, subject.scheduler)
+    yield from node_notes(rows, subject.dialect.OPTIONS.exclude)
     yield from _unasked(subject)
+    yield from _unknown_scheduler(subject)
+
+
+def _unknown_scheduler(subject: Subject) -> Iterator[Note]:
+    """Yield whose flags are shown, if this weigh does not know the scheduler."""
+    name = subject.asked.scheduler
+    if name is not None and name != LOCAL and find_kind(name) is None:
+        words = f"{name!r} is unknown to this weigh: flags are for {subject.kind.title}"
+        yield Note(about="scheduler", words=words, weight=50)
 
 
 def _growing(subject: Subject) -> Iterator[Note]:
@@ -269,13 +277,10 @@ def _unasked(subject: Subject) -> Iterator[Note]:
         for why in sorted(reason for reason in reasons if reason):
             yield Note(about="request", words=f"none: {why}", weight=1)
         return
-    dialect = (
-        gridengine_text if subject.scheduler == gridengine_text.NAME else slurm_text
-    )
     yield Note(
         about="request",
         words=f"{_rule(subject, request)}{subject.basis()}",
-        flag=" ".join(dialect.directives(request)),
+        flag=" ".join(subject.dialect.directives(request)),
         weight=1,
     )
 

@@ -473,7 +473,7 @@ def test_values_without_a_name_are_named_without_a_command_too(weigh: Weigh) -> 
     assert "50,abc has no parameter name" in err
 
 
-def _asked_for(text: str) -> str:
+def _requested(text: str) -> str:
     """Return the value of the one --mem= in a text, a page or a document."""
     (value,) = set(re.findall(r"--mem=([0-9]+[MG])", text))
     return str(value)
@@ -483,7 +483,7 @@ def test_a_target_has_one_request_in_text_json_and_html(
     scan: Weigh, weigh: Weigh, folder: Path
 ) -> None:
     _, text, _ = scan("mib=20,40,60", "--target", "150", "--label", "s")
-    asked = _asked_for(text)
+    asked = _requested(text)
 
     _, as_json, _ = weigh("scan", "--from", "s", "--target", "150", "--json")
     weigh("scan", "--from", "s", "--target", "150", "--html", "fit.html")
@@ -495,8 +495,8 @@ def test_a_target_has_one_request_in_text_json_and_html(
     memory = json.loads(as_json)["request"]["memory"]
     assert f"{memory // MIB}M" == asked
     for page in ("fit.html", "report.html"):
-        assert _asked_for((folder / page).read_text()) == asked
-    assert _asked_for(report) == _asked_for(document) == _asked_for(resumed) == asked
+        assert _requested((folder / page).read_text()) == asked
+    assert _requested(report) == _requested(document) == _requested(resumed) == asked
     assert "for mib=150" in report
 
 

@@ -39,10 +39,13 @@ def test_cpus_are_those_this_process_may_use() -> None:
         os.sched_setaffinity(0, everything)
 
 
+SCHEDULERS = ("sbatch", "qsub"), ("SLURM_JOB_ID", "SGE_TASK_ID")
+
+
 def test_a_login_node_has_the_commands_and_no_job(tmp_path: Path) -> None:
     command = tmp_path / "sbatch"
     command.touch(mode=0o755)
     here = {"PATH": f"/nowhere:{tmp_path}"}
-    assert is_login_node(here)
-    assert not is_login_node({**here, "SLURM_JOB_ID": "7"})
-    assert not is_login_node({"PATH": "/nowhere"})
+    assert is_login_node(here, *SCHEDULERS)
+    assert not is_login_node({**here, "SLURM_JOB_ID": "7"}, *SCHEDULERS)
+    assert not is_login_node({"PATH": "/nowhere"}, *SCHEDULERS)

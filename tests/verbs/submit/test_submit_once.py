@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
+from rigs import EACH_RIG
 
 RIG = Path(os.environ.get("WEIGH_RIG", "/var/lib/weigh-rig"))
 PIDS = {
@@ -116,13 +117,7 @@ def sbatch_runs(folder: Path) -> bool:
     return ran.returncode == 0
 
 
-@pytest.mark.parametrize(
-    "scheduler",
-    [
-        pytest.param("slurm", marks=pytest.mark.slurm),
-        pytest.param("gridengine", marks=pytest.mark.gridengine),
-    ],
-)
+@EACH_RIG
 def test_the_job_of_a_sender_that_was_killed_runs_once(
     here: Weigh,
     request: pytest.FixtureRequest,

@@ -20,7 +20,7 @@ from weigh.schedulers.protocol import Lint, Who
 
 FORMS = tuple(KINDS)
 
-_LONGEST = 4 << 20  # Slurm's own limit on a script (max_script_size)
+_LONGEST = 4 << 20  # the usual limit of schedulers on a script
 _MOST_LINES_READ = 64 << 20
 
 _Value = TypeVar("_Value")
@@ -37,7 +37,7 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
 ) -> Checked:
     """Read the job script at *path*, and say what is off in it.
 
-    *form* is ``slurm`` or ``gridengine``, by default what its directives are. *limits*
+    *form* is a scheduler's name, by default what its directives are. *limits*
     and *jobs* (states by id) are what is known of the cluster, if anything.
 
     Raises:

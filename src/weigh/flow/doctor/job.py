@@ -18,18 +18,22 @@ from weigh.probe.python_environment import (
     find_conda,
     find_python,
 )
-from weigh.schedulers.script import whole_number
+from weigh.schedulers import KINDS
+from weigh.schedulers.dialect import whole_number
 from weigh.store.index import Head, read_index
 from weigh.store.location import locate
 from weigh.units import Seconds
 
 _PLAN = "plan.json"
-_SCRIPTS = (".sh", ".sbatch", ".slurm", ".sge", ".job")
+_SUFFIXES = (*(name for kind in KINDS.values() for name in kind.suffixes), "sh", "job")
+_SCRIPTS = tuple(f".{name}" for name in _SUFFIXES)
 _LONGEST_SCRIPT = 1 << 20
 _MOST_WORDS, _MOST_PATHS = 400, 40
 _GIT_PATIENCE: Seconds = 10.0
-_DIRECTIVE = re.compile(r"(?m)^#(?:SBATCH|\$)\s+(.*)")
-_GPU_OPTION = re.compile(r"--gres[= ]\S*gpu|--gpus|(?:^|\s)-G\b|\bn?gpus?=[1-9]")
+_PREFIXES = "|".join(
+    re.escape(kind.text.PREFIX) for kind in KINDS.values() if kind.text.PREFIX
+)
+_DIRECTIVE = re.compile(rf"(?m)^(?:{_PREFIXES})\s+(.*)")
 _ACTIVATE = re.compile(
     r"(?m)^\s*(?:(?:source|\.)\s+(\S+)/bin/activate\b"
     r"|(?:conda|mamba|micromamba|source)\s+activate\s+(\S+))"
@@ -102,7 +106,7 @@ def _read(path: str, env: Mapping[str, str]) -> tuple[JobFacts, list[str]]:
         return JobFacts(trouble="it is not there"), []
     text = _text(path)
     options = "\n".join(_DIRECTIVE.findall(text))
-    asks = bool(_GPU_OPTION.search(options)) or "gpu" in env.get("SBATCH_GRES", "")
+    asks = any(kind.lint.requests_gpus(options, env) for kind in KINDS.values())
     return JobFacts(kind="script", asks_gpus=asks), text.splitlines()
 
 

@@ -9,7 +9,7 @@ from weigh.errors import FormatError, UsageError
 from weigh.flow.fit.growth import Steps, carry_on
 from weigh.flow.records.records import Store, find_record, open_store
 from weigh.flow.site.schedulers import installed_scheduler
-from weigh.model.job import STEP_OUT_OF_MEMORY
+from weigh.model.job import STEP_OUT_OF_MEMORY, Submitted
 from weigh.model.record import Outcome, Record, Request
 from weigh.render import request_lines
 from weigh.request import (
@@ -19,8 +19,7 @@ from weigh.request import (
     parse_headroom,
     why_no_request,
 )
-from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers import find_kind, kind_or_first
 from weigh.store import jobs as jobs_file
 from weigh.store.find import LAST
 
@@ -64,8 +63,7 @@ def request(  # noqa: PLR0913 - the options of the command line, keyword-only
     reasons = [why_no_request(record) for record in records]
     if records and all(reasons):
         raise UsageError(
-            f"no request from {records[0].id[:6]}: {reasons[0]} "
-            "(measure again: weigh run -- COMMAND)"
+            f"no request from {records[0].id[:6]}: {reasons[0]} (run it again)"
         )
     asked = carry_on(from_usages(records, headroom=share), records, steps)
     return answer(asked, records, form=form, env=env, warnings=settings.warnings)
@@ -126,8 +124,8 @@ def as_jobs_ended(
 ) -> list[Record]:
     """Return *records*; those whose job had a step out of memory ended for that.
 
-    The processes of ``srun`` are none of the command's own: the record saw little of
-    their memory, and the command may have exited 0.
+    The processes of such a step (srun) are none of the command's own: the record saw
+    little of their memory, and the command may have exited 0.
     """
     if not any(record.job and record.state == COMPLETED for record in records):
         return list(records)
@@ -135,23 +133,34 @@ def as_jobs_ended(
 
     known = jobs_file.read_jobs(root)
     ids = {record.job.id for record in records if record.job}
-    wanted = [
-        job for job in known if job.id in ids and job.scheduler == slurm_text.NAME
-    ]
+    wanted = [job for job in known if job.id in ids and _shows_steps(job)]
     short = {
         (task.job, task.element, task.seq)
         for view in look(wanted, known, root=root, env=env)
         for task in view.tasks
         if task.state == "OUT_OF_MEMORY" and task.reason == STEP_OUT_OF_MEMORY
     }
-    outcome = Outcome(STEP_OUT_OF_MEMORY, ("as Slurm's accounting shows",))
+    titles = {job.id: kind_or_first(job.scheduler).title for job in wanted}
     return [
-        msgspec.structs.replace(record, state="OUT_OF_MEMORY", outcome=outcome)
+        msgspec.structs.replace(
+            record,
+            state="OUT_OF_MEMORY",
+            outcome=Outcome(
+                STEP_OUT_OF_MEMORY,
+                (f"as {titles[record.job.id]}'s accounting shows",),
+            ),
+        )
         if record.job
         and (record.job.id, record.job.element or 0, record.job.task or 1) in short
         else record
         for record in records
     ]
+
+
+def _shows_steps(job: Submitted) -> bool:
+    """Return whether the scheduler shows the steps of a job that lacked memory."""
+    kind = find_kind(job.scheduler)
+    return kind is not None and kind.reasons.MESSAGES.step_over_memory is not None
 
 
 def _gpu_notes(asked: Request) -> tuple[str, ...]:
@@ -181,9 +190,11 @@ def _dialect_of(form: str, scheduler: str) -> str:
 
 
 def _virtual_notes(asked: Request, dialect: str) -> Iterator[str]:
-    if dialect != gridengine_text.NAME:
+    kind = find_kind(dialect)
+    name = None if kind is None else kind.traits.address_space
+    if name is None:
         return
     if asked.virtual_memory is None:
-        yield "virtual size was not measured: h_vmem is left to you"
+        yield f"virtual size was not measured: {name} is left to you"
     elif asked.gpus:
-        yield "h_vmem counts what CUDA only reserves: ask your site whether to set it"
+        yield f"{name} counts what CUDA only reserves: ask your site whether to set it"

@@ -38,6 +38,7 @@ from weigh.planning.targets import Target, targets
 from weigh.probe.host import read_host
 from weigh.request import parse_headroom
 from weigh.runner.task_source import TaskSource
+from weigh.schedulers import KINDS
 from weigh.schedulers.protocol import Reply
 from weigh.store.find import find_entry, labelled_entries, not_found, read_file
 from weigh.store.index import Entry, Index, head_of, read_index, read_record
@@ -99,7 +100,6 @@ def _called(index: Index, name: str, root: str) -> list[Entry]:
     return [entry] if entry else labelled
 
 
-_CLUSTER_COMMANDS = ("sinfo", "qhost")
 _PATIENCE: Seconds = 3.0  # the number of free GPUs is optional
 
 
@@ -108,7 +108,7 @@ def with_free_gpus(
 ) -> tuple[Plan, ...]:
     """Add the number of free GPUs to each plan, where a scheduler reports it."""
     path = env.get("PATH", "")
-    if not any(shutil.which(name, path=path) for name in _CLUSTER_COMMANDS):
+    if not any(shutil.which(kind.lists, path=path) for kind in KINDS.values()):
         return tuple(plans)
     seen = in_time([lambda: _seen(env, ask)], patience=2 * _PATIENCE)[0]
     if seen is None:

@@ -32,6 +32,7 @@ from weigh.review.requested import (
 )
 from weigh.review.runs import Run, runs_of_records, seconds_of
 from weigh.review.summary import Findings, compose
+from weigh.schedulers import KINDS
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.find import LAST, labelled_entries, read_file
@@ -115,8 +116,13 @@ def gather(
         request=None if found.job else _for_target(name, found, store, cwd, env),
         tables=(*found.tables, *tables_in(_readable(logs))),
         whose=_whose(),
-        cluster=env.get("SLURM_CLUSTER_NAME") or env.get("SGE_CLUSTER_NAME"),
+        cluster=_cluster_name(env),
     )
+
+
+def _cluster_name(env: Mapping[str, str]) -> str | None:
+    names = (kind.variables.cluster for kind in KINDS.values())
+    return next((env[name] for name in names if name and env.get(name)), None)
 
 
 def _found(name: str, store: Store, *, cwd: str, env: Mapping[str, str]) -> Material:

@@ -15,10 +15,10 @@ from weigh.render.report_ticket import Ticket
 from weigh.review.failures import FAILED, way_of
 from weigh.review.requested import Requested
 from weigh.review.runs import Run
-from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.slurm.text import format_time
+from weigh.schedulers import find_kind
+from weigh.schedulers.dialect import Traits
 from weigh.store.find import LAST
-from weigh.units import Seconds, format_duration, format_size
+from weigh.units import Seconds, format_duration, format_limit, format_size
 
 _LINES = 20
 
@@ -115,9 +115,9 @@ def _name(found: Material, row: Row) -> str:
     sizes = {view.job.id: view.job.elements for view in found.views}
     if row.element is None or sizes.get(row.job) == 1:
         return row.job
-    if found.scheduler == gridengine_text.NAME:
-        return f"{row.job}.{row.element + 1}"
-    return f"{row.job}_{row.element}"
+    kind = find_kind(found.scheduler)
+    traits = Traits() if kind is None else kind.traits
+    return traits.element_name.format(row.job, row.element + traits.first_element)
 
 
 def _ending(row: Row) -> str:
@@ -143,7 +143,7 @@ def _request_words(asked: Requested) -> str:
         "" if asked.memory is None else format_size(asked.memory),
         "" if asked.cpus is None else f"CPUs {asked.cpus}",
         f"GPUs {asked.gpus}" if asked.gpus else "",
-        "" if asked.time_limit is None else format_time(asked.time_limit),
+        "" if asked.time_limit is None else format_limit(asked.time_limit),
     ]
     return ", ".join(word for word in words if word)
 

@@ -148,7 +148,9 @@ def rank_group(env: Mapping[str, str], job: Job | None) -> RankGroup | None:
     node = env.get("SLURMD_NODENAME") or os.uname().nodename
     run = () if job is None else (job.id, job.element, job.attempt)
     cluster = env.get("SLURM_CLUSTER_NAME") or env.get("SGE_CELL")
-    name = content_id(repr((cluster, *run, place.launcher, place.step, place.size)).encode())
+    name = content_id(
+        repr((cluster, *run, place.launcher, place.step, place.size)).encode()
+    )
     try:
         lock = NodeLock(f"{name}-{node}")
     except OSError:

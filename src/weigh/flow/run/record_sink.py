@@ -43,7 +43,9 @@ class Output:
 
         One rank's part of a run does not replace the record of all.
         """
-        if self._file is None or (record.part and os.fstat(self._file.fileno()).st_size):
+        if self._file is None or (
+            record.part and os.fstat(self._file.fileno()).st_size
+        ):
             return
         document = msgspec.json.format(lines.encode(record), indent=1) + b"\n"
         try:

@@ -130,7 +130,13 @@ def _note_oddities(
         for line in one.monitor.warnings:
             warner.warn(line)
     here = options.login_node
-    if is_login_node(os.environ) if here is None else here:
+    if here is None:
+        from weigh.schedulers import KINDS  # noqa: PLC0415 - start-up time
+
+        kinds = KINDS.values()
+        commands = [kind.submits for kind in kinds]
+        here = is_login_node(os.environ, commands, [one.job_variable for one in kinds])
+    if here:
         warner.warn("this is a login node: heavy work belongs on a compute node")
 
 

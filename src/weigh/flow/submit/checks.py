@@ -18,15 +18,12 @@ from weigh.model.limits import Limits, QueueLimits
 from weigh.model.lint import Finding
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import Check
+from weigh.schedulers import KINDS
 from weigh.schedulers.cluster_view import takes_jobs
-from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.protocol import Live, Who
 from weigh.schedulers.script import read_script
-from weigh.schedulers.slurm import commands as slurm_commands
-from weigh.schedulers.slurm.text import format_time
-from weigh.units import format_duration, format_size
+from weigh.units import format_duration, format_limit, format_size
 
-_SCHEDULERS = (slurm_commands.NAME, gridengine_commands.NAME)
 # findings on what weigh's own job script does on purpose
 _LOGS = frozenset({"log-directory", "literal-path", "log-pattern"})
 _OURS = frozenset(
@@ -63,7 +60,7 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
             the message names the reason and the fix.
         FormatError: a settings file does not parse.
     """
-    if scheduler not in _SCHEDULERS:
+    if scheduler not in KINDS:
         return Checks()
     request = script.request
     live = live_limits(
@@ -145,10 +142,10 @@ def _fitting(request: JobRequest, live: Live, scheduler: str) -> list[Node]:
 def _fits(node: Node, request: JobRequest, scheduler: str) -> bool:
     """Return whether an element fits on the node when it is empty.
 
-    On Grid Engine slots and h_vmem depend on the queue, so only GPUs are compared.
+    Where CPUs and memory depend on the queue, only GPUs are compared.
     """
     gpus = sum(one.total for one in _gpus_of(node, request))
-    if scheduler != slurm_commands.NAME:
+    if not KINDS[scheduler].traits.fits_nodes:
         return bool(gpus) or not request.gpus
     return (
         _left(node.cpus, 0) >= request.cpus
@@ -294,11 +291,11 @@ def _time_row(request: JobRequest, queues: Sequence[QueueLimits]) -> Check:
         limits = [queue.time_limit for queue in queues]
         known = [limit for limit in limits if limit is not None]
         allows = (
-            f"queue allows {format_time(max(known))}"
+            f"queue allows {format_limit(max(known))}"
             if known and len(known) == len(limits)
             else "no limit here"
         )
-        return Check(f"time {format_time(request.time_limit)}", "ok", allows)
+        return Check(f"time {format_limit(request.time_limit)}", "ok", allows)
     defaults = (
         f"{queue.name} gives {_duration(queue.default_time or queue.time_limit)}"
         for queue in queues[:_NAMED]
@@ -330,7 +327,7 @@ def _default_memory(queue: QueueLimits, request: JobRequest, scheduler: str) -> 
         return format_size(queue.default_memory)
     if queue.default_memory_per_cpu is not None:
         return format_size(queue.default_memory_per_cpu * max(1, request.cpus))
-    return "all of a node" if scheduler == slurm_commands.NAME else "no limit"
+    return KINDS[scheduler].traits.no_memory
 
 
 def _gpu_row(

@@ -4,12 +4,13 @@ The behaviour of qsub and of jobs was observed on 8.1.9.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from weigh.errors import FormatError
 from weigh.model.lint import Facts, Finding
+from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.lint_options import PREFIX, Read, read_options
 from weigh.schedulers.lint import environment_rules, path_rules, signal_rules
@@ -29,7 +30,7 @@ from weigh.schedulers.lint.case import (
 from weigh.schedulers.lint.element_rules import Elements, element_rules
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
-from weigh.schedulers.script import positive_number, read_script, whole_number
+from weigh.schedulers.script import read_script
 from weigh.units import HOUR, MINUTE, format_size
 
 GPU_RESOURCES = ("ngpus", "gpu", "gpus", "num_gpus", "gpu_card", "cuda")
@@ -464,3 +465,11 @@ def _seconds(option: Option | None) -> int | None:
         return None if option is None else gridengine_text.parse_time(option.value)
     except FormatError:
         return None
+
+
+_GPUS = re.compile(r"\bn?gpus?=[1-9]")
+
+
+def requests_gpus(flags: str, env: Mapping[str, str]) -> bool:  # noqa: ARG001
+    """Return whether *flags* request GPUs."""
+    return bool(_GPUS.search(flags))

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from weigh.model.lint import Finding
+from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.lint.case import Case, Rule, error, warning
-from weigh.schedulers.script import whole_number
 from weigh.schedulers.shell import Command
 
 _TRIFLES = frozenset(

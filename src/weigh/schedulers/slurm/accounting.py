@@ -7,8 +7,8 @@ import msgspec
 
 from weigh.model.record import State
 from weigh.model.report import Accounted
-from weigh.schedulers.protocol import Argv
-from weigh.schedulers.script import whole_number
+from weigh.schedulers.dialect import whole_number
+from weigh.schedulers.protocol import AccountingWords, Argv
 from weigh.schedulers.slurm.commands import STATES
 from weigh.units import DAY, HOUR, MINUTE, Bytes, Seconds
 
@@ -31,6 +31,24 @@ _SIZE = re.compile(r"^(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)([nc]?)$")
 _TASK = re.compile(r"^(\d+)(?:_(\d+))?(?:\.(.+))?$")
 _CPU_TIME = re.compile(r"^(?:(\d{1,6})-)?(?:(\d{1,8}):)?(\d{1,8}):(\d\d(?:\.\d+)?)$")
 _MOST_DIGITS = 15
+WORDS = AccountingWords(
+    memory="sacct MaxRSS",
+    unmeasured="sampled, every 30 s at most sites: peaks in between are missed",
+    below="sampled every 30 s at most sites, peaks are missed: trust weigh's",
+    above=(
+        "counts shared pages in each process, at some sites page cache too: an upper "
+        "bound; weigh counts shared pages once"
+    ),
+    below_killed="its last sample before the kill: trust weigh's",
+    above_killed="sampled after weigh's last sample of a killed task: trust it",
+    # sacct leaves MaxRSS empty where no sample was taken
+    zero="not zero: no sample was taken (every 30 s at most sites)",
+    cpu_time="sacct TotalCPU",
+    wall_time="sacct Elapsed",
+    gpu_memory="sacct gpumem",
+    gpu_utilization="sacct gpuutil",
+    sampled="sampled every 30 s at most sites",
+)
 
 
 def argv(job: str) -> Argv:

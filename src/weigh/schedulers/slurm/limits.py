@@ -8,8 +8,8 @@ import msgspec
 from weigh.model.cluster import Node
 from weigh.model.limits import Limits, NodeType, QueueLimits
 from weigh.schedulers.cluster_view import closed_nodes
+from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.protocol import Live, Query, Reply, Who
-from weigh.schedulers.script import whole_number
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.units import MIB, Bytes
 

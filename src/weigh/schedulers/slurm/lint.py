@@ -1,12 +1,13 @@
 """Lint for Slurm scripts: paths, arrays, dependencies, and the request per node."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from weigh.errors import FormatError
 from weigh.model.lint import Facts, Finding
+from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.lint import environment_rules, path_rules, signal_rules
 from weigh.schedulers.lint.case import (
     Case,
@@ -24,7 +25,7 @@ from weigh.schedulers.lint.case import (
 from weigh.schedulers.lint.element_rules import Elements, element_rules
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
-from weigh.schedulers.script import positive_number, read_script, whole_number
+from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm import lint_options as slurm_lint_options
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.lint_options import Read, gpus_of, memory_of, read_options
@@ -440,3 +441,11 @@ def _found(case: Case) -> Iterator[Finding]:
     requested = requested_by(case)
     yield from limit_rules(case, requested)
     yield from absent_findings(case, requested)
+
+
+_GPUS = re.compile(r"--gres[= ]\S*gpu|--gpus|(?:^|\s)-G\b")
+
+
+def requests_gpus(flags: str, env: Mapping[str, str]) -> bool:
+    """Return whether *flags*, or the user's defaults, request GPUs."""
+    return bool(_GPUS.search(flags)) or "gpu" in env.get("SBATCH_GRES", "")

@@ -10,6 +10,7 @@ import msgspec
 
 from weigh.errors import FormatError
 from weigh.model.lint import Finding
+from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.lint.case import (
     Case,
     Option,
@@ -21,7 +22,7 @@ from weigh.schedulers.lint.case import (
     refused,
     warning,
 )
-from weigh.schedulers.script import Line, Script, positive_number, whole_number
+from weigh.schedulers.script import Line, Script
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import DAY, HOUR, MINUTE, format_size
 

@@ -7,7 +7,7 @@ only when it starts. Its output is not mixed within lines below 4 kB.
 
 from collections.abc import Mapping, Sequence
 
-from weigh.schedulers.script import positive_number, whole_number
+from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.slurm import text
 
 STARTERS = frozenset(("srun",))  # what they start is no child of theirs
