@@ -56,6 +56,16 @@ def facts_from_environment(
     return text.allocation_from_environment(env), text.job_from_environment(env)
 
 
+def starters_of(env: Mapping[str, str]) -> frozenset[str]:
+    """Return the commands that start processes of a job which are not below them.
+
+    They are of the scheduler whose job this is; outside a job, of all schedulers.
+    """
+    inside = kind_of_job(env)
+    kinds = _ALL if inside is None else (inside,)
+    return frozenset(kind.starts.split()[0] for kind in kinds)
+
+
 def steps_of(env: Mapping[str, str]) -> "Steps | None":
     """Return how to start processes on all nodes of a job; None if that is unknown.
 

@@ -395,12 +395,11 @@ class Accounting(Protocol):
 class Steps(Protocol):
     """How a scheduler starts processes on all nodes of a job that runs.
 
-    ``STARTERS`` are the commands whose processes are not below them; ``NODE`` is the
-    variable with a node's name. ``SAME`` are variables that are equal for all processes
-    of a job on a node; ``GROUP`` begins the name of the job's control group.
+    ``NODE`` is the variable with a node's name. ``SAME`` are variables that are equal
+    for all processes of a job on a node; ``GROUP`` begins the name of the job's control
+    group.
     """
 
-    STARTERS: frozenset[str]
     NODE: str
     SAME: tuple[str, ...]
     GROUP: str

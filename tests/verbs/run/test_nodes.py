@@ -89,3 +89,49 @@ def test_one_record_has_all_nodes_and_ranks(
     assert found["missing"] == []
     assert "--nodes=2 --ntasks-per-node=2 --mem=" in said
     assert "--ntasks=4 --mem-per-cpu=" in said
+
+
+def test_ranks_under_a_weigh_each_are_one_record(job: Job, tmp_path: Path) -> None:
+    each = "srun -n4 $PYTHON -m weigh run --label all -- $PYTHON hold.py 60 40 1.5"
+    done = job(each, *TWO_BY_TWO)
+    said = (tmp_path / "err").read_text()
+    assert done.returncode == 0, said
+    assert said.count("weigh  COMPLETED") == 1
+    found = stored(tmp_path)
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
+    for number, rank in enumerate(found["ranks"]):
+        held = (60 + 40 * number) * MIB
+        assert held < rank["peak_memory"] < held + 14 * MIB
+    peaks = [node["peak_memory"]["value"] for node in found["nodes"]]
+    for peak, held in zip(peaks, (160, 320), strict=True):
+        assert held * MIB < peak < (held + 28) * MIB
+    assert found["usage"]["peak_memory"]["value"] == max(peaks)
+    assert found["missing"] == []
+
+
+def test_the_watch_of_a_node_goes_on_when_its_first_rank_leaves(
+    job: Job, tmp_path: Path
+) -> None:
+    # the second rank of the node takes its memory when the first has long left
+    program = "sleep $((1 + 2 * SLURM_PROCID)); exec $PYTHON hold.py 0 80 1"
+    script = f"if [ $SLURM_PROCID = 0 ]; then exec sleep 0.5; fi; {program}"
+    (tmp_path / "late.sh").write_text(script)
+    done = job(
+        "srun -n2 $PYTHON -m weigh run -- bash late.sh",
+        *("--nodes=1", "--ntasks=2", "--mem=500M"),
+    )
+    assert done.returncode == 0, (tmp_path / "err").read_text()
+    found = stored(tmp_path)
+    (node,) = found["nodes"]
+    assert 80 * MIB < node["peak_memory"]["value"] < 100 * MIB
+    assert node["peak_memory"]["time"] > 3
+
+
+def stored(folder: Path) -> Json:
+    """Return the one record of the store, as it is exported."""
+    env = {**os.environ, "WEIGH_DIR": str(folder / "store")}
+    words = (sys.executable, "-m", "weigh", "records", "export")
+    done = subprocess.run(words, capture_output=True, text=True, env=env, check=True)
+    (line,) = done.stdout.splitlines()
+    found: Json = json.loads(line)
+    return found

@@ -1,8 +1,8 @@
 """Measure what a launcher starts outside of weigh's own process tree.
 
-``srun`` has the scheduler's daemons start the ranks, on this node too. Where a process
-of that name stays below weigh, an agent is started on each node of the job. Processes
-that only ssh or qrsh could have started elsewhere are reported as not measured.
+A scheduler's own launcher has the daemons start the ranks, on this node too. Where a
+process of its name stays below weigh, an agent is started on each node of the job.
+What launchers start elsewhere by other means is reported as not measured.
 """
 
 import os
@@ -31,8 +31,8 @@ _QUERY_PATIENCE = 10.0
 _MPI = frozenset(
     ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prun", "hydra")
 )
-_REMOTE = frozenset(("ssh", "rsh", "qrsh"))  # as children of one of _MPI
-_ALWAYS_REMOTE = frozenset(("pdsh", "qrsh", "clush"))
+_REMOTE = frozenset(("ssh", "rsh"))  # as children of one of _MPI
+_ALWAYS_REMOTE = frozenset(("pdsh", "clush"))
 
 
 class NodeWatch:
@@ -41,11 +41,13 @@ class NodeWatch:
     def __init__(
         self, env: Mapping[str, str], interval: Seconds, notify: Callable[[str], None]
     ) -> None:
-        from weigh.schedulers import steps_of  # noqa: PLC0415 - start-up time
+        from weigh.schedulers import starters_of, steps_of  # noqa: PLC0415 - rarely
 
         self._env = env
         self._interval = interval
         self._notify = notify
+        self._starters = starters_of(env)
+        self._starter = ""
         self._steps = steps_of(env)
         self._nodes = self._steps.nodes_of(env) if self._steps else None
         self._names: dict[int, str] = {}
@@ -93,10 +95,8 @@ class NodeWatch:
         joined = self.joined(measured)
         if not heard:
             why = self._agents.complaint() or "they sent nothing"
-            self._notify(f"no figures of what srun started: {why}")
-            return self._with_missing(
-                measured, ("the processes that srun started were not measured",)
-            )
+            self._notify(f"no figures of what {self._starter} started: {why}")
+            return self._with_missing(measured, (self._not_measured(),))
         missing = unheard(heard, joined.ranks, self._nodes or 1, now)
         return self._with_missing(joined, missing)
 
@@ -110,7 +110,8 @@ class NodeWatch:
             if pid in self._names:
                 continue
             name = self._names[pid] = _name_of(pid)
-            if self._steps is not None and name in self._steps.STARTERS:
+            if name in self._starters:
+                self._starter = name
                 self._launchers[pid] = 0.0 if pid == run.leader() else now
                 self._met += 1
             elif self._is_remote(pid, name):
@@ -151,7 +152,7 @@ class NodeWatch:
             self._agents = NodeAgents(argv, env)
         except OSError as error:
             self._trouble = f"{argv[0]}: {error.strerror}"
-            self._notify(f"no figures of what srun started: {self._trouble}")
+            self._notify(f"no figures of what {self._starter} started: {self._trouble}")
             return
         run.set_aside(self._agents.pid)
 
@@ -196,9 +197,12 @@ class NodeWatch:
         """Return what was not measured where no agent was started."""
         if self._remote is not None:
             return (f"processes started on other machines by {self._remote}",)
-        if self._met:
-            return ("srun ended too soon for what it started to be measured",)
-        return ()
+        if self._met and self._steps is not None and self._trouble is None:
+            return (f"{self._starter} ended too soon to measure what it started",)
+        return (self._not_measured(),) if self._met else ()
+
+    def _not_measured(self) -> str:
+        return f"what {self._starter} started was not measured"
 
     @staticmethod
     def _with_missing(measured: Measurement, missing: tuple[str, ...]) -> Measurement:

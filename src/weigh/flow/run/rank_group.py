@@ -16,6 +16,7 @@ from weigh.measure.node_lock import LockedNode, NodeLock
 from weigh.measure.ranks import Place, place_of
 from weigh.model.record import Job, Measurement, Node, Rank, Record
 from weigh.probe.proc import ProcTree
+from weigh.schedulers import kind_of_job, steps_of
 from weigh.store import location
 from weigh.store.identity import content_id
 from weigh.units import Seconds
@@ -28,7 +29,7 @@ _OTHERS_PATIENCE = 0.3  # seconds that the first rank waits for the others' line
 
 
 class RankGroup:
-    """The ranks that one launcher has started with a weigh each; this is one of them."""
+    """The ranks that a launcher has started with a weigh each; this is one of them."""
 
     def __init__(self, place: Place, node: str, lock: NodeLock, record_id: str) -> None:
         self.record_id = record_id
@@ -135,9 +136,14 @@ class RankGroup:
         until = time.monotonic() + (0.0 if record.exit_code else _OTHERS_PATIENCE)
         while True:
             joined = read_parts(root, record)
-            if not joined.missing or time.monotonic() >= until:
+            if not joined.missing:
                 return joined
+            if time.monotonic() >= until:
+                break
             time.sleep(0.02)
+        came = f"{len(joined.ranks)} of {self._place.size} ranks have ended so far"
+        later = f"weigh records show {record.id[:6]} shows all later"
+        return msgspec.structs.replace(joined, missing=(f"{came} ({later})",))
 
 
 def rank_group(env: Mapping[str, str], job: Job | None) -> RankGroup | None:
@@ -145,9 +151,10 @@ def rank_group(env: Mapping[str, str], job: Job | None) -> RankGroup | None:
     place = place_of(env)
     if place is None or place.step is None or place.launcher == "torch":
         return None
-    node = env.get("SLURMD_NODENAME") or os.uname().nodename
+    kind, steps = kind_of_job(env), steps_of(env)
+    node = (env.get(steps.NODE) if steps else None) or os.uname().nodename
     run = () if job is None else (job.id, job.element, job.attempt)
-    cluster = env.get("SLURM_CLUSTER_NAME") or env.get("SGE_CELL")
+    cluster = env.get(kind.variables.cluster or "") if kind else None
     name = content_id(
         repr((cluster, *run, place.launcher, place.step, place.size)).encode()
     )

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.slurm import text
 
-STARTERS = frozenset(("srun",))  # what they start is no child of theirs
 NODE = "SLURMD_NODENAME"
 SAME: tuple[str, ...] = (text.JOB_VARIABLE, NODE)
 GROUP = "job_"  # and the job's number: the name of its control group
