@@ -100,18 +100,22 @@ def _larger(one: Rank, other: Rank) -> Rank:
 
 
 def unseen_ranks(ranks: Sequence[Rank]) -> tuple[str, ...]:
-    """Return in words which ranks were started and not seen, for each step."""
+    """Return in words how many ranks were started and not seen."""
     seen: dict[str | None, int] = {}
     sizes: dict[str | None, int] = {}
     for rank in ranks:
         seen[rank.step] = seen.get(rank.step, 0) + 1
         sizes[rank.step] = max(sizes.get(rank.step, 0), rank.size or 0)
-    return tuple(
-        f"{sizes[step] - seen[step]} of {sizes[step]} ranks were not seen"
-        + (f" (step {step})" if len(seen) > 1 and step is not None else "")
-        for step in sorted(seen, key=step_order)
-        if seen[step] < sizes[step]
-    )
+    short = [step for step in seen if seen[step] < sizes[step]]
+    if not short:
+        return ()
+    unseen = sum(sizes[step] - seen[step] for step in short)
+    where = ""
+    if len(seen) > 1:
+        step = min(short, key=step_order)
+        where = f" (step {step})" if len(short) == 1 else f" of {len(short)} steps"
+    of = sum(sizes[step] for step in short)
+    return (f"{unseen} of {of} ranks{where} were not seen",)
 
 
 def counted_ranks(nodes: Iterable[Node], ranks: Sequence[Rank]) -> tuple[Node, ...]:

@@ -57,7 +57,7 @@ class NodeLock:
         return before
 
     def add(self, pid: int, start_ticks: int) -> None:
-        """Write the process of a rank; *start_ticks* distinguishes it from a later one."""
+        """Write the process of a rank; *start_ticks* is its start, as in /proc."""
         os.write(self._fd, f"rank {pid} {start_ticks}\n".encode())
 
     def processes(self) -> list[tuple[int, int]]:

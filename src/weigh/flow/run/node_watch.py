@@ -52,6 +52,8 @@ class NodeWatch:
         self._nodes = self._steps.nodes_of(env) if self._steps else None
         self._names: dict[int, str] = {}
         self._launchers: dict[int, Seconds] = {}  # process id: when it was met
+        self._ended: list[Seconds] = []  # when a launcher was last seen
+        self._looked_at: Seconds = 0.0
         self._met = 0
         self._agents: NodeAgents | None = None
         self._query: AsyncCommand | None = None
@@ -64,8 +66,11 @@ class NodeWatch:
         now = run.elapsed()
         if self._agents is not None:
             self._agents.read(now)
-            return _SLOW_TICK
+            if self._agents.heard:
+                return _SLOW_TICK
         self._meet(run, now)
+        if self._agents is not None:
+            return _TICK
         lived = [now - met for met in self._launchers.values()]
         is_on = max(lived, default=0.0) >= _LAUNCHED_AFTER
         if (is_on or self._met >= _MANY_LAUNCHERS) and self._trouble is None:
@@ -98,6 +103,12 @@ class NodeWatch:
             self._notify(f"no figures of what {self._starter} started: {why}")
             return self._with_missing(measured, (self._not_measured(),))
         missing = unheard(heard, joined.ranks, self._nodes or 1, now)
+        ready = max(one.began for one in heard)
+        ended = [*self._ended, *(self._looked_at for _ in self._launchers)]
+        early = sum(at < ready for at in ended)
+        if early:
+            of = f"{early} of {self._met} launches by {self._starter}"
+            missing = (*missing, f"{of} ended before they could be measured")
         return self._with_missing(joined, missing)
 
     def _meet(self, run: "RunInProgress", now: Seconds) -> None:
@@ -105,12 +116,15 @@ class NodeWatch:
         pids = run.pids()
         alive = set(pids)
         self._names = {p: name for p, name in self._names.items() if p in alive}
-        self._launchers = {p: at for p, at in self._launchers.items() if p in alive}
+        for pid in self._launchers.keys() - alive:
+            del self._launchers[pid]
+            self._ended.append(self._looked_at)
+        self._looked_at = now
         for pid in pids:
             if pid in self._names:
                 continue
             name = self._names[pid] = _name_of(pid)
-            if name in self._starters:
+            if name in self._starters and _name_of(_parent_of(pid)) != name:
                 self._starter = name
                 self._launchers[pid] = 0.0 if pid == run.leader() else now
                 self._met += 1
