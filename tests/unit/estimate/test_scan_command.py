@@ -384,13 +384,16 @@ def test_the_screen_fits_in_eighty_columns(scan: Weigh) -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
-# Told to end
+# Stopped
 
 
 @pytest.fixture
 def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Give a scan whose third size does not end by itself."""
-    script = "import sys, time; time.sleep(999 * (sys.argv[1] == '3'))"
+    script = (
+        "import sys, time; print('started', flush=True); "
+        "time.sleep(999 * (sys.argv[1] == '3'))"
+    )
     argv = (sys.executable, "-m", "weigh", "scan", "n=1,2,3,4", "--")
     process = subprocess.Popen(
         (*argv, sys.executable, "-c", script, "{n}"),
@@ -408,10 +411,10 @@ def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def wait_for_the_third(folder: Path) -> None:
     deadline = time.monotonic() + PATIENCE
-    while not list((folder / ".weigh" / "output").glob("*/n-3*")):
+    output = folder / ".weigh" / "output"
+    while not any("started" in one.read_text() for one in output.glob("*/n-3*")):
         assert time.monotonic() < deadline, "the third size never began"
         time.sleep(0.01)
-    time.sleep(0.5)  # its interpreter starts
 
 
 def test_ctrl_c_ends_the_scan_and_keeps_what_ran(

@@ -442,9 +442,8 @@ def _refuse_twice(known: Sequence[Submitted], folder: str) -> None:
     earlier = [job for job in known if job.is_of(folder)]
     if earlier:
         raise UsageError(
-            f"{earlier[-1].name} was submitted before, as job {earlier[-1].id}: "
-            f"weigh resume {earlier[-1].id} runs what did not finish "
-            "(--again runs all of it again)"
+            f"{earlier[-1].name} was submitted before, as job {earlier[-1].id} "
+            f"(weigh resume {earlier[-1].id}, or --again)"
         )
 
 
