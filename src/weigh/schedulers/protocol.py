@@ -396,12 +396,13 @@ class Steps(Protocol):
     """How a scheduler starts processes on all nodes of a job that runs.
 
     ``NODE`` is the variable with a node's name. ``SAME`` are variables that are equal
-    for all processes of a job on a node; ``GROUP`` begins the name of the job's control
-    group.
+    for all processes of a job on a node, ``STEP`` for all processes of a step;
+    ``GROUP`` begins the name of the job's control group.
     """
 
     NODE: str
     SAME: tuple[str, ...]
+    STEP: tuple[str, ...]
     GROUP: str
 
     def nodes_of(self, env: Mapping[str, str]) -> int | None:

@@ -155,9 +155,9 @@ def rank_group(env: Mapping[str, str], job: Job | None) -> RankGroup | None:
     node = (env.get(steps.NODE) if steps else None) or os.uname().nodename
     run = () if job is None else (job.id, job.element, job.attempt)
     cluster = env.get(kind.variables.cluster or "") if kind else None
-    name = content_id(
-        repr((cluster, *run, place.launcher, place.step, place.size)).encode()
-    )
+    start = tuple(env.get(name) for name in steps.STEP) if steps else ()
+    words = (cluster, *run, *start, place.launcher, place.step, place.size)
+    name = content_id(repr(words).encode())
     try:
         lock = NodeLock(f"{name}-{node}")
     except OSError:

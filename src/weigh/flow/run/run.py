@@ -38,10 +38,10 @@ from weigh.store import identity
 from weigh.units import Seconds
 
 if TYPE_CHECKING:
-    from weigh.flow.run.node_watch import NodeWatch
     from weigh.flow.run.progress import RunObserver
     from weigh.flow.run.rank_group import RankGroup
     from weigh.measure.command import RunInProgress, Watch
+    from weigh.runner.node_watch import NodeWatch
 
 
 _LAST_WORDS = 1 << 14  # bytes of a failed run's output that are searched for a cause
@@ -254,7 +254,7 @@ class _WithNodes:
             left = _FIRST_LOOK - run.elapsed()
             if left > 0:
                 return left
-            from weigh.flow.run.node_watch import NodeWatch  # noqa: PLC0415 - start-up time
+            from weigh.runner.node_watch import NodeWatch  # noqa: PLC0415 - start-up time
 
             self._nodes = NodeWatch(os.environ, self._interval, self._notify)
         return self._nodes.look(run)

@@ -12,6 +12,8 @@ from weigh.schedulers.slurm import text
 
 NODE = "SLURMD_NODENAME"
 SAME: tuple[str, ...] = (text.JOB_VARIABLE, NODE)
+# the port because job ids are used again one day
+STEP: tuple[str, ...] = ("SLURM_STEP_ID", "SLURM_SRUN_COMM_PORT")
 GROUP = "job_"  # and the job's number: the name of its control group
 # one step's settings, inherited from the shell that a step started in, change another's
 _OF_STEPS = (

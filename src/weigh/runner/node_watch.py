@@ -8,7 +8,7 @@ What launchers start elsewhere by other means is reported as not measured.
 import os
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -17,8 +17,27 @@ from weigh.units import Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.async_command import AsyncCommand
-    from weigh.measure.command import RunInProgress
     from weigh.measure.nodes import NodeAgents
+
+
+class WatchedRun(Protocol):
+    """A run whose nodes are watched; see measure.command.RunInProgress."""
+
+    def elapsed(self) -> Seconds:
+        """Return the seconds since the start."""
+
+    def leader(self) -> int | None:
+        """Return the command's process id while it runs."""
+
+    def pids(self) -> list[int]:
+        """Return the processes of the job that were alive at the last sample."""
+
+    def own_pids(self) -> tuple[int, ...]:
+        """Return weigh's own processes."""
+
+    def set_aside(self, pid: int) -> None:
+        """Exclude one of weigh's own processes from the measurement."""
+
 
 _TICK = 0.1  # seconds between looks for launchers in a job
 _SLOW_TICK = 0.5  # elsewhere, and to read what agents send
@@ -61,7 +80,7 @@ class NodeWatch:
         self._remote: str | None = None
         self._trouble: str | None = None
 
-    def look(self, run: "RunInProgress") -> Seconds:
+    def look(self, run: WatchedRun) -> Seconds:
         """Look for launchers; return the seconds until the next call."""
         now = run.elapsed()
         if self._agents is not None:
@@ -111,7 +130,7 @@ class NodeWatch:
             missing = (*missing, f"{of} ended before they could be measured")
         return self._with_missing(joined, missing)
 
-    def _meet(self, run: "RunInProgress", now: Seconds) -> None:
+    def _meet(self, run: WatchedRun, now: Seconds) -> None:
         """Read the name of each process that is new since the last call."""
         pids = run.pids()
         alive = set(pids)
@@ -136,7 +155,7 @@ class NodeWatch:
             return True
         return name in _REMOTE and _name_of(_parent_of(pid)) in _MPI
 
-    def _start(self, run: "RunInProgress", now: Seconds) -> None:
+    def _start(self, run: WatchedRun, now: Seconds) -> None:
         """Start the agents of this job, or of the one that a launcher allocated."""
         if self._steps is None:
             return
@@ -170,7 +189,7 @@ class NodeWatch:
             return
         run.set_aside(self._agents.pid)
 
-    def _allocated(self, run: "RunInProgress", now: Seconds) -> tuple[str, int] | None:
+    def _allocated(self, run: WatchedRun, now: Seconds) -> tuple[str, int] | None:
         """Query for the job that a launcher outside of any job has allocated."""
         if self._steps is None or not self._launchers:
             return None
@@ -189,7 +208,7 @@ class NodeWatch:
                 return found
         return None
 
-    def _asked(self, run: "RunInProgress") -> "AsyncCommand | None":
+    def _asked(self, run: WatchedRun) -> "AsyncCommand | None":
         from weigh.measure.async_command import AsyncCommand  # noqa: PLC0415 - rarely
 
         if self._steps is None:
