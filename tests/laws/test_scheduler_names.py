@@ -17,6 +17,8 @@ ALLOWED = {
     "model/record.py": {"ngpus"},  # the default of a name that sites choose
     "flow/doctor/facts.py": {"h_vmem"},
     "flow/run/channel.py": {"SLURM_PROCID"},
+    # jobs of any batch system, also of those that are not in the table
+    "measure/memory/ledger.py": {"SLURM_JOB_ID", "SGE_TASK_ID"},
     "measure/ranks.py": {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"}
     | {"SLURM_STEP_ID"},
     "planning/make_plan.py": {"srun", "SLURM_NODEID"},

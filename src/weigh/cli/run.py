@@ -101,7 +101,7 @@ def _label(
         not value.strip() or value == "last" or value.startswith("-")
     ):
         raise click.BadParameter(
-            f"{value!r} cannot be a label ('last' and a leading dash are reserved)",
+            f"{value!r} cannot be a label (neither 'last' nor -NAME can)",
             param=option,
         )
     return value

@@ -86,7 +86,7 @@ class NodeAgent:
     def report(self, *, final: bool = False) -> None:
         """Write a part to standard output."""
         if final:
-            self._tracker.finish(self._sampler.elapsed())
+            self._sampler.finish()
         self._reported = self._sampler.elapsed()
         self._reported_peak = self._tracker.best
         self._number += 1

@@ -107,7 +107,7 @@ class _RankTrees(ProcTree):
         self._lock = lock
         self._starts: dict[int, int | None] = {}
 
-    def children(self) -> list[int]:
+    def members(self) -> list[int]:
         """Return the ranks that are alive."""
         return [pid for pid, start in self._lock.processes() if self._is(pid, start)]
 
@@ -140,6 +140,8 @@ class LockedNode:
 
     def node(self, began: Seconds, *, final: bool) -> Node:
         """Return what was seen; *began* is when that began, since the run did."""
+        if final:
+            self._sampler.finish()
         samples = [
             msgspec.structs.replace(one, time=one.time + began)
             for one in self._sampler.samples

@@ -46,8 +46,10 @@ class Sample(msgspec.Struct, frozen=True):
 class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
     """The peak memory of a job, as if it ran alone on a node.
 
-    The true value lies between ``low`` and ``high``. ``anonymous + shared + file``
-    describe the moment of the peak; ``file`` are mapped files the kernel can drop.
+    The true value lies between ``low`` and ``high``. ``anonymous + shared + file +
+    kernel`` describe the moment of the peak; ``file`` are mapped files the kernel can
+    drop, ``kernel`` are page tables, stacks and the like. ``source`` is where the
+    figure comes from.
     """
 
     value: Bytes
@@ -58,6 +60,7 @@ class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
     file: Bytes | None
     source: str
     time: Seconds | None = None
+    kernel: Bytes | None = None
 
 
 class Phase(msgspec.Struct, frozen=True):

@@ -91,8 +91,8 @@ class JobMembers(ProcTree):
         self._walked = float("-inf")
         self._judged: dict[tuple[int, int], bool] = {}
 
-    def children(self) -> list[int]:
-        """Return the job's processes that :meth:`read` starts its walk from."""
+    def members(self) -> list[int]:
+        """Return the processes of the job that are alive."""
         found = self._in_group() if self.group else self._by_scan()
         judged = {}
         kept = []
@@ -108,12 +108,12 @@ class JobMembers(ProcTree):
         self._judged = judged
         return kept
 
-    def _walk(self) -> None:
+    def _may_have_grown(self) -> bool:
         now = self._clock()
-        if now - self._walked >= _WALK_INTERVAL:
-            self._walked = now
-            self._last_pids = (b"", b"")
-        super()._walk()
+        if now - self._walked < _WALK_INTERVAL:
+            return super()._may_have_grown()
+        self._walked = now
+        return True
 
     def _children_of(self, known: _Known) -> list[int]:  # noqa: ARG002 - as its base
         """Return none: children of weigh's own processes would come in again."""

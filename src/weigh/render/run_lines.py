@@ -37,6 +37,8 @@ _FIGURES: "tuple[tuple[str, _OfRank, float, Callable[[float], str]], ...]" = (
     ("slowest", lambda r: r.wall_time, 1.0, format_duration),
     ("busiest", lambda r: r.cpu_time, 1.0, lambda s: f"CPU time {format_duration(s)}"),
 )
+_SOURCES = ("own cgroup", "cgroup", "pages", "status")
+_WORTH_NAMING = 0.5  # of the value: a lower bound below that
 _SURE = 1.02  # bounds closer than this are written as one figure
 
 
@@ -211,6 +213,8 @@ def _trend(record: Record) -> str:
 def _usage(usage: Usage, trend: str) -> Iterator[str]:
     if usage.peak_memory is not None:
         yield from _row("memory", _memory(usage.peak_memory, trend))
+        if usage.processes is not None and usage.processes > 1:
+            yield from _source(usage.peak_memory)
         yield from _parts(usage.peak_memory)
     else:
         yield from _row("memory", "not measured: no data in /proc")
@@ -226,11 +230,18 @@ def _memory(peak: PeakMemory, trend: str) -> str:
     if peak.source == "launcher floor":
         return f"up to {format_size(peak.high)}: too short to measure more exactly"
     if peak.high > peak.low * _SURE:
-        words.append(f"(between {_range(peak.low, peak.high)})")
+        words.append(_bounds(peak))
     if peak.time is not None:
         words.append(f"peak at {format_duration(peak.time)}")
     text = "  ".join(words).rstrip()
     return f"{text}, {trend}" if trend else text
+
+
+def _bounds(peak: PeakMemory) -> str:
+    """Write the bounds; a low one that shows little is left out."""
+    if peak.low >= _WORTH_NAMING * peak.value:
+        return f"(between {_range(peak.low, peak.high)})"
+    return f"(at most {format_size(peak.high)})"
 
 
 def _range(low: Bytes, high: Bytes) -> str:
@@ -239,6 +250,13 @@ def _range(low: Bytes, high: Bytes) -> str:
     if first.split()[1] == last.split()[1]:
         first = first.split()[0]
     return f"{first} and {last}"
+
+
+def _source(peak: PeakMemory) -> Iterator[str]:
+    """Write where the memory of several processes is from."""
+    kind, colon, _ = peak.source.partition(":")
+    if colon and kind in _SOURCES:
+        yield from _row("", peak.source)
 
 
 def _parts(peak: PeakMemory) -> Iterator[str]:

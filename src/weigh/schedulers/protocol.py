@@ -348,6 +348,11 @@ class Lint(Protocol):
     def directives(self, text: str) -> int:
         """Return the number of directive lines that the scheduler reads."""
 
+    def default_files(
+        self, cwd: str, env: Mapping[str, str]
+    ) -> tuple[tuple[str, str], ...]:
+        """Return (name, path) of the files of options read before a script."""
+
     def awaited(self, text: str) -> tuple[str, ...]:
         """Return the ids of the jobs that the script depends on."""
 
@@ -463,9 +468,10 @@ class Kind(Protocol):
     ``title`` is its name in a sentence. ``submits``, ``lists`` and ``accounts`` are the
     commands that show whether the scheduler is installed, ``commands`` are all that
     weigh and its users need, ``starts`` runs a program on a node. ``probe`` is a cheap
-    question that shows whether it answers. ``suffixes`` of files mean its job scripts.
-    ``directive`` matches a line that looks like a directive, even misspelled.
-    ``job_variable`` is set in its jobs.
+    question that shows whether it answers, ``nodes_argv`` lists the names of the
+    compute nodes. ``suffixes`` of files mean its job scripts. ``directive`` matches a
+    line that looks like a directive, even misspelled. ``job_variable`` is set in its
+    jobs.
     """
 
     name: str
@@ -476,6 +482,7 @@ class Kind(Protocol):
     commands: tuple[str, ...]
     starts: str
     probe: Argv
+    nodes_argv: Argv
     suffixes: tuple[str, ...]
     job_variable: str
     directive: re.Pattern[str]

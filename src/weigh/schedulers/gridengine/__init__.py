@@ -34,6 +34,7 @@ class GridEngine:
     submits = "qsub"
     lists = "qhost"
     accounts = "qacct"
+    nodes_argv: tuple[str, ...] = ("qconf", "-sel")
     job_variable = "SGE_TASK_ID"
     directive = re.compile(r"\s*#+\s*\$\s*-")
     commands: tuple[str, ...] = ("qsub", "qstat", "qdel", "qconf", "qhost", "qacct")

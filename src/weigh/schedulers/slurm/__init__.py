@@ -35,6 +35,7 @@ class Slurm:
     submits = "sbatch"
     lists = "sinfo"
     accounts = "sacct"
+    nodes_argv: tuple[str, ...] = ("sinfo", "-h", "-N", "-o", "%N %n")
     job_variable = text.JOB_VARIABLE
     directive = re.compile(r"\s*#+\s*(?:SB\w*|S\w*BATCH|sbatch)\s*-")
     commands: tuple[str, ...] = (
