@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import msgspec
 
-from weigh.measure.node_part import Part, part_lines
+from weigh.measure.node_part import Part, is_own_machine, part_lines
 from weigh.measure.peak import PeakTracker
 from weigh.measure.ranks import RankTracker
 from weigh.measure.sampler import Sampler, start_gpu_sampler, thin_series
@@ -62,7 +62,12 @@ class NodeAgent:
         self._tracker = PeakTracker(0)
         self._ranks = RankTracker(self._tree)
         self._sampler = Sampler(
-            self._tree, self._tracker, None, options.interval, ranks=self._ranks
+            self._tree,
+            self._tracker,
+            None,
+            options.interval,
+            ranks=self._ranks,
+            is_alone=is_own_machine(self._node),
         )
         self._gpus = start_gpu_sampler(options.interval, self._tree.pids)
         self._number = 0

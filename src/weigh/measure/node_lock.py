@@ -15,6 +15,7 @@ from contextlib import suppress
 
 import msgspec
 
+from weigh.measure.node_part import is_own_machine
 from weigh.measure.peak import PeakTracker
 from weigh.measure.sampler import Sampler, thin_series
 from weigh.model.record import Node
@@ -132,7 +133,14 @@ class LockedNode:
         self._tree = _RankTrees(os.getpid(), lock)
         self._tracker = PeakTracker(0)
         self._clock = clock
-        self._sampler = Sampler(self._tree, self._tracker, None, interval, clock=clock)
+        self._sampler = Sampler(
+            self._tree,
+            self._tracker,
+            None,
+            interval,
+            clock=clock,
+            is_alone=is_own_machine(name),
+        )
 
     def look(self) -> Seconds:
         """Take a sample; return the seconds until the next one."""

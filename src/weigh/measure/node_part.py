@@ -6,6 +6,7 @@ characters, each one line and one write: ``node number piece pieces text``.
 """
 
 import base64
+import os
 import zlib
 from collections.abc import Iterator
 
@@ -90,3 +91,11 @@ class PartReader:
             return _DECODER.decode(zlib.decompress(packed))
         except (ValueError, KeyError, zlib.error, msgspec.MsgspecError):
             return None
+
+
+def is_own_machine(node: str) -> bool:
+    """Return whether a node is a machine of its own, with a tmpfs of its own.
+
+    Several nodes on one machine, as for tests, have names that are not the machine's.
+    """
+    return os.uname().nodename.partition(".")[0] == node.partition(".")[0]
