@@ -12,7 +12,24 @@ from weigh.errors import FormatError, WeighError
 from weigh.model.record import Allocation, Request
 from weigh.schedulers import KINDS
 from weigh.schedulers.dialect import Dialect, directive_line
-from weigh.schedulers.protocol import Argv, Kind, Reply, Who
+from weigh.schedulers.gridengine import accounting as gridengine_accounting
+from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.gridengine import lint as gridengine_lint
+from weigh.schedulers.gridengine import reasons as gridengine_reasons
+from weigh.schedulers.protocol import (
+    Accounting,
+    Argv,
+    Backend,
+    Kind,
+    Lint,
+    Reasons,
+    Reply,
+    Who,
+)
+from weigh.schedulers.slurm import accounting as slurm_accounting
+from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.slurm import lint as slurm_lint
+from weigh.schedulers.slurm import reasons as slurm_reasons
 from weigh.units import GIB, HOUR, KIB, MIB
 
 DIALECTS: dict[str, Dialect] = {name: kind.text for name, kind in KINDS.items()}
@@ -147,6 +164,19 @@ def test_no_environment_however_odd_breaks_the_job(
 @pytest.fixture(params=sorted(KINDS))
 def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
+
+
+def test_the_files_of_each_folder_are_what_their_protocols_demand() -> None:
+    """Compare them: at run time by name, and in these lines by mypy."""
+    backends: list[Backend] = [slurm_commands, gridengine_commands]
+    lints: list[Lint] = [slurm_lint, gridengine_lint]
+    accounts: list[Accounting] = [slurm_accounting, gridengine_accounting]
+    reasons: list[Reasons] = [slurm_reasons, gridengine_reasons]
+
+    assert [kind.backend for kind in KINDS.values()] == backends
+    assert [kind.lint for kind in KINDS.values()] == lints
+    assert [kind.accounting for kind in KINDS.values()] == accounts
+    assert [kind.reasons for kind in KINDS.values()] == reasons
 
 
 def test_a_line_of_the_table_has_the_name_of_its_folder(kind: Kind) -> None:
