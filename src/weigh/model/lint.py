@@ -47,9 +47,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     A key missing from a mapping was not looked up. ``cwd`` is the folder of submission.
     The keys of ``paths``, ``lines`` (their number in a file) and ``files`` (the numbers
-    N for which the path with ``{}`` replaced by N exists) are absolute paths. ``jobs``
-    holds states by id, None for an id that the scheduler does not know. The mappings
-    may be lazy.
+    N for which the path with ``{}`` replaced by N exists) and ``runnable`` (whether we
+    may execute it) are absolute paths. ``jobs`` holds states by id, None for an id that
+    the scheduler does not know. The mappings may be lazy.
     """
 
     cwd: str = "/"
@@ -58,6 +58,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     paths: Mapping[str, PathKind] = {}
     lines: Mapping[str, int] = {}
     files: Mapping[str, tuple[int, ...]] = {}
+    runnable: Mapping[str, bool] = {}
     commands: Mapping[str, CommandPlace] = {}
     jobs: Mapping[str, str | None] = {}
     limits: Limits | None = None

@@ -111,8 +111,8 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     that exited with ``hold_code``. ``first_element`` is its first array task index and
     ``element_name`` how it writes (job, index). ``names_resources``: each site chooses
     the names of resources. ``no_memory`` is what a job gets that requests no memory,
-    ``no_start`` what it means if no start is predicted. ``is_common``: summaries show
-    its options also where it is not installed.
+    ``no_start`` what it means if no start is predicted. ``waits``: a job can wait for
+    another one. ``queues``: a job can choose a queue, and a QOS.
     """
 
     several_nodes: bool = False
@@ -125,7 +125,8 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     names_resources: bool = False
     no_memory: str = "no limit"
     no_start: str = "would never start"
-    is_common: bool = False
+    waits: bool = True
+    queues: bool = True
 
 
 class Dialect(Protocol):
@@ -185,6 +186,21 @@ class Dialect(Protocol):
         Raises:
             FormatError: the output is not understood.
         """
+
+
+def no_argv(env: Mapping[str, str]) -> tuple[str, ...] | None:  # noqa: ARG001
+    """Return None: a job knows its time limit without a command."""
+    return None
+
+
+def no_file(env: Mapping[str, str]) -> str | None:  # noqa: ARG001
+    """Return None: the time left does not depend on the age of a file."""
+    return None
+
+
+def nothing_left(out: str, elapsed: Seconds) -> Seconds | None:  # noqa: ARG001
+    """Read nothing."""
+    return None
 
 
 def directive_line(dialect: Dialect, *flags: str) -> str:

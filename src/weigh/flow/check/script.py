@@ -111,6 +111,7 @@ def facts_of(
         paths=Lookup(_kind),
         lines=Lookup(_count_lines),
         files=Lookup(_numbers),
+        runnable=Lookup(lambda path: os.access(path, os.X_OK)),
         commands=Lookup(lambda name: _place(name, env)),
         jobs=jobs or {},
         limits=limits,

@@ -121,11 +121,13 @@ def _note_oddities(
             warner.warn(line)
     here = options.login_node
     if here is None:
-        from weigh.schedulers import KINDS  # noqa: PLC0415 - start-up time
+        from weigh.schedulers import (  # noqa: PLC0415 - start-up time
+            JOB_VARIABLES,
+            SUBMITS,
+        )
 
-        kinds = KINDS.values()
-        commands = [kind.submits for kind in kinds]
-        here = is_login_node(os.environ, commands, [one.job_variable for one in kinds])
+        commands, in_job = [*SUBMITS.values()], [*JOB_VARIABLES.values()]
+        here = is_login_node(os.environ, commands, in_job)
     if here:
         warner.warn("this is a login node: heavy work belongs on a compute node")
 

@@ -45,9 +45,8 @@ class GridEngine(Folder):
         element_name="{}.{}",
         names_resources=True,
         no_start="not now",
-        is_common=True,
     )
     text: "Dialect" = text
 
 
-GRIDENGINE = GridEngine()
+KIND = GridEngine()

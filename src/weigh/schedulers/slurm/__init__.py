@@ -46,10 +46,8 @@ class Slurm(Folder):
             | {"SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_WCKEY"}
         ),
     )
-    traits = Traits(
-        several_nodes=True, fits_nodes=True, no_memory="all of a node", is_common=True
-    )
+    traits = Traits(several_nodes=True, fits_nodes=True, no_memory="all of a node")
     text: "Dialect" = text
 
 
-SLURM = Slurm()
+KIND = Slurm()
