@@ -34,7 +34,7 @@ def _grace(_: click.Context, option: click.Parameter, seconds: float) -> float:
 @click.argument("path", metavar="TASKS|SCRIPT|PLAN", shell_complete=options.files)
 @click.option(
     "--tasks",
-    type=click.IntRange(1, 1000),
+    type=options.Count(1, 1000),
     default=5,
     metavar="N",
     help="Number of tasks to try, chosen to differ.  [default: 5]",

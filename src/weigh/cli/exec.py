@@ -49,13 +49,13 @@ _HEARTBEAT = 60.0
 @options.jobs_at_once(100_000)
 @click.option(
     "--per-gpu",
-    type=click.IntRange(1, 1000),
+    type=options.Count(1, 1000),
     metavar="K",
     help="Number of parallel tasks per GPU.",
 )
 @click.option(
     "--gpus",
-    type=click.IntRange(1, 1000),
+    type=options.Count(1, 1000),
     metavar="N",
     help="Use N GPUs; idle ones if the scheduler names none.",
 )
@@ -81,14 +81,14 @@ _HEARTBEAT = 60.0
 @click.option("--resume-failed", is_flag=True, help="Run failed tasks again, too.")
 @click.option(
     "--retries",
-    type=click.IntRange(1, 1000),
+    type=options.Count(1, 1000),
     default=1,
     metavar="N",
     help="Attempts per task, including the first.  [default: 1]",
 )
 @click.option(
     "--oom-retries",
-    type=click.IntRange(1, 100),
+    type=options.Count(1, 100),
     default=3,
     metavar="N",
     help="Attempts if out of memory: with more memory, then alone.  [default: 3]",

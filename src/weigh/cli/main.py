@@ -15,6 +15,7 @@ from weigh.cli.output import make_stderr_patient, settle_stdout
 from weigh.errors import SIGNAL_BASE, USAGE, WEIGH_FAILED, WeighError
 from weigh.measure.launcher import Launcher
 
+_WIDTH = 80
 # the five verbs of a first job: (module, what --help shows of it, an example)
 _FIRST = {
     "run": (
@@ -247,13 +248,23 @@ def _complain_of_usage(error: click.ClickException) -> None:
         return
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "weigh"
-    message = " ".join(error.format_message().split()).rstrip(".")
-    _complain(f"{message}   (see {path} --help)")
+    message = " ".join(_without_prefix(error).split()).rstrip(".")
+    hint = f"   (see {path} --help)"
+    is_short = len(f"weigh: {message}{hint}") <= _WIDTH
+    _complain(f"{message}{hint}" if is_short else message)
+
+
+def _without_prefix(error: click.ClickException) -> str:
+    """Return the message; of an invalid value "--time: ...", not click's sentence."""
+    if type(error) is not click.BadParameter or error.param is None:
+        return error.format_message()
+    names = [*error.param.opts] if isinstance(error.param, click.Option) else []
+    return f"{names[-1]}: {error.message}" if names else error.format_message()
 
 
 def _unknown_verb(name: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - only for a typo
 
     near = get_close_matches(name, VERBS, n=1)
-    offer = f"did you mean {near[0]}?" if near else f"one of {', '.join(VERBS)}"
+    offer = f"did you mean {near[0]}?" if near else "weigh --help lists them"
     return f"no such command: {name} ({offer})"

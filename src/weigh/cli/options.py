@@ -58,6 +58,35 @@ def _parse_share(text: str) -> float:
     return parse_headroom(text)
 
 
+class Count(click.IntRange):
+    """A whole number from *least* to *most*; the help names no range."""
+
+    def __init__(self, least: int = 1, most: int | None = None) -> None:
+        super().__init__(least, most)
+        self._least, self._most = least, most
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's own
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int:
+        """Return the number.
+
+        Raises:
+            click.BadParameter: *value* is no whole number, or out of range.
+        """
+        number: int = click.INT.convert(value, param, ctx)
+        if number < self._least:
+            self.fail(f"{number} is less than {self._least}", param, ctx)
+        if self._most is not None and number > self._most:
+            self.fail(f"{number} is more than {self._most:,}", param, ctx)
+        return number
+
+    def _describe_range(self) -> str:
+        return ""
+
+
 SIZE = Quantity("size", parse_size)  # bytes
 DURATION = Quantity("time", parse_duration)  # seconds
 LIMIT = Quantity("time", parse_limit)  # whole seconds
@@ -104,7 +133,7 @@ def jobs_at_once(most: int) -> Decorator:
     return click.option(
         "-j",
         "--jobs",
-        type=click.IntRange(1, most),
+        type=Count(1, most),
         metavar="N",
         help="Number of concurrent tasks.  [default: one per available CPU or GPU]",
     )

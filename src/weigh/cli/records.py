@@ -37,7 +37,7 @@ _WIDTH = 80
 @click.option(
     "-n",
     "--limit",
-    type=click.IntRange(min=1),
+    type=options.Count(),
     metavar="N",
     help=f"List the newest N.  [default: {_SHOWN}; with --json: all]",
 )

@@ -163,14 +163,14 @@ def _typed(text: str) -> int | float | str:
 )
 @click.option(
     "--repeat",
-    type=click.IntRange(1, 10000),
+    type=options.Count(1, 10000),
     default=1,
     metavar="N",
     help="Run it N times; report minimum, median and maximum.",
 )
 @click.option(
     "--warmup",
-    type=click.IntRange(0, 10000),
+    type=options.Count(0, 10000),
     default=0,
     metavar="N",
     help="Run it N more times first, not counted.",
@@ -212,7 +212,7 @@ def _typed(text: str) -> int | float | str:
 )
 @click.option(
     "--attach",
-    type=click.IntRange(1),
+    type=options.Count(),
     metavar="PID",
     help="Measure a running process instead of a COMMAND.",
 )

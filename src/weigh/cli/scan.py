@@ -44,7 +44,7 @@ class ScanCommand(AxesThenCommand):
 )
 @click.option(
     "--repeat",
-    type=click.IntRange(1, 1000),
+    type=options.Count(1, 1000),
     default=1,
     metavar="N",
     help="Run each size N times, to measure how much runs vary.",
@@ -69,7 +69,7 @@ class ScanCommand(AxesThenCommand):
     "gpus",
     metavar="MODEL",
     multiple=True,
-    help="GPU to fit into, such as V100-32GB or p100=11.9GiB; A,B; all.",
+    help="GPU to fit into: V100-32GB, p100=11.9GiB, several as A,B, or all.",
 )
 @click.option(
     "--gpu-memory",
@@ -119,6 +119,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
     \b
     VALUES   50,100,300     these three
              50..300:log3   three, evenly spaced on a logarithmic scale
+
     \b
     weigh scan batch_size=25,50,100 --target batch_size=300 -- \\
         python tag.py alice.txt out.tsv {batch_size}

@@ -265,13 +265,13 @@ class _Run:
             self._asked_to_stop = False
 
     def _take_after_the_end(self, number: int) -> None:
-        if self._wakeup.asks_to_end(number):
+        if self._wakeup.is_stop_request(number):
             self._orphans.stop()
         elif number == signal.SIGTSTP:
             signals.stop_self()
 
     def _pass_on(self, number: int) -> None:
-        if self._wakeup.asks_to_end(number):
+        if self._wakeup.is_stop_request(number):
             self._end_signal = number
         send(self._leader, number)
 
@@ -308,7 +308,7 @@ class _Run:
         if (
             not self._watch.wait_orphans
             or self._end_signal is not None
-            or (number is not None and self._wakeup.asks_to_end(number))
+            or (number is not None and self._wakeup.is_stop_request(number))
         ):
             self._orphans.stop()
 

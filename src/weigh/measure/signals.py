@@ -80,7 +80,7 @@ class Wakeup:
             self._witness.close()
             self._witness = None
 
-    def asks_to_end(self, number: int) -> bool:
+    def is_stop_request(self, number: int) -> bool:
         """Return whether a signal would end weigh if it were not blocked."""
         return number in _ENDING and number not in self._ignored
 

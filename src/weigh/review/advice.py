@@ -388,7 +388,7 @@ def _near_time(subject: Subject, enough: int, share: float, most: Seconds) -> No
 
 def _less_time(subject: Subject, enough: int, most: Seconds) -> Note:
     number = subject.completed
-    slowest = "the one run" if number == 1 else f"the slowest of {number:,}"
+    slowest = "the measured run" if number == 1 else f"the slowest of {number:,}"
     asked = subject.asked.time_limit or enough
     return Note(
         about="time",

@@ -86,5 +86,5 @@ def test_notes_fold_at_80_columns_and_lose_no_word(notes: list[str]) -> None:
 
 
 def test_an_unknown_form_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"pbs.*slurm, gridengine, flags, json"):
+    with pytest.raises(UsageError, match=rf"pbs.*{', '.join(FORMS)}"):
         render(a_request(), "pbs")

@@ -160,7 +160,8 @@ def test_a_record_of_a_scheduler_from_another_version_can_be_read() -> None:
     each_dialect(),
     st.dictionaries(
         st.sampled_from(
-            ["SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_JOB_ID",
+            [*(name for kind in KINDS.values() for name in kind.variables.in_job),
+             "SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_JOB_ID",
              "SLURM_CPUS_ON_NODE", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU",
              "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS", "SLURM_RESTART_COUNT",
              "JOB_ID", "SGE_TASK_ID", "NSLOTS", "NHOSTS", "QUEUE", "RESTARTED"]

@@ -61,7 +61,7 @@ OURS, NEVER = frozenset(_OURS.split()), frozenset(_NEVER.split())
 MOST_FILES = 150
 HIGHEST_FLOOR = 12 * MIB
 
-SAYS_MAX_RSS = """
+PRINT_MAX_RSS = """
 #include <stdio.h>
 #include <sys/resource.h>
 int main(void) {
@@ -128,13 +128,13 @@ def test_a_run_opens_few_files(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def says_max_rss(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def print_max_rss(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler: any other program is larger than the floor")
     folder = tmp_path_factory.mktemp("c")
     source, program = folder / "says.c", folder / "says"
-    source.write_text(SAYS_MAX_RSS)
+    source.write_text(PRINT_MAX_RSS)
     subprocess.run([compiler, "-o", program, source], check=True)
     return program
 
@@ -145,12 +145,12 @@ def sizes(text: str) -> list[int]:
 
 @pytest.mark.parametrize("runs", [1, 3])
 def test_a_jobs_own_max_rss_has_a_low_floor(
-    says_max_rss: Path, runs: int, tmp_path: Path
+    print_max_rss: Path, runs: int, tmp_path: Path
 ) -> None:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "weigh", "run", "-q", f"--repeat={runs}"),
-            *("--", says_max_rss),
+            *("--", print_max_rss),
         ],
         check=True,
         capture_output=True,
@@ -163,10 +163,10 @@ def test_a_jobs_own_max_rss_has_a_low_floor(
 
 
 def test_a_large_python_passes_nothing_on_to_what_it_runs(
-    says_max_rss: Path, tmp_path: Path
+    print_max_rss: Path, tmp_path: Path
 ) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", FROM_A_LARGE_PYTHON, says_max_rss],
+        [sys.executable, "-c", FROM_A_LARGE_PYTHON, print_max_rss],
         check=True,
         capture_output=True,
         text=True,

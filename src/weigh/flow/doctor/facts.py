@@ -252,7 +252,7 @@ def gather(cwd: str, env: Mapping[str, str], ask: Ask) -> Facts:
 def read_gpus(env: Mapping[str, str]) -> GpuFacts:
     """Read the GPUs of this machine and the version of their driver."""
     if not gpu_may_be_present(env):
-        return GpuFacts(absence="no NVIDIA driver here, or no GPU of it is yours")
+        return GpuFacts(absence="no NVIDIA driver here, or no GPU is allocated to you")
     from weigh.probe.driver import read_driver_version  # noqa: PLC0415
     from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only if there may be a GPU
 

@@ -19,6 +19,7 @@ from weigh.flow.fit.estimate_options import (
     limits_measured_on,
     parse_options,
 )
+from weigh.flow.fit.request import as_jobs_ended
 from weigh.flow.records.records import open_store
 from weigh.model.record import Record, Request
 from weigh.model.report import Note
@@ -88,6 +89,7 @@ def fit_named(
     settings = config.load(cwd, env)
     parsed = parse_options(typed_options, by, settings.gpus)
     records = _named(root, names) if names else _having(root, by)
+    records = as_jobs_ended(records, root, env)
     found = answer(records, by or _varies(records), parsed)
     return msgspec.structs.replace(
         found, warnings=(*settings.warnings, *found.warnings)

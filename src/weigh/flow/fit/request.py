@@ -1,6 +1,6 @@
 """``weigh request``: records in, lines for a job script out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -63,8 +63,7 @@ def request(  # noqa: PLR0913 - the options of the command line, keyword-only
     reasons = [why_no_request(record) for record in records]
     if records and all(reasons):
         raise UsageError(
-            f"no request from {records[0].id[:6]}: {reasons[0]} "
-            "(measure again: weigh run -- COMMAND)"
+            f"no request from {records[0].id[:6]}: {reasons[0]} (run it again)"
         )
     asked = carry_on(from_usages(records, headroom=share), records, steps)
     return answer(asked, records, form=form, env=env, warnings=settings.warnings)
@@ -120,34 +119,58 @@ def as_jobs_ended(
     The processes of such a step (srun) are none of the command's own: the record saw
     little of their memory, and the command may have exited 0.
     """
-    if not any(record.job and record.state == COMPLETED for record in records):
+    ids = {one.job.id for one in records if one.job and one.state == COMPLETED}
+    if not ids:
         return list(records)
-    from weigh.flow.follow.view import look  # noqa: PLC0415 - start-up time
+    as_job_ended = ends_of_jobs(root, env, ids)
+    return [as_job_ended(record) for record in records]
 
-    known = jobs_file.read_jobs(root)
-    ids = {record.job.id for record in records if record.job}
-    wanted = [job for job in known if job.id in ids and _shows_steps(job)]
-    short = {
-        (task.job, task.element, task.seq)
-        for view in look(wanted, known, root=root, env=env)
-        for task in view.tasks
-        if task.state == "OUT_OF_MEMORY" and task.reason == STEP_OUT_OF_MEMORY
-    }
-    titles = {job.id: kind_or_first(job.scheduler).title for job in wanted}
-    return [
-        msgspec.structs.replace(
+
+def ends_of_jobs(
+    root: str, env: Mapping[str, str], ids: Collection[str] | None = None
+) -> Callable[[Record], Record]:
+    """Return the function that `as_jobs_ended` applies to each record.
+
+    It queries the scheduler once, when it first meets a completed run of a job: about
+    the jobs in *ids*, or else about all that the store at *root* knows.
+    """
+    titles: dict[str, str] = {}
+    short: set[tuple[str, int, int]] = set()
+    is_known = False
+
+    def find_short() -> None:
+        from weigh.flow.follow.view import look  # noqa: PLC0415 - start-up time
+
+        known = jobs_file.read_jobs(root)
+        wanted = [
+            job for job in known if (ids is None or job.id in ids) and _shows_steps(job)
+        ]
+        titles.update((job.id, kind_or_first(job.scheduler).title) for job in wanted)
+        short.update(
+            (task.job, task.element, task.seq)
+            for view in look(wanted, known, root=root, env=env)
+            for task in view.tasks
+            if task.state == "OUT_OF_MEMORY" and task.reason == STEP_OUT_OF_MEMORY
+        )
+
+    def as_job_ended(record: Record) -> Record:
+        nonlocal is_known
+        job = record.job
+        if job is None or record.state != COMPLETED:
+            return record
+        if not is_known:
+            is_known = True
+            find_short()
+        if (job.id, job.element or 0, job.task or 1) not in short:
+            return record
+        evidence = (f"as {titles[job.id]}'s accounting shows",)
+        return msgspec.structs.replace(
             record,
             state="OUT_OF_MEMORY",
-            outcome=Outcome(
-                STEP_OUT_OF_MEMORY,
-                (f"as {titles[record.job.id]}'s accounting shows",),
-            ),
+            outcome=Outcome(STEP_OUT_OF_MEMORY, evidence),
         )
-        if record.job
-        and (record.job.id, record.job.element or 0, record.job.task or 1) in short
-        else record
-        for record in records
-    ]
+
+    return as_job_ended
 
 
 def _shows_steps(job: Submitted) -> bool:

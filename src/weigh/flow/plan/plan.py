@@ -18,7 +18,7 @@ import msgspec
 from weigh import config, gpu_models
 from weigh.errors import UsageError, WeighError
 from weigh.flow.exec.options import find_parameters
-from weigh.flow.fit.request import configured_headroom
+from weigh.flow.fit.request import configured_headroom, ends_of_jobs
 from weigh.flow.job_scripts import refuse_job_scripts
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.records.records import open_store
@@ -63,8 +63,10 @@ def _nothing(name: str) -> Record:
     raise KeyError(name)
 
 
-def library(names: str, root: str) -> Library:
+def library(names: str, root: str, env: Mapping[str, str]) -> Library:
     """Return the library of the records with these names, or of all records.
+
+    A run whose job had a step out of memory counts as out of memory.
 
     Raises:
         RecordNotFoundError: no record has a name; suggests the nearest name.
@@ -85,8 +87,11 @@ def library(names: str, root: str) -> Library:
             else:
                 heads += [entry.head for entry in _called(index, name, root)]
 
+    as_job_ended = ends_of_jobs(root, env)
+
     def read(name: str) -> Record:
-        return files[name] if name in files else read_record(entries[name])
+        record = files[name] if name in files else read_record(entries[name])
+        return as_job_ended(record)
 
     return Library(candidates(heads), read, named=names != ALL)
 
@@ -259,7 +264,7 @@ def _needs(
     is_complete = is_complete and not (options.gpus and not stated.gpu_memory)
     known = no_library()
     if options.records != ALL or not is_complete:
-        known = library(options.records, open_store(cwd, env).root)
+        known = library(options.records, open_store(cwd, env).root, env)
     lines = (_line(source, seq) for seq in range(1, len(source) + 1))
     with ExitStack() as opened:
         parameters_of = find_parameters(source.name, opened)

@@ -69,7 +69,7 @@ def list_records(store: Store, record_filter: RecordFilter) -> Listing:
         rows=chosen[: record_filter.limit],
         matching=len(chosen),
         total=len(rows) + len(heads),
-        id_length=_telling_length([row.head.id for row in rows], heads),
+        id_length=_distinct_length([row.head.id for row in rows], heads),
         newer={entry.head.id: entry.head.schema for entry in index.newer.values()},
         torn=index.torn,
     )
@@ -185,7 +185,7 @@ def _passes(head: Head, record_filter: RecordFilter) -> bool:
     return not record_filter.states or head.state in record_filter.states
 
 
-def _telling_length(some: Sequence[str], heads: Sequence[Head]) -> int:
+def _distinct_length(some: Sequence[str], heads: Sequence[Head]) -> int:
     """Return how many letters make all ids distinct, at least six."""
     ids = {*some, *(head.id for head in heads)}
     likely = len(ids).bit_length() // 2 + 1  # of n ids, some pair shares log2(n)/2

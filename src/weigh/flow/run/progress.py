@@ -1,4 +1,4 @@
-"""``weigh run`` reads along: how far the job is, when it ends, whether in time."""
+"""``weigh run --progress``: read the output of the job, forecast its end, warn."""
 
 import os
 import time
