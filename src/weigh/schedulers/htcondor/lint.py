@@ -65,7 +65,8 @@ def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
         found += rule(case)
     found += PLACEHOLDER_RULES[0](case)  # the other is for the commands of a shell
     found += _queues(case, queues)
-    found += limit_rules(case, _requested(case))
+    limits = limit_rules(case, _requested(case))
+    found += (one for one in limits if one.code != "default-gpu")  # a pool is no queue
     return tuple(sorted(found, key=lambda one: one.line or len(text)))
 
 
