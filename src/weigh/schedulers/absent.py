@@ -59,3 +59,8 @@ def in_words(reason: str, throttle: int | None = None) -> str:  # noqa: ARG001
 def is_hopeless(reason: str) -> bool:  # noqa: ARG001
     """Return False: every reason may pass."""
     return False
+
+
+def awaited(text: str) -> tuple[str, ...]:  # noqa: ARG001
+    """Return nothing: a job does not wait for others."""
+    return ()

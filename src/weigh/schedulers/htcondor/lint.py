@@ -10,6 +10,7 @@ import msgspec
 
 from weigh.errors import FormatError
 from weigh.model.lint import Facts, Finding
+from weigh.schedulers import absent
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.htcondor.script import PROCESS
 from weigh.schedulers.htcondor.text import parse_memory
@@ -28,6 +29,7 @@ from weigh.schedulers.lint.path_rules import PLACEHOLDER_RULES
 from weigh.schedulers.script import Line, Script, read_script
 from weigh.units import KIB, MIB, format_size
 
+awaited = absent.awaited
 _COMMAND = re.compile(r"\s*(\+?[A-Za-z][\w.]*)\s*=(?!=)\s*(.*?)\s*")
 _SEVERAL_LINES = re.compile(r"\s*[\w.+]+\s*@=(\w+)\s*")
 _QUEUE = re.compile(r"\s*queue\b(?!\s*=)\s*(.*)", re.IGNORECASE)
@@ -38,7 +40,7 @@ _MACRO = re.compile(r"\$\((\w+)")
 _OF_CLUSTER = re.compile(r"\$\(cluster(?:id)?\)", re.IGNORECASE)
 _WORDS = """
     accounting_group allowed_execute_duration allowed_job_duration arguments batch_name
-    concurrency_limits container_image docker_image environment error executable getenv
+    concurrency_limits concurrency_limits_expr container_image docker_image environment error executable getenv
     hold initialdir input log max_retries notification notify_user output priority
     periodic_remove rank request_cpus request_disk request_gpus request_memory
     require_gpus requirements should_transfer_files transfer_executable
@@ -51,6 +53,7 @@ _CHOICES = {
     "notification": "always complete error never",
     "should_transfer_files": "if_needed no yes",
 }
+_TYPO = 0.87  # real commands are less similar to each other
 _SMALL = 100  # MiB: a smaller number without a unit was meant in GB
 _HELD = "the job is put on hold"
 
@@ -73,11 +76,6 @@ def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
 def directives(text: str) -> int:
     """Return the number of submit commands."""
     return len(_read(read_script(text))[0])
-
-
-def awaited(text: str) -> tuple[str, ...]:  # noqa: ARG001
-    """Return nothing: a job does not wait for others."""
-    return ()
 
 
 def requests_gpus(flags: str, env: Mapping[str, str]) -> bool:  # noqa: ARG001
@@ -112,12 +110,12 @@ def _names(case: Case) -> Iterator[Finding]:
     used = {name.lower() for one in case.options for name in _MACRO.findall(one.value)}
     mine = {one.name for one in case.options}
     for option in case.options:
-        meant = nearest(option.name, _KNOWN)
+        meant = nearest(option.name, _KNOWN, _TYPO)
         if meant and option.name not in {*_KNOWN, *used} and meant not in mine:
             effect = f"{option.name} is no command: ignored"
             yield error(option, "unknown-command", effect, f"did you mean {meant}?")
         for name in _MACRO.findall(option.value):
-            near = nearest(name, _AUTOMATIC)
+            near = nearest(name, _AUTOMATIC, _TYPO)
             if near.lower() not in {"", name.lower()} and name.lower() not in mine:
                 effect = f"$({name}) is empty"
                 yield error(option, "unknown-macro", effect, f"did you mean $({near})?")
@@ -189,7 +187,7 @@ def _files(case: Case) -> Iterator[Finding]:
     for option in case.options:
         folder = option.value.rpartition("/")[0]
         if option.name in {"output", "error", "log"}:
-            if re.match(r"~|\$\w|[\"']|.*%", option.value):
+            if re.match(r"~|\$\w|[\"']|.*%[jAaxuN]", option.value):
                 effect = "no shell reads this line: the file gets this literal name"
                 yield error(option, "literal-path", effect, "$(ClusterId), $(ProcId)")
             elif folder and case.is_missing(case.absolute(folder, base)):

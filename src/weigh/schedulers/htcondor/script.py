@@ -42,13 +42,14 @@ def render_script(script: JobScript) -> str:
     """
     head = (
         "# condor_submit reads this file too: to the line before the job, and its end",
-        f"description= <<'{BODY}'",
+        f"batch_name= <<'{BODY}'",
         *_commands(script),
         BODY,
         _OPEN,
     )
+    element = f'"$(({PROCESS} + {script.first}))"' if script.first else f'"${PROCESS}"'
     log = None if _can_hold(script.log) else f'"${CLUSTER}_${PROCESS}.out"'
-    text = render(head, script, element=_element(script), log=log, rules=RULES)
+    text = render(head, script, element=element, log=log, rules=RULES)
     tail = (_CLOSE, "true = true", f"queue {script.elements}", "")
     return "\n".join((text.rstrip("\n"), *tail))
 
@@ -58,12 +59,6 @@ def log_name(job: str, element: int, *, is_array: bool) -> str:  # noqa: ARG001
     return f"{job}_{element}.out"
 
 
-def _element(script: JobScript) -> str:
-    if not script.first:
-        return f'"${PROCESS}"'
-    return f'"$(({PROCESS} + {script.first}))"'
-
-
 def _commands(script: JobScript) -> Iterator[str]:
     wanted = script.request
     log = "/dev/null"
@@ -71,7 +66,6 @@ def _commands(script: JobScript) -> Iterator[str]:
         log = f"{_value(script.log)}/$(ClusterId)_$(ProcId).out"
     name = re.sub(r"[^\w.=+-]+", "_", script.name)
     yield "executable = $(SUBMIT_FILE)"
-    yield f"description = {name}"
     yield f"batch_name = {name}"
     yield f"output = {log}"
     yield f"error = {log}"

@@ -121,12 +121,15 @@ def note(spot: Spot | None, code: str, effect: str, fix: str = "") -> Finding:
     return msgspec.structs.replace(error(spot, code, effect, fix), severity="note")
 
 
-def nearest(word: str, known: tuple[str, ...] | list[str]) -> str:
-    """Return the known word that is most similar to *word*; empty if none is."""
+def nearest(word: str, known: tuple[str, ...] | list[str], cutoff: float = 0.6) -> str:
+    """Return the known word that is most similar to *word*; empty if none is.
+
+    *cutoff* is the share of letters that they have in common, in order.
+    """
     import difflib  # noqa: PLC0415 - only for an unknown word
 
     by_case = {one.lower(): one for one in known}
-    near = difflib.get_close_matches(word.lower(), by_case, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word.lower(), by_case, n=1, cutoff=cutoff)
     return by_case[near[0]] if near else ""
 
 

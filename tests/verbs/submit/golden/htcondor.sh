@@ -1,8 +1,7 @@
 #!/bin/bash
 # condor_submit reads this file too: to the line before the job, and its end
-description= <<'# ---- the job, for bash'
+batch_name= <<'# ---- the job, for bash'
 executable = $(SUBMIT_FILE)
-description = ppo-sweep
 batch_name = ppo-sweep
 output = /home/me/rl/plan/ppo-sweep/log/$(ClusterId)_$(ProcId).out
 error = /home/me/rl/plan/ppo-sweep/log/$(ClusterId)_$(ProcId).out
