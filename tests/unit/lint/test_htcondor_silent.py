@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from some_scripts import facts
 
+from weigh.flow.check.check import is_job_script
+from weigh.flow.check.script import guess
 from weigh.model.limits import Limits, NodeType, QueueLimits
 from weigh.model.lint import Facts, Finding
 from weigh.schedulers.htcondor.lint import directives, lint
@@ -146,3 +148,29 @@ def test_what_no_slot_has_never_starts(line: str, code: str) -> None:
 
     (one,) = found
     assert (one.code, "never starts" in one.effect) == (code, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_script"),
+    [
+        (GOOD, True),
+        ("executable = /bin/true\nqueue\n", True),
+        ("request_memory=4G\n", True),
+        ("output=1.txt python train.py\noutput=2.txt python train.py\n", False),
+        ("executable=./a.out ./run 1\n", False),
+        ("python queue.py\nqueue-runner 3\n", False),
+    ],
+)
+def test_a_description_is_checked_and_no_task_file_is_taken_for_one(
+    tmp_path: Path, text: str, *, is_script: bool
+) -> None:
+    path = tmp_path / "some.txt"
+    path.write_text(text)
+
+    assert is_job_script(str(path)) is is_script
+    assert not is_script or guess(text) == "htcondor"
+
+
+def test_a_script_of_bash_that_sets_variables_is_no_description() -> None:
+    assert guess("#!/bin/bash\n#SBATCH --mem=4G\noutput=x\nqueue=3\n") == "slurm"
+    assert guess("#!/bin/bash\noutput=x\nexecutable=y\nqueue=3\n") is None

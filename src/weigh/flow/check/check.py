@@ -26,12 +26,13 @@ from weigh.render.words import rate_words
 from weigh.runner import resources
 from weigh.runner.slots import Layout, lay_out
 from weigh.runner.task_source import TaskSource
+from weigh.schedulers import KINDS
 from weigh.store import shards
 from weigh.store.identity import new_id, this_machine
 from weigh.store.location import make_folder
 from weigh.sweep.diverse import Parameters, choose_diverse, read_parameters, varying
 from weigh.sweep.table import read_table, table_path
-from weigh.sweep.task_file import is_script
+from weigh.sweep.task_file import makes_a_script
 from weigh.units import Seconds, format_duration
 
 _SCRIPT = ("job", ".sh")
@@ -132,11 +133,22 @@ def is_job_script(path: str) -> bool:
         raise UsageError("weigh check needs a file, not standard input")
     try:
         with open(path, "rb") as file:
-            return is_script(file)
+            return any(
+                makes_a_script(raw, is_first=number == 0) or _is_description(raw)
+                for number, raw in enumerate(file)
+            )
     except IsADirectoryError:
         return False  # a plan; other directories are refused later
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _is_description(line: bytes) -> bool:
+    """Return whether the line is a command of a scheduler's that needs no prefix."""
+    text = os.fsdecode(line)
+    return any(
+        kind.directive.match(text) for kind in KINDS.values() if not kind.text.PREFIX
+    )
 
 
 def choose(path: str, options: CheckOptions) -> Chosen:

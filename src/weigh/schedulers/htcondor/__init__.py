@@ -27,9 +27,10 @@ class HTCondor(Folder):
     probe: "Argv" = ("condor_q", "-totals")
     suffixes: tuple[str, ...] = ("sub", "submit", "condor")
     job_variable = text.JOB_AD
-    directive = re.compile(
-        r"\s*(?:(?:executable|universe|request_\w+|output|should_transfer_files)\s*="
-        r"|\+\w+\s*=|queue(?:\s+\d+)?\s*$)",
+    directive = re.compile(  # bash would not take it for an assignment
+        r"\s*(?:(?:executable|universe|output|arguments)\s+="
+        r"|(?:request_\w+|should_transfer_files|\+\w+)\s*=\s*\S+\s*$"
+        r"|queue(?:\s+\d+)?\s*$)",
         re.IGNORECASE,
     )
     variables = Variables(

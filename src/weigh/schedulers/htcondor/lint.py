@@ -40,11 +40,12 @@ _MACRO = re.compile(r"\$\((\w+)")
 _OF_CLUSTER = re.compile(r"\$\(cluster(?:id)?\)", re.IGNORECASE)
 _WORDS = """
     accounting_group allowed_execute_duration allowed_job_duration arguments batch_name
-    concurrency_limits concurrency_limits_expr container_image docker_image environment error executable getenv
-    hold initialdir input log max_retries notification notify_user output priority
-    periodic_remove rank request_cpus request_disk request_gpus request_memory
-    require_gpus requirements should_transfer_files transfer_executable
-    transfer_input_files transfer_output_files universe when_to_transfer_output
+    concurrency_limits concurrency_limits_expr container_image docker_image environment
+    error executable getenv hold initialdir input log max_retries notification
+    notify_user output priority periodic_remove rank request_cpus request_disk
+    request_gpus request_memory require_gpus requirements should_transfer_files
+    transfer_executable transfer_input_files transfer_output_files universe
+    when_to_transfer_output
 """
 _KNOWN = tuple(_WORDS.split())
 _AUTOMATIC = ("Cluster", "ClusterId", "Process", "ProcId", "Step", "Item", "Row")
@@ -69,7 +70,7 @@ def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
     found += PLACEHOLDER_RULES[0](case)  # the other is for the commands of a shell
     found += _queues(case, queues)
     limits = limit_rules(case, _requested(case))
-    found += (one for one in limits if one.code != "default-gpu")  # a pool is no queue
+    found += (one for one in limits if not one.code.startswith("default-"))
     return tuple(sorted(found, key=lambda one: one.line or len(text)))
 
 
