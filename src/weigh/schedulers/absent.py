@@ -1,5 +1,7 @@
 """What a scheduler has not: a folder imports from here what it need not write."""
 
+from collections.abc import Mapping
+
 from weigh.model.record import Complexes
 from weigh.schedulers.protocol import Argv, EndMessages, Query
 from weigh.units import Seconds
@@ -63,4 +65,12 @@ def is_hopeless(reason: str) -> bool:  # noqa: ARG001
 
 def awaited(text: str) -> tuple[str, ...]:  # noqa: ARG001
     """Return nothing: a job does not wait for others."""
+    return ()
+
+
+def default_files(
+    cwd: str,  # noqa: ARG001
+    env: Mapping[str, str],  # noqa: ARG001
+) -> tuple[tuple[str, str], ...]:
+    """Return nothing: no file of options is read before a script."""
     return ()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # weigh run needs only the text of a scheduler
         Live,
         Query,
         Reasons,
+        Steps,
         Who,
     )
 
@@ -163,6 +164,9 @@ class Dialect(Protocol):
     def directives(self, request: Request) -> tuple[str, ...]:
         """Return *request* as flags; unknown values are left out."""
 
+    def any_layout(self, request: Request) -> tuple[str, ...]:
+        """Return *request* as flags for any placement of its tasks; empty if none."""
+
     def allocation_from_environment(self, env: Mapping[str, str]) -> Allocation | None:
         """Read this node's allocation; None outside a job."""
 
@@ -186,6 +190,11 @@ class Dialect(Protocol):
         Raises:
             FormatError: the output is not understood.
         """
+
+
+def no_layout(request: Request) -> tuple[str, ...]:  # noqa: ARG001
+    """Return nothing: all of a job is on one node."""
+    return ()
 
 
 def no_argv(env: Mapping[str, str]) -> tuple[str, ...] | None:  # noqa: ARG001
@@ -243,6 +252,11 @@ class Folder:
     def script_rules(self) -> "ScriptRules":
         """Return what the body of its job scripts contains."""
         return cast("ScriptRules", self._part("script").RULES)
+
+    @property
+    def steps(self) -> "Steps | None":
+        """Return None: its jobs start no processes on their nodes but their own."""
+        return None
 
     def read_cluster(self, query: "Query", env: Mapping[str, str]) -> "ClusterAnswers":
         """Query nodes, queues and jobs. Raises WeighError if it does not answer."""

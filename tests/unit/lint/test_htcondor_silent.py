@@ -33,7 +33,7 @@ POOL = Limits(
 
 
 def codes(text: str, **known: Any) -> list[str]:
-    return [one.code for one in lint(text, Facts(cwd="/home/me", **known))]
+    return [one.rule for one in lint(text, Facts(cwd="/home/me", **known))]
 
 
 def name_of(case: dict[str, Any]) -> str:
@@ -80,7 +80,7 @@ def test_memory_is_read_as_condor_submit_read_it(case: dict[str, Any]) -> None:
 def test_a_good_description_has_no_findings() -> None:
     known = {"paths": {"/home/me/job.sh": "file", "/home/me/log": "directory"}}
 
-    assert codes(GOOD, **known, runnable={"/home/me/job.sh": True}, limits=POOL) == []
+    assert codes(GOOD, **known, executable={"/home/me/job.sh": True}, limits=POOL) == []
     assert directives(GOOD) == 4
 
 
@@ -92,7 +92,7 @@ def test_a_good_description_has_no_findings() -> None:
         ("= 4G", "= 4", "memory-in-mebibytes"),
         ("= 4G", "= all", "undefined"),
         ("= 4G", "= 4G\nrequest_disk = 10", "disk-in-kibibytes"),
-        ("_$(ProcId)", "", "one-file"),
+        ("_$(ProcId)", "", "log-shared"),
         ("$(ProcId)", "$(Procid0)", "unknown-macro"),
         ("log/", "~/log/", "literal-path"),
         ("log/$(ClusterId)", "log/%j$(ClusterId)", "literal-path"),
@@ -119,7 +119,7 @@ def test_what_condor_submit_accepts_without_a_word_is_found(
 
 
 @pytest.mark.parametrize(
-    ("paths", "runnable", "code"),
+    ("paths", "executable", "code"),
     [
         ({"/home/me/job.sh": "missing"}, {}, "executable"),
         ({"/home/me/job.sh": "directory"}, {}, "executable"),
@@ -128,9 +128,9 @@ def test_what_condor_submit_accepts_without_a_word_is_found(
     ],
 )
 def test_files_that_are_not_there_put_a_job_on_hold(
-    paths: dict[str, Any], runnable: dict[str, bool], code: str
+    paths: dict[str, Any], executable: dict[str, bool], code: str
 ) -> None:
-    assert codes(GOOD, paths=paths, runnable=runnable) == [code]
+    assert codes(GOOD, paths=paths, executable=executable) == [code]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_what_no_slot_has_never_starts(line: str, code: str) -> None:
     )
 
     (one,) = found
-    assert (one.code, "never starts" in one.effect) == (code, True)
+    assert (one.rule, "never starts" in one.effect) == (code, True)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from weigh.store.identity import new_id, this_machine
 from weigh.store.location import make_folder
 from weigh.sweep.diverse import Parameters, choose_diverse, read_parameters, varying
 from weigh.sweep.table import read_table, table_path
-from weigh.sweep.task_file import makes_a_script
+from weigh.sweep.task_file import is_script
 from weigh.units import Seconds, format_duration
 
 _SCRIPT = ("job", ".sh")
@@ -133,10 +133,7 @@ def is_job_script(path: str) -> bool:
         raise UsageError("weigh check needs a file, not standard input")
     try:
         with open(path, "rb") as file:
-            return any(
-                makes_a_script(raw, is_first=number == 0) or _is_description(raw)
-                for number, raw in enumerate(file)
-            )
+            return is_script(file, _is_description)
     except IsADirectoryError:
         return False  # a plan; other directories are refused later
     except OSError as error:

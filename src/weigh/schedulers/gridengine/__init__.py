@@ -24,6 +24,7 @@ class GridEngine(Folder):
     commands: tuple[str, ...] = ("qsub", "qstat", "qdel", "qconf", "qhost", "qacct")
     starts = "qrsh -now no"
     probe: "Argv" = ("qconf", "-sql")
+    nodes_argv: tuple[str, ...] = ("qconf", "-sel")
     suffixes: tuple[str, ...] = ("sge",)
     variables = Variables(
         job=("JOB_ID",),

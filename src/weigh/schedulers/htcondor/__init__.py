@@ -25,6 +25,7 @@ class HTCondor(Folder):
     )
     starts = "condor_submit -interactive"
     probe: "Argv" = ("condor_q", "-totals")
+    nodes_argv: "Argv" = ("condor_status", "-af", "Machine")
     suffixes: tuple[str, ...] = ("sub", "submit", "condor")
     job_variable = text.JOB_AD
     directive = re.compile(  # bash would not take it for an assignment

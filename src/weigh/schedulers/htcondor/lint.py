@@ -17,19 +17,21 @@ from weigh.schedulers.htcondor.text import parse_memory
 from weigh.schedulers.lint.case import (
     Case,
     Option,
+    Read,
     Requested,
-    error,
+    Words,
     nearest,
     open_case,
+    problem,
     refused,
-    warning,
 )
 from weigh.schedulers.lint.limit_rules import limit_rules
-from weigh.schedulers.lint.path_rules import PLACEHOLDER_RULES
+from weigh.schedulers.lint.path_rules import in_directives
 from weigh.schedulers.script import Line, Script, read_script
 from weigh.units import KIB, MIB, format_size
 
-awaited = absent.awaited
+WORDS = Words(tool="condor_submit", array="queue", element=PROCESS)
+awaited, default_files = absent.awaited, absent.default_files
 _COMMAND = re.compile(r"\s*(\+?[A-Za-z][\w.]*)\s*=(?!=)\s*(.*?)\s*")
 _SEVERAL_LINES = re.compile(r"\s*[\w.+]+\s*@=(\w+)\s*")
 _QUEUE = re.compile(r"\s*queue\b(?!\s*=)\s*(.*)", re.IGNORECASE)
@@ -62,21 +64,21 @@ _HELD = "the job is put on hold"
 def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
     """Return the problems of the description *text*; missing *facts* skip checks."""
     script = read_script(text)
-    options, queues, found = _read(script)
-    case = open_case(script, options, facts, tool="condor_submit", element=PROCESS)
+    read, queues = _read(script)
+    found = list(read.findings)
+    case = open_case(script, read, facts, WORDS)
     case = msgspec.structs.replace(case, start=facts.cwd)
-    for rule in (_names, _choices, _sizes, _program, _files, _values):
+    for rule in (_names, _choices, _sizes, _program, _files, _values, in_directives):
         found += rule(case)
-    found += PLACEHOLDER_RULES[0](case)  # the other is for the commands of a shell
     found += _queues(case, queues)
     limits = limit_rules(case, _requested(case))
-    found += (one for one in limits if not one.code.startswith("default-"))
+    found += (one for one in limits if not one.rule.startswith("default-"))
     return tuple(sorted(found, key=lambda one: one.line or len(text)))
 
 
 def directives(text: str) -> int:
     """Return the number of submit commands."""
-    return len(_read(read_script(text))[0])
+    return len(_read(read_script(text))[0].options)
 
 
 def requests_gpus(flags: str, env: Mapping[str, str]) -> bool:  # noqa: ARG001
@@ -84,8 +86,8 @@ def requests_gpus(flags: str, env: Mapping[str, str]) -> bool:  # noqa: ARG001
     return re.search(r"\brequest_gpus\s*=\s*[1-9]", flags) is not None
 
 
-def _read(script: Script) -> tuple[tuple[Option, ...], list[Line], list[Finding]]:
-    """Read the commands, the queue lines, and what is neither."""
+def _read(script: Script) -> tuple[Read, list[Line]]:
+    """Read the commands, what is none, and the queue lines."""
     options, queues, findings = list[Option](), list[Line](), list[Finding]()
     until = before = ""
     for line in script.lines:
@@ -104,22 +106,24 @@ def _read(script: Script) -> tuple[tuple[Option, ...], list[Line], list[Finding]
         elif not _CONTROL.match(text):
             effect = "is no command: refused"
             findings.append(refused(line, "no-command", effect, "write name = value"))
-    return tuple(options), queues, findings
+    return Read(tuple(options), tuple(findings)), queues
 
 
 def _names(case: Case) -> Iterator[Finding]:
     used = {name.lower() for one in case.options for name in _MACRO.findall(one.value)}
     mine = {one.name for one in case.options}
     for option in case.options:
-        meant = nearest(option.name, _KNOWN, _TYPO)
+        meant = nearest(option.name, _KNOWN, alike=_TYPO)
         if meant and option.name not in {*_KNOWN, *used} and meant not in mine:
             effect = f"{option.name} is no command: ignored"
-            yield error(option, "unknown-command", effect, f"did you mean {meant}?")
+            yield problem(option, "unknown-command", effect, f"did you mean {meant}?")
         for name in _MACRO.findall(option.value):
-            near = nearest(name, _AUTOMATIC, _TYPO)
+            near = nearest(name, _AUTOMATIC, alike=_TYPO)
             if near.lower() not in {"", name.lower()} and name.lower() not in mine:
                 effect = f"$({name}) is empty"
-                yield error(option, "unknown-macro", effect, f"did you mean $({near})?")
+                yield problem(
+                    option, "unknown-macro", effect, f"did you mean $({near})?"
+                )
 
 
 def _choices(case: Case) -> Iterator[Finding]:
@@ -128,17 +132,17 @@ def _choices(case: Case) -> Iterator[Finding]:
         value = option.value.lower() if option else ""
         if re.fullmatch(r"[a-z_]+", value) and value not in words.split():
             effect = f"{value!r} is no {name}: refused"
-            yield refused(option, name, effect, f"one of: {words}")
+            yield refused(option, "choice", effect, f"one of: {words}")
     mail = case.option("notify_user")
     if mail is not None and case.option("notification") is None:
         effect = "no mail is sent without notification"
-        yield warning(mail, "mail-without-type", effect, "notification = Complete")
+        yield problem(mail, "mail-without-type", effect, "notification = Complete")
 
 
 def _sizes(case: Case) -> Iterator[Finding]:
     if case.option("request_memory") is None:
         effect = "no request_memory: the job gets the size of its executable"
-        yield warning(None, "default-memory", effect, "request_memory = 4G")
+        yield problem(None, "default-memory", effect, "request_memory = 4G")
     for option in case.options:
         value, small = option.value, whole_number(option.value) or 0
         is_size = option.name.startswith("request_")
@@ -151,13 +155,13 @@ def _sizes(case: Case) -> Iterator[Finding]:
             yield refused(option, "size", f"{value!r} is no size: refused", fix)
         elif is_size and re.fullmatch(r"[A-Za-z]\w*", value):
             effect = f"{value} is an attribute that no job has: never starts"
-            yield error(option, "undefined", effect, "write a number")
+            yield problem(option, "undefined", effect, "write a number")
         elif option.name == "request_memory" and 0 < small < _SMALL:
             effect = f"is {small} MiB"
-            yield warning(option, "memory-in-mebibytes", effect, f"{small}G")
+            yield problem(option, "memory-in-mebibytes", effect, f"{small}G")
         elif option.name == "request_disk" and 0 < small < MIB:
             effect = f"is {format_size(small * KIB)}"
-            yield warning(option, "disk-in-kibibytes", effect, f"{small}G")
+            yield problem(option, "disk-in-kibibytes", effect, f"{small}G")
         elif option.name.endswith("_duration") and re.match(r"\d+[A-Za-z:]", value):
             effect = f"{value!r} is no number of seconds: refused"
             yield refused(option, "time", effect, "3600 is an hour")
@@ -174,10 +178,10 @@ def _program(case: Case) -> Iterator[Finding]:
         effect = f"{option.value} does not exist: refused"
         yield refused(option, "executable", effect)
     elif case.kind(path) == "directory":
-        yield error(option, "executable", f"is a directory: {_HELD}")
-    elif path is not None and case.facts.runnable.get(path) is False:
+        yield problem(option, "executable", f"is a directory: {_HELD}")
+    elif path is not None and case.facts.executable.get(path) is False:
         effect = f"is not executable: {_HELD} where files are shared"
-        yield error(option, "not-executable", effect, f"chmod +x {option.value}")
+        yield problem(option, "not-executable", effect, f"chmod +x {option.value}")
 
 
 def _files(case: Case) -> Iterator[Finding]:
@@ -190,16 +194,16 @@ def _files(case: Case) -> Iterator[Finding]:
         if option.name in {"output", "error", "log"}:
             if re.match(r"~|\$\w|[\"']|.*%[jAaxuN]", option.value):
                 effect = "no shell reads this line: the file gets this literal name"
-                yield error(option, "literal-path", effect, "$(ClusterId), $(ProcId)")
+                yield problem(option, "literal-path", effect, "$(ClusterId), $(ProcId)")
             elif folder and case.is_missing(case.absolute(folder, base)):
                 result = "there will be no log" if option.name == "log" else _HELD
                 effect = f"{folder}/ does not exist: {result}"
-                yield error(option, "log-directory", effect, f"mkdir -p {folder}")
+                yield problem(option, "log-directory", effect, f"mkdir -p {folder}")
         elif option.name in {"input", "transfer_input_files"}:
             for word in map(str.strip, option.value.split(",")):
                 if "://" not in word and case.is_missing(case.absolute(word, base)):
                     effect = f"{word} does not exist: {_HELD}"
-                    yield error(option, "missing-path", effect)
+                    yield problem(option, "missing-path", effect)
 
 
 def _values(case: Case) -> Iterator[Finding]:
@@ -208,10 +212,10 @@ def _values(case: Case) -> Iterator[Finding]:
         if option.name[0] == "+" and re.fullmatch(r"[A-Za-z]\w*", value):
             if value.lower() not in {"true", "false", "undefined"}:
                 effect = f"{value} without quotes is an attribute, which has no value"
-                yield warning(option, "undefined", effect, f'"{value}"')
+                yield problem(option, "undefined", effect, f'"{value}"')
         elif option.name == "environment" and re.match(r'[^";]*\s\w+=[^;]*$', value):
             effect = "without quotes it sets one variable, spaces included"
-            yield error(option, "environment", effect, f'"{value}"')
+            yield problem(option, "environment", effect, f'"{value}"')
 
 
 def _queues(case: Case, queues: list[Line]) -> Iterator[Finding]:
@@ -220,15 +224,15 @@ def _queues(case: Case, queues: list[Line]) -> Iterator[Finding]:
         return
     for option in case.options:
         if option.line > queues[-1].line:
-            yield error(option, "behind-queue", "behind queue: ignored")
+            yield problem(option, "behind-queue", "behind queue: ignored")
     count = whole_number((queues[-1].text.split() or ["1"])[0])
     if count == 0:
-        yield error(queues[-1], "no-jobs", "queue 0 submits nothing")
+        yield problem(queues[-1], "no-jobs", "queue 0 submits nothing")
     for option in filter(None, (case.option("output"), case.option("error"))):
         own = _MACRO.search(_OF_CLUSTER.sub("", option.value))
         if count != 1 and not own and option.value != "/dev/null":
             effect = "all jobs of the cluster write to this file"
-            yield error(option, "one-file", effect, "add $(ProcId) to its name")
+            yield problem(option, "log-shared", effect, "add $(ProcId) to its name")
 
 
 def _size(option: Option | None) -> int | None:

@@ -27,7 +27,7 @@ OPTIONS = dialect.Options(
 )
 format_memory = dialect.binary_size
 limit_argv, start_file = dialect.no_argv, dialect.no_file  # `end_time` knows the limit
-parse_left = dialect.nothing_left
+parse_left, any_layout = dialect.nothing_left, dialect.no_layout
 _SIZE = re.compile(r"(\d{1,12})(?:\.(\d{1,9}))?(?:([kmgt])b?)?", re.IGNORECASE)
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _ATTRIBUTE = re.compile(r"^(\w+) = (-?\d{1,18})$", re.MULTILINE)

@@ -8,7 +8,7 @@ from weigh.schedulers.slurm import text
 
 if TYPE_CHECKING:
     from weigh.schedulers.dialect import Dialect
-    from weigh.schedulers.protocol import Argv
+    from weigh.schedulers.protocol import Argv, Steps
 
 
 class Slurm(Folder):
@@ -19,13 +19,14 @@ class Slurm(Folder):
     submits = "sbatch"
     lists = "sinfo"
     accounts = "sacct"
-    job_variable = "SLURM_JOB_ID"
+    job_variable = text.JOB_VARIABLE
     directive = re.compile(r"\s*#+\s*(?:SB\w*|S\w*BATCH|sbatch)\s*-")
     commands: tuple[str, ...] = (
         *("sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun", "sacct"),
     )
     starts = "srun"
     probe: "Argv" = ("sinfo", "-h", "-o", "%R")
+    nodes_argv: tuple[str, ...] = ("sinfo", "-h", "-N", "-o", "%N %n")
     suffixes: tuple[str, ...] = ("sbatch", "slurm")
     variables = Variables(
         job=("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"),
@@ -48,6 +49,13 @@ class Slurm(Folder):
     )
     traits = Traits(several_nodes=True, fits_nodes=True, no_memory="all of a node")
     text: "Dialect" = text
+
+    @property
+    def steps(self) -> "Steps":
+        """Return how its jobs start processes on their nodes."""
+        from weigh.schedulers.slurm import steps  # noqa: PLC0415 - rarely
+
+        return steps
 
 
 KIND = Slurm()
