@@ -3,6 +3,7 @@
     python benchmarks/measure.py [--quick] [--only peak,cost] [-o FILE.md]
 
 Prints Markdown. The jobs are those of tests/laws/ground_truth: they know their truth.
+`truths` and `held` need a C compiler, their columns "in a group" and `oracle` root.
 As root everything measured runs as nobody, because privilege changes what can be read.
 Ratios are the worst of three runs, costs the median of several, of one machine at one
 time: close to a limit they differ from run to run.
@@ -20,13 +21,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
+from compiled import BUSY, MemoryGroup, compiled, load, memory_group, remove
 from process import Finished, User, cpu_time, ordinary_user, resident
 from tools import MIB, Reading, Tool, find_tools
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PROGRAMS = os.path.join(ROOT, "tests", "ground_truth", "programs.py")
+PROGRAMS = os.path.join(ROOT, "tests", "laws", "ground_truth", "programs.py")
 PEAK_KINDS = {
     "a": "ramp to 1 GiB",
     "b": "512 MiB for 50 ms",
@@ -41,6 +43,10 @@ PEAK_KINDS = {
 }
 LONG = "1.5"  # seconds a peak lasts if it is not short by nature: fair to 1 Hz
 NINE = [kind for kind in PEAK_KINDS if kind != "e2"]  # e2 came later: beside the count
+NEAR = 0.06  # how far from the truth a value may be
+KNOWN = 0.01  # how well the truth is known, and half a MiB
+# no truth to hit: what only a cgroup shows, and what only a bound can cover
+SHOWN_ONLY = ("pipes", "saw3")
 OTHER_KINDS = {
     "cpu": ("CPU time, 100 short children", "cpu_time"),
     "nowait": ("CPU time, children never waited for", "cpu_time"),
@@ -74,6 +80,17 @@ class Bench:
         self.user.run(tool.argv(job, to), to)
         truth = wait_for_truth(f"{to}/truth.json")
         return answer(tool, to), truth
+
+    def truth(
+        self, tool: Tool, program: str, kind: str, group: MemoryGroup | None = None
+    ) -> tuple[Reading, int]:
+        """Run a compiled program under one tool; return what it says, and the truth."""
+        to = self.new_folder()
+        job = [program, kind, "--truth", f"{to}/truth.json", "--scale", self.scale]
+        with group.entered() if group else nullcontext():
+            started = self.user.start(tool.argv([*job, "--folder", to], to), to)
+        started.wait()
+        return answer(tool, to), wait_for_truth(f"{to}/truth.json")["peak_memory"]
 
     def repeat(
         self, tool: Tool, kind: str, *options: str
@@ -116,6 +133,127 @@ def peak(bench: Bench) -> Iterator[str]:
     yield row(["**within 5 %, of the nine without e2**", *near.values()])
     yield ""
     yield f"weigh's bounds held the truth (known to 1 %) in {held} of {total} runs."
+
+
+def truths(bench: Bench) -> Iterator[str]:
+    """Print weigh's peaks of the compiled programs, quiet, busy and in a cgroup."""
+    yield from conditions(bench, "truths")
+
+
+def held(bench: Bench) -> Iterator[str]:
+    """Print the same for the programs that were held back."""
+    yield from conditions(bench, "held_back")
+
+
+def conditions(bench: Bench, source: str) -> Iterator[str]:
+    """Run each compiled program under weigh in each condition."""
+    weigh = next(tool for tool in bench.tools if tool.name == "weigh")
+    program, kinds = compiled(source, bench.folder)
+    columns = ["quiet", f"{BUSY} busy processes"]
+    group = memory_group()
+    if group:
+        remove(group)
+        columns.append("in a group of its own")
+    yield from heading(
+        f"Peak memory by weigh / true ({source}; the worst of 3 runs, and its bounds)",
+        ["", "MiB", *columns],
+    )
+    right = dict.fromkeys(columns, 0)
+    for kind, what in kinds.items():
+        cells, size = [], 0
+        for column in columns:
+            say(f"{kind}: {column}")
+            runs = [
+                in_condition(bench, weigh, program, kind, column)
+                for _ in range(1 if bench.quick else 3)
+            ]
+            size = runs[0][1]
+            cells.append(worst_run(runs))
+            if kind not in SHOWN_ONLY:
+                right[column] += all(is_right(*run) for run in runs)
+        yield row([f"{kind}: {what}", f"{size / MIB:.0f}", *cells])
+    count = sum(kind not in SHOWN_ONLY for kind in kinds)
+    totals = (f"{number} of {count}" for number in right.values())
+    yield row([f"**within {NEAR:.0%}, and the bounds hold**", "", *totals])
+
+
+def in_condition(
+    bench: Bench, tool: Tool, program: str, kind: str, column: str
+) -> tuple[Reading, int]:
+    """Run one program once, as the column's name demands."""
+    with load(BUSY if "busy" in column else 0):
+        group = memory_group() if "group" in column else None
+        try:
+            return bench.truth(tool, program, kind, group)
+        finally:
+            if group:
+                remove(group)
+
+
+def is_right(reading: Reading, truth: int) -> bool:
+    """Return whether value and bounds are as they should be."""
+    if reading.memory is None or reading.low is None or reading.high is None:
+        return False
+    slack = KNOWN * truth + MIB / 2
+    holds = reading.low - slack <= truth <= reading.high + slack
+    return holds and abs(reading.memory / truth - 1) <= NEAR
+
+
+def worst_run(runs: Sequence[tuple[Reading, int]]) -> str:
+    """Write the worst ratio with its bounds; bold if a run was not right."""
+    known = [run for run in runs if run[0].memory is not None]
+    if not known:
+        return "**-**"
+    # a wrong run before one that is only farther off
+    worst_of = max(
+        known, key=lambda r: (not is_right(*r), abs((r[0].memory or 0) / r[1] - 1))
+    )
+    value, low, high = (
+        (part or 0) / worst_of[1]
+        for part in (worst_of[0].memory, worst_of[0].low, worst_of[0].high)
+    )
+    text = f"{value:.2f}"
+    right = sum(is_right(*run) for run in runs)
+    if right < len(runs):
+        text = f"**{text}** ({right} of {len(runs)} right)"
+    return f"{text} [{low:.2f}, {high:.2f}]"
+
+
+def peers(bench: Bench) -> Iterator[str]:
+    """Print the compiled programs under every tool, one run each."""
+    program, kinds = compiled("truths", bench.folder)
+    names = [tool.name for tool in bench.tools]
+    yield from heading("Peak memory reported / true, one run", ["", *names])
+    near = dict.fromkeys(names, 0)
+    for kind, what in kinds.items():
+        cells = []
+        for tool in bench.tools:
+            say(f"{kind} under {tool.name}")
+            reading, truth = bench.truth(tool, program, kind)
+            ratio = reading.memory / truth if reading.memory is not None else None
+            near[tool.name] += ratio is not None and abs(ratio - 1) <= NEAR
+            cells.append(two_digits(ratio))
+        yield row([f"{kind}: {what}", *cells])
+    yield row([f"**within {NEAR:.0%}, of {len(kinds)}**", *near.values()])
+
+
+def oracle(bench: Bench) -> Iterator[str]:
+    """Print what the programs say beside what the kernel counts in a cgroup."""
+    yield from heading("The truth / the kernel's own count", ["", "MiB", "ratio"])
+    bare = Tool("bare", lambda argv, _: argv, lambda _: Reading())
+    for source in ("truths", "held_back"):
+        program, kinds = compiled(source, bench.folder)
+        for kind in kinds:
+            group = memory_group()
+            if group is None:
+                say("no memory cgroup can be made: run it as root")
+                return
+            _, truth = bench.truth(bare, program, kind, group)
+            cells = [f"{truth / MIB:.0f}", f"{truth / group.peak():.3f}"]
+            remove(group)
+            # the kernel counts a file's cached pages, mapped or not
+            note = " (with page cache)" if kind.startswith("file_") else ""
+            yield row([f"{kind}{note}", *cells])
 
 
 def other(bench: Bench) -> Iterator[str]:
@@ -259,6 +397,10 @@ def own_maxrss() -> list[str] | None:
 
 TABLES: dict[str, Callable[[Bench], Iterator[str]]] = {
     "peak": peak,
+    "truths": truths,
+    "held": held,
+    "peers": peers,
+    "oracle": oracle,
     "other": other,
     "crowd": crowd,
     "cost": cost,
