@@ -64,8 +64,8 @@ PROGRAMS = [
         "python:joblib python:numpy",
         '$PYTHON -c "import numpy as n, joblib as j\nx = n.ones(12_000_000)\n'
         "def f(a, i):\n  s = 0\n  for _ in range(6): s += float((a[:4_000_000] * i)"
-        ".sum())\n  return s\nprint(sum(j.Parallel(3)(j.delayed(f)(x, i) for i in range(9"
-        '))))"',
+        ".sum())\n  return s\n"
+        'print(sum(j.Parallel(3)(j.delayed(f)(x, i) for i in range(9))))"',
     ),
     Program(
         "multiprocessing, fork",
