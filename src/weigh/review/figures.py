@@ -98,7 +98,8 @@ def _memory(measure: Measure, others: _Others) -> Iterator[Figure]:
                 source="qacct ru_maxrss", value=theirs, word=_of_qacct(ours, theirs)
             )
         else:
-            word = _of_sacct(ours, theirs, killed=others.killed)
+            sampled = _sampled(accounted)
+            word = _of_sacct(ours, theirs, sampled, killed=others.killed)
             yield Figure(source="sacct MaxRSS", value=theirs, word=word)
     virtual = [one.virtual_memory for one in accounted if one.virtual_memory]
     if virtual and scheduler == gridengine_text.NAME:
@@ -109,15 +110,35 @@ def _memory(measure: Measure, others: _Others) -> Iterator[Figure]:
         )
 
 
-def _of_sacct(ours: float | None, theirs: float, *, killed: bool) -> str:
+def _sampled(accounted: Sequence[Accounted]) -> Seconds | None:
+    """Return the seconds between the site's samples; None if unknown."""
+    return next((one.sampled for one in accounted if one.sampled is not None), None)
+
+
+def _how_often(sampled: Seconds | None) -> str:
+    if sampled is None:
+        return "sampled at an interval that is not known"
+    return f"sampled every {sampled:g} s" if sampled else "sampled at the end only"
+
+
+def _of_sacct(
+    ours: float | None, theirs: float, sampled: Seconds | None, *, killed: bool
+) -> str:
+    """Return what to think of MaxRSS; a low one is wrong where samples are far apart.
+
+    Where the interval is unknown it may be too low, or weigh's too high.
+    """
     if ours is None:
-        return "sampled, every 30 s at most sites: peaks in between are missed"
+        return f"{_how_often(sampled)}: peaks in between are missed"
     if theirs < ours:
         if killed:
             return "its last sample before the kill: trust weigh's"
         if not theirs:
-            return "not zero: no sample was taken (every 30 s at most sites)"
-        return "sampled every 30 s at most sites, peaks are missed: trust weigh's"
+            often = "" if sampled is None else f" ({_how_often(sampled)})"
+            return f"not zero: no sample was taken{often}"
+        trust = "may be" if sampled is None else "are"
+        end = "" if sampled is None else ": trust weigh's"
+        return f"{_how_often(sampled)}, peaks {trust} missed{end}"
     if killed:
         return "sampled after weigh's last sample of a killed task: trust it"
     return (
@@ -146,8 +167,9 @@ def _gpu_memory(
         yield Figure(source=_TABLE, value=max(held), word=word)
     seen = [one.gpu_memory for one in accounted if one.gpu_memory]
     if seen and not _alike(ours, max(seen)):
-        word = "sampled every 30 s at most sites"
-        if ours is not None and max(seen) < ours:
+        sampled = _sampled(accounted)
+        word = _how_often(sampled)
+        if ours is not None and max(seen) < ours and sampled is not None:
             word += ": trust weigh's"
         yield Figure(source="sacct gpumem", value=max(seen), word=word)
 
