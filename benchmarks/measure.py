@@ -58,8 +58,15 @@ class Bench:
     """The tools, the user they run as, and a folder that this user can write."""
 
     def __init__(
-        self, tools: Sequence[Tool], user: User, folder: str, *, quick: bool
+        self,
+        tools: Sequence[Tool],
+        user: User,
+        folder: str,
+        *,
+        quick: bool,
+        runs: int = 3,
     ) -> None:
+        self.runs = 1 if quick else runs
         self.tools, self.user, self.folder, self.quick = tools, user, folder, quick
         self.scale = "0.25" if quick else "1"
         self._folders = (f"{folder}/{number}" for number in itertools.count())
@@ -96,8 +103,7 @@ class Bench:
         self, tool: Tool, kind: str, *options: str
     ) -> list[tuple[Reading, dict]]:
         """Measure a kind a few times, or once when quick."""
-        times = 1 if self.quick else 3
-        return [self.measure(tool, kind, *options) for _ in range(times)]
+        return [self.measure(tool, kind, *options) for _ in range(self.runs)]
 
     def cost(self, argv: Sequence[str]) -> Finished:
         """Run a command only for what it costs."""
@@ -110,9 +116,7 @@ class Bench:
 def peak(bench: Bench) -> Iterator[str]:
     """Print peak memory reported / true, each kind under each tool."""
     names = [tool.name for tool in bench.tools]
-    yield from heading(
-        "Peak memory, reported / true (the worst of 3 runs)", ["", *names]
-    )
+    yield from heading("Peak memory, reported / true (the worst run)", ["", *names])
     near = dict.fromkeys(names, 0)
     held = total = 0
     for kind, what in PEAK_KINDS.items():
@@ -155,7 +159,7 @@ def conditions(bench: Bench, source: str) -> Iterator[str]:
         remove(group)
         columns.append("in a group of its own")
     yield from heading(
-        f"Peak memory by weigh / true ({source}; the worst of 3 runs, and its bounds)",
+        f"Peak memory by weigh / true ({source}; the worst of {bench.runs} runs)",
         ["", "MiB", *columns],
     )
     right = dict.fromkeys(columns, 0)
@@ -165,7 +169,7 @@ def conditions(bench: Bench, source: str) -> Iterator[str]:
             say(f"{kind}: {column}")
             runs = [
                 in_condition(bench, weigh, program, kind, column)
-                for _ in range(1 if bench.quick else 3)
+                for _ in range(bench.runs)
             ]
             size = runs[0][1]
             cells.append(worst_run(runs))
@@ -260,7 +264,7 @@ def other(bench: Bench) -> Iterator[str]:
     """Print CPU time and bytes written, reported / true."""
     names = [tool.name for tool in bench.tools]
     yield from heading(
-        "CPU time and writes, reported / true (the worst of 3 runs)", ["", *names]
+        "CPU time and writes, reported / true (the worst run)", ["", *names]
     )
     for kind, (what, key) in OTHER_KINDS.items():
         options = ["--file", f"{bench.folder}/written"] if kind == "writes" else []
@@ -415,6 +419,7 @@ def main() -> int:
     """Measure what is asked for and print it as it comes."""
     parser = argparse.ArgumentParser(description="Set weigh beside its peers.")
     parser.add_argument("--quick", action="store_true", help="small and once")
+    parser.add_argument("--runs", type=int, default=3, help="of each job")
     parser.add_argument("--only", help=f"some of {','.join(TABLES)}")
     parser.add_argument("--peers", default=".bench-venv/bin", help="where they are")
     parser.add_argument("-o", "--output", help="write the tables there too")
@@ -425,7 +430,7 @@ def main() -> int:
     tools, missing = find_tools(options.peers)
     for line in missing:
         say(line)
-    with prepared(tools, quick=options.quick) as bench:
+    with prepared(tools, quick=options.quick, runs=options.runs) as bench:
         lines = printed(report(bench, wanted))
     if options.output:
         with open(options.output, "w", encoding="utf-8") as file:
@@ -434,7 +439,7 @@ def main() -> int:
 
 
 @contextmanager
-def prepared(tools: Sequence[Tool], *, quick: bool) -> Iterator[Bench]:
+def prepared(tools: Sequence[Tool], *, quick: bool, runs: int) -> Iterator[Bench]:
     """Make ready a folder on disk, an ordinary user, and weigh's byte code."""
     package = importlib.util.find_spec("weigh")
     if package and package.submodule_search_locations:
@@ -446,7 +451,7 @@ def prepared(tools: Sequence[Tool], *, quick: bool) -> Iterator[Bench]:
         user = ordinary_user(folder, [os.path.realpath(sys.executable), *reached])
         if user.note:
             say(user.note)
-        yield Bench(tools, user, folder, quick=quick)
+        yield Bench(tools, user, folder, quick=quick, runs=runs)
 
 
 def report(bench: Bench, wanted: Iterable[str]) -> Iterator[str]:
