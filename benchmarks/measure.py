@@ -62,13 +62,13 @@ class Bench:
         tools: Sequence[Tool],
         user: User,
         folder: str,
-        *,
-        quick: bool,
-        runs: int = 3,
+        options: argparse.Namespace,
     ) -> None:
-        self.runs = 1 if quick else runs
-        self.tools, self.user, self.folder, self.quick = tools, user, folder, quick
-        self.scale = "0.25" if quick else "1"
+        self.runs = 1 if options.quick else options.runs
+        self.kinds = options.kinds.split(",") if options.kinds else None
+        self.tools, self.user, self.folder = tools, user, folder
+        self.quick = options.quick
+        self.scale = "0.25" if self.quick else "1"
         self._folders = (f"{folder}/{number}" for number in itertools.count())
 
     def job(self, kind: str, *options: str) -> list[str]:
@@ -153,6 +153,8 @@ def conditions(bench: Bench, source: str) -> Iterator[str]:
     """Run each compiled program under weigh in each condition."""
     weigh = next(tool for tool in bench.tools if tool.name == "weigh")
     program, kinds = compiled(source, bench.folder)
+    if bench.kinds:
+        kinds = {kind: kinds[kind] for kind in bench.kinds if kind in kinds}
     columns = ["quiet", f"{BUSY} busy processes"]
     group = memory_group()
     if group:
@@ -420,6 +422,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Set weigh beside its peers.")
     parser.add_argument("--quick", action="store_true", help="small and once")
     parser.add_argument("--runs", type=int, default=3, help="of each job")
+    parser.add_argument("--kinds", help="only these of truths and held")
     parser.add_argument("--only", help=f"some of {','.join(TABLES)}")
     parser.add_argument("--peers", default=".bench-venv/bin", help="where they are")
     parser.add_argument("-o", "--output", help="write the tables there too")
@@ -430,7 +433,7 @@ def main() -> int:
     tools, missing = find_tools(options.peers)
     for line in missing:
         say(line)
-    with prepared(tools, quick=options.quick, runs=options.runs) as bench:
+    with prepared(tools, options) as bench:
         lines = printed(report(bench, wanted))
     if options.output:
         with open(options.output, "w", encoding="utf-8") as file:
@@ -439,7 +442,7 @@ def main() -> int:
 
 
 @contextmanager
-def prepared(tools: Sequence[Tool], *, quick: bool, runs: int) -> Iterator[Bench]:
+def prepared(tools: Sequence[Tool], options: argparse.Namespace) -> Iterator[Bench]:
     """Make ready a folder on disk, an ordinary user, and weigh's byte code."""
     package = importlib.util.find_spec("weigh")
     if package and package.submodule_search_locations:
@@ -451,7 +454,7 @@ def prepared(tools: Sequence[Tool], *, quick: bool, runs: int) -> Iterator[Bench
         user = ordinary_user(folder, [os.path.realpath(sys.executable), *reached])
         if user.note:
             say(user.note)
-        yield Bench(tools, user, folder, quick=quick, runs=runs)
+        yield Bench(tools, user, folder, options)
 
 
 def report(bench: Bench, wanted: Iterable[str]) -> Iterator[str]:
