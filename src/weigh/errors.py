@@ -26,7 +26,8 @@ The errors:
     │                         125   no answer: the job may have been accepted
     └── FormatError             2   a file or value that cannot be parsed
 
-The exit codes 125 to 127 are those of env(1), timeout(1) and nohup(1).
+The exit codes 125 to 127 are those of env(1), timeout(1) and nohup(1). Only what runs
+without weigh writes them out: bash, flow/sweep/steps.py, flow/run/profiled.py.
 """
 
 SUCCESS, FAILED, USAGE = 0, 1, 2

@@ -266,4 +266,4 @@ def _hints(number: int, oom_kills: int | None) -> tuple[str, ...]:
         return ()
     if oom_kills is None:
         return ("not known whether for memory: the cgroup cannot be read",)
-    return ("no oom_kill was counted in this control group",)
+    return ("the kernel counted no out-of-memory kill here",)

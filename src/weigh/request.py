@@ -46,7 +46,8 @@ STILL_RISING = (
 _MEMORY_STEPS = ((100 * MIB, 10 * MIB), (1000 * MIB, 50 * MIB), (10 * GIB, 100 * MIB))
 _TIME_STEPS = ((HOUR, 5 * MINUTE), (6 * HOUR, 15 * MINUTE))
 
-_WIDEST_BOUND = 1.25  # a wider bound reflects missing knowledge, not the need
+_WIDEST_BOUND = 1.5  # a wider bound reflects missing knowledge, not the need
+_ESTIMATED = "status:"  # the source of a peak whose shared pages were not counted
 _AT_ONCE: Seconds = 1.0  # a run that fails sooner did none of the job's work
 _FILE_SHARE = 0.2
 _FILE_FLOOR = 32 * MIB  # a program's own libraries are not mapped data
@@ -252,7 +253,8 @@ def _memory_need(runs: Sequence[Run], headroom: float) -> Need:
     if granted is not None and granted > _with(base, headroom):
         notes.append(_why_granted(runs, granted))
         return Need(granted, tuple(notes))
-    return Need(_with(base, headroom), tuple(notes))
+    reach = max(_memory_reach(run.usage) for run in runs)
+    return Need(max(_with(base, headroom), reach), tuple(notes))
 
 
 def _granted(runs: Sequence[Run]) -> Bytes | None:
@@ -323,7 +325,21 @@ def _memory_base(usage: Usage) -> Bytes | None:
     peak = usage.peak_memory
     if peak is None:
         return usage.max_process_memory
-    return peak.high if peak.high <= peak.value * _WIDEST_BOUND else peak.value
+    return peak.value
+
+
+def _memory_reach(usage: Usage) -> Bytes:
+    """Return what a request has to cover, headroom included: the peak's upper bound.
+
+    One that is too wide to be useful is ignored, unless the peak is an estimate.
+    """
+    peak = usage.peak_memory
+    if peak is None:
+        return 0
+    widest = round(peak.value * _WIDEST_BOUND)
+    if peak.high > widest and not peak.source.startswith(_ESTIMATED):
+        return 0
+    return min(peak.high, widest)
 
 
 def _droppable(peak: PeakMemory) -> bool:
@@ -337,7 +353,10 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
         yield "memory is that of the largest process only: weigh run measures all"
         return
     if peak.high > max(peak.value * _WIDEST_BOUND, LEAST_MEMORY):
-        yield f"memory may have reached {format_size(peak.high)} between samples"
+        yield (
+            f"memory may have reached {format_size(peak.high)} between samples: a run "
+            "in a control group of its own (a step of a batch job, systemd) would be exact"
+        )
     if _droppable(peak):
         yield (
             f"{format_size(peak.file or 0)} of it are mapped files, which the kernel "

@@ -128,6 +128,13 @@ def parse_limit(text: str) -> int:
     return math.ceil(parse_duration(text))
 
 
+def format_limit(seconds: Seconds) -> str:
+    """Format a time limit as clock time: ``00:05:00``, ``1-12:00:00``; at least 1 s."""
+    days, rest = divmod(max(1, math.ceil(seconds)), DAY)
+    clock = f"{rest // HOUR:02d}:{rest % HOUR // MINUTE:02d}:{rest % MINUTE:02d}"
+    return f"{days}-{clock}" if days else clock
+
+
 def _clock_seconds(word: str) -> int | None:
     days, dash, clock = word.rpartition("-")
     units = (HOUR, MINUTE, 1)

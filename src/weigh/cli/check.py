@@ -34,7 +34,7 @@ def _grace(_: click.Context, option: click.Parameter, seconds: float) -> float:
 @click.argument("path", metavar="TASKS|SCRIPT|PLAN", shell_complete=options.files)
 @click.option(
     "--tasks",
-    type=click.IntRange(1, 1000),
+    type=options.Count(1, 1000),
     default=5,
     metavar="N",
     help="Number of tasks to try, chosen to differ.  [default: 5]",
@@ -88,18 +88,18 @@ def check(path: str, **words: Any) -> int:  # noqa: ANN401 - click's own
     """  # noqa: D301 - click reads \b
     as_json, is_dry = words.pop("as_json"), words.pop("dry_run")
     form = words.pop("form")
-    wishes = CheckOptions(**words)
+    check_options = CheckOptions(**words)
     if is_job_script(path):
         return _check_script(path, form, as_json=as_json)
     if is_dry and as_json:
         raise UsageError("--dry-run prints tasks: remove --json")
     if is_dry:
-        for task in choose(path, wishes).tasks:
+        for task in choose(path, check_options).tasks:
             click.echo(planned_line(task.seq, os.fsdecode(task.line)))
         return 0
     done = check_flow(
         path,
-        wishes,
+        check_options,
         say=lambda line: click.echo(f"weigh: {line}", err=True),
         cwd=os.getcwd(),
         env=os.environ,

@@ -21,16 +21,22 @@ _STDOUT = "-"
 @click.option(
     "--start",
     is_flag=True,
-    help="Also ask each queue when a job of --gpus, --cpus and --time would start.",
+    help="Also query when a job of --gpus, --cpus and --time would start.",
 )
-@options.queue("For --start: only this one; repeatable.", multiple=True)
+@options.queue("For --start: only this queue; repeatable.", multiple=True)
 @click.option(
     "--gpus",
     "gpu",
     metavar="TYPE:N",
     help="For --start: v100, a100:2; on Grid Engine the resource: ngpus:1.",
 )
-@click.option("--cpus", type=click.IntRange(min=1), default=1, help="For --start.")
+@click.option(
+    "--cpus",
+    type=options.Count(),
+    default=1,
+    metavar="N",
+    help="For --start.  [default: 1]",
+)
 @click.option(
     "--time", "time_limit", type=LIMIT, metavar="TIME", help="For --start: 90m, 4h."
 )

@@ -12,7 +12,7 @@ from weigh import config
 from weigh.cli import options
 from weigh.cli.options import DURATION, SECONDS, SIZE
 from weigh.cli.output import draw_on_stderr, print_patiently
-from weigh.errors import FAILED, SIGNAL_BASE, WEIGH_FAILED, FormatError
+from weigh.errors import FAILED, SIGNAL_BASE, WEIGH_FAILED
 from weigh.flow.exec.exec import execute, plan
 from weigh.flow.run.record_sink import current_folder
 from weigh.render import exec_lines
@@ -29,24 +29,9 @@ class ExecCommand(options.SettingsCommand):
         """Return ``[exec]`` and the settings of several verbs, by parameter name."""
         return {**super().defaults(settings), **settings.exec}
 
-    def named(
-        self, error: click.BadParameter, settings: config.Config
-    ) -> FormatError | None:
-        """Return *error* with the file that has the value; None if it was typed."""
-        name = None if error.param is None else error.param.name
-        if name is None or name not in settings.exec or error.ctx is None:
-            return None
-        if not is_from_file(error.ctx, name):
-            return None
-        return FormatError(
-            f"{settings.exec[name].origin}: exec.{name}: {error.message}"
-        )
-
-
-def is_from_file(context: click.Context, name: str) -> bool:
-    """Return whether a settings file provides an option's value."""
-    source = context.get_parameter_source(name)
-    return source is click.core.ParameterSource.DEFAULT_MAP
+    def key(self, name: str, settings: config.Config) -> str:
+        """Return how the setting of a parameter's *name* is written in a file."""
+        return f"exec.{name}" if name in settings.exec else name
 
 
 _REDRAW = 0.5
@@ -64,13 +49,13 @@ _HEARTBEAT = 60.0
 @options.jobs_at_once(100_000)
 @click.option(
     "--per-gpu",
-    type=click.IntRange(1, 1000),
+    type=options.Count(1, 1000),
     metavar="K",
     help="Number of parallel tasks per GPU.",
 )
 @click.option(
     "--gpus",
-    type=click.IntRange(1, 1000),
+    type=options.Count(1, 1000),
     metavar="N",
     help="Use N GPUs; idle ones if the scheduler names none.",
 )
@@ -96,14 +81,14 @@ _HEARTBEAT = 60.0
 @click.option("--resume-failed", is_flag=True, help="Run failed tasks again, too.")
 @click.option(
     "--retries",
-    type=click.IntRange(1, 1000),
+    type=options.Count(1, 1000),
     default=1,
     metavar="N",
     help="Attempts per task, including the first.  [default: 1]",
 )
 @click.option(
     "--oom-retries",
-    type=click.IntRange(1, 100),
+    type=options.Count(1, 100),
     default=3,
     metavar="N",
     help="Attempts if out of memory: with more memory, then alone.  [default: 3]",
@@ -197,19 +182,21 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     is_dry = words.pop("dry_run")
     words["halt"] = parse_halt(words["halt"])
     context = click.get_current_context()
-    if options.is_typed(context, "jobs") and is_from_file(context, "per_gpu"):
+    if options.is_typed(context, "jobs") and options.is_from_file(context, "per_gpu"):
         words["per_gpu"] = None
     _refuse_contradictions(words)
     settings = options.settings_of(context)
-    wishes = ExecOptions(**words, mask=settings.mask)
+    exec_options = ExecOptions(**words, mask=settings.mask)
     if is_dry:
-        for line in exec_lines.plan_lines(*plan(task_file, wishes)):
+        for line in exec_lines.plan_lines(*plan(task_file, exec_options)):
             click.echo(line)
         return 0
-    console = _StderrConsole(quiet=quiet, alone=not (wishes.ungroup or wishes.tag))
+    console = _StderrConsole(
+        quiet=quiet, alone=not (exec_options.ungroup or exec_options.tag)
+    )
     finished = execute(
         task_file,
-        wishes,
+        exec_options,
         Console(console.notify, console.show),
         cwd=current_folder() or os.sep,
         env=os.environ,
@@ -222,7 +209,7 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
         _print(msgspec.json.encode(report).decode() + "\n")
     else:
         text = "".join(f"{line}\n" for line in exec_lines.summary_lines(report))
-        (_write if wishes.ungroup or wishes.tag else _print)(text)
+        (_write if exec_options.ungroup or exec_options.tag else _print)(text)
     return _exit_code(finished)
 
 

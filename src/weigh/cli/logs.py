@@ -25,7 +25,7 @@ _LAST = 10
 @click.option(
     "-n",
     "--lines",
-    type=click.IntRange(min=1),
+    type=options.Count(),
     metavar="N",
     help="Show the last N lines of each file.  [default: all of one file, 10 of "
     "several]",

@@ -10,10 +10,12 @@ from importlib import import_module
 import click
 
 from weigh._version import __version__
+from weigh.cli.options import PlainHelp
 from weigh.cli.output import guard_terminal, make_stderr_patient, settle_stdout
 from weigh.errors import SIGNAL_BASE, USAGE, WEIGH_FAILED, WeighError
 from weigh.measure.launcher import Launcher
 
+_WIDTH = 80
 # the five verbs of a first job: (module, what --help shows of it, an example)
 _FIRST = {
     "run": (
@@ -61,7 +63,7 @@ _MORE = {
 VERBS = {verb: entry[:2] for verb, entry in (_FIRST | _MORE).items()}
 
 
-class Verbs(click.Group):
+class Verbs(PlainHelp, click.Group):
     """A group that imports a verb's module only when the verb is used."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -111,13 +113,28 @@ class Verbs(click.Group):
             formatter.write_dl([(f"{verb:<{width}}", _MORE[verb][1]) for verb in _MORE])
 
 
+def _show_version(context: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001
+    # not click's own, which searches a translation on disk at each start
+    if is_given and not context.resilient_parsing:
+        click.echo(f"weigh {__version__}")
+        context.exit()
+
+
 @click.group(
     cls=Verbs,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     subcommand_metavar="VERB ...",
     epilog="`weigh help VERB` shows the options of a verb.",
 )
-@click.version_option(__version__, "-V", "--version", message="weigh %(version)s")
+@click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Show the version and exit.",
+)
 def weigh() -> None:
     """Measure a job before you submit it to the cluster."""
 
@@ -219,13 +236,23 @@ def _complain_of_usage(error: click.ClickException) -> None:
         return
     context = getattr(error, "ctx", None)
     path = context.command_path if context else "weigh"
-    message = " ".join(error.format_message().split()).rstrip(".")
-    _complain(f"{message}   (see {path} --help)")
+    message = " ".join(_without_prefix(error).split()).rstrip(".")
+    hint = f"   (see {path} --help)"
+    is_short = len(f"weigh: {message}{hint}") <= _WIDTH
+    _complain(f"{message}{hint}" if is_short else message)
+
+
+def _without_prefix(error: click.ClickException) -> str:
+    """Return the message; of an invalid value "--time: ...", not click's sentence."""
+    if type(error) is not click.BadParameter or error.param is None:
+        return error.format_message()
+    names = [*error.param.opts] if isinstance(error.param, click.Option) else []
+    return f"{names[-1]}: {error.message}" if names else error.format_message()
 
 
 def _unknown_verb(name: str) -> str:
     from difflib import get_close_matches  # noqa: PLC0415 - only for a typo
 
     near = get_close_matches(name, VERBS, n=1)
-    offer = f"did you mean {near[0]}?" if near else f"one of {', '.join(VERBS)}"
+    offer = f"did you mean {near[0]}?" if near else "weigh --help lists them"
     return f"no such command: {name} ({offer})"

@@ -11,6 +11,7 @@ import click
 from weigh import config
 from weigh.errors import FormatError, WeighError
 from weigh.flow.run.record_sink import current_folder
+from weigh.schedulers import KINDS
 from weigh.units import parse_duration, parse_limit, parse_size
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ class Quantity(_Type):
         Raises:
             click.BadParameter: *value* is no such quantity, or lacks a unit.
         """
-        text = str(value)
+        is_setting = isinstance(value, float)  # str() would write 1e-05
+        text = f"{value:f}" if is_setting else str(value)
         try:
             found = self._read(text)
         except FormatError as error:
@@ -50,20 +52,54 @@ class Quantity(_Type):
         return text if self._as_text else found
 
 
+def _parse_share(text: str) -> float:
+    from weigh.request import parse_headroom  # noqa: PLC0415 - start-up of `weigh run`
+
+    return parse_headroom(text)
+
+
+class Count(click.IntRange):
+    """A whole number from *least* to *most*; the help names no range."""
+
+    def __init__(self, least: int = 1, most: int | None = None) -> None:
+        super().__init__(least, most)
+        self._least, self._most = least, most
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's own
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> int:
+        """Return the number.
+
+        Raises:
+            click.BadParameter: *value* is no whole number, or out of range.
+        """
+        number: int = click.INT.convert(value, param, ctx)
+        if number < self._least:
+            self.fail(f"{number} is less than {self._least}", param, ctx)
+        if self._most is not None and number > self._most:
+            self.fail(f"{number} is more than {self._most:,}", param, ctx)
+        return number
+
+    def _describe_range(self) -> str:
+        return ""
+
+
 SIZE = Quantity("size", parse_size)  # bytes
 DURATION = Quantity("time", parse_duration)  # seconds
 LIMIT = Quantity("time", parse_limit)  # whole seconds
 # a bare number is seconds: only for options that are not named as a scheduler's
 SECONDS = Quantity("time", partial(parse_duration, bare=1))
+HEADROOM = Quantity("share", _parse_share)  # 0.2 is 20 %
 # for flows that read the text themselves, as they do for Python programs
 SIZE_TEXT = Quantity("size", parse_size, as_text=True)
 TIME_TEXT = Quantity("time", parse_duration, as_text=True)
 
 
 # Options of one meaning are spelled the same in every verb: this is the table.
-# (`weigh run` writes out the few that it has, to open fewer files before the job.)
 SETTINGS: dict[str, object] = {"help_option_names": ["-h", "--help"]}
-SCHEDULERS = ("slurm", "gridengine")
 Decorator: TypeAlias = Callable[[Any], Any]
 
 
@@ -83,7 +119,7 @@ def quiet(text: str) -> Decorator:
 
 
 def queue(text: str, *, multiple: bool = False) -> Decorator:
-    """Return the option ``-p/--queue``: of Slurm or Grid Engine."""
+    """Return the option ``-p/--queue``: of a scheduler."""
     return click.option("-p", "--queue", metavar="NAME", multiple=multiple, help=text)
 
 
@@ -97,7 +133,7 @@ def jobs_at_once(most: int) -> Decorator:
     return click.option(
         "-j",
         "--jobs",
-        type=click.IntRange(1, most),
+        type=Count(1, most),
         metavar="N",
         help="Number of concurrent tasks.  [default: one per available CPU or GPU]",
     )
@@ -105,14 +141,39 @@ def jobs_at_once(most: int) -> Decorator:
 
 def scheduler(text: str, name: str = "scheduler") -> Decorator:
     """Return the option ``--for``: a scheduler's name."""
-    return click.option("--for", name, type=click.Choice(SCHEDULERS), help=text)
+    return click.option("--for", name, type=click.Choice(tuple(KINDS)), help=text)
 
 
 _SETTINGS = "weigh.settings"
 _HELP = frozenset(("-h", "--help"))
 
 
-class SettingsCommand(click.Command):
+def _show_help(context: click.Context, _: click.Parameter, is_given: bool) -> None:  # noqa: FBT001
+    if is_given and not context.resilient_parsing:
+        click.echo(context.get_help(), color=context.color)
+        context.exit()
+
+
+class PlainHelp(click.Command):
+    """A command whose ``--help`` searches no translation on disk at each start."""
+
+    _help: click.Option | None = None
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """Return the option, always the same."""
+        if self._help is None:
+            self._help = click.Option(
+                self.get_help_option_names(ctx),
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_show_help,
+                help="Show this message and exit.",
+            )
+        return self._help
+
+
+class SettingsCommand(PlainHelp):
     """A verb whose options have the settings as defaults: a flag overrides a setting.
 
     The settings of the files and of ``WEIGH_*`` are click's ``default_map``.
@@ -150,12 +211,20 @@ class SettingsCommand(click.Command):
         return {key: one for key, one in settings.settings.items() if key in names}
 
     def named(
-        self,
-        error: click.BadParameter,  # noqa: ARG002
-        settings: config.Config,  # noqa: ARG002
+        self, error: click.BadParameter, settings: config.Config
     ) -> FormatError | None:
         """Return *error* with the file that has the value; None if it was typed."""
-        return None
+        name = None if error.param is None else error.param.name
+        if name is None or error.ctx is None or not is_from_file(error.ctx, name):
+            return None
+        origin = self.defaults(settings)[name].origin
+        is_file = os.sep in origin
+        where = f"{origin}: {self.key(name, settings)}" if is_file else origin
+        return FormatError(f"{where}: {error.message}")
+
+    def key(self, name: str, settings: config.Config) -> str:  # noqa: ARG002
+        """Return how the setting of a parameter's *name* is written in a file."""
+        return name
 
 
 def settings_of(context: click.Context) -> config.Config:
@@ -168,6 +237,12 @@ def is_typed(context: click.Context, name: str) -> bool:
     """Return whether an option was given on the command line."""
     source = context.get_parameter_source(name)
     return source is click.core.ParameterSource.COMMANDLINE
+
+
+def is_from_file(context: click.Context, name: str) -> bool:
+    """Return whether a settings file or variable provides an option's value."""
+    source = context.get_parameter_source(name)
+    return source is click.core.ParameterSource.DEFAULT_MAP
 
 
 def flag_of(context: click.Context, name: str) -> str:

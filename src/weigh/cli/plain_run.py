@@ -24,10 +24,7 @@ from weigh.model.record import Record
 
 _VALUED = {"-o": "output", "--output": "output", "--label": "label"}
 _QUIET = ("-q", "--quiet")
-_SETTINGS = (
-    *("headroom", "interval", "login_node", "quiet", "stalled_after"),
-    "wait_orphans",
-)
+_OF_RUN = frozenset((*RunOptions.__struct_fields__, "headroom", "quiet"))
 
 
 class PlainRun(msgspec.Struct):
@@ -35,7 +32,7 @@ class PlainRun(msgspec.Struct):
 
     output: str | None = None
     label: str | None = None
-    quiet: bool | None = None
+    quiet: bool = False
     parameters: dict[str, int | float | str] = {}
     command: tuple[str, ...] = ()
 
@@ -82,7 +79,7 @@ def run_plain(argv: Sequence[str], launchers: list[Launcher]) -> int | None:
         settings = config.load(current_folder() or os.sep, os.environ)
     except WeighError:
         return None
-    if any(settings.value(key) is not None for key in _SETTINGS):
+    if _OF_RUN & settings.settings.keys():
         return None
     make_stderr_patient()
     guard_terminal()
@@ -115,4 +112,4 @@ def _measure(
     def watch(notify: Callable[[str], None]) -> tuple[Record, list[str]]:
         return run(command, options, launchers=launchers, notify=notify)
 
-    return report_on(watch, command, settings, quiet=bool(plain.quiet), headroom=None)
+    return report_on(watch, command, settings, quiet=plain.quiet, headroom=None)

@@ -16,7 +16,7 @@ from weigh.render.plan_lines import render_json, render_text
 from weigh.render.printable import printable
 from weigh.sweep.quoting import quoted
 
-_COUNT = click.IntRange(min=1)
+_COUNT = options.Count()
 
 
 @click.command(context_settings=options.SETTINGS)

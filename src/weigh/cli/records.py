@@ -12,8 +12,8 @@ from weigh.cli import options
 from weigh.errors import StoreError
 from weigh.flow.records.imported import STDIN, Format, import_records
 from weigh.flow.records.records import (
+    RecordFilter,
     Store,
-    Wanted,
     choose,
     export_csv,
     export_jsonl,
@@ -37,7 +37,7 @@ _WIDTH = 80
 @click.option(
     "-n",
     "--limit",
-    type=click.IntRange(min=1),
+    type=options.Count(),
     metavar="N",
     help=f"List the newest N.  [default: {_SHOWN}; with --json: all]",
 )
@@ -72,9 +72,9 @@ def records(  # noqa: PLR0913 - one parameter an option
     context.call_on_close(gc.enable)
     if limit is None and not (everything or as_json):
         limit = _SHOWN
-    wanted = Wanted(label=label, states=states, limit=limit)
+    record_filter = RecordFilter(label=label, states=states, limit=limit)
     store = _store()
-    listing = list_records(store, wanted)
+    listing = list_records(store, record_filter)
     for warning in filter(None, (store.note, *record_list.warnings(listing))):
         click.echo(f"weigh: {warning}", err=True)
     if as_json:

@@ -183,7 +183,7 @@ def print_since(words: Mapping[str, Any]) -> int:
 def report(name: str, **words: Any) -> int:  # noqa: ANN401 - click's
     """Show requested vs. used resources, and what to change.
 
-    NAME is a record's id, a label, a job's id, a plan's name or folder, or `last`
+    ID is a record's id or label, JOB a job's id, PLAN a plan's name or folder; `last`
     for the newest. Where sacct or qacct differ from weigh, the report shows both
     figures and which one to trust.
 

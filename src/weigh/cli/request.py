@@ -14,7 +14,13 @@ from weigh.flow.fit.growth import Steps
 from weigh.flow.fit.request import Answer
 from weigh.flow.fit.request import request as request_flow
 from weigh.render.request_lines import FORMS
+from weigh.schedulers import KINDS
 
+_FIRST, *_OTHERS = KINDS.values()
+_DEFAULTS = (
+    _FIRST.name,
+    *(f"{kind.name} if only {kind.submits} is on PATH" for kind in _OTHERS),
+)
 _HISTORY = "history"
 _OF_HISTORY = ("group", "risk", "parameters", "node_memory")
 _OF_RECORDS = ("headroom", "steps", "done")
@@ -43,7 +49,7 @@ def _parameters(
     "--for",
     "form",
     type=click.Choice(FORMS),
-    help="Form of the request.  [default: slurm; gridengine if only qsub is on PATH]",
+    help=f"Form of the request.  [default: {'; '.join(_DEFAULTS)}]",
 )
 @click.option(
     "--headroom",

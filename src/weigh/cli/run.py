@@ -8,23 +8,24 @@ from typing import Any
 import click
 
 from weigh import config
+from weigh.cli import options
+from weigh.cli.options import DURATION, HEADROOM, SECONDS
 from weigh.cli.run_job import label_trouble, parse_parameters, report_on
 from weigh.errors import FormatError
 from weigh.flow.run.options import RunOptions
-from weigh.flow.run.record_sink import current_folder
 from weigh.flow.run.run import run as run_flow
 from weigh.measure.launcher import Launcher
 from weigh.model.record import Record
 
 _SHORTEST_INTERVAL = 0.001
-_STALLED_AFTER = 600.0
+_WITHOUT_OPTION = ("login_node", "stalled_after")  # settings only
 _WITHOUT_DASHES = {"-h", "--help", "--attach", "--stages"}
 _OF_STAGES = frozenset(
     ("stages", "start", "dry_run", "command", "output", "label", "quiet")
 )
 
 
-class AfterDashes(click.Command):
+class AfterDashes(options.SettingsCommand):
     """A command whose argv must follow ``--``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -54,28 +55,13 @@ def _put_dashes(command: click.Command, args: list[str]) -> str:
 
 
 def _interval(
-    context: click.Context, option: click.Parameter, value: str | None
-) -> float | None:
-    if value is None:
-        return None
-    from weigh.cli.options import SECONDS  # noqa: PLC0415 - rarely
-
-    seconds = float(SECONDS.convert(value, option, context))
+    _context: click.Context, option: click.Parameter, seconds: float
+) -> float:
     if not _SHORTEST_INTERVAL <= seconds < float("inf"):
         raise click.BadParameter(
             f"{seconds:g} s is too short: use 0.001 s or more", param=option
         )
     return seconds
-
-
-def _time(
-    context: click.Context, option: click.Parameter, value: str | None
-) -> float | None:
-    if value is None:
-        return None
-    from weigh.cli.options import DURATION  # noqa: PLC0415 - rarely
-
-    return float(DURATION.convert(value, option, context))
 
 
 def _signal(
@@ -126,10 +112,10 @@ def _parameters(
 
 @click.command(
     cls=AfterDashes,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=options.SETTINGS,
     options_metavar="[OPTIONS] --",
 )
-@click.option("-o", "--output", metavar="FILE", help="Write the record as JSON.")
+@options.output("FILE", "Write the record as JSON.")
 @click.option(
     "--label",
     metavar="NAME",
@@ -146,33 +132,36 @@ def _parameters(
 )
 @click.option(
     "--interval",
+    type=SECONDS,
+    default=0.05,
     metavar="SECONDS",
     callback=_interval,
     help="Shortest time between samples.  [default: 0.05]",
 )
 @click.option(
     "--repeat",
-    type=click.IntRange(1, 10000),
+    type=options.Count(1, 10000),
     default=1,
     metavar="N",
     help="Run it N times; report minimum, median and maximum.",
 )
 @click.option(
     "--warmup",
-    type=click.IntRange(0, 10000),
+    type=options.Count(0, 10000),
     default=0,
     metavar="N",
     help="Run it N more times first, not counted.",
 )
 @click.option(
     "--headroom",
+    type=HEADROOM,
     metavar="SHARE",
     help="What to request beyond the usage.  [default: 20%]",
 )
-@click.option("-q", "--quiet", is_flag=True, default=None, help="Print nothing.")
+@options.quiet("Print nothing.")
 @click.option(
     "--wait-orphans/--no-wait-orphans",
-    default=None,
+    default=True,
     help="Wait for processes that outlive it, or stop them.  [default: wait]",
 )
 @click.option(
@@ -188,8 +177,8 @@ def _parameters(
 )
 @click.option(
     "--time-limit",
+    type=DURATION,
     metavar="TIME",
-    callback=_time,
     help="Warn if it will not end in time.  [default: the job's limit]",
 )
 @click.option(
@@ -200,7 +189,7 @@ def _parameters(
 )
 @click.option(
     "--attach",
-    type=click.IntRange(1),
+    type=options.Count(),
     metavar="PID",
     help="Measure a running process instead of a COMMAND.",
 )
@@ -240,28 +229,28 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     """  # noqa: D301 - click reads \b
     if words["stages"] is not None or words["start"] or words["dry_run"]:
         return _run_stages(context, words)
-    settings = config.load(current_folder() or os.sep, os.environ)
-    quiet = _chosen(words.pop("quiet"), settings, "quiet", default=False)
-    headroom = _headroom(words["headroom"], settings)
-    options = _options(words, settings)
+    settings = options.settings_of(context)
+    quiet, headroom = words["quiet"], words["headroom"]
+    run_options = _options(words, settings)
     command = list(words["command"])
 
     launchers = context.obj or []
 
     def watch(notify: Callable[[str], None]) -> tuple[Record, list[str]]:
-        return _watch(words["attach"], command, options, launchers, notify)
+        return _watch(words["attach"], command, run_options, launchers, notify)
 
     return report_on(watch, command, settings, quiet=quiet, headroom=headroom)
 
 
 def _run_stages(context: click.Context, words: dict[str, Any]) -> int:
     """Become the program that runs the steps, or print them."""
-    from weigh.cli.options import flag_of, is_typed  # noqa: PLC0415 - start-up time
     from weigh.flow.sweep import stages  # noqa: PLC0415
 
     for name in words:
-        if is_typed(context, name) and name not in _OF_STAGES:
-            raise click.UsageError(f"--stages takes no {flag_of(context, name)}")
+        if options.is_typed(context, name) and name not in _OF_STAGES:
+            raise click.UsageError(
+                f"--stages takes no {options.flag_of(context, name)}"
+            )
     path, start = words["stages"], words["start"]
     if path is None:
         flag = "--from" if start else "--dry-run"
@@ -272,14 +261,14 @@ def _run_stages(context: click.Context, words: dict[str, Any]) -> int:
         for line in stages.planned(stages.read_stages(path, start)):
             click.echo(printable(line))
         return 0
-    options = stages.StagesOptions(
+    stages_options = stages.StagesOptions(
         start=start,
         settings=words["command"],
         output=words["output"],
         label=words["label"],
         quiet=bool(words["quiet"]),
     )
-    stages.become(stages.plan_stages(path, options, os.environ), os.environ)
+    stages.become(stages.plan_stages(path, stages_options, os.environ), os.environ)
     return 0  # never reached: this process has become another one
 
 
@@ -318,45 +307,12 @@ def _progress_flags(options: RunOptions) -> list[str]:
     return [flag for flag, is_given in flags.items() if is_given]
 
 
-def _headroom(word: str | None, settings: config.Config) -> float | None:
-    """Return the headroom as a share; None for the default."""
-    chosen = _chosen(word, settings, "headroom", default=None)
-    if chosen is None:
-        return None
-    from weigh.request import parse_headroom  # noqa: PLC0415 - start-up time
-
-    try:
-        return parse_headroom(str(chosen))
-    except FormatError as error:
-        raise click.UsageError(str(error)) from error
-
-
 def _options(words: dict[str, Any], settings: config.Config) -> RunOptions:
-    interval = _chosen(words["interval"], settings, "interval", default=0.05)
-    return RunOptions(
-        label=words["label"],
-        parameters=words["parameters"],
-        interval=float(interval),
-        repeat=words["repeat"],
-        warmup=words["warmup"],
-        wait_orphans=bool(
-            _chosen(words["wait_orphans"], settings, "wait_orphans", default=True)
-        ),
-        login_node=_chosen(None, settings, "login_node", default=None),
-        output=words["output"],
-        progress=words["progress"],
-        progress_patterns=words["progress_patterns"],
-        time_limit=words["time_limit"],
-        checkpoint_signal=words["checkpoint_signal"],
-        stalled_after=float(
-            _chosen(None, settings, "stalled_after", default=_STALLED_AFTER)
-        ),
-        mask=settings.mask,
-    )
-
-
-def _chosen(flag: Any, settings: config.Config, key: str, *, default: Any) -> Any:  # noqa: ANN401
-    if flag is not None:
-        return flag
-    value = settings.value(key)
-    return default if value is None else value
+    """Return what was typed, and the settings that have no option."""
+    own = {name: words[name] for name in RunOptions.__struct_fields__ if name in words}
+    without_option: dict[str, Any] = {
+        name: one.value
+        for name, one in settings.settings.items()
+        if name in _WITHOUT_OPTION
+    }
+    return RunOptions(**own, **without_option, mask=settings.mask)

@@ -21,7 +21,7 @@ def label_trouble(label: str) -> str | None:
     """Return why a label could not be typed to find the record; None if it can."""
     if label.strip() and label != "last" and not label.startswith("-"):
         return None
-    return f"{label!r} cannot be a label ('last' and a leading dash are reserved)"
+    return f"{label!r} cannot be a label (neither 'last' nor -NAME can)"
 
 
 def parse_parameters(texts: Sequence[str]) -> dict[str, int | float | str]:

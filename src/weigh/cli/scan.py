@@ -10,10 +10,10 @@ from weigh.cli import options
 from weigh.cli.axes import AxesThenCommand, command_of
 from weigh.cli.options import SIZE_TEXT
 from weigh.errors import UsageError
+from weigh.flow.fit.estimate_options import TypedOptions
 from weigh.flow.fit.fit import Answer, fit_named
 from weigh.flow.fit.scan import ScanOptions
 from weigh.flow.fit.scan import scan as scan_flow
-from weigh.flow.fit.wishes import Wishes
 from weigh.render.estimate_lines import render, render_json
 
 _ALL = "all"
@@ -44,7 +44,7 @@ class ScanCommand(AxesThenCommand):
 )
 @click.option(
     "--repeat",
-    type=click.IntRange(1, 1000),
+    type=options.Count(1, 1000),
     default=1,
     metavar="N",
     help="Run each size N times, to measure how much runs vary.",
@@ -69,7 +69,7 @@ class ScanCommand(AxesThenCommand):
     "gpus",
     metavar="MODEL",
     multiple=True,
-    help="GPU to fit into, such as V100-32GB or p100=11.9GiB; A,B; all.",
+    help="GPU to fit into: V100-32GB, p100=11.9GiB, several as A,B, or all.",
 )
 @click.option(
     "--gpu-memory",
@@ -119,6 +119,7 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
     \b
     VALUES   50,100,300     these three
              50..300:log3   three, evenly spaced on a logarithmic scale
+
     \b
     weigh scan batch_size=25,50,100 --target batch_size=300 -- \\
         python tag.py alice.txt out.tsv {batch_size}
@@ -126,18 +127,20 @@ def scan(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - clic
     weigh scan batch_size --from tag --target 1000 --gpu V100-32GB
     """  # noqa: D301 - click reads \b
     as_json, html = words.pop("as_json"), words.pop("html")
-    wishes = Wishes(**{name: words.pop(name) for name in Wishes.__struct_fields__})
+    typed_options = TypedOptions(
+        **{name: words.pop(name) for name in TypedOptions.__struct_fields__}
+    )
     records = words.pop("records")
     if records:
         _check_from(context, words["axes"])
         names = () if records == (_ALL,) else records
         by = words["axes"][0] if words["axes"] else None
-        found = fit_named(names, by, wishes, cwd=os.getcwd(), env=os.environ)
+        found = fit_named(names, by, typed_options, cwd=os.getcwd(), env=os.environ)
         _print(found, html, as_json=as_json)
         return 0
     done = scan_flow(
         ScanOptions(command=command_of(context), **words),
-        wishes,
+        typed_options,
         say=lambda line: click.echo(f"weigh: {line}", err=True),
         cwd=os.getcwd(),
         env=os.environ,

@@ -21,7 +21,7 @@ from weigh.render.submit_lines import (
     submitted_lines,
 )
 
-_COUNT = click.IntRange(min=1)
+_COUNT = options.Count()
 _COMMAND = "weigh.command"
 _EXTRA = "weigh.extra"
 _SETUP = {"modules", "conda", "venv", "lines", "container", "imports", "checks"}

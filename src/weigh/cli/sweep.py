@@ -74,12 +74,13 @@ def sweep(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - cli
              1..5        integers
              0..1:0.25   in steps of 0.25
              1e-5..1:log6  six values, evenly spaced on a logarithmic scale
+
     \b
     weigh sweep lr=1e-2,1e-3 seed=1..5 -- python run.py --lr {lr} --seed {seed}
     """  # noqa: D301 - click reads \b
     as_json, yes = words.pop("as_json"), words.pop("yes")
-    wishes = SweepOptions(command=command_of(context), **words)
-    to_stdout = wishes.output == STDOUT and not wishes.dry_run
+    sweep_options = SweepOptions(command=command_of(context), **words)
+    to_stdout = sweep_options.output == STDOUT and not sweep_options.dry_run
     if to_stdout and as_json:
         raise click.UsageError("-o - and --json both use standard output")
 
@@ -87,7 +88,7 @@ def sweep(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - cli
         if not yes:
             _ask(tasks)
 
-    done = sweep_flow(wishes, confirm=confirm, stdout=sys.stdout.buffer)
+    done = sweep_flow(sweep_options, confirm=confirm, stdout=sys.stdout.buffer)
     if as_json:
         click.echo(render_json(done))
         return 0

@@ -16,12 +16,12 @@ from weigh import config
 from weigh.cli import options
 from weigh.cli.options import SECONDS
 from weigh.cli.output import PatientStream
-from weigh.errors import SIGNAL_BASE, FormatError, StoreError, UsageError
+from weigh.errors import SIGNAL_BASE, StoreError, UsageError
+from weigh.flow.fit.request import configured_headroom
 from weigh.flow.records.records import open_store
 from weigh.flow.watch.gpus import nvml_gpus
 from weigh.flow.watch.top import Watcher, Watching
 from weigh.render.top_lines import WIDTH, TopView, render_text
-from weigh.request import DEFAULT_HEADROOM, parse_headroom
 from weigh.units import Seconds
 
 QUIT, TICK, REDRAW, STOP, RETURN = "quit", "tick", "redraw", "stop", "return"
@@ -205,7 +205,8 @@ def top(
         return _print_gpus(as_json=as_json)
     if as_json:
         raise UsageError("--json needs --gpus")
-    watching = Watching(name=name, headroom=_headroom(), gpus=nvml_gpus)
+    headroom = configured_headroom(config.load(_folder(), os.environ))
+    watching = Watching(name=name, headroom=headroom, gpus=nvml_gpus)
     with closing(Watcher(open_store(_folder(), os.environ), watching)) as watcher:
         with suppress(AttributeError):  # a label may hold what the terminal cannot
             sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -238,14 +239,6 @@ def _folder() -> str:
         return os.getcwd()
     except OSError as error:
         raise StoreError("the current directory was deleted: cd to another") from error
-
-
-def _headroom() -> float:
-    value = config.load(_folder(), os.environ).value("headroom")
-    try:
-        return DEFAULT_HEADROOM if value is None else parse_headroom(str(value))
-    except FormatError as error:
-        raise click.UsageError(str(error)) from error
 
 
 def _stdin_is_terminal() -> bool:

@@ -1,1 +1,1 @@
-"""One function a verb: the only place where stages meet."""
+"""One function per verb: the only place where stages meet."""

@@ -5,6 +5,9 @@ from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
 from weigh.errors import (
+    NOT_EXECUTABLE,
+    NOT_FOUND,
+    WEIGH_FAILED,
     CommandNotExecutableError,
     CommandNotFoundError,
     FormatError,
@@ -14,9 +17,9 @@ from weigh.errors import (
 from weigh.model.record import Record
 
 _ERRORS: dict[int, type[WeighError]] = {
-    125: WeighError,
-    126: CommandNotExecutableError,
-    127: CommandNotFoundError,
+    WEIGH_FAILED: WeighError,
+    NOT_EXECUTABLE: CommandNotExecutableError,
+    NOT_FOUND: CommandNotFoundError,
 }
 
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from weigh.errors import UsageError
 from weigh.render.printable import shortened
+from weigh.schedulers import KINDS
 from weigh.schedulers.launched import (
     SUBMITS,
     Launched,
@@ -72,7 +73,12 @@ def _losses(found: Iterable[Launched], cwd: str, path: str | None) -> Iterator[s
 
 def _lost(file: str, options: Sequence[str]) -> str:
     number = len(options)
-    tool = "sbatch" if options[0].startswith("--") else "sbatch or qsub"
+    is_long = options[0].startswith("--")
+    tool = " or ".join(
+        kind.submits
+        for kind in KINDS.values()
+        if kind.text.PREFIX and (not is_long or kind.text.OPTIONS.time.startswith("--"))
+    )
     return (
         f"{file} has {number} directive{'s' * (number != 1)} that would be lost: "
         f"{shortened(' '.join(options), _MOST_SHOWN)}: pass them as options, or submit "

@@ -1,4 +1,4 @@
-"""Run a short command, such as squeue, in the background of a measured run."""
+"""Run a short command, such as a query, in the background of a measured run."""
 
 import os
 import signal
@@ -9,21 +9,25 @@ from contextlib import suppress
 from weigh.units import KIB, Seconds
 
 _MOST = 64 * KIB
-_OFF = ("SQUEUE_", "SLURM_TIME_FORMAT")  # the user's own output settings
 
 
 class AsyncCommand:
     """One running command; ``pid`` is its process, a child of weigh."""
 
     def __init__(
-        self, argv: Sequence[str], env: Mapping[str, str], *, patience: Seconds
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        patience: Seconds,
+        unset: tuple[str, ...] = (),
     ) -> None:
-        """Start it. Raises OSError."""
+        """Start it without variables that begin with one of *unset*. Raises OSError."""
         self._ends = time.monotonic() + patience
         self._text = b""
         self._fd, write = os.pipe()
         os.set_blocking(self._fd, False)
-        kept = {k: v for k, v in env.items() if not k.startswith(_OFF)}
+        kept = {k: v for k, v in env.items() if not k.startswith(unset)}
         try:
             self.pid = os.posix_spawnp(
                 argv[0],

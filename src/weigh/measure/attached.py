@@ -106,7 +106,7 @@ class _Attached:
                 seen = self._measurement(ended=False, end_signal=None)
                 self._watch.checkpoint(seen, self._pid)
             info = wakeup.wait(wait)
-            if info is not None and wakeup.asks_to_end(info.si_signo):
+            if info is not None and wakeup.is_stop_request(info.si_signo):
                 return self._measurement(ended=True, end_signal=info.si_signo)
             if info is not None and info.si_signo == signal.SIGTSTP:
                 signals.stop_self()
@@ -172,7 +172,7 @@ class _Attached:
             cpu_time=time.process_time() - self._own_cpu,
             memory=None if own is None else own.peak,
             samples=self._sampler.looks,
-            interval=self._sampler.interval,
+            interval=self._sampler.reached_interval(),
             warnings=self._gpus.warnings() if self._gpus is not None else (),
         )
 

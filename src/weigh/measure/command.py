@@ -15,6 +15,7 @@ import msgspec
 
 from weigh.measure import signals
 from weigh.measure.launcher import Launcher
+from weigh.measure.memory.ledger import Ledger, open_ledger
 from weigh.measure.orphans import Orphans, adopt_orphans, send
 from weigh.measure.peak import PeakTracker
 from weigh.measure.sampler import Sampler, is_growing, start_gpu_sampler, thin_series
@@ -131,6 +132,7 @@ class _Run:
         self._excluded = frozenset(excluded)
         self._tree.excluded = self._excluded
         self._clock: CpuClock | None = None
+        self._ledger: Ledger | None = None
         self._exit: int | None = None  # the leader's wait status
         self._ended: Seconds | None = None
         self._user = self._system = 0.0
@@ -147,6 +149,7 @@ class _Run:
             self._warnings.append(_why_no_tree())
         self._clock = open_cpu_clock(self._leader)
         self._gpus = start_gpu_sampler(self._watch.interval, self._tree.pids)
+        self._ledger = open_ledger(self._leader, os.environ)
         self._cgroup = read_cgroup()
         self._io = read_reaped_io()
         self._own_cpu = time.process_time()
@@ -155,7 +158,11 @@ class _Run:
         self._launch_cpu_time = launch.cpu_time
         self._tracker = PeakTracker(launch.peak_memory + _LAUNCHER_GROWTH)
         self._sampler = Sampler(
-            self._tree, self._tracker, self._clock, self._watch.interval
+            self._tree,
+            self._tracker,
+            self._clock,
+            self._watch.interval,
+            ledger=self._ledger,
         )
         self._orphans = Orphans(
             self._tree, self._sampler.elapsed, self._watch.grace, self._watch.notify
@@ -173,6 +180,8 @@ class _Run:
             self._gpus.stop()
         if self._clock is not None:
             self._clock.close()
+        if self._ledger is not None:
+            self._ledger.close()
 
     def watch_to_the_end(self) -> None:
         """Sample, reap and pass signals on until all processes have ended."""
@@ -191,7 +200,7 @@ class _Run:
                 self._write_checkpoint(now)
             if now >= self._observe_at:
                 self._observe()
-        self._tracker.finish(self._sampler.elapsed())
+        self._finish()
 
     def _look(self) -> Seconds:
         """Take a sample; return the seconds until the next one."""
@@ -201,6 +210,12 @@ class _Run:
         except Exception as error:  # noqa: BLE001 - the job goes on after any error
             self._measuring_failed(error)
             return _BLIND_INTERVAL
+
+    def _finish(self) -> None:
+        try:
+            self._sampler.finish()
+        except Exception as error:  # noqa: BLE001 - as for a sample
+            self._measuring_failed(error)
 
     def _observe(self) -> None:
         """Call the observer of the run."""
@@ -265,13 +280,13 @@ class _Run:
             self._asked_to_stop = False
 
     def _take_after_the_end(self, number: int) -> None:
-        if self._wakeup.asks_to_end(number):
+        if self._wakeup.is_stop_request(number):
             self._orphans.stop()
         elif number == signal.SIGTSTP:
             signals.stop_self()
 
     def _pass_on(self, number: int) -> None:
-        if self._wakeup.asks_to_end(number):
+        if self._wakeup.is_stop_request(number):
             self._end_signal = number
         send(self._leader, number)
 
@@ -308,7 +323,7 @@ class _Run:
         if (
             not self._watch.wait_orphans
             or self._end_signal is not None
-            or (number is not None and self._wakeup.asks_to_end(number))
+            or (number is not None and self._wakeup.is_stop_request(number))
         ):
             self._orphans.stop()
 
@@ -343,10 +358,15 @@ class _Run:
             usage=self._usage(wall or 0.0, cgroup),
             series=self._series(),
             monitor=self._monitor(),
-            oom_kills=cgroup.kills_since(self._cgroup),
+            oom_kills=self._oom_kills(cgroup),
             end_signal=self._end_signal,
             ranks=self._sampler.ranks(),
         )
+
+    def _oom_kills(self, cgroup: CgroupReading) -> int | None:
+        kills = cgroup.kills_since(self._cgroup)
+        own = 0 if self._ledger is None else self._ledger.own_oom_kills()
+        return own or None if kills is None else kills + own
 
     def _usage(self, wall: Seconds, cgroup: CgroupReading) -> Usage:
         user, system, cpu = self._cpu_times()
@@ -363,7 +383,7 @@ class _Run:
             virtual_memory=self._tracker.virtual or None,
             cgroup_peak=cgroup.peak if rose else None,
             read_bytes=None if io is None else io.read_bytes,
-            write_bytes=None if io is None else io.write_bytes,
+            write_bytes=None if io is None else max(0, io.write_bytes),
             processes=max(self._tree.seen, self._reaped, 1),
             growing=is_growing(self._sampler.samples),
             gpus=self._gpu_usages(),
@@ -411,7 +431,7 @@ class _Run:
             cpu_time=time.process_time() - self._own_cpu,
             memory=None if reading is None else reading.peak,
             samples=self._sampler.looks,
-            interval=self._sampler.interval,
+            interval=self._sampler.reached_interval(),
             warnings=(*self._warnings, *(self._gpus.warnings() if self._gpus else ())),
         )
 

@@ -16,6 +16,7 @@ import sys
 import time
 
 from weigh.errors import (
+    NOT_FOUND,
     CommandNotExecutableError,
     CommandNotFoundError,
     WeighError,
@@ -190,7 +191,7 @@ def _become_the_job(go: int, status: int) -> None:
     except ValueError:  # no command has an empty name
         os.write(status, b"!%d" % _ENOENT)
     finally:
-        os._exit(127)
+        os._exit(NOT_FOUND)
 
 
 def _open_streams(words: list[bytes]) -> None:

@@ -14,8 +14,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from weigh.errors import SIGNAL_BASE
+
 _SI_KERNEL = 0x80
-_SHELL_SIGNAL_BASE = 128
 # seconds until a sender has signalled the whole group
 _SETTLING = 0.01
 _WITNESS_PATIENCE = 100  # milliseconds; it may be stopped
@@ -79,7 +80,7 @@ class Wakeup:
             self._witness.close()
             self._witness = None
 
-    def asks_to_end(self, number: int) -> bool:
+    def is_stop_request(self, number: int) -> bool:
         """Return whether a signal would end weigh if it were not blocked."""
         return number in _ENDING and number not in self._ignored
 
@@ -205,7 +206,7 @@ def ended_by(status: int) -> int | None:
     if os.WIFSIGNALED(status):
         return os.WTERMSIG(status)
     code = os.waitstatus_to_exitcode(status)
-    return code - _SHELL_SIGNAL_BASE if code > _SHELL_SIGNAL_BASE else None
+    return code - SIGNAL_BASE if code > SIGNAL_BASE else None
 
 
 def stop_self() -> None:

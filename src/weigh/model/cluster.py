@@ -113,7 +113,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the scheduler reports; ``jobs`` are the user's own."""
 
     schema: str = SCHEMA
-    scheduler: Literal["slurm", "gridengine"]
+    scheduler: str
     name: str | None = None
     version: str | None = None
     user: str

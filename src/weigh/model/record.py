@@ -46,8 +46,10 @@ class Sample(msgspec.Struct, frozen=True):
 class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
     """The peak memory of a job, as if it ran alone on a node.
 
-    The true value lies between ``low`` and ``high``. ``anonymous + shared + file``
-    describe the moment of the peak; ``file`` are mapped files the kernel can drop.
+    The true value lies between ``low`` and ``high``. ``anonymous + shared + file +
+    kernel`` describe the moment of the peak; ``file`` are mapped files the kernel can
+    drop, ``kernel`` are page tables, stacks and the like. ``source`` is where the
+    figure comes from.
     """
 
     value: Bytes
@@ -58,6 +60,7 @@ class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
     file: Bytes | None
     source: str
     time: Seconds | None = None
+    kernel: Bytes | None = None
 
 
 class Phase(msgspec.Struct, frozen=True):
@@ -222,9 +225,12 @@ class Host(msgspec.Struct, frozen=True):
 
 
 class Allocation(msgspec.Struct, frozen=True):
-    """What a scheduler allocated, read from the environment of the job."""
+    """What a scheduler allocated, read from the environment of the job.
 
-    scheduler: Literal["slurm", "gridengine"]
+    ``scheduler`` may be one that only another version of weigh knows.
+    """
+
+    scheduler: str
     cpus: int | None = None
     memory: Bytes | None = None
     nodes: int | None = None

@@ -282,7 +282,7 @@ def _prediction_notes(kinds: Sequence[Kind]) -> Iterator[str]:
         what = ", ".join((*names[:-2], what))
         number = tasks[by, sizes, runs]
         whose = "1 task" if number == 1 else f"{number:,} tasks"
-        rests = f"{runs} runs at {by} {_size_list(sizes)}"
+        rests = f"{runs} runs ({by}: {_size_list(sizes)})"
         yield f"{what} of {whose}: predicted from {rests}{_how_far(found)}"
         if len(sizes) < FEWEST_SIZES:
             yield f"two sizes of {by} show no curvature: measure a third (weigh run)"
@@ -291,11 +291,11 @@ def _prediction_notes(kinds: Sequence[Kind]) -> Iterator[str]:
 def _how_far(found: Sequence[Prediction]) -> str:
     farthest = max(found, key=lambda one: one.ratio)
     if farthest.ratio <= 1:
-        return ", none of them beyond"
+        return "; no task is larger"
     text = f"; {farthest.by} {size_text(farthest.size)} is {farthest.ratio:.1f} times"
     if farthest.ratio <= TRUSTED_RATIO:
-        return f"{text} the largest of those"
-    return f"{text} the largest, too far to trust: measure a larger one"
+        return f"{text} the largest measured"
+    return f"{text} the largest measured, too far to trust: measure a larger one"
 
 
 def _size_list(sizes: Sequence[float]) -> str:

@@ -433,5 +433,5 @@ def _notes(records: Sequence[Record], given: StatedUsage) -> tuple[str, ...]:
         )
     states = sorted({r.state for r in records if r.state != "COMPLETED"})
     if states:
-        notes.append(f"measured on runs that did not complete ({', '.join(states)})")
+        notes.append(f"based on runs that did not complete ({', '.join(states)})")
     return tuple(notes)

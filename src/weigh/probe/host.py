@@ -4,7 +4,7 @@ The commit comes from git's own files, without running git.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from weigh.model.record import Host
 from weigh.units import Bytes
@@ -36,14 +36,22 @@ def _names() -> tuple[str, str, str | None]:
     return uname.nodename, uname.sysname, uname.release
 
 
-def is_login_node(env: Mapping[str, str]) -> bool:
-    """Return whether a scheduler's commands exist, outside of any of its jobs."""
-    if "SLURM_JOB_ID" in env or "SGE_TASK_ID" in env:
+def may_be_login_node(
+    env: Mapping[str, str], commands: Sequence[str], in_job: Sequence[str]
+) -> bool:
+    """Return whether the user came by ssh to a machine with a scheduler's commands.
+
+    *commands* submit, and one of the variables *in_job* is set in each job. A
+    workstation with the same commands has its user at its screen.
+    """
+    if not ("SSH_CONNECTION" in env or "SSH_TTY" in env):
+        return False
+    if any(name in env for name in in_job):
         return False
     return any(
         os.access(os.path.join(folder, command), os.X_OK)
         for folder in env.get("PATH", "").split(os.pathsep)
-        for command in ("sbatch", "qsub")
+        for command in commands
     )
 
 

@@ -1,4 +1,6 @@
-"""Remaining time of a list of tasks, from running tasks and the times of finished ones.
+"""Remaining time of a list of tasks; that of one run is in `weigh.progress.reader`.
+
+It follows from the running tasks and the times of finished ones.
 
 The tasks that finish first are the short ones. A running task without progress has
 taken at least its time so far, so it is simulated as one that took longer: otherwise

@@ -1,4 +1,4 @@
-"""Read the output of a run, and forecast when the run ends."""
+"""Read the output of one run, and forecast when it ends (its remaining time, ETA)."""
 
 import math
 import re

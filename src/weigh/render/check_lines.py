@@ -1,4 +1,4 @@
-"""Text and JSON of ``weigh check``: one row per trial task, failures, notes."""
+"""Text and JSON of ``weigh check TASKS``: one row per trial task, failures, notes."""
 
 from collections.abc import Iterator, Sequence
 

@@ -19,22 +19,19 @@ from weigh.model.cluster import (
 )
 from weigh.render.columns import Column, shortened, table
 from weigh.render.printable import count, padded, printable
-from weigh.schedulers.slurm import reasons as slurm_reasons
-from weigh.schedulers.slurm import text as slurm_text
-from weigh.units import MIB, format_duration, format_size
+from weigh.schedulers import kind_or_first
+from weigh.units import MIB, format_duration, format_limit, format_size
 
 WIDTH = 80
 _MOST_ROWS = 12
 _LONGEST_NAME = 16
 _SHOWN_NAMES = 3
-_SYSTEMS = {"slurm": "Slurm", "gridengine": "Grid Engine"}
 _OUT_OF_USE = {
     "DOWN": "down",
     "DRAINING": "drained",
     "RESERVED": "reserved",
     "UNKNOWN": "in an unknown state",
 }
-_IN_ERROR = {"error": "in error: qstat -j JOB shows why"}  # Grid Engine's own
 
 
 def render_json(cluster: Cluster) -> bytes:
@@ -71,7 +68,7 @@ def render_text(cluster: Cluster) -> list[str]:
 
 def _title(cluster: Cluster) -> str:
     version = printable(cluster.version or "").removeprefix("SGE ")
-    system = f"{_SYSTEMS[cluster.scheduler]} {version}".strip()
+    system = f"{kind_or_first(cluster.scheduler).title} {version}".strip()
     name = f"{printable(cluster.name)} ({system})" if cluster.name else system
     free, cpus = _cpus(cluster)
     nodes = f"{len(cluster.nodes)} node{'' if len(cluster.nodes) == 1 else 's'}"
@@ -230,7 +227,7 @@ def _mine(cluster: Cluster) -> Iterator[str]:
     if not jobs:
         yield "  you have no jobs"
         return
-    states = tuple(_state(one, cluster.time) for one in jobs)
+    states = tuple(_state(one, cluster.time, cluster.scheduler) for one in jobs)
     names = tuple(shortened(printable(one.name), _LONGEST_NAME) for one in jobs)
     columns = [
         Column("your job", tuple(printable(one.id) for one in jobs), right=False),
@@ -247,19 +244,19 @@ def _mine(cluster: Cluster) -> Iterator[str]:
         yield f"  and {len(cluster.jobs) - _MOST_ROWS} more (weigh status)"
 
 
-def _state(job: ClusterJob, now: str) -> str:
+def _state(job: ClusterJob, now: str, scheduler: str) -> str:
     start = "" if job.start is None else _moment(job.start, now)
     if job.state == "RUNNING":
         suffix = f", {printable(job.reason)}" if job.reason else ""
         return f"runs since {start}{suffix}" if start else f"runs{suffix}"
     reason = job.reason or ""
-    why = _IN_ERROR.get(reason) or printable(slurm_reasons.in_words(reason))
+    why = printable(kind_or_first(scheduler).reasons.in_words(reason))
     begin = f"starts about {start}" if start else "waits"
     return f"{begin}: {why}" if why else begin
 
 
 def _starts(cluster: Cluster) -> Iterator[str]:
-    never = "not now" if cluster.scheduler == "gridengine" else "would never start"
+    never = kind_or_first(cluster.scheduler).traits.no_start
     width = max((len(printable(one.queue)) for one in cluster.starts), default=0)
     for one in cluster.starts:
         expected = _expected(one, cluster.time, never)
@@ -286,7 +283,7 @@ def render_site(
 ) -> str:
     """Write the site file: scheduler, scratch, GPUs and their memory, queues.
 
-    *complexes* maps the resources of a Grid Engine cell to their names there.
+    *complexes* maps the resources of a cluster to their names there.
     """
     lines = [
         f"# what {cluster.scheduler} reported on {cluster.time[:10]}: correct it,",
@@ -302,10 +299,8 @@ def render_site(
         *(line for gpu in cluster.gpus for line in _gpu(gpu)),
     ]
     if complexes:
-        lines += [
-            "",
-            "[cluster.gridengine]  # names of the GPU, CPU and slot resources",
-        ]
+        words = "names of the GPU, CPU and slot resources"
+        lines += ["", f"[cluster.{cluster.scheduler}]  # {words}"]
         lines += [f"{key} = {_text(word)}" for key, word in complexes.items()]
     for queue in cluster.queues:
         lines += ["", *_queue(queue)]
@@ -364,7 +359,7 @@ def _queue(queue: Queue) -> Iterator[str]:
 
 
 def _time(seconds: float | None) -> str | None:
-    return None if seconds is None else _text(slurm_text.format_time(seconds))
+    return None if seconds is None else _text(format_limit(seconds))
 
 
 def _size(size: int | None) -> str | None:

@@ -294,7 +294,7 @@ def _recommended(advice: Advice, need: Need) -> list[str]:
 
 def _request(advice: Advice, request: Request | None) -> Iterator[str]:
     if request is not None:
-        for number, line in enumerate(packed_lines(request, "slurm", WIDTH - 15)):
+        for number, line in enumerate(packed_lines(request, None, WIDTH - 15)):
             yield f"  {'request' if number == 0 else '':{_LABEL}}{line}"
     elif advice.target is not None:
         yield from _items(

@@ -135,7 +135,7 @@ def _headline(report: Report) -> str:
     if report.left - report.interrupted > 0:
         parts.append(f"{count(report.left - report.interrupted)} not run")
     if report.earlier:
-        parts.append(f"{count(report.earlier)} of them earlier")
+        parts.append(f"{count(report.earlier)} of them in an earlier run")
     if report.retried:
         parts.append(f"{count(report.retried)} tried again")
     return f"weigh  {', '.join(parts)}; {format_duration(report.wall_time)}"

@@ -66,9 +66,10 @@ def notes(learnt: Learnt) -> tuple[str, ...]:
 def cold_notes(kind: Kind) -> tuple[str, ...]:
     """Return notes for too few runs: how many more are needed."""
     more = ENOUGH - kind.completed
-    known = f"{kind.completed} of {_described(kind)} completed so far"
+    runs = "run" if kind.completed == 1 else "runs"
+    known = f"{kind.completed} completed {runs} of {_described(kind)}"
     return (
-        f"{known}, {ENOUGH} are needed: run {more} more",
+        f"{known}; {ENOUGH} are needed: run {more} more",
         "until then, the request is the largest usage plus headroom:",
     )
 

@@ -9,8 +9,7 @@ from weigh.planning.bin_packing import most_work
 from weigh.render.columns import Column, table
 from weigh.render.printable import printable
 from weigh.render.request_lines import WIDTH, folded
-from weigh.schedulers.slurm.text import format_time
-from weigh.units import format_size
+from weigh.units import format_limit, format_size
 
 COMPARISON_SCHEMA = "weigh.plan-comparison/1"
 _MOST_KINDS = 12
@@ -76,7 +75,7 @@ def _needs(kind: Kind, headroom: float) -> Iterator[str]:
     if item.memory:
         yield f"{format_size(item.memory)} RAM"
     if item.time is not None:
-        yield format_time(item.time)
+        yield format_limit(item.time)
 
 
 def _kinds(kinds: Sequence[Kind]) -> Iterator[str]:
@@ -133,7 +132,7 @@ def _size(size: int) -> str:
 
 
 def _time(item: Item) -> str:
-    return "-" if item.time is None else format_time(item.time)
+    return "-" if item.time is None else format_limit(item.time)
 
 
 def _packing(plan: Plan) -> Iterator[str]:
@@ -210,7 +209,7 @@ def _ask(ask: PlanRequest) -> str:
     if ask.memory is not None:
         parts.append(format_size(ask.memory))
     if ask.time_limit is not None:
-        parts.append(format_time(ask.time_limit))
+        parts.append(format_limit(ask.time_limit))
     words = ", ".join(parts)
     return f"{ask.nodes} nodes with {words}" if ask.nodes > 1 else words
 
@@ -245,7 +244,7 @@ def _number(number: int | None) -> str:
 
 
 def _limit_of(ask: PlanRequest) -> str:
-    return "-" if ask.time_limit is None else format_time(ask.time_limit)
+    return "-" if ask.time_limit is None else format_limit(ask.time_limit)
 
 
 def _percent(share: float) -> str:

@@ -1,33 +1,25 @@
-"""A request as text: ``#SBATCH``, ``#$``, flags or JSON."""
+"""A request as text: directives of a scheduler, flags or JSON."""
 
 from collections.abc import Callable, Iterator
-from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
 from weigh.errors import UsageError
 from weigh.model.record import Request
-from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.script import Dialect
-from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers import KINDS, kind_or_first
+from weigh.schedulers.dialect import directive_line
 
 SCHEMA = "weigh.request/1"
 WIDTH = 80
 
-Form: TypeAlias = Literal["slurm", "gridengine", "flags", "json"]
-FORMS: tuple[Form, ...] = get_args(Form)
-
-_DIALECTS: dict[str, Dialect] = {
-    slurm_text.NAME: slurm_text,
-    gridengine_text.NAME: gridengine_text,
-}
+FORMS = (*KINDS, "flags", "json")
 
 
 def render(
     request: Request,
     form: str,
     *,
-    scheduler: str = slurm_text.NAME,
+    scheduler: str | None = None,
     records: tuple[str, ...] = (),
     history: object = None,
 ) -> tuple[str, ...]:
@@ -39,35 +31,41 @@ def render(
     Raises:
         UsageError: there is no such form.
     """
-    if form in _DIALECTS:
-        dialect = _DIALECTS[form]
-        return tuple(f"{dialect.PREFIX} {d}" for d in dialect.directives(request))
+    if form in KINDS:
+        dialect = KINDS[form].text
+        return tuple(directive_line(dialect, d) for d in dialect.directives(request))
     if form == "flags":
-        return (" ".join(_DIALECTS[scheduler].directives(request)),)
+        return (" ".join(kind_or_first(scheduler).text.directives(request)),)
     if form == "json":
         return tuple(_document(request, records, history).splitlines())
     raise UsageError(f"no such form: {form!r} (one of {', '.join(FORMS)})")
 
 
-def slurm_line(request: Request) -> str:
-    """Write *request* as one ``#SBATCH`` line."""
-    return _one_line(slurm_text, request)
+def one_line(request: Request, form: str) -> str:
+    """Write *request* for one scheduler as one line."""
+    dialect = KINDS[form].text
+    return directive_line(dialect, *dialect.directives(request))
 
 
-def gridengine_line(request: Request) -> str:
-    """Write *request* as one ``#$`` line."""
-    return _one_line(gridengine_text, request)
+def common_lines(request: Request, width: int) -> list[tuple[str, ...]]:
+    """Write *request* for each common scheduler on lines of *width*; see Traits."""
+    forms = (name for name, kind in KINDS.items() if kind.traits.is_common)
+    return [packed_lines(request, form, width) for form in forms]
 
 
-def packed_lines(request: Request, form: str, width: int) -> tuple[str, ...]:
-    """Write *request* for one scheduler on as few lines of *width* as possible."""
-    prefix = _DIALECTS[form].PREFIX
+def packed_lines(request: Request, form: str | None, width: int) -> tuple[str, ...]:
+    """Write *request* for one scheduler on as few lines of *width* as possible.
+
+    *form* is by default the first of the table.
+    """
+    dialect = kind_or_first(form).text
     lines: list[str] = []
-    for directive in _DIALECTS[form].directives(request):
-        if lines and len(lines[-1]) + 1 + len(directive) <= width:
+    for directive in dialect.directives(request):
+        fits = lines and len(lines[-1]) + 1 + len(directive) <= width
+        if fits and dialect.PREFIX:
             lines[-1] += f" {directive}"
         else:
-            lines.append(f"{prefix} {directive}")
+            lines.append(directive_line(dialect, directive))
     return tuple(lines)
 
 
@@ -78,10 +76,6 @@ def note_lines(request: Request, *, indent: str = "") -> tuple[str, ...]:
         for note in request.notes
         for line in folded(note, WIDTH - len(indent))
     )
-
-
-def _one_line(dialect: Dialect, request: Request) -> str:
-    return " ".join((dialect.PREFIX, *dialect.directives(request)))
 
 
 def folded(text: str, width: int) -> Iterator[str]:
@@ -107,8 +101,7 @@ def _document(request: Request, records: tuple[str, ...], history: object) -> st
         "schema": SCHEMA,
         **msgspec.to_builtins(request),
         "records": records,
-        "slurm": slurm_text.directives(request),
-        "gridengine": gridengine_text.directives(request),
+        **{name: kind.text.directives(request) for name, kind in KINDS.items()},
         **({} if history is None else {"history": msgspec.to_builtins(history)}),
     }
     return msgspec.json.format(msgspec.json.encode(fields), indent=2).decode()

@@ -14,7 +14,7 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.render.printable import printable, shown
-from weigh.render.request_lines import folded, note_lines, packed_lines
+from weigh.render.request_lines import common_lines, folded, note_lines
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 WIDTH = 80
@@ -23,6 +23,8 @@ _INDENT = "           "
 _FILE_SHARE = 0.2  # of the peak: more is worth a line
 _FILE_FLOOR = 32 * MIB  # less may be the program's own libraries
 _Number = TypeVar("_Number", Bytes, Seconds)
+_SOURCES = ("own cgroup", "cgroup", "pages", "status")
+_WORTH_NAMING = 0.5  # of the value: a lower bound below that
 _SURE = 1.02  # bounds closer than this are written as one figure
 
 
@@ -143,6 +145,8 @@ def _trend(record: Record) -> str:
 def _usage(usage: Usage, trend: str) -> Iterator[str]:
     if usage.peak_memory is not None:
         yield from _row("memory", _memory(usage.peak_memory, trend))
+        if usage.processes is not None and usage.processes > 1:
+            yield from _source(usage.peak_memory)
         yield from _parts(usage.peak_memory)
     else:
         yield from _row("memory", "not measured: no data in /proc")
@@ -158,11 +162,18 @@ def _memory(peak: PeakMemory, trend: str) -> str:
     if peak.source == "launcher floor":
         return f"up to {format_size(peak.high)}: too short to measure more exactly"
     if peak.high > peak.low * _SURE:
-        words.append(f"(between {_range(peak.low, peak.high)})")
+        words.append(_bounds(peak))
     if peak.time is not None:
         words.append(f"peak at {format_duration(peak.time)}")
     text = "  ".join(words).rstrip()
     return f"{text}, {trend}" if trend else text
+
+
+def _bounds(peak: PeakMemory) -> str:
+    """Write the bounds; a low one that shows little is left out."""
+    if peak.low >= _WORTH_NAMING * peak.value:
+        return f"(between {_range(peak.low, peak.high)})"
+    return f"(at most {format_size(peak.high)})"
 
 
 def _range(low: Bytes, high: Bytes) -> str:
@@ -171,6 +182,13 @@ def _range(low: Bytes, high: Bytes) -> str:
     if first.split()[1] == last.split()[1]:
         first = first.split()[0]
     return f"{first} and {last}"
+
+
+def _source(peak: PeakMemory) -> Iterator[str]:
+    """Write where the memory of several processes is from."""
+    kind, colon, _ = peak.source.partition(":")
+    if colon and kind in _SOURCES:
+        yield from _row("", peak.source)
 
 
 def _parts(peak: PeakMemory) -> Iterator[str]:
@@ -227,13 +245,10 @@ def _spread(words: list[str]) -> str:
 
 
 def _request(request: Request, usage: Usage | None) -> Iterator[str]:
-    slurm, gridengine = (
-        packed_lines(request, form, WIDTH - len(_INDENT))
-        for form in ("slurm", "gridengine")
-    )
-    lines = [_INDENT + line for line in (*slurm, *gridengine)]
+    common = common_lines(request, WIDTH - len(_INDENT))
+    lines = [_INDENT + line for form in common for line in form]
     lines[0] = f"  {'request':<9}{lines[0].lstrip()}"
-    if gridengine and usage is not None and usage.virtual_memory:
+    if common[-1] and usage is not None and usage.virtual_memory:
         hint = f"     (virtual size: {format_size(usage.virtual_memory)})"
         lines[-1] += hint if len(lines[-1] + hint) <= WIDTH else ""
     yield from lines

@@ -8,12 +8,12 @@ from weigh.model.lint import SCHEMA, Checked, Finding
 from weigh.render.columns import columns_of, shortened
 from weigh.render.printable import printable
 from weigh.render.request_lines import folded
+from weigh.schedulers import kind_or_first
 
 WIDTH = 80
 
 _WIDEST_TEXT = 28
 _NARROWEST_MESSAGE = 34
-_TOOLS = {"slurm": "sbatch", "gridengine": "qsub"}
 
 
 def render(checked: Checked, width: int = WIDTH) -> Iterator[str]:
@@ -24,6 +24,9 @@ def render(checked: Checked, width: int = WIDTH) -> Iterator[str]:
     if rows:
         yield from _table(rows, width)
     yield _sum_line(checked)
+    if checked.acknowledged:
+        names = ", ".join(dict.fromkeys(one.rule for one in checked.acknowledged))
+        yield from folded(f"ignored as requested: {names}", width)
 
 
 def render_json(checked: Checked) -> str:
@@ -43,13 +46,15 @@ def document(checked: Checked) -> dict[str, object]:
         "directives": checked.directives,
         "problems": len(problems),
         "accepted": all(one.accepted for one in problems),
-        "findings": [
-            {
-                name: _clean(value) if isinstance(value, str) else value
-                for name, value in msgspec.to_builtins(one).items()
-            }
-            for one in checked.findings
-        ],
+        "findings": [_plain(one) for one in checked.findings],
+        "ignored": [_plain(one) for one in checked.acknowledged],
+    }
+
+
+def _plain(one: Finding) -> dict[str, object]:
+    return {
+        name: _clean(value) if isinstance(value, str) else value
+        for name, value in msgspec.to_builtins(one).items()
     }
 
 
@@ -58,6 +63,7 @@ def _row(checked: Checked, one: Finding) -> tuple[str, str, str]:
     if one.line is not None:
         place += f":{one.line}"
     message = f"{one.effect}; {one.cure}" if one.cure else one.effect
+    message = f"{message} [{one.rule}]"
     if one.severity == "note":
         message = f"note: {message}"
     return place, printable(one.text), printable(message)
@@ -92,7 +98,7 @@ def _filled(text: str, width: int) -> str:
 
 
 def _sum_line(checked: Checked) -> str:
-    problems, tool = checked.problems, _TOOLS[checked.scheduler]
+    problems, tool = checked.problems, kind_or_first(checked.scheduler).submits
     if not problems:
         lines = "1 directive" if checked.directives == 1 else ""
         lines = lines or f"{checked.directives} directives"

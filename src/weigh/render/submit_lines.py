@@ -10,8 +10,7 @@ from weigh.model.job import JobRequest, Submitted
 from weigh.model.plan import Plan
 from weigh.render.printable import padded, printable
 from weigh.render.request_lines import WIDTH, folded
-from weigh.schedulers.slurm.text import format_time
-from weigh.units import Seconds, format_size
+from weigh.units import Seconds, format_limit, format_size
 
 SCHEMA = "weigh.submit/1"
 _WIDEST = 24
@@ -28,7 +27,7 @@ class Check(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class Shipped(msgspec.Struct, frozen=True, kw_only=True):
+class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A job that was submitted, or the script that would be.
 
     ``job`` is None after a dry run, ``more`` the rest of an array that was too long
@@ -48,7 +47,7 @@ class Shipped(msgspec.Struct, frozen=True, kw_only=True):
     now: Seconds = 0.0
 
 
-def submitted_lines(answer: Shipped) -> Iterator[str]:
+def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
     """Write what was checked and submitted, and the next command."""
     yield from check_lines(answer.checks)
     job = answer.job
@@ -114,7 +113,7 @@ def _moment(then: Seconds, now: Seconds) -> str:
     return f"about {time.strftime('%Y-%m-%d', begin)} {clock}"
 
 
-def command_lines(answer: Shipped) -> Iterator[str]:
+def command_lines(answer: SubmitAnswer) -> Iterator[str]:
     """Write the commands that would be run, one per line."""
     most = len(answer.commands)
     shown = answer.commands[:_SHOWN] if most > _SHOWN + 1 else answer.commands
@@ -123,12 +122,12 @@ def command_lines(answer: Shipped) -> Iterator[str]:
         yield f"and {most - len(shown)} more, one per part of the array"
 
 
-def dry_run_lines(answer: Shipped) -> Iterator[str]:
+def dry_run_lines(answer: SubmitAnswer) -> Iterator[str]:
     """Write the script that would be submitted."""
     yield answer.text.removesuffix("\n")
 
 
-def render_json(answer: Shipped) -> str:
+def render_json(answer: SubmitAnswer) -> str:
     """Write the submission as one JSON document."""
     document = {
         "schema": SCHEMA,
@@ -152,7 +151,7 @@ def request_words(wanted: JobRequest) -> str:
     if wanted.gpus:
         parts.append(f"{wanted.gpus} x {wanted.gpu_type or 'GPU'}")
     if wanted.time_limit is not None:
-        parts.append(format_time(wanted.time_limit))
+        parts.append(format_limit(wanted.time_limit))
     return ", ".join(parts)
 
 

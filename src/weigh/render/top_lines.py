@@ -12,7 +12,7 @@ from weigh.render.columns import Column, columns_of, shortened, table
 from weigh.render.printable import local_time, printable, short_command
 from weigh.render.progress_lines import how_far, time_left
 from weigh.render.record_show import sparkline
-from weigh.render.request_lines import folded, packed_lines
+from weigh.render.request_lines import common_lines, folded
 from weigh.render.words import memory_words, short_name
 from weigh.units import MINUTE, Bytes, Seconds, format_duration, format_size
 
@@ -304,8 +304,8 @@ def _request_rows(request: Request | None, width: int) -> Iterator[Line]:
     if request is None:
         return
     name = "request"
-    for form in ("slurm", "gridengine"):
-        for line in packed_lines(request, form, width - _MARGIN):
+    for lines in common_lines(request, width - _MARGIN):
+        for line in lines:
             yield _row(name, line)
             name = ""
     margin = f"+ {round(request.headroom * 100, 1):g} %"

@@ -7,7 +7,6 @@ from weigh.model.growth import Extrapolation, Growth
 from weigh.model.record import PeakMemory, State, Usage
 from weigh.model.report import Measure, Report
 from weigh.render.printable import count
-from weigh.schedulers.slurm.text import format_time
 from weigh.units import (
     GIB,
     HOUR,
@@ -16,6 +15,7 @@ from weigh.units import (
     Bytes,
     Seconds,
     format_duration,
+    format_limit,
     format_size,
 )
 
@@ -188,11 +188,11 @@ def amount(measure: Measure, value: float | None) -> str:
 
 def requested_words(measure: Measure) -> str:
     """Write what was requested; nothing for a figure that cannot be requested."""
-    if measure.asked is None:
+    if measure.requested is None:
         return "" if measure.name == "gpu_utilization" else "-"
     if measure.unit == "seconds":
-        return format_time(measure.asked)
-    return amount(measure, measure.asked)
+        return format_limit(measure.requested)
+    return amount(measure, measure.requested)
 
 
 def percent(share: float) -> str:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from weigh.model.report import Note, Row
-from weigh.schedulers.gridengine import text as gridengine_text
 
 _SLOWER = 1.25
 _ENOUGH = 3  # tasks on a node, so that it is compared
@@ -38,13 +37,15 @@ def failure_notes(rows: Sequence[Row]) -> Iterator[Note]:
     yield from _unfinished(rows)
 
 
-def node_notes(rows: Sequence[Row], scheduler: str) -> Iterator[Note]:
-    """Yield which nodes are slower than the others, with the flag to exclude them."""
+def node_notes(rows: Sequence[Row], form: str) -> Iterator[Note]:
+    """Yield which nodes are slower than the others, with the flag to exclude them.
+
+    *form* is that flag, with ``{}`` for the node.
+    """
     times: dict[str, list[float]] = {}
     for row in rows:
         if row.state == "COMPLETED" and row.node and row.wall_time:
             times.setdefault(row.node, []).append(row.wall_time)
-    form = "-l h=!{}" if scheduler == gridengine_text.NAME else "--exclude={}"
     slow = sorted(_slow_nodes(times), key=lambda pair: pair[1], reverse=True)
     for node, factor in slow[:_MOST_NODES]:
         count = len(times[node])

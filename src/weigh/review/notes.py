@@ -16,13 +16,12 @@ from weigh.review.advice import (
     tasks_out_of_memory,
 )
 from weigh.review.failures import failure_notes, node_notes
-from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers import find_kind
+from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.units import format_duration
 
 _IDLE, _VERY_IDLE = 0.25, 0.15  # busy less than that: worth a line; a finding
 _ROOM = 0.5  # of a GPU used by a task: a second task fits
-_NGPUS = "-l ngpus", "="
 _FULL = 0.95  # of the GPU's memory
 _AT_WORK = 0.8  # of a CPU
 
@@ -36,14 +35,14 @@ def gpu_notes(subject: Subject) -> Iterator[Note]:
         if run.record and run.record.usage
         for gpu in run.record.usage.gpus
     ]
-    if not subject.asked.gpus and not gpus:
+    if not subject.requested.gpus and not gpus:
         return
     if not gpus:
         yield _unseen(subject)
         return
     used = used_gpus(subject) or 0
     if not used:
-        if subject.asked.gpus and subject.completed:
+        if subject.requested.gpus and subject.completed:
             yield _never_used(subject)
     else:
         yield from _too_many(subject, used)
@@ -67,13 +66,13 @@ def used_gpus(subject: Subject) -> int | None:
 
 def gpu_flag(subject: Subject, gpus: int) -> str:
     """Write the flag that requests *gpus*."""
-    name, sign = ("--gres=gpu", ":") if subject.scheduler == slurm_text.NAME else _NGPUS
-    return f"{name}{sign}{gpus}" if gpus else f"no {name}"
+    options = subject.dialect.OPTIONS
+    return options.gpus.format(gpus) if gpus else options.no_gpus
 
 
 def _unseen(subject: Subject) -> Note:
-    asked = subject.asked.gpus
-    what = "1 GPU was" if asked == 1 else f"{asked} GPUs were"
+    requested = subject.requested.gpus
+    what = "1 GPU was" if requested == 1 else f"{requested} GPUs were"
     return Note(
         about="GPU",
         words=(
@@ -85,11 +84,11 @@ def _unseen(subject: Subject) -> Note:
 
 
 def _never_used(subject: Subject) -> Note:
-    asked = subject.asked.gpus
-    whose = "the GPU was" if asked <= 1 else f"none of the {asked} GPUs was"
+    requested = subject.requested.gpus
+    whose = "the GPU was" if requested <= 1 else f"none of the {requested} GPUs was"
     cpus = [one.cpus for one in subject.elements if one.cpus is not None]
     on_cpu = bool(cpus) and max(cpus) >= _AT_WORK
-    verb = "never used" if asked <= 1 else "used"
+    verb = "never used" if requested <= 1 else "used"
     if on_cpu:
         words = (
             f"{whose} {verb}, the CPUs did the work: is torch built for CUDA, and the "
@@ -102,16 +101,16 @@ def _never_used(subject: Subject) -> Note:
         words=words + subject.basis(),
         flag=gpu_flag(subject, 0),
         weight=88,
-        is_finding=bool(asked),
+        is_finding=bool(requested),
     )
 
 
 def _too_many(subject: Subject, used: int) -> Iterator[Note]:
-    asked = subject.asked.gpus
-    if used < asked and subject.completed:
+    requested = subject.requested.gpus
+    if used < requested and subject.completed:
         yield Note(
             about="GPU",
-            words=f"{used} of {asked} GPUs used, request {used}{subject.basis()}",
+            words=f"{used} of {requested} GPUs used, request {used}{subject.basis()}",
             flag=gpu_flag(subject, used),
             weight=70,
             is_finding=True,
@@ -123,7 +122,9 @@ def _idle(subject: Subject) -> Iterator[Note]:
     if busy is None or busy.median is None or busy.median >= _IDLE:
         return
     held = subject.measures.get("gpu_memory")
-    share = held.most / held.asked if held and held.asked and held.most else None
+    share = (
+        held.most / held.requested if held and held.requested and held.most else None
+    )
     words = f"busy {100 * busy.median:.0f} % of the time"
     flag = None
     if share is not None and share <= _ROOM:
@@ -208,8 +209,17 @@ def _all(subject: Subject, rows: Sequence[Row]) -> Iterator[Note]:
     yield from resource_notes(subject)
     yield from gpu_notes(subject)
     yield from _growing(subject)
-    yield from node_notes(rows, subject.scheduler)
+    yield from node_notes(rows, subject.dialect.OPTIONS.exclude)
     yield from _unasked(subject)
+    yield from _unknown_scheduler(subject)
+
+
+def _unknown_scheduler(subject: Subject) -> Iterator[Note]:
+    """Yield whose flags are shown, if this weigh does not know the scheduler."""
+    name = subject.requested.scheduler
+    if name is not None and name != LOCAL and find_kind(name) is None:
+        words = f"{name!r} is unknown to this weigh: flags are for {subject.kind.title}"
+        yield Note(about="scheduler", words=words, weight=50)
 
 
 def _growing(subject: Subject) -> Iterator[Note]:
@@ -257,7 +267,7 @@ def _few(subject: Subject) -> Iterator[Note]:
 
 def _unasked(subject: Subject) -> Iterator[Note]:
     """Yield the request to use, if nothing was requested."""
-    if not subject.asked.is_nothing:
+    if not subject.requested.is_nothing:
         return
     every = (run.record for one in subject.elements for run in one.runs if run.record)
     apart = {record.id: record for record in every}
@@ -269,13 +279,10 @@ def _unasked(subject: Subject) -> Iterator[Note]:
         for why in sorted(reason for reason in reasons if reason):
             yield Note(about="request", words=f"none: {why}", weight=1)
         return
-    dialect = (
-        gridengine_text if subject.scheduler == gridengine_text.NAME else slurm_text
-    )
     yield Note(
         about="request",
         words=f"{_rule(subject, request)}{subject.basis()}",
-        flag=" ".join(dialect.directives(request)),
+        flag=" ".join(subject.dialect.directives(request)),
         weight=1,
     )
 

@@ -38,7 +38,7 @@ def requested_by_job(job: Submitted, plan: Plan | None) -> Requested:
     wanted = job.request
     gpu = plan.gpu if plan else None
     return Requested(
-        scheduler=job.scheduler.partition("@")[0],  # of slurm@gpu: slurm
+        scheduler=job.scheduler.partition("@")[0],  # without the cluster's name
         cpus=wanted.cpus,
         memory=wanted.memory,
         virtual_memory=wanted.virtual_memory,

@@ -10,6 +10,7 @@ from weigh.model.record import Record, State, Usage
 from weigh.model.report import Row
 from weigh.render.printable import short_command
 from weigh.request import uses_of
+from weigh.schedulers import find_kind
 from weigh.units import Bytes, Seconds
 
 STATES: dict[str, State] = {word: word for word in (*FINAL, "RUNNING")}
@@ -42,7 +43,7 @@ def run_of(record: Record) -> Run:
 def runs_of_records(records: Sequence[Record]) -> list[Run]:
     """Return the runs of records, oldest first; the last run of a task counts.
 
-    Elements of Grid Engine count from 1 in a record, and from 0 here.
+    Some schedulers count elements from 1 in a record; here they count from 0.
     """
     in_order = sorted(records, key=lambda one: one.started)
     runs = [run for one in in_order for run in _repeats_of(one)]
@@ -95,7 +96,8 @@ def row_of(record: Record) -> Row:
     """Return the row of a record."""
     usage, job = record.usage, record.job
     scheduler = record.allocation.scheduler if record.allocation else None
-    first = 1 if scheduler == "gridengine" else 0
+    kind = find_kind(scheduler)
+    first = 0 if kind is None else kind.traits.first_element
     return Row(
         job=job.id if job else None,
         task=job.task if job else None,

@@ -75,7 +75,7 @@ def block_signals(opened: ExitStack) -> frozenset[int]:
     return frozenset(before)
 
 
-def is_asked_to_end() -> bool:
+def is_stopping() -> bool:
     """Return whether a signal to end has arrived."""
     return signal.sigtimedwait(handled_signals(), 0) is not None
 
@@ -271,7 +271,7 @@ class Run:
         over = previous_run.wait_or_kill(
             found,
             kill=kill,
-            should_stop=is_asked_to_end,
+            should_stop=is_stopping,
             find=lambda: previous_run.find_survivors(past, here),
         )
         if not over:

@@ -14,7 +14,7 @@ from os.path import basename
 
 import msgspec
 
-from weigh.errors import FormatError, StoreError
+from weigh.errors import SIGNAL_BASE, FormatError, StoreError
 from weigh.joblog import TIMED_OUT, Entry
 from weigh.model.record import Outcome
 from weigh.runner.attempt import Attempt, Stop
@@ -459,7 +459,7 @@ class Loop:
             return
         self._halted = f"--halt: task {attempt.seq} was enough to stop"
         self._halt_code = (
-            128 + ending.signal if ending.signal else ending.exit_code or 0
+            SIGNAL_BASE + ending.signal if ending.signal else ending.exit_code or 0
         )
         if rules.halt.when == "now":
             self._stop_all("halt", signal.SIGTERM)

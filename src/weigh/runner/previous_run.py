@@ -16,6 +16,7 @@ from weigh.probe.proc import is_own_proc
 from weigh.runner.events import Opened, Past
 from weigh.runner.orphans import mark_words, read_stamp
 from weigh.runner.stopping import send_to_all
+from weigh.schedulers import KINDS
 from weigh.store.identity import Machine, Process, is_alive
 
 if TYPE_CHECKING:
@@ -104,14 +105,10 @@ def _runs_on(job: str, host: str) -> bool:
     """
     import subprocess  # noqa: PLC0415 - only after a kill -9 on another machine
 
-    states = "RUNNING,SUSPENDED,COMPLETING"
-    for argv in (
-        ["squeue", "--noheader", "-t", states, "-j", job, "-w", host, "-o", "%A"],
-        ["qstat", "-u", "*", "-s", "rs", "-q", f"*@{host}"],
-    ):
+    for kind in KINDS.values():
         try:
             answer = subprocess.run(
-                argv,
+                kind.backend.on_host_argv(job, host),
                 capture_output=True,
                 text=True,
                 timeout=_QUERY_TIMEOUT,
@@ -119,9 +116,7 @@ def _runs_on(job: str, host: str) -> bool:
             )
         except (OSError, subprocess.SubprocessError):
             continue
-        lines = [line.split() for line in answer.stdout.splitlines()]
-        is_listed = argv[0] == "squeue" or [job] in [line[:1] for line in lines]
-        if answer.returncode == 0 and any(lines) and is_listed:
+        if answer.returncode == 0 and kind.backend.parse_on_host(answer.stdout, job):
             return True
     return False
 

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 import msgspec
 
 from weigh.model.record import Allocation
+from weigh.schedulers import KINDS
 
 _ROOT = "/sys/fs/cgroup"
 _HIDDEN = ("", "-1", "NoDevFiles")
-_GPU_LISTS = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "GPU_DEVICE_ORDINAL")
-_GRID_ENGINE = "SGE_HGR_gpu"
+GPU_LISTS = tuple(name for kind in KINDS.values() for name in kind.variables.gpus)
+_ORDINAL = "GPU_DEVICE_ORDINAL"  # AMD's, which Slurm sets, too
 CUDA = "CUDA_VISIBLE_DEVICES"
 
 
@@ -55,11 +56,9 @@ def gpus_named(env: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the GPUs that the environment names; None if it names none."""
     if CUDA in env:
         return _listed(env[CUDA])
-    for name in _GPU_LISTS:
+    for name in (*GPU_LISTS, _ORDINAL):
         if env.get(name):
-            return _listed(env[name])
-    if env.get(_GRID_ENGINE):
-        return tuple(_number(word) for word in env[_GRID_ENGINE].split())
+            return tuple(map(_number, _listed(env[name].replace(" ", ","))))
     return None
 
 
@@ -69,9 +68,9 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def _number(word: str) -> str:
-    """Return the number in ``gpu0``, ``cuda1`` or ``2``."""
+    """Return the number in ``gpu0``, ``cuda1`` or ``2``; a UUID unchanged."""
     digits = word.lstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_:-/")
-    return digits or word
+    return digits if digits.isdecimal() else word
 
 
 def read_cpu_quota(proc: str = "/proc", root: str = _ROOT) -> float | None:

@@ -6,13 +6,13 @@ from typing import Literal
 
 import msgspec
 
+from weigh.errors import SIGNAL_BASE
 from weigh.model.record import Measurement, Monitor, Outcome, Series, State, Usage
 from weigh.outcome import judge, out_of_memory
 from weigh.probe.cgroup import read_cgroup
 from weigh.runner.attempt import Attempt, Stop
 
-_KILLED = 9
-_KILLED_IN_A_SHELL = 137
+_KILLED_IN_A_SHELL = SIGNAL_BASE + signal.SIGKILL
 _STOPPED: dict[Stop, tuple[State, str]] = {
     "timeout": ("TIMEOUT", "took longer than --timeout"),
     "signal": ("INTERRUPTED", "weigh received a signal"),
@@ -61,7 +61,7 @@ def end(measured: Measurement, stop: Stop | None = None, tail: bytes = b"") -> E
             on_gpu=lacked.on_gpu,
         )
     state, why = judge(measured)
-    killed = number == _KILLED or code == _KILLED_IN_A_SHELL
+    killed = number == signal.SIGKILL or code == _KILLED_IN_A_SHELL
     is_oom = state == "OUT_OF_MEMORY" or killed
     return Ending(state, code, number, why, is_oom=is_oom)
 
@@ -71,7 +71,7 @@ Next = Literal["settled", "unfinished", "again", "with more", "alone"]
 _MOST_STOPS = 3  # of a task to make room, before it runs alone
 _UNFINISHED = ("signal", "halt")
 _MADE_ROOM = ("memory", "gpu_memory")
-_KILLED_CODES = (-signal.SIGKILL, 128 + signal.SIGKILL)
+_KILLED_CODES = (-signal.SIGKILL, _KILLED_IN_A_SHELL)
 _NO_USAGE = Usage(wall_time=0.0)
 _NOTHING = (Series(), Monitor())
 

@@ -7,17 +7,19 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
+from weigh.errors import NOT_EXECUTABLE
 from weigh.measure.launcher import first_environment
 from weigh.runner.attempt import Attempt
 from weigh.runner.shell import Shell
 from weigh.runner.slots import Layout, Slot, thread_settings
+from weigh.schedulers import KINDS
 from weigh.store.identity import process
 from weigh.units import Seconds
 
 ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
 _PORT_OF_OURS = "WEIGH_PORT"
 _TORCHRUN = "PET_MASTER_PORT"  # the default of torchrun's --master-port
-_NODES = "SLURM_JOB_NUM_NODES"
+_NODES = tuple(one.variables.nodes for one in KINDS.values() if one.variables.nodes)
 _TRIES = 50
 
 
@@ -28,7 +30,7 @@ def meeting_place(env: Mapping[str, str]) -> dict[str, str]:
     """
     if ADDRESS in env:
         return {}
-    several = env.get(_NODES, "1") not in {"", "0", "1"}
+    several = any(env.get(name, "1") not in {"", "0", "1"} for name in _NODES)
     return {ADDRESS: os.uname().nodename if several else "127.0.0.1"}
 
 
@@ -134,7 +136,7 @@ class Spawner:
                 f"{len(attempt.text):,} bytes and the environment are more than the "
                 "kernel accepts (put the line into a script)"
             )
-            stand_in = [self._shell.program, b"-c", b"exit 126"]
+            stand_in = [self._shell.program, b"-c", b"exit %d" % NOT_EXECUTABLE]
             attempt.launch.pid = self._posix_spawn(
                 stand_in[0], stand_in, {}, [_NO_INPUT]
             )

@@ -98,7 +98,12 @@ class _Watched:
         self.tree = TaskTree(leader, slots)
         self.tracker = peak_tracker(attempt)
         self.sampler = Sampler(
-            self.tree, self.tracker, None, interval, started=attempt.launch.began
+            self.tree,
+            self.tracker,
+            None,
+            interval,
+            started=attempt.launch.began,
+            is_alone=slots == 1,
         )
         self.due: Seconds = 0.0
         self.checkpoint_at = attempt.launch.began + _CHECKPOINT_AFTER

@@ -9,14 +9,28 @@ from weigh.schedulers.slurm import SLURM
 if TYPE_CHECKING:  # weigh run needs only the text of the schedulers
     from weigh.model.record import Allocation, Job
     from weigh.schedulers.protocol import Kind
+    from weigh.units import Seconds
 
 _ALL: "tuple[Kind, ...]" = (SLURM, GRIDENGINE)
 KINDS: "dict[str, Kind]" = {kind.name: kind for kind in _ALL}
 
 
+def find_kind(name: str | None) -> "Kind | None":
+    """Return the scheduler called *name*, ``slurm`` or ``slurm@gpu``; None if unknown.
+
+    ``slurm@gpu`` is one of several clusters that run Slurm.
+    """
+    return KINDS.get((name or "").partition("@")[0])
+
+
 def kind_or_first(name: str | None) -> "Kind":
-    """Return the scheduler called *name*; the first of the table if there is none."""
-    return KINDS.get(name or "", _ALL[0])
+    """Return the scheduler called *name*; the first of the table if it is unknown."""
+    return find_kind(name) or _ALL[0]
+
+
+def kind_of_job(env: Mapping[str, str]) -> "Kind | None":
+    """Return the scheduler whose job this process runs in; None outside a job."""
+    return next((kind for kind in _ALL if kind.job_variable in env), None)
 
 
 def job_from_environment(env: Mapping[str, str]) -> "Job | None":
@@ -25,12 +39,18 @@ def job_from_environment(env: Mapping[str, str]) -> "Job | None":
     return next((job for job in found if job is not None), None)
 
 
+def end_from_environment(env: Mapping[str, str]) -> "Seconds | None":
+    """Read when this job's time limit ends, in seconds since the epoch, if set."""
+    found = (kind.text.end_time(env) for kind in _ALL)
+    return next((end for end in found if end is not None), None)
+
+
 def facts_from_environment(
     env: Mapping[str, str],
 ) -> "tuple[Allocation | None, Job | None]":
     """Read this node's allocation and the id of the job; None outside a job."""
-    for kind in _ALL:
-        if kind.job_variable in env:
-            text = kind.text
-            return text.allocation_from_environment(env), text.job_from_environment(env)
-    return None, None
+    kind = kind_of_job(env)
+    if kind is None:
+        return None, None
+    text = kind.text
+    return text.allocation_from_environment(env), text.job_from_environment(env)

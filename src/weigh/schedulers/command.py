@@ -10,22 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from weigh.errors import SchedulerError
+from weigh.schedulers import KINDS
 from weigh.units import Seconds
 
-# user defaults that would change what our queries print
-_OFF = ("SQUEUE_", "SACCT_", "SINFO_", "SLURM_TIME_FORMAT")
-_OURS = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
-_IN_A_JOB = ("SLURM_JOB_ID", "SLURM_JOBID", "SGE_TASK_ID", "JOB_ID")
-_OF_A_JOB = (
-    *("SLURM_", "SBATCH_", "SRUN_", "JOB_", "SGE_TASK_", "SGE_O_", "SGE_STD"),
-    *("SGE_JOB_", "SGE_CWD_", "RESTARTED", "NSLOTS", "NHOSTS", "NQUEUES", "PE_"),
-)
-# these select the cluster, or are needed for it to accept the user's jobs
-_TO_REACH = frozenset(
-    {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_ROOT"}
-    | {"SBATCH_ACCOUNT", "SBATCH_CLUSTERS", "SBATCH_PARTITION", "SBATCH_QOS"}
-    | {"SBATCH_RESERVATION", "SBATCH_WCKEY"}
-)
+_VARIABLES = tuple(kind.variables for kind in KINDS.values())
+_OFF = tuple(prefix for one in _VARIABLES for prefix in one.unset)
+_OURS = {"LC_ALL": "C"} | dict(pair for one in _VARIABLES for pair in one.fixed)
+_IN_A_JOB = tuple(name for one in _VARIABLES for name in one.in_job)
+_OF_A_JOB = tuple(prefix for one in _VARIABLES for prefix in one.of_job)
+_TO_REACH = frozenset[str]().union(*(one.kept for one in _VARIABLES))
 _PR_SET_PDEATHSIG = 1
 _KILLED = 128 + 9
 _LONGEST_WORD = 300
@@ -71,8 +64,20 @@ def run(
     """
     before = _dies_with(os.getpid()) if with_parent else None
     return run_as_is(
-        argv, cwd=cwd, env=_environment(env), timeout=timeout, before=before
+        argv, cwd=cwd, env=query_environment(env), timeout=timeout, before=before
     )
+
+
+def query_environment(
+    env: Mapping[str, str], unset: tuple[str, ...] = ()
+) -> dict[str, str]:
+    """Return *env* so that all schedulers' commands print what we can read.
+
+    Variables that begin with one of *unset* are removed, too.
+    """
+    off = (*_OFF, *unset)
+    kept = {key: value for key, value in env.items() if not key.startswith(off)}
+    return kept | _OURS
 
 
 def outside_of_job(env: Mapping[str, str]) -> dict[str, str]:
@@ -173,11 +178,6 @@ def _dies_with(parent: int) -> Callable[[], None] | None:
             os._exit(_KILLED)
 
     return die_with_parent
-
-
-def _environment(env: Mapping[str, str]) -> dict[str, str]:
-    kept = {key: value for key, value in env.items() if not key.startswith(_OFF)}
-    return kept | _OURS
 
 
 def _text(printed: bytes) -> str:

@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from weigh.schedulers import KINDS
 from weigh.schedulers.script import read_script
 from weigh.schedulers.shell import read_body, unquoted
 
-SUBMITS = frozenset({"sbatch", "qsub"})
+SUBMITS = frozenset(kind.submits for kind in KINDS.values())
 
 # programs whose arguments are a command to run
 _WRAPPERS = frozenset(
@@ -23,8 +24,12 @@ _TAKES_VALUE = frozenset(
     {"-o", "+o", "-O", "+O", "--rcfile", "--init-file", "-W", "-X"}
 )
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
-_OF_SBATCH = re.compile(r"#(?:SBATCH|PBS|BSUB)\s+(.*)")
-_OF_QSUB = re.compile(r"#\$\s*(-[A-Za-z].*)")
+# of schedulers; those of PBS and LSF are lost in the same way
+_PREFIXES = (*(kind.text.PREFIX for kind in KINDS.values()), "#PBS", "#BSUB")
+_WORDS = "|".join(one for one in _PREFIXES if one[1:].isalpha())
+_SIGNS = "|".join(re.escape(one) for one in _PREFIXES if one and not one[1:].isalpha())
+_BY_WORD = re.compile(rf"(?:{_WORDS})\s+(.*)")
+_BY_SIGN = re.compile(rf"(?:{_SIGNS})\s*(-[A-Za-z].*)")
 
 
 class Launched(msgspec.Struct, frozen=True):
@@ -73,8 +78,8 @@ def directives_of(text: str) -> tuple[str, ...]:
     end = script.first_command or len(script.lines) + 1
     found = []
     for one in script.lines:
-        match = _OF_SBATCH.fullmatch(one.text) if one.line < end else None
-        match = match or _OF_QSUB.fullmatch(one.text)
+        match = _BY_WORD.fullmatch(one.text) if one.line < end else None
+        match = match or _BY_SIGN.fullmatch(one.text)
         if match:
             found.append(match[1].partition(" #")[0].strip())
     return tuple(found)

@@ -12,14 +12,21 @@ import msgspec
 
 from weigh.errors import WeighError
 from weigh.model.cluster import ClusterJob, Node
-from weigh.model.job import ElementState, JobScript, RecordedRequest, States, Submitted
+from weigh.model.job import (
+    ElementState,
+    JobRequest,
+    JobScript,
+    RecordedRequest,
+    States,
+    Submitted,
+)
 from weigh.model.limits import Limits, QueueLimits
 from weigh.model.lint import Facts, Finding
-from weigh.model.record import Complexes
+from weigh.model.record import Complexes, State
 from weigh.model.report import Accounted
 from weigh.schedulers.command import Ran
+from weigh.schedulers.dialect import Dialect, Traits, Variables
 from weigh.schedulers.job_script import ScriptRules
-from weigh.schedulers.script import Dialect
 from weigh.units import Seconds
 
 ABSENT = ElementState(state="UNKNOWN")
@@ -113,10 +120,14 @@ Answer = Literal["off", "unknown job", "failing"]
 
 
 class Backend(Protocol):
-    """One scheduler's commands. A job that an answer does not list is absent."""
+    """One scheduler's commands. A job that an answer does not list is absent.
+
+    ``OWN`` are the flags that the job script sets itself, each with what to do instead.
+    """
 
     NAME: str
     LOGIN_HINT: str
+    OWN: Mapping[str, str]
 
     def render(self, script: JobScript) -> str:
         """Write the job script.
@@ -223,6 +234,18 @@ class Backend(Protocol):
     def cancel_argv(self, job: Submitted, elements: Sequence[int] | None) -> Argv:
         """Return the command that cancels a job, or these elements of it."""
 
+    def on_host_argv(self, job: str, host: str) -> Argv:
+        """Return the command that shows whether a job runs on a host."""
+
+    def parse_on_host(self, out: str, job: str) -> bool:
+        """Return whether the job is listed there."""
+
+    def session_flags(self, request: JobRequest) -> list[Argv]:
+        """Return the options of a shell on a node, each as its words."""
+
+    def session_argv(self, words: Argv, command: Argv) -> Argv:
+        """Return the command that runs *command*, or else a shell, on a node."""
+
 
 class Reply(msgspec.Struct, frozen=True):
     """The output of a command. ``code`` is None if it did not exit by itself.
@@ -325,12 +348,50 @@ class Lint(Protocol):
     def directives(self, text: str) -> int:
         """Return the number of directive lines that the scheduler reads."""
 
+    def default_files(
+        self, cwd: str, env: Mapping[str, str]
+    ) -> tuple[tuple[str, str], ...]:
+        """Return (name, path) of the files of options read before a script."""
+
     def awaited(self, text: str) -> tuple[str, ...]:
         """Return the ids of the jobs that the script depends on."""
+
+    def requests_gpus(self, flags: str, env: Mapping[str, str]) -> bool:
+        """Return whether directives, or defaults in variables, request GPUs."""
+
+
+class AccountingWords(msgspec.Struct, frozen=True, kw_only=True):
+    """The names of accounting's figures, and which to trust if they differ from ours.
+
+    Words on memory that it reports: ``unmeasured`` by us, ``below`` our figure,
+    ``above`` it; each ``_killed`` for a task that was killed for memory. ``zero`` is
+    for memory that it leaves empty though the job ran: empty, if it never does.
+    ``virtual`` is address space, ``sampled`` how GPU memory is read. ``{often}`` in
+    words stands for the interval of the site's samples; if that is unknown, ``unsure``
+    is said of a figure below ours.
+    """
+
+    memory: str
+    unmeasured: str
+    below: str
+    above: str
+    below_killed: str
+    above_killed: str
+    zero: str = ""
+    virtual: str = ""
+    virtual_word: str = ""
+    cpu_time: str
+    wall_time: str
+    gpu_memory: str = "GPU memory"
+    gpu_utilization: str = "GPU utilization"
+    sampled: str = "sampled"
+    unsure: str = ""
 
 
 class Accounting(Protocol):
     """One scheduler's accounting command."""
+
+    WORDS: AccountingWords
 
     def argv(self, job: str) -> Argv:
         """Return the command that lists a job."""
@@ -339,13 +400,45 @@ class Accounting(Protocol):
         """Read what the job requested and used."""
 
 
+class EndMessages(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scheduler prints into a job's log when it ends the job.
+
+    ``over_memory`` matches the end of a job for memory, ``step_over_memory`` that of a
+    step in the output of its task. ``ended`` matches any other end; its group is the
+    reason, whose state is in ``states``, else CANCELLED.
+    """
+
+    over_memory: re.Pattern[str] | None = None
+    step_over_memory: re.Pattern[str] | None = None
+    ended: re.Pattern[str] | None = None
+    states: dict[str, State] = {}
+
+
+class Reasons(Protocol):
+    """The words of one scheduler on why a job waits or ended."""
+
+    MESSAGES: EndMessages
+
+    def in_words(self, reason: str, throttle: int | None = None) -> str:
+        """Return a reason to wait in plain English; an unknown one unchanged.
+
+        *throttle* is how many elements of the array may run at once, if known.
+        """
+
+    def is_hopeless(self, reason: str) -> bool:
+        """Return whether a job that waits for this reason can never start."""
+
+
 class Kind(Protocol):
     """One scheduler in the table: names, and its parts, imported when they are used.
 
     ``title`` is its name in a sentence. ``submits``, ``lists`` and ``accounts`` are the
-    commands that show whether the scheduler is installed. ``directive`` matches a line
-    that looks like a directive, even misspelled. ``job_variable`` is set in its jobs.
-    Queries run with the variables ``fixed`` and without any that begin with ``unset``.
+    commands that show whether the scheduler is installed, ``commands`` are all that
+    weigh and its users need, ``starts`` runs a program on a node. ``probe`` is a cheap
+    question that shows whether it answers, ``nodes_argv`` lists the names of the
+    compute nodes. ``suffixes`` of files mean its job scripts. ``directive`` matches a
+    line that looks like a directive, even misspelled. ``job_variable`` is set in its
+    jobs.
     """
 
     name: str
@@ -353,10 +446,15 @@ class Kind(Protocol):
     submits: str
     lists: str
     accounts: str
+    commands: tuple[str, ...]
+    starts: str
+    probe: Argv
+    nodes_argv: Argv
+    suffixes: tuple[str, ...]
     job_variable: str
     directive: re.Pattern[str]
-    unset: tuple[str, ...]
-    fixed: tuple[tuple[str, str], ...]
+    variables: Variables
+    traits: Traits
     text: Dialect
 
     @property
@@ -370,6 +468,10 @@ class Kind(Protocol):
     @property
     def accounting(self) -> Accounting:
         """Return its accounting."""
+
+    @property
+    def reasons(self) -> Reasons:
+        """Return its words on why jobs wait and end."""
 
     @property
     def script_rules(self) -> ScriptRules:

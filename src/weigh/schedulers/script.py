@@ -1,38 +1,6 @@
-"""A job script as text: lines, interpreter, first command, and sizes in directives."""
-
-from collections.abc import Mapping
-from typing import Protocol
+"""A job script as text: its lines, interpreter and first command."""
 
 import msgspec
-
-from weigh.model.record import Allocation, Job, Request
-from weigh.units import MIB, Bytes, Seconds
-
-_MOST_DIGITS = 18
-
-
-def whole_number(text: str | None) -> int | None:
-    """Read plain digits; return None if *text* is anything else."""
-    if text is None or not text.isascii() or not text.isdecimal():
-        return None
-    return int(text) if len(text) <= _MOST_DIGITS else None
-
-
-def positive_number(text: str | None) -> int | None:
-    """Read plain digits greater than zero; return None otherwise."""
-    return whole_number(text) or None
-
-
-def binary_size(size: Bytes) -> str:
-    """Write *size* in whole GiB or else MiB, rounded up and never zero.
-
-    Zero has a meaning of its own: ``--mem=0`` is all the memory of a node.
-    """
-    mebibytes = max(1, -(-size // MIB))
-    if mebibytes % 1024:
-        return f"{mebibytes}M"
-    return f"{mebibytes // 1024}G"
-
 
 BOM = "\ufeff"
 
@@ -112,43 +80,3 @@ def _first(rows: list[str], mark: str, *, at_end: bool = False) -> int | None:
         if (row.endswith(mark) if at_end else mark in row)
     )
     return next(found, None)
-
-
-class Dialect(Protocol):
-    """One scheduler's text formats: sizes, times, flags, environment of its jobs.
-
-    Formatted values are rounded up: a scheduler kills a job that exceeds its limit
-    by one byte or one second.
-    """
-
-    NAME: str
-    PREFIX: str
-
-    def format_memory(self, size: Bytes) -> str:
-        """Write *size* in the scheduler's unit, rounded up."""
-
-    def parse_memory(self, text: str) -> Bytes:
-        """Read a size as the scheduler would.
-
-        Raises:
-            FormatError: the scheduler would reject it.
-        """
-
-    def format_time(self, seconds: Seconds) -> str:
-        """Write a time limit, rounded up to whole seconds."""
-
-    def parse_time(self, text: str) -> int | None:
-        """Read a time limit in seconds; None is no limit.
-
-        Raises:
-            FormatError: the scheduler would reject it.
-        """
-
-    def directives(self, request: Request) -> tuple[str, ...]:
-        """Return *request* as flags; unknown values are left out."""
-
-    def allocation_from_environment(self, env: Mapping[str, str]) -> Allocation | None:
-        """Read this node's allocation; None outside a job."""
-
-    def job_from_environment(self, env: Mapping[str, str]) -> Job | None:
-        """Read the id of this job; None outside a job."""

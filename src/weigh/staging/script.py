@@ -4,10 +4,11 @@ import itertools
 import pkgutil
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from weigh.errors import UsageError
 from weigh.model.staging import Earlier, Source, Staging
+from weigh.schedulers import KINDS
 from weigh.sweep.quoting import quoted
 
 
@@ -98,12 +99,20 @@ def _check_apart(sources: Sequence[Source]) -> None:
             )
 
 
-JOB = '"${SLURM_ARRAY_JOB_ID:-${SLURM_JOB_ID:-${JOB_ID:-$BASHPID}}}"'
-ELEMENT = '"${SLURM_ARRAY_TASK_ID:-${SGE_TASK_ID:-}}"'
+def _first_set(names: Iterable[str], otherwise: str) -> str:
+    """Return the bash word for the first of the variables *names* that is set."""
+    for name in reversed(tuple(names)):
+        otherwise = f"${{{name}:-{otherwise}}}"
+    return f'"{otherwise}"'
+
+
+_VARIABLES = tuple(kind.variables for kind in KINDS.values())
+JOB = _first_set((name for one in _VARIABLES for name in one.job), "$BASHPID")
+ELEMENT = _first_set((name for one in _VARIABLES for name in one.element), "")
 # first the scheduler's own; folders that the tasks of a node share come before folders
-# of single tasks ($TMPDIR of Grid Engine)
+# of single tasks (such as a scheduler's $TMPDIR)
 USUAL_SCRATCH = (
-    '"${SLURM_TMPDIR:-}"',
+    *(f'"${{{name}:-}}"' for one in _VARIABLES for name in one.scratch),
     '"/disk/scratch/${USER:-$UID}"',
     '"${TMPDIR:-}"',
     "/tmp",  # noqa: S108 - only a folder that only its owner can read

@@ -52,7 +52,7 @@ def note_on_store(cwd: str, environ: Mapping[str, str]) -> str | None:
     root = locate(cwd, environ)
     if environ.get("WEIGH_DIR") or os.path.dirname(root) == cwd:
         return None
-    return f"records are in {root} (above this folder; WEIGH_DIR chooses another)"
+    return f"records are in {root} (above this folder: see WEIGH_DIR)"
 
 
 def _ends_search(folder: str, environ: Mapping[str, str]) -> bool:

@@ -53,9 +53,7 @@ def match_fields(argv: Sequence[str], names: Collection[str]) -> None:
     used = fields(argv)
     for name in used:
         if name not in names:
-            raise UsageError(
-                f"{{{name}}} in the command has no values ({_offer(name, names)})"
-            )
+            raise UsageError(f"{{{name}}} has no values ({_offer(name, names)})")
     for name in names:
         if name not in used:
             raise UsageError(
@@ -67,7 +65,7 @@ def _offer(name: str, names: Collection[str]) -> str:
     near = get_close_matches(name, names, n=1)
     if near:
         return f"did you mean {{{near[0]}}}?"
-    return f"add {name}=..., or spaces inside braces that are not a field"
+    return f"add {name}=..., or write {{ {name} }} for plain braces"
 
 
 _HASH_SIZE = 16  # bytes: a collision in one of 10**26 sweeps of a million tasks

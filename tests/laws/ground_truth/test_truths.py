@@ -36,7 +36,14 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if compiler is None:
         pytest.skip("no C compiler")
     program = tmp_path_factory.mktemp("truths") / "truths"
-    command = [compiler, "-O1", "-pthread", "-o", program, HERE / "truths.c"]
+    command: list[str | Path] = [
+        compiler,
+        "-O1",
+        "-pthread",
+        "-o",
+        program,
+        HERE / "truths.c",
+    ]
     # static: what a library adds to the base varies
     if subprocess.run([*command, "-static"], check=False).returncode:
         subprocess.run(command, check=True)

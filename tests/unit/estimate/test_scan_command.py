@@ -384,13 +384,16 @@ def test_the_screen_fits_in_eighty_columns(scan: Weigh) -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
-# Told to end
+# Stopped
 
 
 @pytest.fixture
 def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """Give a scan whose third size does not end by itself."""
-    script = "import sys, time; time.sleep(999 * (sys.argv[1] == '3'))"
+    """Give a scan whose third size says that it began, and does not end by itself."""
+    script = (
+        "import sys, time\n"
+        "if sys.argv[1] == '3': open('began', 'w').close(); time.sleep(999)"
+    )
     argv = (sys.executable, "-m", "weigh", "scan", "n=1,2,3,4", "--")
     process = subprocess.Popen(
         (*argv, sys.executable, "-c", script, "{n}"),
@@ -408,10 +411,9 @@ def running(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def wait_for_the_third(folder: Path) -> None:
     deadline = time.monotonic() + PATIENCE
-    while not list((folder / ".weigh" / "output").glob("*/n-3*")):
+    while not (folder / "began").exists():
         assert time.monotonic() < deadline, "the third size never began"
         time.sleep(0.01)
-    time.sleep(0.5)  # its interpreter starts
 
 
 def test_ctrl_c_ends_the_scan_and_keeps_what_ran(
@@ -473,7 +475,7 @@ def test_values_without_a_name_are_named_without_a_command_too(weigh: Weigh) -> 
     assert "50,abc has no parameter name" in err
 
 
-def _asked_for(text: str) -> str:
+def _requested(text: str) -> str:
     """Return the value of the one --mem= in a text, a page or a document."""
     (value,) = set(re.findall(r"--mem=([0-9]+[MG])", text))
     return str(value)
@@ -483,7 +485,7 @@ def test_a_target_has_one_request_in_text_json_and_html(
     scan: Weigh, weigh: Weigh, folder: Path
 ) -> None:
     _, text, _ = scan("mib=20,40,60", "--target", "150", "--label", "s")
-    asked = _asked_for(text)
+    asked = _requested(text)
 
     _, as_json, _ = weigh("scan", "--from", "s", "--target", "150", "--json")
     weigh("scan", "--from", "s", "--target", "150", "--html", "fit.html")
@@ -495,8 +497,8 @@ def test_a_target_has_one_request_in_text_json_and_html(
     memory = json.loads(as_json)["request"]["memory"]
     assert f"{memory // MIB}M" == asked
     for page in ("fit.html", "report.html"):
-        assert _asked_for((folder / page).read_text()) == asked
-    assert _asked_for(report) == _asked_for(document) == _asked_for(resumed) == asked
+        assert _requested((folder / page).read_text()) == asked
+    assert _requested(report) == _requested(document) == _requested(resumed) == asked
     assert "for mib=150" in report
 
 

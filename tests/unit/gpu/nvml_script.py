@@ -26,7 +26,7 @@ class Script:
             self.lines.pop(key, None)
         self._write()
 
-    def cards(self, count: int, **values: object) -> None:
+    def gpus(self, count: int, **values: object) -> None:
         """Play so many idle cards of 32 GiB, alike, with *values* set on each."""
         self.lines["count"] = str(count)
         for index in range(count):

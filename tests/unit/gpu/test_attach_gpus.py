@@ -59,7 +59,7 @@ def attached(
 def test_what_a_process_holds_on_its_card_is_measured(
     script: Script, tmp_path: Path, job: subprocess.Popen[str]
 ) -> None:
-    script.cards(2, used=3 * GIB, procs=f"{job.pid}:{2 * GIB}")
+    script.gpus(2, used=3 * GIB, procs=f"{job.pid}:{2 * GIB}")
 
     def grow() -> None:
         script.lines["1.procs"] = f"{job.pid}:{5 * GIB}"
@@ -74,7 +74,7 @@ def test_what_a_process_holds_on_its_card_is_measured(
 def test_where_processes_are_hidden_nobody_can_tell_what_it_held_before(
     script: Script, tmp_path: Path, job: subprocess.Popen[str]
 ) -> None:
-    script.cards(2, used=3 * GIB)
+    script.gpus(2, used=3 * GIB)
     gpu = attached(script, job, tmp_path, lambda: script.set("1.used", 4 * GIB))
     assert (gpu["peak_memory"], gpu["memory_before"], gpu["source"]) == (None,) * 3
     assert gpu["device_peak_memory"] == 4 * GIB

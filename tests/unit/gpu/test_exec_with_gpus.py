@@ -75,7 +75,7 @@ class Tasks:
             check=False,
         )
 
-    def told(self, kind: str) -> list[dict[str, Any]]:
+    def events_of(self, kind: str) -> list[dict[str, Any]]:
         """Give the events of one kind."""
         text = (self.folder / "tasks.txt.joblog.events.jsonl").read_text()
         events = [json.loads(line) for line in text.splitlines()]
@@ -88,7 +88,7 @@ def tasks(script: Script, tmp_path: Path) -> Tasks:
 
 
 def test_the_youngest_on_a_full_card_is_stopped_and_runs_later(tasks: Tasks) -> None:
-    tasks.script.cards(1)
+    tasks.script.gpus(1)
     done = tasks.run(
         "a 0 when:stopped 16",
         "b 0 end 0 4 8 12 15.5 15.5",
@@ -100,24 +100,24 @@ def test_the_youngest_on_a_full_card_is_stopped_and_runs_later(tasks: Tasks) -> 
         "left on GPU 0: task 2 is stopped; it runs again next to fewer tasks"
         in done.stderr
     )
-    ends = tasks.told("ended")
+    ends = tasks.events_of("ended")
     states = sorted((one["seq"], one["attempt"], one["state"]) for one in ends)
     assert states == [(1, 1, "COMPLETED"), (2, 1, "PREEMPTED"), (2, 2, "COMPLETED")]
 
 
 def test_a_full_card_stops_nobody_on_another(tasks: Tasks) -> None:
-    tasks.script.cards(2)
+    tasks.script.gpus(2)
     done = tasks.run(
         "a 0 end 31.5 31.5", "b 1 end 31.5 31.5", options=("-j", "2"), cards="0,1"
     )
     assert done.returncode == 0, done.stderr
-    assert [one["state"] for one in tasks.told("ended")] == ["COMPLETED"] * 2
+    assert [one["state"] for one in tasks.events_of("ended")] == ["COMPLETED"] * 2
 
 
 def test_what_ran_out_of_a_cards_memory_has_twice_as_much_beside_others(
     tasks: Tasks,
 ) -> None:
-    tasks.script.cards(1)
+    tasks.script.gpus(1)
     (tasks.folder / "ran").touch()
     done = tasks.run(
         "a 0 oom 5 5 5 5 5",
@@ -127,7 +127,7 @@ def test_what_ran_out_of_a_cards_memory_has_twice_as_much_beside_others(
         cards="0",
     )
     assert done.returncode == 0, done.stderr
-    first, second = (one for one in tasks.told("started") if one["seq"] == 1)
+    first, second = (one for one in tasks.events_of("started") if one["seq"] == 1)
     assert (first["gpu_memory"], second["gpu_memory"]) == (None, 10 * GIB)
-    ended = [(one["seq"], one["state"]) for one in tasks.told("ended")]
+    ended = [(one["seq"], one["state"]) for one in tasks.events_of("ended")]
     assert ended[:2] == [(1, "OUT_OF_MEMORY"), (1, "COMPLETED")]

@@ -25,12 +25,17 @@ import os, sys, time
 from weigh.measure.gpu.sampler import GpuSampler
 from weigh.probe.nvml import NvmlProbe
 sampler = GpuSampler(lambda: NvmlProbe(os.environ), 0.005, pids=lambda: (71,))
-sampler.start(wait=0.5)
+starts = sys.argv[2] != "nvmlInitWithFlags"
+sampler.start(wait=60 if starts else 0.5)
+while starts and not any(usage.peak_memory for usage in sampler.usages()):
+    time.sleep(0.01)
 with open(sys.argv[1], "a") as script:
     script.write("hang.%s=600\\n" % sys.argv[2])
 time.sleep(0.5)
 usages = sampler.stop(timeout=0.2)
-print([usage.peak_memory for usage in usages], sampler.warnings())
+while not (warnings := sampler.warnings()):  # on a busy machine the call comes later
+    time.sleep(0.01)
+print([usage.peak_memory for usage in usages], warnings)
 """
 
 
@@ -71,7 +76,7 @@ def only(sampler: GpuSampler) -> GpuUsage:
 
 
 def test_a_rise_and_fall_while_the_job_runs_is_its_peak(nvml: Script) -> None:
-    nvml.cards(1, used=GIB, procs="99:1")
+    nvml.gpus(1, used=GIB, procs="99:1")
     with sampling() as sampler:
         for held in (2 * GIB, 7 * GIB, 3 * GIB):
             nvml.lines["0.procs"] = f"99:{GIB},71:{held}"
@@ -82,23 +87,23 @@ def test_a_rise_and_fall_while_the_job_runs_is_its_peak(nvml: Script) -> None:
 
 
 def test_in_a_container_the_rise_of_the_device_is_the_peak(nvml: Script) -> None:
-    nvml.cards(1, used=GIB)
+    nvml.gpus(1, used=GIB)
     with sampling() as sampler:
         nvml.set("0.used", 6 * GIB)
         let_look(sampler)
         usage = only(sampler)
     assert (usage.memory_before, usage.peak_memory) == (GIB, 5 * GIB)
-    assert usage.source == DEVICE_RISE
+    assert (usage.source or "").startswith(DEVICE_RISE)  # and when, if it looked late
 
 
 def test_the_baseline_is_read_before_start_returns(nvml: Script) -> None:
-    nvml.cards(2, used=GIB)
+    nvml.gpus(2, used=GIB)
     with sampling() as sampler:
         assert [one.memory_before for one in sampler.usages()] == [GIB, GIB]
 
 
 def test_a_card_lost_midway_keeps_its_figures_and_is_said(nvml: Script) -> None:
-    nvml.cards(2, procs=f"71:{GIB}", energy=5_000)
+    nvml.gpus(2, procs=f"71:{GIB}", energy=5_000)
     with sampling() as sampler:
         let_look(sampler)
         nvml.set("0.lost", LOST)
@@ -112,7 +117,7 @@ def test_a_card_lost_midway_keeps_its_figures_and_is_said(nvml: Script) -> None:
 
 
 def test_counters_are_read_at_the_start_and_the_end(nvml: Script) -> None:
-    nvml.cards(1, energy=1_000_000, ecc=2, **{"throttle.1": 10**9, "xid": 0})
+    nvml.gpus(1, energy=1_000_000, ecc=2, **{"throttle.1": 10**9, "xid": 0})
     with sampling() as sampler:
         nvml.lines |= {"0.ecc": "3", "0.throttle.1": str(3 * 10**9), "0.xid": "79"}
         nvml.set("0.energy", 1_500_000)
@@ -122,7 +127,7 @@ def test_counters_are_read_at_the_start_and_the_end(nvml: Script) -> None:
 
 
 def test_slow_figures_are_asked_between_the_looks(nvml: Script) -> None:
-    nvml.cards(1, rx=2_000, tx=1_000, shares="71:80:20,99:10:10")
+    nvml.gpus(1, rx=2_000, tx=1_000, shares="71:80:20,99:10:10")
     with sampling() as sampler:
         wait_until(lambda: sampler.usages()[0].pcie_tx is not None)
         usage = only(sampler)
@@ -131,7 +136,7 @@ def test_slow_figures_are_asked_between_the_looks(nvml: Script) -> None:
 
 
 def test_memory_is_looked_at_more_often_than_the_bus(nvml: Script) -> None:
-    nvml.cards(1, rx="1;2;3;4;5;6;7;8;9", tx=1)
+    nvml.gpus(1, rx="1;2;3;4;5;6;7;8;9", tx=1)
     with sampling() as sampler:
         wait_until(lambda: sampler.usages()[0].pcie_rx is not None)
         let_look(sampler, 50)
@@ -141,7 +146,7 @@ def test_memory_is_looked_at_more_often_than_the_bus(nvml: Script) -> None:
 def test_a_question_that_holds_up_the_looks_again_and_again_is_dropped(
     nvml: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nvml.cards(8, rx=1, tx=1)
+    nvml.gpus(8, rx=1, tx=1)
     asked = []
 
     def slow(_probe: NvmlProbe, _uuid: str) -> int:
@@ -160,7 +165,7 @@ def test_a_question_that_holds_up_the_looks_again_and_again_is_dropped(
 def test_where_looking_is_dear_memory_is_looked_at_before_the_rest(
     nvml: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nvml.cards(1)
+    nvml.gpus(1)
     looks = []
     read = NvmlProbe.read
 
@@ -178,7 +183,7 @@ def test_where_looking_is_dear_memory_is_looked_at_before_the_rest(
 
 
 def test_doubts_are_said_also_where_no_card_is_left(nvml: Script) -> None:
-    nvml.cards(2)
+    nvml.gpus(2)
     with sampling({"CUDA_VISIBLE_DEVICES": "0,0"}) as sampler:
         assert sampler.stop(DEADLINE) == ()
         assert "a GPU twice" in sampler.warnings()[0]
@@ -201,7 +206,7 @@ def test_who_asks_again_is_not_kept_waiting_again() -> None:
 
 
 def test_the_series_has_the_peak_of_the_account(nvml: Script) -> None:
-    nvml.cards(2, used=GIB)
+    nvml.gpus(2, used=GIB)
     with sampling() as sampler:
         begun = time.monotonic()
         nvml.set("1.used", 9 * GIB)
@@ -214,7 +219,7 @@ def test_the_series_has_the_peak_of_the_account(nvml: Script) -> None:
 
 
 def test_only_my_cards_are_watched(nvml: Script) -> None:
-    nvml.cards(4)
+    nvml.gpus(4)
     with sampling({"CUDA_VISIBLE_DEVICES": "2,0"}) as sampler:
         assert [usage.uuid for usage in sampler.stop(DEADLINE)] == [uuid(2), uuid(0)]
 
@@ -244,7 +249,7 @@ def test_trouble_of_any_kind_stays_in_the_thread() -> None:
 
 
 def test_no_card_of_mine_ends_the_thread(nvml: Script) -> None:
-    nvml.cards(2)
+    nvml.gpus(2)
     with sampling({"CUDA_VISIBLE_DEVICES": ""}):
         wait_until(lambda: not any(is_sampling(t) for t in threading.enumerate()))
 
@@ -275,14 +280,14 @@ def test_it_can_be_stopped_before_the_driver_has_started() -> None:
 def test_a_call_that_hangs_keeps_neither_figures_nor_the_exit(
     script: Script, function: str, peak: int
 ) -> None:
-    script.cards(1, procs=f"71:{MIB}", energy=1)
+    script.gpus(1, procs=f"71:{MIB}", energy=1)
     done = hangs(script, function)
     assert f"[{peak}]" in done.stdout
     assert "has not answered" in done.stdout
 
 
 def test_a_start_that_hangs_keeps_nobody(script: Script) -> None:
-    script.cards(1)
+    script.gpus(1)
     script.set("hang.nvmlInitWithFlags", 600)
     done = hangs(script, "nvmlInitWithFlags")
     assert "[]" in done.stdout
@@ -310,14 +315,14 @@ def test_nothing_of_nvml_is_imported_by_the_sampler_itself() -> None:
 
 
 def test_the_pids_may_be_those_of_this_process(nvml: Script) -> None:
-    nvml.cards(1, procs=f"{os.getpid()}:{GIB}")
+    nvml.gpus(1, procs=f"{os.getpid()}:{GIB}")
     sampler = GpuSampler(lambda: NvmlProbe({}), INTERVAL, pids=lambda: (os.getpid(),))
     sampler.start(wait=DEADLINE)
     assert only(sampler).peak_memory == GIB
 
 
 def test_signals_are_left_to_the_main_thread(nvml: Script) -> None:
-    nvml.cards(1)
+    nvml.gpus(1)
     with sampling():
         (thread,) = filter(is_sampling, threading.enumerate())
         status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()

@@ -41,11 +41,11 @@ def changed(usage: GpuUsage, **values: object) -> GpuUsage:
     return msgspec.structs.replace(usage, **values)
 
 
-def card(**values: object) -> Gpu:
+def gpu_with(**values: object) -> Gpu:
     return msgspec.structs.replace(CARD, **values)
 
 
-def said(*usages: GpuUsage, allocated: bool = True) -> str:
+def words_of(*usages: GpuUsage, allocated: bool = True) -> str:
     return "\n".join(gpu_lines(usages, allocated=allocated))
 
 
@@ -54,7 +54,7 @@ def listed(*gpus: Gpu) -> str:
 
 
 def test_one_used_gpu_is_one_row() -> None:
-    assert said(V100) == (
+    assert words_of(V100) == (
         "  gpu      7.00 GiB of 32.0 GiB  busy 84 %, peak 99 %       V100-SXM2-32GB"
     )
 
@@ -62,22 +62,22 @@ def test_one_used_gpu_is_one_row() -> None:
 def test_one_used_of_four_is_said_with_what_to_ask_for() -> None:
     idle = [changed(IDLE, index=index) for index in (1, 2, 3)]
     words = "1 of 4 GPUs used: request 1 (1, 2 and 3 never used)"
-    assert words in said(V100, *idle)
-    assert "request" not in said(V100, *idle, allocated=False)
+    assert words in words_of(V100, *idle)
+    assert "request" not in words_of(V100, *idle, allocated=False)
 
 
 def test_a_gpu_that_was_granted_in_vain_is_said() -> None:
-    assert said(IDLE) == "  gpu      the GPU was never used: request none"
+    assert words_of(IDLE) == "  gpu      the GPU was never used: request none"
 
 
 def test_a_machines_own_gpus_are_no_matter_to_a_job_without() -> None:
-    assert said(IDLE, IDLE, allocated=False) == ""
+    assert words_of(IDLE, IDLE, allocated=False) == ""
 
 
 def test_a_figure_with_a_bias_says_so() -> None:
     rise = changed(V100, process_peak_memory=None, source=DEVICE_RISE)
-    assert "so other users' changes since are included" in said(rise)
-    assert "others" not in said(V100)
+    assert "so other users' changes since are included" in words_of(rise)
+    assert "others" not in words_of(V100)
 
 
 def test_of_a_run_joined_midway_the_whole_card_is_a_bound() -> None:
@@ -88,22 +88,22 @@ def test_of_a_run_joined_midway_the_whole_card_is_a_bound() -> None:
         source=None,
         device_peak_memory=6 * GIB,
     )
-    assert "gpu      up to 6.00 GiB of 32.0 GiB" in said(hidden)
-    assert "memory of the whole GPU, others included" in said(hidden)
+    assert "gpu      up to 6.00 GiB of 32.0 GiB" in words_of(hidden)
+    assert "memory of the whole GPU, others included" in words_of(hidden)
 
 
 def test_memory_that_nobody_told_is_not_zero() -> None:
     unknown = changed(V100, peak_memory=None, process_peak_memory=None, source=None)
-    assert "memory unknown" in said(unknown)
+    assert "memory unknown" in words_of(unknown)
 
 
 def test_utilisation_that_mig_hides_is_left_out() -> None:
     hidden = changed(V100, utilization_mean=None, utilization_max=None)
-    assert "busy" not in said(hidden)
+    assert "busy" not in words_of(hidden)
 
 
 def test_what_the_card_went_through_is_said() -> None:
-    words = said(
+    words = words_of(
         changed(V100, ecc_errors=2, xids=(79,), throttle={"thermal": 12.0, "power": 9})
     )
     assert "2 uncorrected memory errors" in words
@@ -112,7 +112,7 @@ def test_what_the_card_went_through_is_said() -> None:
 
 
 def test_a_wrong_address_is_the_programs_own() -> None:
-    assert "invalid address in the program" in said(changed(V100, xids=(31,)))
+    assert "invalid address in the program" in words_of(changed(V100, xids=(31,)))
 
 
 names = st.text(max_size=60)
@@ -155,7 +155,7 @@ def test_a_gpu_of_mine_is_one_line() -> None:
 
 
 def test_lines_are_aligned() -> None:
-    idle = card(index=12, memory_used=0, memory_percent=0.0, utilization=0.0)
+    idle = gpu_with(index=12, memory_used=0, memory_percent=0.0, utilization=0.0)
     first, second = render_text((CARD, idle))
     assert first.index("V100") == second.index("V100")
     assert first.index(" GiB") == second.index(" GiB")
@@ -163,21 +163,21 @@ def test_lines_are_aligned() -> None:
 
 
 def test_an_empty_gpu_that_was_granted_is_not_used() -> None:
-    empty = card(occupants=(), memory_used=0, utilization=0.0)
+    empty = gpu_with(occupants=(), memory_used=0, utilization=0.0)
     assert "allocated, not used" in listed(empty)
     assert listed(msgspec.structs.replace(empty, allocated=False)).endswith("free")
 
 
 def test_mine_comes_before_others_on_the_same_gpu() -> None:
     other = GpuOccupant(7, user="bob", command="java", memory=9 * GIB, mine=False)
-    assert listed(card(occupants=(other, MINE))).endswith("mine: python 457520 +1")
-    assert listed(card(occupants=(other,))).endswith("bob: java 7")
+    assert listed(gpu_with(occupants=(other, MINE))).endswith("mine: python 457520 +1")
+    assert listed(gpu_with(occupants=(other,))).endswith("bob: java 7")
 
 
 def test_who_is_hidden_is_not_nobody() -> None:
-    empty = card(occupants=(), memory_used=0, utilization=0.0)
+    empty = gpu_with(occupants=(), memory_used=0, utilization=0.0)
     for hidden in (
-        card(occupants=None),
+        gpu_with(occupants=None),
         msgspec.structs.replace(empty, memory_used=2 * GIB),
         msgspec.structs.replace(empty, utilization=84.0),
     ):
@@ -186,7 +186,7 @@ def test_who_is_hidden_is_not_nobody() -> None:
 
 
 def test_torchs_figures_are_beside_nvmls_with_the_difference() -> None:
-    with_torch = card(
+    with_torch = gpu_with(
         cuda_index=0,
         torch_current=True,
         torch_allocated=4 * GIB,

@@ -42,7 +42,7 @@ def my_gpus(environment: Mapping[str, str] | None = None) -> tuple[Gpu, ...]:
 
 
 def test_my_gpus_are_a_line_each(script: Script) -> None:
-    script.cards(2, used=7 * GIB, util=84, procs=f"{os.getpid()}:{7 * GIB}")
+    script.gpus(2, used=7 * GIB, util=84, procs=f"{os.getpid()}:{7 * GIB}")
     done = weigh_gpus(script)
     assert done.returncode == 0
     first, second = done.stdout.splitlines()
@@ -52,7 +52,7 @@ def test_my_gpus_are_a_line_each(script: Script) -> None:
 
 
 def test_only_what_cuda_would_show_is_listed(script: Script) -> None:
-    script.cards(4)
+    script.gpus(4)
     done = weigh_gpus(script, "--json", CUDA_VISIBLE_DEVICES="2,0")
     document = json.loads(done.stdout)
     assert [gpu["index"] for gpu in document["gpus"]] == [2, 0]
@@ -72,7 +72,7 @@ def test_no_driver_is_a_line_on_stderr_and_no_failure(
 
 
 def test_hidden_gpus_are_a_line_on_stderr(script: Script) -> None:
-    script.cards(2)
+    script.gpus(2)
     done = weigh_gpus(script, CUDA_VISIBLE_DEVICES="")
     assert (done.returncode, done.stdout) == (0, "")
     assert "no GPU is yours: CUDA_VISIBLE_DEVICES is empty" in done.stderr
@@ -97,7 +97,7 @@ def test_a_driver_that_hangs_is_an_error_in_time() -> None:
 
 
 def test_a_process_on_a_gpu_has_its_owner_and_name(nvml: Script) -> None:
-    nvml.cards(1, procs=f"{os.getpid()}:{GIB}")
+    nvml.gpus(1, procs=f"{os.getpid()}:{GIB}")
     ((occupant,),) = (gpu.occupants or () for gpu in my_gpus())
     with open(f"/proc/{os.getpid()}/comm", encoding="utf-8") as file:
         name = file.read().strip()
@@ -105,13 +105,13 @@ def test_a_process_on_a_gpu_has_its_owner_and_name(nvml: Script) -> None:
 
 
 def test_a_process_of_elsewhere_is_a_number_only(nvml: Script) -> None:
-    nvml.cards(1, procs=f"{1 << 30}:4096")
+    nvml.gpus(1, procs=f"{1 << 30}:4096")
     ((occupant,),) = (gpu.occupants or () for gpu in my_gpus())
     assert (occupant.pid, occupant.command, occupant.mine) == (1 << 30, None, None)
 
 
 def test_what_a_scheduler_granted_is_allocated(nvml: Script) -> None:
-    nvml.cards(1)
+    nvml.gpus(1)
     assert my_gpus()[0].allocated is False
     assert my_gpus({"SLURM_JOB_GPUS": "0"})[0].allocated is True
     assert my_gpus({"CUDA_VISIBLE_DEVICES": "0"})[0].allocated is True
@@ -155,7 +155,7 @@ def with_torch(monkeypatch: pytest.MonkeyPatch, cuda: Cuda) -> tuple[Gpu, ...]:
 def test_torchs_gpus_are_found_by_uuid_whatever_their_order(
     nvml: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nvml.cards(2)
+    nvml.gpus(2)
     order = [uuid(1).removeprefix("GPU-"), uuid(0).removeprefix("GPU-")]
     first, second = with_torch(monkeypatch, Cuda(*order))
     assert (first.cuda_index, first.torch_current) == (1, True)
@@ -165,7 +165,7 @@ def test_torchs_gpus_are_found_by_uuid_whatever_their_order(
 def test_an_older_torch_counts_as_cuda_does(
     nvml: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nvml.cards(2)
+    nvml.gpus(2)
     first, second = with_torch(monkeypatch, Cuda(None, None))
     assert (first.torch_current, second.torch_current) == (False, True)
 
@@ -173,7 +173,7 @@ def test_an_older_torch_counts_as_cuda_does(
 def test_what_this_process_holds_outside_torch_is_named(
     nvml: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nvml.cards(1, procs=f"{os.getpid()}:{GIB + 450 * MIB}")
+    nvml.gpus(1, procs=f"{os.getpid()}:{GIB + 450 * MIB}")
     (gpu,) = with_torch(monkeypatch, Cuda(None))
     assert gpu.outside_torch == 450 * MIB
 
@@ -181,7 +181,7 @@ def test_what_this_process_holds_outside_torch_is_named(
 def test_the_difference_is_not_named_where_processes_are_hidden(
     nvml: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nvml.cards(1, used=9 * GIB)
+    nvml.gpus(1, used=9 * GIB)
     (gpu,) = with_torch(monkeypatch, Cuda(None))
     assert (gpu.torch_reserved, gpu.outside_torch) == (3 * GIB, None)
 
@@ -200,6 +200,18 @@ def test_a_card_may_be_where_the_drivers_files_are(tmp_path: Path, path: str) ->
     os.makedirs(f"{tmp_path}/{path}")
     assert gpu_may_be_present({}, root=str(tmp_path))
     assert not gpu_may_be_present({"CUDA_VISIBLE_DEVICES": ""}, root=str(tmp_path))
+
+
+@pytest.mark.parametrize("left", ["dev/nvidiactl", "etc/ld.so.cache"])
+def test_a_driver_left_behind_without_its_module_is_no_gpu(
+    tmp_path: Path, left: str
+) -> None:
+    for folder in ("dev", "etc", "sys/module"):
+        os.makedirs(tmp_path / folder)
+    (tmp_path / left).write_bytes(b"libnvidia-ml.so.1\0")
+    assert not gpu_may_be_present({}, root=str(tmp_path))
+    os.makedirs(tmp_path / "sys/module/nvidia")
+    assert gpu_may_be_present({}, root=str(tmp_path))
 
 
 def test_a_card_may_be_where_the_loader_knows_the_library(tmp_path: Path) -> None:

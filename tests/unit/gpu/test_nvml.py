@@ -31,7 +31,7 @@ def probe(environment: Mapping[str, str] | None = None) -> NvmlProbe:
 
 
 def test_a_card_is_described_by_its_driver(nvml: Script) -> None:
-    nvml.cards(2, reserved=500 * MIB)
+    nvml.gpus(2, reserved=500 * MIB)
     second = probe().devices()[1]
     assert (second.index, second.uuid, second.name) == (
         1,
@@ -42,7 +42,7 @@ def test_a_card_is_described_by_its_driver(nvml: Script) -> None:
 
 
 def test_one_look_reads_every_figure_in_our_units(nvml: Script) -> None:
-    nvml.cards(1, used=3 * GIB, **EVERYTHING)
+    nvml.gpus(1, used=3 * GIB, **EVERYTHING)
     (reading,) = probe().read()
     assert reading.memory_used == 3 * GIB
     assert reading.process_memory == {71: 2 * GIB, 72: GIB}
@@ -51,14 +51,14 @@ def test_one_look_reads_every_figure_in_our_units(nvml: Script) -> None:
 
 
 def test_counters_come_in_joules_and_seconds(nvml: Script) -> None:
-    nvml.cards(1, **EVERYTHING)
+    nvml.gpus(1, **EVERYTHING)
     counters = probe().counters(uuid(0))
     assert (counters.energy, counters.ecc_errors) == (7000.0, 3)
     assert counters.throttle == {"power": 2.5, "thermal": 0.0}
 
 
 def test_the_bus_comes_in_bytes_a_second(nvml: Script) -> None:
-    nvml.cards(1, **EVERYTHING)
+    nvml.gpus(1, **EVERYTHING)
     one = probe()
     assert (one.pcie_rx(uuid(0)), one.pcie_tx(uuid(0))) == (2_000_000, 3_000_000)
 
@@ -95,7 +95,7 @@ def test_a_figure_that_fails_is_none_and_the_others_stay(
     nvml: Script, function: str, field: str, code: int
 ) -> None:
     known = {key: value for key, value in EVERYTHING.items() if key != "reserved"}
-    nvml.cards(1, used=GIB, **known)
+    nvml.gpus(1, used=GIB, **known)
     nvml.set(f"fail.{function}", code)
     (reading,) = probe().read()
     assert getattr(reading, field) is None
@@ -103,33 +103,33 @@ def test_a_figure_that_fails_is_none_and_the_others_stay(
 
 
 def test_memory_is_read_the_old_way_where_the_driver_is_old(nvml: Script) -> None:
-    nvml.cards(1, used=GIB)
+    nvml.gpus(1, used=GIB)
     nvml.set("fail.nvmlDeviceGetMemoryInfo_v2", NOT_FOUND_HERE)
     assert probe().read()[0].memory_used == GIB
 
 
 def test_processes_are_read_the_old_way_where_the_driver_is_old(nvml: Script) -> None:
-    nvml.cards(1, procs="71:4096")
+    nvml.gpus(1, procs="71:4096")
     nvml.set("fail.nvmlDeviceGetComputeRunningProcesses_v3", NOT_FOUND_HERE)
     assert probe().read()[0].process_memory == {71: 4096}
 
 
 def test_processes_whose_memory_is_hidden_are_named_all_the_same(nvml: Script) -> None:
-    nvml.cards(1, procs="71:na,72:4096")
+    nvml.gpus(1, procs="71:na,72:4096")
     (reading,) = probe().read()
     assert reading.process_memory is None
     assert reading.processes == (71, 72)
 
 
 def test_no_process_is_not_the_same_as_hidden_ones(nvml: Script) -> None:
-    nvml.cards(1, procs="")
+    nvml.gpus(1, procs="")
     assert probe().read()[0].process_memory == {}
     nvml.drop("0.procs")
     assert probe().read()[0].process_memory is None
 
 
 def test_a_process_that_also_draws_counts_once(nvml: Script) -> None:
-    nvml.cards(1, procs="71:4096", graphics="71:4096,80:1024")
+    nvml.gpus(1, procs="71:4096", graphics="71:4096,80:1024")
     one = probe()
     assert one.read()[0].process_memory == {71: 4096, 80: 1024}
     nvml.set("0.used", 1)
@@ -137,7 +137,7 @@ def test_a_process_that_also_draws_counts_once(nvml: Script) -> None:
 
 
 def test_a_card_whose_memory_stayed_is_not_asked_who_holds_it(nvml: Script) -> None:
-    nvml.cards(2, used=GIB, procs=f"71:{GIB}")
+    nvml.gpus(2, used=GIB, procs=f"71:{GIB}")
     one = probe()
     one.read()
     assert one.read(activity=False) == ()
@@ -149,7 +149,7 @@ def test_a_card_whose_memory_stayed_is_not_asked_who_holds_it(nvml: Script) -> N
 
 
 def test_a_card_that_hides_its_memory_is_asked_each_time(nvml: Script) -> None:
-    nvml.cards(1, procs="71:4096")
+    nvml.gpus(1, procs="71:4096")
     nvml.drop("0.used")
     one = probe()
     one.read()
@@ -157,14 +157,14 @@ def test_a_card_that_hides_its_memory_is_asked_each_time(nvml: Script) -> None:
 
 
 def test_a_look_at_memory_asks_for_nothing_else(nvml: Script) -> None:
-    nvml.cards(1, used=GIB, **EVERYTHING)
+    nvml.gpus(1, used=GIB, **EVERYTHING)
     (reading,) = probe().read(activity=False)
     assert reading.memory_used == GIB
     assert (reading.utilization, reading.power, reading.sm_clock) == (None,) * 3
 
 
 def test_a_card_that_falls_off_the_bus_is_none_from_then_on(nvml: Script) -> None:
-    nvml.cards(2, used=GIB, **EVERYTHING)
+    nvml.gpus(2, used=GIB, **EVERYTHING)
     one = probe()
     assert one.read()[0].memory_used == GIB
     nvml.set("0.lost", LOST)
@@ -176,7 +176,7 @@ def test_a_card_that_falls_off_the_bus_is_none_from_then_on(nvml: Script) -> Non
 
 
 def test_driver_errors_are_told_once_and_never_waited_for(nvml: Script) -> None:
-    nvml.cards(1, **EVERYTHING)
+    nvml.gpus(1, **EVERYTHING)
     one = probe()
     assert one.new_xids(uuid(0)) == ()
     nvml.set("0.xid", 31)
@@ -185,13 +185,13 @@ def test_driver_errors_are_told_once_and_never_waited_for(nvml: Script) -> None:
 
 
 def test_each_process_has_its_share_of_the_card(nvml: Script) -> None:
-    nvml.cards(1, **EVERYTHING)
+    nvml.gpus(1, **EVERYTHING)
     shares = probe().shares(uuid(0)) or ()
     assert [(one.pid, one.sm_utilization) for one in shares] == [(71, 80.0), (72, 4.0)]
 
 
 def test_cards_that_a_cgroup_keeps_from_me_are_not_mine(nvml: Script) -> None:
-    nvml.cards(4)
+    nvml.gpus(4)
     nvml.set("0.handle", NO_PERMISSION)
     nvml.set("2.handle", NO_PERMISSION)
     assert [one.index for one in probe().devices()] == [1, 3]
@@ -205,19 +205,19 @@ def test_cards_that_a_cgroup_keeps_from_me_are_not_mine(nvml: Script) -> None:
 def test_cards_of_others_alone_are_said(
     nvml: Script, environment: dict[str, str], words: str
 ) -> None:
-    nvml.cards(2, handle=NO_PERMISSION)
+    nvml.gpus(2, handle=NO_PERMISSION)
     one = probe(environment)
     assert one.devices() == ()
     assert words in (one.absence or "")
 
 
 def test_cards_hidden_by_the_variable_are_said(nvml: Script) -> None:
-    nvml.cards(2)
+    nvml.gpus(2)
     assert "hidden" in (probe({"CUDA_VISIBLE_DEVICES": "7"}).absence or "")
 
 
 def test_a_broken_card_is_said_and_the_others_are_mine(nvml: Script) -> None:
-    nvml.cards(2)
+    nvml.gpus(2)
     nvml.set("0.handle", LOST)
     one = probe()
     assert [device.index for device in one.devices()] == [1]
@@ -226,12 +226,12 @@ def test_a_broken_card_is_said_and_the_others_are_mine(nvml: Script) -> None:
 
 @pytest.mark.parametrize("count", range(1, 9))
 def test_as_many_cards_as_there_are(nvml: Script, count: int) -> None:
-    nvml.cards(count)
+    nvml.gpus(count)
     assert len(probe().read()) == count
 
 
 def split(nvml: Script) -> None:
-    nvml.cards(2, used=4 * GIB)
+    nvml.gpus(2, used=4 * GIB)
     nvml.set("0.mig", 3)
     for place in range(3):
         nvml.lines |= {
@@ -292,7 +292,7 @@ def test_a_driver_without_any_card_is_said(nvml: Script) -> None:
 
 
 def test_the_driver_can_be_let_go_and_asked_again(nvml: Script) -> None:
-    nvml.cards(1, **EVERYTHING)
+    nvml.gpus(1, **EVERYTHING)
     one = probe()
     one.new_xids(uuid(0))
     one.close()

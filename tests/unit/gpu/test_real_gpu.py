@@ -105,7 +105,7 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
-def cards() -> list[dict[str, Any]]:
+def gpu_list() -> list[dict[str, Any]]:
     """Give the cards that are mine, the emptiest first."""
     said = subprocess.run(
         [sys.executable, "-c", CARDS],
@@ -121,15 +121,15 @@ def cards() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def uuid(cards: list[dict[str, Any]]) -> str:
+def uuid(gpu_list: list[dict[str, Any]]) -> str:
     """Give the emptiest card's UUID."""
-    return str(cards[0]["uuid"])
+    return str(gpu_list[0]["uuid"])
 
 
 @pytest.fixture
-def size(cards: list[dict[str, Any]]) -> int:
+def size(gpu_list: list[dict[str, Any]]) -> int:
     """Give how many MiB to hold: 4 GiB, if the card has as much again."""
-    return min(4096, int(cards[0]["free"]) // MIB // 2)
+    return min(4096, int(gpu_list[0]["free"]) // MIB // 2)
 
 
 def weighed(tmp_path: Path, *command: str, **environment: str) -> Any:
@@ -156,13 +156,13 @@ def held(tmp_path: Path, size: int, **environment: str) -> tuple[Any, Any]:
 
 
 def test_a_peak_of_a_fifth_of_a_second_is_found_with_its_context(
-    cards: list[dict[str, Any]], uuid: str, size: int, tmp_path: Path
+    gpu_list: list[dict[str, Any]], uuid: str, size: int, tmp_path: Path
 ) -> None:
     record, truth = held(tmp_path, size, CUDA_VISIBLE_DEVICES=uuid)
     (gpu,) = record["usage"]["gpus"]
     expected = truth["reserved"] + truth["context"]
     print(
-        f"{cards[0]['name']}: {size} MiB held 0.2 s: reserved by torch "
+        f"{gpu_list[0]['name']}: {size} MiB held 0.2 s: reserved by torch "
         f"{truth['reserved'] / MIB:.1f}, context {truth['context'] / MIB:.1f}, peak "
         f"{gpu['peak_memory'] / MIB:.1f} MiB by {gpu['source']}"
     )
@@ -194,9 +194,9 @@ def test_a_phase_has_torchs_counters_and_the_cards_rise(
 
 
 def test_every_number_of_a_card_is_the_one_that_cuda_shows(
-    cards: list[dict[str, Any]], tmp_path: Path
+    gpu_list: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    for card in cards:
+    for card in gpu_list:
         if card["number"] is None:
             pytest.skip("the card is split into MIG instances")
         record, truth = held(
@@ -225,10 +225,10 @@ def test_two_processes_count_together(uuid: str, tmp_path: Path) -> None:
 
 
 def test_sampling_at_20_hz_takes_little_of_a_core(
-    cards: list[dict[str, Any]], tmp_path: Path
+    gpu_list: list[dict[str, Any]], tmp_path: Path
 ) -> None:
-    mine = ",".join(card["uuid"] for card in cards)
-    for visible, count in (("", 0), (mine, len(cards))):
+    mine = ",".join(card["uuid"] for card in gpu_list)
+    for visible, count in (("", 0), (mine, len(gpu_list))):
         record = weighed(
             tmp_path,
             *[sys.executable, "-c", "import time; time.sleep(10)"],

@@ -78,7 +78,7 @@ def rehearse(script: Script, folder: Path, choice: str) -> str:
 def test_all_but_the_sampling_cost_pass_on_a_played_card(
     script: Script, tmp_path: Path
 ) -> None:
-    script.cards(2)
+    script.gpus(2)
     script.set("0.used", GIB)
     said = rehearse(script, tmp_path, "not sampling")
     assert "5 passed" in said

@@ -46,7 +46,7 @@ def weigh_run(
 def test_the_jobs_own_peak_on_a_card_is_told_from_its_neighbours(
     script: Script, tmp_path: Path
 ) -> None:
-    script.cards(1, used=GIB)
+    script.gpus(1, used=GIB)
     done, record = weigh_run(script, tmp_path, sys.executable, "-c", USES_THE_CARD)
     (gpu,) = record["usage"]["gpus"]
     assert (done.returncode, gpu["memory_before"]) == (3, GIB)
@@ -56,7 +56,7 @@ def test_the_jobs_own_peak_on_a_card_is_told_from_its_neighbours(
 
 
 def test_a_card_that_was_never_used_is_said(script: Script, tmp_path: Path) -> None:
-    script.cards(2)
+    script.gpus(2)
     given = {"CUDA_VISIBLE_DEVICES": "0,1"}
     done, record = weigh_run(script, tmp_path, "sleep", "0.4", **given)
     assert len(record["usage"]["gpus"]) == 2
@@ -66,7 +66,7 @@ def test_a_card_that_was_never_used_is_said(script: Script, tmp_path: Path) -> N
 def test_a_driver_that_hangs_holds_up_neither_job_nor_weigh(
     script: Script, tmp_path: Path
 ) -> None:
-    script.cards(1)
+    script.gpus(1)
     script.set("hang.nvmlInitWithFlags", 600)
     done, record = weigh_run(script, tmp_path, "sh", "-c", "echo done; exit 4")
     assert (done.returncode, done.stdout, record["exit_code"]) == (4, "done\n", 4)

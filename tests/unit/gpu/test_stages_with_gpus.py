@@ -59,7 +59,7 @@ def peaks(record: dict[str, Any]) -> dict[str, list[int]]:
 
 
 def test_each_step_says_what_it_held_of_a_card(script: Script, tmp_path: Path) -> None:
-    script.cards(1)
+    script.gpus(1)
     write_steps(tmp_path)
     done = weigh(script, tmp_path, "run", "--stages", "steps.toml", "-o", "record.json")
     assert done.returncode == 0, done.stderr
@@ -73,7 +73,7 @@ def test_each_step_says_what_it_held_of_a_card(script: Script, tmp_path: Path) -
 def test_on_several_cards_each_has_its_own_figure(
     script: Script, tmp_path: Path
 ) -> None:
-    script.cards(2)
+    script.gpus(2)
     write_steps(tmp_path)
     weigh(script, tmp_path, "run", "--stages", "steps.toml", "-o", "record.json")
     record = json.loads((tmp_path / "record.json").read_text())
@@ -84,7 +84,7 @@ def test_on_several_cards_each_has_its_own_figure(
 def test_steps_in_a_task_of_exec_have_them_as_well(
     script: Script, tmp_path: Path
 ) -> None:
-    script.cards(1)
+    script.gpus(1)
     write_steps(tmp_path)
     line = shlex.join((sys.executable, "-m", "weigh", "run", "--stages", "steps.toml"))
     (tmp_path / "tasks.txt").write_text(f"{line}\n")
@@ -96,7 +96,7 @@ def test_steps_in_a_task_of_exec_have_them_as_well(
 
 
 def test_without_a_card_a_step_has_none(script: Script, tmp_path: Path) -> None:
-    script.cards(0)
+    script.gpus(0)
     write_steps(tmp_path)
     (tmp_path / "steps.toml").write_text('[[stage]]\nname = "a"\nrun = "sleep 0.3"\n')
     weigh(script, tmp_path, "run", "--stages", "steps.toml", "-o", "record.json")

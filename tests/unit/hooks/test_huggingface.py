@@ -71,32 +71,32 @@ class Trainer:
         self.state = SimpleNamespace(max_steps=6, global_step=0, epoch=0.0)
         self.control = SimpleNamespace(should_evaluate=False)
 
-    def tell(self, event: str, **words: Any) -> None:
+    def notify(self, event: str, **words: Any) -> None:
         told = getattr(self.callback, event)
         told(self.args, self.state, self.control, model=None, **words)
 
     def train(self, *, breaks_at: int = 100) -> None:
-        self.tell("on_train_begin")
+        self.notify("on_train_begin")
         for epoch in range(2):
             self.state.epoch = float(epoch)
-            self.tell("on_epoch_begin")
+            self.notify("on_epoch_begin")
             for _ in range(3):
                 self.state.global_step += 1
                 if self.state.global_step == breaks_at:
                     return
-                self.tell("on_step_end")
+                self.notify("on_step_end")
             self.control.should_evaluate = True
-            self.tell("on_epoch_end")
-            self.tell("on_log", logs={})
+            self.notify("on_epoch_end")
+            self.notify("on_log", logs={})
             self.predict("on_evaluate")
             self.control.should_evaluate = False
-            self.tell("on_save")
-        self.tell("on_train_end")
+            self.notify("on_save")
+        self.notify("on_train_end")
 
     def predict(self, event: str) -> None:
-        self.tell("on_prediction_step")
-        self.tell("on_prediction_step")
-        self.tell(event, metrics={})
+        self.notify("on_prediction_step")
+        self.notify("on_prediction_step")
+        self.notify(event, metrics={})
 
 
 def phases(regions: Measured) -> list[tuple[str, int, int]]:

@@ -99,7 +99,7 @@ def test_a_job_that_outlived_an_oom_kill_completed_and_says_so() -> None:
 
 def test_sigkill_without_an_oom_kill_is_somebody_elses() -> None:
     assert judge(measured(None, signal.SIGKILL))[0] == "FAILED"
-    assert "no oom_kill was counted" in reason(measured(None, signal.SIGKILL))
+    assert "counted no out-of-memory kill" in reason(measured(None, signal.SIGKILL))
 
 
 def test_sigkill_where_no_count_can_be_read_is_not_called_somebody_elses() -> None:

@@ -21,7 +21,7 @@ from weigh.units import GIB, MIB, Bytes
 CARD = GpuDevice(0, "GPU-a", "V100-SXM2-32GB", 32 * GIB)
 
 
-class Card:
+class FakeGpu:
     """A card whose memory the test sets."""
 
     def __init__(self, used: Bytes = 100 * MIB) -> None:
@@ -37,30 +37,30 @@ class Card:
 
 
 @pytest.fixture
-def card(monkeypatch: pytest.MonkeyPatch) -> Card:
+def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     """Give a card that this process's tracker reads."""
-    card = Card()
+    fake_gpu = FakeGpu()
     process = this_process._Process()
-    process.tracker = Tracker({}, gpus=lambda: card)
+    process.tracker = Tracker({}, gpus=lambda: fake_gpu)
     monkeypatch.setattr(this_process, "_process", process)
-    return card
+    return fake_gpu
 
 
-def test_a_phase_knows_the_card_before_after_and_at_its_peak(card: Card) -> None:
+def test_a_phase_knows_the_card_before_after_and_at_its_peak(fake_gpu: FakeGpu) -> None:
     with phase("load"):
         with phase("inner"):
-            card.used = 900 * MIB
-        card.used = 500 * MIB
+            fake_gpu.used = 900 * MIB
+        fake_gpu.used = 500 * MIB
     outer, inner = this_process.current().regions().phases
     assert outer.gpus == (GpuMemory("GPU-a", 100 * MIB, 500 * MIB, 900 * MIB),)
     assert inner.gpus == (GpuMemory("GPU-a", 100 * MIB, 900 * MIB, 900 * MIB),)
 
 
-def test_the_four_stages_of_the_account_are_on_the_report(card: Card) -> None:
+def test_the_four_stages_of_the_account_are_on_the_report(fake_gpu: FakeGpu) -> None:
     with phase("load model"):
-        card.used += 1327 * MIB
+        fake_gpu.used += 1327 * MIB
     for _ in batches([[1]] * 3, size=1):
-        card.used = (100 + 1327 + 664) * MIB
+        fake_gpu.used = (100 + 1327 + 664) * MIB
     text = render_regions(this_process.current().regions(), "tag.py")
     found = dict(re.findall(r"^ {11}(\S.*?) {2,}(\S.*)$", text, re.MULTILINE))
     assert "V100-SXM2-32GB, 32.0 GiB" in text
@@ -72,11 +72,13 @@ def test_the_four_stages_of_the_account_are_on_the_report(card: Card) -> None:
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
-def test_a_phase_called_often_does_not_read_the_card_each_time(card: Card) -> None:
+def test_a_phase_called_often_does_not_read_the_card_each_time(
+    fake_gpu: FakeGpu,
+) -> None:
     for _ in range(1000):
         with phase("step"):
             pass
-    assert card.looks < 500
+    assert fake_gpu.looks < 500
 
 
 class Cuda(types.ModuleType):
@@ -106,11 +108,11 @@ def with_torch(monkeypatch: pytest.MonkeyPatch, *, used: bool) -> None:
 
 
 def test_torchs_own_peaks_stand_beside_and_the_rest_is_named(
-    card: Card, monkeypatch: pytest.MonkeyPatch
+    fake_gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_torch(monkeypatch, used=True)
     with phase("train"):
-        card.used = (100 + 1200 + 450) * MIB
+        fake_gpu.used = (100 + 1200 + 450) * MIB
     regions = this_process.current().regions()
     (seen,) = regions.phases[0].gpus
     assert (seen.torch_allocated, seen.torch_reserved) == (1000 * MIB, 1200 * MIB)
@@ -119,7 +121,7 @@ def test_torchs_own_peaks_stand_beside_and_the_rest_is_named(
     assert rest.split()[-2:] == ["450", "MiB"]
 
 
-@pytest.mark.usefixtures("card")
+@pytest.mark.usefixtures("fake_gpu")
 def test_torch_that_has_not_used_cuda_is_not_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -131,11 +133,11 @@ def test_torch_that_has_not_used_cuda_is_not_asked(
 
 
 def test_show_gpus_prints_a_line_a_card_after_each_call(
-    card: Card, capsys: pytest.CaptureFixture[str]
+    fake_gpu: FakeGpu, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @measured(name="epoch", show_gpus=True)
     def epoch() -> None:
-        card.used = 8 * GIB
+        fake_gpu.used = 8 * GIB
 
     epoch()
     epoch()
@@ -150,19 +152,19 @@ def fail() -> GpuProbe | None:
     raise GpuError("driver and library do not match")
 
 
-def test_a_driver_that_hangs_is_asked_once_and_left_behind(card: Card) -> None:
+def test_a_driver_that_hangs_is_asked_once_and_left_behind(fake_gpu: FakeGpu) -> None:
     released = threading.Event()
 
     def read() -> tuple[GpuReading, ...]:
-        card.looks += 1
+        fake_gpu.looks += 1
         released.wait(5)
         return ()
 
-    card.read = read  # type: ignore[method-assign]
-    meter = GpuMeter(lambda: card, lambda: 0.0, reading=0.05)
+    fake_gpu.read = read  # type: ignore[method-assign]
+    meter = GpuMeter(lambda: fake_gpu, lambda: 0.0, reading=0.05)
     assert (meter.read(), meter.read()) == ((), ())
     released.set()
-    assert card.looks == 1
+    assert fake_gpu.looks == 1
     assert "does not answer" in (meter.trouble or "")
 
 
@@ -192,10 +194,10 @@ def test_a_driver_that_does_not_start_is_said_once_and_the_rest_measured(
     assert capsys.readouterr().err == (f"weigh: {trouble}\n" if trouble else "")
 
 
-def test_a_card_that_stops_telling_keeps_the_peak_it_had(card: Card) -> None:
+def test_a_card_that_stops_telling_keeps_the_peak_it_had(fake_gpu: FakeGpu) -> None:
     with phase("a"):
-        card.used = 700 * MIB
-    card.used = None  # type: ignore[assignment]
+        fake_gpu.used = 700 * MIB
+    fake_gpu.used = None  # type: ignore[assignment]
     with phase("a"):
         pass
     (seen,) = this_process.current().regions().phases[0].gpus

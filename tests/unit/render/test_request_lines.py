@@ -9,11 +9,10 @@ from weigh.errors import UsageError
 from weigh.model.record import Request
 from weigh.render.request_lines import (
     FORMS,
-    gridengine_line,
     note_lines,
+    one_line,
     packed_lines,
     render,
-    slurm_line,
 )
 from weigh.units import MIB
 
@@ -44,14 +43,14 @@ def test_flags_are_one_line_for_the_available_scheduler() -> None:
 
 
 def test_the_summary_has_each_scheduler_on_one_line() -> None:
-    assert slurm_line(a_request()) == (
+    assert one_line(a_request(), "slurm") == (
         "#SBATCH --mem=500M --cpus-per-task=1 --time=00:05:00"
     )
-    assert gridengine_line(a_request()) == "#$ -l h_vmem=1200M -l h_rt=00:05:00"
+    assert one_line(a_request(), "gridengine") == "#$ -l h_vmem=1200M -l h_rt=00:05:00"
 
 
 def test_directives_beyond_the_width_go_on_a_line_of_their_own() -> None:
-    assert packed_lines(a_request(), "slurm", 80) == (slurm_line(a_request()),)
+    assert packed_lines(a_request(), "slurm", 80) == (one_line(a_request(), "slurm"),)
     assert packed_lines(a_request(cpus=2), "gridengine", 30) == (
         "#$ -l h_vmem=600M -pe smp 2",
         "#$ -l h_rt=00:05:00",
@@ -87,5 +86,5 @@ def test_notes_fold_at_80_columns_and_lose_no_word(notes: list[str]) -> None:
 
 
 def test_an_unknown_form_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"pbs.*slurm, gridengine, flags, json"):
+    with pytest.raises(UsageError, match=rf"pbs.*{', '.join(FORMS)}"):
         render(a_request(), "pbs")

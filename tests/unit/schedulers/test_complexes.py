@@ -51,7 +51,7 @@ def ask(
 
 
 def test_a_cell_s_words_are_found_and_its_load_is_no_request() -> None:
-    assert find_complexes({}, ask) == OURS
+    assert find_complexes({}, ask, "gridengine") == OURS
 
 
 def test_the_usual_word_is_taken_where_a_cell_has_several() -> None:
@@ -60,7 +60,7 @@ def test_the_usual_word_is_taken_where_a_cell_has_several() -> None:
     def answer(argv: Sequence[str], **_: object) -> Reply:
         return Reply(0, more if argv[1] == "-sc" else "")
 
-    assert find_complexes({}, answer)["gpus"] == "ngpus"
+    assert find_complexes({}, answer, "gridengine")["gpus"] == "ngpus"
 
 
 def test_the_site_file_has_the_words_of_its_cell() -> None:
@@ -70,7 +70,7 @@ def test_the_site_file_has_the_words_of_its_cell() -> None:
 
     known = {line.split()[0] for line in captured_complexes() if line.split()}
     assert set(table.values()) <= known
-    assert read_complexes(table).gpus in known
+    assert read_complexes("gridengine", table).gpus in known
 
 
 def captured_complexes() -> list[str]:
@@ -93,7 +93,7 @@ def test_slurm_needs_no_words() -> None:
 )
 def test_what_is_no_word_is_named(table: object, named: str) -> None:
     with pytest.raises(FormatError, match=named):
-        read_complexes(table)
+        read_complexes("gridengine", table)
 
 
 def test_a_script_asks_in_the_words_of_its_site() -> None:
@@ -117,7 +117,8 @@ def test_a_script_asks_in_the_words_of_its_site() -> None:
 
 
 def test_a_shell_asks_in_the_words_of_its_site() -> None:
-    wanted = JobRequest(cpus=2, gpus=1, gpu_type="a100", complexes=read_complexes(OURS))
+    ours = read_complexes("gridengine", OURS)
+    wanted = JobRequest(cpus=2, gpus=1, gpu_type="a100", complexes=ours)
 
     argv = interactive(
         wanted, (), scheduler="gridengine", cwd="/", env={}, ask=ask

@@ -1,8 +1,8 @@
 """What holds for every scheduler's text: each line of the table is tested."""
 
 from collections.abc import Sequence
-from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +11,8 @@ from some_requests import REQUESTS, SIZES, TIMES, a_request
 from weigh.errors import FormatError, WeighError
 from weigh.model.record import Allocation, Request
 from weigh.schedulers import KINDS
+from weigh.schedulers.dialect import Dialect, directive_line
 from weigh.schedulers.protocol import Argv, Kind, Reply, Who
-from weigh.schedulers.script import Dialect
 from weigh.units import GIB, HOUR, KIB, MIB
 
 DIALECTS: dict[str, Dialect] = {name: kind.text for name, kind in KINDS.items()}
@@ -116,19 +116,18 @@ def test_outside_a_job_there_is_no_allocation_and_no_job(dialect: Dialect) -> No
     assert dialect.job_from_environment(env) is None
 
 
-def test_a_dialect_is_named_as_allocations_name_their_scheduler(
-    dialect: Dialect,
-) -> None:
-    schedulers = get_args(Allocation.__annotations__["scheduler"])
+def test_a_record_of_a_scheduler_from_another_version_can_be_read() -> None:
+    stored = b'{"scheduler": "lsf", "cpus": 4}'
 
-    assert dialect.NAME in schedulers
+    assert msgspec.json.decode(stored, type=Allocation).scheduler == "lsf"
 
 
 @given(
     each_dialect(),
     st.dictionaries(
         st.sampled_from(
-            ["SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_JOB_ID",
+            [*(name for kind in KINDS.values() for name in kind.variables.in_job),
+             "SLURM_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_JOB_ID",
              "SLURM_CPUS_ON_NODE", "SLURM_MEM_PER_NODE", "SLURM_MEM_PER_CPU",
              "SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS", "SLURM_RESTART_COUNT",
              "JOB_ID", "SGE_TASK_ID", "NSLOTS", "NHOSTS", "QUEUE", "RESTARTED"]
@@ -158,7 +157,7 @@ def test_a_line_of_the_table_has_the_name_of_its_folder(kind: Kind) -> None:
 
 def test_what_a_scheduler_writes_is_recognized_as_its_directive(kind: Kind) -> None:
     (flag, *_) = kind.text.directives(a_request(cpus=2))
-    line = f"{kind.text.PREFIX} {flag}"
+    line = directive_line(kind.text, flag)
 
     assert [k.name for k in KINDS.values() if k.directive.match(line)] == [kind.name]
     assert kind.lint.directives(f"#!/bin/bash\n{line}\ntrue\n") == 1

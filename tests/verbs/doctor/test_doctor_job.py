@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from weigh.flow.doctor.job import job_facts, parse_git
+from weigh.flow.doctor.doctor import job_facts, parse_git
 from weigh.flow.site.ask import ask
 from weigh.model.doctor import Git, JobFacts
 from weigh.model.plan import Capacity, Element, Item, Kind, Plan, PlanRequest

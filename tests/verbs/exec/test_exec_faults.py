@@ -407,10 +407,16 @@ def test_tasks_get_a_signal_before_the_time_limit(batch: Batch) -> None:
 
 
 def test_the_end_of_a_slurm_job_is_a_time_limit(batch: Batch) -> None:
-    batch.write("trap 'echo saved >> ran; exit 0' TERM; sleep 100 & wait")
-    end = str(int(time.time()) + 3)
-    finished = batch.run("--grace", "2", SLURM_JOB_END_TIME=end)
-    assert finished.returncode == 128 + signal.SIGTERM
+    def until_the_end(seconds: int) -> None:
+        end = str(int(time.time()) + seconds)
+        finished = batch.run("--grace", "2", SLURM_JOB_END_TIME=end)
+        assert finished.returncode == 128 + signal.SIGTERM
+
+    task = "trap 'echo saved >> ran; exit 0' TERM; touch began; sleep 100 & wait"
+    batch.write(task)
+    until_the_end(3)
+    if not (batch.folder / "began").exists():  # on a busy machine it came too late
+        until_the_end(20)
     assert batch.ran() == ["saved"]
 
 

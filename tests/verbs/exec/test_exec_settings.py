@@ -15,20 +15,20 @@ def _slots(finished: CompletedProcess[str]) -> int:
     return slots
 
 
-def _says(batch: Batch, text: str) -> Batch:
+def _with_settings(batch: Batch, text: str) -> Batch:
     (batch.folder / "weigh.toml").write_text(f"[exec]\n{text}\n")
     return batch.write("true")
 
 
 def test_a_flag_beats_a_variable_which_beats_a_file(batch: Batch) -> None:
-    _says(batch, "jobs = 3")
+    _with_settings(batch, "jobs = 3")
     assert _slots(batch.run("--json")) == 3
     assert _slots(batch.run("--json", WEIGH_EXEC_JOBS="4")) == 4
     assert _slots(batch.run("--json", "-j", "5", WEIGH_EXEC_JOBS="4")) == 5
 
 
 def test_a_time_in_a_file_is_written_as_on_the_command_line(batch: Batch) -> None:
-    _says(batch, 'timeout = 0.2\ngrace = "1s"').write("sleep 60")
+    _with_settings(batch, 'timeout = 0.2\ngrace = "1s"').write("sleep 60")
     assert batch.run().returncode == 1
     assert batch.ended()[1][0] == -1
 
@@ -47,20 +47,20 @@ def test_a_time_in_a_file_is_written_as_on_the_command_line(batch: Batch) -> Non
 def test_an_option_that_cannot_be_is_named_with_its_file(
     batch: Batch, text: str, complaint: str
 ) -> None:
-    finished = _says(batch, text).run()
+    finished = _with_settings(batch, text).run()
     assert finished.returncode == 2
     assert complaint in finished.stderr
     assert finished.stderr.count("\n") == 1
 
 
 def test_an_option_that_is_none_is_one_warning_with_the_nearest(batch: Batch) -> None:
-    finished = _says(batch, "retires = 2").run()
+    finished = _with_settings(batch, "retires = 2").run()
     assert finished.returncode == 0
     assert "unknown key exec.retires (did you mean retries?)" in finished.stderr
 
 
 def test_a_broken_file_does_not_keep_the_help_away(batch: Batch) -> None:
-    assert _says(batch, "jobs = ").run("--help").returncode == 0
+    assert _with_settings(batch, "jobs = ").run("--help").returncode == 0
 
 
 def test_every_key_of_the_table_is_an_option() -> None:
@@ -70,5 +70,5 @@ def test_every_key_of_the_table_is_an_option() -> None:
 
 
 def test_jobs_on_the_command_line_need_no_gpu_of_a_file(batch: Batch) -> None:
-    _says(batch, "per_gpu = 2")
+    _with_settings(batch, "per_gpu = 2")
     assert _slots(batch.run("--json", "-j", "1")) == 1

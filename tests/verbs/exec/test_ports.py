@@ -16,19 +16,19 @@ MEETING = ("MASTER_ADDR", "MASTER_PORT", "PET_MASTER_PORT")
 
 
 @pytest.fixture(autouse=True)
-def nobody_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_port_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in MEETING:
         monkeypatch.delenv(name, raising=False)
 
 
-def said_by_tasks(batch: Batch, count: int, *words: str) -> list[str]:
+def printed_by_tasks(batch: Batch, count: int, *words: str) -> list[str]:
     line = 'echo "$MASTER_ADDR $MASTER_PORT $WEIGH_PORT $PET_MASTER_PORT"; sleep 0.2'
     batch.write(*[line] * count)
     return batch.run("-u", *words).stdout.splitlines()
 
 
 def test_tasks_side_by_side_meet_at_ports_of_their_own(batch: Batch) -> None:
-    said = [line.split() for line in said_by_tasks(batch, 3, "--jobs", "3")]
+    said = [line.split() for line in printed_by_tasks(batch, 3, "--jobs", "3")]
     assert {address for address, *_ in said} == {"127.0.0.1"}
     assert all(len(set(ports)) == 1 for _, *ports in said)
     assert len({port for _, port, *_ in said}) == 3
@@ -46,7 +46,7 @@ def test_a_port_that_the_user_said_stays(
 ) -> None:
     monkeypatch.setenv("MASTER_PORT", "29501")
     monkeypatch.setenv("MASTER_ADDR", "node7")
-    (said,) = said_by_tasks(batch, 1)
+    (said,) = printed_by_tasks(batch, 1)
     assert said.startswith("node7 29501 ")
 
 

@@ -297,9 +297,9 @@ def test_a_file_that_is_no_task_file_is_refused_by_its_line(
         (["tasks.txt", "--time", "60"], "60m (minutes) or 60s (seconds)"),
         (
             ["tasks.txt", "--memory", "4"],
-            "--memory': 4 has no unit: write 4G, 4M or 4B (bytes)",
+            "--memory: 4 has no unit: write 4G, 4M or 4B (bytes)",
         ),
-        (["tasks.txt", "--node-memory", "x"], "--node-memory': not a size: 'x'"),
+        (["tasks.txt", "--node-memory", "x"], "--node-memory: not a size: 'x'"),
         (["tasks.txt", "--gpu", "V10"], "did you mean"),
         (["tasks.txt", "--cpus", "0"], "--cpus"),
         (["tasks.txt", "--headroom", "20"], "write 20% or 0.2"),

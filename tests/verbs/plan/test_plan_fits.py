@@ -57,7 +57,7 @@ def kind_of(records: Sequence[Record], line: str) -> Kind:
     return kind
 
 
-def told(kind: Kind, quantity: str) -> Prediction:
+def prediction_of(kind: Kind, quantity: str) -> Prediction:
     return next(one for one in kind.predictions if one.quantity == quantity)
 
 
@@ -72,7 +72,7 @@ BATCHES = [run(f"python tag.py --batch {n}", line_of(n)) for n in (50, 100, 300)
 def test_a_size_between_is_foretold_from_the_others() -> None:
     kind = kind_of(BATCHES, "python tag.py --batch 200")
 
-    memory = told(kind, "memory")
+    memory = prediction_of(kind, "memory")
     assert memory.expected == pytest.approx(line_of(200), rel=0.01)
     assert (memory.by, memory.size, memory.ratio) == ("--batch", 200, 1)
     assert (memory.sizes, memory.runs) == ((50, 100, 300), 3)
@@ -82,7 +82,7 @@ def test_a_size_between_is_foretold_from_the_others() -> None:
 def test_a_size_beyond_says_how_far_beyond_and_holds_the_truth() -> None:
     kind = kind_of(BATCHES, "python tag.py --batch 900")
 
-    assert told(kind, "memory").ratio == 3
+    assert prediction_of(kind, "memory").ratio == 3
     assert kind.item.memory >= line_of(900)
 
 
@@ -115,7 +115,7 @@ def test_each_size_is_a_kind_of_its_own() -> None:
 def test_a_size_is_found_however_it_is_written(measured: str, task: str) -> None:
     records = [run(measured.format(n), line_of(n)) for n in (50, 100, 300)]
 
-    assert told(kind_of(records, task), "memory").size == 200
+    assert prediction_of(kind_of(records, task), "memory").size == 200
 
 
 def test_sizes_that_are_in_no_word_are_known_from_the_sweeps_table() -> None:
@@ -125,7 +125,7 @@ def test_sizes_that_are_in_no_word_are_known_from_the_sweeps_table() -> None:
 
     found = needs(records, "python go.py conf_200.yaml", table=[{"batch": 200}])
 
-    assert told(found.kinds[0], "memory").by == "batch"
+    assert prediction_of(found.kinds[0], "memory").by == "batch"
 
 
 def test_seeds_ports_and_devices_are_no_sizes() -> None:
@@ -170,8 +170,11 @@ def test_memory_by_one_size_and_time_by_another() -> None:
 
     kind = kind_of(records, "python t.py --batch 200 --epochs 10")
 
-    assert (told(kind, "memory").by, told(kind, "time").by) == ("--batch", "--epochs")
-    assert told(kind, "time").expected == pytest.approx(1000, rel=0.1)
+    assert (prediction_of(kind, "memory").by, prediction_of(kind, "time").by) == (
+        "--batch",
+        "--epochs",
+    )
+    assert prediction_of(kind, "time").expected == pytest.approx(1000, rel=0.1)
 
 
 def test_memory_by_the_product_of_two_sizes() -> None:
@@ -181,7 +184,9 @@ def test_memory_by_the_product_of_two_sizes() -> None:
         for n in (16, 32, 64)
     ]
 
-    memory = told(kind_of(records, "python t.py --batch 16 --length 128"), "memory")
+    memory = prediction_of(
+        kind_of(records, "python t.py --batch 16 --length 128"), "memory"
+    )
 
     assert memory.by == "--batch*--length"
     assert memory.expected == pytest.approx(GIB + 16 * 128 * MIB, rel=0.1)
@@ -194,7 +199,9 @@ def test_algorithms_have_curves_of_their_own() -> None:
         for n in (10, 20, 40)
     ]
 
-    memory = told(kind_of(records, "python rl.py --algo dqn --envs 80"), "memory")
+    memory = prediction_of(
+        kind_of(records, "python rl.py --algo dqn --envs 80"), "memory"
+    )
 
     assert memory.expected == pytest.approx(GIB + 80 * 50 * MIB, rel=0.01)
 

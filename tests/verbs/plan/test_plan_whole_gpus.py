@@ -122,7 +122,7 @@ def test_a_size_that_nobody_measured_says_what_it_rests_on(
     assert code == 0
     assert "or a fit's upper bound" in out
     assert "fit of 3" in out
-    assert "GPU memory of 2 tasks: predicted from 3 runs at --batch 50, 100" in err
+    assert "GPU memory of 2 tasks: predicted from 3 runs (--batch: 50, 100" in err
     assert "2.0 times the largest" in err
     for line in (out + err).splitlines():
         assert len(line) <= 80, line

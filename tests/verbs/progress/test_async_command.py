@@ -7,12 +7,15 @@ import pytest
 from processes import is_running, until
 
 from weigh.measure.async_command import AsyncCommand
+from weigh.schedulers.slurm import SLURM
 
 ENV = dict(os.environ)
 
 
 def ask(script: str, patience: float = 30.0, **more: str) -> AsyncCommand:
-    return AsyncCommand(("sh", "-c", script), ENV | more, patience=patience)
+    unset = SLURM.variables.unset
+    argv = ("sh", "-c", script)
+    return AsyncCommand(argv, ENV | more, patience=patience, unset=unset)
 
 
 def answered(question: AsyncCommand) -> str:

@@ -23,24 +23,28 @@ def watch(limit: float) -> LimitWatch:
     return LimitWatch(limit, lambda seconds: f"--time={seconds:.0f}")
 
 
-def said(limits: LimitWatch, found: Forecast | None, times: range) -> list[str]:
+def warnings_of(limits: LimitWatch, found: Forecast | None, times: range) -> list[str]:
     return [words for now in times if (words := limits.look(float(now), found))]
 
 
 def test_a_run_that_will_be_too_late_is_reported_once() -> None:
-    words = said(watch(1000.0), forecast(0.0, 2000.0, 2400.0), range(1, 200, 5))
+    words = warnings_of(watch(1000.0), forecast(0.0, 2000.0, 2400.0), range(1, 200, 5))
     assert len(words) == 1
     assert "10% done" in words[0]
 
 
 def test_the_suggested_limit_exceeds_the_whole_run() -> None:
-    (words,) = said(watch(1000.0), forecast(0.0, 2000.0, 2400.0), range(1, 200, 5))
+    (words,) = warnings_of(
+        watch(1000.0), forecast(0.0, 2000.0, 2400.0), range(1, 200, 5)
+    )
     asked = int(words.rpartition("--time=")[2].removesuffix(" next time"))
     assert asked >= 2400 * 1.15
 
 
 def test_a_run_that_may_be_in_time_is_not_reported() -> None:
-    assert said(watch(1000.0), forecast(0.0, 900.0, 1500.0), range(1, 200, 5)) == []
+    assert (
+        warnings_of(watch(1000.0), forecast(0.0, 900.0, 1500.0), range(1, 200, 5)) == []
+    )
 
 
 def test_one_look_is_not_enough() -> None:
@@ -51,7 +55,7 @@ def test_one_look_is_not_enough() -> None:
 
 
 def test_without_a_forecast_nothing_is_reported() -> None:
-    assert said(watch(1000.0), None, range(1, 2000, 5)) == []
+    assert warnings_of(watch(1000.0), None, range(1, 2000, 5)) == []
 
 
 def stalls(

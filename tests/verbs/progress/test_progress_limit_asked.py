@@ -36,14 +36,14 @@ def test_a_grid_engine_job_without_a_limit_has_none(env: dict[str, str]) -> None
 
 
 def test_a_scheduler_that_does_not_answer_gives_no_limit(env: dict[str, str]) -> None:
-    def fail(_job: str) -> str:
+    def fail(_argv: tuple[str, ...]) -> str:
         raise SchedulerError("qstat did not answer")
 
     assert queried_time_left(env, fail) is None
 
 
 def test_outside_of_grid_engine_nobody_is_asked() -> None:
-    def fail(_job: str) -> str:
+    def fail(_argv: tuple[str, ...]) -> str:
         raise AssertionError
 
     assert queried_time_left({"JOB_ID": "1"}, fail) is None
@@ -92,7 +92,7 @@ def test_a_slurm_job_without_a_limit_has_none(answer: str) -> None:
 def test_slurm_is_not_queried_by_every_rank_nor_for_a_known_limit(
     more: dict[str, str],
 ) -> None:
-    def fail(_job: str) -> str:
+    def fail(_argv: tuple[str, ...]) -> str:
         raise AssertionError
 
     assert queried_time_left(IN_SLURM | more, fail) is None

@@ -230,7 +230,7 @@ def test_how_often_slurm_samples_is_read_from_its_configuration(
         (30.0, "sampled every 30 s, peaks are missed: trust weigh's"),
         (10.0, "sampled every 10 s, peaks are missed: trust weigh's"),
         (0.0, "sampled at the end only, peaks are missed: trust weigh's"),
-        (None, "sampled at an interval that is not known, peaks may be missed"),
+        (None, "sampled at unknown intervals, peaks may be missed"),
     ],
 )
 def test_a_smaller_figure_is_distrusted_where_its_interval_is_known(

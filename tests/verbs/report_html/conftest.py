@@ -39,7 +39,7 @@ def browser(chromium: str) -> Iterator[Any]:
         started.close()
 
 
-def heard(words: str) -> list[str]:
+def received(words: str) -> list[str]:
     """Leave out what these tests themselves cause, by reading pixels."""
     return [] if words.startswith("Canvas2D: Multiple readback") else [words]
 
@@ -75,7 +75,7 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Opened]:
         context.set_default_timeout(10_000)
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda said: complaints.extend(heard(said.text)))
+        page.on("console", lambda said: complaints.extend(received(said.text)))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", lambda dialog: complaints.append(f"says {dialog.message}"))
         page.on("request", lambda asked: asked_for.append(asked.url))

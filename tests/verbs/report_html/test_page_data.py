@@ -17,9 +17,8 @@ from reports_to_draw import array, hostile, one_run, scanned, trained
 
 from weigh.model.report import Measure, Note, Report, Row
 from weigh.render.html.curves import Scan, clock_ticks, edges, ticks
-from weigh.render.html.page import embedded_json, render_page
+from weigh.render.html.page import embedded_json, render_page, task_columns
 from weigh.render.html.series_data import run_series
-from weigh.render.html.task_columns import task_columns
 from weigh.units import GIB
 
 KB, MB = 1000, 1000**2
@@ -158,7 +157,7 @@ _reports = st.builds(
             Measure,
             name=st.sampled_from(["memory", "gpu_memory", "cpus", "time"]),
             unit=st.sampled_from(["bytes", "seconds", "cpus", "share"]),
-            asked=st.none() | _measure,
+            requested=st.none() | _measure,
             median=st.none() | _measure,
             most=st.none() | _measure,
             efficiency=st.none() | st.floats(0, 1e6),
@@ -203,7 +202,7 @@ def test_hostile_names_add_no_element() -> None:
 
 def test_what_was_asked_for_comes_from_the_run_before_the_element() -> None:
     record = trained()
-    element = Measure(name="memory", unit="bytes", asked=64.0 * GIB)
+    element = Measure(name="memory", unit="bytes", requested=64.0 * GIB)
     memory = run_series(record, (element,)).charts[0]
     assert [level.value for level in memory.levels] == [8 * GIB]
     without = msgspec.structs.replace(record, request=None)

@@ -18,14 +18,14 @@ for batch in weigh.batches([[1, 2, 3]] * 4, size=3):
 """
 
 
-def told(weigh: Weigh, program: str, *options: str) -> dict[str, Any]:
+def record_of(weigh: Weigh, program: str, *options: str) -> dict[str, Any]:
     done = weigh.run(*options, "--", sys.executable, "-c", program)
     assert done.returncode == 0, done.stderr
     return weigh.record()
 
 
 def test_phases_batches_and_events_become_the_records(weigh: Weigh) -> None:
-    record = told(weigh, TELLS)
+    record = record_of(weigh, TELLS)
     (phase,) = record["phases"]
     assert (phase["name"], phase["calls"]) == ("load", 1)
     assert 96 * MIB < phase["peak_memory"] < 140 * MIB
@@ -34,12 +34,12 @@ def test_phases_batches_and_events_become_the_records(weigh: Weigh) -> None:
 
 
 def test_a_reset_high_water_mark_does_not_lower_the_peak(weigh: Weigh) -> None:
-    peak = told(weigh, TELLS)["usage"]["peak_memory"]
+    peak = record_of(weigh, TELLS)["usage"]["peak_memory"]
     assert 96 * MIB < peak["low"] <= peak["value"] < 140 * MIB
 
 
 def test_each_repeat_tells_for_itself(weigh: Weigh) -> None:
-    record = told(weigh, TELLS, "--repeat=2")
+    record = record_of(weigh, TELLS, "--repeat=2")
     assert [phase["calls"] for phase in record["phases"]] == [1]
 
 

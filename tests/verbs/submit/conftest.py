@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from following import Weigh
+from rigs import RIGS
 
 
 @pytest.fixture(scope="session")
@@ -30,13 +31,7 @@ def here(
     return Weigh(folder, capsys)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("slurm", marks=pytest.mark.slurm),
-        pytest.param("gridengine", marks=pytest.mark.gridengine),
-        "local",
-    ]
-)
+@pytest.fixture(params=[*RIGS, "local"])
 def weigh(
     request: pytest.FixtureRequest, here: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> Weigh:

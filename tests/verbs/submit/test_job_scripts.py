@@ -9,21 +9,23 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rigs import EACH_KIND
 
 from weigh.errors import UsageError
 from weigh.model.job import JobRequest, JobScript, Setup
 from weigh.model.lint import Facts
+from weigh.schedulers import KINDS
 from weigh.schedulers.gridengine.script import gridengine_script
 from weigh.schedulers.local.script import local_script
 from weigh.schedulers.slurm import lint as slurm_lint
 from weigh.schedulers.slurm.script import slurm_script
 from weigh.units import GIB, HOUR
 
+PREFIXES = tuple(f"{kind.text.PREFIX} " for kind in KINDS.values())
 GOLDEN = Path(__file__).parent / "golden"
 Render = Callable[[JobScript], str]
 RENDER: dict[str, Render] = {
-    "slurm": slurm_script,
-    "gridengine": gridengine_script,
+    **{name: kind.backend.render for name, kind in KINDS.items()},
     "local": local_script,
 }
 WANTED = JobRequest(
@@ -64,7 +66,7 @@ def a_script(**changes: object) -> JobScript:
 
 
 def directives(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith(("#SBATCH", "#$ "))]
+    return [line for line in text.splitlines() if line.startswith(PREFIXES)]
 
 
 @pytest.mark.parametrize("name", sorted(RENDER))
@@ -109,7 +111,7 @@ def test_bash_reads_every_name_back_as_it_is(
     )
 
 
-@pytest.mark.parametrize("name", ["slurm", "gridengine"])
+@EACH_KIND
 @given(label=NAMES, folder=NAMES)
 def test_no_name_breaks_out_of_its_directive(
     name: str, label: str, folder: str
@@ -122,10 +124,10 @@ def test_no_name_breaks_out_of_its_directive(
     assert odd[5:] == plain[5:]
 
 
-@pytest.mark.parametrize("name", ["slurm", "gridengine"])
+@EACH_KIND
 def test_directives_stand_before_the_first_command(name: str) -> None:
     lines = RENDER[name](PLAIN).splitlines()
-    is_directive = [line.startswith(("#SBATCH", "#$ ")) for line in lines]
+    is_directive = [line.startswith(PREFIXES) for line in lines]
     last = max(at for at, found in enumerate(is_directive) if found)
 
     assert lines[0] == "#!/bin/bash"
@@ -223,7 +225,7 @@ def test_a_job_without_gpus_chooses_none() -> None:
 def test_a_job_that_is_put_back_has_a_trap_for_its_own_warning() -> None:
     text = slurm_script(a_script(requeue=True))
 
-    found = {one.code for one in slurm_lint.lint(text, Facts())}
+    found = {one.rule for one in slurm_lint.lint(text, Facts())}
 
     assert "--signal=B:USR1@" in text
     assert "signal-untrapped" not in found

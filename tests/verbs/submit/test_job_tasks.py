@@ -47,7 +47,7 @@ def a_job(folder: Path, *, tasks: int) -> tuple[Submitted, Plan]:
     return job, plan
 
 
-def says_killed(folder: Path, *, state: str) -> None:
+def prints_killed(folder: Path, *, state: str) -> None:
     """Write what weigh exec writes when the first task is killed."""
     log = folder / "log"
     log.mkdir()
@@ -60,7 +60,7 @@ def says_killed(folder: Path, *, state: str) -> None:
     )
 
 
-def says_failed(folder: Path, *, at: float, closed: float | None) -> None:
+def prints_failed(folder: Path, *, at: float, closed: float | None) -> None:
     """Write what weigh exec writes when the first task exits with 1."""
     log = folder / "log"
     log.mkdir()
@@ -88,7 +88,7 @@ def test_a_killed_task_waits_for_its_element_to_say_why(
     tmp_path: Path, element: State, tasks: int, expected: State
 ) -> None:
     job, plan = a_job(tmp_path, tasks=tasks)
-    says_killed(tmp_path, state="FAILED")
+    prints_killed(tmp_path, state="FAILED")
 
     read = read_tasks(job, plan, LOCAL, lambda _: ElementState(state=element))
 
@@ -100,7 +100,7 @@ def test_a_task_that_the_kernel_killed_for_memory_ran_out_of_it_whoever_says_wha
     tmp_path: Path, element: State
 ) -> None:
     job, plan = a_job(tmp_path, tasks=1)
-    says_killed(tmp_path, state="OUT_OF_MEMORY")
+    prints_killed(tmp_path, state="OUT_OF_MEMORY")
 
     read = read_tasks(job, plan, LOCAL, lambda _: ElementState(state=element))
 
@@ -126,7 +126,7 @@ def test_a_task_that_ends_as_its_element_is_cancelled_was_cancelled(
     closed: bool,
 ) -> None:
     job, plan = a_job(tmp_path, tasks=2)
-    says_failed(tmp_path, at=1000.0, closed=1000.0 + before if closed else None)
+    prints_failed(tmp_path, at=1000.0, closed=1000.0 + before if closed else None)
     state = ElementState(state=element, ended=1000.0 + before)
 
     read = read_tasks(job, plan, LOCAL, lambda _: state)
@@ -138,7 +138,7 @@ def test_a_failure_is_a_failure_where_nobody_knows_when_the_element_ended(
     tmp_path: Path,
 ) -> None:
     job, plan = a_job(tmp_path, tasks=2)
-    says_failed(tmp_path, at=1000.0, closed=None)
+    prints_failed(tmp_path, at=1000.0, closed=None)
 
     read = read_tasks(job, plan, LOCAL, lambda _: ElementState(state="CANCELLED"))
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 from following import until
+from rigs import RIGS
 
 USER = os.environ.get("WEIGH_RIG_USER", "researcher")
 SOURCES = Path(__file__).parents[3] / "src"
@@ -55,13 +56,7 @@ def home() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param("slurm", marks=pytest.mark.slurm),
-        pytest.param("gridengine", marks=pytest.mark.gridengine),
-    ],
-)
+@pytest.mark.parametrize("name", RIGS)
 def test_an_ordinary_user_submits_follows_and_resumes(
     name: str, request: pytest.FixtureRequest
 ) -> None:

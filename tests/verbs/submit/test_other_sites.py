@@ -1,5 +1,6 @@
 """Sites that are set up otherwise: GPUs not tracked, accounting down or not kept."""
 
+import json
 import os
 import signal
 import subprocess
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
+
+pytestmark = pytest.mark.alone
 
 CI = Path(__file__).parents[3] / "ci"
 
@@ -155,3 +158,7 @@ def test_a_step_that_runs_out_of_memory_is_resumed_with_more(real: Weigh) -> Non
     assert "out of memory" in report
     code, out, _ = real("request", "--for", "flags")
     assert (code, "--mem=200M" in out) == (0, True)
+    (real.folder / "tasks").write_text("./job.sh\n")
+    code, out, _ = real("plan", "tasks", "--dry-run", "--json")
+    assert code == 0
+    assert json.loads(out)["ask"]["memory"] >= 190 << 20

@@ -5,6 +5,7 @@ import pytest
 from following import Weigh
 
 from weigh.model.job import Submitted
+from weigh.schedulers import KINDS
 from weigh.store import jobs
 
 FETCH = "sleep 0.5; echo model >model"
@@ -28,7 +29,8 @@ def test_the_tasks_do_not_run_where_the_prefetch_failed(weigh: Weigh) -> None:
     weigh.finish(prefetch_of(weigh).id)
 
     weigh.wait_for(job, lambda one: one["tasks"] != {"RUNNING": 1})
-    if weigh.scheduler == "slurm":  # it would wait for ever
+    kind = KINDS.get(weigh.scheduler)
+    if kind is not None and not kind.traits.waits_for_any_end:  # it waits for ever
         weigh.wait_for(
             job, lambda one: one["waiting"] and one["waiting"][0]["hopeless"]
         )

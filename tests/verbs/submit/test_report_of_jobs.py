@@ -10,10 +10,11 @@ from following import PATIENCE, Weigh
 
 from weigh.model.job import FINAL
 from weigh.model.report import Measure, Report
+from weigh.schedulers import KINDS
 from weigh.units import MIB
 
 HOLDS = "python3 -c 'import time; x = bytearray(30 << 20); time.sleep(4)'"
-ACCOUNTANTS = {"slurm", "gridengine"}
+ACCOUNTANTS = frozenset(KINDS)
 
 
 def report(weigh: Weigh, job: str, elements: int) -> Report:
@@ -58,7 +59,10 @@ def test_a_ticket_names_an_element_as_the_scheduler_does(weigh: Weigh) -> None:
     job = weigh.submit(weigh.plan("true", "sh -c 'echo no luck; exit 3'"))
     weigh.finish(job)
     _, out, _ = weigh("report", job, "--ticket")
-    name = f"{job}.2" if weigh.scheduler == "gridengine" else f"{job}_1"
+    name = f"{job}_1"
+    if weigh.scheduler in KINDS:
+        traits = KINDS[weigh.scheduler].traits
+        name = traits.element_name.format(job, 1 + traits.first_element)
     assert f"job         {name} task 2" in out
     assert out.rstrip().endswith("no luck")
     assert Path(weigh.folder).name in out

@@ -96,7 +96,7 @@ def test_twice_of_what_nobody_knows_is_not_run_again(state: State, option: str) 
     assert said.run
 
 
-def asked(
+def request_of(
     wanted: JobRequest,
     choice: Choice,
     memory: str | None = None,
@@ -107,7 +107,7 @@ def asked(
 
 
 def test_h_vmem_alone_grows_as_memory_does() -> None:
-    again = asked(
+    again = request_of(
         JobRequest(virtual_memory=4 * GIB), Choice(run=True, reason="", memory=2)
     )
 
@@ -117,13 +117,13 @@ def test_h_vmem_alone_grows_as_memory_does() -> None:
 def test_memory_that_is_said_moves_h_vmem_along() -> None:
     wanted = JobRequest(memory=2 * GIB, virtual_memory=3 * GIB)
 
-    again = asked(wanted, Choice(run=True, reason=""), memory="8GiB")
+    again = request_of(wanted, Choice(run=True, reason=""), memory="8GiB")
 
     assert (again.memory, again.virtual_memory) == (8 * GIB, 9 * GIB)
 
 
 def test_a_time_that_is_said_is_taken_as_it_is() -> None:
-    again = asked(
+    again = request_of(
         JobRequest(time_limit=HOUR), Choice(run=True, reason="", time=2), time="90m"
     )
 
@@ -135,6 +135,6 @@ def test_what_waited_for_the_first_elements_waits_no_more() -> None:
         after=("1",), extra=(("kill-on-invalid-dep", "yes"), ("qos", "x"))
     )
 
-    again = asked(rest, Choice(run=True, reason=""))
+    again = request_of(rest, Choice(run=True, reason=""))
 
     assert (again.after, again.extra) == ((), (("qos", "x"),))

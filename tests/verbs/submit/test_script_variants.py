@@ -4,19 +4,20 @@ import subprocess
 from itertools import product
 
 import pytest
+from rigs import EACH_KIND
 from test_job_scripts import RENDER, a_script
 
 from weigh.errors import UsageError
 from weigh.model.job import JobRequest, JobScript, Setup
 from weigh.model.staging import Staging
+from weigh.schedulers import KINDS
 from weigh.schedulers.job_script import bind_lines, staged_lines, warning, when_home
 from weigh.schedulers.slurm.script import RULES, slurm_script
 
-NAMES = ("slurm", "gridengine", "local")
+NAMES = (*KINDS, "local")
 SETUPS = (Setup(), Setup(container="images/my env.sif", imports=("torch", "numpy")))
 STAGED = Staging(destination="/home/me/out", warn_time=120, grace=10)
 BOTH = [*product(NAMES, SETUPS)]
-SCHEDULERS = pytest.mark.parametrize("name", ["slurm", "gridengine"])
 
 
 def is_bash(text: str) -> bool:
@@ -83,7 +84,7 @@ def test_an_image_of_a_registry_is_looked_for_by_no_file() -> None:
     assert "[ -e docker" not in text
 
 
-@SCHEDULERS
+@EACH_KIND
 def test_a_job_after_others_sees_in_their_logs_that_they_succeeded(name: str) -> None:
     text = RENDER[name](a_script(needs=("/home/me/a b.out",)))
 
@@ -146,7 +147,7 @@ def test_the_tasks_end_before_the_warning(name: str) -> None:
     assert '--time-limit "$((3480 - SECONDS))s"' in text
 
 
-@SCHEDULERS
+@EACH_KIND
 def test_a_queue_that_no_directive_can_hold_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="cannot hold"):
         RENDER[name](a_script(request=JobRequest(queue='a"b')))

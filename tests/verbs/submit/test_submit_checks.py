@@ -97,6 +97,7 @@ def test_what_only_slurm_finds_is_its_own_word(real: Weigh) -> None:
 
 
 @pytest.mark.slurm
+@pytest.mark.alone
 def test_what_was_checked_is_listed_with_what_is_free(real: Weigh) -> None:
     code, out, _ = attempt(real, "-p", "gpu", "--gpus", "v100")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
+from rigs import EACH_RIG
 
 RIG = Path(os.environ.get("WEIGH_RIG", "/var/lib/weigh-rig"))
 PIDS = {
@@ -82,6 +83,7 @@ def once_sent(here: Weigh, plan: str, *words: str) -> str:
 
 @pytest.mark.slurm
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.alone
 def test_a_job_that_sbatch_gave_up_is_found_and_not_sent_again(here: Weigh) -> None:
     plan = counted(here, 3)
     with stopped("slurm"):
@@ -98,6 +100,7 @@ def test_a_job_that_sbatch_gave_up_is_found_and_not_sent_again(here: Weigh) -> N
 
 @pytest.mark.slurm
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.alone
 def test_a_killed_sender_leaves_no_sbatch_that_sends_later(here: Weigh) -> None:
     plan = counted(here, 2)
     with stopped("slurm"):
@@ -116,13 +119,8 @@ def sbatch_runs(folder: Path) -> bool:
     return ran.returncode == 0
 
 
-@pytest.mark.parametrize(
-    "scheduler",
-    [
-        pytest.param("slurm", marks=pytest.mark.slurm),
-        pytest.param("gridengine", marks=pytest.mark.gridengine),
-    ],
-)
+@EACH_RIG
+@pytest.mark.alone
 def test_the_job_of_a_sender_that_was_killed_runs_once(
     here: Weigh,
     request: pytest.FixtureRequest,

@@ -11,7 +11,7 @@ from weigh.model.job import JobRequest, Submitted
 from weigh.model.plan import Capacity, Plan, PlanRequest
 from weigh.render.submit_lines import (
     Check,
-    Shipped,
+    SubmitAnswer,
     check_lines,
     command_lines,
     submitted_lines,
@@ -47,7 +47,7 @@ def job(number: str = "7", **known: object) -> Submitted:
 
 
 def lines(first: Submitted, *more: Submitted) -> list[str]:
-    shipped = Shipped(
+    shipped = SubmitAnswer(
         plan=PLAN,
         scheduler="slurm",
         script="/p/job.sh",
@@ -116,7 +116,7 @@ def test_nothing_checked_is_nothing_shown() -> None:
 
 def test_a_dry_run_names_the_command_of_each_part_as_one_line_to_copy() -> None:
     parts = [("sbatch", "--parsable", f"/a b/job_{at}.sh") for at in range(6)]
-    shipped = Shipped(
+    shipped = SubmitAnswer(
         plan=PLAN, scheduler="slurm", script="", text="", commands=tuple(parts)
     )
 

@@ -324,7 +324,7 @@ def test_a_file_says_the_sweep_and_what_is_typed_wins(
         (["x=1", "--zap", "--", "run", "{x}"], "--zap"),
         (["x=1", "--", "run {x} > out"], "bash -c"),
         (["x=1", "--", "run"], "x is not used in the command (write {x}"),
-        (["x=1", "--", "run", "{y}", "{x}"], "{y} in the command has no values"),
+        (["x=1", "--", "run", "{y}", "{x}"], "{y} has no values"),
         (["x=1", "x=2", "--", "run", "{x}"], "x is given twice"),
         (["Seq=1", "--", "run", "{Seq}"], "Seq is a column"),
         (["x=1", "--seed", "1", "--", "run", "{x}"], "--seed goes with --random"),

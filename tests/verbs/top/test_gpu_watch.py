@@ -14,7 +14,7 @@ from weigh.probe.gpu import ExplainedGpuProbe, GpuDevice, GpuReading
 DEVICE = GpuDevice(0, "GPU-1", "V100", memory_total=32 << 30)
 
 
-class Card:
+class FakeGpu:
     """A card whose memory rises by a GiB a look, and that hangs when told to."""
 
     def __init__(self) -> None:
@@ -35,29 +35,31 @@ class Card:
 
 
 @pytest.fixture
-def card() -> Iterator[Card]:
-    card = Card()
-    yield card
-    card.answers.set()
+def fake_gpu() -> Iterator[FakeGpu]:
+    fake_gpu = FakeGpu()
+    yield fake_gpu
+    fake_gpu.answers.set()
 
 
-def _watch(card: Card, patience: float = 10) -> GpuWatch:
-    return GpuWatch(lambda: card, patience)
+def _watch(fake_gpu: FakeGpu, patience: float = 10) -> GpuWatch:
+    return GpuWatch(lambda: fake_gpu, patience)
 
 
-def test_each_look_reads_the_card_anew(card: Card) -> None:
-    watch = _watch(card)
+def test_each_look_reads_the_card_anew(fake_gpu: FakeGpu) -> None:
+    watch = _watch(fake_gpu)
     looks = [watch.look(), watch.look()]
     watch.close()
     assert [one.readings[0].memory_used for one in looks] == [1 << 30, 2 << 30]
     assert looks[0].devices == (DEVICE,)
 
 
-def test_a_driver_that_hangs_leaves_the_last_reading_and_says_so(card: Card) -> None:
-    watch = _watch(card, patience=0.05)
+def test_a_driver_that_hangs_leaves_the_last_reading_and_says_so(
+    fake_gpu: FakeGpu,
+) -> None:
+    watch = _watch(fake_gpu, patience=0.05)
     while not watch.look().readings:
         pass
-    card.answers.clear()
+    fake_gpu.answers.clear()
     watch.look()  # an answer may have been on its way
     late = watch.look()
     watch.close()
@@ -66,10 +68,10 @@ def test_a_driver_that_hangs_leaves_the_last_reading_and_says_so(card: Card) -> 
 
 
 def test_a_card_names_my_processes_and_counts_the_others(tmp_path: Path) -> None:
-    card = Card()
-    card.holders = {os.getpid(): 5 << 30, 1 << 23: 1 << 30}  # no pid is that large
+    fake_gpu = FakeGpu()
+    fake_gpu.holders = {os.getpid(): 5 << 30, 1 << 23: 1 << 30}  # no pid is that large
     store = open_store(str(tmp_path), {"WEIGH_DIR": str(tmp_path)})
-    watcher = Watcher(store, Watching(gpus=lambda: card))
+    watcher = Watcher(store, Watching(gpus=lambda: fake_gpu))
     while not (gpus := watcher.look().gpus):
         pass
     watcher.close()
@@ -97,15 +99,17 @@ def test_a_driver_in_trouble_is_named_once_there_is_one(
     assert watch.look() == GpuLook(note=note)
 
 
-def test_what_is_in_doubt_about_the_cards_is_said(card: Card) -> None:
-    card.notes, card.absence = ("one is broken",), "none is yours"
-    assert _watch(card).look().note == "one is broken; none is yours"
+def test_what_is_in_doubt_about_the_cards_is_said(fake_gpu: FakeGpu) -> None:
+    fake_gpu.notes, fake_gpu.absence = ("one is broken",), "none is yours"
+    assert _watch(fake_gpu).look().note == "one is broken; none is yours"
 
 
-def test_a_card_that_breaks_keeps_its_last_reading_and_the_screen(card: Card) -> None:
-    watch = _watch(card)
+def test_a_card_that_breaks_keeps_its_last_reading_and_the_screen(
+    fake_gpu: FakeGpu,
+) -> None:
+    watch = _watch(fake_gpu)
     before = watch.look()
-    card.used = "odd"  # type: ignore[assignment] # what no driver should give
+    fake_gpu.used = "odd"  # type: ignore[assignment] # what no driver should give
     after = watch.look()
     assert after.readings == before.readings
     assert "GPUs cannot be read: TypeError" in (after.note or "")

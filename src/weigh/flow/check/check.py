@@ -8,8 +8,14 @@ import msgspec
 
 from weigh.errors import FormatError, UsageError
 from weigh.flow.check.script import check_here
-from weigh.flow.check.trials import Rules, Setup, TaskToTry, Tried, try_side_by_side
-from weigh.flow.check.verdict import judge_trial
+from weigh.flow.check.trials import (
+    Rules,
+    Setup,
+    TaskToTry,
+    Tried,
+    judge_trial,
+    try_side_by_side,
+)
 from weigh.flow.plan import directory as plan_directory
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.records.records import open_store

@@ -1,1 +1,1 @@
-"""``weigh doctor``: what is wrong here, and the cure."""
+"""``weigh doctor``: the problems of this machine, and their fixes."""

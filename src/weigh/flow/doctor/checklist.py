@@ -14,6 +14,7 @@ from weigh.model.doctor import (
     PythonEnvironment,
     SchedulerFacts,
 )
+from weigh.schedulers import KINDS
 from weigh.sweep.quoting import quoted
 from weigh.units import format_duration
 
@@ -74,10 +75,11 @@ def python_on_nodes(facts: Facts) -> Iterator[Check]:
         text = f"weigh's Python is on a shared disk ({disk.kind}): nodes see it"
         yield Check("nodes", "ok", text)
         return
-    is_slurm = facts.schedulers[0].name == "Slurm"
-    start = "srun" if is_slurm else "qrsh -now no"
+    start = next(
+        kind.starts for kind in KINDS.values() if kind.title == facts.schedulers[0].name
+    )
     text = f"weigh's Python is on this machine's own disk: {disk.path}"
-    cure = f"does {start} {facts.python} --version answer? if not, put a venv in home"
+    cure = f"try {start} {facts.python} --version; if it fails, put a venv in home"
     yield Check("nodes", "warning", text, cure)
 
 
@@ -145,7 +147,7 @@ def _torch_cuda(facts: Facts) -> str | None:
 def _no_gpu(gpus: GpuFacts, facts: Facts) -> Iterator[Check]:
     text = gpus.absence or "no GPU here"
     if facts.schedulers and facts.job_id is None:
-        text += "; a node's driver: weigh doctor in a job there"
+        text += "; for a node, run weigh doctor in a job there"
     yield Check("GPU", "ok", text)
 
 

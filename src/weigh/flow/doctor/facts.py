@@ -31,7 +31,7 @@ from weigh.probe.own_memory import ProcMemory
 from weigh.probe.proc import is_own_proc, read_reaped_io
 from weigh.probe.process_limits import read_limits
 from weigh.runner.memory_limits import MemoryGauge
-from weigh.schedulers import job_from_environment
+from weigh.schedulers import KINDS, job_from_environment
 from weigh.store.location import locate
 from weigh.units import GIB, KIB, MIB, Seconds, format_duration, format_size
 
@@ -214,19 +214,6 @@ LIMIT_CHECKS = (disks, quotas, process_limits, memory, reach, store)
 
 PATIENCE = 10.0
 _HUNG = f"has not answered for {PATIENCE:g} s"
-# name, the commands that weigh and its users need, a query that is cheap
-_SCHEDULERS = (
-    (
-        "Slurm",
-        ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun", "sacct"),
-        ("sinfo", "-h", "-o", "%R"),
-    ),
-    (
-        "Grid Engine",
-        ("qsub", "qstat", "qdel", "qconf", "qhost", "qacct"),
-        ("qconf", "-sql"),
-    ),
-)
 
 
 def gather(cwd: str, env: Mapping[str, str], ask: Ask) -> Facts:
@@ -265,7 +252,7 @@ def gather(cwd: str, env: Mapping[str, str], ask: Ask) -> Facts:
 def read_gpus(env: Mapping[str, str]) -> GpuFacts:
     """Read the GPUs of this machine and the version of their driver."""
     if not gpu_may_be_present(env):
-        return GpuFacts(absence="no NVIDIA driver here, or no GPU of it is yours")
+        return GpuFacts(absence="no NVIDIA driver here, or no GPU is allocated to you")
     from weigh.probe.driver import read_driver_version  # noqa: PLC0415
     from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only if there may be a GPU
 
@@ -317,16 +304,16 @@ def _distinct(disks: Sequence[Disk]) -> tuple[Disk, ...]:
 def _schedulers(env: Mapping[str, str], ask: Ask) -> tuple[SchedulerFacts, ...]:
     path = env.get("PATH", "").split(os.pathsep)
     found = []
-    for name, commands, question in _SCHEDULERS:
-        here = tuple(one for one in commands if _is_command(one, path))
-        if commands[0] not in here:
+    for kind in KINDS.values():
+        here = tuple(one for one in kind.commands if _is_command(one, path))
+        if kind.submits not in here:
             continue
-        reply = ask(question, env=env, patience=PATIENCE)
+        reply = ask(kind.probe, env=env, patience=PATIENCE)
         found.append(
             SchedulerFacts(
-                name=name,
+                name=kind.title,
                 found=here,
-                missing=tuple(one for one in commands if one not in here),
+                missing=tuple(one for one in kind.commands if one not in here),
                 trouble=None if reply.is_answer else reply.complaint(),
             )
         )
@@ -358,7 +345,7 @@ def _reach() -> Reach:
         cgroup_peak=own.peak is not None,
         oom_kills=own.oom_kills is not None,
         shared_pages=is_own_proc()
-        and _can_read("/proc/self/smaps_rollup", "/proc/self/pagemap"),
+        and _can_read("/proc/self/maps", "/proc/self/pagemap"),
         high_water=ProcMemory().reset(),
         storage=read_reaped_io() is not None,
         processes=is_own_proc(),

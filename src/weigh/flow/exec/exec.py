@@ -36,11 +36,13 @@ from weigh.runner.build import (
 )
 from weigh.runner.joblog_file import Settled
 from weigh.runner.task_source import TaskSource
+from weigh.schedulers import KINDS
 from weigh.store import identity
 
 _STDIN = "-"
 _MOST_CHECKED = 50  # tasks that are checked for job scripts
-_SCRIPT = re.compile(r"\bsh\b|\b(?:ba|k|z)sh\b|\.(?:slurm|sbatch|sge|job)\b")
+_SUFFIXES = "|".join(name for kind in KINDS.values() for name in kind.suffixes)
+_SCRIPT = re.compile(rf"\bsh\b|\b(?:ba|k|z)sh\b|\.(?:{_SUFFIXES}|job)\b")
 
 
 def execute(

@@ -16,6 +16,7 @@ from weigh.model.record import Allocation
 from weigh.runner import resources
 from weigh.runner.build import ExecOptions
 from weigh.runner.slots import NO_RESERVATION, Layout, Reservation, lay_out
+from weigh.schedulers import end_from_environment
 from weigh.units import Seconds
 
 _FILES_OF_A_TASK = 6  # its output or pipes, its regions, its files in /proc
@@ -108,10 +109,8 @@ def end_at(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
     """Return the end of the time limit on the monotonic clock; None without one."""
     if limit is not None:
         return time.monotonic() + limit
-    end = env.get("SLURM_JOB_END_TIME", "")
-    if not end.isdecimal():
-        return None
-    return time.monotonic() + int(end) - time.time()
+    end = end_from_environment(env)
+    return None if end is None else time.monotonic() + end - time.time()
 
 
 def find_parameters(

@@ -1,1 +1,1 @@
-"""``weigh scan``, ``fit`` and ``request``: from runs to what to ask for."""
+"""``weigh scan`` and ``weigh request``: from runs to predictions and requests."""

@@ -13,7 +13,13 @@ from weigh.estimate.estimate import Estimate, estimate
 from weigh.estimate.fit import TRUSTED_RATIO
 from weigh.estimate.readings import completed, varying
 from weigh.estimate.samples import size_text
-from weigh.flow.fit.wishes import Asked, Wishes, limits_measured_on, read_wishes
+from weigh.flow.fit.estimate_options import (
+    ParsedOptions,
+    TypedOptions,
+    limits_measured_on,
+    parse_options,
+)
+from weigh.flow.fit.request import as_jobs_ended
 from weigh.flow.records.records import open_store
 from weigh.model.record import Record, Request
 from weigh.model.report import Note
@@ -67,7 +73,7 @@ def fit(
 def fit_named(
     names: Sequence[str],
     by: str | None,
-    wishes: Wishes,
+    typed_options: TypedOptions,
     *,
     cwd: str,
     env: Mapping[str, str],
@@ -76,34 +82,35 @@ def fit_named(
 
     Raises:
         RecordNotFoundError: no such record; offers the nearest names.
-        UsageError: the records carry no fit, or a wish does not go with them.
+        UsageError: the records carry no fit, or an option does not fit them.
         FormatError: a size, share or configuration file does not parse.
     """
     root = open_store(cwd, env).root
     settings = config.load(cwd, env)
-    asked = read_wishes(wishes, by, settings.gpus)
+    parsed = parse_options(typed_options, by, settings.gpus)
     records = _named(root, names) if names else _having(root, by)
-    found = answer(records, by or _varies(records), asked)
+    records = as_jobs_ended(records, root, env)
+    found = answer(records, by or _varies(records), parsed)
     return msgspec.structs.replace(
         found, warnings=(*settings.warnings, *found.warnings)
     )
 
 
-def answer(records: Sequence[Record], by: str, asked: Asked) -> Answer:
-    """Fit *records* (the newest first) and work out what was asked.
+def answer(records: Sequence[Record], by: str, parsed: ParsedOptions) -> Answer:
+    """Fit *records* (the newest first) and answer what the options ask.
 
     Raises:
         UsageError: the records carry no fit.
     """
     made = estimate(records, by)
     used = completed(records, made.by.split("*"))
-    target, said = asked.target_of(made.by)
-    own = () if asked.has_gpu else limits_measured_on(used)
+    target, said = parsed.target_of(made.by)
+    own = () if parsed.has_gpu else limits_measured_on(used)
     options = FitOptions(
         target=target,
-        limits=(*own, *asked.limits),
-        near=asked.near,
-        level=asked.level,
+        limits=(*own, *parsed.limits),
+        near=parsed.near,
+        level=parsed.level,
     )
     advice = advise(made, options)
     need = advice.target or advice.recommended
@@ -118,16 +125,18 @@ def answer(records: Sequence[Record], by: str, asked: Asked) -> Answer:
 def answer_of_scan(
     records: Sequence[Record], scan: Scan, sites: Mapping[str, Bytes]
 ) -> Answer | None:
-    """Return what a scan was asked about its target; None where it has no answer.
+    """Return what a scan predicts for its target; None if it predicts nothing.
 
     It is the answer that ``weigh scan`` printed, so that a report of the same records
     shows the same request.
     """
     if scan.target is None or scan.by is None:
         return None
-    wishes = Wishes(target=scan.target, level=scan.level or Wishes().level)
+    typed_options = TypedOptions(
+        target=scan.target, level=scan.level or TypedOptions().level
+    )
     try:
-        return answer(records, scan.by, read_wishes(wishes, scan.by, sites))
+        return answer(records, scan.by, parse_options(typed_options, scan.by, sites))
     except (UsageError, FormatError):  # too few of its records are left
         return None
 
@@ -214,10 +223,10 @@ def _request(used: Sequence[Record], need: Need, advice: Advice) -> Request | No
     """
     if need.size > TRUSTED_RATIO * advice.rows[-1].size:
         return None
-    asked = from_usages(used)
+    request = from_usages(used)
     seconds = max(need.time_upper or 0.0, (need.time or 0.0) * (1 + DEFAULT_HEADROOM))
     return msgspec.structs.replace(
-        asked,
+        request,
         memory=None if need.memory_upper is None else round_memory(need.memory_upper),
         virtual_memory=None,
         time_limit=round_time(seconds) if seconds else None,

@@ -54,9 +54,9 @@ def check_steps(steps: Steps) -> None:
 
 
 def carry_on(
-    asked: Request, records: Sequence[Record], steps: Steps | None = None
+    request: Request, records: Sequence[Record], steps: Steps | None = None
 ) -> Request:
-    """Raise *asked* to what the full job needs, and say in its notes what was done.
+    """Raise *request* to what the full job needs, and say in its notes what was done.
 
     Memory that rises goes on rising; time is what the remaining steps take. Without a
     number of steps, a timed loop that did not reach its end has it.
@@ -68,10 +68,10 @@ def carry_on(
     check_steps(steps)
     ahead = [one for record in records if (one := _ahead(record, steps)) is not None]
     if ahead:
-        return _carried(asked, ahead)
+        return _carried(request, ahead)
     if steps.total is not None:
         raise UsageError(_uncounted(records))
-    return _as_it_is(asked, records)
+    return _as_it_is(request, records)
 
 
 def _ahead(record: Record, steps: Steps) -> _Ahead | None:
@@ -96,20 +96,20 @@ def _growth(record: Record) -> Growth | None:
     return growth_of(record.series.t, record.series.memory)
 
 
-def _carried(asked: Request, ahead: Sequence[_Ahead]) -> Request:
+def _carried(request: Request, ahead: Sequence[_Ahead]) -> Request:
     most = max(ahead, key=lambda one: one.memory.high)
     longest = max(one.time for one in ahead)
     # headroom, or the upper bound where that is more
-    memory = max(most.memory.value * (1 + asked.headroom), most.memory.high)
+    memory = max(most.memory.value * (1 + request.headroom), most.memory.high)
     rising = most.memory.high > most.growth.peak
     sized = _rounded(memory) if rising else None
-    notes = (note for note in asked.notes if note != STILL_RISING)
-    time_limit = round_time(longest * (1 + asked.headroom))
+    notes = (note for note in request.notes if note != STILL_RISING)
+    time_limit = round_time(longest * (1 + request.headroom))
     return msgspec.structs.replace(
-        asked,
-        memory=_most(asked.memory, sized),
-        virtual_memory=_with_growth(asked.virtual_memory, most if rising else None),
-        time_limit=max(asked.time_limit or 0, time_limit),
+        request,
+        memory=_most(request.memory, sized),
+        virtual_memory=_with_growth(request.virtual_memory, most if rising else None),
+        time_limit=max(request.time_limit or 0, time_limit),
         notes=(*notes, *_notes(most, longest)),
     )
 
@@ -137,27 +137,27 @@ def _notes(most: _Ahead, longest: Seconds) -> Iterator[str]:
         yield "memory had levelled out: the request is what the run used"
 
 
-def _as_it_is(asked: Request, records: Sequence[Record]) -> Request:
+def _as_it_is(request: Request, records: Sequence[Record]) -> Request:
     """Report how fast memory rises if the length of the job is unknown."""
     rising = [(r, g) for r in records if (g := _growth(r)) and g.growing and g.trend]
-    if STILL_RISING not in asked.notes or not rising:
-        return asked
+    if STILL_RISING not in request.notes or not rising:
+        return request
     record, growth = max(rising, key=lambda pair: pair[1].trend.rate)  # type: ignore[union-attr]
     rate = rate_words(growth.trend.rate)  # type: ignore[union-attr]
     note_text = (
         f"memory was still rising at the end, by {rate}: the full job needs more; "
         "state its length: weigh request --steps TOTAL --done N"
     )
-    memory = asked.memory
-    if record.state == "TIMEOUT" and asked.time_limit is not None:
-        ahead = extrapolate(growth, asked.time_limit)
+    memory = request.memory
+    if record.state == "TIMEOUT" and request.time_limit is not None:
+        ahead = extrapolate(growth, request.time_limit)
         memory = _most(memory, _rounded(ahead.high))
         note_text = (
             f"memory was still rising when the time was up, by {rate}: in "
-            f"{format_duration(asked.time_limit)} to {extrapolation_words(ahead)}"
+            f"{format_duration(request.time_limit)} to {extrapolation_words(ahead)}"
         )
-    notes = tuple(note_text if note == STILL_RISING else note for note in asked.notes)
-    return msgspec.structs.replace(asked, memory=memory, notes=notes)
+    notes = tuple(note_text if note == STILL_RISING else note for note in request.notes)
+    return msgspec.structs.replace(request, memory=memory, notes=notes)
 
 
 def _uncounted(records: Sequence[Record]) -> str:

@@ -107,7 +107,7 @@ def request_from_history(
     ended = as_jobs_ended(group.records, store.root, env)
     group = msgspec.structs.replace(group, records=tuple(ended))
     kind = _kind(group, words.parameters)
-    request, description = _asked(group, kind, risk, words)
+    request, description = _stated_request(group, kind, risk, words)
     return answer(
         request,
         group.records,
@@ -118,7 +118,7 @@ def request_from_history(
     )
 
 
-def _asked(
+def _stated_request(
     group: _Group, kind: Kind, risk: Risk, words: Words
 ) -> tuple[Request, dict[str, object]]:
     node = _node(group.records, words.node_memory)
@@ -215,7 +215,7 @@ def _kind(group: _Group, said: Parameters) -> Kind:
     completed = [use for use in group.uses if use.state == COMPLETED]
     measured = [use for use in completed if use.memory is not None]
     names = choose_sizes((use.parameters for use in measured), group.keys)
-    _check_said(said, group.uses)
+    _check_parameters(said, group.uses)
     coming = {**group.like.parameters, **said}
     hosts = {record.host.name for record in group.records if record.host}
     return Kind(
@@ -247,7 +247,7 @@ def _left_out(uses: Sequence[_Use]) -> dict[str, int]:
     return {why: number for why, number in left.items() if number}
 
 
-def _check_said(said: Parameters, uses: Sequence[_Use]) -> None:
+def _check_parameters(said: Parameters, uses: Sequence[_Use]) -> None:
     known = {name for use in uses for name in use.parameters}
     for name, value in said.items():
         if name not in known:

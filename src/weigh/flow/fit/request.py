@@ -1,6 +1,6 @@
 """``weigh request``: records in, lines for a job script out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -9,7 +9,7 @@ from weigh.errors import FormatError, UsageError
 from weigh.flow.fit.growth import Steps, carry_on
 from weigh.flow.records.records import Store, find_record, open_store
 from weigh.flow.site.schedulers import installed_scheduler
-from weigh.model.job import STEP_OUT_OF_MEMORY
+from weigh.model.job import STEP_OUT_OF_MEMORY, Submitted
 from weigh.model.record import Outcome, Record, Request
 from weigh.render import request_lines
 from weigh.request import (
@@ -19,8 +19,7 @@ from weigh.request import (
     parse_headroom,
     why_no_request,
 )
-from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers import find_kind, kind_or_first
 from weigh.store import jobs as jobs_file
 from weigh.store.find import LAST
 
@@ -64,15 +63,14 @@ def request(  # noqa: PLR0913 - the options of the command line, keyword-only
     reasons = [why_no_request(record) for record in records]
     if records and all(reasons):
         raise UsageError(
-            f"no request from {records[0].id[:6]}: {reasons[0]} "
-            "(measure again: weigh run -- COMMAND)"
+            f"no request from {records[0].id[:6]}: {reasons[0]} (run it again)"
         )
-    asked = carry_on(from_usages(records, headroom=share), records, steps)
-    return answer(asked, records, form=form, env=env, warnings=settings.warnings)
+    request = carry_on(from_usages(records, headroom=share), records, steps)
+    return answer(request, records, form=form, env=env, warnings=settings.warnings)
 
 
 def answer(  # noqa: PLR0913 - keyword-only past the second
-    asked: Request,
+    request: Request,
     records: Sequence[Record],
     *,
     form: str | None,
@@ -80,30 +78,30 @@ def answer(  # noqa: PLR0913 - keyword-only past the second
     warnings: tuple[str, ...] = (),
     history: object = None,
 ) -> Answer:
-    """Write *asked*, which is based on *records*, for the scheduler on PATH or *form*.
+    """Write *request*, based on *records*, for the scheduler on PATH or for *form*.
 
     *history* is what the JSON form contains about its origin, if it is from history.
     """
     scheduler = installed_scheduler(env)
     form = form or scheduler
-    asked = msgspec.structs.replace(
-        asked,
+    request = msgspec.structs.replace(
+        request,
         notes=(
-            *asked.notes,
-            *_virtual_notes(asked, _dialect_of(form, scheduler)),
-            *_gpu_notes(asked),
+            *request.notes,
+            *_virtual_notes(request, _dialect_of(form, scheduler)),
+            *_gpu_notes(request),
         ),
     )
     return Answer(
-        request=asked,
+        request=request,
         lines=request_lines.render(
-            asked,
+            request,
             form,
             scheduler=scheduler,
             records=tuple(record.id for record in records),
             history=history,
         ),
-        notes=request_lines.note_lines(asked, indent="# "),
+        notes=request_lines.note_lines(request, indent="# "),
         warnings=warnings,
     )
 
@@ -118,37 +116,72 @@ def as_jobs_ended(
 ) -> list[Record]:
     """Return *records*; those whose job had a step out of memory ended for that.
 
-    The processes of ``srun`` are none of the command's own: the record saw little of
-    their memory, and the command may have exited 0.
+    The processes of such a step (srun) are none of the command's own: the record saw
+    little of their memory, and the command may have exited 0.
     """
-    if not any(record.job and record.state == COMPLETED for record in records):
+    ids = {one.job.id for one in records if one.job and one.state == COMPLETED}
+    if not ids:
         return list(records)
-    from weigh.flow.follow.view import look  # noqa: PLC0415 - start-up time
-
-    known = jobs_file.read_jobs(root)
-    ids = {record.job.id for record in records if record.job}
-    wanted = [
-        job for job in known if job.id in ids and job.scheduler == slurm_text.NAME
-    ]
-    short = {
-        (task.job, task.element, task.seq)
-        for view in look(wanted, known, root=root, env=env)
-        for task in view.tasks
-        if task.state == "OUT_OF_MEMORY" and task.reason == STEP_OUT_OF_MEMORY
-    }
-    outcome = Outcome(STEP_OUT_OF_MEMORY, ("as Slurm's accounting shows",))
-    return [
-        msgspec.structs.replace(record, state="OUT_OF_MEMORY", outcome=outcome)
-        if record.job
-        and (record.job.id, record.job.element or 0, record.job.task or 1) in short
-        else record
-        for record in records
-    ]
+    as_job_ended = ends_of_jobs(root, env, ids)
+    return [as_job_ended(record) for record in records]
 
 
-def _gpu_notes(asked: Request) -> tuple[str, ...]:
+def ends_of_jobs(
+    root: str, env: Mapping[str, str], ids: Collection[str] | None = None
+) -> Callable[[Record], Record]:
+    """Return the function that `as_jobs_ended` applies to each record.
+
+    It queries the scheduler once, when it first meets a completed run of a job: about
+    the jobs in *ids*, or else about all that the store at *root* knows.
+    """
+    titles: dict[str, str] = {}
+    short: set[tuple[str, int, int]] = set()
+    is_known = False
+
+    def find_short() -> None:
+        from weigh.flow.follow.view import look  # noqa: PLC0415 - start-up time
+
+        known = jobs_file.read_jobs(root)
+        wanted = [
+            job for job in known if (ids is None or job.id in ids) and _shows_steps(job)
+        ]
+        titles.update((job.id, kind_or_first(job.scheduler).title) for job in wanted)
+        short.update(
+            (task.job, task.element, task.seq)
+            for view in look(wanted, known, root=root, env=env)
+            for task in view.tasks
+            if task.state == "OUT_OF_MEMORY" and task.reason == STEP_OUT_OF_MEMORY
+        )
+
+    def as_job_ended(record: Record) -> Record:
+        nonlocal is_known
+        job = record.job
+        if job is None or record.state != COMPLETED:
+            return record
+        if not is_known:
+            is_known = True
+            find_short()
+        if (job.id, job.element or 0, job.task or 1) not in short:
+            return record
+        evidence = (f"as {titles[job.id]}'s accounting shows",)
+        return msgspec.structs.replace(
+            record,
+            state="OUT_OF_MEMORY",
+            outcome=Outcome(STEP_OUT_OF_MEMORY, evidence),
+        )
+
+    return as_job_ended
+
+
+def _shows_steps(job: Submitted) -> bool:
+    """Return whether the scheduler shows the steps of a job that lacked memory."""
+    kind = find_kind(job.scheduler)
+    return kind is not None and kind.reasons.MESSAGES.step_over_memory is not None
+
+
+def _gpu_notes(request: Request) -> tuple[str, ...]:
     """Warn that the memory of a CPU run does not predict GPU memory."""
-    if asked.gpus:
+    if request.gpus:
         return ()
     return ("no GPU was used: GPU memory can only be measured on a GPU",)
 
@@ -172,10 +205,12 @@ def _dialect_of(form: str, scheduler: str) -> str:
     return scheduler if form == "flags" else form
 
 
-def _virtual_notes(asked: Request, dialect: str) -> Iterator[str]:
-    if dialect != gridengine_text.NAME:
+def _virtual_notes(request: Request, dialect: str) -> Iterator[str]:
+    kind = find_kind(dialect)
+    name = None if kind is None else kind.traits.address_space
+    if name is None:
         return
-    if asked.virtual_memory is None:
-        yield "virtual size was not measured: h_vmem is left to you"
-    elif asked.gpus:
-        yield "h_vmem counts what CUDA only reserves: ask your site whether to set it"
+    if request.virtual_memory is None:
+        yield f"virtual size was not measured: {name} is left to you"
+    elif request.gpus:
+        yield f"{name} counts what CUDA only reserves: ask your site whether to set it"

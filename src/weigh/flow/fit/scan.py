@@ -9,9 +9,9 @@ import msgspec
 from weigh import config
 from weigh.errors import FAILED, SIGNAL_BASE, RecordNotFoundError, UsageError
 from weigh.estimate.readings import gpu_memory
+from weigh.flow.fit.estimate_options import ParsedOptions, TypedOptions, parse_options
 from weigh.flow.fit.fit import Answer
 from weigh.flow.fit.fit import answer as fit_answer
-from weigh.flow.fit.wishes import Asked, Wishes, read_wishes
 from weigh.flow.records.records import open_store
 from weigh.flow.run.run_measured import Interrupted, last_line, run_measured
 from weigh.model.record import Record
@@ -161,7 +161,7 @@ class ScanAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def scan(
     options: ScanOptions,
-    wishes: Wishes,
+    typed_options: TypedOptions,
     *,
     say: Say,
     cwd: str,
@@ -174,7 +174,7 @@ def scan(
 
     Raises:
         UsageError: the sizes and the command do not go together.
-        FormatError: sizes or wishes do not parse.
+        FormatError: sizes or options do not parse.
         CommandNotFoundError: no such command.
         WeighError: weigh itself failed.
     """
@@ -182,12 +182,14 @@ def scan(
     axes = tuple(parse_axis(text) for text in options.axes)
     by = _sized(axes)
     settings = config.load(cwd, env)
-    asked = read_wishes(wishes, by, settings.gpus)  # refused before anything is run
+    parsed = parse_options(
+        typed_options, by, settings.gpus
+    )  # refused before anything is run
     plan = _plan(options, axes, root, cwd)
-    if wishes.target is None and plan.by == by:  # as before it was resumed
-        wishes = msgspec.structs.replace(wishes, target=plan.target)
-        asked = read_wishes(wishes, by, settings.gpus)
-    plan = _kept(plan, wishes, by, root, options)
+    if typed_options.target is None and plan.by == by:  # as before it was resumed
+        typed_options = msgspec.structs.replace(typed_options, target=plan.target)
+        parsed = parse_options(typed_options, by, settings.gpus)
+    plan = _kept(plan, typed_options, by, root, options)
     runs = sorted(list(_sizes(axes)) * options.repeat, key=_magnitude)
     if not options.resume and len({str(texts) for texts in runs}) < _FEWEST:
         raise UsageError(f"{by}: one size; a curve takes two, better three")
@@ -201,29 +203,29 @@ def scan(
         say("no scan to resume: this is a new scan")
     measured = ScanRuns(plan, root, env, say=say, known=known)
     measured.all(runs, options.repeat)
-    return _concluded(measured, by, options, asked)
+    return _concluded(measured, by, options, parsed)
 
 
 def _concluded(
-    measured: ScanRuns, by: str, options: ScanOptions, asked: Asked
+    measured: ScanRuns, by: str, options: ScanOptions, parsed: ParsedOptions
 ) -> ScanAnswer:
     label = measured.plan.label
-    found = _fitted(measured, by, asked)
+    found = _fitted(measured, by, parsed)
     if found is None:
         code = measured.exit_code or FAILED
         return ScanAnswer(fit=None, exit_code=code, label=label)
     confirmed = None
     if options.confirm and not measured.exit_code:
         confirmed = _confirm(measured, found)
-        found = _fitted(measured, by, asked) or found
+        found = _fitted(measured, by, parsed) or found
     return ScanAnswer(
         fit=found, exit_code=measured.exit_code, label=label, confirmed=confirmed
     )
 
 
-def _fitted(measured: ScanRuns, by: str, asked: Asked) -> Answer | None:
+def _fitted(measured: ScanRuns, by: str, parsed: ParsedOptions) -> Answer | None:
     try:
-        found = fit_answer(measured.records[::-1], by, asked)
+        found = fit_answer(measured.records[::-1], by, parsed)
     except UsageError as error:  # too few sizes ran
         measured.say(f"no curve: {error}")
         return None
@@ -297,13 +299,15 @@ def _plan(options: ScanOptions, axes: tuple[Axis, ...], root: str, cwd: str) -> 
     return Scan(label, options.command, cwd)
 
 
-def _kept(plan: Scan, wishes: Wishes, by: str, root: str, options: ScanOptions) -> Scan:
+def _kept(
+    plan: Scan, typed_options: TypedOptions, by: str, root: str, options: ScanOptions
+) -> Scan:
     """Keep the scan with its target: `weigh report` shows the same request later."""
     kept = msgspec.structs.replace(
         plan,
         by=by,
-        target=plan.target if wishes.target is None else wishes.target,
-        level=wishes.level,
+        target=plan.target if typed_options.target is None else typed_options.target,
+        level=typed_options.level,
     )
     if not options.dry_run and (kept != plan or not options.resume):
         append_scan(root, kept)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from weigh.errors import NOT_EXECUTABLE, NOT_FOUND, USAGE
 from weigh.model.job import OUTCOME_UNKNOWN, ElementState, Submitted, TaskState
 from weigh.model.record import State
 from weigh.model.staging import Earlier, Staging
@@ -12,7 +13,6 @@ from weigh.outcome import out_of_memory
 
 FACTOR = 2
 _QUICKLY = 10.0  # seconds: a task that is killed sooner was probably on a bad node
-_USAGE, _NOT_EXECUTABLE, _NOT_FOUND = 2, 126, 127
 # Python's last line of output when the program is wrong, not its environment
 _BUG = re.compile(
     r"^(?:\w+\.)*(?:ArithmeticError|AssertionError|AttributeError|FloatingPointError|"
@@ -95,11 +95,11 @@ def _bug(task: TaskState, words: str) -> str | None:
     found = _BUG.findall(words)
     if found:
         return str(found[-1].strip())
-    if task.exit_code == _NOT_FOUND:
+    if task.exit_code == NOT_FOUND:
         return "command not found"
-    if task.exit_code == _NOT_EXECUTABLE:
+    if task.exit_code == NOT_EXECUTABLE:
         return "cannot be executed"
-    if task.exit_code == _USAGE:
+    if task.exit_code == USAGE:
         return "exit code 2, as for a wrong option"
     return None
 

@@ -13,7 +13,7 @@ from weigh.flow.submit.rounds import settle_all
 from weigh.model.job import CANCELLING, Submitted, TaskState
 from weigh.model.record import State
 from weigh.render.status_lines import Failure, Standing, Waiting
-from weigh.schedulers.slurm import reasons as slurm_reasons
+from weigh.schedulers import find_kind
 from weigh.store import jobs as jobs_file
 from weigh.store import location
 
@@ -139,9 +139,9 @@ def _waiting(view: View) -> Iterator[Waiting]:
         if reason is None:
             yield Waiting(elements, "reason not known yet")
             continue
-        hopeless = slurm_reasons.is_hopeless(reason)
-        words = slurm_reasons.in_words(reason)
-        throttle = view.job.request.throttle
-        if reason == "JobArrayTaskLimit" and throttle:
-            words = f"{words} of {throttle} at once"
-        yield Waiting(elements, words, hopeless)
+        kind = find_kind(view.job.scheduler)
+        if kind is None:
+            yield Waiting(elements, reason)
+            continue
+        words = kind.reasons.in_words(reason, view.job.request.throttle)
+        yield Waiting(elements, words, kind.reasons.is_hopeless(reason))

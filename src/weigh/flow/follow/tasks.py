@@ -8,6 +8,7 @@ from typing import get_args
 
 import msgspec
 
+from weigh.errors import SIGNAL_BASE
 from weigh.joblog import read_ends
 from weigh.model.job import (
     STEP_OUT_OF_MEMORY,
@@ -18,6 +19,7 @@ from weigh.model.job import (
 from weigh.model.plan import Element, Plan
 from weigh.model.record import State
 from weigh.runner import events
+from weigh.schedulers import KINDS
 from weigh.schedulers.job_script import AGAIN, ENDED, GRACE, HOME, NEAR
 from weigh.schedulers.protocol import Scheduler
 from weigh.store.lines import UNREADABLE, read_tail
@@ -26,35 +28,17 @@ from weigh.units import Seconds
 LOGS = "log"
 _TAIL = 1 << 16
 _OF_STAGES = ('weigh: step "', "weigh: go on with: ")
-_TERMINATED = 128 + 15
+_TERMINATED = SIGNAL_BASE + 15
 # exit codes of weigh exec after a scheduler's warning signal: USR1, USR2, XCPU
-_WARNED = frozenset({128 + 10, 128 + 12, 128 + 24})
-# the messages of slurmstepd, with control groups or by polling
-_OVER_MEMORY = re.compile(
-    r"slurmstepd(?:-\S+)?: error: .*"
-    r"(?:exceeded memory limit|Exceeded job memory limit|oom.kill)"
-)
-# messages of srun and slurmstepd in the output of the task that started the step
-_STEP_OVER_MEMORY = re.compile(
-    rf"{_OVER_MEMORY.pattern}|srun: error: .*Out Of Memory", re.IGNORECASE
-)
-# the message of slurmstepd when it ends a job
-_ENDED_BY_SLURM = re.compile(
-    r"slurmstepd(?:-\S+)?: error: \*\*\* JOB \d+ ON \S+ CANCELLED AT \S+"
-    r"(?: DUE TO ([A-Z ]+)[^*]*)? \*\*\*"
-)
-_BY_REASON: dict[str, State] = {
-    "TIME LIMIT": "TIMEOUT",
-    "NODE FAILURE": "NODE_FAIL",
-    "PREEMPTION": "PREEMPTED",
-}
+# (numbers of Linux, where jobs run: a report may be read elsewhere)
+_WARNED = frozenset({SIGNAL_BASE + 10, SIGNAL_BASE + 12, SIGNAL_BASE + 24})
 _EXIT = re.compile(f"^{ENDED} ([0-9]{{1,3}})$", re.MULTILINE)
 # lines of weigh exec's summary, which do not show why the script ended
 _SUMMARY = re.compile(r"weigh  |  (?!stopped )[a-z]+ +\S|   +")
 _OUTPUT = re.compile(r"(\d{1,9})(?:\.(\d{1,9}))?\.out")
 _ENDED_LINE = b'{"event":"ended"'
 _ENDERS = frozenset({9, 15})
-_SHELL_ENDERS = frozenset({128 + 9, 128 + 15})
+_SHELL_ENDERS = frozenset({SIGNAL_BASE + 9, SIGNAL_BASE + 15})
 _ENDED_FROM_OUTSIDE: frozenset[State] = frozenset(
     {"CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "UNKNOWN"}
 )
@@ -93,16 +77,20 @@ def judge_by_log(state: ElementState, log: str) -> ElementState:
     that weigh exec exited.
     """
     words = tail_of(log)
-    if state.state in {"FAILED", "UNKNOWN"} and _OVER_MEMORY.search(words):
+    messages = [kind.reasons.MESSAGES for kind in KINDS.values()]
+    if state.state in {"FAILED", "UNKNOWN"} and any(
+        one.over_memory.search(words) for one in messages if one.over_memory
+    ):
         return msgspec.structs.replace(
             state, state="OUT_OF_MEMORY", reason="killed for memory"
         )
     exits = list(_EXIT.finditer(words))  # the scheduler may print something after it
     if state.state == "UNKNOWN":
-        by = list(_ENDED_BY_SLURM.finditer(words))
-        if by and (not exits or exits[-1].end() < by[-1].start()):
-            word = _BY_REASON.get(by[-1][1] or "", "CANCELLED")
-            return msgspec.structs.replace(state, state=word, reason=None)
+        for one in messages:
+            by = list(one.ended.finditer(words)) if one.ended else []
+            if by and (not exits or exits[-1].end() < by[-1].start()):
+                word = one.states.get(by[-1][1] or "", "CANCELLED")
+                return msgspec.structs.replace(state, state=word, reason=None)
     if not exits or int(exits[-1][1]) == AGAIN:
         return state
     before = words[: exits[-1].start()]
@@ -238,7 +226,7 @@ class _Element(msgspec.Struct, frozen=True):
         which of them it was is not known. A task whose last attempt succeeded is done.
         """
         shown = {
-            seq: [bool(_STEP_OVER_MEMORY.search(tail_of(path))) for _, path in outputs]
+            seq: [_shows_step_over_memory(path) for _, path in outputs]
             for seq in ends
             if (outputs := self._outputs(seq))
         }
@@ -315,6 +303,12 @@ class _Element(msgspec.Struct, frozen=True):
     def _running(self) -> frozenset[int]:
         past = events.read_past(lines_of(self.joblog + events.SUFFIX), lambda _: False)
         return frozenset(past.in_flight)
+
+
+def _shows_step_over_memory(path: str) -> bool:
+    words = tail_of(path)
+    patterns = (kind.reasons.MESSAGES.step_over_memory for kind in KINDS.values())
+    return any(one.search(words) for one in patterns if one)
 
 
 def _as(

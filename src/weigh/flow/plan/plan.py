@@ -1,25 +1,28 @@
 """``weigh plan``: read a task file; write which tasks run together and the request.
 
-This module reads records, asks the scheduler for free GPUs and runs the probe; what
-the tasks need and how they are packed is worked out in ``weigh.planning``.
+This module reads records, asks the scheduler for free GPUs, and with ``--probe`` runs
+1, 2, 3... tasks together and measures their throughput; what the tasks need and how
+they are packed is worked out in ``weigh.planning``.
 """
 
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from operator import truediv
 
 import msgspec
 
 from weigh import config, gpu_models
 from weigh.errors import UsageError, WeighError
 from weigh.flow.exec.options import find_parameters
-from weigh.flow.fit.request import configured_headroom
+from weigh.flow.fit.request import configured_headroom, ends_of_jobs
 from weigh.flow.job_scripts import refuse_job_scripts
 from weigh.flow.plan import directory as plan_directory
-from weigh.flow.plan.probe import Place, probe_more, probe_one
 from weigh.flow.records.records import open_store
+from weigh.flow.run.run_measured import MeasuredRun, last_line, wait_for_all
 from weigh.flow.site.ask import Ask, ask_scheduler, in_time
 from weigh.flow.site.cluster import cluster
 from weigh.model.cluster import Cluster
@@ -35,10 +38,20 @@ from weigh.planning.targets import Target, targets
 from weigh.probe.host import read_host
 from weigh.request import parse_headroom
 from weigh.runner.task_source import TaskSource
+from weigh.schedulers import KINDS
 from weigh.schedulers.protocol import Reply
 from weigh.store.find import find_entry, labelled_entries, not_found, read_file
 from weigh.store.index import Entry, Index, head_of, read_index, read_record
 from weigh.units import Seconds, format_duration
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the tasks run: directory, environment, CPUs, and the GPU if any."""
+
+    cwd: str
+    env: Mapping[str, str]
+    cpus: int
+    gpu: str | None = None
 
 
 def no_library() -> Library:
@@ -50,8 +63,10 @@ def _nothing(name: str) -> Record:
     raise KeyError(name)
 
 
-def library(names: str, root: str) -> Library:
+def library(names: str, root: str, env: Mapping[str, str]) -> Library:
     """Return the library of the records with these names, or of all records.
+
+    A run whose job had a step out of memory counts as out of memory.
 
     Raises:
         RecordNotFoundError: no record has a name; suggests the nearest name.
@@ -72,8 +87,11 @@ def library(names: str, root: str) -> Library:
             else:
                 heads += [entry.head for entry in _called(index, name, root)]
 
+    as_job_ended = ends_of_jobs(root, env)
+
     def read(name: str) -> Record:
-        return files[name] if name in files else read_record(entries[name])
+        record = files[name] if name in files else read_record(entries[name])
+        return as_job_ended(record)
 
     return Library(candidates(heads), read, named=names != ALL)
 
@@ -87,7 +105,6 @@ def _called(index: Index, name: str, root: str) -> list[Entry]:
     return [entry] if entry else labelled
 
 
-_CLUSTER_COMMANDS = ("sinfo", "qhost")
 _PATIENCE: Seconds = 3.0  # the number of free GPUs is optional
 
 
@@ -96,7 +113,7 @@ def with_free_gpus(
 ) -> tuple[Plan, ...]:
     """Add the number of free GPUs to each plan, where a scheduler reports it."""
     path = env.get("PATH", "")
-    if not any(shutil.which(name, path=path) for name in _CLUSTER_COMMANDS):
+    if not any(shutil.which(kind.lists, path=path) for kind in KINDS.values()):
         return tuple(plans)
     seen = in_time([lambda: _seen(env, ask)], patience=2 * _PATIENCE)[0]
     if seen is None:
@@ -247,7 +264,7 @@ def _needs(
     is_complete = is_complete and not (options.gpus and not stated.gpu_memory)
     known = no_library()
     if options.records != ALL or not is_complete:
-        known = library(options.records, open_store(cwd, env).root)
+        known = library(options.records, open_store(cwd, env).root, env)
     lines = (_line(source, seq) for seq in range(1, len(source) + 1))
     with ExitStack() as opened:
         parameters_of = find_parameters(source.name, opened)
@@ -317,3 +334,110 @@ def _with_probe(
     made = planned(again, needs, target, headroom, slow_down=best.slow_down)
     notes = (*made.notes, *sharing_notes(found))
     return msgspec.structs.replace(made, probe=found, notes=notes)
+
+
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_WORSE = 2  # numbers of tasks in a row without a gain that end the probe
+
+
+def probe_one(line: str, place: Place) -> Together:
+    """Run one task alone; its record is kept, and the plan uses it.
+
+    Raises:
+        UsageError: the task failed; the message has its last line of output.
+        Interrupted: this process received a signal to stop and passed it to the task.
+    """
+    return _side_by_side([line], place, ())
+
+
+def probe_more(
+    lines: Sequence[str],
+    alone: Sequence[Seconds],
+    place: Place,
+    *,
+    notify: Callable[[str], None],
+) -> Iterator[Together]:
+    """Run 2, 3... tasks together while the throughput grows; no record is kept.
+
+    *alone* holds the time of each task without the others. The probe ends early if
+    tasks fail together or the throughput falls.
+    """
+    best, worse = 1.0, 0
+    for count in range(2, len(lines) + 1):
+        try:
+            found = _side_by_side(lines[:count], place, alone[:count])
+        except UsageError as error:
+            notify(f"{count} together: {error}")
+            return
+        notify(f"{count} together: {found.speed_up:.2f} times the throughput of one")
+        yield found
+        worse = 0 if found.speed_up > best else worse + 1
+        best = max(best, found.speed_up)
+        if worse == _WORSE:
+            return
+
+
+def _side_by_side(
+    lines: Sequence[str], place: Place, alone: Sequence[Seconds]
+) -> Together:
+    with tempfile.TemporaryDirectory(prefix="weigh-") as folder:
+        runs = [
+            _start(line, number, len(lines), place, folder)
+            for number, line in enumerate(lines)
+        ]
+        wait_for_all(runs)
+        records = [_completed(run) for run in runs]
+    return _together(records, alone)
+
+
+def _start(
+    line: str, number: int, count: int, place: Place, folder: str
+) -> MeasuredRun:
+    env = dict(place.env)
+    share = str(max(1, place.cpus // count))
+    for name in _THREADS:
+        env.setdefault(name, share)
+    if place.gpu is not None:
+        env["CUDA_VISIBLE_DEVICES"] = place.gpu
+    if count > 1:  # the record would not show what the task uses alone
+        env["WEIGH_DIR"] = os.path.join(folder, "records")
+    return MeasuredRun(
+        ["bash", "-c", line],
+        os.path.join(folder, f"{number}.json"),
+        log=os.path.join(folder, f"{number}.log"),
+        cwd=place.cwd,
+        env=env,
+    )
+
+
+def _completed(run: MeasuredRun) -> Record:
+    """Return the record of a task that completed.
+
+    Raises:
+        UsageError: it did not complete.
+    """
+    record = run.record()
+    if record is None or record.state != "COMPLETED":
+        line = last_line(run.log or "")
+        state = record.state if record else f"exit code {run.process.returncode}"
+        raise UsageError(f"a task ended as {state}: {line or 'it printed nothing'}")
+    return record
+
+
+def _together(records: Sequence[Record], alone: Sequence[Seconds]) -> Together:
+    usages = [record.usage for record in records if record.usage]
+    times = [usage.wall_time for usage in usages]
+    peaks = [usage.peak_memory.value for usage in usages if usage.peak_memory]
+    gpus = [gpu for usage in usages for gpu in usage.gpus]
+    busy = [g.utilization_mean for g in gpus if g.utilization_mean is not None]
+    # the slowest counts: where tasks wait for one another the first ones are fast
+    slow_down = max(map(truediv, times, alone or times))
+    return Together(
+        count=len(records),
+        wall_time=max(times),
+        slow_down=slow_down,
+        speed_up=len(records) / slow_down,
+        memory=sum(peaks) if peaks else None,
+        gpu_memory=max((g.job_peak or 0 for g in gpus), default=0) or None,
+        gpu_busy=max(busy, default=None),
+    )

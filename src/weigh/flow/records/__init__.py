@@ -1,1 +1,1 @@
-"""``weigh records`` and ``compare``: what was measured."""
+"""``weigh records`` and ``weigh compare``: stored records, and how runs differ."""

@@ -1,4 +1,4 @@
-"""``weigh compare``: records in, how the others differ from the first out."""
+"""``weigh compare``: find the records; the comparison is `weigh.estimate.compare`."""
 
 import os
 from collections.abc import Mapping, Sequence

@@ -37,7 +37,7 @@ class Store(msgspec.Struct, frozen=True):
     note: str | None = None
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class RecordFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which records to list; ``limit`` None is all of them."""
 
     label: str | None = None
@@ -51,8 +51,8 @@ def open_store(cwd: str, environ: Mapping[str, str]) -> Store:
     return Store(locate(cwd, environ), this_machine(), time.time(), note)
 
 
-def list_records(store: Store, wanted: Wanted) -> Listing:
-    """Return the wanted records, newest first, those in progress before all.
+def list_records(store: Store, record_filter: RecordFilter) -> Listing:
+    """Return the records that pass, newest first, those in progress before all.
 
     Raises:
         StoreError: the store cannot be read.
@@ -63,13 +63,13 @@ def list_records(store: Store, wanted: Wanted) -> Listing:
     written = {entry.head.id for entry in index.entries}
     rows += [Row(head_of(one)) for one in interrupted if one.id not in written]
     heads = [entry.head for entry in index.entries]
-    chosen = [row for row in rows if _is_wanted(row.head, wanted)]
-    chosen += [Row(head) for head in heads if _is_wanted(head, wanted)]
+    chosen = [row for row in rows if _passes(row.head, record_filter)]
+    chosen += [Row(head) for head in heads if _passes(head, record_filter)]
     return Listing(
-        rows=chosen[: wanted.limit],
+        rows=chosen[: record_filter.limit],
         matching=len(chosen),
         total=len(rows) + len(heads),
-        id_length=_telling_length([row.head.id for row in rows], heads),
+        id_length=_distinct_length([row.head.id for row in rows], heads),
         newer={entry.head.id: entry.head.schema for entry in index.newer.values()},
         torn=index.torn,
     )
@@ -179,13 +179,13 @@ def _abandoned(in_progress: Sequence[Running], name: str) -> Head | None:
     return head_of(record)
 
 
-def _is_wanted(head: Head, wanted: Wanted) -> bool:
-    if wanted.label is not None and head.label != wanted.label:
+def _passes(head: Head, record_filter: RecordFilter) -> bool:
+    if record_filter.label is not None and head.label != record_filter.label:
         return False
-    return not wanted.states or head.state in wanted.states
+    return not record_filter.states or head.state in record_filter.states
 
 
-def _telling_length(some: Sequence[str], heads: Sequence[Head]) -> int:
+def _distinct_length(some: Sequence[str], heads: Sequence[Head]) -> int:
     """Return how many letters make all ids distinct, at least six."""
     ids = {*some, *(head.id for head in heads)}
     likely = len(ids).bit_length() // 2 + 1  # of n ids, some pair shares log2(n)/2

@@ -12,7 +12,7 @@ from weigh.estimate.estimate import estimate
 from weigh.estimate.readings import varying
 from weigh.flow.fit.fit import Answer, request_note
 from weigh.flow.records.records import open_store
-from weigh.flow.report.report import compose, gather
+from weigh.flow.report.report import composed, gather
 from weigh.model.record import Record
 from weigh.model.report import Note, Report
 from weigh.render.estimate_lines import answers
@@ -45,7 +45,7 @@ def page_of(
     """
     store = open_store(cwd, env)
     material = gather(name, store, logs=logs, cwd=cwd, env=env)
-    report = compose(material, store)
+    report = composed(material, store)
     records = [run.record for run in material.runs if run.record is not None]
     scans = () if report.job is not None else scans_of(records)
     return Page(report, render_page(report, scans, version=__version__))

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import overload
 
 import msgspec
@@ -18,15 +18,12 @@ from weigh.flow.report import joined_records as report_records
 from weigh.flow.report.accounting import ask, logs_of, tables_in
 from weigh.flow.report.runs import runs_of_view
 from weigh.flow.site.schedulers import kind_of, reaching
-from weigh.model.job import FINAL, Submitted
+from weigh.model.job import Submitted
 from weigh.model.plan import Plan
 from weigh.model.record import Record, Regions
-from weigh.model.report import Accounted, GpuTable, Note, Report, Row
-from weigh.review.advice import Subject
-from weigh.review.elements import Element, elements_of, measures, single
-from weigh.review.figures import with_accounting, with_other_figures
-from weigh.review.gpu_energy import gpu_totals
-from weigh.review.notes import notes
+from weigh.model.report import Accounted, Note, Report
+from weigh.review.elements import Element, elements_of, single
+from weigh.review.figures import with_accounting
 from weigh.review.requested import (
     Requested,
     most_requested,
@@ -34,13 +31,14 @@ from weigh.review.requested import (
     requested_by_records,
 )
 from weigh.review.runs import Run, runs_of_records, seconds_of
+from weigh.review.summary import Findings, compose
+from weigh.schedulers import KINDS
 from weigh.store import jobs as jobs_file
 from weigh.store.checkpoint import finalise_interrupted
 from weigh.store.find import LAST, labelled_entries, read_file
 from weigh.store.index import Index, read_index, read_record
 from weigh.store.scans import last_scan
 from weigh.sweep.quoting import quoted
-from weigh.units import GIB, HOUR, Seconds
 
 
 @overload
@@ -71,21 +69,10 @@ _DRAWN = 4  # records whose series a page draws
 _RECENT = 3
 
 
-class Material(msgspec.Struct, frozen=True, kw_only=True):
-    """All data of a report, before it is summarized."""
+class Material(Findings, frozen=True, kw_only=True):
+    """All data of a report, with the views of the jobs that weigh submitted."""
 
-    title: str
-    asked: Requested
-    runs: tuple[Run, ...]
-    elements: tuple[Element, ...]
     views: tuple[View, ...] = ()
-    job: str | None = None
-    scheduler: str | None = None
-    accounted: tuple[Accounted, ...] = ()
-    tables: tuple[GpuTable, ...] = ()
-    whose: str | None = None
-    cluster: str | None = None
-    request: Note | None = None
 
 
 def build(
@@ -105,7 +92,12 @@ def build(
         StoreError: the store cannot be read.
     """
     store = open_store(cwd, env)
-    return compose(gather(name, store, logs=logs, cwd=cwd, env=env), store)
+    return composed(gather(name, store, logs=logs, cwd=cwd, env=env), store)
+
+
+def composed(material: Material, store: Store) -> Report:
+    """Return the report of *material*, with the series that a page draws."""
+    return compose(material, _drawn(material.runs, store))
 
 
 def gather(
@@ -124,8 +116,13 @@ def gather(
         request=None if found.job else _for_target(name, found, store, cwd, env),
         tables=(*found.tables, *tables_in(_readable(logs))),
         whose=_whose(),
-        cluster=env.get("SLURM_CLUSTER_NAME") or env.get("SGE_CLUSTER_NAME"),
+        cluster=_cluster_name(env),
     )
+
+
+def _cluster_name(env: Mapping[str, str]) -> str | None:
+    names = (kind.variables.cluster for kind in KINDS.values())
+    return next((env[name] for name in names if name and env.get(name)), None)
 
 
 def _found(name: str, store: Store, *, cwd: str, env: Mapping[str, str]) -> Material:
@@ -143,62 +140,6 @@ def _found(name: str, store: Store, *, cwd: str, env: Mapping[str, str]) -> Mate
     return _of_records(name, _records(name, store, index, known), env)
 
 
-def compose(material: Material, store: Store) -> Report:
-    """Return the report: measures, states, hours, notes."""
-    runs, elements, asked = material.runs, material.elements, material.asked
-    rows = tuple(run.row for run in runs if run.is_last)
-    starts = [one.started for one in elements if one.started is not None]
-    ends = [
-        one.started + one.wall_time
-        for one in elements
-        if one.started is not None and one.wall_time is not None
-    ]
-    hours = [(one.asked, _held_for(one, material) / HOUR) for one in elements]
-    cpu = [run.row.cpu_time for run in runs if run.row.cpu_time is not None]
-    measured = tuple(
-        one
-        for one in with_other_figures(
-            measures(elements, asked),
-            material.accounted,
-            material.tables,
-            scheduler=material.scheduler,
-            killed=any(row.state == "OUT_OF_MEMORY" for row in rows),
-        )
-        if one.asked is not None or one.median is not None or one.others
-    )
-    by_name = {str(one.name): one for one in measured}
-    return Report(
-        title=material.title,
-        scheduler=material.scheduler,
-        job=material.job,
-        elements=len(elements) if material.job else None,
-        started=min(starts, default=None),
-        ended=max(ends, default=None),
-        states=dict(Counter(row.state for row in rows)),
-        measures=measured,
-        rows=rows,
-        notes=(
-            *_caveats(material.views, rows),
-            *_with_request(
-                notes(Subject(elements=elements, asked=asked, measures=by_name), rows),
-                material.request,
-            ),
-        ),
-        records=_drawn(runs, store),
-        gpu_hours=sum(one.gpus * h for one, h in hours) if asked.gpus else None,
-        cpu_hours=_held((one.cpus, h) for one, h in hours),
-        memory_hours=_held((one.memory, h / GIB) for one, h in hours),
-        runs=sum(run.row.started is not None for run in runs),
-        run_time=sum(run.row.wall_time or 0.0 for run in runs),
-        cpu_time=sum(cpu) if cpu else None,
-        whose=material.whose,
-        cluster=material.cluster,
-        energy=gpu_totals(runs).energy,
-        accounted=material.accounted,
-        gpu_tables=material.tables,
-    )
-
-
 def _for_target(
     name: str, material: Material, store: Store, cwd: str, env: Mapping[str, str]
 ) -> Note | None:
@@ -209,23 +150,6 @@ def _for_target(
     records = [run.record for run in material.runs if run.record is not None]
     found = answer_of_scan(records, scan, config.load(cwd, env).gpus)
     return None if found is None else request_note(found, material.scheduler)
-
-
-def _with_request(notes: Sequence[Note], request: Note | None) -> Sequence[Note]:
-    """Replace the request from the runs' usage by the one for a scan's target."""
-    if request is None:
-        return notes
-    return (*(note for note in notes if note.about != request.about), request)
-
-
-def _caveats(views: Sequence[View], rows: Sequence[Row]) -> Iterator[Note]:
-    """Yield why the scheduler could not be queried, if a task's state is open."""
-    troubles = dict.fromkeys(view.snapshot.trouble for view in views)
-    if any(row.state not in FINAL for row in rows):
-        for trouble in troubles:
-            if trouble is not None:
-                words = f"the scheduler could not be queried: {trouble}"
-                yield Note(about="warning", words=words, weight=101)
 
 
 def _readable(paths: Sequence[str]) -> Sequence[str]:
@@ -252,25 +176,6 @@ def _whose() -> str:
         return f"{user}/{grp.getgrgid(os.getegid()).gr_name}"
     except KeyError:
         return f"{os.geteuid()}/{os.getegid()}"
-
-
-def _held_for(element: Element, material: Material) -> Seconds:
-    """Return how long an element was held: by accounting, if weigh has no plan."""
-    wall = element.wall_time or 0.0
-    if material.views:
-        return wall
-    walls = (
-        one.wall_time
-        for one in material.accounted
-        if one.element == element.number and one.wall_time is not None
-    )
-    return max([wall, *walls]) if material.job else wall
-
-
-def _held(pairs: Iterable[tuple[float | None, float]]) -> float | None:
-    """Return the sum of amounts x hours; None if no amount is known."""
-    known = [amount * hours for amount, hours in pairs if amount is not None]
-    return sum(known) if known else None
 
 
 def _job_called(
@@ -329,7 +234,7 @@ def _records(
         jobs = ", ".join(f"{job.id} ({job.name})" for job in known[: -_RECENT - 1 : -1])
         if not jobs:
             raise
-        raise RecordNotFoundError(f"{error}; the latest jobs: {jobs}") from error
+        raise RecordNotFoundError(f"{error}; jobs: {jobs}") from error
 
 
 def _of_records(
@@ -344,9 +249,9 @@ def _of_records(
     accounted = tuple(
         one for one in ask(scheduler, asking, env) if one.element in parts
     )
-    asked = with_accounting(requested_by_records(records), accounted)
+    requested = with_accounting(requested_by_records(records), accounted)
     elements = (
-        elements_of(runs, (), asked)
+        elements_of(runs, (), requested)
         if name in jobs
         else [single(run, _requested_by(run, accounted)) for run in runs]
     )
@@ -354,7 +259,7 @@ def _of_records(
     one = f"{label or ''} {records[0].id[:6]}".strip()
     return Material(
         title=one if len(records) == 1 else name,
-        asked=asked,
+        requested=requested,
         runs=runs,
         elements=tuple(elements),
         job=name if name in jobs else None,
@@ -373,19 +278,21 @@ def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> M
     last = views[-1].job
     kind = kind_of(last.scheduler)
     by_job = _in_chain(views, [runs_of_view(view, store.root) for view in views])
-    asked = [requested_by_job(view.job, plan_of(view.job)) for view in views]
+    requested = [requested_by_job(view.job, plan_of(view.job)) for view in views]
     elements = [
         element
-        for view, runs, its in zip(views, by_job, asked, strict=True)
+        for view, runs, its in zip(views, by_job, requested, strict=True)
         for element in elements_of(runs, view.elements, its)
     ]
     every = (run for runs in by_job for run in runs)
     return Material(
         title=f"{last.name} {last.id}",
-        asked=most_requested(asked),
+        requested=most_requested(requested),
         runs=tuple(sorted(every, key=lambda run: run.row.task or 0)),
         elements=tuple(elements),
         views=views,
+        is_planned=True,
+        troubles=tuple(dict.fromkeys(_troubles(views))),
         job=last.id,
         scheduler=kind,
         accounted=ask(
@@ -393,6 +300,12 @@ def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> M
         ),
         tables=tables_in(logs_of(views)),
     )
+
+
+def _troubles(views: Sequence[View]) -> Iterator[str]:
+    for view in views:
+        if view.snapshot.trouble is not None:
+            yield view.snapshot.trouble
 
 
 def _in_chain(

@@ -15,10 +15,10 @@ from weigh.render.report_ticket import Ticket
 from weigh.review.failures import FAILED, way_of
 from weigh.review.requested import Requested
 from weigh.review.runs import Run
-from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.slurm.text import format_time
+from weigh.schedulers import find_kind
+from weigh.schedulers.dialect import Traits
 from weigh.store.find import LAST
-from weigh.units import Seconds, format_duration, format_size
+from weigh.units import Seconds, format_duration, format_limit, format_size
 
 _LINES = 20
 
@@ -60,7 +60,7 @@ def _ticket(found: Material, alike: Sequence[Run]) -> Ticket:
         is_failure=is_failed,
         ending=_ending(row),
         when=_when(row.started, row.wall_time),
-        asked=_request_words(_requested_by(run, found)),
+        requested=_request_words(_requested_by(run, found)),
         used=_used(row),
         command=row.command,
         folder=record.cwd if record else None,
@@ -96,8 +96,8 @@ def _requested_by(run: Run, found: Material) -> Requested:
     """Return the request of the element of *run*."""
     for element in found.elements:
         if any(run is one for one in element.runs):
-            return element.asked
-    return found.asked
+            return element.requested
+    return found.requested
 
 
 def _same(one: Row, other: Row) -> bool:
@@ -115,9 +115,9 @@ def _name(found: Material, row: Row) -> str:
     sizes = {view.job.id: view.job.elements for view in found.views}
     if row.element is None or sizes.get(row.job) == 1:
         return row.job
-    if found.scheduler == gridengine_text.NAME:
-        return f"{row.job}.{row.element + 1}"
-    return f"{row.job}_{row.element}"
+    kind = find_kind(found.scheduler)
+    traits = Traits() if kind is None else kind.traits
+    return traits.element_name.format(row.job, row.element + traits.first_element)
 
 
 def _ending(row: Row) -> str:
@@ -138,12 +138,12 @@ def _when(started: Seconds | None, wall_time: Seconds | None) -> str:
     return begun + ("" if wall_time is None else f", for {format_duration(wall_time)}")
 
 
-def _request_words(asked: Requested) -> str:
+def _request_words(requested: Requested) -> str:
     words = [
-        "" if asked.memory is None else format_size(asked.memory),
-        "" if asked.cpus is None else f"CPUs {asked.cpus}",
-        f"GPUs {asked.gpus}" if asked.gpus else "",
-        "" if asked.time_limit is None else format_time(asked.time_limit),
+        "" if requested.memory is None else format_size(requested.memory),
+        "" if requested.cpus is None else f"CPUs {requested.cpus}",
+        f"GPUs {requested.gpus}" if requested.gpus else "",
+        "" if requested.time_limit is None else format_limit(requested.time_limit),
     ]
     return ", ".join(word for word in words if word)
 

@@ -239,7 +239,7 @@ def profile(
 
 
 def refuse_in_job(environ: Mapping[str, str]) -> None:
-    """Raise UsageError inside a batch job of Slurm's or Grid Engine's."""
+    """Raise UsageError inside a batch job of a scheduler."""
     job = job_from_environment(environ)
     if job is not None:
         raise UsageError(

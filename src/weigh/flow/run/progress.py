@@ -1,7 +1,6 @@
-"""``weigh run`` reads along: how far the job is, when it ends, whether in time."""
+"""``weigh run --progress``: read the output of the job, forecast its end, warn."""
 
 import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ import msgspec
 from weigh.errors import WeighError
 from weigh.measure.output import own_streams, written_so_far
 from weigh.model.record import Headway, Measurement, Record
+from weigh.schedulers import end_from_environment, kind_of_job, kind_or_first
 from weigh.units import Bytes, Seconds, format_duration
 
 if TYPE_CHECKING:
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from weigh.model.progress import Forecast
     from weigh.progress.notices import LimitWatch, StallWatch
 
-PATIENCE = 5.0  # seconds for squeue or qstat, a second into the job
-_LIMIT = re.compile(r"\b[sh]_rt=([0-9:]+)")
-Ask = Callable[[str], str]
+PATIENCE = 5.0  # seconds for the scheduler's answer, a second into the job
+Ask = Callable[[tuple[str, ...]], str]
 
 
 def time_left(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
@@ -35,111 +34,44 @@ def time_left(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
     """
     if limit is not None:
         return limit
-    end = env.get("SLURM_JOB_END_TIME", "")
-    if not (end.isdecimal() and end.isascii()):
-        return None
-    left = int(end) - time.time()
+    end = end_from_environment(env)
+    left = 0.0 if end is None else end - time.time()
     return left if left > 0 else None  # the limit of a job that is over
 
 
 def queried_time_left(env: Mapping[str, str], ask: Ask | None = None) -> Seconds | None:
     """Query the scheduler for a limit that the environment lacks; None: no limit.
 
-    *ask* returns the output of squeue or qstat for a job id.
+    *ask* returns the output of the scheduler's command.
     """
-    if "SLURM_JOB_ID" in env:
-        return _left_by_slurm(env, ask)
-    return _left_by_gridengine(env, ask)
-
-
-def _left_by_slurm(env: Mapping[str, str], ask: Ask | None) -> Seconds | None:
-    """Query Slurm, which before 23.02 sets no variable. Only one rank queries it."""
-    job = env["SLURM_JOB_ID"]
-    if not job.isdecimal() or env.get("SLURM_PROCID", "0") != "0":
+    kind, argv = kind_of_job(env), limit_query(env)
+    if kind is None or argv is None:
         return None
-    if env.get("SLURM_JOB_END_TIME"):  # no query needed
-        return None
-    from weigh.schedulers.slurm import text as slurm_text  # noqa: PLC0415 - start-up time
-
+    file = kind.text.start_file(env)
     try:
-        text = ask(job) if ask is not None else _squeue(job, env)
-        left = slurm_text.parse_time(_parsable_time(text.strip()))
-    except WeighError:
+        elapsed = 0.0 if file is None else time.time() - os.stat(file).st_mtime
+        out = ask(argv) if ask is not None else _asked(argv, env)
+        return kind.text.parse_left(out, elapsed)
+    except (OSError, WeighError):
         return None
-    return None if left is None else float(left)
 
 
 def limit_query(env: Mapping[str, str]) -> tuple[str, ...] | None:
     """Return the command that queries the limit; None if none is needed."""
-    asked: list[str] = []
-
-    def note(job: str) -> str:
-        asked.append(job)
-        return ""
-
-    queried_time_left(env, note)
-    if not asked:
-        return None
-    return _by_squeue(asked[0]) if "SLURM_JOB_ID" in env else _by_qstat(asked[0])
+    kind = kind_of_job(env)
+    return None if kind is None else kind.text.limit_argv(env)
 
 
-def _parsable_time(left: str) -> str:
-    """Return squeue's time left, with hours added to its short form MM:SS."""
-    return f"00:{left}" if left.count(":") == 1 and "-" not in left else left
-
-
-def _squeue(job: str, env: Mapping[str, str]) -> str:
+def _asked(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
     from weigh.schedulers.command import run  # noqa: PLC0415 - only in such a job
 
-    return run(_by_squeue(job), cwd=None, env=env, timeout=PATIENCE).out
-
-
-def _by_squeue(job: str) -> tuple[str, ...]:
-    return "squeue", "-h", "-j", job, "-o", "%L"
-
-
-def _left_by_gridengine(env: Mapping[str, str], ask: Ask | None) -> Seconds | None:
-    """Query Grid Engine. The job started when its spool folder was written."""
-    job, spool = env.get("JOB_ID", ""), env.get("SGE_JOB_SPOOL_DIR", "")
-    if "SGE_TASK_ID" not in env or not job.isdecimal():
-        return None
-    from weigh.schedulers.gridengine import text as gridengine_text  # noqa: PLC0415 - start-up time
-
-    try:
-        began = os.stat(os.path.join(spool, "config")).st_mtime
-        text = ask(job) if ask is not None else _qstat(job, env)
-        found = [gridengine_text.parse_time(word) for word in _LIMIT.findall(text)]
-    except (OSError, WeighError):
-        return None
-    limits = [limit for limit in found if limit is not None]
-    return max(0.0, began + min(limits) - time.time()) if limits else None
-
-
-def _qstat(job: str, env: Mapping[str, str]) -> str:
-    from weigh.schedulers.command import run  # noqa: PLC0415 - only in such a job
-
-    return run(_by_qstat(job), cwd=None, env=env, timeout=PATIENCE).out
-
-
-def _by_qstat(job: str) -> tuple[str, ...]:
-    return "qstat", "-j", job
+    return run(argv, cwd=None, env=env, timeout=PATIENCE).out
 
 
 def asking(env: Mapping[str, str]) -> Callable[[Seconds], str]:
     """Return the function that formats a time limit as this scheduler's option."""
-    return _for_gridengine if "SGE_TASK_ID" in env else _for_slurm
-
-
-def _for_slurm(seconds: Seconds) -> str:
-    from weigh.schedulers.slurm import text as slurm_text  # noqa: PLC0415 - start-up time
-
-    return f"--time={slurm_text.format_time(round(seconds))}"
-
-
-def _for_gridengine(seconds: Seconds) -> str:
-    from weigh.schedulers.gridengine import text as gridengine_text  # noqa: PLC0415 - start-up time
-
-    return f"-l h_rt={gridengine_text.format_time(round(seconds))}"
+    text = (kind_of_job(env) or kind_or_first(None)).text
+    return lambda seconds: text.OPTIONS.time.format(text.format_time(round(seconds)))
 
 
 _FIRST = 1.0  # seconds until the first read: short runs need none
@@ -413,8 +345,10 @@ def _start_query(env: Mapping[str, str], run: "RunInProgress") -> "AsyncCommand 
         return None
     from weigh.measure.async_command import AsyncCommand  # noqa: PLC0415 - in some jobs
 
+    kind = kind_of_job(env)
+    off = () if kind is None else kind.variables.unset
     try:
-        query = AsyncCommand(argv, env, patience=PATIENCE)
+        query = AsyncCommand(argv, env, patience=PATIENCE, unset=off)
     except OSError:  # no such command here
         return None
     run.set_aside(query.pid)

@@ -21,6 +21,7 @@ from weigh.flow.run.record_sink import Keeper, Output, Warner, current_folder
 from weigh.measure.launcher import Launcher
 from weigh.model.record import (
     Allocation,
+    Host,
     Job,
     Measurement,
     Monitor,
@@ -33,8 +34,8 @@ from weigh.model.record import (
     State,
 )
 from weigh.outcome import judge, out_of_memory
-from weigh.probe.host import is_login_node, read_commit, read_host
-from weigh.store import identity
+from weigh.probe.host import may_be_login_node, read_commit, read_host
+from weigh.store import identity, location
 
 if TYPE_CHECKING:
     from weigh.flow.run.progress import RunObserver
@@ -83,6 +84,7 @@ def run(
             record = finished(record, measured, options, words)
             keeper.keep(record)
             output.write(record, warner)
+            _note_login_node(record.host, options, warner)
         except Exception as error:  # noqa: BLE001 - the job's exit code must pass
             warner.warn(f"internal error: {type(error).__name__}: {error}")
     return record, warner.lines
@@ -119,9 +121,30 @@ def _note_oddities(
     for one in measured:
         for line in one.monitor.warnings:
             warner.warn(line)
-    here = options.login_node
-    if is_login_node(os.environ) if here is None else here:
-        warner.warn("this is a login node: heavy work belongs on a compute node")
+
+
+def _note_login_node(host: Host | None, options: RunOptions, warner: Warner) -> None:
+    given, folder = options.login_node, current_folder()
+    if host is None or folder is None or given is False:
+        return
+    if given is None:
+        from weigh.schedulers import KINDS  # noqa: PLC0415 - start-up time
+
+        kinds = KINDS.values()
+        commands = [one.submits for one in kinds]
+        in_job = [one.job_variable for one in kinds]
+        if not may_be_login_node(os.environ, commands, in_job):
+            return
+    from weigh.flow.run.login_node import login_node_warning  # noqa: PLC0415 - rare
+
+    warning = login_node_warning(
+        given=given,
+        root=location.locate(folder, os.environ),
+        host=host.name,
+        env=os.environ,
+    )
+    if warning is not None:
+        warner.warn(warning)
 
 
 def advise(record: Record, headroom: float | None = None) -> Request | None:

@@ -15,6 +15,8 @@ from types import FrameType
 import msgspec
 
 from weigh.errors import (
+    NOT_EXECUTABLE,
+    NOT_FOUND,
     CommandNotExecutableError,
     CommandNotFoundError,
     WeighError,
@@ -25,8 +27,8 @@ from weigh.store.lines import UNREADABLE, read_tail
 
 _TAIL = 16384  # bytes of output: a traceback, and what torch prints below it
 _ERRORS: dict[int, type[WeighError]] = {
-    126: CommandNotExecutableError,
-    127: CommandNotFoundError,
+    NOT_EXECUTABLE: CommandNotExecutableError,
+    NOT_FOUND: CommandNotFoundError,
 }
 
 

@@ -1,5 +1,6 @@
 """``weigh cluster``: what a cluster has, what is free, and who uses the rest."""
 
+import itertools
 import os
 import re
 import time
@@ -21,9 +22,9 @@ from weigh.schedulers.cluster_view import (
     count_users,
     merge_elements,
 )
+from weigh.schedulers.command import query_environment
 from weigh.schedulers.protocol import Reply
 
-TABLE = "gridengine"
 _WORD = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 
 
@@ -35,13 +36,14 @@ def in_site_words(
     Raises:
         FormatError: a name is invalid; the message names its key.
     """
-    if kind != TABLE or TABLE not in site:
+    if kind not in site or kind not in KINDS or not KINDS[kind].traits.names_resources:
         return wanted
-    return msgspec.structs.replace(wanted, complexes=read_complexes(site[TABLE]))
+    complexes = read_complexes(kind, site[kind])
+    return msgspec.structs.replace(wanted, complexes=complexes)
 
 
-def read_complexes(table: object) -> Complexes:
-    """Read the table of resource names; a missing one has its usual name.
+def read_complexes(kind: str, table: object) -> Complexes:
+    """Read the table of a scheduler's resource names; missing ones are the usual.
 
     Raises:
         FormatError: a key or a value is invalid; the message names it.
@@ -50,17 +52,15 @@ def read_complexes(table: object) -> Complexes:
         words = msgspec.convert(table, Complexes)
     except msgspec.ValidationError as error:
         known = ", ".join(Complexes.__struct_fields__)
-        raise FormatError(f"cluster.{TABLE}: {error} (it has {known})") from error
+        raise FormatError(f"cluster.{kind}: {error} (it has {known})") from error
     for name in Complexes.__struct_fields__:
         word = getattr(words, name)
         if not _WORD.fullmatch(word):
-            raise FormatError(f"cluster.{TABLE}.{name}: not a resource name: {word!r}")
+            raise FormatError(f"cluster.{kind}.{name}: not a resource name: {word!r}")
     return words
 
 
-def find_complexes(
-    env: Mapping[str, str], ask: Ask, scheduler: str = TABLE
-) -> dict[str, str]:
+def find_complexes(env: Mapping[str, str], ask: Ask, scheduler: str) -> dict[str, str]:
     """Query the cluster for its resource names; those that it lacks are left out."""
     return KINDS[scheduler].resource_names(query(env, ask))
 
@@ -94,7 +94,7 @@ def cluster(
     nodes = closed_nodes(answers.nodes, answers.queues)
     user = _user()
     counted = Cluster(
-        scheduler="slurm" if kind == "slurm" else "gridengine",
+        scheduler=kind,
         name=answers.name,
         version=answers.version,
         user=user,
@@ -117,12 +117,9 @@ def cluster(
 
 
 def asking_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Return *env* without the variables that would change the format of answers."""
-    unset = tuple(prefix for kind in KINDS.values() for prefix in kind.unset)
-    kept = {k: value for k, value in env.items() if not k.startswith(unset)}
-    for kind in KINDS.values():
-        kept.update(kind.fixed)
-    return kept
+    """Return *env* without the variables that would change the answers."""
+    defaults = (kind.variables.defaults for kind in KINDS.values())
+    return query_environment(env, tuple(itertools.chain.from_iterable(defaults)))
 
 
 def _starts(

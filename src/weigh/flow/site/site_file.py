@@ -7,9 +7,13 @@ from weigh.errors import StoreError, UsageError
 from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.cluster import asking_environment, cluster, find_complexes
 from weigh.render.cluster_lines import render_site
+from weigh.schedulers import KINDS
 
 # variables for a user's scratch, then the usual directories
-_VARIABLES = ("SCRATCH", "SLURM_TMPDIR")
+_VARIABLES = (
+    "SCRATCH",
+    *(name for kind in KINDS.values() for name in kind.variables.scratch),
+)
 _FOLDERS = ("/disk/scratch", "/scratch", "/local/scratch", "/lscratch", "/localscratch")
 
 

@@ -1,1 +1,1 @@
-"""``weigh submit``: checked, sent, compared with what the scheduler understood."""
+"""``weigh submit``: check a plan, submit it, verify what the scheduler understood."""

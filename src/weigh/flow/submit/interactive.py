@@ -17,19 +17,17 @@ from weigh.flow.submit.submit import SubmitOptions, typed_request, where_to
 from weigh.model.job import JobRequest, Setup
 from weigh.model.limits import Limits
 from weigh.model.record import Complexes
-from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.job_script import request_of
+from weigh.schedulers import KINDS
+from weigh.schedulers.dialect import directive_line
 from weigh.schedulers.local.jobs import NAME as LOCAL
-from weigh.schedulers.protocol import Live, Who
-from weigh.schedulers.slurm import text as slurm_text
+from weigh.schedulers.protocol import Kind, Live, Who
 from weigh.units import GIB, HOUR
 
 # the default request: enough to look at a job, small enough to start soon
 _CPUS, _CPUS_WITH_GPU = 2, 4
 _MEMORY, _MEMORY_WITH_GPU = 8 * GIB, 16 * GIB
 _TIME = HOUR
-_MAPPED = 4 * GIB  # h_vmem counts what is mapped as well
-_SHELL = ("bash", "-l")
+_MAPPED = 4 * GIB  # of address space, which counts what is mapped as well
 # options of a job that a shell on a node cannot have
 _OF_JOBS = (
     *("after", "throttle", "first", "each_node", "mail", "prefetch", "stage_in"),
@@ -98,26 +96,20 @@ def interactive(  # noqa: PLR0913 - keyword-only past the second
         site=config.load(cwd, env).cluster,
         ask=ask,
     )
-    filled = _filled(request, live, scheduler)
-    if scheduler == gridengine_text.NAME and filled.gpus and live.limits is not None:
-        filled = _one_slot(filled, live.limits)
-    is_slurm = scheduler == slurm_text.NAME
-    flags = _slurm_flags(filled) if is_slurm else _gridengine_flags(filled)
-    prefix = slurm_text.PREFIX if is_slurm else gridengine_text.PREFIX
-    rows = [f"{prefix} {' '.join(words)}" for words in flags]
+    kind = KINDS[scheduler]
+    filled = _filled(request, live, kind)
+    if kind.text.OPTIONS.resource and filled.gpus and live.limits is not None:
+        filled = _one_slot(filled, live.limits, *kind.text.OPTIONS.resource)
+    flags = kind.backend.session_flags(filled)
+    rows = [directive_line(kind.text, *words) for words in flags]
     script = "\n".join(("#!/bin/bash", *rows, ""))
     refuse(text_findings(script, live, scheduler=scheduler, cwd=cwd, env=env))
     words = tuple(word for flag in flags for word in flag)
-    if is_slurm:
-        argv = ("srun", "--pty", *words, *(command or _SHELL))
-    elif command:
-        argv = ("qrsh", "-pty", "yes", "-now", "no", *words, *command)
-    else:
-        argv = ("qlogin", "-now", "no", *words)
+    argv = kind.backend.session_argv(words, tuple(command))
     return Session(argv=argv, request=filled)
 
 
-def _filled(request: JobRequest, live: Live, scheduler: str) -> JobRequest:
+def _filled(request: JobRequest, live: Live, kind: Kind) -> JobRequest:
     """Fill in what was not typed, at most what the queue and its nodes allow."""
     cpus = request.cpus or (_CPUS_WITH_GPU if request.gpus else _CPUS)
     memory = _MEMORY_WITH_GPU if request.gpus else _MEMORY
@@ -135,7 +127,7 @@ def _filled(request: JobRequest, live: Live, scheduler: str) -> JobRequest:
         memory = min([memory, *allowed, *([max(sizes)] if sizes else [])])
         ends = [int(one.time_limit) for one in queues if one.time_limit is not None]
         time = min(time, max(ends)) if len(ends) == len(queues) and ends else time
-    with_gpu = scheduler == gridengine_text.NAME and request.gpus
+    with_gpu = kind.traits.address_space is not None and request.gpus
     memory = memory if request.memory is None else request.memory
     virtual = None if with_gpu else memory + _MAPPED
     return msgspec.structs.replace(
@@ -147,37 +139,11 @@ def _filled(request: JobRequest, live: Live, scheduler: str) -> JobRequest:
     )
 
 
-def _one_slot(request: JobRequest, limits: Limits) -> JobRequest:
+def _one_slot(request: JobRequest, limits: Limits, name: str, value: str) -> JobRequest:
     """Request one slot where the site counts the GPUs once per slot."""
     words = request.complexes or Complexes()
     if words.gpus not in limits.per_slot:
         return request
     has_cpus = words.cpus in (limits.resources or ())
-    cpus = (("l", f"{words.cpus}={request.cpus}"),) if has_cpus else ()
+    cpus = ((name, value.format(words.cpus, request.cpus)),) if has_cpus else ()
     return msgspec.structs.replace(request, cpus=1, extra=(*request.extra, *cpus))
-
-
-def _slurm_flags(request: JobRequest) -> list[tuple[str, ...]]:
-    flags: list[tuple[str, ...]]
-    flags = [(flag,) for flag in slurm_text.directives(request_of(request))]
-    for name, value in (
-        ("partition", request.queue),
-        ("account", request.account),
-        ("qos", request.qos),
-        *request.extra,
-    ):
-        if value is not None:
-            flags.append((f"--{name}={value}" if value else f"--{name}",))
-    return flags
-
-
-def _gridengine_flags(request: JobRequest) -> list[tuple[str, ...]]:
-    words = request.complexes or Complexes()
-    directives = gridengine_text.directives(request_of(request), words)
-    flags = [tuple(flag.split()) for flag in directives]
-    if request.gpu_type:
-        flags.append(("-l", f"{words.gpu_type}={request.gpu_type}"))
-    for name, value in (("q", request.queue), ("P", request.account), *request.extra):
-        if value is not None:
-            flags.append((f"-{name}", value) if value else (f"-{name}",))
-    return flags

@@ -13,15 +13,11 @@ import msgspec
 
 from weigh.errors import SchedulerError, UsageError, WeighError
 from weigh.model.job import JobRequest, JobScript, Submitted
-from weigh.schedulers.gridengine import commands as gridengine_commands
-from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers import KINDS, find_kind, kind_or_first
+from weigh.schedulers.dialect import Traits
 
 TOO_LONG = "the array was too long for one job"
 ONE_PER_NODE = "one job per node"
-# Grid Engine starts a held job whatever the exit code of the job before was, except
-# after 100: that puts the job in error state, and the jobs that depend on it wait
-_HOLD_CODE = {gridengine_commands.NAME: 100}
-_INVALID = ("kill-on-invalid-dep", "yes")
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -54,12 +50,8 @@ def one_per_node(
 ) -> Iterator[JobScript]:
     """Yield one script per node."""
     for number, node in enumerate(nodes):
-        flag = (
-            ("nodelist", node)
-            if scheduler == slurm_commands.NAME
-            else ("l", f"h={node}")
-        )
-        extra = (*script.request.extra, flag)
+        name, value = kind_or_first(scheduler).text.OPTIONS.node
+        extra = (*script.request.extra, (name, value.format(node)))
         request = msgspec.structs.replace(script.request, extra=extra, throttle=None)
         yield msgspec.structs.replace(script, first=number, elements=1, request=request)
 
@@ -81,9 +73,11 @@ def halfway(
 
 def pinned(request: JobRequest) -> bool:
     """Return whether a job may run on one named node only, as with --each-node."""
+    forms = [kind.text.OPTIONS.node for kind in KINDS.values()]
     return any(
-        name == "nodelist" or (name == "l" and value.startswith("h="))
-        for name, value in request.extra
+        flag == name and given.startswith(value.partition("{")[0])
+        for flag, given in request.extra
+        for name, value in forms
     )
 
 
@@ -129,11 +123,9 @@ def _refuse(script: JobScript, count: int, limit: int | None) -> None:
 def held(script: JobScript, job: str, scheduler: str) -> JobScript:
     """Return the part, to be started after *job*, the first elements, has succeeded."""
     request = script.request
-    extra = (
-        (*request.extra, _INVALID)
-        if scheduler == slurm_commands.NAME
-        else request.extra
-    )
+    kind = find_kind(scheduler)
+    flags = () if kind is None else kind.text.OPTIONS.after
+    extra = (*request.extra, *flags)
     return msgspec.structs.replace(
         script,
         request=msgspec.structs.replace(
@@ -144,7 +136,8 @@ def held(script: JobScript, job: str, scheduler: str) -> JobScript:
 
 def own_flags(request: JobRequest) -> tuple[tuple[str, str], ...]:
     """Return the scheduler's own flags of a job, without the one added by `held`."""
-    return tuple(flag for flag in request.extra if flag != _INVALID)
+    ours = [flag for kind in KINDS.values() for flag in kind.text.OPTIONS.after]
+    return tuple(flag for flag in request.extra if flag not in ours)
 
 
 def reason(count: int) -> str:
@@ -158,8 +151,10 @@ def _gate(script: JobScript, scheduler: str) -> str:
     words += ["--together", str(script.together)]
     if script.request.memory is not None:
         words += ["--memory", str(script.request.memory)]
+    kind = find_kind(scheduler)
+    traits = Traits() if kind is None else kind.traits
     check = f'{shlex.join(words)} "$plan/log/tasks_$element.joblog"'
     return (
         "# the other elements start only if this one stayed within its request\n"
-        f'{{ [ "$code" -eq 0 ] && {check}; }} || code={_HOLD_CODE.get(scheduler, 1)}'
+        f'{{ [ "$code" -eq 0 ] && {check}; }} || code={traits.hold_code}'
     )

@@ -12,14 +12,12 @@ from weigh import gpu_models
 from weigh.errors import FormatError, UsageError
 from weigh.model.job import JobRequest, RecordedRequest, Runner, Submitted
 from weigh.model.plan import Plan
-from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers import KINDS, find_kind
+from weigh.schedulers.dialect import Options, Traits, positive_number
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.protocol import Scheduler
-from weigh.schedulers.script import positive_number
-from weigh.schedulers.slurm import commands as slurm_commands
-from weigh.schedulers.slurm.text import format_time
 from weigh.store.jobs import chain_of, find_jobs
-from weigh.units import GIB, MIB, MINUTE, Bytes, format_size
+from weigh.units import GIB, MIB, MINUTE, Bytes, format_limit, format_size
 
 THROTTLE = 10
 _NO_MEMORY = "memory is not known: the queue's default applies (--memory SIZE)"
@@ -48,31 +46,15 @@ def parse_gpus(text: str | None) -> tuple[str | None, int]:
     return kind or None, int(count)
 
 
-# flags that the job script sets itself: a second value would break following the job
-_OWN = {
-    slurm_commands.NAME: {
-        **dict.fromkeys(("array", "a"), "weigh plan makes the elements, --throttle"),
-        **dict.fromkeys(("output", "o", "error", "e"), "weigh logs shows the output"),
-        **dict.fromkeys(("chdir", "D", "wrap"), "the job runs where it was submitted"),
-        "open-mode": "each element has a log of its own",
-    },
-    gridengine_commands.NAME: {
-        **dict.fromkeys(("t", "tc"), "weigh plan makes the elements, --throttle"),
-        **dict.fromkeys(("o", "e", "j"), "weigh logs shows the output"),
-        **dict.fromkeys(("wd", "cwd"), "the job runs where it was submitted"),
-        **dict.fromkeys(("S", "b", "terse", "sync"), "the script is weigh's own"),
-    },
-}
-
-
 def refuse_own(extra: Sequence[tuple[str, str]], kind: str) -> None:
     """Refuse flags of the scheduler that the job script sets itself.
 
     Raises:
         UsageError: there is one; the message names the alternative.
     """
+    found = find_kind(kind)
     for name, _ in extra:
-        instead = _OWN.get(kind, {}).get(name)
+        instead = None if found is None else found.backend.OWN.get(name)
         if instead is not None:
             raise UsageError(f"--{name} is set by the job script ({instead})")
 
@@ -98,13 +80,17 @@ def complete_request(
     """Fill in from the plan what was not typed; return notes on what is missing.
 
     Raises:
-        UsageError: a task needs several nodes, which only Slurm can start here.
+        UsageError: a task needs several nodes, and this scheduler uses one.
     """
     ask = plan.request
     notes: list[str] = []
-    if ask.nodes > 1 and scheduler.name != slurm_commands.NAME:
+    kind = find_kind(scheduler.name)
+    traits = Traits() if kind is None else kind.traits
+    if ask.nodes > 1 and not traits.several_nodes:
+        others = [one.title for one in KINDS.values() if one.traits.several_nodes]
         raise UsageError(
-            f"{scheduler.name} runs a task on one node: several nodes need Slurm"
+            f"{scheduler.name} runs a task on one node: several nodes need "
+            f"{' or '.join(others)}"
         )
     request = msgspec.structs.replace(
         typed,
@@ -115,17 +101,17 @@ def complete_request(
         nodes=ask.nodes,
     )
     if not typed.gpus and ask.gpus:
-        kind, note = _gpu_word(ask.gpu, scheduler)
-        request = msgspec.structs.replace(request, gpus=ask.gpus, gpu_type=kind)
+        name, note = _gpu_word(ask.gpu, scheduler)
+        request = msgspec.structs.replace(request, gpus=ask.gpus, gpu_type=name)
         notes += note
-    if scheduler.name == gridengine_commands.NAME and request.virtual_memory is None:
-        request, note = _with_virtual(request, plan)
+    if traits.address_space is not None and request.virtual_memory is None:
+        request, note = _with_virtual(request, plan, traits.address_space)
         notes += note
-    if scheduler.name == gridengine_commands.NAME and request.gpus and request.cpus > 1:
-        request, note = _one_slot(request, scheduler)
+    if kind is not None and request.gpus and request.cpus > 1:
+        request, note = _one_slot(request, scheduler, kind.text.OPTIONS)
         notes += note
-    if scheduler.name == gridengine_commands.NAME and request.after:
-        notes.append("Grid Engine waits until a job has ended, even if it failed")
+    if kind is not None and traits.waits_for_any_end and request.after:
+        notes.append(f"{kind.title} waits until a job has ended, even if it failed")
     if scheduler.name != LOCAL:
         if request.memory is None:
             notes.append(_NO_MEMORY)
@@ -169,7 +155,7 @@ def _models(name: str) -> set[str]:
 
 
 def _one_slot(
-    request: JobRequest, scheduler: Scheduler
+    request: JobRequest, scheduler: Scheduler, options: Options
 ) -> tuple[JobRequest, tuple[str, ...]]:
     """Request one slot where the site counts the GPUs once per slot."""
     word = scheduler.cpu_resource(request.complexes)
@@ -177,8 +163,9 @@ def _one_slot(
         return request, ()
     note = f"one slot instead of {request.cpus}: here the GPUs count per slot"
     extra = request.extra
-    if word:
-        extra = (*extra, ("l", f"{word}={request.cpus}"))
+    if word and options.resource is not None:
+        name, value = options.resource
+        extra = (*extra, (name, value.format(word, request.cpus)))
         note += f"; {word}={request.cpus} requests the CPUs"
     return msgspec.structs.replace(request, cpus=1, extra=extra), (note,)
 
@@ -192,18 +179,21 @@ def _throttle(typed: JobRequest, plan: Plan, scheduler: str) -> int | None:
 
 
 def _with_virtual(
-    request: JobRequest, plan: Plan
+    request: JobRequest, plan: Plan, name: str
 ) -> tuple[JobRequest, tuple[str, ...]]:
-    """Return the request with h_vmem, derived from the memory and what is mapped."""
+    """Return the request with address space, derived from memory and what is mapped.
+
+    *name* is the scheduler's resource.
+    """
     if request.gpus:
-        note = "h_vmem is not requested: CUDA maps more than it uses (--h-vmem SIZE)"
+        note = f"{name} is not requested: CUDA maps more than it uses (--h-vmem SIZE)"
         return request, (note,)
     if request.memory is None:
         return request, ()
     together = max(len(element.tasks) for element in plan.elements)
     size = request.memory + _MAPPED + together * _MAPPED_PER_TASK
     note = (
-        "h_vmem is an estimate: it also counts mapped libraries, which were not "
+        f"{name} is an estimate: it also counts mapped libraries, which were not "
         "measured (--h-vmem SIZE)"
     )
     return msgspec.structs.replace(request, virtual_memory=size), (note,)
@@ -231,7 +221,10 @@ def differences(job: Submitted, recorded: RecordedRequest) -> Iterator[str]:
     memory = None if request.memory is None else request.memory * nodes
     yield from _size("memory", memory, recorded.memory, parts=nodes)
     yield from _size(
-        "h_vmem", request.virtual_memory, recorded.virtual_memory, parts=slots
+        _address_space(job),
+        request.virtual_memory,
+        recorded.virtual_memory,
+        parts=slots,
     )
     yield from _cpus(request.cpus * nodes, recorded.cpus)
     for what, requested, got in (
@@ -245,6 +238,11 @@ def differences(job: Submitted, recorded: RecordedRequest) -> Iterator[str]:
             yield _differs(what, requested, got)
     yield from _types(request, recorded)
     yield from _queue(request, recorded)
+
+
+def _address_space(job: Submitted) -> str:
+    kind = find_kind(job.scheduler)
+    return (kind and kind.traits.address_space) or "address space"
 
 
 def _differs(what: str, requested: object, got: object) -> str:
@@ -294,12 +292,12 @@ def _effective_throttle(job: Submitted) -> int | None:
 
 def _time(seconds: int | None) -> str | None:
     """Return a time limit as text, rounded up to whole minutes as schedulers do."""
-    return None if seconds is None else format_time(-(-seconds // MINUTE) * MINUTE)
+    return None if seconds is None else format_limit(-(-seconds // MINUTE) * MINUTE)
 
 
 def _is_same(requested: object, got: object) -> bool:
     if isinstance(requested, str) and isinstance(got, str):
-        return requested.lower() == got.lower()  # Slurm's accounts are lower case
+        return requested.lower() == got.lower()  # accounts may be kept in lower case
     return requested == got
 
 

@@ -12,7 +12,7 @@ from weigh.flow.plan.directory import FOLDER
 from weigh.flow.site import schedulers
 from weigh.flow.submit.submit_script import LOGS
 from weigh.model.job import JobScript, Submitted
-from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers import find_kind
 from weigh.store import jobs as jobs_file
 from weigh.units import Seconds
 
@@ -56,9 +56,10 @@ def after_prefetch(parts: Sequence[JobScript], first: Submitted) -> list[JobScri
 
 def _needs(first: Submitted) -> tuple[str, ...]:
     """Return the log to check, where the scheduler waits for any end of a job."""
-    if schedulers.kind_of(first.scheduler) != gridengine_commands.NAME:
+    kind = find_kind(first.scheduler)
+    if kind is None or not kind.traits.waits_for_any_end:
         return ()
-    name = gridengine_commands.log_name(first.id, 0, is_array=False)
+    name = kind.backend.log_name(first.id, 0, is_array=False)
     return (os.path.join(first.folder, LOGS, name),)
 
 

@@ -34,7 +34,7 @@ from weigh.flow.submit.submit_script import (
 from weigh.model.job import AGAIN, JobRequest, JobScript, Runner, Setup, Submitted
 from weigh.model.plan import Plan
 from weigh.model.staging import Staging
-from weigh.render.submit_lines import Shipped
+from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import KINDS
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.protocol import Scheduler
@@ -86,7 +86,7 @@ def submit(
     cwd: str,
     env: Mapping[str, str],
     notify: Callable[[str], None] = lambda _: None,
-) -> Shipped:
+) -> SubmitAnswer:
     """Write the job script of a plan, or of a command, and submit it.
 
     *notify* receives what the submission waits for.
@@ -123,14 +123,14 @@ def submit(
 def _sent(  # noqa: PLR0913 - keyword-only past the fifth
     options: SubmitOptions,
     parts: list[JobScript],
-    answer: Shipped,
+    answer: SubmitAnswer,
     sending: Round,
     name: str,
     *,
     cwd: str,
     env: Mapping[str, str],
     notify: Callable[[str], None],
-) -> Shipped:
+) -> SubmitAnswer:
     """Submit the prepared parts, and before them the prefetch job."""
     root = sending.sender.store
     if options.again and _was_used(sending):
@@ -176,7 +176,7 @@ def _anew(parts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
 
 def _prepared(
     options: SubmitOptions, name: str, root: str, *, cwd: str, env: Mapping[str, str]
-) -> tuple[list[JobScript], Shipped]:
+) -> tuple[list[JobScript], SubmitAnswer]:
     """Return the jobs to submit to the scheduler *name*, and the answer to print."""
     kind = schedulers.kind_of(name)
     scheduler = schedulers.reach(kind, root=root, env=env)
@@ -218,7 +218,7 @@ def _prepared(
     parts = list(job_parts.cut(script, options.first, kind, limit))
     if nodes:
         parts = list(job_parts.one_per_node(script, nodes, kind))
-    answer = Shipped(
+    answer = SubmitAnswer(
         plan=plan,
         scheduler=kind,
         script=script_path(parts[0]),
@@ -281,8 +281,11 @@ def where_to(
 
 
 def _ship_all(
-    scheduler: Scheduler, parts: Sequence[JobScript], answer: Shipped, sending: Round
-) -> Shipped:
+    scheduler: Scheduler,
+    parts: Sequence[JobScript],
+    answer: SubmitAnswer,
+    sending: Round,
+) -> SubmitAnswer:
     """Submit a script, or each part of one that was too long for one job."""
     made: list[Submitted] = []
     why = job_parts.TOO_LONG if parts[0].elements > 1 else job_parts.ONE_PER_NODE
@@ -331,8 +334,8 @@ def _prefetch(
 
 
 def _checked(
-    parts: Sequence[JobScript], answer: Shipped, env: Mapping[str, str]
-) -> Shipped:
+    parts: Sequence[JobScript], answer: SubmitAnswer, env: Mapping[str, str]
+) -> SubmitAnswer:
     """Refuse a request that would fail; add the results of the checks."""
     from weigh.flow.submit.checks import (  # noqa: PLC0415 - not with --no-checks
         check_request,
@@ -439,9 +442,8 @@ def _refuse_twice(known: Sequence[Submitted], folder: str) -> None:
     earlier = [job for job in known if job.is_of(folder)]
     if earlier:
         raise UsageError(
-            f"{earlier[-1].name} was submitted before, as job {earlier[-1].id}: "
-            f"weigh resume {earlier[-1].id} runs what did not finish "
-            "(--again runs all of it again)"
+            f"{earlier[-1].name} was submitted before, as job {earlier[-1].id} "
+            f"(weigh resume {earlier[-1].id}, or --again)"
         )
 
 

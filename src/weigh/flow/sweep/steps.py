@@ -33,7 +33,7 @@ def main(again: str, source: str, shell: str, *steps: str) -> int:
         if code == 0 and signals.number and at + 1 < len(names):
             code = _FAILED_BY_SIGNAL + signals.number
         if code:
-            _say(again, names, at, code)
+            _print_error(again, names, at, code)
             return code
     return 0
 
@@ -86,7 +86,7 @@ class _Signals:
 
 def _run(argv: tuple[str, ...], phase: _Phase, signals: _Signals) -> int:
     """Run one step; give its exit code, or 128+n where signal n ended it."""
-    _tell(phase.line())
+    _report_phase(phase.line())
     try:
         pid = os.posix_spawn(
             argv[0],
@@ -104,12 +104,12 @@ def _run(argv: tuple[str, ...], phase: _Phase, signals: _Signals) -> int:
         if ended:
             break
     cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss * _KIB
-    _tell(phase.line(f',"cpu_time":{cpu!r},"peak_memory":{peak}'))
+    _report_phase(phase.line(f',"cpu_time":{cpu!r},"peak_memory":{peak}'))
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else _FAILED_BY_SIGNAL - code
 
 
-def _tell(line: str) -> None:
+def _report_phase(line: str) -> None:
     """Append a line; where that fails the steps go on, and their phases are lost."""
     try:
         channel = os.open(os.environ["WEIGH_CHANNEL"], os.O_WRONLY | os.O_APPEND)
@@ -123,7 +123,7 @@ def _tell(line: str) -> None:
         os.close(channel)
 
 
-def _say(again: str, names: tuple[str, ...], at: int, code: int) -> None:
+def _print_error(again: str, names: tuple[str, ...], at: int, code: int) -> None:
     rest = len(names) - at - 1
     left = "" if not rest else f"; not run: {', '.join(names[at + 1 :])}"
     sys.stderr.write(

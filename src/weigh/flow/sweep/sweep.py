@@ -246,7 +246,7 @@ def _write(
         if in_the_way and not force:
             raise UsageError(
                 f"{in_the_way[0]} is there and differs "
-                "(--replace replaces it, -o FILE writes another)"
+                "(--replace overwrites it; or use -o FILE)"
             )
         if changed:
             for path, new in zip(paths, fresh, strict=True):

@@ -17,6 +17,7 @@ from weigh.probe.processes import read_process
 from weigh.probe.torch_cuda import TorchDevice, read_torch, torch_number
 from weigh.probe.visible import VARIABLE, names_none
 from weigh.render.gpu_lines import GpuListing
+from weigh.schedulers import KINDS
 from weigh.units import Seconds
 
 GpuFactory = Callable[[], ExplainedGpuProbe | None]
@@ -102,7 +103,10 @@ def nvml_gpus() -> ExplainedGpuProbe | None:
     return NvmlProbe(os.environ)
 
 
-_GRANTED = (VARIABLE, "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "SGE_HGR_gpu")
+_GRANTED = (
+    VARIABLE,
+    *(name for kind in KINDS.values() for name in kind.variables.gpus),
+)
 _GPU_PATIENCE = 10.0  # seconds: GPUs that sleep without persistence mode wake slowly
 
 Factory = Callable[[Mapping[str, str]], DetailedGpuProbe]

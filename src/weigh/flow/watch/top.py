@@ -359,8 +359,8 @@ class Watcher:
                     f"no run called {name!r} (in progress: {names})"
                 ) from None
             raise UsageError(
-                f"run {ended.id} has ended ({ended.state}); "
-                f"see it with: weigh records show {ended.id}"
+                f"run {ended.id} has ended ({ended.state}): "
+                f"weigh records show {ended.id}"
             )
         return record.id
 

@@ -7,9 +7,9 @@ import msgspec
 
 from weigh.model.report import Report
 from weigh.render.printable import count, printable
+from weigh.schedulers import find_kind
+from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.units import Seconds, format_duration
-
-_SCHEDULERS = {"slurm": "Slurm", "gridengine": "Grid Engine", "local": "this machine"}
 
 _WH, _KWH = 3600.0, 3.6e6  # joules
 
@@ -73,7 +73,9 @@ def _facts(report: Report) -> Iterator[str]:
 def _where(scheduler: str | None) -> str:
     if scheduler is None:
         return ""
-    return f" on {_SCHEDULERS.get(scheduler, scheduler)}"
+    kind = find_kind(scheduler)
+    title = "this machine" if scheduler == LOCAL else scheduler
+    return f" on {title if kind is None else kind.title}"
 
 
 def _totals(report: Report) -> Iterator[tuple[str, str]]:

@@ -4,9 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from weigh.schedulers.dialect import Traits, Variables
 from weigh.schedulers.gridengine import text
 
 if TYPE_CHECKING:
+    from weigh.schedulers.dialect import Dialect
     from weigh.schedulers.job_script import ScriptRules
     from weigh.schedulers.protocol import (
         Accounting,
@@ -16,9 +18,9 @@ if TYPE_CHECKING:
         Lint,
         Live,
         Query,
+        Reasons,
         Who,
     )
-    from weigh.schedulers.script import Dialect
 
 
 class GridEngine:
@@ -32,10 +34,35 @@ class GridEngine:
     submits = "qsub"
     lists = "qhost"
     accounts = "qacct"
+    nodes_argv: tuple[str, ...] = ("qconf", "-sel")
     job_variable = "SGE_TASK_ID"
     directive = re.compile(r"\s*#+\s*\$\s*-")
-    unset: tuple[str, ...] = ()
-    fixed: tuple[tuple[str, str], ...] = ()
+    commands: tuple[str, ...] = ("qsub", "qstat", "qdel", "qconf", "qhost", "qacct")
+    starts = "qrsh -now no"
+    probe: "Argv" = ("qconf", "-sql")
+    suffixes: tuple[str, ...] = ("sge",)
+    variables = Variables(
+        job=("JOB_ID",),
+        element=("SGE_TASK_ID",),
+        gpus=("SGE_HGR_gpu",),
+        cluster="SGE_CLUSTER_NAME",
+        in_job=("SGE_TASK_ID", "JOB_ID"),
+        of_job=(
+            *("JOB_", "SGE_TASK_", "SGE_O_", "SGE_STD", "SGE_JOB_", "SGE_CWD_"),
+            *("RESTARTED", "NSLOTS", "NHOSTS", "NQUEUES", "PE_"),
+        ),
+    )
+    traits = Traits(
+        address_space="h_vmem",
+        waits_for_any_end=True,
+        # this exit code puts a job in error state, and dependent jobs wait
+        hold_code=100,
+        first_element=1,
+        element_name="{}.{}",
+        names_resources=True,
+        no_start="not now",
+        is_common=True,
+    )
     text: "Dialect" = text
 
     @property
@@ -58,6 +85,13 @@ class GridEngine:
         from weigh.schedulers.gridengine import accounting  # noqa: PLC0415 - start-up time
 
         return accounting
+
+    @property
+    def reasons(self) -> "Reasons":
+        """Return its words on why jobs wait and end."""
+        from weigh.schedulers.gridengine import reasons  # noqa: PLC0415 - start-up time
+
+        return reasons
 
     @property
     def script_rules(self) -> "ScriptRules":

@@ -5,10 +5,10 @@ import re
 from weigh.errors import FormatError
 from weigh.model.record import State
 from weigh.model.report import Accounted
+from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import text as dialect
-from weigh.schedulers.protocol import Argv
-from weigh.schedulers.script import whole_number
+from weigh.schedulers.protocol import AccountingWords, Argv
 from weigh.units import KIB, Bytes, Seconds
 
 _NUMBER = re.compile(r"^(\d{1,15}(?:\.\d{1,9})?)\s*([KMGT]?)(B?)$", re.IGNORECASE)
@@ -16,6 +16,20 @@ _SECONDS = re.compile(r"^(\d{1,12}(?:\.\d{1,9})?)s?$")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _H_VMEM = re.compile(r"\bh_vmem=([^\s,]+)")
 _H_RT = re.compile(r"\bh_rt=([^\s,]+)")
+_BELOW = "the largest single process (its KB means 1000 KiB): trust weigh's"
+_ABOVE = "the largest process without page cache (its KB means 1000 KiB)"
+WORDS = AccountingWords(
+    memory="qacct ru_maxrss",
+    unmeasured=_ABOVE,
+    below=_BELOW,
+    above=_ABOVE,
+    below_killed=_BELOW,
+    above_killed=_ABOVE,
+    virtual="qacct maxvmem",
+    virtual_word="address space, which h_vmem limits; not memory in use",
+    cpu_time="qacct cpu",
+    wall_time="qacct ru_wallclock",
+)
 
 
 def argv(job: str) -> Argv:

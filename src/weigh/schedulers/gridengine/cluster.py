@@ -14,10 +14,10 @@ from weigh.errors import FormatError
 from weigh.model.cluster import UNTYPED, ClusterJob, Node, NodeGpus, NodeState
 from weigh.model.limits import QueueLimits
 from weigh.model.record import State
+from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.elements import count_elements
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.protocol import ClusterAnswers, Query, Reply, unanswered
-from weigh.schedulers.script import whole_number
 
 HOSTS = ("qhost", "-F", "-q")
 QUEUES = ("qconf", "-sq", "*")
@@ -384,6 +384,7 @@ def _limits(row: Mapping[str, str]) -> QueueLimits:
         time_limit=_time(_first(row.get("h_rt", ""))),
         memory=_memory(_first(row.get("h_vmem", ""))),
         accounts=_list(row.get("projects")),
+        start_mode=_first(row.get("shell_start_mode", "")),
     )
 
 

@@ -4,7 +4,7 @@ Grid Engine numbers elements from 1; weigh numbers them from 0 everywhere.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from xml.etree import ElementTree as ET
 
@@ -12,6 +12,7 @@ from weigh.errors import SIGNAL_BASE, FormatError
 from weigh.model.job import (
     STUCK,
     ElementState,
+    JobRequest,
     JobScript,
     RecordedRequest,
     States,
@@ -19,14 +20,15 @@ from weigh.model.job import (
 )
 from weigh.model.record import Complexes, State
 from weigh.schedulers.command import Ran
+from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.elements import count_elements, format_ranges, parse_ranges
 from weigh.schedulers.gridengine import cluster as gridengine_cluster
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.cluster import is_gpu, is_gpu_type
 from weigh.schedulers.gridengine.script import gridengine_script, job_name
 from weigh.schedulers.gridengine.script import log_name as _log_name
+from weigh.schedulers.job_script import request_of
 from weigh.schedulers.protocol import Answer, Argv
-from weigh.schedulers.script import whole_number
 from weigh.units import Seconds
 
 
@@ -91,6 +93,12 @@ def _time(text: str | None) -> int | None:
 
 
 NAME = "gridengine"
+OWN: Mapping[str, str] = {
+    **dict.fromkeys(("t", "tc"), "weigh plan makes the elements, --throttle"),
+    **dict.fromkeys(("o", "e", "j"), "weigh logs shows the output"),
+    **dict.fromkeys(("wd", "cwd"), "the job runs where it was submitted"),
+    **dict.fromkeys(("S", "b", "terse", "sync"), "the script is weigh's own"),
+}
 LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
 _SUBMITTED = re.compile(r"^(\d{1,12})(\.\d+-\d+:\d+)?$")
 _DATES = ("%a %b %d %H:%M:%S %Y", "%m/%d/%Y %H:%M:%S", "%m/%d/%Y %H:%M:%S.%f")
@@ -418,3 +426,33 @@ def _epoch_time(text: str) -> Seconds | None:
         except ValueError:
             continue
     return None
+
+
+def on_host_argv(job: str, host: str) -> Argv:  # noqa: ARG001 - qstat lists all jobs
+    """Return the command that lists the jobs on a host."""
+    return "qstat", "-u", "*", "-s", "rs", "-q", f"*@{host}"
+
+
+def parse_on_host(out: str, job: str) -> bool:
+    """Return whether the job is listed there."""
+    return [job] in [line.split()[:1] for line in out.splitlines()]
+
+
+def session_flags(request: JobRequest) -> list[Argv]:
+    """Return the options of a shell on a node."""
+    words = request.complexes or Complexes()
+    directives = gridengine_text.directives(request_of(request), words)
+    flags: list[Argv] = [tuple(flag.split()) for flag in directives]
+    if request.gpu_type:
+        flags.append(("-l", f"{words.gpu_type}={request.gpu_type}"))
+    for name, value in (("q", request.queue), ("P", request.account), *request.extra):
+        if value is not None:
+            flags.append((f"-{name}", value) if value else (f"-{name}",))
+    return flags
+
+
+def session_argv(words: Argv, command: Argv) -> Argv:
+    """Return the command that runs *command*, or else a shell, on a node."""
+    if command:
+        return ("qrsh", "-pty", "yes", "-now", "no", *words, *command)
+    return ("qlogin", "-now", "no", *words)

@@ -5,18 +5,36 @@ latter are written. ``h_vmem`` limits the virtual memory of one slot.
 """
 
 import math
+import re
 from collections.abc import Mapping
 
 from weigh.errors import FormatError
 from weigh.model.record import Allocation, Complexes, Job, Request
-from weigh.schedulers.script import binary_size, positive_number, whole_number
+from weigh.schedulers.dialect import (
+    Options,
+    binary_size,
+    positive_number,
+    whole_number,
+)
 from weigh.units import HOUR, MINUTE, Bytes, Seconds
 
 NAME = "gridengine"
 PREFIX = "#$"
+OPTIONS = Options(
+    memory="-l h_vmem={}",
+    time="-l h_rt={}",
+    cpus="-pe smp {}",
+    one_cpu="no -pe",
+    gpus="-l ngpus={}",
+    no_gpus="no -l ngpus",
+    exclude="-l h=!{}",
+    node=("l", "h={}"),
+    resource=("l", "{}={}"),
+)
 
 _SIZE_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _CLOCK_FIELDS = 3
+_LIMIT = re.compile(r"\b[sh]_rt=([0-9:]+)")
 
 
 def format_memory(size: Bytes) -> str:
@@ -114,6 +132,35 @@ def job_from_environment(env: Mapping[str, str]) -> Job | None:
         element=whole_number(env.get("SGE_TASK_ID")),  # "undefined" outside arrays
         attempt=1 + (whole_number(env.get("RESTARTED")) or 0),
     )
+
+
+def end_time(env: Mapping[str, str]) -> Seconds | None:  # noqa: ARG001
+    """Return None: no variable of a job has its limit."""
+    return None
+
+
+def limit_argv(env: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the command that shows the limits of this job."""
+    job = env.get("JOB_ID", "")
+    if "SGE_TASK_ID" not in env or not job.isdecimal():
+        return None
+    return "qstat", "-j", job
+
+
+def start_file(env: Mapping[str, str]) -> str | None:
+    """Return the file in the spool folder that is written when the job starts."""
+    return f"{env.get('SGE_JOB_SPOOL_DIR', '')}/config"
+
+
+def parse_left(out: str, elapsed: Seconds) -> Seconds | None:
+    """Read the shorter of the limits h_rt and s_rt, of which *elapsed* has passed.
+
+    Raises:
+        FormatError: a limit is no time.
+    """
+    found = [parse_time(word) for word in _LIMIT.findall(out)]
+    limits = [limit for limit in found if limit is not None]
+    return max(0.0, min(limits) - elapsed) if limits else None
 
 
 def _in_job(env: Mapping[str, str]) -> bool:

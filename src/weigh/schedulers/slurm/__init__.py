@@ -4,9 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from weigh.schedulers.dialect import Traits, Variables
 from weigh.schedulers.slurm import text
 
 if TYPE_CHECKING:
+    from weigh.schedulers.dialect import Dialect
     from weigh.schedulers.job_script import ScriptRules
     from weigh.schedulers.protocol import (
         Accounting,
@@ -16,9 +18,9 @@ if TYPE_CHECKING:
         Lint,
         Live,
         Query,
+        Reasons,
         Who,
     )
-    from weigh.schedulers.script import Dialect
 
 
 class Slurm:
@@ -32,10 +34,37 @@ class Slurm:
     submits = "sbatch"
     lists = "sinfo"
     accounts = "sacct"
+    nodes_argv: tuple[str, ...] = ("sinfo", "-h", "-N", "-o", "%N %n")
     job_variable = "SLURM_JOB_ID"
     directive = re.compile(r"\s*#+\s*(?:SB\w*|S\w*BATCH|sbatch)\s*-")
-    unset: tuple[str, ...] = ("SQUEUE_", "SINFO_", "SBATCH_")
-    fixed: tuple[tuple[str, str], ...] = (("SLURM_BITSTR_LEN", "0"), ("LC_ALL", "C"))
+    commands: tuple[str, ...] = (
+        *("sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun", "sacct"),
+    )
+    starts = "srun"
+    probe: "Argv" = ("sinfo", "-h", "-o", "%R")
+    suffixes: tuple[str, ...] = ("sbatch", "slurm")
+    variables = Variables(
+        job=("SLURM_ARRAY_JOB_ID", "SLURM_JOB_ID"),
+        element=("SLURM_ARRAY_TASK_ID",),
+        scratch=("SLURM_TMPDIR",),
+        gpus=("SLURM_STEP_GPUS", "SLURM_JOB_GPUS"),
+        nodes="SLURM_JOB_NUM_NODES",
+        cluster="SLURM_CLUSTER_NAME",
+        unset=("SQUEUE_", "SACCT_", "SINFO_", "SLURM_TIME_FORMAT"),
+        fixed=(("SLURM_TIME_FORMAT", "%s"), ("SLURM_BITSTR_LEN", "0")),
+        defaults=("SBATCH_",),
+        in_job=("SLURM_JOB_ID", "SLURM_JOBID"),
+        of_job=("SLURM_", "SBATCH_", "SRUN_"),
+        # these select the cluster, or are needed for it to accept the user's jobs
+        kept=frozenset(
+            {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_CONF_SERVER", "SLURM_JWT"}
+            | {"SLURM_ROOT", "SBATCH_ACCOUNT", "SBATCH_CLUSTERS", "SBATCH_PARTITION"}
+            | {"SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_WCKEY"}
+        ),
+    )
+    traits = Traits(
+        several_nodes=True, fits_nodes=True, no_memory="all of a node", is_common=True
+    )
     text: "Dialect" = text
 
     @property
@@ -58,6 +87,13 @@ class Slurm:
         from weigh.schedulers.slurm import accounting  # noqa: PLC0415 - start-up time
 
         return accounting
+
+    @property
+    def reasons(self) -> "Reasons":
+        """Return its words on why jobs wait and end."""
+        from weigh.schedulers.slurm import reasons  # noqa: PLC0415 - start-up time
+
+        return reasons
 
     @property
     def script_rules(self) -> "ScriptRules":

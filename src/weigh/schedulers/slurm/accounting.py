@@ -7,8 +7,8 @@ import msgspec
 
 from weigh.model.record import State
 from weigh.model.report import Accounted
-from weigh.schedulers.protocol import Argv
-from weigh.schedulers.script import whole_number
+from weigh.schedulers.dialect import whole_number
+from weigh.schedulers.protocol import AccountingWords, Argv
 from weigh.schedulers.slurm.commands import STATES
 from weigh.units import DAY, HOUR, MINUTE, Bytes, Seconds
 
@@ -35,6 +35,25 @@ _DEFAULT_INTERVAL = 30
 _FREQUENCY = re.compile(r"^JobAcctGatherFrequency\s*=\s*(\S+)", re.MULTILINE)
 _GATHERED = re.compile(r"^JobAcctGatherType\s*=\s*(\S+)", re.MULTILINE)
 INTERVAL_ARGV: Argv = ("scontrol", "show", "config")
+WORDS = AccountingWords(
+    memory="sacct MaxRSS",
+    unmeasured="{often}: peaks in between are missed",
+    below="{often}, peaks are missed: trust weigh's",
+    unsure="{often}, peaks may be missed",
+    above=(
+        "counts shared pages in each process, at some sites page cache too: an upper "
+        "bound; weigh counts shared pages once"
+    ),
+    below_killed="its last sample before the kill: trust weigh's",
+    above_killed="sampled after weigh's last sample of a killed task: trust it",
+    # sacct leaves MaxRSS empty where no sample was taken
+    zero="not zero: no sample was taken ({often})",
+    cpu_time="sacct TotalCPU",
+    wall_time="sacct Elapsed",
+    gpu_memory="sacct gpumem",
+    gpu_utilization="sacct gpuutil",
+    sampled="{often}",
+)
 
 
 def argv(job: str) -> Argv:

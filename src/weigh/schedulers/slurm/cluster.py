@@ -11,9 +11,9 @@ from datetime import datetime
 from weigh.errors import FormatError
 from weigh.model.cluster import UNTYPED, ClusterJob, Node, NodeGpus, NodeState
 from weigh.model.limits import QueueLimits
+from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.elements import count_elements
 from weigh.schedulers.protocol import ClusterAnswers, Query, Reply, unanswered
-from weigh.schedulers.script import whole_number
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import MIB, Bytes
 

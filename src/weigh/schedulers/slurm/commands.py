@@ -16,6 +16,7 @@ from weigh.model.job import (
     STEP_OUT_OF_MEMORY,
     Elements,
     ElementState,
+    JobRequest,
     JobScript,
     RecordedRequest,
     States,
@@ -23,9 +24,10 @@ from weigh.model.job import (
 )
 from weigh.model.record import Complexes, State
 from weigh.schedulers.command import Ran
+from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.elements import count_elements, format_ranges, parse_ranges
+from weigh.schedulers.job_script import request_of
 from weigh.schedulers.protocol import Answer, Argv
-from weigh.schedulers.script import whole_number
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.cluster import pairs_of, tres_gpus
 from weigh.schedulers.slurm.script import log_name as _log_name
@@ -164,6 +166,12 @@ def _word(text: str | None) -> str | None:
 
 
 NAME = "slurm"
+OWN: Mapping[str, str] = {
+    **dict.fromkeys(("array", "a"), "weigh plan makes the elements, --throttle"),
+    **dict.fromkeys(("output", "o", "error", "e"), "weigh logs shows the output"),
+    **dict.fromkeys(("chdir", "D", "wrap"), "the job runs where it was submitted"),
+    "open-mode": "each element has a log of its own",
+}
 LOGIN_HINT = "submit from a login node of the cluster, or with --on local here"
 _QUEUE_FORMAT = "%F|%K|%T|%S|%N|%r"
 _QUEUE_FIELDS = 6
@@ -503,3 +511,33 @@ def _reason(text: str, word: str, state: State) -> str | None:
 def _epoch_time(text: str) -> Seconds | None:
     number = whole_number(text)
     return None if number is None else float(number)
+
+
+def on_host_argv(job: str, host: str) -> Argv:
+    """Return the command that shows whether a job runs on a host."""
+    states = "RUNNING,SUSPENDED,COMPLETING"
+    return "squeue", "--noheader", "-t", states, "-j", job, "-w", host, "-o", "%A"
+
+
+def parse_on_host(out: str, job: str) -> bool:  # noqa: ARG001 - squeue selects it
+    """Return whether the job is listed there."""
+    return bool(out.split())
+
+
+def session_flags(request: JobRequest) -> list[Argv]:
+    """Return the options of a shell on a node."""
+    flags: list[Argv] = [(one,) for one in slurm_text.directives(request_of(request))]
+    for name, value in (
+        ("partition", request.queue),
+        ("account", request.account),
+        ("qos", request.qos),
+        *request.extra,
+    ):
+        if value is not None:
+            flags.append((f"--{name}={value}" if value else f"--{name}",))
+    return flags
+
+
+def session_argv(words: Argv, command: Argv) -> Argv:
+    """Return the command that runs *command*, or else a shell, on a node."""
+    return ("srun", "--pty", *words, *(command or ("bash", "-l")))

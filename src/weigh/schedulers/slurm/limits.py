@@ -8,8 +8,8 @@ import msgspec
 from weigh.model.cluster import Node
 from weigh.model.limits import Limits, NodeType, QueueLimits
 from weigh.schedulers.cluster_view import closed_nodes
+from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.protocol import Live, Query, Reply, Who
-from weigh.schedulers.script import whole_number
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.units import MIB, Bytes
 
@@ -71,6 +71,9 @@ def limits(
         most_submitted=min(most, default=None) if has_limits else None,
         resources=_generic(config.get("GresTypes")),
         node_names=tuple(one.name for one in slurm_cluster.parse_nodes(nodes)) or None,
+        queues_of_node={
+            one.name: one.queues for one in slurm_cluster.parse_nodes(nodes)
+        },
     )
 
 

@@ -1,9 +1,36 @@
-"""Why a job waits, in plain English: squeue(1), JOB REASON CODES."""
+"""Why a job waits (squeue(1), JOB REASON CODES), and what Slurm prints at its end."""
+
+import re
+
+from weigh.schedulers.protocol import EndMessages
+
+# slurmstepd's messages, with control groups or by polling
+_OVER_MEMORY = (
+    r"slurmstepd(?:-\S+)?: error: .*"
+    r"(?:exceeded memory limit|Exceeded job memory limit|oom.kill)"
+)
+MESSAGES = EndMessages(
+    over_memory=re.compile(_OVER_MEMORY),
+    # in the output of the task that started the step, srun's messages, too
+    step_over_memory=re.compile(
+        rf"{_OVER_MEMORY}|srun: error: .*Out Of Memory", re.IGNORECASE
+    ),
+    ended=re.compile(
+        r"slurmstepd(?:-\S+)?: error: \*\*\* JOB \d+ ON \S+ CANCELLED AT \S+"
+        r"(?: DUE TO ([A-Z ]+)[^*]*)? \*\*\*"
+    ),
+    states={
+        "TIME LIMIT": "TIMEOUT",
+        "NODE FAILURE": "NODE_FAIL",
+        "PREEMPTION": "PREEMPTED",
+    },
+)
+_THROTTLE = "JobArrayTaskLimit"
 
 _REASONS = {
     "Priority": "other jobs have a higher priority",
     "Resources": "next in line",
-    "JobArrayTaskLimit": "the array's throttle",
+    _THROTTLE: "the array's throttle",
     "Dependency": "a job that it depends on has not ended",
     "DependencyNeverSatisfied": "never: a job that it depends on failed",
     "BeginTime": "its begin time has not come, or it was requeued a moment ago",
@@ -35,8 +62,13 @@ _REASONS = {
 _BY_LETTERS = {name.lower(): words for name, words in _REASONS.items()}
 
 
-def in_words(reason: str) -> str:
-    """Return a reason in plain English; an unknown one unchanged."""
+def in_words(reason: str, throttle: int | None = None) -> str:
+    """Return a reason in plain English; an unknown one unchanged.
+
+    *throttle* is how many elements of the array may run at once, if that is known.
+    """
+    if reason == _THROTTLE and throttle:
+        return f"{_REASONS[_THROTTLE]} of {throttle} at once"
     plain = reason.strip("()").partition(",")[0]
     known = _BY_LETTERS.get(plain.replace(" ", "").replace("_", "").lower())
     if known is not None:

@@ -3,16 +3,30 @@
 Sizes count by 1024 and a bare number is MiB; ``24:00`` is 24 minutes (sbatch(1)).
 """
 
-import math
 from collections.abc import Mapping
 
 from weigh.errors import FormatError
 from weigh.model.record import Allocation, Job, Request
-from weigh.schedulers.script import binary_size, positive_number, whole_number
-from weigh.units import DAY, HOUR, MIB, MINUTE, Bytes, Seconds
+from weigh.schedulers.dialect import (
+    Options,
+    binary_size,
+    positive_number,
+    whole_number,
+)
+from weigh.units import DAY, HOUR, MIB, MINUTE, Bytes, Seconds, format_limit
 
 NAME = "slurm"
 PREFIX = "#SBATCH"
+OPTIONS = Options(
+    memory="--mem={}",
+    time="--time={}",
+    cpus="--cpus-per-task={}",
+    gpus="--gres=gpu:{}",
+    no_gpus="no --gres=gpu",
+    exclude="--exclude={}",
+    node=("nodelist", "{}"),
+    after=(("kill-on-invalid-dep", "yes"),),
+)
 
 _SIZE_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
 _UNLIMITED = ("UNLIMITED", "INFINITE", "-1")
@@ -46,10 +60,7 @@ def parse_memory(text: str) -> Bytes:
 
 def format_time(seconds: Seconds) -> str:
     """Write a time limit: ``00:05:00``, ``1-12:00:00``; at least 1 s: 0 is no limit."""
-    whole = max(1, math.ceil(seconds))
-    days, rest = divmod(whole, DAY)
-    clock = f"{rest // HOUR:02d}:{rest % HOUR // MINUTE:02d}:{rest % MINUTE:02d}"
-    return f"{days}-{clock}" if days else clock
+    return format_limit(seconds)
 
 
 def parse_time(text: str) -> int | None:
@@ -129,6 +140,39 @@ def job_from_environment(env: Mapping[str, str]) -> Job | None:
         element=element,
         attempt=1 + (whole_number(env.get("SLURM_RESTART_COUNT")) or 0),
     )
+
+
+def end_time(env: Mapping[str, str]) -> Seconds | None:
+    """Read when the time limit ends, which jobs know from Slurm 23.02 on."""
+    end = env.get("SLURM_JOB_END_TIME", "")
+    return float(end) if end.isdecimal() and end.isascii() else None
+
+
+def limit_argv(env: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the command that shows the time left, for one rank of the job."""
+    job = env.get("SLURM_JOB_ID", "")
+    if not job.isdecimal() or env.get("SLURM_PROCID", "0") != "0":
+        return None
+    if env.get("SLURM_JOB_END_TIME"):  # no query needed
+        return None
+    return "squeue", "-h", "-j", job, "-o", "%L"
+
+
+def start_file(env: Mapping[str, str]) -> str | None:  # noqa: ARG001
+    """Return no file: squeue shows the time left itself."""
+    return None
+
+
+def parse_left(out: str, elapsed: Seconds) -> Seconds | None:  # noqa: ARG001
+    """Read squeue's time left, whose short form is MM:SS.
+
+    Raises:
+        FormatError: it is no time.
+    """
+    left = out.strip()
+    has_minutes = left.count(":") == 1 and "-" not in left
+    seconds = parse_time(f"00:{left}" if has_minutes else left)
+    return None if seconds is None else float(seconds)
 
 
 def _gpus(env: Mapping[str, str]) -> int | None:

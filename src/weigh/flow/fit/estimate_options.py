@@ -16,7 +16,7 @@ from weigh.units import Bytes, parse_size
 ALL = "all"
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class TypedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """As typed; see ``weigh scan --help``."""
 
     target: str | None = None
@@ -27,7 +27,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     level: str = "95%"
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class ParsedOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The same as numbers; ``target_name`` is None where the value stood alone."""
 
     target_name: str | None = None
@@ -49,21 +49,26 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return None, (f"{note} (write --target '{by}=1000')",)
 
 
-def read_wishes(wishes: Wishes, by: str | None, sites: Mapping[str, Bytes]) -> Asked:
+def parse_options(
+    typed_options: TypedOptions, by: str | None, sites: Mapping[str, Bytes]
+) -> ParsedOptions:
     """Read what was typed; *by* as typed too, *sites* a site's own GPU names.
 
     Raises:
         UsageError: no such GPU, or the target is of another parameter.
         FormatError: a size, share or target does not parse.
     """
-    name, target = _target(wishes.target, by)
-    limits = (*_gpu_limits(wishes, sites), *_memory(wishes.memory, "--memory", HOST))
-    return Asked(
+    name, target = _target(typed_options.target, by)
+    limits = (
+        *_gpu_limits(typed_options, sites),
+        *_memory(typed_options.memory, "--memory", HOST),
+    )
+    return ParsedOptions(
         target_name=name,
         target=target,
         limits=tuple(dict.fromkeys(limits)),
-        near=_share(wishes.near, "--near"),
-        level=_share(wishes.level, "--level"),
+        near=_share(typed_options.near, "--near"),
+        level=_share(typed_options.level, "--level"),
     )
 
 
@@ -102,8 +107,10 @@ def _target(text: str | None, by: str | None) -> tuple[str | None, float | None]
     return name if equals else None, number
 
 
-def _gpu_limits(wishes: Wishes, sites: Mapping[str, Bytes]) -> Iterator[Limit]:
-    words = [word.strip() for words in wishes.gpus for word in words.split(",")]
+def _gpu_limits(
+    typed_options: TypedOptions, sites: Mapping[str, Bytes]
+) -> Iterator[Limit]:
+    words = [word.strip() for words in typed_options.gpus for word in words.split(",")]
     for word in filter(None, words):
         if word.lower() == ALL:
             yield from (Limit(name, sites[name], GPU) for name in sites)
@@ -114,7 +121,7 @@ def _gpu_limits(wishes: Wishes, sites: Mapping[str, Bytes]) -> Iterator[Limit]:
             )
         else:
             yield from _gpu_limit(word, sites)
-    yield from _memory(wishes.gpu_memory, "--gpu-memory", GPU)
+    yield from _memory(typed_options.gpu_memory, "--gpu-memory", GPU)
 
 
 def _gpu_limit(word: str, sites: Mapping[str, Bytes]) -> Iterator[Limit]:

@@ -1,0 +1,133 @@
+"""Summarize a report: measures, states, hours held and notes, from all its data."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from weigh.model.job import FINAL
+from weigh.model.record import Record
+from weigh.model.report import Accounted, GpuTable, Note, Report, Row
+from weigh.review.advice import Subject
+from weigh.review.elements import Element, measures
+from weigh.review.figures import with_other_figures
+from weigh.review.gpu_energy import gpu_totals
+from weigh.review.notes import notes
+from weigh.review.requested import Requested
+from weigh.review.runs import Run
+from weigh.units import GIB, HOUR, Seconds
+
+
+class Findings(msgspec.Struct, frozen=True, kw_only=True):
+    """All data of a report, before it is summarized.
+
+    ``is_planned``: weigh submitted the job, so the plan has its elements. ``troubles``
+    are why the scheduler could not be queried.
+    """
+
+    title: str
+    requested: Requested
+    runs: tuple[Run, ...]
+    elements: tuple[Element, ...]
+    is_planned: bool = False
+    troubles: tuple[str, ...] = ()
+    job: str | None = None
+    scheduler: str | None = None
+    accounted: tuple[Accounted, ...] = ()
+    tables: tuple[GpuTable, ...] = ()
+    whose: str | None = None
+    cluster: str | None = None
+    request: Note | None = None
+
+
+def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
+    """Return the report; *drawn* are the records with the series that a page draws."""
+    runs, elements, requested = found.runs, found.elements, found.requested
+    rows = tuple(run.row for run in runs if run.is_last)
+    starts = [one.started for one in elements if one.started is not None]
+    ends = [
+        one.started + one.wall_time
+        for one in elements
+        if one.started is not None and one.wall_time is not None
+    ]
+    hours = [(one.requested, _held_for(one, found) / HOUR) for one in elements]
+    cpu = [run.row.cpu_time for run in runs if run.row.cpu_time is not None]
+    measured = tuple(
+        one
+        for one in with_other_figures(
+            measures(elements, requested),
+            found.accounted,
+            found.tables,
+            scheduler=found.scheduler,
+            killed=any(row.state == "OUT_OF_MEMORY" for row in rows),
+        )
+        if one.requested is not None or one.median is not None or one.others
+    )
+    by_name = {str(one.name): one for one in measured}
+    return Report(
+        title=found.title,
+        scheduler=found.scheduler,
+        job=found.job,
+        elements=len(elements) if found.job else None,
+        started=min(starts, default=None),
+        ended=max(ends, default=None),
+        states=dict(Counter(row.state for row in rows)),
+        measures=measured,
+        rows=rows,
+        notes=(
+            *_caveats(found.troubles, rows),
+            *_with_request(
+                notes(
+                    Subject(elements=elements, requested=requested, measures=by_name),
+                    rows,
+                ),
+                found.request,
+            ),
+        ),
+        records=drawn,
+        gpu_hours=sum(one.gpus * h for one, h in hours) if requested.gpus else None,
+        cpu_hours=_held((one.cpus, h) for one, h in hours),
+        memory_hours=_held((one.memory, h / GIB) for one, h in hours),
+        runs=sum(run.row.started is not None for run in runs),
+        run_time=sum(run.row.wall_time or 0.0 for run in runs),
+        cpu_time=sum(cpu) if cpu else None,
+        whose=found.whose,
+        cluster=found.cluster,
+        energy=gpu_totals(runs).energy,
+        accounted=found.accounted,
+        gpu_tables=found.tables,
+    )
+
+
+def _with_request(notes: Sequence[Note], request: Note | None) -> Sequence[Note]:
+    """Replace the request from the runs' usage by the one for a scan's target."""
+    if request is None:
+        return notes
+    return (*(note for note in notes if note.about != request.about), request)
+
+
+def _caveats(troubles: Sequence[str], rows: Sequence[Row]) -> Iterator[Note]:
+    """Yield why the scheduler could not be queried, if a task's state is open."""
+    if any(row.state not in FINAL for row in rows):
+        for trouble in troubles:
+            words = f"the scheduler could not be queried: {trouble}"
+            yield Note(about="warning", words=words, weight=101)
+
+
+def _held_for(element: Element, found: Findings) -> Seconds:
+    """Return how long an element was held: by accounting, if weigh has no plan."""
+    wall = element.wall_time or 0.0
+    if found.is_planned:
+        return wall
+    walls = (
+        one.wall_time
+        for one in found.accounted
+        if one.element == element.number and one.wall_time is not None
+    )
+    return max([wall, *walls]) if found.job else wall
+
+
+def _held(pairs: Iterable[tuple[float | None, float]]) -> float | None:
+    """Return the sum of amounts x hours; None if no amount is known."""
+    known = [amount * hours for amount, hours in pairs if amount is not None]
+    return sum(known) if known else None

@@ -1,0 +1,177 @@
+"""How a scheduler writes numbers, options and variables, and in what it differs.
+
+Everything here is data or pure text, so that the other rooms need no scheduler's name:
+they read it from the table, ``weigh.schedulers.KINDS``.
+"""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from weigh.model.record import Allocation, Job, Request
+from weigh.units import MIB, Bytes, Seconds
+
+_MOST_DIGITS = 18
+
+
+def whole_number(text: str | None) -> int | None:
+    """Read plain digits; return None if *text* is anything else."""
+    if text is None or not text.isascii() or not text.isdecimal():
+        return None
+    return int(text) if len(text) <= _MOST_DIGITS else None
+
+
+def positive_number(text: str | None) -> int | None:
+    """Read plain digits greater than zero; return None otherwise."""
+    return whole_number(text) or None
+
+
+def binary_size(size: Bytes) -> str:
+    """Write *size* in whole GiB or else MiB, rounded up and never zero.
+
+    Zero has a meaning of its own: ``--mem=0`` is all the memory of a node.
+    """
+    mebibytes = max(1, -(-size // MIB))
+    if mebibytes % 1024:
+        return f"{mebibytes}M"
+    return f"{mebibytes // 1024}G"
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a scheduler spells what advice names; ``{}`` is the value.
+
+    ``one_cpu`` is written for one CPU, if not ``cpus``. ``memory`` is per slot where
+    the scheduler limits address space. ``node`` and ``resource`` are flags of a job as
+    (name, value): run on one node only; request an amount of a resource that the site
+    has named. ``after`` are flags of a job that must not wait for a failed one.
+    """
+
+    memory: str
+    time: str
+    cpus: str
+    gpus: str
+    no_gpus: str
+    exclude: str
+    node: tuple[str, str]
+    one_cpu: str | None = None
+    resource: tuple[str, str] | None = None
+    after: tuple[tuple[str, str], ...] = ()
+
+
+class Variables(msgspec.Struct, frozen=True, kw_only=True):
+    """Environment variables of a scheduler: of its jobs, and of its commands.
+
+    ``job`` and ``element`` hold the id and the array task index in a job, the first
+    that is set counts; ``scratch`` directories of the job, ``gpus`` lists of its GPUs,
+    ``nodes`` the number of nodes, ``cluster`` the cluster's name.
+
+    Commands run without variables that begin with ``unset`` and with ``fixed``, so that
+    we can read their output. Questions on the cluster also run without ``defaults``,
+    the user's defaults of options. Commands that submit from inside a job, where one of
+    ``in_job`` is set, run without those that begin with ``of_job``, except ``kept``.
+    """
+
+    job: tuple[str, ...] = ()
+    element: tuple[str, ...] = ()
+    scratch: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    nodes: str | None = None
+    cluster: str | None = None
+    unset: tuple[str, ...] = ()
+    fixed: tuple[tuple[str, str], ...] = ()
+    defaults: tuple[str, ...] = ()
+    in_job: tuple[str, ...] = ()
+    of_job: tuple[str, ...] = ()
+    kept: frozenset[str] = frozenset()
+
+
+class Traits(msgspec.Struct, frozen=True, kw_only=True):
+    """In what a scheduler differs from others.
+
+    ``several_nodes``: it starts a task on several nodes. ``fits_nodes``: a job's CPUs
+    and memory must fit on a node (else its queues decide). ``address_space`` is the
+    resource by which it limits address space instead of memory, per slot.
+    ``waits_for_any_end``: a dependent job starts even if the job before failed, unless
+    that exited with ``hold_code``. ``first_element`` is its first array task index and
+    ``element_name`` how it writes (job, index). ``names_resources``: each site chooses
+    the names of resources. ``no_memory`` is what a job gets that requests no memory,
+    ``no_start`` what it means if no start is predicted. ``is_common``: summaries show
+    its options also where it is not installed.
+    """
+
+    several_nodes: bool = False
+    fits_nodes: bool = False
+    address_space: str | None = None
+    waits_for_any_end: bool = False
+    hold_code: int = 1
+    first_element: int = 0
+    element_name: str = "{}_{}"
+    names_resources: bool = False
+    no_memory: str = "no limit"
+    no_start: str = "would never start"
+    is_common: bool = False
+
+
+class Dialect(Protocol):
+    """One scheduler's text formats: sizes, times, flags, environment of its jobs.
+
+    Formatted values are rounded up: a scheduler kills a job that exceeds its limit
+    by one byte or one second.
+    """
+
+    NAME: str
+    PREFIX: str
+    OPTIONS: Options
+
+    def format_memory(self, size: Bytes) -> str:
+        """Write *size* in the scheduler's unit, rounded up."""
+
+    def parse_memory(self, text: str) -> Bytes:
+        """Read a size as the scheduler would.
+
+        Raises:
+            FormatError: the scheduler would reject it.
+        """
+
+    def format_time(self, seconds: Seconds) -> str:
+        """Write a time limit, rounded up to whole seconds."""
+
+    def parse_time(self, text: str) -> int | None:
+        """Read a time limit in seconds; None is no limit.
+
+        Raises:
+            FormatError: the scheduler would reject it.
+        """
+
+    def directives(self, request: Request) -> tuple[str, ...]:
+        """Return *request* as flags; unknown values are left out."""
+
+    def allocation_from_environment(self, env: Mapping[str, str]) -> Allocation | None:
+        """Read this node's allocation; None outside a job."""
+
+    def job_from_environment(self, env: Mapping[str, str]) -> Job | None:
+        """Read the id of this job; None outside a job."""
+
+    def end_time(self, env: Mapping[str, str]) -> Seconds | None:
+        """Read when this job's time limit ends, in seconds since the epoch, if set."""
+
+    def limit_argv(self, env: Mapping[str, str]) -> tuple[str, ...] | None:
+        """Return the command that shows this job's limit; None if none is needed."""
+
+    def start_file(self, env: Mapping[str, str]) -> str | None:
+        """Return a file that was written at this job's start, if one is needed."""
+
+    def parse_left(self, out: str, elapsed: Seconds) -> Seconds | None:
+        """Read the time left from the output of ``limit_argv``; None without a limit.
+
+        *elapsed* is the age of the job's ``start_file``, 0 if there is none.
+
+        Raises:
+            FormatError: the output is not understood.
+        """
+
+
+def directive_line(dialect: Dialect, *flags: str) -> str:
+    """Return *flags* as one line of a job script."""
+    return " ".join((dialect.PREFIX, *flags)) if dialect.PREFIX else " ".join(flags)

@@ -1,0 +1,16 @@
+"""Why a job waits, by qstat's states; Grid Engine prints nothing when it ends a job."""
+
+from weigh.schedulers.protocol import EndMessages
+
+MESSAGES = EndMessages()
+_REASONS = {"error": "in error: qstat -j JOB shows why"}
+
+
+def in_words(reason: str, throttle: int | None = None) -> str:  # noqa: ARG001
+    """Return a reason in plain English; an unknown one unchanged."""
+    return _REASONS.get(reason, reason)
+
+
+def is_hopeless(reason: str) -> bool:  # noqa: ARG001
+    """Return False: every reason may pass."""
+    return False

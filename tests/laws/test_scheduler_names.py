@@ -1,0 +1,140 @@
+"""A scheduler's names and words are in its own folder, and in the table, only."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import weigh
+from weigh.schedulers import KINDS
+
+SOURCE = Path(weigh.__file__).parent
+# most are of launchers of processes, which are not the scheduler: they start a task on
+# several nodes, and number its ranks
+ALLOWED = {
+    "model/record.py": {"ngpus"},  # the default of a name that sites choose
+    "flow/doctor/facts.py": {"h_vmem"},
+    "flow/run/channel.py": {"SLURM_PROCID"},
+    # jobs of any batch system, also of those that are not in the table
+    "measure/memory/ledger.py": {"SLURM_JOB_ID", "SGE_TASK_ID"},
+    "measure/ranks.py": {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
+    "planning/make_plan.py": {"srun", "SLURM_NODEID"},
+    "planning/nodes.py": {"srun", "SLURM_CPUS_PER_TASK", "SLURM_NNODES"}
+    | {"SLURM_NODEID"},
+    # a room below the schedulers: job scripts are no task files, of PBS and LSF as well
+    "sweep/task_file.py": {"SBATCH", "sbatch", "qsub"},
+}
+# more words than the table has: options, accounting fields, other commands
+OTHERS = "h_vmem|h_rt|s_rt|ngpus|qlogin|qrsh|salloc|--mem=|--gres|MaxRSS|SBATCH"
+
+
+def words_of_schedulers() -> re.Pattern[str]:
+    """Return a pattern for what only a scheduler's folder may write."""
+    words = set()
+    for kind in KINDS.values():
+        words |= {kind.name, kind.title, kind.text.PREFIX, *kind.commands} - {""}
+    names = "|".join(sorted(map(re.escape, words), key=len, reverse=True))
+    return re.compile(rf"(?<![\w./-])(?:{names}|{OTHERS}|(?:SLURM|SGE)_\w+)(?![\w])")
+
+
+WORDS = words_of_schedulers()
+
+
+def strings(tree: ast.AST) -> Iterator[str]:
+    """Yield the strings of a module, without its docstrings."""
+    documented = ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef
+    docs = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in docs:
+            if isinstance(node.value, bytes):
+                yield node.value.decode("latin-1")
+            elif isinstance(node.value, str):
+                yield node.value
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{one.name}" for one in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
+
+
+def found_in(text: str) -> set[str]:
+    """Return the words of schedulers in a module, and the folders it imports."""
+    tree = ast.parse(text)
+    folders = tuple(f"weigh.schedulers.{name}." for name in KINDS)
+    words = {word for one in strings(tree) for word in WORDS.findall(one)}
+    return words | {one for one in imports(tree) if f"{one}.".startswith(folders)}
+
+
+def test_no_room_but_the_schedulers_folders_knows_one_by_name() -> None:
+    found = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        name = path.relative_to(SOURCE).as_posix()
+        if not name.startswith("schedulers/") and not name.startswith("cli/"):
+            words = found_in(path.read_text()) - ALLOWED.get(name, set())
+            if words:
+                found[name] = words
+
+    assert found == {}
+
+
+def test_the_command_line_chooses_by_no_name() -> None:
+    """Help texts name schedulers in sentences, so only whole strings are choices."""
+    found = {}
+    for path in sorted((SOURCE / "cli").glob("*.py")):
+        tree = ast.parse(path.read_text())
+        choices = {one for one in strings(tree) if one in KINDS}
+        if choices:
+            found[path.name] = choices
+
+    assert found == {}
+
+
+def test_every_word_that_is_allowed_is_there() -> None:
+    unused = {
+        name: words - found_in((SOURCE / name).read_text())
+        for name, words in ALLOWED.items()
+    }
+
+    assert {name: words for name, words in unused.items() if words} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'if scheduler == "slurm": pass',
+        "from weigh.schedulers.gridengine import text",
+        'tool = {"a": "qsub"}',
+        'flag = f"--mem={size}"',
+        'end = env.get("SLURM_JOB_END_TIME")',
+        'source = "sacct MaxRSS"',
+        'line = "#$ -l h_vmem=1G"',
+        "import weigh.schedulers.slurm.commands",
+        'pattern = rb"#SBATCH"',
+    ],
+)
+def test_the_law_finds_each_way_to_choose_by_hand(line: str) -> None:
+    assert found_in(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '"""Slurm and sbatch in a docstring."""',
+        "from weigh.schedulers import KINDS",
+        "x = 1  # sbatch in a comment",
+        'word = "a.slurm-like/sbatchery"',
+    ],
+)
+def test_the_law_lets_through_what_chooses_nothing(line: str) -> None:
+    assert not found_in(line)

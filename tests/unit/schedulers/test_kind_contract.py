@@ -1,0 +1,234 @@
+"""What each line of the table of schedulers promises to the rest of weigh."""
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+from some_requests import PLAIN
+
+import weigh.schedulers
+from weigh.errors import FormatError, UsageError
+from weigh.flow.run.progress import asking, limit_query, queried_time_left, time_left
+from weigh.flow.submit.job_parts import held, one_per_node, own_flags, pinned
+from weigh.flow.submit.job_request import refuse_own
+from weigh.model.job import JobRequest, JobScript
+from weigh.model.report import Accounted, Measure
+from weigh.render.request_lines import FORMS, packed_lines, render
+from weigh.review.advice import Subject, cpu_flag, memory_flag, time_flag
+from weigh.review.figures import with_other_figures
+from weigh.review.notes import gpu_flag, notes
+from weigh.review.requested import Requested
+from weigh.runner.resources import gpus_named
+from weigh.schedulers import KINDS, find_kind, kind_of_job, kind_or_first
+from weigh.schedulers.protocol import AccountingWords, Kind
+from weigh.units import GIB, HOUR
+
+FOLDER = Path(weigh.schedulers.__file__).parent
+PROJECT = Path(__file__).parents[3] / "pyproject.toml"
+SCRIPT = JobScript(
+    name="p",
+    folder="/p",
+    cwd="/",
+    store="/s",
+    python="python",
+    elements=2,
+    together=1,
+    request=JobRequest(cpus=2, memory=GIB, time_limit=HOUR, virtual_memory=2 * GIB),
+)
+
+
+@pytest.fixture(params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
+
+
+def subject(name: str, cpus: int = 4) -> Subject:
+    asked = Requested(scheduler=name, cpus=cpus, memory=GIB)
+    return Subject(elements=(), requested=asked, measures={})
+
+
+def test_a_folder_touches_no_machine(kind: Kind) -> None:
+    project = tomllib.loads(PROJECT.read_text())
+    contracts = project["tool"]["importlinter"]["contracts"]
+    pure = next(one for one in contracts if one["name"].startswith("Pure"))
+    forbidden = {*pure["forbidden_modules"]}
+
+    for path in (FOLDER / kind.name).glob("*.py"):
+        tree = ast.parse(path.read_text())
+        plain = [n for n in ast.walk(tree) if isinstance(n, ast.Import)]
+        others = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+        names = {one.name for node in plain for one in node.names}
+        names |= {(node.module or "") for node in others}
+        assert not forbidden & {name.partition(".")[0] for name in names}, path
+
+
+def test_a_folder_imports_no_other_scheduler(kind: Kind) -> None:
+    others = tuple(f"weigh.schedulers.{name}" for name in KINDS if name != kind.name)
+
+    for path in (FOLDER / kind.name).glob("*.py"):
+        text = path.read_text()
+        assert not any(f"{other} import" in text for other in others), path
+        assert not any(f"{other}." in text for other in others), path
+
+
+def test_one_of_several_clusters_is_found_by_its_scheduler(kind: Kind) -> None:
+    assert find_kind(kind.name) is find_kind(f"{kind.name}@gpu") is kind
+    assert kind_or_first(f"{kind.name}@gpu") is kind
+
+
+def test_its_commands_are_among_those_that_users_need(kind: Kind) -> None:
+    assert {kind.submits, kind.lists, kind.accounts, kind.probe[0]} <= {*kind.commands}
+
+
+def test_a_job_is_known_by_its_variable(kind: Kind) -> None:
+    assert kind_of_job({kind.job_variable: "1"}) is kind
+    assert kind.job_variable in kind.variables.in_job
+    assert kind_of_job({}) is None
+
+
+def test_outside_of_a_job_no_limit_is_known_or_queried(kind: Kind) -> None:
+    assert kind.text.end_time({}) is None
+    assert kind.text.limit_argv({}) is None
+    assert time_left(None, {}) is None
+
+
+def test_an_answer_without_a_limit_is_none(kind: Kind) -> None:
+    try:
+        left = kind.text.parse_left("no limit is in here\n", 0)
+    except FormatError:
+        left = None
+    assert left is None
+
+
+def test_a_scheduler_that_says_nothing_sets_no_limit(kind: Kind) -> None:
+    env = {kind.job_variable: "12", "JOB_ID": "12"}
+    assert limit_query(env) in {None, kind.text.limit_argv(env)}
+    assert queried_time_left(env, lambda _argv: "") is None
+
+
+def test_a_limit_is_written_as_its_option(kind: Kind) -> None:
+    flag = asking({kind.job_variable: "1"})(3600)
+
+    assert kind.text.format_time(3600) in flag
+    assert flag == time_flag(subject(kind.name), 3600)
+
+
+def test_advice_is_in_its_options(kind: Kind) -> None:
+    flags = (
+        memory_flag(subject(kind.name), 2 * GIB),
+        cpu_flag(subject(kind.name), 3),
+        gpu_flag(subject(kind.name), 5),
+        gpu_flag(subject(kind.name), 0),
+    )
+
+    assert "{" not in " ".join(flags)
+    assert "3" in flags[1]
+    assert "5" in flags[2]
+    assert flags[3].startswith("no ")
+
+
+def test_memory_advice_is_at_least_what_is_needed(kind: Kind) -> None:
+    before, _, after = kind.text.OPTIONS.memory.partition("{}")
+    flag = memory_flag(subject(kind.name), 3 * GIB)
+    slots = 4 if kind.traits.address_space else 1
+
+    size = kind.text.parse_memory(flag.removeprefix(before).removesuffix(after))
+
+    assert size * slots >= 3 * GIB
+
+
+def test_flags_of_its_job_scripts_are_refused(kind: Kind) -> None:
+    assert kind.backend.OWN
+    for flag in kind.backend.OWN:
+        with pytest.raises(UsageError, match="set by the job script"):
+            refuse_own([(flag, "x")], kind.name)
+    refuse_own([("x-unknown", "y")], kind.name)
+
+
+def test_a_job_for_one_node_is_pinned(kind: Kind) -> None:
+    (part,) = one_per_node(SCRIPT, ["node7"], kind.name)
+
+    assert pinned(part.request)
+    assert "node7" in kind.backend.render(part)
+    assert not pinned(SCRIPT.request)
+
+
+def test_flags_that_weigh_adds_to_a_waiting_job_are_not_the_users(kind: Kind) -> None:
+    request = held(SCRIPT, "12", kind.name).request
+
+    assert request.after == ("12",)
+    assert own_flags(request) == ()
+
+
+def test_a_shell_on_a_node_runs_the_words_as_they_are(kind: Kind) -> None:
+    flags = kind.backend.session_flags(SCRIPT.request)
+    words = tuple(word for flag in flags for word in flag)
+
+    argv = kind.backend.session_argv(words, ("python", "a b"))
+
+    assert argv[-2:] == ("python", "a b")
+    assert argv[0] == kind.backend.session_argv((), ("x",))[0]
+    assert set(words) <= set(argv)
+    assert kind.backend.session_argv(words, ())
+
+
+def test_a_job_that_is_not_listed_on_a_host_does_not_run_there(kind: Kind) -> None:
+    assert kind.backend.on_host_argv("12", "node7")[0] in kind.commands
+    assert not kind.backend.parse_on_host("", "12")
+
+
+def test_an_unknown_reason_stays_as_it_is(kind: Kind) -> None:
+    assert kind.reasons.in_words("SomethingNew") == "SomethingNew"
+    assert not kind.reasons.is_hopeless("SomethingNew")
+
+
+def test_figures_of_accounting_are_named_by_its_command(kind: Kind) -> None:
+    words = kind.accounting.WORDS
+
+    assert isinstance(words, AccountingWords)
+    names = (words.memory, words.cpu_time, words.wall_time)
+    assert all(name.startswith(kind.accounts) for name in names)
+
+
+@pytest.mark.parametrize("theirs", [GIB // 2, 3 * GIB])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_different_figure_says_which_to_trust(
+    kind: Kind, theirs: int, *, killed: bool
+) -> None:
+    ours = Measure(name="memory", unit="bytes", most=float(GIB))
+    accounted = Accounted(element=0, state="COMPLETED", max_rss=theirs)
+
+    (told,) = with_other_figures(
+        (ours,), (accounted,), (), scheduler=kind.name, killed=killed
+    )
+
+    (figure,) = told.others
+    assert figure.source == kind.accounting.WORDS.memory
+    assert figure.word
+
+
+def test_gpus_of_a_job_are_read_from_its_variables(kind: Kind) -> None:
+    for name in kind.variables.gpus:
+        assert gpus_named({name: "0,3"}) == ("0", "3")
+        assert gpus_named({name: "GPU-6a1b-2c"}) == ("GPU-6a1b-2c",)
+
+
+def test_a_request_can_be_written_in_its_form(kind: Kind) -> None:
+    assert kind.name in FORMS
+    lines = render(PLAIN, kind.name)
+    packed = packed_lines(PLAIN, kind.name, 80)
+
+    assert all(line.startswith(kind.text.PREFIX) for line in (*lines, *packed))
+    assert len(packed) <= len(lines)
+    assert render(PLAIN, "flags", scheduler=kind.name)
+
+
+def test_advice_on_a_job_of_an_unknown_scheduler_says_whose_flags_it_shows() -> None:
+    found = notes(subject("lsf"), ())
+
+    (note,) = (one for one in found if one.about == "scheduler")
+    assert "'lsf' is unknown to this weigh" in note.words
+    assert next(iter(KINDS.values())).title in note.words
+    for known in (*KINDS, "local"):
+        assert all(one.about != "scheduler" for one in notes(subject(known), ()))
