@@ -72,6 +72,8 @@ def report_on(
     record, warnings = watch(notify)
     if command and record.exit_code == NOT_FOUND:
         warnings += filter(None, (script_trouble(command[0]),))
+    if record.part:  # the first rank reports for all
+        quiet = True
     if not quiet:
         for line in (*settings.warnings, *warnings):
             notify(line)

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import source_from_cache
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,12 @@ def weigh_true(folder: Path, *options: str) -> tuple[set[str], set[str]]:
         env=_environment(folder),
     )
     modules, _, files = said.read_text().partition("\n\n")
-    opened = {name for name in files.splitlines() if not name.startswith(OF_THE_KERNEL)}
+    # a module is one file, compiled or not
+    names = (
+        source_from_cache(name) if name.endswith(".pyc") else name
+        for name in files.splitlines()
+    )
+    opened = {name for name in names if not name.startswith(OF_THE_KERNEL)}
     return set(modules.splitlines()), opened
 
 

@@ -228,7 +228,7 @@ def _refusal(errors: Sequence[Finding]) -> Iterator[str]:
     for one in errors:
         yield from _indented(one.text, 2)
         cure = f" ({one.cure})" if one.cure else ""
-        yield from _indented(f"{one.effect}{cure}", 6)
+        yield from _indented(f"{one.effect}{cure} [{one.rule}]", 6)
 
 
 def _indented(text: str, room: int) -> Iterator[str]:
@@ -237,7 +237,7 @@ def _indented(text: str, room: int) -> Iterator[str]:
 
 def _doubt(one: Finding) -> str:
     cure = f" ({one.cure})" if one.cure else ""
-    return f"{one.text or one.rule}: {one.effect}{cure}"
+    return f"{one.text or one.rule}: {one.effect}{cure} [{one.rule}]"
 
 
 def _rows(request: JobRequest, live: Live, scheduler: str) -> Iterator[Check]:

@@ -100,6 +100,10 @@ class GridEngine:
 
         return RULES
 
+    @property
+    def steps(self) -> None:
+        """Return None: what it starts on a node takes one of the job's slots."""
+
     def read_cluster(
         self,
         query: "Query",

@@ -242,6 +242,11 @@ def _in_directives(case: Case) -> Iterator[Finding]:
             yield problem(option, "placeholder", effect)
 
 
+def is_template(case: Case, line: int) -> bool:
+    """Return whether a line has a ``<placeholder>``, which bash takes for files."""
+    return bool(_ANGLES.search(case.script.lines[line - 1].text))
+
+
 def _in_commands(case: Case) -> Iterator[Finding]:
     reported: set[str] = set()
     for command in case.body.commands:
