@@ -180,7 +180,9 @@ class PeakTracker:
         self._bound(readings, held, unseen)
         self._remember(readings)
         self._last, self._last_time, self._last_cpu = held, now, cpu_time
-        self._low = max(self._low, held.low, self.largest)
+        self._low = max(self._low, self.largest)
+        if held.is_account or len(readings) <= 1:
+            self._low = max(self._low, held.low)
         if value > self.best:
             self.best, self._at, self._split = value, now, held
         shown = max(value, held.total + max(own.values(), default=0))
@@ -204,9 +206,18 @@ class PeakTracker:
     ) -> None:
         """Note the upper bound of a look."""
         now = {reading.pid: reading.resident for reading in readings}
+        last = self._last
         given_back = sum(
             max(0, size - now.get(pid, 0)) for pid, size in self._residents.items()
         )
+        if last is not None and not last.is_account:
+            # the processes were not read at one moment: one may have grown while
+            # another shrank. What they all still have now, they had at once
+            lost = sum(
+                max(0, size - now[pid]) if pid in now else last.private.get(pid, size)
+                for pid, size in self._residents.items()
+            )
+            self._low = max(self._low, last.low - lost)
         if held.is_counted or held.is_account or len(readings) == 1:
             settled = self._bounds.settle(held.high, given_back)
             self._high = max(self._high, settled, held.high + unseen)

@@ -7,10 +7,11 @@ processes' descriptors show.
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from weigh.probe.pages import parse_maps
 from weigh.units import KIB, Bytes
 
 _MOST_FILES = 4000
@@ -67,14 +68,18 @@ class Shmem:
 
 
 class TmpfsFiles(msgspec.Struct, frozen=True):
-    """Bytes in files changed since the job began: by this user, and by others."""
+    """Bytes in files changed since the job began: by this user, and by others.
+
+    ``mapped`` is the part of ``own`` in files that a process of the job maps.
+    """
 
     own: Bytes
     others: Bytes
+    mapped: Bytes = 0
 
 
 def find_files(
-    folders: Iterable[str], since: float, mounts: Iterable[str] | None = None
+    folders: Sequence[str], since: float, mounts: Iterable[str] | None = None
 ) -> TmpfsFiles:
     """Find the tmpfs files changed *since* then, and the memfds of some processes.
 
@@ -92,11 +97,30 @@ def find_files(
     for info in _open_files(folders, ("/memfd:", *(f"{mount}/" for mount in mounts))):
         if info.st_dev in devices and info.st_ctime >= since - 1:
             found[info.st_dev, info.st_ino] = True, info.st_blocks * _BLOCK
-    sizes = list(found.values())
+    mapped = _mapped_files(folders, devices)
     return TmpfsFiles(
-        sum(size for is_own, size in sizes if is_own),
-        sum(size for is_own, size in sizes if not is_own),
+        sum(size for is_own, size in found.values() if is_own),
+        sum(size for is_own, size in found.values() if not is_own),
+        sum(size for key, (is_own, size) in found.items() if is_own and key in mapped),
     )
+
+
+def _mapped_files(folders: Sequence[str], devices: set[int]) -> set[tuple[int, int]]:
+    """Return (device, inode) of the files on *devices* that the processes map."""
+    mapped = set()
+    for folder in folders[:_MOST_PROCESSES]:
+        try:
+            with open(f"{folder}/maps", "rb") as maps:
+                layout = parse_maps(maps)
+        except (OSError, ValueError):
+            continue
+        for file in {mapping.file for mapping in layout.mappings}:
+            device, _, inode = file.partition(b" ")
+            major, _, minor = device.partition(b":")
+            number = os.makedev(int(major, 16), int(minor, 16))
+            if number in devices:
+                mapped.add((number, int(inode)))
+    return mapped
 
 
 def _own_mounts() -> list[str]:
