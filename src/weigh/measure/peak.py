@@ -349,9 +349,19 @@ class PeakTracker:
     def _grown_unseen(self) -> Bytes:
         """Estimate the peak if a process grew after its last sample."""
         reaped = self._reaped_surely()
-        if reaped <= self.largest:
+        unseen = reaped - self.largest
+        if unseen <= 0:
             return 0
-        return max((d.value(reaped) for d in self._departures), default=0)
+        if reaped > self.largest * _UNSEEN:
+            return max((d.value(reaped) for d in self._departures), default=0)
+        # the last pages of a process that was seen almost at its peak
+        return max(
+            (
+                d.value(max(one.held for one in d.gone) + unseen)
+                for d in self._departures
+            ),
+            default=0,
+        )
 
     def _upper_bound(self) -> Bytes:
         largest = max(self.largest, self._reaped)

@@ -79,12 +79,15 @@ class TmpfsFiles(msgspec.Struct, frozen=True):
 
 
 def find_files(
-    folders: Sequence[str], since: float, mounts: Iterable[str] | None = None
+    folders: Sequence[str],
+    since: float,
+    mounts: Iterable[str] | None = None,
+    sysvipc: str = "/proc/sysvipc/shm",
 ) -> TmpfsFiles:
     """Find the tmpfs files changed *since* then, and the memfds of some processes.
 
     *folders* are the processes' folders in /proc; *mounts* those of this process, if
-    none are given.
+    none are given. System V segments that nobody has attached count too.
     """
     user = os.geteuid()
     found: dict[tuple[int, int], tuple[bool, Bytes]] = {}
@@ -98,11 +101,40 @@ def find_files(
         if info.st_dev in devices and info.st_ctime >= since - 1:
             found[info.st_dev, info.st_ino] = True, info.st_blocks * _BLOCK
     mapped = _mapped_files(folders, devices)
+    segments = _segments(sysvipc, user, since - 1)
     return TmpfsFiles(
-        sum(size for is_own, size in found.values() if is_own),
+        segments + sum(size for is_own, size in found.values() if is_own),
         sum(size for is_own, size in found.values() if not is_own),
         sum(size for key, (is_own, size) in found.items() if is_own and key in mapped),
     )
+
+
+def parse_segments(text: bytes, user: int, since: float) -> Bytes:
+    """Add up the resident bytes of System V segments that nobody has attached.
+
+    Those of *user*, made or changed *since*, in the text of /proc/sysvipc/shm.
+    """
+    lines = [line.split() for line in text.splitlines()]
+    names = (b"uid", b"nattch", b"ctime", b"rss")
+    if not lines or not all(name in lines[0] for name in names):
+        return 0
+    at = [lines[0].index(name) for name in names]
+    total = 0
+    for words in lines[1:]:
+        if len(words) < len(lines[0]) or not all(words[i].isdigit() for i in at):
+            continue
+        uid, attached, changed, resident = (int(words[i]) for i in at)
+        if uid == user and not attached and changed >= since:
+            total += resident
+    return total
+
+
+def _segments(path: str, user: int, since: float) -> Bytes:
+    try:
+        with open(path, "rb") as file:
+            return parse_segments(file.read(), user, since)
+    except OSError:
+        return 0
 
 
 def _mapped_files(folders: Sequence[str], devices: set[int]) -> set[tuple[int, int]]:

@@ -75,7 +75,8 @@ def count_family(
     """
     points = _points(pages, sizes)
     weights = _weights(pages, len(sizes))
-    shared_pages = 0
+    shared_pages: float = 0
+    moved_pages = 0
     alone = dict.fromkeys(pages, 0)
     present = dict.fromkeys(pages, 0)
     done = 0
@@ -84,20 +85,28 @@ def count_family(
         if None in masks:
             break
         done += 1
-        union = 0
+        union = several = 0
         for pid, mask in zip(pages, masks, strict=True):
             if mask:
                 own = (mask & _TENS).bit_count()
                 alone[pid] += own
                 present[pid] += own + (mask & _ONES).bit_count()
+                several |= union & mask
                 union |= mask
-        shared_pages += (union & _ONES).bit_count()
+        shared_pages += (several & _ONES).bit_count()
+        moved_pages += (union & ~several & _ONES).bit_count()
     total = sum(present.values())
     if not total or done < _ENOUGH * len(points):
         return None
     error = _ERROR if done == len(points) else _ERROR + 3 / done
     if len(pages) < len(sizes):
         error += 0.5 * _ERROR
+    if len(pages) == len(sizes):
+        # who else maps these pages has moved them: at least two addresses for each
+        shared_pages += moved_pages / 2
+        error += moved_pages / 2 / total
+    else:
+        shared_pages += moved_pages
     exclusive = sum(alone[pid] * weights[pid] for pid in pages)
     weighted = sum(present[pid] * weights[pid] for pid in pages)
     return FamilyCount(
@@ -147,7 +156,7 @@ def count_files(
             by_file.setdefault(key, []).append(place)
             mapped += mapping.pages
     wanted = min(mapped, 8 * resident // PAGE)
-    step = max(1, wanted // _READS // _RUN) * _RUN
+    step = max(1, wanted // _READS // _RUN, mapped // _SPARSE // _READS // _RUN) * _RUN
     distinct = {False: 0.0, True: 0.0}
     total = {False: 0.0, True: 0.0}
     for (is_shared_memory, _), places in by_file.items():
