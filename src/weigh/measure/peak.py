@@ -52,7 +52,10 @@ class _Departure(msgspec.Struct, frozen=True):
     whole_room: Bytes | None
 
     def value(self, largest: Bytes) -> Bytes:
-        """Estimate the peak if one of them grew to *largest*."""
+        """Estimate the peak if one of them grew to *largest*, as far as it could."""
+        if self.whole_room is not None:
+            held = max(one.held for one in self.gone)
+            largest = min(largest, held + self.whole_room)
         return self.others + largest
 
     def bound(self, largest: Bytes) -> Bytes:
@@ -293,9 +296,9 @@ class PeakTracker:
             self._departures.sort(key=lambda d: d.high + d.room * len(d.gone))
             del self._departures[0]
 
-    def finish(self, now: Seconds) -> None:
-        """Note that all processes have ended."""
-        self._note_changes(now, (), _NOTHING, None)
+    def finish(self, now: Seconds, cpu_time: Seconds | None = None) -> None:
+        """Note that all processes have ended, after *cpu_time* if that is exact."""
+        self._note_changes(now, (), _NOTHING, cpu_time)
         self._residents = {}
         self._ended_at = now
 

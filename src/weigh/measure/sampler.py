@@ -152,7 +152,8 @@ class Sampler:
         now = self.elapsed()
         cpu_time = counted if self._cpu_clock else self._cpu_time(now, readings)
         held = self._gauge.hold(readings, self._tracker.best)
-        sample = self._tracker.look(now, readings, held, inherited, counted)
+        exact = None if self._cpu_clock_stands else counted
+        sample = self._tracker.look(now, readings, held, inherited, exact)
         self._keep(sample, cpu_time)
         self._looked_at = now if readings else float("-inf")
         self._counted = counted or 0.0
@@ -187,7 +188,8 @@ class Sampler:
         held = self._gauge.finish()
         if held is not None:
             self._tracker.look(now, (), held)
-        self._tracker.finish(now)
+        clock = None if self._cpu_clock_stands else self._cpu_clock
+        self._tracker.finish(now, None if clock is None else clock.read())
 
     def reached_interval(self) -> Seconds:
         """Return the mean seconds between looks, never below the interval set."""

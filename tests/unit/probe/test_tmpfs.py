@@ -1,5 +1,7 @@
 import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -73,17 +75,17 @@ def test_no_list_of_segments_stops_the_parser(text: bytes) -> None:
 def test_files_on_tmpfs_and_memfds_are_found_mapped_or_not() -> None:
     if not os.access("/dev/shm", os.W_OK):
         pytest.skip("no /dev/shm here")
-    path = f"/dev/shm/weigh-test-{os.getpid()}"
-    before = find_files(["/proc/self"], 0, ["/dev/shm"])
+    folder = tempfile.mkdtemp(dir="/dev/shm")
+    before = find_files(["/proc/self"], 0, [folder])
     memory = os.memfd_create("weigh-test")
     try:
         os.write(memory, bytes(3 * MIB))
-        with open(path, "wb") as file:
+        with open(f"{folder}/file", "wb") as file:
             file.write(bytes(5 * MIB))
-        after = find_files(["/proc/self"], 0, ["/dev/shm"])
-        later = find_files(["/proc/self"], 1e12, ["/dev/shm"])
+        after = find_files(["/proc/self"], 0, [folder])
+        later = find_files(["/proc/self"], 1e12, [folder])
     finally:
         os.close(memory)
-        os.unlink(path)
+        shutil.rmtree(folder)
     assert after.own - before.own == 8 * MIB
     assert later.own == 0

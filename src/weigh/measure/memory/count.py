@@ -76,7 +76,7 @@ def count_family(
     points = _points(pages, sizes)
     weights = _weights(pages, len(sizes))
     shared_pages: float = 0
-    moved_pages = 0
+    moved_pages = runs_alone = 0
     alone = dict.fromkeys(pages, 0)
     present = dict.fromkeys(pages, 0)
     done = 0
@@ -86,6 +86,7 @@ def count_family(
             break
         done += 1
         union = several = 0
+        runs_alone += sum(1 for mask in masks if mask and mask & _TENS)
         for pid, mask in zip(pages, masks, strict=True):
             if mask:
                 own = (mask & _TENS).bit_count()
@@ -109,10 +110,12 @@ def count_family(
         shared_pages += moved_pages
     exclusive = sum(alone[pid] * weights[pid] for pid in pages)
     weighted = sum(present[pid] * weights[pid] for pid in pages)
+    # private memory is found in runs, whose number varies as that of any sample
+    varies = exclusive / math.sqrt(max(1, runs_alone)) / (exclusive + shared_pages)
     return FamilyCount(
         (exclusive + shared_pages) / weighted,
         {pid: alone[pid] / present[pid] if present[pid] else 1.0 for pid in pages},
-        max(error, 1 / math.sqrt(total)),
+        max(error, varies, 1 / math.sqrt(total)),
     )
 
 
