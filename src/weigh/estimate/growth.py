@@ -90,7 +90,7 @@ _RELEASE = 0.05  # of the run, at its end, in which a program may release its me
 _KEPT = 0.8  # share of the recent memory below which it has released
 _TOOTH = 0.3  # of the range of memory: the least fall that ends a tooth
 _FEWEST_TEETH = 4
-_FEW_TEETH = 6  # of fewer, every one has to rise: they are too few for a test
+_FEW_TEETH = 6  # of fewer, every one has to rise: no test separates them from chance
 _HELD = 0.98  # of the peak: a run that holds as much has levelled out
 
 

@@ -45,6 +45,12 @@ class RunInProgress(Protocol):
     def set_aside(self, pid: int) -> None:
         """Exclude one of weigh's own processes from the measurement."""
 
+    def pids(self) -> list[int]:
+        """Return the processes of the job that were alive at the last sample."""
+
+    def own_pids(self) -> tuple[int, ...]:
+        """Return weigh's own processes."""
+
 
 _FIRST_CHECKPOINT = 0.2
 _CHECKPOINT_INTERVAL = 10.0
@@ -65,8 +71,8 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
         checkpoint: called with the measurement so far and the command's process id,
             soon after the start and then every ten seconds.
         notify: writes a message to the user during the run.
-        observe: looks at the run from time to time; returns the seconds until it is
-            to be called again.
+        observers: look at the run from time to time; each returns the seconds until it
+            is to be called again.
         streams: the files that the job opens in place of weigh's streams.
         excluded: processes of weigh's own that are not part of the job.
     """
@@ -76,7 +82,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     grace: Seconds = 5.0
     checkpoint: Callable[[Measurement, int | None], None] | None = None
     notify: Callable[[str], None] | None = None
-    observe: "Callable[[RunInProgress], Seconds] | None" = None
+    observers: "tuple[Callable[[RunInProgress], Seconds], ...]" = ()
     streams: dict[int, str] | None = None
     excluded: tuple[int, ...] = ()
 
@@ -168,7 +174,7 @@ class _Run:
             self._tree, self._sampler.elapsed, self._watch.grace, self._watch.notify
         )
         self._checkpoint_at = _FIRST_CHECKPOINT
-        self._observe_at = float("inf") if self._watch.observe is None else 0.0
+        self._observe_at = dict.fromkeys(self._watch.observers, 0.0)
         for number in self._wakeup.missed():
             self._pass_on(number)
             self._follow(number)
@@ -188,8 +194,8 @@ class _Run:
         due = self._sampler.elapsed() + self._look()
         while self._exit is None or self._orphans.are_left():
             now = self._sampler.elapsed()
-            wakes = (due, self._checkpoint_at, self._orphans.wake_at, self._observe_at)
-            info = self._wakeup.wait(min(wakes) - now)
+            wakes = (due, self._checkpoint_at, self._orphans.wake_at)
+            info = self._wakeup.wait(min(*wakes, *self._observe_at.values()) - now)
             if info is not None:
                 self._take(info)
                 continue
@@ -198,8 +204,7 @@ class _Run:
                 due = now + self._look()
             if now >= self._checkpoint_at:
                 self._write_checkpoint(now)
-            if now >= self._observe_at:
-                self._observe()
+            self._observe(now)
         self._finish()
 
     def _look(self) -> Seconds:
@@ -217,15 +222,16 @@ class _Run:
         except Exception as error:  # noqa: BLE001 - as for a sample
             self._measuring_failed(error)
 
-    def _observe(self) -> None:
-        """Call the observer of the run."""
-        if self._watch.observe is None:
-            return
-        try:
-            self._observe_at = self.elapsed() + self._watch.observe(self)
-        except Exception as error:  # noqa: BLE001 - as for a sample
-            self._observe_at = float("inf")
-            self._measuring_failed(error)
+    def _observe(self, now: Seconds) -> None:
+        """Call the observers of the run that are due."""
+        for observe, at in self._observe_at.items():
+            if now < at:
+                continue
+            try:
+                self._observe_at[observe] = self.elapsed() + observe(self)
+            except Exception as error:  # noqa: BLE001 - as for a sample
+                self._observe_at[observe] = float("inf")
+                self._measuring_failed(error)
 
     def elapsed(self) -> Seconds:
         """Return the seconds since the start."""
@@ -247,6 +253,14 @@ class _Run:
         """Exclude one of weigh's own processes from the measurement."""
         self._excluded |= {pid}
         self._tree.excluded |= {pid}
+
+    def pids(self) -> list[int]:
+        """Return the processes of the job that were alive at the last sample."""
+        return self._tree.pids()
+
+    def own_pids(self) -> tuple[int, ...]:
+        """Return weigh's own processes."""
+        return os.getpid(), *self._tree.excluded
 
     def _measuring_failed(self, error: Exception) -> None:
         if not self._has_failed:  # one warning is enough

@@ -97,6 +97,7 @@ class Sampler:
         *,
         clock: Callable[[], Seconds] = time.monotonic,
         started: Seconds | None = None,
+        ranks: "RankTracker | None" = None,
         ledger: "Ledger | None" = None,
         is_alone: bool = True,
     ) -> None:
@@ -111,7 +112,7 @@ class Sampler:
         self.most_cpu_time: Seconds = 0.0
         self._tree = tree
         self._tracker = tracker
-        self._ranks: RankTracker | None = None
+        self._ranks = ranks
         self._unreaped: UnreapedIo | None = None
         self._fork_filter = ForkFilter(tree)
         self._gauge = MemoryGauge(tree, clock, ledger, is_alone=is_alone)
@@ -157,7 +158,7 @@ class Sampler:
         self._keep(sample, cpu_time)
         self._looked_at = now if readings else float("-inf")
         self._counted = counted or 0.0
-        if len(readings) > 1:
+        if len(readings) > 1 or self._ranks is not None:
             self._sample_ranks(readings)
             self._sample_io(readings)
         self.looks += 1

@@ -6,7 +6,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.model.record import Request
-from weigh.schedulers import KINDS, kind_or_first
+from weigh.schedulers import COMMON, KINDS, kind_or_first
 from weigh.schedulers.dialect import directive_line
 
 SCHEMA = "weigh.request/1"
@@ -48,9 +48,8 @@ def one_line(request: Request, form: str) -> str:
 
 
 def common_lines(request: Request, width: int) -> list[tuple[str, ...]]:
-    """Write *request* for each common scheduler on lines of *width*; see Traits."""
-    forms = (name for name, kind in KINDS.items() if kind.traits.is_common)
-    return [packed_lines(request, form, width) for form in forms]
+    """Write *request* for each common scheduler on lines of *width*."""
+    return [packed_lines(request, form, width) for form in COMMON]
 
 
 def packed_lines(request: Request, form: str | None, width: int) -> tuple[str, ...]:
@@ -67,6 +66,17 @@ def packed_lines(request: Request, form: str | None, width: int) -> tuple[str, .
         else:
             lines.append(directive_line(dialect, directive))
     return tuple(lines)
+
+
+def any_layout_lines(
+    request: Request, width: int, form: str | None = None
+) -> tuple[str, ...]:
+    """Write the request for any placement of the ranks, if there is one.
+
+    *form* is by default the first of the table.
+    """
+    flags = kind_or_first(form).text.any_layout(request)
+    return tuple(folded(f"or, on any nodes: {' '.join(flags)}", width) if flags else ())
 
 
 def note_lines(request: Request, *, indent: str = "") -> tuple[str, ...]:

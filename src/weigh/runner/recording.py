@@ -148,6 +148,8 @@ def fill_record(
         events=regions.events,
         progress=measured.progress,
         ranks=measured.ranks or regions.ranks,
+        nodes=measured.nodes,
+        missing=measured.missing,
         job=msgspec.structs.replace(job, task=attempt.seq, attempt=attempt.number),
     )
 

@@ -366,7 +366,9 @@ class AccountingWords(msgspec.Struct, frozen=True, kw_only=True):
     Words on memory that it reports: ``unmeasured`` by us, ``below`` our figure,
     ``above`` it; each ``_killed`` for a task that was killed for memory. ``zero`` is
     for memory that it leaves empty though the job ran: empty, if it never does.
-    ``virtual`` is address space, ``sampled`` how GPU memory is read.
+    ``virtual`` is address space, ``sampled`` how GPU memory is read. ``{often}`` in
+    words stands for the interval of the site's samples; if that is unknown, ``unsure``
+    is said of a figure below ours.
     """
 
     memory: str
@@ -383,6 +385,7 @@ class AccountingWords(msgspec.Struct, frozen=True, kw_only=True):
     gpu_memory: str = "GPU memory"
     gpu_utilization: str = "GPU utilization"
     sampled: str = "sampled"
+    unsure: str = ""
 
 
 class Accounting(Protocol):
@@ -395,6 +398,42 @@ class Accounting(Protocol):
 
     def parse(self, out: str) -> tuple[Accounted, ...]:
         """Read what the job requested and used."""
+
+
+class Steps(Protocol):
+    """How a scheduler starts processes on all nodes of a job that runs.
+
+    ``NODE`` is the variable with a node's name. ``SAME`` are variables that are equal
+    for all processes of a job on a node, ``STEP`` for all processes of a step;
+    ``GROUP`` begins the name of the job's control group.
+    """
+
+    NODE: str
+    SAME: tuple[str, ...]
+    STEP: tuple[str, ...]
+    GROUP: str
+
+    def nodes_of(self, env: Mapping[str, str]) -> int | None:
+        """Return the number of the job's nodes; None outside a job."""
+
+    def watch_argv(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        job: str | None = None,
+        nodes: int | None = None,
+    ) -> Argv:
+        """Return the command that runs *command* on each node, in a step of its own."""
+
+    def watch_environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment for it."""
+
+    def job_query(self) -> Argv:
+        """Return the command that lists the user's jobs and their sessions."""
+
+    def parse_job(self, out: str, session: int) -> tuple[str, int] | None:
+        """Read the job of a session, and the number of its nodes; None if unclear."""
 
 
 class EndMessages(msgspec.Struct, frozen=True, kw_only=True):
@@ -473,6 +512,10 @@ class Kind(Protocol):
     @property
     def script_rules(self) -> ScriptRules:
         """Return what the body of its job scripts contains."""
+
+    @property
+    def steps(self) -> Steps | None:
+        """Return how its jobs start processes on their nodes; None if unknown."""
 
     def read_cluster(self, query: Query, env: Mapping[str, str]) -> ClusterAnswers:
         """Query nodes, queues and jobs. Raises WeighError if it does not answer."""

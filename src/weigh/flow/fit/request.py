@@ -101,7 +101,15 @@ def answer(  # noqa: PLR0913 - keyword-only past the second
             records=tuple(record.id for record in records),
             history=history,
         ),
-        notes=request_lines.note_lines(request, indent="# "),
+        notes=(
+            *(
+                f"# {line}"
+                for line in request_lines.any_layout_lines(
+                    request, request_lines.WIDTH - 2, _dialect_of(form, scheduler)
+                )
+            ),
+            *request_lines.note_lines(request, indent="# "),
+        ),
         warnings=warnings,
     )
 
