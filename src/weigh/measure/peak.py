@@ -52,7 +52,10 @@ class _Departure(msgspec.Struct, frozen=True):
     whole_room: Bytes | None
 
     def value(self, largest: Bytes) -> Bytes:
-        """Estimate the peak if one of them grew to *largest*."""
+        """Estimate the peak if one of them grew to *largest*, as far as it could."""
+        if self.whole_room is not None:
+            held = max(one.held for one in self.gone)
+            largest = min(largest, held + self.whole_room)
         return self.others + largest
 
     def bound(self, largest: Bytes) -> Bytes:
@@ -180,7 +183,9 @@ class PeakTracker:
         self._bound(readings, held, unseen)
         self._remember(readings)
         self._last, self._last_time, self._last_cpu = held, now, cpu_time
-        self._low = max(self._low, held.low, self.largest)
+        self._low = max(self._low, self.largest)
+        if held.is_account or len(readings) <= 1:
+            self._low = max(self._low, held.low)
         if value > self.best:
             self.best, self._at, self._split = value, now, held
         shown = max(value, held.total + max(own.values(), default=0))
@@ -204,9 +209,18 @@ class PeakTracker:
     ) -> None:
         """Note the upper bound of a look."""
         now = {reading.pid: reading.resident for reading in readings}
+        last = self._last
         given_back = sum(
             max(0, size - now.get(pid, 0)) for pid, size in self._residents.items()
         )
+        if last is not None and not last.is_account:
+            # the processes were not read at one moment: one may have grown while
+            # another shrank. What they all still have now, they had at once
+            lost = sum(
+                max(0, size - now[pid]) if pid in now else last.private.get(pid, size)
+                for pid, size in self._residents.items()
+            )
+            self._low = max(self._low, last.low - lost)
         if held.is_counted or held.is_account or len(readings) == 1:
             settled = self._bounds.settle(held.high, given_back)
             self._high = max(self._high, settled, held.high + unseen)
@@ -282,9 +296,9 @@ class PeakTracker:
             self._departures.sort(key=lambda d: d.high + d.room * len(d.gone))
             del self._departures[0]
 
-    def finish(self, now: Seconds) -> None:
-        """Note that all processes have ended."""
-        self._note_changes(now, (), _NOTHING, None)
+    def finish(self, now: Seconds, cpu_time: Seconds | None = None) -> None:
+        """Note that all processes have ended, after *cpu_time* if that is exact."""
+        self._note_changes(now, (), _NOTHING, cpu_time)
         self._residents = {}
         self._ended_at = now
 
@@ -338,9 +352,19 @@ class PeakTracker:
     def _grown_unseen(self) -> Bytes:
         """Estimate the peak if a process grew after its last sample."""
         reaped = self._reaped_surely()
-        if reaped <= self.largest:
+        unseen = reaped - self.largest
+        if unseen <= 0:
             return 0
-        return max((d.value(reaped) for d in self._departures), default=0)
+        if reaped > self.largest * _UNSEEN:
+            return max((d.value(reaped) for d in self._departures), default=0)
+        # the last pages of a process that was seen almost at its peak
+        return max(
+            (
+                d.value(max(one.held for one in d.gone) + unseen)
+                for d in self._departures
+            ),
+            default=0,
+        )
 
     def _upper_bound(self) -> Bytes:
         largest = max(self.largest, self._reaped)

@@ -14,7 +14,7 @@ from weigh.model.record import Rank, Sample, Series
 from weigh.probe.driver import gpu_may_be_present
 from weigh.probe.perf import CpuClock
 from weigh.probe.proc import IoReading, ProcessReading, ProcTree
-from weigh.units import Bytes, Seconds
+from weigh.units import MIB, Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.gpu.sampler import GpuSampler
@@ -76,6 +76,11 @@ _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
 _STRETCH = 1.25  # of the interval, at each look at an idle tree
 _LONGEST_STRETCH = 5.0
 _LONGEST_BLIND = 4.0  # seconds without a look, whatever it costs or the tree does
+# The same for an idle tree that is cheap to look at: the clock of a program that may
+# not be read stands still, as the kernel ends its perf events
+_IDLE_BLIND = 0.5
+_IDLE_CHANGE = 4 * MIB
+_IDLE_SHARE = 0.0005  # of one core, for looks at a tree that seems idle
 _MOST_SAMPLES = 4096
 _GPU_INTERVAL = 0.05  # seconds; NVML calls cost more than /proc
 
@@ -116,6 +121,8 @@ class Sampler:
         self._started = clock() if started is None else started
         self._next_interval = min(_FIRST_INTERVAL, interval)
         self._cost: Seconds = 0.0  # CPU time of all looks
+        self._usual_cost: Seconds = _IDLE_SHARE * _IDLE_BLIND
+        self._cpu_clock_stands = False
         self._stretch = 1.0
         self._looked_at: Seconds = float("-inf")
         self._counted: Seconds = 0.0
@@ -129,12 +136,16 @@ class Sampler:
         """Take one sample; return the seconds until the next one."""
         self._next_interval = min(2 * self._next_interval, self.interval)
         counted = None if self._cpu_clock is None else self._cpu_clock.read()
-        is_idle = counted is not None and counted - self._counted <= _IDLE_CPU_TIME
+        is_idle = (
+            counted is not None
+            and counted - self._counted <= _IDLE_CPU_TIME
+            and not self._cpu_clock_stands
+        )
         if not is_idle:
             self._stretch = 1.0
         elif self._next_interval == self.interval:
             self._stretch = min(_STRETCH * self._stretch, _LONGEST_STRETCH)
-        if is_idle and self.elapsed() - self._looked_at <= _LONGEST_BLIND:
+        if is_idle and self.elapsed() - self._looked_at <= self._blind():
             self._repeat(counted)
             return self._next_interval * self._stretch
         before, spent = time.thread_time(), self._gauge.spent
@@ -142,7 +153,8 @@ class Sampler:
         now = self.elapsed()
         cpu_time = counted if self._cpu_clock else self._cpu_time(now, readings)
         held = self._gauge.hold(readings, self._tracker.best)
-        sample = self._tracker.look(now, readings, held, inherited, counted)
+        exact = None if self._cpu_clock_stands else counted
+        sample = self._tracker.look(now, readings, held, inherited, exact)
         self._keep(sample, cpu_time)
         self._looked_at = now if readings else float("-inf")
         self._counted = counted or 0.0
@@ -153,9 +165,16 @@ class Sampler:
         # counting shared pages has its own budget
         cost = time.thread_time() - before - (self._gauge.spent - spent)
         self._cost += max(0.0, cost)
+        self._usual_cost = min(cost, 2 * self._usual_cost)
+        if is_idle and _has_changed(self.samples[-2:]):
+            self._cpu_clock_stands = True
         owed = (self._cost - _LOOK_CREDIT) / _LOOK_SHARE - self.elapsed()
         least = self._next_interval * self._stretch
         return max(least, min(owed, _LONGEST_BLIND))
+
+    def _blind(self) -> Seconds:
+        """Return how long an idle tree is not looked at."""
+        return min(max(_IDLE_BLIND, self._usual_cost / _IDLE_SHARE), _LONGEST_BLIND)
 
     def _repeat(self, counted: Seconds | None) -> None:
         """Repeat the last sample: starting a process or touching memory takes CPU."""
@@ -170,7 +189,8 @@ class Sampler:
         held = self._gauge.finish()
         if held is not None:
             self._tracker.look(now, (), held)
-        self._tracker.finish(now)
+        clock = None if self._cpu_clock_stands else self._cpu_clock
+        self._tracker.finish(now, None if clock is None else clock.read())
 
     def reached_interval(self) -> Seconds:
         """Return the mean seconds between looks, never below the interval set."""
@@ -229,6 +249,14 @@ class Sampler:
         total = sum(each.cpu_time for each in times if each is not None)
         self.most_cpu_time = max(self.most_cpu_time, total)
         return total
+
+
+def _has_changed(samples: Sequence[Sample]) -> bool:
+    """Return whether more has changed between two samples than an idle tree can."""
+    sizes = [sample.memory for sample in samples]
+    return max(sizes) - min(sizes) > _IDLE_CHANGE or samples[0].processes != (
+        samples[-1].processes
+    )
 
 
 def start_gpu_sampler(

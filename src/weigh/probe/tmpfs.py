@@ -7,10 +7,11 @@ processes' descriptors show.
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from weigh.probe.pages import parse_maps
 from weigh.units import KIB, Bytes
 
 _MOST_FILES = 4000
@@ -67,19 +68,26 @@ class Shmem:
 
 
 class TmpfsFiles(msgspec.Struct, frozen=True):
-    """Bytes in files changed since the job began: by this user, and by others."""
+    """Bytes in files changed since the job began: by this user, and by others.
+
+    ``mapped`` is the part of ``own`` in files that a process of the job maps.
+    """
 
     own: Bytes
     others: Bytes
+    mapped: Bytes = 0
 
 
 def find_files(
-    folders: Iterable[str], since: float, mounts: Iterable[str] | None = None
+    folders: Sequence[str],
+    since: float,
+    mounts: Iterable[str] | None = None,
+    sysvipc: str = "/proc/sysvipc/shm",
 ) -> TmpfsFiles:
     """Find the tmpfs files changed *since* then, and the memfds of some processes.
 
     *folders* are the processes' folders in /proc; *mounts* those of this process, if
-    none are given.
+    none are given. System V segments that nobody has attached count too.
     """
     user = os.geteuid()
     found: dict[tuple[int, int], tuple[bool, Bytes]] = {}
@@ -92,11 +100,59 @@ def find_files(
     for info in _open_files(folders, ("/memfd:", *(f"{mount}/" for mount in mounts))):
         if info.st_dev in devices and info.st_ctime >= since - 1:
             found[info.st_dev, info.st_ino] = True, info.st_blocks * _BLOCK
-    sizes = list(found.values())
+    mapped = _mapped_files(folders, devices)
+    segments = _segments(sysvipc, user, since - 1)
     return TmpfsFiles(
-        sum(size for is_own, size in sizes if is_own),
-        sum(size for is_own, size in sizes if not is_own),
+        segments + sum(size for is_own, size in found.values() if is_own),
+        sum(size for is_own, size in found.values() if not is_own),
+        sum(size for key, (is_own, size) in found.items() if is_own and key in mapped),
     )
+
+
+def parse_segments(text: bytes, user: int, since: float) -> Bytes:
+    """Add up the resident bytes of System V segments that nobody has attached.
+
+    Those of *user*, made or changed *since*, in the text of /proc/sysvipc/shm.
+    """
+    lines = [line.split() for line in text.splitlines()]
+    names = (b"uid", b"nattch", b"ctime", b"rss")
+    if not lines or not all(name in lines[0] for name in names):
+        return 0
+    at = [lines[0].index(name) for name in names]
+    total = 0
+    for words in lines[1:]:
+        if len(words) < len(lines[0]) or not all(words[i].isdigit() for i in at):
+            continue
+        uid, attached, changed, resident = (int(words[i]) for i in at)
+        if uid == user and not attached and changed >= since:
+            total += resident
+    return total
+
+
+def _segments(path: str, user: int, since: float) -> Bytes:
+    try:
+        with open(path, "rb") as file:
+            return parse_segments(file.read(), user, since)
+    except OSError:
+        return 0
+
+
+def _mapped_files(folders: Sequence[str], devices: set[int]) -> set[tuple[int, int]]:
+    """Return (device, inode) of the files on *devices* that the processes map."""
+    mapped = set()
+    for folder in folders[:_MOST_PROCESSES]:
+        try:
+            with open(f"{folder}/maps", "rb") as maps:
+                layout = parse_maps(maps)
+        except (OSError, ValueError):
+            continue
+        for file in {mapping.file for mapping in layout.mappings}:
+            device, _, inode = file.partition(b" ")
+            major, _, minor = device.partition(b":")
+            number = os.makedev(int(major, 16), int(minor, 16))
+            if number in devices:
+                mapped.add((number, int(inode)))
+    return mapped
 
 
 def _own_mounts() -> list[str]:

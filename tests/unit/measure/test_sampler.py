@@ -187,11 +187,13 @@ def test_an_idle_tree_is_not_read_again_until_it_works(
     assert run.sampler.samples[-1].memory == 9 * HUNDRED
 
 
-def test_an_idle_tree_is_read_all_the_same_after_four_seconds(
-    idle: tuple[Run, StillClock],
+@pytest.mark.parametrize(("cost", "blind"), [(0.0, 0.5), (0.001, 2.0), (0.02, BLIND)])
+def test_an_idle_tree_is_read_all_the_same_the_later_the_more_it_costs(
+    idle: tuple[Run, StillClock], cost: float, blind: float
 ) -> None:
     run, _ = idle
-    while run.now <= BLIND:
+    run.sampler._usual_cost = cost
+    while run.now <= blind:
         assert {sample.memory for sample in run.sampler.samples} == {HUNDRED}
         run.look()
     run.look()
@@ -202,11 +204,25 @@ def test_an_idle_tree_is_looked_at_less_and_a_busy_one_at_once_as_often_again(
     idle: tuple[Run, StillClock],
 ) -> None:
     run, clock = idle
+    run.tree.size = HUNDRED
     waits = [run.look() for _ in range(25)]
     assert waits == sorted(waits)
     assert waits[-1] == pytest.approx(5 * INTERVAL)
     clock.used += 0.2
     assert run.look() == INTERVAL
+
+
+def test_a_clock_that_stands_while_memory_changes_is_not_believed_again(
+    idle: tuple[Run, StillClock],
+) -> None:
+    """The kernel ends the perf events of a program that may not be read."""
+    run, _ = idle
+    while run.sampler.samples[-1].memory == HUNDRED:
+        run.look()
+    for size in (2 * HUNDRED, 3 * HUNDRED):
+        run.tree.size = size
+        assert run.look() == INTERVAL
+        assert run.sampler.samples[-1].memory == size
 
 
 def test_a_run_that_begins_idle_is_looked_at_often_too(

@@ -9,10 +9,12 @@ those stands for some in the others, a shared one does not.
 import math
 import os
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from weigh.probe.pages import ALONE, PAGE, SHARED, ProcessPages, merged, spread
+from weigh.probe.pages import Mapping as FileMapping
 from weigh.units import Bytes
 
 _RUN = 4  # pages per read
@@ -72,8 +74,9 @@ def count_family(
     None if too much of it was not read, because one of them ended.
     """
     points = _points(pages, sizes)
-    unread = len(sizes) / len(pages) if pages else 1.0
-    shared_pages = 0
+    weights = _weights(pages, len(sizes))
+    shared_pages: float = 0
+    moved_pages = runs_alone = 0
     alone = dict.fromkeys(pages, 0)
     present = dict.fromkeys(pages, 0)
     done = 0
@@ -82,26 +85,44 @@ def count_family(
         if None in masks:
             break
         done += 1
-        union = 0
+        union = several = 0
+        runs_alone += sum(1 for mask in masks if mask and mask & _TENS)
         for pid, mask in zip(pages, masks, strict=True):
             if mask:
                 own = (mask & _TENS).bit_count()
                 alone[pid] += own
                 present[pid] += own + (mask & _ONES).bit_count()
+                several |= union & mask
                 union |= mask
-        shared_pages += (union & _ONES).bit_count()
+        shared_pages += (several & _ONES).bit_count()
+        moved_pages += (union & ~several & _ONES).bit_count()
     total = sum(present.values())
     if not total or done < _ENOUGH * len(points):
         return None
     error = _ERROR if done == len(points) else _ERROR + 3 / done
-    if unread > 1:
+    if len(pages) < len(sizes):
         error += 0.5 * _ERROR
-    exclusive = sum(alone.values()) * unread
+    if len(pages) == len(sizes):
+        # who else maps these pages has moved them: at least two addresses for each
+        shared_pages += moved_pages / 2
+        error += moved_pages / 2 / total
+    else:
+        shared_pages += moved_pages
+    exclusive = sum(alone[pid] * weights[pid] for pid in pages)
+    weighted = sum(present[pid] * weights[pid] for pid in pages)
+    # private memory is found in runs, whose number varies as that of any sample
+    varies = exclusive / math.sqrt(max(1, runs_alone)) / (exclusive + shared_pages)
     return FamilyCount(
-        (exclusive + shared_pages) / (total * unread),
+        (exclusive + shared_pages) / weighted,
         {pid: alone[pid] / present[pid] if present[pid] else 1.0 for pid in pages},
-        max(error, 1 / math.sqrt(total)),
+        max(error, varies, 1 / math.sqrt(total)),
     )
+
+
+def _weights(pages: Mapping[int, ProcessPages], processes: int) -> dict[int, float]:
+    """Return how many processes each of *pages* stands for; the largest is first."""
+    others = (processes - 1) / (len(pages) - 1) if len(pages) > 1 else 1.0
+    return {pid: others if number else 1.0 for number, pid in enumerate(pages)}
 
 
 def _points(
@@ -128,59 +149,69 @@ def count_files(
 
     *resident* is the sum of what they all map. None if one of them ended.
     """
-    unread = processes / len(pages) if pages else 1.0
-    by_file: dict[tuple[bool, bytes], list[tuple[ProcessPages, int]]] = {}
+    weights = _weights(pages, processes)
+    by_file: dict[tuple[bool, bytes], list[_Place]] = {}
     mapped = 0
-    for one in pages.values():
-        for number, mapping in enumerate(one.layout.mappings):
+    for pid, one in pages.items():
+        for mapping in one.layout.mappings:
             key = (mapping.is_shared_memory, mapping.file)
-            by_file.setdefault(key, []).append((one, number))
+            place = _Place(one, mapping, weights[pid])
+            by_file.setdefault(key, []).append(place)
             mapped += mapping.pages
     wanted = min(mapped, 8 * resident // PAGE)
-    step = max(1, wanted // _READS // _RUN) * _RUN
+    step = max(1, wanted // _READS // _RUN, mapped // _SPARSE // _READS // _RUN) * _RUN
     distinct = {False: 0.0, True: 0.0}
     total = {False: 0.0, True: 0.0}
     for (is_shared_memory, _), places in by_file.items():
         found = _count_file(places, step)
         if found is None:
             return None
-        once, several, all_of_them = found
-        distinct[is_shared_memory] += once * unread + several
-        total[is_shared_memory] += all_of_them * unread
+        distinct[is_shared_memory] += found[0]
+        total[is_shared_memory] += found[1]
     file, shared = (
         distinct[kind] / total[kind] if total[kind] else None for kind in (False, True)
     )
     return FileCount(file, shared)
 
 
-def _count_file(
-    places: Sequence[tuple[ProcessPages, int]], step: int
-) -> tuple[int, int, int] | None:
-    """Return the pages of one file that one process maps, that several do, and all.
+class _Place(NamedTuple):
+    """Where one process, which stands for *weight* of them, maps a file."""
 
-    They are read where the offset in the file is one of the same points for all.
+    pages: ProcessPages
+    mapping: FileMapping
+    weight: float
+
+
+def _count_file(places: Sequence[_Place], step: int) -> tuple[float, float] | None:
+    """Return the pages of one file that are mapped: each once, and by every process.
+
+    They are read where the offset in the file is one of the same points for all. None
+    if a process ended.
     """
     first = _below(step // _RUN) * _RUN
-    once: dict[int, int] = {}
+    seen: dict[int, int] = {}  # by offset in the file: pages mapped, by anyone
     several: dict[int, int] = {}
-    total = 0
-    for one, number in places:
-        mapping = one.layout.mappings[number]
+    total = distinct = 0.0
+    owned: list[tuple[int, int, float]] = []
+    for place in places:
+        mapping = place.mapping
         end = mapping.offset + mapping.pages
         at = mapping.offset + (first - mapping.offset) % step
         while at < end:
             page = mapping.first_page + at - mapping.offset
-            mask = one.mapped(page, min(_RUN, end - at))
+            mask = place.pages.mapped(page, min(_RUN, end - at))
             if mask is None:
                 return None
             if mask:
-                total += mask.bit_count()
-                before = once.get(at, 0)
+                total += mask.bit_count() * place.weight
+                before = seen.get(at, 0)
                 several[at] = several.get(at, 0) | (before & mask)
-                once[at] = before | mask
+                seen[at] = before | mask
+                owned.append((at, mask, place.weight))
             at += step
-    shared = sum(mask.bit_count() for mask in several.values())
-    return sum(mask.bit_count() for mask in once.values()) - shared, shared, total
+    for at, mask, weight in owned:
+        distinct += (mask & ~several[at]).bit_count() * weight
+    return distinct + sum(mask.bit_count() for mask in several.values()), total
 
 
 def _below(limit: int) -> int:

@@ -172,6 +172,9 @@ class ForkModel:
         sizes = {pid: one.seen.anonymous for pid, one in family.members.items()}
         most, least = sum(sizes.values()), max(sizes.values())
         union = min(most, max(least, round(counted.distinct * most)))
+        if abs(union - family.estimate().value) <= union * counted.error:
+            self._confirm(family, union, counted.error)
+            return
         usual = sum(counted.private.values()) / max(1, len(counted.private))
         for pid, one in family.members.items():
             part = counted.private.get(pid, usual)
@@ -186,6 +189,15 @@ class ForkModel:
         for one in family.members.values():
             one.copied = one.above = 0
             one.grown = min(one.grown, one.private)
+
+    def _confirm(self, family: _Family, union: Bytes, error: float) -> None:
+        """Keep the estimate: a count with this error agrees with it."""
+        family.below = family.above = round(union * error)
+        private = sum(one.private for one in family.members.values())
+        self._learn(family, private)
+        family.sure = private
+        for one in family.members.values():
+            one.copied = one.above = 0
 
     def _learn(self, family: _Family, private: Bytes) -> None:
         guessed = sum(one.copied for one in family.members.values())

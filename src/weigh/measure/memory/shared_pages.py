@@ -304,7 +304,7 @@ class SharedPages:
             opened[pid] = pages
             self._has_opened = True
         self.is_refused = bool(self._refused)
-        return {pid: opened[pid] for pid in pids if pid in opened}
+        return {pid: opened[pid] for pid in pids if pid in opened}  # in their order
 
 
 def _overlaps(kept: Sequence[ProcessReading]) -> bool:

@@ -27,6 +27,7 @@ class Unmapped:
         self._find = find
         self._found = TmpfsFiles(0, 0)
         self._found_rise: Bytes | None = None
+        self._found_beyond: Bytes | None = None
         self._search_at = clock()
 
     def rise(self) -> Bytes | None:
@@ -42,19 +43,20 @@ class Unmapped:
         """
         if rise - mapped <= MIB + rise * _MATERIAL:
             return 0, 0
-        before = self._found_rise
-        is_news = before is None or abs(rise - before) > rise * _MATERIAL
+        before = self._found_beyond
+        changed = abs(rise - mapped - (before or 0))
+        is_news = before is None or changed > MIB + rise * _MATERIAL
         if may_look and is_news and self._clock() >= self._search_at:
             began = self._clock()
             self._found = self._find(folders, self._shmem.started)
-            self._found_rise = rise
+            self._found_rise, self._found_beyond = rise, rise - mapped
             self._search_at = self._clock() + _REST * (self._clock() - began)
-        found = self._found.own
-        if found and self._found_rise is not None:
+        found = self._found
+        unmapped = found.own - found.mapped
+        if found.own and self._found_rise is not None:
             # what has come since is the job's, as far as what was found is
-            share = found / (found + self._found.others)
-            found = max(0, found + round((rise - self._found_rise) * share))
-        # mapped memory may be in files too, but no page is in the rise twice
-        most = max(mapped, rise - self._found.others)
-        held = max(mapped, min(most, found + mapped))
-        return held - mapped, most - mapped
+            share = unmapped / (found.own + found.others)
+            unmapped = max(0, unmapped + round((rise - self._found_rise) * share))
+        most = max(mapped, rise - found.others)
+        held = min(most, max(mapped, found.mapped) + unmapped)
+        return max(0, held - mapped), most - mapped

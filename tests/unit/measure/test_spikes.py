@@ -1,0 +1,76 @@
+"""Spikes between two looks: did they come at one moment, or in turn?"""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from looks import HUNDRED, Looks
+
+
+def in_turn(looks: Looks, rounds: int) -> None:
+    """Let two processes be seen large in turn, and never together."""
+    for round_ in range(rounds):
+        large, small = (1, 2) if round_ % 2 else (2, 1)
+        looks.look({large: (2 * HUNDRED, 2 * HUNDRED), small: (10, 2 * HUNDRED)})
+
+
+def spikes_of_both(looks: Looks) -> None:
+    looks.look({1: (10, 4 * HUNDRED), 2: (10, 4 * HUNDRED)})
+
+
+def test_spikes_of_processes_that_take_turns_are_not_added() -> None:
+    looks = Looks()
+    in_turn(looks, 10)
+    spikes_of_both(looks)
+    peak = looks.peak()
+    assert peak.value <= 4 * HUNDRED + 20
+    assert peak.high >= 8 * HUNDRED
+
+
+def test_spikes_of_processes_seen_large_together_are_added() -> None:
+    looks = Looks()
+    for _ in range(10):
+        looks.look({1: 2 * HUNDRED, 2: 2 * HUNDRED})
+    spikes_of_both(looks)
+    assert looks.peak().value >= 7 * HUNDRED
+
+
+def test_what_is_seen_later_judges_the_spikes_of_before() -> None:
+    looks = Looks()
+    looks.look({1: 10, 2: 10})
+    spikes_of_both(looks)
+    before = looks.peak().value
+    for round_ in range(20):
+        large, small = (1, 2) if round_ % 2 else (2, 1)
+        looks.look({large: 4 * HUNDRED, small: (10, 4 * HUNDRED)})
+    assert before == 8 * HUNDRED
+    assert looks.peak().value <= 4 * HUNDRED + 20
+
+
+def test_another_program_has_no_history() -> None:
+    """A mark that falls is a new program's: what was seen of the old is dropped."""
+    looks = Looks()
+    in_turn(looks, 10)
+    looks.look({1: 10, 2: 10})
+    looks.look({1: (10, 4 * HUNDRED), 2: (10, 4 * HUNDRED)})
+    assert looks.peak().value >= 8 * HUNDRED
+
+
+SIZES = st.integers(0, 1000)
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.integers(1, 5), st.tuples(SIZES, SIZES), min_size=2, max_size=5
+        ),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_a_judged_peak_lies_between_its_bounds(
+    trees: list[dict[int, tuple[int, int]]],
+) -> None:
+    looks = Looks()
+    for tree in trees:
+        looks.look({pid: (held, held + more) for pid, (held, more) in tree.items()})
+    peak = looks.tracker.peak("by hand")
+    assert peak is None or peak.low <= peak.value <= peak.high
