@@ -26,7 +26,7 @@ help:
 	@echo "make matrix  the scheduler tests on each version of each scheduler (root, Debian)"
 	@echo "make coverage which lines and branches no test runs (some minutes longer)"
 	@echo "make docs    the pages as a site, in site/; what is generated from the code"
-	@echo "make bench   compare weigh with other tools (some minutes)"
+	@echo "make bench   compare weigh with other tools (an hour; BENCHMARK=\"--only peak,cost\")"
 	@echo "make figures what fits, packs and runs cost, and how good they are"
 	@echo "make soak    a day in minutes: leaks, crowds, failing disks (some minutes)"
 	@echo "make clean   remove what these made; records in .weigh stay"
@@ -79,6 +79,7 @@ docs: $(VENV)/.dev
 bench: $(VENV)/.weigh $(BENCH)/.peers
 	$(BIN)/python benchmarks/measure.py --peers $(BENCH)/bin $(BENCHMARK)
 
+# real programs in a cgroup of the advised size: benchmarks/real_programs.py, as root
 # weigh's own figures, a table each; --quick where a minute is too long
 figures: $(VENV)/.dev
 	for name in regions estimate estimate_history growth pack exec; do \
