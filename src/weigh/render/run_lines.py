@@ -1,6 +1,6 @@
 """The summary after ``weigh run``: one screen of 80 columns."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from weigh.model.record import (
@@ -28,15 +28,7 @@ _INDENT = "           "
 _FILE_SHARE = 0.2  # of the peak: more is worth a line
 _FILE_FLOOR = 32 * MIB  # less may be the program's own libraries
 _Number = TypeVar("_Number", Bytes, Seconds)
-_OfRank = Callable[[Rank], float | None]
 _MOST_NODES = 4  # named in the summary
-_IMBALANCE = 1.25  # of the largest or slowest rank, relative to the mean
-# name of the rank with the largest figure, the figure, the least worth a line, its text
-_FIGURES: "tuple[tuple[str, _OfRank, float, Callable[[float], str]], ...]" = (
-    ("largest", lambda r: r.peak_memory, 32 * MIB, lambda size: format_size(int(size))),
-    ("slowest", lambda r: r.wall_time, 1.0, format_duration),
-    ("busiest", lambda r: r.cpu_time, 1.0, lambda s: f"CPU time {format_duration(s)}"),
-)
 _SOURCES = ("own cgroup", "cgroup", "pages", "status")
 _WORTH_NAMING = 0.5  # of the value: a lower bound below that
 _SURE = 1.02  # bounds closer than this are written as one figure
@@ -117,28 +109,11 @@ def _ranks(ranks: Sequence[Rank]) -> Iterator[str]:
         return
     least, most = peaks[0], peaks[-1]
     yield from _row("ranks", f"{len(ranks)}, each {_between(least, most)} (RSS)")
-    for line in imbalance(ranks):
-        yield from _row("", line)
+    if len(ranks) > 1:
+        from weigh.joined import imbalance  # noqa: PLC0415 - start-up time
 
-
-def imbalance(ranks: Sequence[Rank]) -> Iterator[str]:
-    """Name the largest rank and the slowest, where they are far from the mean.
-
-    The slowest ran longest. With barriers all ran equally long: then it is the busiest.
-    """
-    several = len({rank.step for rank in ranks}) > 1
-    for name, figure, least, wrote in _FIGURES:
-        known = [(value, rank) for rank in ranks if (value := figure(rank))]
-        mean = sum(value for value, _ in known) / max(1, len(known))
-        most, rank = max(known, key=lambda pair: pair[0], default=(0, None))
-        if rank is None or most < least or most <= mean * _IMBALANCE:
-            continue
-        step = f" of step {rank.step}" if several and rank.step else ""
-        where = f" on {rank.host}" if rank.host else ""
-        yield printable(
-            f"{name}: rank {rank.rank}{step}{where}, {wrote(most)}, "
-            f"{most / mean:.1f} times the mean"
-        )
+        for line in imbalance(ranks):
+            yield from _row("", printable(line))
 
 
 def _between(least: Bytes, most: Bytes) -> str:
