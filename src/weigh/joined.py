@@ -234,6 +234,7 @@ def join_records(parts: Sequence[Record]) -> Record:
             monitors[0],
             cpu_time=total(one.cpu_time for one in monitors),
             memory=largest(one.memory for one in monitors),
+            rank_memory=largest(one.rank_memory for one in monitors),
             samples=sum(one.samples for one in monitors),
             warnings=tuple(dict.fromkeys(w for one in monitors for w in one.warnings)),
         ),
