@@ -78,21 +78,27 @@ def parts_lines(record: Record) -> list[str]:
 
 
 def _nodes(record: Record) -> Iterator[str]:
-    """Write the memory of the nodes, the largest first."""
+    words = nodes_words(record)
+    if words:
+        yield from _row("nodes", words)
+
+
+def nodes_words(record: Record) -> str:
+    """Write the memory of the nodes, the largest first; empty if there are none."""
     peaks = {
         printable(node.name): node.peak_memory.value
         for node in record.nodes
         if node.peak_memory is not None
     }
     if not peaks:
-        return
+        return ""
     ordered = sorted(peaks, key=lambda name: -peaks[name])
     named = [f"{name} {format_size(peaks[name])}" for name in ordered]
     if len(named) > _MOST_NODES:
         named = [*named[: _MOST_NODES - 1], "...", named[-1]]
     total = record.usage.total_memory if record.usage else None
     words = f"; total {format_size(total)}" if total else ""
-    yield from _row("nodes", f"{len(peaks)}: {', '.join(named)}{words}")
+    return f"{len(peaks)}: {', '.join(named)}{words}"
 
 
 def _missing(record: Record) -> Iterator[str]:
@@ -103,17 +109,22 @@ def _missing(record: Record) -> Iterator[str]:
 
 
 def _ranks(ranks: Sequence[Rank]) -> Iterator[str]:
-    """Write the range of peak memory over the ranks of a distributed run."""
-    peaks = sorted(rank.peak_memory for rank in ranks if rank.peak_memory is not None)
-    if not peaks:
-        return
-    least, most = peaks[0], peaks[-1]
-    yield from _row("ranks", f"{len(ranks)}, each {_between(least, most)} (RSS)")
+    words = ranks_words(ranks)
+    if words:
+        yield from _row("ranks", words)
     if len(ranks) > 1:
         from weigh.joined import imbalance  # noqa: PLC0415 - start-up time
 
         for line in imbalance(ranks):
             yield from _row("", printable(line))
+
+
+def ranks_words(ranks: Sequence[Rank]) -> str:
+    """Write the range of peak memory over the ranks; empty if none was measured."""
+    peaks = [rank.peak_memory for rank in ranks if rank.peak_memory is not None]
+    if not peaks:
+        return ""
+    return f"{len(ranks)}, each {_between(min(peaks), max(peaks))} (RSS)"
 
 
 def _between(least: Bytes, most: Bytes) -> str:
