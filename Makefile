@@ -23,7 +23,7 @@ help:
 	@echo "make examples  the guides end to end, with spaCy, torch, Scalene (a GiB)"
 	@echo "make test    style, types, import contract, tests"
 	@echo "make test-quick  the same, with the tests that take a minute in all"
-	@echo "make matrix  the scheduler tests on every Slurm and on Grid Engine (root, Debian)"
+	@echo "make matrix  the scheduler tests on each version of each scheduler (root, Debian)"
 	@echo "make coverage which lines and branches no test runs (some minutes longer)"
 	@echo "make docs    the pages as a site, in site/; what is generated from the code"
 	@echo "make bench   compare weigh with other tools (some minutes)"
@@ -41,8 +41,9 @@ examples: $(VENV)/.examples
 	WEIGH_EXAMPLES=1 PATH="$(CURDIR)/$(BIN):$$PATH" \
 	  ci/isolated.sh $(BIN)/python -m pytest tests/docs/examples -rs $(PYTEST)
 
-# -rs, --durations: what was skipped and why, and the slowest tests
-test: export PYTHONDONTWRITEBYTECODE = # each worker would compile all tests again
+# -rs, --durations: what was skipped and why, and the slowest tests. Each test process
+# would compile all tests again where writing that down is forbidden
+test: export PYTHONDONTWRITEBYTECODE :=
 test: style
 	@ci/packages.sh
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) $(BIN)/python -m pytest \
@@ -55,9 +56,17 @@ style: $(VENV)/.dev
 	$(BIN)/lint-imports
 
 # what needs no scheduler, browser, terminal or compiler, and starts few processes
-test-quick: export PYTHONDONTWRITEBYTECODE =
+QUICK := tests/unit tests/laws/fuzz tests/docs/test_words.py tests/docs/test_docs_commands.py \
+  tests/docs/test_docs_data.py tests/verbs/compare tests/verbs/report tests/verbs/sweep \
+  tests/verbs/growth/test_growth_shapes.py $(wildcard tests/verbs/plan/test_plan_[cfnsw]*.py) \
+  $(addprefix tests/verbs/submit/test_,job_scripts.py rounds.py scheduler_answers.py \
+  scheduler_command.py scheduler_memory.py submit_checks.py submit_screen.py) \
+  --ignore=tests/unit/staging --ignore=tests/unit/estimate/test_scan_command.py \
+  --ignore=tests/unit/gpu --ignore=tests/unit/regions -m "not slurm and not gridengine"
+test-quick: export PYTHONDONTWRITEBYTECODE :=
 test-quick: style
-	$(BIN)/python -m pytest -q -n 2 $(QUICK) $(PYTEST)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist worksteal \
+	  $(QUICK) $(PYTEST)
 
 # each version in a Debian of its own, kept in .cache/matrix; writes docs/schedulers.md
 matrix: $(VENV)/.dev

@@ -16,6 +16,7 @@ from hypothesis import settings
 from weigh.schedulers import KINDS
 
 CI = Path(__file__).parents[1] / "ci"
+SHARED = {"browser", "wheel"}  # fixtures of a module that take long to make
 HOME = Path(os.environ.get("WEIGH_RIG", "/var/lib/weigh-rig"))
 USUALLY_IMPOSSIBLE = 3  # the exit code of a rig that lacks root or packages
 
@@ -30,7 +31,7 @@ for name in list(os.environ):
 
 # a busy machine is no fault of the code's: examples may take their time
 settings.register_profile("weigh", deadline=None, max_examples=30)
-settings.register_profile("long", deadline=None, max_examples=1000)
+settings.register_profile("long", deadline=None, max_examples=300)
 settings.load_profile("long" if os.environ.get("WEIGH_FUZZ") == "long" else "weigh")
 
 
@@ -45,21 +46,42 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Spread the tests of real schedulers, which mostly wait, among all others."""
-    if hasattr(config, "workerinput"):
-        waiting = [item for item in items if rigs_of(item)]
-        items[:] = spread(waiting, [item for item in items if not rigs_of(item)])
+    """Order the tests for several processes.
+
+    Groups come first, each in one process: what shares a browser or a built package,
+    and what has a cluster alone. The others of real schedulers, which mostly wait, are
+    spread among the rest.
+    """
+    if not hasattr(config, "workerinput"):
+        return
+    for item in items:
+        if is_alone(item):
+            item.add_marker(pytest.mark.xdist_group(f"{rigs_of(item)[0]} alone"))
+        elif SHARED & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    waiting = [item for item in items if rigs_of(item) and not is_alone(item)]
+    others = [item for item in items if not rigs_of(item) or is_alone(item)]
+    items[:] = spread(waiting, others)
+
+
+def is_alone(item: pytest.Item) -> bool:
+    """Return whether a test has a cluster alone."""
+    return bool(rigs_of(item)) and item.get_closest_marker("alone") is not None
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Use no settings of this user's."""
+def _nothing_of_this_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Use no settings of this user, and no store above the tests' folders."""
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+    # the search for a store ends at the root of a repository
+    (tmp_path_factory.getbasetemp() / ".hg").mkdir(exist_ok=True)
 
 
 def spread(few: list[pytest.Item], many: list[pytest.Item]) -> list[pytest.Item]:
-    """Return both lists as one, in which *few* stand at equal distances."""
-    places = [(at / max(len(few), 1), 0, item) for at, item in enumerate(few)]
+    """Return both lists as one, *few* at equal distances in its later two thirds."""
+    places = [
+        (1 / 3 + at / max(len(few), 1) * 2 / 3, 0, item) for at, item in enumerate(few)
+    ]
     places += [(at / max(len(many), 1), 1, item) for at, item in enumerate(many)]
     return [item for *_, item in sorted(places, key=lambda place: place[:2])]
 
@@ -85,8 +107,7 @@ def locked(name: str, how: int) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _turn(request: pytest.FixtureRequest) -> Iterator[None]:
     """Share a cluster with the tests of other processes, or have it alone."""
-    alone = request.node.get_closest_marker("alone") is not None
-    how = fcntl.LOCK_EX if alone else fcntl.LOCK_SH
+    how = fcntl.LOCK_EX if is_alone(request.node) else fcntl.LOCK_SH
     with ExitStack() as stack:
         for rig in rigs_of(request.node) if os.geteuid() == 0 else ():
             # in turn: those who share do not keep out for ever who wants it alone

@@ -432,7 +432,7 @@ class _Run:
         now = read_reaped_io()
         if now is None or self._io is None or self._exit is None:
             return None
-        return now.since(self._io)
+        return now.since(self._io) + self._sampler.unreaped_io()
 
     def _method(self) -> str:
         if self._tree.seen <= 1 and self._reaped <= 1:

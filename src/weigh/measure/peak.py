@@ -68,6 +68,18 @@ class _Departure(msgspec.Struct, frozen=True):
         return self.high + growth
 
 
+class _Waiting(msgspec.Struct, frozen=True):
+    """A look at which shared pages were not counted.
+
+    ``high`` bounds its memory, ``unseen`` what may have come between the looks, and
+    ``back`` is what the processes have given back since.
+    """
+
+    high: Bytes
+    unseen: Bytes
+    back: Bytes = 0
+
+
 class _Bounds:
     """Upper bounds of looks at which shared pages were not counted.
 
@@ -75,29 +87,38 @@ class _Bounds:
     """
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[Bytes, Bytes]] = []  # (bound, given back since)
+        self._waiting: list[_Waiting] = []
 
-    def add(self, bound: Bytes, given_back: Bytes) -> None:
+    def add(self, high: Bytes, unseen: Bytes, given_back: Bytes) -> None:
         """Add a look; *given_back* is what was since the look before."""
-        later = [(high, back + given_back) for high, back in self._waiting]
-        self._waiting = [pair for pair in later if pair[0] > bound]
-        self._waiting.append((bound, 0))
-        if len(self._waiting) > _MOST_WAITING:
-            # the larger bound, and all that was given back since, hold for both
-            del self._waiting[1]
+        kept = [
+            _Waiting(one.high, one.unseen, one.back + given_back)
+            for one in self._waiting
+            if one.high > high or one.unseen > unseen
+        ]
+        if len(kept) >= _MOST_WAITING:  # what holds for both of two looks
+            first, second, *kept = kept
+            both = zip(
+                msgspec.structs.astuple(first),
+                msgspec.structs.astuple(second),
+                strict=True,
+            )
+            kept.insert(0, _Waiting(*map(max, both)))
+        self._waiting = [*kept, _Waiting(high, unseen)]
 
     def settle(self, counted: Bytes, given_back: Bytes) -> Bytes:
-        """Return the highest bound, with a count that was bounded by *counted*."""
+        """Return the highest bound, after a count that was bounded by *counted*."""
         bounds = (
-            min(high, counted + back + given_back) for high, back in self._waiting
+            min(one.high, counted + one.back + given_back) + one.unseen
+            for one in self._waiting
         )
         highest = max(bounds, default=0)
         self._waiting = []
-        return max(counted, highest)
+        return highest
 
     def highest(self) -> Bytes:
         """Return the highest bound without a count."""
-        return max((high for high, _ in self._waiting), default=0)
+        return max((one.high + one.unseen for one in self._waiting), default=0)
 
 
 class PeakTracker:
@@ -187,10 +208,10 @@ class PeakTracker:
             max(0, size - now.get(pid, 0)) for pid, size in self._residents.items()
         )
         if held.is_counted or held.is_account or len(readings) == 1:
-            high = self._bounds.settle(held.high, given_back) + unseen
-            self._high = max(self._high, high)
+            settled = self._bounds.settle(held.high, given_back)
+            self._high = max(self._high, settled, held.high + unseen)
         else:
-            self._bounds.add(held.high + unseen, given_back)
+            self._bounds.add(held.high, unseen, given_back)
 
     def _unseen(
         self,

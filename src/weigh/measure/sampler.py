@@ -13,13 +13,14 @@ from weigh.measure.peak import PeakTracker
 from weigh.model.record import Rank, Sample, Series
 from weigh.probe.driver import gpu_may_be_present
 from weigh.probe.perf import CpuClock
-from weigh.probe.proc import ProcessReading, ProcTree
+from weigh.probe.proc import IoReading, ProcessReading, ProcTree
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.gpu.sampler import GpuSampler
     from weigh.measure.memory.ledger import Ledger
     from weigh.measure.ranks import RankTracker
+    from weigh.measure.unreaped import UnreapedIo
 
 
 class ForkFilter:
@@ -68,7 +69,7 @@ class ForkFilter:
 
 
 _LOOK_SHARE = 0.005  # of one core; below 1 % together with the counts of pages
-_LOOK_CREDIT = 0.02  # CPU seconds: the first looks may import modules
+_LOOK_CREDIT = 0.04  # CPU seconds: for imports, and for meeting the processes
 _FIRST_INTERVAL = 0.002  # a run of 30 ms needs some samples too
 _TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
@@ -107,6 +108,7 @@ class Sampler:
         self._tree = tree
         self._tracker = tracker
         self._ranks = ranks
+        self._unreaped: UnreapedIo | None = None
         self._fork_filter = ForkFilter(tree)
         self._gauge = MemoryGauge(tree, clock, ledger, is_alone=is_alone)
         self._cpu_clock = cpu_clock
@@ -146,6 +148,7 @@ class Sampler:
         self._counted = counted or 0.0
         if len(readings) > 1 or self._ranks is not None:
             self._sample_ranks(readings)
+            self._sample_io(readings)
         self.looks += 1
         # counting shared pages has its own budget
         cost = time.thread_time() - before - (self._gauge.spent - spent)
@@ -189,6 +192,17 @@ class Sampler:
 
             self._ranks = RankTracker(self._tree)
         self._ranks.look(readings)
+
+    def _sample_io(self, readings: Sequence[ProcessReading]) -> None:
+        if self._unreaped is None:
+            from weigh.measure.unreaped import UnreapedIo  # noqa: PLC0415 - start-up time
+
+            self._unreaped = UnreapedIo(self._tree)
+        self._unreaped.look(readings)
+
+    def unreaped_io(self) -> IoReading:
+        """Return the storage traffic of processes that nobody waited for."""
+        return IoReading(0, 0) if self._unreaped is None else self._unreaped.total()
 
     def _keep(self, sample: Sample, cpu_time: Seconds | None) -> None:
         self.samples.append(

@@ -102,7 +102,8 @@ class Accounted(msgspec.Struct, frozen=True, kw_only=True):
     """What a scheduler's accounting reports on one element, unchanged.
 
     ``max_rss`` is of its largest step or process, ``virtual_memory`` address space;
-    ``memory_asked`` is for the whole element. None is not reported.
+    ``memory_asked`` is for the whole element, ``sampled`` the seconds between samples
+    of ``max_rss`` (0: one at the end only). None is not reported.
     """
 
     element: int
@@ -119,6 +120,7 @@ class Accounted(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int | None = None
     memory_asked: Bytes | None = None
     time_limit: int | None = None
+    sampled: Seconds | None = None
 
 
 class GpuTable(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ When a process is reaped, the kernel adds its traffic to its parent's. What weig
 """
 
 import os
+import signal
 from itertools import pairwise
 
 import msgspec
@@ -171,6 +172,15 @@ def parse_stat(text: bytes) -> ProcessTimes | None:
 def parse_children(text: bytes) -> list[int]:
     """Read the process ids of a ``children`` file."""
     return [int(word) for word in text.split() if word.isdigit()]
+
+
+def parse_ignored(status: bytes) -> int:
+    """Read the mask of ignored signals in /proc/PID/status; 0 if it is missing."""
+    words = status[status.find(b"\nSigIgn:") :].split(None, 2)
+    try:
+        return int(words[1], 16) if words[:1] == [b"SigIgn:"] else 0
+    except (IndexError, ValueError):
+        return 0
 
 
 class _Known:
@@ -337,6 +347,22 @@ class ProcTree:
             has_ended=False,
         )
 
+    def io(self, pid: int) -> "IoReading | None":
+        """Read one process's storage traffic; None if it is gone or not readable."""
+        text = self._read(f"{pid}/io", _STAT_BYTES)
+        try:
+            return None if text is None else parse_io(text)
+        except (ValueError, KeyError):
+            return None
+
+    def ignores_children(self, pid: int) -> bool:
+        """Return whether the kernel reaps the process's children, and drops their I/O.
+
+        It does for a process that ignores SIGCHLD.
+        """
+        text = self._read(f"{pid}/status", _STATUS_BYTES) or b""
+        return parse_ignored(text) >> (signal.SIGCHLD - 1) & 1 == 1
+
     def environment(self, pid: int) -> dict[str, str]:
         """Read a process's environment at its exec; empty if refused."""
         text = self._read(f"{pid}/environ", _ENVIRONMENT_BYTES) or b""
@@ -489,6 +515,11 @@ class IoReading(msgspec.Struct, frozen=True):
 
     read_bytes: Bytes
     write_bytes: Bytes
+
+    def __add__(self, other: "IoReading") -> "IoReading":
+        return IoReading(
+            self.read_bytes + other.read_bytes, self.write_bytes + other.write_bytes
+        )
 
     def since(self, before: "IoReading") -> "IoReading":
         """Return the traffic between two readings."""

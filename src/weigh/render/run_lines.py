@@ -13,7 +13,7 @@ from weigh.model.record import (
     Request,
     Usage,
 )
-from weigh.render.printable import printable, shown
+from weigh.render.printable import printable, shown, width_of
 from weigh.render.request_lines import (
     any_layout_lines,
     common_lines,
@@ -315,7 +315,7 @@ def _request(request: Request, usage: Usage | None) -> Iterator[str]:
 def _row(name: str, text: str) -> Iterator[str]:
     """Write one row, folded if it is too long."""
     line = f"  {name:<9}{text}".rstrip()
-    if len(line) <= WIDTH:
+    if width_of(line) <= WIDTH:
         yield line
         return
     for turn, part in enumerate(folded(text, WIDTH - len(_INDENT))):

@@ -11,7 +11,7 @@ from weigh.measure.sampler import Sampler
 from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
 
 INTERVAL = 0.05
-SHARE, CREDIT = 0.005, 0.02  # of a core; CPU seconds
+SHARE, CREDIT = 0.005, 0.04  # of a core; CPU seconds
 BLIND = 4.0  # seconds: the longest without a look
 
 

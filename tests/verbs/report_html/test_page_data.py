@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reports_to_draw import array, hostile, one_run, scanned, trained
 
@@ -183,7 +183,6 @@ _reports = st.builds(
 _PLAIN = Elements(render_page(array(60)) + render_page(one_run()))
 
 
-@settings(max_examples=60)
 @given(_reports)
 def test_no_text_of_a_report_becomes_an_element_or_an_attribute(
     report: Report,

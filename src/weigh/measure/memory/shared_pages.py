@@ -17,7 +17,7 @@ from weigh.measure.memory.gauge import Holding
 from weigh.measure.memory.model import Estimate, ForkModel, Seen
 from weigh.measure.memory.overlap import Overlap
 from weigh.probe.pages import ProcessPages, tmpfs_devices
-from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
+from weigh.probe.proc import ProcessReading, ProcTree
 from weigh.units import MIB, Bytes, Seconds
 
 _MATERIAL = 0.01  # relative change of a peak that matters
@@ -40,7 +40,7 @@ class SharedPages:
     """Turns readings of several processes into their :class:`Holding`.
 
     ``spent`` is the CPU time used for counting, ``is_refused`` whether the kernel does
-    not let weigh read the pages of any of them.
+    not let weigh read the pages of some of them.
     """
 
     def __init__(self, tree: ProcTree, clock: Callable[[], Seconds]) -> None:
@@ -59,6 +59,7 @@ class SharedPages:
         self._count_at = clock()
         self._tmpfs: frozenset[bytes] | None = None
         self._others_rise: Bytes = 0
+        self._family_of: dict[int, tuple[bytes, Hashable]] = {}
         self._refused: set[int] = set()
         self._has_opened = False
 
@@ -98,7 +99,7 @@ class SharedPages:
         if (
             slack > 2 * _MATERIAL * best + _MATERIAL_FLOOR
             and self._clock() >= self._count_at
-            and not self.is_refused
+            and not self._gives_up()
             and self.may_spend()
         ):
             with self.charged(), ExitStack() as stack:
@@ -141,21 +142,35 @@ class SharedPages:
     ) -> tuple[list[ProcessReading], list[Seen]]:
         """Read whose forks the processes are; leave out those that have ended."""
         kept, seen = [], []
+        images = {reading.pid: reading.image for reading in readings}
+        families: dict[int, tuple[bytes, Hashable]] = {}
         for reading in readings:
             times = self._tree.times(reading.pid)
             if times is None or times.has_ended:
                 continue
+            pid, image = reading.pid, reading.image
+            family: Hashable = (times.code_start, times.stack_start)
+            if not times.stack_start:
+                # the kernel hides it: it may be a fork of its parent, and began as one
+                family = image
+                for other in (pid, times.parent):
+                    known = families.get(other) or self._family_of.get(other)
+                    if known is not None and known[0] == image == images.get(other):
+                        family = known[1]
+                        break
+            families[pid] = image, family
             kept.append(reading)
             seen.append(
                 Seen(
-                    pid=reading.pid,
+                    pid=pid,
                     parent=times.parent,
-                    family=_family(reading, times),
+                    family=family,
                     anonymous=reading.anonymous,
                     mapped=reading.file + reading.shared,
                     faulted=times.faulted,
                 )
             )
+        self._family_of = families
         return kept, seen
 
     def _faulted(self, seen: Sequence[Seen]) -> dict[int, Bytes]:
@@ -207,12 +222,16 @@ class SharedPages:
     def _is_worth_counting(self, held: Holding, best: Bytes) -> bool:
         least = best * (1 + _MATERIAL) + _MATERIAL_FLOOR
         material = 2 * _MATERIAL * max(best, held.total) + _MATERIAL_FLOOR
-        if self.is_refused or held.high <= least or held.high - held.low <= material:
+        if self._gives_up() or held.high <= least or held.high - held.low <= material:
             return False
         is_new = held.total > best * (1 + self._step) + _MATERIAL_FLOOR
         if not is_new and self._clock() < self._count_at:
             return False
         return self.may_spend(much=held.total > best * _MUCH)
+
+    def _gives_up(self) -> bool:
+        """Return whether no process has let weigh read its pages."""
+        return self.is_refused and not self._has_opened
 
     def _learn(self, guessed: Bytes, counted: Bytes) -> None:
         """Trust the model further, or less, after a count of what it had guessed."""
@@ -284,18 +303,8 @@ class SharedPages:
             stack.callback(pages.close)
             opened[pid] = pages
             self._has_opened = True
-        self.is_refused = bool(self._refused) and not self._has_opened
+        self.is_refused = bool(self._refused)
         return {pid: opened[pid] for pid in pids if pid in opened}
-
-
-def _family(reading: ProcessReading, times: ProcessTimes) -> Hashable:
-    """Return what forks of one another have in common.
-
-    Where the kernel hides the addresses, the sizes of code and libraries have to do.
-    """
-    if times.stack_start:
-        return times.code_start, times.stack_start
-    return reading.image
 
 
 def _overlaps(kept: Sequence[ProcessReading]) -> bool:

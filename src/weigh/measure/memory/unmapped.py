@@ -49,7 +49,12 @@ class Unmapped:
             self._found = self._find(folders, self._shmem.started)
             self._found_rise = rise
             self._search_at = self._clock() + _REST * (self._clock() - began)
+        found = self._found.own
+        if found and self._found_rise is not None:
+            # what has come since is the job's, as far as what was found is
+            share = found / (found + self._found.others)
+            found = max(0, found + round((rise - self._found_rise) * share))
         # mapped memory may be in files too, but no page is in the rise twice
         most = max(mapped, rise - self._found.others)
-        held = max(mapped, min(most, self._found.own + mapped))
+        held = max(mapped, min(most, found + mapped))
         return held - mapped, most - mapped

@@ -13,6 +13,7 @@ from weigh.schedulers.lint.case import (
     note,
     problem,
 )
+from weigh.schedulers.lint.path_rules import is_template
 from weigh.schedulers.shell import Command, Token, tokens, unquoted
 
 _MARK = "\x01"
@@ -266,6 +267,8 @@ def _shared_outputs(case: Case) -> Iterator[Finding]:
             moved = moved or not _is_constant(" ".join(command.words[1:]), constants)
         for path in _written(command):
             if moved and not path.startswith("/"):
+                continue
+            if is_template(case, command.line):
                 continue
             if path.startswith(_OF_A_NODE) or not _is_constant(path, constants):
                 continue

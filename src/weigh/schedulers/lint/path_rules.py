@@ -234,12 +234,18 @@ def holds_placeholder(text: str) -> bool:
     return bool(_ANGLES.search(text) or _ANYWHERE.search(text))
 
 
-def _in_directives(case: Case) -> Iterator[Finding]:
+def in_directives(case: Case) -> Iterator[Finding]:
+    """Find placeholders in the values of options."""
     for option in case.options:
         found = _ANGLES.search(option.value) or _ANYWHERE.search(option.value)
         if found:
             effect = f"{found[0]} is a placeholder of a template"
             yield problem(option, "placeholder", effect)
+
+
+def is_template(case: Case, line: int) -> bool:
+    """Return whether a line has a ``<placeholder>``, which bash takes for files."""
+    return bool(_ANGLES.search(case.script.lines[line - 1].text))
 
 
 def _in_commands(case: Case) -> Iterator[Finding]:
@@ -263,7 +269,7 @@ RULES: tuple[Rule, ...] = (
     _nul,
     _first_line,
     _interpreter,
-    _in_directives,
+    in_directives,
     _in_commands,
     _missing,
 )

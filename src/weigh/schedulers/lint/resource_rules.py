@@ -197,7 +197,7 @@ _STARTERS = frozenset(
     | {"snakemake", "nextflow", "pdsh", "ssh", "clush", "mpiexec_mpt", "lamboot"}
     | {"torch.distributed.launch", "torch.distributed.run", "mpi4py", "horovod.run"}
 )
-_PLAIN = ("python", "Rscript", "perl", "java")
+_PLAIN = ("python", "Rscript", "perl", "java", "wget", "curl")
 
 
 _USES_TASKS = re.compile(r"SLURM_(?:NTASKS|NPROCS|TASKS|JOB_NODELIST|NODELIST|NNODES)")
@@ -214,7 +214,7 @@ def _one_of_many(case: Case) -> Iterator[Finding]:
         one.text for one in case.body.commands if one.name not in ("echo", "printf")
     )
     if (
-        not case.body.commands
+        not commands  # a template
         or any(one in re.split(r"[^\w.-]+", text) for one in _STARTERS)
         or _USES_TASKS.search(text)
         or any(one.background for one in commands)
@@ -225,7 +225,7 @@ def _one_of_many(case: Case) -> Iterator[Finding]:
         effect = f"the script runs on one of {nodes} nodes: the others stay idle"
         make = problem if is_sure else note
         yield make(case.option("nodes"), "no-srun", effect, "--nodes=1, or srun")
-    elif granted.nodes is None and is_sure and commands:
+    elif granted.nodes is None and is_sure:
         effect = f"the script runs once; {tasks} tasks may be on several nodes"
         fix = f"for threads: --cpus-per-task={tasks}"
         yield note(case.option("ntasks"), "no-srun", effect, fix)
@@ -236,8 +236,7 @@ _HELPER_WORDS = """
     env exit export false find free git grep head hostname let ln local ls mamba mapfile
     mkdir ml module mv nproc nvidia-smi pip popd printenv printf pushd pwd read
     readarray return rm rsync sed seq set shift shopt sleep sort source tail tar tee
-    test touch tr trap true ulimit umask uname unset unzip wait wc which whoami wget
-    curl
+    test touch tr trap true ulimit umask uname unset unzip wait wc which whoami
 """
 _HELPERS = frozenset(_HELPER_WORDS.split())
 

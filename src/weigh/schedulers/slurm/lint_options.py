@@ -22,6 +22,7 @@ from weigh.schedulers.lint.case import (
     problem,
     refused,
 )
+from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.script import Line, Script
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import DAY, HOUR, MIB, MINUTE, format_size
@@ -156,6 +157,9 @@ def _no_option(line: Line, word: str, before: list[str]) -> Finding:
         return refused(
             line, "dash", f"{word[0]!r} is not an ASCII '-': refused", "type -- again"
         )
+    if holds_placeholder(line.text.removeprefix(PREFIX)):
+        effect = "has a placeholder of a template: refused"
+        return refused(line, "placeholder", effect)
     if before and not line.text.removeprefix(PREFIX).lstrip().startswith(word):
         effect = f"{word!r} is separated from its option: refused"
         return refused(line, "stray-word", effect, "no spaces within a value")
