@@ -298,8 +298,8 @@ class Monitor(msgspec.Struct, frozen=True):
     memory: Bytes | None = None
     samples: int = 0
     interval: Seconds | None = None
-    warnings: tuple[str, ...] = ()
     rank_memory: Bytes | None = None
+    warnings: tuple[str, ...] = ()  # the last key: a torn line is known by it
 
 
 class Measurement(msgspec.Struct, frozen=True):
