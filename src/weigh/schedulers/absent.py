@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from weigh.model.record import Complexes
-from weigh.schedulers.protocol import Argv, EndMessages, Query
+from weigh.schedulers.protocol import Answer, Argv, EndMessages, Query
 from weigh.units import Seconds
 
 MESSAGES = EndMessages()  # it prints nothing into the log of a job that it ends
@@ -36,6 +36,16 @@ def parse_slots(
 ) -> str | None:
     """Read nothing."""
     return None
+
+
+def accounting_answer(out: str, err: str) -> Answer:  # noqa: ARG001
+    """Return "failing": a job that accounting does not know yet is no failure."""
+    return "failing"
+
+
+def session_argv(words: Argv, command: Argv) -> Argv:
+    """Return the words: `session_flags` has refused already."""
+    return (*words, *command)
 
 
 def why_argv(job: str) -> Argv | None:  # noqa: ARG001

@@ -17,7 +17,7 @@ from weigh.schedulers.htcondor import script as htcondor_script
 from weigh.schedulers.htcondor import text
 from weigh.schedulers.htcondor.ads import Ad, ads_argv, number, read_ads
 from weigh.schedulers.job_script import request_of
-from weigh.schedulers.protocol import Answer, Argv
+from weigh.schedulers.protocol import Argv
 
 NAME = text.NAME
 LOGIN_HINT = "submit from an access point of the pool, or with --on local here"
@@ -32,7 +32,8 @@ OWN: Mapping[str, str] = {
     **dict.fromkeys(("on_exit_remove", "periodic_remove"), "weigh resume, --requeue"),
 }
 render, log_name = htcondor_script.render_script, htcondor_script.log_name
-parse_start = absent.parse_start
+parse_start, accounting_answer = absent.parse_start, absent.accounting_answer
+session_argv = absent.session_argv
 patience_argv, parse_patience = absent.patience_argv, absent.parse_patience
 slots_argv, parse_slots = absent.slots_argv, absent.parse_slots
 _SUBMITTED = re.compile(r"^(\d{1,12})\.\d+ - \d+\.\d+\s*$", re.MULTILINE)
@@ -129,11 +130,6 @@ def ended_argvs(jobs: Sequence[str]) -> tuple[Argv, ...]:
     return (ads_argv("condor_history", *jobs),) if jobs else ()
 
 
-def accounting_answer(out: str, err: str) -> Answer:  # noqa: ARG001
-    """Return "failing": for an unknown job condor_history prints an empty list."""
-    return "failing"
-
-
 def parse_ended(out: str) -> States:
     """Read condor_history, which lists the latest end first."""
     return _states(reversed(_read_or_none(out)))
@@ -199,11 +195,6 @@ def session_flags(request: JobRequest) -> list[Argv]:
         f"-append '{line}'" for line in text.directives(request_of(request))
     )
     raise UsageError(f"for a shell on a node: condor_submit -interactive {lines}")
-
-
-def session_argv(words: Argv, command: Argv) -> Argv:
-    """Return the command that runs *command* on a node."""
-    return (*words, *command)
 
 
 def _read_or_none(out: str) -> Sequence[Ad]:
