@@ -4,7 +4,7 @@ A rank or node may be seen by several: by the run around it and by an agent, or 
 process after another. Each counts once, with the larger figure.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TypeVar
 
@@ -12,11 +12,19 @@ import msgspec
 
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Node, Rank, Record, Series, Usage
-from weigh.units import Bytes, Seconds
+from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 _Number = TypeVar("_Number", int, float)
 _LONGEST_NUMBER = 9
 _SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
+_IMBALANCE = 1.25  # of the largest or slowest rank, relative to the mean
+_OfRank = Callable[[Rank], float | None]
+# name of the rank with the largest figure, the figure, the least worth a line, its text
+_FIGURES: tuple[tuple[str, _OfRank, float, Callable[[float], str]], ...] = (
+    ("largest", lambda r: r.peak_memory, 32 * MIB, lambda size: format_size(int(size))),
+    ("slowest", lambda r: r.wall_time, 1.0, format_duration),
+    ("busiest", lambda r: r.cpu_time, 1.0, lambda s: f"CPU time {format_duration(s)}"),
+)
 _POINTS = 500  # of a joined series
 # of several ranks' states, the first of these is the run's
 _WORST_FIRST = (
@@ -118,6 +126,26 @@ def unseen_ranks(ranks: Sequence[Rank]) -> tuple[str, ...]:
     return (f"{unseen} of {of} ranks{where} were not seen",)
 
 
+def imbalance(ranks: Sequence[Rank]) -> Iterator[str]:
+    """Name the largest rank and the slowest, where they are far from the mean.
+
+    The slowest ran longest. With barriers all ran equally long: then it is the busiest.
+    """
+    several = len({rank.step for rank in ranks}) > 1
+    for name, figure, least, wrote in _FIGURES:
+        known = [(value, rank) for rank in ranks if (value := figure(rank))]
+        mean = sum(value for value, _ in known) / max(1, len(known))
+        most, rank = max(known, key=lambda pair: pair[0], default=(0, None))
+        if rank is None or most < least or most <= mean * _IMBALANCE:
+            continue
+        step = f" of step {rank.step}" if several and rank.step else ""
+        where = f" on {rank.host}" if rank.host else ""
+        yield (
+            f"{name}: rank {rank.rank}{step}{where}, {wrote(most)}, "
+            f"{most / mean:.1f} times the mean"
+        )
+
+
 def counted_ranks(nodes: Iterable[Node], ranks: Sequence[Rank]) -> tuple[Node, ...]:
     """Return the nodes in the order of their names, each with its number of ranks."""
     return tuple(
@@ -206,6 +234,7 @@ def join_records(parts: Sequence[Record]) -> Record:
             monitors[0],
             cpu_time=total(one.cpu_time for one in monitors),
             memory=largest(one.memory for one in monitors),
+            rank_memory=largest(one.rank_memory for one in monitors),
             samples=sum(one.samples for one in monitors),
             warnings=tuple(dict.fromkeys(w for one in monitors for w in one.warnings)),
         ),

@@ -104,9 +104,11 @@ def from_usages(
     time = _time_need(runs, headroom)
     gpus, gpu_type, gpu_notes = _gpu_need(runs)
     layout = _layout(records)
+    of_weigh = layout.weigh * (layout.ntasks_per_node or 0)
+    node = None if memory.size is None else memory.size + of_weigh
     return Request(
         cpus=layout.cpus or max(_cpus(run.usage.cpus_used) for run in runs),
-        memory=_rounded(memory.size, LEAST_MEMORY),
+        memory=_rounded(node, LEAST_MEMORY),
         virtual_memory=_rounded(
             _virtual_of(layout, _virtual_need(runs, headroom)), LEAST_VIRTUAL
         ),
@@ -119,6 +121,7 @@ def from_usages(
             *_basis(runs, headroom),
             *_unmeasured(records),
             *memory.notes,
+            *_own_weigh(layout),
             *time.notes,
             *_growth(runs),
             *_troubles(records),
@@ -128,7 +131,7 @@ def from_usages(
         nodes=layout.nodes,
         ntasks=layout.ntasks,
         ntasks_per_node=layout.ntasks_per_node,
-        memory_per_cpu=_rounded(_per_cpu(layout, memory.size, headroom), LEAST_MEMORY),
+        memory_per_cpu=_rounded(_per_cpu(layout, node, headroom), LEAST_MEMORY),
         lower_bound=any(record.missing for record in records)
         or not any(run.completed for run in runs),
     )
@@ -143,7 +146,7 @@ class Layout(msgspec.Struct, frozen=True):
     """How a run's ranks were placed; all None for a run that is one task.
 
     ``rank`` is the memory of the largest rank, ``script`` what a node held in addition
-    to its ranks, such as the job's script.
+    to its ranks, such as the job's script, ``weigh`` that of each rank's own weigh.
     """
 
     nodes: int | None = None
@@ -152,6 +155,7 @@ class Layout(msgspec.Struct, frozen=True):
     cpus: int | None = None
     rank: Bytes | None = None
     script: Bytes = 0
+    weigh: Bytes = 0
 
 
 _TASKS = frozenset(("step", "openmpi", "pmi"))  # launchers that use one task per rank
@@ -181,10 +185,12 @@ def _layout_of(record: Record) -> Layout:
     if not _are_tasks(ranks):  # one process per node starts its ranks
         cpus = max(sum(busy[id(r)] for r in on_node) for on_node in hosts.values())
         return Layout(len(hosts), len(hosts), 1, max(1, math.ceil(cpus)))
+    tasks = max(_at_once(ranks), *(rank.size or 0 for rank in ranks))
     return Layout(
-        nodes=len(hosts),
-        ntasks=max(_at_once(ranks), *(rank.size or 0 for rank in ranks)),
+        nodes=max(len(hosts), math.ceil(tasks / per_node)),
+        ntasks=tasks,
         ntasks_per_node=per_node,
+        weigh=(record.monitor.rank_memory or 0) if record.monitor else 0,
         cpus=max(_cpus(used) for used in busy.values()),
         rank=max((rank.peak_memory or 0 for rank in ranks), default=0) or None,
         script=max(0, *script, 0),
@@ -224,8 +230,14 @@ def _per_cpu(layout: Layout, node: float | None, headroom: float) -> float | Non
     """
     if layout.rank is None or not layout.ntasks_per_node or node is None:
         return None
-    rank = _with(layout.rank + layout.script, headroom)
+    rank = _with(layout.rank + layout.script + layout.weigh, headroom)
     return max(rank, node / layout.ntasks_per_node) / (layout.cpus or 1)
+
+
+def _own_weigh(layout: Layout) -> Iterator[str]:
+    if layout.weigh:
+        each = format_size(layout.weigh)
+        yield f"memory includes {each} per rank for weigh, which runs with each again"
 
 
 def _virtual_of(layout: Layout, node: float | None) -> float | None:

@@ -289,13 +289,17 @@ class Provenance(msgspec.Struct, frozen=True):
 
 
 class Monitor(msgspec.Struct, frozen=True):
-    """The cost of the measurement itself."""
+    """The cost of the measurement itself.
+
+    ``rank_memory`` is that of the weigh of each rank, where each runs under its own.
+    """
 
     cpu_time: Seconds | None = None
     memory: Bytes | None = None
     samples: int = 0
     interval: Seconds | None = None
-    warnings: tuple[str, ...] = ()
+    rank_memory: Bytes | None = None
+    warnings: tuple[str, ...] = ()  # the last key: a torn line is known by it
 
 
 class Measurement(msgspec.Struct, frozen=True):

@@ -8,12 +8,13 @@ from weigh.model.record import (
     Host,
     PeakMemory,
     Provenance,
+    Rank,
     Record,
     Request,
     Series,
     Usage,
 )
-from weigh.render.columns import wrap
+from weigh.render.columns import columns_of, wrap
 from weigh.render.printable import command_line, local_time, printable
 from weigh.render.run_lines import parts_lines
 from weigh.units import format_duration, format_size
@@ -32,8 +33,43 @@ def render_record(record: Record) -> str:
     if record.series is not None:
         lines += _over_time(record.series)
     lines += parts_lines(record)
+    lines += rank_table(record.ranks)
     lines += _around(record)
     return "\n".join(lines)
+
+
+_MOST_RANKS = 32  # of more, the largest are listed
+
+
+def rank_table(ranks: Sequence[Rank]) -> list[str]:
+    """Write where each rank ran and what it used; nothing for one rank."""
+    if len(ranks) < 2:  # noqa: PLR2004 - one is the run itself
+        return []
+    shown = list(ranks)
+    if len(ranks) > _MOST_RANKS:
+        shown.sort(key=lambda rank: -(rank.peak_memory or 0))
+    has_steps = len({rank.step for rank in ranks}) > 1
+    names = ("rank", *(("step",) if has_steps else ()), "node", "memory", "CPU", "time")
+    rows = [
+        (
+            str(rank.rank),
+            *((printable(rank.step or "-"),) if has_steps else ()),
+            printable(rank.host or "-"),
+            "-" if rank.peak_memory is None else format_size(rank.peak_memory),
+            "-" if rank.cpu_time is None else format_duration(rank.cpu_time),
+            "-" if rank.wall_time is None else format_duration(rank.wall_time),
+        )
+        for rank in shown[:_MOST_RANKS]
+    ]
+    widths = [max(map(columns_of, column)) for column in zip(names, *rows, strict=True)]
+    lines = [
+        "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True))
+        for row in (names, *rows)
+    ]
+    more = len(ranks) - len(rows)
+    return [line.rstrip()[:WIDTH] for line in lines] + (
+        [f"  and {more} smaller ones (weigh records export has all)"] if more else []
+    )
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:

@@ -1,6 +1,6 @@
 """The summary after ``weigh run``: one screen of 80 columns."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from weigh.model.record import (
@@ -28,15 +28,7 @@ _INDENT = "           "
 _FILE_SHARE = 0.2  # of the peak: more is worth a line
 _FILE_FLOOR = 32 * MIB  # less may be the program's own libraries
 _Number = TypeVar("_Number", Bytes, Seconds)
-_OfRank = Callable[[Rank], float | None]
 _MOST_NODES = 4  # named in the summary
-_IMBALANCE = 1.25  # of the largest or slowest rank, relative to the mean
-# name of the rank with the largest figure, the figure, the least worth a line, its text
-_FIGURES: "tuple[tuple[str, _OfRank, float, Callable[[float], str]], ...]" = (
-    ("largest", lambda r: r.peak_memory, 32 * MIB, lambda size: format_size(int(size))),
-    ("slowest", lambda r: r.wall_time, 1.0, format_duration),
-    ("busiest", lambda r: r.cpu_time, 1.0, lambda s: f"CPU time {format_duration(s)}"),
-)
 _SOURCES = ("own cgroup", "cgroup", "pages", "status")
 _WORTH_NAMING = 0.5  # of the value: a lower bound below that
 _SURE = 1.02  # bounds closer than this are written as one figure
@@ -86,21 +78,27 @@ def parts_lines(record: Record) -> list[str]:
 
 
 def _nodes(record: Record) -> Iterator[str]:
-    """Write the memory of the nodes, the largest first."""
+    words = nodes_words(record)
+    if words:
+        yield from _row("nodes", words)
+
+
+def nodes_words(record: Record) -> str:
+    """Write the memory of the nodes, the largest first; empty if there are none."""
     peaks = {
         printable(node.name): node.peak_memory.value
         for node in record.nodes
         if node.peak_memory is not None
     }
     if not peaks:
-        return
+        return ""
     ordered = sorted(peaks, key=lambda name: -peaks[name])
     named = [f"{name} {format_size(peaks[name])}" for name in ordered]
     if len(named) > _MOST_NODES:
         named = [*named[: _MOST_NODES - 1], "...", named[-1]]
     total = record.usage.total_memory if record.usage else None
     words = f"; total {format_size(total)}" if total else ""
-    yield from _row("nodes", f"{len(peaks)}: {', '.join(named)}{words}")
+    return f"{len(peaks)}: {', '.join(named)}{words}"
 
 
 def _missing(record: Record) -> Iterator[str]:
@@ -111,34 +109,22 @@ def _missing(record: Record) -> Iterator[str]:
 
 
 def _ranks(ranks: Sequence[Rank]) -> Iterator[str]:
-    """Write the range of peak memory over the ranks of a distributed run."""
-    peaks = sorted(rank.peak_memory for rank in ranks if rank.peak_memory is not None)
+    words = ranks_words(ranks)
+    if words:
+        yield from _row("ranks", words)
+    if len(ranks) > 1:
+        from weigh.joined import imbalance  # noqa: PLC0415 - start-up time
+
+        for line in imbalance(ranks):
+            yield from _row("", printable(line))
+
+
+def ranks_words(ranks: Sequence[Rank]) -> str:
+    """Write the range of peak memory over the ranks; empty if none was measured."""
+    peaks = [rank.peak_memory for rank in ranks if rank.peak_memory is not None]
     if not peaks:
-        return
-    least, most = peaks[0], peaks[-1]
-    yield from _row("ranks", f"{len(ranks)}, each {_between(least, most)} (RSS)")
-    for line in imbalance(ranks):
-        yield from _row("", line)
-
-
-def imbalance(ranks: Sequence[Rank]) -> Iterator[str]:
-    """Name the largest rank and the slowest, where they are far from the mean.
-
-    The slowest ran longest. With barriers all ran equally long: then it is the busiest.
-    """
-    several = len({rank.step for rank in ranks}) > 1
-    for name, figure, least, wrote in _FIGURES:
-        known = [(value, rank) for rank in ranks if (value := figure(rank))]
-        mean = sum(value for value, _ in known) / max(1, len(known))
-        most, rank = max(known, key=lambda pair: pair[0], default=(0, None))
-        if rank is None or most < least or most <= mean * _IMBALANCE:
-            continue
-        step = f" of step {rank.step}" if several and rank.step else ""
-        where = f" on {rank.host}" if rank.host else ""
-        yield printable(
-            f"{name}: rank {rank.rank}{step}{where}, {wrote(most)}, "
-            f"{most / mean:.1f} times the mean"
-        )
+        return ""
+    return f"{len(ranks)}, each {_between(min(peaks), max(peaks))} (RSS)"
 
 
 def _between(least: Bytes, most: Bytes) -> str:

@@ -13,6 +13,7 @@ from weigh.render.printable import local_time, printable, short_command
 from weigh.render.progress_lines import how_far, time_left
 from weigh.render.record_show import sparkline
 from weigh.render.request_lines import common_lines, folded
+from weigh.render.run_lines import nodes_words, ranks_words
 from weigh.render.words import memory_words, short_name
 from weigh.units import MINUTE, Bytes, Seconds, format_duration, format_size
 
@@ -234,6 +235,8 @@ def _run(run: RunView, view: TopView, width: int) -> Iterator[Line]:
     yield _row("state", _state(run), "yellow" if run.stopped or run.stale else "")
     yield from _memory(run, width)
     yield _row("cpu", _cpu(run))
+    parts = {"nodes": nodes_words(record), "ranks": ranks_words(record.ranks)}
+    yield from (_row(name, words) for name, words in parts.items() if words)
     yield from _progress(run)
     yield from _request_rows(view.request, width)
 

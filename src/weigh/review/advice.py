@@ -122,8 +122,17 @@ def cpu_flag(subject: Subject, cpus: int) -> str:
     return flag if memory is None else f"{flag} {_per_slot(subject, memory, cpus)}"
 
 
+def unmeasured(subject: Subject) -> tuple[str, ...]:
+    """Return what was not measured: less cannot be advised then."""
+    records = (run.record for one in subject.elements for run in one.runs)
+    found = (part for one in records if one is not None for part in one.missing)
+    return tuple(dict.fromkeys(found))
+
+
 def fewer_cpus(subject: Subject) -> int | None:
     """Return how many CPUs are enough, if a smaller request is worth a note."""
+    if unmeasured(subject):
+        return None
     measure, requested = subject.measures.get("cpus"), subject.requested.cpus
     enough = enough_cpus(subject)
     if not requested or enough is None or measure is None or measure.median is None:
@@ -136,8 +145,11 @@ def less_memory(subject: Subject) -> Bytes | None:
     """Return how much memory is enough, if a smaller request is worth a note.
 
     None if it is unknown: no run completed, one was killed for memory, memory was
-    still rising, or address space is limited, which is not smaller.
+    still rising, a part was not measured, or address space is limited, which is not
+    smaller.
     """
+    if unmeasured(subject):
+        return None
     requested, need = subject.requested.memory, _need(subject)
     if not requested or need is None or not subject.completed or _is_rising(subject):
         return None

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterator, Sequence
 
 from weigh.errors import UsageError
+from weigh.joined import imbalance
 from weigh.measure.gpu.account import was_used
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Request
@@ -14,6 +15,7 @@ from weigh.review.advice import (
     enough_memory,
     resource_notes,
     tasks_out_of_memory,
+    unmeasured,
 )
 from weigh.review.failures import failure_notes, node_notes
 from weigh.schedulers import find_kind
@@ -209,6 +211,7 @@ def _all(subject: Subject, rows: Sequence[Row]) -> Iterator[Note]:
     yield from resource_notes(subject)
     yield from gpu_notes(subject)
     yield from _growing(subject)
+    yield from _ranks(subject)
     yield from node_notes(rows, subject.dialect.OPTIONS.exclude)
     yield from _unasked(subject)
     yield from _unknown_scheduler(subject)
@@ -240,6 +243,21 @@ def _growing(subject: Subject) -> Iterator[Note]:
         )
 
 
+def _ranks(subject: Subject) -> Iterator[Note]:
+    """Yield what was not measured, and the ranks that are far from the mean."""
+    for part in unmeasured(subject):
+        yield Note(
+            about="missing",
+            words=f"{part}: the figures are a lower bound",
+            weight=97,
+            is_finding=True,
+        )
+    runs = [run for one in subject.elements for run in one.runs if run.record]
+    if len(runs) == 1 and runs[0].record is not None:
+        for line in imbalance(runs[0].record.ranks):
+            yield Note(about="ranks", words=line, weight=20)
+
+
 def _fine(subject: Subject, found: Collection[str]) -> Iterator[Note]:
     """Yield which requested and measured resources need no change."""
     about = {"memory": "memory", "time": "time", "cpus": "CPUs"}
@@ -247,6 +265,7 @@ def _fine(subject: Subject, found: Collection[str]) -> Iterator[Note]:
         word
         for name, word in about.items()
         if word not in found
+        and not (word != "time" and unmeasured(subject))
         and (one := subject.measures.get(name)) is not None
         and one.efficiency is not None
     ]

@@ -13,6 +13,7 @@ from contextlib import suppress
 import msgspec
 
 from weigh.errors import FormatError, StoreError, WeighError
+from weigh.joined import join_records
 from weigh.model.record import Outcome, Record
 from weigh.store.identity import Machine, Process, is_alive, is_id, process
 from weigh.store.lines import UNREADABLE, decode, encode
@@ -104,9 +105,10 @@ def running(root: str, here: Machine, now: float) -> list[Running]:
     """Return the runs in progress; *now* is seconds since the epoch.
 
     A run of this machine is alive, or it would have been finalised; of a run of another
-    machine only the age of the last sign of life is known.
+    machine only the age of the last sign of life is known. Ranks that each have a part
+    of a run are one run.
     """
-    return [
+    found = [
         Running(
             found.checkpoint.record,
             found.checkpoint.machine.host,
@@ -116,6 +118,22 @@ def running(root: str, here: Machine, now: float) -> list[Running]:
         )
         for found in _checkpoints(root)
     ]
+    parts: dict[str, list[Running]] = {}
+    for one in found:
+        if one.record.part is not None:
+            parts.setdefault(one.record.id, []).append(one)
+    whole = [one for one in found if one.record.part is None]
+    return [*whole, *map(_joined, parts.values())] if parts else whole
+
+
+def _joined(parts: list[Running]) -> Running:
+    record = join_records([one.record for one in parts])
+    return Running(
+        msgspec.structs.replace(record, missing=()),  # some have not begun
+        parts[0].host,
+        max(one.seen for one in parts),
+        all(one.stale for one in parts),
+    )
 
 
 def finalise_interrupted(root: str, here: Machine, proc: str = "/") -> list[Record]:

@@ -135,3 +135,65 @@ def stored(folder: Path) -> Json:
     (line,) = done.stdout.splitlines()
     found: Json = json.loads(line)
     return found
+
+
+def test_an_agent_that_cannot_start_is_one_warning(job: Job, tmp_path: Path) -> None:
+    fake = tmp_path / "bin" / "srun"
+    fake.parent.mkdir()
+    fake.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *node_agent*) echo no agents here >&2; exit 2;; esac\n'
+        'exec /usr/bin/srun "$@"\n'
+    )
+    fake.chmod(0o755)
+    script = f"PATH={fake.parent}:$PATH {WEIGH} srun -n4 $PYTHON hold.py 60 0 1"
+    done = job(script, *TWO_BY_TWO)
+    said = (tmp_path / "err").read_text()
+    assert done.returncode == 0, said
+    assert said.count("no agents here") == 1
+    assert "at least #SBATCH" in said
+    assert record(tmp_path)["missing"] == ["what srun started was not measured"]
+
+
+@pytest.mark.parametrize(
+    ("option", "end"),
+    [("", "exit 5"), ("", "kill -KILL $$"), ("", "kill -SEGV $$"), ("-K", "exit 3")],
+)
+def test_a_rank_that_fails_has_the_exit_code_of_plain_srun(
+    option: str, end: str, job: Job, tmp_path: Path
+) -> None:
+    (tmp_path / "fail.sh").write_text(f"sleep 0.5\n[ $SLURM_PROCID != 1 ] || {end}\n")
+    step = f"srun {option} -n2 bash fail.sh"
+    script = f"""
+{step}; echo $? >plain
+$PYTHON -m weigh run -q -- {step}; echo $? >around
+srun {option} -n2 $PYTHON -m weigh run -q -- bash fail.sh; echo $? >each
+"""
+    job(script, "--nodes=2", "--ntasks=2", "--mem=300M")
+    plain, around, each = (
+        (tmp_path / name).read_text() for name in ("plain", "around", "each")
+    )
+    assert plain.strip() != "0"
+    assert around == plain
+    assert each == plain
+
+
+def test_a_killed_weigh_leaves_what_its_nodes_had_reported(
+    job: Job, tmp_path: Path
+) -> None:
+    script = f"""
+{WEIGH} srun -n4 $PYTHON hold.py 60 40 14 &
+sleep 12.5; kill -KILL $!; wait; $PYTHON -m weigh records >/dev/null
+"""
+    job(script, *TWO_BY_TWO)
+    found = stored(tmp_path)
+    assert found["state"] == "INTERRUPTED"
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
+    assert [node["final"] for node in found["nodes"]] == [False, False]
+    assert found["usage"]["peak_memory"]["value"] > 320 * MIB
+
+
+def test_the_first_step_stays_the_users(job: Job, tmp_path: Path) -> None:
+    step = "srun -n4 bash -c 'sleep 0.6; echo $SLURM_STEP_ID'"
+    job(f"$PYTHON -m weigh run -q -- {step}", *TWO_BY_TWO)
+    assert set((tmp_path / "out").read_text().split()) == {"0"}

@@ -1,6 +1,7 @@
 """A distributed run under one weigh: a part for each rank."""
 
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -61,3 +62,31 @@ def test_every_launchers_words_name_the_rank(env: dict[str, str]) -> None:
 def test_an_odd_environment_is_no_trouble(env: dict[str, str]) -> None:
     place = place_of(env)
     assert place is None or place.rank >= 0
+
+
+def script(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("launcher", "remote"), [("mpirun", "ssh"), ("bash", "pdsh"), ("mpiexec", "qrsh")]
+)
+def test_what_runs_on_other_machines_makes_the_figures_a_lower_bound(
+    launcher: str, remote: str, weigh: Weigh, tmp_path: Path
+) -> None:
+    far = script(tmp_path, remote, "sleep 0.6")
+    near = script(tmp_path, launcher, f"{far} other-node prog")
+    done = weigh.run("--", str(near))
+    (missing,) = weigh.record()["missing"]
+    assert remote in missing
+    assert b"at least" in done.stderr
+    assert b"request  #SBATCH" not in done.stderr
+
+
+def test_a_copy_over_ssh_is_no_rank_elsewhere(weigh: Weigh, tmp_path: Path) -> None:
+    far = script(tmp_path, "ssh", "sleep 0.4")
+    weigh.run("-q", "--", "sh", "-c", f"{far} host cp a b; true")
+    assert weigh.record()["missing"] == []

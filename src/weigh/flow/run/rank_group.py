@@ -122,6 +122,9 @@ class RankGroup:
             measured,
             ranks=ranks or (own,),
             nodes=(node,),
+            monitor=msgspec.structs.replace(
+                measured.monitor, rank_memory=measured.monitor.memory
+            ),
             usage=msgspec.structs.replace(usage, peak_memory=peak),
         )
 

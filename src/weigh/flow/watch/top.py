@@ -101,7 +101,7 @@ class LiveRun:
         elapsed = (usage.wall_time if usage else 0.0) + age
         peak = usage.peak_memory.value if usage and usage.peak_memory else 0
         self._glanced = glance = self._glance(max(peak, self._largest))
-        if glance is None:
+        if glance is None or found.record.nodes:  # on other nodes there is more
             return self._as_written(found, age)
         largest = max(glance.held.total, glance.largest)
         if largest > self._largest:

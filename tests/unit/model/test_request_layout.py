@@ -1,0 +1,138 @@
+"""The request for a run of several ranks: no placement of them gets too little."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.model.record import Monitor, Node, PeakMemory, Rank, Record, Request, Usage
+from weigh.request import from_usages
+from weigh.schedulers.gridengine import text as gridengine
+from weigh.schedulers.slurm import text as slurm
+from weigh.units import MIB
+
+SIZES = st.integers(1 * MIB, 4000 * MIB)
+
+
+def a_peak(size: int) -> PeakMemory:
+    return PeakMemory(size, size, size, size, 0, 0, "sampled")
+
+
+def a_run(
+    hosts: list[list[int]],
+    *,
+    script: int = 0,
+    launcher: str = "step",
+    cpu: float = 1.0,
+    missing: tuple[str, ...] = (),
+) -> Record:
+    """Return a run with a rank of each size on each host; the first has the script."""
+    count = sum(map(len, hosts))
+    ranks: list[Rank] = []
+    nodes: list[Node] = []
+    for number, sizes in enumerate(hosts):
+        name = f"n{number}"
+        held = sum(sizes) + (0 if number else script)
+        nodes.append(Node(name=name, peak_memory=a_peak(held), final=True))
+        for size in sizes:
+            ranks.append(
+                Rank(
+                    len(ranks),
+                    host=name,
+                    peak_memory=size,
+                    cpu_time=cpu * 10.0,
+                    size=count,
+                    launcher=launcher,
+                    start=0.0,
+                    wall_time=10.0,
+                )
+            )
+    top = max((node.peak_memory for node in nodes), key=lambda p: p.value if p else 0)
+    return Record(
+        id="0" * 12,
+        command=("srun", "prog"),
+        started="2026-11-22T10:00:00Z",
+        state="COMPLETED",
+        exit_code=0,
+        usage=Usage(wall_time=10.0, cpu_time=cpu * 10.0 * count, peak_memory=top),
+        ranks=tuple(ranks),
+        nodes=tuple(nodes),
+        missing=missing,
+    )
+
+
+def asked(record: Record) -> Request:
+    return from_usages([record])
+
+
+HOSTS = st.lists(st.lists(SIZES, min_size=1, max_size=5), min_size=1, max_size=4)
+
+
+@given(HOSTS, SIZES, st.data())
+def test_memory_per_cpu_is_enough_wherever_the_ranks_go(
+    hosts: list[list[int]], script: int, data: st.DataObject
+) -> None:
+    request = asked(a_run(hosts, script=script))
+    assert request.memory_per_cpu is not None
+    ranks = [size for sizes in hosts for size in sizes]
+    some = data.draw(st.lists(st.sampled_from(range(len(ranks))), unique=True))
+    held = sum(ranks[number] for number in some) + (script if some else 0)
+    assert held <= request.memory_per_cpu * request.cpus * len(some)
+
+
+@given(HOSTS, SIZES)
+def test_memory_is_enough_for_each_node_as_it_was(
+    hosts: list[list[int]], script: int
+) -> None:
+    request = asked(a_run(hosts, script=script))
+    assert request.memory is not None
+    assert request.nodes is not None
+    assert request.ntasks == sum(map(len, hosts))
+    assert request.memory >= max(sum(hosts[0]) + script, *map(sum, hosts))
+    assert request.nodes * (request.ntasks_per_node or 0) >= request.ntasks
+
+
+def test_the_layout_is_written_for_slurm_and_grid_engine() -> None:
+    run = a_run([[100 * MIB, 150 * MIB], [200 * MIB, 250 * MIB]], cpu=1.9)
+    request = msgspec.structs.replace(asked(run), virtual_memory=4000 * MIB)
+    assert slurm.directives(request)[:4] == (
+        "--nodes=2",
+        "--ntasks-per-node=2",
+        "--mem=550M",
+        "--cpus-per-task=2",
+    )
+    assert slurm.any_layout(request)[:2] == ("--ntasks=4", "--mem-per-cpu=150M")
+    assert gridengine.directives(request)[:2] == ("-l h_vmem=500M", "-pe mpi 8")
+
+
+def test_an_uneven_layout_names_the_number_of_tasks() -> None:
+    request = asked(a_run([[MIB, MIB, MIB], [MIB]]))
+    assert slurm.directives(request)[:3] == (
+        "--nodes=2",
+        "--ntasks=4",
+        "--ntasks-per-node=3",
+    )
+
+
+def test_workers_of_torchrun_are_one_task_per_node() -> None:
+    run = a_run([[100 * MIB] * 4, [100 * MIB] * 4], launcher="torch")
+    request = asked(run)
+    assert slurm.directives(request)[:2] == ("--nodes=2", "--ntasks-per-node=1")
+    assert request.cpus == 4
+    assert slurm.any_layout(request) == ()
+
+
+def test_what_was_not_seen_makes_it_a_lower_bound() -> None:
+    assert not asked(a_run([[MIB]])).lower_bound
+    request = asked(a_run([[MIB, MIB]], missing=("1 of 3 ranks were not seen",)))
+    assert request.lower_bound
+    assert any("1 of 3 ranks" in note for note in request.notes)
+
+
+def test_a_weigh_of_each_rank_is_part_of_its_request() -> None:
+    run = a_run([[10 * MIB] * 8])
+    under = msgspec.structs.replace(run, monitor=Monitor(rank_memory=20 * MIB))
+    plain, each = asked(run), asked(under)
+    assert plain.memory is not None
+    assert each.memory is not None
+    assert each.memory >= plain.memory + 8 * 20 * MIB - 50 * MIB
+    assert (each.memory_per_cpu or 0) >= 30 * MIB
