@@ -79,9 +79,9 @@ def test_sacct_of_old_asked_for_a_node_or_for_a_cpu(text: str, size: int) -> Non
     assert slurm_accounting.parse(line)[0].memory_asked == size
 
 
-def test_qacct_counts_what_it_calls_kilobytes_as_a_thousand_kibibytes() -> None:
+def test_qacct_counts_what_it_calls_kilobytes_as_1024_kibibytes() -> None:
     (one,) = gridengine_accounting.parse(QACCT)
-    assert one.max_rss == 207828 * KIB
+    assert one.max_rss == round(207.828 * MIB)
     assert one.virtual_memory == round(211.035 * MIB)
     assert (one.element, one.wall_time, one.cpu_time) == (1, 12.0, 3.25)
     assert (one.memory_asked, one.time_limit) == (2 * GIB, 600)
