@@ -254,13 +254,19 @@ class Provenance(msgspec.Struct, frozen=True):
 
 
 class Monitor(msgspec.Struct, frozen=True):
-    """The cost of the measurement itself."""
+    """The cost of the measurement itself, and who measured.
+
+    ``source`` is the tool whose figures were imported, None for weigh's own. It sampled
+    memory ``samples`` times, ``interval`` apart, which gives a lower bound; without an
+    ``interval`` it is the kernel's own peak.
+    """
 
     cpu_time: Seconds | None = None
     memory: Bytes | None = None
     samples: int = 0
     interval: Seconds | None = None
     warnings: tuple[str, ...] = ()
+    source: str | None = None
 
 
 class Measurement(msgspec.Struct, frozen=True):

@@ -149,7 +149,7 @@ def _accounted(number: int, state: State, block: dict[str, str]) -> Accounted:
     asked, limit = _category(block.get("category", ""), slots)
     wall_time = _seconds(block.get("ru_wallclock", ""))
     virtual = _virtual(block.get("maxvmem", ""))
-    # one state for limits of time and of memory: the figures tell which it was
+    # limits of time and of memory share a state: the figures show which it was
     is_early = wall_time is not None and limit is not None and wall_time < limit
     is_over = virtual is not None and asked is not None and virtual > asked
     if state == "TIMEOUT" and is_over and (limit is None or is_early):

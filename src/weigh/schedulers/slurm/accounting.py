@@ -127,7 +127,7 @@ def parse(out: str) -> tuple[Accounted, ...]:
     heterogeneous job are its elements.
     """
     rows = (line.split("|") for line in out.splitlines())
-    least = _FIELDS.index("NNodes")  # other versions of weigh asked for fewer
+    least = _FIELDS.index("NNodes")  # the first columns, which are enough
     known = (
         row[: len(_FIELDS)] + [""] * (len(_FIELDS) - len(row))
         for row in rows
