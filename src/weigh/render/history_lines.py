@@ -164,6 +164,8 @@ def _for(kind: Kind) -> str:
 def _by(prediction: Prediction) -> str:
     if prediction.after_kill is not None:
         return "raised because a similar run was stopped for lack of it"
+    if prediction.is_proven:
+        return "what jobs requested that completed: never more"
     plus = f" + {100 * prediction.margin:g} %" if prediction.margin else ""
     if prediction.by == MOST_SEEN and prediction.level == 1:
         return f"{prediction.by}{plus}"
