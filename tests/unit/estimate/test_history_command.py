@@ -153,7 +153,7 @@ def test_an_oom_doubles_what_the_run_was_stopped_at(weigh: Weigh, keep: Keep) ->
     granted = Allocation(scheduler="slurm", memory=4 * GIB)
     keep(state="OUT_OF_MEMORY", exit_code=137, allocation=granted)
 
-    out = weigh("--for", "json")[1]
+    _, out, err = weigh("--for", "json")
     document = json.loads(out)
 
     assert err == ""

@@ -246,7 +246,7 @@ def _of_trace(
     words = [one.name] if one.command is None else MASK.words(one.command.split(" "))
     return Record(
         id=record_id,
-        label=_kind_of_name(one.name) or None,
+        label=kind_of_name(one.name) or None,
         command=tuple(words),
         parameters=one.parameters,
         host=None if one.host is None else Host(name=one.host, system="unknown"),
@@ -298,7 +298,7 @@ def _of_job(
 ) -> Record:
     figures, words = job.accounted, kind.accounting.WORDS
     every = past_accounting(kind).SAMPLED_EVERY
-    name = _kind_of_name(job.name)
+    name = kind_of_name(job.name)
     command: Sequence[str] = (name or "job",)
     if name in _NO_NAMES and own and job.command:
         command = MASK.words(job.command.split(" ")[:_MOST_WORDS])
@@ -354,7 +354,7 @@ def past_accounting(kind: Kind) -> PastAccounting:
     raise UsageError(f"{kind.accounts} is read for single jobs only")
 
 
-def _kind_of_name(name: str) -> str:
+def kind_of_name(name: str) -> str:
     """Return the name that repeated jobs have in common: align_12 and align_7."""
     return _NUMBERS.sub("", " ".join(name.split()))
 
