@@ -15,13 +15,14 @@ INSTALL := -m pip install --quiet
 # an editable install is not compiled by pip, and some environments forbid it later
 COMPILE = $(BIN)/python -m compileall -q src
 
-.PHONY: help demo test matrix coverage docs bench figures soak clean
+.PHONY: help demo examples test style test-quick matrix coverage docs bench figures soak clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo    tag Alice's Adventures in Wonderland under weigh run"
 	@echo "make examples  the guides end to end, with spaCy, torch, Scalene (a GiB)"
 	@echo "make test    style, types, import contract, tests"
+	@echo "make test-quick  the same, with the tests that take a minute in all"
 	@echo "make matrix  the scheduler tests on every Slurm and on Grid Engine (root, Debian)"
 	@echo "make coverage which lines and branches no test runs (some minutes longer)"
 	@echo "make docs    the pages as a site, in site/; what is generated from the code"
@@ -36,16 +37,36 @@ demo: $(VENV)/.demo
 
 # -rs: what a machine lacks, such as a scheduler, is skipped with the reason
 examples: $(VENV)/.examples
+	@ci/packages.sh
 	WEIGH_EXAMPLES=1 PATH="$(CURDIR)/$(BIN):$$PATH" \
-	  $(BIN)/python -m pytest tests/docs/examples -rs $(PYTEST)
+	  ci/isolated.sh $(BIN)/python -m pytest tests/docs/examples -rs $(PYTEST)
 
-test: $(VENV)/.dev
+# -rs, --durations: what was skipped and why, and the slowest tests. Each test process
+# would compile all tests again where writing that down is forbidden
+test: export PYTHONDONTWRITEBYTECODE :=
+test: style
+	@ci/packages.sh
+	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) $(BIN)/python -m pytest \
+	  -n $(WORKERS) --dist loadgroup -rs --durations=10 $(PYTEST)
+
+style: $(VENV)/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	@ci/packages.sh
-	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST)
+
+# what needs no scheduler, browser, terminal or compiler, and starts few processes
+QUICK := tests/unit tests/laws/fuzz tests/docs/test_words.py tests/docs/test_docs_commands.py \
+  tests/docs/test_docs_data.py tests/verbs/compare tests/verbs/report tests/verbs/sweep \
+  tests/verbs/growth/test_growth_shapes.py $(wildcard tests/verbs/plan/test_plan_[cfnsw]*.py) \
+  $(addprefix tests/verbs/submit/test_,job_scripts.py rounds.py scheduler_answers.py \
+  scheduler_command.py scheduler_memory.py submit_checks.py submit_screen.py) \
+  --ignore=tests/unit/staging --ignore=tests/unit/estimate/test_scan_command.py \
+  --ignore=tests/unit/gpu --ignore=tests/unit/regions -m "not slurm and not gridengine"
+test-quick: export PYTHONDONTWRITEBYTECODE :=
+test-quick: style
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -q -n 2 --dist worksteal \
+	  $(QUICK) $(PYTEST)
 
 # each version in a Debian of its own, kept in .cache/matrix; writes docs/schedulers.md
 matrix: $(VENV)/.dev
@@ -64,7 +85,7 @@ figures: $(VENV)/.dev
 	  echo "## $$name"; $(BIN)/python benchmarks/$$name.py $(FIGURES) || exit; done
 
 soak: $(VENV)/.dev
-	WEIGH_FUZZ=long $(BIN)/python -m pytest -q tests/laws/fuzz
+	WEIGH_FUZZ=long $(BIN)/python -m pytest -q -n 2 -m "hypothesis or long" tests
 	$(BIN)/python soak/soak.py $(SOAK)
 
 # with the tests that measure Python's own weight, which is another then: those may fail

@@ -143,6 +143,8 @@ keep_pid() { cat "$spool"/execd/*/execd.pid >"$top/pid/execd" && [ -s "$top/pid/
 wait_until 30 sge_execd keep_pid
 ready() { [ "$(qstat -f -q '*' | awk '/@/ && NF == 5' | wc -l)" -eq 4 ]; }
 wait_until 30 "four queues that take jobs" ready
+programs_of "$top/bin" gridengine-client
+echo "export PATH=$top/bin:$PATH_BEFORE"
 for name in SGE_ROOT SGE_CELL SGE_QMASTER_PORT SGE_EXECD_PORT; do
     echo "export $name=${!name}"
 done

@@ -2,7 +2,18 @@
 # and on ports of its own: a cluster that this machine has already is left alone.
 
 RIG=${WEIGH_RIG:-/var/lib/weigh-rig}
+PATH_BEFORE=$PATH
 RIG_USER=${WEIGH_RIG_USER:-researcher}
+
+# another scheduler's programs of these names may stand first on PATH
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin:$PATH
+
+programs_of() { # FOLDER PACKAGE...: link their programs there
+    local folder=$1 name
+    shift
+    mkdir -p "$folder"
+    for name in $(dpkg -L "$@" | grep '^/usr/bin/.'); do ln -sf "$name" "$folder"; done
+}
 
 complain() { echo "${0##*/}: $*" >&2; }
 

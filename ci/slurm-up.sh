@@ -186,4 +186,6 @@ for name in cn1 cn2 cn3; do
 done
 idle() { [ "$(sinfo -h -N -p short -t idle -o %N | sort -u | wc -l)" -eq 3 ]; }
 wait_until 30 "three idle nodes" idle
+programs_of "$top/bin" slurm-client
 echo "export SLURM_CONF=$SLURM_CONF"
+echo "export PATH=$top/bin:$PATH_BEFORE"

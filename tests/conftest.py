@@ -1,10 +1,14 @@
-"""What holds for every test; real schedulers, once a session where that can be done."""
+"""What holds for every test; real schedulers, one for all test processes."""
 
+import fcntl
+import json
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from hypothesis import settings
@@ -12,11 +16,23 @@ from hypothesis import settings
 from weigh.schedulers import KINDS
 
 CI = Path(__file__).parents[1] / "ci"
+SHARED = {"browser", "wheel"}  # fixtures of a module that take long to make
+HOME = Path(os.environ.get("WEIGH_RIG", "/var/lib/weigh-rig"))
 USUALLY_IMPOSSIBLE = 3  # the exit code of a rig that lacks root or packages
 
+# the tests may themselves run in a job; before a test module copies the environment
+FOREIGN = ("WEIGH_", "SLURM_", "SBATCH_", "SGE_", "CUDA_VISIBLE", "OMP_")
+OURS = ("RIG", "EXAMPLES", "FUZZ", "ISOLATED", "NEW_GOLDEN", "IMAGES")
+for name in list(os.environ):
+    if name.startswith(FOREIGN) and not name.startswith(
+        tuple(f"WEIGH_{x}" for x in OURS)
+    ):
+        del os.environ[name]
+
 # a busy machine is no fault of the code's: examples may take their time
-settings.register_profile("weigh", deadline=None)
-settings.load_profile("weigh")
+settings.register_profile("weigh", deadline=None, max_examples=30)
+settings.register_profile("long", deadline=None, max_examples=300)
+settings.load_profile("long" if os.environ.get("WEIGH_FUZZ") == "long" else "weigh")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -26,36 +42,121 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests of one real scheduler in one process, so that each starts once."""
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the order
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Order the tests for several processes.
+
+    Groups come first, each in one process: what shares a browser or a built package,
+    and what has a cluster alone. The others of real schedulers, which mostly wait, are
+    spread among the rest.
+    """
+    if not hasattr(config, "workerinput"):
+        return
     for item in items:
-        used = {*getattr(item, "fixturenames", ())}
-        callspec = getattr(item, "callspec", None)
-        if callspec is not None:
-            used |= {
-                value for value in callspec.params.values() if isinstance(value, str)
-            }
-        for rig in KINDS:
-            if rig in used or item.get_closest_marker(rig):
-                item.add_marker(pytest.mark.xdist_group(rig))
+        if is_alone(item):
+            item.add_marker(pytest.mark.xdist_group(f"{rigs_of(item)[0]} alone"))
+        elif SHARED & {*getattr(item, "fixturenames", ())}:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    waiting = [item for item in items if rigs_of(item) and not is_alone(item)]
+    others = [item for item in items if not rigs_of(item) or is_alone(item)]
+    items[:] = spread(waiting, others)
+
+
+def is_alone(item: pytest.Item) -> bool:
+    """Return whether a test has a cluster alone."""
+    return bool(rigs_of(item)) and item.get_closest_marker("alone") is not None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Use no settings of this user's."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+
+
+def spread(few: list[pytest.Item], many: list[pytest.Item]) -> list[pytest.Item]:
+    """Return both lists as one, *few* at equal distances in its later two thirds."""
+    places = [
+        (1 / 3 + at / max(len(few), 1) * 2 / 3, 0, item) for at, item in enumerate(few)
+    ]
+    places += [(at / max(len(many), 1), 1, item) for at, item in enumerate(many)]
+    return [item for *_, item in sorted(places, key=lambda place: place[:2])]
+
+
+def rigs_of(item: pytest.Item) -> list[str]:
+    """Return the real schedulers that a test uses."""
+    used = {*getattr(item, "fixturenames", ())}
+    callspec = getattr(item, "callspec", None)
+    if callspec is not None:
+        used |= {one for one in callspec.params.values() if isinstance(one, str)}
+    return [rig for rig in KINDS if rig in used or item.get_closest_marker(rig)]
+
+
+@contextmanager
+def locked(name: str, how: int) -> Iterator[None]:
+    """Hold a lock that all test processes on this cluster know."""
+    HOME.mkdir(mode=0o755, parents=True, exist_ok=True)
+    with open(HOME / f"{name}.lock", "a", encoding="utf-8") as file:
+        fcntl.flock(file, how)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _turn(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Share a cluster with the tests of other processes, or have it alone."""
+    how = fcntl.LOCK_EX if is_alone(request.node) else fcntl.LOCK_SH
+    with ExitStack() as stack:
+        for rig in rigs_of(request.node) if os.geteuid() == 0 else ():
+            # in turn: those who share do not keep out for ever who wants it alone
+            with locked(f"{rig}.next", fcntl.LOCK_EX):
+                stack.enter_context(locked(rig, how))
+        yield
 
 
 def bring_up(name: str) -> Iterator[dict[str, str]]:
-    """Start a rig, or take one that is up; give the environment that it needs."""
+    """Start a rig, or use that of another process; give the environment that it needs.
+
+    The last process that uses it ends it.
+    """
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         pytest.skip(f"a real {name} needs root on Debian")
-    started = subprocess.run(
-        [CI / f"{name}-up.sh"], capture_output=True, text=True, timeout=300, check=False
-    )
-    if started.returncode == USUALLY_IMPOSSIBLE:
-        pytest.skip(f"no real {name}: {started.stderr.strip()}")
+    HOME.mkdir(mode=0o755, parents=True, exist_ok=True)
+    kept = HOME / f"{name}.started"
+    with open(HOME / f"{name}.users", "a", encoding="utf-8") as users:
+        with locked(f"{name}.start", fcntl.LOCK_EX):
+            if is_first(users):
+                started = subprocess.run(
+                    [CI / f"{name}-up.sh"],
+                    capture_output=True,
+                    text=True,
+                    timeout=300,
+                    check=False,
+                )
+                result = (started.returncode, started.stdout, started.stderr)
+                kept.write_text(json.dumps(result))
+            fcntl.flock(users, fcntl.LOCK_SH)
+            code, out, err = json.loads(kept.read_text())
+        if code == USUALLY_IMPOSSIBLE:
+            pytest.skip(f"no real {name}: {err.strip()}")
+        try:
+            assert code == 0, err
+            lines = [line.removeprefix("export ") for line in out.splitlines()]
+            yield dict(line.split("=", 1) for line in lines)
+        finally:
+            with locked(f"{name}.start", fcntl.LOCK_EX):
+                fcntl.flock(users, fcntl.LOCK_UN)
+                if is_first(users):
+                    subprocess.run([CI / f"{name}-down.sh"], timeout=60, check=False)
+
+
+def is_first(users: TextIO) -> bool:
+    """Return whether no other process uses a rig."""
     try:
-        assert started.returncode == 0, started.stderr
-        lines = [line.removeprefix("export ") for line in started.stdout.splitlines()]
-        yield dict(line.split("=", 1) for line in lines)
-    finally:
-        subprocess.run([CI / f"{name}-down.sh"], timeout=60, check=False)
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def rig_fixture(name: str) -> object:

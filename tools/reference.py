@@ -21,6 +21,7 @@ from click_man.core import generate_man_page
 import weigh
 from weigh.cli.main import VERBS
 from weigh.cli.main import weigh as command_line
+from weigh.schedulers.lint.rules import TABLE as RULE_TABLE
 
 ROOT = Path(__file__).parents[1]
 _MODULES = re.compile(r"\b(?:weigh|collections|typing)(?:\.[a-z_]+)*\.(?=[A-Z])")
@@ -39,6 +40,7 @@ def files() -> Files:
     """Yield (path, text) of all that is generated."""
     yield "docs/reference/command-line.md", command_line_page()
     yield "docs/reference/python.md", python_page()
+    yield "docs/reference/rules.md", rules_page()
     yield from man_pages()
     yield from completions()
     yield "docs/images/loop.svg", recording()
@@ -76,6 +78,18 @@ def python_page() -> str:
             signature = _MODULES.sub("", f"{name}{inspect.signature(found)}")
             parts.append(_fence(signature.replace("~", ""), "python"))
         parts.append(_fence(inspect.getdoc(found) or "", "text"))
+    return "\n\n".join(parts) + "\n"
+
+
+def rules_page() -> str:
+    """Write the rules of `weigh check`, with what each finds."""
+    parts = [
+        "# The rules of weigh check",
+        "Generated from the program; [check](../check.md) shows how to ignore one.",
+    ]
+    for group, rules in RULE_TABLE:
+        rows = "\n".join(f"| `{name}` | {what} |" for name, what in rules)
+        parts.append(f"## {group}\n\n| rule | finds |\n|---|---|\n{rows}")
     return "\n\n".join(parts) + "\n"
 
 

@@ -41,7 +41,7 @@ class Config(msgspec.Struct, frozen=True):
 
     ``gpus`` is the memory of GPUs by the site's names, ``cluster`` the site's queues
     and scratch disks, ``exec`` the options of that verb, ``mask`` what is hidden in
-    records.
+    records, ``ignore`` the rules whose findings `weigh check` ignores.
     """
 
     settings: dict[str, Setting] = {}
@@ -50,6 +50,7 @@ class Config(msgspec.Struct, frozen=True):
     cluster: dict[str, object] = {}
     exec: dict[str, Setting] = {}
     mask: Mask = Mask()
+    ignore: tuple[str, ...] = ()
 
     def value(self, key: str) -> Value | None:
         """Return the value in force for *key*, or None if nothing sets it."""
@@ -114,6 +115,7 @@ _SECONDS = Kind(str | int | float, "a time above 0", _seconds)
 _YES_NO = Kind(bool | str, "true or false", _answer)
 _TEXT = Kind(Annotated[str, msgspec.Meta(min_length=1)], "text")
 _GPU_MEMORY = Kind(str, "like '32510MiB'", _gpu_memory)
+_NAMES = Kind(list[str], "a list of names: ['no-throttle']")
 _OPTION = Kind(str | int | float | bool, "text, a number, true or false")
 
 KEYS = {
@@ -134,6 +136,7 @@ TABLES = {
     "cluster": Kind(_TABLE, "a table: [cluster]"),
     "exec": Kind(_TABLE, "a table of its options: [exec]"),
     "records": Kind(_TABLE, "a table: [records]"),
+    "check": Kind(_TABLE, "a table: [check]"),
 }
 EXEC_KEYS = (
     "jobs",
@@ -257,9 +260,10 @@ def _with_file(config: Config, path: str, table: Mapping[str, object]) -> Config
         path, tables["exec"], dict.fromkeys(EXEC_KEYS, _OPTION), "exec."
     )
     mask, unmasked = _mask(path, tables["records"], config.mask)
+    ignore, odd = _ignore(path, tables["check"])
     return Config(
         settings=config.settings | settings,
-        warnings=(*config.warnings, *unknown, *strange, *unmasked),
+        warnings=(*config.warnings, *unknown, *strange, *unmasked, *odd),
         gpus=config.gpus
         | {
             name: _GPU_MEMORY.read(f"{path}: gpus.{name}", value)
@@ -268,7 +272,18 @@ def _with_file(config: Config, path: str, table: Mapping[str, object]) -> Config
         cluster=config.cluster | tables["cluster"],
         exec=config.exec | options,
         mask=mask,
+        ignore=(*config.ignore, *ignore),
     )
+
+
+def _ignore(path: str, table: Mapping[str, object]) -> tuple[list[str], list[str]]:
+    """Read ``[check] ignore``; the names of several files add up."""
+    warnings = [
+        _unknown(path, f"check.{name}", name, ("ignore",))
+        for name in table
+        if name != "ignore"
+    ]
+    return _NAMES.read(f"{path}: check.ignore", table.get("ignore", [])), warnings
 
 
 def _read_keys(

@@ -12,6 +12,7 @@ import msgspec
 from weigh.errors import FormatError, UsageError
 from weigh.model.record import (
     PeakMemory,
+    Rank,
     Record,
     Request,
     Usage,
@@ -46,7 +47,8 @@ STILL_RISING = (
 _MEMORY_STEPS = ((100 * MIB, 10 * MIB), (1000 * MIB, 50 * MIB), (10 * GIB, 100 * MIB))
 _TIME_STEPS = ((HOUR, 5 * MINUTE), (6 * HOUR, 15 * MINUTE))
 
-_WIDEST_BOUND = 1.25  # a wider bound reflects missing knowledge, not the need
+_WIDEST_BOUND = 1.5  # a wider bound reflects missing knowledge, not the need
+_ESTIMATED = "status:"  # the source of a peak whose shared pages were not counted
 _AT_ONCE: Seconds = 1.0  # a run that fails sooner did none of the job's work
 _FILE_SHARE = 0.2
 _FILE_FLOOR = 32 * MIB  # a program's own libraries are not mapped data
@@ -101,10 +103,13 @@ def from_usages(
     memory = _memory_need(runs, headroom)
     time = _time_need(runs, headroom)
     gpus, gpu_type, gpu_notes = _gpu_need(runs)
+    layout = _layout(records)
     return Request(
-        cpus=max(_cpus(run.usage.cpus_used) for run in runs),
+        cpus=layout.cpus or max(_cpus(run.usage.cpus_used) for run in runs),
         memory=_rounded(memory.size, LEAST_MEMORY),
-        virtual_memory=_rounded(_virtual_need(runs, headroom), LEAST_VIRTUAL),
+        virtual_memory=_rounded(
+            _virtual_of(layout, _virtual_need(runs, headroom)), LEAST_VIRTUAL
+        ),
         time_limit=round_time(time.size or 0),
         headroom=headroom,
         runs=sum(run.completed for run in runs) or len(runs),
@@ -112,6 +117,7 @@ def from_usages(
         gpu_type=gpu_type,
         notes=(
             *_basis(runs, headroom),
+            *_unmeasured(records),
             *memory.notes,
             *time.notes,
             *_growth(runs),
@@ -119,12 +125,120 @@ def from_usages(
             *gpu_notes,
             *_mixture(records),
         ),
+        nodes=layout.nodes,
+        ntasks=layout.ntasks,
+        ntasks_per_node=layout.ntasks_per_node,
+        memory_per_cpu=_rounded(_per_cpu(layout, memory.size, headroom), LEAST_MEMORY),
+        lower_bound=any(record.missing for record in records)
+        or not any(run.completed for run in runs),
     )
 
 
 def uses_of(record: Record) -> tuple[tuple[Bytes | None, Run], ...]:
     """Return each run in *record* with the memory it used, or its limit if killed."""
     return tuple((_memory_use(run), run) for run in _runs(record))
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """How a run's ranks were placed; all None for a run that is one task.
+
+    ``rank`` is the memory of the largest rank, ``script`` what a node held in addition
+    to its ranks, such as the job's script.
+    """
+
+    nodes: int | None = None
+    ntasks: int | None = None
+    ntasks_per_node: int | None = None
+    cpus: int | None = None
+    rank: Bytes | None = None
+    script: Bytes = 0
+
+
+_TASKS = frozenset(("step", "openmpi", "pmi"))  # launchers that use one task per rank
+
+
+def _layout(records: Sequence[Record]) -> Layout:
+    """Return the placement of the run with the most tasks."""
+    found = [_layout_of(record) for record in records]
+    return max(found, key=lambda layout: layout.ntasks or 0, default=Layout())
+
+
+def _layout_of(record: Record) -> Layout:
+    ranks = [rank for rank in record.ranks if rank.size]
+    if not ranks or not (record.nodes or _are_tasks(ranks)):
+        return Layout()
+    hosts: dict[str, list[Rank]] = {}
+    for rank in ranks:
+        hosts.setdefault(rank.host or "", []).append(rank)
+    peaks = {node.name: node.peak_memory for node in record.nodes}
+    script = (
+        peak.value - sum(rank.peak_memory or 0 for rank in hosts.get(name, ()))
+        for name, peak in peaks.items()
+        if peak is not None
+    )
+    busy = {id(rank): _cpus_of(rank) for rank in ranks}
+    per_node = max(_at_once(on_node) for on_node in hosts.values())
+    if not _are_tasks(ranks):  # one process per node starts its ranks
+        cpus = max(sum(busy[id(r)] for r in on_node) for on_node in hosts.values())
+        return Layout(len(hosts), len(hosts), 1, max(1, math.ceil(cpus)))
+    return Layout(
+        nodes=len(hosts),
+        ntasks=max(_at_once(ranks), *(rank.size or 0 for rank in ranks)),
+        ntasks_per_node=per_node,
+        cpus=max(_cpus(used) for used in busy.values()),
+        rank=max((rank.peak_memory or 0 for rank in ranks), default=0) or None,
+        script=max(0, *script, 0),
+    )
+
+
+def _are_tasks(ranks: Sequence[Rank]) -> bool:
+    return all(rank.launcher in _TASKS for rank in ranks)
+
+
+def _cpus_of(rank: Rank) -> float:
+    """Return the CPUs that a rank kept busy."""
+    return (rank.cpu_time or 0.0) / rank.wall_time if rank.wall_time else 0.0
+
+
+def _at_once(ranks: Sequence[Rank]) -> int:
+    """Return the largest number of ranks that ran at the same time."""
+    starts = sorted((rank.start or 0.0, 1) for rank in ranks)
+    ends = ((rank.start or 0.0) + (rank.wall_time or 0.0) for rank in ranks)
+    count = most = 0
+    # one that ends when another starts has made room for it
+    for _, change in sorted([*starts, *((end, -1) for end in ends)], key=_ends_first):
+        count += change
+        most = max(most, count)
+    return max(most, 1)
+
+
+def _ends_first(event: tuple[Seconds, int]) -> tuple[Seconds, int]:
+    return event[0], -event[1]
+
+
+def _per_cpu(layout: Layout, node: float | None, headroom: float) -> float | None:
+    """Return the memory per CPU with which any placement of the ranks has enough.
+
+    A node that gets n ranks gets n times this, and needs at most n times the largest
+    rank and, once, what was there in addition.
+    """
+    if layout.rank is None or not layout.ntasks_per_node or node is None:
+        return None
+    rank = _with(layout.rank + layout.script, headroom)
+    return max(rank, node / layout.ntasks_per_node) / (layout.cpus or 1)
+
+
+def _virtual_of(layout: Layout, node: float | None) -> float | None:
+    """Return the virtual memory of all ranks, where that of the largest is known."""
+    if node is None or not layout.ntasks or not layout.ntasks_per_node:
+        return node
+    return node / layout.ntasks_per_node * layout.ntasks
+
+
+def _unmeasured(records: Sequence[Record]) -> Iterator[str]:
+    missing = dict.fromkeys(part for record in records for part in record.missing)
+    if missing:
+        yield f"a lower bound, a part was not measured: {'; '.join(missing)}"
 
 
 def why_no_request(record: Record) -> str | None:
@@ -252,7 +366,8 @@ def _memory_need(runs: Sequence[Run], headroom: float) -> Need:
     if granted is not None and granted > _with(base, headroom):
         notes.append(_why_granted(runs, granted))
         return Need(granted, tuple(notes))
-    return Need(_with(base, headroom), tuple(notes))
+    reach = max(_memory_reach(run.usage) for run in runs)
+    return Need(max(_with(base, headroom), reach), tuple(notes))
 
 
 def _granted(runs: Sequence[Run]) -> Bytes | None:
@@ -323,7 +438,21 @@ def _memory_base(usage: Usage) -> Bytes | None:
     peak = usage.peak_memory
     if peak is None:
         return usage.max_process_memory
-    return peak.high if peak.high <= peak.value * _WIDEST_BOUND else peak.value
+    return peak.value
+
+
+def _memory_reach(usage: Usage) -> Bytes:
+    """Return what a request has to cover, headroom included: the peak's upper bound.
+
+    One that is too wide to be useful is ignored, unless the peak is an estimate.
+    """
+    peak = usage.peak_memory
+    if peak is None:
+        return 0
+    widest = round(peak.value * _WIDEST_BOUND)
+    if peak.high > widest and not peak.source.startswith(_ESTIMATED):
+        return 0
+    return min(peak.high, widest)
 
 
 def _droppable(peak: PeakMemory) -> bool:
@@ -337,7 +466,10 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
         yield "memory is that of the largest process only: weigh run measures all"
         return
     if peak.high > max(peak.value * _WIDEST_BOUND, LEAST_MEMORY):
-        yield f"memory may have reached {format_size(peak.high)} between samples"
+        yield (
+            f"memory may have reached {format_size(peak.high)} between samples: a run "
+            "in a control group of its own (a batch job's step, systemd) would be exact"
+        )
     if _droppable(peak):
         yield (
             f"{format_size(peak.file or 0)} of it are mapped files, which the kernel "

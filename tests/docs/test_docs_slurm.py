@@ -16,6 +16,7 @@ PAGES = [
 
 @pytest.mark.slurm
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.alone
 def test_what_a_page_shows_of_a_cluster_is_what_happens(
     page: Path, tmp_path: Path, slurm: dict[str, str]
 ) -> None:

@@ -17,7 +17,10 @@ ALLOWED = {
     "model/record.py": {"ngpus"},  # the default of a name that sites choose
     "flow/doctor/facts.py": {"h_vmem"},
     "flow/run/channel.py": {"SLURM_PROCID"},
-    "measure/ranks.py": {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
+    # jobs of any batch system, also of those that are not in the table
+    "measure/memory/ledger.py": {"SLURM_JOB_ID", "SGE_TASK_ID"},
+    "measure/ranks.py": {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"}
+    | {"SLURM_STEP_ID"},
     "planning/make_plan.py": {"srun", "SLURM_NODEID"},
     "planning/nodes.py": {"srun", "SLURM_CPUS_PER_TASK", "SLURM_NNODES"}
     | {"SLURM_NODEID"},

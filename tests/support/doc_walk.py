@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from doc_pages import ROOT, WALKS, Block, Command, blocks, commands
 
-PATIENCE = 300.0
+PATIENCE = 1800.0  # seconds until a test gives up; torch on a busy machine
 NOT_RUN = "not run"
 _FIGURES = re.compile(
     r"\b([0-9a-f]{12}|[0-9a-f]{6})\b"

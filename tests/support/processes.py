@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 WEIGH = (sys.executable, "-m", "weigh")
-PATIENCE = 30.0  # seconds until a test gives up; none is meant to wait that long
+PATIENCE = 90.0  # seconds until a test gives up; none is meant to wait that long
 _MARK = "WEIGH_TEST_MARK"
 _T = TypeVar("_T")
 

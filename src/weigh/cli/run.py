@@ -101,7 +101,7 @@ def _label(
         not value.strip() or value == "last" or value.startswith("-")
     ):
         raise click.BadParameter(
-            f"{value!r} cannot be a label ('last' and a leading dash are reserved)",
+            f"{value!r} cannot be a label (neither 'last' nor -NAME can)",
             param=option,
         )
     return value
@@ -268,6 +268,8 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     record, warnings = _watch(words["attach"], command, run_options, launchers, notify)
     if command and record.exit_code == NOT_FOUND:
         warnings += filter(None, (script_trouble(command[0]),))
+    if record.part:  # the first rank reports for all
+        quiet = True
     if not quiet:
         for line in (*settings.warnings, *warnings):
             notify(line)

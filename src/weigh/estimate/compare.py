@@ -50,7 +50,7 @@ def notes(sides: Sequence[Side], groups: Sequence[Sequence[Record]]) -> Iterator
     for what, read in _SURROUNDINGS:
         yield from _unlike(what, [_values(group, read) for group in groups])
     if _unexplained(groups):
-        yield "the runs are of different commands"
+        yield "different commands"
     for turn, side in enumerate(sides):
         if side.growing:
             yield (

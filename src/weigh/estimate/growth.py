@@ -1,11 +1,13 @@
 """Memory that still rises when a run ends: detection and extrapolation.
 
-Two views of a run are tested. The *tops*, the peak up to each moment, are flat for
+Three views of a run are tested. The *tops*, the peak up to each moment, are flat for
 batches of equal size, a garbage collector's saw-tooth and a release at the end. The
 *level*, the median of each stretch, hides less behind noise or one high peak in the
 middle. A view grows if its stretches rise as only one flat series in a hundred does
 (Mann-Kendall), *and* it rises through the last half, *and* the rise does not die out in
 the last quarter. The first quarter does not count: a model may peak while it loads.
+The *teeth* of a saw-tooth that leaks rise at both ends, though each falls again: they
+grow if their crests and their troughs do.
 
 The extrapolation is by time, or by the steps that a run did (`progress_of`).
 
@@ -86,6 +88,9 @@ _LEAST = MIB  # the same, in bytes: an interpreter's memory is never quite stead
 _DYING = 0.5  # of the earlier rate, left in the last quarter
 _RELEASE = 0.05  # of the run, at its end, in which a program may release its memory
 _KEPT = 0.8  # share of the recent memory below which it has released
+_TOOTH = 0.3  # of the range of memory: the least fall that ends a tooth
+_FEWEST_TEETH = 4
+_FEW_TEETH = 6  # of fewer, every one has to rise: no test separates them from chance
 _HELD = 0.98  # of the peak: a run that holds as much has levelled out
 
 
@@ -241,7 +246,47 @@ def _rising(track: _Track, least: float) -> Trend | None:
     if rise_score([s.level for s in settled]) >= _SCORE and _levels_rise(tail, least):
         trends.append(_line(tail, _levels(tail)))
     rising = [trend for trend in trends if trend.rate > least]
-    return min(rising, key=lambda t: (t.high - t.low) / t.rate, default=None)
+    if not rising:
+        teeth = _teeth(track)
+        line = _line(teeth, _tops(teeth)) if _teeth_rise(teeth) else None
+        return line if line is not None and line.rate > least else None
+    return min(rising, key=lambda t: (t.high - t.low) / t.rate)
+
+
+def _teeth(track: _Track) -> list[_Stretch]:
+    """Return the teeth of a saw-tooth: the crest of each, and the trough after it."""
+    fall = _TOOTH * (max(track.memory) - min(track.memory))
+    teeth: list[_Stretch] = []
+    crest, at = track.memory[0], track.times[0]
+    trough: Bytes | None = None  # since the last crest
+    for time, size in zip(track.times, track.memory, strict=True):
+        if trough is None:
+            if size >= crest:
+                crest, at = size, time
+            elif crest - size > fall:
+                trough = size
+        elif size - trough > fall:  # the next tooth has begun
+            teeth.append(_Stretch(at, at, trough, crest, crest))
+            crest, at, trough = size, time, None
+        else:
+            trough = min(trough, size)
+    if trough is not None:
+        teeth.append(_Stretch(at, at, trough, crest, crest))
+    return teeth
+
+
+def _teeth_rise(teeth: Sequence[_Stretch]) -> bool:
+    """Return whether crests and troughs both rise, up to the last ones."""
+    if len(teeth) < _FEWEST_TEETH:
+        return False
+    half = len(teeth) // 2
+    for ends in ([tooth.most for tooth in teeth], [tooth.level for tooth in teeth]):
+        if len(teeth) < _FEW_TEETH:
+            if any(after <= before for before, after in pairwise(ends)):
+                return False
+        elif rise_score(ends) < _SCORE or median(ends[half:]) <= median(ends[:half]):
+            return False
+    return True
 
 
 def _tops_rise(track: _Track, least: float) -> bool:

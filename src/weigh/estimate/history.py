@@ -115,13 +115,13 @@ class Replay(msgspec.Struct, frozen=True):
 
     runs: int = 0
     killed: int = 0
-    asked: float = 0.0
+    requested: float = 0.0
     used: float = 0.0
 
     @property
     def waste(self) -> float | None:
         """Return what was requested and not used, relative to what was used."""
-        return self.asked / self.used - 1 if self.used else None
+        return self.requested / self.used - 1 if self.used else None
 
     @property
     def expected_killed(self) -> float:
@@ -364,17 +364,17 @@ def _replayed(request: float, run: Past, most: float) -> Replay:
     return Replay(
         runs=1,
         killed=int(killed),
-        asked=(total + tried) * run.weight,
+        requested=(total + tried) * run.weight,
         used=run.value * run.weight,
     )
 
 
 def _summed(replays: Iterable[Replay]) -> Replay:
-    rows = [(one.runs, one.killed, one.asked, one.used) for one in replays]
+    rows = [(one.runs, one.killed, one.requested, one.used) for one in replays]
     if not rows:
         return Replay()
-    runs, killed, asked, used = (sum(column) for column in zip(*rows, strict=True))
-    return Replay(runs=int(runs), killed=int(killed), asked=asked, used=used)
+    runs, killed, requested, used = (sum(column) for column in zip(*rows, strict=True))
+    return Replay(runs=int(runs), killed=int(killed), requested=requested, used=used)
 
 
 def _cheapest(forecasts: _Forecasts, price: Floats) -> _Choice:

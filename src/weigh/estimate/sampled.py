@@ -132,6 +132,6 @@ class Accounts:
         self._replay = Replay(
             runs=before.runs + 1,
             killed=before.killed + is_killed,
-            asked=before.asked + (total + tried) * run.weight,
+            requested=before.requested + (total + tried) * run.weight,
             used=before.used + run.value * run.weight,
         )

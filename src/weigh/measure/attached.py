@@ -172,7 +172,7 @@ class _Attached:
             cpu_time=time.process_time() - self._own_cpu,
             memory=None if own is None else own.peak,
             samples=self._sampler.looks,
-            interval=self._sampler.interval,
+            interval=self._sampler.reached_interval(),
             warnings=self._gpus.warnings() if self._gpus is not None else (),
         )
 

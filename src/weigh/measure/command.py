@@ -15,6 +15,7 @@ import msgspec
 
 from weigh.measure import signals
 from weigh.measure.launcher import Launcher
+from weigh.measure.memory.ledger import Ledger, open_ledger
 from weigh.measure.orphans import Orphans, adopt_orphans, send
 from weigh.measure.peak import PeakTracker
 from weigh.measure.sampler import Sampler, is_growing, start_gpu_sampler, thin_series
@@ -44,6 +45,12 @@ class RunInProgress(Protocol):
     def set_aside(self, pid: int) -> None:
         """Exclude one of weigh's own processes from the measurement."""
 
+    def pids(self) -> list[int]:
+        """Return the processes of the job that were alive at the last sample."""
+
+    def own_pids(self) -> tuple[int, ...]:
+        """Return weigh's own processes."""
+
 
 _FIRST_CHECKPOINT = 0.2
 _CHECKPOINT_INTERVAL = 10.0
@@ -64,8 +71,8 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
         checkpoint: called with the measurement so far and the command's process id,
             soon after the start and then every ten seconds.
         notify: writes a message to the user during the run.
-        observe: looks at the run from time to time; returns the seconds until it is
-            to be called again.
+        observers: look at the run from time to time; each returns the seconds until it
+            is to be called again.
         streams: the files that the job opens in place of weigh's streams.
         excluded: processes of weigh's own that are not part of the job.
     """
@@ -75,7 +82,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     grace: Seconds = 5.0
     checkpoint: Callable[[Measurement, int | None], None] | None = None
     notify: Callable[[str], None] | None = None
-    observe: "Callable[[RunInProgress], Seconds] | None" = None
+    observers: "tuple[Callable[[RunInProgress], Seconds], ...]" = ()
     streams: dict[int, str] | None = None
     excluded: tuple[int, ...] = ()
 
@@ -131,6 +138,7 @@ class _Run:
         self._excluded = frozenset(excluded)
         self._tree.excluded = self._excluded
         self._clock: CpuClock | None = None
+        self._ledger: Ledger | None = None
         self._exit: int | None = None  # the leader's wait status
         self._ended: Seconds | None = None
         self._user = self._system = 0.0
@@ -147,6 +155,7 @@ class _Run:
             self._warnings.append(_why_no_tree())
         self._clock = open_cpu_clock(self._leader)
         self._gpus = start_gpu_sampler(self._watch.interval, self._tree.pids)
+        self._ledger = open_ledger(self._leader, os.environ)
         self._cgroup = read_cgroup()
         self._io = read_reaped_io()
         self._own_cpu = time.process_time()
@@ -155,13 +164,17 @@ class _Run:
         self._launch_cpu_time = launch.cpu_time
         self._tracker = PeakTracker(launch.peak_memory + _LAUNCHER_GROWTH)
         self._sampler = Sampler(
-            self._tree, self._tracker, self._clock, self._watch.interval
+            self._tree,
+            self._tracker,
+            self._clock,
+            self._watch.interval,
+            ledger=self._ledger,
         )
         self._orphans = Orphans(
             self._tree, self._sampler.elapsed, self._watch.grace, self._watch.notify
         )
         self._checkpoint_at = _FIRST_CHECKPOINT
-        self._observe_at = float("inf") if self._watch.observe is None else 0.0
+        self._observe_at = dict.fromkeys(self._watch.observers, 0.0)
         for number in self._wakeup.missed():
             self._pass_on(number)
             self._follow(number)
@@ -173,14 +186,16 @@ class _Run:
             self._gpus.stop()
         if self._clock is not None:
             self._clock.close()
+        if self._ledger is not None:
+            self._ledger.close()
 
     def watch_to_the_end(self) -> None:
         """Sample, reap and pass signals on until all processes have ended."""
         due = self._sampler.elapsed() + self._look()
         while self._exit is None or self._orphans.are_left():
             now = self._sampler.elapsed()
-            wakes = (due, self._checkpoint_at, self._orphans.wake_at, self._observe_at)
-            info = self._wakeup.wait(min(wakes) - now)
+            wakes = (due, self._checkpoint_at, self._orphans.wake_at)
+            info = self._wakeup.wait(min(*wakes, *self._observe_at.values()) - now)
             if info is not None:
                 self._take(info)
                 continue
@@ -189,9 +204,8 @@ class _Run:
                 due = now + self._look()
             if now >= self._checkpoint_at:
                 self._write_checkpoint(now)
-            if now >= self._observe_at:
-                self._observe()
-        self._tracker.finish(self._sampler.elapsed())
+            self._observe(now)
+        self._finish()
 
     def _look(self) -> Seconds:
         """Take a sample; return the seconds until the next one."""
@@ -202,15 +216,22 @@ class _Run:
             self._measuring_failed(error)
             return _BLIND_INTERVAL
 
-    def _observe(self) -> None:
-        """Call the observer of the run."""
-        if self._watch.observe is None:
-            return
+    def _finish(self) -> None:
         try:
-            self._observe_at = self.elapsed() + self._watch.observe(self)
+            self._sampler.finish()
         except Exception as error:  # noqa: BLE001 - as for a sample
-            self._observe_at = float("inf")
             self._measuring_failed(error)
+
+    def _observe(self, now: Seconds) -> None:
+        """Call the observers of the run that are due."""
+        for observe, at in self._observe_at.items():
+            if now < at:
+                continue
+            try:
+                self._observe_at[observe] = self.elapsed() + observe(self)
+            except Exception as error:  # noqa: BLE001 - as for a sample
+                self._observe_at[observe] = float("inf")
+                self._measuring_failed(error)
 
     def elapsed(self) -> Seconds:
         """Return the seconds since the start."""
@@ -232,6 +253,14 @@ class _Run:
         """Exclude one of weigh's own processes from the measurement."""
         self._excluded |= {pid}
         self._tree.excluded |= {pid}
+
+    def pids(self) -> list[int]:
+        """Return the processes of the job that were alive at the last sample."""
+        return self._tree.pids()
+
+    def own_pids(self) -> tuple[int, ...]:
+        """Return weigh's own processes."""
+        return os.getpid(), *self._tree.excluded
 
     def _measuring_failed(self, error: Exception) -> None:
         if not self._has_failed:  # one warning is enough
@@ -343,10 +372,15 @@ class _Run:
             usage=self._usage(wall or 0.0, cgroup),
             series=self._series(),
             monitor=self._monitor(),
-            oom_kills=cgroup.kills_since(self._cgroup),
+            oom_kills=self._oom_kills(cgroup),
             end_signal=self._end_signal,
             ranks=self._sampler.ranks(),
         )
+
+    def _oom_kills(self, cgroup: CgroupReading) -> int | None:
+        kills = cgroup.kills_since(self._cgroup)
+        own = 0 if self._ledger is None else self._ledger.own_oom_kills()
+        return own or None if kills is None else kills + own
 
     def _usage(self, wall: Seconds, cgroup: CgroupReading) -> Usage:
         user, system, cpu = self._cpu_times()
@@ -363,7 +397,7 @@ class _Run:
             virtual_memory=self._tracker.virtual or None,
             cgroup_peak=cgroup.peak if rose else None,
             read_bytes=None if io is None else io.read_bytes,
-            write_bytes=None if io is None else io.write_bytes,
+            write_bytes=None if io is None else max(0, io.write_bytes),
             processes=max(self._tree.seen, self._reaped, 1),
             growing=is_growing(self._sampler.samples),
             gpus=self._gpu_usages(),
@@ -398,7 +432,7 @@ class _Run:
         now = read_reaped_io()
         if now is None or self._io is None or self._exit is None:
             return None
-        return now.since(self._io)
+        return now.since(self._io) + self._sampler.unreaped_io()
 
     def _method(self) -> str:
         if self._tree.seen <= 1 and self._reaped <= 1:
@@ -411,7 +445,7 @@ class _Run:
             cpu_time=time.process_time() - self._own_cpu,
             memory=None if reading is None else reading.peak,
             samples=self._sampler.looks,
-            interval=self._sampler.interval,
+            interval=self._sampler.reached_interval(),
             warnings=(*self._warnings, *(self._gpus.warnings() if self._gpus else ())),
         )
 

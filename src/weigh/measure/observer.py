@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import msgspec
 
+from weigh.measure.memory.gauge import Holding, MemoryGauge
 from weigh.measure.sampler import ForkFilter
-from weigh.measure.shared_memory import Holding, SharingGauge
 from weigh.probe.proc import ProcTree
 from weigh.probe.processes import UserProcess, read_process
 from weigh.units import Bytes, Seconds
@@ -43,7 +43,7 @@ class Observer:
         self._clock = clock
         self._tree = ProcTree(leader, root)
         self._fork_filter = ForkFilter(self._tree)
-        self._gauge = SharingGauge(self._tree, clock)
+        self._gauge = MemoryGauge(self._tree, clock, is_alone=False)
         self._last: tuple[Seconds, Seconds] | None = None
 
     def close(self) -> None:

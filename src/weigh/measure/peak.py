@@ -1,47 +1,124 @@
 """Compute a tree's peak memory from samples; no access to the machine.
 
 The kernel's high-water marks show spikes between two samples, and the ru_maxrss of a
-reaped process shows its final size. What neither shows widens the bounds.
+reaped process shows its final size. What neither shows widens the bounds. Where the
+samples are the kernel's own account of the job, that has the spikes too.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from weigh.measure.shared_memory import Holding
+from weigh.measure.memory.gauge import Holding
 from weigh.model.record import PeakMemory, Sample
 from weigh.probe.proc import ProcessReading
-from weigh.units import GIB, Bytes, Seconds
+from weigh.units import GIB, MIB, Bytes, Seconds
 
-# Faulting memory in means zeroing it: no process is known to grow faster than this
+if TYPE_CHECKING:
+    from weigh.measure.memory.spikes import Spikes
+
+# Faulting memory in means zeroing or copying it: no process is known to do that faster
 _FASTEST_GROWTH = 4 * GIB  # bytes a second
 _MOST_DEPARTURES = 16
+_MOST_WAITING = 64
 _NOTHING: Mapping[int, Bytes] = {}
 _SHORT = 0.1  # seconds; a shorter program is mostly start-up and exit
 _UNSEEN = 1.05  # a reaped peak this far above all samples: an unseen process
+
+
+class _Gone(msgspec.Struct, frozen=True):
+    """A process that ended between two samples.
+
+    ``held`` is its memory at the earlier one, ``shared`` what others mapped of it.
+    """
+
+    held: Bytes
+    shared: Bytes
 
 
 class _Departure(msgspec.Struct, frozen=True):
     """Processes that ended between two samples, and may have grown before that.
 
     ``high`` is the upper bound of the tree's memory at the earlier sample, ``others``
-    that memory without the largest ended process, ``held`` the memory of each ended
-    process, and ``room`` how far one could grow between the samples.
+    that memory without the largest ended process, ``room`` how far one could grow
+    between the samples, and ``whole_room`` how far all could together, if known.
     """
 
     others: Bytes
     high: Bytes
-    held: tuple[Bytes, ...]
+    gone: tuple[_Gone, ...]
     room: Bytes
+    whole_room: Bytes | None
 
     def value(self, largest: Bytes) -> Bytes:
         """Estimate the peak if one of them grew to *largest*."""
         return self.others + largest
 
     def bound(self, largest: Bytes) -> Bytes:
-        """Bound the peak if no process ever exceeded *largest*."""
-        growth = (min(self.room, max(0, largest - held)) for held in self.held)
-        return self.high + sum(growth)
+        """Bound the peak if no process ever exceeded *largest*.
+
+        A fork may also have copied what it shared.
+        """
+        growth = sum(
+            min(self.room, max(0, largest - one.held) + one.shared) for one in self.gone
+        )
+        if self.whole_room is not None:
+            growth = min(growth, self.whole_room)
+        return self.high + growth
+
+
+class _Waiting(msgspec.Struct, frozen=True):
+    """A look at which shared pages were not counted.
+
+    ``high`` bounds its memory, ``unseen`` what may have come between the looks, and
+    ``back`` is what the processes have given back since.
+    """
+
+    high: Bytes
+    unseen: Bytes
+    back: Bytes = 0
+
+
+class _Bounds:
+    """Upper bounds of looks at which shared pages were not counted.
+
+    A later count bounds them too, with all that was given back in between.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[_Waiting] = []
+
+    def add(self, high: Bytes, unseen: Bytes, given_back: Bytes) -> None:
+        """Add a look; *given_back* is what was since the look before."""
+        kept = [
+            _Waiting(one.high, one.unseen, one.back + given_back)
+            for one in self._waiting
+            if one.high > high or one.unseen > unseen
+        ]
+        if len(kept) >= _MOST_WAITING:  # what holds for both of two looks
+            first, second, *kept = kept
+            both = zip(
+                msgspec.structs.astuple(first),
+                msgspec.structs.astuple(second),
+                strict=True,
+            )
+            kept.insert(0, _Waiting(*map(max, both)))
+        self._waiting = [*kept, _Waiting(high, unseen)]
+
+    def settle(self, counted: Bytes, given_back: Bytes) -> Bytes:
+        """Return the highest bound, after a count that was bounded by *counted*."""
+        bounds = (
+            min(one.high, counted + one.back + given_back) + one.unseen
+            for one in self._waiting
+        )
+        highest = max(bounds, default=0)
+        self._waiting = []
+        return highest
+
+    def highest(self) -> Bytes:
+        """Return the highest bound without a count."""
+        return max((one.high + one.unseen for one in self._waiting), default=0)
 
 
 class PeakTracker:
@@ -55,6 +132,7 @@ class PeakTracker:
         self._floor = floor
         self._low: Bytes = 0
         self._high: Bytes = 0
+        self._bounds = _Bounds()
         self._grown: Bytes = 0
         self._at: Seconds | None = None
         self._split: Holding | None = None
@@ -63,6 +141,8 @@ class PeakTracker:
         self._last_time: Seconds = 0.0
         self._residents: dict[int, Bytes] = {}
         self._whole: dict[int, Bytes] = {}
+        self._last_cpu: Seconds | None = None
+        self._spikes: Spikes | None = None  # while there is one process
         self._peaks: dict[int, Bytes] = {}
         self._virtual_peaks: dict[int, Bytes] = {}
         self._departures: list[_Departure] = []
@@ -75,31 +155,85 @@ class PeakTracker:
         readings: Sequence[ProcessReading],
         held: Holding,
         inherited: Mapping[int, Bytes] = _NOTHING,
+        cpu_time: Seconds | None = None,
     ) -> Sample:
         """Add one sample of all processes of the tree.
 
         *inherited* is the memory that new forks share with their parents; a high-water
-        mark below that shows no memory of their own.
+        mark below that shows no memory of their own. *cpu_time* is what the tree has
+        used so far, if that is exact: only a process that runs can grow.
         """
-        self._note_changes(now, readings)
+        self._note_changes(now, readings, inherited, cpu_time)
         self._settle()
-        spikes = own_spikes = 0
-        for reading in readings:
-            spike = self._spike(reading)
-            spikes += spike
-            own_spikes += min(
-                spike, max(0, reading.peak - inherited.get(reading.pid, 0))
-            )
+        marks = {reading.pid: self._spike(reading) for reading in readings}
         virtual = sum(map(self._virtual_with_spike, readings))
         self.virtual = max(self.virtual, virtual)
+        unseen = self._unseen(now, readings, held, marks)
+        if held.room is not None:
+            unseen = min(unseen, held.room)
+        own = {} if held.is_account else _own_spikes(readings, marks, inherited)
+        value = held.total + held.spike
+        if len(readings) == 1:
+            value += sum(own.values())
+        elif readings:
+            self._note_spikes(now, readings, held, own)
+        self._bound(readings, held, unseen)
         self._remember(readings)
-        self._last, self._last_time = held, now
+        self._last, self._last_time, self._last_cpu = held, now, cpu_time
         self._low = max(self._low, held.low, self.largest)
-        self._high = max(self._high, held.high + spikes)
-        value = held.total + own_spikes
         if value > self.best:
             self.best, self._at, self._split = value, now, held
-        return Sample(now, value, held.high + spikes, None, len(readings))
+        shown = max(value, held.total + max(own.values(), default=0))
+        return Sample(now, shown, max(shown, held.high + unseen), None, len(readings))
+
+    def _note_spikes(
+        self,
+        now: Seconds,
+        readings: Sequence[ProcessReading],
+        held: Holding,
+        own: Mapping[int, Bytes],
+    ) -> None:
+        if self._spikes is None:
+            from weigh.measure.memory.spikes import Spikes  # noqa: PLC0415 - start-up time
+
+            self._spikes = Spikes()
+        self._spikes.look(now, readings, held, own, self.best)
+
+    def _bound(
+        self, readings: Sequence[ProcessReading], held: Holding, unseen: Bytes
+    ) -> None:
+        """Note the upper bound of a look."""
+        now = {reading.pid: reading.resident for reading in readings}
+        given_back = sum(
+            max(0, size - now.get(pid, 0)) for pid, size in self._residents.items()
+        )
+        if held.is_counted or held.is_account or len(readings) == 1:
+            settled = self._bounds.settle(held.high, given_back)
+            self._high = max(self._high, settled, held.high + unseen)
+        else:
+            self._bounds.add(held.high, unseen, given_back)
+
+    def _unseen(
+        self,
+        now: Seconds,
+        readings: Sequence[ProcessReading],
+        held: Holding,
+        marks: Mapping[int, Bytes],
+    ) -> Bytes:
+        """Bound what the processes may have held between the looks beyond this one.
+
+        One may have come to its mark again, by as much as it has faulted in.
+        """
+        unseen = 0
+        room = round((now - self._last_time) * _FASTEST_GROWTH)
+        for reading in readings:
+            again = 0
+            before = self._residents.get(reading.pid)
+            if before is not None and len(readings) > 1:
+                most = before + held.faulted.get(reading.pid, room)
+                again = min(reading.peak, most) - reading.resident
+            unseen += max(marks[reading.pid], again)
+        return unseen
 
     def _remember(self, readings: Sequence[ProcessReading]) -> None:
         """Store each process's memory, as it is and with all mapped files.
@@ -116,8 +250,12 @@ class PeakTracker:
         before = self._peaks.get(reading.pid)
         if before is None:
             self._met += 1
-        elif reading.peak <= before:
+        elif reading.peak == before:
             return 0
+        elif reading.peak < before - MIB:  # another program, with a mark of its own
+            self._virtual_peaks.pop(reading.pid, None)
+            if self._spikes is not None:
+                self._spikes.forget(reading.pid)
         self._peaks[reading.pid] = reading.peak
         self.largest = max(self.largest, reading.peak)
         return max(0, reading.peak - reading.resident)
@@ -141,12 +279,12 @@ class PeakTracker:
         self._grown = max(self._grown, self._grown_unseen())
         self._high = max(self._high, self._upper_bound())
         if len(self._departures) > _MOST_DEPARTURES:
-            self._departures.sort(key=lambda d: d.high + d.room * len(d.held))
+            self._departures.sort(key=lambda d: d.high + d.room * len(d.gone))
             del self._departures[0]
 
     def finish(self, now: Seconds) -> None:
         """Note that all processes have ended."""
-        self._note_changes(now, ())
+        self._note_changes(now, (), _NOTHING, None)
         self._residents = {}
         self._ended_at = now
 
@@ -161,14 +299,18 @@ class PeakTracker:
             return None
         if not reaped and self._reaped and (not self.best or self._was_short()):
             return self._below_the_floor()
-        value = max(self.best, reaped, self._grown, self._grown_unseen())
+        value, at, split = self.best, self._at, self._split
+        spike = None if self._spikes is None else self._spikes.largest()
+        if spike is not None and spike[1] > value:
+            value, at, split = spike[1], spike[0].time, spike[0].held
+        value = max(value, reaped, self._grown, self._grown_unseen())
         return PeakMemory(
             value=value,
             low=min(value, max(self._low, reaped)),
-            high=max(value, self._high, self._upper_bound()),
-            **self._split_of(value),
+            high=max(value, self._high, self._bounds.highest(), self._upper_bound()),
+            **_parts(value, split),
             source=method if self.best else "kernel: largest single process",
-            time=self._at,
+            time=at,
         )
 
     def _was_short(self) -> bool:
@@ -177,7 +319,8 @@ class PeakTracker:
 
     def _below_the_floor(self) -> PeakMemory:
         """Return a peak with the launcher's own memory as its upper bound."""
-        high = max(self._floor, self.best, self._high, self._upper_bound())
+        seen = max(self._high, self._bounds.highest())
+        high = max(self._floor, self.best, seen, self._upper_bound())
         return PeakMemory(
             value=max(self._floor, self.best),
             low=self._low,
@@ -207,38 +350,93 @@ class PeakTracker:
             bounds.append(self.best + reaped)
         return max(bounds, default=0)
 
-    def _split_of(self, value: Bytes) -> dict[str, Bytes | None]:
-        """Split the peak as in the last sample before it; a spike is anonymous."""
-        if self._split is None:
-            return {"anonymous": None, "shared": None, "file": None}
-        split = self._split
-        return {
-            "anonymous": value - split.shared - split.file,
-            "shared": split.shared,
-            "file": split.file,
-        }
-
-    def _note_changes(self, now: Seconds, readings: Sequence[ProcessReading]) -> None:
+    def _note_changes(
+        self,
+        now: Seconds,
+        readings: Sequence[ProcessReading],
+        inherited: Mapping[int, Bytes],
+        cpu_time: Seconds | None,
+    ) -> None:
         """Bound the memory held while processes ended since the last sample.
 
         Processes that started or grew since then may have held it at the same time.
         """
         present = {reading.pid for reading in readings}
         gone = [pid for pid in self._residents if pid not in present]
-        if not gone or self._last is None:
-            return
-        came = sum(
-            max(0, reading.peak - self._peaks.get(reading.pid, 0))
-            for reading in readings
-        )
-        self._departures.append(
-            _Departure(
-                others=self._last.total - max(self._whole[pid] for pid in gone),
-                high=self._last.high + came,
-                held=tuple(self._residents[pid] for pid in gone),
-                room=round((now - self._last_time) * _FASTEST_GROWTH),
-            )
-        )
+        if gone and self._last is not None and not self._last.is_account:
+            self._depart(now, readings, gone, inherited, cpu_time)
         for pid in gone:
             self._peaks.pop(pid, None)
             self._virtual_peaks.pop(pid, None)
+
+    def _depart(
+        self,
+        now: Seconds,
+        readings: Sequence[ProcessReading],
+        gone: Sequence[int],
+        inherited: Mapping[int, Bytes],
+        cpu_time: Seconds | None,
+    ) -> None:
+        last = self._last
+        if last is None:
+            return
+        came = sum(
+            max(
+                0,
+                reading.peak
+                - max(self._peaks.get(reading.pid, 0), inherited.get(reading.pid, 0)),
+            )
+            for reading in readings
+        )
+        whole_room = None
+        if cpu_time is not None and self._last_cpu is not None:
+            whole_room = round((cpu_time - self._last_cpu) * _FASTEST_GROWTH) + MIB
+        self._departures.append(
+            _Departure(
+                others=last.total - max(self._whole[pid] for pid in gone),
+                high=last.high + came,
+                gone=tuple(
+                    _Gone(
+                        self._residents[pid],
+                        max(0, self._residents[pid] - last.private[pid])
+                        if pid in last.private
+                        else 0,
+                    )
+                    for pid in gone
+                ),
+                room=round((now - self._last_time) * _FASTEST_GROWTH),
+                whole_room=whole_room,
+            )
+        )
+
+
+def _own_spikes(
+    readings: Sequence[ProcessReading],
+    marks: Mapping[int, Bytes],
+    inherited: Mapping[int, Bytes],
+) -> dict[int, Bytes]:
+    """Return the spikes that were memory of the process's own.
+
+    Of several processes only the anonymous part counts: others may map the rest.
+    """
+    own = {}
+    for reading in readings:
+        mark = marks[reading.pid]
+        spike = min(mark, max(0, reading.peak - inherited.get(reading.pid, 0)))
+        if len(readings) > 1 and reading.resident:
+            spike = spike * reading.anonymous // reading.resident
+        if spike > 0:
+            own[reading.pid] = spike
+    return own
+
+
+def _parts(value: Bytes, split: Holding | None) -> dict[str, Bytes | None]:
+    """Split a peak as at the look next to it; a spike is anonymous memory."""
+    if split is None:
+        return {"anonymous": None, "shared": None, "file": None, "kernel": None}
+    return {
+        "anonymous": value - split.shared - split.file - split.kernel,
+        "shared": split.shared,
+        "file": split.file,
+        "kernel": split.kernel,
+    }

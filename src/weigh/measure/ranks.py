@@ -3,82 +3,217 @@
 A launcher (torchrun, mpirun, srun) sets the rank in each process's environment, and
 child processes inherit it. A rank's memory is the sum of its resident sets; a page that
 several ranks share counts in each.
+
+Launchers stack: mpirun has srun start one daemon per node, which starts the ranks. Of
+the variables in a process's environment the innermost launcher's count, and where the
+processes of a step name an inner launcher, those that name only srun are its daemons.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from weigh.joined import step_order
 from weigh.model.record import Rank
 from weigh.probe.proc import ProcessReading, ProcTree
+from weigh.units import Bytes, Seconds
 
 _LONGEST_NUMBER = 9
-_VARIABLES = (  # rank, how many there are, rank on this node
-    ("RANK", "WORLD_SIZE", "LOCAL_RANK"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
-    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
+_LONGEST_WORLD = 80
+_TIMES_INTERVAL = 0.5  # seconds between reads of CPU time
+_STEP = "SLURM_STEP_ID"
+
+
+class _Launcher(NamedTuple):
+    """A launcher's name, and its variables: a rank, how many there are, the local rank.
+
+    ``world`` are variables that name the one start that the ranks belong to.
+    """
+
+    name: str
+    rank: str
+    size: str
+    local: str
+    world: tuple[str, ...] = (_STEP,)
+
+
+_LAUNCHERS = (  # the innermost first
+    _Launcher(
+        "torch", "RANK", "WORLD_SIZE", "LOCAL_RANK", ("TORCHELASTIC_RUN_ID", _STEP)
+    ),
+    _Launcher(
+        "openmpi",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        # some of its ranks are in a step of srun, those on the node of mpirun in none
+        ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", _STEP),
+    ),
+    _Launcher("pmi", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
+    _Launcher("step", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"),
 )
+_OUTERMOST = len(_LAUNCHERS) - 1
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A rank, globally and on its node."""
+    """A rank, globally and on its node, among ``size``, in a ``step`` of the job.
+
+    ``depth`` is 0 for the innermost kind of launcher; ``step`` is None outside of
+    a scheduler's steps. ``within`` is the scheduler's step, where ``step`` is another
+    launcher's.
+    """
 
     rank: int
     local_rank: int | None = None
+    size: int = 0
+    step: str | None = None
+    depth: int = 0
+    within: str | None = None
+
+    @property
+    def launcher(self) -> str:
+        """Return the name of the kind of launcher."""
+        return _LAUNCHERS[self.depth].name
 
 
 def place_of(env: Mapping[str, str]) -> Place | None:
     """Read a process's rank from its environment; None unless there are several."""
-    for rank, size, local in _VARIABLES:
-        number, ranks = _whole(env.get(rank)), _whole(env.get(size))
+    for depth, names in enumerate(_LAUNCHERS):
+        number, ranks = _whole(env.get(names.rank)), _whole(env.get(names.size))
         if number is not None and ranks is not None and ranks > 1:
-            return Place(number, _whole(env.get(local)))
+            step = next((env[name] for name in names.world if env.get(name)), None)
+            return Place(
+                number,
+                _whole(env.get(names.local)),
+                ranks,
+                None if step is None else step[:_LONGEST_WORLD],
+                depth,
+                env.get(_STEP),
+            )
     return None
 
 
-class RankTracker:
-    """Tracks the peak memory of each rank."""
+class _Tracked:
+    """What is known of one rank."""
 
-    def __init__(self, tree: ProcTree) -> None:
+    __slots__ = ("cpu_time", "first", "last", "peak", "pid", "place")
+
+    def __init__(self, place: Place, pid: int, now: Seconds) -> None:
+        self.place = place
+        self.pid = pid
+        self.first = self.last = now
+        self.peak: Bytes | None = None
+        self.cpu_time: Seconds | None = None
+
+
+_Key = tuple[int, str | None, int]  # depth, step, rank
+
+
+class RankTracker:
+    """Tracks the peak memory and the CPU time of each rank."""
+
+    def __init__(
+        self, tree: ProcTree, clock: Callable[[], Seconds] = time.monotonic
+    ) -> None:
         self._tree = tree
+        self._clock = clock
+        self._began = clock()
         self._met: set[int] = set()
-        self._places: dict[int, Place | None] = {}
-        self._ranks: dict[int, Rank] = {}
+        self._keys: dict[int, _Key | None] = {}
+        self._asked: dict[int, int] = {}  # looks since a process without a rank came
+        self._ranks: dict[_Key, _Tracked] = {}
+        self._times_read: Seconds = float("-inf")
 
     def look(self, readings: Sequence[ProcessReading]) -> None:
-        """Add one sample; a process's rank is read at its second sample."""
+        """Add one sample; a process's rank is read at its second sample.
+
+        A process that is no rank then may have been forked only, and execute its
+        program later: it is read again after twice as many samples each time.
+        """
         seen = {reading.pid for reading in readings}
-        self._places = {pid: at for pid, at in self._places.items() if pid in seen}
+        self._keys = {pid: at for pid, at in self._keys.items() if pid in seen}
+        self._asked = {pid: n + 1 for pid, n in self._asked.items() if pid in seen}
+        now = self._clock()
         for pid in seen & self._met:
-            if pid not in self._places:
-                self._ask(pid)
+            looks = self._asked.setdefault(pid, 1)
+            if self._keys.get(pid) is None and looks & (looks - 1) == 0:
+                self._ask(pid, now)
         self._met = seen
         if self._ranks:
-            self._add_up(readings)
+            self._add_up(readings, now)
+
+    def is_any_left(self) -> bool:
+        """Return whether a process of a rank was there at the last sample."""
+        return any(key is not None for key in self._keys.values())
 
     def ranks(self) -> tuple[Rank, ...]:
-        """Return all ranks, in order."""
-        return tuple(self._ranks[rank] for rank in sorted(self._ranks))
+        """Return all ranks, in the order of their steps and numbers."""
+        host = os.uname().nodename
+        found = [one for key, one in self._ranks.items() if not self._is_daemon(key)]
+        found.sort(key=lambda one: (step_order(one.place.step), one.place.rank))
+        return tuple(
+            Rank(
+                one.place.rank,
+                one.place.local_rank,
+                host,
+                one.pid,
+                one.peak,
+                one.cpu_time,
+                step=one.place.step,
+                size=one.place.size,
+                launcher=one.place.launcher,
+                start=max(0.0, one.first - self._began),
+                wall_time=one.last - one.first,
+            )
+            for one in found
+        )
 
-    def _ask(self, pid: int) -> None:
+    def _is_daemon(self, key: _Key) -> bool:
+        """Return whether the process is one that srun started for another launcher."""
+        if key[0] != _OUTERMOST:
+            return False
+        step = self._ranks[key].place.within
+        return any(
+            other[0] != _OUTERMOST and one.place.within == step
+            for other, one in self._ranks.items()
+        )
+
+    def _ask(self, pid: int, now: Seconds) -> None:
         place = place_of(self._tree.environment(pid))
-        self._places[pid] = place
-        if place is not None and place.rank not in self._ranks:
-            host = os.uname().nodename
-            self._ranks[place.rank] = Rank(place.rank, place.local_rank, host, pid)
+        key = None if place is None else (place.depth, place.step, place.rank)
+        self._keys[pid] = key
+        if key is not None and place is not None and key not in self._ranks:
+            self._ranks[key] = _Tracked(place, pid, now)
 
-    def _add_up(self, readings: Sequence[ProcessReading]) -> None:
-        held: dict[int, int] = {}
+    def _add_up(self, readings: Sequence[ProcessReading], now: Seconds) -> None:
+        held: dict[_Key, int] = {}
+        largest: dict[_Key, int] = {}
         for reading in readings:
-            place = self._places.get(reading.pid)
-            if place is not None:
-                held[place.rank] = held.get(place.rank, 0) + reading.resident
-        for number, size in held.items():
-            rank = self._ranks[number]
-            if size > (rank.peak_memory or 0):
-                self._ranks[number] = msgspec.structs.replace(rank, peak_memory=size)
+            key = self._keys.get(reading.pid)
+            if key is not None:
+                held[key] = held.get(key, 0) + reading.resident
+                largest[key] = max(largest.get(key, 0), reading.peak)
+        for key, size in held.items():
+            rank = self._ranks[key]
+            # one process may have grown and shrunk between two samples
+            rank.peak = max(rank.peak or 0, size, largest[key])
+            rank.last = now
+        if now - self._times_read >= _TIMES_INTERVAL:
+            self._times_read = now
+            self._add_times()
+
+    def _add_times(self) -> None:
+        used: dict[_Key, Seconds] = {}
+        for pid, key in self._keys.items():
+            times = None if key is None else self._tree.times(pid)
+            if key is not None and times is not None:
+                used[key] = used.get(key, 0.0) + times.cpu_time
+        for key, seconds in used.items():
+            rank = self._ranks[key]
+            rank.cpu_time = max(rank.cpu_time or 0.0, seconds)
 
 
 def _whole(word: str | None) -> int | None:

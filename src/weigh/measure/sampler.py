@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from weigh.measure.memory.gauge import MemoryGauge
 from weigh.measure.peak import PeakTracker
-from weigh.measure.shared_memory import SharingGauge
 from weigh.model.record import Rank, Sample, Series
 from weigh.probe.driver import gpu_may_be_present
 from weigh.probe.perf import CpuClock
-from weigh.probe.proc import ProcessReading, ProcTree
+from weigh.probe.proc import IoReading, ProcessReading, ProcTree
 from weigh.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from weigh.measure.gpu.sampler import GpuSampler
+    from weigh.measure.memory.ledger import Ledger
     from weigh.measure.ranks import RankTracker
+    from weigh.measure.unreaped import UnreapedIo
 
 
 class ForkFilter:
@@ -41,7 +43,7 @@ class ForkFilter:
     def _meet(
         self, readings: Sequence[ProcessReading], inherited: dict[int, Bytes]
     ) -> list[ProcessReading]:
-        from weigh.probe.sharing import share_memory_map  # noqa: PLC0415 - start-up time
+        from weigh.probe.pages import share_memory_map  # noqa: PLC0415 - start-up time
 
         residents = {reading.pid: reading.resident for reading in readings}
         kept = []
@@ -66,11 +68,14 @@ class ForkFilter:
         return kept
 
 
-_LOOK_SHARE = 0.007  # of one core; below 1 % together with SharingGauge
+_LOOK_SHARE = 0.005  # of one core; below 1 % together with the counts of pages
+_LOOK_CREDIT = 0.04  # CPU seconds: for imports, and for meeting the processes
 _FIRST_INTERVAL = 0.002  # a run of 30 ms needs some samples too
 _TIMES_INTERVAL = 0.5  # seconds between reads of CPU time where there is no perf
 _IDLE_CPU_TIME = 1e-4  # seconds; enough to touch some 400 KiB
-_LONGEST_IDLE = 1.0  # seconds; a killed process uses no CPU
+_STRETCH = 1.25  # of the interval, at each look at an idle tree
+_LONGEST_STRETCH = 5.0
+_LONGEST_BLIND = 4.0  # seconds without a look, whatever it costs or the tree does
 _MOST_SAMPLES = 4096
 _GPU_INTERVAL = 0.05  # seconds; NVML calls cost more than /proc
 
@@ -87,22 +92,31 @@ class Sampler:
         *,
         clock: Callable[[], Seconds] = time.monotonic,
         started: Seconds | None = None,
+        ranks: "RankTracker | None" = None,
+        ledger: "Ledger | None" = None,
+        is_alone: bool = True,
     ) -> None:
-        """Start; the run may have *started* earlier, on *clock*."""
+        """Start; the run may have *started* earlier, on *clock*.
+
+        *ledger* is the kernel's account of the tree, if there is one. Without
+        *is_alone*, another tree of weigh's is sampled at the same time.
+        """
         self.samples: list[Sample] = []
         self.looks = 0
         self.interval = interval
         self.most_cpu_time: Seconds = 0.0
         self._tree = tree
         self._tracker = tracker
-        self._ranks: RankTracker | None = None
+        self._ranks = ranks
+        self._unreaped: UnreapedIo | None = None
         self._fork_filter = ForkFilter(tree)
-        self._gauge = SharingGauge(tree, clock)
+        self._gauge = MemoryGauge(tree, clock, ledger, is_alone=is_alone)
         self._cpu_clock = cpu_clock
         self._clock = clock
         self._started = clock() if started is None else started
         self._next_interval = min(_FIRST_INTERVAL, interval)
-        self._cost: Seconds = 0.0
+        self._cost: Seconds = 0.0  # CPU time of all looks
+        self._stretch = 1.0
         self._looked_at: Seconds = float("-inf")
         self._counted: Seconds = 0.0
         self._times_read: Seconds = -_TIMES_INTERVAL
@@ -115,49 +129,58 @@ class Sampler:
         """Take one sample; return the seconds until the next one."""
         self._next_interval = min(2 * self._next_interval, self.interval)
         counted = None if self._cpu_clock is None else self._cpu_clock.read()
-        if counted is not None and self._is_idle(counted):
+        is_idle = counted is not None and counted - self._counted <= _IDLE_CPU_TIME
+        if not is_idle:
+            self._stretch = 1.0
+        elif self._next_interval == self.interval:
+            self._stretch = min(_STRETCH * self._stretch, _LONGEST_STRETCH)
+        if is_idle and self.elapsed() - self._looked_at <= _LONGEST_BLIND:
             self._repeat(counted)
-            return self._next_interval
+            return self._next_interval * self._stretch
         before, spent = time.thread_time(), self._gauge.spent
         readings, inherited = self._fork_filter.sift(self._tree.read())
         now = self.elapsed()
         cpu_time = counted if self._cpu_clock else self._cpu_time(now, readings)
-        held = self._gauge.hold(readings, self._tracker.best, cpu_time)
-        sample = self._tracker.look(now, readings, held, inherited)
+        held = self._gauge.hold(readings, self._tracker.best)
+        sample = self._tracker.look(now, readings, held, inherited, counted)
         self._keep(sample, cpu_time)
         self._looked_at = now if readings else float("-inf")
         self._counted = counted or 0.0
-        if len(readings) > 1:
+        if len(readings) > 1 or self._ranks is not None:
             self._sample_ranks(readings)
+            self._sample_io(readings)
         self.looks += 1
         # counting shared pages has its own budget
         cost = time.thread_time() - before - (self._gauge.spent - spent)
-        cost = max(0.0, cost)
-        self._cost = cost if self.looks == 1 else 0.8 * self._cost + 0.2 * cost
-        return max(self._next_interval, self._cost / _LOOK_SHARE)
+        self._cost += max(0.0, cost)
+        owed = (self._cost - _LOOK_CREDIT) / _LOOK_SHARE - self.elapsed()
+        least = self._next_interval * self._stretch
+        return max(least, min(owed, _LONGEST_BLIND))
 
-    def _is_idle(self, counted: Seconds) -> bool:
-        """Return whether too little CPU time was used for anything to have changed.
-
-        Starting a process takes more, and so does touching much memory.
-        """
-        recent = self.elapsed() - self._looked_at <= _LONGEST_IDLE
-        return recent and counted - self._counted <= _IDLE_CPU_TIME
-
-    def _repeat(self, counted: Seconds) -> None:
-        """Repeat the last sample."""
+    def _repeat(self, counted: Seconds | None) -> None:
+        """Repeat the last sample: starting a process or touching memory takes CPU."""
         now = self.elapsed()
         self._tracker.stay(now)
         self._keep(msgspec.structs.replace(self.samples[-1], time=now), counted)
         self.looks += 1
 
+    def finish(self) -> None:
+        """Note that all processes have ended, and what the kernel's account keeps."""
+        now = self.elapsed()
+        held = self._gauge.finish()
+        if held is not None:
+            self._tracker.look(now, (), held)
+        self._tracker.finish(now)
+
+    def reached_interval(self) -> Seconds:
+        """Return the mean seconds between looks, never below the interval set."""
+        return max(self.interval, self.elapsed() / max(1, self.looks))
+
     @property
     def method(self) -> str:
         """The description of how memory was measured."""
-        return (
-            f"sampled every {round(self.interval * 1000)} ms, shared pages "
-            "once, with the kernel's high-water marks"
-        )
+        every = f"every {round(self.reached_interval() * 1000)} ms"
+        return f"{self._gauge.source}; {every}"
 
     def ranks(self) -> tuple[Rank, ...]:
         """Return the ranks of a distributed run, each with its peak."""
@@ -169,6 +192,17 @@ class Sampler:
 
             self._ranks = RankTracker(self._tree)
         self._ranks.look(readings)
+
+    def _sample_io(self, readings: Sequence[ProcessReading]) -> None:
+        if self._unreaped is None:
+            from weigh.measure.unreaped import UnreapedIo  # noqa: PLC0415 - start-up time
+
+            self._unreaped = UnreapedIo(self._tree)
+        self._unreaped.look(readings)
+
+    def unreaped_io(self) -> IoReading:
+        """Return the storage traffic of processes that nobody waited for."""
+        return IoReading(0, 0) if self._unreaped is None else self._unreaped.total()
 
     def _keep(self, sample: Sample, cpu_time: Seconds | None) -> None:
         self.samples.append(

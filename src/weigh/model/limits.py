@@ -28,7 +28,8 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one queue allows a job, and its defaults.
 
     ``accounts`` and ``qos`` are those it accepts, None if it accepts all; ``memory``
-    and ``cpus`` are the most on one node, ``nodes`` the most nodes.
+    and ``cpus`` are the most on one node, ``nodes`` the most nodes; ``start_mode`` is
+    how Grid Engine starts a script, empty if not known.
     """
 
     name: str
@@ -43,6 +44,7 @@ class QueueLimits(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int | None = None
     accounts: tuple[str, ...] | None = None
     qos: tuple[str, ...] | None = None
+    start_mode: str = ""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +56,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     number of elements; ``node_names`` are all nodes, None if unknown; ``resources`` are
     Grid Engine's complexes or Slurm's generic resources, ``per_slot`` those counted per
     slot, ``parallel`` Grid Engine's parallel environments, ``projects`` those of
-    ``-P``.
+    ``-P``; ``queues_of_node`` are the queues of each node by its name, where known.
     """
 
     queues: tuple[QueueLimits, ...] = ()
@@ -70,3 +72,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     per_slot: tuple[str, ...] = ()
     parallel: tuple[str, ...] | None = None
     projects: tuple[str, ...] | None = None
+    queues_of_node: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def start_mode(self) -> str:
+        """Return how all queues start a script; empty if they differ or are unknown."""
+        modes = {queue.start_mode for queue in self.queues}
+        return modes.pop() if len(modes) == 1 else ""

@@ -7,21 +7,22 @@ import msgspec
 
 from weigh.model.limits import Limits
 
-SCHEMA = "weigh.lint/1"
+SCHEMA = "weigh.lint/2"
 
-Severity: TypeAlias = Literal["error", "warning", "note"]
+Severity: TypeAlias = Literal["problem", "note"]
 PathKind: TypeAlias = Literal["directory", "file", "missing"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One finding about a script: where, what will happen, what to do instead.
 
-    ``line`` is None if it concerns the whole script; ``text`` is the part of the line
-    it concerns. ``accepted`` is False if the scheduler refuses the script for it. A
-    note is not a problem: it states an assumption.
+    ``rule`` is the name that acknowledges it. ``line`` is None if it concerns the whole
+    script; ``text`` is the part of the line it concerns. ``accepted`` is False if the
+    scheduler refuses the script for it. A *problem* will fail or is silently wrong; a
+    note states a default, an assumption, or what may be meant otherwise.
     """
 
-    code: str
+    rule: str
     severity: Severity
     line: int | None
     text: str
@@ -47,9 +48,12 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     A key missing from a mapping was not looked up. ``cwd`` is the folder of submission.
     The keys of ``paths``, ``lines`` (their number in a file) and ``files`` (the numbers
-    N for which the path with ``{}`` replaced by N exists) are absolute paths. ``jobs``
-    holds states by id, None for an id that the scheduler does not know. The mappings
-    may be lazy.
+    N for which the path with ``{}`` replaced by N exists), ``matches`` (how many files
+    a pattern finds) and ``executable`` are absolute paths. ``jobs`` holds states by id,
+    None for an id that the scheduler does not know. ``plain_shell`` is the program that
+    ``/bin/sh`` is on this cluster, empty if not known. ``defaults`` are the files of
+    options that the scheduler reads before the script: (name to show, text). The
+    mappings may be lazy.
     """
 
     cwd: str = "/"
@@ -58,20 +62,28 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     paths: Mapping[str, PathKind] = {}
     lines: Mapping[str, int] = {}
     files: Mapping[str, tuple[int, ...]] = {}
+    matches: Mapping[str, int] = {}
+    executable: Mapping[str, bool] = {}
     commands: Mapping[str, CommandPlace] = {}
     jobs: Mapping[str, str | None] = {}
     limits: Limits | None = None
+    plain_shell: str = ""
+    defaults: tuple[tuple[str, str], ...] = ()
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """A checked script: its scheduler, and the findings."""
+    """A checked script: its scheduler, and the findings.
+
+    ``acknowledged`` are the findings that the script or the settings ignore.
+    """
 
     script: str
     scheduler: str
     directives: int
     findings: tuple[Finding, ...]
+    acknowledged: tuple[Finding, ...] = ()
 
     @property
     def problems(self) -> tuple[Finding, ...]:
         """Return the problems: all findings but the notes."""
-        return tuple(one for one in self.findings if one.severity != "note")
+        return tuple(one for one in self.findings if one.severity == "problem")

@@ -46,8 +46,10 @@ class Sample(msgspec.Struct, frozen=True):
 class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
     """The peak memory of a job, as if it ran alone on a node.
 
-    The true value lies between ``low`` and ``high``. ``anonymous + shared + file``
-    describe the moment of the peak; ``file`` are mapped files the kernel can drop.
+    The true value lies between ``low`` and ``high``. ``anonymous + shared + file +
+    kernel`` describe the moment of the peak; ``file`` are mapped files the kernel can
+    drop, ``kernel`` are page tables, stacks and the like. ``source`` is where the
+    figure comes from.
     """
 
     value: Bytes
@@ -58,6 +60,7 @@ class PeakMemory(msgspec.Struct, frozen=True, omit_defaults=False):
     file: Bytes | None
     source: str
     time: Seconds | None = None
+    kernel: Bytes | None = None
 
 
 class Phase(msgspec.Struct, frozen=True):
@@ -133,6 +136,10 @@ class Rank(msgspec.Struct, frozen=True):
     """One rank of a distributed run: where it ran, and the memory of its processes.
 
     ``peak_memory`` is a sum of resident sets, so shared memory counts in each rank.
+    ``step`` is the job's step that it belongs to, if it has several: ranks are numbered
+    in each. ``size`` is how many ranks its ``launcher`` started; ``start`` is when it
+    was first seen, in seconds since the run began, and ``wall_time`` the seconds until
+    it was last seen.
     """
 
     rank: int
@@ -142,6 +149,11 @@ class Rank(msgspec.Struct, frozen=True):
     peak_memory: Bytes | None = None
     cpu_time: Seconds | None = None
     gpus: tuple[GpuMemory, ...] = ()
+    step: str | None = None
+    size: int | None = None
+    launcher: str | None = None
+    start: Seconds | None = None
+    wall_time: Seconds | None = None
 
 
 class Regions(msgspec.Struct, frozen=True):
@@ -165,6 +177,10 @@ class Regions(msgspec.Struct, frozen=True):
 class Usage(msgspec.Struct, frozen=True):
     """The usage of one run.
 
+    Of a run on several nodes, ``peak_memory`` is the peak of the node with the largest,
+    which is what a request per node must cover, and ``total_memory`` the sum of the
+    nodes' peaks; on one node there is no ``total_memory``.
+
     ``max_process_memory`` is the peak of the largest process; ``virtual_memory`` is the
     largest address space mapped at once (what Grid Engine's h_vmem counts);
     ``cgroup_peak`` includes page cache; ``memory_limit`` is the tightest limit of a
@@ -187,6 +203,7 @@ class Usage(msgspec.Struct, frozen=True):
     growing: bool | None = None
     gpus: tuple[GpuUsage, ...] = ()
     memory_limit: Bytes | None = None
+    total_memory: Bytes | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -207,6 +224,24 @@ class Series(msgspec.Struct, frozen=True):
     memory: tuple[Bytes, ...] = ()
     cpu: tuple[float | None, ...] = ()
     gpu_memory: tuple[tuple[Bytes, ...], ...] = ()
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """One node of a run: the memory of all the job's processes there.
+
+    ``ranks`` and ``cpus`` are how many of them the job has there. ``heard`` is when its
+    figures last arrived, in seconds since the run began; unless ``final``, the
+    node may have used more after that. Memory that its ranks share counts once.
+    """
+
+    name: str
+    peak_memory: PeakMemory | None = None
+    series: Series | None = None
+    ranks: int = 0
+    cpus: int | None = None
+    final: bool = False
+    heard: Seconds | None = None
+    gpus: tuple[GpuUsage, ...] = ()
 
 
 class Host(msgspec.Struct, frozen=True):
@@ -275,7 +310,7 @@ class Measurement(msgspec.Struct, frozen=True):
     ``started`` and ``ended`` are seconds since the epoch; ``ended`` is None while it
     runs. ``oom_kills`` is how many processes the kernel killed for memory in the
     job's own cgroup meanwhile; ``end_signal`` the signal that weigh was sent and
-    passed on, if any.
+    passed on, if any. ``nodes`` and ``missing`` are those of the record.
     """
 
     started: float
@@ -290,13 +325,20 @@ class Measurement(msgspec.Struct, frozen=True):
     regions: "Regions | None" = None
     ranks: tuple["Rank", ...] = ()
     progress: "Headway | None" = None
+    nodes: tuple["Node", ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 class Request(msgspec.Struct, frozen=True):
     """A request to a scheduler, independent of any scheduler's syntax.
 
-    ``memory`` and ``virtual_memory`` are for the whole job, not per CPU or slot.
-    ``runs`` is the number of runs it is based on; ``notes`` are reasons and caveats.
+    ``memory`` is for each node, ``virtual_memory`` for the whole job, not per CPU or
+    slot. ``runs`` is the number of runs it is based on; ``notes`` are reasons and
+    caveats. With ``lower_bound`` the job may need more: a part was not measured.
+
+    A run of several ranks has ``ntasks``, with ``cpus`` for each: ``memory`` holds for
+    the measured layout, ``ntasks_per_node`` on each of ``nodes``, and
+    ``memory_per_cpu`` for any.
     """
 
     cpus: int
@@ -308,18 +350,25 @@ class Request(msgspec.Struct, frozen=True):
     gpus: int = 0
     gpu_type: str | None = None
     notes: tuple[str, ...] = ()
+    nodes: int | None = None
+    ntasks: int | None = None
+    ntasks_per_node: int | None = None
+    memory_per_cpu: Bytes | None = None
+    lower_bound: bool = False
 
 
 class Complexes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Grid Engine site's names for GPUs, their type, their CPUs and a node.
 
-    ``parallel`` is the parallel environment whose slots are all on one node.
+    ``parallel`` is the parallel environment whose slots are all on one node, ``mpi``
+    the one whose slots may be on several.
     """
 
     gpus: str = "ngpus"
     gpu_type: str = "gpu_type"
     cpus: str = "ncpus"
     parallel: str = "smp"
+    mpi: str = "mpi"
 
 
 class Repeat(msgspec.Struct, frozen=True):
@@ -335,7 +384,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One finished run, as ``weigh run -o FILE`` writes it.
 
     ``started`` and ``ended`` are UTC in ISO 8601. ``exit_code`` is None if a signal
-    killed the command; ``signal`` is then its number.
+    killed the command; ``signal`` is then its number. ``nodes`` are those of a job
+    whose ranks a scheduler started. ``missing`` describes the parts of the job that
+    were not measured: where there are any, the usage is a lower bound. ``part`` is set
+    in the store only: each rank that ran under its own weigh leaves a line with the
+    number of the rank, and the lines of one id are joined when they are read.
     """
 
     schema: str = SCHEMA
@@ -350,6 +403,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     state: str = "UNKNOWN"
     exit_code: int | None = None
     signal: int | None = None
+    part: int | None = None
     outcome: Outcome | None = None
     usage: Usage | None = None
     phases: tuple[Phase, ...] = ()
@@ -357,6 +411,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...] = ()
     progress: Headway | None = None
     ranks: tuple[Rank, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    missing: tuple[str, ...] = ()
     repeats: tuple[Repeat, ...] = ()
     series: Series | None = None
     request: Request | None = None

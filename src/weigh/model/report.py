@@ -33,13 +33,13 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
     """One resource: what an element requested, and what the elements used.
 
     ``median`` and ``most`` are over elements (over runs without a job), each the sum
-    of its simultaneous tasks. ``efficiency`` is ``most / asked``, for CPUs ``median /
-    asked``. ``values`` are the figures of the elements.
+    of its simultaneous tasks. ``efficiency`` is ``most / requested``, for CPUs
+    ``median / requested``. ``values`` are the figures of the elements.
     """
 
     name: Name
     unit: Unit
-    asked: float | None = None
+    requested: float | None = None
     median: float | None = None
     most: float | None = None
     efficiency: float | None = None

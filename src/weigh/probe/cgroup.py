@@ -1,7 +1,14 @@
-"""Read the job's own control group: its peak and its out-of-memory kills.
+"""Read a control group: its memory, its peak and its out-of-memory kills.
 
 The path comes from /proc/self/cgroup, never from a job id: the names differ by site.
-Both versions of the interface are read.
+Both versions of the interface are read. What the out-of-memory killer weighs against
+the limit, without the page cache that the kernel drops first, is
+
+    version 1  total_rss + total_shmem + memory.kmem.usage_in_bytes
+    version 2  anon + shmem + kernel - slab_reclaimable + sock
+
+Before Linux 5.18, ``kernel`` of version 2 is kernel_stack + pagetables + percpu + slab
+(Documentation/admin-guide/cgroup-v1/memory.rst and cgroup-v2.rst of the kernel).
 """
 
 import os
@@ -51,6 +58,13 @@ def read_cgroup(proc: str = "/proc", root: str = "/sys/fs/cgroup") -> CgroupRead
         folder, version = memory_folder(text, root)
     except ValueError:
         return CgroupReading()
+    return read_group(folder, version, root)
+
+
+def read_group(
+    folder: str, version: int, root: str = "/sys/fs/cgroup"
+) -> CgroupReading:
+    """Read one memory group; unknown fields are None."""
     if version == 1:
         peak = _read(f"{folder}/memory.max_usage_in_bytes")
         events = _read(f"{folder}/memory.oom_control")
@@ -116,3 +130,160 @@ def _read(path: str) -> str | None:
             return file.read()
     except OSError:
         return None
+
+
+_STAT_BYTES = 16384
+_FIGURE_BYTES = 64
+_PEAK = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}
+_USAGE = {1: "memory.usage_in_bytes", 2: "memory.current"}
+_KERNEL_MEMORY = "memory.kmem.usage_in_bytes"
+_OF_KERNEL = (b"kernel_stack", b"pagetables", b"percpu", b"slab_unreclaimable")
+_RESET = b"0"
+_READ_ONLY = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+
+
+class GroupMemory(msgspec.Struct, frozen=True, gc=False):
+    """Bytes charged to a group, and all below it.
+
+    ``cache`` is page cache without shared memory, ``reclaimable`` other memory that
+    the kernel drops first. ``usage`` is everything now, and ``peak`` was everything at
+    most; None where the kernel keeps no peak.
+    """
+
+    anonymous: Bytes
+    shared: Bytes
+    kernel: Bytes
+    cache: Bytes
+    reclaimable: Bytes
+    usage: Bytes
+    peak: Bytes | None
+
+
+def parse_memory_stat(
+    version: int,
+    stat: bytes,
+    *,
+    usage: Bytes,
+    peak: Bytes | None = None,
+    kernel: Bytes | None = None,
+) -> GroupMemory:
+    """Read memory.stat of a control group of *version* 1 or 2.
+
+    *usage*, *peak* and, of version 1, *kernel* are from files of their own.
+
+    Raises:
+        ValueError: a figure is missing or has another form.
+    """
+    words = stat.split()
+    figures = dict(zip(words[::2], map(int, words[1::2]), strict=False))
+    try:
+        if version == 1:
+            shared = figures[b"total_shmem"]
+            return GroupMemory(
+                anonymous=figures[b"total_rss"],
+                shared=shared,
+                kernel=kernel or 0,
+                cache=max(0, figures[b"total_cache"] - shared),
+                reclaimable=0,
+                usage=usage,
+                peak=peak,
+            )
+        shared = figures[b"shmem"]
+        reclaimable = figures.get(b"slab_reclaimable", 0)
+        if b"kernel" in figures:
+            own = figures[b"kernel"] - reclaimable
+        else:
+            own = sum(figures.get(name, 0) for name in _OF_KERNEL)
+        return GroupMemory(
+            anonymous=figures[b"anon"],
+            shared=shared,
+            kernel=max(0, own) + figures.get(b"sock", 0),
+            cache=max(0, figures[b"file"] - shared),
+            reclaimable=reclaimable,
+            usage=usage,
+            peak=peak,
+        )
+    except KeyError as error:
+        raise ValueError(f"memory.stat has no {error}") from error
+
+
+class GroupGauge:
+    """Reads one group, of ``version`` 1 or 2, again and again."""
+
+    def __init__(self, folder: str, version: int) -> None:
+        """Open the group's files.
+
+        Raises:
+            OSError: they are missing or not readable.
+        """
+        self.folder = folder
+        self.version = version
+        self._fds: dict[str, int] = {}
+        try:
+            for name in ("memory.stat", _USAGE[version]):
+                self._fds[name] = os.open(f"{folder}/{name}", _READ_ONLY)
+        except OSError:
+            self.close()
+            raise
+        for name in (_PEAK[version], _KERNEL_MEMORY):
+            try:
+                self._fds[name] = os.open(f"{folder}/{name}", _READ_ONLY)
+            except OSError:
+                continue
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        for fd in self._fds.values():
+            os.close(fd)
+        self._fds = {}
+
+    def read(self) -> GroupMemory:
+        """Read the figures.
+
+        Raises:
+            OSError: the group is gone.
+            ValueError: a figure is missing or has another form.
+        """
+        # the peak first: what comes after it belongs to the next reading
+        peak = self._figure(_PEAK[self.version])
+        usage = self._figure(_USAGE[self.version])
+        return parse_memory_stat(
+            self.version,
+            os.pread(self._fds["memory.stat"], _STAT_BYTES, 0),
+            usage=usage or 0,
+            peak=peak,
+            kernel=self._figure(_KERNEL_MEMORY),
+        )
+
+    def forget_peak(self) -> bool:
+        """Let the peak start again from the current usage; False if refused.
+
+        Only for a group of our own: others may read its peak at the end.
+        """
+        if self.version != 1:
+            return False  # a reset of memory.peak (Linux 6.12) is per descriptor
+        try:
+            fd = os.open(f"{self.folder}/{_PEAK[1]}", os.O_WRONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            return os.write(fd, _RESET) > 0
+        except OSError:
+            return False
+        finally:
+            os.close(fd)
+
+    def members(self) -> set[int] | None:
+        """Return the process ids in the group itself; None if it is not readable.
+
+        0 stands for processes of other pid namespaces.
+        """
+        try:
+            with open(f"{self.folder}/cgroup.procs", "rb") as procs:
+                return {int(line) for line in procs}
+        except (OSError, ValueError):
+            return None
+
+    def _figure(self, name: str) -> Bytes | None:
+        fd = self._fds.get(name)
+        return None if fd is None else int(os.pread(fd, _FIGURE_BYTES, 0))

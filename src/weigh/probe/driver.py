@@ -31,6 +31,8 @@ def read_driver_version() -> tuple[str | None, str | None]:
 
 _LIBRARY = "libnvidia-ml.so.1"
 _DEVICES = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")  # the last: WSL
+_MODULES = "/sys/module"
+_LOADED = ("/sys/module/nvidia", "/proc/driver/nvidia", "/dev/dxg")
 _LONGEST_CACHE = 4 << 20
 
 
@@ -47,12 +49,25 @@ def gpu_may_be_present(environment: Mapping[str, str], root: str = "") -> bool:
 
 
 def _driver_may_be_here(environment: Mapping[str, str], root: str) -> bool:
-    if any(os.path.exists(root + path) for path in _DEVICES):
-        return True
     folders = environment.get("LD_LIBRARY_PATH", "").split(":")
     if any(os.path.exists(os.path.join(f, _LIBRARY)) for f in folders if f):
         return True
+    if _is_unloaded(root):
+        return False
+    if any(os.path.exists(root + path) for path in _DEVICES):
+        return True
     return _LIBRARY.encode() in _loader_cache(root)
+
+
+def _is_unloaded(root: str) -> bool:
+    """Return whether the kernel lists its modules, and NVIDIA's is not among them.
+
+    Device files and libraries stay when a driver is removed, or an image is built on a
+    machine with GPUs.
+    """
+    if not os.path.isdir(root + _MODULES):
+        return False
+    return not any(os.path.exists(root + path) for path in _LOADED)
 
 
 def kernel_module_version(root: str = "") -> str | None:

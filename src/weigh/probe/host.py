@@ -36,13 +36,16 @@ def _names() -> tuple[str, str, str | None]:
     return uname.nodename, uname.sysname, uname.release
 
 
-def is_login_node(
+def may_be_login_node(
     env: Mapping[str, str], commands: Sequence[str], in_job: Sequence[str]
 ) -> bool:
-    """Return whether one of the schedulers' *commands* exists, outside of their jobs.
+    """Return whether the user came by ssh to a machine with a scheduler's commands.
 
-    *in_job* are variables of which one is set in each job.
+    *commands* submit, and one of the variables *in_job* is set in each job. A
+    workstation with the same commands has its user at its screen.
     """
+    if not ("SSH_CONNECTION" in env or "SSH_TTY" in env):
+        return False
     if any(name in env for name in in_job):
         return False
     return any(

@@ -9,6 +9,7 @@ When a process is reaped, the kernel adds its traffic to its parent's. What weig
 """
 
 import os
+import signal
 from itertools import pairwise
 
 import msgspec
@@ -19,7 +20,9 @@ _KIB = 1024
 _STATUS_BYTES = 16384  # a thousand groups come before the memory
 _STAT_BYTES = 1024
 _ENVIRONMENT_BYTES = 1 << 20
-_ONE_THREAD = b"\nThreads:\t1\n"
+# what the kernel holds for a thread: a stack of 16 KiB, its task structure, slab
+_PER_THREAD = 28 * _KIB
+_LONGEST_TRUST = 20  # looks; loadavg may be virtual (lxcfs) and lag behind
 _CHILDREN_BYTES = 65536
 _NEAR_A_PAGE = 3072  # the kernel hands out seq files a page at a time
 _MOST_OPEN = 200  # processes with open descriptors, up to three each
@@ -49,7 +52,9 @@ def usable_proc(root: str = "/proc") -> str:
 class ProcessReading(msgspec.Struct, frozen=True, gc=False):
     """One process's memory now, and its peaks.
 
-    ``resident = anonymous + file + shared``, in bytes; ``peak`` is VmHWM.
+    ``resident = anonymous + file + shared``, in bytes; ``peak`` is VmHWM. ``kernel``
+    are page tables, stacks and task structures, which a cgroup counts too. ``image``
+    is the size of its code and libraries; a fork has its parent's.
     """
 
     pid: int
@@ -60,6 +65,9 @@ class ProcessReading(msgspec.Struct, frozen=True, gc=False):
     anonymous: Bytes
     file: Bytes
     shared: Bytes
+    kernel: Bytes = 0
+    image: bytes = b""
+    threads: int = 1
 
 
 class ProcessTimes(msgspec.Struct, frozen=True, gc=False):
@@ -76,6 +84,7 @@ class ProcessTimes(msgspec.Struct, frozen=True, gc=False):
     start_ticks: int
     code_start: int
     stack_start: int
+    has_ended: bool = False  # a zombie without threads
 
     def is_fork_of(self, other: "ProcessTimes") -> bool:
         """Return whether neither has execed since one was forked from the other.
@@ -93,10 +102,11 @@ def parse_status(pid: int, text: bytes) -> ProcessReading | None:
     at = text.find(b"\nVmPeak:")  # a process may be named VmPeak:
     if at < 0:
         return None
-    words = text[at:].split(None, 28)
+    words = text[at:].split(None, 48)
     try:
         if words[18] != b"RssAnon:":
-            return _parse_old_status(pid, words)
+            return _parse_old_status(pid, words[:28])
+        threads = _threads(text)
         return ProcessReading(
             pid,
             virtual=int(words[4]) * _KIB,
@@ -106,9 +116,24 @@ def parse_status(pid: int, text: bytes) -> ProcessReading | None:
             anonymous=int(words[19]) * _KIB,
             file=int(words[22]) * _KIB,
             shared=int(words[25]) * _KIB,
+            kernel=_page_tables(words) + threads * _PER_THREAD,
+            image=b"/".join(words[34:38:3]),
+            threads=threads,
         )
     except (IndexError, ValueError):
         return None
+
+
+def _page_tables(words: list[bytes]) -> Bytes:
+    """Return VmPTE, and VmPMD where there is one (Linux 4.0 to 4.14)."""
+    named = ((39, b"VmPTE:"), (42, b"VmPMD:"))
+    found = (words[at + 1] for at, name in named if words[at : at + 1] == [name])
+    return sum(map(int, found)) * _KIB
+
+
+def _threads(text: bytes) -> int:
+    words = text[text.find(b"\nThreads:") :].split(None, 2)
+    return int(words[1]) if words[:1] == [b"Threads:"] else 1
 
 
 def _parse_old_status(pid: int, words: list[bytes]) -> ProcessReading:
@@ -138,6 +163,7 @@ def parse_stat(text: bytes) -> ProcessTimes | None:
             start_ticks=int(words[19]),
             code_start=int(words[23]),
             stack_start=int(words[25]),
+            has_ended=words[20] == b"0" and int(words[17]) <= 1,
         )
     except (IndexError, ValueError, OverflowError):
         return None
@@ -148,10 +174,27 @@ def parse_children(text: bytes) -> list[int]:
     return [int(word) for word in text.split() if word.isdigit()]
 
 
+def parse_ignored(status: bytes) -> int:
+    """Read the mask of ignored signals in /proc/PID/status; 0 if it is missing."""
+    words = status[status.find(b"\nSigIgn:") :].split(None, 2)
+    try:
+        return int(words[1], 16) if words[:1] == [b"SigIgn:"] else 0
+    except (IndexError, ValueError):
+        return 0
+
+
 class _Known:
     """A process of the tree, with its open descriptors."""
 
-    __slots__ = ("children_fd", "is_threaded", "pid", "stat_fd", "status_fd")
+    __slots__ = (
+        "children_fd",
+        "has_ended",
+        "is_threaded",
+        "pid",
+        "stat_fd",
+        "status_fd",
+        "thread",
+    )
 
     def __init__(
         self, pid: int, status_fd: int | None, children_fd: int | None
@@ -161,6 +204,8 @@ class _Known:
         self.children_fd = children_fd
         self.stat_fd: int | None = None  # opened at first use
         self.is_threaded = True  # until its status is read
+        self.has_ended = False
+        self.thread: int | None = None  # one that lives, where the first has ended
 
     def close(self) -> None:
         """Close its descriptors."""
@@ -184,6 +229,8 @@ class ProcTree:
         self._known: dict[int, _Known] = {}
         self._most_open = min(_MOST_OPEN, os.sysconf("SC_OPEN_MAX") // _OPEN_SHARE)
         self._last_pids = (b"", b"")
+        self._first_pid = b""
+        self._trust = 0  # looks for which loadavg is believed
 
     def close(self) -> None:
         """Close every descriptor."""
@@ -202,17 +249,64 @@ class ProcTree:
         gone = []
         for known in self._known.values():
             try:
-                text = self._status(known)
+                reading = self._read_status(known)
             except OSError:
                 gone.append(known.pid)
                 continue
-            reading = parse_status(known.pid, text)
             if reading is not None:
                 readings.append(reading)
-                known.is_threaded = _ONE_THREAD not in text
         for pid in gone:
             self._known.pop(pid).close()
         return readings
+
+    def _read_status(self, known: _Known) -> ProcessReading | None:
+        """Read one process; None for a zombie. Raises OSError if it is gone."""
+        try:
+            text = self._status(known)
+        except OSError:
+            if known.thread is None or not self._follow_thread(known):
+                raise
+            text = self._status(known)
+        reading = parse_status(known.pid, text)
+        if reading is None and not known.has_ended:
+            # the memory stays with the threads that outlive the first one
+            if self._follow_thread(known):
+                return parse_status(known.pid, self._status(known))
+            known.has_ended = True
+        if reading is not None:
+            known.is_threaded = reading.threads > 1
+        return reading
+
+    def _follow_thread(self, known: _Known) -> bool:
+        """Read the process through another thread from now on; False without one."""
+        for tid in self._threads(known.pid):
+            fd = self._open(f"{known.pid}/task/{tid}/status")
+            if fd is None:
+                continue
+            if known.status_fd is None:
+                os.close(fd)
+            else:
+                os.close(known.status_fd)
+                known.status_fd = fd
+            known.thread = tid
+            known.is_threaded = True
+            return True
+        return False
+
+    def _threads(self, pid: int) -> list[int]:
+        """Return a process's threads without the first."""
+        try:
+            names = os.listdir(f"{self._root}/{pid}/task")
+        except OSError:
+            return []
+        return [int(name) for name in names if name.isdecimal() and int(name) != pid]
+
+    def folder(self, pid: int) -> str:
+        """Return the folder with a process's maps and descriptors."""
+        known = self._known.get(pid)
+        if known is None or known.thread is None:
+            return f"{self._root}/{pid}"
+        return f"{self._root}/{pid}/task/{known.thread}"
 
     def reading(self, pid: int) -> ProcessReading | None:
         """Read one process, in the tree or not."""
@@ -233,9 +327,41 @@ class ProcTree:
         if known.stat_fd is None:
             known.stat_fd = self._open(f"{pid}/stat")
         try:
-            return parse_stat(os.pread(known.stat_fd or -1, _STAT_BYTES, 0))
+            times = parse_stat(os.pread(known.stat_fd or -1, _STAT_BYTES, 0))
         except OSError:
             return None
+        return times if known.thread is None else self._of_thread(known, times)
+
+    def _of_thread(
+        self, known: _Known, times: ProcessTimes | None
+    ) -> ProcessTimes | None:
+        """Complete a process whose first thread has ended from another's stat."""
+        text = self._read(f"{known.pid}/task/{known.thread}/stat", _STAT_BYTES)
+        other = None if text is None else parse_stat(text)
+        if times is None or other is None:
+            return times
+        return msgspec.structs.replace(
+            times,
+            code_start=other.code_start,
+            stack_start=other.stack_start,
+            has_ended=False,
+        )
+
+    def io(self, pid: int) -> "IoReading | None":
+        """Read one process's storage traffic; None if it is gone or not readable."""
+        text = self._read(f"{pid}/io", _STAT_BYTES)
+        try:
+            return None if text is None else parse_io(text)
+        except (ValueError, KeyError):
+            return None
+
+    def ignores_children(self, pid: int) -> bool:
+        """Return whether the kernel reaps the process's children, and drops their I/O.
+
+        It does for a process that ignores SIGCHLD.
+        """
+        text = self._read(f"{pid}/status", _STATUS_BYTES) or b""
+        return parse_ignored(text) >> (signal.SIGCHLD - 1) & 1 == 1
 
     def environment(self, pid: int) -> dict[str, str]:
         """Read a process's environment at its exec; empty if refused."""
@@ -257,22 +383,38 @@ class ProcTree:
     def _status(self, known: _Known) -> bytes:
         if known.status_fd is not None:
             return os.pread(known.status_fd, _STATUS_BYTES, 0)
-        text = self._read(f"{known.pid}/status", _STATUS_BYTES)
+        thread = "" if known.thread is None else f"/task/{known.thread}"
+        text = self._read(f"{known.pid}{thread}/status", _STATUS_BYTES)
         if text is None:
             raise ProcessLookupError(known.pid)
         return text
 
-    def _walk(self) -> None:
-        """Find new processes, unless none was started since the last two walks.
+    def _may_have_grown(self) -> bool:
+        """Return whether a process may have been started since the last two walks.
 
         One walk is not enough: a process has its id before it is in its parent's list,
-        and children are adopted while they are being listed.
+        and children are adopted while they are being listed. A loadavg that has never
+        moved may be a made-up one.
         """
         last_pid = (self._read("loadavg", 128) or b"").rpartition(b" ")[2]
-        if last_pid and self._last_pids == (last_pid, last_pid):
+        before, self._last_pids = self._last_pids, (self._last_pids[1], last_pid)
+        self._first_pid = self._first_pid or last_pid
+        self._trust -= 1
+        is_new = not last_pid or before != (last_pid, last_pid)
+        if self._trust < 0 or is_new:
+            self._trust = _LONGEST_TRUST if last_pid != self._first_pid else 0
+            return True
+        return False
+
+    def members(self) -> list[int] | None:
+        """Return the processes below which the tree lies; None if unknown."""
+        return self.children()
+
+    def _walk(self) -> None:
+        """Find new processes."""
+        if not self._may_have_grown():
             return
-        self._last_pids = (self._last_pids[1], last_pid)
-        queue = self.children()
+        queue = self.members()
         if queue is None:
             queue = self._children_by_scan()
         queue.extend(self._known)
@@ -366,10 +508,18 @@ def _read_from(fd: int, size: int = _CHILDREN_BYTES) -> bytes:
 
 
 class IoReading(msgspec.Struct, frozen=True):
-    """Bytes that reached storage, as the kernel counts them."""
+    """Bytes that reached storage, as the kernel counts them.
+
+    Not those in files that were deleted or cut short before they were written.
+    """
 
     read_bytes: Bytes
     write_bytes: Bytes
+
+    def __add__(self, other: "IoReading") -> "IoReading":
+        return IoReading(
+            self.read_bytes + other.read_bytes, self.write_bytes + other.write_bytes
+        )
 
     def since(self, before: "IoReading") -> "IoReading":
         """Return the traffic between two readings."""
@@ -381,7 +531,8 @@ class IoReading(msgspec.Struct, frozen=True):
 def parse_io(text: bytes) -> IoReading:
     """Read /proc/PID/io. Raises ValueError or KeyError when it is something else."""
     fields = dict(line.split(b":") for line in text.splitlines())
-    return IoReading(int(fields[b"read_bytes"]), int(fields[b"write_bytes"]))
+    written = int(fields[b"write_bytes"]) - int(fields[b"cancelled_write_bytes"])
+    return IoReading(int(fields[b"read_bytes"]), written)
 
 
 def read_reaped_io(proc: str = "/proc") -> IoReading | None:

@@ -14,7 +14,13 @@ from weigh.model.comparison import (
     Side,
     Unit,
 )
-from weigh.render.printable import padded, printable, short_command, shortened
+from weigh.render.printable import (
+    padded,
+    printable,
+    short_command,
+    shortened,
+    width_of,
+)
 from weigh.render.request_lines import folded
 from weigh.units import format_brief, format_size
 
@@ -108,7 +114,7 @@ def _differences(found: Sequence[Difference]) -> Iterator[str]:
         ]
         start = f"  {padded(shortened(printable(one.name), 13), 14)}"
         line = start + "   ".join(values)
-        if len(line) <= WIDTH:
+        if width_of(line) <= WIDTH:
             yield line
             continue
         for value in values:

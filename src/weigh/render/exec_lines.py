@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from weigh.progress.eta import Span
-from weigh.render.printable import count, printable, shortened
+from weigh.render.printable import count, printable, shortened, width_of
 from weigh.render.progress_lines import between
 from weigh.units import Seconds, format_duration
 
@@ -147,9 +147,9 @@ def _failure(one: Failure) -> str:
     if one.output is None:
         return shortened(line, WIDTH)
     path = printable(one.output)
-    if len(line) + len(path) + 3 > WIDTH:
-        path = path.rpartition("/")[2]
-    return f"{shortened(line, WIDTH - len(path) - 3)}   {path}"
+    if width_of(line) + width_of(path) + 3 > WIDTH:
+        path = shortened(path.rpartition("/")[2], WIDTH // 2)
+    return f"{shortened(line, WIDTH - width_of(path) - 3)}   {path}"
 
 
 def plan_lines(commands: Sequence[tuple[int, str]], tasks: int) -> list[str]:

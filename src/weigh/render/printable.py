@@ -91,6 +91,15 @@ def shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
 
 
+def width_of(text: str) -> int:
+    """Return the columns that *text* takes; wide characters take two."""
+    if text.isascii():
+        return len(text)
+    from weigh.render import columns  # noqa: PLC0415 - start-up time
+
+    return columns.columns_of(text)
+
+
 def padded(text: str, width: int) -> str:
     """Fill *text* up with blanks to *width* columns; wide characters take two."""
     if text.isascii():

@@ -128,10 +128,12 @@ def _draw_spread(axes: "Axes", measure: Measure) -> None:
     kind = KINDS[measure.unit]
     axes.hist(measure.values, bins="auto", color=_COLOURS["memory"])
     words = [f"{len(measure.values)} values"]
-    if measure.asked is not None:
-        words.append(f"requested {figure(measure.asked, kind)}")
-        if measure.asked <= _OFF_SCALE * max(measure.values):
-            axes.axvline(measure.asked, color=_REQUESTED, linewidth=1, linestyle="--")
+    if measure.requested is not None:
+        words.append(f"requested {figure(measure.requested, kind)}")
+        if measure.requested <= _OFF_SCALE * max(measure.values):
+            axes.axvline(
+                measure.requested, color=_REQUESTED, linewidth=1, linestyle="--"
+            )
     axes.set_title(NAMES[measure.name], fontsize=9, loc="left")
     axes.set_title(", ".join(words), fontsize=8, loc="right", color="#5a646e")
     _name_axes(axes, kind, None)

@@ -26,7 +26,7 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     yield "User/Group", report.whose or "unknown"
     yield "State", _state(report)
     cpus = measures.get("cpus")
-    requested = cpus.asked if cpus else None
+    requested = cpus.requested if cpus else None
     yield "Cores", "unknown" if requested is None else f"{requested:.0f}"
     used = report.cpu_time
     yield "CPU Utilized", "unknown" if used is None else _clock(used)
@@ -56,9 +56,9 @@ def _cpu_efficiency(report: Report, used: Seconds | None) -> str:
 
 
 def _memory_efficiency(memory: Measure | None) -> str:
-    if memory is None or not memory.asked or memory.most is None:
+    if memory is None or not memory.requested or memory.most is None:
         return "unknown"
-    return f"{100 * memory.most / memory.asked:.2f}% of {_size(memory.asked)}"
+    return f"{100 * memory.most / memory.requested:.2f}% of {_size(memory.requested)}"
 
 
 def _clock(seconds: Seconds) -> str:

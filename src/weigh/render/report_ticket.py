@@ -26,7 +26,7 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     is_failure: bool
     ending: str
     when: str
-    asked: str
+    requested: str
     used: str
     command: str
     folder: str | None
@@ -65,7 +65,7 @@ def _lines(ticket: Ticket) -> Iterator[str]:
     yield from _entry("node", ticket.node or "unknown")
     yield from _entry("ended", ticket.ending)
     yield from _entry("when", ticket.when)
-    yield from _entry("requested", ticket.asked)
+    yield from _entry("requested", ticket.requested)
     yield from _entry("used", ticket.used)
     yield from _entry("command", ticket.command)
     yield from _entry("folder", ticket.folder)

@@ -69,6 +69,17 @@ def packed_lines(request: Request, form: str | None, width: int) -> tuple[str, .
     return tuple(lines)
 
 
+def any_layout_lines(
+    request: Request, width: int, form: str | None = None
+) -> tuple[str, ...]:
+    """Write the request for any placement of the ranks, if there is one.
+
+    *form* is by default the first of the table.
+    """
+    flags = kind_or_first(form).text.any_layout(request)
+    return tuple(folded(f"or, on any nodes: {' '.join(flags)}", width) if flags else ())
+
+
 def note_lines(request: Request, *, indent: str = "") -> tuple[str, ...]:
     """Write the request's notes, folded to 80 columns after *indent*."""
     return tuple(

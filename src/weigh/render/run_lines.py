@@ -1,6 +1,6 @@
 """The summary after ``weigh run``: one screen of 80 columns."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from weigh.model.record import (
@@ -13,8 +13,13 @@ from weigh.model.record import (
     Request,
     Usage,
 )
-from weigh.render.printable import printable, shown
-from weigh.render.request_lines import common_lines, folded, note_lines
+from weigh.render.printable import printable, shown, width_of
+from weigh.render.request_lines import (
+    any_layout_lines,
+    common_lines,
+    folded,
+    note_lines,
+)
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 WIDTH = 80
@@ -23,6 +28,17 @@ _INDENT = "           "
 _FILE_SHARE = 0.2  # of the peak: more is worth a line
 _FILE_FLOOR = 32 * MIB  # less may be the program's own libraries
 _Number = TypeVar("_Number", Bytes, Seconds)
+_OfRank = Callable[[Rank], float | None]
+_MOST_NODES = 4  # named in the summary
+_IMBALANCE = 1.25  # of the largest or slowest rank, relative to the mean
+# name of the rank with the largest figure, the figure, the least worth a line, its text
+_FIGURES: "tuple[tuple[str, _OfRank, float, Callable[[float], str]], ...]" = (
+    ("largest", lambda r: r.peak_memory, 32 * MIB, lambda size: format_size(int(size))),
+    ("slowest", lambda r: r.wall_time, 1.0, format_duration),
+    ("busiest", lambda r: r.cpu_time, 1.0, lambda s: f"CPU time {format_duration(s)}"),
+)
+_SOURCES = ("own cgroup", "cgroup", "pages", "status")
+_WORTH_NAMING = 0.5  # of the value: a lower bound below that
 _SURE = 1.02  # bounds closer than this are written as one figure
 
 
@@ -59,16 +75,70 @@ def render_summary(
 
 
 def parts_lines(record: Record) -> list[str]:
-    """Write the parts of a run: ranks, phases, loops and progress."""
-    return [*_ranks(record.ranks), *_regions(record), *_progress(record)]
+    """Write the parts of a run: nodes, ranks, phases, loops and progress."""
+    return [
+        *_nodes(record),
+        *_ranks(record.ranks),
+        *_missing(record),
+        *_regions(record),
+        *_progress(record),
+    ]
+
+
+def _nodes(record: Record) -> Iterator[str]:
+    """Write the memory of the nodes, the largest first."""
+    peaks = {
+        printable(node.name): node.peak_memory.value
+        for node in record.nodes
+        if node.peak_memory is not None
+    }
+    if not peaks:
+        return
+    ordered = sorted(peaks, key=lambda name: -peaks[name])
+    named = [f"{name} {format_size(peaks[name])}" for name in ordered]
+    if len(named) > _MOST_NODES:
+        named = [*named[: _MOST_NODES - 1], "...", named[-1]]
+    total = record.usage.total_memory if record.usage else None
+    words = f"; total {format_size(total)}" if total else ""
+    yield from _row("nodes", f"{len(peaks)}: {', '.join(named)}{words}")
+
+
+def _missing(record: Record) -> Iterator[str]:
+    """Write what was not measured."""
+    if record.missing:
+        text = f"{'; '.join(record.missing)}: the figures are a lower bound"
+        yield from _row("missing", printable(text))
 
 
 def _ranks(ranks: Sequence[Rank]) -> Iterator[str]:
     """Write the range of peak memory over the ranks of a distributed run."""
     peaks = sorted(rank.peak_memory for rank in ranks if rank.peak_memory is not None)
-    if peaks:
-        least, most = peaks[0], peaks[-1]
-        yield from _row("ranks", f"{len(ranks)}, each {_between(least, most)} (RSS)")
+    if not peaks:
+        return
+    least, most = peaks[0], peaks[-1]
+    yield from _row("ranks", f"{len(ranks)}, each {_between(least, most)} (RSS)")
+    for line in imbalance(ranks):
+        yield from _row("", line)
+
+
+def imbalance(ranks: Sequence[Rank]) -> Iterator[str]:
+    """Name the largest rank and the slowest, where they are far from the mean.
+
+    The slowest ran longest. With barriers all ran equally long: then it is the busiest.
+    """
+    several = len({rank.step for rank in ranks}) > 1
+    for name, figure, least, wrote in _FIGURES:
+        known = [(value, rank) for rank in ranks if (value := figure(rank))]
+        mean = sum(value for value, _ in known) / max(1, len(known))
+        most, rank = max(known, key=lambda pair: pair[0], default=(0, None))
+        if rank is None or most < least or most <= mean * _IMBALANCE:
+            continue
+        step = f" of step {rank.step}" if several and rank.step else ""
+        where = f" on {rank.host}" if rank.host else ""
+        yield printable(
+            f"{name}: rank {rank.rank}{step}{where}, {wrote(most)}, "
+            f"{most / mean:.1f} times the mean"
+        )
 
 
 def _between(least: Bytes, most: Bytes) -> str:
@@ -143,6 +213,8 @@ def _trend(record: Record) -> str:
 def _usage(usage: Usage, trend: str) -> Iterator[str]:
     if usage.peak_memory is not None:
         yield from _row("memory", _memory(usage.peak_memory, trend))
+        if usage.processes is not None and usage.processes > 1:
+            yield from _source(usage.peak_memory)
         yield from _parts(usage.peak_memory)
     else:
         yield from _row("memory", "not measured: no data in /proc")
@@ -158,11 +230,18 @@ def _memory(peak: PeakMemory, trend: str) -> str:
     if peak.source == "launcher floor":
         return f"up to {format_size(peak.high)}: too short to measure more exactly"
     if peak.high > peak.low * _SURE:
-        words.append(f"(between {_range(peak.low, peak.high)})")
+        words.append(_bounds(peak))
     if peak.time is not None:
         words.append(f"peak at {format_duration(peak.time)}")
     text = "  ".join(words).rstrip()
     return f"{text}, {trend}" if trend else text
+
+
+def _bounds(peak: PeakMemory) -> str:
+    """Write the bounds; a low one that shows little is left out."""
+    if peak.low >= _WORTH_NAMING * peak.value:
+        return f"(between {_range(peak.low, peak.high)})"
+    return f"(at most {format_size(peak.high)})"
 
 
 def _range(low: Bytes, high: Bytes) -> str:
@@ -171,6 +250,13 @@ def _range(low: Bytes, high: Bytes) -> str:
     if first.split()[1] == last.split()[1]:
         first = first.split()[0]
     return f"{first} and {last}"
+
+
+def _source(peak: PeakMemory) -> Iterator[str]:
+    """Write where the memory of several processes is from."""
+    kind, colon, _ = peak.source.partition(":")
+    if colon and kind in _SOURCES:
+        yield from _row("", peak.source)
 
 
 def _parts(peak: PeakMemory) -> Iterator[str]:
@@ -229,18 +315,21 @@ def _spread(words: list[str]) -> str:
 def _request(request: Request, usage: Usage | None) -> Iterator[str]:
     common = common_lines(request, WIDTH - len(_INDENT))
     lines = [_INDENT + line for form in common for line in form]
-    lines[0] = f"  {'request':<9}{lines[0].lstrip()}"
+    name = "at least" if request.lower_bound else "request"
+    lines[0] = f"  {name:<9}{lines[0].lstrip()}"
     if common[-1] and usage is not None and usage.virtual_memory:
         hint = f"     (virtual size: {format_size(usage.virtual_memory)})"
         lines[-1] += hint if len(lines[-1] + hint) <= WIDTH else ""
     yield from lines
+    for line in any_layout_lines(request, WIDTH - len(_INDENT)):
+        yield _INDENT + line
     yield from note_lines(request, indent=_INDENT)
 
 
 def _row(name: str, text: str) -> Iterator[str]:
     """Write one row, folded if it is too long."""
     line = f"  {name:<9}{text}".rstrip()
-    if len(line) <= WIDTH:
+    if width_of(line) <= WIDTH:
         yield line
         return
     for turn, part in enumerate(folded(text, WIDTH - len(_INDENT))):

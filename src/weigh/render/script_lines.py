@@ -24,6 +24,9 @@ def render(checked: Checked, width: int = WIDTH) -> Iterator[str]:
     if rows:
         yield from _table(rows, width)
     yield _sum_line(checked)
+    if checked.acknowledged:
+        names = ", ".join(dict.fromkeys(one.rule for one in checked.acknowledged))
+        yield from folded(f"ignored as requested: {names}", width)
 
 
 def render_json(checked: Checked) -> str:
@@ -43,13 +46,15 @@ def document(checked: Checked) -> dict[str, object]:
         "directives": checked.directives,
         "problems": len(problems),
         "accepted": all(one.accepted for one in problems),
-        "findings": [
-            {
-                name: _clean(value) if isinstance(value, str) else value
-                for name, value in msgspec.to_builtins(one).items()
-            }
-            for one in checked.findings
-        ],
+        "findings": [_plain(one) for one in checked.findings],
+        "ignored": [_plain(one) for one in checked.acknowledged],
+    }
+
+
+def _plain(one: Finding) -> dict[str, object]:
+    return {
+        name: _clean(value) if isinstance(value, str) else value
+        for name, value in msgspec.to_builtins(one).items()
     }
 
 
@@ -58,6 +63,7 @@ def _row(checked: Checked, one: Finding) -> tuple[str, str, str]:
     if one.line is not None:
         place += f":{one.line}"
     message = f"{one.effect}; {one.cure}" if one.cure else one.effect
+    message = f"{message} [{one.rule}]"
     if one.severity == "note":
         message = f"note: {message}"
     return place, printable(one.text), printable(message)

@@ -188,11 +188,11 @@ def amount(measure: Measure, value: float | None) -> str:
 
 def requested_words(measure: Measure) -> str:
     """Write what was requested; nothing for a figure that cannot be requested."""
-    if measure.asked is None:
+    if measure.requested is None:
         return "" if measure.name == "gpu_utilization" else "-"
     if measure.unit == "seconds":
-        return format_limit(measure.asked)
-    return amount(measure, measure.asked)
+        return format_limit(measure.requested)
+    return amount(measure, measure.requested)
 
 
 def percent(share: float) -> str:

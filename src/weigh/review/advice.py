@@ -39,7 +39,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """What advice is based on: elements, what they requested, and the measures."""
 
     elements: Sequence[Element]
-    asked: Requested
+    requested: Requested
     measures: dict[str, Measure]
 
     @property
@@ -50,7 +50,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def kind(self) -> Kind:
         """Return the scheduler whose flags are written."""
-        return kind_or_first(self.asked.scheduler)
+        return kind_or_first(self.requested.scheduler)
 
     @property
     def dialect(self) -> Dialect:
@@ -102,7 +102,9 @@ def memory_flag(subject: Subject, memory: Bytes) -> str:
             subject.dialect.format_memory(memory)
         )
     virtual = _address_space(subject, memory)
-    return _per_slot(subject, virtual, fewer_cpus(subject) or subject.asked.cpus or 1)
+    return _per_slot(
+        subject, virtual, fewer_cpus(subject) or subject.requested.cpus or 1
+    )
 
 
 def time_flag(subject: Subject, seconds: Seconds) -> str:
@@ -122,11 +124,11 @@ def cpu_flag(subject: Subject, cpus: int) -> str:
 
 def fewer_cpus(subject: Subject) -> int | None:
     """Return how many CPUs are enough, if a smaller request is worth a note."""
-    measure, asked = subject.measures.get("cpus"), subject.asked.cpus
+    measure, requested = subject.measures.get("cpus"), subject.requested.cpus
     enough = enough_cpus(subject)
-    if not asked or enough is None or measure is None or measure.median is None:
+    if not requested or enough is None or measure is None or measure.median is None:
         return None
-    is_fewer = enough < asked and measure.median / asked < _CPUS_WELL
+    is_fewer = enough < requested and measure.median / requested < _CPUS_WELL
     return enough if is_fewer and subject.completed else None
 
 
@@ -136,11 +138,11 @@ def less_memory(subject: Subject) -> Bytes | None:
     None if it is unknown: no run completed, one was killed for memory, memory was
     still rising, or address space is limited, which is not smaller.
     """
-    asked, need = subject.asked.memory, _need(subject)
-    if not asked or need is None or not subject.completed or _is_rising(subject):
+    requested, need = subject.requested.memory, _need(subject)
+    if not requested or need is None or not subject.completed or _is_rising(subject):
         return None
     enough = max(LEAST_MEMORY, round_memory(need * (1 + DEFAULT_HEADROOM)))
-    is_less = need / asked < _MEMORY_WELL and asked - enough >= _PETTY
+    is_less = need / requested < _MEMORY_WELL and requested - enough >= _PETTY
     if not is_less or _rows_in(subject, "OUT_OF_MEMORY"):
         return None
     return None if _is_held_by_addresses(subject, enough) else enough
@@ -150,17 +152,17 @@ def _is_held_by_addresses(subject: Subject, enough: Bytes) -> bool:
     """Return whether address space prevents a smaller request."""
     if not subject.limits_addresses:
         return False
-    asked = subject.asked.virtual_memory or subject.asked.memory or 0
-    return not _virtual(subject) or _address_space(subject, enough) >= asked
+    requested = subject.requested.virtual_memory or subject.requested.memory or 0
+    return not _virtual(subject) or _address_space(subject, enough) >= requested
 
 
 def _with_slots(subject: Subject) -> Bytes | None:
     """Return the address space of all slots; None if none is requested."""
-    asked = subject.asked.virtual_memory or subject.asked.memory
+    requested = subject.requested.virtual_memory or subject.requested.memory
     less = less_memory(subject)
     if less is not None:
         return _address_space(subject, less)
-    return asked
+    return requested
 
 
 def _address_space(subject: Subject, memory: Bytes) -> Bytes:
@@ -203,7 +205,7 @@ def enough_cpus(subject: Subject) -> int | None:
 
 
 def _memory(subject: Subject) -> Iterator[Note]:
-    measure, asked = subject.measures.get("memory"), subject.asked.memory
+    measure, requested = subject.measures.get("memory"), subject.requested.memory
     killed = tasks_out_of_memory(subject)
     on_gpu = _rows_in(subject, "OUT_OF_MEMORY") - killed
     enough = enough_memory(subject)
@@ -211,9 +213,9 @@ def _memory(subject: Subject) -> Iterator[Note]:
         yield _out_of_gpu_memory(on_gpu)
     if killed:
         yield _killed_for_memory(subject, killed, measure)
-    elif asked and enough is not None:
+    elif requested and enough is not None:
         need = _need(subject) or 0
-        if need / asked >= _CLOSE:
+        if need / requested >= _CLOSE:
             yield _near_memory(subject, enough, need)
         elif (less := less_memory(subject)) is not None:
             yield _less_memory(subject, less, need)
@@ -265,15 +267,15 @@ def _need(subject: Subject) -> Bytes | None:
 
 
 def _less_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
-    asked = subject.asked.memory or enough
+    requested = subject.requested.memory or enough
     return Note(
         about="memory",
         words=(
-            f"request {format_size(enough)}: {100 * (1 - enough / asked):.0f} % less, "
-            f"still {_above(enough, need)} peak usage{subject.basis()}"
+            f"request {format_size(enough)}: {100 * (1 - enough / requested):.0f} % "
+            f"less, still {_above(enough, need)} peak usage{subject.basis()}"
         ),
         flag=memory_flag(subject, enough),
-        weight=60 * (1 - enough / asked),
+        weight=60 * (1 - enough / requested),
         is_finding=True,
     )
 
@@ -289,17 +291,17 @@ def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -
         for run in one.runs
         if run.record is not None and run.record.usage is not None
     )
-    asked = max(subject.asked.memory or 0, *limits, 0)
+    requested = max(subject.requested.memory or 0, *limits, 0)
     others = measure.others if measure else ()
     measured = [one.value for one in others if one.source != _virtual_source(subject)]
     most = max([*measured, (measure.most if measure else None) or LEAST_MEMORY])
-    again = round_memory(max(asked * 2, most * (1 + DEFAULT_HEADROOM)))
-    virtual = max(again, 2 * (subject.asked.virtual_memory or 0))
+    again = round_memory(max(requested * 2, most * (1 + DEFAULT_HEADROOM)))
+    virtual = max(again, 2 * (subject.requested.virtual_memory or 0))
     flag = memory_flag(subject, virtual if subject.limits_addresses else again)
     what = "1 task was" if killed == 1 else f"{killed:,} tasks were"
-    had = f" with {format_size(asked)}" if asked else ""
-    held = f", {format_size(round(most))} were measured" if most > asked else ""
-    if subject.asked.is_nothing:
+    had = f" with {format_size(requested)}" if requested else ""
+    held = f", {format_size(round(most))} were measured" if most > requested else ""
+    if subject.requested.is_nothing:
         return Note(
             about="memory",
             words=f"{what} killed for memory{had}{held}: the true need is unknown",
@@ -319,7 +321,7 @@ def _killed_for_memory(subject: Subject, killed: int, measure: Measure | None) -
 
 
 def _near_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
-    share = need / (subject.asked.memory or need)
+    share = need / (subject.requested.memory or need)
     if share > 1:
         words = (
             f"{format_size(need)} were used, more than requested: where the limit "
@@ -339,17 +341,19 @@ def _near_memory(subject: Subject, enough: Bytes, need: Bytes) -> Note:
 
 
 def _time(subject: Subject) -> Iterator[Note]:
-    measure, asked = subject.measures.get("time"), subject.asked.time_limit
+    measure, requested = subject.measures.get("time"), subject.requested.time_limit
     late = _rows_in(subject, "TIMEOUT")
     most = _longest(measure)
     if late:
         yield _stopped(subject, late)
-    elif asked and most is not None:
+    elif requested and most is not None:
         enough = max(LEAST_TIME, round_time(most * (1 + DEFAULT_HEADROOM)))
-        if most / asked >= _CLOSE:
-            yield _near_time(subject, enough, most / asked, most)
+        if most / requested >= _CLOSE:
+            yield _near_time(subject, enough, most / requested, most)
         elif (
-            most / asked < _TIME_WELL and enough < asked * _WORTH and subject.completed
+            most / requested < _TIME_WELL
+            and enough < requested * _WORTH
+            and subject.completed
         ):
             yield _less_time(subject, enough, most)
 
@@ -362,12 +366,12 @@ def _longest(measure: Measure | None) -> Seconds | None:
 
 
 def _stopped(subject: Subject, late: int) -> Note:
-    asked = subject.asked.time_limit
+    requested = subject.requested.time_limit
     what = "1 task was" if late == 1 else f"{late:,} tasks were"
     return Note(
         about="time",
         words=f"{what} stopped by the time limit: request twice as much",
-        flag=time_flag(subject, round_time(2 * asked)) if asked else None,
+        flag=time_flag(subject, round_time(2 * requested)) if requested else None,
         weight=90,
         is_finding=True,
     )
@@ -389,7 +393,7 @@ def _near_time(subject: Subject, enough: int, share: float, most: Seconds) -> No
 def _less_time(subject: Subject, enough: int, most: Seconds) -> Note:
     number = subject.completed
     slowest = "the measured run" if number == 1 else f"the slowest of {number:,}"
-    asked = subject.asked.time_limit or enough
+    requested = subject.requested.time_limit or enough
     return Note(
         about="time",
         words=(
@@ -397,22 +401,22 @@ def _less_time(subject: Subject, enough: int, most: Seconds) -> Note:
             f"{_above(enough, most)} {slowest}{subject.basis()}"
         ),
         flag=time_flag(subject, enough),
-        weight=30 * (1 - enough / asked),
+        weight=30 * (1 - enough / requested),
         is_finding=True,
     )
 
 
 def _cpus(subject: Subject) -> Iterator[Note]:
-    measure, asked = subject.measures.get("cpus"), subject.asked.cpus
+    measure, requested = subject.measures.get("cpus"), subject.requested.cpus
     enough = enough_cpus(subject)
-    if measure is None or not asked or enough is None or measure.median is None:
+    if measure is None or not requested or enough is None or measure.median is None:
         return
-    share = measure.median / asked
+    share = measure.median / requested
     if share > 1 + _TOLERANCE:
-        yield _crowded(measure, asked)
+        yield _crowded(measure, requested)
     elif (fewer := fewer_cpus(subject)) is not None:
         yield _less_cpus(subject, measure, fewer)
-    elif asked == 1 and share < _IDLE_CPU and not subject.asked.gpus:
+    elif requested == 1 and share < _IDLE_CPU and not subject.requested.gpus:
         yield Note(
             about="CPUs",
             words=(
@@ -424,25 +428,25 @@ def _cpus(subject: Subject) -> Iterator[Note]:
 
 
 def _less_cpus(subject: Subject, measure: Measure, enough: int) -> Note:
-    asked = subject.asked.cpus or enough
+    requested = subject.requested.cpus or enough
     return Note(
         about="CPUs",
         words=(
-            f"request {enough}: of {asked} up to {measure.most or 0:.1f} were busy "
+            f"request {enough}: of {requested} up to {measure.most or 0:.1f} were busy "
             f"on average{subject.basis()}"
         ),
         flag=cpu_flag(subject, enough),
-        weight=50 * (1 - enough / asked),
+        weight=50 * (1 - enough / requested),
         is_finding=True,
     )
 
 
-def _crowded(measure: Measure, asked: int) -> Note:
+def _crowded(measure: Measure, requested: int) -> Note:
     return Note(
         about="CPUs",
         words=(
-            f"{measure.median or 0:.1f} were busy, more than the {asked} requested: "
-            "on nodes that enforce the limit it takes longer"
+            f"{measure.median or 0:.1f} were busy, more than the {requested} "
+            "requested: on nodes that enforce the limit it takes longer"
         ),
         weight=20,
     )

@@ -27,7 +27,7 @@ class Element(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int | None = None
     runs: tuple[Run, ...]
-    asked: Requested
+    requested: Requested
     state: ElementState | None = None
     memory: Bytes | None = None
     need: Bytes | None = None
@@ -40,7 +40,7 @@ class Element(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def elements_of(
-    runs: Sequence[Run], states: Sequence[ElementState], asked: Requested
+    runs: Sequence[Run], states: Sequence[ElementState], requested: Requested
 ) -> list[Element]:
     """Group runs by element; *states* are those that the scheduler reports."""
     groups: dict[int, list[Run]] = {}
@@ -52,18 +52,18 @@ def elements_of(
         msgspec.structs.replace(
             _element(group, states[number] if number < len(states) else None),
             number=number,
-            asked=asked,
+            requested=requested,
         )
         for number, group in sorted(groups.items())
     ]
 
 
-def single(run: Run, asked: Requested) -> Element:
+def single(run: Run, requested: Requested) -> Element:
     """Return the element of a run outside a job."""
     row = run.row
     return Element(
         runs=(run,),
-        asked=asked,
+        requested=requested,
         memory=row.memory,
         need=run.need,
         virtual=_virtual(run),
@@ -103,7 +103,7 @@ def _element(group: Sequence[Run], state: ElementState | None) -> Element:
     ]
     return Element(
         runs=tuple(group),
-        asked=_NOTHING,
+        requested=_NOTHING,
         state=state,
         memory=_whole(most_at_once(_spans(timed, lambda run: run.row.memory))),
         need=_whole(most_at_once(_spans(timed, lambda run: run.need))),
@@ -191,27 +191,29 @@ class _Of(msgspec.Struct, frozen=True):
 
     name: Name
     unit: Unit
-    asked: float | None
+    requested: float | None
     source: str = "weigh"
     typical: bool = False
 
 
-def measures(elements: Sequence[Element], asked: Requested) -> tuple[Measure, ...]:
+def measures(elements: Sequence[Element], requested: Requested) -> tuple[Measure, ...]:
     """Return one measure per resource over *elements*, measured or not."""
-    return tuple(_all(elements, asked))
+    return tuple(_all(elements, requested))
 
 
-def _all(elements: Sequence[Element], asked: Requested) -> Iterator[Measure]:
+def _all(elements: Sequence[Element], requested: Requested) -> Iterator[Measure]:
     ran = [one for one in elements if one.runs or one.wall_time]
     memory = [one.memory for one in ran]
-    yield _measure(_Of("memory", "bytes", asked.memory, source=_MEMORY_SOURCE), memory)
+    yield _measure(
+        _Of("memory", "bytes", requested.memory, source=_MEMORY_SOURCE), memory
+    )
     held = [one.gpu_memory for one in ran]
-    total = asked.gpu_memory if asked.gpus or any(held) else None
+    total = requested.gpu_memory if requested.gpus or any(held) else None
     yield _measure(_Of("gpu_memory", "bytes", total, source=_GPU_SOURCE), held)
     cpus = [one.cpus for one in ran]
-    yield _measure(_Of("cpus", "cpus", asked.cpus, typical=True), cpus)
+    yield _measure(_Of("cpus", "cpus", requested.cpus, typical=True), cpus)
     times = [one.wall_time for one in ran]
-    yield _measure(_Of("time", "seconds", asked.time_limit), times)
+    yield _measure(_Of("time", "seconds", requested.time_limit), times)
     busy = [one.utilization for one in ran]
     yield _measure(_Of("gpu_utilization", "share", None, source="NVML"), busy)
 
@@ -224,10 +226,12 @@ def _measure(of: _Of, values: Sequence[float | None]) -> Measure:
     return Measure(
         name=of.name,
         unit=of.unit,
-        asked=of.asked,
+        requested=of.requested,
         median=median,
         most=most,
-        efficiency=judged / of.asked if of.asked and judged is not None else None,
+        efficiency=judged / of.requested
+        if of.requested and judged is not None
+        else None,
         source=of.source,
         values=known,
     )

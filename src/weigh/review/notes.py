@@ -35,14 +35,14 @@ def gpu_notes(subject: Subject) -> Iterator[Note]:
         if run.record and run.record.usage
         for gpu in run.record.usage.gpus
     ]
-    if not subject.asked.gpus and not gpus:
+    if not subject.requested.gpus and not gpus:
         return
     if not gpus:
         yield _unseen(subject)
         return
     used = used_gpus(subject) or 0
     if not used:
-        if subject.asked.gpus and subject.completed:
+        if subject.requested.gpus and subject.completed:
             yield _never_used(subject)
     else:
         yield from _too_many(subject, used)
@@ -71,8 +71,8 @@ def gpu_flag(subject: Subject, gpus: int) -> str:
 
 
 def _unseen(subject: Subject) -> Note:
-    asked = subject.asked.gpus
-    what = "1 GPU was" if asked == 1 else f"{asked} GPUs were"
+    requested = subject.requested.gpus
+    what = "1 GPU was" if requested == 1 else f"{requested} GPUs were"
     return Note(
         about="GPU",
         words=(
@@ -84,11 +84,11 @@ def _unseen(subject: Subject) -> Note:
 
 
 def _never_used(subject: Subject) -> Note:
-    asked = subject.asked.gpus
-    whose = "the GPU was" if asked <= 1 else f"none of the {asked} GPUs was"
+    requested = subject.requested.gpus
+    whose = "the GPU was" if requested <= 1 else f"none of the {requested} GPUs was"
     cpus = [one.cpus for one in subject.elements if one.cpus is not None]
     on_cpu = bool(cpus) and max(cpus) >= _AT_WORK
-    verb = "never used" if asked <= 1 else "used"
+    verb = "never used" if requested <= 1 else "used"
     if on_cpu:
         words = (
             f"{whose} {verb}, the CPUs did the work: is torch built for CUDA, and the "
@@ -101,16 +101,16 @@ def _never_used(subject: Subject) -> Note:
         words=words + subject.basis(),
         flag=gpu_flag(subject, 0),
         weight=88,
-        is_finding=bool(asked),
+        is_finding=bool(requested),
     )
 
 
 def _too_many(subject: Subject, used: int) -> Iterator[Note]:
-    asked = subject.asked.gpus
-    if used < asked and subject.completed:
+    requested = subject.requested.gpus
+    if used < requested and subject.completed:
         yield Note(
             about="GPU",
-            words=f"{used} of {asked} GPUs used, request {used}{subject.basis()}",
+            words=f"{used} of {requested} GPUs used, request {used}{subject.basis()}",
             flag=gpu_flag(subject, used),
             weight=70,
             is_finding=True,
@@ -122,7 +122,9 @@ def _idle(subject: Subject) -> Iterator[Note]:
     if busy is None or busy.median is None or busy.median >= _IDLE:
         return
     held = subject.measures.get("gpu_memory")
-    share = held.most / held.asked if held and held.asked and held.most else None
+    share = (
+        held.most / held.requested if held and held.requested and held.most else None
+    )
     words = f"busy {100 * busy.median:.0f} % of the time"
     flag = None
     if share is not None and share <= _ROOM:
@@ -214,7 +216,7 @@ def _all(subject: Subject, rows: Sequence[Row]) -> Iterator[Note]:
 
 def _unknown_scheduler(subject: Subject) -> Iterator[Note]:
     """Yield whose flags are shown, if this weigh does not know the scheduler."""
-    name = subject.asked.scheduler
+    name = subject.requested.scheduler
     if name is not None and name != LOCAL and find_kind(name) is None:
         words = f"{name!r} is unknown to this weigh: flags are for {subject.kind.title}"
         yield Note(about="scheduler", words=words, weight=50)
@@ -265,7 +267,7 @@ def _few(subject: Subject) -> Iterator[Note]:
 
 def _unasked(subject: Subject) -> Iterator[Note]:
     """Yield the request to use, if nothing was requested."""
-    if not subject.asked.is_nothing:
+    if not subject.requested.is_nothing:
         return
     every = (run.record for one in subject.elements for run in one.runs if run.record)
     apart = {record.id: record for record in every}

@@ -26,7 +26,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     title: str
-    asked: Requested
+    requested: Requested
     runs: tuple[Run, ...]
     elements: tuple[Element, ...]
     is_planned: bool = False
@@ -42,7 +42,7 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
 
 def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
     """Return the report; *drawn* are the records with the series that a page draws."""
-    runs, elements, asked = found.runs, found.elements, found.asked
+    runs, elements, requested = found.runs, found.elements, found.requested
     rows = tuple(run.row for run in runs if run.is_last)
     starts = [one.started for one in elements if one.started is not None]
     ends = [
@@ -50,18 +50,18 @@ def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
         for one in elements
         if one.started is not None and one.wall_time is not None
     ]
-    hours = [(one.asked, _held_for(one, found) / HOUR) for one in elements]
+    hours = [(one.requested, _held_for(one, found) / HOUR) for one in elements]
     cpu = [run.row.cpu_time for run in runs if run.row.cpu_time is not None]
     measured = tuple(
         one
         for one in with_other_figures(
-            measures(elements, asked),
+            measures(elements, requested),
             found.accounted,
             found.tables,
             scheduler=found.scheduler,
             killed=any(row.state == "OUT_OF_MEMORY" for row in rows),
         )
-        if one.asked is not None or one.median is not None or one.others
+        if one.requested is not None or one.median is not None or one.others
     )
     by_name = {str(one.name): one for one in measured}
     return Report(
@@ -77,12 +77,15 @@ def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
         notes=(
             *_caveats(found.troubles, rows),
             *_with_request(
-                notes(Subject(elements=elements, asked=asked, measures=by_name), rows),
+                notes(
+                    Subject(elements=elements, requested=requested, measures=by_name),
+                    rows,
+                ),
                 found.request,
             ),
         ),
         records=drawn,
-        gpu_hours=sum(one.gpus * h for one, h in hours) if asked.gpus else None,
+        gpu_hours=sum(one.gpus * h for one, h in hours) if requested.gpus else None,
         cpu_hours=_held((one.cpus, h) for one, h in hours),
         memory_hours=_held((one.memory, h / GIB) for one, h in hours),
         runs=sum(run.row.started is not None for run in runs),

@@ -58,8 +58,8 @@ def rank(kinds: Sequence[Kind], *, since: str) -> Waste:
 
 
 def _is_judged(element: Element) -> bool:
-    asked = element.asked
-    known = asked.memory is not None or asked.cpus is not None or asked.gpus
+    requested = element.requested
+    known = requested.memory is not None or requested.cpus is not None or requested.gpus
     return bool(known) and element.wall_time is not None
 
 
@@ -80,11 +80,11 @@ def _group(kind: Kind) -> Group:
 
 
 def _held(element: Element) -> Hours:
-    hours, asked = (element.wall_time or 0.0) / HOUR, element.asked
+    hours, requested = (element.wall_time or 0.0) / HOUR, element.requested
     return Hours(
-        gpu=asked.gpus * hours,
-        cpu=(asked.cpus or 0) * hours,
-        memory=(asked.memory or 0) / GIB * hours,
+        gpu=requested.gpus * hours,
+        cpu=(requested.cpus or 0) * hours,
+        memory=(requested.memory or 0) / GIB * hours,
     )
 
 
@@ -93,21 +93,21 @@ def _wasted(element: Element) -> Hours:
 
     Resources that were not measured count as used.
     """
-    held, asked = _held(element), element.asked
+    held, requested = _held(element), element.requested
     if element.runs and all(run.row.state in FAILED for run in element.runs):
         return held
-    cpus = _unused(asked.cpus, element.cpus)
-    memory = _unused(asked.memory, element.memory)
+    cpus = _unused(requested.cpus, element.cpus)
+    memory = _unused(requested.memory, element.memory)
     busy = 1.0 if element.utilization is None else element.utilization
     return Hours(
         gpu=held.gpu * (1 - busy), cpu=held.cpu * cpus, memory=held.memory * memory
     )
 
 
-def _unused(asked: float | None, used: float | None) -> float:
-    if not asked or used is None:
+def _unused(requested: float | None, used: float | None) -> float:
+    if not requested or used is None:
         return 0.0
-    return max(0.0, 1 - used / asked)
+    return max(0.0, 1 - used / requested)
 
 
 def _changes(kind: Kind) -> Iterator[Change]:
@@ -115,14 +115,14 @@ def _changes(kind: Kind) -> Iterator[Change]:
     by_asked: dict[Requested, list[Element]] = {}
     for one in kind.elements:
         if _is_judged(one):
-            by_asked.setdefault(one.asked, []).append(one)
-    for asked, every in by_asked.items():
+            by_asked.setdefault(one.requested, []).append(one)
+    for requested, every in by_asked.items():
         elements = [one for one in every if ended_well(one)]
         hours = sum(one.wall_time or 0.0 for one in elements) / HOUR
         subject = Subject(
             elements=elements,
-            asked=asked,
-            measures={one.name: one for one in measures(elements, asked)},
+            requested=requested,
+            measures={one.name: one for one in measures(elements, requested)},
         )
         if not any(map(_was_killed, every)):
             yield from _of_memory(kind.name, subject, hours)
@@ -136,35 +136,35 @@ def _was_killed(element: Element) -> bool:
 
 
 def _of_memory(name: str, subject: Subject, hours: float) -> Iterator[Change]:
-    asked, enough = subject.asked.memory, less_memory(subject)
-    if asked and enough is not None:
+    requested, enough = subject.requested.memory, less_memory(subject)
+    if requested and enough is not None:
         yield Change(
             group=name,
             words=f"request {format_size(enough)} of memory{subject.basis()}",
             flag=memory_flag(subject, enough),
-            saves=Hours(memory=(asked - enough) / GIB * hours),
+            saves=Hours(memory=(requested - enough) / GIB * hours),
         )
 
 
 def _of_cpus(name: str, subject: Subject, hours: float) -> Iterator[Change]:
-    asked, enough = subject.asked.cpus, fewer_cpus(subject)
-    if asked and enough is not None:
+    requested, enough = subject.requested.cpus, fewer_cpus(subject)
+    if requested and enough is not None:
         noun = "CPU" if enough == 1 else "CPUs"
         yield Change(
             group=name,
             words=f"request {enough} {noun}{subject.basis()}",
             flag=cpu_flag(subject, enough),
-            saves=Hours(cpu=(asked - enough) * hours),
+            saves=Hours(cpu=(requested - enough) * hours),
         )
 
 
 def _of_gpus(name: str, subject: Subject, hours: float) -> Iterator[Change]:
-    asked, used = subject.asked.gpus, used_gpus(subject)
-    if used is not None and used < asked:
+    requested, used = subject.requested.gpus, used_gpus(subject)
+    if used is not None and used < requested:
         noun = "GPU" if used == 1 else "GPUs"
         yield Change(
             group=name,
             words=f"request {used or 'no'} {noun}{subject.basis()}",
             flag=gpu_flag(subject, used),
-            saves=Hours(gpu=(asked - used) * hours),
+            saves=Hours(gpu=(requested - used) * hours),
         )

@@ -337,6 +337,7 @@ class Run:
             parameters=machine.parameters,
             meter_gpus=self._meter_gpus,
             progress=progress,
+            env=machine.env,
         )
 
     def _with_joblog_restored(self, result: Result) -> Result:

@@ -62,7 +62,7 @@ def parse_halt(text: str) -> Halt:
     ):
         raise UsageError(
             f"invalid --halt {text}: write now,fail=1 or soon,fail=10% "
-            "(never; now or soon; fail, success or done)"
+            "(or success, done)"
         )
     chosen: When = "now" if when == "now" else "soon"
     if number.endswith("%"):

@@ -139,6 +139,7 @@ class Loop:
         self._leaders: dict[int, Attempt] = {}
         self._groups: dict[int, Attempt] = {}
         self._orphans = Orphans(parts.run, self._running, self._groups, self._leaders)
+        parts.watcher.set_aside = self._orphans.set_aside
         self._has_abandoned = False
         self._new_record = new_records()
         self._attempts = parts.attempts

@@ -80,9 +80,18 @@ class Orphans:
             if pid in self._leaders or pid in self._owners:
                 continue
             attempt = self._owners[pid] = self._owner(pid)
-            if attempt is not None:
+            if pid in self._abandoned:  # set aside by another thread meanwhile
+                self._owners.pop(pid, None)
+            elif attempt is not None:
                 attempt.state.orphans.add(pid)
                 yield attempt, pid
+
+    def set_aside(self, pid: int) -> None:
+        """Exclude a process of weigh's own. The watcher's thread calls this."""
+        self._abandoned.add(pid)
+        owner = self._owners.pop(pid, None)
+        if owner is not None:
+            owner.state.orphans.discard(pid)
 
     def abandon(self, attempt: Attempt) -> tuple[str, ...]:
         """Give up on the processes of an attempt that cannot be killed; name them."""

@@ -62,7 +62,7 @@ def measurement(
         series=_NO_SERIES if sampler is None else thin_series(sampler.samples),
         monitor=Monitor()
         if sampler is None
-        else Monitor(samples=sampler.looks, interval=sampler.interval),
+        else Monitor(samples=sampler.looks, interval=sampler.reached_interval()),
         ranks=() if sampler is None else sampler.ranks(),
     )
 
@@ -96,10 +96,7 @@ def _usage(
 def _method(sampler: Sampler | None, processes: int) -> str:
     if sampler is None or processes <= 1:
         return "kernel high-water mark of the one process"
-    return (
-        f"sampled every {round(sampler.interval * 1000)} ms, shared pages "
-        "once, with the kernel's high-water marks"
-    )
+    return sampler.method
 
 
 def with_gpus(
@@ -151,6 +148,8 @@ def fill_record(
         events=regions.events,
         progress=measured.progress,
         ranks=measured.ranks or regions.ranks,
+        nodes=measured.nodes,
+        missing=measured.missing,
         job=msgspec.structs.replace(job, task=attempt.seq, attempt=attempt.number),
     )
 

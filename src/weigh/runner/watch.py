@@ -10,7 +10,7 @@ import threading
 import time
 from binascii import crc32
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -41,6 +41,7 @@ from weigh.units import Bytes, Seconds
 if TYPE_CHECKING:
     from weigh.measure.peak import PeakTracker
     from weigh.runner.gpu_meter import GpuMeter, TaskGpus
+    from weigh.runner.node_watch import NodeWatch
 
 _TICK = 0.02
 _NOBODY = 0  # no process has this id
@@ -48,6 +49,7 @@ _FIRST_LOOK = 0.005  # seconds; shorter attempts are measured by the kernel alon
 _SYNC_INTERVAL = 1.0
 _CHECKPOINT_AFTER = 10.0
 _CHECKPOINT_INTERVAL = 60.0
+_FIRST_NODES = 0.1  # seconds; shorter tasks have no launchers
 _MOST_LOOKS = 16  # in a row, before the queue is read again
 
 
@@ -76,6 +78,7 @@ class Watching(msgspec.Struct, frozen=True, kw_only=True):
     hide: Callable[[str, int | float | str], int | float | str]
     meter_gpus: Callable[[Callable[[], list[int]]], "GpuMeter | None"]
     progress: ProgressWatch
+    env: Mapping[str, str] = {}
 
 
 class _Watched:
@@ -86,6 +89,8 @@ class _Watched:
         "checkpoint_at",
         "due",
         "gpus",
+        "nodes",
+        "nodes_at",
         "sampler",
         "tracker",
         "tree",
@@ -98,11 +103,42 @@ class _Watched:
         self.tree = TaskTree(leader, slots)
         self.tracker = peak_tracker(attempt)
         self.sampler = Sampler(
-            self.tree, self.tracker, None, interval, started=attempt.launch.began
+            self.tree,
+            self.tracker,
+            None,
+            interval,
+            started=attempt.launch.began,
+            is_alone=slots == 1,
         )
         self.due: Seconds = 0.0
         self.checkpoint_at = attempt.launch.began + _CHECKPOINT_AFTER
         self.gpus: TaskGpus | None = None
+        self.nodes: NodeWatch | None = None
+        self.nodes_at = attempt.launch.began + _FIRST_NODES
+
+
+class _TaskView:
+    """A task that runs, as what watches its nodes sees it."""
+
+    def __init__(self, watched: _Watched, set_aside: Callable[[int], None]) -> None:
+        self._watched = watched
+        self.set_aside = set_aside
+
+    def elapsed(self) -> Seconds:
+        """Return the seconds since the start."""
+        return time.monotonic() - self._watched.attempt.launch.began
+
+    def leader(self) -> int | None:
+        """Return the task's first process while it runs."""
+        return self._watched.attempt.launch.pid
+
+    def pids(self) -> list[int]:
+        """Return the processes of the task that were alive at the last sample."""
+        return self._watched.tree.pids()
+
+    def own_pids(self) -> tuple[int, ...]:
+        """Return weigh's own process."""
+        return (os.getpid(),)
 
 
 class Watcher:
@@ -115,6 +151,7 @@ class Watcher:
         self.floor: Bytes = own_peak()
         self.trouble: str | None = None
         self.warnings: tuple[str, ...] = ()
+        self.set_aside: Callable[[int], None] = lambda _pid: None  # the loop's
         self._watching = watching
         self._batch = RecordBatch(watching.root, watching.machine)
         self._news: list[Started | Ended] = []
@@ -240,9 +277,30 @@ class Watcher:
         watched.attempt.host.now = samples[-1].memory if samples else 0
         now = time.monotonic()
         watched.due = now + pause
+        if now >= watched.nodes_at:
+            with self._noting("measuring nodes"):
+                watched.nodes_at = now + self._look_at_nodes(watched)
         if now >= watched.checkpoint_at:
             watched.checkpoint_at = now + _CHECKPOINT_INTERVAL
             self._checkpoint(watched)
+
+    def _look_at_nodes(self, watched: _Watched) -> Seconds:
+        """Look for launchers of a task; return the seconds until the next look.
+
+        The nodes are a task's own only if it is the only one at a time.
+        """
+        if self._watching.slots > 1:
+            return float("inf")
+        if watched.nodes is None:
+            from weigh.runner.node_watch import NodeWatch  # noqa: PLC0415 - rarely
+
+            watched.nodes = NodeWatch(
+                self._watching.env, self._watching.interval, self._note
+            )
+        return watched.nodes.look(_TaskView(watched, self.set_aside))
+
+    def _note(self, line: str) -> None:
+        self.trouble = line
 
     def _checkpoint(self, watched: _Watched) -> None:
         """Save an attempt's present measurement, in case weigh is killed."""
@@ -256,6 +314,8 @@ class Watcher:
         )
         headway = one.progress.headway(attempt)
         measured = msgspec.structs.replace(measured, progress=headway)
+        if watched.nodes is not None:
+            measured = watched.nodes.joined(measured)
         record = fill_record(
             one.blank,
             attempt,
@@ -303,6 +363,9 @@ class Watcher:
             with self._noting(f"GPU usage of task {seq}"):
                 usages, rows = self._gpus.end(watched.gpus)
                 measured = with_gpus(measured, usages, rows, began=attempt.launch.began)
+        if watched is not None and watched.nodes is not None:
+            with self._noting(f"nodes of task {seq}"):
+                measured = watched.nodes.finish(measured)
         with self._noting(f"progress of task {seq}"):
             headway = one.progress.ended(attempt)
             if headway is not None:

@@ -8,7 +8,7 @@ from weigh.schedulers.slurm import SLURM
 
 if TYPE_CHECKING:  # weigh run needs only the text of the schedulers
     from weigh.model.record import Allocation, Job
-    from weigh.schedulers.protocol import Kind
+    from weigh.schedulers.protocol import Kind, Steps
     from weigh.units import Seconds
 
 _ALL: "tuple[Kind, ...]" = (SLURM, GRIDENGINE)
@@ -54,3 +54,23 @@ def facts_from_environment(
         return None, None
     text = kind.text
     return text.allocation_from_environment(env), text.job_from_environment(env)
+
+
+def starters_of(env: Mapping[str, str]) -> frozenset[str]:
+    """Return the commands that start processes of a job which are not below them.
+
+    They are of the scheduler whose job this is; outside a job, of all schedulers.
+    """
+    inside = kind_of_job(env)
+    kinds = _ALL if inside is None else (inside,)
+    return frozenset(kind.starts.split()[0] for kind in kinds)
+
+
+def steps_of(env: Mapping[str, str]) -> "Steps | None":
+    """Return how to start processes on all nodes of a job; None if that is unknown.
+
+    Outside a job it is for jobs that a launcher may allocate itself.
+    """
+    inside = kind_of_job(env)
+    kinds = _ALL if inside is None else (inside,)
+    return next((kind.steps for kind in kinds if kind.steps is not None), None)

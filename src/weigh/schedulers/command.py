@@ -165,12 +165,13 @@ def lines_of(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[str]:
             ) as process,
         ):
             try:
-                yield from io.TextIOWrapper(
+                with io.TextIOWrapper(
                     process.stdout or io.BytesIO(),
                     encoding="utf-8",
                     errors="backslashreplace",
                     newline="\n",
-                )
+                ) as lines:
+                    yield from lines
             except BaseException:
                 process.kill()
                 raise

@@ -147,6 +147,9 @@ class Dialect(Protocol):
     def directives(self, request: Request) -> tuple[str, ...]:
         """Return *request* as flags; unknown values are left out."""
 
+    def any_layout(self, request: Request) -> tuple[str, ...]:
+        """Return *request* as flags for any placement of its tasks; empty if none."""
+
     def allocation_from_environment(self, env: Mapping[str, str]) -> Allocation | None:
         """Read this node's allocation; None outside a job."""
 

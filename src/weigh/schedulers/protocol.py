@@ -348,6 +348,11 @@ class Lint(Protocol):
     def directives(self, text: str) -> int:
         """Return the number of directive lines that the scheduler reads."""
 
+    def default_files(
+        self, cwd: str, env: Mapping[str, str]
+    ) -> tuple[tuple[str, str], ...]:
+        """Return (name, path) of the files of options read before a script."""
+
     def awaited(self, text: str) -> tuple[str, ...]:
         """Return the ids of the jobs that the script depends on."""
 
@@ -412,6 +417,42 @@ class PastAccounting(Protocol):
         """Yield its jobs, without keeping any; None for what cannot be read."""
 
 
+class Steps(Protocol):
+    """How a scheduler starts processes on all nodes of a job that runs.
+
+    ``NODE`` is the variable with a node's name. ``SAME`` are variables that are equal
+    for all processes of a job on a node, ``STEP`` for all processes of a step;
+    ``GROUP`` begins the name of the job's control group.
+    """
+
+    NODE: str
+    SAME: tuple[str, ...]
+    STEP: tuple[str, ...]
+    GROUP: str
+
+    def nodes_of(self, env: Mapping[str, str]) -> int | None:
+        """Return the number of the job's nodes; None outside a job."""
+
+    def watch_argv(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        *,
+        job: str | None = None,
+        nodes: int | None = None,
+    ) -> Argv:
+        """Return the command that runs *command* on each node, in a step of its own."""
+
+    def watch_environment(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment for it."""
+
+    def job_query(self) -> Argv:
+        """Return the command that lists the user's jobs and their sessions."""
+
+    def parse_job(self, out: str, session: int) -> tuple[str, int] | None:
+        """Read the job of a session, and the number of its nodes; None if unclear."""
+
+
 class EndMessages(msgspec.Struct, frozen=True, kw_only=True):
     """What a scheduler prints into a job's log when it ends the job.
 
@@ -447,9 +488,10 @@ class Kind(Protocol):
     ``title`` is its name in a sentence. ``submits``, ``lists`` and ``accounts`` are the
     commands that show whether the scheduler is installed, ``commands`` are all that
     weigh and its users need, ``starts`` runs a program on a node. ``probe`` is a cheap
-    question that shows whether it answers. ``suffixes`` of files mean its job scripts.
-    ``directive`` matches a line that looks like a directive, even misspelled.
-    ``job_variable`` is set in its jobs.
+    question that shows whether it answers, ``nodes_argv`` lists the names of the
+    compute nodes. ``suffixes`` of files mean its job scripts. ``directive`` matches a
+    line that looks like a directive, even misspelled. ``job_variable`` is set in its
+    jobs.
     """
 
     name: str
@@ -460,6 +502,7 @@ class Kind(Protocol):
     commands: tuple[str, ...]
     starts: str
     probe: Argv
+    nodes_argv: Argv
     suffixes: tuple[str, ...]
     job_variable: str
     directive: re.Pattern[str]
@@ -486,6 +529,10 @@ class Kind(Protocol):
     @property
     def script_rules(self) -> ScriptRules:
         """Return what the body of its job scripts contains."""
+
+    @property
+    def steps(self) -> Steps | None:
+        """Return how its jobs start processes on their nodes; None if unknown."""
 
     def read_cluster(self, query: Query, env: Mapping[str, str]) -> ClusterAnswers:
         """Query nodes, queues and jobs. Raises WeighError if it does not answer."""

@@ -159,7 +159,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     """A simple command: its words without quotes, its redirections.
 
     Variables are not expanded. ``background`` is True if ``&`` ends it, ``piped`` if
-    its output is piped to another command.
+    its output is piped to another command. ``appended`` are those of the outputs that
+    are not overwritten.
     """
 
     line: int
@@ -168,6 +169,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     assigned: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    appended: tuple[str, ...] = ()
     background: bool = False
     piped: bool = False
 
@@ -178,7 +180,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True):
-    """The commands that a shell would run; ``documents`` are here-document lines."""
+    """The commands that a shell would run.
+
+    ``documents`` are the lines of here-documents, and those within quotes or ``$( )``.
+    """
 
     commands: tuple[Command, ...] = ()
     functions: frozenset[str] = frozenset()
@@ -216,6 +221,8 @@ def _document_lines(found: tuple[Token, ...]) -> Iterator[int]:
         if token.kind == "document":
             rows = token.text.count("\n") + (not token.text.endswith("\n"))
             yield from range(token.line, token.line + rows)
+        elif token.kind == "word":
+            yield from range(token.line + 1, token.line + token.text.count("\n") + 1)
 
 
 class _Reader:
@@ -227,6 +234,7 @@ class _Reader:
         self._words: list[Token] = []
         self._inputs: list[str] = []
         self._outputs: list[str] = []
+        self._appended: list[str] = []
         self._target = ""
         self._head = ""
         self._pattern = False
@@ -257,11 +265,13 @@ class _Reader:
                     assigned=tuple(word.text for word in words[:count]),
                     inputs=tuple(self._inputs),
                     outputs=tuple(self._outputs),
+                    appended=tuple(self._appended),
                     background=ending == "&",
                     piped=ending in ("|", "|&"),
                 )
             )
-        self._words, self._inputs, self._outputs = [], [], []
+        self._words, self._inputs = [], []
+        self._outputs, self._appended = [], []
         self._target = self._head = ""
 
     def _operator(self, token: Token, following: str) -> None:
@@ -303,4 +313,6 @@ class _Reader:
             self._inputs.append(path)
         elif self._target in _INTO and not path.isdecimal():
             self._outputs.append(path)
+            if self._target in (">>", "&>>"):
+                self._appended.append(path)
         self._target = ""

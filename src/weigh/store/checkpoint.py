@@ -64,8 +64,9 @@ def save(root: str, checkpoint: Checkpoint) -> None:
         StoreError: it cannot be written.
     """
     folder = make_folder(root, RUNNING)
-    path = _path(folder, checkpoint.record.id)
-    temporary = _temporary(folder, checkpoint.record.id)
+    record = checkpoint.record
+    path = _path(folder, record.id, record.part)
+    temporary = _temporary(folder, record.id, record.part)
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0)
         descriptor = os.open(temporary, flags, file_mode(temporary))
@@ -80,14 +81,17 @@ def save(root: str, checkpoint: Checkpoint) -> None:
         ) from error
 
 
-def finish(root: str, record_id: str) -> None:
-    """Remove the checkpoint of a run whose record is written.
+def finish(root: str, record_id: str, part: int | None = None) -> None:
+    """Remove the checkpoint of a run, or of this *part* of it, that is written.
 
     Raises:
         StoreError: it exists, but cannot be removed.
     """
     folder = os.path.join(root, RUNNING)
-    for path in (_path(folder, record_id), _temporary(folder, record_id)):
+    for path in (
+        _path(folder, record_id, part),
+        _temporary(folder, record_id, part),
+    ):
         try:
             os.unlink(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -148,7 +152,7 @@ def _finalise(root: str, found: _Found, here: Machine, proc: str) -> Record | No
         return record
     with suppress(OSError):
         os.unlink(claim)
-        os.unlink(_temporary(os.path.dirname(claim), record.id))
+        os.unlink(_temporary(os.path.dirname(claim), record.id, record.part))
     return None if written else record
 
 
@@ -182,18 +186,19 @@ def _is_written(root: str, record: Record, machine: Machine) -> bool:
     """Return whether weigh died after its record, before it removed the checkpoint."""
     mark = f'"id":"{record.id}"'.encode()
     return any(
-        mark in line and _has_id(line, record.id)
+        mark in line and _is_of(line, record)
         for shard in shards(root)
         if is_shard_of(os.path.basename(shard), machine)
         for line in read_lines(shard)
     )
 
 
-def _has_id(line: bytes, record_id: str) -> bool:
+def _is_of(line: bytes, record: Record) -> bool:
     try:
-        return decode(line).id == record_id
+        found = decode(line)
     except WeighError:
         return False
+    return (found.id, found.part) == (record.id, record.part)
 
 
 def _checkpoints(root: str, *, claimed: bool = False) -> list[_Found]:
@@ -233,14 +238,18 @@ def _is_claimed_by_living(path: str, here: Machine, proc: str) -> bool:
             return False
 
 
-def _path(folder: str, record_id: str) -> str:
+def _path(folder: str, record_id: str, part: int | None) -> str:
     if not is_id(record_id):
         raise FormatError(f"not the id of a record: {record_id!r}")
-    return os.path.join(folder, f"{record_id}.json")
+    return os.path.join(folder, f"{_file_name(record_id, part)}.json")
 
 
-def _temporary(folder: str, record_id: str) -> str:
-    return os.path.join(folder, f".{record_id}.tmp")
+def _temporary(folder: str, record_id: str, part: int | None) -> str:
+    return os.path.join(folder, f".{_file_name(record_id, part)}.tmp")
+
+
+def _file_name(record_id: str, part: int | None) -> str:
+    return record_id if part is None else f"{record_id}.{part}"
 
 
 def _write_whole(descriptor: int, content: bytes) -> None:

@@ -4,11 +4,12 @@ A line has the order of the model's fields, so what a list needs comes before ``
 and nine tenths of the line (the series) need not be parsed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from weigh.errors import RecordNotFoundError, StoreError
+from weigh.joined import join_records, largest, total, worse_state
 from weigh.model.record import SCHEMA, Record
 from weigh.store.lines import UNREADABLE, decode, encode
 from weigh.store.shards import read_lines, shards
@@ -56,16 +57,21 @@ class Head(msgspec.Struct, gc=False, kw_only=True):
     state: str = "UNKNOWN"
     exit_code: int | None = None
     signal: int | None = None
+    part: int | None = None
     usage: UsageHead | None = None
     removed: str | None = None
 
 
 class Entry(msgspec.Struct, gc=False):
-    """The head of a record, and the place of its line."""
+    """The head of a record, and the place of its line.
+
+    ``more`` are the places of its other lines, if the ranks of a run left one each.
+    """
 
     head: Head
     path: str
     offset: int
+    more: tuple[tuple[str, int], ...] = ()
 
 
 class Index(msgspec.Struct):
@@ -110,7 +116,7 @@ def read_index(root: str) -> Index:
             elif head.removed is not None:
                 removed.add(head.id)
             else:
-                found[head.id] = Entry(head, path, offset)
+                found[head.id] = _with_more(found.get(head.id), head, path, offset)
     for record_id in removed:
         found.pop(record_id, None)
         newer.pop(record_id, None)
@@ -125,12 +131,23 @@ def read_line(entry: Entry) -> bytes:
     Raises:
         StoreError: it cannot be read.
     """
+    if entry.more:
+        return encode(read_record(entry))
+    return _line_at(entry.path, entry.offset)
+
+
+def _line_at(path: str, offset: int) -> bytes:
     try:
-        with open(entry.path, "rb") as file:
-            file.seek(entry.offset)
+        with open(path, "rb") as file:
+            file.seek(offset)
             return file.readline().removesuffix(b"\n")
     except OSError as error:
-        raise StoreError(f"cannot read {entry.path}: {error.strerror}") from error
+        raise StoreError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _lines_of(entry: Entry) -> list[bytes]:
+    places = ((entry.path, entry.offset), *entry.more)
+    return [_line_at(path, offset) for path, offset in places]
 
 
 def read_record(entry: Entry) -> Record:
@@ -141,7 +158,7 @@ def read_record(entry: Entry) -> Record:
         RecordNotFoundError: the shard changed meanwhile.
         StoreError: it cannot be read.
     """
-    record = decode(read_line(entry))
+    record = join_parts(decode(line) for line in _lines_of(entry))[-1]
     if record.id != entry.head.id:
         raise RecordNotFoundError(f"record {entry.head.id} moved: try again")
     return record
@@ -149,12 +166,67 @@ def read_record(entry: Entry) -> Record:
 
 def read_short(entry: Entry) -> Record:
     """Read the record of *entry* without its series, ten times as fast."""
-    return decode(_short(read_line(entry) + b"\n"))
+    lines = _lines_of(entry)
+    return join_parts(decode(_short(line + b"\n")) for line in lines)[-1]
+
+
+def join_parts(records: Iterable[Record]) -> list[Record]:
+    """Return each record once, joined from its parts; of other equal ids the last."""
+    found: dict[str, dict[int | None, Record]] = {}
+    for record in records:
+        parts = found.setdefault(record.id, {})
+        if record.part is None:
+            parts.clear()
+        parts[record.part] = record
+    return [
+        next(iter(parts.values()))
+        if None in parts
+        else join_records(tuple(parts.values()))
+        for parts in found.values()
+    ]
 
 
 def head_of(record: Record) -> Head:
     """Return the head of *record*."""
     return _HEADS.decode(encode(record))
+
+
+def _with_more(entry: Entry | None, head: Head, path: str, offset: int) -> Entry:
+    """Return the entry with one more line: a part of its record, or a newer line."""
+    if entry is None or head.part is None or entry.head.part is None:
+        return Entry(head, path, offset)
+    return Entry(
+        _joined_head(entry.head, head),
+        entry.path,
+        entry.offset,
+        (*entry.more, (path, offset)),
+    )
+
+
+def _joined_head(one: Head, other: Head) -> Head:
+    state = worse_state(one.state, other.state)
+    worse = one if one.state == state else other
+    usages = [head.usage for head in (one, other) if head.usage is not None]
+    peaks = [usage.peak_memory for usage in usages if usage.peak_memory is not None]
+    return Head(
+        id=one.id,
+        label=one.label,
+        command=one.command,
+        parameters=one.parameters,
+        started=min(one.started, other.started),
+        ended=max(one.ended, other.ended) if one.ended and other.ended else None,
+        state=state,
+        exit_code=worse.exit_code,
+        signal=worse.signal,
+        part=one.part,
+        usage=UsageHead(
+            wall_time=largest(usage.wall_time for usage in usages),
+            cpu_time=total(usage.cpu_time for usage in usages),
+            peak_memory=max(peaks, key=lambda peak: peak.value, default=None),
+            max_process_memory=largest(usage.max_process_memory for usage in usages),
+            gpus=max((usage.gpus for usage in usages), key=len, default=()),
+        ),
+    )
 
 
 def _age(entry: Entry) -> str:

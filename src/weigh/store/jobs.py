@@ -59,7 +59,7 @@ def find_jobs(jobs: Sequence[Submitted], name: str) -> list[Submitted]:
     folder = os.path.abspath(name)
     called = [job for job in jobs if job.name == name or job.is_of(folder)]
     if not called:
-        recent = ", ".join(f"{job.id} ({job.name})" for job in jobs[:-6:-1])
+        recent = ", ".join(f"{job.id} ({job.name})" for job in jobs[:-4:-1])
         raise UsageError(f"no such job: {name} (the latest: {recent})")
     return chain_of(jobs, called[-1])
 

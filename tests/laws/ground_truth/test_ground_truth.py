@@ -33,12 +33,12 @@ WEIGH = (sys.executable, "-m", "weigh", "run")
 class Run:
     """One program run under weigh: its truth, and what weigh wrote."""
 
-    def __init__(self, folder: Path, kind: str) -> None:
+    def __init__(self, folder: Path, kind: str, *, seconds: float = 0.4) -> None:
         truth, output = folder / "truth.json", folder / "record.json"
         words = [
             kind,
             "--scale=0.25",
-            "--seconds=0.4",
+            f"--seconds={seconds}",
             f"--truth={truth}",
             f"--file={folder / 'file'}",
         ]
@@ -50,6 +50,17 @@ class Run:
         self.truth: dict[str, Any] = json.loads(truth.read_text())
         self.record: dict[str, Any] = json.loads(output.read_text())
         self.usage: dict[str, Any] = self.record["usage"]
+
+    def is_short(self) -> bool:
+        """Return whether too little was seen: on a busy machine weigh looks late."""
+        low = 0.95 * self.truth["peak_memory"]
+        return bool(self.usage["peak_memory"]["value"] < low)
+
+
+def run_of(folder: Path, kind: str) -> Run:
+    """Run a program; once more, with ten times the patience, if too little was seen."""
+    run = Run(folder, kind)
+    return Run(folder, kind, seconds=4) if run.is_short() else run
 
 
 def is_on_a_disk(folder: Path) -> bool:
@@ -66,10 +77,11 @@ def is_on_a_disk(folder: Path) -> bool:
 def test_peak_memory_is_the_programs_own_and_within_the_bounds(
     kind: str, tmp_path: Path
 ) -> None:
-    run = Run(tmp_path, kind)
+    run = run_of(tmp_path, kind)
     truth, peak = run.truth["peak_memory"], run.usage["peak_memory"]
     assert peak["value"] == pytest.approx(truth, rel=0.05)
-    assert peak["low"] <= truth + base_tolerance(truth)
+    # the truth is without page tables and stacks, which weigh counts
+    assert peak["low"] - (peak["kernel"] or 0) <= truth + base_tolerance(truth)
     assert truth - base_tolerance(truth) <= peak["high"]
 
 
@@ -79,11 +91,12 @@ def test_peak_memory_is_the_programs_own_and_within_the_bounds(
 def test_the_peak_is_told_by_kind_of_memory(
     kind: str, part: str, tmp_path: Path
 ) -> None:
-    run = Run(tmp_path, kind)
+    run = run_of(tmp_path, kind)
     peak = run.usage["peak_memory"]
     size = run.truth.get("file", run.truth["peak_memory"])
     assert peak[part] == pytest.approx(size, rel=0.15)  # the interpreter's own: 12 MiB
-    assert peak["anonymous"] + peak["shared"] + peak["file"] == peak["value"]
+    parts = ("anonymous", "shared", "file", "kernel")
+    assert sum(peak[part] for part in parts) == peak["value"]
 
 
 def test_cpu_time_of_100_short_children_is_counted(tmp_path: Path) -> None:
@@ -113,4 +126,4 @@ def test_a_record_says_what_measuring_cost(tmp_path: Path) -> None:
     assert 0 < monitor["cpu_time"] < run.usage["wall_time"]
     assert 0 < monitor["memory"] < 30 * MIB
     assert monitor["samples"] > 1
-    assert monitor["interval"] == 0.05
+    assert monitor["interval"] >= 0.05  # the one that was reached

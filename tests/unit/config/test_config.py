@@ -222,3 +222,22 @@ def test_where_no_file_exists_no_parser_is_imported(tmp_path: Path) -> None:
     )
 
     assert bare.returncode == 0
+
+
+def test_rules_to_ignore_add_up_over_the_files(layers: Layers, write: Write) -> None:
+    write(layers.user, '[check]\nignore = ["no-wait"]')
+    write(layers.project, '[check]\nignore = ["module"]\nignores = []')
+
+    found = layers.load()
+
+    assert found.ignore == ("no-wait", "module")
+    assert "check.ignores (did you mean ignore?)" in found.warnings[0]
+
+
+@pytest.mark.parametrize("value", ['"no-wait"', "3", "[1]"])
+def test_rules_to_ignore_are_a_list_of_names(
+    layers: Layers, write: Write, value: str
+) -> None:
+    write(layers.project, f"[check]\nignore = {value}")
+    with pytest.raises(FormatError, match=r"check\.ignore must be a list of names"):
+        layers.load()

@@ -2,7 +2,7 @@
 
 import math
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from sized_runs import BY, sized_run, sized_runs
 
@@ -172,7 +172,6 @@ numbers = (
 )
 
 
-@settings(max_examples=200)
 @given(st.lists(st.tuples(numbers, numbers, st.floats()), max_size=6))
 def test_records_of_any_numbers_give_an_estimate_or_a_usage_error(
     rows: list[tuple[float | str, float | str, float]],

@@ -201,7 +201,7 @@ def test_the_replay_is_each_run_asked_for_from_those_before_it(
     replay = of_values(runs, "normal").predict().replay
 
     assert (replay.runs, replay.killed) == (len(runs) - 3, killed)
-    assert replay.asked == pytest.approx(asked)
+    assert replay.requested == pytest.approx(asked)
 
 
 def test_three_equal_runs_promise_no_more_than_three_runs_can() -> None:

@@ -137,7 +137,7 @@ def test_before_three_runs_the_answer_is_to_run_three_first(
 
     assert code == 0
     assert out.startswith("#SBATCH --mem=")
-    assert err.startswith(f"# {runs} of tag")
+    assert err.startswith(f"# {runs} completed run")
 
 
 def test_with_no_run_at_all_the_way_out_is_named(weigh: Weigh) -> None:

@@ -95,7 +95,17 @@ def test_several_kinds_are_listed_by_what_they_would_free(
     assert code == 0
     title, first, second = out.splitlines()
     assert title.split() == (
-        ["name", "jobs", "CPUs", "requested", "most", "used", "killed", "request", "time"]
+        [
+            "name",
+            "jobs",
+            "CPUs",
+            "requested",
+            "most",
+            "used",
+            "killed",
+            "request",
+            "time",
+        ]
     )
     assert (first.split()[0], first.split()[1]) == ("many", "40")
     assert second.split()[0] == "few"
@@ -118,7 +128,7 @@ def test_jobs_too_short_to_be_sampled_keep_their_request(
 ) -> None:
     accounting(rows(*[("short", "COMPLETED", 12, "3G", "2M")] * 30))
 
-    _, out, err = weigh("--for", "json")
+    out = weigh("--for", "json")[1]
 
     assert json.loads(out)["memory"] == 3 * GIB
     assert "0 of them sampled" in weigh()[2]
@@ -169,7 +179,7 @@ def test_real_qacct_is_asked_for_the_address_space_that_its_limit_counts(
     text = (CAPTURED / "gridengine-8.1.9-qacct.txt").read_text()
     accounting(text.replace("ru_wallclock ", "ru_wallclock 9"), name="qacct")
 
-    code, out, err = weigh("--name", "arr", accounts="qacct")
+    code, out, _ = weigh("--name", "arr", accounts="qacct")
 
     assert code == 0
     assert "-o someone -d 30 -j" in (tmp_path / "asked").read_text()

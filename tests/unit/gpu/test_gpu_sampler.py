@@ -25,12 +25,17 @@ import os, sys, time
 from weigh.measure.gpu.sampler import GpuSampler
 from weigh.probe.nvml import NvmlProbe
 sampler = GpuSampler(lambda: NvmlProbe(os.environ), 0.005, pids=lambda: (71,))
-sampler.start(wait=0.5)
+starts = sys.argv[2] != "nvmlInitWithFlags"
+sampler.start(wait=60 if starts else 0.5)
+while starts and not any(usage.peak_memory for usage in sampler.usages()):
+    time.sleep(0.01)
 with open(sys.argv[1], "a") as script:
     script.write("hang.%s=600\\n" % sys.argv[2])
 time.sleep(0.5)
 usages = sampler.stop(timeout=0.2)
-print([usage.peak_memory for usage in usages], sampler.warnings())
+while not (warnings := sampler.warnings()):  # on a busy machine the call comes later
+    time.sleep(0.01)
+print([usage.peak_memory for usage in usages], warnings)
 """
 
 
@@ -88,7 +93,7 @@ def test_in_a_container_the_rise_of_the_device_is_the_peak(nvml: Script) -> None
         let_look(sampler)
         usage = only(sampler)
     assert (usage.memory_before, usage.peak_memory) == (GIB, 5 * GIB)
-    assert usage.source == DEVICE_RISE
+    assert (usage.source or "").startswith(DEVICE_RISE)  # and when, if it looked late
 
 
 def test_the_baseline_is_read_before_start_returns(nvml: Script) -> None:

@@ -202,6 +202,18 @@ def test_a_card_may_be_where_the_drivers_files_are(tmp_path: Path, path: str) ->
     assert not gpu_may_be_present({"CUDA_VISIBLE_DEVICES": ""}, root=str(tmp_path))
 
 
+@pytest.mark.parametrize("left", ["dev/nvidiactl", "etc/ld.so.cache"])
+def test_a_driver_left_behind_without_its_module_is_no_gpu(
+    tmp_path: Path, left: str
+) -> None:
+    for folder in ("dev", "etc", "sys/module"):
+        os.makedirs(tmp_path / folder)
+    (tmp_path / left).write_bytes(b"libnvidia-ml.so.1\0")
+    assert not gpu_may_be_present({}, root=str(tmp_path))
+    os.makedirs(tmp_path / "sys/module/nvidia")
+    assert gpu_may_be_present({}, root=str(tmp_path))
+
+
 def test_a_card_may_be_where_the_loader_knows_the_library(tmp_path: Path) -> None:
     os.makedirs(f"{tmp_path}/etc")
     with open(f"{tmp_path}/etc/ld.so.cache", "wb") as file:

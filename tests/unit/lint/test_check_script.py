@@ -42,7 +42,7 @@ def check(tmp_path: Path) -> Check:
 
 
 def codes(checked: Checked) -> list[str]:
-    return [one.code for one in checked.problems]
+    return [one.rule for one in checked.problems]
 
 
 def test_the_screen_has_the_place_the_text_and_what_happens(check: Check) -> None:
@@ -132,7 +132,7 @@ def test_bytes_that_are_no_text_are_told_and_steer_no_terminal(check: Check) -> 
 
 def test_the_document_names_its_schema_first(check: Check) -> None:
     document = json.loads(render_json(check(SCREEN)))
-    assert next(iter(document.items())) == ("schema", "weigh.lint/1")
+    assert next(iter(document.items())) == ("schema", "weigh.lint/2")
     assert (document["problems"], document["accepted"]) == (4, True)
     assert document["findings"][0]["line"] == 2
 
@@ -168,7 +168,7 @@ WORDS = st.text("abcdefgh", min_size=1, max_size=30)
 @given(st.text(max_size=60), st.text(max_size=90), st.lists(WORDS, min_size=1))
 def test_every_line_fits_80_columns(path: str, text: str, words: list[str]) -> None:
     effect = " ".join(words)
-    found = Finding(code="x", severity="error", line=7, text=text, effect=effect)
+    found = Finding(rule="x", severity="problem", line=7, text=text, effect=effect)
     checked = Checked(script=path, scheduler="slurm", directives=1, findings=(found,))
     lines = list(render(checked))
     assert all(columns_of(line) <= 80 for line in lines)
@@ -194,7 +194,7 @@ def test_the_cluster_at_hand_is_asked_what_it_has(tmp_path: Path) -> None:
 
     found = check_here("run.sh", form=None, cwd=str(tmp_path), env=env).findings
 
-    assert {one.code: one.cure for one in found}["unknown-queue"] == (
+    assert {one.rule: one.cure for one in found}["unknown-queue"] == (
         "did you mean short?"
     )
 
@@ -209,4 +209,4 @@ def test_without_a_scheduler_nobody_is_asked(tmp_path: Path) -> None:
         "run.sh", form="slurm", cwd=str(tmp_path), env={"PATH": ""}, ask=never
     ).findings
 
-    assert "unknown-queue" not in {one.code for one in found}
+    assert "unknown-queue" not in {one.rule for one in found}

@@ -179,10 +179,12 @@ def test_virtual_size_and_cuda_do_not_go_together() -> None:
     assert "virtual-with-cuda" not in qsub("-l h_vmem=8G")
 
 
-def test_a_hard_limit_alone_kills_without_a_word() -> None:
-    found = qsub("-l h_rt=02:00:00")["no-soft-limit"]
-    assert "s_rt=01:55:00" in found.cure
-    assert "no-soft-limit" not in qsub("-l h_rt=02:00:00,s_rt=01:50:00")
+def test_a_trap_waits_in_vain_for_a_warning_that_h_rt_does_not_send() -> None:
+    body = "trap 'cp x y' USR1\npython train.py &\nwait\n"
+    assert "no-soft-limit" in qsub("-l h_rt=02:00:00", body=body)
+    assert "no-soft-limit" not in qsub("-l h_rt=02:00:00,s_rt=01:50:00", body=body)
+    assert "no-soft-limit" not in qsub("-l h_rt=02:00:00", "-notify", body=body)
+    assert "no-soft-limit" not in qsub("-l h_rt=02:00:00")
 
 
 def test_module_is_not_found_before_the_profile_is_read() -> None:
@@ -203,7 +205,7 @@ def test_another_program_of_the_same_name_is_pointed_out() -> None:
     place = CommandPlace(path="/home/me/venv/bin/python3", bare_path="/usr/bin/python3")
     found = qsub(body="python3 x\n", commands={"python3": place})["bare-path"]
     assert (found.severity, found.cure) == (
-        "warning",
+        "note",
         "yours is /home/me/venv/bin/python3",
     )
 

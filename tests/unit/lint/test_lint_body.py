@@ -104,37 +104,40 @@ def test_a_word_of_ones_own_is_no_placeholder(value: str) -> None:
     assert "placeholder" not in sbatch(f'--comment="{value}"')
 
 
-def test_a_placeholder_in_a_command_is_a_warning() -> None:
+def test_a_placeholder_in_a_command_is_a_note() -> None:
     found = sbatch(body="python /path/to/train.py\n")["placeholder"]
-    assert found.severity == "warning"
+    assert found.severity == "note"
 
 
 def test_conda_needs_its_hook() -> None:
-    assert sbatch(body="conda activate pt\n")["conda"].severity == "error"
+    assert sbatch(body="conda activate pt\n")["conda"].severity == "problem"
     hooked = 'eval "$(conda shell.bash hook)"\nconda activate pt\n'
     sourced = "source ~/miniconda3/etc/profile.d/conda.sh\nconda activate pt\n"
     assert "conda" not in sbatch(body=hooked)
     assert "conda" not in sbatch(body=sourced)
-    assert "conda" not in of_slurm("#!/bin/bash -l\nconda activate pt\n")
+    for flag in ("-l", "--login", "-login", "-il", "-el"):
+        assert "conda" not in of_slurm(f"#!/bin/bash {flag}\nconda activate pt\n")
+    assert "conda" in of_slurm("#!/bin/bash -e\nconda activate pt\n")
 
 
 def test_a_module_may_bring_conda() -> None:
-    found = sbatch(body="module load anaconda\nconda activate pt\n")["conda"]
-    assert found.severity == "warning"
+    assert "conda" not in sbatch(body="module load anaconda\nconda activate pt\n")
+    assert "conda" not in sbatch(body="ml Miniforge3/24\nconda activate pt\n")
+    assert "conda" in sbatch(body="module load cuda\nconda activate pt\n")
 
 
 def test_a_command_that_is_nowhere_is_an_error() -> None:
     commands = {"pyhton": CommandPlace(), "ls": CommandPlace("/bin/ls", "/bin/ls")}
     found = sbatch(body="ls\npyhton x\n", commands=commands)["command-not-found"]
-    assert found.severity == "error"
+    assert found.severity == "problem"
     assert found.cure == "did you mean python?"
 
 
-def test_a_program_that_the_nodes_may_have_is_a_warning() -> None:
+def test_a_program_that_the_nodes_may_have_is_a_note() -> None:
     gone = {"gromacs": CommandPlace(), "nvidia-smi": CommandPlace()}
     found = sbatch(body="nvidia-smi\ngromacs x\n", commands=gone)
     assert found["command-not-found"].text == "gromacs x"
-    assert found["command-not-found"].severity == "warning"
+    assert found["command-not-found"].severity == "note"
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,7 @@ def test_a_signal_for_the_shell_needs_a_trap() -> None:
 
 
 def test_a_gpu_that_is_used_and_not_asked_for_is_pointed_out() -> None:
-    assert "no-gpu" in sbatch(body="python train.py --device cuda\n")
+    assert "no-gpu" in sbatch("--mem=1G", body="python train.py --device cuda\n")
     asked = sbatch("--gres=gpu:1", body="python train.py --device cuda\n")
     assert "no-gpu" not in asked
 

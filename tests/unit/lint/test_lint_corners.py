@@ -111,7 +111,7 @@ def test_what_only_bash_knows_is_said_once() -> None:
 
     found = slurm_lint.lint(text, Facts())
 
-    assert [one.line for one in found if one.code == "bash-only"] == [3]
+    assert [one.line for one in found if one.rule == "bash-only"] == [3]
 
 
 def test_behind_a_second_component_directives_are_about_that() -> None:
@@ -178,10 +178,10 @@ def test_a_home_in_chdir_stays_as_it_is() -> None:
     assert "the job runs in /tmp" in found.effect
 
 
-def test_a_chdir_that_only_the_nodes_may_have_is_a_warning() -> None:
+def test_a_chdir_that_only_the_nodes_may_have_is_a_note() -> None:
     found = sbatch("--chdir=/scratch/me", paths={"/scratch/me": "missing"})["chdir"]
 
-    assert found.severity == "warning"
+    assert found.severity == "note"
 
 
 def test_a_throttle_that_is_no_number_is_refused() -> None:

@@ -97,7 +97,7 @@ def test_a_script_that_is_right_has_no_problem() -> None:
 
 def test_lint_needs_no_facts_at_all() -> None:
     found = slurm_lint.lint("#!/bin/bash\n#SBATCH --mem=4\nhostname\n", Facts())
-    assert "memory-in-mib" in {one.code for one in found}
+    assert "memory-in-mib" in {one.rule for one in found}
 
 
 def test_findings_are_plain_data() -> None:

@@ -347,7 +347,7 @@ def test_the_defaults_of_the_queue_are_said() -> None:
 
 def test_a_queue_of_gpus_without_a_gpu_is_pointed_out() -> None:
     found = sbatch("-p gpu", limits=SLURM)["default-gpu"]
-    assert found.severity == "warning"
+    assert found.severity == "note"
 
 
 def test_a_short_option_takes_its_equals_sign_along() -> None:

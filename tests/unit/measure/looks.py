@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from weigh.measure.memory.gauge import Holding
 from weigh.measure.peak import PeakTracker
-from weigh.measure.shared_memory import Holding
 from weigh.model.record import PeakMemory, Sample
 from weigh.probe.proc import ProcessReading
 from weigh.units import MIB

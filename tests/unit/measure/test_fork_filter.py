@@ -6,8 +6,8 @@ import pytest
 from live import jobs
 
 from weigh.measure.sampler import ForkFilter
+from weigh.probe.pages import share_memory_map
 from weigh.probe.proc import ProcTree
-from weigh.probe.sharing import share_memory_map
 from weigh.units import MIB
 
 pytestmark = pytest.mark.skipif(

@@ -11,7 +11,8 @@ from weigh.measure.sampler import Sampler
 from weigh.probe.proc import ProcessReading, ProcessTimes, ProcTree
 
 INTERVAL = 0.05
-SHARE = 0.007
+SHARE, CREDIT = 0.005, 0.04  # of a core; CPU seconds
+BLIND = 4.0  # seconds: the longest without a look
 
 
 class OneProcess(ProcTree):
@@ -74,24 +75,40 @@ def test_a_short_run_is_looked_at_often_and_a_long_one_at_the_interval(
     assert waits[-1] == INTERVAL
 
 
-@given(st.lists(st.floats(0, 2), min_size=1, max_size=50))
+@given(st.lists(st.floats(0, SHARE * BLIND), min_size=1, max_size=50))
 def test_looking_takes_its_share_of_a_core_whatever_a_look_costs(
     costs: list[float],
 ) -> None:
     run = Run()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(time, "thread_time", lambda: run.tree.cpu_spent)
-        for cost in (*costs, *[0.0] * 60):  # the last cost is paid off in time
+        for cost in costs:
             run.tree.cost = cost
             run.look()
-    assert run.tree.cpu_spent <= SHARE * run.now * 1.001
+    assert run.tree.cpu_spent <= SHARE * run.now * 1.001 + CREDIT + max(costs)
+
+
+def test_no_cost_makes_weigh_blind_for_long(run: Run) -> None:
+    run.tree.cost = 10.0
+    assert max(run.look() for _ in range(10)) == BLIND
 
 
 def test_when_looking_gets_cheap_again_it_gets_frequent_again(run: Run) -> None:
-    run.tree.cost = 0.1
-    assert [run.look() for _ in range(10)][-1] > 10
+    run.tree.cost = 0.01
+    assert [run.look() for _ in range(10)][-1] > 1
     run.tree.cost = 0.0
     assert [run.look() for _ in range(60)][-1] == INTERVAL
+
+
+def test_the_interval_that_is_reported_is_the_one_that_was_reached(run: Run) -> None:
+    for _ in range(20):
+        run.look()
+    assert run.sampler.reached_interval() == INTERVAL
+    run.tree.cost = 0.01
+    for _ in range(20):
+        run.look()
+    assert run.sampler.reached_interval() == run.now / run.sampler.looks
+    assert run.sampler.reached_interval() > 10 * INTERVAL
 
 
 def test_samples_stay_few_and_keep_the_highest(run: Run) -> None:
@@ -170,14 +187,26 @@ def test_an_idle_tree_is_not_read_again_until_it_works(
     assert run.sampler.samples[-1].memory == 9 * HUNDRED
 
 
-def test_an_idle_tree_is_read_every_second_all_the_same(
+def test_an_idle_tree_is_read_all_the_same_after_four_seconds(
     idle: tuple[Run, StillClock],
 ) -> None:
     run, _ = idle
-    while run.now <= 1:
+    while run.now <= BLIND:
+        assert {sample.memory for sample in run.sampler.samples} == {HUNDRED}
         run.look()
     run.look()
     assert run.sampler.samples[-1].memory == 9 * HUNDRED
+
+
+def test_an_idle_tree_is_looked_at_less_and_a_busy_one_at_once_as_often_again(
+    idle: tuple[Run, StillClock],
+) -> None:
+    run, clock = idle
+    waits = [run.look() for _ in range(25)]
+    assert waits == sorted(waits)
+    assert waits[-1] == pytest.approx(5 * INTERVAL)
+    clock.used += 0.2
+    assert run.look() == INTERVAL
 
 
 def test_a_run_that_begins_idle_is_looked_at_often_too(
@@ -185,4 +214,6 @@ def test_a_run_that_begins_idle_is_looked_at_often_too(
 ) -> None:
     run, _ = idle
     assert run.look() < 0.01
-    assert [run.look() for _ in range(6)][-1] == INTERVAL
+    waits = [run.look() for _ in range(6)]
+    assert waits == sorted(waits)
+    assert waits[-1] > INTERVAL

@@ -151,6 +151,23 @@ def test_a_bound_too_wide_to_ask_for_is_named_instead() -> None:
     assert noted(request, "may have reached 2.00 GiB")
 
 
+@pytest.mark.parametrize(
+    ("high", "source", "request_size"),
+    [
+        (1100, "pages: counted", 1200),  # the headroom covers it
+        (1400, "pages: counted", 1400),
+        (9000, "pages: counted", 1200),  # shows nothing about the need
+        (9000, "status: estimated", 1500),
+    ],
+)
+def test_a_request_covers_the_upper_bound_where_that_is_of_use(
+    high: int, source: str, request_size: int
+) -> None:
+    known = msgspec.structs.replace(peak(1000 * MIB, high=high * MIB), source=source)
+    request = from_usages([record(peak_memory=known)])
+    assert request.memory == request_size * MIB
+
+
 def test_mapped_files_are_part_of_the_request_and_named() -> None:
     mapped = peak(
         2 * GIB, anonymous=512 * MIB, shared=512 * MIB, file=GIB, high=2 * GIB + MIB

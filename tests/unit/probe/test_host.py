@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from weigh.probe.host import is_login_node, read_host
+from weigh.probe.host import may_be_login_node, read_host
 
 
 def test_the_machine_is_told_by_its_own_files(tmp_path: Path) -> None:
@@ -42,10 +42,11 @@ def test_cpus_are_those_this_process_may_use() -> None:
 SCHEDULERS = ("sbatch", "qsub"), ("SLURM_JOB_ID", "SGE_TASK_ID")
 
 
-def test_a_login_node_has_the_commands_and_no_job(tmp_path: Path) -> None:
+def test_a_login_node_has_the_commands_and_is_reached_by_ssh(tmp_path: Path) -> None:
     command = tmp_path / "sbatch"
     command.touch(mode=0o755)
-    here = {"PATH": f"/nowhere:{tmp_path}"}
-    assert is_login_node(here, *SCHEDULERS)
-    assert not is_login_node({**here, "SLURM_JOB_ID": "7"}, *SCHEDULERS)
-    assert not is_login_node({"PATH": "/nowhere"}, *SCHEDULERS)
+    here = {"PATH": f"/nowhere:{tmp_path}", "SSH_TTY": "/dev/pts/1"}
+    assert may_be_login_node(here, *SCHEDULERS)
+    assert not may_be_login_node({**here, "SLURM_JOB_ID": "7"}, *SCHEDULERS)
+    assert not may_be_login_node({**here, "PATH": "/nowhere"}, *SCHEDULERS)
+    assert not may_be_login_node({"PATH": here["PATH"]}, *SCHEDULERS)

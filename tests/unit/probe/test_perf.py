@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from weigh.probe import perf, sharing
+from weigh.probe import pages, perf
+from weigh.probe.pages import share_memory_map
 from weigh.probe.perf import CpuClock, open_cpu_clock
-from weigh.probe.sharing import share_memory_map
 
 BURN = "import time\nwhile time.process_time() < 0.3: pass"
 UNWAITED = """
@@ -51,7 +51,7 @@ def test_cpu_time_is_counted_of_all_that_is_started(
     clock.close()
     assert seconds is not None
     # a little went by before the clock was there, and Python had to start
-    assert 0.29 <= seconds < 0.45
+    assert 0.25 <= seconds < 0.6
 
 
 def test_a_refusal_is_no_clock_and_no_error() -> None:
@@ -82,5 +82,5 @@ def test_a_process_shares_its_map_with_itself_and_with_no_child() -> None:
 
 
 def test_an_unknown_machine_compares_no_maps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharing, "_SYSCALL_NUMBERS", {})
+    monkeypatch.setattr(pages, "_SYSCALL_NUMBERS", {})
     assert not share_memory_map(os.getpid(), os.getpid())

@@ -192,7 +192,9 @@ def test_nobody_is_looked_for_while_nothing_is_started(
 ) -> None:
     proc.process(TOP, [11])
     proc.process(11)
-    for _ in range(2):
+    seen(tree)
+    for pid in (11, 11, 11):
+        proc.last_pid(pid)
         seen(tree)
 
     proc.process(TOP, [11, 12])
@@ -201,6 +203,82 @@ def test_nobody_is_looked_for_while_nothing_is_started(
 
     proc.last_pid(12)
     assert seen(tree) == {11, 12}
+
+
+def test_a_loadavg_that_never_moves_ends_no_walk(
+    proc: DoctoredProc, tree: ProcTree
+) -> None:
+    children: list[int] = []
+    for pid in range(11, 40):
+        children.append(pid)
+        proc.process(TOP, children)
+        proc.process(pid)
+        assert seen(tree) == set(children)
+
+
+def test_a_loadavg_that_stops_moving_is_believed_for_some_looks_only(
+    proc: DoctoredProc, tree: ProcTree
+) -> None:
+    proc.process(TOP, [])
+    seen(tree)
+    proc.last_pid(11)
+    for _ in range(3):
+        seen(tree)
+    proc.process(TOP, [12])
+    proc.process(12)
+    looks = 0
+    while not seen(tree):
+        looks += 1
+    assert 1 <= looks <= 20
+
+
+def threaded(*, leader_has_ended: bool) -> bytes:
+    """Write the status of a process of 30 KiB with two threads, or what is left."""
+    if leader_has_ended:
+        return ZOMBIE.replace(b"Threads:\t1", b"Threads:\t2")
+    return status_text(resident=30).replace(b"Threads:\t1", b"Threads:\t2")
+
+
+def test_a_process_whose_first_thread_has_ended_is_read_through_another(
+    proc: DoctoredProc, tree: ProcTree
+) -> None:
+    proc.process(TOP, [11])
+    proc.process(11, status=threaded(leader_has_ended=True))
+    proc.thread(11, 511, [12])
+    proc.write("11/task/511/status", threaded(leader_has_ended=False))
+    proc.process(12)
+    readings = {reading.pid: reading for reading in tree.read()}
+    assert readings[11].resident == 30 * KIB
+    assert set(readings) == {11, 12}  # its threads go on starting processes
+    assert tree.folder(11) == f"{proc.root}/11/task/511"
+
+
+def test_a_zombie_without_threads_costs_no_search_for_one(
+    proc: DoctoredProc, tree: ProcTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proc.process(TOP, [11])
+    proc.process(11, status=ZOMBIE)
+    tree.read()
+    searched: list[int] = []
+    monkeypatch.setattr(tree, "_follow_thread", searched.append)
+    tree.read()
+    assert searched == []
+
+
+def test_page_tables_and_stacks_are_the_jobs_too() -> None:
+    reading = parse_status(7, status_text(page_tables=64, threads=3))
+    assert reading is not None
+    assert reading.kernel == (64 + 3 * 28) * KIB
+    assert reading.threads == 3
+
+
+def test_page_tables_of_two_levels_add_up() -> None:
+    lines = status_text(page_tables=64).replace(
+        b"VmSwap:", b"VmPMD:\t      12 kB\nVmSwap:"
+    )
+    reading = parse_status(7, lines)
+    assert reading is not None
+    assert reading.kernel == (64 + 12 + 28) * KIB
 
 
 def test_without_loadavg_the_tree_is_walked_at_every_look(

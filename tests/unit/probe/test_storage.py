@@ -50,6 +50,13 @@ def test_odd_text_is_refused_the_same_way(text: bytes) -> None:
         parse_io(text)
 
 
+def test_what_was_deleted_before_it_was_written_is_no_traffic() -> None:
+    text = IO.format(5, 900).replace(
+        "cancelled_write_bytes: 0", "cancelled_write_bytes: 700"
+    )
+    assert parse_io(text.encode()) == IoReading(5, 200)
+
+
 def is_on_a_disk(folder: Path) -> bool:
     """Tell whether the kernel counts writes to *folder* as storage traffic."""
     device = folder.stat().st_dev

@@ -179,7 +179,6 @@ clocks = st.lists(
 )
 
 
-@settings(max_examples=60)
 @given(printed, clocks)
 def test_nothing_that_is_printed_can_break_it(
     pieces: list[bytes], times: list[float]
@@ -194,7 +193,6 @@ def test_nothing_that_is_printed_can_break_it(
             assert 0 <= forecast.low <= forecast.remaining <= forecast.high < math.inf
 
 
-@settings(max_examples=60)
 @given(printed, st.lists(st.integers(0, 12_000), max_size=9))
 def test_where_the_output_is_cut_makes_no_difference(
     pieces: list[bytes], cuts: list[int]

@@ -12,7 +12,7 @@ from typing import Any
 from weigh.measure.region.channel import read_channel
 from weigh.model.record import Regions
 
-PATIENCE = 30
+PATIENCE = 90
 _TELL = """
 import msgspec
 print(msgspec.json.encode(weigh.report()).decode())

@@ -165,11 +165,13 @@ def test_a_loop_nobody_ended_is_in_the_report_at_the_end() -> None:
 def test_a_thread_that_loops_on_at_the_end_is_not_disturbed() -> None:
     done = run(
         "import threading\n"
+        "rounds = threading.Semaphore(0)\n"
         "def work():\n"
         "  while True:\n"
         "    for _ in weigh.batches([[1]] * 3): pass\n"
+        "    rounds.release()\n"
         "for _ in range(4): threading.Thread(target=work, daemon=True).start()\n"
-        "import time; time.sleep(0.2)\n"
+        "for _ in range(500): rounds.acquire()\n"
     )
     assert "Traceback" not in done.stderr
     assert "batches" in done.stderr

@@ -291,7 +291,7 @@ class Environments:
 def test_a_process_number_that_comes_again_is_asked_again() -> None:
     tree: Any = Environments("0", "7")
     ranks = RankTracker(tree)
-    reading = ProcessReading(42, *(MIB for _ in range(7)))
+    reading = ProcessReading(42, MIB, MIB, MIB, MIB, MIB, MIB, MIB)
     for readings in ([reading], [reading], [], [reading], [reading]):
         ranks.look(readings)
     assert [rank.rank for rank in ranks.ranks()] == [0, 7]

@@ -45,7 +45,7 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 
 def subject(name: str, cpus: int = 4) -> Subject:
     asked = Requested(scheduler=name, cpus=cpus, memory=GIB)
-    return Subject(elements=(), asked=asked, measures={})
+    return Subject(elements=(), requested=asked, measures={})
 
 
 def test_a_folder_touches_no_machine(kind: Kind) -> None:

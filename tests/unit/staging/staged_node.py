@@ -180,7 +180,7 @@ def waits_for_lock(task: Task) -> bool:
     for child in children.read_text().split():
         try:
             words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             continue
         if words[:2] == [b"flock", b"9"]:
             return True

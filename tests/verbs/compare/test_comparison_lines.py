@@ -69,6 +69,12 @@ def test_utilisation_changes_by_points() -> None:
     )
 
 
+def test_wide_characters_of_a_parameter_count_as_two_columns() -> None:
+    one, other = (run(name, parameters={"corpus": "結果" * 8 + name}) for name in "ab")
+    for line in screen(one, other):
+        assert columns_of(line) <= 80
+
+
 @given(
     st.lists(
         st.builds(

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from weigh.joblog import Entry, read_joblog
 
 WEIGH = (sys.executable, "-m", "weigh")
-PATIENCE = 30.0  # seconds until a test gives up; none is meant to wait that long
+PATIENCE = 90.0  # seconds until a test gives up; none is meant to wait that long
 _MARK = "WEIGH_TEST_MARK"
 _T = TypeVar("_T")
 

@@ -14,14 +14,16 @@ from weigh.joblog import HEADER
 from weigh.runner.loop import SECOND_SIGNAL_AFTER
 
 
-def test_a_joblog_cut_at_every_byte_of_its_last_record_loses_no_task(
+@pytest.mark.long
+def test_a_joblog_cut_at_any_byte_of_its_last_record_loses_no_task(
     batch: Batch,
 ) -> None:
     batch.write("echo a >> ran", "echo b >> ran")
     batch.run("-j", "1")
     whole = batch.joblog.read_bytes()
     begin = whole.rstrip(b"\n").rfind(b"\n") + 1
-    for size in range(begin, len(whole)):
+    step = 1 if os.environ.get("WEIGH_FUZZ") == "long" else 5  # a run for each
+    for size in range(begin, len(whole), step):
         batch.joblog.write_bytes(whole[:size])
         (batch.folder / "ran").unlink()
         assert batch.run("-j", "1").returncode == 0
@@ -407,10 +409,16 @@ def test_tasks_get_a_signal_before_the_time_limit(batch: Batch) -> None:
 
 
 def test_the_end_of_a_slurm_job_is_a_time_limit(batch: Batch) -> None:
-    batch.write("trap 'echo saved >> ran; exit 0' TERM; sleep 100 & wait")
-    end = str(int(time.time()) + 3)
-    finished = batch.run("--grace", "2", SLURM_JOB_END_TIME=end)
-    assert finished.returncode == 128 + signal.SIGTERM
+    def until_the_end(seconds: int) -> None:
+        end = str(int(time.time()) + seconds)
+        finished = batch.run("--grace", "2", SLURM_JOB_END_TIME=end)
+        assert finished.returncode == 128 + signal.SIGTERM
+
+    task = "trap 'echo saved >> ran; exit 0' TERM; touch began; sleep 100 & wait"
+    batch.write(task)
+    until_the_end(3)
+    if not (batch.folder / "began").exists():  # on a busy machine it came too late
+        until_the_end(20)
     assert batch.ran() == ["saved"]
 
 

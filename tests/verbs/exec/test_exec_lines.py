@@ -2,6 +2,7 @@
 
 import pytest
 from batches import Batch
+from terminal_columns import columns_of
 
 from weigh.render.exec_lines import WIDTH, Failure, Report, summary_lines
 from weigh.runner import loop
@@ -38,6 +39,13 @@ def test_a_failure_in_a_long_folder_fits_the_screen(reason: str) -> None:
     (line,) = (line for line in summary_lines(_report(one)) if "failed  " in line)
     assert len(line) <= WIDTH
     assert line.endswith("   1234.out")
+
+
+@pytest.mark.parametrize("path", ["結果" * 9 + "/2.out", "t/" + "結果" * 20])
+def test_wide_characters_of_a_path_count_as_two_columns(path: str) -> None:
+    one = Failure(2, "a long story " * 5, path)
+    (line,) = (line for line in summary_lines(_report(one)) if "failed  " in line)
+    assert columns_of(line) <= WIDTH
 
 
 def test_a_failure_is_said_at_once_within_the_screen(batch: Batch) -> None:

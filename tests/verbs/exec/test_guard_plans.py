@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from batches import WEIGH, Batch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.flow.exec.options import planned_needs
@@ -76,14 +76,12 @@ def _path(rng: random.Random, end: int) -> list[int]:
 
 
 @pytest.mark.parametrize("new_guard", [Guard, gpu_guard])
-@settings(max_examples=100)
 @given(seed=st.integers(0, 1 << 30))
 def test_tasks_that_fit_by_plan_are_never_stopped(new_guard: type, seed: int) -> None:
     assert _stopped(new_guard(), random.Random(seed), over=False) == []
 
 
 @pytest.mark.parametrize("new_guard", [Guard, gpu_guard])
-@settings(max_examples=100)
 @given(seed=st.integers(0, 1 << 30))
 def test_a_task_over_its_plan_is_the_one_that_is_stopped(
     new_guard: type, seed: int

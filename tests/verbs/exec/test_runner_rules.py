@@ -4,7 +4,7 @@ import random
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.errors import FormatError, UsageError
@@ -162,7 +162,6 @@ def test_an_open_quote_is_found(line: bytes, missing: str | None) -> None:
 SHELLISH = st.text(alphabet="ab '\"\\$#", max_size=12)
 
 
-@settings(max_examples=300)
 @given(line=SHELLISH)
 def test_a_line_that_bash_cannot_read_is_never_thought_whole(line: str) -> None:
     if open_quote(line.encode()) is None:

@@ -75,10 +75,10 @@ def test_tasks_that_wait_for_one_lock_do_not_gain_by_company(tmp_path: Path) -> 
     done = probed(tmp_path, line * 3, "--node-cpus", "3", "--json")
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
-    assert max(one["speed_up"] for one in plan["probe"]) < 1.6
+    assert plan["probe"][-1]["slow_down"] > 1.5  # also where they begin one by one
     found = msgspec.convert(plan["probe"], list[Together])
     most = max(len(element["tasks"]) for element in plan["elements"])
-    assert most == most_work(found).count < 3
+    assert most == most_work(found).count
 
 
 def test_only_the_run_alone_is_kept_as_a_record(tmp_path: Path) -> None:

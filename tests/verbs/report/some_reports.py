@@ -50,7 +50,7 @@ def _measure(name: str, unit: str) -> st.SearchStrategy[Measure]:
         Measure,
         name=st.just(name),
         unit=st.just(unit),
-        asked=_maybe(amount),
+        requested=_maybe(amount),
         median=_maybe(amount),
         most=_maybe(amount),
         efficiency=_maybe(st.floats(0, 1e6)),

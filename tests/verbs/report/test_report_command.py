@@ -112,7 +112,7 @@ def test_one_run_is_judged_by_what_was_granted(root: str, say: Say) -> None:
     _, out, _ = say("report", "tag", "--json")
     told = msgspec.json.decode(out, type=Report)
     memory = next(one for one in told.measures if one.name == "memory")
-    assert (memory.asked, memory.most) == (64 * GIB, GIB)
+    assert (memory.requested, memory.most) == (64 * GIB, GIB)
 
 
 def test_last_is_the_run_after_the_job(root: str, say: Say) -> None:

@@ -131,7 +131,7 @@ def test_a_ticket_says_whether_it_happened_again(
         is_failure=state != "COMPLETED",
         ending=state,
         when="",
-        asked="",
+        requested="",
         used="",
         command="",
         folder=None,
@@ -148,7 +148,7 @@ def test_a_ticket_says_whether_it_happened_again(
 
 @pytest.fixture
 def month(root: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Leave jobs of one name each: wasteful, well asked for, always failing."""
+    """Leave jobs of one name each: wasteful, well requested, always failing."""
     here = f"{Path(root).parent}/plan"
     ten = JobRequest(cpus=4, memory=8 * GIB, time_limit=3 * HOUR)
     tight = JobRequest(cpus=1, memory=2 * GIB + GIB // 2, time_limit=2 * HOUR)
@@ -173,7 +173,7 @@ def test_the_ranking_begins_with_the_most_wasteful(month: str, say: Say) -> None
     names = [group["name"] for group in told["groups"]]
     assert names == ["wasteful", "broken", "tight"]
     wasteful = told["groups"][0]["wasted"]
-    # 5 runs of an hour: 8 GiB and 4 CPUs asked for, 2 GiB and 1 CPU used
+    # 5 runs of an hour: 8 GiB and 4 CPUs requested, 2 GiB and 1 CPU used
     assert wasteful["memory"] == pytest.approx(30, rel=1e-6)
     assert wasteful["cpu"] == pytest.approx(15, rel=1e-6)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from some_reports import reports
 
 from weigh.model.report import Measure, Report
@@ -39,13 +39,11 @@ NUMBERS = (
 )
 
 
-@settings(max_examples=30)
 @given(reports())
 def test_json_reads_back_as_the_report(report: Report) -> None:
     assert msgspec.json.decode(render_json(report), type=Report) == report
 
 
-@settings(max_examples=30)
 @given(reports())
 def test_json_lines_hold_each_task_as_it_is(report: Report) -> None:
     lines = render_jsonl(report).split("\n") if report.rows else []
@@ -57,7 +55,6 @@ def test_json_lines_hold_each_task_as_it_is(report: Report) -> None:
         }
 
 
-@settings(max_examples=30)
 @given(reports())
 def test_csv_holds_each_number_as_it_is(report: Report) -> None:
     table = list(csv.DictReader(io.StringIO(render_csv(report), newline="")))
@@ -74,7 +71,6 @@ def test_csv_has_a_column_for_every_number_of_a_row() -> None:
     assert set(NUMBERS) <= set(COLUMNS)
 
 
-@settings(max_examples=30)
 @given(reports())
 def test_text_and_markdown_hold_every_figure_of_every_measure(report: Report) -> None:
     text, markdown = render_text(report), render_markdown(report)
@@ -89,7 +85,6 @@ def _seff(report: Report) -> dict[str, str]:
     return dict(line.split(": ", 1) for line in render_seff(report).split("\n"))
 
 
-@settings(max_examples=30)
 @given(reports())
 def test_seff_has_its_ten_lines_and_says_no_other_numbers(report: Report) -> None:
     told = _seff(report)

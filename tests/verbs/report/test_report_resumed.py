@@ -50,7 +50,7 @@ def test_a_task_stopped_again_needs_more_time_than_the_second_time(root: str) ->
 def test_what_was_asked_for_is_the_most_that_any_of_the_jobs_did(root: str) -> None:
     told = resumed(root, "OUT_OF_MEMORY")
     memory = next(one for one in told.measures if one.name == "memory")
-    assert memory.asked == 16 * GIB
+    assert memory.requested == 16 * GIB
 
 
 def test_attempts_count_over_the_jobs(root: str) -> None:

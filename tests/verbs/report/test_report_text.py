@@ -4,7 +4,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from some_jobs import Say, SomeJob, Task, record_of, write_job
 from some_reports import reports
@@ -65,7 +65,6 @@ def test_a_job_of_one_element_takes_at_most_one_screen(root: str, say: Say) -> N
     assert 4 < len(out.splitlines()) <= MOST_LINES
 
 
-@settings(max_examples=40)
 @given(reports(), st.booleans())
 def test_no_line_is_wider_than_80_columns(report: Report, is_ascii: bool) -> None:  # noqa: FBT001
     lines = render_text(report, is_ascii=is_ascii).splitlines()

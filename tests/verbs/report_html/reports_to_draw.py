@@ -147,7 +147,7 @@ def one_run() -> Report:
             Measure(
                 name="memory",
                 unit="bytes",
-                asked=8 * GIB,
+                requested=8 * GIB,
                 median=used,
                 most=used,
                 efficiency=used / (8 * GIB),
@@ -160,11 +160,13 @@ def one_run() -> Report:
                     ),
                 ),
             ),
-            Measure(name="cpus", unit="cpus", asked=4, median=2.98, efficiency=0.745),
+            Measure(
+                name="cpus", unit="cpus", requested=4, median=2.98, efficiency=0.745
+            ),
             Measure(
                 name="time",
                 unit="seconds",
-                asked=3600,
+                requested=3600,
                 median=SECONDS,
                 most=SECONDS,
                 efficiency=SECONDS / 3600,
@@ -210,13 +212,18 @@ def array(tasks: int, elements: int = 25) -> Report:
             Measure(
                 name="gpu_memory",
                 unit="bytes",
-                asked=12 * GIB,
+                requested=12 * GIB,
                 median=9.4 * GIB,
                 most=9.9 * GIB,
                 efficiency=0.82,
             ),
             Measure(
-                name="cpus", unit="cpus", asked=4, median=3.8, most=3.9, efficiency=0.95
+                name="cpus",
+                unit="cpus",
+                requested=4,
+                median=3.8,
+                most=3.9,
+                efficiency=0.95,
             ),
             _spread("time", times, 23_400.0),
         ),
@@ -237,16 +244,16 @@ def array(tasks: int, elements: int = 25) -> Report:
     )
 
 
-def _spread(name: str, values: tuple[float, ...], asked: float) -> Measure:
+def _spread(name: str, values: tuple[float, ...], requested: float) -> Measure:
     middle = sorted(values)[len(values) // 2]
     memory = name == "memory"
     return Measure(
         name="memory" if memory else "time",
         unit="bytes" if memory else "seconds",
-        asked=asked,
+        requested=requested,
         median=middle,
         most=max(values),
-        efficiency=max(values) / asked,
+        efficiency=max(values) / requested,
         source="weigh" if memory else "sacct",
         values=values,
     )

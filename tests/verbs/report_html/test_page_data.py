@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from reports_to_draw import array, hostile, one_run, scanned, trained
 
@@ -157,7 +157,7 @@ _reports = st.builds(
             Measure,
             name=st.sampled_from(["memory", "gpu_memory", "cpus", "time"]),
             unit=st.sampled_from(["bytes", "seconds", "cpus", "share"]),
-            asked=st.none() | _measure,
+            requested=st.none() | _measure,
             median=st.none() | _measure,
             most=st.none() | _measure,
             efficiency=st.none() | st.floats(0, 1e6),
@@ -183,7 +183,6 @@ _reports = st.builds(
 _PLAIN = Elements(render_page(array(60)) + render_page(one_run()))
 
 
-@settings(max_examples=60)
 @given(_reports)
 def test_no_text_of_a_report_becomes_an_element_or_an_attribute(
     report: Report,
@@ -202,7 +201,7 @@ def test_hostile_names_add_no_element() -> None:
 
 def test_what_was_asked_for_comes_from_the_run_before_the_element() -> None:
     record = trained()
-    element = Measure(name="memory", unit="bytes", asked=64.0 * GIB)
+    element = Measure(name="memory", unit="bytes", requested=64.0 * GIB)
     memory = run_series(record, (element,)).charts[0]
     assert [level.value for level in memory.levels] == [8 * GIB]
     without = msgspec.structs.replace(record, request=None)

@@ -282,8 +282,10 @@ def test_a_job_stopped_on_its_own_does_not_stop_weigh(weigh: Weigh) -> None:
 
 @pytest.mark.skipif(not shutil.which("timeout"), reason="no timeout here")
 def test_the_term_of_timeout_reaches_the_job_once(weigh: Weigh) -> None:
-    job = weigh.count_signals("-q", prefix=["timeout", "0.4"])
-    _wait_for(job, "TERM")
+    job = weigh.count_signals("-q", prefix=["timeout", "600"])
     (own,) = until(lambda: children_of(job.weigh.pid))
+    job.wait_for_witness(own)
+    os.kill(job.weigh.pid, signal.SIGALRM)  # its time is over
+    _wait_for(job, "TERM")
     assert job.finish(own) == {"TERM": 1, "CONT": job.counts()["CONT"]}
     assert job.weigh.wait(PATIENCE) == 124

@@ -1,12 +1,13 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from processes import WEIGH, Weigh
+from processes import PATIENCE, WEIGH, Weigh, children_of, job_of, until
 
 RUN = " ".join([*WEIGH, "run", "-q", "--"])
 
@@ -25,8 +26,11 @@ def _shell(
 
 @pytest.mark.skipif(not shutil.which("timeout"), reason="no timeout here")
 def test_timeout_ends_job_and_weigh_with_its_own_code(weigh: Weigh) -> None:
-    done = weigh.run("-q", "--", "sleep", "60", prefix=["timeout", "0.3"])
-    assert done.returncode == 124
+    started = weigh.start("run", "-q", "--", "sleep", "60", prefix=["timeout", "600"])
+    (own,) = until(lambda: children_of(started.pid))
+    job_of(own, "sleep")
+    started.send_signal(signal.SIGALRM)  # its time is over
+    assert started.wait(PATIENCE) == 124
     assert weigh.record()["state"] == "CANCELLED"
     assert not weigh.left()
 

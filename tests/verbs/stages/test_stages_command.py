@@ -15,7 +15,7 @@ from weigh.flow.follow.tasks import last_words
 from weigh.units import MIB
 
 WEIGH = (sys.executable, "-m", "weigh")
-PATIENCE = 30.0
+PATIENCE = 90.0
 HOLD = "x = bytearray({0} << 20); import time; time.sleep({1})"
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from weigh.cli.main import run_cli
 
-PATIENCE = 90.0
+PATIENCE = 240.0
 
 
 class Weigh:
@@ -86,6 +86,8 @@ def until(
 ) -> None:
     """Wait until *is_so*, or fail with *what* there is instead."""
     end = time.monotonic() + PATIENCE
+    pause = 0.1
     while not is_so():
         assert time.monotonic() < end, what()
-        time.sleep(0.2)
+        time.sleep(pause)
+        pause = min(1.0, pause * 1.4)  # each look may start programs of a scheduler

@@ -60,6 +60,7 @@ def queue() -> str:
 
 
 @pytest.mark.gridengine
+@pytest.mark.alone
 def test_a_job_that_is_not_in_the_accounting_file_yet_is_unknown(
     real: Weigh, accounting: Path
 ) -> None:

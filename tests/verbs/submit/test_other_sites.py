@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from following import Weigh, until
 
+pytestmark = pytest.mark.alone
+
 CI = Path(__file__).parents[3] / "ci"
 
 

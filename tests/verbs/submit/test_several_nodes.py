@@ -1,6 +1,7 @@
 """One task on several nodes of a real Slurm, or on several GPUs of one."""
 
 import json
+import sys
 from collections.abc import Mapping
 
 import pytest
@@ -43,13 +44,26 @@ def test_each_node_runs_the_task_and_knows_where_to_meet(weigh: Weigh) -> None:
     assert int(first[4]) > 1023
 
 
-def test_each_node_leaves_a_record_of_the_command_as_it_was_said(weigh: Weigh) -> None:
+def test_the_nodes_of_a_command_are_in_one_record_of_it(weigh: Weigh) -> None:
     job = weigh.submit("--nodes", "2", "--memory", "100M", "--", "sleep", "0.3")
     weigh.finish(job)
 
     _, out, _ = weigh("records", "--json")
-    commands = [one["command"] for one in json.loads(out)["records"]]
-    assert commands.count(["bash", "-c", "sleep 0.3"]) == 2
+    found = [one["id"] for one in json.loads(out)["records"]]
+    records = [json.loads(weigh("records", "export", one)[1]) for one in found]
+    (own,) = (one for one in records if one["command"] == ["bash", "-c", "sleep 0.3"])
+    assert [node["ranks"] for node in own["nodes"]] == [1, 1]
+
+
+def test_the_memory_of_a_task_is_that_of_its_largest_node(weigh: Weigh) -> None:
+    hold = "held = bytearray(150 << 20); import time; time.sleep(2)"
+    own = ("srun", "--ntasks-per-node=1", sys.executable, "-c", hold)
+    job = weigh.submit("--nodes", "2", "--memory", "400M", "--", *own)
+    assert weigh.finish(job) == {"COMPLETED": 1}
+
+    _, out, _ = weigh("report", job, "--json")
+    (row,) = json.loads(out)["rows"]
+    assert 150 << 20 < row["memory"] < 220 << 20
 
 
 def test_one_node_that_fails_fails_the_task(weigh: Weigh) -> None:

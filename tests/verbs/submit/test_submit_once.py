@@ -83,6 +83,7 @@ def once_sent(here: Weigh, plan: str, *words: str) -> str:
 
 @pytest.mark.slurm
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.alone
 def test_a_job_that_sbatch_gave_up_is_found_and_not_sent_again(here: Weigh) -> None:
     plan = counted(here, 3)
     with stopped("slurm"):
@@ -99,6 +100,7 @@ def test_a_job_that_sbatch_gave_up_is_found_and_not_sent_again(here: Weigh) -> N
 
 @pytest.mark.slurm
 @pytest.mark.usefixtures("impatient")
+@pytest.mark.alone
 def test_a_killed_sender_leaves_no_sbatch_that_sends_later(here: Weigh) -> None:
     plan = counted(here, 2)
     with stopped("slurm"):
@@ -118,6 +120,7 @@ def sbatch_runs(folder: Path) -> bool:
 
 
 @EACH_RIG
+@pytest.mark.alone
 def test_the_job_of_a_sender_that_was_killed_runs_once(
     here: Weigh,
     request: pytest.FixtureRequest,

@@ -9,6 +9,8 @@ from following import Weigh
 
 from weigh.schedulers.slurm import commands as slurm_backend
 
+pytestmark = pytest.mark.alone
+
 
 def scontrol(*words: str) -> None:
     subprocess.run(["scontrol", *words], check=True, timeout=20, capture_output=True)

@@ -1,7 +1,7 @@
 import subprocess
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from weigh.sweep.quoting import shell_line
@@ -30,7 +30,6 @@ def run_by_bash(line: str, locale: str) -> list[bytes]:
     return done.stdout.split(b"\0")[:-1]
 
 
-@settings(deadline=None, max_examples=150)
 @example(words=["", "\n", "~", "a\tb", "'", "\\'\n", "$HOME", "\udcff", "\r\n7"])
 @given(words=st.lists(WORDS, min_size=1))
 def test_bash_reads_every_word_back(words: list[str]) -> None:

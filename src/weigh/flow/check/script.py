@@ -1,10 +1,12 @@
 """``weigh check SCRIPT``: what would go wrong with a job script that someone wrote."""
 
+import glob
+import itertools
 import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from weigh import config
@@ -16,12 +18,15 @@ from weigh.model.limits import Limits
 from weigh.model.lint import Checked, CommandPlace, Facts, PathKind
 from weigh.schedulers import KINDS
 from weigh.schedulers.lint.environment_rules import BARE_PATH
+from weigh.schedulers.lint.rules import acknowledged
 from weigh.schedulers.protocol import Lint, Who
 
 FORMS = tuple(KINDS)
 
 _LONGEST = 4 << 20  # the usual limit of schedulers on a script
 _MOST_LINES_READ = 64 << 20
+_MOST_OPTIONS = 64 << 10
+_MOST_MATCHES = 100_000
 
 _Value = TypeVar("_Value")
 
@@ -34,11 +39,13 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
     env: Mapping[str, str],
     limits: Limits | None = None,
     jobs: Mapping[str, str | None] | None = None,
+    ignore: Sequence[str] = (),
 ) -> Checked:
-    """Read the job script at *path*, and say what is off in it.
+    """Read the job script at *path*, and return what is wrong with it.
 
     *form* is a scheduler's name, by default what its directives are. *limits*
-    and *jobs* (states by id) are what is known of the cluster, if anything.
+    and *jobs* (states by id) are what is known of the cluster, if anything; *ignore*
+    are the rules that the settings ignore.
 
     Raises:
         UsageError: there is no such file, it is no text, or no such form.
@@ -48,13 +55,21 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
         raise UsageError(f"no such scheduler: {form!r} (one of {', '.join(FORMS)})")
     text = _read(os.path.join(cwd, path), path)
     scheduler = form or guess(text) or installed_scheduler(env)
-    facts = facts_of(cwd, env, limits=limits, jobs=jobs)
     dialect = dialect_of(scheduler)
+    facts = facts_of(
+        cwd,
+        env,
+        limits=limits,
+        jobs=jobs,
+        default_files=dialect.default_files(cwd, env),
+    )
+    kept, ignored = acknowledged(text, dialect.lint(text, facts), ignore)
     return Checked(
         script=path,
         scheduler=scheduler,
         directives=dialect.directives(text),
-        findings=dialect.lint(text, facts),
+        findings=kept,
+        acknowledged=ignored,
     )
 
 
@@ -73,7 +88,8 @@ def check_here(
         WeighError: it cannot be read.
         FormatError: a settings file does not parse.
     """
-    checked = check_script(path, form=form, cwd=cwd, env=env)
+    settings = config.load(cwd, env)
+    checked = check_script(path, form=form, cwd=cwd, env=env, ignore=settings.ignore)
     if shutil.which(KINDS[checked.scheduler].lists, path=env.get("PATH", "")) is None:
         return checked
     text = _read(os.path.join(cwd, path), path)
@@ -81,7 +97,7 @@ def check_here(
         checked.scheduler,
         Who(user=current_user(), after=dialect_of(checked.scheduler).awaited(text)),
         env=env,
-        site=config.load(cwd, env).cluster,
+        site=settings.cluster,
         ask=ask,
     )
     if live.limits is None:
@@ -93,6 +109,7 @@ def check_here(
         env=env,
         limits=live.limits,
         jobs=live.jobs,
+        ignore=settings.ignore,
     )
 
 
@@ -102,8 +119,12 @@ def facts_of(
     *,
     limits: Limits | None = None,
     jobs: Mapping[str, str | None] | None = None,
+    default_files: Iterable[tuple[str, str]] = (),
 ) -> Facts:
-    """Return the facts of this machine; files are looked up on demand."""
+    """Return the facts of this machine; files are looked up on demand.
+
+    *default_files* are (name, path) of the files of options that the scheduler reads.
+    """
     return Facts(
         cwd=cwd,
         home=env.get("HOME") or None,
@@ -111,10 +132,30 @@ def facts_of(
         paths=Lookup(_kind),
         lines=Lookup(_count_lines),
         files=Lookup(_numbers),
+        matches=Lookup(_count_matches),
+        executable=Lookup(_is_executable),
         commands=Lookup(lambda name: _place(name, env)),
         jobs=jobs or {},
         limits=limits,
+        plain_shell=_plain_shell() if limits is not None else "",
+        defaults=tuple(_contents_of(default_files)),
     )
+
+
+def _plain_shell() -> str:
+    """Return the program that ``/bin/sh`` is on this machine, as on the nodes."""
+    return os.path.basename(os.path.realpath("/bin/sh"))
+
+
+def _contents_of(files: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of the *files*, (name, path), that exist."""
+    for name, path in files:
+        try:
+            if stat.S_ISREG(os.stat(path).st_mode):
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    yield name, file.read(_MOST_OPTIONS)
+        except (OSError, ValueError):
+            continue  # the scheduler does without it as well
 
 
 def dialect_of(scheduler: str) -> Lint:
@@ -190,6 +231,21 @@ def _count_lines(path: str) -> int:
     except (OSError, ValueError) as error:
         raise KeyError(path) from error
     return data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
+
+
+def _count_matches(pattern: str) -> int:
+    """Count the files that a pattern finds, as bash does."""
+    found = glob.iglob(pattern)
+    return sum(1 for _ in itertools.islice(found, _MOST_MATCHES))
+
+
+def _is_executable(path: str) -> bool:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise KeyError(path) from error
+    anybody = stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH  # root may also run no others
+    return stat.S_ISDIR(found.st_mode) or bool(found.st_mode & anybody)
 
 
 def _numbers(template: str) -> tuple[int, ...]:

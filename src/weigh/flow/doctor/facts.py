@@ -345,7 +345,7 @@ def _reach() -> Reach:
         cgroup_peak=own.peak is not None,
         oom_kills=own.oom_kills is not None,
         shared_pages=is_own_proc()
-        and _can_read("/proc/self/smaps_rollup", "/proc/self/pagemap"),
+        and _can_read("/proc/self/maps", "/proc/self/pagemap"),
         high_water=ProcMemory().reset(),
         storage=read_reaped_io() is not None,
         processes=is_own_proc(),

@@ -65,12 +65,12 @@ def request(  # noqa: PLR0913 - the options of the command line, keyword-only
         raise UsageError(
             f"no request from {records[0].id[:6]}: {reasons[0]} (run it again)"
         )
-    asked = carry_on(from_usages(records, headroom=share), records, steps)
-    return answer(asked, records, form=form, env=env, warnings=settings.warnings)
+    request = carry_on(from_usages(records, headroom=share), records, steps)
+    return answer(request, records, form=form, env=env, warnings=settings.warnings)
 
 
 def answer(  # noqa: PLR0913 - keyword-only past the second
-    asked: Request,
+    request: Request,
     records: Sequence[Record],
     *,
     form: str | None,
@@ -78,30 +78,38 @@ def answer(  # noqa: PLR0913 - keyword-only past the second
     warnings: tuple[str, ...] = (),
     history: object = None,
 ) -> Answer:
-    """Write *asked*, which is based on *records*, for the scheduler on PATH or *form*.
+    """Write *request*, based on *records*, for the scheduler on PATH or for *form*.
 
     *history* is what the JSON form contains about its origin, if it is from history.
     """
     scheduler = installed_scheduler(env)
     form = form or scheduler
-    asked = msgspec.structs.replace(
-        asked,
+    request = msgspec.structs.replace(
+        request,
         notes=(
-            *asked.notes,
-            *_virtual_notes(asked, _dialect_of(form, scheduler)),
-            *_gpu_notes(asked),
+            *request.notes,
+            *_virtual_notes(request, _dialect_of(form, scheduler)),
+            *_gpu_notes(request),
         ),
     )
     return Answer(
-        request=asked,
+        request=request,
         lines=request_lines.render(
-            asked,
+            request,
             form,
             scheduler=scheduler,
             records=tuple(record.id for record in records),
             history=history,
         ),
-        notes=request_lines.note_lines(asked, indent="# "),
+        notes=(
+            *(
+                f"# {line}"
+                for line in request_lines.any_layout_lines(
+                    request, request_lines.WIDTH - 2, _dialect_of(form, scheduler)
+                )
+            ),
+            *request_lines.note_lines(request, indent="# "),
+        ),
         warnings=warnings,
     )
 
@@ -179,9 +187,9 @@ def _shows_steps(job: Submitted) -> bool:
     return kind is not None and kind.reasons.MESSAGES.step_over_memory is not None
 
 
-def _gpu_notes(asked: Request) -> tuple[str, ...]:
+def _gpu_notes(request: Request) -> tuple[str, ...]:
     """Warn that the memory of a CPU run does not predict GPU memory."""
-    if asked.gpus:
+    if request.gpus:
         return ()
     return ("no GPU was used: GPU memory can only be measured on a GPU",)
 
@@ -205,12 +213,12 @@ def _dialect_of(form: str, scheduler: str) -> str:
     return scheduler if form == "flags" else form
 
 
-def _virtual_notes(asked: Request, dialect: str) -> Iterator[str]:
+def _virtual_notes(request: Request, dialect: str) -> Iterator[str]:
     kind = find_kind(dialect)
     name = None if kind is None else kind.traits.address_space
     if name is None:
         return
-    if asked.virtual_memory is None:
+    if request.virtual_memory is None:
         yield f"virtual size was not measured: {name} is left to you"
-    elif asked.gpus:
+    elif request.gpus:
         yield f"{name} counts what CUDA only reserves: ask your site whether to set it"

@@ -5,11 +5,13 @@ from contextlib import suppress
 
 from weigh.errors import FormatError, SchemaError
 from weigh.model.record import SCHEMA, Record
+from weigh.store.index import join_parts
 from weigh.store.lines import decode
 from weigh.store.shards import read_lines, shards
 
 _HEAD = b'{"schema":"' + SCHEMA.encode() + b'","id":"'
 _SERIES, _BEHIND = b',"series":{', b',"request":'
+_AFTER_NODES = b',"repeats":['
 _JOB = b',"job":{"id":"'
 
 
@@ -28,7 +30,7 @@ def by_ids(root: str, wanted: Collection[str]) -> dict[str, Record]:
         StoreError: a shard cannot be read.
     """
     found = (read_light(line) for line in _lines_of(root, wanted))
-    return {record.id: record for record in found if record is not None}
+    return {one.id: one for one in join_parts(one for one in found if one is not None)}
 
 
 def whole(root: str, wanted: Collection[str]) -> dict[str, Record]:
@@ -37,12 +39,11 @@ def whole(root: str, wanted: Collection[str]) -> dict[str, Record]:
     Raises:
         StoreError: a shard cannot be read.
     """
-    found: dict[str, Record] = {}
+    found: list[Record] = []
     for line in _lines_of(root, wanted):
         with suppress(FormatError, SchemaError):
-            record = decode(line)
-            found[record.id] = record
-    return found
+            found.append(decode(line))
+    return {record.id: record for record in join_parts(found)}
 
 
 def of_jobs(root: str, jobs: Collection[str]) -> list[Record]:
@@ -52,14 +53,13 @@ def of_jobs(root: str, jobs: Collection[str]) -> list[Record]:
         StoreError: a shard cannot be read.
     """
     marks = [_JOB + job.encode() + b'"' for job in jobs]
-    found = {
-        record.id: record
+    return join_parts(
+        record
         for line in (_lines(root) if marks else ())
         if any(mark in line for mark in marks)
         if (record := read_light(line)) is not None
         if record.job is not None and record.job.id in jobs
-    }
-    return list(found.values())
+    )
 
 
 def _lines_of(root: str, wanted: Collection[str]) -> Iterator[bytes]:
@@ -78,9 +78,9 @@ def _lines(root: str) -> Iterator[bytes]:
 def _without_series(line: bytes) -> bytes:
     """Remove the series from the line of a record.
 
-    Neither mark can be part of a string, where its quotes would be escaped, and no
-    other object has these keys.
+    No mark can be part of a string, where its quotes would be escaped. Of the other
+    objects with these keys, all come before the repeats.
     """
-    start = line.find(_SERIES)
+    start = line.find(_SERIES, line.find(_AFTER_NODES))
     end = line.find(_BEHIND, start) if start >= 0 else -1
     return line if end < 0 else line[:start] + line[end:]

@@ -234,7 +234,7 @@ def _records(
         jobs = ", ".join(f"{job.id} ({job.name})" for job in known[: -_RECENT - 1 : -1])
         if not jobs:
             raise
-        raise RecordNotFoundError(f"{error}; the latest jobs: {jobs}") from error
+        raise RecordNotFoundError(f"{error}; jobs: {jobs}") from error
 
 
 def _of_records(
@@ -249,9 +249,9 @@ def _of_records(
     accounted = tuple(
         one for one in ask(scheduler, asking, env) if one.element in parts
     )
-    asked = with_accounting(requested_by_records(records), accounted)
+    requested = with_accounting(requested_by_records(records), accounted)
     elements = (
-        elements_of(runs, (), asked)
+        elements_of(runs, (), requested)
         if name in jobs
         else [single(run, _requested_by(run, accounted)) for run in runs]
     )
@@ -259,7 +259,7 @@ def _of_records(
     one = f"{label or ''} {records[0].id[:6]}".strip()
     return Material(
         title=one if len(records) == 1 else name,
-        asked=asked,
+        requested=requested,
         runs=runs,
         elements=tuple(elements),
         job=name if name in jobs else None,
@@ -278,16 +278,16 @@ def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> M
     last = views[-1].job
     kind = kind_of(last.scheduler)
     by_job = _in_chain(views, [runs_of_view(view, store.root) for view in views])
-    asked = [requested_by_job(view.job, plan_of(view.job)) for view in views]
+    requested = [requested_by_job(view.job, plan_of(view.job)) for view in views]
     elements = [
         element
-        for view, runs, its in zip(views, by_job, asked, strict=True)
+        for view, runs, its in zip(views, by_job, requested, strict=True)
         for element in elements_of(runs, view.elements, its)
     ]
     every = (run for runs in by_job for run in runs)
     return Material(
         title=f"{last.name} {last.id}",
-        asked=most_requested(asked),
+        requested=most_requested(requested),
         runs=tuple(sorted(every, key=lambda run: run.row.task or 0)),
         elements=tuple(elements),
         views=views,

@@ -60,7 +60,7 @@ def _ticket(found: Material, alike: Sequence[Run]) -> Ticket:
         is_failure=is_failed,
         ending=_ending(row),
         when=_when(row.started, row.wall_time),
-        asked=_request_words(_requested_by(run, found)),
+        requested=_request_words(_requested_by(run, found)),
         used=_used(row),
         command=row.command,
         folder=record.cwd if record else None,
@@ -96,8 +96,8 @@ def _requested_by(run: Run, found: Material) -> Requested:
     """Return the request of the element of *run*."""
     for element in found.elements:
         if any(run is one for one in element.runs):
-            return element.asked
-    return found.asked
+            return element.requested
+    return found.requested
 
 
 def _same(one: Row, other: Row) -> bool:
@@ -138,12 +138,12 @@ def _when(started: Seconds | None, wall_time: Seconds | None) -> str:
     return begun + ("" if wall_time is None else f", for {format_duration(wall_time)}")
 
 
-def _request_words(asked: Requested) -> str:
+def _request_words(requested: Requested) -> str:
     words = [
-        "" if asked.memory is None else format_size(asked.memory),
-        "" if asked.cpus is None else f"CPUs {asked.cpus}",
-        f"GPUs {asked.gpus}" if asked.gpus else "",
-        "" if asked.time_limit is None else format_limit(asked.time_limit),
+        "" if requested.memory is None else format_size(requested.memory),
+        "" if requested.cpus is None else f"CPUs {requested.cpus}",
+        f"GPUs {requested.gpus}" if requested.gpus else "",
+        "" if requested.time_limit is None else format_limit(requested.time_limit),
     ]
     return ", ".join(word for word in words if word)
 

@@ -24,7 +24,7 @@ VARIABLE = "WEIGH_CHANNEL"
 # the sources of a step's figures under `weigh run --stages`
 STEP = "largest process of the step"
 _STEP_TREE = "sampled, all processes of the step"
-_SEVERAL = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+SEVERAL = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 class Channel:
@@ -153,7 +153,7 @@ def with_own_rank(measured: Measurement, env: Mapping[str, str]) -> Measurement:
     count.
     """
     inner = () if measured.regions is None else measured.regions.ranks
-    if measured.ranks or inner or not any(name in env for name in _SEVERAL):
+    if measured.ranks or inner or not any(name in env for name in SEVERAL):
         return measured
     from weigh.measure.ranks import place_of  # noqa: PLC0415 - rare
 

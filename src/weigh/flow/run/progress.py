@@ -141,7 +141,7 @@ class RunObserver:
         pid = None if through is None else through.pid
         mine = msgspec.structs.replace(
             watch,
-            observe=self.look,
+            observers=(*watch.observers, self.look),
             checkpoint=with_progress,
             streams=None if through is None else through.streams,
             excluded=() if pid is None else (pid,),

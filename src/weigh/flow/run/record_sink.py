@@ -39,8 +39,13 @@ class Output:
             ) from error
 
     def write(self, record: Record, warner: Warner) -> None:
-        """Replace the content of the file with the record."""
-        if self._file is None:
+        """Replace the content of the file with the record.
+
+        One rank's part of a run does not replace the record of all.
+        """
+        if self._file is None or (
+            record.part and os.fstat(self._file.fileno()).st_size
+        ):
             return
         document = msgspec.json.format(lines.encode(record), indent=1) + b"\n"
         try:
@@ -95,13 +100,13 @@ class Keeper:
             if line is not None:
                 self._warner.warn(line)
         if self._checkpointed:
-            self._drop_checkpoint(record.id)
+            self._drop_checkpoint(record)
 
-    def _drop_checkpoint(self, record_id: str) -> None:
+    def _drop_checkpoint(self, record: Record) -> None:
         from weigh.store import checkpoint  # noqa: PLC0415 - as above
 
         try:
-            checkpoint.finish(self._root, record_id)
+            checkpoint.finish(self._root, record.id, record.part)
         except StoreError as error:
             self._warner.warn(str(error))
 
@@ -122,4 +127,7 @@ def _as_seen(blank: Record, seen: Measurement) -> Record:
         series=seen.series,
         monitor=seen.monitor,
         progress=seen.progress,
+        ranks=seen.ranks,
+        nodes=seen.nodes,
+        missing=seen.missing,
     )

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from weigh._version import __version__
-from weigh.flow.run.channel import Channel
+from weigh.flow.run.channel import SEVERAL, Channel
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.record_sink import Keeper, Output, Warner, current_folder
 from weigh.measure.launcher import Launcher
 from weigh.model.record import (
     Allocation,
+    Host,
     Job,
     Measurement,
     Monitor,
@@ -33,11 +34,15 @@ from weigh.model.record import (
     State,
 )
 from weigh.outcome import judge, out_of_memory
-from weigh.probe.host import is_login_node, read_commit, read_host
-from weigh.store import identity
+from weigh.probe.host import may_be_login_node, read_commit, read_host
+from weigh.store import identity, location
+from weigh.units import Seconds
 
 if TYPE_CHECKING:
     from weigh.flow.run.progress import RunObserver
+    from weigh.flow.run.rank_group import RankGroup
+    from weigh.measure.command import RunInProgress, Watch
+    from weigh.runner.node_watch import NodeWatch
 
 
 _LAST_WORDS = 1 << 14  # bytes of a failed run's output that are searched for a cause
@@ -61,6 +66,9 @@ def run(
     output = Output(options.output)
     keeper = Keeper(os.environ, warner)
     blank = blank_record(command, options, os.environ)
+    group = _group(blank)
+    if group is not None:
+        blank = msgspec.structs.replace(blank, id=group.record_id, part=group.part)
     channel = Channel(blank.id)
     measure = _measurer(
         command,
@@ -70,6 +78,7 @@ def run(
         checkpoint=keeper.follow(blank),
         notify=notify,
         observer=_observer(options, blank, channel.path, notify),
+        group=group,
     )
     sizes = _output_sizes()
     with signals_held(), closing(channel):
@@ -82,7 +91,10 @@ def run(
             words = last_words(sizes) if record.exit_code or record.signal else ""
             record = finished(record, measured, options, words)
             keeper.keep(record)
+            if group is not None and group.is_first:
+                record = group.joined(record, os.environ)
             output.write(record, warner)
+            _note_login_node(record.host, options, warner)
         except Exception as error:  # noqa: BLE001 - the job's exit code must pass
             warner.warn(f"internal error: {type(error).__name__}: {error}")
     return record, warner.lines
@@ -119,15 +131,30 @@ def _note_oddities(
     for one in measured:
         for line in one.monitor.warnings:
             warner.warn(line)
-    here = options.login_node
-    if here is None:
+
+
+def _note_login_node(host: Host | None, options: RunOptions, warner: Warner) -> None:
+    given, folder = options.login_node, current_folder()
+    if host is None or folder is None or given is False:
+        return
+    if given is None:
         from weigh.schedulers import KINDS  # noqa: PLC0415 - start-up time
 
         kinds = KINDS.values()
-        commands = [kind.submits for kind in kinds]
-        here = is_login_node(os.environ, commands, [one.job_variable for one in kinds])
-    if here:
-        warner.warn("this is a login node: heavy work belongs on a compute node")
+        commands = [one.submits for one in kinds]
+        in_job = [one.job_variable for one in kinds]
+        if not may_be_login_node(os.environ, commands, in_job):
+            return
+    from weigh.flow.run.login_node import login_node_warning  # noqa: PLC0415 - rare
+
+    warning = login_node_warning(
+        given=given,
+        root=location.locate(folder, os.environ),
+        host=host.name,
+        env=os.environ,
+    )
+    if warning is not None:
+        warner.warn(warning)
 
 
 def advise(record: Record, headroom: float | None = None) -> Request | None:
@@ -158,6 +185,7 @@ def _measurer(  # noqa: PLR0913 - keyword-only but for two
     checkpoint: Callable[[Measurement, int | None], None],
     notify: Callable[[str], None] | None,
     observer: "Callable[[], RunObserver] | None",
+    group: "RankGroup | None",
 ) -> Callable[[], Measurement]:
     """Return the best way to measure on this machine; each call is one run."""
     if sys.platform != "linux":
@@ -178,11 +206,78 @@ def _measurer(  # noqa: PLR0913 - keyword-only but for two
         checkpoint=checkpoint,
         notify=notify,
     )
+
+    def measure(watch: Watch) -> Measurement:
+        if group is not None:
+            return group.around(
+                watch, lambda watch: run_command(command, env, watch, launchers)
+            )
+        nodes = _WithNodes(options.interval, notify or (lambda _line: None))
+        return nodes.around(
+            watch, lambda watch: run_command(command, env, watch, launchers)
+        )
+
     if observer is None:
-        return lambda: run_command(command, env, watch, launchers)
-    return lambda: observer().around(
-        watch, lambda watch: run_command(command, env, watch, launchers)
-    )
+        return lambda: measure(watch)
+    return lambda: observer().around(watch, measure)
+
+
+def _group(blank: Record) -> "RankGroup | None":
+    """Return the group of ranks that weigh itself is started for, if it is."""
+    if sys.platform != "linux" or not any(name in os.environ for name in SEVERAL):
+        return None
+    from weigh.flow.run.rank_group import rank_group  # noqa: PLC0415 - start-up time
+
+    return rank_group(os.environ, blank.job)
+
+
+_FIRST_LOOK = 0.1  # seconds; the shortest runs do not load what looks for launchers
+
+
+class _WithNodes:
+    """Measures a run on all nodes, if it turns out to have launchers."""
+
+    def __init__(self, interval: Seconds, notify: Callable[[str], None]) -> None:
+        self._interval = interval
+        self._notify = notify
+        self._nodes: NodeWatch | None = None
+
+    def around(
+        self, watch: "Watch", run: Callable[["Watch"], Measurement]
+    ) -> Measurement:
+        """Call *run* under observation; return its measurement with its nodes."""
+        checkpoint = watch.checkpoint
+
+        def with_nodes(seen: Measurement, leader: int | None) -> None:
+            if checkpoint is not None:
+                checkpoint(self._joined(seen), leader)
+
+        mine = msgspec.structs.replace(
+            watch,
+            observers=(*watch.observers, self._look),
+            checkpoint=with_nodes,
+        )
+        measured = run(mine)
+        if self._nodes is None:
+            return measured
+        try:
+            return self._nodes.finish(measured)
+        except Exception as error:  # noqa: BLE001 - the job's end must pass
+            self._notify(f"no figures of its nodes: {type(error).__name__}: {error}")
+            return measured
+
+    def _look(self, run: "RunInProgress") -> Seconds:
+        if self._nodes is None:
+            left = _FIRST_LOOK - run.elapsed()
+            if left > 0:
+                return left
+            from weigh.runner.node_watch import NodeWatch  # noqa: PLC0415 - start-up time
+
+            self._nodes = NodeWatch(os.environ, self._interval, self._notify)
+        return self._nodes.look(run)
+
+    def _joined(self, seen: Measurement) -> Measurement:
+        return seen if self._nodes is None else self._nodes.joined(seen)
 
 
 def _observer(
@@ -269,6 +364,8 @@ def finished(
         events=regions.events,
         progress=biggest.progress,
         ranks=biggest.ranks or regions.ranks,
+        nodes=biggest.nodes,
+        missing=biggest.missing,
         started=_utc(measured[0].started),
         ended=_utc(last.ended or last.started),
         state=state,

@@ -20,6 +20,7 @@ from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import Check
 from weigh.schedulers import KINDS
 from weigh.schedulers.cluster_view import takes_jobs
+from weigh.schedulers.lint.rules import acknowledged
 from weigh.schedulers.protocol import Live, Who
 from weigh.schedulers.script import read_script
 from weigh.units import format_duration, format_limit, format_size
@@ -27,11 +28,10 @@ from weigh.units import format_duration, format_limit, format_size
 # findings on what weigh's own job script does on purpose
 _LOGS = frozenset({"log-directory", "literal-path", "log-pattern"})
 _OURS = frozenset(
-    {"memory-per-slot", "no-soft-limit", "literal-dollar"}
-    | {"default-time", "default-memory", "default-gpu"}
+    {"memory-per-slot", "no-soft-limit", "literal-dollar", "log-shared"}
+    | {"default-time", "default-memory", "default-gpu", "starts-at-home", "no-shell"}
+    | {"no-throttle", "elements-alike", "no-array", "commented-directive"}
 )
-# warnings in a user's script; in weigh's script they mean more than the user requested
-_NOT_AS_REQUESTED = frozenset({"gpus-per-slot"})
 _NAMED = 3
 
 
@@ -63,6 +63,7 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
     if scheduler not in KINDS:
         return Checks()
     request = script.request
+    settings = config.load(script.cwd, env)
     live = live_limits(
         scheduler,
         Who(
@@ -72,31 +73,50 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
             after=dialect_of(scheduler).awaited(text),
         ),
         env=env,
-        site=config.load(script.cwd, env).cluster,
+        site=settings.cluster,
         ask=ask,
     )
     ours = _own_lines(script, text)
     found = tuple(
         one
         for one in text_findings(
-            text, live, scheduler=scheduler, cwd=script.cwd, env=env
+            text,
+            live,
+            scheduler=scheduler,
+            cwd=script.cwd,
+            env=env,
+            ignore=settings.ignore,
         )
         if one.line not in ours and not _is_our_log(script, one)
     )
     refuse((*found, *_too_many(elements, script, live.limits)))
     fit = _fitting(request, live, scheduler)
     refuse(tuple(_no_node(request, live, fit)))
-    doubts = (_doubt(one) for one in found if one.severity == "warning")
+    doubts = (_doubt(one) for one in found if one.severity == "note")
     return Checks(tuple(_rows(request, live, scheduler)), (*doubts, *_unavailable(fit)))
 
 
-def text_findings(
-    text: str, live: Live, *, scheduler: str, cwd: str, env: Mapping[str, str]
+def text_findings(  # noqa: PLR0913 - keyword-only past the second
+    text: str,
+    live: Live,
+    *,
+    scheduler: str,
+    cwd: str,
+    env: Mapping[str, str],
+    ignore: Sequence[str] = (),
 ) -> tuple[Finding, ...]:
     """Lint a script that weigh wrote, with the cluster's limits."""
-    facts = facts_of(cwd, env, limits=live.limits, jobs=live.jobs)
-    found = dialect_of(scheduler).lint(text, facts)
-    return tuple(one for one in found if one.code not in _OURS)
+    dialect = dialect_of(scheduler)
+    facts = facts_of(
+        cwd,
+        env,
+        limits=live.limits,
+        jobs=live.jobs,
+        default_files=dialect.default_files(cwd, env),
+    )
+    found = dialect.lint(text, facts)
+    kept, _ = acknowledged(text, found, ignore)
+    return tuple(one for one in kept if one.rule not in _OURS)
 
 
 def _too_many(
@@ -107,8 +127,8 @@ def _too_many(
     if most is not None and script.elements <= most < elements:
         yield Finding(
             line=None,
-            code="max-submit",
-            severity="error",
+            rule="max-submit",
+            severity="problem",
             text=f"{elements:,} elements in several jobs",
             effect=f"you may submit {most:,} more jobs: the last ones are refused",
             cure="put more tasks into an element (weigh plan), or submit fewer at once",
@@ -116,14 +136,12 @@ def _too_many(
 
 
 def refuse(found: Sequence[Finding]) -> None:
-    """Raise UsageError if one of the findings is an error.
+    """Raise UsageError if one of the findings is a problem.
 
     Raises:
         UsageError: lists all errors, each with its fix.
     """
-    errors = [
-        one for one in found if one.severity == "error" or one.code in _NOT_AS_REQUESTED
-    ]
+    errors = [one for one in found if one.severity == "problem"]
     if errors:
         raise UsageError("\n".join(_refusal(errors)))
 
@@ -166,8 +184,8 @@ def _no_node(request: JobRequest, live: Live, fit: Sequence[Node]) -> Iterator[F
         parts.append(f"{request.gpus} {kind}GPU{'' if request.gpus == 1 else 's'}")
     yield Finding(
         line=None,
-        code="no-such-node",
-        severity="error",
+        rule="no-such-node",
+        severity="problem",
         text=f"each: {', '.join(parts)}",
         effect="no node of the queue has all of that: the job would never start",
         cure="weigh cluster shows what nodes have",
@@ -192,7 +210,7 @@ def _unavailable(fit: Sequence[Node]) -> Iterator[str]:
 def _is_our_log(script: JobScript, one: Finding) -> bool:
     """Return whether the finding is about the log directory, which weigh creates."""
     named = script.log in one.text or script.log.replace("%", "%%") in one.text
-    return named and one.code in _LOGS
+    return named and one.rule in _LOGS
 
 
 def _own_lines(script: JobScript, text: str) -> frozenset[int]:
@@ -210,7 +228,7 @@ def _refusal(errors: Sequence[Finding]) -> Iterator[str]:
     for one in errors:
         yield from _indented(one.text, 2)
         cure = f" ({one.cure})" if one.cure else ""
-        yield from _indented(f"{one.effect}{cure}", 6)
+        yield from _indented(f"{one.effect}{cure} [{one.rule}]", 6)
 
 
 def _indented(text: str, room: int) -> Iterator[str]:
@@ -219,7 +237,7 @@ def _indented(text: str, room: int) -> Iterator[str]:
 
 def _doubt(one: Finding) -> str:
     cure = f" ({one.cure})" if one.cure else ""
-    return f"{one.text or one.code}: {one.effect}{cure}"
+    return f"{one.text or one.rule}: {one.effect}{cure} [{one.rule}]"
 
 
 def _rows(request: JobRequest, live: Live, scheduler: str) -> Iterator[Check]:

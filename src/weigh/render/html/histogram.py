@@ -43,9 +43,9 @@ class Histogram(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     bars: tuple[Bar, ...]
     labels: tuple[Label, ...]
-    asked: float | None
+    requested: float | None
     requested_words: str
-    asked_anchor: str
+    requested_anchor: str
     floor: float = HEIGHT - _BOTTOM
     width: int = WIDTH
     height: int = HEIGHT
@@ -67,18 +67,18 @@ def _histogram(measure: Measure) -> Histogram:
     counts = [0] * (len(bounds) - 1)
     for value in values:
         counts[min(len(counts), bisect_right(bounds, value)) - 1] += 1
-    asked = measure.asked
+    requested = measure.requested
     left, right = bounds[0], bounds[-1]
-    near = asked is not None and left <= asked <= right + _FAR * (right - left)
-    if asked is not None and near:
-        right = max(right, asked + 0.02 * (asked - left))
+    near = requested is not None and left <= requested <= right + _FAR * (right - left)
+    if requested is not None and near:
+        right = max(right, requested + 0.02 * (requested - left))
 
     def across(value: float) -> float:
         room = WIDTH - _LEFT - _RIGHT
         return round(_LEFT + (value - left) / (right - left) * room, 2)
 
-    at = across(asked) if asked is not None and near else None
-    request = "" if asked is None else f"requested {figure(asked, kind)}"
+    at = across(requested) if requested is not None and near else None
+    request = "" if requested is None else f"requested {figure(requested, kind)}"
     return Histogram(
         name=NAMES[measure.name],
         words=_words(measure, kind),
@@ -87,9 +87,9 @@ def _histogram(measure: Measure) -> Histogram:
             for a, b, n in zip(bounds, bounds[1:], counts, strict=False)
         ),
         labels=_labels(left, right, kind),
-        asked=at,
+        requested=at,
         requested_words=request if near or not request else f"{request}, off the scale",
-        asked_anchor="end" if at is None or at > WIDTH / 2 else "start",
+        requested_anchor="end" if at is None or at > WIDTH / 2 else "start",
     )
 
 

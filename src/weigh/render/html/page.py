@@ -93,7 +93,7 @@ class MeasureView(msgspec.Struct, frozen=True, kw_only=True):
     """One row; ``filled`` is the bar's length in per cent, ``tone`` its colour."""
 
     name: str
-    asked: str
+    requested: str
     median: str
     most: str
     share: str
@@ -109,7 +109,7 @@ def measure_views(measures: Sequence[Measure]) -> tuple[MeasureView, ...]:
 
 
 def _has_figures(measure: Measure) -> bool:
-    figures = (measure.asked, measure.median, measure.most)
+    figures = (measure.requested, measure.median, measure.most)
     return any(value is not None for value in figures) or bool(measure.others)
 
 
@@ -118,7 +118,7 @@ def _view(measure: Measure) -> MeasureView:
     of = measure.efficiency
     return MeasureView(
         name=NAMES[measure.name],
-        asked=figure(measure.asked, kind),
+        requested=figure(measure.requested, kind),
         median=figure(measure.median, kind),
         most=figure(measure.most, kind),
         share=ABSENT if of is None else share(of),

@@ -133,8 +133,8 @@ def _levels(
 
 def _requested(measures: Sequence[Measure], name: MeasureName) -> Iterator[Level]:
     for measure in measures:
-        if measure.name == name and measure.asked is not None:
-            yield Level("requested", measure.asked)
+        if measure.name == name and measure.requested is not None:
+            yield Level("requested", measure.requested)
 
 
 def _phases(record: Record) -> Iterator[Stretch]:

@@ -34,6 +34,7 @@ class GridEngine:
     submits = "qsub"
     lists = "qhost"
     accounts = "qacct"
+    nodes_argv: tuple[str, ...] = ("qconf", "-sel")
     job_variable = "SGE_TASK_ID"
     directive = re.compile(r"\s*#+\s*\$\s*-")
     commands: tuple[str, ...] = ("qsub", "qstat", "qdel", "qconf", "qhost", "qacct")
@@ -98,6 +99,10 @@ class GridEngine:
         from weigh.schedulers.gridengine.script import RULES  # noqa: PLC0415 - start-up time
 
         return RULES
+
+    @property
+    def steps(self) -> None:
+        """Return None: what it starts on a node takes one of the job's slots."""
 
     def read_cluster(
         self,

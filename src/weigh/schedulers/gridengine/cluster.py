@@ -384,6 +384,7 @@ def _limits(row: Mapping[str, str]) -> QueueLimits:
         time_limit=_time(_first(row.get("h_rt", ""))),
         memory=_memory(_first(row.get("h_vmem", ""))),
         accounts=_list(row.get("projects")),
+        start_mode=_first(row.get("shell_start_mode", "")),
     )
 
 

@@ -3,35 +3,34 @@
 The behaviour of qsub and of jobs was observed on 8.1.9.
 """
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 
-import msgspec
-
 from weigh.errors import FormatError
-from weigh.model.lint import Facts, Finding
+from weigh.model.lint import Finding
 from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.gridengine import text as gridengine_text
-from weigh.schedulers.gridengine.lint_options import PREFIX, Read, read_options
-from weigh.schedulers.lint import environment_rules, path_rules, signal_rules
+from weigh.schedulers.gridengine.cluster import is_gpu_type
+from weigh.schedulers.gridengine.lint_options import PREFIX, read_options
 from weigh.schedulers.lint.case import (
     Case,
+    Elements,
+    Granted,
     MakeFinding,
     Option,
     Requested,
     Rule,
-    error,
+    Words,
     is_shared,
     note,
-    open_case,
+    problem,
     refused,
-    warning,
 )
-from weigh.schedulers.lint.element_rules import Elements, element_rules
+from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
-from weigh.schedulers.script import read_script
-from weigh.units import HOUR, MINUTE, format_size
+from weigh.units import MINUTE, format_size
 
 GPU_RESOURCES = ("ngpus", "gpu", "gpus", "num_gpus", "gpu_card", "cuda")
 
@@ -45,25 +44,26 @@ _HELD_FOR = frozenset({"PENDING", "RUNNING", "UNKNOWN", "COMPLETED"})
 
 
 def _ignored(case: Case) -> Iterator[Finding]:
+    submits = any("qsub" in one.text for one in case.body.tokens)
     for line in case.script.lines:
         if line.text.startswith(PREFIX):
-            if line.line in case.body.documents:
+            if line.line in case.body.documents and not submits:
                 effect = "in a here-document: qsub reads it for this job nevertheless"
-                yield warning(line, "directive-in-document", effect)
+                yield note(line, "directive-in-document", effect)
             continue
         found = _MEANT.match(line.text)
         if not found:
             continue
-        if found["gap"]:
+        if found["gap"] and len(found["hashes"]) == 1:
             effect = "a space after '#': qsub ignores this line"
-            yield error(line, "space-in-directive", effect)
+            yield problem(line, "space-in-directive", effect)
         elif len(found["hashes"]) > 1:
             effect = "'##' is a comment: qsub ignores this line"
             yield note(line, "commented-directive", effect)
         else:
             effect = "spaces before '#': qsub ignores this line"
             fix = "begin it in the first column"
-            yield error(line, "indented-directive", effect, fix)
+            yield problem(line, "indented-directive", effect, fix)
 
 
 def _slurm_lines(case: Case) -> Iterator[Finding]:
@@ -71,7 +71,7 @@ def _slurm_lines(case: Case) -> Iterator[Finding]:
     if line is not None and not any(
         o.text.startswith(PREFIX) for o in case.script.lines
     ):
-        yield error(
+        yield problem(
             line, "foreign-directive", "qsub ignores Slurm's lines", "#$ -l ..."
         )
 
@@ -88,11 +88,11 @@ def _times(case: Case) -> Iterator[Finding]:
             yield refused(option, "time", effect, _time_fix(option.value))
             continue
         if seconds == 0:
-            yield error(option, "time-zero", "no time: killed at once")
+            yield problem(option, "time-zero", "no time: killed at once")
         elif whole_number(option.value) and seconds is not None and seconds < MINUTE:
             fix = f"{option.value} hours are {option.value}:00:00"
             effect = f"is {seconds} seconds"
-            yield warning(option, "time-in-seconds", effect, fix)
+            yield note(option, "time-in-seconds", effect, fix)
 
 
 def _time_fix(value: str) -> str:
@@ -100,21 +100,6 @@ def _time_fix(value: str) -> str:
         return f"three fields: {value}:00"
     hours = re.fullmatch(r"(\d+)h", value)
     return f"write {hours[1]}:00:00" if hours else "write it like 01:30:00 or 5400"
-
-
-def _grace(case: Case) -> Iterator[Finding]:
-    hard, soft = case.option("l:h_rt"), case.option("l:s_rt")
-    if hard is None or soft is not None or case.option("notify") is not None:
-        return
-    try:
-        seconds = gridengine_text.parse_time(hard.value)
-    except FormatError:
-        return
-    if seconds:
-        ahead = 5 * MINUTE if seconds >= HOUR else max(1, min(MINUTE, seconds // 10))
-        clock = gridengine_text.format_time(seconds - ahead)
-        effect = "kills without a warning; s_rt sends USR1 first"
-        yield warning(hard, "no-soft-limit", effect, f"add -l s_rt={clock}, trap USR1")
 
 
 def _sizes(case: Case) -> Iterator[Finding]:
@@ -130,7 +115,7 @@ def _sizes(case: Case) -> Iterator[Finding]:
             yield refused(option, "memory", effect, fix or "write it like 500M or 4G")
         elif size < _MANY_BYTES:
             fix = f"{option.value.rstrip('kK')} GiB are {option.value.rstrip('kK')}G"
-            yield warning(option, "memory-in-bytes", f"is {format_size(size)}", fix)
+            yield problem(option, "memory-in-bytes", f"is {format_size(size)}", fix)
         elif option.value[-1:] in "kmgt":
             effect = f"lower case counts by 1000: {format_size(size)}"
             upper = option.value[:-1] + option.value[-1].upper()
@@ -149,11 +134,11 @@ def _virtual(case: Case) -> Iterator[Finding]:
         )
         share = gridengine_text.format_memory(-(-size // slots))
         fix = f"h_vmem={share} if {format_size(size)} in total was meant"
-        yield warning(option, "memory-per-slot", effect, fix)
+        yield note(option, "memory-per-slot", effect, fix)
     if any(case.option(f"l:{name}") for name in GPU_RESOURCES):
         effect = "limits virtual memory, of which CUDA reserves tens of GiB"
         fix = "omit it if the site allows, or request much more"
-        yield warning(option, "virtual-with-cuda", effect, fix)
+        yield note(option, "virtual-with-cuda", effect, fix)
 
 
 def _arrays(case: Case) -> Iterator[Finding]:
@@ -166,9 +151,9 @@ def _arrays(case: Case) -> Iterator[Finding]:
     found = re.fullmatch(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::[0-9]{1,9})?)?", value)
     if value.startswith("0"):
         effect = "array indices start at 1: refused"
-        last = value.partition("-")[2].partition(":")[0]
+        last, colon, step = value.partition("-")[2].partition(":")
         count = (whole_number(last) or 0) + 1
-        fix = f"-t 1-{count}, and subtract 1"
+        fix = f"-t 1-{count}{colon}{step}, and subtract 1"
         yield refused(option, "array-from-zero", effect, fix)
     elif "%" in value:
         indices, _, most = value.partition("%")
@@ -177,15 +162,15 @@ def _arrays(case: Case) -> Iterator[Finding]:
         )
     elif "," in value:
         effect = f"{value} becomes one range here, from the first to the last"
-        yield error(option, "array-list", effect, "one -t FIRST-LAST:STEP per job")
+        yield problem(option, "array-list", effect, "one -t FIRST-LAST:STEP per job")
     elif not found:
         yield refused(option, "array", f"{value!r} is not a range: refused", "-t 1-10")
     elif found[2] and int(found[2]) < int(found[1]):
         effect = f"is read as {found[2]}-{found[1]}"
-        yield warning(option, "array-backwards", effect)
+        yield note(option, "array-backwards", effect)
     elif not found[2] and int(found[1]) > 1:
         effect = f"is the one element {value}, not {value} of them"
-        yield warning(option, "array-of-one", effect, f"-t 1-{value}")
+        yield problem(option, "array-of-one", effect, f"-t 1-{value}")
 
 
 def _logs(case: Case) -> Iterator[Finding]:
@@ -196,16 +181,32 @@ def _logs(case: Case) -> Iterator[Finding]:
         value = option.value.removeprefix(":")
         if _SLURM_PATTERN.search(value):
             effect = "'%' patterns are Slurm syntax: the file gets this literal name"
-            yield error(option, "log-pattern", effect, "$JOB_ID, $TASK_ID, $JOB_NAME")
+            yield problem(option, "log-pattern", effect, "$JOB_ID, $TASK_ID, $JOB_NAME")
         directory, slash, _ = value.rpartition("/")
         path = case.absolute(directory, case.start) if slash and directory else None
         if path is not None and case.kind(path) in ("missing", "file"):
             shared = is_shared(case, directory, path)
-            make: MakeFinding = error if shared else warning
+            make: MakeFinding = problem if shared else note
             here = "does not exist" if shared else "is not there here"
             effect = f"{directory}/ {here}: without it the job stays in Eqw"
             written = directory if case.start == case.facts.cwd else path
             yield make(option, "log-directory", effect, f"mkdir -p {written}")
+
+
+def _shared_log(case: Case) -> Iterator[Finding]:
+    elements, option = case.granted.elements, case.option("o")
+    if elements is None or len(elements) == 1 or option is None:
+        return
+    value = option.value.removeprefix(":")
+    if "$TASK_ID" in value or "${TASK_ID}" in value or value.startswith("/dev/"):
+        return
+    path = case.absolute(re.sub(r"\$(?:JOB_ID|JOB_NAME)", "x", value), case.start)
+    if value.endswith("/") or case.kind(path) == "directory":
+        return
+    is_file = "." in value.rpartition("/")[2] or case.kind(path) == "file"
+    make = problem if is_file else note
+    effect = "all elements write to one file, mixed"
+    yield make(option, "log-shared", effect, "add .$TASK_ID, or name a directory")
 
 
 def _start(case: Case) -> Iterator[Finding]:
@@ -220,7 +221,7 @@ def _start(case: Case) -> Iterator[Finding]:
     path = case.absolute(option.value, case.facts.cwd)
     if path is not None and case.kind(path) in ("missing", "file"):
         shared = is_shared(case, option.value, path)
-        make: MakeFinding = error if shared else warning
+        make: MakeFinding = problem if shared else note
         here = "does not exist" if shared else "is not there here"
         effect = f"{option.value} {here}: without it the job stays in Eqw"
         yield make(option, "chdir", effect, "")
@@ -237,17 +238,22 @@ def _names(case: Case) -> Iterator[Finding]:
         yield refused(
             option, "job-name", "a name cannot contain / : @ \\ * ? : refused"
         )
-    elif "$" in option.value:
-        effect = "no shell reads this line: '$' is not expanded"
-        yield warning(option, "literal-dollar", effect)
+
+
+_EXPANDS = frozenset({"o", "e", "i", "S", "wd"})  # as 8.1.9 does
+
+
+def _literal(case: Case) -> Iterator[Finding]:
+    for option in case.options:
+        if option.line and "$" in option.value and option.name not in _EXPANDS:
+            effect = "no shell reads this line: '$' is not expanded"
+            yield problem(option, "literal-dollar", effect)
 
 
 def _mail(case: Case) -> Iterator[Finding]:
     who, when = case.option("M"), case.option("m")
     if who is not None and when is None:
-        yield warning(
-            who, "mail-without-type", "no mail is sent without -m", "add -m ea"
-        )
+        yield note(who, "mail-without-type", "no mail is sent without -m", "add -m ea")
     if when is not None and not re.fullmatch(r"[beasn]+(,[beasn]+)*", when.value):
         effect = f"{when.value!r} is not an event: refused"
         yield refused(when, "mail-type", effect, "-m bea: begin, end, abort")
@@ -262,7 +268,7 @@ def _shell(case: Case) -> Iterator[Finding]:
                 None, "no-shell", effect, f"add #$ -S {case.script.interpreter[0]}"
             )
     elif case.is_missing(case.absolute(option.value.partition(" ")[0], None)):
-        yield error(option, "interpreter", f"{option.value} does not exist")
+        yield problem(option, "interpreter", f"{option.value} does not exist")
 
 
 def _resources(case: Case) -> Iterator[Finding]:
@@ -270,7 +276,7 @@ def _resources(case: Case) -> Iterator[Finding]:
         option = case.option(f"l:{name}")
         if option is not None and option.value == "TRUE":
             effect = f"{name} without a number: no GPU is reserved for you"
-            yield warning(option, "resource-value", effect, f"-l {name}=1")
+            yield note(option, "resource-value", effect, f"-l {name}=1")
         if option is not None:
             yield from _for_each_slot(case, option, name)
     soft = [o for o in case.options if o.name == "soft"]
@@ -288,7 +294,7 @@ def _for_each_slot(case: Case, option: Option, name: str) -> Iterator[Finding]:
         f"{name} applies to each of {slots} slots here: {count * slots} GPUs in total"
     )
     fix = "one slot; ask your site how it counts the CPUs of a GPU job"
-    yield warning(option, "gpus-per-slot", effect, fix)
+    yield problem(option, "gpus-per-slot", effect, fix)
 
 
 def _holds(case: Case) -> Iterator[Finding]:
@@ -297,10 +303,10 @@ def _holds(case: Case) -> Iterator[Finding]:
         state = case.facts.jobs.get(job, "")
         if state is None:
             effect = f"job {job} is not known: the hold is dropped, it runs at once"
-            yield error(option, "unknown-job", effect)
+            yield problem(option, "unknown-job", effect)
         elif state and state not in _HELD_FOR:
             effect = f"job {job} ended {state}: the hold is dropped, it runs at once"
-            yield error(option, "failed-job", effect, f"run {job} again first")
+            yield problem(option, "failed-job", effect, f"run {job} again first")
 
 
 def size_of(option: Option | None) -> int | None:
@@ -322,13 +328,14 @@ RULES: tuple[Rule, ...] = (
     _ignored,
     _slurm_lines,
     _times,
-    _grace,
     _sizes,
     _virtual,
     _arrays,
     _logs,
+    _shared_log,
     _start,
     _names,
+    _literal,
     _mail,
     _shell,
     _resources,
@@ -336,43 +343,15 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-_RULES = (
-    *path_rules.RULES,
-    *RULES,
-    *path_rules.PLACEHOLDER_RULES,
-    *environment_rules.PLAIN_SH_RULES,
-    *environment_rules.RULES,
-    *path_rules.PATH_RULES,
-    *signal_rules.RULES,
-)
 _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
-
-
-def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
-    """Return the problems of the script *text* by line; missing *facts* skip checks."""
-    case, read = _case(text, facts)
-    found = [*read.findings, *_found(case)]
-    return tuple(sorted(found, key=lambda one: one.line or len(text)))
-
-
-def directives(text: str) -> int:
-    """Return the number of directive lines that qsub reads."""
-    return len(read_options(read_script(text)).lines)
 
 
 def awaited(text: str) -> tuple[str, ...]:
     """Return the ids of the jobs that the script depends on."""
-    options = read_options(read_script(text)).options
+    options = _LINT.options(text).options
     values = [one.value for one in options if one.name in {"hold_jid", "hold_jid_ad"}]
     jobs = (job for value in values for job in value.split(","))
     return tuple(dict.fromkeys(job for job in jobs if whole_number(job) is not None))
-
-
-def _case(text: str, facts: Facts) -> tuple[Case, Read]:
-    script = read_script(text)
-    read = read_options(script)
-    case = open_case(script, read.options, facts, tool="qsub", element="SGE_TASK_ID")
-    return msgspec.structs.replace(case, start=_start_folder(case)), read
 
 
 def _start_folder(case: Case) -> str | None:
@@ -384,12 +363,8 @@ def _start_folder(case: Case) -> str | None:
     return case.absolute(chosen.value, case.facts.cwd)
 
 
-def _found(case: Case) -> Iterator[Finding]:
-    for rule in _RULES:
-        yield from rule(case)
-    array = case.option("t")
-    yield from element_rules(case, array, _elements(case, array))
-    yield from limit_rules(case, _asked(case))
+def _limits(case: Case) -> Iterator[Finding]:
+    yield from limit_rules(case, _requested(case))
     if case.facts.limits is None and case.options:
         if case.option("l:h_rt") is None:
             effect = "no h_rt: the queue's own limit applies"
@@ -411,11 +386,12 @@ def _elements(case: Case, option: Option | None) -> Elements | None:
     )
 
 
-def _asked(case: Case) -> Requested:
+def _requested(case: Case) -> Requested:
     queue, parallel = case.option("q"), case.option("pe")
     size, elements = case.option("l:h_vmem"), _elements(case, case.option("t"))
     gpus = case.option(*(f"l:{name}" for name in GPU_RESOURCES))
     project = case.option("P")
+    kind = next((o for o in case.options if is_gpu_type(o.name[2:])), None)
     resources = {o.name[2:]: o for o in case.options if o.name.startswith("l:")}
     by = {
         **resources,
@@ -438,6 +414,7 @@ def _asked(case: Case) -> Requested:
         slot_memory=memory,
         cpus=slots if parallel else None,
         gpus=_gpus(case, gpus, slots),
+        gpu_type=kind.value if kind is not None and gpus is not None else "",
         time=_seconds(by["time"]),
         resources=tuple(resources),
         parallel=parallel.value.split()[0] if parallel else None,
@@ -465,6 +442,81 @@ def _seconds(option: Option | None) -> int | None:
         return None if option is None else gridengine_text.parse_time(option.value)
     except FormatError:
         return None
+
+
+_OF_CPUS = re.compile(r"l:(?:n|num)?_?(?:cpus?|procs?|cores?)|l:excl\w*")
+
+
+def _granted(case: Case) -> Granted:
+    """Add up what the job gets at most on the node that runs its script."""
+    parallel, requested = case.option("pe"), _requested(case)
+    most = parallel.value.split()[1].rpartition("-")[2] if parallel else "1"
+    slots = positive_number(most)
+    is_unclear = any(_OF_CPUS.fullmatch(one.name) for one in case.options)
+    return Granted(
+        cpus=None if is_unclear else slots,
+        cpus_asked=parallel is not None,
+        tasks=slots,
+        nodes=1,
+        gpus=0 if _has_no_gpu(case) else requested.gpus,
+        memory=requested.memory or None,
+        is_virtual=True,
+        array=case.option("t"),
+        elements=_elements(case, case.option("t")),
+    )
+
+
+def _has_no_gpu(case: Case) -> bool:
+    queue = case.option("q", "jc", "P", "pe")
+    names = [one.name for one in case.options] + ([queue.value] if queue else [])
+    return bool(case.options) and not any(
+        word in name.lower() for name in names for word in ("gpu", "cuda", "card")
+    )
+
+
+_SET_BY_GRID_ENGINE = """
+    JOB_ID JOB_NAME JOB_SCRIPT SGE_TASK_ID SGE_TASK_FIRST SGE_TASK_LAST
+    SGE_TASK_STEPSIZE NSLOTS NHOSTS NQUEUES QUEUE PE PE_HOSTFILE REQUEST REQNAME
+    RESTARTED SGE_ROOT SGE_CELL SGE_CLUSTER_NAME SGE_JOB_SPOOL_DIR SGE_STDIN_PATH
+    SGE_STDOUT_PATH SGE_STDERR_PATH SGE_BINARY_PATH SGE_ARCH SGE_ACCOUNT SGE_BINDING
+    SGE_CWD_PATH SGE_HGR_gpu SGE_RSH_COMMAND SGE_CKPT_DIR SGE_CKPT_ENV SGE_O_HOME
+    SGE_O_HOST SGE_O_LOGNAME SGE_O_MAIL SGE_O_PATH SGE_O_SHELL SGE_O_TZ SGE_O_WORKDIR
+    SGE_EXECD_PORT SGE_QMASTER_PORT SGE_EXECD_PIDFILE SGE_LONG_JOB_NAMES
+"""
+WORDS = Words(
+    tool="qsub",
+    array="-t",
+    element="SGE_TASK_ID",
+    unset="is 'undefined'",
+    foreign=("SLURM_ARRAY_TASK_ID", "PBS_ARRAYID", "PBS_ARRAY_INDEX", "LSB_JOBINDEX"),
+    common=frozenset({"JOB_ID", "JOB_NAME", "SGE_O_WORKDIR", "QUEUE", "SGE_TASK_LAST"}),
+    own=r"(?:SGE_|JOB_ID|NSLOTS|NHOSTS)\w*",
+    variables=frozenset(_SET_BY_GRID_ENGINE.split()),
+)
+_LINT = ScriptLint(
+    words=WORDS,
+    read=read_options,
+    start=_start_folder,
+    granted=_granted,
+    rules=(*RULES, _limits),
+)
+lint = _LINT.lint
+directives = _LINT.directives
+
+
+def default_files(cwd: str, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return (name, path) of the files of options that qsub reads before the script."""
+    found = []
+    if env.get("SGE_ROOT"):
+        cell = env.get("SGE_CELL") or "default"
+        path = posixpath.join(env["SGE_ROOT"], cell, "common", "sge_request")
+        found.append(("sge_request", path))
+    home = env.get("HOME")
+    if home:
+        found.append(("~/.sge_request", posixpath.join(home, ".sge_request")))
+    if cwd != home:
+        found.append((".sge_request", posixpath.join(cwd, ".sge_request")))
+    return tuple(found)
 
 
 _GPUS = re.compile(r"\bn?gpus?=[1-9]")

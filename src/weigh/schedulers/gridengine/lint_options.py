@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from weigh.model.lint import Finding
-from weigh.schedulers.lint.case import Option, did_you_mean, refused
+from weigh.model.lint import Facts, Finding
+from weigh.schedulers.lint.case import Option, Read, did_you_mean, refused
 from weigh.schedulers.script import Line, Script
 
 PREFIX = "#$"
@@ -27,38 +27,51 @@ _KNOWN = tuple(sorted(_WITH_VALUE | _FLAGS | {_PE, "C"}))
 _OF_SLURM = {"--mem": "-l h_vmem=", "--time": "-l h_rt=", "--array": "-t "}
 
 
-class Read(msgspec.Struct, frozen=True):
-    """The options that qsub reads in a script, and the lines that it misreads."""
-
-    options: tuple[Option, ...]
-    findings: tuple[Finding, ...]
-    lines: tuple[Line, ...] = ()
-
-
 def directive_lines(script: Script) -> tuple[Line, ...]:
     """Return the directive lines that qsub reads."""
     return tuple(one for one in script.lines if one.text.startswith(PREFIX))
 
 
-def read_options(script: Script) -> Read:
+def read_options(script: Script, facts: Facts | None = None) -> Read:
     """Read the directives of *script*; ``-l`` yields one option per resource.
 
     A resource's option is named ``l:`` and its name; ``pe`` has both words as value.
+    The options of ``sge_request`` files come first, without a line number; ``-clear``
+    discards what was read before it.
     """
     options: list[Option] = []
     findings: list[Finding] = []
+    for name, text in facts.defaults if facts is not None else ():
+        for row in text.splitlines():
+            if row.lstrip().startswith("#"):
+                continue
+            read = (one for one in _of_words(Line(0, row), _words(row)))
+            options += [
+                _from_file(one, name) for one in read if isinstance(one, Option)
+            ]
+    options = _since_clear(options)
     lines = directive_lines(script)
     for line in lines:
-        for one in _of_line(line):
+        for one in _of_words(line, _words(line.text.removeprefix(PREFIX))):
             if isinstance(one, Option):
                 options.append(one)
             else:
                 findings.append(one)
-    return Read(tuple(options), tuple(findings), lines)
+    return Read(tuple(_since_clear(options)), tuple(findings), lines)
 
 
-def _of_line(line: Line) -> Iterator[Option | Finding]:
-    words = _words(line.text.removeprefix(PREFIX))
+def _from_file(option: Option, name: str) -> Option:
+    return msgspec.structs.replace(option, text=f"{option.text} ({name})")
+
+
+def _since_clear(options: list[Option]) -> list[Option]:
+    last = max(
+        (at for at, one in enumerate(options) if one.name == "clear"), default=-1
+    )
+    return options[last + 1 :]
+
+
+def _of_words(line: Line, words: list[str]) -> Iterator[Option | Finding]:
     place = 0
     while place < len(words):
         word = words[place]

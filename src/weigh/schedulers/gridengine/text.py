@@ -96,16 +96,23 @@ def directives(request: Request, complexes: Complexes | None = None) -> tuple[st
     """Return *request* as ``qsub`` flags; unknown values are left out."""
     words = complexes or Complexes()
     flags = []
+    slots = request.cpus * (request.ntasks or 1)
     if request.virtual_memory is not None:
-        a_slot = -(-request.virtual_memory // request.cpus)
+        a_slot = -(-request.virtual_memory // slots)
         flags.append(f"-l h_vmem={format_memory(a_slot)}")
-    if request.cpus > 1:
-        flags.append(f"-pe {words.parallel} {request.cpus}")
+    if slots > 1:
+        several = (request.nodes or 1) > 1
+        flags.append(f"-pe {words.mpi if several else words.parallel} {slots}")
     if request.time_limit is not None:
         flags.append(f"-l h_rt={format_time(request.time_limit)}")
     if request.gpus:
         flags.append(f"-l {words.gpus}={request.gpus}")
     return tuple(flags)
+
+
+def any_layout(request: Request) -> tuple[str, ...]:  # noqa: ARG001 - see Dialect
+    """Return nothing: the parallel environment decides where slots are."""
+    return ()
 
 
 def allocation_from_environment(env: Mapping[str, str]) -> Allocation | None:

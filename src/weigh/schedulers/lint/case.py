@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 import msgspec
 
 from weigh.model.lint import Facts, Finding, PathKind
-from weigh.schedulers.script import Script
+from weigh.schedulers.script import Line, Script
 from weigh.schedulers.shell import Body, Command, read_body
 from weigh.units import Bytes
 
@@ -41,25 +41,115 @@ class Option(msgspec.Struct, frozen=True):
     written: str = ""
 
 
-class Case(msgspec.Struct, frozen=True, kw_only=True):
-    """A parsed script: the options that the scheduler reads, the commands of the shell.
+class Read(msgspec.Struct, frozen=True):
+    """The options that the scheduler reads, and the lines that it misreads."""
 
-    ``tool`` is ``sbatch`` or ``qsub``; ``start`` is the job's working directory,
-    None if unknown; ``element`` is the variable that holds the array task index.
+    options: tuple[Option, ...]
+    findings: tuple[Finding, ...]
+    lines: tuple[Line, ...] = ()
+
+
+class Words(msgspec.Struct, frozen=True, kw_only=True):
+    """What a scheduler calls things.
+
+    ``tool`` submits; ``array`` is its option for an array; ``element`` is the variable
+    that holds the array task index, ``unset`` what it is in a plain job, ``foreign``
+    those of other schedulers. ``common``
+    are variables with one value in all elements of an array. A variable that matches
+    ``own`` is the scheduler's; ``variables`` are those that it sets.
     """
 
     tool: str
+    array: str
+    element: str
+    foreign: tuple[str, ...] = ()
+    common: frozenset[str] = frozenset()
+    unset: str = "is empty"
+    own: str = ""
+    variables: frozenset[str] = frozenset()
+
+
+class Elements(msgspec.Struct, frozen=True):
+    """The indices of an array as ranges, and its throttle."""
+
+    ranges: tuple[range, ...]
+    throttle: int | None = None
+
+    def __len__(self) -> int:
+        """Return the number of indices; duplicates count twice."""
+        return sum(map(len, self.ranges))
+
+    def __contains__(self, index: int) -> bool:
+        """Return whether *index* is in the array."""
+        return any(index in one for one in self.ranges)
+
+    @property
+    def first(self) -> int:
+        """Return the smallest index."""
+        return min(one[0] for one in self.ranges)
+
+    @property
+    def last(self) -> int:
+        """Return the largest index."""
+        return max(one[-1] for one in self.ranges)
+
+
+class Granted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the job gets at most on the node of its script; None if not known.
+
+    ``cpus_asked`` is whether an option sets the CPUs; ``memory`` is in bytes, and
+    ``is_virtual`` if it limits virtual memory.
+    """
+
+    cpus: int | None = None
+    cpus_asked: bool = False
+    tasks: int | None = None
+    nodes: int | None = None
+    gpus: int | None = None
+    memory: Bytes | None = None
+    is_virtual: bool = False
+    array: Option | None = None
+    elements: Elements | None = None
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """A parsed script: the options that the scheduler reads, the commands of the shell.
+
+    ``start`` is the job's working directory, None if unknown.
+    """
+
+    words: Words
     script: Script
     options: tuple[Option, ...]
     body: Body
     facts: Facts
-    start: str | None
-    element: str
+    start: str | None = None
+    granted: Granted = Granted()
+
+    @property
+    def tool(self) -> str:
+        """Return the command that submits: ``sbatch`` or ``qsub``."""
+        return self.words.tool
+
+    @property
+    def element(self) -> str:
+        """Return the variable that holds the array task index."""
+        return self.words.element
 
     def option(self, *names: str) -> Option | None:
         """Return the last option with one of these names: the one that counts."""
         found = [one for one in self.options if one.name in names]
         return found[-1] if found else None
+
+    def absolute_pattern(self, path: str, base: str | None) -> str | None:
+        """Return the absolute path of a file name pattern, as `absolute` does."""
+        marks = {"*": "\x02", "?": "\x03", "[": "\x04"}
+        for mark, stand_in in marks.items():
+            path = path.replace(mark, stand_in)
+        whole = self.absolute(path, base)
+        for mark, stand_in in marks.items():
+            whole = whole.replace(stand_in, mark) if whole else None
+        return whole
 
     def absolute(self, path: str, base: str | None) -> str | None:
         """Return the absolute path; None if it depends on an unknown variable."""
@@ -91,14 +181,17 @@ Rule: TypeAlias = Callable[[Case], Iterator[Finding]]
 MakeFinding: TypeAlias = Callable[[Spot | None, str, str, str], Finding]
 
 
-def error(
-    spot: Spot | None, code: str, effect: str, fix: str = "", *, refused: bool = False
+def problem(
+    spot: Spot | None, rule: str, effect: str, fix: str = "", *, refused: bool = False
 ) -> Finding:
-    """Report what makes the job fail, or do something unintended."""
+    """Report what makes the job fail, or is silently wrong.
+
+    *rule* is a name in `rules.RULES`.
+    """
     return Finding(
-        code=code,
-        severity="error",
-        line=None if spot is None else spot.line,
+        rule=rule,
+        severity="problem",
+        line=None if spot is None else spot.line or None,
         text="" if spot is None else spot.text.strip(),
         effect=effect,
         cure=fix,
@@ -106,27 +199,24 @@ def error(
     )
 
 
-def refused(spot: Spot | None, code: str, effect: str, fix: str = "") -> Finding:
+def refused(spot: Spot | None, rule: str, effect: str, fix: str = "") -> Finding:
     """Report what the scheduler would reject."""
-    return error(spot, code, effect, fix, refused=True)
+    return problem(spot, rule, effect, fix, refused=True)
 
 
-def warning(spot: Spot | None, code: str, effect: str, fix: str = "") -> Finding:
-    """Report what is probably unintended."""
-    return msgspec.structs.replace(error(spot, code, effect, fix), severity="warning")
+def note(spot: Spot | None, rule: str, effect: str, fix: str = "") -> Finding:
+    """Report a default, an assumption, or what may be meant otherwise."""
+    return msgspec.structs.replace(problem(spot, rule, effect, fix), severity="note")
 
 
-def note(spot: Spot | None, code: str, effect: str, fix: str = "") -> Finding:
-    """Report a default or an assumption."""
-    return msgspec.structs.replace(error(spot, code, effect, fix), severity="note")
-
-
-def nearest(word: str, known: tuple[str, ...] | list[str]) -> str:
+def nearest(
+    word: str, known: tuple[str, ...] | list[str], *, alike: float = 0.6
+) -> str:
     """Return the known word that is most similar to *word*; empty if none is."""
     import difflib  # noqa: PLC0415 - only for an unknown word
 
     by_case = {one.lower(): one for one in known}
-    near = difflib.get_close_matches(word.lower(), by_case, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word.lower(), by_case, n=1, cutoff=alike)
     return by_case[near[0]] if near else ""
 
 
@@ -138,24 +228,15 @@ def did_you_mean(word: str, known: tuple[str, ...] | list[str]) -> str:
     return f"known: {', '.join(known[:6])}" if known else ""
 
 
-def open_case(
-    script: Script,
-    options: tuple[Option, ...],
-    facts: Facts,
-    *,
-    tool: str,
-    element: str,
-) -> Case:
+def open_case(script: Script, read: Read, facts: Facts, words: Words) -> Case:
     """Parse a script; the scheduler's own lint fills in where the job starts."""
     plain = "\n".join(line.text for line in script.lines)
     return Case(
-        tool=tool,
+        words=words,
         script=script,
-        options=options,
+        options=read.options,
         body=read_body(plain) if script.is_shell else Body(),
         facts=facts,
-        start=None,
-        element=element,
     )
 
 

@@ -1,171 +1,397 @@
-"""Rules that compare an array's indices with the files and lines it reads."""
+"""Rules for arrays: indices against files, lines and lists, and shared outputs."""
 
 import re
 from collections.abc import Iterator
 
-import msgspec
-
 from weigh.model.lint import Finding
 from weigh.schedulers.lint.case import (
     Case,
+    Elements,
     Option,
+    Rule,
     commands_with_directories,
-    error,
     note,
-    warning,
+    problem,
 )
-from weigh.schedulers.shell import Command, unquoted
+from weigh.schedulers.lint.path_rules import is_template
+from weigh.schedulers.shell import Command, Token, tokens, unquoted
 
-_FOREIGN = {
-    "SLURM_ARRAY_TASK_ID": "SGE_TASK_ID",
-    "SGE_TASK_ID": "SLURM_ARRAY_TASK_ID",
-}
 _MARK = "\x01"
 _MANY = 50
 _READERS = frozenset({"cat", "bash", "sh", "source", ".", "python", "python3", "weigh"})
+_READS = re.compile(r"-+(?:\w+[-_])?(?:in|input|infile|config|conf|params?|data|i|c)")
+_WRITES = re.compile(r"out|save|log|dest|result|ckpt|checkpoint|resume|write|-o$|-d$")
 
 
-class Elements(msgspec.Struct, frozen=True):
-    """The indices of an array as ranges, and its throttle."""
-
-    ranges: tuple[range, ...]
-    throttle: int | None = None
-
-    def __len__(self) -> int:
-        """Return the number of indices; duplicates count twice."""
-        return sum(map(len, self.ranges))
-
-    def __contains__(self, index: int) -> bool:
-        """Return whether *index* is in the array."""
-        return any(index in one for one in self.ranges)
-
-    @property
-    def first(self) -> int:
-        """Return the smallest index."""
-        return min(one[0] for one in self.ranges)
-
-    @property
-    def last(self) -> int:
-        """Return the largest index."""
-        return max(one[-1] for one in self.ranges)
-
-
-def element_rules(
-    case: Case, option: Option | None, elements: Elements | None
-) -> Iterator[Finding]:
-    """Apply all array rules; *option* requests the array."""
-    yield from _other_scheduler(case)
+def _array(case: Case) -> tuple[Option, Elements] | None:
+    option, elements = case.granted.array, case.granted.elements
     if option is None or elements is None or not elements.ranges:
-        yield from _no_array(case, option)
-        return
-    yield from _files(case, option, elements)
-    yield from _lines(case, option, elements)
-    yield from _unused(case, option, elements)
-    if len(elements) > _MANY and elements.throttle is None:
-        effect = f"{len(elements):,} elements may all run at the same time"
-        fix = f"{option.value}%10" if case.tool == "sbatch" else "-tc 10"
-        yield note(option, "no-throttle", effect, f"{fix} runs ten at a time")
+        return None
+    return option, elements
 
 
 def _other_scheduler(case: Case) -> Iterator[Finding]:
-    foreign = _FOREIGN[case.element]
-    both = _uses(case, case.element)
-    for command in case.body.commands:
-        if not both and foreign in _whole(command):
-            effect = f"{foreign} is empty here: it belongs to the other scheduler"
-            yield error(command, "foreign-variable", effect, f"${case.element}")
-            return
-
-
-def _no_array(case: Case, option: Option | None) -> Iterator[Finding]:
-    if option is not None or not _uses(case, case.element):
+    if _uses(case, case.element):
         return
-    word = "--array" if case.tool == "sbatch" else "-t"
-    for command, template, numbers in _templates(case):
+    for command in case.body.commands:
+        for foreign in case.words.foreign:
+            if foreign in _whole(command):
+                effect = f"{foreign} is empty here: it belongs to another scheduler"
+                yield problem(command, "foreign-variable", effect, f"${case.element}")
+                return
+
+
+def _no_array(case: Case) -> Iterator[Finding]:
+    if case.granted.array is not None or not _uses(case, case.element):
+        return
+    word = case.words.array
+    for command, template, numbers, _ in _templates(case):
         if numbers:
             span = f"{numbers[0]}-{numbers[-1]}"
             effect = f"{_files_words(template, numbers)}: submit with {word}"
             yield note(command, "no-array", effect, f"{case.tool} {word} {span}")
             return
-    if case.tool == "sbatch":
-        effect = f"{case.element} is empty unless submitted with --array"
-    else:
-        effect = f"{case.element} is 'undefined' unless submitted with -t"
+    effect = f"{case.element} {case.words.unset} unless submitted with {word}"
     yield note(None, "no-array", effect)
 
 
-def _files(case: Case, option: Option, elements: Elements) -> Iterator[Finding]:
-    for _, template, numbers in _templates(case):
-        if not numbers:
+def _files(case: Case) -> Iterator[Finding]:
+    array = _array(case)
+    for _, template, numbers, is_sure in _templates(case) if array else ():
+        if array is None or not numbers:
             continue
+        option, elements = array
         without = [one for one in _few(elements) if one not in numbers]
         left = [one for one in numbers if one not in elements]
         there = _files_words(template, numbers)
         span = f"{numbers[0]}-{numbers[-1]}"
         if without:
             effect = f"{there}: element {without[-1]} has none"
-            yield error(option, "element-without-file", effect, f"{span} matches")
+            make = problem if is_sure else note
+            yield make(option, "element-without-file", effect, f"{span} matches")
         elif left:
             effect = f"{there}: no element for {left[0]}"
-            yield warning(option, "file-without-element", effect, f"{span} covers all")
+            yield note(option, "file-without-element", effect, f"{span} covers all")
         return
 
 
-def _lines(case: Case, option: Option, elements: Elements) -> Iterator[Finding]:
-    line_of = re.compile(
-        rf"(?:sed\s+-n\s+[\"']?\$\{{?{case.element}\}}?p?[\"']?p?[\"']?"
-        rf"|NR\s*==\s*['\"]*\$\{{?{case.element}\}}?['\"]*)\s+([^\s)|;&]+)"
+def _line_patterns(element: str) -> tuple[re.Pattern[str], ...]:
+    one = rf"\$\{{?{element}\}}?"
+    file = r"([^\s)|;&]+)"
+    return (
+        re.compile(rf"sed\s+(?:-n\s+)?[\"']?{one}(?:p|q;\s*d)?[\"']?p?[\"']?\s+{file}"),
+        re.compile(rf"NR\s*==\s*['\"]*{one}['\"]*\s+{file}"),
+        re.compile(rf"-v\s*(?:\w+)=[\"']?{one}[\"']?\s+'NR\s*==[^']*'\s+{file}"),
+        re.compile(rf"head\s+-(?:n\s*)?[\"']?{one}[\"']?\s+{file}\s*\|\s*tail"),
+        re.compile(rf"\bls\s+(?:-1\s+)?{file}\s*\|\s*sed\s+-n\s+[\"']?{one}"),
     )
-    for command, place in commands_with_directories(case):
-        found = line_of.search(_whole(command))
-        path = case.absolute(unquoted(found[1]), place) if found else None
-        count = None if path is None else case.facts.lines.get(path)
-        if found is None or count is None:
+
+
+def _lines(case: Case) -> Iterator[Finding]:
+    array = _array(case)
+    patterns = _line_patterns(case.element)
+    for command, place in commands_with_directories(case) if array else ():
+        text = _expanded(case, _joined(case, command))
+        found = next(filter(None, (one.search(text) for one in patterns)), None)
+        path = case.absolute_pattern(unquoted(found[1]), place) if found else None
+        if array is None or found is None or path is None:
             continue
+        files = case.facts.matches.get(path) if "*" in path else None
+        count = files if "*" in path else case.facts.lines.get(path)
+        if not count:
+            continue
+        option, elements = array
+        what = f"{found[1]} has {count:,} {'files' if files else 'lines'}"
         if elements.first < 1:
             effect = f"line numbers start at 1: element {elements.first} gets no line"
-            yield error(option, "element-without-line", effect, f"1-{count}")
+            yield problem(option, "element-without-line", effect, f"1-{count}")
         elif elements.last > count:
-            effect = (
-                f"{found[1]} has {count:,} lines: element {elements.last} gets none"
-            )
-            yield error(option, "element-without-line", effect, f"1-{count}")
+            effect = f"{what}: element {elements.last} gets none"
+            yield problem(option, "element-without-line", effect, f"1-{count}")
         elif elements.last < count and len(elements) > 1:
-            effect = f"{found[1]} has {count:,} lines: the last ones are not used"
-            yield warning(option, "line-without-element", effect, f"1-{count}")
+            effect = f"{what}: the last ones are not used"
+            yield note(option, "line-without-element", effect, f"1-{count}")
         return
 
 
-def _unused(case: Case, option: Option, elements: Elements) -> Iterator[Finding]:
-    used = _uses(case, case.element) or _uses(case, _FOREIGN[case.element])
-    if not case.body.commands or len(elements) == 1 or used:
+def _joined(case: Case, command: Command) -> str:
+    """Return a command with those that its output is piped to."""
+    pieces = [_whole(command)]
+    place = case.body.commands.index(command)
+    while case.body.commands[place].piped and place + 1 < len(case.body.commands):
+        place += 1
+        pieces.append(_whole(case.body.commands[place]))
+    return " | ".join(pieces)
+
+
+_INDEXED = re.compile(r"\$\{(\w+)\[([^\]]*)\]")
+_INDEX = re.compile(r"(\w+?)\s*(?:([+-])\s*(\d{1,6}))?")
+_LIST = re.compile(r"(\w+)=\((.*)\)", re.DOTALL)
+_SEQ = re.compile(r"(?:\$\(\s*seq\s+(\d{1,6})(?:\s+(\d{1,6}))?\s*\)|`seq\s+(\d{1,6})`)")
+_BRACES = re.compile(r"\{(\d{1,6})\.\.(\d{1,6})\}")
+_LS = re.compile(r"\$\(\s*ls\s+(?:-1\s+)?([^\s|;&)]+)\s*\)")
+
+
+def _lists(case: Case) -> Iterator[Finding]:
+    """Find elements beyond the end of the bash array that they index."""
+    array = _array(case)
+    if array is None:
+        return
+    option, elements = array
+    counts, offsets = _list_lengths(case), _offsets(case)
+    for token in case.body.tokens:
+        for name, index in _INDEXED.findall(token.text) if token.kind == "word" else ():
+            offset, count = _offset(index, offsets), counts.get(name)
+            if offset is None or count is None:
+                continue
+            last, first = elements.last + offset, elements.first + offset
+            span = f"{-offset}-{count - 1 - offset}"
+            if last >= count:
+                effect = (
+                    f"{name} has {count} values, index 0 to {count - 1}: "
+                    f"element {elements.last} gets none"
+                )
+                yield problem(option, "element-without-value", effect, f"{span} fits")
+                return
+            if first < 0:
+                effect = f"{name}[{first}] is the last value: element {elements.first}"
+                yield problem(option, "element-without-value", effect, f"{span} fits")
+                return
+
+
+def _offsets(case: Case) -> dict[str, int]:
+    """Return the variables that hold the element plus a constant."""
+    found: dict[str, int] = {case.element: 0}
+    for command in case.body.commands:
+        words = (*command.assigned, *(command.words[1:] if _declares(command) else ()))
+        for word in words:
+            name, equals, value = word.partition("=")
+            if not equals or not name.isidentifier():
+                continue
+            offset = _offset(unquoted(value), found)
+            if offset is not None and name not in found:
+                found[name] = offset
+            elif name != case.element:
+                found.pop(name, None)
+    return found
+
+
+def _declares(command: Command) -> bool:
+    return command.name in ("export", "declare", "local", "readonly", "typeset")
+
+
+def _offset(index: str, offsets: dict[str, int]) -> int | None:
+    plain = re.sub(r"[${}()\s\"]", "", index)
+    found = _INDEX.fullmatch(plain)
+    if not found or found[1] not in offsets:
+        return None
+    step = int(found[3] or 0)
+    return offsets[found[1]] + (-step if found[2] == "-" else step)
+
+
+def _list_lengths(case: Case) -> dict[str, int]:
+    """Return the lengths of the bash arrays that are written once, where clear."""
+    found: dict[str, int] = {}
+    unclear: set[str] = set()
+    for command, place in commands_with_directories(case):
+        texts = command.assigned
+        if _declares(command):
+            texts = tuple(command.text.split(" ", 2)[1:])
+        for text in texts:
+            name = re.split(r"[+=\[]", text)[0]
+            match = _LIST.fullmatch(text)
+            count = _count(case, match[2], place) if match else None
+            if count is None or name in found:
+                unclear.add(name)
+            else:
+                found[name] = count
+        if command.name in ("mapfile", "readarray") and len(command.inputs) == 1:
+            path = case.absolute(command.inputs[0], place)
+            lines = case.facts.lines.get(path) if path else None
+            if lines is not None:
+                found[command.words[-1]] = lines
+    return {name: count for name, count in found.items() if name not in unclear}
+
+
+def _count(case: Case, inner: str, place: str | None) -> int | None:
+    total = 0
+    for token in tokens(inner):
+        if token.kind == "word":
+            count = _count_word(case, token, place)
+            if count is None:
+                return None
+            total += count
+    return total
+
+
+def _count_word(case: Case, token: Token, place: str | None) -> int | None:
+    text = token.text
+    if seq := _SEQ.fullmatch(text):
+        first, last = (seq[1], seq[2]) if seq[2] else ("1", seq[1] or seq[3])
+        return max(0, int(last) - int(first) + 1)
+    if listed := _LS.fullmatch(text):
+        text = listed[1]
+    elif braces := _BRACES.search(text):
+        rest = text[: braces.start()] + text[braces.end() :]
+        if any(mark in rest for mark in "{$`*?"):
+            return None
+        return abs(int(braces[2]) - int(braces[1])) + 1
+    return _count_plain(case, text, place)
+
+
+def _count_plain(case: Case, text: str, place: str | None) -> int | None:
+    if text[:1] in "'\"" and not any(mark in text for mark in "$`"):
+        return 1
+    if any(mark in text for mark in "$`{"):
+        return None
+    if any(mark in text for mark in "*?["):
+        path = case.absolute_pattern(text, place)
+        return case.facts.matches.get(path) or None if path else None
+    return 1
+
+
+_ALONE = frozenset({"echo", "printf", "cat", "env", "date", "hostname", "nvidia-smi"})
+_OF_A_NODE = ("/tmp", "/dev/", "/var/tmp", "/local", "/proc", "/run/")  # noqa: S108
+_VARIABLE = re.compile(r"\$\{?(\w+)")
+
+
+def _shared_outputs(case: Case) -> Iterator[Finding]:
+    """Find outputs that all elements of an array write, over each other."""
+    array = _array(case)
+    if array is None or len(array[1]) == 1 or _depends_on_element(case):
+        return
+    constants = _constants(case)
+    moved = False
+    for command in case.body.commands:
+        if command.name in ("cd", "pushd"):
+            moved = moved or not _is_constant(" ".join(command.words[1:]), constants)
+        for path in _written(command):
+            if moved and not path.startswith("/"):
+                continue
+            if is_template(case, command.line):
+                continue
+            if path.startswith(_OF_A_NODE) or not _is_constant(path, constants):
+                continue
+            is_trifle = command.name in _ALONE or path in command.appended
+            effect = f"all elements write to {path}, over each other"
+            make = note if is_trifle else problem
+            fix = f"put ${case.element} into the name"
+            yield make(command, "output-shared", effect, fix)
+            return
+
+
+def _written(command: Command) -> Iterator[str]:
+    yield from command.outputs
+    if command.name == "tee" and "-a" not in command.words:
+        yield from (word for word in command.words[1:] if not word.startswith("-"))
+
+
+def _depends_on_element(case: Case) -> bool:
+    """Return whether the script does something else in some elements."""
+    offsets = _offsets(case)
+    for place, token in enumerate(case.body.tokens):
+        following = case.body.tokens[place + 1 : place + 2]
+        if token.text == "case" and any(
+            name in one.text for one in following for name in offsets
+        ):
+            return True
+    return any(
+        name in command.text
+        for command in case.body.named("[", "[[", "test")
+        for name in offsets
+    )
+
+
+def _constants(case: Case) -> frozenset[str]:
+    """Return the variables that have one value in all elements."""
+    known = {*case.words.common, "HOME", "USER"}
+    for command in case.body.commands:
+        words = (*command.assigned, *(command.words[1:] if _declares(command) else ()))
+        for word in words:
+            name, equals, value = word.partition("=")
+            if equals and _is_constant(unquoted(value), frozenset(known)):
+                known.add(name)
+            else:
+                known.discard(name)
+    return frozenset(known)
+
+
+def _is_constant(text: str, constants: frozenset[str]) -> bool:
+    if "`" in text or "$(" in text or "$$" in text:
+        return False
+    names = _VARIABLE.findall(text)
+    return all(name in constants for name in names) and len(names) == text.count("$")
+
+
+def _unused(case: Case) -> Iterator[Finding]:
+    array = _array(case)
+    if array is None or not case.body.commands or len(array[1]) == 1:
+        return
+    option, elements = array
+    if any(_uses(case, one) for one in (case.element, *case.words.foreign)):
         return
     effect = f"no line uses ${case.element}: all {len(elements):,} elements do the same"
     yield note(option, "elements-alike", effect, "fine if the program itself reads it")
 
 
-def _templates(case: Case) -> Iterator[tuple[Command, str, tuple[int, ...]]]:
-    """Yield each file name that contains the array index, with the existing numbers."""
+def _throttle(case: Case) -> Iterator[Finding]:
+    array = _array(case)
+    if array is not None and len(array[1]) > _MANY and array[1].throttle is None:
+        effect = f"{len(array[1]):,} elements may all run at the same time"
+        fix = "-tc 10"
+        if case.words.array.startswith("--"):
+            fix = f"{array[0].value}%10"
+        yield note(array[0], "no-throttle", effect, f"{fix} runs ten at a time")
+
+
+def _templates(case: Case) -> Iterator[tuple[Command, str, tuple[int, ...], bool]]:
+    """Yield each file name that contains the array index, with the existing numbers.
+
+    The last value is whether the command certainly reads the file.
+    """
     variable = re.compile(rf"\$\{{{case.element}\}}|\${case.element}\b")
     for command, place in commands_with_directories(case):
-        for word in _read(command):
+        for written, is_sure in _read(command):
+            word = _expanded(case, written)
             if len(variable.findall(word)) != 1:
                 continue
             path = case.absolute(variable.sub(_MARK, word), place)
             template = None if path is None else path.replace(_MARK, "{}")
             numbers = None if template is None else case.facts.files.get(template)
             if template is not None and numbers is not None:
-                yield command, template, numbers
+                yield command, template, numbers, is_sure
 
 
-def _read(command: Command) -> Iterator[str]:
-    yield from command.inputs
-    if command.name in _READERS:
-        yield from command.words[1:]
-    elif command.name == "parallel":
+def _expanded(case: Case, text: str) -> str:
+    """Replace variables that hold the element by the element itself."""
+    for name, offset in _offsets(case).items():
+        if not offset and name != case.element:
+            text = re.sub(rf"\$(?:{name}\b|\{{{name}\}})", f"${{{case.element}}}", text)
+    return text
+
+
+def _read(command: Command) -> Iterator[tuple[str, bool]]:
+    """Yield the words that may be files to read, and whether they certainly are."""
+    for word in command.inputs:
+        yield word, True
+    if command.name == "parallel":
         for flag, value in zip(command.words, command.words[1:], strict=False):
             if flag in ("-a", "--arg-file", "::::"):
-                yield value
+                yield value, True
+        return
+    before = ""
+    for place, word in enumerate(command.words[1:]):
+        flag, equals, value = word.partition("=")
+        if not equals or not flag.startswith("-"):
+            flag, value = before, word
+        before = word if word.startswith("-") else ""
+        if _WRITES.search(flag.lower()):
+            continue
+        is_first = command.name in _READERS and not place
+        if is_first or _READS.fullmatch(flag.lower()):
+            yield value, True
+        elif command.name in _READERS:
+            yield value, command.name in ("cat", "source", ".")
 
 
 def _files_words(template: str, numbers: tuple[int, ...]) -> str:
@@ -188,3 +414,15 @@ def _uses(case: Case, variable: str) -> bool:
 
 def _whole(command: Command) -> str:
     return " ".join((command.text, *command.inputs, *command.outputs))
+
+
+RULES: tuple[Rule, ...] = (
+    _other_scheduler,
+    _no_array,
+    _files,
+    _lines,
+    _lists,
+    _shared_outputs,
+    _unused,
+    _throttle,
+)

@@ -7,12 +7,11 @@ from weigh.model.lint import Finding
 from weigh.schedulers.lint.case import (
     BRINGS,
     Case,
-    MakeFinding,
     Rule,
     Spot,
-    error,
     nearest,
-    warning,
+    note,
+    problem,
 )
 from weigh.schedulers.script import Line
 from weigh.schedulers.shell import Command, Token
@@ -46,27 +45,64 @@ def _conda(case: Case) -> Iterator[Finding]:
         before = case.body.commands[:place]
         if _is_login(case) or any(map(_hooks_conda, before)):
             return
+        if words[0] in case.body.functions or any(map(_loads_conda, before)):
+            return
         effect = f"{words[0]} activate fails: a batch shell reads no .bashrc"
         fix = f'eval "$({words[0]} shell.bash hook)" before it'
-        make: MakeFinding = (
-            warning if any(one.name in _MODULES for one in before) else error
-        )
+        # Grid Engine starts login shells at many sites
+        make = problem if case.tool == "sbatch" or _is_plain(case) else note
         yield make(command, "conda", effect, fix)
         return
 
 
+_BRINGS_CONDA = re.compile(
+    r"conda|mamba|forge|python|jupyter|pytorch|tensorflow", re.IGNORECASE
+)
+
+
+def _loads_conda(command: Command) -> bool:
+    """Return whether a module is loaded that defines the function."""
+    return command.name in _MODULES and bool(_BRINGS_CONDA.search(command.text))
+
+
 def _modules(case: Case) -> Iterator[Finding]:
-    # module is a bash function, which dash does not import from the environment
-    if _keeps_environment(case) and case.script.program != "sh":
+    """Find ``module`` in a shell that does not have it: a bash function.
+
+    dash does not import functions from the environment; bash run as sh does.
+    """
+    if case.tool == "sbatch" and not _is_plain_sh(case):
+        return
+    if case.tool == "qsub" and case.option("V") is not None and not _is_plain_sh(case):
         return
     for place, command in enumerate(case.body.commands):
-        if command.name not in _MODULES:
+        if command.name not in _MODULES or command.name in case.body.functions:
             continue
         before = case.body.commands[:place]
         if not _is_login(case) and not any(map(_starts_shell, before)):
-            effect = f"{command.name} is not found in a batch shell"
-            yield error(command, "module", effect, "source /etc/profile before it")
+            is_sure = case.facts.plain_shell == "dash" if _is_plain_sh(case) else False
+            where = "in dash, which is sh here" if is_sure else "where sh is dash"
+            if not _is_plain_sh(case):
+                is_sure, where = _is_plain(case), "in a batch shell"
+            make = problem if is_sure else note
+            effect = f"{command.name} is not found {where}"
+            fix = "source /etc/profile before it"
+            if _is_plain_sh(case):
+                fix = "write #!/bin/bash"
+            yield make(command, "module", effect, fix)
         return
+
+
+def _is_plain_sh(case: Case) -> bool:
+    """Return whether /bin/sh runs the script: so does ``unix_behavior`` without #!."""
+    return case.script.program in _PLAIN or (
+        not case.script.interpreter and _is_plain(case)
+    )
+
+
+def _is_plain(case: Case) -> bool:
+    """Return whether the queue certainly starts no login shell."""
+    limits = case.facts.limits
+    return limits is not None and limits.start_mode == "unix_behavior"
 
 
 def _programs(case: Case) -> Iterator[Finding]:
@@ -89,26 +125,28 @@ def _program_findings(
         return
     if place.on_nodes is False:
         effect = f"{name} is only on this machine's PATH: not found on the nodes"
-        yield error(command, "login-only", effect)
+        yield problem(command, "login-only", effect)
     elif place.path is None and place.on_nodes is None:
         if name not in _OF_THE_NODES:
             yield _not_found(command, name)
     elif place.path is not None and not _keeps_environment(case):
         if place.bare_path is None:
             effect = f"the job's PATH is {BARE_PATH}: {name} is not found"
-            yield error(command, "bare-path", effect, "activate it here, or #$ -V")
+            keep = "#$ -V" if case.tool == "qsub" else "remove --export=NONE"
+            yield note(command, "bare-path", effect, f"activate it here, or {keep}")
         elif place.bare_path != place.path:
             effect = f"the job's PATH has a different {name}: {place.bare_path}"
-            yield warning(command, "bare-path", effect, f"yours is {place.path}")
+            yield note(command, "bare-path", effect, f"yours is {place.path}")
 
 
 def _not_found(command: Command, name: str) -> Finding:
-    near = nearest(name, _COMMON)
+    is_known = name.rstrip("0123456789.") in {one.rstrip("3") for one in _COMMON}
+    near = "" if is_known else nearest(name, _COMMON, alike=0.8)
     if near:
         effect = f"{name} is not found: the script continues without it"
-        return error(command, "command-not-found", effect, f"did you mean {near}?")
+        return problem(command, "command-not-found", effect, f"did you mean {near}?")
     effect = f"{name} is not found here, and the script does not load it"
-    return warning(command, "command-not-found", effect)
+    return note(command, "command-not-found", effect)
 
 
 def _program(command: Command) -> str:
@@ -134,11 +172,14 @@ def _keeps_environment(case: Case) -> bool:
     return export is None or export.value.upper() not in ("NONE", "NIL")
 
 
+_LOGIN = re.compile(r"--?login|-[a-z]*[li][a-z]*")
+
+
 def _is_login(case: Case) -> bool:
     flags = case.script.interpreter[1:]
     shell = case.option("S") if case.tool == "qsub" else None
-    login = {"-l", "--login", "-i", "-il", "-li"}
-    return bool(login & {*flags, *(shell.value.split() if shell else ())})
+    words = (*flags, *(shell.value.split()[1:] if shell else ()))
+    return any(_LOGIN.fullmatch(word) for word in words)
 
 
 def _starts_shell(command: Command) -> bool:
@@ -163,7 +204,95 @@ def _sets_path(command: Command) -> bool:
     return any("PATH=" in word for word in (*command.assigned, *command.words))
 
 
-RULES: tuple[Rule, ...] = (_conda, _modules, _programs)
+_NAME = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}?|([A-Za-z_]\w*))")
+
+
+def _variables(case: Case) -> Iterator[Finding]:
+    """Find variables of the scheduler that it never sets: misspelled, or run on."""
+    if not case.words.own:
+        return
+    own, known = re.compile(case.words.own), case.words.variables
+    text = " ".join(one.text for one in case.body.commands)
+    for token in case.body.tokens:
+        if token.kind != "word" or token.text.startswith("'"):
+            continue
+        for found in _NAME.finditer(token.text):
+            name = found[1] or found[2]
+            if name in known or not own.fullmatch(name):
+                continue
+            if re.search(rf"\b{name}=|read .*\b{name}\b|for {name} in", text):
+                continue
+            spot = Line(token.line, found[0])
+            heads = (one for one in known if name.startswith(one + "_"))
+            begun = max(heads, key=len, default="")
+            if begun and found[2]:
+                rest = name.removeprefix(begun)
+                effect = f"is the variable {name}, which is empty"
+                yield problem(spot, "variable", effect, f"${{{begun}}}{rest}")
+                return
+            near = nearest(name, sorted(known), alike=0.85)
+            if near:
+                effect = f"{case.tool} sets no {name}: it is empty"
+                yield problem(spot, "variable", effect, f"did you mean {near}?")
+                return
+
+
+_EDITORS = frozenset({"vi", "vim", "nano", "emacs", "htop"})
+_MATLAB = ("-r", "-batch", "-h", "-n", "-help")
+
+
+def _interactive(case: Case) -> Iterator[Finding]:
+    """Find commands that wait for somebody at a terminal."""
+    fed = {
+        token.line for token in case.body.tokens if token.text in ("<<", "<<-", "<<<")
+    }
+    before = None
+    for command in case.body.commands:
+        is_fed = (
+            command.inputs
+            or command.line in fed
+            or (before is not None and before.piped)
+        )
+        before = command
+        why = "" if is_fed else _asks(command)
+        if why:
+            yield problem(command, "interactive", why)
+
+
+def _asks(command: Command) -> str:
+    name, words = command.name, command.words[1:]
+    if name == "read" and any(re.fullmatch(r"-\w*p", one) for one in words):
+        return "nobody answers in a batch job: the variable stays empty"
+    if name in _EDITORS and not {"--batch", "-b", "-e", "-es", "-c"} & {*words}:
+        return "needs a terminal, which a batch job does not have"
+    is_pip = name in ("pip", "pip3")  # conda assumes yes
+    if is_pip and words[:1] == ("uninstall",) and not {"-y", "--yes"} & {*words}:
+        return "asks for confirmation, and fails; add -y"
+    if name == "R" and not any(
+        one in ("CMD", "-f", "-e", "--help", "--version") or one.startswith("--file")
+        for one in words
+    ):
+        return "starts R without a script: Rscript FILE, or R -f FILE"
+    if name == "matlab" and not any(one.startswith(_MATLAB[:3]) for one in words):
+        return "starts MATLAB without a script: matlab -batch NAME"
+    return ""
+
+
+def _spaced(case: Case) -> Iterator[Finding]:
+    """Find ``NAME = value``, which runs a command NAME."""
+    for command in case.body.commands:
+        words = command.words
+        is_name = re.fullmatch(r"[A-Za-z_]\w*", command.name)
+        if is_name and len(words) > 1 and words[1].startswith("="):
+            if words[1].startswith("==") or (
+                case.facts.commands.get(command.name)
+                and (case.facts.commands[command.name].path)
+            ):
+                continue
+            effect = f"runs a command named {command.name}: nothing is assigned"
+            yield problem(
+                command, "spaces-in-assignment", effect, "no space around '='"
+            )
 
 
 _PLAIN = frozenset({"sh", "dash", "ash"})
@@ -194,14 +323,17 @@ _WORDS = (
 
 
 def _bash_only(case: Case) -> Iterator[Finding]:
-    if case.script.program not in _PLAIN:
+    if not _is_plain_sh(case) or case.facts.plain_shell == "bash":
         return
     reported: set[str] = set()
     found: list[tuple[Spot, str]] = [*_of_commands(case), *_of_tokens(case)]
     for spot, effect in found:
         if effect not in reported:
             reported.add(effect)
-            yield error(spot, "bash-only", f"sh is often dash: {effect}", _FIX)
+            is_dash = case.facts.plain_shell == "dash"
+            make = problem if is_dash else note
+            prefix = "sh is dash here" if is_dash else "sh is often dash"
+            yield make(spot, "bash-only", f"{prefix}: {effect}", _FIX)
 
 
 def _of_commands(case: Case) -> Iterator[tuple[Command, str]]:
@@ -243,4 +375,12 @@ def _of_word(token: Token) -> Iterator[tuple[Line, str]]:
             yield Line(token.line, token.text), effect
 
 
-PLAIN_SH_RULES: tuple[Rule, ...] = (_bash_only,)
+RULES: tuple[Rule, ...] = (
+    _conda,
+    _modules,
+    _programs,
+    _variables,
+    _interactive,
+    _spaced,
+    _bash_only,
+)

@@ -9,10 +9,9 @@ from weigh.schedulers.lint.case import (
     Case,
     Requested,
     did_you_mean,
-    error,
     note,
+    problem,
     refused,
-    warning,
 )
 from weigh.units import format_duration, format_size
 
@@ -35,7 +34,7 @@ class Against:
         option = self.requested.by.get(name)
         if self.is_slurm:
             return refused(option, f"{name}-beyond-node", f"{effect}: refused", fix)
-        return error(option, f"{name}-beyond-node", f"{effect}: never starts", fix)
+        return problem(option, f"{name}-beyond-node", f"{effect}: never starts", fix)
 
     def beyond_queue(self, name: str, effect: str, fix: str = "") -> Finding:
         """Report what no queue allows: the job may be accepted and never start."""
@@ -43,7 +42,7 @@ class Against:
         if self.is_slurm and self.limits.enforced:
             return refused(option, f"{name}-beyond-queue", f"{effect}: refused", fix)
         effect = f"{effect}: accepted, never starts"
-        return error(option, f"{name}-beyond-queue", effect, fix)
+        return problem(option, f"{name}-beyond-queue", effect, fix)
 
     @property
     def where(self) -> str:
@@ -93,6 +92,12 @@ def _names(against: Against) -> Iterator[Finding]:
             fix = did_you_mean(name, limits.node_names)
             effect = f"node {name} does not exist: refused"
             yield refused(requested.by.get("node_names"), "unknown-node", effect, fix)
+        theirs, ours = limits.queues_of_node.get(name), {q.name for q in against.queues}
+        if theirs is not None and ours and not ours & set(theirs):
+            effect = f"node {name} is not in {against.where}: refused"
+            fix = f"it is in {', '.join(theirs)}" if theirs else ""
+            option = requested.by.get("node_names")
+            yield refused(option, "node-outside-queue", effect, fix)
     known_features = sorted({word for node in limits.nodes for word in node.features})
     for feature in requested.features:
         if limits.nodes and feature not in known_features:
@@ -108,9 +113,9 @@ def _closed(against: Against) -> Iterator[Finding]:
     closed = [queue.name for queue in against.queues if not queue.open]
     if against.requested.queues or len(against.queues) == 1:
         for name in closed:
-            yield warning(option, "closed-queue", f"queue {name} starts no jobs now")
+            yield note(option, "closed-queue", f"queue {name} starts no jobs now")
     elif closed and len(closed) == len(against.queues):
-        yield warning(option, "closed-queue", "no queue starts jobs now")
+        yield note(option, "closed-queue", "no queue starts jobs now")
 
 
 def _membership(
@@ -298,7 +303,7 @@ def _defaults(against: Against) -> Iterator[Finding]:
         and against.nodes
     ):
         effect = f"no GPU requested: {queue.name} has GPUs, but the job gets none"
-        yield warning(None, "default-gpu", effect)
+        yield note(None, "default-gpu", effect)
 
 
 def _several_defaults(requested: Requested) -> Iterator[Finding]:

@@ -9,10 +9,10 @@ from weigh.schedulers.lint.case import (
     Case,
     Rule,
     commands_with_directories,
-    error,
     is_shared,
+    note,
+    problem,
     refused,
-    warning,
 )
 from weigh.schedulers.script import Line
 from weigh.schedulers.shell import Command
@@ -30,7 +30,7 @@ def _byte_order_mark(case: Case) -> Iterator[Finding]:
         yield refused(spot, "bom", "begins with a byte order mark: refused", fix)
     else:
         effect = "begins with a byte order mark: '#!' is ignored, sh runs the script"
-        yield error(spot, "bom", effect, fix)
+        yield problem(spot, "bom", effect, fix)
 
 
 def _carriage_returns(case: Case) -> Iterator[Finding]:
@@ -46,10 +46,10 @@ def _carriage_returns(case: Case) -> Iterator[Finding]:
         effect = (
             "Windows line endings (CRLF): interpreter not found, the job stays in Eqw"
         )
-        yield error(spot, "carriage-returns", effect, fix)
+        yield problem(spot, "carriage-returns", effect, fix)
     else:
         effect = "Windows line endings (CRLF): the last word of a line ends in \\r"
-        yield error(spot, "carriage-returns", effect, fix)
+        yield problem(spot, "carriage-returns", effect, fix)
 
 
 def _nul(case: Case) -> Iterator[Finding]:
@@ -73,9 +73,14 @@ def _first_line(case: Case) -> Iterator[Finding]:
     if case.tool == _SBATCH:
         yield refused(spot, "no-shebang", f"{where}: refused")
     elif case.option("S") is None:
+        limits = case.facts.limits
+        fix = "put #!/bin/bash first"
         effect = "no '#!': the queue's shell or /bin/sh runs it, maybe not bash"
-        fix = "put #!/bin/bash first, and #$ -S /bin/bash"
-        yield warning(spot, "no-shebang", effect, fix)
+        if limits is not None and limits.start_mode == "unix_behavior":
+            effect = "no '#!': /bin/sh runs it on this cluster, not bash"
+        else:
+            fix += ", and #$ -S /bin/bash"
+        yield note(spot, "no-shebang", effect, fix)
 
 
 def _interpreter(case: Case) -> Iterator[Finding]:
@@ -86,9 +91,9 @@ def _interpreter(case: Case) -> Iterator[Finding]:
     after = "the job fails at once" if case.tool == _SBATCH else "the job stays in Eqw"
     if not path.startswith("/"):
         effect = f"{path} is not an absolute path: {after}"
-        yield error(spot, "interpreter", effect, "write #!/bin/bash")
+        yield problem(spot, "interpreter", effect, "write #!/bin/bash")
     elif case.is_missing(path):
-        yield error(spot, "interpreter", f"{path} does not exist: {after}")
+        yield problem(spot, "interpreter", f"{path} does not exist: {after}")
     elif path.endswith("/env"):
         yield from _through_env(case, spot)
 
@@ -98,21 +103,12 @@ def _through_env(case: Case, spot: Line) -> Iterator[Finding]:
     if len(words) >= _ENV_WORDS and not words[0].startswith("-"):
         effect = f"env looks for one program named '{' '.join(words)}': not found"
         fix = f"write #!/usr/bin/env -S {' '.join(words)}"
-        yield error(spot, "interpreter", effect, fix)
+        yield problem(spot, "interpreter", effect, fix)
         return
     place = case.facts.commands.get(case.script.program)
     if place is not None and place.path is None:
         effect = f"no {case.script.program} on the PATH here: the job fails at once"
-        yield error(spot, "interpreter", effect)
-
-
-RULES: tuple[Rule, ...] = (
-    _byte_order_mark,
-    _carriage_returns,
-    _nul,
-    _first_line,
-    _interpreter,
-)
+        yield problem(spot, "interpreter", effect)
 
 
 _READERS = ("python", "python3", "bash", "sh", "Rscript", "perl", "julia", "torchrun")
@@ -128,9 +124,48 @@ def _missing(case: Case) -> Iterator[Finding]:
                 continue
             if is_shared(case, word, path):
                 effect = f"{word} does not exist: {outcome}"
-                yield error(command, "missing-path", effect, _fix(case, word))
+                yield problem(command, "missing-path", effect, _fix(case, word))
                 made.add(_leaf(path))  # report each path once
+        yield from _not_executable(case, command, place, made)
         made.update(_mentioned(command))
+
+
+_PREFIXES = frozenset(
+    {"srun", "mpirun", "mpiexec", "exec", "time", "nohup", "env", "command", "nice"}
+    | {"stdbuf", "numactl", "taskset", "timeout"}
+)
+
+
+def _not_executable(
+    case: Case, command: Command, place: str | None, made: set[str]
+) -> Iterator[Finding]:
+    """Find a program by its path whose file nobody may run."""
+    word = _program_by_path(command)
+    path = case.absolute(word, place) if word else None
+    if path is None or path in made or _is_made(path, made):
+        return
+    is_off = case.kind(path) == "file" and case.facts.executable.get(path) is False
+    if is_off and is_shared(case, word, path):
+        effect = f"{word} is not executable: permission denied"
+        yield problem(command, "not-executable", effect, f"chmod +x {word}")
+        made.add(path)
+
+
+def _program_by_path(command: Command) -> str:
+    """Return the path of the program that a command runs, empty if none."""
+    if "/" in command.name:
+        return command.name
+    if command.name not in _PREFIXES:
+        return ""
+    before = ""
+    for word in command.words[1:]:
+        if "/" in word and not word.startswith("-") and "=" not in word:
+            return word
+        is_value = word.isdecimal() or before.startswith("-") or "=" in word
+        if not word.startswith("-") and not is_value and word not in _PREFIXES:
+            return ""
+        before = word
+    return ""
 
 
 def _fix(case: Case, word: str) -> str:
@@ -152,8 +187,8 @@ def _needed(command: Command) -> Iterator[tuple[str, str]]:
     elif command.name in _READERS and len(words) > 1 and "." in words[1]:
         if not words[1].startswith("-"):
             yield words[1], f"{command.name} cannot open it"
-    elif command.name.startswith("./"):
-        yield command.name, "there is nothing to run"
+    elif _program_by_path(command).startswith("./"):
+        yield _program_by_path(command), "there is nothing to run"
     for name in command.inputs:
         yield name, "there is nothing to read"
 
@@ -179,16 +214,13 @@ def _leaf(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2]
 
 
-PATH_RULES: tuple[Rule, ...] = (_missing,)
-
-
 # words that templates leave to be filled in
 _ANYWHERE = re.compile(
     r"""TO_?FILL\w* | FILL_?(?:ME|IN)\w* | CHANGE_?ME\w* | REPLACE_?(?:ME|THIS)\w*
       | INSERT_\w+ | \bYOUR[_-]\w+ | \bTODO\b | \bxxx+\b | path/to(?=/|\b)
       | \bmy[_-]?(?:account|project)\b
       | [\w.+-]{1,64}@(?:domain|example|university|your\w*)\.\w+
-      | \b(?:someone|somebody|your[\w.]*|user(?:name)?|me|name)@[\w.-]+""",
+      | (?<![$\w{])(?:someone|somebody|your[\w.]*|user(?:name)?|me|name)@[\w.-]+""",
     re.VERBOSE | re.IGNORECASE,
 )
 # in a directive these cannot be redirections or shell tests
@@ -207,7 +239,12 @@ def _in_directives(case: Case) -> Iterator[Finding]:
         found = _ANGLES.search(option.value) or _ANYWHERE.search(option.value)
         if found:
             effect = f"{found[0]} is a placeholder of a template"
-            yield error(option, "placeholder", effect)
+            yield problem(option, "placeholder", effect)
+
+
+def is_template(case: Case, line: int) -> bool:
+    """Return whether a line has a ``<placeholder>``, which bash takes for files."""
+    return bool(_ANGLES.search(case.script.lines[line - 1].text))
 
 
 def _in_commands(case: Case) -> Iterator[Finding]:
@@ -222,7 +259,16 @@ def _in_commands(case: Case) -> Iterator[Finding]:
         ):
             reported.add(found[0])
             effect = f"{found[0]} looks like a placeholder of a template"
-            yield warning(command, "placeholder", effect)
+            yield note(command, "placeholder", effect)
 
 
-PLACEHOLDER_RULES: tuple[Rule, ...] = (_in_directives, _in_commands)
+RULES: tuple[Rule, ...] = (
+    _byte_order_mark,
+    _carriage_returns,
+    _nul,
+    _first_line,
+    _interpreter,
+    _in_directives,
+    _in_commands,
+    _missing,
+)

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from weigh.model.lint import Finding
-from weigh.schedulers.dialect import whole_number
-from weigh.schedulers.lint.case import Case, Rule, error, warning
+from weigh.schedulers.lint.case import Case, Rule, note, problem
 from weigh.schedulers.shell import Command
 
 _TRIFLES = frozenset(
@@ -12,7 +11,7 @@ _TRIFLES = frozenset(
     | {"export", "trap", "disown", "unset", "hostname", "pwd"}
 )
 _SIGNALS = frozenset({"TERM", "USR1", "USR2", "INT", "CONT"})
-_WAITS = frozenset({"wait", "srun", "mpirun", "mpiexec"})
+_STARTERS = ("srun", "mpirun", "mpiexec", "singularity", "apptainer", "torchrun")
 _LONG = ("python", "Rscript", "julia", "perl", "matlab", "parallel", "java", "./")
 _TRAP_WORDS = 3
 
@@ -27,20 +26,32 @@ def _left_behind(case: Case) -> Iterator[Finding]:
             behind = None
     if behind is not None:
         effect = "in the background: the job ends with the script and kills it"
-        yield error(behind, "no-wait", effect, "end the script with: wait")
+        yield problem(behind, "no-wait", effect, "end the script with: wait")
+
+
+def _signal_to_shell(case: Case) -> str:
+    """Return the signal that the scheduler sends to the shell before the end."""
+    option = case.option("signal")
+    if option is not None:
+        head, _, rest = option.value.rpartition(":")
+        name = rest.partition("@")[0].upper().removeprefix("SIG")
+        return name if "B" in head.upper() else ""
+    return "USR1" if case.option("notify", "l:s_rt") is not None else ""
 
 
 def _deferred_trap(case: Case) -> Iterator[Finding]:
-    trap = next(filter(_traps, case.body.named("trap")), None)
-    if trap is None or any(case.body.named("wait")):
+    traps = [one for one in case.body.named("trap") if _trapped(one)]
+    if not traps or any(case.body.named("wait")):
         return
+    trap, names = traps[0], {name for one in traps for name in _trapped(one)}
     for command in case.body.commands:
         if command.line <= trap.line or command.background:
             continue
-        if command.name.startswith(_LONG):
+        if command.name.startswith((*_LONG, *_STARTERS)):
             effect = "bash runs the trap only after this command, and is killed before"
             fix = "run it with '& wait $!', and forward the signal"
-            yield warning(command, "deferred-trap", effect, fix)
+            make = problem if _signal_to_shell(case) in names else note
+            yield make(command, "deferred-trap", effect, fix)
             return
 
 
@@ -51,37 +62,32 @@ def _signal_option(case: Case) -> Iterator[Finding]:
     head, _, rest = option.value.rpartition(":")
     name = rest.partition("@")[0].upper().removeprefix("SIG")
     if "B" not in head.upper():
-        if not any(case.body.named("srun")):
+        text = " ".join(token.text for token in case.body.tokens)
+        if not any(one in text for one in ("srun", "mpirun", "mpiexec")):
             effect = "only srun steps get the signal, and the script has none"
             fix = f"--signal=B:{rest}, and a trap with '& wait'"
-            yield error(option, "signal-to-nobody", effect, fix)
-    elif not any(case.body.named("exec")) and not any(
+            yield problem(option, "signal-to-nobody", effect, fix)
+    elif not any(case.body.named("exec", "source", ".")) and not any(
         name in " ".join(one.words).upper() for one in case.body.named("trap")
     ):
         effect = f"the script has no trap for {name}: it ends bash and the job early"
-        yield warning(option, "signal-untrapped", effect, f"trap '...' {name}")
+        yield problem(option, "signal-untrapped", effect, f"trap '...' {name}")
 
 
-def _traps(command: Command) -> bool:
+def _no_signal(case: Case) -> Iterator[Finding]:
+    """Find traps for a warning that Grid Engine is not asked to send."""
+    if case.tool != "qsub" or case.option("notify", "l:s_rt") is not None:
+        return
+    for trap in case.body.named("trap"):
+        if "USR1" in _trapped(trap) and case.option("l:h_rt") is not None:
+            effect = "h_rt kills without a warning: USR1 is never sent"
+            yield problem(trap, "no-soft-limit", effect, "add -l s_rt=... below h_rt")
+            return
+
+
+def _trapped(command: Command) -> set[str]:
     names = {word.upper().removeprefix("SIG") for word in command.words[2:]}
-    return len(command.words) >= _TRAP_WORDS and bool(names & _SIGNALS)
-
-
-def _one_of_many(case: Case) -> Iterator[Finding]:
-    """Find requested tasks and nodes that the script never uses."""
-    if case.tool != "sbatch" or not case.script.is_shell:
-        return
-    launchers = ("srun", "mpirun", "mpiexec", "prun", "ibrun", "torchrun", "accelerate")
-    text = " ".join(one.text for one in case.body.commands)
-    if any(one in text for one in launchers):
-        return
-    for name, unit in (("ntasks", "tasks"), ("nodes", "nodes")):
-        option = case.option(name)
-        count = option.value.partition("-")[0] if option else ""
-        if option and (whole_number(count) or 0) > 1:
-            effect = f"the script runs once, on one node; {count} {unit} need srun"
-            fix = "for threads: --cpus-per-task" if unit == "tasks" else ""
-            yield warning(option, "no-srun", effect, fix)
+    return names & _SIGNALS if len(command.words) >= _TRAP_WORDS else set()
 
 
 def _options_behind(case: Case) -> Iterator[Finding]:
@@ -89,18 +95,25 @@ def _options_behind(case: Case) -> Iterator[Finding]:
     for command in case.body.named("sbatch", "qsub"):
         after = False
         for word in command.words[1:]:
-            if after and word.startswith("-") and len(word) > 1:
+            if after and word.partition("=")[0] in _OPTIONS:
                 effect = f"{word} after the script's name is an argument of the script"
                 fix = f"{command.name} {word} ... before it"
-                yield error(command, "option-behind-script", effect, fix)
+                yield problem(command, "option-behind-script", effect, fix)
                 break
             after = after or word.endswith((".sh", ".job", ".slurm", ".sbatch", ".com"))
+
+
+_OPTIONS = frozenset(
+    {"--mem", "--time", "--array", "--partition", "--gres", "--gpus", "--nodes"}
+    | {"--ntasks", "--cpus-per-task", "--account", "--job-name", "--dependency"}
+    | {"--mem-per-cpu", "--qos", "--constraint", "--mail-type", "--mail-user"}
+)
 
 
 RULES: tuple[Rule, ...] = (
     _left_behind,
     _deferred_trap,
     _signal_option,
-    _one_of_many,
+    _no_signal,
     _options_behind,
 )

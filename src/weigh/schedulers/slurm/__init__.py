@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Live,
         Query,
         Reasons,
+        Steps,
         Who,
     )
 
@@ -34,7 +35,8 @@ class Slurm:
     submits = "sbatch"
     lists = "sinfo"
     accounts = "sacct"
-    job_variable = "SLURM_JOB_ID"
+    nodes_argv: tuple[str, ...] = ("sinfo", "-h", "-N", "-o", "%N %n")
+    job_variable = text.JOB_VARIABLE
     directive = re.compile(r"\s*#+\s*(?:SB\w*|S\w*BATCH|sbatch)\s*-")
     commands: tuple[str, ...] = (
         *("sbatch", "squeue", "scancel", "scontrol", "sinfo", "srun", "sacct"),
@@ -100,6 +102,13 @@ class Slurm:
         from weigh.schedulers.slurm.script import RULES  # noqa: PLC0415 - start-up time
 
         return RULES
+
+    @property
+    def steps(self) -> "Steps":
+        """Return how its jobs start processes on their nodes."""
+        from weigh.schedulers.slurm import steps  # noqa: PLC0415 - rarely
+
+        return steps
 
     def read_cluster(
         self,

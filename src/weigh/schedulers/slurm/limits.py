@@ -71,6 +71,9 @@ def limits(
         most_submitted=min(most, default=None) if has_limits else None,
         resources=_generic(config.get("GresTypes")),
         node_names=tuple(one.name for one in slurm_cluster.parse_nodes(nodes)) or None,
+        queues_of_node={
+            one.name: one.queues for one in slurm_cluster.parse_nodes(nodes)
+        },
     )
 
 

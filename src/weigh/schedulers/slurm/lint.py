@@ -3,36 +3,34 @@
 import re
 from collections.abc import Iterator, Mapping
 
-import msgspec
-
 from weigh.errors import FormatError
 from weigh.model.lint import Facts, Finding
 from weigh.schedulers.dialect import positive_number, whole_number
-from weigh.schedulers.lint import environment_rules, path_rules, signal_rules
 from weigh.schedulers.lint.case import (
     Case,
+    Elements,
+    Granted,
     MakeFinding,
     Option,
+    Read,
     Requested,
-    Rule,
-    error,
+    Words,
     is_shared,
     note,
-    open_case,
+    problem,
     refused,
-    warning,
 )
-from weigh.schedulers.lint.element_rules import Elements, element_rules
+from weigh.schedulers.lint.common import ScriptLint
 from weigh.schedulers.lint.limit_rules import limit_rules
 from weigh.schedulers.lint.path_rules import holds_placeholder
-from weigh.schedulers.script import read_script
+from weigh.schedulers.script import Script
 from weigh.schedulers.slurm import lint_options as slurm_lint_options
 from weigh.schedulers.slurm import text as slurm_text
-from weigh.schedulers.slurm.lint_options import Read, gpus_of, memory_of, read_options
+from weigh.schedulers.slurm.lint_options import gpus_of, memory_of, read_options
 
 _PATTERN = re.compile(r"%(\d*)([A-Za-z%])")
 _KNOWN = frozenset("%AaJjNnstuxbw")
-_PER_ELEMENT = frozenset("aj")
+_PER_ELEMENT = frozenset("ajJ")
 _PER_JOB = frozenset("AaJjNnst")
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 _INSTEAD = {
@@ -45,10 +43,11 @@ _INSTEAD = {
 }
 
 
-def start(case_options: tuple[Option, ...], cwd: str) -> str:
+def _start_folder(case: Case) -> str | None:
     """Return the job's working directory as the script sets it."""
-    chosen = [one.value for one in case_options if one.name == "chdir"]
-    return chosen[-1] if chosen else cwd
+    chosen = case.option("chdir")
+    cwd = case.facts.cwd
+    return case.absolute(chosen.value if chosen else cwd, cwd)
 
 
 def _logs(case: Case) -> Iterator[Finding]:
@@ -80,7 +79,7 @@ def _unread(option: Option) -> Finding:
     fix = f"write {instead}" if instead else "write the full path; %u is the user"
     if option.name == "input":
         effect = f"{mark} is not expanded: the job fails without a log"
-    return error(option, "literal-path", effect, fix)
+    return problem(option, "literal-path", effect, fix)
 
 
 def _directory(case: Case, option: Option) -> Iterator[Finding]:
@@ -88,20 +87,20 @@ def _directory(case: Case, option: Option) -> Iterator[Finding]:
     if not slash:
         return
     if slash and not leaf:
-        yield error(option, "log-directory", "names a directory: no log is written")
+        yield problem(option, "log-directory", "names a directory: no log is written")
     filled = _filled(case, directory)
     if filled is None:
         effect = "Slurm does not create the log's directory: the job fails without it"
-        yield error(option, "log-directory", effect, "% only in the file's name")
+        yield problem(option, "log-directory", effect, "% only in the file's name")
         return
     path = case.absolute(filled, case.start)
     if path is not None and case.kind(path) in ("missing", "file"):
         where = "here" if not is_shared(case, filled, path) else "exist"
         effect = f"{directory}/ does not {where}: the job would fail without a log"
-        make: MakeFinding = error
+        make: MakeFinding = problem
         if where == "here":
             effect = f"{directory}/ does not exist here: without it the job fails"
-            make = warning
+            make = note
         yield make(option, "log-directory", effect, f"mkdir -p {filled}")
 
 
@@ -121,10 +120,10 @@ def _filled(case: Case, directory: str) -> str | None:
 def _patterns(case: Case, option: Option) -> Iterator[Finding]:
     for _, letter in _PATTERN.findall(option.value):
         if letter not in _KNOWN:
-            yield warning(option, "log-pattern", f"%{letter} is not a Slurm pattern")
+            yield note(option, "log-pattern", f"%{letter} is not a Slurm pattern")
         elif letter == "a" and not _is_array(case):
             effect = "%a is 4294967294 in a job that is not an array"
-            yield warning(option, "log-pattern", effect, "%j is the job id")
+            yield note(option, "log-pattern", effect, "%j is the job id")
 
 
 def _is_array(case: Case) -> bool:
@@ -139,7 +138,7 @@ def _shared_by_elements(case: Case, option: Option) -> Iterator[Finding]:
         return
     if not letters & _PER_ELEMENT:
         effect = "all elements write to one file, over each other"
-        yield error(option, "log-shared", effect, "add %A_%a")
+        yield problem(option, "log-shared", effect, "add %A_%a")
 
 
 def _start(case: Case) -> Iterator[Finding]:
@@ -148,7 +147,7 @@ def _start(case: Case) -> Iterator[Finding]:
         return
     if _is_literal(option.value):
         effect = "'$' and '~' are not expanded: the job runs in /tmp"
-        yield error(option, "literal-path", effect, "write the full path")
+        yield problem(option, "literal-path", effect, "write the full path")
         return
     path = case.absolute(option.value, case.facts.cwd)
     if path is not None and case.kind(path) in ("missing", "file"):
@@ -158,11 +157,8 @@ def _start(case: Case) -> Iterator[Finding]:
             effect = (
                 f"{option.value} does not exist here: without it the job runs in /tmp"
             )
-        make: MakeFinding = error if shared else warning
+        make: MakeFinding = problem if shared else note
         yield make(option, "chdir", effect, "")
-
-
-RULES: tuple[Rule, ...] = (_logs, _start)
 
 
 _ELEMENT = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([0-9]{1,9}))?)?")
@@ -175,10 +171,6 @@ _DEPENDENCY = re.compile(
 )
 _NEVER = {"afterok": ("COMPLETED",), "aftercorr": ("COMPLETED",)}
 _GOING = frozenset({"PENDING", "RUNNING", "UNKNOWN"})
-_GPU_WORDS = re.compile(
-    r"nvidia-smi|torchrun|--device[= ]cuda|\bcuda[:/]|CUDA_VISIBLE_DEVICES"
-    r"|module (?:load|add)\b.*\bcuda|--gpus?[= ]\d|apptainer .*--nv|singularity .*--nv"
-)
 
 
 def elements_of(option: Option | None) -> Elements | None:
@@ -207,7 +199,7 @@ def array_findings(case: Case) -> Iterator[Finding]:
     if option is None:
         return
     if not option.value:
-        yield error(option, "empty-array", "no index: a plain job, not an array")
+        yield problem(option, "empty-array", "no index: a plain job, not an array")
     elif elements_of(option) is None:
         effect = f"{option.value!r} is not an array: refused"
         fix = option.value.replace("..", "-") if ".." in option.value else "0-9%3"
@@ -216,7 +208,7 @@ def array_findings(case: Case) -> Iterator[Finding]:
         throttle = option.value.partition("%")[2]
         if not throttle.strip("0"):
             effect = f"%{throttle} has no effect"
-            yield warning(option, "no-throttle", effect, "%10 runs ten at a time")
+            yield note(option, "no-throttle", effect, "%10 runs ten at a time")
 
 
 def dependency_findings(case: Case) -> Iterator[Finding]:
@@ -240,13 +232,15 @@ def _on_job(case: Case, option: Option, kind: str, job: str) -> Iterator[Finding
     state = case.facts.jobs.get(job, case.facts.jobs.get(job.partition("_")[0], ""))
     if state is None:
         effect = f"job {job} is not known: the job would run at once, or be refused"
-        yield error(option, "unknown-job", effect)
+        yield problem(option, "unknown-job", effect)
     elif kind in _NEVER and state and state not in (*_GOING, *_NEVER[kind]):
         effect = f"job {job} ended {state}: this one would never start"
-        yield error(option, "failed-job", effect, f"afterany:{job}, or run {job} again")
+        yield problem(
+            option, "failed-job", effect, f"afterany:{job}, or run {job} again"
+        )
     elif kind == "afternotok" and state == "COMPLETED":
         effect = f"job {job} has completed: this one would never start"
-        yield error(option, "failed-job", effect)
+        yield problem(option, "failed-job", effect)
 
 
 def requested_by(case: Case) -> Requested:
@@ -305,12 +299,6 @@ def absent_findings(case: Case, requested: Requested) -> Iterator[Finding]:
         if "memory" not in requested.by:
             effect = "no --mem: the queue's default applies, often little"
             yield note(None, "default-memory", effect)
-    if not requested.gpus:
-        for command in case.body.commands:
-            if _GPU_WORDS.search(command.text):
-                effect = "no GPU was requested: this finds none"
-                yield warning(command, "no-gpu", effect, "add #SBATCH --gres=gpu:1")
-                return
 
 
 def _features(constraint: str) -> tuple[str, ...]:
@@ -381,66 +369,161 @@ def _has_no_end(option: Option | None) -> bool:
 
 
 def _node_names(option: Option | None) -> tuple[str, ...]:
-    # node[1-3] means several nodes: Slurm checks it
-    if option is None or "[" in option.value:
+    if option is None:
         return ()
-    return tuple(option.value.split(","))
+    parts = re.findall(r"[^,\[]+(?:\[[^\]]*\])?", option.value)
+    return tuple(name for part in parts for name in _expanded(part))
 
 
-_RULES = (
-    *path_rules.RULES,
-    *slurm_lint_options.RULES,
-    *slurm_lint_options.SLURM_VALUES,
-    *RULES,
-    *path_rules.PLACEHOLDER_RULES,
-    *environment_rules.PLAIN_SH_RULES,
-    *environment_rules.RULES,
-    *path_rules.PATH_RULES,
-    *signal_rules.RULES,
+def _expanded(part: str) -> list[str]:
+    """Return the names of ``node[1-3,7]``; none of a form that is not understood."""
+    head, bracket, rest = part.partition("[")
+    if not bracket:
+        return [part]
+    names = []
+    for span in rest.removesuffix("]").split(","):
+        first, dash, last = span.partition("-")
+        low, high = whole_number(first), whole_number(last if dash else first)
+        if low is None or high is None or not 0 <= high - low < _MOST_NODES:
+            return []
+        names += [f"{head}{n:0{len(first)}d}" for n in range(low, high + 1)]
+    return names
+
+
+_MOST_NODES = 10_000
+_JOB = re.compile(r":([0-9]{1,12})(?=[:,?+_]|$)", re.ASCII)
+_UNCLEAR_CPUS = (
+    *("exclusive", "mincpus", "cpus-per-gpu", "ntasks-per-gpu", "ntasks-per-core"),
+    *("ntasks-per-socket", "sockets-per-node", "cores-per-socket", "extra-node-info"),
+    *("threads-per-core", "hint", "overcommit", "oversubscribe"),
 )
 
-_JOB = re.compile(r":([0-9]{1,12})(?=[:,?+_]|$)", re.ASCII)
+
+def _granted(case: Case) -> Granted:
+    """Add up what the job gets at most on the node that runs its script."""
+    requested = requested_by(case)
+    each = case.option("cpus-per-task")
+    ntasks, on_node = case.option("ntasks"), case.option("ntasks-per-node")
+    nodes = case.option("nodes")
+    count = _number(nodes) if nodes else (1 if not ntasks or on_node else None)
+    if nodes and "-" in nodes.value:
+        count = None
+    tasks = _number(ntasks) if ntasks else None
+    if tasks is None and count is not None:
+        tasks = count * (_number(on_node) or 1 if on_node else 1)
+    if ntasks and not nodes and tasks == 1:
+        count = 1
+    here = _number(on_node) if on_node else tasks
+    cpus = (_number(each) or 1 if each else 1) * (here or 1)
+    is_unclear = any(case.option(name) for name in _UNCLEAR_CPUS)
+    gives_cpus = requested.gpus and each is None  # sites set CPUs for each GPU
+    return Granted(
+        cpus=None if is_unclear or gives_cpus or tasks is None else cpus,
+        cpus_asked=bool(each or ntasks or on_node),
+        tasks=tasks,
+        nodes=count,
+        gpus=_gpus(case, requested),
+        memory=requested.memory or None,
+        array=case.option("array"),
+        elements=elements_of(case.option("array")),
+    )
 
 
-def lint(text: str, facts: Facts) -> tuple[Finding, ...]:
-    """Return the problems of the script *text* by line; missing *facts* skip checks."""
-    case, read = _case(text, facts)
-    found = [*read.findings, *_found(case)]
-    return tuple(sorted(found, key=lambda one: one.line or len(text)))
+def _gpus(case: Case, requested: Requested) -> int | None:
+    """Return the GPUs of the job; None if something else may bring them."""
+    if requested.gpus is not None:
+        is_known = case.option("ntasks") or not case.option("gpus-per-task")
+        return requested.gpus if is_known else None
+    queue = case.option("partition")
+    asks = case.option("gres", "tres-per-task", "exclusive", "constraint", "qos")
+    in_queue = queue is not None and re.search(
+        r"gpu|cuda|[avh]\d+", queue.value.lower()
+    )
+    return None if asks or in_queue or not case.options else 0
 
 
-def directives(text: str) -> int:
-    """Return the number of directive lines that sbatch reads."""
-    return len(read_options(read_script(text)).lines)
+def _limits(case: Case) -> Iterator[Finding]:
+    requested = requested_by(case)
+    yield from limit_rules(case, requested)
+    yield from absent_findings(case, requested)
+
+
+_SET_BY_SLURM = """
+    SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_COUNT SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_MAX
+    SLURM_ARRAY_TASK_MIN SLURM_ARRAY_TASK_STEP SLURM_CLUSTER_NAME SLURM_CONF
+    SLURM_CONTAINER SLURM_CPUS_ON_NODE SLURM_CPUS_PER_GPU SLURM_CPUS_PER_TASK
+    SLURM_CPU_BIND SLURM_CPU_BIND_LIST SLURM_CPU_BIND_TYPE SLURM_CPU_BIND_VERBOSE
+    SLURM_CPU_FREQ_REQ SLURM_DISTRIBUTION SLURM_EXPORT_ENV SLURM_GPUS
+    SLURM_GPUS_ON_NODE SLURM_GPUS_PER_NODE SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK
+    SLURM_GPU_BIND SLURM_GPU_FREQ SLURM_GTIDS SLURM_HET_SIZE SLURM_HINT SLURM_JOBID
+    SLURM_JOB_ACCOUNT SLURM_JOB_CPUS_PER_NODE SLURM_JOB_DEPENDENCY SLURM_JOB_END_TIME
+    SLURM_JOB_GID SLURM_JOB_GPUS SLURM_JOB_GROUP SLURM_JOB_ID SLURM_JOB_LICENSES
+    SLURM_JOB_NAME SLURM_JOB_NODELIST SLURM_JOB_NUM_NODES SLURM_JOB_PARTITION
+    SLURM_JOB_QOS SLURM_JOB_RESERVATION SLURM_JOB_START_TIME SLURM_JOB_UID
+    SLURM_JOB_USER SLURM_LAUNCH_NODE_IPADDR SLURM_LOCALID SLURM_MEM_BIND
+    SLURM_MEM_PER_CPU SLURM_MEM_PER_GPU SLURM_MEM_PER_NODE SLURM_MPI_TYPE SLURM_NNODES
+    SLURM_NODEID SLURM_NODELIST SLURM_NODENAME SLURM_NODE_ALIASES SLURM_NPROCS
+    SLURM_NTASKS SLURM_NTASKS_PER_CORE SLURM_NTASKS_PER_GPU SLURM_NTASKS_PER_NODE
+    SLURM_NTASKS_PER_SOCKET SLURM_OVERCOMMIT SLURM_PRIO_PROCESS SLURM_PROCID
+    SLURM_PROFILE SLURM_QOS SLURM_RESTART_COUNT SLURM_SHARDS_ON_NODE
+    SLURM_SRUN_COMM_HOST SLURM_SRUN_COMM_PORT SLURM_STEPID SLURM_STEP_GPUS SLURM_STEP_ID
+    SLURM_STEP_LAUNCHER_PORT SLURM_STEP_NODELIST SLURM_STEP_NUM_NODES
+    SLURM_STEP_NUM_TASKS SLURM_STEP_TASKS_PER_NODE SLURM_SUBMIT_DIR SLURM_SUBMIT_HOST
+    SLURM_TASKS_PER_NODE SLURM_TASK_PID SLURM_THREADS_PER_CORE SLURM_TMPDIR
+    SLURM_TOPOLOGY_ADDR SLURM_TOPOLOGY_ADDR_PATTERN SLURM_TRES_PER_TASK SLURM_UMASK
+    SLURM_VERSION SLURM_WORKING_CLUSTER
+"""
+_SAME_IN_ALL_ELEMENTS = """
+    SLURM_ARRAY_JOB_ID SLURM_JOB_NAME SLURM_SUBMIT_DIR SLURM_JOB_USER
+    SLURM_JOB_PARTITION SLURM_JOB_ACCOUNT SLURM_CLUSTER_NAME SLURM_ARRAY_TASK_COUNT
+    SLURM_ARRAY_TASK_MAX SLURM_ARRAY_TASK_MIN
+"""
+WORDS = Words(
+    tool="sbatch",
+    array="--array",
+    element="SLURM_ARRAY_TASK_ID",
+    foreign=("SGE_TASK_ID", "PBS_ARRAYID", "PBS_ARRAY_INDEX", "LSB_JOBINDEX"),
+    common=frozenset(_SAME_IN_ALL_ELEMENTS.split()),
+    own=r"SLURM_\w+",
+    variables=frozenset(_SET_BY_SLURM.split()),
+)
+
+
+def _read(script: Script, _: Facts) -> Read:
+    return read_options(script)
+
+
+_LINT = ScriptLint(
+    words=WORDS,
+    read=_read,
+    start=_start_folder,
+    granted=_granted,
+    rules=(
+        *slurm_lint_options.RULES,
+        _logs,
+        _start,
+        array_findings,
+        dependency_findings,
+        _limits,
+    ),
+)
+lint = _LINT.lint
+directives = _LINT.directives
+
+
+def default_files(
+    cwd: str,  # noqa: ARG001 - of the protocol
+    env: Mapping[str, str],  # noqa: ARG001
+) -> tuple[tuple[str, str], ...]:
+    """Return no file: sbatch reads none."""
+    return ()
 
 
 def awaited(text: str) -> tuple[str, ...]:
     """Return the ids of the jobs that the script depends on."""
-    options = read_options(read_script(text)).options
+    options = _LINT.options(text).options
     values = (one.value for one in options if one.name == "dependency")
     return tuple(dict.fromkeys(job for one in values for job in _JOB.findall(one)))
-
-
-def _case(text: str, facts: Facts) -> tuple[Case, Read]:
-    script = read_script(text)
-    read = read_options(script)
-    case = open_case(
-        script, read.options, facts, tool="sbatch", element="SLURM_ARRAY_TASK_ID"
-    )
-    folder = case.absolute(start(read.options, facts.cwd), facts.cwd)
-    return msgspec.structs.replace(case, start=folder), read
-
-
-def _found(case: Case) -> Iterator[Finding]:
-    for rule in _RULES:
-        yield from rule(case)
-    array = case.option("array")
-    yield from array_findings(case)
-    yield from element_rules(case, array, elements_of(array))
-    yield from dependency_findings(case)
-    requested = requested_by(case)
-    yield from limit_rules(case, requested)
-    yield from absent_findings(case, requested)
 
 
 _GPUS = re.compile(r"--gres[= ]\S*gpu|--gpus|(?:^|\s)-G\b")

@@ -14,17 +14,18 @@ from weigh.schedulers.dialect import positive_number, whole_number
 from weigh.schedulers.lint.case import (
     Case,
     Option,
+    Read,
     Rule,
     did_you_mean,
-    error,
     nearest,
     note,
+    problem,
     refused,
-    warning,
 )
+from weigh.schedulers.lint.path_rules import holds_placeholder
 from weigh.schedulers.script import Line, Script
 from weigh.schedulers.slurm import text as slurm_text
-from weigh.units import DAY, HOUR, MINUTE, format_size
+from weigh.units import DAY, HOUR, MIB, MINUTE, format_size
 
 PREFIX = "#SBATCH"
 
@@ -60,20 +61,18 @@ _OTHER_FLAGS = """
 """
 _WITH_VALUE = frozenset((*_SHORT.values(), *_OTHERS_WITH_VALUE.split()))
 _FLAGS = frozenset((*_SHORT_FLAGS.values(), *_OTHER_FLAGS.split()))
+# SPANK plugins add these: shifter, pyxis, uenv
+_OF_PLUGINS = frozenset(
+    {"image", "module", "volume", "entrypoint", "ccm", "uenv", "view", "repo"}
+    | {"no-container-mount-home", "no-container-entrypoint", "no-container-remap-root"}
+    | {"no-container-readonly", "x11", "perf", "sdn", "enroot"}
+)
 _ALIASES = {"tasks-per-node": "ntasks-per-node", "cluster": "clusters"}
 _MAYBE_VALUE = frozenset(
     {"exclusive", "get-user-env", "nice", "no-kill", "propagate"}
     | {"oom-kill-step", "oversubscribe"}
 )
 _KNOWN = tuple(sorted(_WITH_VALUE | _FLAGS | _MAYBE_VALUE))
-
-
-class Read(msgspec.Struct, frozen=True):
-    """The options that sbatch reads in a script, and the lines that it misreads."""
-
-    options: tuple[Option, ...]
-    findings: tuple[Finding, ...]
-    lines: tuple[Line, ...] = ()
 
 
 def directive_lines(script: Script) -> tuple[Line, ...]:
@@ -158,6 +157,9 @@ def _no_option(line: Line, word: str, before: list[str]) -> Finding:
         return refused(
             line, "dash", f"{word[0]!r} is not an ASCII '-': refused", "type -- again"
         )
+    if holds_placeholder(line.text.removeprefix(PREFIX)):
+        effect = "has a placeholder of a template: refused"
+        return refused(line, "placeholder", effect)
     if before and not line.text.removeprefix(PREFIX).lstrip().startswith(word):
         effect = f"{word!r} is separated from its option: refused"
         return refused(line, "stray-word", effect, "no spaces within a value")
@@ -196,6 +198,9 @@ def _full_name(line: Line, word: str, written: str) -> tuple[str, Finding | None
         meant = "gpus" if written == "gpu" else nearest(written, begun)
         likely = f"did you mean --{meant}?"
         return "", refused(spot, "ambiguous-option", effect, likely)
+    if written in _OF_PLUGINS or written.startswith("container-"):
+        effect = f"--{written} is an option of a site's plugin: refused without it"
+        return "", note(spot, "plugin-option", effect)
     renamed = {"workdir": "chdir", "gpus-per-job": "gpus", "walltime": "time"}
     fix = did_you_mean(written, list(_KNOWN))
     if written in renamed:
@@ -243,28 +248,30 @@ def _ignored(case: Case) -> Iterator[Finding]:
             if line.line > first and line.text.removeprefix(PREFIX)[:1] in " \t-":
                 effect = f"after the first command (line {first}): ignored"
                 fix = "move it above all commands"
-                yield error(line, "directive-after-command", effect, fix)
+                yield problem(line, "directive-after-command", effect, fix)
             continue
         found = _MEANT.match(line.text)
         if found and found["hashes"] and _is_meant(found, line.text[found.end() :]):
             yield _passed_over(line, found)
         elif found and found["word"] == _WORD:
             effect = "no '#' before it: bash takes it for a command"
-            yield error(line, "misspelled-directive", effect, f"{PREFIX} ...")
+            yield problem(line, "misspelled-directive", effect, f"{PREFIX} ...")
 
 
 def _passed_over(line: Line, found: re.Match[str]) -> Finding:
     ignored = "sbatch ignores this line"
     if found["word"] != _WORD:
         effect = f"{found['hashes']}{found['gap']}{found['word']}: {ignored}"
+        if found["word"].endswith(_WORD) and found["word"] != f"S{_WORD}":
+            return note(line, "commented-directive", effect)  # switched off like this
         code = "misspelled-directive"
-        return error(line, code, effect, f"write {PREFIX}")
-    if found["gap"]:
-        return error(line, "space-in-directive", f"a space after '#': {ignored}")
+        return problem(line, code, effect, f"write {PREFIX}")
+    if found["gap"] and len(found["hashes"]) == 1:
+        return problem(line, "space-in-directive", f"a space after '#': {ignored}")
     if len(found["hashes"]) > 1:
         return note(line, "commented-directive", f"'##' is a comment: {ignored}")
     effect = f"spaces before '#': {ignored}"
-    return error(line, "indented-directive", effect, "begin it in the first column")
+    return problem(line, "indented-directive", effect, "begin it in the first column")
 
 
 def _is_meant(found: re.Match[str], rest: str) -> bool:
@@ -287,7 +294,7 @@ def _continued(case: Case) -> Iterator[Finding]:
         if line.text.startswith(PREFIX) and line.text.rstrip().endswith("\\"):
             effect = "a directive cannot continue on the next line: that is a command"
             fix = "write #SBATCH on each line"
-            yield error(line, "continued-directive", effect, fix)
+            yield problem(line, "continued-directive", effect, fix)
 
 
 def _other_dialect(case: Case) -> Iterator[Finding]:
@@ -296,13 +303,11 @@ def _other_dialect(case: Case) -> Iterator[Finding]:
         yield note(pbs, "pbs", "sbatch reads #PBS lines as well")
 
 
-RULES: tuple[Rule, ...] = (_ignored, _continued, _other_dialect)
-
-
 MEMORY = ("mem", "mem-per-cpu", "mem-per-gpu")
 
 _TIMES = ("time", "time-min")
 _TWO_FIELDS = re.compile(r"([0-9]{1,9}):([0-9]{2})")
+_TOO_LITTLE = 16 * MIB  # no program worth a job runs in it
 _LIKELY_GIB = 256  # a bare --mem up to this was probably meant in GiB
 _LIKELY_HOURS = frozenset({1, 2, 3, 4, 5, 6, 8, 12, 24, 36, 48, 72, 96, 168})
 # the look-ahead prevents a number from matching as a type
@@ -363,12 +368,12 @@ def _times(case: Case) -> Iterator[Finding]:
             continue
         if option.value.strip("0:-") == "":
             effect = "requests no limit: refused or never started if the queue has one"
-            yield warning(option, "time-zero", effect)
+            yield note(option, "time-zero", effect)
         elif _TWO_FIELDS.fullmatch(option.value):
             yield _two_fields(option)
         elif (hours := whole_number(option.value) or 0) in _LIKELY_HOURS:
             fix = f"{hours} hours are {_clock(hours * HOUR)}"
-            yield warning(option, "time-in-minutes", f"is {_minutes(hours)}", fix)
+            yield note(option, "time-in-minutes", f"is {_minutes(hours)}", fix)
         elif seconds is None:
             yield note(option, "time-unlimited", "requests no limit")
 
@@ -383,7 +388,8 @@ def _two_fields(option: Option) -> Finding:
         meant = f"{first} h {second} m is"
     days = f" or {hours // DAY}-0" if hours % DAY == 0 and hours else ""
     fix = f"{meant} {_clock(hours)}{days}"
-    return warning(option, "time-in-minutes", f"is {_minutes(first)}{rest}", fix)
+    make = problem if hours and hours % DAY == 0 else note  # nobody wants 24 minutes
+    return make(option, "time-in-minutes", f"is {_minutes(first)}{rest}", fix)
 
 
 def _clock(seconds: int) -> str:
@@ -409,7 +415,8 @@ def _sizes(case: Case) -> Iterator[Finding]:
             yield note(option, "memory-zero", "is all memory of the node")
         elif 0 < (whole_number(option.value) or 0) <= _LIKELY_GIB:
             fix = f"{option.value} GiB are {option.value}G"
-            yield warning(option, "memory-in-mib", f"is {format_size(size)}", fix)
+            make = problem if size <= _TOO_LITTLE else note
+            yield make(option, "memory-in-mib", f"is {format_size(size)}", fix)
 
 
 def _size_fix(value: str) -> str:
@@ -442,7 +449,12 @@ def _gres(option: Option) -> Iterator[Finding]:
     for part in option.value.split(","):
         if _GRES.fullmatch(part):
             if part.endswith(":0"):
-                yield warning(option, "no-gpu", "requests no GPU")
+                yield note(option, "no-gpu", "requests no GPU")
+            continue
+        if re.fullmatch(r"(?:gpus|GPUS?|cuda|nvidia)(?:[:=].*)?", part):
+            effect = f"{part} is not a Slurm resource: refused"
+            rest = part.partition(":")[2]
+            yield refused(option, "gres", effect, f"gpu:{rest}" if rest else "gpu:1")
             continue
         turned = re.fullmatch(r"gpu[:=](\d+)(?::([A-Za-z]\w*))?", part)
         bare = re.fullmatch(r"([A-Za-z]\w*):(\d+)", part)
@@ -459,7 +471,7 @@ def _mail(case: Case) -> Iterator[Finding]:
     kinds, user = case.option("mail-type"), case.option("mail-user")
     if user is not None and kinds is None:
         effect = "no mail is sent without --mail-type"
-        yield warning(user, "mail-without-type", effect, "add --mail-type=END,FAIL")
+        yield note(user, "mail-without-type", effect, "add --mail-type=END,FAIL")
     for kind in kinds.value.split(",") if kinds else ():
         if kinds and kind.upper() not in _MAILS:
             fix = did_you_mean(kind, list(_MAILS))
@@ -495,7 +507,7 @@ def _short_with_equals(case: Case) -> Iterator[Finding]:
                 yield refused(option, "short-equals", effect, fix)
             elif option.name != "time":
                 effect = f"{option.value!r} is read including its '='"
-                yield error(option, "short-equals", effect, fix)
+                yield problem(option, "short-equals", effect, fix)
 
 
 def _literal(case: Case) -> Iterator[Finding]:
@@ -505,7 +517,7 @@ def _literal(case: Case) -> Iterator[Finding]:
         if option.name in ("output", "error", "input", "chdir"):
             continue  # another rule checks paths
         effect = "no shell reads this line: '$' is not expanded"
-        yield warning(option, "literal-dollar", effect)
+        yield problem(option, "literal-dollar", effect)
 
 
 def _last(case: Case, names: tuple[str, ...]) -> list[Option]:
@@ -513,7 +525,10 @@ def _last(case: Case, names: tuple[str, ...]) -> list[Option]:
     return sorted(filter(None, found), key=lambda option: option.line)
 
 
-SLURM_VALUES: tuple[Rule, ...] = (
+RULES: tuple[Rule, ...] = (
+    _ignored,
+    _continued,
+    _other_dialect,
     _times,
     _sizes,
     _gpus,

@@ -3,7 +3,7 @@
 Sizes count by 1024 and a bare number is MiB; ``24:00`` is 24 minutes (sbatch(1)).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from weigh.errors import FormatError
 from weigh.model.record import Allocation, Job, Request
@@ -17,6 +17,7 @@ from weigh.units import DAY, HOUR, MIB, MINUTE, Bytes, Seconds, format_limit
 
 NAME = "slurm"
 PREFIX = "#SBATCH"
+JOB_VARIABLE = "SLURM_JOB_ID"
 OPTIONS = Options(
     memory="--mem={}",
     time="--time={}",
@@ -91,9 +92,35 @@ def parse_time(text: str) -> int | None:
 
 def directives(request: Request) -> tuple[str, ...]:
     """Return *request* as ``sbatch`` flags; unknown values are left out."""
-    flags = []
+    flags = [*_layout(request)]
     if request.memory is not None:
         flags.append(f"--mem={format_memory(request.memory)}")
+    return (*flags, *_of_each_layout(request))
+
+
+def any_layout(request: Request) -> tuple[str, ...]:
+    """Return *request* as flags that let Slurm place the tasks on any nodes.
+
+    Empty for a request of one task.
+    """
+    if request.memory_per_cpu is None or not request.ntasks:
+        return ()
+    memory = f"--mem-per-cpu={format_memory(request.memory_per_cpu)}"
+    return f"--ntasks={request.ntasks}", memory, *_of_each_layout(request)
+
+
+def _layout(request: Request) -> Iterator[str]:
+    if not request.ntasks:
+        return
+    per_node, nodes = request.ntasks_per_node or 1, request.nodes or 1
+    yield f"--nodes={nodes}"
+    if per_node * nodes != request.ntasks:
+        yield f"--ntasks={request.ntasks}"
+    yield f"--ntasks-per-node={per_node}"
+
+
+def _of_each_layout(request: Request) -> tuple[str, ...]:
+    flags = []
     flags.append(f"--cpus-per-task={request.cpus}")
     if request.time_limit is not None:
         flags.append(f"--time={format_time(request.time_limit)}")

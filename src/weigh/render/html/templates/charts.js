@@ -173,7 +173,7 @@ class Run {
       const beyond = level.value > ceiling(chart);
       const y = beyond ? bbox.top + ratio : plot.valToPos(level.value, "y", true);
       const words = `${level.words} ${write(level.value, chart.kind)}`;
-      ctx.strokeStyle = ctx.fillStyle = colour("asked");
+      ctx.strokeStyle = ctx.fillStyle = colour("requested");
       ctx.lineWidth = 1.5 * ratio;
       ctx.setLineDash([5 * ratio, 4 * ratio]);
       if (!beyond) {

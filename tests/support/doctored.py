@@ -7,8 +7,14 @@ from pathlib import Path
 KIB = 1024
 
 
-def status_text(
-    *, name: str = "job", resident: int = 30, peak: int | None = None, groups: str = ""
+def status_text(  # noqa: PLR0913 - any line may matter
+    *,
+    name: str = "job",
+    resident: int = 30,
+    peak: int | None = None,
+    groups: str = "",
+    page_tables: int = 0,
+    threads: int = 1,
 ) -> bytes:
     """Write a status as Linux 6 does; sizes in kB, a third of each kind."""
     third = resident // 3
@@ -19,7 +25,9 @@ def status_text(
         f"VmPin:\t       0 kB\nVmHWM:\t    {peak or resident} kB\n"
         f"VmRSS:\t    {resident} kB\nRssAnon:\t      {third} kB\n"
         f"RssFile:\t    {third} kB\nRssShmem:\t       {third} kB\n"
-        "VmData:\t     500 kB\nVmStk:\t     132 kB\nThreads:\t1\n"
+        "VmData:\t     500 kB\nVmStk:\t     132 kB\nVmExe:\t       4 kB\n"
+        f"VmLib:\t    1700 kB\nVmPTE:\t      {page_tables} kB\n"
+        f"VmSwap:\t       0 kB\nThreads:\t{threads}\n"
     ).encode()
 
 

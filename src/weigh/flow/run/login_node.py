@@ -1,0 +1,71 @@
+"""Decide whether this machine is a login node, and warn about it once a day."""
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+
+from weigh.flow.site.ask import Ask, ask_scheduler
+from weigh.schedulers import KINDS
+from weigh.units import DAY, Seconds
+
+WARNING = "this is a login node: heavy work belongs on a compute node"
+_PATIENCE = 2.0  # the run has ended, and its user waits
+
+
+def login_node_warning(  # noqa: PLR0913 - keyword-only
+    *,
+    given: bool | None,
+    root: str,
+    host: str,
+    env: Mapping[str, str],
+    ask: Ask = ask_scheduler,
+    now: Seconds | None = None,
+) -> str | None:
+    """Return the warning if this is a login node; None if not, or if shown today.
+
+    *given* is what the settings say, None to find out. A file in the store *root*
+    keeps when the question was last answered for *host*, so the scheduler is asked at
+    most once a day.
+    """
+    stamp = os.path.join(root, f"login-node.{_short(host)}")
+    if not os.path.isdir(root) or _is_fresh(stamp, time.time() if now is None else now):
+        return None
+    found = is_login_node(host, env, ask) if given is None else given
+    _touch(stamp)
+    return WARNING if found else None
+
+
+def is_login_node(host: str, env: Mapping[str, str], ask: Ask = ask_scheduler) -> bool:
+    """Return whether *host* submits to compute nodes and is not one of them."""
+    if any(kind.job_variable in env for kind in KINDS.values()):
+        return False
+    return any(
+        nodes and _short(host) not in nodes for nodes in _compute_nodes(env, ask)
+    )
+
+
+def _compute_nodes(env: Mapping[str, str], ask: Ask) -> Iterator[frozenset[str]]:
+    """Yield the short names of the nodes of each scheduler that answers."""
+    for kind in KINDS.values():
+        reply = ask(kind.nodes_argv, env=env, patience=_PATIENCE)
+        yield frozenset(map(_short, (reply.text or "").split()))
+
+
+def _short(host: str) -> str:
+    return host.partition(".")[0].lower()
+
+
+def _is_fresh(stamp: str, now: Seconds) -> bool:
+    try:
+        return 0 <= now - os.lstat(stamp).st_mtime < DAY
+    except OSError:
+        return False
+
+
+def _touch(stamp: str) -> None:
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
+        os.close(os.open(stamp, flags, 0o666))
+        os.utime(stamp, follow_symlinks=False)
+    except OSError:
+        return  # the warning comes again

@@ -1,0 +1,166 @@
+"""``srun weigh run -- prog``: one record of all ranks, each under its own weigh.
+
+Every rank's line in the store has the same id, and the lines are joined when they are
+read: so it does not matter which rank ends first, nor whether the nodes share a folder.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from weigh.flow.run.record_sink import current_folder
+from weigh.measure.node_lock import LockedNode, NodeLock
+from weigh.measure.ranks import Place, place_of
+from weigh.model.record import Job, Measurement, Node, Rank, Record
+from weigh.probe.proc import ProcTree
+from weigh.schedulers import kind_of_job, steps_of
+from weigh.store import location
+from weigh.store.identity import content_id
+from weigh.units import Seconds
+
+if TYPE_CHECKING:
+    from weigh.measure.command import RunInProgress, Watch
+
+_FOLLOWER_INTERVAL = 0.25  # seconds between looks at its own rank, and for the lock
+_OTHERS_PATIENCE = 0.3  # seconds that the first rank waits for the others' lines
+
+
+class RankGroup:
+    """The ranks that a launcher has started with a weigh each; this is one of them."""
+
+    def __init__(self, place: Place, node: str, lock: NodeLock, record_id: str) -> None:
+        self.record_id = record_id
+        self.part = place.rank
+        self._place = place
+        self._node = node
+        self._lock = lock
+        self._interval: Seconds = 0.05
+        self._locked: LockedNode | None = None
+        self._began: Seconds = 0.0
+        self._has_added = False
+
+    @property
+    def is_first(self) -> bool:
+        """Return whether this is the rank that reports to the user."""
+        return self.part == 0
+
+    def around(
+        self, watch: "Watch", run: Callable[["Watch"], Measurement]
+    ) -> Measurement:
+        """Call *run* under observation; return its measurement as part of the group."""
+        self._interval = watch.interval
+        checkpoint = watch.checkpoint
+
+        def with_part(seen: Measurement, leader: int | None) -> None:
+            if checkpoint is not None:
+                checkpoint(self._as_part(seen, final=False), leader)
+
+        measured = run(
+            msgspec.structs.replace(
+                watch,
+                observers=(*watch.observers, self.look),
+                checkpoint=with_part,
+                interval=max(watch.interval, _FOLLOWER_INTERVAL),
+            )
+        )
+        try:
+            return self._as_part(measured, final=True)
+        finally:
+            self._lock.close()
+
+    def look(self, run: "RunInProgress") -> Seconds:
+        """Measure the node, if no other rank does; return the time until the next."""
+        if not self._has_added:
+            self._add(run.leader())
+        if self._locked is None:
+            if not self._lock.take():
+                return _FOLLOWER_INTERVAL
+            self._began = run.elapsed()
+            self._locked = LockedNode(self._node, self._lock, self._interval)
+        return self._locked.look()
+
+    def _add(self, leader: int | None) -> None:
+        self._has_added = True
+        times = None if leader is None else ProcTree(os.getpid()).times(leader)
+        if leader is not None and times is not None:
+            self._lock.add(leader, times.start_ticks)
+
+    def _as_part(self, measured: Measurement, *, final: bool) -> Measurement:
+        """Return the measurement of this rank, and of its node if it was watched here.
+
+        The usage is then the node's: of the parts of a run, a list shows the largest.
+        """
+        usage, place = measured.usage, self._place
+        own = Rank(
+            place.rank,
+            place.local_rank,
+            self._node,
+            peak_memory=usage.peak_memory.value if usage.peak_memory else None,
+            cpu_time=usage.cpu_time,
+            step=place.step,
+            size=place.size,
+            launcher=place.launcher,
+            start=0.0,
+            wall_time=usage.wall_time,
+        )
+        inner = measured.ranks or (measured.regions.ranks if measured.regions else ())
+        ranks = tuple(msgspec.structs.replace(r, host=self._node) for r in inner)
+        node = Node(name=self._node, final=final)
+        if self._locked is not None:
+            node = self._locked.node(self._began, final=final)
+        peak = usage.peak_memory
+        if node.peak_memory is not None and (
+            peak is None or peak.value < node.peak_memory.value
+        ):
+            peak = node.peak_memory
+        else:  # it was over before the first look
+            node = msgspec.structs.replace(node, peak_memory=peak)
+        return msgspec.structs.replace(
+            measured,
+            ranks=ranks or (own,),
+            nodes=(node,),
+            usage=msgspec.structs.replace(usage, peak_memory=peak),
+        )
+
+    def joined(self, record: Record, env: Mapping[str, str]) -> Record:
+        """Return the record with the other ranks' parts, as far as they have come.
+
+        A rank may end long after this one: its part is joined whenever it is read.
+        """
+        from weigh.store.parts import read_parts  # noqa: PLC0415 - by one rank only
+
+        root = location.locate(current_folder() or "/", env)
+        until = time.monotonic() + (0.0 if record.exit_code else _OTHERS_PATIENCE)
+        while True:
+            joined = read_parts(root, record)
+            if not joined.missing:
+                return joined
+            if time.monotonic() >= until:
+                break
+            time.sleep(0.02)
+        came = f"{len(joined.ranks)} of {self._place.size} ranks have ended so far"
+        later = f"weigh records show {record.id[:6]} shows all later"
+        return msgspec.structs.replace(joined, missing=(f"{came} ({later})",))
+
+
+def rank_group(env: Mapping[str, str], job: Job | None) -> RankGroup | None:
+    """Return the group of ranks that weigh itself was started as one of, if any."""
+    place = place_of(env)
+    if place is None or place.step is None or place.launcher == "torch":
+        return None
+    kind, steps = kind_of_job(env), steps_of(env)
+    node = (env.get(steps.NODE) if steps else None) or os.uname().nodename
+    run = () if job is None else (job.id, job.element, job.attempt)
+    cluster = env.get(kind.variables.cluster or "") if kind else None
+    start = tuple(env.get(name) for name in steps.STEP) if steps else ()
+    words = (cluster, *run, *start, place.launcher, place.step, place.size)
+    name = content_id(repr(words).encode())
+    try:
+        lock = NodeLock(f"{name}-{node}")
+    except OSError:
+        return None
+    turn = lock.turn(place.rank)
+    return RankGroup(place, node, lock, content_id(f"{name} {turn}".encode()))

@@ -1,0 +1,321 @@
+"""Join what was measured of a job's nodes and ranks, by several processes, into one.
+
+A rank or node may be seen by several: by the run around it and by an agent, or by one
+process after another. Each counts once, with the larger figure.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from weigh.model.gpu import GpuUsage
+from weigh.model.record import Node, Rank, Record, Series, Usage
+from weigh.units import Bytes, Seconds
+
+_Number = TypeVar("_Number", int, float)
+_LONGEST_NUMBER = 9
+_SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
+_POINTS = 500  # of a joined series
+# of several ranks' states, the first of these is the run's
+_WORST_FIRST = (
+    "OUT_OF_MEMORY",
+    "TIMEOUT",
+    "NODE_FAIL",
+    "PREEMPTED",
+    "FAILED",
+    "CANCELLED",
+    "INTERRUPTED",
+    "UNKNOWN",
+    "PENDING",
+    "RUNNING",
+)
+
+
+def largest(values: Iterable[_Number | None]) -> _Number | None:
+    """Return the largest known value; None if none is known."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def total(values: Iterable[_Number | None]) -> _Number | None:
+    """Return the sum of the known values; None if none is known."""
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known else None
+
+
+def peak_of(node: Node) -> Bytes:
+    """Return a node's peak memory; 0 if it was not measured."""
+    return node.peak_memory.value if node.peak_memory else 0
+
+
+def largest_node(nodes: Sequence[Node]) -> Node | None:
+    """Return the node with the largest peak; None if there are no nodes."""
+    return max(nodes, key=peak_of, default=None)
+
+
+def total_memory(nodes: Sequence[Node]) -> Bytes | None:
+    """Return the sum of the peaks of several nodes; None for one node or none."""
+    return sum(map(peak_of, nodes)) or None if len(nodes) > 1 else None
+
+
+def step_order(step: str | None) -> tuple[bool, int, str]:
+    """Return a key that sorts steps: none, then by number, then by name."""
+    is_number = step is not None and step.isdecimal() and len(step) <= _LONGEST_NUMBER
+    return step is not None, int(step or 0) if is_number else -1, step or ""
+
+
+def name_order(name: str) -> tuple[int, str]:
+    """Return a key that sorts cn9 before cn10."""
+    digits = "".join(c for c in name if c.isdecimal() and c.isascii())
+    return int(digits[:18] or 0), name
+
+
+def joined_ranks(ranks: Iterable[Rank]) -> tuple[Rank, ...]:
+    """Return each rank once, with the larger of two figures, in order."""
+    found: dict[tuple[str | None, str | None, int], Rank] = {}
+    for rank in ranks:
+        key = rank.step, rank.launcher, rank.rank
+        before = found.get(key)
+        found[key] = rank if before is None else _larger(before, rank)
+    return tuple(
+        sorted(found.values(), key=lambda one: (step_order(one.step), one.rank))
+    )
+
+
+def _larger(one: Rank, other: Rank) -> Rank:
+    return msgspec.structs.replace(
+        other,
+        host=other.host or one.host,
+        pid=other.pid or one.pid,
+        size=largest((one.size, other.size)),
+        peak_memory=largest((one.peak_memory, other.peak_memory)),
+        cpu_time=largest((one.cpu_time, other.cpu_time)),
+        start=min(
+            (at for at in (one.start, other.start) if at is not None), default=None
+        ),
+        wall_time=largest((one.wall_time, other.wall_time)),
+        gpus=one.gpus or other.gpus,
+    )
+
+
+def unseen_ranks(ranks: Sequence[Rank]) -> tuple[str, ...]:
+    """Return in words how many ranks were started and not seen."""
+    seen: dict[str | None, int] = {}
+    sizes: dict[str | None, int] = {}
+    for rank in ranks:
+        seen[rank.step] = seen.get(rank.step, 0) + 1
+        sizes[rank.step] = max(sizes.get(rank.step, 0), rank.size or 0)
+    short = [step for step in seen if seen[step] < sizes[step]]
+    if not short:
+        return ()
+    unseen = sum(sizes[step] - seen[step] for step in short)
+    where = ""
+    if len(seen) > 1:
+        step = min(short, key=step_order)
+        where = f" (step {step})" if len(short) == 1 else f" of {len(short)} steps"
+    of = sum(sizes[step] for step in short)
+    return (f"{unseen} of {of} ranks{where} were not seen",)
+
+
+def counted_ranks(nodes: Iterable[Node], ranks: Sequence[Rank]) -> tuple[Node, ...]:
+    """Return the nodes in the order of their names, each with its number of ranks."""
+    return tuple(
+        msgspec.structs.replace(
+            node, ranks=sum(rank.host == node.name for rank in ranks)
+        )
+        for node in sorted(nodes, key=lambda node: name_order(node.name))
+    )
+
+
+def joined_gpus(gpus: Iterable[GpuUsage]) -> tuple[GpuUsage, ...]:
+    """Return each GPU once, as seen by who saw most of the job on it."""
+    found: dict[str, GpuUsage] = {}
+    for gpu in gpus:
+        before = found.get(gpu.uuid)
+        if before is None or (gpu.job_peak or 0) > (before.job_peak or 0):
+            found[gpu.uuid] = gpu
+    return tuple(found.values())
+
+
+def with_node_figures(
+    usage: Usage, nodes: Sequence[Node], cpu: Seconds | None
+) -> Usage:
+    """Return *usage* with the memory of its *nodes*, and their CPU time in seconds."""
+    top = largest_node(nodes)
+    wall = usage.wall_time
+    return msgspec.structs.replace(
+        usage,
+        peak_memory=None if top is None else top.peak_memory,
+        total_memory=total_memory(nodes),
+        cpu_time=cpu,
+        cpus_used=None if cpu is None or wall < _SHORTEST_MEAN else cpu / wall,
+        gpus=joined_gpus((*usage.gpus, *(gpu for node in nodes for gpu in node.gpus))),
+    )
+
+
+def worse_state(one: str, other: str) -> str:
+    """Return the state of a run of which two parts have ended so."""
+    return min(one, other, key=_state_order)
+
+
+def join_records(parts: Sequence[Record]) -> Record:
+    """Join the records that the ranks of one run have left, each its own part.
+
+    A node was watched by one rank at a time, and its figures are in that rank's part.
+    """
+    parts = sorted(parts, key=lambda one: one.part or 0)
+    first, worst = parts[0], min(parts, key=_badness)
+    started = min(one.started for one in parts)
+    shifts = [_seconds_between(started, one.started) for one in parts]
+    ranks = joined_ranks(
+        _rank_later(rank, by)
+        for one, by in zip(parts, shifts, strict=True)
+        for rank in one.ranks
+    )
+    nodes = counted_ranks(
+        _joined_nodes(
+            node_later(node, by)
+            for one, by in zip(parts, shifts, strict=True)
+            for node in one.nodes
+        ),
+        ranks,
+    )
+    top = largest_node(nodes)
+    monitors = [one.monitor for one in parts if one.monitor is not None]
+    ends = [one.ended for one in parts]
+    return msgspec.structs.replace(
+        first,
+        part=None,
+        started=started,
+        ended=max(end for end in ends if end) if all(ends) else None,
+        state=worst.state,
+        exit_code=worst.exit_code,
+        signal=worst.signal,
+        outcome=worst.outcome,
+        usage=_joined_usage(parts, shifts, nodes),
+        phases=tuple(phase for one in parts for phase in one.phases),
+        events=tuple(event for one in parts for event in one.events),
+        ranks=ranks,
+        nodes=nodes,
+        missing=_missing(parts, ranks),
+        series=first.series if top is None else top.series,
+        monitor=None
+        if not monitors
+        else msgspec.structs.replace(
+            monitors[0],
+            cpu_time=total(one.cpu_time for one in monitors),
+            memory=largest(one.memory for one in monitors),
+            samples=sum(one.samples for one in monitors),
+            warnings=tuple(dict.fromkeys(w for one in monitors for w in one.warnings)),
+        ),
+    )
+
+
+def _badness(one: Record) -> tuple[int, str]:
+    """Return a key that puts first what failed first, in the worst way."""
+    return _state_order(one.state), one.ended or "~"
+
+
+def _state_order(state: str) -> int:
+    known = state in _WORST_FIRST
+    return _WORST_FIRST.index(state) if known else len(_WORST_FIRST)
+
+
+def _missing(parts: Sequence[Record], ranks: Sequence[Rank]) -> tuple[str, ...]:
+    own = (word for one in parts for word in one.missing)
+    return tuple(dict.fromkeys((*own, *unseen_ranks(ranks))))
+
+
+def _joined_usage(
+    parts: Sequence[Record], shifts: Sequence[Seconds], nodes: Sequence[Node]
+) -> Usage | None:
+    usages = [one.usage for one in parts if one.usage is not None]
+    if not usages:
+        return None
+    wall = max(
+        by + (one.usage.wall_time if one.usage else 0.0)
+        for one, by in zip(parts, shifts, strict=True)
+    )
+
+    def whole(figure: Callable[[Usage], _Number | None]) -> _Number | None:
+        return total(map(figure, usages))
+
+    joined = msgspec.structs.replace(
+        usages[0],
+        wall_time=wall,
+        user_time=whole(lambda usage: usage.user_time),
+        system_time=whole(lambda usage: usage.system_time),
+        max_process_memory=largest(one.max_process_memory for one in usages),
+        virtual_memory=whole(lambda usage: usage.virtual_memory),
+        cgroup_peak=largest(one.cgroup_peak for one in usages),
+        read_bytes=whole(lambda usage: usage.read_bytes),
+        write_bytes=whole(lambda usage: usage.write_bytes),
+        processes=whole(lambda usage: usage.processes),
+        growing=any(one.growing for one in usages),
+        gpus=joined_gpus(gpu for one in usages for gpu in one.gpus),
+        memory_limit=largest(one.memory_limit for one in usages),
+    )
+    return with_node_figures(joined, nodes, whole(lambda usage: usage.cpu_time))
+
+
+def _joined_nodes(nodes: Iterable[Node]) -> Iterable[Node]:
+    found: dict[str, Node] = {}
+    for node in nodes:
+        before = found.get(node.name)
+        found[node.name] = node if before is None else _both(before, node)
+    return found.values()
+
+
+def _both(one: Node, other: Node) -> Node:
+    """Join the figures of one node from two that watched it one after another."""
+    top = max(one, other, key=peak_of)
+    return msgspec.structs.replace(
+        top,
+        series=_joined_series(one.series or Series(), other.series or Series()),
+        cpus=largest((one.cpus, other.cpus)),
+        final=one.final or other.final,
+        heard=largest((one.heard, other.heard)),
+        gpus=joined_gpus((*one.gpus, *other.gpus)),
+    )
+
+
+def _joined_series(one: Series, other: Series) -> Series:
+    rows = sorted((*_rows(one), *_rows(other)), key=lambda row: row[0])
+    while len(rows) > _POINTS:
+        pairs = zip(rows[::2], rows[1::2], strict=False)
+        rows = [max(pair, key=lambda row: row[1]) for pair in pairs]
+    return Series(
+        t=tuple(at for at, _, _ in rows),
+        memory=tuple(size for _, size, _ in rows),
+        cpu=tuple(cpus for _, _, cpus in rows),
+    )
+
+
+def _rows(series: Series) -> Iterable[tuple[Seconds, Bytes, float | None]]:
+    cpu = series.cpu or (None,) * len(series.t)
+    return zip(series.t, series.memory, cpu, strict=True)
+
+
+def _seconds_between(early: str, late: str) -> Seconds:
+    try:
+        times = [datetime.fromisoformat(text) for text in (early, late)]
+    except ValueError:
+        return 0.0
+    return max(0.0, (times[1] - times[0]).total_seconds())
+
+
+def _rank_later(rank: Rank, by: Seconds) -> Rank:
+    start = None if rank.start is None else rank.start + by
+    return msgspec.structs.replace(rank, start=start)
+
+
+def node_later(node: Node, by: Seconds) -> Node:
+    """Return the figures of a node whose watch began *by* seconds into the run."""
+    peak, series = node.peak_memory, node.series
+    if peak is not None and peak.time is not None:
+        peak = msgspec.structs.replace(peak, time=peak.time + by)
+    if series is not None:
+        series = msgspec.structs.replace(series, t=tuple(at + by for at in series.t))
+    heard = None if node.heard is None else node.heard + by
+    return msgspec.structs.replace(node, peak_memory=peak, series=series, heard=heard)

@@ -1,0 +1,1 @@
+"""Measure the memory of a process tree: one noun per file."""

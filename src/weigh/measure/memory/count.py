@@ -1,0 +1,195 @@
+"""Count the pages that several processes hold together, from samples of pagemap.
+
+Forks keep the addresses of what they share, so the same points are read in all of them
+right after each other: at each point, the pages that only one process maps count each,
+and the shared ones once. Of many processes only some are read; an exclusive page of
+those stands for some in the others, a shared one does not.
+"""
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from weigh.probe.pages import ALONE, PAGE, SHARED, ProcessPages, merged, spread
+from weigh.units import Bytes
+
+_RUN = 4  # pages per read
+_READS = 1200  # per count, over all its processes
+_LEAST_READS, _MOST_READS = 60, 500  # per process
+_MOST_PROCESSES = 17
+_SPARSE = 4  # reads for each point that is expected to hold a page
+_ENOUGH = 0.6  # of the points, if a process ends during the count
+_ERROR = 0.015
+_GOLDEN = (math.sqrt(5) - 1) / 2
+_ONES = int.from_bytes(bytes([SHARED]) * _RUN, "little")
+_TENS = int.from_bytes(bytes([ALONE]) * _RUN, "little")
+
+
+class FamilyCount(msgspec.Struct, frozen=True):
+    """The anonymous memory of some forks.
+
+    ``distinct`` is the part of the sum of their sizes that remains if each page counts
+    once, ``private`` the part of each one's size that nobody else maps, and ``error``
+    the relative error of the first.
+    """
+
+    distinct: float
+    private: Mapping[int, float]
+    error: float
+
+
+class FileCount(msgspec.Struct, frozen=True):
+    """What remains of the sum of all processes' sizes if each page counts once.
+
+    None for a kind of which no page was found.
+    """
+
+    file: float | None
+    shared: float | None
+
+
+def chosen(sizes: Mapping[int, Bytes]) -> list[int]:
+    """Return the processes to read: the largest and a random part of the others."""
+    pids = sorted(sizes, key=lambda pid: -sizes[pid])
+    if len(pids) <= _MOST_PROCESSES:
+        return pids
+    others = pids[1:]
+    step = _golden_step(len(others))
+    at = _below(len(others))
+    taken = [
+        others[(at + turn * step) % len(others)] for turn in range(_MOST_PROCESSES)
+    ]
+    return [pids[0], *taken[1:]]
+
+
+def count_family(
+    pages: Mapping[int, ProcessPages], sizes: Mapping[int, Bytes]
+) -> FamilyCount | None:
+    """Count the anonymous memory of forks of *sizes*, some of which are in *pages*.
+
+    None if too much of it was not read, because one of them ended.
+    """
+    points = _points(pages, sizes)
+    unread = len(sizes) / len(pages) if pages else 1.0
+    shared_pages = 0
+    alone = dict.fromkeys(pages, 0)
+    present = dict.fromkeys(pages, 0)
+    done = 0
+    for at, length in points:
+        masks = [one.anonymous(at, length) for one in pages.values()]
+        if None in masks:
+            break
+        done += 1
+        union = 0
+        for pid, mask in zip(pages, masks, strict=True):
+            if mask:
+                own = (mask & _TENS).bit_count()
+                alone[pid] += own
+                present[pid] += own + (mask & _ONES).bit_count()
+                union |= mask
+        shared_pages += (union & _ONES).bit_count()
+    total = sum(present.values())
+    if not total or done < _ENOUGH * len(points):
+        return None
+    error = _ERROR if done == len(points) else _ERROR + 3 / done
+    if unread > 1:
+        error += 0.5 * _ERROR
+    exclusive = sum(alone.values()) * unread
+    return FamilyCount(
+        (exclusive + shared_pages) / (total * unread),
+        {pid: alone[pid] / present[pid] if present[pid] else 1.0 for pid in pages},
+        max(error, 1 / math.sqrt(total)),
+    )
+
+
+def _points(
+    pages: Mapping[int, ProcessPages], sizes: Mapping[int, Bytes]
+) -> list[tuple[int, int]]:
+    """Spread points over all private memory, in an order of which any part is fair.
+
+    Steps of a golden section fill a stretch evenly from the first on.
+    """
+    stretches = merged(s for one in pages.values() for s in one.layout.private)
+    span = sum(end - start for start, end in stretches)
+    resident = max((sizes[pid] for pid in pages), default=0) // PAGE
+    reads = min(_MOST_READS, max(_LEAST_READS, _READS // max(1, len(pages))))
+    step = max(_RUN, resident // reads, span // (_SPARSE * reads))
+    at_all = list(spread(stretches, step, _below(step), _RUN))
+    golden = _golden_step(len(at_all))
+    return [at_all[turn * golden % len(at_all)] for turn in range(len(at_all))]
+
+
+def count_files(
+    pages: Mapping[int, ProcessPages], processes: int, resident: Bytes
+) -> FileCount | None:
+    """Count files and shared memory of *processes*, some of which are in *pages*.
+
+    *resident* is the sum of what they all map. None if one of them ended.
+    """
+    unread = processes / len(pages) if pages else 1.0
+    by_file: dict[tuple[bool, bytes], list[tuple[ProcessPages, int]]] = {}
+    mapped = 0
+    for one in pages.values():
+        for number, mapping in enumerate(one.layout.mappings):
+            key = (mapping.is_shared_memory, mapping.file)
+            by_file.setdefault(key, []).append((one, number))
+            mapped += mapping.pages
+    wanted = min(mapped, 8 * resident // PAGE)
+    step = max(1, wanted // _READS // _RUN) * _RUN
+    distinct = {False: 0.0, True: 0.0}
+    total = {False: 0.0, True: 0.0}
+    for (is_shared_memory, _), places in by_file.items():
+        found = _count_file(places, step)
+        if found is None:
+            return None
+        once, several, all_of_them = found
+        distinct[is_shared_memory] += once * unread + several
+        total[is_shared_memory] += all_of_them * unread
+    file, shared = (
+        distinct[kind] / total[kind] if total[kind] else None for kind in (False, True)
+    )
+    return FileCount(file, shared)
+
+
+def _count_file(
+    places: Sequence[tuple[ProcessPages, int]], step: int
+) -> tuple[int, int, int] | None:
+    """Return the pages of one file that one process maps, that several do, and all.
+
+    They are read where the offset in the file is one of the same points for all.
+    """
+    first = _below(step // _RUN) * _RUN
+    once: dict[int, int] = {}
+    several: dict[int, int] = {}
+    total = 0
+    for one, number in places:
+        mapping = one.layout.mappings[number]
+        end = mapping.offset + mapping.pages
+        at = mapping.offset + (first - mapping.offset) % step
+        while at < end:
+            page = mapping.first_page + at - mapping.offset
+            mask = one.mapped(page, min(_RUN, end - at))
+            if mask is None:
+                return None
+            if mask:
+                total += mask.bit_count()
+                before = once.get(at, 0)
+                several[at] = several.get(at, 0) | (before & mask)
+                once[at] = before | mask
+            at += step
+    shared = sum(mask.bit_count() for mask in several.values())
+    return sum(mask.bit_count() for mask in once.values()) - shared, shared, total
+
+
+def _below(limit: int) -> int:
+    return int.from_bytes(os.urandom(4), "little") % max(1, limit)
+
+
+def _golden_step(length: int) -> int:
+    """Return a step near the golden section that visits all of *length* places."""
+    step = max(1, int(length * _GOLDEN))
+    while math.gcd(step, length) > 1:
+        step += 1
+    return step

@@ -1,0 +1,324 @@
+"""The kernel's own account of a job: a control group that holds nothing else.
+
+A group is made for the job where weigh may make one and no scheduler is in charge.
+Otherwise the group that weigh stands in is read, as long as only weigh and its
+ancestors are in it besides the job, as in a Slurm step or a container.
+"""
+
+import os
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+from weigh.measure.memory.gauge import Holding
+from weigh.probe.cgroup import GroupGauge, GroupMemory, memory_folder, read_group
+from weigh.probe.proc import parse_stat
+from weigh.units import KIB, MIB, Bytes
+
+OWN = "own cgroup: counted by the kernel"
+STANDING = "cgroup: counted by the kernel, nothing else is in it"
+
+_SYSTEM = "/sys/fs/cgroup"
+_NAME = "weigh."  # our groups; the process id of weigh follows
+_STAT_BYTES = 1024
+_PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_MOST_ADOPTIONS = 3  # while the ancestors of one process are read
+_NOBODY: frozenset[int] = frozenset()
+# A change below this, for each CPU, may not be in memory.stat yet
+# (MEMCG_CHARGE_BATCH of 64 pages in the kernel's mm/memcontrol.c)
+_LATE = 256 * KIB
+_MOST_LATE = 16 * MIB
+# In a job of theirs, moving processes to another group is the scheduler's business
+_BATCH_JOBS = (
+    "SLURM_JOB_ID",
+    "SGE_TASK_ID",
+    "PBS_JOBID",
+    "LSB_JOBID",
+    "_CONDOR_SCRATCH_DIR",
+    "FLUX_JOB_ID",
+    "OAR_JOB_ID",
+)
+
+
+class Ledger:
+    """Reads a job's memory from the group's account; ``source`` describes it.
+
+    Everything in the group at the first reading is not the job's.
+    """
+
+    def __init__(
+        self,
+        gauge: GroupGauge,
+        *,
+        is_own: bool,
+        residents: Collection[int] = _NOBODY,
+        own_memory: Callable[[], Bytes] | None = None,
+        proc: str = "/proc",
+    ) -> None:
+        """Start from the group's current figures.
+
+        Args:
+            gauge: the group.
+            is_own: whether the group was made for this job.
+            residents: processes that are in it and not part of the job.
+            own_memory: reads weigh's own anonymous memory, where that is charged to
+                the group too.
+            proc: where /proc is.
+
+        Raises:
+            OSError: the group is gone.
+            ValueError: its figures have another form.
+        """
+        self.source = OWN if is_own else STANDING
+        self.folder = gauge.folder
+        self.is_own = is_own
+        self._gauge = gauge
+        self._residents = frozenset(residents)
+        self._proc = proc
+        self._own_memory = own_memory or (lambda: 0)
+        self._own_first = self._own_memory()
+        self._base = self._last = gauge.read()
+        self._resets = is_own and gauge.forget_peak()
+        self._late = min(_MOST_LATE, _LATE * (os.cpu_count() or 1))
+
+    def read(self, file: Bytes = 0) -> Holding:
+        """Return what the job holds; *file* are the files that it maps.
+
+        Raises:
+            OSError: the group is gone.
+            ValueError: its figures have another form.
+        """
+        before, now = self._last, self._gauge.read()
+        self._last = now
+        own = max(0, self._own_memory() - self._own_first)
+        held = holding(before, now, self._base, own=own, resets=self._resets)
+        if self._resets:
+            self._gauge.forget_peak()
+        return msgspec.structs.replace(
+            held,
+            file=file,
+            low=max(0, held.low + file - self._late),
+            high=held.high + file + self._late,
+        )
+
+    def strangers(self, known: Collection[int]) -> bool:
+        """Return whether a process is in the group that belongs to nobody *known*."""
+        if self.is_own:
+            return False
+        inside = self._gauge.members()
+        if inside is None or _has_subgroups(self.folder):
+            return True
+        # weigh's ancestors may be in the group, but not what else they have started
+        ours = {os.getpid(), *known}
+        unknown = inside - self._residents - ours
+        return any(not self._descends(pid, ours) for pid in unknown)
+
+    def _descends(self, pid: int, ours: Collection[int]) -> bool:
+        """Return whether one of *ours* is an ancestor, or the process has ended."""
+        for _ in range(_MOST_ADOPTIONS):
+            above = _parent(pid, self._proc)
+            if above is None:
+                return pid != 0  # 0: in a pid namespace that we do not see
+            while above is not None and above not in ours:
+                if above <= 1:
+                    return False
+                above = _parent(above, self._proc)
+            if above is not None:
+                return True
+            # an ancestor has just ended: who has adopted the rest?
+        return False
+
+    def own_oom_kills(self) -> int:
+        """Return the out-of-memory kills that weigh's own group does not count.
+
+        Those in a group below it, where they are not counted upwards.
+        """
+        if not self.is_own or self._gauge.version != 1:
+            return 0
+        return read_group(self.folder, 1).oom_kills or 0
+
+    def close(self) -> None:
+        """Close the descriptors; remove the group if it was made for the job."""
+        self._gauge.close()
+        if self.is_own:
+            _remove(self.folder)
+
+
+def holding(
+    before: GroupMemory,
+    now: GroupMemory,
+    base: GroupMemory,
+    *,
+    own: Bytes = 0,
+    resets: bool = False,
+) -> Holding:
+    """Return what a job holds, without files, from two readings of its group.
+
+    *base* was charged before the job, *own* to weigh since then. A peak between the
+    readings is known with page cache: it may have held as much cache as the reading
+    with more, or with less. With *resets* the peak is that of this interval.
+    """
+    anonymous = max(0, now.anonymous - base.anonymous - own)
+    shared = max(0, now.shared - base.shared)
+    kernel = max(0, now.kernel - base.kernel)
+    total = anonymous + shared + kernel
+    peak = now.peak or 0
+    beyond = max(0, peak - now.usage)
+    loose_before = before.cache + before.reclaimable
+    loose_now = now.cache + now.reclaimable
+    spike = room = at_most = 0
+    if resets or peak > (before.peak or 0):
+        spike = max(0, beyond - max(0, loose_before - loose_now))
+        at_most = beyond + max(0, loose_now - loose_before) if beyond else 0
+    elif now.peak is not None:
+        room = beyond
+    return Holding(
+        anonymous,
+        shared,
+        0,
+        low=total,
+        high=total + max(spike, at_most),
+        kernel=kernel,
+        is_account=True,
+        spike=spike,
+        room=None if now.peak is None else room,
+    )
+
+
+def open_ledger(
+    leader: int,
+    environment: Mapping[str, str],
+    *,
+    proc: str = "/proc",
+    root: str = _SYSTEM,
+) -> Ledger | None:
+    """Account for the process *leader*, which waits to become the job.
+
+    None where no group is, or can be, the job's own.
+    """
+    try:
+        with open(f"{proc}/self/cgroup", encoding="utf-8") as cgroup:
+            folder, version = memory_folder(cgroup.read(), root)
+    except (OSError, ValueError):
+        return None
+    if not any(name in environment for name in _BATCH_JOBS):
+        ledger = _make_group(folder, version, leader)
+        if ledger is not None:
+            return ledger
+    return _read_group(folder, version, leader, proc)
+
+
+def _make_group(folder: str, version: int, leader: int) -> Ledger | None:
+    """Move *leader* to a new group; None where that is refused."""
+    if not os.access(folder, os.W_OK) or not _counts_upwards(folder, version):
+        return None
+    _remove_forgotten(folder)
+    own = f"{folder}/{_NAME}{os.getpid()}.{leader}"
+    try:
+        os.mkdir(own)
+    except OSError:
+        return None
+    try:
+        gauge = GroupGauge(own, version)
+        with open(f"{own}/cgroup.procs", "w", encoding="ascii") as procs:
+            procs.write(str(leader))
+        return Ledger(gauge, is_own=True)
+    except (OSError, ValueError):
+        _remove(own)
+        return None
+
+
+def _counts_upwards(folder: str, version: int) -> bool:
+    """Return whether the limits of *folder* hold in groups below it too."""
+    if version != 1:
+        return True
+    try:
+        with open(f"{folder}/memory.use_hierarchy", "rb") as file:
+            return file.read().strip() == b"1"
+    except OSError:
+        return False
+
+
+def _read_group(folder: str, version: int, leader: int, proc: str) -> Ledger | None:
+    """Read the group that weigh stands in; None if others are in it."""
+    residents = ancestors(proc) | {leader}
+    try:
+        gauge = GroupGauge(folder, version)
+    except OSError:
+        return None
+    inside = gauge.members()
+    if not inside or not inside <= residents or _has_subgroups(folder):
+        gauge.close()
+        return None
+    try:
+        return Ledger(
+            gauge,
+            is_own=False,
+            residents=residents,
+            own_memory=lambda: own_anonymous(proc),
+            proc=proc,
+        )
+    except (OSError, ValueError):
+        gauge.close()
+        return None
+
+
+def _has_subgroups(folder: str) -> bool:
+    try:
+        with os.scandir(folder) as entries:
+            return any(entry.is_dir(follow_symlinks=False) for entry in entries)
+    except OSError:
+        return True
+
+
+def _remove_forgotten(folder: str) -> None:
+    """Remove the empty groups of runs that were killed."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        weigh = name.removeprefix(_NAME).partition(".")[0]
+        if name.startswith(_NAME) and weigh.isdecimal():
+            try:
+                os.kill(int(weigh), 0)
+            except ProcessLookupError:
+                _remove(f"{folder}/{name}")
+            except OSError:
+                continue
+
+
+def _remove(folder: str) -> None:
+    try:
+        os.rmdir(folder)
+    except OSError:  # somebody is still in it
+        return
+
+
+def ancestors(proc: str = "/proc") -> set[int]:
+    """Return this process and all above it, as far as they are visible."""
+    found: set[int] = set()
+    pid: int | None = os.getpid()
+    while pid and pid not in found:
+        found.add(pid)
+        pid = _parent(pid, proc)
+    return found
+
+
+def own_anonymous(proc: str = "/proc") -> Bytes:
+    """Read this process's anonymous memory; 0 where it is not readable."""
+    try:
+        with open(f"{proc}/self/statm", "rb", buffering=0) as statm:
+            _, resident, shared, *_ = statm.read(_STAT_BYTES).split()
+            return (int(resident) - int(shared)) * _PAGE
+    except (OSError, ValueError):
+        return 0
+
+
+def _parent(pid: int, proc: str) -> int | None:
+    try:
+        with open(f"{proc}/{pid}/stat", "rb", buffering=0) as stat:
+            times = parse_stat(stat.read(_STAT_BYTES))
+    except OSError:
+        return None
+    return None if times is None else times.parent

@@ -1,0 +1,342 @@
+"""Measure several processes without the kernel's account: count shared pages once.
+
+Counts are made where a new peak is possible and the bounds are wide, and are charged by
+the CPU time that they take. Between two counts the model of the forks and
+the last known overlap of files and shared memory carry on.
+"""
+
+import os
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+import msgspec
+
+from weigh.measure.memory.count import chosen, count_family, count_files
+from weigh.measure.memory.gauge import Holding
+from weigh.measure.memory.model import Estimate, ForkModel, Seen
+from weigh.measure.memory.overlap import Overlap
+from weigh.probe.pages import ProcessPages, tmpfs_devices
+from weigh.probe.proc import ProcessReading, ProcTree
+from weigh.units import MIB, Bytes, Seconds
+
+_MATERIAL = 0.01  # relative change of a peak that matters
+_MATERIAL_FLOOR = MIB  # 1 % of a job of 2 MiB is jitter
+_COUNT_SHARE = 0.002  # of a core; looks have a share of their own
+_CREDIT = 0.03  # CPU seconds of counting before any are earned
+_MUCH = 1.25  # of the best: worth counting on further credit
+_STEP, _LONGEST_STEP = 0.02, 0.16  # growth of the peak from one count to the next
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 4.0  # seconds after a count without a peak
+_CROWD = 20  # processes: a model's small errors add up
+_CROWD_STEP = 1.1  # of the best: the most that a crowd's model may raise it uncounted
+_HUGE_FAULT = 8  # where a fault may bring a huge page, its bytes count so often
+_TOLERANCE = 16  # others may give back 1 / 16 of what the job takes
+# until then, a write to a shared huge page copied all of it (mm/huge_memory.c)
+_SPLITS_HUGE_PAGES = (5, 8)
+_THP = "/sys/kernel/mm/transparent_hugepage/enabled"
+
+
+class SharedPages:
+    """Turns readings of several processes into their :class:`Holding`.
+
+    ``spent`` is the CPU time used for counting, ``is_refused`` whether the kernel does
+    not let weigh read the pages of some of them.
+    """
+
+    def __init__(self, tree: ProcTree, clock: Callable[[], Seconds]) -> None:
+        self.spent: Seconds = 0.0
+        self.is_refused = False
+        self._tree = tree
+        self._clock = clock
+        self._started = clock()
+        self._huge_pages = may_use_huge_pages()
+        copies = self._huge_pages and kernel_version() < _SPLITS_HUGE_PAGES
+        self._model = ForkModel(huge_copies=copies)
+        self._files, self._shmem = Overlap(), Overlap()
+        self._faults: dict[int, tuple[Bytes, Bytes]] = {}
+        self._pause = _SHORTEST_PAUSE
+        self._step = _STEP
+        self._count_at = clock()
+        self._tmpfs: frozenset[bytes] | None = None
+        self._others_rise: Bytes = 0
+        self._family_of: dict[int, tuple[bytes, Hashable]] = {}
+        self._refused: set[int] = set()
+        self._has_opened = False
+
+    def hold(
+        self, readings: Sequence[ProcessReading], best: Bytes, rise: Bytes | None
+    ) -> Holding:
+        """Add the processes up; count shared pages where they may exceed *best*.
+
+        *rise* is how far the machine's shared memory has risen since the job began.
+        """
+        most = sum(reading.resident + reading.kernel for reading in readings)
+        if most <= best:
+            return self._roughly(readings, most)
+        kept, seen = self._see(readings)
+        faulted = self._faulted(seen)
+        estimate = self._model.advance(seen)
+        held = self._holding(kept, estimate, rise, faulted)
+        if self._is_worth_counting(held, best):
+            with self.charged():
+                counted = self._count(kept, rise)
+            if counted:
+                guessed = held.total
+                held = self._holding(kept, self._model.estimate(), rise, faulted)
+                self._rest(found_peak=held.total > best * (1 + _MATERIAL))
+                self._learn(guessed, held.total)
+                return msgspec.structs.replace(held, is_counted=True)
+            self._rest(found_peak=False)
+        return _cautious(held, best) if len(kept) > _CROWD else held
+
+    def files(
+        self, readings: Sequence[ProcessReading], best: Bytes
+    ) -> tuple[Bytes, Bytes]:
+        """Return the files that the processes map, and at most; count if it matters."""
+        sizes = [reading.file for reading in readings]
+        estimate = self._files.estimate(sizes)
+        slack = estimate.high - estimate.low
+        if (
+            slack > 2 * _MATERIAL * best + _MATERIAL_FLOOR
+            and self._clock() >= self._count_at
+            and not self._gives_up()
+            and self.may_spend()
+        ):
+            with self.charged(), ExitStack() as stack:
+                self._count_files(stack, {}, readings)
+            estimate = self._files.estimate(sizes)
+            self._rest(found_peak=False)
+        return estimate.value, estimate.high
+
+    def may_spend(self, *, much: bool = False) -> bool:
+        """Return whether the budget allows a count."""
+        earned = (self._clock() - self._started) * _COUNT_SHARE
+        return self.spent <= earned + (2 * _CREDIT if much else _CREDIT)
+
+    @contextmanager
+    def charged(self) -> Iterator[None]:
+        """Add the CPU time of the block to what was spent."""
+        before = time.thread_time()
+        try:
+            yield
+        finally:
+            self.spent += time.thread_time() - before
+
+    def _roughly(self, readings: Sequence[ProcessReading], most: Bytes) -> Holding:
+        """Add up what cannot be a new peak, without further reads."""
+        anonymous = min(
+            sum(reading.anonymous for reading in readings),
+            self._model.roughly({r.pid: r.anonymous for r in readings}),
+        )
+        shared = self._shmem.estimate([r.shared for r in readings]).value
+        file = self._files.estimate([r.file for r in readings]).value
+        kernel = sum(reading.kernel for reading in readings)
+        least = max((reading.resident for reading in readings), default=0)
+        total = anonymous + shared + file + kernel
+        return Holding(
+            anonymous, shared, file, min(total, least), max(total, most), kernel
+        )
+
+    def _see(
+        self, readings: Sequence[ProcessReading]
+    ) -> tuple[list[ProcessReading], list[Seen]]:
+        """Read whose forks the processes are; leave out those that have ended."""
+        kept, seen = [], []
+        images = {reading.pid: reading.image for reading in readings}
+        families: dict[int, tuple[bytes, Hashable]] = {}
+        for reading in readings:
+            times = self._tree.times(reading.pid)
+            if times is None or times.has_ended:
+                continue
+            pid, image = reading.pid, reading.image
+            family: Hashable = (times.code_start, times.stack_start)
+            if not times.stack_start:
+                # the kernel hides it: it may be a fork of its parent, and began as one
+                family = image
+                for other in (pid, times.parent):
+                    known = families.get(other) or self._family_of.get(other)
+                    if known is not None and known[0] == image == images.get(other):
+                        family = known[1]
+                        break
+            families[pid] = image, family
+            kept.append(reading)
+            seen.append(
+                Seen(
+                    pid=pid,
+                    parent=times.parent,
+                    family=family,
+                    anonymous=reading.anonymous,
+                    mapped=reading.file + reading.shared,
+                    faulted=times.faulted,
+                )
+            )
+        self._family_of = families
+        return kept, seen
+
+    def _faulted(self, seen: Sequence[Seen]) -> dict[int, Bytes]:
+        """Return an upper bound of what each has faulted in since the look before."""
+        faulted = {}
+        for one in seen:
+            before = self._faults.get(one.pid)
+            if before is None:
+                continue
+            since = max(0, one.faulted - before[0])
+            if self._huge_pages:
+                since = since * _HUGE_FAULT + (2 * MIB if since else 0)
+            if one.anonymous - before[1] <= since:
+                faulted[one.pid] = since
+        self._faults = {one.pid: (one.faulted, one.anonymous) for one in seen}
+        return faulted
+
+    def _holding(
+        self,
+        kept: Sequence[ProcessReading],
+        anonymous: Estimate,
+        rise: Bytes | None,
+        faulted: Mapping[int, Bytes],
+    ) -> Holding:
+        kernel = sum(reading.kernel for reading in kept)
+        file = self._files.estimate([reading.file for reading in kept])
+        shared = self._shmem.estimate([reading.shared for reading in kept])
+        material = shared.low * 2 * _MATERIAL + _MATERIAL_FLOOR
+        if (
+            rise is not None
+            and shared.high - shared.low > material
+            and rise + rise // _TOLERANCE + MIB >= shared.low
+        ):
+            # what the machine's shared memory rose by counts each page once
+            high = max(shared.low, min(shared.high, rise + rise // _TOLERANCE))
+            value = max(shared.low, min(rise - self._others_rise, high))
+            shared = Estimate(value, shared.low, high)
+        return Holding(
+            anonymous.value,
+            shared.value,
+            file.value,
+            anonymous.low + shared.low + file.low + kernel,
+            anonymous.high + shared.high + file.high + kernel,
+            kernel,
+            faulted=faulted,
+            private=self._model.private(),
+        )
+
+    def _is_worth_counting(self, held: Holding, best: Bytes) -> bool:
+        least = best * (1 + _MATERIAL) + _MATERIAL_FLOOR
+        material = 2 * _MATERIAL * max(best, held.total) + _MATERIAL_FLOOR
+        if self._gives_up() or held.high <= least or held.high - held.low <= material:
+            return False
+        is_new = held.total > best * (1 + self._step) + _MATERIAL_FLOOR
+        if not is_new and self._clock() < self._count_at:
+            return False
+        return self.may_spend(much=held.total > best * _MUCH)
+
+    def _gives_up(self) -> bool:
+        """Return whether no process has let weigh read its pages."""
+        return self.is_refused and not self._has_opened
+
+    def _learn(self, guessed: Bytes, counted: Bytes) -> None:
+        """Trust the model further, or less, after a count of what it had guessed."""
+        if abs(guessed - counted) <= _MATERIAL * counted:
+            self._step = min(2 * self._step, _LONGEST_STEP)
+        else:
+            self._step = _STEP
+
+    def _rest(self, *, found_peak: bool) -> None:
+        """Wait longer and longer for the next count while none finds a peak."""
+        if found_peak:
+            self._pause = _SHORTEST_PAUSE
+        else:
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self._count_at = self._clock() + self._pause
+
+    def _count(self, kept: Sequence[ProcessReading], rise: Bytes | None) -> bool:
+        """Count what is shared, and correct the model; False if nothing was read."""
+        counted = False
+        families = self._model.families()
+        with ExitStack() as stack:
+            opened: dict[int, ProcessPages] = {}
+            for family, sizes in families.items():
+                pages = self._open(stack, opened, chosen(sizes))
+                found = count_family(pages, sizes) if len(pages) > 1 else None
+                if found is not None:
+                    self._model.correct(family, found)
+                    counted = True
+            if _overlaps(kept):
+                counted |= self._count_files(stack, opened, kept)
+                self._note_others(kept, rise)
+        return counted
+
+    def _note_others(self, kept: Sequence[ProcessReading], rise: Bytes | None) -> None:
+        """Note how much of the machine's rise is not mapped by the processes."""
+        mapped = self._shmem.estimate([reading.shared for reading in kept])
+        if rise is not None and mapped.value:
+            self._others_rise = max(0, rise - mapped.value)
+
+    def _count_files(
+        self,
+        stack: ExitStack,
+        opened: dict[int, ProcessPages],
+        kept: Sequence[ProcessReading],
+    ) -> bool:
+        """Count files and shared memory; False if they were not all readable."""
+        sizes = {reading.pid: reading.file + reading.shared for reading in kept}
+        pages = self._open(stack, opened, chosen(sizes))
+        files = count_files(pages, len(sizes), sum(sizes.values()))
+        if files is not None:
+            self._files.correct([reading.file for reading in kept], files.file)
+            self._shmem.correct([reading.shared for reading in kept], files.shared)
+        return files is not None
+
+    def _open(
+        self, stack: ExitStack, opened: dict[int, ProcessPages], pids: Sequence[int]
+    ) -> dict[int, ProcessPages]:
+        """Open the pages of some processes, those that end or refuse left out."""
+        if self._tmpfs is None:
+            self._tmpfs = tmpfs_devices()
+        for pid in set(pids) - self._refused - set(opened):
+            try:
+                pages = ProcessPages(self._tree.folder(pid), self._tmpfs)
+            except PermissionError:  # not dumpable, or hardened
+                self._refused.add(pid)
+                continue
+            except (OSError, ValueError):
+                continue
+            stack.callback(pages.close)
+            opened[pid] = pages
+            self._has_opened = True
+        self.is_refused = bool(self._refused)
+        return {pid: opened[pid] for pid in pids if pid in opened}
+
+
+def _overlaps(kept: Sequence[ProcessReading]) -> bool:
+    """Return whether files or shared memory overlap enough to matter."""
+    most = sum(reading.resident for reading in kept)
+    kinds = ([r.file for r in kept], [r.shared for r in kept])
+    return any(sum(sizes) - max(sizes) > 2 * _MATERIAL * most for sizes in kinds)
+
+
+def _cautious(held: Holding, best: Bytes) -> Holding:
+    """Limit what a model of many processes may raise the peak by without a count."""
+    allowed = max(held.low, round(best * _CROWD_STEP))
+    if not best or held.total <= allowed:
+        return held
+    return msgspec.structs.replace(
+        held, anonymous=max(0, held.anonymous - (held.total - allowed))
+    )
+
+
+def may_use_huge_pages(path: str = _THP) -> bool:
+    """Return whether one page fault may bring more than one page."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return b"[never]" not in file.read(os.sysconf("SC_PAGE_SIZE"))
+    except OSError:
+        return False
+
+
+def kernel_version() -> tuple[int, int]:
+    """Return the kernel's version, such as (6, 1); (0, 0) if it has another form."""
+    words = os.uname().release.split(".")[:2]
+    numbers = [word.partition("-")[0] for word in words]
+    if len(numbers) < 2 or not all(map(str.isdecimal, numbers)):  # noqa: PLR2004
+        return 0, 0
+    return int(numbers[0]), int(numbers[1])

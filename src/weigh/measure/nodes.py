@@ -1,0 +1,254 @@
+"""Measure a job on all of its nodes: start an agent on each, and read its figures.
+
+The agents' figures come as lines over the output of the command that started them, so
+no folder has to be shared. The newest part of each node counts; a node that is lost
+keeps its last one.
+"""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+from msgspec.structs import replace
+
+from weigh.joined import (
+    counted_ranks,
+    joined_ranks,
+    largest,
+    largest_node,
+    name_order,
+    node_later,
+    peak_of,
+    total,
+    unseen_ranks,
+    with_node_figures,
+)
+from weigh.measure.node_part import Part, PartReader
+from weigh.model.record import Measurement, Node, Rank, Series, Usage
+from weigh.units import KIB, Seconds, format_duration
+
+_CHUNK = 64 * KIB
+_MOST_WORDS = 4 * KIB
+_WORTH_ASKING = 20  # samples
+
+
+class HeardPart(msgspec.Struct, frozen=True):
+    """A node's newest part, when it came and when its watch began.
+
+    Both are seconds since the run began, by this machine's clock alone.
+    """
+
+    part: Part
+    heard: Seconds
+    began: Seconds
+
+
+class NodeAgents:
+    """The agents of a job's nodes, and the process ``pid`` that has started them."""
+
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        """Start them. Raises OSError."""
+        self.heard: dict[str, HeardPart] = {}
+        self._reader = PartReader()
+        self._words = b""
+        stdin, self._stdin = os.pipe()
+        self._stdout, stdout = os.pipe()
+        self._stderr, stderr = os.pipe()
+        os.set_blocking(self._stdout, False)
+        os.set_blocking(self._stderr, False)
+        try:
+            self.pid = os.posix_spawnp(
+                argv[0],
+                list(argv),
+                env,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, stdin, 0),
+                    (os.POSIX_SPAWN_DUP2, stdout, 1),
+                    (os.POSIX_SPAWN_DUP2, stderr, 2),
+                ],
+                setsid=True,  # Ctrl-C and signals to the job's group are not for it
+                setsigmask=(),
+                setsigdef=(signal.SIGPIPE,),
+            )
+        except OSError:
+            self._close()
+            raise
+        finally:
+            for fd in (stdin, stdout, stderr):
+                os.close(fd)
+
+    def read(self, now: Seconds) -> None:
+        """Take what has arrived; *now* is the time since the run began."""
+        self._words = (self._words + _received(self._stderr))[:_MOST_WORDS]
+        for part in self._reader.feed(_received(self._stdout)):
+            began = now - part.elapsed
+            before = self.heard.get(part.node)
+            if before is not None:
+                began = min(began, before.began)
+            self.heard[part.node] = HeardPart(part, now, max(0.0, began))
+
+    def finish(self, now: Seconds, patience: Seconds) -> None:
+        """Let the agents end; wait for their last parts for *patience* at most."""
+        os.close(self._stdin)
+        self._stdin = -1
+        until = time.monotonic() + patience
+        came = select.poll()
+        came.register(self._stdout, select.POLLIN)
+        while not self._has_ended() and time.monotonic() < until:
+            came.poll(20)
+            self.read(now)
+        self.read(now)
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        with suppress(ChildProcessError):  # the run's loop may have reaped it
+            os.waitpid(self.pid, 0)
+        self._close()
+
+    def complaint(self) -> str | None:
+        """Return the last line that starting them printed, if any."""
+        lines = self._words.decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), None)
+
+    def _has_ended(self) -> bool:
+        try:
+            flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, self.pid, flags) is not None
+        except ChildProcessError:
+            return True
+
+    def _close(self) -> None:
+        for fd in (self._stdin, self._stdout, self._stderr):
+            if fd >= 0:
+                os.close(fd)
+
+
+def _received(fd: int) -> bytes:
+    """Return all that can be read without waiting."""
+    text = b""
+    with suppress(BlockingIOError):
+        while chunk := os.read(fd, _CHUNK):
+            text += chunk
+    return text
+
+
+def with_nodes(
+    measured: Measurement, heard: Sequence[HeardPart], own: str | None
+) -> Measurement:
+    """Join a run's own measurement with what its nodes reported.
+
+    *own* is the node that the run's own processes are on; None if it is none of the
+    job's, as on a login node. There, the agent has seen the run's own processes too.
+    """
+    found = {one.part.node: _node(one) for one in heard}
+    if own is not None:
+        found[own] = _with_own(found.get(own) or Node(name=own), measured)
+    mine = (replace(rank, host=own or rank.host) for rank in measured.ranks)
+    theirs = (
+        replace(rank, start=(rank.start or 0.0) + one.began)
+        for one in heard
+        for rank in one.part.ranks
+    )
+    ranks = joined_ranks((*mine, *theirs))
+    nodes = counted_ranks(found.values(), ranks)
+    top = largest_node(nodes)
+    if top is None:
+        return measured
+    return replace(
+        measured,
+        nodes=nodes,
+        ranks=ranks,
+        series=top.series or Series(),
+        usage=_joined_usage(measured, heard, own, nodes, ranks),
+        monitor=replace(
+            measured.monitor,
+            cpu_time=total(
+                (measured.monitor.cpu_time, *(one.part.agent_time for one in heard))
+            ),
+        ),
+    )
+
+
+def unheard(
+    heard: Sequence[HeardPart], ranks: Sequence[Rank], expected: int, now: Seconds
+) -> tuple[str, ...]:
+    """Return in words what was not measured of a job on *expected* nodes."""
+    missing = []
+    if len(heard) < expected:
+        missing.append(f"{expected - len(heard)} of {expected} nodes sent no figures")
+    for one in sorted(heard, key=lambda one: name_order(one.part.node)):
+        if not one.part.final:
+            ago = format_duration(max(0.0, now - one.heard))
+            missing.append(f"{one.part.node} was last heard {ago} before the end")
+    return (*missing, *unseen_ranks(ranks))
+
+
+def _node(one: HeardPart) -> Node:
+    part = one.part
+    node = Node(
+        name=part.node,
+        peak_memory=part.peak,
+        series=part.series,
+        final=part.final,
+        gpus=part.gpus,
+    )
+    return replace(node_later(node, one.began), heard=one.heard)
+
+
+def _with_own(node: Node, measured: Measurement) -> Node:
+    """Add what the run itself saw on this node before the agent came."""
+    series, own = node.series or Series(), measured.series
+    began = series.t[0] if series.t else float("inf")
+    early = sum(at < began for at in own.t)
+    peak = measured.usage.peak_memory
+    if peak is not None and peak.value <= peak_of(node):
+        peak = node.peak_memory
+    return replace(
+        node,
+        peak_memory=peak,
+        series=Series(
+            t=(*own.t[:early], *series.t),
+            memory=(*own.memory[:early], *series.memory),
+            cpu=(*own.cpu[:early], *series.cpu),
+        ),
+    )
+
+
+def _joined_usage(
+    measured: Measurement,
+    heard: Sequence[HeardPart],
+    own: str | None,
+    nodes: Sequence[Node],
+    ranks: Sequence[Rank],
+) -> Usage:
+    usage = measured.usage
+    processes = {one.part.node: one.part.processes for one in heard}
+    processes[own or ""] = max(usage.processes or 0, processes.get(own or "", 0))
+    counted = {rank.pid for rank in measured.ranks}
+    elsewhere = (rank.cpu_time for rank in ranks if rank.pid not in counted)
+    top = largest_node(nodes)
+    joined = replace(
+        usage,
+        max_process_memory=largest(
+            (usage.max_process_memory, *(one.part.largest for one in heard))
+        ),
+        virtual_memory=largest(
+            (usage.virtual_memory, *(one.part.virtual for one in heard))
+        ),
+        user_time=None,
+        system_time=None,
+        processes=sum(processes.values()),
+        growing=_is_growing(top.series if top else None),
+    )
+    return with_node_figures(joined, nodes, total((usage.cpu_time, *elsewhere)))
+
+
+def _is_growing(series: Series | None) -> bool | None:
+    if series is None or len(series.t) < _WORTH_ASKING:
+        return None
+    from weigh.estimate import growth  # noqa: PLC0415 - not for the shortest runs
+
+    return growth.is_growing(series.t, series.memory)

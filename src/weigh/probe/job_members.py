@@ -1,0 +1,160 @@
+"""The processes of a scheduler's job on this node, whoever started them.
+
+The scheduler keeps the processes of a job in a control group, with one group below it
+per step. Where that cannot be read, the job's processes are those of this user whose
+environment names the same job and node.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from weigh.probe.proc import ProcTree, _Known
+from weigh.units import Seconds
+
+_WALK_INTERVAL = 0.2  # seconds; a process may enter the group after it was started
+_LONGEST_LIST = 1 << 20
+_HIERARCHIES = ("freezer", "memory", "pids", "cpuset", "devices", "cpuacct")
+
+
+class JobGroup(msgspec.Struct, frozen=True):
+    """The folders of a job's control group, and of this process's own step in it."""
+
+    job: str
+    own_step: str
+
+
+def find_job_group(
+    cgroup_text: str, prefix: str, root: str = "/sys/fs/cgroup"
+) -> JobGroup | None:
+    """Find the group of the job in the text of /proc/self/cgroup.
+
+    The job's folder is called *prefix* and a number. Both versions of the interface are
+    read; None if no group of that name is mounted.
+    """
+    paths: dict[str, str] = {}
+    for line in cgroup_text.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, colon, path = rest.partition(":")
+        if colon:
+            for name in controllers.split(","):
+                paths[name] = path
+    for name in (*_HIERARCHIES, ""):
+        parts = paths.get(name, "").split("/")
+        at = next((i for i, word in enumerate(parts) if _is_job(word, prefix)), None)
+        if at is None or at + 1 >= len(parts):
+            continue
+        folder = os.path.join(root, name) if name else root
+        job = folder + "/".join(parts[: at + 1])
+        if os.path.isfile(f"{job}/cgroup.procs"):
+            return JobGroup(job, f"{job}/{parts[at + 1]}")
+    return None
+
+
+def _is_job(word: str, prefix: str) -> bool:
+    return word.startswith(prefix) and word.removeprefix(prefix).isdecimal()
+
+
+class JobMembers(ProcTree):
+    """All processes of a job on this node that *own*, its measuring process, can see.
+
+    ``excluded`` are left out, and so are processes of other users (the scheduler's
+    own) and those with the variable *mark* in their environment (weigh's own).
+    """
+
+    def __init__(  # noqa: PLR0913 - keyword-only but for two
+        self,
+        own: int,
+        env: Mapping[str, str],
+        *,
+        same: Sequence[str],
+        prefix: str,
+        mark: str,
+        root: str = "/proc",
+        groups: str = "/sys/fs/cgroup",
+        clock: Callable[[], Seconds] = time.monotonic,
+    ) -> None:
+        """Find the job of process *own*.
+
+        *same* are the variables that have the same value in the whole job's processes
+        on this node, *prefix* begins the name of the job's control group.
+        """
+        super().__init__(own, root)
+        text = self._read("self/cgroup", _LONGEST_LIST) or b""
+        self.group = find_job_group(os.fsdecode(text), prefix, groups)
+        self._same = {name: env.get(name) for name in same}
+        self._mark = mark
+        self._user = os.getuid()
+        self._clock = clock
+        self._walked = float("-inf")
+        self._judged: dict[tuple[int, int], bool] = {}
+
+    def members(self) -> list[int]:
+        """Return the processes of the job that are alive."""
+        found = self._in_group() if self.group else self._by_scan()
+        judged = {}
+        kept = []
+        for pid in found:
+            key = self._identity(pid)
+            if key is None or pid == self.top or pid in self.excluded:
+                continue
+            if key not in self._judged:
+                self._judged[key] = self._belongs(pid)
+            judged[key] = self._judged[key]
+            if judged[key]:
+                kept.append(pid)
+        self._judged = judged
+        return kept
+
+    def _may_have_grown(self) -> bool:
+        now = self._clock()
+        if now - self._walked < _WALK_INTERVAL:
+            return super()._may_have_grown()
+        self._walked = now
+        return True
+
+    def _children_of(self, known: _Known) -> list[int]:  # noqa: ARG002 - as its base
+        """Return none: children of weigh's own processes would come in again."""
+        return []
+
+    def _in_group(self) -> list[int]:
+        if self.group is None:
+            return []
+        found: list[int] = []
+        folders = [self.group.job]
+        while folders:
+            folder = folders.pop()
+            if folder == self.group.own_step:
+                continue
+            try:
+                with open(f"{folder}/cgroup.procs", "rb") as file:
+                    found.extend(map(int, file.read().split()))
+                with os.scandir(folder) as entries:
+                    folders += [e.path for e in entries if e.is_dir()]
+            except (OSError, ValueError):  # the step has just ended
+                continue
+        return found
+
+    def _by_scan(self) -> list[int]:
+        try:
+            return [int(name) for name in os.listdir(self._root) if name.isdecimal()]
+        except OSError:
+            return []
+
+    def _identity(self, pid: int) -> tuple[int, int] | None:
+        """Return what no later process with this id has; None if it is not ours."""
+        try:
+            status = os.stat(f"{self._root}/{pid}")
+        except OSError:
+            return None
+        return (pid, status.st_ctime_ns) if status.st_uid == self._user else None
+
+    def _belongs(self, pid: int) -> bool:
+        env = self.environment(pid)
+        if self._mark in env:
+            return False
+        if self.group is not None:
+            return True
+        return all(env.get(name) == value for name, value in self._same.items())

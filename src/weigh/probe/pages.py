@@ -1,0 +1,186 @@
+"""Read which pages processes map, from /proc/PID/maps and /proc/PID/pagemap.
+
+An entry of pagemap shows whether a page is present, whether it is part of a file
+or of shared memory, and (Linux 4.2) whether only one process maps it. The kernel drops
+the lock of the memory map every 2 MiB, so reads of a few pages never delay the process.
+"""
+
+import ctypes
+import os
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+_SYSCALL_NUMBERS = {"x86_64": 312, "aarch64": 272, "ppc64le": 354, "s390x": 343}
+_KCMP_VM = 1
+
+
+def share_memory_map(first: int, second: int) -> bool:
+    """Return whether two processes have one memory map; False if unknown."""
+    number = _SYSCALL_NUMBERS.get(os.uname().machine)
+    if number is None:
+        return False
+    return bool(ctypes.CDLL(None).syscall(number, first, second, _KCMP_VM, 0, 0) == 0)
+
+
+PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_ENTRY = 8  # bytes of pagemap per page
+# memfd, SysV and shared anonymous memory are on a hidden mount
+_SHMEM_PREFIXES = (b"/dev/shm/", b"/memfd:", b"/SYSV", b"/dev/zero")
+_PRESENT, _OF_FILE, _ALONE = 0x80, 0x20, 0x01  # of an entry's last byte
+
+# The bits of a page in the masks below: a byte per page, in address order
+SHARED, ALONE = 0x01, 0x10
+
+
+def _anonymous_code(top: int) -> int:
+    if top & (_PRESENT | _OF_FILE) != _PRESENT:
+        return 0
+    return ALONE if top & _ALONE else SHARED
+
+
+# Documentation/admin-guide/mm/pagemap.rst of the kernel: bits 63, 61, 56
+_ANONYMOUS = bytes(map(_anonymous_code, range(256)))
+_MAPPED = bytes(
+    SHARED if top & (_PRESENT | _OF_FILE) == _PRESENT | _OF_FILE else 0
+    for top in range(256)
+)
+
+
+class Mapping(msgspec.Struct, frozen=True, gc=False):
+    """A stretch of a file in one process's address space, in pages.
+
+    ``file`` is its device and inode as maps writes them.
+    """
+
+    first_page: int
+    pages: int
+    offset: int
+    file: bytes
+    is_shared_memory: bool
+
+
+class Layout(msgspec.Struct, frozen=True, gc=False):
+    """One process's address space.
+
+    ``private`` are the stretches, as (first page, page after the last), that may hold
+    anonymous memory.
+    """
+
+    private: tuple[tuple[int, int], ...]
+    mappings: tuple[Mapping, ...]
+
+
+def parse_maps(lines: Iterable[bytes], tmpfs: frozenset[bytes] = frozenset()) -> Layout:
+    """Read the lines of /proc/PID/maps.
+
+    *tmpfs* names the devices whose files are shared memory, as maps writes them.
+
+    Raises:
+        ValueError: a line is not of that form.
+    """
+    private: list[tuple[int, int]] = []
+    mappings: list[Mapping] = []
+    for line in lines:
+        address, rights, offset, device, inode, *path = line.split(None, 5)
+        start, end = (int(word, 16) // PAGE for word in address.split(b"-"))
+        is_anonymous = inode == b"0"
+        # a private page of a file becomes anonymous when it is written; memory without
+        # any right is reserved address space
+        if rights[3:4] == b"p" and (
+            rights[1:2] == b"w" or (is_anonymous and rights[:1] == b"r")
+        ):
+            private.append((start, end))
+        if not is_anonymous:
+            shared = device in tmpfs or bool(
+                path and path[0].startswith(_SHMEM_PREFIXES)
+            )
+            first = int(offset, 16) // PAGE
+            mappings.append(
+                Mapping(start, end - start, first, device + b" " + inode, shared)
+            )
+    return Layout(tuple(private), tuple(mappings))
+
+
+def parse_tmpfs_devices(mountinfo: bytes) -> frozenset[bytes]:
+    """Find the tmpfs mounts' devices in mountinfo, in the hex that maps uses."""
+    devices = set()
+    for line in mountinfo.splitlines():
+        fields, _, kind = line.partition(b" - ")
+        device = fields.split()[2:3]
+        if kind.startswith(b"tmpfs ") and device:
+            major, _, minor = device[0].partition(b":")
+            if major.isdigit() and minor.isdigit():
+                devices.add(b"%02x:%02x" % (int(major), int(minor)))
+    return frozenset(devices)
+
+
+class ProcessPages:
+    """The pages of one process; ``layout`` is its address space when opened."""
+
+    def __init__(self, folder: str, tmpfs: frozenset[bytes] = frozenset()) -> None:
+        """Open the process's files below *folder*, such as /proc/PID.
+
+        Raises:
+            OSError: it has ended, or the kernel refuses.
+            ValueError: its maps have another form.
+        """
+        with open(f"{folder}/maps", "rb") as maps:
+            self.layout = parse_maps(maps, tmpfs)
+        self._fd = os.open(f"{folder}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        os.close(self._fd)
+
+    def anonymous(self, page: int, pages: int) -> int | None:
+        """Return a mask of a stretch's anonymous pages; None if the process ended.
+
+        A byte per page: ``ALONE`` where only this process maps it, else ``SHARED``.
+        """
+        entries = os.pread(self._fd, pages * _ENTRY, page * _ENTRY)
+        codes = entries[_ENTRY - 1 :: _ENTRY].translate(_ANONYMOUS)
+        return int.from_bytes(codes, "little") if entries else None
+
+    def mapped(self, page: int, pages: int) -> int | None:
+        """Return a mask of a stretch's pages of files; None if the process ended."""
+        entries = os.pread(self._fd, pages * _ENTRY, page * _ENTRY)
+        codes = entries[_ENTRY - 1 :: _ENTRY].translate(_MAPPED)
+        return int.from_bytes(codes, "little") if entries else None
+
+
+def merged(
+    stretches: Iterable[tuple[int, int]],
+) -> Sequence[tuple[int, int]]:
+    """Return the union of stretches of pages, in address order."""
+    union: list[tuple[int, int]] = []
+    for start, end in sorted(stretches):
+        if union and start <= union[-1][1]:
+            union[-1] = (union[-1][0], max(end, union[-1][1]))
+        else:
+            union.append((start, end))
+    return union
+
+
+def spread(
+    stretches: Iterable[tuple[int, int]], step: int, skip: int, run: int
+) -> Iterator[tuple[int, int]]:
+    """Yield (page, pages) every *step* pages of the stretches laid end to end.
+
+    The first is at *skip*; each is *run* pages long, or to the end of its stretch.
+    """
+    for start, end in stretches:
+        at = start + skip
+        while at < end:
+            yield at, min(run, end - at)
+            at += step
+        skip = at - end
+
+
+def tmpfs_devices(root: str = "/proc") -> frozenset[bytes]:
+    """Read the devices of this system's tmpfs mounts."""
+    try:
+        with open(f"{root}/self/mountinfo", "rb") as mountinfo:
+            return parse_tmpfs_devices(mountinfo.read())
+    except OSError:
+        return frozenset()

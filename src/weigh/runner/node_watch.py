@@ -1,0 +1,269 @@
+"""Measure what a launcher starts outside of weigh's own process tree.
+
+A scheduler's own launcher has the daemons start the ranks, on this node too. Where a
+process of its name stays below weigh, an agent is started on each node of the job.
+What launchers start elsewhere by other means is reported as not measured.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from weigh.model.record import Measurement
+from weigh.units import Seconds
+
+if TYPE_CHECKING:
+    from weigh.measure.async_command import AsyncCommand
+    from weigh.measure.nodes import NodeAgents
+
+
+class WatchedRun(Protocol):
+    """A run whose nodes are watched; see measure.command.RunInProgress."""
+
+    def elapsed(self) -> Seconds:
+        """Return the seconds since the start."""
+
+    def leader(self) -> int | None:
+        """Return the command's process id while it runs."""
+
+    def pids(self) -> list[int]:
+        """Return the processes of the job that were alive at the last sample."""
+
+    def own_pids(self) -> tuple[int, ...]:
+        """Return weigh's own processes."""
+
+    def set_aside(self, pid: int) -> None:
+        """Exclude one of weigh's own processes from the measurement."""
+
+
+_TICK = 0.1  # seconds between looks for launchers in a job
+_SLOW_TICK = 0.5  # elsewhere, and to read what agents send
+_LAUNCHED_AFTER = 0.2  # seconds; a launcher that lives longer starts ranks
+_MANY_LAUNCHERS = 3  # short ones, one after another
+_PATIENCE = 2.0  # seconds for the agents' last figures
+_SHORT_PATIENCE = 0.3  # where a signal asked weigh to end
+_FIRST_QUERY, _LONGEST_PAUSE = 1.0, 60.0  # seconds between queries for the job
+_QUERY_PATIENCE = 10.0
+_MPI = frozenset(
+    ("mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prun", "hydra")
+)
+_REMOTE = frozenset(("ssh", "rsh"))  # as children of one of _MPI
+_ALWAYS_REMOTE = frozenset(("pdsh", "clush"))
+
+
+class NodeWatch:
+    """Looks for launchers below weigh; starts the agents, and joins their figures."""
+
+    def __init__(
+        self, env: Mapping[str, str], interval: Seconds, notify: Callable[[str], None]
+    ) -> None:
+        from weigh.schedulers import starters_of, steps_of  # noqa: PLC0415 - rarely
+
+        self._env = env
+        self._interval = interval
+        self._notify = notify
+        self._starters = starters_of(env)
+        self._starter = ""
+        self._steps = steps_of(env)
+        self._nodes = self._steps.nodes_of(env) if self._steps else None
+        self._names: dict[int, str] = {}
+        self._launchers: dict[int, Seconds] = {}  # process id: when it was met
+        self._ended: list[Seconds] = []  # when a launcher was last seen
+        self._looked_at: Seconds = 0.0
+        self._met = 0
+        self._agents: NodeAgents | None = None
+        self._query: AsyncCommand | None = None
+        self._query_at = _FIRST_QUERY
+        self._remote: str | None = None
+        self._trouble: str | None = None
+
+    def look(self, run: WatchedRun) -> Seconds:
+        """Look for launchers; return the seconds until the next call."""
+        now = run.elapsed()
+        if self._agents is not None:
+            self._agents.read(now)
+            if self._agents.heard:
+                return _SLOW_TICK
+        self._meet(run, now)
+        if self._agents is not None:
+            return _TICK
+        lived = [now - met for met in self._launchers.values()]
+        is_on = max(lived, default=0.0) >= _LAUNCHED_AFTER
+        if (is_on or self._met >= _MANY_LAUNCHERS) and self._trouble is None:
+            self._start(run, now)
+        return _SLOW_TICK if self._nodes is None and not self._launchers else _TICK
+
+    def joined(self, measured: Measurement) -> Measurement:
+        """Return the measurement so far, with the figures of all nodes so far."""
+        if self._agents is None or not self._agents.heard:
+            return measured
+        from weigh.measure.nodes import with_nodes  # noqa: PLC0415 - with agents only
+
+        return with_nodes(measured, tuple(self._agents.heard.values()), self._own())
+
+    def finish(self, measured: Measurement) -> Measurement:
+        """Let the agents end; return the measurement of all nodes."""
+        if self._query is not None:
+            self._query.close()
+        if self._agents is None:
+            return self._with_missing(measured, self._alone())
+        asked = measured.end_signal is not None
+        now = measured.usage.wall_time
+        self._agents.finish(now, _SHORT_PATIENCE if asked else _PATIENCE)
+        from weigh.measure.nodes import unheard  # noqa: PLC0415 - with agents only
+
+        heard = tuple(self._agents.heard.values())
+        joined = self.joined(measured)
+        if not heard:
+            why = self._agents.complaint() or "they sent nothing"
+            self._notify(f"no figures of what {self._starter} started: {why}")
+            return self._with_missing(measured, (self._not_measured(),))
+        missing = unheard(heard, joined.ranks, self._nodes or 1, now)
+        ready = max(one.began for one in heard)
+        ended = [*self._ended, *(self._looked_at for _ in self._launchers)]
+        early = sum(at < ready for at in ended)
+        if early:
+            of = f"{early} of {self._met} launches by {self._starter}"
+            missing = (*missing, f"{of} ended before they could be measured")
+        return self._with_missing(joined, missing)
+
+    def _meet(self, run: WatchedRun, now: Seconds) -> None:
+        """Read the name of each process that is new since the last call."""
+        pids = run.pids()
+        alive = set(pids)
+        self._names = {p: name for p, name in self._names.items() if p in alive}
+        for pid in self._launchers.keys() - alive:
+            del self._launchers[pid]
+            self._ended.append(self._looked_at)
+        self._looked_at = now
+        for pid in pids:
+            if pid in self._names:
+                continue
+            name = self._names[pid] = _name_of(pid)
+            if name in self._starters and _name_of(_parent_of(pid)) != name:
+                self._starter = name
+                self._launchers[pid] = 0.0 if pid == run.leader() else now
+                self._met += 1
+            elif self._is_remote(pid, name):
+                self._remote = name
+
+    def _is_remote(self, pid: int, name: str) -> bool:
+        if name in _ALWAYS_REMOTE:
+            return True
+        return name in _REMOTE and _name_of(_parent_of(pid)) in _MPI
+
+    def _start(self, run: WatchedRun, now: Seconds) -> None:
+        """Start the agents of this job, or of the one that a launcher allocated."""
+        if self._steps is None:
+            return
+        job, nodes = None, self._nodes
+        if nodes is None:
+            found = self._allocated(run, now)
+            if found is None:
+                return
+            job, nodes = found
+            self._nodes = nodes
+        from weigh.measure.node_agent import MARK, AgentOptions  # noqa: PLC0415 - now
+        from weigh.measure.nodes import NodeAgents  # noqa: PLC0415 - now
+
+        options = AgentOptions(
+            node=self._steps.NODE,
+            same=self._steps.SAME,
+            prefix=self._steps.GROUP,
+            interval=self._interval,
+            host=os.uname().nodename,
+            excluded=run.own_pids(),
+        )
+        words = msgspec.json.encode(options).decode()
+        python = (sys.executable, "-P", "-m", "weigh.measure.node_agent", words)
+        argv = self._steps.watch_argv(python, self._env, job=job, nodes=nodes)
+        env = {**self._steps.watch_environment(self._env), MARK: "1"}
+        try:
+            self._agents = NodeAgents(argv, env)
+        except OSError as error:
+            self._trouble = f"{argv[0]}: {error.strerror}"
+            self._notify(f"no figures of what {self._starter} started: {self._trouble}")
+            return
+        run.set_aside(self._agents.pid)
+
+    def _allocated(self, run: WatchedRun, now: Seconds) -> tuple[str, int] | None:
+        """Query for the job that a launcher outside of any job has allocated."""
+        if self._steps is None or not self._launchers:
+            return None
+        if self._query is None:
+            if now >= self._query_at:
+                self._query_at = now + min(now, _LONGEST_PAUSE)
+                self._query = self._asked(run)
+            return None
+        answer = self._query.answer()
+        if answer is None:
+            return None
+        self._query = None
+        for pid in self._launchers:
+            found = self._steps.parse_job(answer, _session_of(pid))
+            if found is not None:
+                return found
+        return None
+
+    def _asked(self, run: WatchedRun) -> "AsyncCommand | None":
+        from weigh.measure.async_command import AsyncCommand  # noqa: PLC0415 - rarely
+
+        if self._steps is None:
+            return None
+        try:
+            query = AsyncCommand(
+                self._steps.job_query(), self._env, patience=_QUERY_PATIENCE
+            )
+        except OSError as error:
+            self._trouble = error.strerror
+            return None
+        run.set_aside(query.pid)
+        return query
+
+    def _own(self) -> str | None:
+        return self._env.get(self._steps.NODE) if self._steps else None
+
+    def _alone(self) -> tuple[str, ...]:
+        """Return what was not measured where no agent was started."""
+        if self._remote is not None:
+            return (f"processes started on other machines by {self._remote}",)
+        if self._met and self._steps is not None and self._trouble is None:
+            return (f"{self._starter} ended too soon to measure what it started",)
+        return (self._not_measured(),) if self._met else ()
+
+    def _not_measured(self) -> str:
+        return f"what {self._starter} started was not measured"
+
+    @staticmethod
+    def _with_missing(measured: Measurement, missing: tuple[str, ...]) -> Measurement:
+        return msgspec.structs.replace(measured, missing=missing)
+
+
+def _name_of(pid: int | None) -> str:
+    """Return the name of a process; empty if it has ended."""
+    try:
+        with open(f"/proc/{pid}/comm", "rb", 0) as file:
+            return os.fsdecode(file.read(64).rstrip(b"\n"))
+    except OSError:
+        return ""
+
+
+def _parent_of(pid: int) -> int | None:
+    from weigh.probe.proc import parse_stat  # noqa: PLC0415 - for a remote shell only
+
+    try:
+        with open(f"/proc/{pid}/stat", "rb", 0) as file:
+            times = parse_stat(file.read(1024))
+    except OSError:
+        return None
+    return None if times is None else times.parent
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return 0

@@ -1,0 +1,58 @@
+"""The lint of one scheduler's scripts: its reader and rules, and those all share."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from weigh.model.lint import Facts, Finding
+from weigh.schedulers.lint import (
+    element_rules,
+    environment_rules,
+    path_rules,
+    resource_rules,
+    signal_rules,
+)
+from weigh.schedulers.lint.case import Case, Granted, Read, Rule, Words, open_case
+from weigh.schedulers.script import Script, read_script
+
+COMMON: tuple[Rule, ...] = (
+    *path_rules.RULES,
+    *environment_rules.RULES,
+    *signal_rules.RULES,
+    *element_rules.RULES,
+    *resource_rules.RULES,
+)
+
+
+class ScriptLint(msgspec.Struct, frozen=True, kw_only=True):
+    """The checks of one scheduler's scripts, made of its parts.
+
+    ``read`` reads the options of a script, ``start`` finds the job's working directory,
+    ``granted`` adds up what the job gets, ``rules`` are the scheduler's own.
+    """
+
+    words: Words
+    read: Callable[[Script, Facts], Read]
+    start: Callable[[Case], str | None]
+    granted: Callable[[Case], Granted]
+    rules: tuple[Rule, ...]
+
+    def lint(self, text: str, facts: Facts) -> tuple[Finding, ...]:
+        """Return the findings of a script by line; missing *facts* skip checks."""
+        script = read_script(text)
+        read = self.read(script, facts)
+        case = open_case(script, read, facts, self.words)
+        case = msgspec.structs.replace(case, start=self.start(case))
+        case = msgspec.structs.replace(case, granted=self.granted(case))
+        found = list(read.findings)
+        for rule in (*COMMON, *self.rules):
+            found.extend(rule(case))
+        return tuple(sorted(found, key=lambda one: one.line or len(text)))
+
+    def directives(self, text: str) -> int:
+        """Return the number of directive lines that the scheduler reads."""
+        return len(self.read(read_script(text), Facts()).lines)
+
+    def options(self, text: str) -> Read:
+        """Return the options that the scheduler reads in a script."""
+        return self.read(read_script(text), Facts())

@@ -1,0 +1,256 @@
+"""Rules that compare what commands use with what the job gets: CPUs, GPUs, memory."""
+
+import re
+from collections.abc import Iterator
+
+from weigh.errors import FormatError
+from weigh.model.lint import Finding
+from weigh.schedulers.dialect import whole_number
+from weigh.schedulers.lint.case import Case, Rule, Spot, note, problem
+from weigh.schedulers.shell import Command, unquoted
+from weigh.units import format_size, parse_size
+
+_THREADS = frozenset(
+    {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"}
+    | {"NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "JULIA_NUM_THREADS"}
+    | {"NUMBA_NUM_THREADS", "BLIS_NUM_THREADS", "RAYON_NUM_THREADS", "GOMP_NUM_THREADS"}
+)
+_EXPORTS = frozenset({"export", "declare", "env"})
+MPI = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun"})
+_LAUNCHERS = MPI | {"srun", "ibrun", "prun", "aprun"}
+_COUNTS = {
+    "srun": ("-n", "--ntasks"),
+    **dict.fromkeys(MPI, ("-np", "-n", "--np", "--n")),
+}
+_OVER = frozenset({"--oversubscribe", "--overcommit", "-O", "--overlap"})
+
+
+def _assignments(case: Case) -> Iterator[tuple[Command, str, str]]:
+    """Yield each (command, variable, value) that the script sets."""
+    for command in case.body.commands:
+        words = command.assigned
+        if command.name in _EXPORTS:
+            words = (*words, *command.words[1:])
+        for word in words:
+            name, equals, value = word.partition("=")
+            if equals:
+                yield command, name, unquoted(value)
+
+
+def _threads(case: Case) -> Iterator[Finding]:
+    cpus = case.granted.cpus
+    if cpus is None:
+        return
+    for command, name, value in _assignments(case):
+        count = whole_number(value)
+        if name not in _THREADS or count is None or count <= cpus:
+            continue
+        effect = f"{count} threads, but the job gets {_cpus(cpus)}"
+        make = problem if case.granted.cpus_asked else note
+        yield make(command, "threads-beyond-cpus", effect, _more_cpus(case, count))
+        return
+
+
+def _cpus(count: int) -> str:
+    return "1 CPU" if count == 1 else f"{count} CPUs"
+
+
+def _more_cpus(case: Case, count: int) -> str:
+    if case.tool == "sbatch":
+        return f"--cpus-per-task={count}, or ${{SLURM_CPUS_PER_TASK}} threads"
+    return f"-pe smp {count}, or $NSLOTS threads" if case.tool == "qsub" else ""
+
+
+def _steps(case: Case) -> Iterator[Finding]:
+    """Find steps that are larger than the job."""
+    granted = case.granted
+    for command in case.body.commands:
+        words = _words(command)
+        if not words or words[0] not in _COUNTS or _OVER & set(words):
+            continue
+        tasks = _value(words, _COUNTS[words[0]])
+        each = _value(words, ("-c", "--cpus-per-task")) if words[0] == "srun" else None
+        nodes = _value(words, ("-N", "--nodes")) if words[0] == "srun" else None
+        if nodes and granted.nodes and nodes > granted.nodes:
+            effect = f"{nodes} nodes, but the job has {granted.nodes}: the step fails"
+            yield problem(command, "step-beyond-job", effect)
+        needed = (tasks or 1) * (each or 1)
+        if granted.cpus is None or granted.nodes != 1 or needed <= granted.cpus:
+            continue
+        what = f"{tasks} tasks" if tasks else "a task"
+        what += f" of {each} CPUs" if each else ""
+        effect = f"{what}, but the job gets {_cpus(granted.cpus)}"
+        if words[0] == "srun":
+            effect += ": the step fails"
+        make = problem if granted.cpus_asked else note
+        yield make(command, "step-beyond-job", effect, "")
+
+
+def _words(command: Command) -> tuple[str, ...]:
+    """Return the words of a command from its launcher on."""
+    words = command.words
+    while words and words[0] in ("time", "exec", "nohup", "command", "stdbuf", "env"):
+        words = words[1:]
+    return words
+
+
+def _value(words: tuple[str, ...], names: tuple[str, ...]) -> int | None:
+    """Return the number of an option of the launcher itself."""
+    for place, word in enumerate(words[1:], 1):
+        if not word.startswith("-"):
+            if not words[place - 1].startswith("-") or place == 1:
+                return None  # the program begins: what follows are its options
+            continue
+        name, equals, value = word.partition("=")
+        if name in names:
+            following = words[place + 1] if place + 1 < len(words) else ""
+            return whole_number(value if equals else following)
+        for short in names:
+            if len(short) == 2 and word.startswith(short) and word[2:].isdecimal():  # noqa: PLR2004
+                return whole_number(word[2:])
+    return None
+
+
+_DEVICES = re.compile(r"\d+(?:,\d+)*")
+_WANTS_GPU = re.compile(
+    r"--device[= ][\"']?(?:cuda|gpu)|--accelerator[= ][\"']?(?:gpu|cuda)"
+    r"|--gpus?[= ][1-9]\d*\b|--use[-_](?:cuda|gpu)(?:[= ][Tt]rue|\s|$)|-nb gpu\b"
+)
+_PER_NODE = re.compile(r"--nproc[-_]per[-_]node[= ](\d{1,4})\b")
+
+
+def _devices(case: Case) -> Iterator[Finding]:
+    gpus = case.granted.gpus
+    for command, name, value in _assignments(case) if gpus else ():
+        if name != "CUDA_VISIBLE_DEVICES" or not _DEVICES.fullmatch(value) or not gpus:
+            continue
+        highest = max(map(int, value.split(",")))
+        if highest >= gpus:
+            effect = f"device {highest} of {_gpus(gpus)}: numbers begin at 0"
+            yield problem(command, "devices-overridden", effect, "remove it")
+        elif not command.background:
+            effect = "overrides the scheduler's choice: maybe the GPU of another job"
+            yield note(command, "devices-overridden", effect, "remove it")
+
+
+def _gpus(count: int) -> str:
+    return "1 GPU" if count == 1 else f"{count} GPUs"
+
+
+def _processes(case: Case) -> Iterator[Finding]:
+    gpus = case.granted.gpus
+    for command in case.body.commands if gpus else ():
+        found = _PER_NODE.search(command.text)
+        if found and gpus and int(found[1]) > gpus:
+            effect = f"{found[1]} processes on {_gpus(gpus)}: those without one fail"
+            yield problem(command, "processes-beyond-gpus", effect, "")
+            return
+
+
+def _no_gpu(case: Case) -> Iterator[Finding]:
+    if case.granted.gpus != 0:
+        return
+    for command in case.body.commands:
+        if command.name not in ("echo", "printf") and _WANTS_GPU.search(command.text):
+            fix = "add #SBATCH --gres=gpu:1" if case.tool == "sbatch" else ""
+            yield problem(command, "no-gpu", "no GPU was requested: finds none", fix)
+            return
+
+
+_HEAP = re.compile(r"-Xmx(\d{1,9})([kKmMgGtT]?)\b")
+
+
+def _heap(case: Case) -> Iterator[Finding]:
+    memory = case.granted.memory
+    for command in case.body.commands if memory else ():
+        found = _HEAP.search(command.text)
+        size = _size(found) if found else None
+        if found is None or size is None or not memory or size < memory:
+            continue
+        spot: Spot = _Part(command.line, found[0])
+        rest = "the JVM needs more than its heap"
+        after = ": it does not start" if case.granted.is_virtual else ": it is killed"
+        effect = f"the job gets {format_size(memory)}, and {rest}{after}"
+        fix = f"-Xmx{max(1, memory * 3 // 4 // 2**20)}m"
+        yield problem(spot, "heap-beyond-memory", effect, fix)
+        return
+
+
+class _Part:
+    """A part of a line."""
+
+    def __init__(self, line: int, text: str) -> None:
+        self.line, self.text = line, text
+
+
+def _size(found: re.Match[str]) -> int | None:
+    try:
+        return parse_size(f"{found[1]}{found[2].upper()}iB" if found[2] else found[1])
+    except FormatError:
+        return None
+
+
+# these start their processes themselves, on the nodes or CPUs that the job has
+_STARTERS = frozenset(
+    {*_LAUNCHERS, "parallel", "spark-submit", "spark-start", "torchrun", "accelerate"}
+    | {"deepspeed", "horovodrun", "jsrun", "flux", "ray", "dask", "charmrun", "xargs"}
+    | {"snakemake", "nextflow", "pdsh", "ssh", "clush", "mpiexec_mpt", "lamboot"}
+    | {"torch.distributed.launch", "torch.distributed.run", "mpi4py", "horovod.run"}
+)
+_PLAIN = ("python", "Rscript", "perl", "java", "wget", "curl")
+
+
+_USES_TASKS = re.compile(r"SLURM_(?:NTASKS|NPROCS|TASKS|JOB_NODELIST|NODELIST|NNODES)")
+
+
+def _one_of_many(case: Case) -> Iterator[Finding]:
+    """Find requested nodes and tasks that the script never uses."""
+    granted = case.granted
+    nodes, tasks = granted.nodes or 1, granted.tasks or 1
+    if case.tool != "sbatch" or max(nodes, tasks) == 1:
+        return
+    commands = [one for one in case.body.commands if _is_work(one)]
+    text = " ".join(
+        one.text for one in case.body.commands if one.name not in ("echo", "printf")
+    )
+    if (
+        not commands  # a template
+        or any(one in re.split(r"[^\w.-]+", text) for one in _STARTERS)
+        or _USES_TASKS.search(text)
+        or any(one.background for one in commands)
+    ):
+        return
+    is_sure = all(one.name.startswith(_PLAIN) for one in commands)
+    if granted.nodes is not None and nodes > 1:
+        effect = f"the script runs on one of {nodes} nodes: the others stay idle"
+        make = problem if is_sure else note
+        yield make(case.option("nodes"), "no-srun", effect, "--nodes=1, or srun")
+    elif granted.nodes is None and is_sure:
+        effect = f"the script runs once; {tasks} tasks may be on several nodes"
+        fix = f"for threads: --cpus-per-task={tasks}"
+        yield note(case.option("ntasks"), "no-srun", effect, fix)
+
+
+_HELPER_WORDS = """
+    . : [ [[ alias break cat cd chmod conda continue cp cut date declare df du echo eval
+    env exit export false find free git grep head hostname let ln local ls mamba mapfile
+    mkdir ml module mv nproc nvidia-smi pip popd printenv printf pushd pwd read
+    readarray return rm rsync sed seq set shift shopt sleep sort source tail tar tee
+    test touch tr trap true ulimit umask uname unset unzip wait wc which whoami
+"""
+_HELPERS = frozenset(_HELPER_WORDS.split())
+
+
+def _is_work(command: Command) -> bool:
+    return bool(command.words) and command.name not in _HELPERS
+
+
+RULES: tuple[Rule, ...] = (
+    _threads,
+    _steps,
+    _devices,
+    _processes,
+    _no_gpu,
+    _heap,
+    _one_of_many,
+)

@@ -1,0 +1,37 @@
+"""Read the parts of a run that its ranks have just left in the store."""
+
+import os
+from contextlib import suppress
+
+from weigh.errors import FormatError, SchemaError, StoreError
+from weigh.model.record import Record
+from weigh.store.index import join_parts
+from weigh.store.lines import decode
+from weigh.store.shards import RECORDS, listing, month
+
+_RECENT = 8 << 20  # bytes at the end of a shard: lines of the last moments
+
+
+def read_parts(root: str, own: Record) -> Record:
+    """Return *own* joined with the other parts of its run that the store has."""
+    found = [own]
+    folder = os.path.join(root, RECORDS, month(own.started))
+    mark = f'"id":"{own.id}"'.encode()
+    with suppress(StoreError):
+        for name in listing(folder):
+            for line in _last_lines(os.path.join(folder, name)):
+                if mark in line:
+                    with suppress(FormatError, SchemaError):
+                        found.append(decode(line))
+    parts = [one for one in found if one.id == own.id and one.part != own.part]
+    return join_parts([*parts, own])[-1]
+
+
+def _last_lines(path: str) -> list[bytes]:
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _RECENT))
+            return file.read().splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,105 @@
+"""Several views of a job's nodes and ranks are one, and each counts once."""
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.joined import join_records, joined_ranks, name_order, unseen_ranks
+from weigh.model.record import Node, PeakMemory, Rank, Record, Series, Usage
+
+MIB = 1 << 20
+BEGAN = "2026-11-22T10:00:00.000Z"
+
+
+def a_peak(size: int, time: float = 0.0) -> PeakMemory:
+    return PeakMemory(size, size, size, size, 0, 0, "sampled", time)
+
+
+def a_part(
+    rank: int, host: str, size: int, *, started: str = BEGAN, node: int | None = None
+) -> Record:
+    peak = None if node is None else a_peak(node, 1.0)
+    series = Series((0.0, 1.0), (0, node or 0), (None, None))
+    return Record(
+        id="0" * 12,
+        part=rank,
+        command=("prog",),
+        started=started,
+        ended=BEGAN,
+        state="COMPLETED",
+        exit_code=0,
+        usage=Usage(wall_time=2.0, cpu_time=1.0, peak_memory=a_peak(size)),
+        ranks=(Rank(rank, host=host, peak_memory=size, step="0", size=4, start=0.0),),
+        nodes=(Node(name=host, peak_memory=peak, series=series, final=True),),
+    )
+
+
+def four() -> list[Record]:
+    return [
+        a_part(0, "n1", 100, node=230),
+        a_part(1, "n1", 130),
+        a_part(2, "n2", 150),
+        a_part(3, "n2", 160, node=300),
+    ]
+
+
+@given(st.permutations(four()))
+def test_the_order_of_the_parts_does_not_matter(parts: list[Record]) -> None:
+    joined = join_records(parts)
+    assert joined == join_records(four())
+    assert joined.part is None
+    assert joined.usage is not None
+    assert joined.usage.peak_memory is not None
+    assert joined.usage.peak_memory.value == 300
+    assert joined.usage.total_memory == 530
+    assert joined.usage.cpu_time == 4.0
+    assert [node.ranks for node in joined.nodes] == [2, 2]
+    assert joined.missing == ()
+
+
+def test_a_part_that_has_not_come_is_missing() -> None:
+    assert join_records(four()[:3]).missing == ("1 of 4 ranks were not seen",)
+
+
+def test_who_watches_a_node_after_another_adds_nothing_to_its_peak() -> None:
+    later = a_part(1, "n1", 130, started="2026-11-22T10:00:05.000Z", node=200)
+    joined = join_records([four()[0], later])
+    (node,) = joined.nodes
+    assert node.peak_memory == a_peak(230, 1.0)
+    assert node.series is not None
+    assert node.series.t == (0.0, 1.0, 5.0, 6.0)
+
+
+def test_a_failed_rank_fails_the_run_and_the_first_to_fail_says_why() -> None:
+    parts = four()
+    parts[2] = msgspec.structs.replace(
+        parts[2], state="FAILED", exit_code=5, ended="2026-11-22T10:00:01Z"
+    )
+    parts[3] = msgspec.structs.replace(
+        parts[3], state="FAILED", exit_code=143, ended="2026-11-22T10:00:03Z"
+    )
+    joined = join_records(parts)
+    assert (joined.state, joined.exit_code) == ("FAILED", 5)
+
+
+def test_a_rank_seen_twice_has_the_larger_figures() -> None:
+    seen = (
+        Rank(0, host="n1", pid=7, peak_memory=5, cpu_time=2.0, step="0"),
+        Rank(0, host="n1", pid=7, peak_memory=8, cpu_time=1.0, step="0"),
+        Rank(0, host="n1", pid=9, peak_memory=3, step="1"),
+    )
+    first, second = joined_ranks(seen)
+    assert (first.peak_memory, first.cpu_time) == (8, 2.0)
+    assert (second.step, second.peak_memory) == ("1", 3)
+
+
+def test_unseen_ranks_are_counted_over_all_steps() -> None:
+    ranks = [Rank(0, step="3", size=4), Rank(0, step="4", size=2)]
+    assert unseen_ranks(ranks) == ("4 of 6 ranks of 2 steps were not seen",)
+    assert unseen_ranks(ranks[:1]) == ("3 of 4 ranks were not seen",)
+    assert unseen_ranks([Rank(0, step="0", size=1)]) == ()
+
+
+def test_nodes_are_sorted_as_people_count() -> None:
+    names = ["cn10", "cn9", "cn1"]
+    assert sorted(names, key=name_order) == ["cn1", "cn9", "cn10"]

@@ -1,0 +1,152 @@
+"""The table of rules, and findings that a script or the settings acknowledge."""
+
+import ast
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from some_scripts import facts
+
+import weigh
+from weigh.flow.check.script import check_here
+from weigh.model.lint import Checked
+from weigh.render.script_lines import render, render_json
+from weigh.schedulers.lint.rules import RULES, TABLE, acknowledged
+from weigh.schedulers.slurm import lint as slurm_lint
+
+MAKERS = {"problem", "note", "refused", "make", "beyond_node", "beyond_queue"}
+SOURCE = Path(weigh.__file__).parent
+
+
+def written() -> Iterator[str]:
+    """Yield the rule of each finding that the source makes, f-strings as patterns."""
+    folders = (SOURCE / "schedulers", SOURCE / "flow" / "submit")
+    for path in (one for folder in folders for one in folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.keyword) and node.arg == "rule":
+                yield from _named(node.value)
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                if node.func.id in MAKERS and len(node.args) > 1:
+                    yield from _named(node.args[1])
+            elif isinstance(node, ast.Assign) and "code" in ast.dump(node.targets[0]):
+                yield from _named(node.value)
+
+
+def _named(node: ast.expr) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield re.escape(node.value)
+    elif isinstance(node, ast.JoinedStr):
+        parts = (
+            re.escape(str(one.value)) if isinstance(one, ast.Constant) else r"[a-z]+"
+            for one in node.values
+        )
+        yield "".join(parts)
+
+
+def test_each_rule_that_is_reported_is_in_the_table_and_the_other_way_round() -> None:
+    patterns = set(written())
+    assert len(patterns) > 80
+    unlisted = [p for p in patterns if not any(re.fullmatch(p, r) for r in RULES)]
+    assert unlisted == []
+    unused = [r for r in RULES if not any(re.fullmatch(p, r) for p in patterns)]
+    assert unused == []
+
+
+def test_names_are_short_and_each_stands_once() -> None:
+    names = [name for _, group in TABLE for name, _ in group]
+    assert len(names) == len(set(names))
+    assert all(re.fullmatch(r"[a-z]+(-[a-z0-9]+)*", name) for name in names)
+    assert max(map(len, names)) <= 26
+
+
+SCRIPT = "#!/bin/bash\n#SBATCH --time=24:00\n#SBATCH --mem=4\nsleep 5 &\n"
+
+
+def rules_of(text: str, settings: tuple[str, ...] = ()) -> tuple[set[str], set[str]]:
+    """Return the rules that remain, and those that are ignored; no defaults."""
+    found = slurm_lint.lint(text, facts())
+    kept, ignored = acknowledged(text, found, settings)
+    return {one.rule for one in kept}, {one.rule for one in ignored}
+
+
+ALL = {"time-in-minutes", "memory-in-mib", "no-wait"}
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# weigh: ignore time-in-minutes",
+        "# weigh: ignore time-in-minutes a quick test",
+        "#weigh: ignore: time-in-minutes",
+        "  # weigh: ignore time-in-minutes (a, b)",
+    ],
+)
+def test_a_comment_acknowledges_a_rule_for_the_whole_script(comment: str) -> None:
+    kept, ignored = rules_of(SCRIPT + comment + "\n")
+    assert (kept, ignored) == (ALL - {"time-in-minutes"}, {"time-in-minutes"})
+
+
+def test_several_rules_may_be_named() -> None:
+    kept, _ = rules_of(SCRIPT + "# weigh: ignore no-wait, memory-in-mib it is so\n")
+    assert kept == {"time-in-minutes"}
+
+
+def test_a_comment_behind_a_line_holds_for_that_line() -> None:
+    text = SCRIPT.replace("sleep 5 &", "sleep 5 &  # weigh: ignore no-wait")
+    assert rules_of(text)[1] == {"no-wait"}
+    elsewhere = SCRIPT.replace("=24:00", "=24:00  # weigh: ignore no-wait")
+    assert rules_of(elsewhere)[1] == set()
+
+
+def test_settings_acknowledge_a_rule() -> None:
+    assert rules_of(SCRIPT, ("no-wait",)) == (ALL - {"no-wait"}, {"no-wait"})
+
+
+def test_an_unknown_rule_is_reported() -> None:
+    text = SCRIPT + "# weigh: ignore no-waits\n"
+    kept, _ = acknowledged(text, slurm_lint.lint(text, facts()), ("nothing-such",))
+    unknown = [one for one in kept if one.rule == "unknown-rule"]
+    assert [one.line for one in unknown] == [5, None]
+    assert unknown[0].cure == "did you mean no-wait?"
+    assert {one.severity for one in unknown} == {"note"}
+
+
+Check = Callable[[str], Checked]
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Check:
+    def of(text: str) -> Checked:
+        (tmp_path / "run.sh").write_text(text)
+        env = {"HOME": str(tmp_path), "PATH": ""}
+        return check_here("run.sh", form="slurm", cwd=str(tmp_path), env=env)
+
+    return of
+
+
+def test_settings_files_name_rules_to_ignore(check: Check, tmp_path: Path) -> None:
+    (tmp_path / "weigh.toml").write_text('[check]\nignore = ["no-wait"]\n')
+    checked = check(SCRIPT)
+    assert "no-wait" not in {one.rule for one in checked.findings}
+    assert {one.rule for one in checked.acknowledged} == {"no-wait"}
+
+
+def test_the_screen_names_each_rule_and_what_is_ignored(check: Check) -> None:
+    screen = " ".join(render(check(SCRIPT + "# weigh: ignore no-wait\n")))
+    words = " ".join(screen.split())
+    assert "is 24 minutes; a day is 24:00:00 or 1-0 [time-in-minutes]" in words
+    assert words.endswith("ignored as requested: no-wait")
+
+
+def test_the_document_has_what_is_ignored(check: Check) -> None:
+    document = json.loads(render_json(check(SCRIPT + "# weigh: ignore no-wait\n")))
+    assert [one["rule"] for one in document["ignored"]] == ["no-wait"]
+    assert document["problems"] == 2
+
+
+def test_notes_alone_are_no_problem(check: Check) -> None:
+    checked = check("#!/bin/bash\n#SBATCH --time=30:00 --mem=100\nhostname\n")
+    assert {one.severity for one in checked.findings} == {"note"}
+    assert checked.problems == ()

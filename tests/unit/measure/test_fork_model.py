@@ -1,0 +1,266 @@
+"""The model of forks, against families whose pages are known one by one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.measure.memory.count import FamilyCount
+from weigh.measure.memory.model import Estimate, ForkModel, Seen
+from weigh.measure.memory.overlap import Overlap
+
+PAGE = 4096
+
+
+class Family:
+    """Forks of one another as sets of pages: what the kernel does, in miniature."""
+
+    def __init__(self) -> None:
+        self.pages: dict[int, dict[int, int]] = {1: {}}  # pid: address: page
+        self.parents = {1: 0}
+        self.faults = {1: 0}
+        self._next = 0
+
+    def write(self, pid: int, address: int) -> None:
+        """Touch an address: a fault unless the page is the process's own."""
+        page = self.pages[pid].get(address)
+        sharers = sum(page in own.values() for own in self.pages.values())
+        if page is None or sharers > 1:
+            self._next += 1
+            self.pages[pid][address] = self._next
+            self.faults[pid] += 1
+
+    def free(self, pid: int, address: int) -> None:
+        self.pages[pid].pop(address, None)
+
+    def fork(self, parent: int) -> int:
+        pid = max(self.parents) + 1
+        self.pages[pid] = dict(self.pages[parent])
+        self.parents[pid], self.faults[pid] = parent, 0
+        return pid
+
+    def end(self, pid: int) -> None:
+        del self.pages[pid]
+
+    def seen(self) -> list[Seen]:
+        return [
+            Seen(
+                pid=pid,
+                parent=self.parents[pid],
+                family="f",
+                anonymous=len(own) * PAGE,
+                mapped=0,
+                faulted=self.faults[pid] * PAGE,
+            )
+            for pid, own in self.pages.items()
+        ]
+
+    def truth(self) -> int:
+        return PAGE * len(
+            {page for own in self.pages.values() for page in own.values()}
+        )
+
+    def count(self) -> FamilyCount:
+        """Count all pages, as pagemap shows them at equal addresses."""
+        everywhere = [page for own in self.pages.values() for page in own.values()]
+        alone = {page for page in everywhere if everywhere.count(page) == 1}
+        addresses = {
+            address
+            for own in self.pages.values()
+            for address, page in own.items()
+            if page not in alone
+        }
+        private = {
+            pid: len(alone & set(own.values())) / len(own) if own else 1.0
+            for pid, own in self.pages.items()
+        }
+        distinct = (len(alone) + len(addresses)) / max(1, len(everywhere))
+        return FamilyCount(distinct, private, 0.0)
+
+
+# what happens between two looks: (what, which process, first address, how many)
+STEPS = st.lists(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["write", "free", "fork", "end"]),
+            st.integers(0, 5),
+            st.integers(0, 30),
+            st.integers(1, 15),
+        ),
+        max_size=3,
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def happen(family: Family, what: str, which: int, first: int, many: int) -> None:
+    alive = sorted(family.pages)
+    pid = alive[which % len(alive)]
+    if what == "fork" and len(alive) < 6:
+        family.fork(pid)
+    elif what == "end" and len(alive) > 1 and pid != 1:
+        family.end(pid)
+    elif what in ("write", "free"):
+        for address in range(first, first + many):
+            getattr(family, what)(pid, address)
+
+
+@given(STEPS)
+def test_the_estimate_lies_between_one_member_and_the_sum(
+    steps: list[list[tuple[str, int, int, int]]],
+) -> None:
+    family, model = Family(), ForkModel()
+    model.advance(family.seen())
+    for step in steps:
+        for event in step:
+            happen(family, *event)
+        estimate = model.advance(family.seen())
+        sizes = [seen.anonymous for seen in family.seen()]
+        assert (
+            max(sizes) <= estimate.low <= estimate.value <= estimate.high <= sum(sizes)
+        )
+
+
+ONE_AT_A_LOOK = st.lists(
+    st.tuples(
+        st.sampled_from(["write", "fork", "end"]),
+        st.integers(0, 5),
+        st.integers(0, 30),
+        st.integers(1, 15),
+    ),
+    max_size=25,
+)
+
+
+@given(ONE_AT_A_LOOK)
+def test_bounds_hold_while_nothing_is_freed(
+    events: list[tuple[str, int, int, int]],
+) -> None:
+    """One event at a look: what a free shows of shared pages is ambiguous."""
+    family, model = Family(), ForkModel()
+    model.advance(family.seen())
+    for event in events:
+        happen(family, *event)
+        estimate = model.advance(family.seen())
+        assert estimate.low <= family.truth() <= estimate.high
+
+
+@pytest.mark.parametrize("copied", [0, 10, 60, 100])
+def test_copies_are_told_by_their_faults(copied: int) -> None:
+    family, model = Family(), ForkModel()
+    for address in range(100):
+        family.write(1, address)
+    model.advance(family.seen())
+    children = [family.fork(1), family.fork(1)]
+    assert model.advance(family.seen()).value == 100 * PAGE
+    for pid in children:
+        for address in range(copied):
+            family.write(pid, address)
+    assert model.advance(family.seen()).value == (100 + 2 * copied) * PAGE
+    assert family.truth() == (100 + 2 * copied) * PAGE
+
+
+def test_a_parent_that_writes_leaves_the_old_pages_to_its_forks() -> None:
+    family, model = Family(), ForkModel()
+    for address in range(100):
+        family.write(1, address)
+    model.advance(family.seen())
+    estimate = model.estimate()
+    for _ in range(3):
+        family.fork(1)
+        family.fork(1)
+        model.advance(family.seen())
+        for address in range(100):
+            family.write(1, address)
+        estimate = model.advance(family.seen())
+    assert estimate.value == family.truth() == 400 * PAGE
+
+    # a count cannot tell the two versions of a page apart that are shared in pairs
+    model.correct("f", family.count())
+    assert model.estimate().value == family.truth()
+    assert model.estimate().low < family.truth()
+
+
+def test_old_pages_are_gone_with_the_last_who_held_them() -> None:
+    family, model = Family(), ForkModel()
+    for address in range(100):
+        family.write(1, address)
+    estimate = model.advance(family.seen())
+    # a pool: the parent writes between its forks, and they end one at a time
+    for _ in range(20):
+        pid = family.fork(1)
+        model.advance(family.seen())
+        for address in range(50):
+            family.write(1, address)
+        model.advance(family.seen())
+        other = family.fork(1)
+        model.advance(family.seen())
+        family.end(pid)
+        model.advance(family.seen())
+        family.end(other)
+        estimate = model.advance(family.seen())
+    assert estimate.value == family.truth() == 100 * PAGE
+
+
+def test_faults_that_were_no_copies_are_learned_from_a_count() -> None:
+    family, model = Family(), ForkModel()
+    for address in range(1000):
+        family.write(1, address)
+    model.advance(family.seen())
+    child = family.fork(1)
+    model.advance(family.seen())
+
+    def churn() -> Estimate:
+        for _ in range(10):
+            for address in range(2000, 2050):
+                family.write(child, address)
+            for address in range(2000, 2050):
+                family.free(child, address)
+        return model.advance(family.seen())
+
+    before = churn()
+    assert before.low <= family.truth() < before.value
+    model.correct("f", family.count())
+    assert churn().value == pytest.approx(family.truth(), rel=0.01)
+
+
+def test_memory_taken_and_given_back_does_not_add_up() -> None:
+    family, model = Family(), ForkModel()
+    for address in range(500):
+        family.write(1, address)
+    model.advance(family.seen())
+    child = family.fork(1)
+    model.advance(family.seen())
+    estimate = model.estimate()
+    for _ in range(30):
+        for address in range(1000, 1100):
+            family.write(child, address)
+        model.advance(family.seen())
+        for address in range(1000, 1100):
+            family.free(child, address)
+        estimate = model.advance(family.seen())
+    assert estimate.value == family.truth() == 500 * PAGE
+
+
+# Files and shared memory
+
+SIZES = st.lists(st.integers(0, 1000), max_size=6)
+
+
+@given(st.lists(st.tuples(SIZES, st.none() | st.floats(0, 1)), min_size=1))
+def test_an_overlap_lies_between_all_and_nothing(
+    looks: list[tuple[list[int], float | None]],
+) -> None:
+    overlap = Overlap()
+    for sizes, distinct in looks:
+        estimate = overlap.estimate(sizes)
+        assert max(sizes, default=0) <= estimate.low <= estimate.value
+        assert estimate.value <= estimate.high <= sum(sizes)
+        overlap.correct(sizes, distinct)
+
+
+def test_before_a_count_all_are_taken_to_map_the_same() -> None:
+    overlap = Overlap()
+    assert overlap.estimate([10, 30, 20]) == Estimate(30, 30, 60)
+    overlap.correct([10, 30, 20], 0.75)
+    assert overlap.estimate([10, 30, 20]).value == 45

@@ -1,0 +1,338 @@
+"""The kernel's account, from control groups made of files and from real ones."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.measure.memory.ledger import Ledger, holding, open_ledger
+from weigh.probe.cgroup import GroupGauge, GroupMemory, memory_folder, parse_memory_stat
+from weigh.units import MIB
+
+SIZES = st.integers(0, 1 << 40)
+V1 = {"total_rss": 50, "total_shmem": 20, "total_cache": 500, "rss": 1, "cache": 2}
+V2 = {
+    "anon": 50,
+    "file": 500,
+    "shmem": 20,
+    "kernel": 30,
+    "slab_reclaimable": 12,
+    "sock": 4,
+}
+V2_BEFORE_5_18 = {
+    "anon": 50,
+    "file": 500,
+    "shmem": 20,
+    "kernel_stack": 3,
+    "pagetables": 4,
+    "percpu": 5,
+    "slab_unreclaimable": 6,
+    "slab_reclaimable": 12,
+    "sock": 4,
+}
+
+
+def stat_text(figures: dict[str, int]) -> bytes:
+    return "".join(f"{name} {size}\n" for name, size in figures.items()).encode()
+
+
+# The figures
+
+
+def test_version_1_has_its_kernel_memory_in_a_file_of_its_own() -> None:
+    found = parse_memory_stat(1, stat_text(V1), usage=600, peak=700, kernel=7)
+    assert (found.anonymous, found.shared, found.kernel) == (50, 20, 7)
+    assert (found.cache, found.usage, found.peak) == (480, 600, 700)
+
+
+def test_version_2_leaves_out_what_the_kernel_drops_first() -> None:
+    found = parse_memory_stat(2, stat_text(V2), usage=600)
+    assert (found.anonymous, found.shared, found.kernel) == (50, 20, 30 - 12 + 4)
+    assert (found.cache, found.reclaimable, found.peak) == (480, 12, None)
+
+
+def test_before_linux_5_18_the_kernels_part_is_added_up() -> None:
+    found = parse_memory_stat(2, stat_text(V2_BEFORE_5_18), usage=600)
+    assert found.kernel == 3 + 4 + 5 + 6 + 4
+
+
+@pytest.mark.parametrize(("version", "figures"), [(1, V1), (2, V2)])
+@pytest.mark.parametrize("cut", [0, 1, 2, 9, 14])
+def test_a_stat_cut_short_is_refused(
+    version: int, figures: dict[str, int], cut: int
+) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_memory_stat(version, stat_text(figures)[:cut], usage=1)
+
+
+@given(st.sampled_from([1, 2]), st.binary() | st.text("anon 1\n-x").map(str.encode))
+def test_no_stat_stops_the_parser_but_with_a_value_error(
+    version: int, text: bytes
+) -> None:
+    with suppress(ValueError):
+        parse_memory_stat(version, text, usage=0)
+
+
+# Two readings of a group
+
+
+def group(
+    anonymous: int = 0, cache: int = 0, peak: int | None = None, *, kernel: int = 0
+) -> GroupMemory:
+    usage = anonymous + cache + kernel
+    return GroupMemory(
+        anonymous=anonymous,
+        shared=0,
+        kernel=kernel,
+        cache=cache,
+        reclaimable=0,
+        usage=usage,
+        peak=None if peak is None else max(peak, usage),
+    )
+
+
+NOTHING = group(peak=0)
+
+
+def test_what_was_charged_before_is_not_the_jobs() -> None:
+    held = holding(group(100), group(160, kernel=9), group(100, kernel=5), own=13)
+    assert (held.anonymous, held.kernel) == (47, 4)
+    assert held.low == held.total == 51
+
+
+def test_a_peak_between_readings_counts_without_page_cache() -> None:
+    """300 of cache were there before, and are still: 700 - 300 was the job's."""
+    held = holding(group(50, 300, 350), group(50, 300, 700), NOTHING)
+    assert held.total + held.spike == 400
+    assert held.high == 400
+
+
+def test_cache_that_came_or_went_between_readings_makes_the_peak_uncertain() -> None:
+    held = holding(group(50, 300, 350), group(50, 0, 700), NOTHING)
+    assert held.total + held.spike == 400
+    assert held.high == 700  # if the cache went first
+    held = holding(group(50, 0, 350), group(50, 300, 700), NOTHING)
+    assert held.total + held.spike == 400
+    assert held.high == 700  # if the cache came last
+
+
+def test_a_peak_of_before_leaves_room_for_one_that_cannot_be_seen() -> None:
+    held = holding(group(50, 0, 700), group(50, 0, 700), NOTHING)
+    assert (held.spike, held.high, held.room) == (0, 50, 650)
+    held = holding(group(50, 0, 700), group(50, 0, 50), NOTHING, resets=True)
+    assert (held.spike, held.high, held.room) == (0, 50, 0)
+
+
+@given(
+    moments=st.lists(st.tuples(SIZES, SIZES), min_size=4, max_size=30),
+    resets=st.booleans(),
+)
+def test_bounds_hold_whatever_came_between_the_readings(
+    moments: list[tuple[int, int]],
+    *,
+    resets: bool,
+) -> None:
+    """Anonymous memory and cache at moments, of which every third is a reading."""
+    readings = []
+    peak = 0
+    for at, (anonymous, cache) in enumerate(moments):
+        peak = max(peak, anonymous + cache)
+        if at % 3 == 0:
+            readings.append((at, group(anonymous, cache, peak)))
+            peak = anonymous + cache if resets else peak
+    for (start, before), (end, now) in pairwise(readings):
+        between = moments[start + 1 : end + 1]
+        held = holding(before, now, NOTHING, resets=resets)
+        assert held.low <= max(anonymous for anonymous, _ in between)
+        assert held.room is not None
+        least = min(before.cache, now.cache)
+        if all(cache >= least for _, cache in between):
+            truth = max(anonymous for anonymous, _ in between)
+            assert truth <= held.high + held.room + max(0, now.cache - before.cache)
+
+
+# Groups made of files
+
+
+class Group:
+    """A control group of version 1 or 2 made of files, and a /proc that names it."""
+
+    def __init__(self, root: Path, version: int) -> None:
+        self.root = root / "cgroup"
+        self.proc = root / "proc"
+        self.version = version
+        part = "memory/job" if version == 1 else "job"
+        self.folder = self.root / part
+        self.folder.mkdir(parents=True)
+        line = "4:memory:/job\n" if version == 1 else "0::/job\n"
+        self.write(self.proc / "self/cgroup", line)
+        self.write(self.proc / "self/statm", "1000 500 100 0 0 0 0\n")
+        self.processes(os.getpid())
+        self.parent(os.getpid(), 1)
+        self.charge(10)
+
+    def write(self, path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def charge(self, anonymous: int, kernel: int = 0) -> None:
+        if self.version == 1:
+            figures = {**V1, "total_rss": anonymous, "total_shmem": 0, "total_cache": 0}
+            self.write(self.folder / "memory.kmem.usage_in_bytes", f"{kernel}\n")
+        else:
+            figures = {"anon": anonymous, "file": 0, "shmem": 0, "kernel": kernel}
+        names = {
+            1: ("memory.usage_in_bytes", "memory.max_usage_in_bytes"),
+            2: ("memory.current", "memory.peak"),
+        }
+        self.write(self.folder / "memory.stat", stat_text(figures).decode())
+        for name in names[self.version]:
+            self.write(self.folder / name, f"{anonymous + kernel}\n")
+
+    def processes(self, *pids: int) -> None:
+        self.write(self.folder / "cgroup.procs", "".join(f"{pid}\n" for pid in pids))
+
+    def parent(self, pid: int, parent: int) -> None:
+        fields = [0] * 50
+        fields[1] = parent
+        line = f"{pid} (job) S {' '.join(map(str, fields[1:]))}\n"
+        self.write(self.proc / f"{pid}/stat", line)
+
+    def open(self, leader: int = 77) -> Ledger | None:
+        # as in a batch job: no group is made
+        environment = {"SLURM_JOB_ID": "1"}
+        return open_ledger(
+            leader, environment, proc=str(self.proc), root=str(self.root)
+        )
+
+
+@pytest.fixture(params=[1, 2])
+def doctored(tmp_path: Path, request: pytest.FixtureRequest) -> Group:
+    return Group(tmp_path, request.param)
+
+
+@pytest.fixture
+def ledger(doctored: Group) -> Iterator[Ledger]:
+    ledger = doctored.open()
+    assert ledger is not None
+    yield ledger
+    ledger.close()
+
+
+def test_the_group_that_weigh_stands_in_is_read_if_it_is_alone_there(
+    doctored: Group, ledger: Ledger
+) -> None:
+    doctored.charge(90 * MIB, kernel=5 * MIB)
+    held = ledger.read()
+    assert not ledger.is_own
+    assert held.is_account
+    assert held.total == 95 * MIB - 10
+    assert held.low <= held.total <= held.high
+
+
+def test_weighs_own_growth_is_not_the_jobs(doctored: Group, ledger: Ledger) -> None:
+    page = os.sysconf("SC_PAGE_SIZE")
+    doctored.write(doctored.proc / "self/statm", "1000 800 100 0 0 0 0\n")
+    doctored.charge(90 * MIB)
+    assert ledger.read().total == 90 * MIB - 10 - 300 * page
+
+
+def test_a_stranger_at_the_start_makes_the_group_nobodys(doctored: Group) -> None:
+    doctored.processes(os.getpid(), 77, 4711)
+    assert doctored.open() is None
+
+
+def test_a_process_of_another_pid_namespace_is_a_stranger(doctored: Group) -> None:
+    doctored.processes(0, os.getpid(), 77)
+    assert doctored.open() is None
+
+
+def test_a_group_below_makes_the_account_nobodys(doctored: Group) -> None:
+    (doctored.folder / "step_0").mkdir()
+    assert doctored.open() is None
+
+
+def test_the_jobs_processes_are_no_strangers(doctored: Group, ledger: Ledger) -> None:
+    doctored.parent(90, 77)
+    doctored.parent(91, 90)  # new: not seen yet
+    doctored.processes(os.getpid(), 77, 90, 91, 92)  # 92 has ended since
+    assert not ledger.strangers({90})
+
+
+def test_a_stranger_in_mid_run_is_found(doctored: Group, ledger: Ledger) -> None:
+    doctored.parent(4711, 1)
+    doctored.processes(os.getpid(), 77, 4711)
+    assert ledger.strangers(set())
+
+
+def test_a_group_that_has_no_figures_is_not_read(doctored: Group) -> None:
+    doctored.write(doctored.folder / "memory.stat", "odd\n")
+    assert doctored.open() is None
+    os.unlink(doctored.folder / "memory.stat")
+    assert doctored.open() is None
+
+
+# Real groups
+
+
+def own_group() -> str | None:
+    """Return the folder of this process's group, if it may have groups below it."""
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as file:
+            folder, version = memory_folder(file.read())
+    except (OSError, ValueError):
+        return None
+    return folder if version == 1 and os.access(folder, os.W_OK) else None
+
+
+HOLDS = """
+import mmap, sys
+memory = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+sys.stdin.readline()
+memory[::4096] = bytes(len(memory) // 4096)
+print("held", flush=True)
+sys.stdin.readline()
+memory.close()
+print("freed", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or own_group() is None, reason="no group may be made here"
+)
+def test_a_group_made_for_a_job_counts_it_and_is_removed() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", HOLDS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as job:
+        assert job.stdin is not None
+        assert job.stdout is not None
+        ledger = open_ledger(job.pid, {})
+        assert ledger is not None
+        assert ledger.is_own
+        before = ledger.read()
+        for word in ("held", "freed"):
+            job.stdin.write("go\n")
+            job.stdin.flush()
+            assert job.stdout.readline() == f"{word}\n"
+        after = ledger.read()
+        job.stdin.close()
+    ledger.close()
+    assert after.total + after.spike == pytest.approx(before.total + 64 * MIB, rel=0.05)
+    assert after.total < before.total + 32 * MIB
+    assert not os.path.exists(ledger.folder)
+
+
+def test_a_gauge_refuses_a_group_that_is_gone(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"."):
+        GroupGauge(str(tmp_path / "gone"), 2)

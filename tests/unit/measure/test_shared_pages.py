@@ -1,0 +1,225 @@
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from live import Job, jobs, plain_pss, write_file
+from looks import reading
+
+from weigh.measure.memory.gauge import Holding, MemoryGauge
+from weigh.measure.memory.shared_pages import SharedPages, kernel_version
+from weigh.probe.proc import ProcessReading, ProcTree
+from weigh.units import MIB
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads the live /proc")
+BASE = 12 * MIB  # what a bare interpreter holds, at most
+
+READERS = """
+def read():
+    private(8); mapped({path!r})
+fork(read)
+fork(read)
+wait()
+"""
+SHARED_MEMORY = """
+memory = keep(mmap.mmap(-1, 96 * MIB))
+fork(lambda: touch(memory, 0, {first} * MIB))
+fork(lambda: touch(memory, {last} * MIB, 96 * MIB))
+wait()
+"""
+COPY_ON_WRITE = """
+memory = private(96)
+def hold():
+    ready()
+    while wait():
+        touch(memory, 0, 48 * MIB); ready()
+fork(hold)
+fork(hold)
+for _ in range(2): os.wait()
+"""
+
+
+class Clock:
+    """A clock that stands still until it is put forward."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Scene:
+    """Some jobs of which one is looked at."""
+
+    def __init__(self, job: Job, excluded: Sequence[Job] = ()) -> None:
+        self.clock = Clock()
+        self.tree = ProcTree(os.getpid())
+        self.tree.excluded = frozenset(other.pid for other in excluded)
+        self.gauge = MemoryGauge(self.tree, self.clock, is_alone=False)
+        self.job = job
+
+    def look(self, best: int = 0) -> Holding:
+        """Look closely, with all the time in the world to do it."""
+        self.clock.now += 1000
+        held = self.gauge.hold(self.tree.read(), best)
+        assert self.job.pid in self.tree.pids()
+        return held
+
+    def close(self) -> None:
+        self.tree.close()
+
+
+@pytest.fixture
+def big_file(tmp_path: Path) -> str:
+    path = str(tmp_path / "big")
+    write_file(path, 64)
+    return path
+
+
+# Live processes
+
+
+@linux
+def test_a_job_reads_the_same_beside_three_copies_of_itself(big_file: str) -> None:
+    """Plain PSS does not: that this job shows."""
+    code = READERS.format(path=big_file)
+    with jobs(code, ready=2) as (job,):
+        scene = Scene(job)
+        by_itself = scene.look()
+        pss_by_itself = plain_pss(scene.tree.pids())
+        scene.close()
+    with jobs(code, code, code, code, ready=2) as (job, *copies):
+        scene = Scene(job, excluded=copies)
+        crowded = scene.look()
+        pss_crowded = plain_pss(scene.tree.pids())
+        scene.close()
+
+    assert pss_crowded < 0.7 * pss_by_itself
+    assert crowded.total == pytest.approx(by_itself.total, rel=0.05)
+    assert crowded.low == pytest.approx(crowded.high, rel=0.08)
+
+
+@linux
+def test_a_file_mapped_by_two_counts_once_and_as_a_file(big_file: str) -> None:
+    with jobs(READERS.format(path=big_file), ready=2) as (job,):
+        scene = Scene(job)
+        held = scene.look()
+        scene.close()
+    assert 64 * MIB <= held.file <= 64 * MIB + BASE
+    assert 16 * MIB <= held.anonymous <= 16 * MIB + BASE
+
+
+@linux
+@pytest.mark.parametrize(("first", "last"), [(96, 0), (48, 48), (64, 32)])
+def test_shared_memory_counts_by_the_pages_that_somebody_touched(
+    first: int, last: int
+) -> None:
+    with jobs(SHARED_MEMORY.format(first=first, last=last), ready=2) as (job,):
+        scene = Scene(job)
+        held = scene.look()
+        scene.close()
+    assert held.shared == pytest.approx(96 * MIB, rel=0.03)
+
+
+@linux
+def test_memory_shared_by_forks_counts_once_until_they_write_to_it() -> None:
+    with jobs(COPY_ON_WRITE, ready=2) as (job,):
+        scene = Scene(job)
+        before = scene.look()
+        assert before.anonymous == pytest.approx(96 * MIB + BASE, abs=BASE)
+
+        job.go_on(2)  # whoever gets both is asked to write what it has written
+        job.wait_for(2)
+        guessed = uncounted(scene)
+        after = scene.look(before.total)
+        truth = anonymous_pss(scene.tree.pids())
+        scene.close()
+    assert after.anonymous == pytest.approx(truth, rel=0.03)
+    assert after.anonymous >= before.anonymous + 45 * MIB
+    assert after.low <= guessed.high
+    assert guessed.total == pytest.approx(after.total, rel=0.05)
+
+
+def uncounted(scene: Scene) -> Holding:
+    """Look without counting: the model alone."""
+    pages = scene.gauge._shared_pages()
+    spent, pages.spent = pages.spent, 1e9
+    held = scene.gauge.hold(scene.tree.read(), 0)
+    pages.spent = spent
+    return held
+
+
+def anonymous_pss(pids: Sequence[int]) -> int:
+    """Add up the anonymous memory when sharers split it: each page once."""
+    total = 0
+    for pid in pids:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as rollup:
+            sizes = dict(line.split(":", 1) for line in list(rollup)[1:])
+        total += int(sizes["Pss_Anon"].split()[0]) * 1024
+    return total
+
+
+# Readings by hand
+
+
+@pytest.fixture
+def gauge(tmp_path: Path) -> Iterator[MemoryGauge]:
+    """A gauge that can look at nobody, for no such process is alive."""
+    tree = ProcTree(10, str(tmp_path))
+    yield MemoryGauge(tree, Clock(), is_alone=False)
+    tree.close()
+
+
+def kinds(pid: int, anonymous: int, shared: int, file: int) -> ProcessReading:
+    resident = anonymous + shared + file
+    return msgspec.structs.replace(
+        reading(pid, resident), anonymous=anonymous, shared=shared, file=file
+    )
+
+
+def test_one_process_is_never_looked_at_closely(gauge: MemoryGauge) -> None:
+    one = msgspec.structs.replace(kinds(1, 70, 20, 10), kernel=5)
+    held = gauge.hold([one], best=0)
+    assert held == Holding(
+        anonymous=70, shared=20, file=10, low=105, high=105, kernel=5
+    )
+    assert held.total == 105
+    assert gauge.spent == 0
+
+
+def test_nobody_holds_nothing(gauge: MemoryGauge) -> None:
+    assert gauge.hold([], best=0).total == 0
+
+
+SIZES = st.integers(0, 1000)
+
+
+@given(st.lists(st.tuples(SIZES, SIZES, SIZES), min_size=2), SIZES)
+def test_whatever_is_shared_lies_between_all_and_nothing(
+    sizes: list[tuple[int, int, int]], best: int
+) -> None:
+    readings = [kinds(pid, *parts) for pid, parts in enumerate(sizes)]
+    gauge = MemoryGauge(ProcTree(10, "/nowhere"), Clock(), is_alone=False)
+    held = gauge.hold(readings, best)
+    assert held.low <= held.total <= held.high
+    assert held.high <= sum(map(sum, sizes))
+
+
+def test_the_kernels_version_is_read() -> None:
+    assert kernel_version() >= (2, 6)
+
+
+def test_counting_stops_when_its_time_is_spent() -> None:
+    clock = Clock()
+    pages = SharedPages(ProcTree(10, "/nowhere"), clock)
+    assert pages.may_spend()
+    pages.spent = 0.03 + 0.001
+    assert not pages.may_spend()
+    assert pages.may_spend(much=True)
+    clock.now = 1.0
+    assert pages.may_spend()

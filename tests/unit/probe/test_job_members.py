@@ -1,0 +1,94 @@
+"""Which processes on a node are a job's: by control group, and by environment."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from weigh.probe.job_members import JobGroup, JobMembers, find_job_group
+
+V1 = """\
+9:freezer:/slurm/uid_1000/job_17/step_0
+4:memory:/slurm/uid_1000/job_17/step_0/task_1
+0::/
+"""
+# several slurmd on one machine, and a site that mounts controllers together
+V1_JOINED = "7:cpu,cpuacct,freezer:/slurm_cn2/uid_1000/job_17/step_batch\n"
+V2 = "0::/system.slice/slurmstepd.scope/job_17/step_2/user/task_0\n"
+V2_NAMED = (
+    "0::/system.slice/cn1_slurmstepd.scope/job_17/step_extern/user/task_special\n"
+)
+
+
+def folder(root: Path, path: str, *pids: int) -> str:
+    made = root / path
+    made.mkdir(parents=True, exist_ok=True)
+    (made / "cgroup.procs").write_text("".join(f"{pid}\n" for pid in pids))
+    return str(made)
+
+
+@pytest.mark.parametrize(
+    ("text", "job", "step"),
+    [
+        (V1, "freezer/slurm/uid_1000/job_17", "step_0"),
+        (V1_JOINED, "freezer/slurm_cn2/uid_1000/job_17", "step_batch"),
+        (V2, "system.slice/slurmstepd.scope/job_17", "step_2"),
+        (V2_NAMED, "system.slice/cn1_slurmstepd.scope/job_17", "step_extern"),
+    ],
+    ids=["v1", "v1 joined", "v2", "v2 named"],
+)
+def test_the_group_of_the_job_is_above_that_of_the_step(
+    text: str, job: str, step: str, tmp_path: Path
+) -> None:
+    folder(tmp_path, f"{job}/{step}")
+    folder(tmp_path, job)
+    found = find_job_group(text, "job_", str(tmp_path))
+    assert found == JobGroup(f"{tmp_path}/{job}", f"{tmp_path}/{job}/{step}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "garbage", "0::/user.slice/session-1.scope\n", "0::/x/job_x/step_0\n", V2],
+    ids=["empty", "garbage", "no job", "no number", "not mounted"],
+)
+def test_no_group_is_found_where_there_is_none(text: str, tmp_path: Path) -> None:
+    assert find_job_group(text, "job_", str(tmp_path)) is None
+
+
+@pytest.fixture
+def sleeper() -> Iterator[int]:
+    """Run a process with the environment of a job, with a child of its own."""
+    code = "import subprocess, sys; subprocess.run(['sleep', '60'])"
+    env = {**os.environ, "JOB": "17", "NODE": "cn1"}
+    process = subprocess.Popen([sys.executable, "-c", code], env=env, process_group=0)
+    yield process.pid
+    os.killpg(process.pid, 9)
+    process.wait()
+
+
+def members(mark: str = "NO_MARK", **env: str) -> JobMembers:
+    return JobMembers(
+        os.getpid(), env, same=("JOB", "NODE"), prefix="job_", mark=mark, groups="/none"
+    )
+
+
+def test_without_a_group_the_environment_names_the_job(sleeper: int) -> None:
+    tree = members(JOB="17", NODE="cn1")
+    found: list[str] = []
+    while len(found) < 2:  # Python and its child
+        found = [str(one.pid) for one in tree.read()]
+    assert str(sleeper) in found
+    assert str(os.getpid()) not in found
+
+
+@pytest.mark.parametrize("env", [{"JOB": "18", "NODE": "cn1"}, {"NODE": "cn1"}])
+def test_another_job_of_the_user_is_left_out(env: dict[str, str], sleeper: int) -> None:
+    assert sleeper not in [one.pid for one in members(**env).read()]
+
+
+def test_a_marked_process_is_left_out(sleeper: int) -> None:
+    tree = members("NODE", JOB="17", NODE="cn1")
+    assert sleeper not in [one.pid for one in tree.read()]

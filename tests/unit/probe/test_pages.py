@@ -1,0 +1,189 @@
+import mmap
+import os
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from doctored import DoctoredProc
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weigh.probe.pages import (
+    ALONE,
+    SHARED,
+    Mapping,
+    ProcessPages,
+    merged,
+    parse_maps,
+    parse_tmpfs_devices,
+    spread,
+)
+from weigh.units import MIB
+
+PAGE = mmap.PAGESIZE
+OF_FILE = 0xA1 << 56  # present, of a file or shared memory
+OWN, TOGETHER = 0x81 << 56, 0x80 << 56  # present, anonymous
+ABSENT = 0
+MOUNTS = (
+    b"22 27 0:20 / /sys rw shared:6 - sysfs sysfs rw\n"
+    b"25 27 0:23 / /dev/shm rw,nosuid shared:4 - tmpfs tmpfs rw,inode64\n"
+    b"30 27 8:1 / / rw - ext4 /dev/sda1 rw\n"
+    b"31 27 4095:300 / /a\\040-\\040b rw - tmpfs none rw\n"
+)
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads the live /proc")
+
+
+def maps_line(
+    first_page: int, pages: int, offset: int, name: str, rights: str = "r--p"
+) -> bytes:
+    start = first_page * PAGE
+    ends = f"{start:x}-{start + pages * PAGE:x}"
+    return f"{ends} {rights} {offset * PAGE:08x} {name}\n".encode()
+
+
+def entries(*flags: int) -> bytes:
+    return b"".join(flag.to_bytes(8, "little") for flag in flags)
+
+
+# maps and mountinfo
+
+
+def test_mappings_of_files_are_found_and_anonymous_ones_left_out() -> None:
+    text = (
+        maps_line(16, 2, 3, "08:01 77       /usr/lib/a b.so")
+        + maps_line(32, 1, 0, "00:00 0 ")
+        + maps_line(33, 1, 0, "00:00 0      [stack]")
+    )
+    assert parse_maps(text.splitlines()).mappings == (
+        Mapping(16, 2, 3, b"08:01 77", is_shared_memory=False),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rights", "name", "may_hold"),
+    [
+        ("rw-p", "00:00 0 ", True),
+        ("r--p", "00:00 0 ", True),  # written, then protected
+        ("---p", "00:00 0 ", False),  # reserved address space
+        ("rw-p", "08:01 7 /data", True),  # a private copy of a file's page
+        ("r-xp", "08:01 7 /lib/a.so", False),
+        ("rw-s", "08:01 7 /data", False),
+    ],
+)
+def test_private_memory_is_where_anonymous_pages_may_be(
+    rights: str, name: str, *, may_hold: bool
+) -> None:
+    layout = parse_maps([maps_line(5, 2, 0, name, rights)])
+    assert layout.private == (((5, 7),) if may_hold else ())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "00:17 9     /dev/shm/x",
+        "00:01 9     /memfd:torch (deleted)",
+        "00:01 9     /SYSV00000000 (deleted)",
+        "00:01 9     /dev/zero (deleted)",
+        "00:23 9     /scratch/on tmpfs",
+    ],
+)
+def test_shared_memory_is_told_by_its_name_or_its_mount(name: str) -> None:
+    (mapping,) = parse_maps([maps_line(1, 1, 0, name)], frozenset({b"00:23"})).mappings
+    assert mapping.is_shared_memory
+
+
+def test_tmpfs_devices_are_written_as_maps_writes_them() -> None:
+    assert parse_tmpfs_devices(MOUNTS) == {b"00:17", b"fff:12c"}
+
+
+@given(st.binary() | st.text("0123 :-tmpfs\n").map(str.encode))
+def test_no_mountinfo_stops_the_parser(text: bytes) -> None:
+    assert all(b":" in device for device in parse_tmpfs_devices(text))
+
+
+# Stretches of pages
+
+STRETCHES = st.lists(
+    st.tuples(st.integers(0, 500), st.integers(1, 60)).map(lambda s: (s[0], sum(s))),
+    max_size=8,
+)
+
+
+@given(STRETCHES)
+def test_stretches_merge_as_sets_do(stretches: list[tuple[int, int]]) -> None:
+    union = merged(stretches)
+    assert {p for s in union for p in range(*s)} == {
+        p for s in stretches for p in range(*s)
+    }
+    assert all(end < start for (_, end), (start, _) in pairwise(union))
+
+
+@given(STRETCHES, st.integers(1, 40), st.integers(1, 4), st.integers(0, 39))
+def test_points_are_spread_evenly_over_stretches_laid_end_to_end(
+    stretches: list[tuple[int, int]], step: int, run: int, skip: int
+) -> None:
+    union = merged(stretches)
+    row = [page for stretch in union for page in range(*stretch)]
+    points = list(spread(union, step, skip, run))
+    assert [page for page, _ in points] == row[skip::step]
+    assert all(1 <= length <= run for _, length in points)
+    assert all(page + length - 1 in row for page, length in points)
+
+
+# Pages
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> DoctoredProc:
+    return DoctoredProc(tmp_path)
+
+
+def test_pages_are_told_apart(proc: DoctoredProc) -> None:
+    proc.write("5/maps", maps_line(0, 4, 0, "00:00 0 ", "rw-p"))
+    proc.write("5/pagemap", entries(OWN, TOGETHER, OF_FILE, ABSENT))
+    pages = ProcessPages(f"{proc.root}/5")
+    assert pages.anonymous(0, 4) == ALONE | SHARED << 8
+    assert pages.mapped(0, 4) == SHARED << 16
+    assert pages.anonymous(3, 1) == 0
+    assert pages.anonymous(100, 4) is None  # as of a process that has ended
+    pages.close()
+
+
+@pytest.mark.parametrize(
+    "maps", [b"odd\n", b"zz-zz r--p 0 08:01 7 x\n", b"\xff" * 99, b"1-2-3 a 0 b 7\n"]
+)
+def test_odd_maps_are_refused(proc: DoctoredProc, maps: bytes) -> None:
+    proc.write("5/maps", maps)
+    proc.write("5/pagemap", b"")
+    with pytest.raises(ValueError, match=r"."):
+        ProcessPages(f"{proc.root}/5")
+
+
+@linux
+def test_a_page_that_a_fork_shares_is_not_alone_until_one_writes_to_it() -> None:
+    memory = mmap.mmap(-1, 2 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory[::PAGE] = bytes(2 * MIB // PAGE)
+    address = _address(memory)
+    waiting, cue = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(cue)
+        os.read(waiting, 1)
+        os._exit(0)
+    pages = ProcessPages("/proc/self")
+    shared = pages.anonymous(address // PAGE, 2)
+    memory[0] = 1
+    written = pages.anonymous(address // PAGE, 2)
+    pages.close()
+    for end in (cue, waiting):
+        os.close(end)
+    os.waitpid(child, 0)
+    assert shared == SHARED | SHARED << 8
+    assert written == ALONE | SHARED << 8
+
+
+def _address(memory: mmap.mmap) -> int:
+    import ctypes  # noqa: PLC0415
+
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))

@@ -1,0 +1,131 @@
+"""A login node: a machine that submits to other nodes, said once a day."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from weigh.flow.run.login_node import WARNING, is_login_node, login_node_warning
+from weigh.schedulers.protocol import Reply
+from weigh.units import DAY, HOUR
+
+REMOTE = {"SSH_CONNECTION": "192.0.2.1 4 192.0.2.2 22", "PATH": "/usr/bin"}
+
+
+class Nodes:
+    """Answers with the names of nodes, and counts the questions."""
+
+    def __init__(self, slurm: str | None, gridengine: str | None = None) -> None:
+        self.answers = {"sinfo": slurm, "qconf": gridengine}
+        self.asked = 0
+
+    def __call__(self, argv: Sequence[str], **_: object) -> Reply:
+        self.asked += 1
+        answer = self.answers[argv[0]]
+        if answer is None:
+            return Reply(trouble="no such command")
+        return Reply(0, answer, "")
+
+
+@pytest.mark.parametrize(
+    ("host", "nodes", "more"),
+    [
+        ("login1.cluster.org", Nodes("n1 n1\nn2 n2\n"), {}),
+        ("login1", Nodes(None, "node1.cluster.org\nnode2.cluster.org\n"), {}),
+        ("login1", Nodes("", "node1\n"), REMOTE),
+    ],
+)
+def test_a_host_that_submits_to_others_is_a_login_node(
+    host: str, nodes: Nodes, more: Mapping[str, str]
+) -> None:
+    assert is_login_node(host, more, nodes)
+
+
+@pytest.mark.parametrize(
+    ("host", "nodes", "env"),
+    [
+        ("n2", Nodes("n1 n1\nn2 n2\n"), REMOTE),  # a shell on a compute node
+        ("box", Nodes("gpu0 box.lab.org\n"), REMOTE),  # its own node by another name
+        ("box", Nodes(None), REMOTE),  # a client without its cluster
+        ("box", Nodes(""), REMOTE),  # a cluster of no node
+        ("login1", Nodes("n1 n1\n"), {**REMOTE, "SLURM_JOB_ID": "7"}),
+    ],
+)
+def test_other_machines_with_a_client_are_none(
+    host: str, nodes: Nodes, env: Mapping[str, str]
+) -> None:
+    assert not is_login_node(host, env, nodes)
+
+
+def test_the_scheduler_is_asked_and_the_warning_shown_once_a_day(
+    tmp_path: Path,
+) -> None:
+    nodes = Nodes("n1 n1\n")
+
+    def warning(now: float) -> str | None:
+        return login_node_warning(
+            given=None, root=str(tmp_path), host="login1", env={}, ask=nodes, now=now
+        )
+
+    first = os.stat(tmp_path).st_mtime
+    assert warning(first) == WARNING
+    asked = nodes.asked
+    assert warning(first + HOUR) is None
+    assert nodes.asked == asked
+    assert warning(first + DAY + HOUR) == WARNING
+
+
+def test_the_setting_decides_without_a_question(tmp_path: Path) -> None:
+    nodes = Nodes("n1 n1\n")
+    known = {"root": str(tmp_path), "host": "x", "env": {}, "ask": nodes}
+    assert login_node_warning(given=True, **known) == WARNING  # type: ignore[arg-type]
+    assert nodes.asked == 0
+
+
+def weigh_run(folder: Path, **env: str | None) -> str:
+    """Run ``true`` under weigh with a client of three nodes on PATH."""
+    bin_ = folder / "bin"
+    if not bin_.exists():
+        bin_.mkdir()
+        for name, line in (("sbatch", ":"), ("sinfo", "printf 'n1 n1\\nn2 n2\\n'")):
+            (bin_ / name).write_text(f"#!/bin/sh\n{line}\n")
+            (bin_ / name).chmod(0o755)
+    kept = {
+        n: v
+        for n, v in os.environ.items()
+        if not n.startswith(("SLURM", "SGE", "SSH_"))
+    }
+    variables = {
+        **kept,
+        **REMOTE,
+        "PATH": f"{bin_}:/usr/bin:/bin",
+        "HOME": str(folder),
+        "WEIGH_DIR": str(folder / "store"),
+        **env,
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "weigh", "run", "--", "true"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={n: v for n, v in variables.items() if v is not None},
+    )
+    return done.stderr
+
+
+def test_a_run_on_a_login_node_warns_once(tmp_path: Path) -> None:
+    assert WARNING in weigh_run(tmp_path)
+    assert WARNING not in weigh_run(tmp_path)
+
+
+def test_the_setting_false_keeps_it_silent(tmp_path: Path) -> None:
+    assert WARNING not in weigh_run(tmp_path, WEIGH_LOGIN_NODE="false")
+    assert WARNING in weigh_run(tmp_path)
+
+
+def test_a_workstation_with_a_client_is_not_warned_of(tmp_path: Path) -> None:
+    assert WARNING not in weigh_run(tmp_path, SSH_CONNECTION=None)

@@ -1,0 +1,137 @@
+"""``weigh run`` around srun on a real Slurm: every node and rank in one record."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.slurm
+
+MIB = 1 << 20
+# each rank holds a different size, and says nothing
+HOLD = """
+import os, sys, time
+first, more, seconds = (float(word) for word in sys.argv[1:])
+rank = int(os.environ.get("SLURM_PROCID", 0))
+held = bytearray(int((first + more * rank) * (1 << 20)))
+for at in range(0, len(held), 4096):
+    held[at] = 1
+time.sleep(seconds)
+"""
+Json = dict[str, Any]
+Job = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def job(slurm: Mapping[str, str], tmp_path: Path) -> Job:
+    """Return the function that runs a bash script as a job, to its end."""
+    ours = ("SLURM_", "WEIGH_")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    env |= {**slurm, "WEIGH_DIR": str(tmp_path / "store"), "PYTHON": sys.executable}
+    (tmp_path / "hold.py").write_text(HOLD)
+
+    def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
+        path = tmp_path / "job.sh"
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        flags = ("--wait", "--output=out", "--error=err", *options)
+        return subprocess.run(
+            ["sbatch", *flags, path],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+TWO_BY_TWO = ("--nodes=2", "--ntasks-per-node=2", "--mem=1500M")
+WEIGH = "$PYTHON -m weigh run -o record.json --"
+
+
+def record(folder: Path) -> Json:
+    found: Json = json.loads((folder / "record.json").read_text())
+    return found
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["srun -n4 $PYTHON hold.py 60 40 1.5", "bash -c 'srun $PYTHON hold.py 60 40 1.5'"],
+    ids=["srun", "in a script"],
+)
+def test_one_record_has_all_nodes_and_ranks(
+    command: str, job: Job, tmp_path: Path
+) -> None:
+    done = job(f"{WEIGH} {command}", *TWO_BY_TWO)
+    said = (tmp_path / "err").read_text()
+    assert done.returncode == 0, said
+    found = record(tmp_path)
+    assert [(rank["rank"], rank["step"]) for rank in found["ranks"]] == [
+        (number, "0") for number in range(4)
+    ]
+    for number, rank in enumerate(found["ranks"]):
+        held = (60 + 40 * number) * MIB
+        assert held < rank["peak_memory"] < held + 14 * MIB  # Python itself
+    assert all(node["final"] for node in found["nodes"])
+    assert [node["ranks"] for node in found["nodes"]] == [2, 2]
+    peaks = [node["peak_memory"]["value"] for node in found["nodes"]]
+    for peak, held in zip(peaks, (160, 320), strict=True):
+        assert held * MIB < peak < (held + 45) * MIB
+    assert found["usage"]["peak_memory"]["value"] == max(peaks)
+    assert found["usage"]["total_memory"] == sum(peaks)
+    assert found["missing"] == []
+    assert "--nodes=2 --ntasks-per-node=2 --mem=" in said
+    assert "--ntasks=4 --mem-per-cpu=" in said
+
+
+def test_ranks_under_a_weigh_each_are_one_record(job: Job, tmp_path: Path) -> None:
+    each = "srun -n4 $PYTHON -m weigh run --label all -- $PYTHON hold.py 60 40 1.5"
+    done = job(each, *TWO_BY_TWO)
+    said = (tmp_path / "err").read_text()
+    assert done.returncode == 0, said
+    assert said.count("weigh  COMPLETED") == 1
+    found = stored(tmp_path)
+    assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
+    for number, rank in enumerate(found["ranks"]):
+        held = (60 + 40 * number) * MIB
+        assert held < rank["peak_memory"] < held + 14 * MIB
+    peaks = [node["peak_memory"]["value"] for node in found["nodes"]]
+    for peak, held in zip(peaks, (160, 320), strict=True):
+        assert held * MIB < peak < (held + 28) * MIB
+    assert found["usage"]["peak_memory"]["value"] == max(peaks)
+    assert found["missing"] == []
+
+
+def test_the_watch_of_a_node_goes_on_when_its_first_rank_leaves(
+    job: Job, tmp_path: Path
+) -> None:
+    # the second rank of the node takes its memory when the first has long left
+    program = "sleep $((1 + 2 * SLURM_PROCID)); exec $PYTHON hold.py 0 80 1"
+    script = f"if [ $SLURM_PROCID = 0 ]; then exec sleep 0.5; fi; {program}"
+    (tmp_path / "late.sh").write_text(script)
+    done = job(
+        "srun -n2 $PYTHON -m weigh run -- bash late.sh",
+        *("--nodes=1", "--ntasks=2", "--mem=500M"),
+    )
+    assert done.returncode == 0, (tmp_path / "err").read_text()
+    found = stored(tmp_path)
+    (node,) = found["nodes"]
+    assert 80 * MIB < node["peak_memory"]["value"] < 100 * MIB
+    assert node["peak_memory"]["time"] > 3
+
+
+def stored(folder: Path) -> Json:
+    """Return the one record of the store, as it is exported."""
+    env = {**os.environ, "WEIGH_DIR": str(folder / "store")}
+    words = (sys.executable, "-m", "weigh", "records", "export")
+    done = subprocess.run(words, capture_output=True, text=True, env=env, check=True)
+    (line,) = done.stdout.splitlines()
+    found: Json = json.loads(line)
+    return found

@@ -1,0 +1,131 @@
+"""What `weigh check` reports of a script is what the real scheduler makes of it."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from weigh.flow.check.script import check_script
+from weigh.model.lint import Finding
+
+HEAD = "#!/bin/bash\n"
+
+
+def found(folder: Path, form: str, env: Mapping[str, str]) -> dict[str, Finding]:
+    """Return the first finding of each rule on ``job.sh``."""
+    checked = check_script("job.sh", form=form, cwd=str(folder), env=env)
+    return {one.rule: one for one in reversed(checked.findings)}
+
+
+def submitted(
+    *argv: str, folder: Path, env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*argv, "job.sh"],
+        cwd=folder,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(
+    ("flags", "step", "fails"),
+    [
+        ("-n 4 -N 1", "srun -n 8 true", True),
+        ("-n 1 -c 8", "srun -n 8 true", False),
+        ("-n 1 -c 4", "srun -c 6 true", True),
+        ("-n 4 -N 1", "srun -N 2 -n 4 true", True),
+        ("-n 2 -N 1", "srun -n 2 true", False),
+    ],
+)
+def test_a_step_that_check_calls_too_large_fails(
+    slurm: dict[str, str], tmp_path: Path, flags: str, step: str, *, fails: bool
+) -> None:
+    text = f"{HEAD}#SBATCH {flags} --mem=200 --time=5\n{step}\n"
+    (tmp_path / "job.sh").write_text(text)
+
+    ran = submitted("sbatch", "--wait", folder=tmp_path, env=slurm)
+
+    assert ("step-beyond-job" in found(tmp_path, "slurm", slurm)) == fails
+    assert (ran.returncode != 0) == fails, ran.stderr
+
+
+@pytest.mark.slurm
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--gres=gpus:1",
+        "--mem=",
+        "--cpus-per-task=",
+        "--gpus-per-task=1",
+        "--account=<budget code>",
+        "--time=1:30h",
+        "--mem=4G",
+        "--time=30:00",
+    ],
+)
+def test_a_script_that_check_calls_refused_is_refused(
+    slurm: dict[str, str], tmp_path: Path, flag: str
+) -> None:
+    (tmp_path / "job.sh").write_text(f"{HEAD}#SBATCH {flag}\ntrue\n")
+
+    ran = submitted("sbatch", "--test-only", folder=tmp_path, env=slurm)
+
+    findings = found(tmp_path, "slurm", slurm).values()
+    assert any(not one.accepted for one in findings) == (ran.returncode != 0)
+
+
+@pytest.mark.slurm
+def test_each_element_has_its_log_where_check_finds_none_shared(
+    slurm: dict[str, str], tmp_path: Path
+) -> None:
+    text = f"{HEAD}#SBATCH --array=0-2 --mem=100 --time=5 -o x-%J.out\n"
+    (tmp_path / "job.sh").write_text(f"{text}echo $SLURM_ARRAY_TASK_ID\n")
+
+    submitted("sbatch", "--wait", folder=tmp_path, env=slurm)
+
+    assert "log-shared" not in found(tmp_path, "slurm", slurm)
+    logs = [path.read_text() for path in tmp_path.glob("x-*.out")]
+    assert sorted(logs) == ["0\n", "1\n", "2\n"]
+
+
+@pytest.mark.gridengine
+@pytest.mark.parametrize("cleared", [False, True])
+def test_the_options_of_sge_request_count_as_qsub_counts_them(
+    gridengine: dict[str, str], tmp_path: Path, *, cleared: bool
+) -> None:
+    (tmp_path / ".sge_request").write_text("# of this folder\n-cwd\n")
+    more = "#$ -clear\n" if cleared else ""
+    (tmp_path / "job.sh").write_text(f"{HEAD}{more}#$ -N asked\ntrue\n")
+
+    ran = submitted("qsub", "-verify", folder=tmp_path, env=gridengine)
+
+    env = {**gridengine, "HOME": "/root"}
+    starts_at_home = "starts-at-home" in found(tmp_path, "gridengine", env)
+    assert starts_at_home == cleared
+    assert (str(tmp_path) in _value(ran.stdout, "cwd:")) != cleared
+
+
+@pytest.mark.gridengine
+def test_a_variable_that_check_calls_literal_stays_one(
+    gridengine: dict[str, str], tmp_path: Path
+) -> None:
+    text = f"{HEAD}#$ -M $EMAIL\n#$ -v where=$HOME\ntrue\n"
+    (tmp_path / "job.sh").write_text(text)
+
+    ran = submitted("qsub", "-verify", folder=tmp_path, env=gridengine)
+
+    assert "literal-dollar" in found(tmp_path, "gridengine", gridengine)
+    assert "$EMAIL" in ran.stdout
+    assert "where=$HOME" in ran.stdout
+
+
+def _value(text: str, name: str) -> str:
+    rows = (row for row in text.splitlines() if row.startswith(name))
+    return next(rows, "")
