@@ -106,7 +106,7 @@ def _task(number: int, line: str, row: Mapping[str, str]) -> Trace:
         name=name.partition(" (")[0] or "task",
         state=state,
         exit_code=code,
-        started=_moment(row.get("start")),
+        started=_moment(row.get("start")) or _moment(row.get("submit")),
         wall_time=wall_time,
         cpu_time=None if share is None else round(share / 100 * wall_time, 3),
         memory=_size(row.get("peak_rss")) or _size(row.get("rss")),
