@@ -300,8 +300,8 @@ class Monitor(msgspec.Struct, frozen=True):
     memory: Bytes | None = None
     samples: int = 0
     interval: Seconds | None = None
-    warnings: tuple[str, ...] = ()
     source: str | None = None
+    warnings: tuple[str, ...] = ()  # last: the store knows a torn line by its end
 
 
 class Measurement(msgspec.Struct, frozen=True):
