@@ -410,6 +410,12 @@ class PastAccounting(Protocol):
     def past_argv(self, user: str, days: int) -> Argv:
         """Return the command that lists the jobs of *user* of the last *days*."""
 
+    def interval_argv(self) -> Argv | None:
+        """Return the command that shows how often memory is sampled, if any."""
+
+    def parse_interval(self, out: str) -> Seconds | None:
+        """Read the seconds between two samples; None if it is not shown."""
+
     def is_past(self, head: str) -> bool:
         """Return whether a text that begins with *head* is such a list."""
 

@@ -232,3 +232,17 @@ def test_accounting_that_is_missing_or_fails_is_named(
     code, out, err = weigh()
     assert (code != 0, out) == (True, "")
     assert "sacct: no database" in err
+
+
+def test_a_site_that_samples_often_is_believed_for_short_jobs(
+    weigh: Weigh, accounting: Callable[..., None], tmp_path: Path
+) -> None:
+    accounting(rows(*[("short", "COMPLETED", 12, "3G", "1G")] * 30))
+    before = json.loads(weigh("--for", "json")[1])["memory"]
+    settings = tmp_path / "bin" / "scontrol"
+    settings.write_text("#!/bin/sh\necho JobAcctGatherFrequency = task=1\n")
+    settings.chmod(0o755)
+
+    assert before == 3 * GIB
+    assert GIB < json.loads(weigh("--for", "json")[1])["memory"] < 1.5 * GIB
+    assert "sampled every 1 s" in weigh()[2]

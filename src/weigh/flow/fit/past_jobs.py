@@ -9,7 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from weigh import config
-from weigh.errors import UsageError
+from weigh.errors import SchedulerError, UsageError
 from weigh.estimate.history import ENOUGH, Prediction, Replay
 from weigh.estimate.history_pool import MARGIN, MOST_SEEN
 from weigh.estimate.sampled import Accounts, Seen
@@ -21,13 +21,14 @@ from weigh.render import history_lines
 from weigh.render.history_lines import Kind, Learnt, PastKind
 from weigh.request import COMPLETED, LEAST_MEMORY, round_memory, round_time
 from weigh.schedulers import KINDS, protocol
-from weigh.schedulers.command import lines_of
+from weigh.schedulers.command import lines_of, run
 from weigh.units import Bytes, Seconds
 
 DAYS = 30
 _OUT_OF_MEMORY, _TIMEOUT = "OUT_OF_MEMORY", "TIMEOUT"
 _MOST_KINDS = 20  # of which a list is printed
 _DOUBLED = 2
+_PATIENCE: Seconds = 10.0
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -121,7 +122,8 @@ def request_from_accounting(
     source = past_accounting(kind)
     user = env.get("USER") or env.get("LOGNAME") or ""
     lines = lines_of(source.past_argv(user, words.days), env=env)
-    groups = _grouped(source.read_past(lines), words, kind)
+    every = _interval(source, env)
+    groups = _grouped(source.read_past(lines), words, kind, every)
     if not groups:
         named = "" if words.name is None else f" called {words.name!r}"
         raise UsageError(
@@ -132,7 +134,7 @@ def request_from_accounting(
         return tuple(found[:_MOST_KINDS])
     settings = config.load(cwd, env)
     (jobs,) = groups
-    request, learnt = _request(jobs, kind)
+    request, learnt = _request(jobs, kind, every)
     return answer(
         request,
         (),
@@ -146,10 +148,24 @@ def request_from_accounting(
 _name_of = lru_cache(maxsize=1 << 16)(kind_of_name)
 
 
+def _interval(source: protocol.PastAccounting, env: Mapping[str, str]) -> Seconds:
+    """Query how often this site samples; if it does not answer, the usual."""
+    argv = source.interval_argv()
+    if argv is None:
+        return source.SAMPLED_EVERY
+    try:
+        ran = run(argv, cwd=None, env=env, timeout=_PATIENCE)
+    except SchedulerError:
+        return source.SAMPLED_EVERY
+    return source.parse_interval(ran.out) or source.SAMPLED_EVERY
+
+
 def _grouped(
-    jobs: Iterable[PastJob | None], words: Words, kind: protocol.Kind
+    jobs: Iterable[PastJob | None],
+    words: Words,
+    kind: protocol.Kind,
+    every: Seconds,
 ) -> list[_Jobs]:
-    every = past_accounting(kind).SAMPLED_EVERY
     by_addresses = kind.traits.address_space is not None
     groups: dict[tuple[str, int | None], _Jobs] = {}
     for job in jobs:
@@ -184,7 +200,9 @@ def _frees(kind: PastKind) -> float:
     return kind.jobs * max(0, (kind.requested or 0) - (kind.memory or math.inf))
 
 
-def _request(jobs: _Jobs, kind: protocol.Kind) -> tuple[Request, Learnt | None]:
+def _request(
+    jobs: _Jobs, kind: protocol.Kind, every: Seconds
+) -> tuple[Request, Learnt | None]:
     completed = jobs.states[COMPLETED]
     memory, said = jobs.memory_request(), jobs.memory.predict()
     if not completed or memory is None:
@@ -221,6 +239,6 @@ def _request(jobs: _Jobs, kind: protocol.Kind) -> tuple[Request, Learnt | None]:
         headroom=0.0 if said is None else said.margin,
         runs=completed,
         gpus=jobs.gpus,
-        notes=(*notes, kind.accounting.WORDS.unmeasured),
+        notes=(*notes, f"sampled every {every:g} s: peaks in between are missed"),
     )
     return request, learnt

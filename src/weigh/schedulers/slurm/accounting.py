@@ -86,6 +86,9 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _SIZE = re.compile(r"^(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)([nc]?)$")
 _TASK = re.compile(r"^(\d+)(?:[_+](\d+))?(?:\.(.+))?$", re.DOTALL)
 _CPU_TIME = re.compile(r"^(?:(\d{1,6})-)?(?:(\d{1,8}):)?(\d{1,8}):(\d\d(?:\.\d+)?)$")
+_FREQUENCY = re.compile(
+    r"^JobAcctGatherFrequency\s*=\s*(?:\S*\btask=)?(\d{1,9})(?=[,\s]|$)", re.MULTILINE
+)
 _MOST_DIGITS = 15
 _LONGEST_ROW = 1 << 16
 _MOST_FITS = 500  # ways to distribute delimiters over the free columns of a row
@@ -142,6 +145,18 @@ def past_argv(user: str, days: int) -> Argv:
     """Return the command that lists the jobs of *user* of the last *days*."""
     span = ("-S", f"now-{days}days")
     return ("sacct", "-P", "-D", "-u", user, *span, "-o", ",".join(_PAST_FIELDS))
+
+
+def interval_argv() -> Argv | None:
+    """Return the command that shows the settings of this Slurm."""
+    return ("scontrol", "show", "config")
+
+
+def parse_interval(out: str) -> Seconds | None:
+    """Read JobAcctGatherFrequency, ``30`` or ``task=30,energy=60``; 0 is never."""
+    found = _FREQUENCY.search(out)
+    seconds = whole_number(found[1]) if found else None
+    return float(seconds) if seconds else None
 
 
 def is_past(head: str) -> bool:
