@@ -23,7 +23,7 @@ help:
 	@echo "make examples  the guides end to end, with spaCy, torch, Scalene (a GiB)"
 	@echo "make test    style, types, import contract, tests"
 	@echo "make test-quick  the same, with the tests that take a minute in all"
-	@echo "make matrix  the scheduler tests on every Slurm and on Grid Engine (root, Debian)"
+	@echo "make matrix  the scheduler tests on each version of each scheduler (root, Debian)"
 	@echo "make coverage which lines and branches no test runs (some minutes longer)"
 	@echo "make docs    the pages as a site, in site/; what is generated from the code"
 	@echo "make bench   compare weigh with other tools (some minutes)"

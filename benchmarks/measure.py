@@ -3,6 +3,7 @@
     python benchmarks/measure.py [--quick] [--only peak,cost] [-o FILE.md]
 
 Prints Markdown. The jobs are those of tests/laws/ground_truth: they know their truth.
+`truths` and `held` need a C compiler, their columns "in a group" and `oracle` root.
 As root everything measured runs as nobody, because privilege changes what can be read.
 Ratios are the worst of three runs, costs the median of several, of one machine at one
 time: close to a limit they differ from run to run.
@@ -20,13 +21,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
+from compiled import BUSY, MemoryGroup, compiled, load, memory_group, remove
 from process import Finished, User, cpu_time, ordinary_user, resident
 from tools import MIB, Reading, Tool, find_tools
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PROGRAMS = os.path.join(ROOT, "tests", "ground_truth", "programs.py")
+PROGRAMS = os.path.join(ROOT, "tests", "laws", "ground_truth", "programs.py")
 PEAK_KINDS = {
     "a": "ramp to 1 GiB",
     "b": "512 MiB for 50 ms",
@@ -41,6 +43,10 @@ PEAK_KINDS = {
 }
 LONG = "1.5"  # seconds a peak lasts if it is not short by nature: fair to 1 Hz
 NINE = [kind for kind in PEAK_KINDS if kind != "e2"]  # e2 came later: beside the count
+NEAR = 0.06  # how far from the truth a value may be
+KNOWN = 0.01  # how well the truth is known, and half a MiB
+# no truth to hit: what only a cgroup shows, and what only a bound can cover
+SHOWN_ONLY = ("pipes", "saw3")
 OTHER_KINDS = {
     "cpu": ("CPU time, 100 short children", "cpu_time"),
     "nowait": ("CPU time, children never waited for", "cpu_time"),
@@ -52,10 +58,17 @@ class Bench:
     """The tools, the user they run as, and a folder that this user can write."""
 
     def __init__(
-        self, tools: Sequence[Tool], user: User, folder: str, *, quick: bool
+        self,
+        tools: Sequence[Tool],
+        user: User,
+        folder: str,
+        options: argparse.Namespace,
     ) -> None:
-        self.tools, self.user, self.folder, self.quick = tools, user, folder, quick
-        self.scale = "0.25" if quick else "1"
+        self.runs = 1 if options.quick else options.runs
+        self.kinds = options.kinds.split(",") if options.kinds else None
+        self.tools, self.user, self.folder = tools, user, folder
+        self.quick = options.quick
+        self.scale = "0.25" if self.quick else "1"
         self._folders = (f"{folder}/{number}" for number in itertools.count())
 
     def job(self, kind: str, *options: str) -> list[str]:
@@ -75,12 +88,22 @@ class Bench:
         truth = wait_for_truth(f"{to}/truth.json")
         return answer(tool, to), truth
 
+    def truth(
+        self, tool: Tool, program: str, kind: str, group: MemoryGroup | None = None
+    ) -> tuple[Reading, int]:
+        """Run a compiled program under one tool; return what it says, and the truth."""
+        to = self.new_folder()
+        job = [program, kind, "--truth", f"{to}/truth.json", "--scale", self.scale]
+        with group.entered() if group else nullcontext():
+            started = self.user.start(tool.argv([*job, "--folder", to], to), to)
+        started.wait()
+        return answer(tool, to), wait_for_truth(f"{to}/truth.json")["peak_memory"]
+
     def repeat(
         self, tool: Tool, kind: str, *options: str
     ) -> list[tuple[Reading, dict]]:
         """Measure a kind a few times, or once when quick."""
-        times = 1 if self.quick else 3
-        return [self.measure(tool, kind, *options) for _ in range(times)]
+        return [self.measure(tool, kind, *options) for _ in range(self.runs)]
 
     def cost(self, argv: Sequence[str]) -> Finished:
         """Run a command only for what it costs."""
@@ -93,9 +116,7 @@ class Bench:
 def peak(bench: Bench) -> Iterator[str]:
     """Print peak memory reported / true, each kind under each tool."""
     names = [tool.name for tool in bench.tools]
-    yield from heading(
-        "Peak memory, reported / true (the worst of 3 runs)", ["", *names]
-    )
+    yield from heading("Peak memory, reported / true (the worst run)", ["", *names])
     near = dict.fromkeys(names, 0)
     held = total = 0
     for kind, what in PEAK_KINDS.items():
@@ -118,11 +139,134 @@ def peak(bench: Bench) -> Iterator[str]:
     yield f"weigh's bounds held the truth (known to 1 %) in {held} of {total} runs."
 
 
+def truths(bench: Bench) -> Iterator[str]:
+    """Print weigh's peaks of the compiled programs, quiet, busy and in a cgroup."""
+    yield from conditions(bench, "truths")
+
+
+def held(bench: Bench) -> Iterator[str]:
+    """Print the same for the programs that were held back."""
+    yield from conditions(bench, "held_back")
+
+
+def conditions(bench: Bench, source: str) -> Iterator[str]:
+    """Run each compiled program under weigh in each condition."""
+    weigh = next(tool for tool in bench.tools if tool.name == "weigh")
+    program, kinds = compiled(source, bench.folder)
+    if bench.kinds:
+        kinds = {kind: kinds[kind] for kind in bench.kinds if kind in kinds}
+    columns = ["quiet", f"{BUSY} busy processes"]
+    group = memory_group()
+    if group:
+        remove(group)
+        columns.append("in a group of its own")
+    yield from heading(
+        f"Peak memory by weigh / true ({source}; the worst of {bench.runs} runs)",
+        ["", "MiB", *columns],
+    )
+    right = dict.fromkeys(columns, 0)
+    for kind, what in kinds.items():
+        cells, size = [], 0
+        for column in columns:
+            say(f"{kind}: {column}")
+            runs = [
+                in_condition(bench, weigh, program, kind, column)
+                for _ in range(bench.runs)
+            ]
+            size = runs[0][1]
+            cells.append(worst_run(runs))
+            if kind not in SHOWN_ONLY:
+                right[column] += all(is_right(*run) for run in runs)
+        yield row([f"{kind}: {what}", f"{size / MIB:.0f}", *cells])
+    count = sum(kind not in SHOWN_ONLY for kind in kinds)
+    totals = (f"{number} of {count}" for number in right.values())
+    yield row([f"**within {NEAR:.0%}, and the bounds hold**", "", *totals])
+
+
+def in_condition(
+    bench: Bench, tool: Tool, program: str, kind: str, column: str
+) -> tuple[Reading, int]:
+    """Run one program once, as the column's name demands."""
+    with load(BUSY if "busy" in column else 0):
+        group = memory_group() if "group" in column else None
+        try:
+            return bench.truth(tool, program, kind, group)
+        finally:
+            if group:
+                remove(group)
+
+
+def is_right(reading: Reading, truth: int) -> bool:
+    """Return whether value and bounds are as they should be."""
+    if reading.memory is None or reading.low is None or reading.high is None:
+        return False
+    slack = KNOWN * truth + MIB / 2
+    holds = reading.low - slack <= truth <= reading.high + slack
+    return holds and abs(reading.memory / truth - 1) <= NEAR
+
+
+def worst_run(runs: Sequence[tuple[Reading, int]]) -> str:
+    """Write the worst ratio with its bounds; bold if a run was not right."""
+    known = [run for run in runs if run[0].memory is not None]
+    if not known:
+        return "**-**"
+    # a wrong run before one that is only farther off
+    worst_of = max(
+        known, key=lambda r: (not is_right(*r), abs((r[0].memory or 0) / r[1] - 1))
+    )
+    value, low, high = (
+        (part or 0) / worst_of[1]
+        for part in (worst_of[0].memory, worst_of[0].low, worst_of[0].high)
+    )
+    text = f"{value:.2f}"
+    right = sum(is_right(*run) for run in runs)
+    if right < len(runs):
+        text = f"**{text}** ({right} of {len(runs)} right)"
+    return f"{text} [{low:.2f}, {high:.2f}]"
+
+
+def peers(bench: Bench) -> Iterator[str]:
+    """Print the compiled programs under every tool, one run each."""
+    program, kinds = compiled("truths", bench.folder)
+    names = [tool.name for tool in bench.tools]
+    yield from heading("Peak memory reported / true, one run", ["", *names])
+    near = dict.fromkeys(names, 0)
+    for kind, what in kinds.items():
+        cells = []
+        for tool in bench.tools:
+            say(f"{kind} under {tool.name}")
+            reading, truth = bench.truth(tool, program, kind)
+            ratio = reading.memory / truth if reading.memory is not None else None
+            near[tool.name] += ratio is not None and abs(ratio - 1) <= NEAR
+            cells.append(two_digits(ratio))
+        yield row([f"{kind}: {what}", *cells])
+    yield row([f"**within {NEAR:.0%}, of {len(kinds)}**", *near.values()])
+
+
+def oracle(bench: Bench) -> Iterator[str]:
+    """Print what the programs say beside what the kernel counts in a cgroup."""
+    yield from heading("The truth / the kernel's own count", ["", "MiB", "ratio"])
+    bare = Tool("bare", lambda argv, _: argv, lambda _: Reading())
+    for source in ("truths", "held_back"):
+        program, kinds = compiled(source, bench.folder)
+        for kind in kinds:
+            group = memory_group()
+            if group is None:
+                say("no memory cgroup can be made: run it as root")
+                return
+            _, truth = bench.truth(bare, program, kind, group)
+            cells = [f"{truth / MIB:.0f}", f"{truth / group.peak():.3f}"]
+            remove(group)
+            # the kernel counts a file's cached pages, mapped or not
+            note = " (with page cache)" if kind.startswith("file_") else ""
+            yield row([f"{kind}{note}", *cells])
+
+
 def other(bench: Bench) -> Iterator[str]:
     """Print CPU time and bytes written, reported / true."""
     names = [tool.name for tool in bench.tools]
     yield from heading(
-        "CPU time and writes, reported / true (the worst of 3 runs)", ["", *names]
+        "CPU time and writes, reported / true (the worst run)", ["", *names]
     )
     for kind, (what, key) in OTHER_KINDS.items():
         options = ["--file", f"{bench.folder}/written"] if kind == "writes" else []
@@ -259,6 +403,10 @@ def own_maxrss() -> list[str] | None:
 
 TABLES: dict[str, Callable[[Bench], Iterator[str]]] = {
     "peak": peak,
+    "truths": truths,
+    "held": held,
+    "peers": peers,
+    "oracle": oracle,
     "other": other,
     "crowd": crowd,
     "cost": cost,
@@ -273,6 +421,8 @@ def main() -> int:
     """Measure what is asked for and print it as it comes."""
     parser = argparse.ArgumentParser(description="Set weigh beside its peers.")
     parser.add_argument("--quick", action="store_true", help="small and once")
+    parser.add_argument("--runs", type=int, default=3, help="of each job")
+    parser.add_argument("--kinds", help="only these of truths and held")
     parser.add_argument("--only", help=f"some of {','.join(TABLES)}")
     parser.add_argument("--peers", default=".bench-venv/bin", help="where they are")
     parser.add_argument("-o", "--output", help="write the tables there too")
@@ -283,7 +433,7 @@ def main() -> int:
     tools, missing = find_tools(options.peers)
     for line in missing:
         say(line)
-    with prepared(tools, quick=options.quick) as bench:
+    with prepared(tools, options) as bench:
         lines = printed(report(bench, wanted))
     if options.output:
         with open(options.output, "w", encoding="utf-8") as file:
@@ -292,7 +442,7 @@ def main() -> int:
 
 
 @contextmanager
-def prepared(tools: Sequence[Tool], *, quick: bool) -> Iterator[Bench]:
+def prepared(tools: Sequence[Tool], options: argparse.Namespace) -> Iterator[Bench]:
     """Make ready a folder on disk, an ordinary user, and weigh's byte code."""
     package = importlib.util.find_spec("weigh")
     if package and package.submodule_search_locations:
@@ -304,7 +454,7 @@ def prepared(tools: Sequence[Tool], *, quick: bool) -> Iterator[Bench]:
         user = ordinary_user(folder, [os.path.realpath(sys.executable), *reached])
         if user.note:
             say(user.note)
-        yield Bench(tools, user, folder, quick=quick)
+        yield Bench(tools, user, folder, options)
 
 
 def report(bench: Bench, wanted: Iterable[str]) -> Iterator[str]:

@@ -67,7 +67,7 @@ class User(NamedTuple):
                 subprocess.Popen(
                     argv,
                     cwd=folder,
-                    env=self._environment(),
+                    env=self.environment(),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=stderr,
@@ -87,7 +87,8 @@ class User(NamedTuple):
             os.chown(path, self.uid, -1)
         return path
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
+        """Return the variables that this user's commands find."""
         return {
             "PATH": PLAIN_PATH,  # ours may lead through folders closed to nobody
             "LANG": "C.UTF-8",

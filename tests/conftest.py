@@ -70,9 +70,11 @@ def is_alone(item: pytest.Item) -> bool:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_settings(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Use no settings of this user's."""
+def _nothing_of_this_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Use no settings of this user, and no store above the tests' folders."""
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+    # the search for a store ends at the root of a repository
+    (tmp_path_factory.getbasetemp() / ".hg").mkdir(exist_ok=True)
 
 
 def spread(few: list[pytest.Item], many: list[pytest.Item]) -> list[pytest.Item]:

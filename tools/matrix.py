@@ -30,7 +30,7 @@ HEAD = (
 )
 SLURM = ("munge", "slurmctld", "slurmd", "slurm-client", "slurmdbd", "mariadb-server")
 GRID_ENGINE = ("gridengine-master", "gridengine-exec", "gridengine-client")
-MASTERS = ("slurmctld", "gridengine-master")
+MASTERS = ("slurmctld", "gridengine-master", "minihtcondor")
 TESTS = ("tests/verbs/submit", "tests/unit/schedulers", "tests/docs/test_docs_slurm.py")
 
 
@@ -66,6 +66,7 @@ VERSIONS = (
     # slurmdbd 26.05.5 ends at its first query with the libmariadb3 11.8.9 of sid
     Version("Slurm", "26.05", "sid", (*SLURM, "src:mariadb/trixie")),
     Version("Grid Engine", "8.1", "bookworm", GRID_ENGINE),
+    Version("HTCondor", "23.9", "trixie", ("minihtcondor",)),
 )
 
 

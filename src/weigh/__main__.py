@@ -21,7 +21,14 @@ def main() -> int:
         return WeighError.exit_code
     _fill_closed_streams()
     gc.set_threshold(_RARELY)
-    from weigh.cli.main import run_cli  # noqa: PLC0415 - after the launchers' fork
+    # imported only now, after the launchers' fork
+    if sys.argv[1:2] == ["run"]:
+        from weigh.cli.plain_run import run_plain  # noqa: PLC0415
+
+        code = run_plain(sys.argv[1:], launchers)
+        if code is not None:
+            return code
+    from weigh.cli.main import run_cli  # noqa: PLC0415
 
     return run_cli(sys.argv[1:], launchers)
 

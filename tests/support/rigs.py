@@ -3,6 +3,12 @@
 Each needs ``ci/NAME-up.sh`` and ``ci/NAME-down.sh``, and a mark that has its name.
 """
 
+import os
+import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import pytest
 
 from weigh.schedulers import KINDS
@@ -10,3 +16,31 @@ from weigh.schedulers import KINDS
 RIGS = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in KINDS]
 EACH_RIG = pytest.mark.parametrize("scheduler", RIGS)
 EACH_KIND = pytest.mark.parametrize("name", list(KINDS))
+
+
+@contextmanager
+def acting_as(name: str | None, folder: Path) -> Iterator[None]:
+    """Be the user *name* for a while, in a folder that he owns; None changes nothing.
+
+    HTCondor runs no job of root's. The saved user id is the way back; commands that we
+    start are the user's only.
+    """
+    if name is None:
+        yield
+        return
+    user = pwd.getpwnam(name)
+    for above in folder.parents:
+        if above.owner() == "root" and not above.stat().st_mode & 0o001:
+            above.chmod(above.stat().st_mode | 0o011)
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, user.pw_uid, user.pw_gid)
+    groups = os.getgroups()
+    os.setgroups([])
+    os.setresgid(user.pw_gid, user.pw_gid, 0)
+    os.setresuid(user.pw_uid, user.pw_uid, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+        os.setresgid(0, 0, 0)
+        os.setgroups(groups)

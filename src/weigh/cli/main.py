@@ -11,7 +11,7 @@ import click
 
 from weigh._version import __version__
 from weigh.cli.options import PlainHelp
-from weigh.cli.output import make_stderr_patient, settle_stdout
+from weigh.cli.output import guard_terminal, make_stderr_patient, settle_stdout
 from weigh.errors import SIGNAL_BASE, USAGE, WEIGH_FAILED, WeighError
 from weigh.measure.launcher import Launcher
 
@@ -142,7 +142,7 @@ def weigh() -> None:
 def run_cli(argv: Sequence[str], launchers: list[Launcher]) -> int:
     """Run *argv* and return the exit code; report an error in one line."""
     make_stderr_patient()
-    _guard_terminal()
+    guard_terminal()
     code = _carried_out(argv, launchers)
     trouble = settle_stdout()
     if trouble is not None and code == 0 and argv[:1] not in (["run"], ["exec"]):
@@ -156,37 +156,25 @@ def run_cli(argv: Sequence[str], launchers: list[Launcher]) -> int:
 def _carried_out(argv: Sequence[str], launchers: list[Launcher]) -> int:
     try:
         code = weigh.main(list(argv), "weigh", standalone_mode=False, obj=launchers)
-    except WeighError as error:
-        _complain(str(error))
-        is_usage = error.exit_code == USAGE
-        return _usage_code(argv) if is_usage else error.exit_code
-    except click.ClickException as error:
-        _complain_of_usage(error)
-        return _usage_code(argv)
-    except (click.Abort, KeyboardInterrupt):
-        return SIGNAL_BASE + signal.SIGINT
-    except OSError as error:
-        return _explain(error)
-    except Exception as error:  # noqa: BLE001 - reported in one line
-        return _internal_error(error)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - reported in one line
+        return exit_code_of(error, argv)
     return code if isinstance(code, int) else 0
 
 
-def _guard_terminal() -> None:
-    """Remove control sequences from what weigh prints on a terminal.
-
-    Labels, commands, file names and a scheduler's messages may contain them.
-    """
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        try:
-            is_terminal = stream is not None and stream.isatty()
-        except (OSError, ValueError):  # closed
-            continue
-        if is_terminal:
-            from weigh.render.printable import Terminal  # noqa: PLC0415 - start-up time
-
-            setattr(sys, name, Terminal(stream))
+def exit_code_of(error: Exception | KeyboardInterrupt, argv: Sequence[str]) -> int:
+    """Report in one line why a command ended early; return its exit code."""
+    if isinstance(error, WeighError):
+        _complain(str(error))
+        is_usage = error.exit_code == USAGE
+        return _usage_code(argv) if is_usage else error.exit_code
+    if isinstance(error, click.ClickException):
+        _complain_of_usage(error)
+        return _usage_code(argv)
+    if isinstance(error, click.Abort | KeyboardInterrupt):
+        return SIGNAL_BASE + signal.SIGINT
+    if isinstance(error, OSError):
+        return _explain(error)
+    return _internal_error(error)
 
 
 def _usage_code(argv: Sequence[str]) -> int:

@@ -131,6 +131,23 @@ def make_stderr_patient() -> None:
     atexit.register(leave)
 
 
+def guard_terminal() -> None:
+    """Remove control sequences from what weigh prints on a terminal.
+
+    Labels, commands, file names and a scheduler's messages may contain them.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        try:
+            is_terminal = stream is not None and stream.isatty()
+        except (OSError, ValueError):  # closed
+            continue
+        if is_terminal:
+            from weigh.render.printable import Terminal  # noqa: PLC0415 - start-up time
+
+            setattr(sys, name, Terminal(stream))
+
+
 def draw_on_stderr(text: str, *, is_ours: bool = False) -> bool:
     """Write *text* to stderr unless older output waits; return whether it was written.
 

@@ -1,7 +1,6 @@
-"""``weigh run``: its command line, and the summary printed after the job."""
+"""``weigh run``: its command line. Short ones never come here: see plain_run."""
 
 import os
-import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +10,11 @@ import click
 from weigh import config
 from weigh.cli import options
 from weigh.cli.options import DURATION, HEADROOM, SECONDS
-from weigh.errors import NOT_FOUND, SIGNAL_BASE, FormatError
+from weigh.cli.run_job import label_trouble, parse_parameters, report_on
+from weigh.errors import FormatError
 from weigh.flow.run.options import RunOptions
-from weigh.flow.run.run import advise
 from weigh.flow.run.run import run as run_flow
-from weigh.measure.launcher import Launcher, script_trouble
+from weigh.measure.launcher import Launcher
 from weigh.model.record import Record
 
 _SHORTEST_INTERVAL = 0.001
@@ -96,41 +95,19 @@ def _patterns(
 def _label(
     _context: click.Context, option: click.Parameter, value: str | None
 ) -> str | None:
-    """Refuse a label that could not be typed to find the record."""
-    if value is not None and (
-        not value.strip() or value == "last" or value.startswith("-")
-    ):
-        raise click.BadParameter(
-            f"{value!r} cannot be a label (neither 'last' nor -NAME can)",
-            param=option,
-        )
+    trouble = None if value is None else label_trouble(value)
+    if trouble is not None:
+        raise click.BadParameter(trouble, param=option)
     return value
 
 
 def _parameters(
     _context: click.Context, option: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, int | float | str]:
-    parameters: dict[str, int | float | str] = {}
-    for text in values:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
-            raise click.BadParameter(
-                f"{text!r} is not NAME=VALUE (write it like batch_size=50)",
-                param=option,
-            )
-        parameters[name.strip()] = _typed(value)
-    return parameters
-
-
-def _typed(text: str) -> int | float | str:
-    for read in (int, float):
-        try:
-            number = read(text)
-        except ValueError:
-            continue
-        if abs(number) < float("inf"):  # JSON has neither inf nor nan
-            return number
-    return text
+    try:
+        return parse_parameters(values)
+    except FormatError as error:
+        raise click.BadParameter(str(error), param=option) from error
 
 
 @click.command(
@@ -257,35 +234,12 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
     run_options = _options(words, settings)
     command = list(words["command"])
 
-    def notify(line: str) -> None:
-        if not quiet:
-            from weigh.render.printable import shown  # noqa: PLC0415 - -q needs none
-
-            start = "\n" if line.startswith("\n") else ""  # after the job's open line
-            _print(f"{start}weigh: {shown(line.lstrip())}\n")
-
     launchers = context.obj or []
-    record, warnings = _watch(words["attach"], command, run_options, launchers, notify)
-    if command and record.exit_code == NOT_FOUND:
-        warnings += filter(None, (script_trouble(command[0]),))
-    if record.part:  # the first rank reports for all
-        quiet = True
-    if not quiet:
-        for line in (*settings.warnings, *warnings):
-            notify(line)
-        _report(record, headroom, notify)
-    if record.signal is not None:
-        return SIGNAL_BASE + record.signal
-    return record.exit_code or 0
 
+    def watch(notify: Callable[[str], None]) -> tuple[Record, list[str]]:
+        return _watch(words["attach"], command, run_options, launchers, notify)
 
-def _report(record: Record, headroom: float | None, say: Callable[[str], None]) -> None:
-    if record.signal == signal.SIGINT and sys.stderr and sys.stderr.isatty():
-        _print("\n")  # the terminal wrote ^C where the first line would begin
-    try:
-        _summarise(record, headroom)
-    except Exception as error:  # noqa: BLE001 - the job's exit code must pass
-        say(f"internal error: {type(error).__name__}: {error}")
+    return report_on(watch, command, settings, quiet=quiet, headroom=headroom)
 
 
 def _run_stages(context: click.Context, words: dict[str, Any]) -> int:
@@ -353,23 +307,6 @@ def _progress_flags(options: RunOptions) -> list[str]:
     return [flag for flag, is_given in flags.items() if is_given]
 
 
-def _summarise(record: Record, headroom: float | None) -> None:
-    from weigh.render.run_lines import render_summary  # noqa: PLC0415 - after the job
-    from weigh.request import why_no_request  # noqa: PLC0415 - as above
-
-    request = advise(record, headroom)
-    has_allocation = bool(record.allocation or os.environ.get("CUDA_VISIBLE_DEVICES"))
-    colour = _colour()
-    text = render_summary(
-        record,
-        request,
-        colour=colour,
-        gpus_allocated=has_allocation,
-        no_request=None if record.usage is None else why_no_request(record),
-    )
-    _print(text, is_coloured=colour)
-
-
 def _options(words: dict[str, Any], settings: config.Config) -> RunOptions:
     """Return what was typed, and the settings that have no option."""
     own = {name: words[name] for name in RunOptions.__struct_fields__ if name in words}
@@ -379,21 +316,3 @@ def _options(words: dict[str, Any], settings: config.Config) -> RunOptions:
         if name in _WITHOUT_OPTION
     }
     return RunOptions(**own, **without_option, mask=settings.mask)
-
-
-def _colour() -> bool:
-    """Follow NO_COLOR and FORCE_COLOR; otherwise colour a terminal."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    if os.environ.get("FORCE_COLOR"):
-        return True
-    dumb = os.environ.get("TERM", "dumb") == "dumb"
-    return sys.stderr is not None and sys.stderr.isatty() and not dumb
-
-
-def _print(text: str, *, is_coloured: bool = False) -> None:
-    """Write to stderr, which :mod:`weigh.cli.main` keeps from blocking."""
-    if sys.stderr is not None:
-        from weigh.render.printable import unguarded  # noqa: PLC0415 - -q needs none
-
-        (unguarded(sys.stderr) if is_coloured else sys.stderr).write(text)

@@ -202,7 +202,7 @@ def notify(line: str) -> None:
 @options.as_json()
 @click.pass_context
 def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noqa: ANN401
-    """Submit a plan, or one command, to Slurm, Grid Engine or this machine.
+    """Submit a plan, or one command, to a scheduler or this machine.
 
     The job script is plain bash, in the plan's directory, for you to read and edit.
     Write the scheduler's own flags as --flag=value: they are passed through.

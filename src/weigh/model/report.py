@@ -103,7 +103,9 @@ class Accounted(msgspec.Struct, frozen=True, kw_only=True):
 
     ``max_rss`` is the memory of all steps that ran side by side, or of the largest
     process where accounting knows no other; ``virtual_memory`` is address space. These
-    and ``memory_asked`` are of one of its ``nodes``, the fullest. None is not reported.
+    and ``memory_asked`` are of one of its ``nodes``, the fullest; ``sampled`` are the
+    seconds between samples of ``max_rss`` (0: one at the end only). None is not
+    reported.
     """
 
     element: int
@@ -120,6 +122,7 @@ class Accounted(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int | None = None
     memory_asked: Bytes | None = None
     time_limit: int | None = None
+    sampled: Seconds | None = None
     nodes: int | None = None
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.model.record import Request
-from weigh.schedulers import KINDS, kind_or_first
+from weigh.schedulers import COMMON, KINDS, kind_or_first
 from weigh.schedulers.dialect import directive_line
 
 SCHEMA = "weigh.request/1"
@@ -48,9 +48,8 @@ def one_line(request: Request, form: str) -> str:
 
 
 def common_lines(request: Request, width: int) -> list[tuple[str, ...]]:
-    """Write *request* for each common scheduler on lines of *width*; see Traits."""
-    forms = (name for name, kind in KINDS.items() if kind.traits.is_common)
-    return [packed_lines(request, form, width) for form in forms]
+    """Write *request* for each common scheduler on lines of *width*."""
+    return [packed_lines(request, form, width) for form in COMMON]
 
 
 def packed_lines(request: Request, form: str | None, width: int) -> tuple[str, ...]:

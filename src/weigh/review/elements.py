@@ -1,4 +1,7 @@
-"""The usage of each element: the sum of what its tasks held at the same time."""
+"""The usage of each element: the sum of what its tasks held at the same time.
+
+Tasks of one program map the same libraries, which count once in an element.
+"""
 
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -92,6 +95,60 @@ def most_at_once(spans: Iterable[tuple[Seconds, Seconds, float]]) -> float | Non
     return most
 
 
+def memory_at_once(runs: Iterable[Run]) -> Bytes | None:
+    """Return the peak over time of the memory that runs held together.
+
+    A run's mapped files count as a whole, but once for all runs of one program at the
+    time, as large as the largest of them maps. What else a run holds is its own. Other
+    files that such runs map, each its own, are thereby left out: the kernel can drop
+    those pages. None if no run was measured.
+    """
+    changes: list[tuple[Seconds, bool, int, _Held]] = []
+    for number, run in enumerate(runs):
+        held = _held(run)
+        if held is not None and run.row.started is not None:
+            start, wall = run.row.started, (run.row.wall_time or 0.0) - _ROUNDING
+            over = max(start + wall, start + _INSTANT)
+            # at one moment, what ends goes first
+            changes += [(start, True, number, held), (over, False, number, held)]
+    if not changes:
+        return None
+    files: dict[str, list[Bytes]] = {}
+    most = own = mapped = 0
+    for _, begins, _, held in sorted(changes, key=lambda change: change[:3]):
+        sizes = files.setdefault(held.program, [])
+        mapped -= max(sizes, default=0)
+        if begins:
+            sizes.append(held.file)
+            own += held.own
+        else:
+            sizes.remove(held.file)
+            own -= held.own
+        mapped += max(sizes, default=0)
+        most = max(most, own + mapped)
+    return most
+
+
+class _Held(msgspec.Struct, frozen=True):
+    """What a run held at its peak; ``file`` is of mapped files, ``own`` the rest."""
+
+    program: str
+    own: Bytes
+    file: Bytes
+
+
+def _held(run: Run) -> _Held | None:
+    """Return what a run held; without a record its files are not known apart."""
+    memory, usage = run.row.memory, run.record.usage if run.record else None
+    if memory is None:
+        return None
+    peak = usage.peak_memory if usage else None
+    file = min(memory, (peak.file or 0) if peak else 0)
+    words = run.row.command.split()
+    program = next((word for word in words if "=" not in word), "")
+    return _Held(program, memory - file, file)
+
+
 def _element(group: Sequence[Run], state: ElementState | None) -> Element:
     timed = [run for run in group if run.row.started is not None]
     started, ended = _span(timed, state)
@@ -105,7 +162,7 @@ def _element(group: Sequence[Run], state: ElementState | None) -> Element:
         runs=tuple(group),
         requested=_NOTHING,
         state=state,
-        memory=_whole(most_at_once(_spans(timed, lambda run: run.row.memory))),
+        memory=memory_at_once(timed),
         need=_whole(most_at_once(_spans(timed, lambda run: run.need))),
         virtual=_whole(most_at_once(_spans(timed, _virtual))),
         gpu_memory=_gpu_memory(timed),
@@ -182,7 +239,7 @@ def _whole(value: float | None) -> int | None:
     return None if value is None else round(value)
 
 
-_MEMORY_SOURCE = "shared pages counted once, no page cache"
+_MEMORY_SOURCE = "shared pages and libraries counted once, no page cache"
 _GPU_SOURCE = "NVML, the fullest GPU"
 
 

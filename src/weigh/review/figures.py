@@ -93,11 +93,24 @@ def _memory(measure: Measure, others: _Others) -> Iterator[Figure]:
     if theirs is None and words.zero and accounted and ours is not None:
         theirs = 0
     if theirs is not None and not _alike(ours, theirs):
+        often, is_known = _how_often(accounted)
         word = _word_on_memory(ours, theirs, words, killed=others.killed)
+        if word == words.below and words.unsure and not is_known:
+            word = words.unsure
+        word = word.format(often=often)
         yield Figure(source=words.memory, value=theirs, word=word)
     virtual = [one.virtual_memory for one in accounted if one.virtual_memory]
     if virtual and words.virtual:
         yield Figure(source=words.virtual, value=max(virtual), word=words.virtual_word)
+
+
+def _how_often(accounted: Sequence[Accounted]) -> tuple[str, bool]:
+    """Return how often the site samples, and whether that is known."""
+    for one in accounted:
+        if one.sampled is not None:
+            often = f"sampled every {one.sampled:g} s"
+            return (often if one.sampled else "sampled at the end only"), True
+    return "sampled at unknown intervals", False
 
 
 def _word_on_memory(
@@ -124,8 +137,9 @@ def _gpu_memory(measure: Measure, others: _Others) -> Iterator[Figure]:
         yield Figure(source=_TABLE, value=max(held), word=word)
     seen = [one.gpu_memory for one in accounted if one.gpu_memory]
     if seen and not _alike(ours, max(seen)):
-        word = others.words.sampled
-        if ours is not None and max(seen) < ours:
+        often, is_known = _how_often(accounted)
+        word = others.words.sampled.format(often=often)
+        if ours is not None and max(seen) < ours and is_known:
             word += ": trust weigh's"
         yield Figure(source=others.words.gpu_memory, value=max(seen), word=word)
 

@@ -1,18 +1,44 @@
 """The schedulers: a new one is one folder and one line in the table here."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-from weigh.schedulers.gridengine import GRIDENGINE
-from weigh.schedulers.slurm import SLURM
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:  # weigh run needs only the text of the schedulers
     from weigh.model.record import Allocation, Job
     from weigh.schedulers.protocol import Kind, Steps
     from weigh.units import Seconds
 
-_ALL: "tuple[Kind, ...]" = (SLURM, GRIDENGINE)
-KINDS: "dict[str, Kind]" = {kind.name: kind for kind in _ALL}
+# a folder's name, the variable that is set in its jobs, the command that submits them
+_TABLE = (
+    ("slurm", "SLURM_JOB_ID", "sbatch"),
+    ("gridengine", "SGE_TASK_ID", "qsub"),
+    ("htcondor", "_CONDOR_JOB_AD", "condor_submit"),
+)
+JOB_VARIABLES = {name: variable for name, variable, _ in _TABLE}
+SUBMITS = {name: command for name, _, command in _TABLE}
+COMMON = ("slurm", "gridengine")  # summaries show their options even if not installed
+
+
+class _Kinds(Mapping[str, "Kind"]):
+    """The folders of the table by name, imported when they are used."""
+
+    def __getitem__(self, name: str) -> "Kind":
+        if name not in SUBMITS:
+            raise KeyError(name)
+        return cast("Kind", import_module(f"weigh.schedulers.{name}").KIND)
+
+    def __contains__(self, name: object) -> bool:
+        return name in SUBMITS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(SUBMITS)
+
+    def __len__(self) -> int:
+        return len(SUBMITS)
+
+
+KINDS = _Kinds()
 
 
 def find_kind(name: str | None) -> "Kind | None":
@@ -25,24 +51,24 @@ def find_kind(name: str | None) -> "Kind | None":
 
 def kind_or_first(name: str | None) -> "Kind":
     """Return the scheduler called *name*; the first of the table if it is unknown."""
-    return find_kind(name) or _ALL[0]
+    return find_kind(name) or KINDS[next(iter(SUBMITS))]
 
 
 def kind_of_job(env: Mapping[str, str]) -> "Kind | None":
     """Return the scheduler whose job this process runs in; None outside a job."""
-    return next((kind for kind in _ALL if kind.job_variable in env), None)
+    found = (name for name, variable in JOB_VARIABLES.items() if variable in env)
+    return find_kind(next(found, None))
 
 
 def job_from_environment(env: Mapping[str, str]) -> "Job | None":
     """Read the id of the job that this process runs in; None outside a job."""
-    found = (kind.text.job_from_environment(env) for kind in _ALL)
-    return next((job for job in found if job is not None), None)
+    return facts_from_environment(env)[1]
 
 
 def end_from_environment(env: Mapping[str, str]) -> "Seconds | None":
     """Read when this job's time limit ends, in seconds since the epoch, if set."""
-    found = (kind.text.end_time(env) for kind in _ALL)
-    return next((end for end in found if end is not None), None)
+    kind = kind_of_job(env)
+    return None if kind is None else kind.text.end_time(env)
 
 
 def facts_from_environment(
@@ -62,7 +88,7 @@ def starters_of(env: Mapping[str, str]) -> frozenset[str]:
     They are of the scheduler whose job this is; outside a job, of all schedulers.
     """
     inside = kind_of_job(env)
-    kinds = _ALL if inside is None else (inside,)
+    kinds = [*KINDS.values()] if inside is None else [inside]
     return frozenset(kind.starts.split()[0] for kind in kinds)
 
 
@@ -72,5 +98,5 @@ def steps_of(env: Mapping[str, str]) -> "Steps | None":
     Outside a job it is for jobs that a launcher may allocate itself.
     """
     inside = kind_of_job(env)
-    kinds = _ALL if inside is None else (inside,)
+    kinds = [*KINDS.values()] if inside is None else [inside]
     return next((kind.steps for kind in kinds if kind.steps is not None), None)

@@ -8,6 +8,8 @@ from weigh.model.report import Accounted, GpuTable
 from weigh.schedulers import KINDS
 from weigh.schedulers.command import Runner
 from weigh.schedulers.dialect import whole_number
+from weigh.schedulers.slurm import accounting as slurm
+from weigh.schedulers.slurm import text as slurm_text
 from weigh.units import Seconds
 
 _PATIENCE: Seconds = 30.0
@@ -29,6 +31,22 @@ def ask(
     except SchedulerError:
         return ()
     return source.parse(ran.out) if ran.code == 0 else ()
+
+
+def sample_interval(
+    scheduler: str, *, run: Runner, env: Mapping[str, str]
+) -> Seconds | None:
+    """Return the seconds between the site's samples of memory; None if unknown.
+
+    Grid Engine's figure is the kernel's own, not sampled.
+    """
+    if scheduler != slurm_text.NAME:
+        return None
+    try:
+        ran = run(slurm.INTERVAL_ARGV, cwd=None, env=env, timeout=_PATIENCE)
+    except SchedulerError:
+        return None
+    return slurm.parse_interval(ran.out) if ran.code == 0 else None
 
 
 _BEGIN = re.compile(r"^\|\s*GPU ID:\s*(\S+)", re.MULTILINE)

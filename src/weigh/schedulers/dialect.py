@@ -5,12 +5,28 @@ they read it from the table, ``weigh.schedulers.KINDS``.
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
 from weigh.model.record import Allocation, Job, Request
 from weigh.units import MIB, Bytes, Seconds
+
+if TYPE_CHECKING:  # weigh run needs only the text of a scheduler
+    from weigh.schedulers.job_script import ScriptRules
+    from weigh.schedulers.protocol import (
+        Accounting,
+        Argv,
+        Backend,
+        ClusterAnswers,
+        Lint,
+        Live,
+        Query,
+        Reasons,
+        Steps,
+        Who,
+    )
 
 _MOST_DIGITS = 18
 
@@ -96,8 +112,8 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     that exited with ``hold_code``. ``first_element`` is its first array task index and
     ``element_name`` how it writes (job, index). ``names_resources``: each site chooses
     the names of resources. ``no_memory`` is what a job gets that requests no memory,
-    ``no_start`` what it means if no start is predicted. ``is_common``: summaries show
-    its options also where it is not installed.
+    ``no_start`` what it means if no start is predicted. ``waits``: a job can wait for
+    another one. ``queues``: a job can choose a queue, and a QOS.
     """
 
     several_nodes: bool = False
@@ -110,7 +126,8 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     names_resources: bool = False
     no_memory: str = "no limit"
     no_start: str = "would never start"
-    is_common: bool = False
+    waits: bool = True
+    queues: bool = True
 
 
 class Dialect(Protocol):
@@ -175,6 +192,97 @@ class Dialect(Protocol):
         """
 
 
+def no_layout(request: Request) -> tuple[str, ...]:  # noqa: ARG001
+    """Return nothing: all of a job is on one node."""
+    return ()
+
+
+def no_argv(env: Mapping[str, str]) -> tuple[str, ...] | None:  # noqa: ARG001
+    """Return None: a job knows its time limit without a command."""
+    return None
+
+
+def no_file(env: Mapping[str, str]) -> str | None:  # noqa: ARG001
+    """Return None: the time left does not depend on the age of a file."""
+    return None
+
+
+def nothing_left(out: str, elapsed: Seconds) -> Seconds | None:  # noqa: ARG001
+    """Read nothing."""
+    return None
+
+
 def directive_line(dialect: Dialect, *flags: str) -> str:
     """Return *flags* as one line of a job script."""
     return " ".join((dialect.PREFIX, *flags)) if dialect.PREFIX else " ".join(flags)
+
+
+class Folder:
+    """The parts of a `protocol.Kind`: files of the folder ``schedulers/NAME``.
+
+    A test that mypy reads compares them with their protocols.
+    """
+
+    name: str
+
+    def _part(self, name: str) -> Any:  # noqa: ANN401 - a module
+        return import_module(f"weigh.schedulers.{self.name}.{name}")
+
+    @property
+    def backend(self) -> "Backend":
+        """Return its commands."""
+        return cast("Backend", self._part("commands"))
+
+    @property
+    def lint(self) -> "Lint":
+        """Return the checks of its scripts."""
+        return cast("Lint", self._part("lint"))
+
+    @property
+    def accounting(self) -> "Accounting":
+        """Return its accounting."""
+        return cast("Accounting", self._part("accounting"))
+
+    @property
+    def reasons(self) -> "Reasons":
+        """Return its words on why jobs wait and end."""
+        return cast("Reasons", self._part("reasons"))
+
+    @property
+    def script_rules(self) -> "ScriptRules":
+        """Return what the body of its job scripts contains."""
+        return cast("ScriptRules", self._part("script").RULES)
+
+    @property
+    def steps(self) -> "Steps | None":
+        """Return None: its jobs start no processes on their nodes but their own."""
+        return None
+
+    def read_cluster(self, query: "Query", env: Mapping[str, str]) -> "ClusterAnswers":
+        """Query nodes, queues and jobs. Raises WeighError if it does not answer."""
+        return cast("ClusterAnswers", self._part("cluster").read_cluster(query, env))
+
+    def read_limits(self, who: "Who", query: "Query") -> "Live":
+        """Query the limits that apply to a submission; never raises."""
+        return cast("Live", self._part("limits").read_limits(who, query))
+
+    def resource_names(self, query: "Query") -> dict[str, str]:
+        """Query the site's own names of resources, where sites choose them."""
+        return cast("dict[str, str]", self._part("limits").resource_names(query))
+
+    def start_argv(
+        self,
+        queue: str,
+        *,
+        cpus: int = 1,
+        gpu: str | None = None,
+        time: int | None = None,
+    ) -> "Argv":
+        """Return the command that shows when a small job would start in a queue."""
+        start = self._part("cluster").start_argv
+        return cast("Argv", start(queue, cpus=cpus, gpu=gpu, time=time))
+
+    def parse_start(self, output: str) -> tuple[str | None, str | None]:
+        """Read (when it would start, or why not)."""
+        start = self._part("cluster").parse_start(output)
+        return cast("tuple[str | None, str | None]", start)

@@ -366,7 +366,9 @@ class AccountingWords(msgspec.Struct, frozen=True, kw_only=True):
     Words on memory that it reports: ``unmeasured`` by us, ``below`` our figure,
     ``above`` it; each ``_killed`` for a task that was killed for memory. ``zero`` is
     for memory that it leaves empty though the job ran: empty, if it never does.
-    ``virtual`` is address space, ``sampled`` how GPU memory is read.
+    ``virtual`` is address space, ``sampled`` how GPU memory is read. ``{often}`` in
+    words stands for the interval of the site's samples; if that is unknown, ``unsure``
+    is said of a figure below ours.
     """
 
     memory: str
@@ -383,6 +385,7 @@ class AccountingWords(msgspec.Struct, frozen=True, kw_only=True):
     gpu_memory: str = "GPU memory"
     gpu_utilization: str = "GPU utilization"
     sampled: str = "sampled"
+    unsure: str = ""
 
 
 class Accounting(Protocol):
@@ -409,12 +412,6 @@ class PastAccounting(Protocol):
 
     def past_argv(self, user: str, days: int) -> Argv:
         """Return the command that lists the jobs of *user* of the last *days*."""
-
-    def interval_argv(self) -> Argv | None:
-        """Return the command that shows how often memory is sampled, if any."""
-
-    def parse_interval(self, out: str) -> Seconds | None:
-        """Read the seconds between two samples; None if it is not shown."""
 
     def is_past(self, head: str) -> bool:
         """Return whether a text that begins with *head* is such a list."""

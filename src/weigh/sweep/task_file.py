@@ -5,7 +5,7 @@ it comes from Windows and is dropped. Tasks are numbered from 1.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -76,10 +76,17 @@ def task_text(raw: bytes, *, is_first: bool = False) -> bytes:
     return b"" if not bare or bare[:1] == b"#" else text
 
 
-def is_script(lines: Iterable[bytes]) -> bool:
-    """Return whether *lines* are a script, to be run as a whole."""
-    numbered = enumerate(lines)
-    return any(makes_a_script(raw, is_first=number == 0) for number, raw in numbered)
+def is_script(
+    lines: Iterable[bytes], also: Callable[[bytes], bool] = lambda _: False
+) -> bool:
+    """Return whether *lines* are a script, to be run as a whole.
+
+    *also* finds other lines that only a script has.
+    """
+    return any(
+        makes_a_script(raw, is_first=number == 0) or also(raw)
+        for number, raw in enumerate(lines)
+    )
 
 
 def makes_a_script(raw: bytes, *, is_first: bool = False) -> bool:

@@ -211,7 +211,7 @@ _PROFILE = (
 )
 _SCHEDULER_SIZES = ("4G", "500M", "300", "4GB", "1.5g", "0")
 _SIZES = ("4GiB", "1.5g", "300", "500M", "4Gn", "0")
-_SCHEDULER_TIMES = ("02:00:00", "1-12:00:00", "UNLIMITED", "5400", "INFINITY")
+_SCHEDULER_TIMES = ("5400", "02:00:00", "1-12:00:00", "UNLIMITED", "INFINITY")
 _TIMES = ("90m", "1h30m", "1-12:00:00", "02:00:00", "5400")
 _CONDITIONS = ("lr < 1e-2 or seed == 1", "seed in (1, 2) and model != 'a'", "2*seed>lr")
 _AXES = ("lr=1e-2,1e-3", "seed=1..5", "x=0..1:0.1", "y=1e-5..1e-1:log5", "m=a,b")

@@ -10,12 +10,45 @@ from some_requests import REQUESTS, SIZES, TIMES, a_request
 
 from weigh.errors import FormatError, WeighError
 from weigh.model.record import Allocation, Request
-from weigh.schedulers import KINDS
+from weigh.schedulers import (
+    JOB_VARIABLES,
+    KINDS,
+    SUBMITS,
+    gridengine,
+    htcondor,
+    slurm,
+)
 from weigh.schedulers.dialect import Dialect, directive_line
-from weigh.schedulers.protocol import Argv, Kind, Reply, Who
+from weigh.schedulers.gridengine import accounting as gridengine_accounting
+from weigh.schedulers.gridengine import commands as gridengine_commands
+from weigh.schedulers.gridengine import lint as gridengine_lint
+from weigh.schedulers.gridengine import reasons as gridengine_reasons
+from weigh.schedulers.htcondor import accounting as htcondor_accounting
+from weigh.schedulers.htcondor import commands as htcondor_commands
+from weigh.schedulers.htcondor import lint as htcondor_lint
+from weigh.schedulers.htcondor import reasons as htcondor_reasons
+from weigh.schedulers.protocol import (
+    Accounting,
+    Argv,
+    Backend,
+    Kind,
+    Lint,
+    Reasons,
+    Reply,
+    Who,
+)
+from weigh.schedulers.slurm import accounting as slurm_accounting
+from weigh.schedulers.slurm import commands as slurm_commands
+from weigh.schedulers.slurm import lint as slurm_lint
+from weigh.schedulers.slurm import reasons as slurm_reasons
 from weigh.units import GIB, HOUR, KIB, MIB
 
 DIALECTS: dict[str, Dialect] = {name: kind.text for name, kind in KINDS.items()}
+
+
+def is_clock(dialect: Dialect) -> bool:
+    """Return whether times are written with colons, not as a number of seconds."""
+    return ":" in dialect.format_time(60)
 
 
 @pytest.fixture(params=sorted(DIALECTS))
@@ -85,8 +118,9 @@ def test_upper_case_letters_count_by_1024(dialect: Dialect) -> None:
     assert dialect.parse_memory("2T") == 2048 * GIB
 
 
-def test_three_clock_fields_are_hours_minutes_seconds(dialect: Dialect) -> None:
-    assert dialect.parse_time("01:30:05") == HOUR + 30 * 60 + 5
+@pytest.mark.parametrize("name", [n for n, d in DIALECTS.items() if is_clock(d)])
+def test_three_clock_fields_are_hours_minutes_seconds(name: str) -> None:
+    assert DIALECTS[name].parse_time("01:30:05") == HOUR + 30 * 60 + 5
 
 
 @pytest.mark.parametrize("text", ["", "abc", "-4G", "4X", "G", "4 G", "9" * 5000])
@@ -150,6 +184,31 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return KINDS[request.param]
 
 
+def test_the_files_of_each_folder_are_what_their_protocols_demand() -> None:
+    """Compare them: at run time by name, and in these lines by mypy."""
+    backends: list[Backend] = [slurm_commands, gridengine_commands, htcondor_commands]
+    lints: list[Lint] = [slurm_lint, gridengine_lint, htcondor_lint]
+    accounts: list[Accounting] = [
+        slurm_accounting,
+        gridengine_accounting,
+        htcondor_accounting,
+    ]
+    reasons: list[Reasons] = [slurm_reasons, gridengine_reasons, htcondor_reasons]
+
+    assert [kind.backend for kind in KINDS.values()] == backends
+    assert [kind.lint for kind in KINDS.values()] == lints
+    assert [kind.accounting for kind in KINDS.values()] == accounts
+    assert [kind.reasons for kind in KINDS.values()] == reasons
+
+
+def test_a_line_of_the_table_is_as_its_folder(kind: Kind) -> None:
+    kinds: list[Kind] = [slurm.KIND, gridengine.KIND, htcondor.KIND]  # mypy compares
+
+    assert [*KINDS.values()] == kinds
+    assert JOB_VARIABLES[kind.name] == kind.job_variable
+    assert SUBMITS[kind.name] == kind.submits
+
+
 def test_a_line_of_the_table_has_the_name_of_its_folder(kind: Kind) -> None:
     assert kind.text.__name__ == f"weigh.schedulers.{kind.name}.text"  # type: ignore[attr-defined] # a module
     assert kind.backend.NAME == kind.text.NAME == kind.name
@@ -177,6 +236,6 @@ def test_commands_without_an_answer_leave_the_limits_unknown(kind: Kind) -> None
 def test_a_queue_and_what_is_wanted_are_in_the_question_for_a_start(kind: Kind) -> None:
     asked = " ".join(kind.start_argv("short", cpus=4, time=60))
 
-    assert "short" in asked
+    assert "short" in asked or not kind.traits.queues
     assert "4" in asked
     assert kind.parse_start("") == (None, None)

@@ -391,18 +391,3 @@ def test_the_file_of_grid_engine_is_read_with_colons_in_a_request() -> None:
     assert None not in found
     assert {job.accounted.time_limit for job in found if job} == {60, 5}
     assert list(gridengine.read_past(["torn:line\n"])) == [None]
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("JobAcctGatherFrequency  = task=1\nJobAcctGatherType = x\n", 1),
-        ("JobAcctGatherFrequency  = 30\n", 30),
-        ("JobAcctGatherFrequency  = energy=60,task=15,network=5\n", 15),
-        ("JobAcctGatherFrequency  = energy=60\n", None),
-        ("JobAcctGatherFrequency  = 0\n", None),
-        ("", None),
-    ],
-)
-def test_how_often_a_site_samples_is_read(text: str, seconds: int | None) -> None:
-    assert slurm.parse_interval(text) == seconds

@@ -411,7 +411,7 @@ def test_tasks_get_a_signal_before_the_time_limit(batch: Batch) -> None:
 def test_the_end_of_a_slurm_job_is_a_time_limit(batch: Batch) -> None:
     def until_the_end(seconds: int) -> None:
         end = str(int(time.time()) + seconds)
-        finished = batch.run("--grace", "2", SLURM_JOB_END_TIME=end)
+        finished = batch.run("--grace", "2", SLURM_JOB_ID="1", SLURM_JOB_END_TIME=end)
         assert finished.returncode == 128 + signal.SIGTERM
 
     task = "trap 'echo saved >> ran; exit 0' TERM; touch began; sleep 100 & wait"

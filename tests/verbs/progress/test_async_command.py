@@ -7,7 +7,7 @@ import pytest
 from processes import is_running, until
 
 from weigh.measure.async_command import AsyncCommand
-from weigh.schedulers.slurm import SLURM
+from weigh.schedulers.slurm import KIND as SLURM
 
 ENV = dict(os.environ)
 

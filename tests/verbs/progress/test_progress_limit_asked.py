@@ -50,17 +50,19 @@ def test_outside_of_grid_engine_nobody_is_asked() -> None:
 
 
 def test_slurm_says_when_a_job_ends() -> None:
-    env = {"SLURM_JOB_END_TIME": str(int(time.time()) + 3600)}
+    end = str(int(time.time()) + 3600)
+    env = {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": end}
     assert time_left(None, env) == pytest.approx(3600, abs=10)
 
 
 def test_the_users_word_counts_before_the_schedulers() -> None:
-    assert time_left(60.0, {"SLURM_JOB_END_TIME": "1"}) == 60.0
+    assert time_left(60.0, {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": "1"}) == 60.0
 
 
 @pytest.mark.parametrize("word", ["", "soon", "-5", "²"])
 def test_an_end_that_is_no_time_is_none(word: str) -> None:
-    assert time_left(None, {"SLURM_JOB_END_TIME": word}) is None
+    env = {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": word}
+    assert time_left(None, env) is None
 
 
 def test_a_limit_is_written_as_the_jobs_scheduler_takes_it() -> None:
@@ -99,4 +101,5 @@ def test_slurm_is_not_queried_by_every_rank_nor_for_a_known_limit(
 
 
 def test_the_end_of_a_job_that_is_over_is_no_limit() -> None:
-    assert time_left(None, {"SLURM_JOB_END_TIME": str(int(time.time()) - 60)}) is None
+    env = {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": str(int(time.time()) - 60)}
+    assert time_left(None, env) is None

@@ -150,7 +150,7 @@ def test_json_is_one_document_and_stderr_stays_empty(weigh: Weigh) -> None:
 
 @pytest.mark.parametrize("text", ["100%", "1"])
 def test_headroom_is_added_to_the_biggest_use(weigh: Weigh, text: str) -> None:
-    assert "--mem=850M" in weigh("request", "--headroom", text)[1]
+    assert "--mem=800M" in weigh("request", "--headroom", text)[1]
 
 
 def test_headroom_comes_from_the_settings_where_no_flag_says_it(
@@ -158,7 +158,7 @@ def test_headroom_comes_from_the_settings_where_no_flag_says_it(
 ) -> None:
     (tmp_path / "weigh.toml").write_text("headroom = 1")
 
-    assert "--mem=850M" in weigh("request")[1]
+    assert "--mem=800M" in weigh("request")[1]
     assert "--mem=500M" in weigh("request", "--headroom", "20%")[1]
 
 

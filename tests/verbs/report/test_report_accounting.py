@@ -205,3 +205,46 @@ def test_a_job_that_slept_before_its_run_is_no_accounting_that_missed_something(
         0
     ].others
     assert figure.word == "over the whole job, including its set-up"
+
+
+@pytest.mark.parametrize(
+    ("config", "seconds"),
+    [
+        ("JobAcctGatherFrequency  = 30\nJobAcctGatherType = jobacct_gather/linux", 30),
+        ("JobAcctGatherFrequency  = task=10\n", 10),
+        ("JobAcctGatherFrequency  = energy=60,task=15,network=0\n", 15),
+        (
+            "JobAcctGatherFrequency  = energy=60\n",
+            30,
+        ),  # the default of what is left out
+        ("JobAcctGatherFrequency  = 0\n", 0),
+        ("JobAcctGatherFrequency  = 30\nJobAcctGatherType = (null)\n", None),
+        ("JobAcctGatherFrequency  = 30\nJobAcctGatherType = jobacct_gather/none", None),
+        ("JobAcctGatherFrequency  = (null)\n", None),
+        ("JobAcctGatherFrequency  = task=\n", None),
+        ("", None),
+    ],
+)
+def test_how_often_slurm_samples_is_read_from_its_configuration(
+    config: str, seconds: float | None
+) -> None:
+    assert slurm_accounting.parse_interval(config) == seconds
+
+
+@pytest.mark.parametrize(
+    ("sampled", "words"),
+    [
+        (30.0, "sampled every 30 s, peaks are missed: trust weigh's"),
+        (10.0, "sampled every 10 s, peaks are missed: trust weigh's"),
+        (0.0, "sampled at the end only, peaks are missed: trust weigh's"),
+        (None, "sampled at unknown intervals, peaks may be missed"),
+    ],
+)
+def test_a_smaller_figure_is_distrusted_where_its_interval_is_known(
+    sampled: float | None, words: str
+) -> None:
+    told = Accounted(
+        element=0, state="COMPLETED", max_rss=GIB // 2, wall_time=9.0, sampled=sampled
+    )
+    (figure,) = _of(GIB, told).others
+    assert figure.word == words

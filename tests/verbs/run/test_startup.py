@@ -35,8 +35,8 @@ _OURS = """
     weigh weigh._version weigh.__main__ weigh.errors weigh.units weigh.model
     weigh.model.gpu
     weigh.model.record weigh.model.mask weigh.config weigh.request
-    weigh.outcome weigh.cli weigh.cli.main weigh.cli.output weigh.cli.options
-    weigh.cli.run weigh.flow weigh.flow.run weigh.flow.run.options
+    weigh.outcome weigh.cli weigh.cli.output weigh.cli.plain_run weigh.cli.run_job
+    weigh.flow weigh.flow.run weigh.flow.run.options
     weigh.flow.run.channel weigh.flow.run.record_sink weigh.flow.run.run
     weigh.schedulers weigh.schedulers.gridengine weigh.schedulers.gridengine.text
     weigh.schedulers.dialect weigh.schedulers.slurm
@@ -54,8 +54,8 @@ _OURS = """
 """
 # uuid is not here: msgspec imports it
 _NEVER = """
-    asyncio argparse csv dataclasses difflib hashlib importlib.metadata json logging
-    multiprocessing numpy pathlib psutil random rich secrets shlex shutil socket
+    asyncio argparse click csv dataclasses difflib hashlib importlib.metadata json
+    logging multiprocessing numpy pathlib psutil random rich secrets shlex shutil socket
     subprocess tempfile tomllib unittest urllib zipfile
 """
 OURS, NEVER = frozenset(_OURS.split()), frozenset(_NEVER.split())

@@ -1,11 +1,12 @@
 """``weigh`` as these tests call it, with each scheduler in turn."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from following import Weigh
-from rigs import RIGS
+from rigs import RIGS, acting_as
 
 
 @pytest.fixture(scope="session")
@@ -34,9 +35,11 @@ def here(
 @pytest.fixture(params=[*RIGS, "local"])
 def weigh(
     request: pytest.FixtureRequest, here: Weigh, monkeypatch: pytest.MonkeyPatch
-) -> Weigh:
+) -> Iterator[Weigh]:
     """``weigh`` with each scheduler in turn."""
     here.scheduler = request.param
-    for key, value in request.getfixturevalue(here.scheduler).items():
+    env: dict[str, str] = request.getfixturevalue(here.scheduler)
+    for key, value in env.items():
         monkeypatch.setenv(key, value)
-    return here
+    with acting_as(env.get("WEIGH_RIG_AS"), here.folder.parent):
+        yield here

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from weigh.cli.main import run_cli
+from weigh.schedulers import KINDS
 
 PATIENCE = 240.0
 
@@ -27,6 +28,12 @@ class Weigh:
         code = run_cli(argv, [])
         out, err = self._capsys.readouterr()
         return code, out, err
+
+    def needs_waiting(self) -> None:
+        """Skip a test of jobs that wait for others where they cannot."""
+        kind = KINDS.get(self.scheduler)
+        if kind is not None and not kind.traits.waits:
+            pytest.skip(f"{kind.title} lets no job wait for another one")
 
     def plan(self, *lines: str, name: str = "p", together: int = 1) -> str:
         """Plan these tasks, so many side by side; give the plan's folder."""

@@ -25,6 +25,7 @@ def submit(weigh: Weigh, plan: str, *words: str) -> tuple[str, str]:
 
 
 def test_the_rest_is_done_once_the_first_kept_to_the_request(weigh: Weigh) -> None:
+    weigh.needs_waiting()
     plan = weigh.plan("sleep 1; echo 1 >>order", *["echo rest >>order"] * 3)
 
     job, _ = submit(weigh, plan, "--first", "1")
@@ -36,6 +37,7 @@ def test_the_rest_is_done_once_the_first_kept_to_the_request(weigh: Weigh) -> No
 
 
 def test_the_rest_is_held_where_the_first_did_not_keep_to_it(weigh: Weigh) -> None:
+    weigh.needs_waiting()
     plan = weigh.plan("exit 3", "touch two", "touch three")
 
     job, rest = submit(weigh, plan, "--first", "1")

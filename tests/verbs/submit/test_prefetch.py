@@ -25,6 +25,7 @@ def test_the_job_begins_after_its_prefetch(weigh: Weigh) -> None:
 
 
 def test_the_tasks_do_not_run_where_the_prefetch_failed(weigh: Weigh) -> None:
+    weigh.needs_waiting()
     job = weigh.submit(weigh.plan("touch ran"), "--prefetch", "false")
     weigh.finish(prefetch_of(weigh).id)
 

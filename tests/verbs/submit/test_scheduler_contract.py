@@ -153,6 +153,7 @@ def test_what_was_cancelled_can_be_resumed(weigh: Weigh) -> None:
 
 
 def test_a_job_begins_after_the_one_it_depends_on(weigh: Weigh) -> None:
+    weigh.needs_waiting()
     first = weigh.submit(weigh.plan("sleep 1; echo first >>order", name="a"))
     second = weigh.submit(weigh.plan("echo second >>order", name="b"), "--after", first)
 

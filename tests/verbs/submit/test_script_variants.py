@@ -148,6 +148,7 @@ def test_the_tasks_end_before_the_warning(name: str) -> None:
 
 
 @EACH_KIND
-def test_a_queue_that_no_directive_can_hold_is_refused(name: str) -> None:
+def test_a_queue_or_node_that_no_directive_can_hold_is_refused(name: str) -> None:
+    request = JobRequest(queue='a"b', exclude=('a"b',))
     with pytest.raises(UsageError, match="cannot hold"):
-        RENDER[name](a_script(request=JobRequest(queue='a"b')))
+        RENDER[name](a_script(request=request))

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
-from rigs import EACH_RIG
+from rigs import EACH_RIG, acting_as
 
 RIG = Path(os.environ.get("WEIGH_RIG", "/var/lib/weigh-rig"))
 PIDS = {
     "slurm": RIG / "slurm/pid/slurmctld.pid",
     "gridengine": RIG / "gridengine/pid/qmaster",
+    "htcondor": RIG / "htcondor/pid/schedd",
 }
 
 
@@ -127,25 +128,26 @@ def test_the_job_of_a_sender_that_was_killed_runs_once(
     monkeypatch: pytest.MonkeyPatch,
     scheduler: str,
 ) -> None:
-    for key, value in request.getfixturevalue(scheduler).items():
+    env: dict[str, str] = request.getfixturevalue(scheduler)
+    for key, value in env.items():
         monkeypatch.setenv(key, value)
     here.scheduler = scheduler
+    user = env.get("WEIGH_RIG_AS")
     plan = counted(here, 2)
-    with stopped(scheduler):
+    with stopped(scheduler), acting_as(user, here.folder.parent):
         sender = start(here, "submit", plan, "--on", scheduler, "--no-checks")
         until(lambda: bool(list(Path(plan, "sent").glob("*.part"))))
         time.sleep(0.5)
         sender.kill()
         sender.communicate()
-        if (
-            scheduler == "slurm"
-        ):  # a request that is refused as too old would take 310 s
-            monkeypatch.setattr("weigh.schedulers.slurm.commands._DEFAULT_TTL", 5.0)
+    if scheduler == "slurm":  # a request that is refused as too old would take 310 s
+        monkeypatch.setattr("weigh.schedulers.slurm.commands._DEFAULT_TTL", 5.0)
 
-    job = once_sent(here, plan, "--no-checks")
+    with acting_as(user, here.folder.parent):
+        job = once_sent(here, plan, "--no-checks")
 
-    assert here.finish(job) == {"COMPLETED": 2}
-    assert begun(here) == [1, 1]
+        assert here.finish(job) == {"COMPLETED": 2}
+        assert begun(here) == [1, 1]
 
 
 def test_of_three_who_submit_a_plan_at_once_one_does(weigh: Weigh) -> None:

@@ -26,6 +26,7 @@ from weigh.render.words import rate_words
 from weigh.runner import resources
 from weigh.runner.slots import Layout, lay_out
 from weigh.runner.task_source import TaskSource
+from weigh.schedulers import KINDS
 from weigh.store import shards
 from weigh.store.identity import new_id, this_machine
 from weigh.store.location import make_folder
@@ -132,11 +133,19 @@ def is_job_script(path: str) -> bool:
         raise UsageError("weigh check needs a file, not standard input")
     try:
         with open(path, "rb") as file:
-            return is_script(file)
+            return is_script(file, _is_description)
     except IsADirectoryError:
         return False  # a plan; other directories are refused later
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _is_description(line: bytes) -> bool:
+    """Return whether the line is a command of a scheduler's that needs no prefix."""
+    text = os.fsdecode(line)
+    return any(
+        kind.directive.match(text) for kind in KINDS.values() if not kind.text.PREFIX
+    )
 
 
 def choose(path: str, options: CheckOptions) -> Chosen:

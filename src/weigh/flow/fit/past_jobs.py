@@ -9,7 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from weigh import config
-from weigh.errors import SchedulerError, UsageError
+from weigh.errors import UsageError
 from weigh.estimate.history import ENOUGH, Prediction, Replay
 from weigh.estimate.history_pool import MARGIN, MOST_SEEN
 from weigh.estimate.sampled import Accounts, Seen
@@ -20,7 +20,7 @@ from weigh.model.report import PastJob
 from weigh.render import history_lines
 from weigh.render.history_lines import Kind, Learnt, PastKind
 from weigh.request import COMPLETED, LEAST_MEMORY, round_memory, round_time
-from weigh.schedulers import KINDS, protocol
+from weigh.schedulers import KINDS, accounting, protocol
 from weigh.schedulers.command import lines_of, run
 from weigh.units import Bytes, Seconds
 
@@ -28,7 +28,6 @@ DAYS = 30
 _OUT_OF_MEMORY, _TIMEOUT = "OUT_OF_MEMORY", "TIMEOUT"
 _MOST_KINDS = 20  # of which a list is printed
 _DOUBLED = 2
-_PATIENCE: Seconds = 10.0
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -122,7 +121,7 @@ def request_from_accounting(
     source = past_accounting(kind)
     user = env.get("USER") or env.get("LOGNAME") or ""
     lines = lines_of(source.past_argv(user, words.days), env=env)
-    every = _interval(source, env)
+    every = _interval(kind, env)
     groups = _grouped(source.read_past(lines), words, kind, every)
     if not groups:
         named = "" if words.name is None else f" called {words.name!r}"
@@ -148,16 +147,12 @@ def request_from_accounting(
 _name_of = lru_cache(maxsize=1 << 16)(kind_of_name)
 
 
-def _interval(source: protocol.PastAccounting, env: Mapping[str, str]) -> Seconds:
+def _interval(kind: protocol.Kind, env: Mapping[str, str]) -> Seconds:
     """Query how often this site samples; if it does not answer, the usual."""
-    argv = source.interval_argv()
-    if argv is None:
-        return source.SAMPLED_EVERY
-    try:
-        ran = run(argv, cwd=None, env=env, timeout=_PATIENCE)
-    except SchedulerError:
-        return source.SAMPLED_EVERY
-    return source.parse_interval(ran.out) or source.SAMPLED_EVERY
+    every = accounting.sample_interval(kind.name, run=run, env=env)
+    if every is None:
+        return past_accounting(kind).SAMPLED_EVERY
+    return every or math.inf  # 0: only at the end
 
 
 def _grouped(
@@ -239,6 +234,12 @@ def _request(
         headroom=0.0 if said is None else said.margin,
         runs=completed,
         gpus=jobs.gpus,
-        notes=(*notes, f"sampled every {every:g} s: peaks in between are missed"),
+        notes=(*notes, *_sampling(every)),
     )
     return request, learnt
+
+
+def _sampling(every: Seconds) -> tuple[str, ...]:
+    if math.isinf(every):
+        return ("memory is not sampled here: measure a job with weigh run",)
+    return (f"sampled every {every:g} s: peaks in between are missed",)

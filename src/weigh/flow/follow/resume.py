@@ -24,7 +24,7 @@ from weigh.flow.plan.directory import read_plan
 from weigh.flow.site import schedulers
 from weigh.flow.submit.checks import check_request
 from weigh.flow.submit.job_parts import Origin, own_flags, parts_of, pinned
-from weigh.flow.submit.job_request import parse_gpus
+from weigh.flow.submit.job_request import parse_gpus, refuse_absent
 from weigh.flow.submit.rounds import Round, Sendings, reaching, settle_all
 from weigh.flow.submit.staging import staged
 from weigh.flow.submit.submit_script import make_numbered, programs_of, ship
@@ -77,7 +77,8 @@ def resume(
     resume waits for.
 
     Raises:
-        UsageError: there is no such job, or another process is resuming it.
+        UsageError: there is no such job, or another process is resuming it, or its
+            scheduler has no queues to choose from.
         SchedulerError: the scheduler refuses or does not answer.
     """
     root = location.locate(cwd, env)
@@ -88,6 +89,8 @@ def resume(
     chain = _chain(name, root)  # again: jobs were settled or sent by others meanwhile
     known = jobs_file.read_jobs(root)
     views = _ended_views(chain, known, root=root, env=env, notify=notify)
+    if options.queue is not None:
+        refuse_absent(JobRequest(queue=options.queue), chain[-1].scheduler)
     choices = [*_choices(views, options), *_never_sent(views)]
     left = tuple(
         Left(task.task, choice.reason) for task, choice in choices if not choice.run

@@ -333,7 +333,7 @@ def _of_job(
         monitor=Monitor(
             samples=int(wall_time / every),
             interval=every,
-            warnings=(f"from {words.memory}: {words.unmeasured}",),
+            warnings=(f"from {words.memory}: peaks between samples are missed",),
             source=kind.accounts,
         ),
     )

@@ -3,6 +3,8 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import msgspec
+
 from weigh.flow.follow.tasks import LOGS, tail_of
 from weigh.flow.follow.view import View
 from weigh.model.report import Accounted, GpuTable
@@ -19,9 +21,13 @@ def ask(
     """Query accounting for jobs, one after the other; nothing without a scheduler."""
     if scheduler is None:
         return ()
-    return tuple(
+    known = tuple(
         one for job in jobs for one in accounting.ask(scheduler, job, run=run, env=env)
     )
+    if not known:
+        return ()
+    sampled = accounting.sample_interval(scheduler, run=run, env=env)
+    return tuple(msgspec.structs.replace(one, sampled=sampled) for one in known)
 
 
 def logs_of(views: Sequence[View]) -> Iterator[str]:

@@ -138,11 +138,12 @@ def _note_login_node(host: Host | None, options: RunOptions, warner: Warner) -> 
     if host is None or folder is None or given is False:
         return
     if given is None:
-        from weigh.schedulers import KINDS  # noqa: PLC0415 - start-up time
+        from weigh.schedulers import (  # noqa: PLC0415 - start-up time
+            JOB_VARIABLES,
+            SUBMITS,
+        )
 
-        kinds = KINDS.values()
-        commands = [one.submits for one in kinds]
-        in_job = [one.job_variable for one in kinds]
+        commands, in_job = [*SUBMITS.values()], [*JOB_VARIABLES.values()]
         if not may_be_login_node(os.environ, commands, in_job):
             return
     from weigh.flow.run.login_node import login_node_warning  # noqa: PLC0415 - rare

@@ -9,7 +9,7 @@ import msgspec
 
 from weigh import config
 from weigh.errors import FormatError, UsageError
-from weigh.schedulers import KINDS, client, kind_or_first
+from weigh.schedulers import KINDS, client, find_kind, kind_or_first
 from weigh.schedulers.client import Client, Reach
 from weigh.schedulers.command import run
 from weigh.schedulers.local.jobs import NAME as LOCAL
@@ -97,6 +97,12 @@ def reaching(name: str, env: Mapping[str, str]) -> Mapping[str, str]:
 def kind_of(name: str) -> str:
     """Return the scheduler of ``slurm@gpu``, one of several clusters: ``slurm``."""
     return name.partition(CLUSTER_MARK)[0]
+
+
+def waits(name: str) -> bool:
+    """Return whether a job of the scheduler *name* can wait for another one."""
+    kind = find_kind(name)
+    return kind is None or kind.traits.waits
 
 
 def find_cluster(name: str, cwd: str, env: Mapping[str, str]) -> Named:

@@ -76,7 +76,7 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
         site=settings.cluster,
         ask=ask,
     )
-    ours = _own_lines(script, text)
+    ours = _own_lines(script, text, scheduler)
     found = tuple(
         one
         for one in text_findings(
@@ -213,13 +213,16 @@ def _is_our_log(script: JobScript, one: Finding) -> bool:
     return named and one.rule in _LOGS
 
 
-def _own_lines(script: JobScript, text: str) -> frozenset[int]:
-    """Return the line numbers of the commands that weigh wrote."""
+def _own_lines(script: JobScript, text: str, scheduler: str) -> frozenset[int]:
+    """Return the line numbers of the commands that weigh wrote; no directives."""
     theirs = set(script.setup.lines)
+    is_directive = KINDS[scheduler].directive.match
     return frozenset(
         line.line
         for line in read_script(text).lines
-        if not line.text.startswith("#") and line.text not in theirs
+        if not line.text.startswith("#")
+        and not is_directive(line.text)
+        and line.text not in theirs
     )
 
 
@@ -281,12 +284,12 @@ def _queue_row(
 
 
 def _gpus_of(node: Node, request: JobRequest) -> list[NodeGpus]:
-    """Return the GPUs of a node that are, or may be, of the requested type."""
-    return [
-        one
-        for one in node.gpus
-        if request.gpu_type in {None, one.name} or one.name == UNTYPED
-    ]
+    """Return the GPUs of a node that are, or may be, of the requested type.
+
+    A type may be a part of the model's name: ``v100`` of ``Tesla V100-SXM2-32GB``.
+    """
+    kind = (request.gpu_type or "").lower()
+    return [one for one in node.gpus if kind in one.name.lower() or one.name == UNTYPED]
 
 
 def _is_free(node: Node, request: JobRequest) -> bool:

@@ -59,6 +59,25 @@ def refuse_own(extra: Sequence[tuple[str, str]], kind: str) -> None:
             raise UsageError(f"--{name} is set by the job script ({instead})")
 
 
+def refuse_absent(request: JobRequest, scheduler: str, *, first: bool = False) -> None:
+    """Refuse options for what the scheduler has not; *first*: --first was given.
+
+    Raises:
+        UsageError: there is one.
+    """
+    kind = find_kind(scheduler)
+    if kind is None:
+        return
+    for option, value, is_there, what in (
+        ("--queue", request.queue, kind.traits.queues, "has no queues"),
+        ("--qos", request.qos, kind.traits.queues, "has no quality of service"),
+        ("--after", request.after, kind.traits.waits, "lets no job wait for another"),
+        ("--first", first, kind.traits.waits, "lets no job wait for another"),
+    ):
+        if value and not is_there:
+            raise UsageError(f"{kind.title} {what}: omit {option}")
+
+
 def refuse_requeue(scheduler: str, runner: Runner) -> None:
     """Refuse --requeue where a job cannot be requeued.
 

@@ -20,6 +20,7 @@ from weigh.flow.submit.job_request import (
     complete_request,
     ids_to_await,
     parse_gpus,
+    refuse_absent,
     refuse_own,
     refuse_requeue,
 )
@@ -145,7 +146,7 @@ def _sent(  # noqa: PLR0913 - keyword-only past the fifth
         fetch = _prefetch(options, parts[0].name, cwd=cwd, env=env)
         note = f"{parts[0].name} starts after prefetch job {fetch.id} has succeeded"
         answer = msgspec.structs.replace(answer, notes=(*answer.notes, note))
-        if fetch.scheduler == name:
+        if fetch.scheduler == name and schedulers.waits(name):
             parts = after_prefetch(parts, fetch)
         else:
             await_prefetch(fetch, root=root, env=env, notify=notify)
@@ -185,6 +186,7 @@ def _prepared(
     )
     request = in_site_words(request, kind, config.load(cwd, env).cluster)
     refuse_own(options.extra, kind)
+    refuse_absent(request, kind, first=options.first is not None)
     staging, staging_notes = _staging(options, cwd, env)
     if options.requeue:
         refuse_requeue(kind, options.runner)

@@ -72,16 +72,6 @@ def past_argv(user: str, days: int) -> Argv:
     return ("qacct", "-o", user, "-d", str(days), "-j")
 
 
-def interval_argv() -> Argv | None:
-    """Return None: execution daemons decide it, each for its node."""
-    return None
-
-
-def parse_interval(out: str) -> Seconds | None:  # noqa: ARG001
-    """Read nothing."""
-    return None
-
-
 def is_past(head: str) -> bool:
     """Return whether *head* begins as ``qacct -j`` or as the accounting file."""
     lines = [line for line in head.splitlines() if not line.startswith("#")]

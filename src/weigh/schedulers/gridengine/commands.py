@@ -19,6 +19,7 @@ from weigh.model.job import (
     Submitted,
 )
 from weigh.model.record import Complexes, State
+from weigh.schedulers import absent
 from weigh.schedulers.command import Ran
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.elements import count_elements, format_ranges, parse_ranges
@@ -93,6 +94,8 @@ def _time(text: str | None) -> int | None:
 
 
 NAME = "gridengine"
+parse_start = absent.parse_start
+patience_argv, parse_patience = absent.patience_argv, absent.parse_patience
 OWN: Mapping[str, str] = {
     **dict.fromkeys(("t", "tc"), "weigh plan makes the elements, --throttle"),
     **dict.fromkeys(("o", "e", "j"), "weigh logs shows the output"),
@@ -162,11 +165,6 @@ def parse_doubt(out: str) -> str | None:
     return f"the job would never start: {reasons}"
 
 
-def parse_start(out: str) -> Seconds | None:  # noqa: ARG001
-    """Return None: Grid Engine does not predict when a job starts."""
-    return None
-
-
 def understood_argv(job: str) -> Argv:
     """Return the command that shows all details of a job."""
     return ("qstat", "-j", job)
@@ -212,16 +210,6 @@ def parse_found(ran: Ran, token: str) -> str | None:
         elif key in _MARKED and token in value and whole_number(job or "") is not None:
             return job
     return None
-
-
-def patience_argv() -> Argv | None:
-    """Return None: a request is either answered or lost."""
-    return None
-
-
-def parse_patience(out: str) -> Seconds:  # noqa: ARG001
-    """Return a fixed time: the master reads a request as soon as it runs."""
-    return _PATIENCE
 
 
 def queue_argv(user: str) -> Argv:

@@ -234,7 +234,8 @@ def holds_placeholder(text: str) -> bool:
     return bool(_ANGLES.search(text) or _ANYWHERE.search(text))
 
 
-def _in_directives(case: Case) -> Iterator[Finding]:
+def in_directives(case: Case) -> Iterator[Finding]:
+    """Find placeholders in the values of options."""
     for option in case.options:
         found = _ANGLES.search(option.value) or _ANYWHERE.search(option.value)
         if found:
@@ -268,7 +269,7 @@ RULES: tuple[Rule, ...] = (
     _nul,
     _first_line,
     _interpreter,
-    _in_directives,
+    in_directives,
     _in_commands,
     _missing,
 )

@@ -86,9 +86,6 @@ _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _SIZE = re.compile(r"^(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)([nc]?)$")
 _TASK = re.compile(r"^(\d+)(?:[_+](\d+))?(?:\.(.+))?$", re.DOTALL)
 _CPU_TIME = re.compile(r"^(?:(\d{1,6})-)?(?:(\d{1,8}):)?(\d{1,8}):(\d\d(?:\.\d+)?)$")
-_FREQUENCY = re.compile(
-    r"^JobAcctGatherFrequency\s*=\s*(?:\S*\btask=)?(\d{1,9})(?=[,\s]|$)", re.MULTILINE
-)
 _MOST_DIGITS = 15
 _LONGEST_ROW = 1 << 16
 _MOST_FITS = 500  # ways to distribute delimiters over the free columns of a row
@@ -98,10 +95,15 @@ _NOT_THE_JOBS = "extern"
 _KILLED_BY_ROOT = "CANCELLED by 0"
 _IN_NO_TIME = frozenset(("", "Unknown", "None"))
 SAMPLED_EVERY: Seconds = 30.0  # slurm.conf(5), JobAcctGatherFrequency
+_DEFAULT_INTERVAL = 30
+_FREQUENCY = re.compile(r"^JobAcctGatherFrequency\s*=\s*(\S+)", re.MULTILINE)
+_GATHERED = re.compile(r"^JobAcctGatherType\s*=\s*(\S+)", re.MULTILINE)
+INTERVAL_ARGV: Argv = ("scontrol", "show", "config")
 WORDS = AccountingWords(
     memory="sacct MaxRSS",
-    unmeasured="sampled, every 30 s at most sites: peaks in between are missed",
-    below="sampled every 30 s at most sites, peaks are missed: trust weigh's",
+    unmeasured="{often}: peaks in between are missed",
+    below="{often}, peaks are missed: trust weigh's",
+    unsure="{often}, peaks may be missed",
     above=(
         "counts shared pages in each process, at some sites page cache too: an upper "
         "bound; weigh counts shared pages once"
@@ -109,18 +111,36 @@ WORDS = AccountingWords(
     below_killed="its last sample before the kill: trust weigh's",
     above_killed="sampled after weigh's last sample of a killed task: trust it",
     # sacct leaves MaxRSS empty where no sample was taken
-    zero="not zero: no sample was taken (every 30 s at most sites)",
+    zero="not zero: no sample was taken ({often})",
     cpu_time="sacct TotalCPU",
     wall_time="sacct Elapsed",
     gpu_memory="sacct gpumem",
     gpu_utilization="sacct gpuutil",
-    sampled="sampled every 30 s at most sites",
+    sampled="{often}",
 )
 
 
 def argv(job: str) -> Argv:
     """Return the command that lists a job's steps, for an array of all its elements."""
     return ("sacct", "-n", "-P", "-j", job, "-o", ",".join(_FIELDS))
+
+
+def parse_interval(config: str) -> Seconds | None:
+    """Read the seconds between samples of tasks' memory; 0 if there are none.
+
+    ``JobAcctGatherFrequency`` is ``30``, or ``task=30,energy=60``, where what is left
+    out has its default of 30 (slurm.conf(5)). A job may have set another with
+    ``--acctg-freq``. None if the site gathers nothing, or cannot be read.
+    """
+    gathered, found = _GATHERED.search(config), _FREQUENCY.search(config)
+    if found is None or (gathered and gathered[1].endswith(("none", "(null)"))):
+        return None
+    word = found[1]
+    if "=" in word:
+        given = dict(part.partition("=")[::2] for part in word.lower().split(","))
+        word = given.get("task", str(_DEFAULT_INTERVAL))
+    number = whole_number(word)
+    return None if number is None else float(number)
 
 
 def parse(out: str) -> tuple[Accounted, ...]:
@@ -145,18 +165,6 @@ def past_argv(user: str, days: int) -> Argv:
     """Return the command that lists the jobs of *user* of the last *days*."""
     span = ("-S", f"now-{days}days")
     return ("sacct", "-P", "-D", "-u", user, *span, "-o", ",".join(_PAST_FIELDS))
-
-
-def interval_argv() -> Argv | None:
-    """Return the command that shows the settings of this Slurm."""
-    return ("scontrol", "show", "config")
-
-
-def parse_interval(out: str) -> Seconds | None:
-    """Read JobAcctGatherFrequency, ``30`` or ``task=30,energy=60``; 0 is never."""
-    found = _FREQUENCY.search(out)
-    seconds = whole_number(found[1]) if found else None
-    return float(seconds) if seconds else None
 
 
 def is_past(head: str) -> bool:

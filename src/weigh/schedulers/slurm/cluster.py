@@ -47,7 +47,7 @@ _RUNNING = frozenset({"R", "S", "CF", "ST", "SI", "SO"})
 _WAITING = frozenset({"PD", "RQ", "RH", "RD", "RS", "SE"})
 
 
-def read_cluster(query: Query) -> ClusterAnswers:
+def read_cluster(query: Query, env: Mapping[str, str]) -> ClusterAnswers:  # noqa: ARG001
     """Query nodes, partitions and jobs. Raises WeighError if Slurm does not answer."""
     commands = (
         NODES,

@@ -22,7 +22,8 @@ from weigh.model.job import (
     States,
     Submitted,
 )
-from weigh.model.record import Complexes, State
+from weigh.model.record import State
+from weigh.schedulers import absent
 from weigh.schedulers.command import Ran
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.elements import count_elements, format_ranges, parse_ranges
@@ -166,6 +167,8 @@ def _word(text: str | None) -> str | None:
 
 
 NAME = "slurm"
+slots_argv, parse_slots = absent.slots_argv, absent.parse_slots
+why_argv, parse_why = absent.why_argv, absent.parse_why
 OWN: Mapping[str, str] = {
     **dict.fromkeys(("array", "a"), "weigh plan makes the elements, --throttle"),
     **dict.fromkeys(("output", "o", "error", "e"), "weigh logs shows the output"),
@@ -430,16 +433,6 @@ def parse_ended(out: str) -> States:
     return states
 
 
-def why_argv(job: str) -> Argv | None:  # noqa: ARG001 - squeue shows it already
-    """Return None: squeue shows the reason already."""
-    return None
-
-
-def parse_why(out: str) -> str | None:  # noqa: ARG001
-    """Read nothing."""
-    return None
-
-
 def gpu_types_argv() -> Argv | None:
     """Return the command that lists the generic resources of all nodes."""
     return ("sinfo", "-h", "-o", "%G")
@@ -448,19 +441,6 @@ def gpu_types_argv() -> Argv | None:
 def parse_gpu_types(out: str) -> tuple[str, ...]:
     """Read ``gpu:v100:4(S:0-1)``; GPUs without a type have no name."""
     return tuple(sorted(set(_GPU_TYPE.findall(out))))
-
-
-def slots_argv() -> Argv | None:
-    """Return None: Slurm counts GPUs per node, not per slot."""
-    return None
-
-
-def parse_slots(
-    out: str,  # noqa: ARG001
-    complexes: Complexes | None = None,  # noqa: ARG001
-) -> str | None:
-    """Read nothing."""
-    return None
 
 
 def array_limit_argv(elements: int) -> Argv | None:

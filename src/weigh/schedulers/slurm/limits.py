@@ -7,12 +7,14 @@ import msgspec
 
 from weigh.model.cluster import Node
 from weigh.model.limits import Limits, NodeType, QueueLimits
+from weigh.schedulers import absent
 from weigh.schedulers.cluster_view import closed_nodes
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.protocol import Live, Query, Reply, Who
 from weigh.schedulers.slurm import cluster as slurm_cluster
 from weigh.units import MIB, Bytes
 
+resource_names = absent.resource_names
 _ASSOCIATION = "format=Account,Partition,QOS,MaxSubmit"
 _COLUMNS = 4
 QOS = ("sacctmgr", "-nP", "show", "qos", "format=Name,MaxSubmitPU")

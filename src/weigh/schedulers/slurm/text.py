@@ -10,6 +10,7 @@ from weigh.model.record import Allocation, Job, Request
 from weigh.schedulers.dialect import (
     Options,
     binary_size,
+    no_file,
     positive_number,
     whole_number,
 )
@@ -18,6 +19,7 @@ from weigh.units import DAY, HOUR, MIB, MINUTE, Bytes, Seconds, format_limit
 NAME = "slurm"
 PREFIX = "#SBATCH"
 JOB_VARIABLE = "SLURM_JOB_ID"
+start_file = no_file
 OPTIONS = Options(
     memory="--mem={}",
     time="--time={}",
@@ -183,11 +185,6 @@ def limit_argv(env: Mapping[str, str]) -> tuple[str, ...] | None:
     if env.get("SLURM_JOB_END_TIME"):  # no query needed
         return None
     return "squeue", "-h", "-j", job, "-o", "%L"
-
-
-def start_file(env: Mapping[str, str]) -> str | None:  # noqa: ARG001
-    """Return no file: squeue shows the time left itself."""
-    return None
 
 
 def parse_left(out: str, elapsed: Seconds) -> Seconds | None:  # noqa: ARG001

@@ -1,0 +1,115 @@
+"""Carry out plain command lines of ``weigh run`` without click, to start sooner.
+
+Importing click takes about a quarter of what weigh adds to a short command. A command
+line is plain if it has only the options below, each written out, and if no setting has
+the place of another option. The others, and those with a mistake, are left to click.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from weigh import config
+from weigh.cli.output import guard_terminal, make_stderr_patient, settle_stdout
+from weigh.cli.run_job import label_trouble, parse_parameters, report_on
+from weigh.errors import FormatError, WeighError
+from weigh.flow.run.options import RunOptions
+from weigh.flow.run.record_sink import current_folder
+from weigh.flow.run.run import run
+from weigh.measure.launcher import Launcher
+from weigh.model.record import Record
+
+_VALUED = {"-o": "output", "--output": "output", "--label": "label"}
+_QUIET = ("-q", "--quiet")
+_OF_RUN = frozenset((*RunOptions.__struct_fields__, "headroom", "quiet"))
+
+
+class PlainRun(msgspec.Struct):
+    """A plain command line, with the names and values that click gives."""
+
+    output: str | None = None
+    label: str | None = None
+    quiet: bool = False
+    parameters: dict[str, int | float | str] = {}
+    command: tuple[str, ...] = ()
+
+
+def read_plain(argv: Sequence[str]) -> PlainRun | None:
+    """Read ``run [OPTIONS] -- COMMAND``; return None to leave it to click."""
+    words, found, parameters = iter(argv), PlainRun(), list[str]()
+    if next(words, "") != "run":
+        return None
+    for word in words:
+        if word == "--":
+            break
+        if word in _QUIET:
+            found.quiet = True
+            continue
+        name, equals, value = word.partition("=")
+        if (name not in _VALUED and name != "--param") or (equals and name == "-o"):
+            return None
+        value = value if equals else next(words, "--")
+        if name == "--param":
+            parameters.append(value)
+        else:
+            setattr(found, _VALUED[name], value)
+        if value.startswith("-"):
+            return None
+    try:
+        found.parameters = parse_parameters(parameters)
+    except FormatError:
+        return None
+    found.command = tuple(words)
+    is_wrong = found.label is not None and label_trouble(found.label)
+    return None if is_wrong or not found.command else found
+
+
+def run_plain(argv: Sequence[str], launchers: list[Launcher]) -> int | None:
+    """Run *argv* and return the exit code; None if nothing was done: it is not plain.
+
+    A trouble with stdout is no trouble here: the job's exit code passes.
+    """
+    plain = None if "_WEIGH_COMPLETE" in os.environ else read_plain(argv)
+    if plain is None:
+        return None
+    try:
+        settings = config.load(current_folder() or os.sep, os.environ)
+    except WeighError:
+        return None
+    if _OF_RUN & settings.settings.keys():
+        return None
+    make_stderr_patient()
+    guard_terminal()
+    try:
+        code = _measure(plain, settings, launchers)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - reported in one line
+        from weigh.cli.main import exit_code_of  # noqa: PLC0415 - rarely
+
+        if isinstance(error, KeyboardInterrupt) and sys.stderr is not None:
+            sys.stderr.write("\n")  # as click does
+        code = exit_code_of(error, argv)
+    settle_stdout()
+    if sys.stderr is not None:
+        with suppress(OSError):
+            sys.stderr.flush()
+    return code
+
+
+def _measure(
+    plain: PlainRun, settings: config.Config, launchers: list[Launcher]
+) -> int:
+    options = RunOptions(
+        label=plain.label,
+        parameters=plain.parameters,
+        output=plain.output,
+        mask=settings.mask,
+    )
+    command = list(plain.command)
+
+    def watch(notify: Callable[[str], None]) -> tuple[Record, list[str]]:
+        return run(command, options, launchers=launchers, notify=notify)
+
+    return report_on(watch, command, settings, quiet=plain.quiet, headroom=None)

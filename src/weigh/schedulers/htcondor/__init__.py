@@ -1,0 +1,55 @@
+"""HTCondor: its text, job scripts, commands, limits, lint and accounting."""
+
+import re
+from typing import TYPE_CHECKING
+
+from weigh.schedulers.dialect import Folder, Traits, Variables
+from weigh.schedulers.htcondor import text
+
+if TYPE_CHECKING:
+    from weigh.schedulers.dialect import Dialect
+    from weigh.schedulers.protocol import Argv
+
+
+class HTCondor(Folder):
+    """HTCondor in the table of schedulers: see `protocol.Kind`."""
+
+    name = text.NAME
+    title = "HTCondor"
+    submits = "condor_submit"
+    lists = "condor_status"
+    accounts = "condor_history"
+    commands: tuple[str, ...] = (
+        *("condor_submit", "condor_q", "condor_rm", "condor_status", "condor_history"),
+        "condor_config_val",
+    )
+    starts = "condor_submit -interactive"
+    probe: "Argv" = ("condor_q", "-totals")
+    nodes_argv: "Argv" = ("condor_status", "-af", "Machine")
+    suffixes: tuple[str, ...] = ("sub", "submit", "condor")
+    job_variable = text.JOB_AD
+    directive = re.compile(  # bash would not take it for an assignment
+        r"\s*(?:(?:executable|universe|output|arguments)\s+="
+        r"|(?:request_\w+|should_transfer_files|\+\w+)\s*=\s*\S+\s*$"
+        r"|queue(?:\s+\d+)?\s*$)",
+        re.IGNORECASE,
+    )
+    variables = Variables(
+        job=("CONDOR_CLUSTER_ID",),
+        element=("CONDOR_PROC_ID",),
+        scratch=("_CONDOR_SCRATCH_DIR",),
+        gpus=("_CONDOR_AssignedGPUs",),
+        in_job=(text.JOB_AD,),
+    )
+    traits = Traits(
+        fits_nodes=True,
+        element_name="{}.{}",
+        no_memory="the size of the script",
+        no_start="not now",
+        waits=False,
+        queues=False,
+    )
+    text: "Dialect" = text
+
+
+KIND = HTCondor()

@@ -1,0 +1,70 @@
+#!/bin/bash
+# condor_submit reads this file too: to the line before the job, and its end
+batch_name= <<'# ---- the job, for bash'
+executable = $(SUBMIT_FILE)
+batch_name = ppo-sweep
+output = /home/me/rl/plan/ppo-sweep/log/$(ClusterId)_$(ProcId).out
+error = /home/me/rl/plan/ppo-sweep/log/$(ClusterId)_$(ProcId).out
+environment = "CONDOR_CLUSTER_ID=$(ClusterId) CONDOR_PROC_ID=$(ProcId)"
+getenv = HOME, LANG, LOGNAME, PATH, SHELL, USER
+should_transfer_files = NO
++WeighScript = $(true)
+request_cpus = 4
+request_memory = 8G
+allowed_job_duration = 21600
+request_gpus = 1
+require_gpus = regexp("p100", DeviceName, "i")
+periodic_remove = JobStatus == 5 && (HoldReasonCode == 34 || HoldReasonCode == 46 || HoldReasonCode == 47 || (HoldReasonCode == 21 && HoldReasonSubCode == 102))
+concurrency_limits = weigh_job:769344
+accounting_group = def-lab
+notify_user = me@uni.edu
+notification = Complete
+requirements = Machine != "node07"
+# ---- the job, for bash
+true @=bash
+
+# 25 elements of up to 4 tasks in parallel; written by weigh 1.0.
+# You may edit it: only the scheduler reads it.
+
+trap 'echo "weigh: exit code $?"' EXIT
+export WEIGH_DIR=/home/me/rl/.weigh
+cd /home/me/rl || exit
+plan=/home/me/rl/plan/ppo-sweep
+element="$CONDOR_PROC_ID"
+
+# the environment of the tasks
+source /etc/profile
+module load cuda/12 || exit
+eval "$(conda shell.bash hook)" || exit
+conda activate rl || exit
+export A=1
+
+# check for missing programs first
+command -v ffmpeg >/dev/null ||
+  { echo "weigh: not found on $(hostname):" ffmpeg >&2; exit 127; }
+python -c 'import sys, importlib.util as u; t = u.find_spec("torch") and __import__("torch"); sys.exit(bool(t) and not t.cuda.is_available())' ||
+  { echo "weigh: torch sees no GPU on $(hostname)" >&2; exit 69; }
+
+# the tasks: a signal that ends this job is forwarded to them at once
+on_signal() {
+  [[ $1 != USR1 && $1 != XCPU ]] || echo "weigh: the time limit is near" >&2
+  by=${by:-$1}
+  [ -n "$tasks" ] || exit 143
+  [ -n "$ending" ] || kill -TERM "$tasks" 2>/dev/null
+  ending=1 again=1
+}
+tasks= ending= again=1 by=
+trap 'on_signal TERM' TERM
+trap 'on_signal INT' INT
+trap 'on_signal USR1' USR1
+trap 'on_signal USR2' USR2
+trap 'on_signal XCPU' XCPU
+/home/me/env/bin/python -m weigh exec --jobs 4 --grace 20 --time-limit "$((21600 - SECONDS))s" \
+  $(grep -qsx "NumShadowStarts = 1" "$_CONDOR_JOB_AD" || echo --forget-survivors) \
+  --joblog "$plan/log/tasks_$element.joblog" "$plan/tasks_$element.txt" &
+tasks=$!
+until [ -z "$again" ]; do again=; wait "$tasks"; code=$?; done
+exit "$code"
+@bash
+true = true
+queue 25

@@ -1,0 +1,168 @@
+"""HTCondor only: what it has not, what a job knows of itself, what its pool has."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from following import Weigh
+from rigs import acting_as
+
+from weigh.model.lint import Facts
+from weigh.schedulers.htcondor import lint as htcondor_lint
+
+MIB = 1 << 20
+
+
+def script(weigh: Weigh, *words: str) -> str:
+    """Return the script that would be sent."""
+    argv = ("submit", weigh.plan("true"), "--on", "htcondor", "--dry-run", *words)
+    code, out, err = weigh(*argv)
+    assert code == 0, err
+    return out
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--queue", "short"), "HTCondor has no queues: omit --queue"),
+        (("--qos", "high"), "has no quality of service: omit --qos"),
+        (("--after", "12"), "lets no job wait for another: omit --after"),
+        (("--first", "1"), "lets no job wait for another: omit --first"),
+        (("--output=x",), "--output is set by the job script (weigh logs"),
+    ],
+)
+def test_what_it_has_not_is_refused_in_one_line(
+    here: Weigh, words: tuple[str, ...], reason: str
+) -> None:
+    code, _, err = here("submit", here.plan("true"), "--on", "htcondor", *words)
+
+    assert (code, err.count("\n")) == (2, 1)
+    assert reason in err
+
+
+def test_its_own_commands_go_through(here: Weigh) -> None:
+    words = ("--requirements=Memory > 4000", '--+Project="it\'s $mine"')
+
+    lines = script(here, *words).splitlines()
+
+    assert "requirements = (Memory > 4000)" in lines
+    assert '+Project = "it\'s $(DOLLAR)mine"' in lines
+
+
+@pytest.mark.parametrize("value", ["a\nb", "a\\", " a"])
+def test_what_no_line_can_hold_is_refused(here: Weigh, value: str) -> None:
+    code, _, err = here(
+        "submit", here.plan("true"), "--on", "htcondor", f"--rank={value}"
+    )
+
+    assert code == 2
+    assert "cannot hold" in err
+
+
+def test_the_lint_has_nothing_against_our_own_script(here: Weigh) -> None:
+    (here.folder / "job.sh").write_text(text := script(here, "--throttle", "1"))
+
+    assert htcondor_lint.lint(text, Facts(cwd=str(here.folder))) == ()
+
+
+@pytest.fixture
+def pool(
+    here: Weigh, htcondor: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Weigh]:
+    """``weigh`` with a real HTCondor."""
+    here.scheduler = "htcondor"
+    for key, value in htcondor.items():
+        monkeypatch.setenv(key, value)
+    with acting_as(htcondor["WEIGH_RIG_AS"], here.folder.parent):
+        yield here
+
+
+def submits(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["condor_submit", "plan/p/job.sh"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.mark.htcondor
+def test_a_user_may_submit_the_script_without_weigh(pool: Weigh) -> None:
+    weigh = pool
+    weigh.finish(weigh.submit(weigh.plan("true")))
+
+    sent = submits(weigh.folder)
+
+    assert (sent.returncode, sent.stderr) == (0, "")
+    assert "1 job(s) submitted" in sent.stdout
+
+
+@pytest.mark.htcondor
+def test_a_run_in_a_job_knows_the_job_and_its_slot(pool: Weigh) -> None:
+    weigh = pool
+    run = f"{sys.executable} -m weigh run -q -o {weigh.folder}/record.json -- true"
+    weigh.plan(run)
+
+    job = weigh.submit("plan/p", "--gpus", "v100:2", "--memory", "300M")
+
+    assert weigh.finish(job) == {"COMPLETED": 1}
+    record = json.loads((weigh.folder / "record.json").read_text())
+    assert (record["job"]["id"], record["job"]["attempt"]) == (job, 1)
+    allocation = record["allocation"]
+    assert (allocation["scheduler"], allocation["gpus"]) == ("htcondor", 2)
+    assert allocation["memory"] == 300 * MIB
+
+
+@pytest.mark.htcondor
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--cpus", "20"), "20 CPUs on one node; the largest of pool has 8: never"),
+        (("--memory", "64G"), "the largest node of pool has 31.2 GiB: never starts"),
+        (("--gpus", "9"), "9 GPUs on one node; pool has 4 on one: never starts"),
+        (("--requirements=Memory >",), "would reject the job: Parse error"),
+    ],
+)
+def test_what_it_would_keep_for_ever_is_refused(
+    pool: Weigh, words: tuple[str, ...], reason: str
+) -> None:
+    weigh = pool
+
+    code, _, err = weigh("submit", weigh.plan("true"), "--on", "htcondor", *words)
+
+    assert code == 2
+    assert reason in " ".join(err.split())
+
+
+@pytest.mark.htcondor
+def test_a_pool_shows_its_node_and_gpus(pool: Weigh) -> None:
+    code, out, err = pool("cluster", "--json")
+
+    assert code == 0, err
+    seen = json.loads(out)
+    (gpus,) = seen["gpus"]
+    assert (seen["scheduler"], seen["version"][:3]) == ("htcondor", "23.")
+    assert (gpus["name"], gpus["total"]) == ("Tesla V100-SXM2-32GB", 4)
+    assert [node["cpus"] for node in seen["nodes"]] == [8]
+
+
+@pytest.mark.htcondor
+def test_a_job_on_hold_shows_the_reason(pool: Weigh) -> None:
+    weigh = pool
+    job = weigh.submit(weigh.plan("sleep 60"))
+    weigh.wait_for(job, lambda one: "RUNNING" in one["tasks"])
+    subprocess.run(["condor_hold", job], check=True, timeout=30, capture_output=True)
+
+    weigh.wait_for(job, lambda one: one["tasks"] == {"PENDING": 1})
+
+    _, out, _ = weigh("status", job)
+    assert "on hold by its user" in out
+    weigh("cancel", job)
+    assert weigh.finish(job) == {"CANCELLED": 1}
+    assert os.getuid() != 0  # HTCondor runs no job of root's
