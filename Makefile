@@ -47,7 +47,7 @@ test: export PYTHONDONTWRITEBYTECODE :=
 test: style
 	@ci/packages.sh
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) $(BIN)/python -m pytest \
-	  -n $(WORKERS) --dist loadgroup -rs --durations=10 $(PYTEST)
+	  -n $(WORKERS) --dist loadgroup -rfEs --durations=10 $(PYTEST)
 
 style: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,6 +29,9 @@ for name in list(os.environ):
         tuple(f"WEIGH_{x}" for x in OURS)
     ):
         del os.environ[name]
+
+# under nohup programs ignore it, and so would every one that a test starts
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # a busy machine is no fault of the code's: examples may take their time
 settings.register_profile("weigh", deadline=None, max_examples=30)

@@ -10,7 +10,7 @@ import click
 
 from weigh.cli import options
 from weigh.errors import StoreError
-from weigh.flow.records.imported import STDIN, Format, import_records
+from weigh.flow.records.imported import FORMATS, STDIN, import_records
 from weigh.flow.records.records import (
     RecordFilter,
     Store,
@@ -134,28 +134,39 @@ def export(names: tuple[str, ...], *, is_csv: bool, output: str | None) -> None:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(get_args(Format)),
+    type=click.Choice(FORMATS),
     help="Format of the files.  [default: detected]",
 )
 @click.option("--label", metavar="NAME", help="Label of the imported records.")
 @click.option("--again", is_flag=True, help="Import again what was imported before.")
 def import_(
-    paths: tuple[str, ...], *, form: Format | None, label: str | None, again: bool
+    paths: tuple[str, ...], *, form: str | None, label: str | None, again: bool
 ) -> None:
-    """Import runs from GNU `time -v` output and GNU parallel joblogs.
+    """Import runs that other tools measured.
 
-    FILE - is standard input.
+    FILE is the output of `sacct -P`, `qacct -j`, GNU `time -v`, a trace.txt of
+    Nextflow, a benchmark of Snakemake, an info.json of con-duct, Grid Engine's
+    accounting file or a joblog of GNU parallel; - is standard input.
     """
-    done = import_records(_store(), paths, form=form, label=label, again=again)
+    done = import_records(
+        _store(),
+        paths,
+        form=form,
+        label=label,
+        again=again,
+        user=os.environ.get("USER"),
+    )
+    total = number = 0
     for one in done:
+        total += 1
         where = f"{printable(one.source)}:{one.number}"
         if one.record is None:
             click.echo(f"weigh: {where}: skipped: {one.problem}", err=True)
         else:
+            number += 1
             command = short_command(one.record.command)
             _print_line(f"{one.record.id}  {where}  {one.record.state}  {command}")
-    number = sum(one.record is not None for one in done)
-    skipped = f", {count(len(done) - number)} skipped" if number < len(done) else ""
+    skipped = f", {count(total - number)} skipped" if number < total else ""
     click.echo(f"weigh: {_records(number)} imported{skipped}", err=True)
 
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,14 +16,20 @@ from weigh.flow.fit.request import request as request_flow
 from weigh.render.request_lines import FORMS
 from weigh.schedulers import KINDS
 
+if TYPE_CHECKING:
+    from weigh.render.history_lines import PastKind
+
 _FIRST, *_OTHERS = KINDS.values()
 _DEFAULTS = (
     _FIRST.name,
     *(f"{kind.name} if only {kind.submits} is on PATH" for kind in _OTHERS),
 )
 _HISTORY = "history"
+_ACCOUNTS = tuple(kind.accounts for kind in KINDS.values())
 _OF_HISTORY = ("group", "risk", "parameters", "node_memory")
 _OF_RECORDS = ("headroom", "steps", "done")
+_OF_ACCOUNTS = ("name", "days")
+_WIDTH = 80
 
 
 def _parameters(
@@ -71,9 +77,21 @@ def _parameters(
 @click.option(
     "--from",
     "source",
-    type=click.Choice(("records", _HISTORY)),
+    type=click.Choice(("records", _HISTORY, *_ACCOUNTS)),
     default="records",
-    help="Use only the named records, or all runs similar to the named one.",
+    help="Use only the named records, all runs similar to the named one, or your jobs "
+    "that accounting lists.",
+)
+@click.option(
+    "--name",
+    metavar="PATTERN",
+    help="Name of the jobs in accounting: align, align_*.",
+)
+@click.option(
+    "--days",
+    type=options.Count(),
+    metavar="N",
+    help="Use the jobs of the last N days in accounting.  [default: 30]",
 )
 @click.option(
     "--group",
@@ -113,14 +131,27 @@ def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - cl
     request becomes more precise with each run; --risk, --group, --param and
     --node-memory apply only to it.
 
+    With --from sacct (or qacct) your past jobs are used, with or without
+    weigh, and nothing is kept. Without --name all kinds of jobs are listed.
+
     \b
     weigh request
     weigh request --steps 10000 --done 500
     weigh request --from history --risk normal --param batch_size=300 tag
+    weigh request --from sacct --name align
     weigh request --for gridengine --headroom 30% tag-50 tag-100 tag-300
     sbatch $(weigh request --for flags) job.sh
     """  # noqa: D301 - click reads \b as: keep these lines
     answer = _answer(records, words)
+    if not isinstance(answer, Answer):
+        from weigh.render.history_lines import kinds_table  # noqa: PLC0415 - numpy
+
+        if words["form"] == "json":
+            raise UsageError(f"{len(answer)} kinds of jobs: --name chooses one")
+        for line in kinds_table(answer, _WIDTH):
+            click.echo(line)
+        click.echo("weigh: --name NAME writes the request of one of them", err=True)
+        return 0
     for line in answer.lines:
         click.echo(line)
     sys.stdout.flush()  # the lines before the notes, where both reach one terminal
@@ -132,9 +163,26 @@ def request(records: tuple[str, ...], **words: Any) -> int:  # noqa: ANN401 - cl
     return 0
 
 
-def _answer(records: tuple[str, ...], words: dict[str, Any]) -> Answer:
-    history = words["source"] == _HISTORY
-    _check_goes_with(words, _OF_RECORDS if history else _OF_HISTORY, history=history)
+def _answer(
+    records: tuple[str, ...], words: dict[str, Any]
+) -> "Answer | tuple[PastKind, ...]":
+    source = words["source"]
+    if source in _ACCOUNTS:
+        _check_goes_with(words, (*_OF_RECORDS, *_OF_HISTORY), source)
+        if records:
+            raise UsageError(f"--from {source} uses no records: --name NAME chooses")
+        from weigh.flow.fit import past_jobs  # noqa: PLC0415 - numpy
+
+        return past_jobs.request_from_accounting(
+            source,
+            past_jobs.Words(words["name"], words["days"] or past_jobs.DAYS),
+            form=words["form"],
+            cwd=os.getcwd(),
+            env=os.environ,
+        )
+    history = source == _HISTORY
+    others = (*(_OF_RECORDS if history else _OF_HISTORY), *_OF_ACCOUNTS)
+    _check_goes_with(words, others, source)
     if not history:
         return request_flow(
             records,
@@ -153,11 +201,16 @@ def _answer(records: tuple[str, ...], words: dict[str, Any]) -> Answer:
 
 
 def _check_goes_with(
-    words: dict[str, Any], others: tuple[str, ...], *, history: bool
+    words: dict[str, Any], others: tuple[str, ...], source: str
 ) -> None:
     """Refuse an option that would have no effect."""
     given = [name for name in others if words[name] not in (None, {})]
     if given:
         flag = "--" + {"parameters": "param"}.get(given[0], given[0]).replace("_", "-")
-        fix = "remove --from history" if history else "add --from history"
+        if given[0] in _OF_ACCOUNTS:
+            fix = f"add --from {_ACCOUNTS[0]}"
+        elif given[0] in _OF_HISTORY:
+            fix = f"add --from {_HISTORY}"
+        else:
+            fix = f"remove --from {source}"
         raise UsageError(f"{flag} has no effect here: {fix}")

@@ -139,6 +139,7 @@ class Prediction(msgspec.Struct, frozen=True):
     ``level`` is the share of the past errors of rule ``by`` that the value covers, and
     ``margin`` comes on top; ``reach`` is how many times larger the run is than any
     before it; ``after_kill`` is the lower bound that raised the value, if one did.
+    ``is_proven``: it is lowered to what jobs had requested that completed.
     """
 
     value: float
@@ -150,6 +151,7 @@ class Prediction(msgspec.Struct, frozen=True):
     replay: Replay
     reach: float = 1.0
     after_kill: float | None = None
+    is_proven: bool = False
 
 
 class _Forecasts(msgspec.Struct, frozen=True):

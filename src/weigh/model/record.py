@@ -289,9 +289,12 @@ class Provenance(msgspec.Struct, frozen=True):
 
 
 class Monitor(msgspec.Struct, frozen=True):
-    """The cost of the measurement itself.
+    """The cost of the measurement itself, and who measured.
 
     ``rank_memory`` is that of the weigh of each rank, where each runs under its own.
+    ``source`` is the tool whose figures were imported, None for weigh's own. It sampled
+    memory ``samples`` times, ``interval`` apart, which gives a lower bound; without an
+    ``interval`` it is the kernel's own peak.
     """
 
     cpu_time: Seconds | None = None
@@ -299,7 +302,8 @@ class Monitor(msgspec.Struct, frozen=True):
     samples: int = 0
     interval: Seconds | None = None
     rank_memory: Bytes | None = None
-    warnings: tuple[str, ...] = ()  # the last key: a torn line is known by it
+    source: str | None = None
+    warnings: tuple[str, ...] = ()  # last: the store knows a torn line by its end
 
 
 class Measurement(msgspec.Struct, frozen=True):

@@ -99,11 +99,13 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accounted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scheduler's accounting reports on one element, unchanged.
+    """What a scheduler's accounting reports on one element.
 
-    ``max_rss`` is of its largest step or process, ``virtual_memory`` address space;
-    ``memory_asked`` is for the whole element, ``sampled`` the seconds between samples
-    of ``max_rss`` (0: one at the end only). None is not reported.
+    ``max_rss`` is the memory of all steps that ran side by side, or of the largest
+    process where accounting knows no other; ``virtual_memory`` is address space. These
+    and ``memory_asked`` are of one of its ``nodes``, the fullest; ``sampled`` are the
+    seconds between samples of ``max_rss`` (0: one at the end only). None is not
+    reported.
     """
 
     element: int
@@ -121,6 +123,26 @@ class Accounted(msgspec.Struct, frozen=True, kw_only=True):
     memory_asked: Bytes | None = None
     time_limit: int | None = None
     sampled: Seconds | None = None
+    nodes: int | None = None
+
+
+class PastJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One job, or one element or attempt of it, as accounting lists it.
+
+    ``id`` is the scheduler's, with the index of an element (``12_3``). ``command`` is
+    the line that submitted it. ``started`` and ``ended`` are seconds since the epoch.
+    """
+
+    id: str
+    name: str
+    accounted: Accounted
+    user: str | None = None
+    command: str | None = None
+    cwd: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    started: Seconds | None = None
+    ended: Seconds | None = None
 
 
 class GpuTable(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,12 +1,14 @@
 """Notes and JSON of a request learnt from past runs: what it is based on."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from weigh.estimate.history import ENOUGH, FURTHEST, Prediction
 from weigh.estimate.history_pool import MOST_SEEN
+from weigh.render.columns import Column, table
+from weigh.render.printable import count, printable
 from weigh.units import Bytes, format_duration, format_size
 
 _LONGEST_COMMAND = 60
@@ -45,6 +47,46 @@ class Learnt(msgspec.Struct, frozen=True):
     time: Prediction
     others: Mapping[str, Bytes] = {}
     node: Bytes | None = None
+
+
+class PastKind(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs of one name and number of CPUs: what they requested, and should.
+
+    ``most`` is the largest memory that accounting shows; bytes and seconds.
+    """
+
+    name: str
+    jobs: int
+    cpus: int
+    requested: Bytes | None = None
+    most: Bytes | None = None
+    memory: Bytes | None = None
+    time: int | None = None
+    out_of_memory: int = 0
+
+
+def kinds_table(kinds: Sequence[PastKind], width: int) -> Iterator[str]:
+    """Yield a table of kinds of jobs, one line each."""
+    names = tuple(printable(one.name) for one in kinds)
+    columns = (
+        Column("name", names, right=False, flexible=True),
+        Column("jobs", tuple(count(one.jobs) for one in kinds)),
+        Column("CPUs", tuple(str(one.cpus) for one in kinds), drop=1),
+        Column("requested", tuple(_size(one.requested) for one in kinds)),
+        Column("most used", tuple(_size(one.most) for one in kinds)),
+        Column("killed", tuple(count(one.out_of_memory) for one in kinds), drop=2),
+        Column("request", tuple(_size(one.memory) for one in kinds)),
+        Column("time", tuple(_time(one.time) for one in kinds), drop=3),
+    )
+    yield from table(columns, width)
+
+
+def _size(size: Bytes | None) -> str:
+    return "?" if size is None else format_size(size)
+
+
+def _time(seconds: int | None) -> str:
+    return "?" if seconds is None else format_duration(seconds)
 
 
 def notes(learnt: Learnt) -> tuple[str, ...]:
@@ -164,6 +206,8 @@ def _for(kind: Kind) -> str:
 def _by(prediction: Prediction) -> str:
     if prediction.after_kill is not None:
         return "raised because a similar run was stopped for lack of it"
+    if prediction.is_proven:
+        return "what jobs requested that completed: never more"
     plus = f" + {100 * prediction.margin:g} %" if prediction.margin else ""
     if prediction.by == MOST_SEEN and prediction.level == 1:
         return f"{prediction.by}{plus}"

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -140,6 +140,47 @@ def run_as_is(
         _end(process)
         raise
     return Ran(process.returncode, _text(out), _text(err))
+
+
+def lines_of(argv: Sequence[str], *, env: Mapping[str, str]) -> Iterator[str]:
+    """Yield the lines that a scheduler's command prints, without keeping them.
+
+    A newline ends a line, and nothing else does.
+
+    Raises:
+        SchedulerError: it is not there, or failed after the lines that it printed.
+    """
+    import io  # noqa: PLC0415 - start-up time
+    import tempfile  # noqa: PLC0415
+
+    try:
+        with (
+            tempfile.TemporaryFile() as complaints,
+            subprocess.Popen(
+                list(argv),
+                env=query_environment(env),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+            ) as process,
+        ):
+            try:
+                with io.TextIOWrapper(
+                    process.stdout or io.BytesIO(),
+                    encoding="utf-8",
+                    errors="backslashreplace",
+                    newline="\n",
+                ) as lines:
+                    yield from lines
+            except BaseException:
+                process.kill()
+                raise
+            if process.wait() != 0:
+                complaints.seek(0)
+                ran = Ran(process.returncode, "", _text(complaints.read(4096)))
+                raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
+    except FileNotFoundError as error:
+        raise SchedulerError(f"{argv[0]} is not on this machine") from error
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -5,8 +5,8 @@ printed. It runs nothing.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -23,7 +23,7 @@ from weigh.model.job import (
 from weigh.model.limits import Limits, QueueLimits
 from weigh.model.lint import Facts, Finding
 from weigh.model.record import Complexes, State
-from weigh.model.report import Accounted
+from weigh.model.report import Accounted, PastJob
 from weigh.schedulers.command import Ran
 from weigh.schedulers.dialect import Dialect, Traits, Variables
 from weigh.schedulers.job_script import ScriptRules
@@ -398,6 +398,26 @@ class Accounting(Protocol):
 
     def parse(self, out: str) -> tuple[Accounted, ...]:
         """Read what the job requested and used."""
+
+
+@runtime_checkable
+class PastAccounting(Protocol):
+    """An accounting that also lists all jobs of a time, which not each one needs to.
+
+    ``SAMPLED_EVERY`` is how often the scheduler looks at memory, if a site sets nothing
+    else.
+    """
+
+    SAMPLED_EVERY: Seconds
+
+    def past_argv(self, user: str, days: int) -> Argv:
+        """Return the command that lists the jobs of *user* of the last *days*."""
+
+    def is_past(self, head: str) -> bool:
+        """Return whether a text that begins with *head* is such a list."""
+
+    def read_past(self, lines: Iterable[str]) -> Iterator[PastJob | None]:
+        """Yield its jobs, without keeping any; None for what cannot be read."""
 
 
 class Steps(Protocol):

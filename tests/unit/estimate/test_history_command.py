@@ -1,12 +1,21 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from weigh.cli.main import run_cli
-from weigh.model.record import Allocation, Host, PeakMemory, Record, Usage
+from weigh.model.record import (
+    Allocation,
+    Host,
+    Job,
+    Monitor,
+    PeakMemory,
+    Record,
+    Usage,
+)
 from weigh.store import identity, shards
 from weigh.units import GIB, MIB
 
@@ -320,3 +329,90 @@ def test_every_line_fits_a_terminal(
     run_cli(["request", "--from", "history", "--param", "batch_size=2000"], [])
 
     assert max(map(len, capsys.readouterr().err.splitlines())) <= 80
+
+
+def imported(
+    looks: int = 20, requested: int | None = None, **other: object
+) -> dict[str, Any]:
+    """What a record of a scheduler's accounting has besides a run of weigh."""
+    return {
+        "parameters": {},
+        "command": ("tag",),
+        "monitor": Monitor(samples=looks, interval=30.0, source="accounting"),
+        "allocation": Allocation(scheduler="slurm", cpus=2, memory=requested),
+        **other,
+    }
+
+
+def test_a_sampled_figure_is_raised_and_a_request_that_was_enough_is_the_most(
+    weigh: Weigh, keep: Keep
+) -> None:
+    for size in (1000, 1010, 1020, 1000):
+        keep(memory=size * MIB, **imported(looks=2, requested=4 * GIB))
+    assert 1020 * 1.1 * MIB < memory_of(weigh("--for", "json")[1]) < 1400 * MIB
+
+    for size in (1000, 1010, 1020, 1000):
+        keep(
+            memory=size * MIB,
+            **imported(looks=2, requested=1030 * MIB, label="tight"),
+        )
+    _, out, err = weigh("--for", "json", "tight")
+    assert memory_of(out) == 1030 * MIB
+    out, err = weigh("tight")[1:]
+    assert "what jobs requested that completed: never more" in err
+
+
+def test_jobs_that_nobody_sampled_keep_their_request(weigh: Weigh, keep: Keep) -> None:
+    for _ in range(5):
+        keep(memory=3 * MIB, **imported(looks=0, requested=2 * GIB))
+
+    out = weigh("--for", "json")[1]
+
+    assert memory_of(out) == 2 * GIB
+    assert "memory as requested: 2.00 GiB was enough" in weigh()[2]
+
+
+def test_a_kill_above_all_that_was_sampled_doubles_its_request(
+    weigh: Weigh, keep: Keep
+) -> None:
+    for _ in range(4):
+        keep(memory=900 * MIB, **imported(requested=GIB))
+    keep(memory=950 * MIB, **imported(requested=GIB, state="OUT_OF_MEMORY"))
+
+    assert memory_of(weigh("--for", "json")[1]) == 2 * GIB
+
+
+def test_enough_exact_runs_of_weigh_outweigh_imported_ones(
+    weigh: Weigh, keep: Keep
+) -> None:
+    for _ in range(5):
+        keep(memory=3 * GIB, **imported(requested=8 * GIB))
+    for _ in range(3):
+        keep(memory=GIB, parameters={}, command=("tag",))
+
+    out = weigh("--for", "json")[1]
+
+    assert memory_of(out) < 1.2 * GIB
+    assert "5 imported left out: weigh's own 3 are exact" in weigh()[2]
+
+
+def test_a_job_that_weigh_measured_too_counts_once(weigh: Weigh, keep: Keep) -> None:
+    for number in range(4):
+        job = Job(id=str(number), element=0)
+        keep(memory=5 * GIB, **imported(requested=8 * GIB, job=job))
+    keep(memory=GIB, parameters={}, command=("tag",), job=Job(id="2"))
+
+    assert "from 4 runs" in weigh()[2]
+
+
+def test_jobs_of_another_number_of_cpus_are_another_kind(
+    weigh: Weigh, keep: Keep
+) -> None:
+    wide = Allocation(scheduler="slurm", cpus=16, memory=64 * GIB)
+    for _ in range(4):
+        keep(memory=40 * GIB, **imported(allocation=wide))
+    for _ in range(4):
+        keep(memory=GIB, **imported(requested=4 * GIB))
+
+    assert memory_of(weigh("--for", "json")[1]) < 2 * GIB
+    assert "4 more with another number of CPUs left out" in weigh()[2]

@@ -391,3 +391,51 @@ def test_help_fits_80_columns() -> None:
     for verb in ([], ["show"], ["rm"], ["export"], ["import"]):
         text = weigh(*verb, "--help").stdout
         assert max(map(len, text.splitlines())) <= 80
+
+
+def test_accounting_is_imported_and_says_how_it_was_measured(tmp_path: Path) -> None:
+    (tmp_path / "jobs").write_text(
+        "JobID|JobName|User|State|Start|ElapsedRaw|ReqMem|AllocCPUS|MaxRSS|NTasks\n"
+        "7|align_1|u1|COMPLETED|2026-01-02T03:04:05|300|4G|2||\n"
+        "7.batch|batch||COMPLETED|2026-01-02T03:04:05|300|||1024M|1\n"
+        "8|align_2|u1|OUT_OF_MEMORY|2026-01-02T03:04:05|65|4G|2||\n"
+        "9|align_3|u1|PENDING|Unknown|0|4G|2||\n"
+    )
+    done = weigh("import", "jobs")
+    assert done.stderr.splitlines()[-1] == "weigh: 2 records imported, 1 skipped"
+    assert weigh("import", "jobs").stderr.endswith("0 records imported, 3 skipped\n")
+    lines = weigh("export").stdout.splitlines()
+    first, second = sorted(
+        (msgspec.json.decode(line, type=Record) for line in lines),
+        key=lambda record: record.state,
+    )
+    assert (first.label, first.state, second.state) == (
+        "align",
+        "COMPLETED",
+        "OUT_OF_MEMORY",
+    )
+    assert first.monitor is not None
+    assert first.usage is not None
+    assert first.usage.peak_memory is not None
+    assert (first.monitor.samples, first.monitor.interval) == (10, 30.0)
+    assert first.usage.peak_memory.value == 1 << 30
+    assert "lower bound" in first.usage.peak_memory.source
+    assert first.allocation is not None
+    assert (first.allocation.memory, first.allocation.cpus) == (4 << 30, 2)
+
+
+def test_the_commands_of_others_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USER", "me")
+    (tmp_path / "jobs").write_text(
+        "JobID|JobName|User|State|Start|ElapsedRaw|SubmitLine|WorkDir\n"
+        "7|wrap|me|COMPLETED|2026-01-02T03:04:05|300|sbatch --wrap mine|/home/me\n"
+        "8|wrap|you|COMPLETED|2026-01-02T03:04:05|300|sbatch --wrap yours|/home/you\n"
+    )
+    weigh("import", "jobs")
+    text = weigh("export").stdout
+    assert "mine" in text
+    assert "/home/me" in text
+    assert "yours" not in text
+    assert "/home/you" not in text

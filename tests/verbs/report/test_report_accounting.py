@@ -4,6 +4,7 @@ The texts were captured from Slurm 22.05.8 and Grid Engine 8.1.9, the table from
 log of a site.
 """
 
+import io
 import os
 from pathlib import Path
 
@@ -50,6 +51,8 @@ cpu          3.250s
 maxvmem      211.035MB
 category     -l h_rt=600,h_vmem=1G -pe smp 2
 """
+LIST = "JobID|JobName|State|Start|End|ElapsedRaw|NTasks|MaxRSS|Comment\n1|a|COMPLETED|"
+LINE = "q:n:g:o:j:2:sge:0:1:1:9:0:0:3:.1:.1:4956.0" + 28 * ":0" + "\n"
 TABLE = (Path(__file__).parent / "gpu_table.txt").read_text()
 
 
@@ -79,9 +82,9 @@ def test_sacct_of_old_asked_for_a_node_or_for_a_cpu(text: str, size: int) -> Non
     assert slurm_accounting.parse(line)[0].memory_asked == size
 
 
-def test_qacct_counts_what_it_calls_kilobytes_as_a_thousand_kibibytes() -> None:
+def test_qacct_counts_what_it_calls_kilobytes_as_1024_kibibytes() -> None:
     (one,) = gridengine_accounting.parse(QACCT)
-    assert one.max_rss == 207828 * KIB
+    assert one.max_rss == round(207.828 * MIB)
     assert one.virtual_memory == round(211.035 * MIB)
     assert (one.element, one.wall_time, one.cpu_time) == (1, 12.0, 3.25)
     assert (one.memory_asked, one.time_limit) == (2 * GIB, 600)
@@ -101,6 +104,10 @@ def test_no_text_makes_accounting_raise(text: str) -> None:
     for parse in (slurm_accounting.parse, gridengine_accounting.parse, read_tables):
         parse(text)
         parse(f"{SACCT}{QACCT}{TABLE}{text}")
+    for source in (slurm_accounting, gridengine_accounting):
+        source.is_past(text)
+        for written in (text, f"{LIST}{text}", f"{QACCT}{text}", f"{LINE}{text}"):
+            list(source.read_past(io.StringIO(written, newline="\n")))
 
 
 @given(st.integers(0, len(TABLE)))

@@ -23,6 +23,7 @@ from weigh.estimate.history_groups import (
     template,
 )
 from weigh.estimate.history_pool import MARGIN, RISKS, Risk, known_risk
+from weigh.estimate.sampled import Accounts, Seen
 from weigh.flow.fit.request import Answer, answer, as_jobs_ended
 from weigh.flow.records.records import Store, choose, find_record, open_store
 from weigh.model.record import Record, Request
@@ -39,7 +40,7 @@ from weigh.request import (
 )
 from weigh.store.find import LAST
 from weigh.store.index import Head, read_record
-from weigh.units import Bytes, parse_size
+from weigh.units import Bytes, format_size, parse_size
 
 READ = 1000  # records that are read whole; of older ones, what the list shows
 _OUT_OF_MEMORY, _TIMEOUT = "OUT_OF_MEMORY", "TIMEOUT"
@@ -60,13 +61,20 @@ _Marks: TypeAlias = dict[str, int | float | str | None]
 
 
 class _Use(msgspec.Struct, frozen=True):
-    """One run of the group. ``state`` says what its figures are worth."""
+    """One run of the group. ``state`` says what its figures are worth.
+
+    ``source`` is the tool that measured it, None for weigh; ``looks`` is how often that
+    sampled, None if the figure is exact. ``requested`` is what its job requested.
+    """
 
     id: str
     state: str
     memory: Bytes | None
     wall_time: float
     parameters: Parameters
+    source: str | None = None
+    looks: int | None = None
+    requested: Bytes | None = None
 
 
 class _Group(msgspec.Struct, frozen=True):
@@ -105,7 +113,7 @@ def request_from_history(
     like = find_record(store, names[0] if names else LAST)
     group = _group(store, like, parse_keys(words.group), words.parameters)
     ended = as_jobs_ended(group.records, store.root, env)
-    group = msgspec.structs.replace(group, records=tuple(ended))
+    group = _outweighed(msgspec.structs.replace(group, records=tuple(ended)))
     kind = _kind(group, words.parameters)
     request, description = _stated_request(group, kind, risk, words)
     return answer(
@@ -131,14 +139,22 @@ def _stated_request(
 
 
 def _cold(group: _Group, kind: Kind, node: Bytes | None) -> Request:
-    """Advise to run 3 first, and return the request of the known runs."""
+    """Advise to run 3 first, and return the request of the known runs.
+
+    What only accounting knows keeps the request that was enough.
+    """
     # of one kind, whatever their arguments: nothing to warn of
     alike = (msgspec.structs.replace(r, command=kind.command) for r in group.records)
     cold = from_usages(list(alike))
-    least = (
-        cold.memory if node is None or cold.memory is None else min(cold.memory, node)
-    )
+    least = cold.memory
+    kept = _accounts(group.uses).proven if _is_imported(group.uses) else None
+    why: tuple[str, ...] = ()
+    if kept is not None and (least is None or not kind.completed or kept < least):
+        least = round(kept)
+        why = (f"memory as requested: {format_size(least)} was enough for a job",)
+    least = least if node is None or least is None else min(least, node)
     notes = (
+        *why,
         *history_lines.cold_notes(kind),
         *cold.notes,
         *history_lines.kind_notes(kind),
@@ -150,6 +166,8 @@ def _request(group: _Group, learnt: Learnt) -> Request:
     """Take memory and time from what was learnt, the rest from the latest records."""
     rest = from_usages(group.records, headroom=MARGIN)
     memory = learnt.node or max(LEAST_MEMORY, round_memory(learnt.memory.value))
+    if learnt.memory.is_proven:  # rounded up, it would be more
+        memory = round(learnt.memory.value)
     virtual = rest.virtual_memory
     rising = any(one.usage.growing for one in group.records if one.usage)
     return msgspec.structs.replace(
@@ -166,6 +184,8 @@ def _request(group: _Group, learnt: Learnt) -> Request:
 def _learn(group: _Group, kind: Kind, risk: Risk) -> Learnt:
     names = tuple(kind.sizes)
     coming = [math.nan if size is None else size for size in kind.sizes.values()]
+    if _is_imported(group.uses) and not names:
+        return _learn_imported(group, kind)
     memory = History.of(_memories(group.uses, names), names, risk=risk)
     # an hour too many costs nothing once the job ends; one too few costs all of it
     time = History.of(_times(group.uses, names), names, risk="low")
@@ -177,6 +197,77 @@ def _learn(group: _Group, kind: Kind, risk: Risk) -> Learnt:
     return Learnt(kind=kind, memory=said, time=time.predict(coming), others=others)
 
 
+def _learn_imported(group: _Group, kind: Kind) -> Learnt:
+    """Learn from figures that were sampled, and from the requests of jobs."""
+    memory = _accounts(group.uses).predict()
+    if memory is None:  # checked before: at least 3 have a figure
+        raise UsageError("no memory was sampled in these jobs")
+    time = History.of(_times(group.uses, ()), (), risk="low")
+    return Learnt(kind=kind, memory=memory, time=time.predict(), others={})
+
+
+def _is_imported(uses: Sequence[_Use]) -> bool:
+    return any(use.source is not None for use in uses)
+
+
+def _accounts(uses: Sequence[_Use]) -> Accounts:
+    accounts = Accounts()
+    for use in uses:
+        if use.state == COMPLETED:
+            seen = Seen(use.memory or 0, use.looks, use.requested, use.wall_time)
+            accounts.add(seen)
+        elif use.state == _OUT_OF_MEMORY:
+            accounts.add_kill(max(use.memory or 0, use.requested or 0))
+    return accounts
+
+
+def _outweighed(group: _Group) -> _Group:
+    """Leave out imported runs where weigh measured the same job, or enough others."""
+    exact = {
+        (record.job.id, record.job.element or 0)
+        for record in group.records
+        if record.job and _source(record) is None
+    }
+    same = {
+        record.id
+        for record in group.records
+        if record.job
+        and _source(record) is not None
+        and (record.job.id, record.job.element or 0) in exact
+    }
+    cpus = group.like.allocation.cpus if group.like.allocation else None
+    other = {
+        record.id
+        for record in group.records
+        if _source(record) is not None
+        and record.allocation is not None
+        and cpus is not None
+        and record.allocation.cpus not in {None, cpus}
+    }
+    own = sum(use.source is None and use.state == COMPLETED for use in group.uses)
+    less = {
+        use.id
+        for use in group.uses
+        if own >= ENOUGH and use.source is not None and use.state == COMPLETED
+    }
+    apart = list(group.apart)
+    if other - less:
+        apart.append(f"{len(other - less)} more with another number of CPUs left out")
+    if less:
+        apart.append(f"{len(less)} imported left out: weigh's own {own} are exact")
+    gone = same | other | less
+    return msgspec.structs.replace(
+        group,
+        uses=tuple(use for use in group.uses if use.id not in gone),
+        records=tuple(one for one in group.records if one.id not in gone),
+        apart=tuple(apart),
+    )
+
+
+def _source(record: Record) -> str | None:
+    return record.monitor.source if record.monitor else None
+
+
 def _memories(uses: Sequence[_Use], sizes: Sequence[str]) -> list[Past | LowerBound]:
     past: list[Past | LowerBound] = []
     for use in uses:
@@ -184,7 +275,8 @@ def _memories(uses: Sequence[_Use], sizes: Sequence[str]) -> list[Past | LowerBo
             continue
         at = _at(use.parameters, sizes)
         if use.state == COMPLETED:
-            past.append(Past(use.memory, at, use.wall_time))
+            seen = Seen(use.memory, use.looks, use.requested)
+            past.append(Past(seen.upper, at, use.wall_time))
         elif use.state == _OUT_OF_MEMORY:
             past.append(LowerBound(use.memory, at))
         elif use.state == _TIMEOUT:
@@ -289,6 +381,8 @@ def _group(
     if like.id not in {one.head.id for one in same} and own == wanted:
         late.append(like)  # from a file of its own
     early = [_of_head(one.head) for one in same[:-READ]]
+    if any(_source(one) for one in late):
+        early = []  # their heads do not show how they were measured
     if HOST in keys:
         late, early = [one for one in late if _host(one) == _host(like)], []
     return _Group(
@@ -345,12 +439,19 @@ def _host(record: Record) -> str | None:
 def _of_record(record: Record) -> Iterator[_Use]:
     for memory, run in uses_of(record):
         _check(record.id, memory, run.usage.wall_time)
+        source, monitor = _source(record), record.monitor
+        sampled = source is not None and monitor is not None and monitor.interval
+        looks = monitor.samples if monitor is not None and sampled else None
         yield _Use(
             id=record.id,
             state=run.state,
-            memory=memory,
+            # what was never sampled shows its start at most
+            memory=None if looks == 0 and run.state == COMPLETED else memory,
             wall_time=max(run.usage.wall_time, _SHORTEST),
             parameters=record.parameters,
+            source=source,
+            looks=looks,
+            requested=record.allocation.memory if record.allocation else None,
         )
 
 

@@ -1,44 +1,68 @@
 """``weigh records import``: records from what other tools wrote down."""
 
+import io
 import os
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from weigh import joblog
-from weigh.errors import FormatError, UsageError
+from weigh.errors import SIGNAL_BASE, FormatError, UsageError
 from weigh.flow.records.records import Store
 from weigh.model.mask import MASK
 from weigh.model.record import (
+    Allocation,
     Host,
     Job,
     Monitor,
     Outcome,
+    PeakMemory,
     Record,
     Usage,
 )
+from weigh.model.report import PastJob
+from weigh.schedulers import KINDS
+from weigh.schedulers.protocol import Kind, PastAccounting
+from weigh.store import traces
 from weigh.store.gnu_time import Timing, is_gnu_time, read_gnu_time
 from weigh.store.identity import content_id, new_id
 from weigh.store.index import Index, read_index
 from weigh.store.shards import append
+from weigh.units import Bytes, Seconds
 
-Format: TypeAlias = Literal["time", "joblog"]
 STDIN = "-"
 TIME_SOURCE = "from GNU time: memory is the largest single process, not the tree"
 TIME_STARTED = "GNU time does not say when: the times are from the file's last change"
 JOBLOG_SOURCE = "from GNU parallel's joblog, which has no memory and no CPU time"
+TRACE_STARTED = "the file does not say when: the times are from its last change"
+_HEAD = 1 << 16  # characters that show what a file is
+_ENDED = frozenset(
+    ("COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "CANCELLED", "NODE_FAIL")
+)
+_NO_NAMES = frozenset(("", "wrap", "interactive", "bash", "sh", "STDIN")) | {
+    kind.submits for kind in KINDS.values()
+}
+_NUMBERS = re.compile(r"[_.-]*\d+")
+_MOST_WORDS = 40
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A file's text; ``changed`` is when it was last written, in epoch seconds."""
+    """A file's text, its form, and when it was last written, in epoch seconds.
+
+    ``lines`` are those of a file that may be too large to keep; its ``text`` is the
+    beginning only.
+    """
 
     name: str
     text: str
     changed: float
+    form: str = ""
+    lines: Iterable[str] = ()
 
 
 class Imported(msgspec.Struct, frozen=True):
@@ -50,37 +74,49 @@ class Imported(msgspec.Struct, frozen=True):
     problem: str | None = None
 
 
-def import_records(
+def import_records(  # noqa: PLR0913 - keyword-only past the second
     store: Store,
     paths: Sequence[str],
     *,
-    form: Format | None = None,
+    form: str | None = None,
     label: str | None = None,
     again: bool = False,
-) -> list[Imported]:
+    user: str | None = None,
+) -> Iterator[Imported]:
     """Append a record for every run in *paths* (``-`` is standard input).
 
     A run has an id made of its own text, so that a file which grew can be imported
-    again: what is there, or was removed, is passed over unless *again*.
+    again: what is there, or was removed, is passed over unless *again*. Of the jobs of
+    others than *user*, commands and folders are not kept.
 
     Raises:
         UsageError: a file cannot be read; then nothing was imported.
         FormatError: a file is of no known format; then nothing was imported.
         StoreError: the store cannot be written.
     """
-    sources = [_read(path, store.now) for path in paths]
-    runs = [one for source in sources for one in _runs(source, form)]
+    sources = [_read(path, store.now, form) for path in paths]
     index = read_index(store.root)
+    runs = (one for source in sources for one in _READERS[source.form](source, user))
+    return _appended(store, runs, index, label=label, again=again)
+
+
+def _appended(
+    store: Store,
+    runs: Iterable[Imported],
+    index: Index,
+    *,
+    label: str | None,
+    again: bool,
+) -> Iterator[Imported]:
     known = {entry.head.id for entry in index.entries}
-    done = []
     for one in runs:
         checked = _checked(one, index, known, again=again)
         if checked.record is not None:
-            record = msgspec.structs.replace(checked.record, label=label)
+            record = checked.record
+            record = msgspec.structs.replace(record, label=label or record.label)
             append(store.root, record, store.machine)
             known.add(record.id)
-        done.append(checked)
-    return done
+        yield checked
 
 
 def _checked(one: Imported, index: Index, known: set[str], *, again: bool) -> Imported:
@@ -97,23 +133,7 @@ def _checked(one: Imported, index: Index, known: set[str], *, again: bool) -> Im
     return one
 
 
-def _runs(source: Source, form: Format | None) -> Iterator[Imported]:
-    form = form or _recognised(source)
-    return _from_joblog(source) if form == "joblog" else _from_gnu_time(source)
-
-
-def _recognised(source: Source) -> Format:
-    if joblog.is_joblog(source.text):
-        return "joblog"
-    if is_gnu_time(source.text):
-        return "time"
-    raise FormatError(
-        f"{source.name}: neither the output of GNU time -v nor a GNU parallel joblog"
-        " (--format says which)"
-    )
-
-
-def _from_joblog(source: Source) -> Iterator[Imported]:
+def _from_joblog(source: Source, _user: str | None) -> Iterator[Imported]:
     for line in joblog.read_joblog(source.text):
         entry, problem = line.entry, line.problem
         if entry is not None and entry.exit_code == joblog.SKIPPED:
@@ -125,7 +145,7 @@ def _from_joblog(source: Source) -> Iterator[Imported]:
             yield Imported(source.name, line.number, record)
 
 
-def _from_gnu_time(source: Source) -> Iterator[Imported]:
+def _from_gnu_time(source: Source, _user: str | None) -> Iterator[Imported]:
     seen: Counter[str] = Counter()
     for block in read_gnu_time(source.text):
         seen[block.text] += 1  # two runs may well read the same
@@ -153,7 +173,7 @@ def _of_task(entry: joblog.Entry, record_id: str) -> Record:
         outcome=Outcome("parallel's time limit (Exitval -1)") if timed_out else None,
         usage=Usage(wall_time=entry.wall_time),
         job=Job(id="joblog", task=entry.seq),
-        monitor=Monitor(warnings=(JOBLOG_SOURCE,)),
+        monitor=Monitor(warnings=(JOBLOG_SOURCE,), source="joblog"),
     )
 
 
@@ -178,23 +198,267 @@ def _of_timing(timing: Timing, record_id: str, changed: float) -> Record:
             read_bytes=timing.read_bytes,
             write_bytes=timing.write_bytes,
         ),
-        monitor=Monitor(warnings=(TIME_SOURCE, TIME_STARTED)),
+        monitor=Monitor(warnings=(TIME_SOURCE, TIME_STARTED), source="time"),
     )
 
 
-def _read(path: str, now: float) -> Source:
+def _from_nextflow(source: Source, _user: str | None) -> Iterator[Imported]:
+    warning = "from Nextflow's trace: memory is the kernel's peak of each process"
+    yield from _of_traces(source, traces.read_nextflow(source.text), warning)
+
+
+def _from_snakemake(source: Source, _user: str | None) -> Iterator[Imported]:
+    name = os.path.splitext(os.path.basename(source.name))[0]
+    found = traces.read_snakemake(source.text, name)
+    warning = "from Snakemake's benchmark: memory is sampled, a lower bound"
+    yield from _of_traces(source, found, warning)
+
+
+def _from_duct(source: Source, _user: str | None) -> Iterator[Imported]:
+    warning = "from con-duct: memory is sampled and counts shared pages per process"
+    yield from _of_traces(source, traces.read_duct(source.text), warning)
+
+
+def _of_traces(
+    source: Source, found: Iterable[traces.Trace], warning: str
+) -> Iterator[Imported]:
+    seen: Counter[str] = Counter()
+    for one in found:
+        seen[one.text] += 1
+        if one.problem is not None:
+            yield Imported(source.name, one.number, None, one.problem)
+            continue
+        record_id = content_id(_bytes(f"{one.text}\0{seen[one.text]}"))
+        record = _of_trace(one, record_id, source, warning)
+        yield Imported(source.name, one.number, record)
+
+
+def _of_trace(
+    one: traces.Trace, record_id: str, source: Source, warning: str
+) -> Record:
+    started = one.started
+    warnings = (warning,) if started is not None else (warning, TRACE_STARTED)
+    if started is None:
+        started = max(source.changed - one.wall_time, 0)
+    code = one.exit_code
+    signal = code - SIGNAL_BASE if code is not None and code > SIGNAL_BASE else None
+    asked = one.memory_asked is not None or one.cpus is not None
+    words = [one.name] if one.command is None else MASK.words(one.command.split(" "))
+    return Record(
+        id=record_id,
+        label=kind_of_name(one.name) or None,
+        command=tuple(words),
+        parameters=one.parameters,
+        host=None if one.host is None else Host(name=one.host, system="unknown"),
+        started=_iso(started),
+        ended=_iso(started + one.wall_time),
+        state=one.state,
+        exit_code=None if signal else code,
+        signal=signal,
+        usage=_usage(
+            one.wall_time, one.cpu_time, _sampled(one.memory, source.form, one.interval)
+        ),
+        allocation=Allocation(
+            scheduler=source.form, cpus=one.cpus, memory=one.memory_asked
+        )
+        if asked
+        else None,
+        job=None if one.job is None else Job(id=f"{source.form}-{one.job}"),
+        monitor=Monitor(
+            samples=one.looks or 0,
+            interval=one.interval,
+            warnings=warnings,
+            source=source.form,
+        ),
+    )
+
+
+def _from_accounting(source: Source, user: str | None) -> Iterator[Imported]:
+    kind = next(kind for kind in KINDS.values() if kind.accounts == source.form)
+    accounts = kind.accounting
+    if not isinstance(accounts, PastAccounting):
+        raise FormatError(f"{source.name}: {source.form} is read for single jobs only")
+    for number, job in enumerate(accounts.read_past(source.lines), 1):
+        if job is None:
+            yield Imported(source.name, number, None, "a row that cannot be read")
+            continue
+        wall_time = job.accounted.wall_time
+        if job.accounted.state not in _ENDED or not wall_time or job.started is None:
+            problem = f"{job.id} is {job.accounted.state}: it did not run to an end"
+            yield Imported(source.name, number, None, problem)
+            continue
+        record = _of_job(
+            job, kind, job.started, wall_time, own=job.user in {None, user}
+        )
+        yield Imported(source.name, number, record)
+
+
+def _of_job(
+    job: PastJob, kind: Kind, started: float, wall_time: float, *, own: bool
+) -> Record:
+    figures, words = job.accounted, kind.accounting.WORDS
+    every = past_accounting(kind).SAMPLED_EVERY
+    name = kind_of_name(job.name)
+    command: Sequence[str] = (name or "job",)
+    if name in _NO_NAMES and own and job.command:
+        command = MASK.words(job.command.split(" ")[:_MOST_WORDS])
+    counts_addresses = kind.traits.address_space is not None
+    memory = None if counts_addresses else figures.max_rss or None
+    text = f"{kind.name}\0{job.id}\0{started:.0f}\0{wall_time:.0f}\0{figures.state}"
+    return Record(
+        id=content_id(_bytes(text)),
+        label=name or None,
+        command=tuple(command),
+        cwd=job.cwd if own else None,
+        host=None if not figures.node else Host(name=figures.node, system="unknown"),
+        started=_iso(started),
+        ended=_iso(started + wall_time),
+        state=figures.state,
+        exit_code=None if job.signal else job.exit_code,
+        signal=job.signal,
+        usage=msgspec.structs.replace(
+            _usage(wall_time, figures.cpu_time, _sampled(memory, words.memory, every)),
+            max_process_memory=(figures.max_rss or None) if counts_addresses else None,
+            virtual_memory=figures.virtual_memory,
+        ),
+        allocation=Allocation(
+            scheduler=kind.name,
+            cpus=figures.cpus,
+            # a limit of address space proves nothing about memory
+            memory=None if counts_addresses else figures.memory_asked,
+            nodes=figures.nodes,
+            gpus=figures.gpus,
+        ),
+        job=Job(id=_JOB_ID.split(job.id)[0], element=figures.element),
+        monitor=Monitor(
+            samples=int(wall_time / every),
+            interval=every,
+            warnings=(f"from {words.memory}: peaks between samples are missed",),
+            source=kind.accounts,
+        ),
+    )
+
+
+_JOB_ID = re.compile(r"[_.+]")
+
+
+def past_accounting(kind: Kind) -> PastAccounting:
+    """Return the accounting of a scheduler that lists past jobs.
+
+    Raises:
+        UsageError: this scheduler's does not.
+    """
+    accounts = kind.accounting
+    if isinstance(accounts, PastAccounting):
+        return accounts
+    raise UsageError(f"{kind.accounts} is read for single jobs only")
+
+
+def kind_of_name(name: str) -> str:
+    """Return the name that repeated jobs have in common: align_12 and align_7."""
+    return _NUMBERS.sub("", " ".join(name.split()))
+
+
+def _sampled(
+    memory: Bytes | None, source: str, interval: Seconds | None
+) -> PeakMemory | None:
+    if memory is None:
+        return None
+    how = "" if interval is None else f", sampled every {interval:g} s: a lower bound"
+    return PeakMemory(
+        value=memory,
+        low=memory,
+        high=memory,
+        anonymous=None,
+        shared=None,
+        file=None,
+        source=source + how,
+    )
+
+
+def _usage(
+    wall_time: Seconds, cpu_time: Seconds | None, memory: PeakMemory | None
+) -> Usage:
+    return Usage(
+        wall_time=wall_time,
+        cpu_time=cpu_time,
+        cpus_used=None if cpu_time is None or not wall_time else cpu_time / wall_time,
+        peak_memory=memory,
+    )
+
+
+_Reader: TypeAlias = Callable[[Source, str | None], Iterator[Imported]]
+_READERS: dict[str, _Reader] = {
+    "time": _from_gnu_time,
+    "joblog": _from_joblog,
+    traces.NEXTFLOW: _from_nextflow,
+    traces.SNAKEMAKE: _from_snakemake,
+    traces.DUCT: _from_duct,
+    **{kind.accounts: _from_accounting for kind in KINDS.values()},
+}
+FORMATS = tuple(_READERS)
+_TEXTS: dict[str, Callable[[str], bool]] = {
+    "joblog": joblog.is_joblog,
+    "time": is_gnu_time,
+    traces.NEXTFLOW: traces.is_nextflow,
+    traces.SNAKEMAKE: traces.is_snakemake,
+    traces.DUCT: traces.is_duct,
+}
+
+
+def _read(path: str, now: float, form: str | None) -> Source:
+    """Read a file, or only the beginning of what may be years of accounting."""
+    is_stdin = path == STDIN
     try:
-        if path == STDIN:
-            return Source("stdin", _text(sys.stdin.buffer.read()), now)
-        with open(path, "rb") as file:
-            changed = os.fstat(file.fileno()).st_mtime
-            return Source(path, _text(file.read()), changed)
+        binary = sys.stdin.buffer if is_stdin else open(path, "rb")  # noqa: SIM115
+        lines = io.TextIOWrapper(
+            binary, encoding="utf-8", errors="surrogateescape", newline="\n"
+        )
+        end = lines.detach if is_stdin else lines.close
+        head = lines.read(_HEAD)
+        changed = now if is_stdin else os.fstat(binary.fileno()).st_mtime
+        name = "stdin" if is_stdin else path
+        found = form or _accounting_of(head)
+        if found is not None and found not in _TEXTS:
+            return Source(name, head, changed, found, _all_lines(head, lines, end))
+        text = head + lines.read()
+        end()
+        return Source(name, text, changed, found or _recognised(name, text))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _text(content: bytes) -> str:
-    return content.decode("utf-8", "surrogateescape")
+def _all_lines(
+    head: str, rest: Iterable[str], end: Callable[[], object]
+) -> Iterator[str]:
+    """Yield all lines of a file of which *head* has been read; then *end* it."""
+    *lines, torn = head.split("\n")
+    yield from (f"{line}\n" for line in lines)
+    for line in rest:
+        yield torn + line
+        torn = ""
+    if torn:
+        yield torn
+    end()
+
+
+def _accounting_of(head: str) -> str | None:
+    for kind in KINDS.values():
+        accounts = kind.accounting
+        if isinstance(accounts, PastAccounting) and accounts.is_past(head):
+            return kind.accounts
+    return None
+
+
+def _recognised(name: str, text: str) -> str:
+    for form, is_form in _TEXTS.items():
+        if is_form(text):
+            return form
+    commands = ", ".join(kind.accounts for kind in KINDS.values())
+    raise FormatError(
+        f"{name}: neither accounting ({commands}) nor a file of Nextflow, Snakemake, "
+        "con-duct, GNU time -v or GNU parallel (--format says which)"
+    )
 
 
 def _bytes(text: str) -> bytes:

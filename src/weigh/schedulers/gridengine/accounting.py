@@ -1,10 +1,14 @@
 """Read qacct: the resources that a job requested and used."""
 
 import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from itertools import chain
 
 from weigh.errors import FormatError
+from weigh.model.job import ElementState
 from weigh.model.record import State
-from weigh.model.report import Accounted
+from weigh.model.report import Accounted, PastJob
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.gridengine import commands as gridengine_commands
 from weigh.schedulers.gridengine import text as dialect
@@ -16,8 +20,8 @@ _SECONDS = re.compile(r"^(\d{1,12}(?:\.\d{1,9})?)s?$")
 _POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _H_VMEM = re.compile(r"\bh_vmem=([^\s,]+)")
 _H_RT = re.compile(r"\bh_rt=([^\s,]+)")
-_BELOW = "the largest single process (its KB means 1000 KiB): trust weigh's"
-_ABOVE = "the largest process without page cache (its KB means 1000 KiB)"
+_BELOW = "the largest single process (its KB means 1024 KiB): trust weigh's"
+_ABOVE = "the largest process without page cache (its KB means 1024 KiB)"
 WORDS = AccountingWords(
     memory="qacct ru_maxrss",
     unmeasured=_ABOVE,
@@ -32,6 +36,22 @@ WORDS = AccountingWords(
 )
 
 
+SAMPLED_EVERY: Seconds = 40.0  # sge_conf(5), load_report_time
+# accounting(5); the category is everything between the fields before and after it
+_FILE_FIELDS = (
+    *("qname", "hostname", "group", "owner", "jobname", "jobnumber", "account"),
+    *("priority", "qsub_time", "start_time", "end_time", "failed", "exit_status"),
+    *("ru_wallclock", "ru_utime", "ru_stime", "ru_maxrss", "ru_ixrss", "ru_ismrss"),
+    *("ru_idrss", "ru_isrss", "ru_minflt", "ru_majflt", "ru_nswap", "ru_inblock"),
+    *("ru_oublock", "ru_msgsnd", "ru_msgrcv", "ru_nsignals", "ru_nvcsw", "ru_nivcsw"),
+    *("project", "department", "granted_pe", "slots", "taskid", "cpu", "mem", "io"),
+)
+_AFTER_CATEGORY = ("iow", "pe_taskid", "maxvmem", "arid", "ar_submission_time")
+_FILE_WIDTH = len(_FILE_FIELDS) + 1 + len(_AFTER_CATEGORY)
+_RULER = "====="
+_MILLISECONDS = 10.0**11  # a time above it, of Univa, counts these
+
+
 def argv(job: str) -> Argv:
     """Return the command that lists a job, for an array all its elements."""
     return ("qacct", "-j", job)
@@ -39,43 +59,130 @@ def argv(job: str) -> Argv:
 
 def parse(out: str) -> tuple[Accounted, ...]:
     """Read qacct's blocks; the last attempt of an element counts."""
-    ended = gridengine_commands.parse_ended(out)
-    found: dict[int, Accounted] = {}
-    for block in gridengine_commands.qacct_blocks(out):
-        job = block.get("jobnumber", "")
-        number = (whole_number(block.get("taskid", "")) or 1) - 1
-        state = ended.get(job, {}).get(number)
-        if state is not None:
-            found[number] = _accounted(number, state.state, block)
+    found = {}
+    for block in gridengine_commands.qacct_blocks(out.splitlines()):
+        job = _past(block)
+        if job is not None:
+            found[job.accounted.element] = job.accounted
     return tuple(one for _, one in sorted(found.items()))
+
+
+def past_argv(user: str, days: int) -> Argv:
+    """Return the command that lists the jobs of *user* of the last *days*."""
+    return ("qacct", "-o", user, "-d", str(days), "-j")
+
+
+def is_past(head: str) -> bool:
+    """Return whether *head* begins as ``qacct -j`` or as the accounting file."""
+    lines = [line for line in head.splitlines() if not line.startswith("#")]
+    if not lines:
+        return False
+    if lines[0].startswith(_RULER):
+        return any(line.startswith(("qname ", "jobnumber ")) for line in lines)
+    return _of_file(lines[0]) is not None
+
+
+def read_past(lines: Iterable[str]) -> Iterator[PastJob | None]:
+    """Yield each job of ``qacct -j`` or of the accounting file; None if unreadable."""
+    lines = iter(lines)
+    first = next((line for line in lines if not line.startswith("#")), "")
+    lines = chain((first,), lines)
+    if first.startswith(_RULER):
+        blocks = gridengine_commands.qacct_blocks(lines)
+        yield from (job for block in blocks if (job := _past(block)) is not None)
+        return
+    for line in lines:
+        if line.startswith("#"):
+            continue
+        fields = _of_file(line)
+        job = None if fields is None else _past(fields)
+        if job is not None or fields is None:  # an attempt that was requeued is neither
+            yield job
+
+
+def _of_file(line: str) -> dict[str, str] | None:
+    """Read a line of the accounting file; None if it is none."""
+    fields = line.rstrip("\n").split(":")
+    surplus = len(fields) - _FILE_WIDTH
+    if surplus < 0 or not fields[_FILE_FIELDS.index("jobnumber")].isdecimal():
+        return None
+    block = dict(zip(_FILE_FIELDS, fields, strict=False))
+    last = len(_FILE_FIELDS) + 1 + surplus
+    block["category"] = ":".join(fields[len(_FILE_FIELDS) : last])
+    block.update(zip(_AFTER_CATEGORY, fields[last:], strict=True))
+    return block
+
+
+def _past(block: dict[str, str]) -> PastJob | None:
+    job = block.get("jobnumber", "")
+    ended = _end(block.get("failed", ""), block.get("exit_status", ""))
+    if ended is None or whole_number(job) is None:
+        return None
+    task = whole_number(block.get("taskid", "")) or 0
+    return PastJob(
+        id=f"{job}.{task}" if task else job,
+        name=block.get("jobname", ""),
+        user=block.get("owner"),
+        exit_code=ended.exit_code,
+        signal=ended.signal,
+        started=_epoch(block.get("start_time", "")),
+        ended=_epoch(block.get("end_time", "")),
+        accounted=_accounted(max(task - 1, 0), ended.state, block),
+    )
+
+
+@lru_cache(maxsize=256)
+def _end(failed: str, status: str) -> ElementState | None:
+    return gridengine_commands.read_end(failed, status)
+
+
+def _epoch(text: str) -> Seconds | None:
+    seconds = whole_number(text)
+    if seconds is None:
+        return gridengine_commands.epoch_time(text)
+    # 0 in the file: it never started
+    return (seconds / 1000 if seconds > _MILLISECONDS else float(seconds)) or None
 
 
 def _accounted(number: int, state: State, block: dict[str, str]) -> Accounted:
     slots = whole_number(block.get("slots", "")) or None
-    category = block.get("category", "")
+    asked, limit = _category(block.get("category", ""), slots)
+    wall_time = _seconds(block.get("ru_wallclock", ""))
+    virtual = _virtual(block.get("maxvmem", ""))
+    # limits of time and of memory share a state: the figures show which it was
+    is_early = wall_time is not None and limit is not None and wall_time < limit
+    is_over = virtual is not None and asked is not None and virtual > asked
+    if state == "TIMEOUT" and is_over and (limit is None or is_early):
+        state = "OUT_OF_MEMORY"
     return Accounted(
         element=number,
         state=state,
         node=block.get("hostname"),
-        wall_time=_seconds(block.get("ru_wallclock", "")),
+        wall_time=wall_time,
         cpu_time=_seconds(block.get("cpu", "")),
         max_rss=_resident(block.get("ru_maxrss", "")),
-        virtual_memory=_virtual(block.get("maxvmem", "")),
+        virtual_memory=virtual,
         cpus=slots,
-        memory_asked=_asked(category, slots),
-        time_limit=_limit(category),
+        memory_asked=asked,
+        time_limit=limit,
     )
 
 
-def _resident(text: str) -> Bytes | None:
-    """Read ru_maxrss, in KiB, which version 8 divides by 1000 and prints as KB.
+@lru_cache(maxsize=4096)
+def _category(text: str, slots: int | None) -> tuple[Bytes | None, int | None]:
+    """Return the address space and the time requested."""
+    return _asked(text, slots), _limit(text)
 
-    207.828KB is 207,828 KiB; a bare number is KiB.
+
+def _resident(text: str) -> Bytes | None:
+    """Read ru_maxrss, in KiB, which version 8 divides by 1024 and prints as KB.
+
+    107.750KB is 110,336 KiB; a bare number is KiB.
     """
     found = _NUMBER.match(text)
     if found is None:
         return None
-    return round(float(found[1]) * 10.0 ** (3 * _POWERS[found[2].upper()]) * KIB)
+    return round(float(found[1]) * (1 << 10 * _POWERS[found[2].upper()]) * KIB)
 
 
 def _virtual(text: str) -> Bytes | None:

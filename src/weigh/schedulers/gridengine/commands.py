@@ -4,7 +4,7 @@ Grid Engine numbers elements from 1; weigh numbers them from 0 everywhere.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from xml.etree import ElementTree as ET
 
@@ -236,7 +236,7 @@ def parse_queue(out: str) -> States:
         element = ElementState(
             state=_state(letters),
             reason=_reason(letters),
-            started=_epoch_time(entry.findtext("JAT_start_time", "")),
+            started=epoch_time(entry.findtext("JAT_start_time", "")),
             node=entry.findtext("queue_name", "").partition("@")[2] or None,
         )
         for number in list(parse_ranges(entry.findtext("tasks", ""))) or [1]:
@@ -264,7 +264,7 @@ def accounting_answer(out: str, err: str) -> Answer:
 def parse_ended(out: str) -> States:
     """Read qacct's blocks; the last attempt of a job counts."""
     states: States = {}
-    for block in qacct_blocks(out):
+    for block in qacct_blocks(out.splitlines()):
         job = block.get("jobnumber", "")
         if whole_number(job) is None:
             continue
@@ -356,10 +356,10 @@ def _reason(letters: str) -> str | None:
     return None if _state(letters) != "UNKNOWN" else f"Grid Engine calls it {letters!r}"
 
 
-def qacct_blocks(out: str) -> Iterator[dict[str, str]]:
+def qacct_blocks(lines: Iterable[str]) -> Iterator[dict[str, str]]:
     """Yield the fields that qacct prints for each element, by name."""
     block: dict[str, str] = {}
-    for line in out.splitlines():
+    for line in lines:
         if line.startswith(_BLOCK):
             if block:
                 yield block
@@ -373,22 +373,30 @@ def qacct_blocks(out: str) -> Iterator[dict[str, str]]:
 
 def _ended(block: dict[str, str]) -> ElementState | None:
     """Return the state in a block; None for an attempt that was requeued."""
-    number, _, words = block.get("failed", "").partition(":")
-    failed = whole_number(number.strip())
-    status = whole_number(block.get("exit_status", "").partition(" ")[0])
-    if failed is None or failed == _RESCHEDULED:
+    _, _, words = block.get("failed", "").partition(":")
+    ended = read_end(block.get("failed", ""), block.get("exit_status", ""))
+    if ended is None:
         return None
-    signal = status - SIGNAL_BASE if status and status > SIGNAL_BASE else None
-    state, reason = _judge(failed, status, signal)
     return ElementState(
-        state=state,
-        reason=reason or words.strip() or None,
-        exit_code=status,
-        signal=signal,
-        started=_epoch_time(block.get("start_time", "")),
-        ended=_epoch_time(block.get("end_time", "")),
+        state=ended.state,
+        reason=ended.reason or words.strip() or None,
+        exit_code=ended.exit_code,
+        signal=ended.signal,
+        started=epoch_time(block.get("start_time", "")),
+        ended=epoch_time(block.get("end_time", "")),
         node=block.get("hostname"),
     )
+
+
+def read_end(failed: str, status: str) -> ElementState | None:
+    """Read the fields failed and exit_status; None for an attempt that was requeued."""
+    number = whole_number(failed.partition(":")[0].strip())
+    code = whole_number(status.partition(" ")[0])
+    if number is None or number == _RESCHEDULED:
+        return None
+    signal = code - SIGNAL_BASE if code and code > SIGNAL_BASE else None
+    state, reason = _judge(number, code, signal)
+    return ElementState(state=state, reason=reason, exit_code=code, signal=signal)
 
 
 def _judge(
@@ -403,7 +411,8 @@ def _judge(
     return "FAILED", None if failed else ""
 
 
-def _epoch_time(text: str) -> Seconds | None:
+def epoch_time(text: str) -> Seconds | None:
+    """Read a time in any form that Grid Engine prints, in seconds since the epoch."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

@@ -1,0 +1,137 @@
+"""Predict memory from what a scheduler or workflow tool measured, and jobs requested.
+
+A peak that is sampled each 30 s is a lower bound: with k samples it is raised by 1/k,
+by 10 % at most. The request is then the largest so far and a margin that falls with the
+number of runs; for exact peaks also one that grows with their spread. A job that
+completed proves that its own request was enough. The constants were tried on six public
+traces of Nextflow (J. Bader et al., Sizey, 2024), so they have to be judged on others.
+"""
+
+import math
+
+import msgspec
+
+from weigh.estimate.history import ENOUGH, Prediction, Replay, escalate
+from weigh.estimate.history_pool import MOST_SEEN, Risk
+
+_LIFT = 0.1
+_LEAST, _FALLING = 0.05, 0.25  # the margin: .05 + .25 / n
+_SPREAD = 0.25  # of the standard deviation of the logarithms
+_RISK: Risk = "low"
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """The memory of a run that completed, in bytes; ``looks`` is None if it is exact.
+
+    ``requested`` is what its job requested, if known.
+    """
+
+    value: float
+    looks: int | None = None
+    requested: float | None = None
+    weight: float = 1.0
+
+    @property
+    def is_well_seen(self) -> bool:
+        """Return whether it was sampled at all."""
+        return self.value > 0 and self.looks != 0
+
+    @property
+    def upper(self) -> float:
+        """Return the figure, raised by what sampling may have missed.
+
+        A job that held more than its request was not limited by it, which then proves
+        nothing.
+        """
+        if self.looks is None:
+            return self.value
+        raised = self.value * (1 + min(_LIFT, 1 / max(1, self.looks)))
+        if self.requested is not None and self.value <= self.requested:
+            return min(raised, self.requested)
+        return raised
+
+
+class Accounts:
+    """The runs of one kind so far, in a few numbers: none of them is kept."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.killed_at = 0.0
+        self._most = self._proven = 0.0
+        self._sum = self._squares = 0.0
+        self._sampled = False
+        self._replay = Replay()
+
+    @property
+    def proven(self) -> float | None:
+        """Return the largest request of a job that completed, None if not known."""
+        enough = self._proven >= self._most and self._proven > self.killed_at
+        return self._proven if enough and self._proven else None
+
+    def add(self, run: Seen) -> None:
+        """Learn from a run that completed, also from one that nobody sampled."""
+        if run.requested is not None and run.value <= run.requested:
+            self._proven = max(self._proven, run.requested)
+        if not run.is_well_seen:
+            return
+        if self.runs >= ENOUGH:
+            self._enter(run, self._value()[0])
+        self.runs += 1
+        self._most = max(self._most, run.upper)
+        log = math.log(run.upper)
+        self._sum, self._squares = self._sum + log, self._squares + log * log
+        self._sampled |= run.looks is not None
+
+    def add_kill(self, limit: float) -> None:
+        """Learn that a run needed more than *limit*."""
+        self.killed_at = max(self.killed_at, limit)
+
+    @property
+    def spread(self) -> float:
+        """Return the standard deviation of the logarithms."""
+        if not self.runs:
+            return 0.0
+        mean = self._sum / self.runs
+        return math.sqrt(max(0.0, self._squares / self.runs - mean * mean))
+
+    def predict(self) -> Prediction | None:
+        """Return what the next run should request; None if no run was well seen."""
+        if not self.runs:
+            return None
+        value, margin = self._value()
+        is_killed = self.killed_at >= self._most and value > self._most
+        is_proven = not is_killed and value == self.proven
+        return Prediction(
+            value=value,
+            risk=_RISK,
+            by=MOST_SEEN,
+            level=1.0,
+            margin=round(margin, 3),
+            runs=self.runs,
+            replay=self._replay,
+            after_kill=value if is_killed else None,
+            is_proven=is_proven,
+        )
+
+    def _value(self) -> tuple[float, float]:
+        factor = 1 + _LEAST + _FALLING / self.runs
+        if not self._sampled:
+            factor *= math.exp(_SPREAD * self.spread)
+        value = self._most * factor
+        if self.killed_at >= self._most:
+            value = max(value, escalate(self.killed_at))
+        proven = self.proven
+        return (value if proven is None else min(value, proven)), factor - 1
+
+    def _enter(self, run: Seen, request: float) -> None:
+        total, tried = 0.0, request
+        is_killed = tried < run.value
+        while tried < run.value:
+            total, tried = total + tried, escalate(tried, self._most)
+        before = self._replay
+        self._replay = Replay(
+            runs=before.runs + 1,
+            killed=before.killed + is_killed,
+            requested=before.requested + (total + tried) * run.weight,
+            used=before.used + run.value * run.weight,
+        )

@@ -1,0 +1,293 @@
+"""Read what workflow tools measured: Nextflow, Snakemake and con-duct.
+
+Nextflow's ``trace.txt`` has the columns that its user chose, as text with units or
+(raw) in bytes and milliseconds. Snakemake writes a benchmark as a table or as JSON
+lines, con-duct an ``info.json`` per run.
+"""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from weigh.units import DAY, HOUR, KIB, MIB, MINUTE, Bytes, Seconds
+
+NEXTFLOW, SNAKEMAKE, DUCT = "nextflow", "snakemake", "duct"
+_TASK_COLUMNS = frozenset(("task_id", "hash", "native_id", "process", "name", "status"))
+_TASK_FIGURES = frozenset(("peak_rss", "realtime", "rss", "peak_vmem", "%cpu"))
+_BENCHMARK_COLUMNS = frozenset(("s", "max_rss", "max_pss"))
+_SIZE = re.compile(r"^(\d{1,15}(?:\.\d{1,9})?)\s*([KMGTP]?)B?$", re.IGNORECASE)
+_SPAN = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|d|h|m|s)")
+_SPANS = {"ms": 0.001, "s": 1, "m": MINUTE, "h": HOUR, "d": DAY}
+_KILLED = 137  # 128 + SIGKILL
+_QUICK, _QUICK_LOOKS, _SLOW = 0.5, 31, 30.0  # seconds between Snakemake's samples
+_NONE = frozenset(("", "-", "NA", "None", "null"))
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """One run as another tool measured it; ``problem`` is why it cannot be used.
+
+    ``looks`` is how often memory was sampled, ``interval`` how far apart in the end;
+    both are None if the figure is the kernel's own peak.
+    """
+
+    text: str
+    number: int = 1
+    problem: str | None = None
+    name: str = ""
+    command: str | None = None
+    state: str = "COMPLETED"
+    exit_code: int | None = None
+    started: Seconds | None = None
+    wall_time: Seconds = 0.0
+    cpu_time: Seconds | None = None
+    memory: Bytes | None = None
+    memory_asked: Bytes | None = None
+    cpus: int | None = None
+    looks: int | None = None
+    interval: Seconds | None = None
+    host: str | None = None
+    job: str | None = None
+    parameters: dict[str, int | float | str] = {}
+
+
+def is_nextflow(text: str) -> bool:
+    """Return whether *text* begins as Nextflow's trace file."""
+    names = {*_first_line(text).split("\t")}
+    return len(names & _TASK_COLUMNS) > 1 and bool(names & _TASK_FIGURES)
+
+
+def is_snakemake(text: str) -> bool:
+    """Return whether *text* begins as a benchmark file of Snakemake."""
+    line = _first_line(text)
+    if line.startswith("{"):
+        return {*_json(line)} >= _BENCHMARK_COLUMNS
+    return {*line.split("\t")} >= _BENCHMARK_COLUMNS
+
+
+def is_duct(text: str) -> bool:
+    """Return whether *text* is an info.json of con-duct."""
+    return text.lstrip()[:1] == "{" and isinstance(
+        _json(text).get("execution_summary"), dict
+    )
+
+
+def read_nextflow(text: str) -> Iterator[Trace]:
+    """Yield every task of a trace; a task from the cache ran before, and is none."""
+    for number, line, row in _table(text):
+        if isinstance(row, str):
+            yield Trace(text=line, number=number, problem=row)
+        elif row.get("status") == "CACHED":
+            yield Trace(text=line, number=number, problem="a task from the cache")
+        else:
+            yield _task(number, line, row)
+
+
+def _task(number: int, line: str, row: Mapping[str, str]) -> Trace:
+    wall_time = _span(row.get("realtime")) or _span(row.get("duration"))
+    if wall_time is None:
+        return Trace(text=line, number=number, problem="a task without a time")
+    code = _whole(row.get("exit"))
+    state = row.get("status") or ("FAILED" if code else "COMPLETED")
+    if state == "FAILED" and code == _KILLED:
+        state = "OUT_OF_MEMORY"
+    elif state == "ABORTED":
+        state = "CANCELLED"
+    elif state not in {"COMPLETED", "FAILED"}:
+        state = "UNKNOWN"
+    name = row.get("process") or row.get("name", "")
+    share = _number(row.get("%cpu", "").rstrip("% "))
+    return Trace(
+        text=line,
+        number=number,
+        name=name.partition(" (")[0] or "task",
+        state=state,
+        exit_code=code,
+        started=_moment(row.get("start")) or _moment(row.get("submit")),
+        wall_time=wall_time,
+        cpu_time=None if share is None else round(share / 100 * wall_time, 3),
+        memory=_size(row.get("peak_rss")) or _size(row.get("rss")),
+        memory_asked=_size(row.get("memory")),
+        cpus=_whole(row.get("cpus")),
+    )
+
+
+def read_snakemake(text: str, name: str) -> Iterator[Trace]:
+    """Yield every run of a benchmark; *name* is of the rule, if the file has none.
+
+    Only runs that completed are written. Memory is sampled each .5 s for 31 times, then
+    each 30 s; max_pss counts shared pages once.
+    """
+    if _first_line(text).startswith("{"):
+        rows: Iterator[tuple[int, str, Mapping[str, Any] | str]] = (
+            (number, line, _json(line) or "no JSON object")
+            for number, line in enumerate(text.splitlines(), 1)
+            if line.strip()
+        )
+    else:
+        rows = _table(text)
+    for number, line, row in rows:
+        if isinstance(row, str):
+            yield Trace(text=line, number=number, problem=row)
+        else:
+            yield _benchmark(number, line, row, name)
+
+
+def _benchmark(number: int, line: str, row: Mapping[str, Any], name: str) -> Trace:
+    wall_time = _number(row.get("s"))
+    if wall_time is None:
+        return Trace(text=line, number=number, problem="a run without a time")
+    sizes = [_number(row.get(key)) for key in ("max_pss", "max_rss")]
+    memory = next((size for size in sizes if size), None)
+    slow = max(0.0, wall_time - _QUICK * _QUICK_LOOKS)
+    looks = min(_QUICK_LOOKS, int(wall_time / _QUICK)) + int(slow / _SLOW)
+    resources = row.get("resources")
+    asked = None
+    if isinstance(resources, dict):
+        asked = _number(resources.get("mem_mib")) or _number(resources.get("mem_mb"))
+    return Trace(
+        text=line,
+        number=number,
+        name=str(row.get("rule_name") or name),
+        wall_time=wall_time,
+        cpu_time=_number(row.get("cpu_time")),
+        memory=None if memory is None else round(memory * MIB),
+        memory_asked=None if asked is None else round(asked * MIB),
+        cpus=_whole(row.get("threads")),
+        looks=looks if memory is not None else 0,
+        interval=_SLOW if slow else _QUICK,
+        job=None if row.get("jobid") is None else str(row["jobid"]),
+        parameters=_parameters(row),
+    )
+
+
+def _parameters(row: Mapping[str, Any]) -> dict[str, int | float | str]:
+    found: dict[str, int | float | str] = {}
+    sizes = row.get("input_size_mb")
+    if isinstance(sizes, dict):
+        known = [size for one in sizes.values() if (size := _number(one)) is not None]
+        if known:
+            found["input_size_mb"] = round(sum(known), 6)
+    elif (size := _number(sizes)) is not None:
+        found["input_size_mb"] = size
+    for key in ("wildcards", "params"):
+        values = row.get(key)
+        if isinstance(values, dict):
+            found |= {
+                str(name): value
+                for name, value in values.items()
+                if isinstance(value, (int, float, str)) and not isinstance(value, bool)
+            }
+    return found
+
+
+def read_duct(text: str) -> Iterator[Trace]:
+    """Yield the run of an info.json; its memory is a sum of resident sets, sampled."""
+    document = _json(text)
+    summary = document["execution_summary"]
+    command = summary.get("command") or document.get("command")
+    wall_time = _number(summary.get("wall_clock_time"))
+    if wall_time is None or not isinstance(command, str):
+        yield Trace(
+            text=text, problem="no wall_clock_time or no command: still running?"
+        )
+        return
+    code = _whole(summary.get("exit_code"))
+    looks = _whole(summary.get("num_samples"))
+    peak = _number(summary.get("peak_rss"))
+    yield Trace(
+        text=text,
+        command=command,
+        state="COMPLETED" if code == 0 else "FAILED",
+        exit_code=code,
+        started=_number(summary.get("start_time")),
+        wall_time=wall_time,
+        memory=round(peak) if peak else None,
+        looks=looks or 0,
+        interval=wall_time / looks if looks else None,
+        host=_text(document.get("system"), "hostname"),
+    )
+
+
+def _text(of: object, key: str) -> str | None:
+    value = of.get(key) if isinstance(of, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def _first_line(text: str) -> str:
+    return text[: text.find("\n") if "\n" in text else len(text)].rstrip("\r")
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(text.encode("utf-8", "replace"))
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _table(text: str) -> Iterator[tuple[int, str, Mapping[str, str] | str]]:
+    """Yield (number, line, values by column), or what is wrong with a line."""
+    header, *lines = text.split("\n")
+    names = header.rstrip("\r").split("\t")
+    for number, line in enumerate(lines, 2):
+        if number == len(lines) + 1 and line:
+            yield number, line, "incomplete: it has no newline at its end"
+            continue
+        values = line.rstrip("\r").split("\t")
+        if line.strip() and line.rstrip("\r") != header.rstrip("\r"):
+            fits = len(values) == len(names)
+            row = dict(zip(names, map(str.strip, values), strict=False))
+            yield number, line, row if fits else "not as many values as columns"
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if 0 <= number < math.inf else None
+
+
+def _whole(value: object) -> int | None:
+    number = _number(value)
+    return int(number) if number is not None and number == int(number) else None
+
+
+def _size(text: str | None) -> Bytes | None:
+    """Read ``1.2 GB``, by 1024, or raw bytes."""
+    found = _SIZE.match((text or "").strip())
+    if found is None:
+        return None
+    power = "KMGTP".find(found[2].upper()) + 1 if found[2] else 0
+    return round(float(found[1]) * KIB**power) or None
+
+
+def _span(text: str | None) -> Seconds | None:
+    """Read ``3h 2m``, ``250ms``, or raw milliseconds."""
+    text = (text or "").strip()
+    if text in _NONE:
+        return None
+    if text.isdecimal():
+        return int(text) / 1000 if len(text) < 16 else None  # noqa: PLR2004 - digits
+    parts: Sequence[tuple[str, str]] = _SPAN.findall(text)
+    if not parts or _SPAN.sub("", text).strip():
+        return None
+    return math.fsum(float(number) * _SPANS[unit] for number, unit in parts)
+
+
+def _moment(text: str | None) -> Seconds | None:
+    """Read a local time in ISO 8601, or raw milliseconds since the epoch."""
+    text = (text or "").strip()
+    raw = _span(text) if text.isdecimal() else None
+    if raw is not None or text in _NONE:
+        return raw
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None

@@ -1,0 +1,393 @@
+"""What accounting shows of jobs whose needs are known: recorded, and varied."""
+
+import io
+import random
+from collections.abc import Iterator
+
+import pytest
+from captured_text import captured
+
+from weigh.model.report import Accounted, PastJob
+from weigh.review.figures import with_accounting
+from weigh.review.requested import Requested
+from weigh.schedulers.gridengine import accounting as gridengine
+from weigh.schedulers.slurm import accounting as slurm
+from weigh.units import GIB, KIB, MIB
+
+USED = captured("slurm-22.05-sacct.txt")
+PAST = captured("slurm-22.05-sacct-past.txt")
+POLLED = captured("slurm-22.05-sacct-polled.txt")
+ALL = captured("slurm-22.05-sacct-all.txt")
+COLUMNS = "JobID|State|ElapsedRaw|ReqMem|AllocCPUS|NNodes|NTasks|MaxRSS|AveRSS"
+COLUMNS += "|TRESUsageInTot|Start|End|JobName"
+
+
+def jobs(text: str) -> list[PastJob]:
+    return [job for job in slurm.read_past(io.StringIO(text, newline="\n")) if job]
+
+
+def named(text: str, name: str) -> list[Accounted]:
+    return [job.accounted for job in jobs(text) if job.name == name]
+
+
+def of_rows(*rows: str) -> list[PastJob]:
+    return jobs("\n".join((COLUMNS, *rows, "")))
+
+
+def one_of(*rows: str) -> Accounted:
+    (job,) = of_rows(*rows)
+    return job.accounted
+
+
+def near(size: int | None, mebibytes: float) -> bool:
+    return size is not None and mebibytes <= size / MIB <= mebibytes + 20
+
+
+def job_of(text: str, job: str) -> Accounted:
+    lines = [
+        line for line in text.splitlines() if line.startswith((f"{job}|", f"{job}."))
+    ]
+    return slurm.parse("\n".join(lines))[0]
+
+
+# ---- memory of steps: what the programs of the recording held is known
+
+
+def test_a_step_of_four_tasks_holds_what_all_four_do() -> None:
+    assert near(job_of(USED, "1").max_rss, 400)  # its largest task had 103 MiB
+
+
+def test_steps_side_by_side_add_up() -> None:
+    assert near(job_of(USED, "2").max_rss, 300)
+
+
+def test_steps_one_after_the_other_do_not_add_up() -> None:
+    assert near(job_of(USED, "3").max_rss, 200)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "figures", "mebibytes"),
+    [
+        (4, "104857600|100M|cpu=00:00:06,mem=409600K,pages=0", 400),
+        (3, "100M|104857600|", 300),  # no sum: the mean of the tasks
+        (5, "100M||cpu=00:00:01,energy=0", 500),  # no mean: at most the largest each
+        (4, "102400K||vmem=9G,gres/gpumem=5G", 400),  # of other memory only
+    ],
+)
+def test_a_steps_memory_is_read_from_the_best_column(
+    tasks: int, figures: str, mebibytes: int
+) -> None:
+    found = one_of(
+        "1|COMPLETED|60|2G|4|1|||||0|60|x",
+        f"1.0|COMPLETED|60||4|1|{tasks}|{figures}|0|60|x",
+    )
+
+    assert found.max_rss == mebibytes * MIB
+
+
+def overlapping(*spans: tuple[int, int, int]) -> int | None:
+    rows = [
+        f"1.{n}|COMPLETED|9||1|1|1|{size}M|{size}M||{start}|{end}|x"
+        for n, (start, end, size) in enumerate(spans)
+    ]
+    return one_of("1|COMPLETED|60|2G|4|1|||||0|60|x", *rows).max_rss
+
+
+def test_the_most_that_overlaps_at_any_time_counts() -> None:
+    assert overlapping((10, 20, 5), (20, 30, 7), (30, 40, 6)) == 7 * MIB
+    assert overlapping((10, 40, 5), (20, 30, 7), (30, 40, 6)) == 12 * MIB
+    assert overlapping((30, 40, 6), (10, 40, 5), (15, 35, 7)) == 18 * MIB
+
+
+def test_the_sweep_agrees_with_looking_at_each_second() -> None:
+    chance = random.Random(5)
+    for _ in range(300):
+        spans = []
+        for _ in range(chance.randint(1, 9)):
+            start = chance.randint(10, 30)
+            length = chance.randint(1, 12)
+            spans.append((start, start + length, chance.randint(1, 99)))
+        looked = max(
+            sum(size for start, end, size in spans if start <= second < end)
+            for second in range(10, 50)
+        )
+        assert overlapping(*spans) == looked * MIB
+
+
+def test_the_batch_script_counts_and_what_is_no_step_does_not() -> None:
+    found = one_of(
+        "1|COMPLETED|60|2G|4|1|||||0|60|x",
+        "1.batch|COMPLETED|60||4|1|1|8M|8M||0|60|batch",
+        "1.extern|COMPLETED|60||4|1|1|90M|90M||0|60|extern",
+        "1.0|COMPLETED|60||4|1|1|100M|100M||0|60|x",
+    )
+
+    assert found.max_rss == 108 * MIB
+
+
+# ---- several nodes, heterogeneous jobs
+
+
+def test_a_job_of_two_nodes_requested_half_of_its_memory_on_each() -> None:
+    found = job_of(USED, "6")  # sbatch -N2 --mem=1000; one node was not sampled
+
+    assert (found.nodes, found.memory_asked) == (2, 1000 * MIB)
+    assert near(found.max_rss, 100)
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes", "size"),
+    [
+        ("4G", 2, 2 * GIB),
+        ("4Gn", 2, 4 * GIB),
+        ("4Gc", 2, 16 * GIB),  # of 8 CPUs, 4 a node
+        ("3000M", 3, 1000 * MIB),
+    ],
+)
+def test_a_request_is_of_one_node_in_each_version(
+    text: str, nodes: int, size: int
+) -> None:
+    found = one_of(f"1|COMPLETED|60|{text}|8|{nodes}|||||0|60|x")
+
+    assert found.memory_asked == size
+    assert with_accounting(Requested(), [found]).memory == size
+
+
+def test_the_parts_of_a_heterogeneous_job_are_its_elements() -> None:
+    parts = named(PAST, "het")
+
+    assert [one.element for one in parts] == [0, 1]
+    assert [one.memory_asked for one in parts] == [400 * MIB, 500 * MIB]
+    assert near(parts[0].max_rss, 50)
+
+
+# ---- memory that ran out without saying so
+
+
+@pytest.mark.parametrize("name", ["over", "overstep"])
+@pytest.mark.parametrize("text", [PAST, POLLED], ids=["cgroup", "polled"])
+def test_a_kill_for_memory_is_one_whoever_killed(text: str, name: str) -> None:
+    (found,) = named(text, name)
+
+    assert found.state == "OUT_OF_MEMORY"
+
+
+@pytest.mark.parametrize(
+    ("job", "step", "state"),
+    [
+        ("FAILED", "CANCELLED by 0", "OUT_OF_MEMORY"),
+        ("CANCELLED by 0", "CANCELLED by 0", "OUT_OF_MEMORY"),
+        ("CANCELLED by 1001", "CANCELLED by 1001", "CANCELLED"),
+        ("TIMEOUT", "CANCELLED", "TIMEOUT"),
+    ],
+)
+def test_only_root_ends_a_step_for_memory(job: str, step: str, state: str) -> None:
+    found = one_of(
+        f"1|{job}|60|150M|1|1|||||0|60|x",
+        f"1.0|{step}|60||1|1|1|196578K|196578K||0|60|x",
+    )
+
+    assert found.state == state
+
+
+def test_a_step_that_root_cancelled_below_its_request_lacked_no_memory() -> None:
+    found = one_of(
+        "1|CANCELLED by 0|60|1G|1|1|||||0|60|x",
+        "1.0|CANCELLED by 0|60||1|1|1|196578K|196578K||0|60|x",
+    )
+
+    assert found.state == "CANCELLED"
+
+
+# ---- Grid Engine
+
+
+def test_a_printed_kilobyte_is_what_the_file_has() -> None:
+    """The same jobs from qacct and from the file that it reads."""
+    printed = read("gridengine-8.1.9-qacct.txt")
+    filed = read("gridengine-8.1.9-accounting.txt")
+
+    assert [one.id for one in printed] == [one.id for one in filed]
+    for one, other in zip(printed, filed, strict=True):
+        ours, theirs = one.accounted.max_rss, other.accounted.max_rss
+        assert ours == pytest.approx(theirs, abs=KIB)
+        assert one.accounted.state == other.accounted.state
+        assert one.accounted.virtual_memory == pytest.approx(
+            other.accounted.virtual_memory, abs=KIB
+        )
+        assert (one.name, one.user, one.started) == (
+            other.name,
+            other.user,
+            other.started,
+        )
+
+
+def read(name: str) -> list[PastJob]:
+    lines = captured(name).splitlines(keepends=True)
+    assert gridengine.is_past("".join(lines[:20]))
+    return [job for job in gridengine.read_past(lines) if job]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("107.750KB", 110336 * KIB),
+        ("4.840KB", round(4.84 * 1024) * KIB),
+        ("1.500MB", 1536 * 1024 * KIB),
+        ("2.000GB", 2 * 1024 * 1024 * 1024 * KIB),
+        ("110336", 110336 * KIB),
+    ],
+)
+def test_each_unit_of_qacct_is_1024_of_the_smaller(text: str, size: int) -> None:
+    block = captured("gridengine-8.1.9-qacct.txt").replace("107.988KB", text)
+
+    found = {job.name: job for job in gridengine.read_past(block.splitlines()) if job}
+
+    assert found["one"].accounted.max_rss == pytest.approx(size, abs=KIB)
+
+
+def test_a_job_that_its_limit_refused_memory_only_failed() -> None:
+    """exit 1, failed 0: nothing shows that memory was refused, so nothing says so."""
+    (refused,) = (
+        job for job in read("gridengine-8.1.9-qacct.txt") if job.name == "refused"
+    )
+
+    assert refused.accounted.state == "FAILED"
+    assert refused.accounted.memory_asked == 100 * MIB
+
+
+@pytest.mark.parametrize(
+    ("memory", "wall", "state"),
+    [
+        ("2.1GB", "12s", "OUT_OF_MEMORY"),
+        ("2.1GB", "600s", "TIMEOUT"),
+        ("1.9GB", "12s", "TIMEOUT"),
+    ],
+)
+def test_one_state_for_two_limits_is_told_apart_by_the_figures(
+    memory: str, wall: str, state: str
+) -> None:
+    text = (
+        "jobnumber 42\ntaskid undefined\nslots 2\nexit_status 137\n"
+        "failed 37 : qmaster enforced h_rt, h_cpu, or h_vmem limit\n"
+        f"ru_wallclock {wall}\nmaxvmem {memory}\ncategory -l h_rt=600,h_vmem=1G\n"
+    )
+
+    assert gridengine.parse(text)[0].state == state
+
+
+# ---- the list of all jobs: delimiters and newlines come as they are
+
+
+def test_a_requeued_job_is_one_for_each_attempt() -> None:
+    attempts = [job for job in jobs(PAST) if job.name == "again"]
+
+    assert [one.accounted.wall_time for one in attempts] == [7.0, 13.0]
+    assert [one.id for one in attempts] == ["11", "11"]
+    assert all(near(one.accounted.max_rss, 60) for one in attempts)
+
+
+@pytest.mark.parametrize("text", [PAST, POLLED, ALL], ids=["chosen", "polled", "all"])
+def test_a_delimiter_in_a_name_and_a_command_moves_no_column(text: str) -> None:
+    (job,) = (job for job in jobs(text) if job.id == "9")
+
+    assert job.name == "a|b"
+    assert job.command is not None
+    assert job.command.endswith("-J a|b --mem=200 --wrap sleep 2")
+    assert (job.cwd, job.accounted.memory_asked) == ("/tmp", 200 * MIB)
+
+
+def test_the_chosen_columns_and_all_of_them_show_the_same_jobs() -> None:
+    chosen, everything = jobs(PAST), jobs(ALL)
+
+    assert [one.id for one in chosen] == [one.id for one in everything]
+    for one, other in zip(chosen, everything, strict=True):
+        assert one.accounted.max_rss == other.accounted.max_rss
+        assert one.accounted.state == other.accounted.state
+
+
+def hostile(chance: random.Random) -> Iterator[tuple[str, str]]:
+    for number in range(60):
+        name = "".join(chance.choices("ab|\n\t ", k=chance.randint(1, 12)))
+        row = f"{number}|COMPLETED|{number}|2G|1|1|||||0|60|"
+        yield name.strip("\n") or "x", row
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_names_of_delimiters_and_newlines_cost_no_other_row(seed: int) -> None:
+    columns = COLUMNS.replace("|JobName", "").replace("JobID|", "JobID|JobName|")
+    written = list(hostile(random.Random(seed)))
+    rows = [
+        row.rstrip("|").replace(f"{n}|", f"{n}|{name}|", 1)
+        for n, (name, row) in enumerate(written)
+    ]
+
+    found = jobs("\n".join((columns, *rows, "")))
+
+    assert [job.id for job in found] == [str(n) for n in range(60)]
+    assert [job.name for job in found] == [name for name, _ in written]
+    assert [job.accounted.wall_time for job in found] == [float(n) for n in range(60)]
+
+
+def test_a_torn_row_is_dropped_and_counted() -> None:
+    rows = [COLUMNS, "1|COMPL", "2|COMPLETED|60|2G|1|1|||||0|60|x", "3|FAI", ""]
+
+    found = list(slurm.read_past(line + "\n" for line in rows[:-1]))
+
+    assert [job.id if job else None for job in found].count(None) == 2
+    assert [job.id for job in found if job] == ["2"]
+
+
+def test_any_delimiter_is_read() -> None:
+    for separator in ("\x1f\x1e", "^", ";"):
+        text = PAST.replace("|", separator).replace(f"a{separator}b", "a|b")
+        assert [job.name for job in jobs(text)] == [job.name for job in jobs(PAST)]
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["", "JobID State\n1 COMPLETED", "task|cpu\n1|2", "1|COMPLETED|60\n", "{}"],
+)
+def test_other_texts_are_no_accounting(head: str) -> None:
+    assert not slurm.is_past(head)
+    assert not gridengine.is_past(head)
+
+
+def test_elements_of_an_array_are_read_and_waiting_ones_are_not() -> None:
+    found = of_rows(
+        "12_[5-9%2]|PENDING|0|2G|1|1|||||Unknown|Unknown|x",
+        "12_3|COMPLETED|60|2G|1|1|||||0|60|x",
+        "12_4|FAILED|60|2G|1|1|||||0|60|x",
+    )
+
+    assert [(job.id, job.accounted.element) for job in found] == [
+        ("12_3", 3),
+        ("12_4", 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tres", "gpus"),
+    [
+        ("billing=4,gres/gpu:v100=2,gres/gpu=2", 2),
+        ("cpu=4,gres/gpu:v100=2", 2),
+        ("cpu=4,gres/gpu:a100=1,gres/gpu:v100=2", 3),
+        ("cpu=4,gres/gpumem=2G", None),
+    ],
+)
+def test_gpus_count_once(tres: str, gpus: int | None) -> None:
+    text = f"JobID|State|AllocTRES\n1|COMPLETED|{tres}\n"
+
+    assert jobs(text)[0].accounted.gpus == gpus
+
+
+def test_the_file_of_grid_engine_is_read_with_colons_in_a_request() -> None:
+    text = captured("gridengine-8.1.9-accounting.txt").replace(
+        "h_rt=60,h_vmem=1G", "h_rt=0:1:00,h_vmem=1G"
+    )
+
+    found = list(gridengine.read_past(text.splitlines(keepends=True)))
+
+    assert None not in found
+    assert {job.accounted.time_limit for job in found if job} == {60, 5}
+    assert list(gridengine.read_past(["torn:line\n"])) == [None]
