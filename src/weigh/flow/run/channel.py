@@ -27,6 +27,10 @@ _STEP_TREE = "sampled, all processes of the step"
 SEVERAL = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
+# sources of a peak: the kernel's account of a group, and of a single process
+_MISS_NOTHING = ("own cgroup", "cgroup", "kernel")
+
+
 class Channel:
     """A file to which programs with ``import weigh`` write their phases.
 
@@ -141,8 +145,7 @@ def with_reported_peak(usage: Usage, reported: Bytes | None) -> Usage:
         return usage
     peak = usage.peak_memory
     if peak is not None:
-        more = reported - seen if seen else max(0, reported - peak.value)
-        peak = _raised(peak, more)
+        peak = _raised(peak, reported, seen)
     return msgspec.structs.replace(usage, max_process_memory=reported, peak_memory=peak)
 
 
@@ -165,13 +168,22 @@ def with_own_rank(measured: Measurement, env: Mapping[str, str]) -> Measurement:
     return msgspec.structs.replace(measured, ranks=(rank,))
 
 
-def _raised(peak: PeakMemory, more: Bytes) -> PeakMemory:
-    anonymous = None if peak.anonymous is None else peak.anonymous + more
-    value = peak.value + more
+def _raised(peak: PeakMemory, reported: Bytes, seen: Bytes) -> PeakMemory:
+    """Return the peak of a tree with a process that *reported* more than was *seen*.
+
+    A figure that misses no moment holds its spike already. Else the others of the tree
+    are added.
+    """
+    if peak.source.startswith(_MISS_NOTHING) or not seen:
+        value = max(peak.value, reported)
+    else:
+        value = peak.value + reported - seen
+    is_exact = peak.low == peak.value
+    anonymous = None if peak.anonymous is None else value - peak.value + peak.anonymous
     return msgspec.structs.replace(
         peak,
         value=value,
-        low=max(peak.low, value if peak.low == peak.value else peak.low),
+        low=value if is_exact else max(peak.low, reported),
         high=max(peak.high, value),
         anonymous=anonymous,
     )
