@@ -280,9 +280,10 @@ class PeakTracker:
         self._virtual_peaks[reading.pid] = reading.virtual_peak
         return max(reading.virtual, reading.virtual_peak)
 
-    def stay(self, now: Seconds) -> None:
-        """Note that nothing has changed since the last sample."""
+    def stay(self, now: Seconds) -> Bytes:
+        """Note that nothing has changed since the last sample; return what is held."""
         self._last_time = now
+        return 0 if self._last is None else self._last.total
 
     def reap(self, max_rss: Bytes) -> None:
         """Add the ru_maxrss of a reaped process and its waited-for children."""

@@ -178,9 +178,9 @@ class Sampler:
 
     def _repeat(self, counted: Seconds | None) -> None:
         """Repeat the last sample: starting a process or touching memory takes CPU."""
-        now = self.elapsed()
-        self._tracker.stay(now)
-        self._keep(msgspec.structs.replace(self.samples[-1], time=now), counted)
+        now, last = self.elapsed(), self.samples[-1]
+        held = min(last.memory, self._tracker.stay(now))  # without spikes before it
+        self._keep(msgspec.structs.replace(last, time=now, memory=held), counted)
         self.looks += 1
 
     def finish(self) -> None:

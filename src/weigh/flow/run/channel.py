@@ -126,8 +126,12 @@ def _held(
 
 
 def _with_tree_peak(phase: Phase, series: Series) -> Phase:
-    seen = zip(series.t, series.memory, strict=True)
-    within = (memory for at, memory in seen if phase.start <= at <= phase.end)
+    # a sample has the most since the one before: the first of a step may be the last's
+    began = iter((0.0, *series.t))
+    seen = zip(began, series.t, series.memory, strict=False)
+    within = (
+        size for since, at, size in seen if phase.start <= since < at <= phase.end
+    )
     peak = max(within, default=0)
     if peak <= (phase.peak_memory or 0):
         return phase
