@@ -133,11 +133,11 @@ def largest(found: Sequence[Case]) -> None:
     print("|---|---|---|")
     for name, level in [(f"bound {level:.0%}", level) for level in LEVELS]:
         sizes = [_most(with_coefficient(found, c, level), c.truth) for c in found]
-        _tell(name, sizes, found)
+        _print_row(name, sizes, found)
     confirmed = [_confirmed(found, case) for case in found]
-    _tell("bound 95%, after one confirming run", confirmed, found)
+    _print_row("bound 95%, after one confirming run", confirmed, found)
     lines = [_most(fit_line(case.known).at, case.truth) for case in found]
-    _tell("bare line", lines, found)
+    _print_row("bare line", lines, found)
 
 
 def _confirmed(found: Sequence[Case], case: Case) -> int:
@@ -159,7 +159,7 @@ def _most(use: Callable[[float], float], memory: float) -> int:
     return size
 
 
-def _tell(name: str, sizes: Sequence[int], found: Sequence[Case]) -> None:
+def _print_row(name: str, sizes: Sequence[int], found: Sequence[Case]) -> None:
     safe = [size <= case.size for size, case in zip(sizes, found, strict=True)]
     share = [min(size, c.size) / c.size for size, c in zip(sizes, found, strict=True)]
     print(f"| {name} | {fmean(safe):.1%} | {fmean(share):.1%} |")

@@ -41,7 +41,7 @@ def find_tools(peers: str) -> tuple[list[Tool], list[str]]:
         The tools, and a line for each one that is missing.
     """
     wanted = {
-        "weigh": (_beside("weigh"), _weigh),
+        "weigh": (_next_to_python("weigh"), _weigh),
         "GNU time": ("/usr/bin/time", _gnu_time),
         "resource-tracker": (f"{peers}/python", _resource_tracker),
         "con-duct": (f"{peers}/con-duct", _con_duct),
@@ -56,7 +56,7 @@ def find_tools(peers: str) -> tuple[list[Tool], list[str]]:
     return found, missing
 
 
-def _beside(name: str) -> str:
+def _next_to_python(name: str) -> str:
     return os.path.join(os.path.dirname(os.path.abspath(sys.executable)), name)
 
 

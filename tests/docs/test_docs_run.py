@@ -29,7 +29,7 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("block", [pytest.param(one, id=str(one)) for one in BLOCKS])
-def test_a_block_says_what_it_is_and_why_it_is_not_run(block: Block) -> None:
+def test_a_block_states_what_it_is_and_why_it_is_not_run(block: Block) -> None:
     assert block.fenced, "indent nothing: ```console, ```bash, ```python, ```text"
     assert block.language in LANGUAGES
     shown = block.language == "text" and "shown by" not in block.words

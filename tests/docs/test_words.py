@@ -37,6 +37,14 @@ WORN = {
     r" an? (?:task|element|run|job|rank|verb)": "one ... per ...",
     r"(?:one|two|\d+) a (?:CPU|GPU|node|task|slot|element)": "one per ...",
 }
+# the same for names of functions and classes, also of tests: one word of a name each
+_WORN_IN_NAMES = """
+    told tell tells telling foretell foretells foretold beside mend mends mended
+    mending hush hushes hushed said says saying cure cures cured card cards
+    heard hear hears wish wishes wanted
+"""
+WORN_IN_NAMES = frozenset(_WORN_IN_NAMES.split())
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 # keys of stored files, a site's own names and methods of Python's files stay
 _KEY = re.compile(r'"\w+"|cards\?\)|\.tell\(')
 PATTERN = re.compile("|".join(rf"\b(?:{word})\b" for word in WORN), re.IGNORECASE)
@@ -100,6 +108,23 @@ def test_docstrings_and_comments_have_no_worn_words() -> None:
         for path in SOURCES
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if (words := worn(_KEY.sub("", line)))
+    ]
+    assert found == []
+
+
+def names_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yield the line and name of each function and class."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+
+
+def test_functions_and_classes_have_no_worn_names() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in (*SOURCES, *sorted((ROOT / "tests").rglob("*.py")))
+        for line, name in names_of(ast.parse(path.read_text()))
+        if WORN_IN_NAMES & {word.lower() for word in _WORD.findall(name)}
     ]
     assert found == []
 

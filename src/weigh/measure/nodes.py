@@ -36,7 +36,7 @@ _MOST_WORDS = 4 * KIB
 _WORTH_ASKING = 20  # samples
 
 
-class HeardPart(msgspec.Struct, frozen=True):
+class ReceivedPart(msgspec.Struct, frozen=True):
     """A node's newest part, when it came and when its watch began.
 
     Both are seconds since the run began, by this machine's clock alone.
@@ -52,7 +52,7 @@ class NodeAgents:
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
         """Start them. Raises OSError."""
-        self.heard: dict[str, HeardPart] = {}
+        self.heard: dict[str, ReceivedPart] = {}
         self._reader = PartReader()
         self._words = b""
         stdin, self._stdin = os.pipe()
@@ -89,7 +89,7 @@ class NodeAgents:
             before = self.heard.get(part.node)
             if before is not None:
                 began = min(began, before.began)
-            self.heard[part.node] = HeardPart(part, now, max(0.0, began))
+            self.heard[part.node] = ReceivedPart(part, now, max(0.0, began))
 
     def finish(self, now: Seconds, patience: Seconds) -> None:
         """Let the agents end; wait for their last parts for *patience* at most."""
@@ -136,7 +136,7 @@ def _received(fd: int) -> bytes:
 
 
 def with_nodes(
-    measured: Measurement, heard: Sequence[HeardPart], own: str | None
+    measured: Measurement, heard: Sequence[ReceivedPart], own: str | None
 ) -> Measurement:
     """Join a run's own measurement with what its nodes reported.
 
@@ -173,7 +173,7 @@ def with_nodes(
 
 
 def unheard(
-    heard: Sequence[HeardPart], ranks: Sequence[Rank], expected: int, now: Seconds
+    heard: Sequence[ReceivedPart], ranks: Sequence[Rank], expected: int, now: Seconds
 ) -> tuple[str, ...]:
     """Return in words what was not measured of a job on *expected* nodes."""
     missing = []
@@ -186,7 +186,7 @@ def unheard(
     return (*missing, *unseen_ranks(ranks))
 
 
-def _node(one: HeardPart) -> Node:
+def _node(one: ReceivedPart) -> Node:
     part = one.part
     node = Node(
         name=part.node,
@@ -219,7 +219,7 @@ def _with_own(node: Node, measured: Measurement) -> Node:
 
 def _joined_usage(
     measured: Measurement,
-    heard: Sequence[HeardPart],
+    heard: Sequence[ReceivedPart],
     own: str | None,
     nodes: Sequence[Node],
     ranks: Sequence[Rank],

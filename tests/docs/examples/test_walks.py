@@ -36,7 +36,7 @@ def walks() -> Sequence[object]:
 
 
 @pytest.mark.parametrize("page", walks())
-def test_a_walk_goes_as_its_readme_says(
+def test_a_walk_goes_as_its_readme_states(
     page: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if "WEIGH_EXAMPLES" not in os.environ:

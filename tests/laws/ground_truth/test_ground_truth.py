@@ -88,7 +88,7 @@ def test_peak_memory_is_the_programs_own_and_within_the_bounds(
 @pytest.mark.parametrize(
     ("kind", "part"), [("k", "anonymous"), ("e2", "shared"), ("m", "file")]
 )
-def test_the_peak_is_told_by_kind_of_memory(
+def test_the_peak_is_reported_by_kind_of_memory(
     kind: str, part: str, tmp_path: Path
 ) -> None:
     run = run_of(tmp_path, kind)
@@ -119,7 +119,7 @@ def test_bytes_written_are_counted(tmp_path: Path) -> None:
     assert run.usage["write_bytes"] == pytest.approx(run.truth["write_bytes"], rel=0.01)
 
 
-def test_a_record_says_what_measuring_cost(tmp_path: Path) -> None:
+def test_a_record_states_what_measuring_cost(tmp_path: Path) -> None:
     run = Run(tmp_path, "tree10")
     monitor = run.record["monitor"]
     assert run.usage["processes"] == run.truth["processes"]

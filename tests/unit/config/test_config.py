@@ -159,7 +159,7 @@ def test_a_value_of_the_wrong_kind_names_file_and_key(
 @pytest.mark.parametrize(
     ("word", "value"), [("1", True), ("yes", True), ("OFF", False), ("0", False)]
 )
-def test_a_variable_says_yes_or_no_in_many_words(
+def test_a_variable_states_yes_or_no_in_many_words(
     layers: Layers, word: str, *, value: bool
 ) -> None:
     assert layers.load(WEIGH_QUIET=word).value("quiet") is value

@@ -36,7 +36,7 @@ def test_a_nearer_file_wins_name_by_name(tmp_path: Path) -> None:
         ("[gpus.A]\nmemory = 1", r"gpus\.A must be like"),
     ],
 )
-def test_a_table_that_is_off_names_the_file_and_the_card(
+def test_a_table_that_is_off_names_the_file_and_the_gpu(
     tmp_path: Path, text: str, says: str
 ) -> None:
     with pytest.raises(FormatError, match=says) as caught:
@@ -45,7 +45,7 @@ def test_a_table_that_is_off_names_the_file_and_the_card(
     assert str(caught.value).startswith(str(tmp_path / "weigh.toml"))
 
 
-def test_what_a_file_says_of_the_cluster_is_kept_and_known(tmp_path: Path) -> None:
+def test_what_a_file_states_of_the_cluster_is_kept_and_known(tmp_path: Path) -> None:
     found = loaded(tmp_path, '[cluster.queues.short]\ntime_limit = "00:30:00"')
 
     assert found.cluster == {"queues": {"short": {"time_limit": "00:30:00"}}}

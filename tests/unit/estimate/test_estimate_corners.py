@@ -109,13 +109,13 @@ def test_a_few_values_rise_in_no_sure_way() -> None:
     assert rise_score([1.0, 2.0]) == 0.0
 
 
-def test_a_card_that_nobody_could_read_does_not_count() -> None:
+def test_a_gpu_that_nobody_could_read_does_not_count() -> None:
     cards = (GpuUsage("GPU-1", "V100"), GpuUsage("GPU-2", "V100", peak_memory=5))
 
     assert gpu_memory(Usage(wall_time=1.0, gpus=cards)) == 5
 
 
-def test_a_loop_says_how_many_batches_there_are() -> None:
+def test_a_loop_states_how_many_batches_there_are() -> None:
     loop = Batches(50, 10, 500, time_mean=2.0, total=40)
 
     made = progress_of(a_run(batches=loop))

@@ -28,7 +28,7 @@ def burst(size: float, *evidence: str, **other: object) -> Record:
     return msgspec.structs.replace(run, **other)
 
 
-def test_three_points_of_a_line_foretell_the_fourth() -> None:
+def test_three_points_of_a_line_predict_the_fourth() -> None:
     made = memory_fit(on_a_line(8, 16, 32))
 
     assert made.predict(64) == pytest.approx(GIB + 640 * MIB, rel=1e-9)
@@ -37,13 +37,13 @@ def test_three_points_of_a_line_foretell_the_fourth() -> None:
 # The guide's V100: (30 / 0.66) x 50 = 2270 was its answer
 
 
-def test_the_guide_s_card_holds_a_range_within_its_line_and_its_power_law() -> None:
+def test_the_guide_s_gpu_holds_a_range_within_its_line_and_its_power_law() -> None:
     held = memory_fit(guide_runs()).holding(30 * GB)
 
     assert (held.size, held.at_most) == (1137, 1425)
 
 
-def test_the_guide_s_memory_is_said_to_grow_faster_than_the_batch() -> None:
+def test_the_guide_s_memory_is_reported_to_grow_faster_than_the_batch() -> None:
     held = memory_fit(guide_runs()).holding(30 * GB)
 
     assert any("grows faster than the size" in reason for reason in held.why)
@@ -140,7 +140,7 @@ def test_one_distinct_size_is_no_curve() -> None:
 
 
 @pytest.mark.parametrize("size", ["large", math.nan, math.inf, 0, -8])
-def test_a_size_that_is_no_number_above_zero_is_left_out_and_said(
+def test_a_size_that_is_no_number_above_zero_is_left_out_and_reported(
     size: float | str,
 ) -> None:
     made = memory_fit([sized_run(size, GIB), *on_a_line(8, 16, 32)])
@@ -160,7 +160,7 @@ def test_sizes_that_are_all_no_numbers_above_zero_are_refused(
 
 
 @pytest.mark.parametrize("memory", [0, -5])
-def test_memory_that_cannot_have_been_is_left_out_and_said(memory: int) -> None:
+def test_memory_that_cannot_have_been_is_left_out_and_reported(memory: int) -> None:
     made = memory_fit([*on_a_line(8, 16, 32), sized_run(64, memory)])
 
     assert made.records == 4
@@ -169,7 +169,7 @@ def test_memory_that_cannot_have_been_is_left_out_and_said(memory: int) -> None:
 
 
 @pytest.mark.parametrize("time", [0.0, -1.0, math.nan, math.inf])
-def test_a_time_that_cannot_have_been_is_left_out_and_said(time: float) -> None:
+def test_a_time_that_cannot_have_been_is_left_out_and_reported(time: float) -> None:
     made = memory_fit([*on_a_line(8, 16, 32), sized_run(64, GIB, time=time)])
 
     assert made.fit_of("time").largest_size == 32
@@ -328,7 +328,7 @@ def test_a_size_that_ran_out_of_little_may_fit_in_more() -> None:
     assert made.largest("100GiB") > 64
 
 
-def test_gpu_memory_that_ran_out_says_nothing_of_ram() -> None:
+def test_gpu_memory_that_ran_out_prints_nothing_of_ram() -> None:
     said = "its output says 'CUDA out of memory'"
     runs = [sized_run(x, GIB + x * MIB, gpu=GIB + x * MIB) for x in (8, 16, 32)]
 
@@ -386,14 +386,14 @@ def test_without_a_name_the_one_parameter_that_varies_is_the_size() -> None:
     assert weigh.fit(on_a_line(8, 16, 32)).by == BY
 
 
-def test_without_a_name_several_that_vary_are_asked_about() -> None:
+def test_without_a_name_several_that_vary_are_refused() -> None:
     runs = [sized_run(x, GIB, parameters={BY: x, "n": x}) for x in (8, 16)]
 
     with pytest.raises(UsageError, match="name one of batch_size, n"):
         weigh.fit(runs)
 
 
-def test_another_parameter_that_varied_is_said() -> None:
+def test_another_parameter_that_varied_is_reported() -> None:
     runs = [
         sized_run(x, GIB + x * MIB, parameters={BY: x, "seed": x}) for x in (8, 16, 32)
     ]
@@ -404,7 +404,7 @@ def test_another_parameter_that_varied_is_said() -> None:
 # Records of different things
 
 
-def test_records_without_the_parameter_are_left_out_and_said() -> None:
+def test_records_without_the_parameter_are_left_out_and_reported() -> None:
     without = [
         msgspec.structs.replace(run, parameters={}) for run in on_a_line(1, 2, 3)
     ]
@@ -415,7 +415,7 @@ def test_records_without_the_parameter_are_left_out_and_said() -> None:
     assert "3 records left out: no parameter batch_size" in made.notes
 
 
-def test_another_host_s_records_are_left_out_and_said() -> None:
+def test_another_host_s_records_are_left_out_and_reported() -> None:
     other = sized_run(64, GIB, host=Host(name="node08", system="Linux"))
 
     made = memory_fit([*on_a_line(8, 16, 32), other])
@@ -424,7 +424,7 @@ def test_another_host_s_records_are_left_out_and_said() -> None:
     assert made.group.host == "node07"
 
 
-def test_another_command_s_records_are_left_out_and_said() -> None:
+def test_another_command_s_records_are_left_out_and_reported() -> None:
     other = sized_run(64, GIB, command=("python", "train.py", "64"))
 
     made = memory_fit([*on_a_line(8, 16, 32), other])
@@ -434,7 +434,7 @@ def test_another_command_s_records_are_left_out_and_said() -> None:
     )
 
 
-def test_another_gpu_s_records_are_left_out_and_said() -> None:
+def test_another_gpu_s_records_are_left_out_and_reported() -> None:
     runs = [sized_run(x, GIB, gpu=GIB + x * MIB) for x in (8, 16, 32)]
     card = msgspec.structs.replace(runs[0].usage.gpus[0], name="A100")  # type: ignore[union-attr]
     usage = msgspec.structs.replace(runs[0].usage, gpus=(card,))  # type: ignore[type-var]
@@ -492,7 +492,7 @@ def test_sizes_written_differently_are_the_same_command() -> None:
     assert memory_fit(runs).records == 3
 
 
-def test_failed_runs_are_left_out_and_said() -> None:
+def test_failed_runs_are_left_out_and_reported() -> None:
     made = memory_fit([*on_a_line(8, 16, 32), sized_run(64, GIB, state="FAILED")])
 
     assert "1 record left out: it did not complete" in made.notes
@@ -545,7 +545,7 @@ def falling(*sizes: int, each: float = 100 * MIB) -> list[Record]:
     return [sized_run(x, GIB, gpu=GIB + x * each, time=3 + 40 / x) for x in sizes]
 
 
-def test_no_more_is_recommended_than_the_card_holds() -> None:
+def test_no_more_is_recommended_than_the_gpu_holds() -> None:
     card = Limit("small", 4 * GIB, "gpu_memory")
 
     advice = advise(memory_fit(falling(8, 16, 32)), FitOptions(limits=(card,)))
@@ -555,7 +555,7 @@ def test_no_more_is_recommended_than_the_card_holds() -> None:
     assert advice.held_back == "what small holds"
 
 
-def test_of_several_cards_the_largest_decides_what_is_recommended() -> None:
+def test_of_several_gpus_the_largest_decides_what_is_recommended() -> None:
     cards = tuple(Limit(str(size), size * GIB, "gpu_memory") for size in (4, 8, 6))
 
     advice = advise(memory_fit(falling(8, 16, 32)), FitOptions(limits=cards))
@@ -564,7 +564,7 @@ def test_of_several_cards_the_largest_decides_what_is_recommended() -> None:
     assert advice.recommended.size == advice.capacities[1].holding.size
 
 
-def test_nothing_is_recommended_for_a_card_that_holds_nothing() -> None:
+def test_nothing_is_recommended_for_a_gpu_that_holds_nothing() -> None:
     card = Limit("tiny", 100 * MIB, "gpu_memory")
 
     advice = advise(memory_fit(falling(8, 16, 32)), FitOptions(limits=(card,)))

@@ -76,7 +76,7 @@ def test_nearness_to_the_best_speed_is_the_user_s_to_choose(
     assert json.loads(out)["recommended"]["size"] == 269
 
 
-def test_the_card_measured_on_is_the_one_fitted_where_none_is_named(
+def test_the_gpu_measured_on_is_the_one_fitted_where_none_is_named(
     keep: Keep, fit: Weigh
 ) -> None:
     keep(on_the_gpu(8, 16, 32), "tag")
@@ -87,7 +87,7 @@ def test_the_card_measured_on_is_the_one_fitted_where_none_is_named(
     assert limits == ["V100-32GB"]
 
 
-def test_every_card_of_the_catalogue_can_be_asked_for(keep: Keep, fit: Weigh) -> None:
+def test_every_gpu_of_the_catalogue_can_be_requested(keep: Keep, fit: Weigh) -> None:
     keep(on_the_gpu(8, 16, 32), "tag")
 
     _, out, _ = fit("--from", "tag", "--gpu", "all", "--target", "300")
@@ -107,7 +107,7 @@ def test_a_name_of_two_sizes_gives_a_row_for_each(keep: Keep, fit: Weigh) -> Non
     assert limits == ["P100-12GB", "P100-16GB"]
 
 
-def test_a_site_s_own_card_goes_before_the_catalogue_s(
+def test_a_site_s_own_gpu_goes_before_the_catalogue_s(
     keep: Keep, fit: Weigh, tmp_path: Path
 ) -> None:
     keep(on_the_gpu(8, 16, 32), "tag")
@@ -118,7 +118,9 @@ def test_a_site_s_own_card_goes_before_the_catalogue_s(
     assert json.loads(out)["cards"][0]["limit"]["memory"] == 31 * GIB
 
 
-def test_a_split_batch_is_said_to_be_the_user_s_choice(keep: Keep, fit: Weigh) -> None:
+def test_a_split_batch_is_reported_to_be_the_user_s_choice(
+    keep: Keep, fit: Weigh
+) -> None:
     keep(on_the_gpu(8, 16, 32), "tag")
 
     _, out, _ = fit("--from", "tag", "--gpu", "P4", "--target", "batch_size=100")
@@ -127,7 +129,7 @@ def test_a_split_batch_is_said_to_be_the_user_s_choice(keep: Keep, fit: Weigh) -
     assert "A different batch size would change the training." in out
 
 
-def test_the_request_for_the_target_asks_for_its_bound(keep: Keep, fit: Weigh) -> None:
+def test_the_request_for_the_target_requests_its_bound(keep: Keep, fit: Weigh) -> None:
     keep(on_a_line(8, 16, 32), "tag")
 
     _, out, _ = fit("--from", "tag", "--target", "64", "--json")
@@ -137,7 +139,9 @@ def test_the_request_for_the_target_asks_for_its_bound(keep: Keep, fit: Weigh) -
     assert document["request"]["memory"] <= 1.1 * document["target"]["memory_upper"]
 
 
-def test_nothing_is_asked_for_a_target_too_far_beyond(keep: Keep, fit: Weigh) -> None:
+def test_nothing_is_requested_for_a_target_too_far_beyond(
+    keep: Keep, fit: Weigh
+) -> None:
     keep(on_a_line(8, 16, 32), "tag")
 
     _, out, _ = fit("--from", "tag", "--target", "1000")
@@ -167,7 +171,7 @@ def test_without_a_name_all_records_that_have_the_parameter_count(
     assert "3 sizes, 3 runs of python tag.py {batch_size}" in out
 
 
-def test_of_mixed_records_the_screen_says_which_are_left_out(
+def test_of_mixed_records_the_screen_states_which_are_left_out(
     keep: Keep, fit: Weigh
 ) -> None:
     keep(on_a_line(8, 16, 32), "tag")
@@ -205,7 +209,7 @@ def test_json_is_one_document_with_a_schema(keep: Keep, fit: Weigh) -> None:
         ((" , ", "--from", "all"), "names no parameter"),
     ],
 )
-def test_what_cannot_be_is_said_in_one_line(
+def test_what_cannot_be_is_reported_in_one_line(
     keep: Keep, fit: Weigh, words: Sequence[str], message: str
 ) -> None:
     keep(on_a_line(8, 16, 32), "tag")

@@ -40,7 +40,7 @@ def rising_fits(draw: st.DrawFn) -> Fit:
 
 
 @given(rising_fits(), st.floats(0.1, 50_000), st.floats(0.1, 50_000))
-def test_memory_that_never_falls_is_foretold_not_to(
+def test_memory_that_never_falls_is_predicted_not_to(
     made: Fit, one: float, other: float
 ) -> None:
     less, more = sorted((one, other))

@@ -68,7 +68,9 @@ def test_there_are_sixty_curves_of_three_batches_and_their_double(
     assert all(case.size == 2 * case.made.largest_size for case in cases)
 
 
-def test_twice_the_largest_batch_is_foretold_to_six_per_cent(cases: list[Case]) -> None:
+def test_twice_the_largest_batch_is_predicted_to_six_per_cent(
+    cases: list[Case],
+) -> None:
     errors = [abs(c.made.predict(c.size) - c.truth) / c.truth for c in cases]
 
     assert fmean(errors) <= 0.06
@@ -86,14 +88,14 @@ def test_bounds_hold_for_networks_they_were_not_found_from(
     assert fmean(shares) - 1 <= slack
 
 
-def test_the_coefficients_as_shipped_hold_as_well(cases: list[Case]) -> None:
+def test_the_coefficients_in_the_package_hold_as_well(cases: list[Case]) -> None:
     for level, covered in ((0.9, 0.9), (0.95, 0.97), (0.99, 0.99)):
         uppers = [case.made.upper(case.size, level) >= case.truth for case in cases]
 
         assert fmean(uppers) >= covered
 
 
-def test_the_shipped_table_is_what_the_measurements_give(cases: list[Case]) -> None:
+def test_the_packaged_table_is_what_the_measurements_give(cases: list[Case]) -> None:
     scores = [case.score() for case in cases]
 
     for level in (0.95, 0.99):

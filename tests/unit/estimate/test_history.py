@@ -49,7 +49,7 @@ def metaspades(risk: Risk) -> Prediction:
 
 @quick
 @given(few_values)
-def test_low_risk_asks_for_the_most_seen_and_a_tenth(runs: list[float]) -> None:
+def test_low_risk_requests_the_most_seen_and_a_tenth(runs: list[float]) -> None:
     assert of_values(runs).predict().value == pytest.approx(1.1 * max(runs))
 
 
@@ -127,7 +127,7 @@ def test_no_answer_is_above_the_most_seen_carried_on(
         assert said.value <= most * 1.1 * min(said.reach, 4) * 1.0001
 
 
-def test_a_line_in_the_size_is_found_and_asked_for() -> None:
+def test_a_line_in_the_size_is_found_and_requested() -> None:
     runs = on_a_line([50, 300, 100, 200, 25, 150, 250, 75, 175, 125])
 
     said = of_sized(runs, "normal").predict([100])
@@ -186,7 +186,7 @@ def test_what_changed_long_ago_no_longer_counts_at_normal_risk() -> None:
 
 @quick
 @given(few_values)
-def test_the_replay_is_each_run_asked_for_from_those_before_it(
+def test_the_replay_is_each_run_requested_from_those_before_it(
     runs: list[float],
 ) -> None:
     killed, asked = 0, 0.0

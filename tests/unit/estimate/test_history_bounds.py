@@ -22,14 +22,14 @@ def three_runs(*bounds: LowerBound) -> History:
 
 
 @given(figures, figures)
-def test_a_retry_asks_for_twice_as_much_and_for_what_history_says(
+def test_a_retry_requests_twice_as_much_and_for_what_history_states(
     killed_at: float, predicted: float
 ) -> None:
     assert escalate(killed_at, predicted) == max(2 * killed_at, predicted)
 
 
 @given(figures, figures, figures)
-def test_a_retry_never_asks_for_more_than_a_node_has(
+def test_a_retry_never_requests_more_than_a_node_has(
     killed_at: float, predicted: float, node: float
 ) -> None:
     assert escalate(killed_at, predicted, cap=node) <= node
@@ -47,7 +47,7 @@ def test_each_kill_doubles_again() -> None:
     assert three_runs(*bounds).predict([20.0]).value == 160.0
 
 
-def test_history_wins_where_it_says_more() -> None:
+def test_history_wins_where_it_states_more() -> None:
     said = three_runs(LowerBound(12.0, (20.0,))).predict([20.0])
 
     assert said.value == pytest.approx(33.0)

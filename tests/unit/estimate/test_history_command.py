@@ -83,7 +83,7 @@ def memory_of(out: str) -> int:
     return int(json.loads(out)["memory"])
 
 
-def test_low_risk_is_the_default_and_asks_for_the_most_seen(
+def test_low_risk_is_the_default_and_requests_the_most_seen(
     weigh: Weigh, keep: Keep
 ) -> None:
     for batch in (50, 300, 100):
@@ -95,7 +95,7 @@ def test_low_risk_is_the_default_and_asks_for_the_most_seen(
     assert "memory 2.58 GiB for batch_size=100: the most seen + 10 %" in err
 
 
-def test_the_answer_says_how_many_runs_its_level_and_the_share_killed(
+def test_the_answer_states_how_many_runs_its_level_and_the_share_killed(
     weigh: Weigh, keep: Keep
 ) -> None:
     for batch in (50, 300, 100, 200, 150):
@@ -108,7 +108,7 @@ def test_the_answer_says_how_many_runs_its_level_and_the_share_killed(
     assert "expect 17 % killed" in err  # one in six, as of any five
 
 
-def test_normal_risk_asks_for_what_the_size_needs(weigh: Weigh, keep: Keep) -> None:
+def test_normal_risk_requests_what_the_size_needs(weigh: Weigh, keep: Keep) -> None:
     for batch in (50, 300, 100, 200, 150, 250, 75, 125, 175, 225):
         keep(batch)
 
@@ -174,7 +174,7 @@ def test_a_timeout_doubles_the_time_and_nothing_else(weigh: Weigh, keep: Keep) -
     assert document["memory"] < 1.5 * GIB
 
 
-def test_no_more_is_asked_for_than_a_node_has(weigh: Weigh, keep: Keep) -> None:
+def test_no_more_is_requested_than_a_node_has(weigh: Weigh, keep: Keep) -> None:
     for _ in range(3):
         keep()
     keep(state="OUT_OF_MEMORY", memory=4 * GIB)
@@ -185,7 +185,7 @@ def test_no_more_is_asked_for_than_a_node_has(weigh: Weigh, keep: Keep) -> None:
     assert "limited to 6.00 GiB, the memory of a node" in err
 
 
-def test_another_command_under_the_label_is_said_and_kept_apart(
+def test_another_command_under_the_label_is_reported_and_kept_apart(
     weigh: Weigh, keep: Keep
 ) -> None:
     keep(300, command=("python", "train.py", "300"))
@@ -200,7 +200,7 @@ def test_another_command_under_the_label_is_said_and_kept_apart(
     assert everything.startswith("#SBATCH --mem=2700M\n")
 
 
-def test_hosts_that_are_mixed_are_said_and_can_be_told_apart(
+def test_hosts_that_are_mixed_are_reported_and_can_be_distinguished(
     weigh: Weigh, keep: Keep
 ) -> None:
     for name in ("node07", "node09", "node09", "node09"):
@@ -224,7 +224,7 @@ def test_a_parameter_that_is_a_word_can_be_grouped_by(weigh: Weigh, keep: Keep) 
     assert weigh(*keys)[1].startswith("#SBATCH --mem=1200M\n")
 
 
-def test_a_parameter_missing_from_half_of_the_records_is_said(
+def test_a_parameter_missing_from_half_of_the_records_is_reported(
     weigh: Weigh, keep: Keep
 ) -> None:
     for batch in (50, 100, 150, 200):
@@ -237,7 +237,9 @@ def test_a_parameter_missing_from_half_of_the_records_is_said(
     assert "batch_size went from 50 to 200 and the next run's value is unknown" in err
 
 
-def test_runs_that_failed_do_not_count_and_are_said(weigh: Weigh, keep: Keep) -> None:
+def test_runs_that_failed_do_not_count_and_are_reported(
+    weigh: Weigh, keep: Keep
+) -> None:
     keep(memory=30 * GIB, state="FAILED", exit_code=1)
     for _ in range(3):
         keep()

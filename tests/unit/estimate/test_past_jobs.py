@@ -173,7 +173,7 @@ def test_no_advice_is_above_what_completed_whatever_the_jobs(
         assert memory <= asked * MIB
 
 
-def test_real_qacct_is_asked_for_the_address_space_that_its_limit_counts(
+def test_real_qacct_is_requested_the_address_space_that_its_limit_counts(
     weigh: Weigh, accounting: Callable[..., None], tmp_path: Path
 ) -> None:
     text = (CAPTURED / "gridengine-8.1.9-qacct.txt").read_text()

@@ -94,7 +94,7 @@ def states() -> dict[Any, str]:
     return {record.parameters.get("mib"): record.state for record in kept()}
 
 
-def test_a_scan_measures_each_size_and_foretells_the_full_job(scan: Weigh) -> None:
+def test_a_scan_measures_each_size_and_predicts_the_full_job(scan: Weigh) -> None:
     code, out, _ = scan("mib=20,40,80", "--target", "mib=160", "--json")
 
     foretold = json.loads(out)["target"]
@@ -174,7 +174,7 @@ def test_a_fit_later_knows_what_ran_out(scan: Weigh, weigh: Weigh) -> None:
     assert "400 ran out of memory" in out
 
 
-def test_one_size_before_it_ran_out_is_no_curve_and_says_so(scan: Weigh) -> None:
+def test_one_size_before_it_ran_out_is_no_curve_and_is_reported(scan: Weigh) -> None:
     code, out, err = scan("mib=20,400")
 
     assert (code, out) == (1, "")
@@ -261,14 +261,14 @@ def test_resume_with_more_repeats_runs_the_rest_of_them(
     assert sorted(ran()) == [["20"], ["20"], ["40"], ["40"]]
 
 
-def test_resume_without_a_scan_asks_for_the_command(weigh: Weigh) -> None:
+def test_resume_without_a_scan_requests_the_command(weigh: Weigh) -> None:
     code, _, err = weigh("scan", "--resume", "mib=20")
 
     assert code == 2
     assert "give its command after --" in err
 
 
-def test_confirm_runs_one_size_more_and_says_whether_it_held(scan: Weigh) -> None:
+def test_confirm_runs_one_size_more_and_states_whether_it_held(scan: Weigh) -> None:
     _, out, err = scan("mib=20,40,80", "--target", "120", "--confirm", "--json")
 
     assert ran()[3:] == [["120"]]
@@ -276,7 +276,7 @@ def test_confirm_runs_one_size_more_and_says_whether_it_held(scan: Weigh) -> Non
     assert "mib=120 held: " in err
 
 
-def test_confirm_says_that_a_size_did_not_hold(scan: Weigh) -> None:
+def test_confirm_states_that_a_size_did_not_hold(scan: Weigh) -> None:
     _, out, _ = scan("mib=50,100,200", "--target", "320", "--confirm", "--json")
 
     assert json.loads(out)["confirmed"] == "mib=320 did not hold: OUT_OF_MEMORY"
@@ -346,7 +346,7 @@ def test_what_cannot_be_is_refused_before_anything_runs(
     assert ran() == []
 
 
-def test_a_card_without_gpu_figures_is_passed_over_and_said(scan: Weigh) -> None:
+def test_a_gpu_without_gpu_figures_is_passed_over_and_reported(scan: Weigh) -> None:
     code, out, err = scan("mib=20,40", "--gpu", "V100-32GB", "--json")
 
     assert code == 0

@@ -56,7 +56,7 @@ def attached(
     return {**gpu, "series": record["series"]["gpu_memory"]}
 
 
-def test_what_a_process_holds_on_its_card_is_measured(
+def test_what_a_process_holds_on_its_gpu_is_measured(
     script: Script, tmp_path: Path, job: subprocess.Popen[str]
 ) -> None:
     script.gpus(2, used=3 * GIB, procs=f"{job.pid}:{2 * GIB}")
@@ -71,7 +71,7 @@ def test_what_a_process_holds_on_its_card_is_measured(
     assert max(gpu["series"][0]) == 5 * GIB
 
 
-def test_where_processes_are_hidden_nobody_can_tell_what_it_held_before(
+def test_where_processes_are_hidden_nobody_knows_what_it_held_before(
     script: Script, tmp_path: Path, job: subprocess.Popen[str]
 ) -> None:
     script.gpus(2, used=3 * GIB)

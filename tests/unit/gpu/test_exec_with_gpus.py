@@ -87,7 +87,7 @@ def tasks(script: Script, tmp_path: Path) -> Tasks:
     return Tasks(script, tmp_path)
 
 
-def test_the_youngest_on_a_full_card_is_stopped_and_runs_later(tasks: Tasks) -> None:
+def test_the_youngest_on_a_full_gpu_is_stopped_and_runs_later(tasks: Tasks) -> None:
     tasks.script.gpus(1)
     done = tasks.run(
         "a 0 when:stopped 16",
@@ -105,7 +105,7 @@ def test_the_youngest_on_a_full_card_is_stopped_and_runs_later(tasks: Tasks) -> 
     assert states == [(1, 1, "COMPLETED"), (2, 1, "PREEMPTED"), (2, 2, "COMPLETED")]
 
 
-def test_a_full_card_stops_nobody_on_another(tasks: Tasks) -> None:
+def test_a_full_gpu_stops_nobody_on_another(tasks: Tasks) -> None:
     tasks.script.gpus(2)
     done = tasks.run(
         "a 0 end 31.5 31.5", "b 1 end 31.5 31.5", options=("-j", "2"), cards="0,1"
@@ -114,7 +114,7 @@ def test_a_full_card_stops_nobody_on_another(tasks: Tasks) -> None:
     assert [one["state"] for one in tasks.events_of("ended")] == ["COMPLETED"] * 2
 
 
-def test_what_ran_out_of_a_cards_memory_has_twice_as_much_beside_others(
+def test_what_ran_out_of_a_gpus_memory_has_twice_as_much_next_to_others(
     tasks: Tasks,
 ) -> None:
     tasks.script.gpus(1)

@@ -98,7 +98,7 @@ def joined(*readings: GpuReading) -> GpuUsage:
     return one.usage()
 
 
-def test_of_a_job_at_work_before_a_hidden_rise_tells_nothing() -> None:
+def test_of_a_job_at_work_before_a_hidden_rise_reports_nothing() -> None:
     nobody: dict[int, int] = {}
     for hidden in (None, nobody):
         usage = joined(reading(5 * GIB, hidden), reading(6 * GIB, hidden))
@@ -113,7 +113,7 @@ def test_of_a_job_at_work_before_what_the_driver_names_is_believed() -> None:
     assert was_used(joined(reading(0, {}))) is False
 
 
-def test_a_card_that_shares_the_hosts_memory_has_its_processes_peak() -> None:
+def test_a_gpu_that_shares_the_hosts_memory_has_its_processes_peak() -> None:
     one = account()
     for turn, held in enumerate((0, 4 * GIB, GIB)):
         one.take(turn, reading(None, {71: held}), JOB)
@@ -121,7 +121,7 @@ def test_a_card_that_shares_the_hosts_memory_has_its_processes_peak() -> None:
     assert one.job_moments() == [(0, 0), (1, 4 * GIB), (2, GIB)]
 
 
-def test_a_rise_measured_from_a_late_baseline_says_so() -> None:
+def test_a_rise_measured_from_a_late_baseline_is_reported() -> None:
     one = GpuAccount(CARD, 0.0)
     one.take(3.0, reading(5 * GIB), JOB)
     one.take(3.1, reading(7 * GIB), JOB)
@@ -143,7 +143,7 @@ def test_what_went_on_before_the_job_is_not_in_its_means() -> None:
     assert (usage.power_min, usage.power_mean, usage.power_max) == (20.0, 30.0, 40.0)
 
 
-def test_energy_is_the_difference_of_the_cards_counter() -> None:
+def test_energy_is_the_difference_of_the_gpus_counter() -> None:
     one = account()
     one.take_counters(GpuCounters(energy=1000.0))
     one.take_counters(GpuCounters(energy=1500.0))
@@ -172,14 +172,14 @@ def test_errors_and_throttling_count_from_the_start_of_the_job() -> None:
     assert (usage.xid_errors, usage.xids) == (1, (31,))
 
 
-def test_no_errors_told_is_not_no_errors() -> None:
+def test_no_errors_reported_is_not_no_errors() -> None:
     one = account()
     assert one.usage().xid_errors is None
     one.take_xids(())
     assert one.usage().xid_errors == 0
 
 
-def test_a_cards_time_is_split_among_the_jobs_processes() -> None:
+def test_a_gpus_time_is_split_among_the_jobs_processes() -> None:
     one = account()
     one.take_shares([GpuShare(71, 80, 20), GpuShare(99, 5, 5)], JOB)
     one.take_shares([GpuShare(71, 40, 10)], JOB)
@@ -200,7 +200,7 @@ def test_the_bus_is_the_mean_of_short_looks() -> None:
 
 
 @given(st.lists(st.integers(0, 32 * GIB), min_size=1, max_size=40))
-def test_a_rise_is_never_more_than_the_card_ever_held(held: list[int]) -> None:
+def test_a_rise_is_never_more_than_the_gpu_ever_held(held: list[int]) -> None:
     usage = usage_of(*map(reading, held))
     assert usage.peak_memory == max(held) - held[0]
 

@@ -102,7 +102,7 @@ def test_the_baseline_is_read_before_start_returns(nvml: Script) -> None:
         assert [one.memory_before for one in sampler.usages()] == [GIB, GIB]
 
 
-def test_a_card_lost_midway_keeps_its_figures_and_is_said(nvml: Script) -> None:
+def test_a_gpu_lost_midway_keeps_its_figures_and_is_reported(nvml: Script) -> None:
     nvml.gpus(2, procs=f"71:{GIB}", energy=5_000)
     with sampling() as sampler:
         let_look(sampler)
@@ -126,7 +126,7 @@ def test_counters_are_read_at_the_start_and_the_end(nvml: Script) -> None:
     assert usage.throttle == {"thermal": 2.0}
 
 
-def test_slow_figures_are_asked_between_the_looks(nvml: Script) -> None:
+def test_slow_figures_are_queried_between_the_looks(nvml: Script) -> None:
     nvml.gpus(1, rx=2_000, tx=1_000, shares="71:80:20,99:10:10")
     with sampling() as sampler:
         wait_until(lambda: sampler.usages()[0].pcie_tx is not None)
@@ -182,14 +182,14 @@ def test_where_looking_is_dear_memory_is_looked_at_before_the_rest(
     assert sum(looks) == 2  # the baseline, and one in what would be a second
 
 
-def test_doubts_are_said_also_where_no_card_is_left(nvml: Script) -> None:
+def test_caveats_are_reported_also_where_no_gpu_is_left(nvml: Script) -> None:
     nvml.gpus(2)
     with sampling({"CUDA_VISIBLE_DEVICES": "0,0"}) as sampler:
         assert sampler.stop(DEADLINE) == ()
         assert "a GPU twice" in sampler.warnings()[0]
 
 
-def test_who_asks_again_is_not_kept_waiting_again() -> None:
+def test_who_queries_again_is_not_kept_waiting_again() -> None:
     let_go = threading.Event()
 
     def slow() -> NvmlProbe:
@@ -218,7 +218,7 @@ def test_the_series_has_the_peak_of_the_account(nvml: Script) -> None:
     assert [max(column) for column in columns] == peaks == [0, 8 * GIB]
 
 
-def test_only_my_cards_are_watched(nvml: Script) -> None:
+def test_only_my_gpus_are_watched(nvml: Script) -> None:
     nvml.gpus(4)
     with sampling({"CUDA_VISIBLE_DEVICES": "2,0"}) as sampler:
         assert [usage.uuid for usage in sampler.stop(DEADLINE)] == [uuid(2), uuid(0)]
@@ -248,7 +248,7 @@ def test_trouble_of_any_kind_stays_in_the_thread() -> None:
     assert sampler.warnings() == ("GPUs not measured: no such luck",)
 
 
-def test_no_card_of_mine_ends_the_thread(nvml: Script) -> None:
+def test_no_gpu_of_mine_ends_the_thread(nvml: Script) -> None:
     nvml.gpus(2)
     with sampling({"CUDA_VISIBLE_DEVICES": ""}):
         wait_until(lambda: not any(is_sampling(t) for t in threading.enumerate()))

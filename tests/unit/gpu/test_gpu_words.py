@@ -59,14 +59,14 @@ def test_one_used_gpu_is_one_row() -> None:
     )
 
 
-def test_one_used_of_four_is_said_with_what_to_ask_for() -> None:
+def test_one_used_of_four_is_reported_with_what_to_request() -> None:
     idle = [changed(IDLE, index=index) for index in (1, 2, 3)]
     words = "1 of 4 GPUs used: request 1 (1, 2 and 3 never used)"
     assert words in words_of(V100, *idle)
     assert "request" not in words_of(V100, *idle, allocated=False)
 
 
-def test_a_gpu_that_was_granted_in_vain_is_said() -> None:
+def test_a_gpu_that_was_granted_in_vain_is_reported() -> None:
     assert words_of(IDLE) == "  gpu      the GPU was never used: request none"
 
 
@@ -74,13 +74,13 @@ def test_a_machines_own_gpus_are_no_matter_to_a_job_without() -> None:
     assert words_of(IDLE, IDLE, allocated=False) == ""
 
 
-def test_a_figure_with_a_bias_says_so() -> None:
+def test_a_figure_with_a_bias_is_reported() -> None:
     rise = changed(V100, process_peak_memory=None, source=DEVICE_RISE)
     assert "so other users' changes since are included" in words_of(rise)
     assert "others" not in words_of(V100)
 
 
-def test_of_a_run_joined_midway_the_whole_card_is_a_bound() -> None:
+def test_of_a_run_joined_midway_the_whole_gpu_is_a_bound() -> None:
     hidden = changed(
         V100,
         peak_memory=None,
@@ -92,7 +92,7 @@ def test_of_a_run_joined_midway_the_whole_card_is_a_bound() -> None:
     assert "memory of the whole GPU, others included" in words_of(hidden)
 
 
-def test_memory_that_nobody_told_is_not_zero() -> None:
+def test_memory_that_nobody_reported_is_not_zero() -> None:
     unknown = changed(V100, peak_memory=None, process_peak_memory=None, source=None)
     assert "memory unknown" in words_of(unknown)
 
@@ -102,7 +102,7 @@ def test_utilisation_that_mig_hides_is_left_out() -> None:
     assert "busy" not in words_of(hidden)
 
 
-def test_what_the_card_went_through_is_said() -> None:
+def test_what_the_gpu_went_through_is_reported() -> None:
     words = words_of(
         changed(V100, ecc_errors=2, xids=(79,), throttle={"thermal": 12.0, "power": 9})
     )
@@ -141,7 +141,7 @@ shares = st.none() | st.floats(0, 100)
     ),
     allocated=st.booleans(),
 )
-def test_rows_fit_in_80_columns_whatever_the_card(
+def test_rows_fit_in_80_columns_whatever_the_gpu(
     usages: list[GpuUsage], *, allocated: bool
 ) -> None:
     lines = gpu_lines(usages, allocated=allocated)
@@ -185,7 +185,7 @@ def test_who_is_hidden_is_not_nobody() -> None:
     assert "hidden" not in listed(empty)
 
 
-def test_torchs_figures_are_beside_nvmls_with_the_difference() -> None:
+def test_torchs_figures_are_next_to_nvmls_with_the_difference() -> None:
     with_torch = gpu_with(
         cuda_index=0,
         torch_current=True,
@@ -222,7 +222,7 @@ def test_torchs_figures_are_beside_nvmls_with_the_difference() -> None:
         max_size=8,
     )
 )
-def test_lines_fit_in_80_columns_whatever_is_on_the_card(gpus: list[Gpu]) -> None:
+def test_lines_fit_in_80_columns_whatever_is_on_the_gpu(gpus: list[Gpu]) -> None:
     for line in render_text(tuple(gpus)):
         assert len(line) <= 80
         assert line.isprintable()

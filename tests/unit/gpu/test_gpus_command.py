@@ -191,12 +191,12 @@ def test_a_torch_that_has_not_used_cuda_is_left_alone() -> None:
     assert read_torch(None) == ()
 
 
-def test_no_card_can_be_where_nothing_of_a_driver_is(tmp_path: Path) -> None:
+def test_no_gpu_can_be_where_nothing_of_a_driver_is(tmp_path: Path) -> None:
     assert not gpu_may_be_present({}, root=str(tmp_path))
 
 
 @pytest.mark.parametrize("path", ["dev/nvidiactl", "proc/driver/nvidia", "dev/dxg"])
-def test_a_card_may_be_where_the_drivers_files_are(tmp_path: Path, path: str) -> None:
+def test_a_gpu_may_be_where_the_drivers_files_are(tmp_path: Path, path: str) -> None:
     os.makedirs(f"{tmp_path}/{path}")
     assert gpu_may_be_present({}, root=str(tmp_path))
     assert not gpu_may_be_present({"CUDA_VISIBLE_DEVICES": ""}, root=str(tmp_path))
@@ -214,19 +214,19 @@ def test_a_driver_left_behind_without_its_module_is_no_gpu(
     assert gpu_may_be_present({}, root=str(tmp_path))
 
 
-def test_a_card_may_be_where_the_loader_knows_the_library(tmp_path: Path) -> None:
+def test_a_gpu_may_be_where_the_loader_knows_the_library(tmp_path: Path) -> None:
     os.makedirs(f"{tmp_path}/etc")
     with open(f"{tmp_path}/etc/ld.so.cache", "wb") as file:
         file.write(b"ld.so-1.7.0\0libnvidia-ml.so.1\0")
     assert gpu_may_be_present({}, root=str(tmp_path))
 
 
-def test_a_card_may_be_where_the_library_is_on_the_path(script: Script) -> None:
+def test_a_gpu_may_be_where_the_library_is_on_the_path(script: Script) -> None:
     folder = str(script.library.parent)
     assert gpu_may_be_present({"LD_LIBRARY_PATH": f"/nowhere::{folder}"})
 
 
-def test_asking_whether_a_card_may_be_here_loads_nothing() -> None:
+def test_asking_whether_a_gpu_may_be_here_loads_nothing() -> None:
     code = (
         "import sys; from weigh.probe.driver import gpu_may_be_present as ask;"
         "ask({}); print({'pynvml', 'ctypes', 'threading'} & set(sys.modules))"

@@ -30,7 +30,7 @@ def probe(environment: Mapping[str, str] | None = None) -> NvmlProbe:
     return NvmlProbe(environment or {})
 
 
-def test_a_card_is_described_by_its_driver(nvml: Script) -> None:
+def test_a_gpu_is_described_by_its_driver(nvml: Script) -> None:
     nvml.gpus(2, reserved=500 * MIB)
     second = probe().devices()[1]
     assert (second.index, second.uuid, second.name) == (
@@ -63,7 +63,7 @@ def test_the_bus_comes_in_bytes_a_second(nvml: Script) -> None:
     assert (one.pcie_rx(uuid(0)), one.pcie_tx(uuid(0))) == (2_000_000, 3_000_000)
 
 
-def test_what_a_card_does_not_support_is_none(nvml: Script) -> None:
+def test_what_a_gpu_does_not_support_is_none(nvml: Script) -> None:
     nvml.lines.update({"count": "1", "0.uuid": uuid(0)})
     nvml.set("0.name", "Odd Card")
     one = probe()
@@ -136,7 +136,7 @@ def test_a_process_that_also_draws_counts_once(nvml: Script) -> None:
     assert one.read(activity=False)[0].process_memory == {71: 4096, 80: 1024}
 
 
-def test_a_card_whose_memory_stayed_is_not_asked_who_holds_it(nvml: Script) -> None:
+def test_a_gpu_whose_memory_stayed_is_not_queried_who_holds_it(nvml: Script) -> None:
     nvml.gpus(2, used=GIB, procs=f"71:{GIB}")
     one = probe()
     one.read()
@@ -148,7 +148,7 @@ def test_a_card_whose_memory_stayed_is_not_asked_who_holds_it(nvml: Script) -> N
     assert len(one.read()) == 2
 
 
-def test_a_card_that_hides_its_memory_is_asked_each_time(nvml: Script) -> None:
+def test_a_gpu_that_hides_its_memory_is_queried_each_time(nvml: Script) -> None:
     nvml.gpus(1, procs="71:4096")
     nvml.drop("0.used")
     one = probe()
@@ -156,14 +156,14 @@ def test_a_card_that_hides_its_memory_is_asked_each_time(nvml: Script) -> None:
     assert [look.process_memory for look in one.read(activity=False)] == [{71: 4096}]
 
 
-def test_a_look_at_memory_asks_for_nothing_else(nvml: Script) -> None:
+def test_a_look_at_memory_requests_nothing_else(nvml: Script) -> None:
     nvml.gpus(1, used=GIB, **EVERYTHING)
     (reading,) = probe().read(activity=False)
     assert reading.memory_used == GIB
     assert (reading.utilization, reading.power, reading.sm_clock) == (None,) * 3
 
 
-def test_a_card_that_falls_off_the_bus_is_none_from_then_on(nvml: Script) -> None:
+def test_a_gpu_that_falls_off_the_bus_is_none_from_then_on(nvml: Script) -> None:
     nvml.gpus(2, used=GIB, **EVERYTHING)
     one = probe()
     assert one.read()[0].memory_used == GIB
@@ -175,7 +175,7 @@ def test_a_card_that_falls_off_the_bus_is_none_from_then_on(nvml: Script) -> Non
     assert (second.memory_used, second.lost) == (GIB, False)
 
 
-def test_driver_errors_are_told_once_and_never_waited_for(nvml: Script) -> None:
+def test_driver_errors_are_reported_once_and_never_waited_for(nvml: Script) -> None:
     nvml.gpus(1, **EVERYTHING)
     one = probe()
     assert one.new_xids(uuid(0)) == ()
@@ -184,13 +184,13 @@ def test_driver_errors_are_told_once_and_never_waited_for(nvml: Script) -> None:
     assert one.new_xids(uuid(0)) == ()
 
 
-def test_each_process_has_its_share_of_the_card(nvml: Script) -> None:
+def test_each_process_has_its_share_of_the_gpu(nvml: Script) -> None:
     nvml.gpus(1, **EVERYTHING)
     shares = probe().shares(uuid(0)) or ()
     assert [(one.pid, one.sm_utilization) for one in shares] == [(71, 80.0), (72, 4.0)]
 
 
-def test_cards_that_a_cgroup_keeps_from_me_are_not_mine(nvml: Script) -> None:
+def test_gpus_that_a_cgroup_keeps_from_me_are_not_mine(nvml: Script) -> None:
     nvml.gpus(4)
     nvml.set("0.handle", NO_PERMISSION)
     nvml.set("2.handle", NO_PERMISSION)
@@ -202,7 +202,7 @@ def test_cards_that_a_cgroup_keeps_from_me_are_not_mine(nvml: Script) -> None:
     ("environment", "words"),
     [({}, "none was allocated"), ({"CUDA_VISIBLE_DEVICES": "0"}, "none was allocated")],
 )
-def test_cards_of_others_alone_are_said(
+def test_gpus_of_others_alone_are_reported(
     nvml: Script, environment: dict[str, str], words: str
 ) -> None:
     nvml.gpus(2, handle=NO_PERMISSION)
@@ -211,12 +211,12 @@ def test_cards_of_others_alone_are_said(
     assert words in (one.absence or "")
 
 
-def test_cards_hidden_by_the_variable_are_said(nvml: Script) -> None:
+def test_gpus_hidden_by_the_variable_are_reported(nvml: Script) -> None:
     nvml.gpus(2)
     assert "hidden" in (probe({"CUDA_VISIBLE_DEVICES": "7"}).absence or "")
 
 
-def test_a_broken_card_is_said_and_the_others_are_mine(nvml: Script) -> None:
+def test_a_broken_gpu_is_reported_and_the_others_are_mine(nvml: Script) -> None:
     nvml.gpus(2)
     nvml.set("0.handle", LOST)
     one = probe()
@@ -225,7 +225,7 @@ def test_a_broken_card_is_said_and_the_others_are_mine(nvml: Script) -> None:
 
 
 @pytest.mark.parametrize("count", range(1, 9))
-def test_as_many_cards_as_there_are(nvml: Script, count: int) -> None:
+def test_as_many_gpus_as_there_are(nvml: Script, count: int) -> None:
     nvml.gpus(count)
     assert len(probe().read()) == count
 
@@ -286,12 +286,12 @@ def test_why_nvml_does_not_start_is_one_clear_line(
     assert len(f"weigh: {caught.value}") <= 80
 
 
-def test_a_driver_without_any_card_is_said(nvml: Script) -> None:
+def test_a_driver_without_any_gpu_is_reported(nvml: Script) -> None:
     nvml.set("count", 0)
     assert probe().absence == "an NVIDIA driver is here, but no GPU"
 
 
-def test_the_driver_can_be_let_go_and_asked_again(nvml: Script) -> None:
+def test_the_driver_can_be_let_go_and_queried_again(nvml: Script) -> None:
     nvml.gpus(1, **EVERYTHING)
     one = probe()
     one.new_xids(uuid(0))

@@ -179,7 +179,7 @@ def test_what_is_outside_torch_is_the_context(
     assert truth["outside_torch"] == pytest.approx(truth["context"], abs=SEGMENT)
 
 
-def test_a_phase_has_torchs_counters_and_the_cards_rise(
+def test_a_phase_has_torchs_counters_and_the_gpus_rise(
     uuid: str, size: int, tmp_path: Path
 ) -> None:
     said = tmp_path / "said"
@@ -193,7 +193,7 @@ def test_a_phase_has_torchs_counters_and_the_cards_rise(
     assert gpu["peak"] - gpu["before"] == pytest.approx(size * MIB, abs=SEGMENT)
 
 
-def test_every_number_of_a_card_is_the_one_that_cuda_shows(
+def test_every_number_of_a_gpu_is_the_one_that_cuda_shows(
     gpu_list: list[dict[str, Any]], tmp_path: Path
 ) -> None:
     for card in gpu_list:

@@ -75,7 +75,7 @@ def rehearse(script: Script, folder: Path, choice: str) -> str:
     return done.stdout
 
 
-def test_all_but_the_sampling_cost_pass_on_a_played_card(
+def test_all_but_the_sampling_cost_pass_on_a_played_gpu(
     script: Script, tmp_path: Path
 ) -> None:
     script.gpus(2)
@@ -85,7 +85,9 @@ def test_all_but_the_sampling_cost_pass_on_a_played_card(
     assert "context 300.0, peak 4398.0 MiB by NVML per process" in said
 
 
-def test_without_a_card_they_say_what_they_need(script: Script, tmp_path: Path) -> None:
+def test_without_a_gpu_they_state_what_they_need(
+    script: Script, tmp_path: Path
+) -> None:
     script.set("init", 9)
     said = rehearse(script, tmp_path, "phase")
     assert "1 skipped" in said

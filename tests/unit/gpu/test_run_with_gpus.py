@@ -43,7 +43,7 @@ def weigh_run(
     return done, record
 
 
-def test_the_jobs_own_peak_on_a_card_is_told_from_its_neighbours(
+def test_the_jobs_own_peak_on_a_gpu_is_distinguished_from_its_neighbours(
     script: Script, tmp_path: Path
 ) -> None:
     script.gpus(1, used=GIB)
@@ -55,7 +55,7 @@ def test_the_jobs_own_peak_on_a_card_is_told_from_its_neighbours(
     assert "4.00 GiB of 32.0 GiB" in done.stderr
 
 
-def test_a_card_that_was_never_used_is_said(script: Script, tmp_path: Path) -> None:
+def test_a_gpu_that_was_never_used_is_reported(script: Script, tmp_path: Path) -> None:
     script.gpus(2)
     given = {"CUDA_VISIBLE_DEVICES": "0,1"}
     done, record = weigh_run(script, tmp_path, "sleep", "0.4", **given)

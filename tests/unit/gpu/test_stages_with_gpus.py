@@ -58,7 +58,7 @@ def peaks(record: dict[str, Any]) -> dict[str, list[int]]:
     return {one["name"]: [gpu["peak"] for gpu in one["gpus"]] for one in phases}
 
 
-def test_each_step_says_what_it_held_of_a_card(script: Script, tmp_path: Path) -> None:
+def test_each_step_states_what_it_held_of_a_gpu(script: Script, tmp_path: Path) -> None:
     script.gpus(1)
     write_steps(tmp_path)
     done = weigh(script, tmp_path, "run", "--stages", "steps.toml", "-o", "record.json")
@@ -70,7 +70,7 @@ def test_each_step_says_what_it_held_of_a_card(script: Script, tmp_path: Path) -
     assert "3.00 GiB" in done.stderr
 
 
-def test_on_several_cards_each_has_its_own_figure(
+def test_on_several_gpus_each_has_its_own_figure(
     script: Script, tmp_path: Path
 ) -> None:
     script.gpus(2)
@@ -95,7 +95,7 @@ def test_steps_in_a_task_of_exec_have_them_as_well(
     assert peaks(record)["train"] == [3 * GIB]
 
 
-def test_without_a_card_a_step_has_none(script: Script, tmp_path: Path) -> None:
+def test_without_a_gpu_a_step_has_none(script: Script, tmp_path: Path) -> None:
     script.gpus(0)
     write_steps(tmp_path)
     (tmp_path / "steps.toml").write_text('[[stage]]\nname = "a"\nrun = "sleep 0.3"\n')

@@ -38,12 +38,12 @@ def uuids(*indices: int) -> list[str]:
     return [CARDS[index].uuid for index in indices]
 
 
-def test_every_card_is_mine_where_the_variable_is_unset() -> None:
+def test_every_gpu_is_mine_where_the_variable_is_unset() -> None:
     assert seen(None) == uuids(0, 1, 2, 3)
 
 
 @pytest.mark.parametrize("value", ["", " ", "-1", "NoDevFiles", "none", "-1,0", "9"])
-def test_a_value_that_names_no_card_first_hides_all(value: str) -> None:
+def test_a_value_that_names_no_gpu_first_hides_all(value: str) -> None:
     assert seen(value) == []
 
 
@@ -60,35 +60,35 @@ def test_the_first_invalid_number_ends_the_list(value: str) -> None:
     assert seen(value) == uuids(2)
 
 
-def test_a_list_that_is_cut_short_is_said() -> None:
+def test_a_list_that_is_cut_short_is_reported() -> None:
     assert "no GPU, or more than one, is 'x'" in notes("2,x,0", CARDS)
 
 
 @pytest.mark.parametrize("value", ["2 3", "2;3", "2gpu", "2.0"])
-def test_a_number_with_more_behind_it_is_said(value: str) -> None:
+def test_a_number_with_more_behind_it_is_reported(value: str) -> None:
     assert f"CUDA reads {value!r} as 2" in notes(value, CARDS)
     assert notes("2,3", CARDS) == notes("GPU-2a", CARDS) == ""
 
 
 @pytest.mark.parametrize("value", ["1,1", "0,1,0", "GPU-1a1b,GPU-1a1b"])
-def test_a_card_named_twice_hides_all(value: str) -> None:
+def test_a_gpu_named_twice_hides_all(value: str) -> None:
     assert seen(value) == []
 
 
-def test_the_beginning_of_a_uuid_names_its_card() -> None:
+def test_the_beginning_of_a_uuid_names_its_gpu() -> None:
     assert seen("GPU-3a,GPU-0a0b") == uuids(3, 0)
 
 
 @pytest.mark.parametrize("value", ["GPU-", "GPU-9", "GPU-1a,GPU-9,GPU-2a"])
-def test_a_uuid_of_several_cards_or_none_ends_the_list(value: str) -> None:
+def test_a_uuid_of_several_gpus_or_none_ends_the_list(value: str) -> None:
     assert seen(value) == (uuids(1) if "1a" in value else [])
 
 
-def test_numbers_count_by_pci_bus_whatever_nvml_says() -> None:
+def test_numbers_count_by_pci_bus_whatever_nvml_states() -> None:
     assert seen("0", tuple(reversed(CARDS))) == uuids(0)
 
 
-def test_a_card_in_mig_mode_stands_for_its_instances() -> None:
+def test_a_gpu_in_mig_mode_stands_for_its_instances() -> None:
     devices = (SPLIT, *PARTS, *CARDS[1:])
     assert seen("0", devices) == [part.uuid for part in PARTS]
     assert seen("1", devices) == uuids(1)
@@ -103,23 +103,23 @@ def test_several_instances_are_mine_and_one_process_gets_the_first() -> None:
     assert "one MIG instance only" in notes(None, (SPLIT, *PARTS))
 
 
-def test_a_card_in_mig_mode_without_instances_is_no_gpu() -> None:
+def test_a_gpu_in_mig_mode_without_instances_is_no_gpu() -> None:
     assert seen(None, (SPLIT,)) == []
 
 
-def test_different_cards_make_the_order_a_guess() -> None:
+def test_different_gpus_make_the_order_a_guess() -> None:
     mixed = (CARDS[0], msgspec.structs.replace(CARDS[1], name="A100"))
     assert "CUDA_DEVICE_ORDER" in notes("1", mixed)
     assert notes("1", mixed, CUDA_DEVICE_ORDER="PCI_BUS_ID") == ""
     assert notes("GPU-1a", mixed) == ""
 
 
-def test_equal_cards_leave_no_doubt() -> None:
+def test_equal_gpus_leave_no_doubt() -> None:
     assert notes("1,0", CARDS) == ""
 
 
 @given(st.text("0123456789,-GPUMIabc /x", max_size=30))
-def test_whatever_the_value_no_card_comes_twice(value: str) -> None:
+def test_whatever_the_value_no_gpu_comes_twice(value: str) -> None:
     chosen = seen(value, (SPLIT, *PARTS, *CARDS[1:]))
     assert len(chosen) == len(set(chosen))
 
@@ -131,6 +131,6 @@ def test_any_choice_of_numbers_is_taken_in_order(order: list[int], count: int) -
 
 
 @given(st.text("0123456789,-GPUMIabc /x", max_size=30))
-def test_names_none_never_hides_a_card_that_is_mine(value: str) -> None:
+def test_names_none_never_hides_a_gpu_that_is_mine(value: str) -> None:
     if names_none({"CUDA_VISIBLE_DEVICES": value}):
         assert seen(value) == []

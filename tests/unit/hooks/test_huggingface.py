@@ -146,7 +146,7 @@ def test_a_training_begun_again_after_an_error_is_a_second_call(
     any(not importlib.util.find_spec(name) for name in ("transformers", "torch")),
     reason="transformers or torch is not installed",
 )
-def test_the_real_trainer_tells_the_same(tmp_path: Any) -> None:
+def test_the_real_trainer_reports_the_same(tmp_path: Any) -> None:
     done = subprocess.run(
         [sys.executable, "-c", REAL, str(tmp_path)],
         stdout=subprocess.PIPE,

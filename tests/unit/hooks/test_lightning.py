@@ -179,7 +179,7 @@ def test_a_batch_of_a_shape_never_seen_does_not_end_a_training(
     any(not importlib.util.find_spec(name) for name in ("lightning", "torch")),
     reason="lightning or torch is not installed",
 )
-def test_the_real_trainer_tells_the_same() -> None:
+def test_the_real_trainer_reports_the_same() -> None:
     done = subprocess.run(
         [sys.executable, "-c", REAL],
         stdout=subprocess.PIPE,

@@ -46,7 +46,9 @@ def test_what_is_paused_over_is_in_no_step(regions: Measured, clock: Clock) -> N
     assert (loop.size, loop.total) == (8, 2)
 
 
-def test_a_long_loop_is_told_of_before_it_ends(regions: Measured, clock: Clock) -> None:
+def test_a_long_loop_is_reported_before_it_ends(
+    regions: Measured, clock: Clock
+) -> None:
     steps = TrainingPhases()
     steps.begin_steps(size=None, total=None)
     clock.now += 5

@@ -70,7 +70,7 @@ def test_who_watches_a_node_after_another_adds_nothing_to_its_peak() -> None:
     assert node.series.t == (0.0, 1.0, 5.0, 6.0)
 
 
-def test_a_failed_rank_fails_the_run_and_the_first_to_fail_says_why() -> None:
+def test_a_failed_rank_fails_the_run_and_the_first_to_fail_states_why() -> None:
     parts = four()
     parts[2] = msgspec.structs.replace(
         parts[2], state="FAILED", exit_code=5, ended="2026-11-22T10:00:01Z"

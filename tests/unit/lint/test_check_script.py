@@ -101,11 +101,11 @@ def test_one_program_by_two_names_is_the_same(check: Check, tmp_path: Path) -> N
         ("#!/bin/bash\nhostname\n", None),
     ],
 )
-def test_directives_tell_whose_script_it_is(text: str, scheduler: str | None) -> None:
+def test_directives_report_whose_script_it_is(text: str, scheduler: str | None) -> None:
     assert guess(text) == scheduler
 
 
-def test_the_form_asked_for_wins(check: Check) -> None:
+def test_the_form_requested_wins(check: Check) -> None:
     assert check("#!/bin/bash\n#SBATCH -c 2\n", form="gridengine").scheduler == (
         "gridengine"
     )
@@ -122,7 +122,9 @@ def test_an_unknown_scheduler_is_one_clear_line(tmp_path: Path) -> None:
         check_script("x", form="pbs", cwd=str(tmp_path), env={})
 
 
-def test_bytes_that_are_no_text_are_told_and_steer_no_terminal(check: Check) -> None:
+def test_bytes_that_are_no_text_are_reported_and_steer_no_terminal(
+    check: Check,
+) -> None:
     checked = check(b"#!/bin/bash\n#SBATCH --mem=\x1b[2J\xff\nhost\0name\n")
     screen = "\n".join(render(checked))
     assert "\x1b" not in screen
@@ -137,7 +139,7 @@ def test_the_document_names_its_schema_first(check: Check) -> None:
     assert document["findings"][0]["line"] == 2
 
 
-def test_the_sum_says_what_the_scheduler_would_do(check: Check) -> None:
+def test_the_sum_states_what_the_scheduler_would_do(check: Check) -> None:
     def last(*lines: str) -> str:
         return list(render(check("\n".join(("#!/bin/bash", *lines, "")))))[-1]
 
@@ -149,7 +151,7 @@ def test_the_sum_says_what_the_scheduler_would_do(check: Check) -> None:
     assert none == "no problem found in 2 directives for sbatch and the commands"
 
 
-def test_a_lookup_asks_once_and_only_what_it_is_asked() -> None:
+def test_a_lookup_queries_once_and_only_what_it_needs() -> None:
     asked: list[str] = []
 
     def length(key: str) -> int:
@@ -175,7 +177,7 @@ def test_every_line_fits_80_columns(path: str, text: str, words: list[str]) -> N
     assert all(word in "\n".join(lines) for word in words)
 
 
-def test_the_cluster_at_hand_is_asked_what_it_has(tmp_path: Path) -> None:
+def test_the_current_cluster_is_queried(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     answers = {
         "scontrol": 'case "$*" in *partition) echo "PartitionName=short Default=YES '
@@ -199,7 +201,7 @@ def test_the_cluster_at_hand_is_asked_what_it_has(tmp_path: Path) -> None:
     )
 
 
-def test_without_a_scheduler_nobody_is_asked(tmp_path: Path) -> None:
+def test_without_a_scheduler_nobody_is_queried(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("#!/bin/bash\n#SBATCH -p nosuch\nhostname\n")
 
     def never(*_: object, **__: object) -> Reply:

@@ -51,7 +51,7 @@ def changed(before: str, after: str) -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
-def test_condor_submit_refuses_what_the_lint_says_it_refuses(
+def test_condor_submit_refuses_what_the_lint_refuses(
     case: dict[str, Any],
 ) -> None:
     found = lint(case["script"], facts())

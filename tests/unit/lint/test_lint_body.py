@@ -183,7 +183,7 @@ def test_a_signal_for_the_shell_needs_a_trap() -> None:
     assert "signal-untrapped" not in sbatch("--signal=B:USR1@60", body=trapped)
 
 
-def test_a_gpu_that_is_used_and_not_asked_for_is_pointed_out() -> None:
+def test_a_gpu_that_is_used_and_not_requested_is_pointed_out() -> None:
     assert "no-gpu" in sbatch("--mem=1G", body="python train.py --device cuda\n")
     asked = sbatch("--gres=gpu:1", body="python train.py --device cuda\n")
     assert "no-gpu" not in asked

@@ -18,7 +18,7 @@ def test_a_home_that_is_not_known_hides_a_path() -> None:
     assert "missing-path" not in found
 
 
-def test_only_templates_with_files_tell_which_array() -> None:
+def test_only_templates_with_files_report_which_array() -> None:
     body = DATA + "cat other_${SLURM_ARRAY_TASK_ID}.csv\n"
     files = {f"{CWD}/data_{{}}.csv": (), f"{CWD}/other_{{}}.csv": (4,)}
 
@@ -67,7 +67,7 @@ def test_a_shell_that_is_not_there_is_pointed_out() -> None:
     assert found["interpreter"].effect == "/bin/zsh does not exist"
 
 
-def test_where_no_queue_is_asked_for_the_cluster_is_what_is_too_small() -> None:
+def test_where_no_queue_is_requested_the_cluster_is_what_is_too_small() -> None:
     queues = tuple(replace(one, default=False) for one in GRIDENGINE.queues)
     limits = replace(GRIDENGINE, queues=queues)
 
@@ -106,7 +106,7 @@ def test_behind_what_brings_many_files_none_is_missed(maker: str) -> None:
     assert "missing-path" not in found
 
 
-def test_what_only_bash_knows_is_said_once() -> None:
+def test_what_only_bash_knows_is_reported_once() -> None:
     text = "#!/bin/sh\n#SBATCH --mem=1G\nsource a\nsource b\n"
 
     found = slurm_lint.lint(text, Facts())
@@ -133,7 +133,7 @@ def test_an_unknown_letter_is_refused(word: str, cure: str) -> None:
     assert (found.accepted, found.cure) == (False, cure)
 
 
-def test_a_missing_folder_of_two_logs_is_said_once() -> None:
+def test_a_missing_folder_of_two_logs_is_reported_once() -> None:
     found = sbatch(
         "--output=logs/a.out", "--error=logs/a.err", paths={f"{CWD}/logs": "missing"}
     )

@@ -26,13 +26,13 @@ def test_a_file_without_an_element_is_left_out() -> None:
     assert "no element for 0" in found["file-without-element"].effect
 
 
-def test_files_that_are_not_there_yet_say_nothing() -> None:
+def test_files_that_are_not_there_yet_print_nothing() -> None:
     files = {f"{CWD}/tasks_{{}}.txt": ()}
     found = sbatch("--array=0-20", body=PARALLEL, files=files)
     assert "element-without-file" not in found
 
 
-def test_without_an_array_the_files_tell_which_one() -> None:
+def test_without_an_array_the_files_report_which_one() -> None:
     found = sbatch(body=PARALLEL, files=TWENTY)["no-array"]
     assert (found.severity, found.cure) == ("note", "sbatch --array 0-19")
 

@@ -39,14 +39,14 @@ def sbatch_options(script: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     "case", [c for c in SBATCH if c["name"] not in NOT_ASKED], ids=name_of
 )
-def test_sbatch_refuses_what_the_lint_says_it_refuses(case: dict[str, Any]) -> None:
+def test_sbatch_refuses_what_the_lint_refuses(case: dict[str, Any]) -> None:
     found = slurm_lint.lint(case["script"], facts(limits=SLURM))
     refused = [one for one in found if not one.accepted]
     assert bool(refused) == case["refused"], refused
 
 
 @pytest.mark.parametrize("case", QSUB, ids=name_of)
-def test_qsub_refuses_what_the_lint_says_it_refuses(case: dict[str, Any]) -> None:
+def test_qsub_refuses_what_the_lint_refuses(case: dict[str, Any]) -> None:
     found = gridengine_lint.lint(case["script"], facts(limits=GRIDENGINE))
     refused = [one for one in found if not one.accepted]
     assert bool(refused) == case["refused"], refused

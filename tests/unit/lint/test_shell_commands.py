@@ -82,7 +82,7 @@ def test_a_line_that_goes_on_is_one_command_at_its_first_line() -> None:
     assert (command.line, command.words[-2:]) == (2, ("--lr", "1"))
 
 
-def test_background_and_pipes_are_told() -> None:
+def test_background_and_pipes_are_reported() -> None:
     commands = read_body("a &\nb | c\nd\n").commands
     assert [one.background for one in commands] == [True, False, False, False]
     assert [one.piped for one in commands] == [False, True, False, False]

@@ -198,7 +198,7 @@ def test_an_empty_array_is_one_plain_job() -> None:
     assert sbatch("--array=")["empty-array"].accepted
 
 
-def test_memory_said_twice_is_refused() -> None:
+def test_memory_given_twice_is_refused() -> None:
     assert not sbatch("--mem=8G", "--mem-per-gpu=4G")["memory-twice"].accepted
 
 
@@ -338,7 +338,7 @@ def test_env_takes_one_word_only() -> None:
     assert found.cure == "write #!/usr/bin/env -S python3 -u"
 
 
-def test_the_defaults_of_the_queue_are_said() -> None:
+def test_the_defaults_of_the_queue_are_reported() -> None:
     found = sbatch("-p long", limits=SLURM)
     assert found["default-time"].effect.endswith("the default of long is 1 h 00 m")
     assert found["default-memory"].effect.endswith("the default of long is 1.00 GiB")

@@ -57,7 +57,7 @@ def test_a_vfork_child_is_its_parent_until_it_execs(tmp_path: Path) -> None:
         tree.close()
 
 
-def test_a_fork_is_told_with_what_it_began_with() -> None:
+def test_a_fork_is_reported_with_what_it_began_with() -> None:
     with jobs(FORK_THAT_LETS_GO, ready=1) as (job,):
         tree = ProcTree(os.getpid())
         arrivals = ForkFilter(tree)

@@ -146,7 +146,7 @@ def test_bounds_hold_while_nothing_is_freed(
 
 
 @pytest.mark.parametrize("copied", [0, 10, 60, 100])
-def test_copies_are_told_by_their_faults(copied: int) -> None:
+def test_copies_are_reported_by_their_faults(copied: int) -> None:
     family, model = Family(), ForkModel()
     for address in range(100):
         family.write(1, address)

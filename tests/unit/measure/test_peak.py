@@ -158,7 +158,7 @@ def test_an_end_between_looks_widens_the_upper_bound_only() -> None:
     assert stayed.peak().high == 4 * HUNDRED
 
 
-def test_one_that_grew_after_the_last_look_is_put_beside_the_others() -> None:
+def test_one_that_grew_after_the_last_look_is_compared_with_the_others() -> None:
     looks = Looks()
     looks.look({1: 3 * HUNDRED, 2: HUNDRED})
     looks.look({1: 3 * HUNDRED})
@@ -258,7 +258,7 @@ def test_the_parts_add_up_to_the_peak_a_spike_being_anonymous() -> None:
     assert sum(parts) == peak.value == 3 * HUNDRED
 
 
-def test_a_sample_tells_the_moment_and_who_was_there() -> None:
+def test_a_sample_reports_the_moment_and_who_was_there() -> None:
     sample = Looks().look({1: HUNDRED, 2: (HUNDRED, 2 * HUNDRED)})
     assert (sample.time, sample.processes) == (INTERVAL, 2)
     assert (sample.memory, sample.memory_high) == (3 * HUNDRED, 3 * HUNDRED)

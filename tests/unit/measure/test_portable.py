@@ -125,7 +125,7 @@ def test_the_exit_code_passes_through(code: int) -> None:
     assert (measured.exit_code, measured.signal) == (code, None)
 
 
-def test_a_death_by_signal_is_told_from_an_exit_code() -> None:
+def test_a_death_by_signal_is_distinguished_from_an_exit_code() -> None:
     measured = run_command(python("import os; os.kill(os.getpid(), 9)"))
     assert (measured.exit_code, measured.signal) == (None, 9)
 
@@ -190,7 +190,7 @@ def test_an_interrupt_is_left_to_the_terminal() -> None:
     assert (measured.exit_code, measured.end_signal) == (40, None)
 
 
-def test_being_told_to_end_is_recorded() -> None:
+def test_a_stop_signal_is_recorded() -> None:
     code = "import os, signal, time; os.kill(os.getppid(), 15); time.sleep(60)"
     measured = run_command(python(code))
     assert (measured.signal, measured.end_signal) == (15, 15)
@@ -225,7 +225,7 @@ def test_what_outlives_the_command_is_waited_for(tmp_path: Path) -> None:
     assert mark.exists()
 
 
-def test_what_outlives_the_command_is_told_to_end_on_demand(tmp_path: Path) -> None:
+def test_what_outlives_the_command_is_stopped_on_demand(tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     code = (
         "import signal, time\n"
@@ -255,7 +255,7 @@ def test_psutil_that_breaks_on_import_counts_as_missing() -> None:
     assert subprocess.run(python(code), check=False).returncode == 1
 
 
-def test_a_checkpoint_says_what_is_known_so_far() -> None:
+def test_a_checkpoint_states_what_is_known_so_far() -> None:
     seen: list[Measurement] = []
     run_command(python("import time; time.sleep(0.6)"), checkpoint=seen.append)
     assert len(seen) == 1
@@ -301,14 +301,14 @@ def sighted(*memory: int, high: int = 0, largest: int = 0) -> PortableSamples:
     return seen
 
 
-def test_windows_one_process_peak_says_how_it_was_read() -> None:
+def test_windows_one_process_peak_states_how_it_was_read() -> None:
     peak = peak_memory(sighted(10, 50, 20), None, processes=1, interval=0.1)
     assert peak is not None
     assert (peak.value, peak.low, peak.time) == (50 * MIB, 50 * MIB, 1.0)
     assert peak.source == "psutil: peak of the one process, read every 100 ms"
 
 
-def test_the_sum_over_processes_says_that_shared_pages_count_often() -> None:
+def test_the_sum_over_processes_states_that_shared_pages_count_often() -> None:
     seen = sighted(10, 50, high=70, largest=20)
     peak = peak_memory(seen, None, processes=3, interval=0.05)
     assert peak is not None

@@ -172,6 +172,6 @@ def test_the_beginning_may_be_sampled_more_often_than_the_end() -> None:
 
 
 @pytest.mark.parametrize(("samples", "seconds"), [(19, 10.0), (200, 0.9), (0, 0.0)])
-def test_a_run_too_short_to_tell_says_so(samples: int, seconds: float) -> None:
+def test_a_run_too_short_to_measure_is_reported(samples: int, seconds: float) -> None:
     run = [at(seconds * i / samples, i * GIB) for i in range(samples)]
     assert is_growing(run) is None

@@ -85,7 +85,7 @@ def big_file(tmp_path: Path) -> str:
 
 
 @linux
-def test_a_job_reads_the_same_beside_three_copies_of_itself(big_file: str) -> None:
+def test_a_job_reads_the_same_next_to_three_copies_of_itself(big_file: str) -> None:
     """Plain PSS does not: that this job shows."""
     code = READERS.format(path=big_file)
     with jobs(code, ready=2) as (job,):

@@ -75,13 +75,13 @@ LISTED_WITH_RESERVE = [
 
 
 @pytest.mark.parametrize(("written", "name"), NAMES)
-def test_a_card_is_found_by_every_name_it_goes_by(written: str, name: str) -> None:
+def test_a_gpu_is_found_by_every_name_it_goes_by(written: str, name: str) -> None:
     assert find(written).name == name
     assert find(written.upper()).name == name
 
 
 @pytest.mark.parametrize(("name", "mib"), LISTED_MIB)
-def test_memory_is_what_the_card_lists_for_programs(name: str, mib: int) -> None:
+def test_memory_is_what_the_gpu_lists_for_programs(name: str, mib: int) -> None:
     assert find(name).memory == mib * MIB
 
 
@@ -116,7 +116,7 @@ def test_every_model_is_found_by_its_own_name_and_fits_its_box(model: Model) -> 
         ("T4:1g.5gb", "no such GPU"),
     ],
 )
-def test_a_name_that_settles_nothing_says_what_would(name: str, says: str) -> None:
+def test_a_name_that_settles_nothing_states_what_would(name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         find(name)
 
@@ -125,7 +125,7 @@ def test_a_name_of_two_sizes_means_the_smaller_first() -> None:
     assert [model.name for model in called("p100")] == ["P100-12GB", "P100-16GB"]
 
 
-def test_a_name_of_one_card_means_that_card() -> None:
+def test_a_name_of_one_gpu_means_that_gpu() -> None:
     assert [model.name for model in called("v100l")] == ["V100-32GB"]
 
 
@@ -133,7 +133,7 @@ def test_a_sites_own_figure_settles_a_name_of_two_sizes() -> None:
     assert [m.memory for m in called("p100", sites={"p100": 12 * GIB})] == [12 * GIB]
 
 
-def test_memory_decides_between_two_cards_of_one_name() -> None:
+def test_memory_decides_between_two_gpus_of_one_name() -> None:
     assert find("v100", memory=16160 * MIB).name == "V100-16GB"
     assert find("v100", memory=32768 * MIB).name == "V100-32GB"
 
@@ -145,7 +145,7 @@ def test_a_total_that_no_driver_lists_is_believed() -> None:
     assert (model.name, model.memory) == ("A40", 47000 * MIB)
 
 
-def test_a_card_that_is_new_matches_nothing() -> None:
+def test_a_gpu_that_is_new_matches_nothing() -> None:
     assert matching("NVIDIA C900", 500 * GIB) is None
     assert matching("Tesla V100", 64 * GIB) is None
     assert matching("Tesla V100") is None
@@ -171,7 +171,7 @@ def test_a_mig_slice_has_the_memory_of_its_profile(
     assert model.memory == round(gib * GIB)
 
 
-def test_a_bare_profile_means_the_card_that_gives_it_least() -> None:
+def test_a_bare_profile_means_the_gpu_that_gives_it_least() -> None:
     assert find("1g.10gb").memory == round(9.5 * GIB)
 
 
@@ -199,6 +199,6 @@ def test_no_name_that_nvml_may_give_breaks_it(name: str) -> None:
     assert model is None or model.memory > 0
 
 
-def test_a_profile_that_no_card_has_is_refused() -> None:
+def test_a_profile_that_no_gpu_has_is_refused() -> None:
     with pytest.raises(UsageError, match=r"no such GPU: '9g\.900gb'"):
         find("9g.900gb")

@@ -67,7 +67,7 @@ def test_a_newline_in_a_command_was_written_as_nul() -> None:
         (LINE.replace("\t0\t0\techo", "\t-3\t0\techo"), "Exitval is out of range"),
     ],
 )
-def test_a_line_that_is_off_says_where(line: str, problem: str) -> None:
+def test_a_line_that_is_off_states_where(line: str, problem: str) -> None:
     with pytest.raises(FormatError, match=problem):
         parse_line(line)
 

@@ -52,7 +52,7 @@ def test_any_other_exit_code_is_a_failure_and_is_named() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_that_asks_to_end_is_a_cancellation(number: int) -> None:
+def test_a_signal_that_stops_is_a_cancellation(number: int) -> None:
     state, _ = judge(measured(None, number))
     assert state == "CANCELLED"
     assert signal.Signals(number).name in reason(measured(None, number))
@@ -87,12 +87,12 @@ def test_a_count_of_oom_kills_decides_for_memory(
     assert "rose by 2" in reason(run)
 
 
-def test_memory_comes_before_being_told_to_end() -> None:
+def test_memory_comes_before_a_stop_signal() -> None:
     run = measured(None, signal.SIGTERM, oom_kills=1, end_signal=signal.SIGTERM)
     assert judge(run)[0] == "OUT_OF_MEMORY"
 
 
-def test_a_job_that_outlived_an_oom_kill_completed_and_says_so() -> None:
+def test_a_job_that_outlived_an_oom_kill_completed_and_is_reported() -> None:
     assert judge(measured(0, oom_kills=1))[0] == "COMPLETED"
     assert "killed for memory" in reason(measured(0, oom_kills=1))
 
@@ -113,7 +113,7 @@ def test_a_count_that_fell_is_no_kill() -> None:
     assert judge(measured(1, oom_kills=-3))[0] == "FAILED"
 
 
-def test_being_told_to_end_explains_an_odd_exit_code() -> None:
+def test_a_stop_signal_explains_an_odd_exit_code() -> None:
     run = measured(3, end_signal=signal.SIGTERM)
     assert judge(run)[0] == "CANCELLED"
     assert "weigh was sent SIGTERM" in reason(run)
@@ -271,7 +271,7 @@ def test_an_error_that_follows_from_memory_does_not_hide_it() -> None:
 
 
 @pytest.mark.parametrize("words", GPU_SAYS.values(), ids=GPU_SAYS)
-def test_a_records_evidence_says_that_it_was_the_gpu(words: str) -> None:
+def test_a_records_evidence_states_that_it_was_the_gpu(words: str) -> None:
     found = out_of_memory(words)
     assert found is not None
     assert ran_out_on_gpu(Outcome("", (f"its output says {found.words!r}",)))

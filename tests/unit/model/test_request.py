@@ -68,7 +68,7 @@ def noted(request: Request, words: str) -> bool:
     return any(words in note for note in request.notes)
 
 
-def test_one_run_is_asked_for_with_headroom_in_round_figures() -> None:
+def test_one_run_is_requested_with_headroom_in_round_figures() -> None:
     assert from_usages([record()]) == Request(
         cpus=1,
         memory=500 * MIB,
@@ -91,7 +91,7 @@ def test_memory_covers_the_biggest_use_and_the_headroom(
 
 
 @given(SIZES, SIZES)
-def test_a_bigger_use_never_asks_for_less(one: int, other: int) -> None:
+def test_a_bigger_use_never_requests_less(one: int, other: int) -> None:
     small, large = sorted((one, other))
 
     assert round_memory(small) <= round_memory(large)
@@ -144,7 +144,7 @@ def test_cpus_are_the_mean_rounded_up_but_for_a_sliver(
     assert from_usages([record(cpus_used=used)]).cpus == asked
 
 
-def test_a_bound_too_wide_to_ask_for_is_named_instead() -> None:
+def test_a_bound_too_wide_to_request_is_named_instead() -> None:
     request = from_usages([record(peak_memory=peak(GIB, high=2 * GIB))])
 
     assert request.memory == 1300 * MIB
@@ -180,7 +180,7 @@ def test_mapped_files_are_part_of_the_request_and_named() -> None:
     assert noted(request, "1.00 GiB of it are mapped files, which the kernel can drop")
 
 
-def test_what_the_parts_do_not_account_for_is_still_asked_for() -> None:
+def test_what_the_parts_do_not_account_for_is_still_requested() -> None:
     # the split was read after a spike of 1 GiB that only the high-water mark saw
     spiked = peak(2 * GIB, anonymous=512 * MIB, shared=0, file=512 * MIB)
 
@@ -199,7 +199,7 @@ def test_a_few_mapped_files_are_part_of_the_request() -> None:
     assert not noted(request, "mapped files")
 
 
-def test_memory_still_growing_is_said_aloud() -> None:
+def test_memory_still_growing_is_reported() -> None:
     assert noted(from_usages([record(growing=True)]), "memory was still rising")
     assert not noted(from_usages([record(growing=False)]), "rising")
 
@@ -236,7 +236,7 @@ def test_a_run_stopped_by_its_time_limit_doubles_the_time() -> None:
     assert request.memory == 500 * MIB
 
 
-def test_failed_runs_alone_are_a_lower_bound_and_say_so() -> None:
+def test_failed_runs_alone_are_a_lower_bound_and_are_reported() -> None:
     request = from_usages([record("FAILED")])
 
     assert request.runs == 1
@@ -273,7 +273,7 @@ def test_a_repeat_that_failed_is_not_counted_as_completed() -> None:
     assert from_usages([record("FAILED", repeats=repeats)]).runs == 1
 
 
-def test_three_runs_say_how_far_they_vary() -> None:
+def test_three_runs_state_how_far_they_vary() -> None:
     request = from_usages(
         [memory_record(size * MIB, wall_time=10.0) for size in (900, 950, 1000)]
     )
@@ -289,7 +289,7 @@ def test_runs_that_vary_beyond_the_headroom_call_for_a_larger_one() -> None:
     assert noted(request, "more than the headroom")
 
 
-def test_a_process_killed_for_memory_in_a_completed_run_is_said_aloud() -> None:
+def test_a_process_killed_for_memory_in_a_completed_run_is_reported() -> None:
     survived = record(outcome=Outcome("a process was killed for memory"))
 
     request = from_usages([survived])
@@ -303,7 +303,7 @@ def test_different_commands_are_pointed_out() -> None:
     )
 
 
-def test_only_gpus_that_held_something_are_asked_for() -> None:
+def test_only_gpus_that_held_something_are_requested() -> None:
     cards = tuple(
         GpuUsage(uuid=str(n), name="Tesla V100-SXM2-32GB", peak_memory=size)
         for n, size in enumerate((2 * GIB, 0, None, GIB))
@@ -315,7 +315,7 @@ def test_only_gpus_that_held_something_are_asked_for() -> None:
     assert noted(request, "v100 is a guess")
 
 
-def test_gpus_of_several_kinds_are_asked_for_without_a_type() -> None:
+def test_gpus_of_several_kinds_are_requested_without_a_type() -> None:
     runs = [
         record(gpus=(GpuUsage(uuid="0", name=name, peak_memory=GIB),))
         for name in ("NVIDIA A100-SXM4-40GB", "Tesla V100-SXM2-32GB")
@@ -348,7 +348,7 @@ def test_gpus_of_several_kinds_are_asked_for_without_a_type() -> None:
         ("$(rm):x", "rmx"),
     ],
 )
-def test_a_card_is_named_as_most_sites_name_it(name: str, word: str | None) -> None:
+def test_a_gpu_is_named_as_most_sites_name_it(name: str, word: str | None) -> None:
     assert gpu_type(name) == word
 
 
@@ -359,7 +359,7 @@ def test_a_largest_process_stands_in_where_no_tree_was_measured() -> None:
     assert noted(request, "largest process")
 
 
-def test_what_was_not_measured_is_not_asked_for() -> None:
+def test_what_was_not_measured_is_not_requested() -> None:
     request = from_usages([record(peak_memory=None, virtual_memory=None)])
 
     assert (request.memory, request.virtual_memory) == (None, None)
@@ -450,14 +450,14 @@ ON_GPU = Outcome("ran out of memory", ("its output says 'CUDA out of memory'",))
         ("FAILED", None, 4 * GIB),
     ],
 )
-def test_a_run_that_may_have_lacked_memory_asks_for_no_less_than_it_was_granted(
+def test_a_run_that_may_have_lacked_memory_requests_no_less_than_it_was_granted(
     granted: dict[str, Any], state: str, outcome: Outcome | None, asked: int
 ) -> None:
     small = record(state, peak_memory=peak(60 * MIB), outcome=outcome, **granted)
     assert from_usages([small]).memory == asked
 
 
-def test_a_failed_run_asks_for_no_more_where_another_completed() -> None:
+def test_a_failed_run_requests_no_more_where_another_completed() -> None:
     failed = record("FAILED", peak_memory=peak(60 * MIB), allocation=GRANTED)
     request = from_usages([failed, memory_record(100 * MIB)])
     assert request.memory == 150 * MIB

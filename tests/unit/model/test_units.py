@@ -124,7 +124,7 @@ def test_a_duration_written_and_read_again_is_within_two_percent(seconds: int) -
         (2 * DAY, "2 d 00 h"),
     ],
 )
-def test_a_duration_is_written_as_a_person_says_it(seconds: float, text: str) -> None:
+def test_a_duration_is_written_as_a_person_writes_it(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
@@ -190,7 +190,7 @@ def test_a_time_without_a_unit_is_refused_with_its_two_readings(text: str) -> No
     assert parse_duration(f"{number}m") == 60 * parse_duration(f"{number}s")
 
 
-def test_a_bare_number_is_seconds_only_where_the_caller_says_so() -> None:
+def test_a_bare_number_is_seconds_only_where_the_caller_allows() -> None:
     assert parse_duration("90", bare=1) == 90
 
 

@@ -67,7 +67,7 @@ def test_an_older_kernel_has_no_peak_and_that_is_not_zero(machine: Path) -> None
 @pytest.mark.parametrize(
     "text", ["", "0::/\n", "0::/../../elsewhere\n", "4:memory:/gone\n", "odd\n", "\n"]
 )
-def test_where_nothing_is_told_nothing_is_known(machine: Path, text: str) -> None:
+def test_where_nothing_is_reported_nothing_is_known(machine: Path, text: str) -> None:
     belong_to(machine, text)
     assert read(machine) == CgroupReading()
 

@@ -6,7 +6,7 @@ import pytest
 from weigh.probe.host import may_be_login_node, read_host
 
 
-def test_the_machine_is_told_by_its_own_files(tmp_path: Path) -> None:
+def test_the_machine_is_reported_by_its_own_files(tmp_path: Path) -> None:
     (tmp_path / "sys/kernel/random").mkdir(parents=True)
     (tmp_path / "sys/kernel/random/boot_id").write_text("8a-9b\n")
     (tmp_path / "machine-id").write_text("cafe\n")
@@ -25,7 +25,7 @@ def test_odd_memory_is_not_known(tmp_path: Path, meminfo: str) -> None:
     assert read_host(str(tmp_path), str(tmp_path)).memory is None
 
 
-def test_what_no_file_tells_is_not_known(tmp_path: Path) -> None:
+def test_what_no_file_reports_is_not_known(tmp_path: Path) -> None:
     host = read_host(str(tmp_path), str(tmp_path))
     assert (host.boot_id, host.machine_id, host.memory) == (None, None, None)
 

@@ -88,7 +88,7 @@ def test_private_memory_is_where_anonymous_pages_may_be(
         "00:23 9     /scratch/on tmpfs",
     ],
 )
-def test_shared_memory_is_told_by_its_name_or_its_mount(name: str) -> None:
+def test_shared_memory_is_reported_by_its_name_or_its_mount(name: str) -> None:
     (mapping,) = parse_maps([maps_line(1, 1, 0, name)], frozenset({b"00:23"})).mappings
     assert mapping.is_shared_memory
 
@@ -139,7 +139,7 @@ def proc(tmp_path: Path) -> DoctoredProc:
     return DoctoredProc(tmp_path)
 
 
-def test_pages_are_told_apart(proc: DoctoredProc) -> None:
+def test_pages_are_distinguished(proc: DoctoredProc) -> None:
     proc.write("5/maps", maps_line(0, 4, 0, "00:00 0 ", "rw-p"))
     proc.write("5/pagemap", entries(OWN, TOGETHER, OF_FILE, ABSENT))
     pages = ProcessPages(f"{proc.root}/5")

@@ -64,7 +64,7 @@ def test_an_unknown_machine_has_no_clock(monkeypatch: pytest.MonkeyPatch) -> Non
     assert open_cpu_clock(os.getpid()) is None
 
 
-def test_a_clock_that_cannot_be_read_tells_nothing() -> None:
+def test_a_clock_that_cannot_be_read_reports_nothing() -> None:
     reading, writing = os.pipe()
     os.write(writing, b"odd")
     os.close(writing)

@@ -351,7 +351,7 @@ def test_more_processes_than_descriptors_are_all_seen(proc: DoctoredProc) -> Non
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_a_stopped_process_is_told_from_a_sleeping_one(
+def test_a_stopped_process_is_distinguished_from_a_sleeping_one(
     proc: DoctoredProc, tree: ProcTree
 ) -> None:
     proc.process(11, stat=stat_text("a) T (b", state="S"))

@@ -196,7 +196,7 @@ def test_a_process_that_vanishes_while_it_is_read_is_skipped(machine: Machine) -
     assert tree.read().memory == MIB
 
 
-def test_a_process_that_denies_access_is_skipped_and_said(machine: Machine) -> None:
+def test_a_process_that_denies_access_is_skipped_and_reported(machine: Machine) -> None:
     machine.start(1, rss=MIB)
     machine.start(2, parent=1, rss=9 * MIB, denied=True)
     reading = PsutilTree(1, machine).sample()
@@ -262,14 +262,14 @@ def test_signals_reach_every_live_process(machine: Machine) -> None:
     assert [p.signals for p in machine.alive()] == [[15], [], [15]]
 
 
-def test_macos_does_not_tell_traffic_so_none_is_reported(mac: Machine) -> None:
+def test_macos_does_not_report_traffic_so_none_is_reported(mac: Machine) -> None:
     mac.start(1, rss=MIB)
     tree = PsutilTree(1, mac)
     tree.sample()
     assert tree.totals().read_bytes is None
 
 
-def test_macos_is_asked_once_for_what_it_keeps_to_root(mac: Machine) -> None:
+def test_macos_is_queried_once_for_what_it_keeps_to_root(mac: Machine) -> None:
     mac.start(1, rss=MIB)
     child = mac.start(2, parent=1, rss=MIB)
     tree = PsutilTree(1, mac)
@@ -304,7 +304,7 @@ def test_the_upper_bound_holds_peaks_of_what_ended_since(windows: Machine) -> No
     assert tree.sample().memory_high == 50 * MIB
 
 
-def test_windows_tells_what_is_not_shared_near_a_new_peak(windows: Machine) -> None:
+def test_windows_reports_what_is_not_shared_near_a_new_peak(windows: Machine) -> None:
     windows.start(1, rss=50 * MIB, unique=20 * MIB)
     windows.start(2, parent=1, rss=50 * MIB, unique=30 * MIB)
     tree = PsutilTree(1, windows)

@@ -34,13 +34,15 @@ def test_what_live_threads_did_is_not_the_jobs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "read_bytes: 5\n", "odd", "a:b:c", "read_bytes:"])
-def test_a_kernel_without_the_account_tells_nothing(tmp_path: Path, text: str) -> None:
+def test_a_kernel_without_the_account_reports_nothing(
+    tmp_path: Path, text: str
+) -> None:
     (tmp_path / "self/task").mkdir(parents=True)
     (tmp_path / "self/io").write_text(text)
     assert read_reaped_io(str(tmp_path)) is None
 
 
-def test_no_proc_tells_nothing(tmp_path: Path) -> None:
+def test_no_proc_reports_nothing(tmp_path: Path) -> None:
     assert read_reaped_io(str(tmp_path)) is None
 
 

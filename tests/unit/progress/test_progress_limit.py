@@ -34,11 +34,11 @@ def test_a_forecast_counts_from_the_time_it_was_made() -> None:
     assert outlook(FORECAST, now=4500, limit=12_000) == "fits"
 
 
-def test_a_forecast_whose_time_is_up_says_now() -> None:
+def test_a_forecast_whose_time_is_up_states_now() -> None:
     assert outlook(FORECAST, now=13_000, limit=13_000) == "fits"
 
 
-def test_nothing_is_said_while_nothing_is_known() -> None:
+def test_nothing_is_reported_while_nothing_is_known() -> None:
     bare = Forecast(done=4, total=None, time=4000, source="tqdm")
     assert outlook(None, now=1, limit=2) is None
     assert outlook(bare, now=1, limit=2) is None
@@ -46,13 +46,13 @@ def test_nothing_is_said_while_nothing_is_known() -> None:
     assert limit_to_ask(bare) is None
 
 
-def test_the_first_steps_of_a_young_run_say_nothing() -> None:
+def test_the_first_steps_of_a_young_run_print_nothing() -> None:
     early = msgspec.structs.replace(FORECAST, done=1, time=30)
     assert outlook(early, now=30, limit=60) is None
     assert outlook(early, now=700, limit=60) == "too late"
 
 
-def test_what_to_ask_for_holds_the_whole_run_and_a_margin() -> None:
+def test_what_to_request_holds_the_whole_run_and_a_margin() -> None:
     asked = limit_to_ask(FORECAST)
     assert asked == 13_800
     assert outlook(FORECAST, now=4000, limit=asked) == "fits"

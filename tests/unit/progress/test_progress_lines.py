@@ -56,7 +56,7 @@ def test_only_the_end_of_an_endless_line_is_kept() -> None:
     assert len(lines.unended().text) == LONGEST
 
 
-def test_what_was_set_aside_is_given_when_asked_for() -> None:
+def test_what_was_set_aside_is_given_when_requested() -> None:
     lines = Lines()
     lines.feed(b"x" * HEAD + b"\nlate\n", 0)
     assert texts(lines.catch_up()) == [b"x" * HEAD, b"late"]
@@ -85,7 +85,7 @@ def test_colours_are_gone_and_other_moves_cut() -> None:
     assert list(shown(line)) == [Shown("green 1/2", 0), Shown("there!", 0)]
 
 
-def test_moves_up_after_a_bar_tell_its_line_on_the_display() -> None:
+def test_moves_up_after_a_bar_report_its_line_on_the_display() -> None:
     assert list(shown(b"inner 5/10\x1b[A\x1b[A")) == [Shown("inner 5/10", 2)]
 
 

@@ -42,7 +42,7 @@ def test_of_two_nested_bars_the_outer_one_spans_the_run() -> None:
     assert forecast.remaining == pytest.approx(27, rel=0.02)
 
 
-def test_nested_bars_without_a_name_and_of_one_total_are_told_apart() -> None:
+def test_nested_bars_without_a_name_and_of_one_total_are_distinguished() -> None:
     def printed() -> Printed:
         for epoch in range(10):
             yield epoch * 10.0, tqdm(epoch, 10)
@@ -169,7 +169,7 @@ def test_epochs_without_a_total_give_no_end() -> None:
     assert forecast.step_time == pytest.approx(10, rel=0.02)
 
 
-def test_epochs_without_a_total_end_where_the_user_says() -> None:
+def test_epochs_without_a_total_end_where_the_user_gives() -> None:
     def printed() -> Printed:
         for epoch in range(9):
             for step in range(11):

@@ -44,11 +44,11 @@ def test_an_even_run_goes_on_as_it_did() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_one_point_or_none_says_nothing(count: int) -> None:
+def test_one_point_or_none_prints_nothing(count: int) -> None:
     assert pace(points([1.0] * 5)[:count], ahead=9, has_cycles=False) is None
 
 
-def test_one_step_says_something_only_where_it_is_a_good_part_of_the_run() -> None:
+def test_one_step_states_something_only_where_it_is_a_good_part_of_the_run() -> None:
     assert pace(points([1.0]), ahead=100, has_cycles=False) is None
     found = pace(points([1.0]), ahead=9, has_cycles=False)
     assert found

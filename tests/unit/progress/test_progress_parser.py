@@ -128,7 +128,7 @@ def test_epochs_given_complete_what_is_printed_without_a_total() -> None:
     assert counts("Epoch 2:  40%|██ | 40/100 [00:04<00:06]", epochs=20)[0].total == 20
 
 
-def test_a_bar_tells_its_line_on_the_display() -> None:
+def test_a_bar_reports_its_line_on_the_display() -> None:
     assert counts("\r  5%|   | 5/99 [00:01<00:09]\x1b[A")[0].position == 1
 
 

@@ -110,7 +110,7 @@ def test_a_time_that_is_none_is_passed_over(now: float) -> None:
     assert known(reader, now).done == 50
 
 
-def test_what_the_run_tells_itself_counts() -> None:
+def test_what_the_run_reports_itself_counts() -> None:
     reader = Reader()
     for step in range(51):
         reader.report(step, 200, step, "weigh.batches")
@@ -119,7 +119,7 @@ def test_what_the_run_tells_itself_counts() -> None:
     assert forecast.remaining == pytest.approx(150)
 
 
-def test_batches_told_are_parts_of_epochs_printed() -> None:
+def test_batches_reported_are_parts_of_epochs_printed() -> None:
     reader = Reader()
     for epoch in range(1, 4):
         reader.feed(b"Epoch %d/10\n" % epoch, epoch * 10.0)
@@ -129,7 +129,9 @@ def test_batches_told_are_parts_of_epochs_printed() -> None:
 
 
 @pytest.mark.parametrize("total", [None, math.nan, math.inf, 0.0, -5.0])
-def test_steps_told_without_a_sensible_total_have_no_end(total: float | None) -> None:
+def test_steps_reported_without_a_sensible_total_have_no_end(
+    total: float | None,
+) -> None:
     reader = Reader()
     for step in range(20):
         reader.report(step, total, step, "weigh.event")
@@ -139,7 +141,7 @@ def test_steps_told_without_a_sensible_total_have_no_end(total: float | None) ->
 
 
 @pytest.mark.parametrize("done", [-1.0, math.nan, math.inf])
-def test_counts_told_that_make_no_sense_are_left_out(done: float) -> None:
+def test_counts_reported_that_make_no_sense_are_left_out(done: float) -> None:
     reader = Reader()
     reader.report(done, 100, 1, "weigh.batches")
     assert reader.forecast(1) is None

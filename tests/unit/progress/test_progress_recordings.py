@@ -69,7 +69,7 @@ def test_no_end_is_made_up(name: str) -> None:
     assert forecast.step_time is not None
 
 
-def test_an_end_is_known_where_the_user_says_how_many_epochs() -> None:
+def test_an_end_is_known_where_the_user_gives_how_many_epochs() -> None:
     recorded = rows("lightning_tqdm")
     begin, end = 0.0, recorded[-1][0]
     reader = Reader(epochs=10)

@@ -72,7 +72,7 @@ def test_a_phase_entered_20_000_times_is_a_few_dozen_lines(channel: Channel) -> 
     assert len(channel.lines("phase")) < 100
 
 
-def test_a_killed_program_has_told_where_it_was(channel: Channel) -> None:
+def test_a_killed_program_has_reported_where_it_was(channel: Channel) -> None:
     channel.run(
         "import os\nwith weigh.phase('load'): pass\n"
         "with weigh.phase('train'):\n  os.kill(os.getpid(), 9)\n"
@@ -140,7 +140,7 @@ def test_forked_workers_add_to_the_phases_of_their_parent(channel: Channel) -> N
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_workers_of_multiprocessing_are_heard(
+def test_workers_of_multiprocessing_are_received(
     channel: Channel, tmp_path: Path, method: str
 ) -> None:
     (tmp_path / "mine.py").write_text(
@@ -193,7 +193,7 @@ def test_a_full_disk_is_one_line_and_stops_the_resets() -> None:
     assert "No space left" in said[0]
 
 
-def test_no_file_is_nothing_told(tmp_path: Path) -> None:
+def test_no_file_has_no_words(tmp_path: Path) -> None:
     assert read_channel(str(tmp_path / "none"), started=0.0) == Regions()
 
 
@@ -291,7 +291,7 @@ class Environments:
         """Give no CPU times."""
 
 
-def test_a_process_number_that_comes_again_is_asked_again() -> None:
+def test_a_process_number_that_comes_again_is_queried_again() -> None:
     tree: Any = Environments("0", "7")
     ranks = RankTracker(tree)
     reading = ProcessReading(42, MIB, MIB, MIB, MIB, MIB, MIB, MIB)

@@ -250,7 +250,7 @@ def test_an_event_takes_whatever_it_is_given(value: str, kept: Any) -> None:
     assert (told["name"], told["value"]) == ("epoch", kept)
 
 
-def test_a_name_of_an_event_that_cannot_be_shown_is_changed_and_said() -> None:
+def test_a_name_of_an_event_that_cannot_be_shown_is_changed_and_reported() -> None:
     done = run("print(weigh.event('two\\nlines'), weigh.report().events[0].name)")
     assert done.stdout == "None two\\nlines\n"
     assert done.stderr.splitlines()[0].startswith("weigh: a name does not print")

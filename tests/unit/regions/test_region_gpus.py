@@ -46,7 +46,7 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     return fake_gpu
 
 
-def test_a_phase_knows_the_card_before_after_and_at_its_peak(fake_gpu: FakeGpu) -> None:
+def test_a_phase_knows_the_gpu_before_after_and_at_its_peak(fake_gpu: FakeGpu) -> None:
     with phase("load"):
         with phase("inner"):
             fake_gpu.used = 900 * MIB
@@ -72,7 +72,7 @@ def test_the_four_stages_of_the_account_are_on_the_report(fake_gpu: FakeGpu) -> 
     assert max(len(line) for line in text.splitlines()) <= 80
 
 
-def test_a_phase_called_often_does_not_read_the_card_each_time(
+def test_a_phase_called_often_does_not_read_the_gpu_each_time(
     fake_gpu: FakeGpu,
 ) -> None:
     for _ in range(1000):
@@ -107,7 +107,7 @@ def with_torch(monkeypatch: pytest.MonkeyPatch, *, used: bool) -> None:
     monkeypatch.setitem(sys.modules, "torch", torch)
 
 
-def test_torchs_own_peaks_stand_beside_and_the_rest_is_named(
+def test_torchs_own_peaks_are_shown_and_the_rest_is_named(
     fake_gpu: FakeGpu, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_torch(monkeypatch, used=True)
@@ -122,7 +122,7 @@ def test_torchs_own_peaks_stand_beside_and_the_rest_is_named(
 
 
 @pytest.mark.usefixtures("fake_gpu")
-def test_torch_that_has_not_used_cuda_is_not_asked(
+def test_torch_that_has_not_used_cuda_is_not_queried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with_torch(monkeypatch, used=False)
@@ -132,7 +132,7 @@ def test_torch_that_has_not_used_cuda_is_not_asked(
     assert (seen.torch_allocated, seen.torch_reserved) == (None, None)
 
 
-def test_show_gpus_prints_a_line_a_card_after_each_call(
+def test_show_gpus_prints_one_line_per_gpu_after_each_call(
     fake_gpu: FakeGpu, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @measured(name="epoch", show_gpus=True)
@@ -152,7 +152,7 @@ def fail() -> GpuProbe | None:
     raise GpuError("driver and library do not match")
 
 
-def test_a_driver_that_hangs_is_asked_once_and_left_behind(fake_gpu: FakeGpu) -> None:
+def test_a_driver_that_hangs_is_queried_once_and_left_behind(fake_gpu: FakeGpu) -> None:
     released = threading.Event()
 
     def read() -> tuple[GpuReading, ...]:
@@ -177,7 +177,7 @@ def test_a_driver_that_hangs_is_asked_once_and_left_behind(fake_gpu: FakeGpu) ->
         (None, None),
     ],
 )
-def test_a_driver_that_does_not_start_is_said_once_and_the_rest_measured(
+def test_a_driver_that_does_not_start_is_reported_once_and_the_rest_measured(
     factory: Callable[[], GpuProbe | None] | None,
     trouble: str | None,
     monkeypatch: pytest.MonkeyPatch,
@@ -194,7 +194,7 @@ def test_a_driver_that_does_not_start_is_said_once_and_the_rest_measured(
     assert capsys.readouterr().err == (f"weigh: {trouble}\n" if trouble else "")
 
 
-def test_a_card_that_stops_telling_keeps_the_peak_it_had(fake_gpu: FakeGpu) -> None:
+def test_a_gpu_that_stops_reporting_keeps_the_peak_it_had(fake_gpu: FakeGpu) -> None:
     with phase("a"):
         fake_gpu.used = 700 * MIB
     fake_gpu.used = None  # type: ignore[assignment]

@@ -237,7 +237,7 @@ def test_what_is_no_function_is_refused_by_name(thing: Any) -> None:
         measured(thing)
 
 
-def test_show_gpus_without_a_gpu_says_so_once(
+def test_show_gpus_without_a_gpu_is_reported_once(
     tracker: Tracker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @measured(name="step", show_gpus=True)

@@ -108,7 +108,7 @@ def test_the_processs_own_peak_survives_the_resets() -> None:
 
 
 @linux
-def test_the_wrapper_hears_of_a_peak_that_the_kernel_forgets(tmp_path: Path) -> None:
+def test_the_wrapper_learns_of_a_peak_that_the_kernel_forgets(tmp_path: Path) -> None:
     channel = Channel(tmp_path / "channel")
     done = channel.run(
         "import os\n"
@@ -238,7 +238,7 @@ def test_a_name_that_is_no_text_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "\x1b[31mred", "x" * 10_000, "\udcff"])
-def test_a_name_that_cannot_be_shown_is_changed_and_said_once(
+def test_a_name_that_cannot_be_shown_is_changed_and_reported_once(
     tracker: Tracker, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
     for _ in range(2):

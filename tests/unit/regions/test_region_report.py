@@ -75,7 +75,7 @@ def test_no_report_is_wider_than_80_columns_or_steers_a_terminal(
     assert text.replace("\n", "").isprintable()
 
 
-def test_nothing_measured_is_nothing_said() -> None:
+def test_nothing_measured_is_nothing_reported() -> None:
     assert render_regions(Regions(peak_memory=3, wall_time=1.0)) == ""
 
 
@@ -101,7 +101,7 @@ def test_a_phase_that_never_ended_is_explained() -> None:
     assert "not ended" in text
 
 
-def test_a_card_that_was_not_put_to_use_takes_two_lines() -> None:
+def test_a_gpu_that_was_not_put_to_use_takes_two_lines() -> None:
     idle = GpuMemory("b", 7 << 20, 7 << 20, 7 << 20)
     phase = Phase("train", 0, 1, 0, 9, 9, gpus=(idle,))
     card = GpuUsage("b", "V100", 32 * GIB, 7 << 20, 7 << 20)
@@ -118,7 +118,7 @@ def test_a_card_that_was_not_put_to_use_takes_two_lines() -> None:
         (0, 0, "0 B of 0 B  ?"),
     ],
 )
-def test_a_cards_line_says_used_total_and_share(
+def test_a_gpus_line_states_used_total_and_share(
     used: int | None, total: int, words: str
 ) -> None:
     assert render_gpu(0, "V100", used, total).endswith(words)

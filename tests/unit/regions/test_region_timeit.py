@@ -42,7 +42,7 @@ def test_the_minimum_a_call_is_given_and_set_up_is_left_out(clock: Clock) -> Non
     assert timed.times == (3.0, 2.0, 9.0)
 
 
-def test_it_calls_as_often_as_told_with_set_up_before_each_repetition() -> None:
+def test_it_calls_as_often_as_requested_with_set_up_before_each_repetition() -> None:
     calls: list[str] = []
     timeit(
         lambda: calls.append("c"),

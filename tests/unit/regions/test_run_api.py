@@ -51,7 +51,7 @@ def test_what_cannot_be_found_is_an_error_of_that_kind() -> None:
         run(["nosuchcommand"])
 
 
-def test_options_that_are_refused_say_where_the_reason_is(
+def test_options_that_are_refused_state_where_the_reason_is(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(WeighError, match="stderr says why"):

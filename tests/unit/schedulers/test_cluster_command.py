@@ -83,13 +83,13 @@ def test_the_document_reads_back_as_it_was(system: str) -> None:
 
 
 @pytest.mark.parametrize("system", sorted(SYSTEMS))
-def test_nothing_is_asked_twice(system: str) -> None:
+def test_nothing_is_queried_twice(system: str) -> None:
     asked: list[tuple[str, ...]] = []
     cluster({}, scheduler=system, ask=answering(SYSTEMS[system], asked))
     assert len(asked) == len(set(asked))
 
 
-def test_a_scheduler_that_does_not_answer_is_said_in_one_line() -> None:
+def test_a_scheduler_that_does_not_answer_is_reported_in_one_line() -> None:
     down = Reply(1, "", "slurm_load_nodes: Unable to contact slurm controller\n")
     with pytest.raises(
         WeighError, match="Unable to contact slurm controller"
@@ -98,7 +98,7 @@ def test_a_scheduler_that_does_not_answer_is_said_in_one_line() -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_without_jobs_the_rest_is_shown_and_said_so() -> None:
+def test_without_jobs_the_rest_is_shown() -> None:
     slow = Reply(trouble="squeue has not answered for 10 s")
     found = seen("slurm", {slurm_cluster.JOBS: slow})
     assert found.gpus
@@ -111,7 +111,7 @@ def test_torn_xml_is_a_note_and_no_traceback() -> None:
     assert "not XML" in found.notes[0]
 
 
-def test_hidden_jobs_are_said_to_be_hidden() -> None:
+def test_hidden_jobs_are_reported_to_be_hidden() -> None:
     found = seen("slurm", {slurm_cluster.JOBS: Reply(0, "")})
     assert "hidden" in found.notes[0]
 
@@ -132,7 +132,7 @@ def test_settings_that_change_the_answers_are_taken_away(
     assert "SBATCH_PARTITION" not in told.read_text()
 
 
-def test_a_start_is_asked_of_each_open_queue() -> None:
+def test_a_start_is_queried_of_each_open_queue() -> None:
     said = "sbatch: Job 8 to start at 2099-01-01T08:16:27 using 1 processors on node1"
     argv = slurm_cluster.start_argv("long", gpu="v100:1")
     answers = SLURM | {argv: Reply(0, "", said)}
@@ -145,7 +145,7 @@ def test_a_start_is_asked_of_each_open_queue() -> None:
     assert "long   would start about 2099-01-01 08:16" in "\n".join(render_text(found))
 
 
-def test_without_a_scheduler_weigh_says_so(tmp_path: Path) -> None:
+def test_without_a_scheduler_weigh_is_reported(tmp_path: Path) -> None:
     done = weigh("cluster", path=str(tmp_path))
     assert done.returncode == 125
     assert done.stdout == ""

@@ -54,7 +54,7 @@ def test_a_gpu_is_free_only_where_a_cpu_and_memory_are(some: list[Node]) -> None
     assert sum(one.free for one in count_gpus(some)) == usable
 
 
-def test_idle_gpus_beside_busy_cpus_are_blocked() -> None:
+def test_idle_gpus_next_to_busy_cpus_are_blocked() -> None:
     node = Node(
         name="n", state="MIXED", cpus=8, cpus_used=8, gpus=(NodeGpus("a100", 4, 1),)
     )

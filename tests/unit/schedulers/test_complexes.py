@@ -96,7 +96,7 @@ def test_what_is_no_word_is_named(table: object, named: str) -> None:
         read_complexes("gridengine", table)
 
 
-def test_a_script_asks_in_the_words_of_its_site() -> None:
+def test_a_script_is_written_in_the_words_of_its_site() -> None:
     wanted = in_site_words(
         JobRequest(cpus=4, gpus=2, gpu_type="a100"), "gridengine", {"gridengine": OURS}
     )
@@ -116,7 +116,7 @@ def test_a_script_asks_in_the_words_of_its_site() -> None:
     assert {"#$ -pe sharedmem 4", "#$ -l gpu=2", "#$ -l gpu_model=a100"} <= set(lines)
 
 
-def test_a_shell_asks_in_the_words_of_its_site() -> None:
+def test_a_shell_is_written_in_the_words_of_its_site() -> None:
     ours = read_complexes("gridengine", OURS)
     wanted = JobRequest(cpus=2, gpus=1, gpu_type="a100", complexes=ours)
 

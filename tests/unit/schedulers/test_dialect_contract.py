@@ -135,7 +135,7 @@ def test_a_time_that_is_none_is_refused(dialect: Dialect, text: str) -> None:
         dialect.parse_time(text)
 
 
-def test_what_is_not_known_is_not_asked_for(dialect: Dialect) -> None:
+def test_what_is_not_known_is_not_requested(dialect: Dialect) -> None:
     unknown = a_request(memory=None, virtual_memory=None, time_limit=None)
 
     text = " ".join(dialect.directives(unknown))
@@ -233,7 +233,7 @@ def test_commands_without_an_answer_leave_the_limits_unknown(kind: Kind) -> None
         kind.read_cluster(nobody, {})
 
 
-def test_a_queue_and_what_is_wanted_are_in_the_question_for_a_start(kind: Kind) -> None:
+def test_a_queue_and_what_is_requested_are_in_the_query_for_a_start(kind: Kind) -> None:
     asked = " ".join(kind.start_argv("short", cpus=4, time=60))
 
     assert "short" in asked or not kind.traits.queues

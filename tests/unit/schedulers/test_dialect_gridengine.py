@@ -61,7 +61,7 @@ def test_a_time_that_qsub_would_not_read_as_meant_is_refused(text: str) -> None:
         gridengine_text.parse_time(text)
 
 
-def test_one_cpu_asks_for_virtual_memory_and_time_alone() -> None:
+def test_one_cpu_requests_virtual_memory_and_time_alone() -> None:
     assert gridengine_text.directives(a_request()) == (
         "-l h_vmem=1200M",
         "-l h_rt=00:05:00",
@@ -75,7 +75,7 @@ def test_several_cpus_are_slots_that_share_the_virtual_memory() -> None:
     )
 
 
-def test_gpus_are_asked_for_by_count() -> None:
+def test_gpus_are_requested_by_count() -> None:
     flags = gridengine_text.directives(a_request(gpus=2, gpu_type="v100"))
 
     assert flags[-1] == "-l ngpus=2"
@@ -103,7 +103,7 @@ BATCH = {
 }
 
 
-def test_a_batch_job_tells_its_slots_and_queue() -> None:
+def test_a_batch_job_reports_its_slots_and_queue() -> None:
     assert gridengine_text.allocation_from_environment(BATCH) == Allocation(
         scheduler="gridengine", cpus=4, nodes=1, queue="short"
     )

@@ -96,7 +96,7 @@ def test_the_flags_come_memory_first_then_cpus_and_time() -> None:
     )
 
 
-def test_gpus_are_asked_for_by_type_where_it_is_known() -> None:
+def test_gpus_are_requested_by_type_where_it_is_known() -> None:
     known = slurm_text.directives(a_request(gpus=2, gpu_type="v100"))
     unknown = slurm_text.directives(a_request(gpus=1))
 
@@ -105,7 +105,7 @@ def test_gpus_are_asked_for_by_type_where_it_is_known() -> None:
 
 
 @given(REQUESTS)
-def test_a_parser_of_sbatch_flags_finds_what_was_asked_for(request: Request) -> None:
+def test_a_parser_of_sbatch_flags_finds_what_was_requested(request: Request) -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     for flag in ("--mem", "--cpus-per-task", "--time", "--gres"):
         parser.add_argument(flag)
@@ -131,7 +131,7 @@ BATCH = {
 }
 
 
-def test_a_batch_job_tells_its_whole_allocation() -> None:
+def test_a_batch_job_reports_its_whole_allocation() -> None:
     assert slurm_text.allocation_from_environment(BATCH) == Allocation(
         scheduler="slurm", cpus=4, memory=8 * GIB, nodes=1, gpus=2, queue="gpu_long"
     )
@@ -155,7 +155,7 @@ def test_memory_may_be_granted_by_node_cpu_or_gpu(
     assert allocation.memory == memory
 
 
-def test_gpus_are_counted_from_their_list_where_no_count_is_told() -> None:
+def test_gpus_are_counted_from_their_list_where_no_count_is_reported() -> None:
     env = BATCH | {"SLURM_GPUS_ON_NODE": "", "SLURM_JOB_GPUS": "0,2,3"}
 
     allocation = slurm_text.allocation_from_environment(env)
@@ -164,7 +164,7 @@ def test_gpus_are_counted_from_their_list_where_no_count_is_told() -> None:
     assert allocation.gpus == 3
 
 
-def test_a_bare_allocation_leaves_unknown_what_it_does_not_tell() -> None:
+def test_a_bare_allocation_leaves_unknown_what_it_does_not_report() -> None:
     assert slurm_text.allocation_from_environment({"SLURM_JOB_ID": "1"}) == Allocation(
         scheduler="slurm"
     )

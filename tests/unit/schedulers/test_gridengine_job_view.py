@@ -27,7 +27,7 @@ scheduling info:            Job is in hold state
 """
 
 
-def test_what_was_asked_for_is_read() -> None:
+def test_what_was_requested_is_read() -> None:
     told = parse_job(CAPTURED)
 
     assert told is not None
@@ -37,7 +37,7 @@ def test_what_was_asked_for_is_read() -> None:
     assert (told.elements, told.throttle) == (5, 2)
 
 
-def test_a_job_that_asks_for_nothing_has_one_slot() -> None:
+def test_a_job_that_requests_nothing_has_one_slot() -> None:
     told = parse_job("job_number:                 7\n")
 
     assert told is not None
@@ -51,5 +51,5 @@ def test_gpus_under_a_name_of_the_site_s_own_are_not_counted_as_none() -> None:
     assert told.gpus is None
 
 
-def test_a_job_that_is_not_there_tells_nothing() -> None:
+def test_a_job_that_is_not_there_reports_nothing() -> None:
     assert parse_job("Following jobs do not exist: \n999\n") is None

@@ -26,7 +26,7 @@ ALL = Texts(
 )
 
 
-def test_what_may_be_asked_for_is_known_by_both_its_names() -> None:
+def test_what_may_be_requested_is_known_by_both_its_names() -> None:
     told = limits(ALL)
 
     assert told.resources is not None
@@ -49,7 +49,7 @@ def test_a_host_has_the_memory_that_the_site_gave_it() -> None:
     assert sum(node.gpus.values()) == 4
 
 
-def test_what_each_slot_takes_is_told_from_what_a_job_takes_once() -> None:
+def test_what_each_slot_takes_is_distinguished_from_what_a_job_takes_once() -> None:
     assert "ngpus" in limits(ALL).per_slot
     once = COMPLEXES.replace(
         "ngpus               ngpus       INT         <=    YES         YES",
@@ -75,7 +75,7 @@ def test_what_was_not_answered_is_not_known() -> None:
         ("", "error: commlib error\n", False, None),
     ],
 )
-def test_no_projects_are_told_from_no_answer(
+def test_no_projects_are_distinguished_from_no_answer(
     out: str, err: str, *, ended_well: bool, text: str | None
 ) -> None:
     assert parse_projects(out, err, ended_well=ended_well) == text
@@ -99,7 +99,7 @@ def test_jobs_that_are_listed_are_there() -> None:
         ("JOB", "", None),
     ],
 )
-def test_how_cpus_are_asked_for_beside_gpus_follows_from_the_cell(
+def test_how_cpus_are_requested_next_to_gpus_follows_from_the_cell(
     column: str, extra: str, word: str | None
 ) -> None:
     cell = f"ngpus ngpus INT <= YES {column} 0 0\n{extra}"

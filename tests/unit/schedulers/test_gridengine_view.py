@@ -41,7 +41,7 @@ def test_the_table_of_6_2_reads_too() -> None:
     assert node.gpus == (NodeGpus("gpu", 2, 0),)
 
 
-def test_totals_with_the_cards_in_brackets_read_too() -> None:
+def test_totals_with_the_gpus_in_brackets_read_too() -> None:
     node = a_host(
         "   hc:gpu=1.000000",
         "   gpu.q   BIP 0/3/16",

@@ -101,7 +101,7 @@ def test_an_answer_without_a_limit_is_none(kind: Kind) -> None:
     assert left is None
 
 
-def test_a_scheduler_that_says_nothing_sets_no_limit(kind: Kind) -> None:
+def test_a_scheduler_that_prints_nothing_sets_no_limit(kind: Kind) -> None:
     env = {kind.job_variable: "12", "JOB_ID": "12"}
     assert limit_query(env) in {None, kind.text.limit_argv(env)}
     assert queried_time_left(env, lambda _argv: "") is None
@@ -197,7 +197,7 @@ def test_figures_of_accounting_are_named_by_its_command(kind: Kind) -> None:
 
 @pytest.mark.parametrize("theirs", [GIB // 2, 3 * GIB])
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_different_figure_says_which_to_trust(
+def test_a_different_figure_states_which_to_trust(
     kind: Kind, theirs: int, *, killed: bool
 ) -> None:
     ours = Measure(name="memory", unit="bytes", most=float(GIB))
@@ -228,7 +228,7 @@ def test_a_request_can_be_written_in_its_form(kind: Kind) -> None:
     assert render(PLAIN, "flags", scheduler=kind.name)
 
 
-def test_advice_on_a_job_of_an_unknown_scheduler_says_whose_flags_it_shows() -> None:
+def test_advice_on_a_job_of_an_unknown_scheduler_states_whose_flags_it_shows() -> None:
     found = notes(subject("lsf"), ())
 
     (note,) = (one for one in found if one.about == "scheduler")

@@ -36,7 +36,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
 
 
-def test_each_thing_is_asked_once_and_no_more(env: dict[str, str]) -> None:
+def test_each_thing_is_queried_once_and_no_more(env: dict[str, str]) -> None:
     asked: list[tuple[str, ...]] = []
 
     live_limits("slurm", ME, env=env, site={}, ask=answering(CLUSTER, asked))
@@ -139,7 +139,7 @@ def test_a_shell_with_a_gpu_takes_one_slot_where_each_has_its_own(
     assert "-pe" not in line
 
 
-def test_a_shell_asks_for_no_more_than_the_queue_gives(env: dict[str, str]) -> None:
+def test_a_shell_requests_no_more_than_the_queue_gives(env: dict[str, str]) -> None:
     line = shell(env, "slurm", queue="short")
 
     assert "--time=00:30:00" in line  # an hour otherwise
@@ -170,7 +170,7 @@ def test_nodes_that_nobody_names_are_an_error(env: dict[str, str]) -> None:
         each_node.nodes_of(JobRequest(), "slurm", cwd="/", env=env, ask=answering({}))
 
 
-def test_a_cell_s_hosts_are_asked_for_their_gpus(env: dict[str, str]) -> None:
+def test_a_cell_s_hosts_are_requested_their_gpus(env: dict[str, str]) -> None:
     asked: list[tuple[str, ...]] = []
 
     live = live_limits("gridengine", ME, env=env, site={}, ask=answering(CELL, asked))

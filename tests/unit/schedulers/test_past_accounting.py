@@ -264,7 +264,7 @@ def test_a_job_that_its_limit_refused_memory_only_failed() -> None:
         ("1.9GB", "12s", "TIMEOUT"),
     ],
 )
-def test_one_state_for_two_limits_is_told_apart_by_the_figures(
+def test_one_state_for_two_limits_is_distinguished_by_the_figures(
     memory: str, wall: str, state: str
 ) -> None:
     text = (

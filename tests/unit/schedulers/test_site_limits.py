@@ -35,7 +35,7 @@ def test_the_file_s_queues_are_limits() -> None:
     assert (serial.open, serial.time_limit) == (False, None)
 
 
-def test_what_the_scheduler_says_wins_and_the_rest_is_filled_in() -> None:
+def test_what_the_scheduler_states_wins_and_the_rest_is_filled_in() -> None:
     known = Limits(queues=(QueueLimits(name="gpu", time_limit=HOUR),))
 
     merged = with_site(known, table(FILE))

@@ -33,7 +33,7 @@ V24 = V23.replace("TresPerNode=gres:gpu:v100:1", "TresPerNode=gres/gpu:v100:1").
 
 
 @pytest.mark.parametrize("text", [V22, V23, V24], ids=["22.05", "23.02", "24.05"])
-def test_what_was_asked_for_is_read_in_each_version(text: str) -> None:
+def test_what_was_requested_is_read_in_each_version(text: str) -> None:
     told = parse_job(text)
 
     assert told is not None
@@ -64,7 +64,7 @@ def test_memory_is_read_as_slurm_writes_it(written: str, size: int | None) -> No
 
 
 @pytest.mark.parametrize("text", ["", "slurm_load_jobs error: Invalid job id\n", "=\n"])
-def test_an_answer_without_a_job_tells_nothing(text: str) -> None:
+def test_an_answer_without_a_job_reports_nothing(text: str) -> None:
     assert parse_job(text) is None
 
 

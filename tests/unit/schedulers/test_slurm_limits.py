@@ -84,7 +84,7 @@ def test_the_tightest_limit_on_jobs_counts(
     assert limits(ALL, account=account, qos=qos).most_submitted == most
 
 
-def test_memory_that_a_node_keeps_for_itself_is_not_there_to_ask_for() -> None:
+def test_memory_that_a_node_keeps_for_itself_is_not_there_to_request() -> None:
     told = limits(changed(nodes=captured("slurm-25.05-node.txt")))
 
     assert max(node.memory or 0 for node in told.nodes) == (1031000 - 8192) * MIB
@@ -137,7 +137,7 @@ def test_a_job_is_not_called_unknown_while_somebody_does_not_answer(
 @pytest.mark.parametrize(
     "text", ["", "\n", "garbage\n", "NodeName=\n", "PartitionName=\n", "=|=|\n"]
 )
-def test_text_that_is_none_of_slurm_s_tells_nothing(text: str) -> None:
+def test_text_that_is_none_of_slurm_s_reports_nothing(text: str) -> None:
     told = slurm_limits.limits(
         Texts(nodes=text, partitions=text, config=text, associations=text, qos=text)
     )

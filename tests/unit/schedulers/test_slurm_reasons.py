@@ -37,7 +37,7 @@ def test_nodes_that_are_not_there_are_not_listed_one_by_one() -> None:
         ("QOSMaxJobsPerUserLimit", False),
     ],
 )
-def test_what_never_starts_is_told_from_what_waits(
+def test_what_never_starts_is_distinguished_from_what_waits(
     reason: str, *, hopeless: bool
 ) -> None:
     assert is_hopeless(reason) is hopeless

@@ -88,12 +88,12 @@ def test_a_node_that_does_not_respond_is_down() -> None:
     assert a_node(State="MIXED+NOT_RESPONDING").state == "DOWN"
 
 
-def test_without_details_the_allocated_tres_tell_what_is_used() -> None:
+def test_without_details_the_allocated_tres_report_what_is_used() -> None:
     node = a_node(Gres="gpu:a100:4", AllocTRES="cpu=2,gres/gpu=3,gres/gpu:a100=3")
     assert node.gpus == (NodeGpus("a100", 4, 3),)
 
 
-def test_use_that_is_told_without_a_type_is_not_lost() -> None:
+def test_use_that_is_reported_without_a_type_is_not_lost() -> None:
     node = a_node(Gres="gpu:a100:4", GresUsed="gpu:3")
     assert node.gpus == (NodeGpus("a100", 4, 3),)
 
@@ -168,7 +168,7 @@ def test_the_cluster_has_its_name_and_version() -> None:
     assert slurm_cluster.parse_identity(config) == ("testcluster", "22.05.8")
 
 
-def test_a_start_is_read_from_what_test_only_said() -> None:
+def test_a_start_is_read_from_what_test_only_printed() -> None:
     said = (
         "sbatch: Job 8 to start at 2026-11-21T08:16:27 using 1 processors on nodes "
         "node1 in partition gpu\n"
@@ -176,7 +176,7 @@ def test_a_start_is_read_from_what_test_only_said() -> None:
     assert slurm_cluster.parse_start(said) == ("2026-11-21T08:16:27", None)
 
 
-def test_a_refusal_is_read_from_what_test_only_said() -> None:
+def test_a_refusal_is_read_from_what_test_only_printed() -> None:
     said = "allocation failure: Requested node configuration is not available\n"
     reason = "Requested node configuration is not available"
     assert slurm_cluster.parse_start(said) == (None, reason)

@@ -71,7 +71,7 @@ def _texts(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("tool", ["rsync", "cp"])
-def test_a_full_scratch_is_said_and_left_clean(
+def test_a_full_scratch_is_reported_and_left_clean(
     node: Node, small: Path, tools: Tools, tool: str
 ) -> None:
     staging = node.staging(sources=(_big(node),), scratch=str(small))
@@ -84,7 +84,7 @@ def test_a_full_scratch_is_said_and_left_clean(
 
 
 @pytest.mark.parametrize("tool", ["rsync", "cp"])
-def test_a_full_home_keeps_the_results_and_says_where(
+def test_a_full_home_keeps_the_results_and_states_where(
     node: Node, small: Path, tools: Tools, tool: str
 ) -> None:
     task = node.run(
@@ -135,7 +135,9 @@ def test_a_scratch_that_fills_while_tasks_run_is_their_failure(
     assert list((small / "weigh-0").iterdir()) == []
 
 
-def test_a_source_that_is_not_there_is_said_before_anything_runs(node: Node) -> None:
+def test_a_source_that_is_not_there_is_reported_before_anything_runs(
+    node: Node,
+) -> None:
     gone = str(node.home / "gone")
     task = node.run("touch a", node.staging(sources=(Source(gone, "gone"),)))
     assert task.process.returncode == 125
@@ -146,7 +148,7 @@ def test_a_source_that_is_not_there_is_said_before_anything_runs(node: Node) -> 
     assert node.left() == []
 
 
-def test_a_source_that_vanishes_while_it_is_copied_is_said(node: Node) -> None:
+def test_a_source_that_vanishes_while_it_is_copied_is_reported(node: Node) -> None:
     source = _big(node)
     env = node.slow("rsync", "--copy-unsafe-links")
     task = node.start("touch a", node.staging(sources=(source,)), env=env)
@@ -158,7 +160,7 @@ def test_a_source_that_vanishes_while_it_is_copied_is_said(node: Node) -> None:
     assert node.left() == []
 
 
-def test_a_destination_that_cannot_be_written_is_said_before_anything_runs(
+def test_a_destination_that_cannot_be_written_is_reported_before_anything_runs(
     node: Node,
 ) -> None:
     file = node.write("file")
@@ -179,7 +181,7 @@ def test_a_destination_that_goes_keeps_the_results(node: Node) -> None:
     assert str(kept.parent) in task.errors
 
 
-def test_a_scratch_that_is_not_there_is_said(node: Node) -> None:
+def test_a_scratch_that_is_not_there_is_reported(node: Node) -> None:
     task = node.run("true", node.staging(scratch="/proc/none/here"))
     assert task.process.returncode == 125
     assert "no writable folder" in task.errors

@@ -194,7 +194,7 @@ def test_a_script_that_is_strict_stages_all_the_same(node: Node) -> None:
     assert (node.results / "partial-4711/a").exists()
 
 
-def test_what_the_script_says_at_its_exit_is_said(node: Node) -> None:
+def test_what_the_script_states_at_its_exit_is_reported(node: Node) -> None:
     assert node.run("true", before="trap 'echo ended $?' EXIT").output == "ended 0\n"
 
 
@@ -234,6 +234,6 @@ def test_a_shared_folder_that_is_read_only_is_cleaned_away(node: Node) -> None:
     assert node.left() == []
 
 
-def test_a_job_on_several_nodes_hears_that_one_has_the_inputs(node: Node) -> None:
+def test_a_job_on_several_nodes_learns_that_one_has_the_inputs(node: Node) -> None:
     task = node.run("true", env={"SLURM_JOB_NUM_NODES": "2"})
     assert "the first of 2 nodes only" in task.errors

@@ -151,7 +151,7 @@ def test_a_holder_killed_while_it_copied_is_no_hindrance(node: Node) -> None:
     assert node.left() == []
 
 
-def test_a_task_that_waits_for_the_inputs_says_so_and_can_be_stopped(
+def test_a_task_that_waits_for_the_inputs_is_reported_and_can_be_stopped(
     node: Node,
 ) -> None:
     staging, env = _inputs(node), node.slow("rsync", "--copy-unsafe-links")

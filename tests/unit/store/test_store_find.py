@@ -64,7 +64,7 @@ def test_a_typing_error_is_offered_the_nearest_name(
         find(root, typed)
 
 
-def test_an_empty_store_says_how_to_fill_it(tmp_path: Path) -> None:
+def test_an_empty_store_states_how_to_fill_it(tmp_path: Path) -> None:
     with pytest.raises(RecordNotFoundError, match="weigh run makes one"):
         find(str(tmp_path), "last")
 
@@ -76,7 +76,7 @@ def test_a_file_of_run_is_a_record_too(tmp_path: Path, indent: int) -> None:
     assert find(str(tmp_path), str(path)) == OLD
 
 
-def test_a_file_without_a_telling_name_is_found_last(
+def test_a_file_without_a_clear_name_is_found_last(
     root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)

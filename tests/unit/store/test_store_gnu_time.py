@@ -40,7 +40,7 @@ def test_every_figure_is_read_in_bytes_and_seconds() -> None:
     )
 
 
-def test_a_signal_is_told_by_the_line_before() -> None:
+def test_a_signal_is_reported_by_the_line_before() -> None:
     [block] = read_gnu_time("Command terminated by signal 9\n" + OUTPUT[22:])
     assert block.timing is not None
     assert block.timing.signal == 9

@@ -91,7 +91,7 @@ def test_a_store_in_the_folder_for_temporary_files_is_not_used(
     assert locate(str(here), in_home(home)) == str(temporary / ".weigh")
 
 
-def test_a_store_above_the_home_folder_is_not_used_from_beside_it(
+def test_a_store_above_the_home_folder_is_not_used_from_next_to_it(
     home: Path, tmp_path: Path
 ) -> None:
     folder(home.parent, ".weigh")

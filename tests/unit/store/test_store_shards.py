@@ -37,7 +37,7 @@ def test_any_record_comes_back_as_it_was(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(record=records)
-def test_a_head_says_what_the_whole_line_says(
+def test_a_head_states_what_the_whole_line_states(
     tmp_path_factory: pytest.TempPathFactory, record: Record
 ) -> None:
     root = str(tmp_path_factory.mktemp("store"))
@@ -186,7 +186,7 @@ def test_a_newer_schema_is_counted_apart_and_refused_by_name(tmp_path: Path) -> 
         read_record(index.newer["bbbbbbbbbbbb"])
 
 
-def test_what_is_no_record_says_so() -> None:
+def test_what_is_no_record_is_reported() -> None:
     with pytest.raises(FormatError, match="not a record"):
         decode(b'{"schema": "weigh.record/1"')
 
@@ -254,7 +254,7 @@ def test_a_record_glued_to_what_another_left_torn_is_written_again(
     assert ids_of(read_index(str(tmp_path))) == ["bbbbbbbbbbbb", "aaaaaaaaaaaa"]
 
 
-def test_a_full_disk_is_said_with_the_way_out(
+def test_a_full_disk_is_reported_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(*_: object) -> int:
@@ -268,7 +268,7 @@ def test_a_full_disk_is_said_with_the_way_out(
     assert ids_of(read_index(str(tmp_path))) == ["aaaaaaaaaaaa"]
 
 
-def test_a_disk_that_fills_in_the_middle_of_a_record_is_said(
+def test_a_disk_that_fills_in_the_middle_of_a_record_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.write

@@ -109,7 +109,7 @@ def test_json_lines_of_a_benchmark_have_rule_request_and_sizes() -> None:
     assert one.parameters == {"input_size_mb": 120.75, "sample": "s1", "k": 31}
 
 
-def test_the_info_of_a_run_says_how_often_it_was_sampled() -> None:
+def test_the_info_of_a_run_states_how_often_it_was_sampled() -> None:
     (one,) = read_duct(DUCT)
 
     assert (one.command, one.host, one.looks) == ("python a.py", "node7", 30)

@@ -92,7 +92,7 @@ def test_a_signal_that_ends_a_task_is_named(weigh: Weigh, tmp_path: Path) -> Non
     assert document["trials"][0]["verdict"] == "SIGSEGV at once"
 
 
-def test_words_of_memory_trouble_are_told_from_a_bug(
+def test_words_of_memory_trouble_are_distinguished_from_a_bug(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     path = write(tmp_path, "echo 'RuntimeError: CUDA out of memory'; exit 1")
@@ -113,7 +113,7 @@ def test_a_lost_number_is_found_where_the_task_goes_on(
     assert trial["evidence"] == "loss: nan"
 
 
-def test_what_python_prints_is_heard_although_it_is_stopped(
+def test_what_python_prints_is_read_although_it_is_stopped(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     program = "import time; print('loss', float('nan')); time.sleep(60)"
@@ -128,7 +128,7 @@ def test_nan_can_be_allowed(weigh: Weigh, tmp_path: Path) -> None:
     assert checked(weigh, path, "--allow-nan")[0] == 0
 
 
-def test_silence_is_said_and_no_fault(weigh: Weigh, tmp_path: Path) -> None:
+def test_silence_is_reported_and_no_fault(weigh: Weigh, tmp_path: Path) -> None:
     code, out, _ = weigh("check", write(tmp_path, "echo a", "true"))
     assert code == 0
     assert "task 2 printed nothing" in out
@@ -233,7 +233,7 @@ def test_a_line_that_is_no_utf8_is_shown_with_a_mark(
     assert Path(document["trials"][0]["output"]).read_bytes() == b"\xff\n"
 
 
-def test_told_to_end_it_stops_all_and_says_what_it_saw(tmp_path: Path) -> None:
+def test_a_stop_signal_stops_all_and_states_what_it_saw(tmp_path: Path) -> None:
     path = write(tmp_path, "exit 4", "echo $$ > pid; sleep 60")
     argv = [sys.executable, "-m", "weigh", "check", path, "--json", "-j", "2"]
     env = {**os.environ, "WEIGH_DIR": str(tmp_path / "store")}

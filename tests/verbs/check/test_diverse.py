@@ -29,7 +29,7 @@ def test_a_grid_gives_the_extremes_of_every_number(
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 3))))
-def test_a_choice_names_different_tasks_and_as_many_as_asked(
+def test_a_choice_names_different_tasks_and_as_many_as_requested(
     tasks: list[dict[str, Value]],
 ) -> None:
     for count in range(len(tasks) + 2):
@@ -69,7 +69,7 @@ def test_tasks_alike_in_everything_are_taken_in_their_order() -> None:
     assert choose_diverse([{"a": 1}] * 4, 3) == (0, 1, 2)
 
 
-def test_a_line_tells_its_parameters() -> None:
+def test_a_line_reports_its_parameters() -> None:
     line = "python train.py --lr 0.1 --layers=3 optimizer=adam -v --out a/b --amp"
     found = read_parameters(line)
     assert found == {

@@ -65,7 +65,7 @@ def test_json_is_one_document_that_reads_back(weigh: Weigh) -> None:
     assert msgspec.json.decode(out, type=Comparison).row("wall_time") is not None
 
 
-def test_the_others_come_in_the_order_asked_for(weigh: Weigh) -> None:
+def test_the_others_come_in_the_order_requested(weigh: Weigh) -> None:
     _, out, _ = weigh("compare", "--by", "memory", "tag-50", "tag-300", "same")
     assert [line.split()[1] for line in out.splitlines()[:3]] == [
         "tag-50",

@@ -75,7 +75,7 @@ def test_one_run_each_makes_no_claim_about_noise(guide: Comparison) -> None:
     assert any(note.startswith("one run each: no spread known") for note in guide.notes)
 
 
-def test_three_runs_each_that_lie_apart_are_told_apart() -> None:
+def test_three_runs_each_that_lie_apart_are_distinguished() -> None:
     told = compared(repeated("a", [8.6, 8.7, 8.5]), repeated("b", [5.9, 6.0, 5.95]))
     assert change(told, "wall_time").distinguishable is True
 
@@ -133,7 +133,7 @@ def test_records_of_one_name_are_repeats() -> None:
     assert figure(told, "wall_time").values == (5.0, 6.0, 7.0)
 
 
-def test_a_run_that_failed_is_said_to_be_no_measure() -> None:
+def test_a_run_that_failed_is_reported_to_be_no_measure() -> None:
     told = compared(run(), run("b", state="FAILED", exit_code=3))
     assert any(
         n.startswith("B did not complete (FAILED, exit code 3)") for n in told.notes
@@ -159,7 +159,7 @@ def test_a_run_that_failed_is_said_to_be_no_measure() -> None:
         ({"usage": usage(growing=True)}, "B: memory was still rising"),
     ],
 )
-def test_what_makes_a_comparison_doubtful_is_said(
+def test_what_makes_a_comparison_doubtful_is_reported(
     other: dict[str, object], note: str
 ) -> None:
     base = run(provenance=Provenance(git_commit="a" * 40))
@@ -219,7 +219,7 @@ def test_a_parameter_that_differs_within_a_side_names_all_its_values() -> None:
     assert difference.values == (1, "1, 2, none")
 
 
-def test_of_a_run_that_kept_its_repeats_alone_no_cards_are_known() -> None:
+def test_of_a_run_that_kept_its_repeats_alone_no_gpus_are_known() -> None:
     bare = msgspec.structs.replace(repeated("b", [10.0, 11.0]), usage=None)
 
     found = compared(run("a"), bare)

@@ -69,7 +69,7 @@ def test_one_run_each_has_no_interval() -> None:
 
 
 @pytest.mark.parametrize("runs", [(2, 2), (3, 3), (5, 5), (1, 5), (10, 10)])
-def test_of_equal_runs_at_most_one_pair_in_fifteen_is_told_apart(
+def test_of_equal_runs_at_most_one_pair_in_fifteen_is_distinguished(
     runs: tuple[int, int],
 ) -> None:
     told = 0

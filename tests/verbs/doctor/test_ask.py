@@ -8,7 +8,7 @@ import pytest
 from weigh.flow.site.ask import ask, ask_all, in_time
 
 
-def test_what_a_command_says_comes_back() -> None:
+def test_what_a_command_states_comes_back() -> None:
     reply = ask(("sh", "-c", "echo out; echo err >&2; exit 3"), env=os.environ)
     assert (reply.code, reply.stdout, reply.stderr) == (3, "out\n", "err\n")
     assert not reply.is_answer
@@ -40,7 +40,7 @@ def test_output_that_is_no_utf_8_is_read() -> None:
     assert reply.stdout == r"a\xffb"
 
 
-def test_a_command_gets_no_input_and_asks_nobody() -> None:
+def test_a_command_gets_no_input_and_prompts_nobody() -> None:
     assert ask(("cat",), env=os.environ).stdout == ""
 
 

@@ -101,7 +101,7 @@ def test_a_python_on_the_shared_disk_is_fine() -> None:
     assert found("nodes", schedulers=SLURM, interpreter=a_disk()).state == "ok"
 
 
-def test_a_cpu_torch_is_broken_where_gpus_are_asked_for() -> None:
+def test_a_cpu_torch_is_broken_where_gpus_are_requested() -> None:
     job = JobFacts(kind="script", asks_gpus=True, environment=CPU_TORCH)
     check = found("torch", environment=CPU_TORCH, job=job)
     assert check.state == "broken"
@@ -109,7 +109,7 @@ def test_a_cpu_torch_is_broken_where_gpus_are_asked_for() -> None:
     assert "CUDA build" in check.cure
 
 
-def test_a_cpu_torch_beside_a_gpu_is_a_warning() -> None:
+def test_a_cpu_torch_next_to_a_gpu_is_a_warning() -> None:
     assert found("torch", environment=CPU_TORCH, gpus=GPU_FACTS).state == "warning"
 
 
@@ -142,7 +142,7 @@ def test_the_driver_must_be_new_enough_for_torchs_cuda(
     assert [check.state for check in driver_check(gpus, cuda)] == [state]
 
 
-def test_nothing_is_said_of_a_cuda_that_nobody_knows_yet() -> None:
+def test_nothing_is_reported_of_a_cuda_that_nobody_knows_yet() -> None:
     assert oldest_driver("99.1") is None
     assert list(driver_check(GPU_FACTS, "99.1")) == []
 
@@ -210,7 +210,7 @@ def test_a_quota_is_judged_by_bytes_and_files(
         (Limits(file_size=GIB), "files can be at most"),
     ],
 )
-def test_a_tight_limit_is_a_warning_with_a_cure(limits: Limits, word: str) -> None:
+def test_a_tight_limit_is_a_warning_with_a_fix(limits: Limits, word: str) -> None:
     check = found("ulimit", limits=limits)
     assert check.state == "warning"
     assert word in check.text
@@ -321,7 +321,7 @@ def test_a_path_is_left_whole_to_be_copied() -> None:
     assert any(path in line for line in lines)
 
 
-def test_every_line_that_is_not_well_has_a_cure() -> None:
+def test_every_line_that_is_not_well_has_a_fix() -> None:
     facts = Facts(
         schedulers=(SchedulerFacts(name="Slurm", trouble="down", missing=("sacct",)),),
         interpreter=a_disk(is_shared=False),
@@ -341,7 +341,7 @@ def test_every_line_that_is_not_well_has_a_cure() -> None:
         assert (check.cure is None) == (check.state == "ok"), check
 
 
-def test_the_document_says_its_schema_and_whether_something_is_broken() -> None:
+def test_the_document_states_its_schema_and_whether_something_is_broken() -> None:
     document = msgspec.json.decode(render_json(diagnose(Facts(host="h"))))
     assert document["schema"] == "weigh.doctor/1"
     assert document["broken"] is False

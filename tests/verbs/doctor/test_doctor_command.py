@@ -71,7 +71,7 @@ def test_a_driver_that_lies_about_gives_no_traceback(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_the_checklist_is_there_when_asked_for(tmp_path: Path) -> None:
+def test_the_checklist_is_there_when_requested(tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_text("#!/bin/bash\n#SBATCH --mem=1G\npython a.py\n")
     done = weigh_doctor(tmp_path, "--job", "run.sh", "--json")
     found = states(done)

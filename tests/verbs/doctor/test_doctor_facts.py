@@ -41,7 +41,7 @@ def scripted_nvml(monkeypatch: pytest.MonkeyPatch, driver: object) -> ModuleType
 
 
 @pytest.mark.parametrize("driver", ["550.54.15", b"550.54.15"])
-def test_the_driver_tells_its_version_and_its_cuda(
+def test_the_driver_reports_its_version_and_its_cuda(
     monkeypatch: pytest.MonkeyPatch, driver: object
 ) -> None:
     scripted_nvml(monkeypatch, driver)
@@ -60,7 +60,7 @@ def test_a_driver_that_does_not_start_has_no_version(
     assert read_driver_version() == (None, None)
 
 
-def test_commands_that_hang_are_said_to_and_the_page_is_whole(tmp_path: Path) -> None:
+def test_commands_that_hang_are_reported_and_the_page_is_whole(tmp_path: Path) -> None:
     (tmp_path / "sbatch").touch(mode=0o755)
     env = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
     page = doctor(str(tmp_path), env, job="", ask=silent)
@@ -106,6 +106,6 @@ def test_the_job_one_is_in_is_known(
     assert facts.job_id == job
 
 
-def test_no_card_is_no_fault() -> None:
+def test_no_gpu_is_no_fault() -> None:
     gpus = doctor_facts.read_gpus(dict(os.environ) | {"CUDA_VISIBLE_DEVICES": ""})
     assert gpus.trouble is None

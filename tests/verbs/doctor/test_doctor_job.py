@@ -88,7 +88,7 @@ def test_a_real_checkout_is_followed_from_nothing_to_pushed(tmp_path: Path) -> N
     assert (ahead.ahead, ahead.changed) == (1, 0)
 
 
-def test_outside_a_checkout_git_says_so(tmp_path: Path) -> None:
+def test_outside_a_checkout_git_is_reported(tmp_path: Path) -> None:
     found = facts(tmp_path)
     assert found.git is None
     assert found.git_trouble is not None
@@ -118,7 +118,7 @@ def test_a_name_in_the_branch_lines_is_read() -> None:
         ("echo --gres=gpu:1", False),
     ],
 )
-def test_a_script_asks_for_gpus_by_its_directives(
+def test_a_script_requests_gpus_by_its_directives(
     tmp_path: Path,
     line: str,
     asks: bool,  # noqa: FBT001 - a parameter of the table
@@ -178,7 +178,9 @@ def test_records_of_what_a_script_runs_are_counted(tmp_path: Path) -> None:
     assert facts(tmp_path, "run.sh").runs == 1
 
 
-def test_a_plan_tells_its_runs_and_whether_its_files_are_there(tmp_path: Path) -> None:
+def test_a_plan_reports_its_runs_and_whether_its_files_are_there(
+    tmp_path: Path,
+) -> None:
     a_plan(tmp_path)
     found = facts(tmp_path)
     assert (found.kind, found.tasks, found.runs, found.gpu_runs) == ("plan", 4, 2, 2)
@@ -188,7 +190,7 @@ def test_a_plan_tells_its_runs_and_whether_its_files_are_there(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"schema": 1}', "\x00\xff"])
-def test_a_plan_that_does_not_parse_is_said_so(tmp_path: Path, text: str) -> None:
+def test_a_plan_that_does_not_parse_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "plan.json").write_text(text)
     found = facts(tmp_path, "plan.json")
     assert found.trouble is not None

@@ -46,7 +46,7 @@ def test_a_path_is_on_the_nearest_mount_and_the_last_of_one_point(
     assert mount_of(path, MOUNTS) == (kind, mount)
 
 
-def test_a_disk_is_as_df_says(tmp_path: Path) -> None:
+def test_a_disk_is_as_df_shows(tmp_path: Path) -> None:
     disk = read_disk("home", str(tmp_path))
     argv = ["df", "-B1", "--output=size,target,fstype", str(tmp_path)]
     words = subprocess.check_output(argv, text=True).splitlines()[1].split()
@@ -121,7 +121,7 @@ hip: Optional[str] = None
         ("nothing", None),
     ],
 )
-def test_torchs_version_file_tells_its_build(
+def test_torchs_version_file_reports_its_build(
     text: str, build: TorchBuild | None
 ) -> None:
     assert parse_torch(text) == build

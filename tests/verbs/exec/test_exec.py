@@ -89,7 +89,7 @@ def test_each_task_has_a_record_of_what_it_used(batch: Batch) -> None:
     assert small["usage"]["peak_memory"]["source"] == "launcher floor"
 
 
-def test_a_failed_task_says_why_in_its_record(batch: Batch) -> None:
+def test_a_failed_task_states_why_in_its_record(batch: Batch) -> None:
     batch.write("exit 4")
     batch.run()
     record = batch.record(1)
@@ -188,7 +188,7 @@ def test_halt_soon_lets_running_tasks_end(batch: Batch) -> None:
     assert batch.ran() == ["a", "b"]
 
 
-def test_a_task_that_takes_too_long_is_ended_as_gnu_parallel_says(
+def test_a_task_that_takes_too_long_is_ended_as_gnu_parallel_states(
     batch: Batch,
 ) -> None:
     batch.write("sleep 100", "true")

@@ -307,7 +307,7 @@ def test_a_task_file_changed_while_it_runs_stops_the_launching(batch: Batch) -> 
     assert "was changed" in started.stderr.read()
 
 
-def test_no_task_file_is_said_in_one_line(batch: Batch) -> None:
+def test_no_task_file_is_reported_in_one_line(batch: Batch) -> None:
     finished = batch.run()
     assert finished.returncode == 2
     assert finished.stderr.count("\n") == 1
@@ -337,7 +337,7 @@ def _as_nobody() -> tuple[str, ...]:
     return words
 
 
-def test_a_folder_that_cannot_be_written_is_said_before_anything_starts(
+def test_a_folder_that_cannot_be_written_is_reported_before_anything_starts(
     batch: Batch,
 ) -> None:
     words = _as_nobody()

@@ -48,7 +48,7 @@ def test_wide_characters_of_a_path_count_as_two_columns(path: str) -> None:
     assert columns_of(line) <= WIDTH
 
 
-def test_a_failure_is_said_at_once_within_the_screen(batch: Batch) -> None:
+def test_a_failure_is_reported_at_once_within_the_screen(batch: Batch) -> None:
     batch.write("echo a; exit 3")
     folder = "a-folder-with-a-name-that-is-as-long-as-they-are/and-another-one-in-it"
     finished = batch.run("--output", folder)
@@ -57,6 +57,6 @@ def test_a_failure_is_said_at_once_within_the_screen(batch: Batch) -> None:
     assert max(map(len, finished.stdout.splitlines()[:-2])) <= WIDTH
 
 
-def test_what_fits_is_said_whole() -> None:
+def test_what_fits_is_reported_whole() -> None:
     failure = loop.Failure(7, "exit code 1", "t.out/7.out")
     assert failure.words(73) == "task 7 failed: exit code 1   t.out/7.out"

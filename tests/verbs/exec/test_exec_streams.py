@@ -78,7 +78,7 @@ def test_with_a_blocked_stderr_a_timeout_is_kept(batch: Batch, blocked: object) 
 
 @BLOCKED
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_with_a_blocked_stderr_signals_are_heard(
+def test_with_a_blocked_stderr_signals_are_received(
     batch: Batch, blocked: object, number: signal.Signals
 ) -> None:
     batch.write(
@@ -238,7 +238,7 @@ def test_a_dead_stderr_changes_no_exit_code(
     assert 120 not in codes
 
 
-def test_top_on_a_stopped_terminal_hears_signals(batch: Batch) -> None:
+def test_top_on_a_stopped_terminal_receives_signals(batch: Batch) -> None:
     with _stopped_terminal() as terminal:
         started = subprocess.Popen(
             [*WEIGH, "top"],

@@ -76,7 +76,7 @@ def test_a_reader_that_goes_away_does_not_stop_tagged_tasks(batch: Batch) -> Non
 
 @pytest.mark.parametrize("option", ["--grace=30", "--tag", "--ungroup"])
 @pytest.mark.parametrize("most", [24, 40])
-def test_with_few_open_files_it_runs_fewer_at_once_and_says_how_many_it_needs(
+def test_with_few_open_files_it_runs_fewer_at_once_and_states_how_many_it_needs(
     batch: Batch, most: int, option: str
 ) -> None:
     batch.write(*(f"sleep 0.1; echo {n} >> ran" for n in range(20)))
@@ -132,7 +132,7 @@ def test_a_line_as_long_as_the_kernel_takes_runs(batch: Batch) -> None:
     assert batch.ran() == ["a"]
 
 
-def test_an_event_says_whether_its_task_has_another_turn(batch: Batch) -> None:
+def test_an_event_states_whether_its_task_has_another_turn(batch: Batch) -> None:
     batch.write("[ -e once ] || { touch once; exit 1; }")
     assert batch.run("--retries", "2").returncode == 0
     assert [event["again"] for event in batch.events_of("ended")] == [True, False]

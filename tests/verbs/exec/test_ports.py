@@ -41,7 +41,7 @@ def test_a_port_that_another_has_is_not_given_again() -> None:
     assert taken.isdisjoint(port for port in found if port is not None)
 
 
-def test_a_port_that_the_user_said_stays(
+def test_a_port_that_the_user_chose_stays(
     batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MASTER_PORT", "29501")

@@ -417,7 +417,7 @@ def test_starts_without_an_end_are_in_flight() -> None:
     assert past.attempts == {1: 1, 2: 1}
 
 
-def test_a_run_that_said_goodbye_is_not_open() -> None:
+def test_a_run_that_closed_its_file_is_not_open() -> None:
     import msgspec  # noqa: PLC0415
 
     closed = msgspec.json.encode(Closed("r1", 3.0, "done")) + b"\n"

@@ -47,7 +47,7 @@ def growth(kind: str) -> Growth:
 
 
 @pytest.mark.parametrize("kind", ["leak", "touched"])
-def test_memory_that_rises_to_the_end_is_found_and_said(kind: str) -> None:
+def test_memory_that_rises_to_the_end_is_found_and_reported(kind: str) -> None:
     record, said = measured(kind)
     assert record.usage is not None
     assert (record.usage.growing, growth(kind).growing) == (True, True)
@@ -55,14 +55,14 @@ def test_memory_that_rises_to_the_end_is_found_and_said(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["replay", "teeth", "flat"])
-def test_memory_that_found_its_level_is_not_said_to_rise(kind: str) -> None:
+def test_memory_that_found_its_level_is_not_reported_to_rise(kind: str) -> None:
     record, said = measured(kind)
     assert record.usage is not None
     assert (record.usage.growing, growth(kind).growing) == (False, False)
     assert "rising" not in said
 
 
-def test_a_buffer_that_fills_up_is_said_to_have_levelled_out_when_it_was_full() -> None:
+def test_a_buffer_that_fills_up_levels_out_when_it_is_full() -> None:
     full = 0.4 * SECONDS  # of its steps it needs 40
     since = growth("replay").since
     assert since is not None

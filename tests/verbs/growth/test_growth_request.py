@@ -43,7 +43,7 @@ def test_memory_and_time_are_those_of_all_the_steps() -> None:
     assert 1000 * 1.2 <= time <= 1000 * 1.5
 
 
-def test_the_notes_say_rate_interval_and_how_far_that_is() -> None:
+def test_the_notes_state_rate_interval_and_how_far_that_is() -> None:
     _, _, notes = carried(record(), total=1000, done=100)
     assert "100 of 1000 steps were measured (as given)" in notes
     assert "memory rises by 1.00 MiB/s: at the end" in notes
@@ -90,13 +90,13 @@ def test_start_up_is_not_counted_into_the_steps_of_a_timed_loop() -> None:
     assert time <= (100 + 450) * 1.2 + 300
 
 
-def test_a_loop_that_stopped_early_tells_the_total_itself() -> None:
+def test_a_loop_that_stopped_early_reports_the_total_itself() -> None:
     loop = Batches(size=1, count=100, samples=None, time_mean=1.0, total=1000)
     told = carried(record(batches=loop))
     assert told[0] >= 1.2 * 1100 * MIB
 
 
-def test_without_a_total_the_rate_is_said_and_how_to_say_it() -> None:
+def test_without_a_total_the_rate_is_reported_and_how_to_give_it() -> None:
     rising = record()
     memory, _, notes = carried(rising)
     assert memory == from_usages([rising]).memory

@@ -144,7 +144,7 @@ def test_steps_that_stopped_or_come_ever_later_are_not(
 
 
 @given(st.floats(0.05, 0.7), st.floats(0.1, 1))
-def test_memory_that_levels_out_says_when(full: float, rise: float) -> None:
+def test_memory_that_levels_out_states_when(full: float, rise: float) -> None:
     growth = growth_of(*run(lambda x: 0.2 + rise * min(x / full, 1)))
     assert growth is not None
     assert growth.growing is False
@@ -174,7 +174,7 @@ def test_nothing_seen_is_nothing_known() -> None:
     assert growth_of([], []) is None
 
 
-def test_the_run_is_asked_from_as_many_samples_on_as_there_is_an_answer() -> None:
+def test_the_run_is_estimated_from_as_many_samples_on_as_there_is_an_answer() -> None:
     assert sampler._WORTH_ASKING <= FEWEST
 
 
@@ -193,7 +193,7 @@ def test_falling_scores_as_rising_does_turned_round(values: list[float]) -> None
     assert rise_score([-v for v in values]) == pytest.approx(-rise_score(values))
 
 
-def test_twelve_figures_in_order_score_as_the_tables_say() -> None:
+def test_twelve_figures_in_order_score_as_the_tables_state() -> None:
     # S = 66, its variance 212.67: Kendall's own formula
     assert rise_score(range(12)) == pytest.approx(65 / math.sqrt(212.6667), rel=1e-6)
 

@@ -97,7 +97,7 @@ def check(packing: Packing, items: Sequence[Item], capacity: Capacity) -> None:
         assert bin_.cpus == sum(item.cpus for item in group)
 
 
-def test_experiments_of_2_3_gib_are_four_a_card_of_11_9_gib() -> None:
+def test_experiments_of_2_3_gib_are_four_per_gpu_of_11_9_gib() -> None:
     need = Item(gpu_memory=round(2.3 * 1.2 * GIB))
     packing = pack([need] * 100, Capacity(gpu_memory=round(11.9 * GIB)))
 

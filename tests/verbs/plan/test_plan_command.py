@@ -66,7 +66,7 @@ def test_a_hundred_experiments_are_25_task_files_of_four(
     assert len(list(folder.glob("tasks_*.txt"))) == 25
 
 
-def test_the_plan_in_the_folder_says_what_is_in_each_file(
+def test_the_plan_in_the_folder_states_what_is_in_each_file(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     weigh("plan", "tasks.txt", "--gpu", "p100=11.9GiB", *SAID)
@@ -152,7 +152,7 @@ def test_without_a_node_each_task_is_an_element(weigh: Weigh) -> None:
     assert "--time" in err
 
 
-def test_a_card_of_two_sizes_is_taken_for_the_smaller_and_says_so(
+def test_a_gpu_of_two_sizes_is_taken_for_the_smaller_and_is_reported(
     weigh: Weigh,
 ) -> None:
     code, out, err = weigh("plan", "tasks.txt", "--gpu", "p100", *SAID)
@@ -221,7 +221,9 @@ def test_a_task_too_big_is_named_and_nothing_is_written(
     assert left == "python rl.py --algo dqn --seed 2\n"
 
 
-def test_a_plan_is_not_overwritten_unless_asked(weigh: Weigh, tmp_path: Path) -> None:
+def test_a_plan_is_not_overwritten_unless_requested(
+    weigh: Weigh, tmp_path: Path
+) -> None:
     weigh("plan", "tasks.txt", "--gpu", "p100=11.9GiB", *SAID)
     folder = tmp_path / "plan" / "tasks"
     (folder / "log").mkdir()

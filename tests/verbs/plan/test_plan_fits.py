@@ -69,7 +69,7 @@ def line_of(batch: float) -> int:
 BATCHES = [run(f"python tag.py --batch {n}", line_of(n)) for n in (50, 100, 300)]
 
 
-def test_a_size_between_is_foretold_from_the_others() -> None:
+def test_a_size_between_is_predicted_from_the_others() -> None:
     kind = kind_of(BATCHES, "python tag.py --batch 200")
 
     memory = prediction_of(kind, "memory")
@@ -79,7 +79,7 @@ def test_a_size_between_is_foretold_from_the_others() -> None:
     assert kind.item.memory >= 1.2 * memory.expected
 
 
-def test_a_size_beyond_says_how_far_beyond_and_holds_the_truth() -> None:
+def test_a_size_beyond_states_how_far_beyond_and_holds_the_truth() -> None:
     kind = kind_of(BATCHES, "python tag.py --batch 900")
 
     assert prediction_of(kind, "memory").ratio == 3
@@ -206,7 +206,7 @@ def test_algorithms_have_curves_of_their_own() -> None:
     assert memory.expected == pytest.approx(GIB + 80 * 50 * MIB, rel=0.01)
 
 
-def test_gpu_memory_is_foretold_as_well() -> None:
+def test_gpu_memory_is_predicted_as_well() -> None:
     records = [run(f"python t.py -b {n}", gpu=line_of(n)) for n in (50, 100, 300)]
 
     kind = kind_of(records, "python t.py -b 600")
@@ -215,7 +215,7 @@ def test_gpu_memory_is_foretold_as_well() -> None:
     assert kind.item.gpu_memory >= 1.2 * kind.used.gpu_memory
 
 
-def test_what_is_said_is_not_foretold() -> None:
+def test_what_is_reported_is_not_predicted() -> None:
     found = needs(
         BATCHES, "python tag.py --batch 200", said=StatedUsage(memory=GIB, time=60.0)
     )
@@ -238,7 +238,7 @@ def test_a_size_that_ran_out_of_memory_needs_more_than_there_was() -> None:
     sizes=st.sets(st.integers(10, 200), min_size=3, max_size=6),
     size=st.integers(1, 800),
 )
-def test_along_a_line_that_can_be_told_no_need_is_below_the_truth(
+def test_along_a_line_that_is_known_no_need_is_below_the_truth(
     base: int, slope: int, sizes: set[int], size: int
 ) -> None:
     def truth(x: int) -> int:
@@ -252,7 +252,7 @@ def test_along_a_line_that_can_be_told_no_need_is_below_the_truth(
 
 
 @pytest.mark.parametrize("name", ["batch", "b"])
-def test_a_scan_under_a_name_of_its_own_counts_beside_a_plain_run(name: str) -> None:
+def test_a_scan_under_a_name_of_its_own_counts_next_to_a_plain_run(name: str) -> None:
     scanned = [
         run(f"python tag.py --batch {n}", line_of(n), **{name: n})  # type: ignore[arg-type]
         for n in (50, 200, 300)

@@ -51,13 +51,13 @@ def test_a_name_of_the_sites_own_is_known_by_that_name() -> None:
     assert free_of(plan_for("big", "Big"), seen(big=4)) == 4
 
 
-def test_a_slice_of_a_card_is_another_kind_than_the_card() -> None:
+def test_a_slice_of_a_gpu_is_another_kind_than_the_gpu() -> None:
     there = seen(**{"a100_1g.5gb": 7, "a100": 1})
     assert free_of(plan_for("A100-40GB:1g.5gb"), there) == 7
     assert free_of(plan_for("A100-40GB"), there) == 1
 
 
-def test_without_a_scheduler_nothing_is_asked_or_said(tmp_path: Path) -> None:
+def test_without_a_scheduler_nothing_is_queried_or_reported(tmp_path: Path) -> None:
     def never(*_: object, **__: object) -> Reply:
         pytest.fail("nobody was to be asked")
 

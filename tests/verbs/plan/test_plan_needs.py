@@ -130,7 +130,7 @@ def test_a_run_that_failed_is_no_measure_where_another_completed() -> None:
     assert "did not complete" in needs(["python tag.py"], [failed]).kinds[0].notes[0]
 
 
-def test_what_is_said_goes_before_what_was_measured() -> None:
+def test_what_is_reported_goes_before_what_was_measured() -> None:
     given = StatedUsage(gpu_memory=GIB, memory=2 * GIB, cpus=3, time=100)
 
     kind = needs(["python rl.py --algo ppo"], [PPO], given, headroom=0.5).kinds[0]

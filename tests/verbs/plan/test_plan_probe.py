@@ -49,12 +49,12 @@ def test_of_nearly_equal_numbers_the_smaller_is_taken() -> None:
     assert most_work(found).count == 2
 
 
-def test_mps_is_advised_where_tasks_wait_on_a_card_that_has_time_left() -> None:
+def test_mps_is_advised_where_tasks_wait_on_a_gpu_that_has_time_left() -> None:
     assert "MPS" in sharing_notes([together(1, 1.0, 20.0), together(2, 1.1)])[0]
 
 
 @pytest.mark.parametrize("busy", [None, 95.0])
-def test_mps_is_not_advised_for_a_card_that_is_busy_or_unknown(
+def test_mps_is_not_advised_for_a_gpu_that_is_busy_or_unknown(
     busy: float | None,
 ) -> None:
     assert not sharing_notes([together(1, 1.0, busy), together(2, 1.1)])
@@ -97,20 +97,22 @@ def test_each_task_is_held_against_one_of_its_own_kind_alone(tmp_path: Path) -> 
     assert together["speed_up"] > 1.5
 
 
-def test_a_task_that_fails_alone_is_said_with_its_last_words(tmp_path: Path) -> None:
+def test_a_task_that_fails_alone_is_reported_with_its_last_words(
+    tmp_path: Path,
+) -> None:
     done = probed(tmp_path, "echo no such data >&2; exit 3\n" * 2)
     assert done.returncode == 2
     assert "no such data" in done.stderr
     assert not (tmp_path / "plan").exists()
 
 
-def test_several_cards_cannot_be_probed_at_once(tmp_path: Path) -> None:
+def test_several_gpus_cannot_be_probed_at_once(tmp_path: Path) -> None:
     done = probed(tmp_path, "true\n", "--gpu", "T4,L4", "--gpu-memory", "1GiB")
     assert done.returncode == 2
     assert "name one --gpu" in done.stderr
 
 
-def test_a_probe_told_to_end_leaves_nothing_running(tmp_path: Path) -> None:
+def test_a_stopped_probe_leaves_nothing_running(tmp_path: Path) -> None:
     (tmp_path / "tasks.txt").write_text("echo $$ > pid; exec sleep 300\n" * 2)
     env = {n: v for n, v in os.environ.items() if not n.startswith("WEIGH_")}
     probe = subprocess.Popen(

@@ -75,15 +75,15 @@ def test_a_slice_is_filled_by_its_own_memory(weigh: Weigh, gpu: str, said: str) 
         ("v100-32gb", ("v100", "a100"), "v100"),
     ],
 )
-def test_the_site_s_word_of_the_slice_is_asked_for(
+def test_the_site_s_word_of_the_slice_is_requested(
     gpu: str, words: tuple[str, ...], asks: str | None
 ) -> None:
     assert word_for(gpu, *words) == (asks or words[-1])
 
 
-def test_a_whole_card_never_stands_for_a_slice() -> None:
+def test_a_whole_gpu_never_stands_for_a_slice() -> None:
     assert word_for("a100_1g.5gb", "a100", "a100_2g.10gb") is None
 
 
-def test_a_slice_of_another_card_is_another_kind() -> None:
+def test_a_slice_of_another_gpu_is_another_kind() -> None:
     assert word_for("A100-80GB:1g.10gb", "h100_1g.10gb") is None

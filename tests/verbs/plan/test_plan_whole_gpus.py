@@ -110,7 +110,7 @@ def test_each_node_of_a_task_is_started_by_srun(weigh: Weigh, tmp_path: Path) ->
     assert (folder / "tasks_1.txt").read_text() == "srun ./mine\n"
 
 
-def test_a_size_that_nobody_measured_says_what_it_rests_on(
+def test_a_size_that_nobody_measured_states_what_it_rests_on(
     weigh: Weigh, tmp_path: Path, keep: Keep
 ) -> None:
     for batch in (50, 100, 200):
@@ -131,7 +131,9 @@ def test_a_size_that_nobody_measured_says_what_it_rests_on(
     assert told["bound"] >= told["expected"] >= GIB + 400 * 20 * MIB * 0.99
 
 
-def test_two_sizes_are_said_to_be_few(weigh: Weigh, tmp_path: Path, keep: Keep) -> None:
+def test_two_sizes_are_reported_to_be_few(
+    weigh: Weigh, tmp_path: Path, keep: Keep
+) -> None:
     for batch in (50, 100):
         keep(f"python tag.py --batch {batch}", GIB + batch * 20 * MIB)
     write(tmp_path, "python tag.py --batch 900")
@@ -178,7 +180,7 @@ def test_tasks_of_one_gpu_and_of_two_are_planned_apart(
     assert "--gpus-per-task" in err
 
 
-def test_a_comparison_of_cards_for_whole_tasks(weigh: Weigh) -> None:
+def test_a_comparison_of_gpus_for_whole_tasks(weigh: Weigh) -> None:
     code, out, _ = weigh(
         "plan", "tasks.txt", "--gpus-per-task", "2", "--gpu", "T4,V100-32GB", *SAID
     )

@@ -33,6 +33,6 @@ def test_a_gpu_that_does_not_report_is_not_called_idle() -> None:
     assert idle(account(None, None, None), now=10.0) is None
 
 
-def test_one_busy_card_of_two_is_enough() -> None:
+def test_one_busy_gpu_of_two_is_enough() -> None:
     busy = account(0.0, 0.0, 0.0, 90.0, gpu=OTHER)
     assert idle(account(0.0, 0.0, 0.0), busy, now=10.0) == 7.0

@@ -120,7 +120,7 @@ def test_an_idle_gpu_with_a_little_cpu_work_is_only_idle() -> None:
     assert words == "0 % GPU for 10 minutes, no output"
 
 
-def test_a_stall_of_odd_seconds_is_said_in_seconds_too() -> None:
+def test_a_stall_of_odd_seconds_is_reported_in_seconds_too() -> None:
     stall = StallWatch(90.0, gpus=1)
 
     words = stall.look(90.0, cpu_time=None, wrote_at=None, gpu_idle=90.0)

@@ -96,7 +96,7 @@ def test_batches_that_a_task_reports_count(tasks: Tasks) -> None:
     assert (progress[1]["total"], progress[1]["source"]) == (120, "weigh.batches")
 
 
-def test_records_of_tasks_say_how_far_they_came(tasks: Tasks, weigh: Weigh) -> None:
+def test_records_of_tasks_state_how_far_they_came(tasks: Tasks, weigh: Weigh) -> None:
     end(tasks.start("steps.py 80"))
     found = weigh.record()["progress"]
     assert (found["done"], found["total"]) == (80, 80)
@@ -142,7 +142,7 @@ def test_a_killed_run_leaves_a_file_that_the_next_replaces(
     assert "1 of 1 tasks done" in out
 
 
-def test_a_pattern_that_is_none_is_said_before_any_task(tasks: Tasks) -> None:
+def test_a_pattern_that_is_none_is_reported_before_any_task(tasks: Tasks) -> None:
     process = tasks.start("steps.py 1", options=("--progress-pattern", "("))
     end(process)
     assert process.returncode == 2
@@ -177,7 +177,7 @@ def test_lines_of_tasks_that_are_not_files_are_not_called_silent(
     assert "may hang" not in err
 
 
-def test_the_record_of_a_running_task_says_how_far_it_is(
+def test_the_record_of_a_running_task_states_how_far_it_is(
     tasks: Tasks, weigh: Weigh
 ) -> None:
     process = tasks.start("steps.py 400")

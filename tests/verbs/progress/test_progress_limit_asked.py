@@ -25,7 +25,7 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {"SGE_TASK_ID": "undefined", "JOB_ID": "1", "SGE_JOB_SPOOL_DIR": spool}
 
 
-def test_grid_engine_says_the_lesser_of_two_limits(env: dict[str, str]) -> None:
+def test_grid_engine_states_the_lesser_of_two_limits(env: dict[str, str]) -> None:
     found = queried_time_left(env, lambda _job: ANSWER)
     assert found == pytest.approx(440, abs=10)
 
@@ -42,14 +42,14 @@ def test_a_scheduler_that_does_not_answer_gives_no_limit(env: dict[str, str]) ->
     assert queried_time_left(env, fail) is None
 
 
-def test_outside_of_grid_engine_nobody_is_asked() -> None:
+def test_outside_of_grid_engine_nobody_is_queried() -> None:
     def fail(_argv: tuple[str, ...]) -> str:
         raise AssertionError
 
     assert queried_time_left({"JOB_ID": "1"}, fail) is None
 
 
-def test_slurm_says_when_a_job_ends() -> None:
+def test_slurm_states_when_a_job_ends() -> None:
     end = str(int(time.time()) + 3600)
     env = {"SLURM_JOB_ID": "1", "SLURM_JOB_END_TIME": end}
     assert time_left(None, env) == pytest.approx(3600, abs=10)

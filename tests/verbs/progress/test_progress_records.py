@@ -15,7 +15,7 @@ def record(headway: Headway | None, **parameters: int) -> Record:
     )
 
 
-def test_a_run_that_was_cut_short_says_how_long_the_whole_takes() -> None:
+def test_a_run_that_was_cut_short_states_how_long_the_whole_takes() -> None:
     cut = record(Headway(done=90, total=900, source="tqdm", time=99.0, step_time=1.0))
     found = progress_of(cut)
     assert found is not None

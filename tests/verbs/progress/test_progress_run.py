@@ -63,7 +63,7 @@ def test_a_pattern_of_the_users_own_is_read(weigh: Weigh) -> None:
     assert (progress_of(weigh)["done"], progress_of(weigh)["total"]) == (60, 60)
 
 
-def test_a_pattern_that_is_none_is_said_before_the_job(weigh: Weigh) -> None:
+def test_a_pattern_that_is_none_is_reported_before_the_job(weigh: Weigh) -> None:
     done = weigh.run("--progress", "--progress-pattern", "(", "--", "touch", "ran")
     assert done.returncode == 125
     assert b"(" in done.stderr
@@ -127,7 +127,7 @@ def test_a_reader_that_has_enough_ends_the_job(weigh: Weigh) -> None:
     until(lambda: not weigh.left(), "yes to end")
 
 
-def test_the_job_goes_on_and_is_heard_when_weigh_is_killed(weigh: Weigh) -> None:
+def test_the_job_goes_on_and_is_read_when_weigh_is_killed(weigh: Weigh) -> None:
     job = "import time\nprint('begin', flush=True)\ntime.sleep(1)\nprint('end')\n"
     process = weigh.start(
         *("run", "--progress", "--", PYTHON, "-c", job), stdout=subprocess.PIPE

@@ -126,7 +126,7 @@ def test_elements_that_wait_take_what_those_done_took(tmp_path: Path) -> None:
     assert found.at_a_time == 1
 
 
-def test_the_throttle_says_how_many_run_at_a_time(tmp_path: Path) -> None:
+def test_the_throttle_states_how_many_run_at_a_time(tmp_path: Path) -> None:
     job = Job(tmp_path / "j", ["RUNNING", "PENDING", "PENDING"], JobRequest(throttle=3))
     job.runs(0, since=HOUR / 2, left=HOUR / 2)
     found = job.ends()
@@ -169,7 +169,7 @@ def test_a_torn_progress_file_is_none(tmp_path: Path) -> None:
     assert job.ends() is None
 
 
-def test_the_lines_say_when_whether_in_time_and_which_task_is_last() -> None:
+def test_the_lines_state_when_whether_in_time_and_which_task_is_last() -> None:
     task = TaskEnd(
         task=17,
         done=42.0,

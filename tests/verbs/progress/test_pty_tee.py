@@ -47,7 +47,7 @@ class Job:
 
 @settings(max_examples=20)
 @given(st.lists(st.binary(min_size=1, max_size=3000), max_size=8))
-def test_every_byte_arrives_and_is_heard(pieces: list[bytes]) -> None:
+def test_every_byte_arrives_and_is_read(pieces: list[bytes]) -> None:
     job = Job()
     for piece in pieces:
         os.write(job.writer, piece)

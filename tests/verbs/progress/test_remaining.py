@@ -42,7 +42,7 @@ def test_nothing_waits_and_the_last_running_one_counts() -> None:
     assert 21.0 < found.high < 23.0
 
 
-def test_the_last_of_many_alike_ends_later_than_each_is_said_to() -> None:
+def test_the_last_of_many_alike_ends_later_than_each_is_reported_to() -> None:
     running = [Span(100.0, 80.0, 120.0)] * 12
     found = until_done(running, 0, known([]), lanes=12)
     assert found is not None
@@ -53,7 +53,7 @@ def test_without_a_forecast_or_a_finished_task_nothing_is_predicted() -> None:
     assert until_done([5.0], 0, known([]), lanes=1) is None
 
 
-def test_without_a_time_of_any_task_nothing_is_said_of_those_that_wait() -> None:
+def test_without_a_time_of_any_task_nothing_is_reported_of_those_that_wait() -> None:
     assert until_done([Span(1.0, 1.0, 1.0)], 3, known([]), lanes=2) is None
 
 

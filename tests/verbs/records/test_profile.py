@@ -227,7 +227,7 @@ def test_a_signal_ends_the_program_and_keeps_the_profile_up_to_there(
 
 @needs_scalene
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
-def test_what_the_program_leaves_behind_is_stopped_and_said(
+def test_what_the_program_leaves_behind_is_stopped_and_reported(
     folder: Path, weigh: Run
 ) -> None:
     (folder / "leaves.py").write_text(

@@ -98,7 +98,7 @@ def first_words(text: str) -> list[str]:
     return [line.split()[0] for line in text.splitlines()]
 
 
-def test_an_empty_store_says_so(root: str) -> None:
+def test_an_empty_store_is_reported(root: str) -> None:
     assert weigh().stdout == "no records yet\n"
     assert not os.path.exists(root)
 
@@ -123,7 +123,7 @@ def test_twenty_are_shown_and_the_rest_counted(root: str) -> None:
     assert len(weigh("-n", "3").stdout.splitlines()) == 1 + 3 + 1
 
 
-def test_ids_are_shown_as_long_as_it_takes_to_tell_them_apart(root: str) -> None:
+def test_ids_are_shown_as_long_as_it_takes_to_distinguish_them(root: str) -> None:
     keep(root, "aaaaaaaa0001")
     keep(root, "aaaaaaaa1001")
     assert first_words(weigh().stdout)[1:] == ["aaaaaaaa1", "aaaaaaaa0"]
@@ -152,7 +152,7 @@ def test_what_a_command_holds_cannot_steer_the_terminal(root: str) -> None:
     assert not set(output) & {"\x1b", "\x07"}
 
 
-def test_passed_over_lines_are_said_on_stderr(root: str) -> None:
+def test_passed_over_lines_are_reported_on_stderr(root: str) -> None:
     path = append(root, keep(root, "aaaa11112222"), HERE)
     append_line(path, b"{torn")
     append_line(path, b'{"schema":"weigh.record/2","id":"ffff00001111"}')
@@ -180,7 +180,7 @@ def test_another_machines_silent_run_is_listed_as_stale(root: str) -> None:
     assert "RUNNING stale" in weigh().stdout
 
 
-def test_show_says_every_figure_with_its_source(root: str) -> None:
+def test_show_states_every_figure_with_its_source(root: str) -> None:
     gpu = GpuUsage(uuid="u", name="V100", peak_memory=2 << 30, source="NVML")
     usage = keep(root, "aaaa11112222").usage
     assert usage is not None
@@ -202,7 +202,7 @@ def test_show_says_every_figure_with_its_source(root: str) -> None:
         assert words in " ".join(text.split()) or words in text
 
 
-def test_show_says_the_parts_of_a_run(root: str) -> None:
+def test_show_states_the_parts_of_a_run(root: str) -> None:
     train = Phase("train", 0, calls=3, start=0.0, end=3.0, wall_time=2.5)
     ranks = (Rank(rank=0, peak_memory=2 << 30), Rank(rank=1, peak_memory=3 << 30))
     keep(root, "aaaa11112222", phases=(train,), ranks=ranks)
@@ -365,7 +365,7 @@ def test_importing_a_file_that_grew_takes_the_new_runs_only(tmp_path: Path) -> N
     assert len(weigh("export").stdout.splitlines()) == 2
 
 
-def test_a_removed_import_comes_back_only_when_asked_for() -> None:
+def test_a_removed_import_comes_back_only_when_requested() -> None:
     weigh("import", "-", stdin=GNU_TIME)
     weigh("rm", "last")
     assert "--again" in weigh("import", "-", stdin=GNU_TIME).stderr
@@ -393,7 +393,7 @@ def test_help_fits_80_columns() -> None:
         assert max(map(len, text.splitlines())) <= 80
 
 
-def test_accounting_is_imported_and_says_how_it_was_measured(tmp_path: Path) -> None:
+def test_accounting_is_imported_and_states_how_it_was_measured(tmp_path: Path) -> None:
     (tmp_path / "jobs").write_text(
         "JobID|JobName|User|State|Start|ElapsedRaw|ReqMem|AllocCPUS|MaxRSS|NTasks\n"
         "7|align_1|u1|COMPLETED|2026-01-02T03:04:05|300|4G|2||\n"

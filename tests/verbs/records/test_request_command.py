@@ -65,7 +65,7 @@ def weigh(
     return call
 
 
-def test_the_last_record_is_asked_for_on_stdout(weigh: Weigh) -> None:
+def test_the_last_record_is_requested_on_stdout(weigh: Weigh) -> None:
     code, out, _ = weigh("request")
 
     assert (code, out) == (0, LINES)
@@ -114,7 +114,7 @@ def test_of_several_records_the_biggest_counts(
     assert "from 2 runs" in err
 
 
-def test_grid_engine_is_written_where_asked(weigh: Weigh) -> None:
+def test_grid_engine_is_written_where_requested(weigh: Weigh) -> None:
     assert weigh("request", "--for", "gridengine")[:2] == (
         0,
         "#$ -l h_vmem=1200M\n#$ -l h_rt=00:05:00\n",
@@ -153,7 +153,7 @@ def test_headroom_is_added_to_the_biggest_use(weigh: Weigh, text: str) -> None:
     assert "--mem=800M" in weigh("request", "--headroom", text)[1]
 
 
-def test_headroom_comes_from_the_settings_where_no_flag_says_it(
+def test_headroom_comes_from_the_settings_where_no_flag_states_it(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     (tmp_path / "weigh.toml").write_text("headroom = 1")
@@ -180,7 +180,7 @@ def test_an_unknown_setting_is_one_warning(weigh: Weigh, tmp_path: Path) -> None
     assert "unknown key 'headrom' (did you mean headroom?)" in err.splitlines()[0]
 
 
-def test_a_run_that_was_not_measured_for_h_vmem_says_so(
+def test_a_run_that_was_not_measured_for_h_vmem_is_reported(
     weigh: Weigh, keep: Callable[[Record], None]
 ) -> None:
     keep(
@@ -262,7 +262,7 @@ def test_rising_memory_is_carried_on_to_all_steps(
     assert "memory rises by 1.00 MiB/s" in err.replace("\n#   ", " ")
 
 
-def test_steps_that_nobody_counted_are_asked_for(weigh: Weigh) -> None:
+def test_steps_that_nobody_counted_are_requested(weigh: Weigh) -> None:
     code, out, err = weigh("request", "tag", "--steps", "1000")
     assert (code, out) == (2, "")
     assert "measure again" in err or "--done N" in err

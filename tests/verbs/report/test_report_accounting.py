@@ -56,7 +56,7 @@ LINE = "q:n:g:o:j:2:sge:0:1:1:9:0:0:3:.1:.1:4956.0" + 28 * ":0" + "\n"
 TABLE = (Path(__file__).parent / "gpu_table.txt").read_text()
 
 
-def test_sacct_gives_each_element_what_it_asked_for_and_its_largest_step() -> None:
+def test_sacct_gives_each_element_what_it_requested_and_its_largest_step() -> None:
     first, failed, killed = slurm_accounting.parse(SACCT)
     assert (first.element, first.max_rss) == (0, 212079 * KIB)
     assert (first.memory_asked, first.time_limit, first.cpus) == (600 * MIB, 300, 1)
@@ -77,7 +77,7 @@ def test_an_element_that_never_ran_used_no_time() -> None:
 
 
 @pytest.mark.parametrize(("text", "size"), [("4Gn", 4 * GIB), ("4Gc", 8 * GIB)])
-def test_sacct_of_old_asked_for_a_node_or_for_a_cpu(text: str, size: int) -> None:
+def test_sacct_of_old_requested_per_node_or_per_cpu(text: str, size: int) -> None:
     line = SACCT.split("\n", maxsplit=1)[0].replace("|600M|1|", f"|{text}|2|")
     assert slurm_accounting.parse(line)[0].memory_asked == size
 
@@ -151,7 +151,7 @@ def test_what_still_runs_is_no_figure_to_compare() -> None:
     assert not _of(GIB, Accounted(element=0, state="RUNNING", max_rss=3 * GIB)).others
 
 
-def test_where_accounting_is_missing_or_refuses_nothing_is_told() -> None:
+def test_where_accounting_is_missing_or_refuses_nothing_is_reported() -> None:
     def missing(_argv: tuple[str, ...], **_: object) -> Ran:
         raise SchedulerError("sacct is not on this machine")
 
@@ -163,7 +163,7 @@ def test_where_accounting_is_missing_or_refuses_nothing_is_told() -> None:
     assert accounting.ask("local", "1", run=missing, env={}) == ()
 
 
-def test_the_logs_table_stands_beside_weighs_figure(root: str, say: Say) -> None:
+def test_the_logs_table_stands_next_to_weighs_figure(root: str, say: Say) -> None:
     job = SomeJob(
         tasks=(Task(gpu_memory=7603000000, busy=60.0),),
         wanted=JobRequest(cpus=2, memory=8 * GIB, time_limit=7200, gpus=1),
@@ -178,7 +178,7 @@ def test_the_logs_table_stands_beside_weighs_figure(root: str, say: Say) -> None
     assert "7.08 GiB" in words
 
 
-def test_a_sacct_on_path_is_asked_once_for_the_whole_job(
+def test_a_sacct_on_path_is_queried_once_for_the_whole_job(
     root: str, say: Say, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     job = SomeJob(tasks=(Task(memory=GIB), Task(memory=GIB)))

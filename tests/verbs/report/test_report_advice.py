@@ -45,7 +45,7 @@ def asks_for(flags: str) -> int:
     return int(per_slot[1]) * unit * number
 
 
-def test_runs_that_all_failed_are_no_reason_to_ask_for_less(root: str) -> None:
+def test_runs_that_all_failed_are_no_reason_to_request_less(root: str) -> None:
     told = report_of(root, EARLY, EARLY, EARLY)
     assert flags_of(told) == {}
     assert {note.about for note in told.notes} == {"failed"}
@@ -72,7 +72,7 @@ def test_grid_engines_memory_is_enough_for_the_slots_that_are_advised(
     assert "-pe" in flags["CPUs"]
 
 
-def test_fewer_slots_keep_the_memory_that_is_well_asked_for(root: str) -> None:
+def test_fewer_slots_keep_the_memory_that_is_well_requested(root: str) -> None:
     full = Task(wall_time=5.0 * HOUR, memory=7 * GIB, cpus=1.0, gpu_memory=GIB)
     flags = flags_of(report_of(root, full, full, full, scheduler="gridengine"))
     assert "memory" not in flags
@@ -117,7 +117,7 @@ def sacct(root: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("sacct")
 @pytest.mark.parametrize("name", ["own", "000000000001"])
-def test_a_run_in_a_script_is_beside_its_own_element_alone(
+def test_a_run_in_a_script_is_next_to_its_own_element_alone(
     root: str, say: Say, name: str
 ) -> None:
     in_a_script(root)

@@ -30,7 +30,7 @@ def measured(root: str, number: int, **words: object) -> str:
     return record.id
 
 
-def test_an_empty_store_says_how_to_begin(say: Say) -> None:
+def test_an_empty_store_states_how_to_begin(say: Say) -> None:
     code, out, err = say("report")
     assert (code, out) == (2, "")
     assert "weigh run -- COMMAND" in err
@@ -44,7 +44,7 @@ def test_an_unknown_name_offers_records_and_jobs(root: str, say: Say) -> None:
     assert f"{JOB} (ppo-sweep)" in err
 
 
-def test_a_plan_that_was_not_submitted_says_so(
+def test_a_plan_that_was_not_submitted_is_reported(
     root: str, say: Say, tmp_path: Path
 ) -> None:
     measured(root, 1)
@@ -163,7 +163,7 @@ def test_words_that_do_not_go_together_are_refused_in_one_line(
     assert err.count("\n") == 1
 
 
-def test_a_scheduler_that_cannot_be_asked_leaves_a_doubt(
+def test_a_scheduler_that_cannot_be_queried_leaves_a_doubt(
     root: str, say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_job(root, f"{Path(root).parent}/plan/p", SomeJob(tasks=(Task(), Task())))

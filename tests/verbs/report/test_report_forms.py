@@ -66,7 +66,7 @@ def test_co2_is_stated_only_from_a_stated_intensity(sweep: str, say: Say) -> Non
     assert "- **CO2 of the GPUs:** 0.23 kg at the stated 230 gCO2/kWh" in stated
 
 
-def test_runs_that_share_a_card_count_its_time_and_energy_once(
+def test_runs_that_share_a_gpu_count_its_time_and_energy_once(
     root: str, say: Say
 ) -> None:
     task = Task(wall_time=1.0 * HOUR, gpu_memory=2 * GIB, busy=90.0, energy=7.2e5)
@@ -98,7 +98,9 @@ def test_latex_is_balanced_and_has_no_bare_specials() -> None:
     assert not re.search(r"(?<!\\)[%$#&_]", text)
 
 
-def test_a_ticket_says_where_when_how_and_the_errors_tail(sweep: str, say: Say) -> None:
+def test_a_ticket_states_where_when_how_and_the_errors_tail(
+    sweep: str, say: Say
+) -> None:
     code, out, _ = say("report", sweep, "--ticket")
     assert code == 0
     assert f"job         {sweep}_3 task 4" in out
@@ -119,7 +121,7 @@ def test_a_ticket_says_where_when_how_and_the_errors_tail(sweep: str, say: Say) 
         (1, 1, "FAILED", "not retried (weigh resume)"),
     ],
 )
-def test_a_ticket_says_whether_it_happened_again(
+def test_a_ticket_states_whether_it_happened_again(
     attempts: int, alike: int, state: str, words: str
 ) -> None:
     ticket = Ticket(
@@ -186,7 +188,7 @@ def test_the_ranking_counts_all_of_a_failed_run_as_lost(month: str, say: Say) ->
     assert broken["failed"] == 5
 
 
-def test_the_ranking_says_what_always_fails_and_what_saves_most(
+def test_the_ranking_states_what_always_fails_and_what_saves_most(
     month: str, say: Say
 ) -> None:
     del month
@@ -260,7 +262,7 @@ def test_latex_keeps_hyphens_and_signs_that_its_old_fonts_would_change() -> None
     assert text == r"-{}-lr \textless{}1e-3 \textbar{} a \textgreater{}b"
 
 
-def test_a_ticket_of_a_kill_names_the_signal_beside_the_last_words(
+def test_a_ticket_of_a_kill_names_the_signal_next_to_the_last_words(
     root: str, say: Say
 ) -> None:
     killed = Task(state="FAILED", words="step 20", signal=9)
@@ -279,7 +281,7 @@ def test_a_ticket_of_a_run_outside_of_jobs_names_no_command_of_jobs(
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "CANCELLED"])
-def test_a_ticket_where_nothing_failed_says_so(
+def test_a_ticket_where_nothing_failed_is_reported(
     root: str, say: Say, state: State
 ) -> None:
     record = msgspec.structs.replace(record_of(Task(), 1), state=state)
@@ -289,7 +291,7 @@ def test_a_ticket_where_nothing_failed_says_so(
     assert code == 0
 
 
-def test_a_paper_states_no_card_that_nobody_asked_for_or_used(
+def test_a_paper_states_no_gpu_that_nobody_requested_or_used(
     root: str, say: Say
 ) -> None:
     record = record_of(Task(gpu_memory=0), 1)

@@ -34,7 +34,7 @@ def one(notes: list[Note], about: str) -> Note:
     return found
 
 
-def test_a_job_that_used_what_it_asked_for_gets_no_advice(root: str) -> None:
+def test_a_job_that_used_what_it_requested_gets_no_advice(root: str) -> None:
     (note,) = notes_of(root, FULL, FULL, FULL)
     assert (note.about, note.words) == ("fine", "memory, time, CPUs")
 
@@ -47,7 +47,7 @@ def test_too_much_memory_names_the_flag_with_headroom(root: str) -> None:
     assert note.is_finding
 
 
-def test_advice_on_fewer_than_three_runs_says_so(root: str) -> None:
+def test_advice_on_fewer_than_three_runs_is_reported(root: str) -> None:
     small = Task(memory=2 * GIB, cpus=1.0)
     notes = notes_of(root, small, small)
     flagged = [note for note in notes if note.flag]
@@ -69,7 +69,7 @@ def test_one_failure_among_many_tasks_leaves_advice_what_it_is(root: str) -> Non
     assert "basis" not in {other.about for other in report.notes}
 
 
-def test_memory_that_still_rises_is_no_reason_to_ask_for_less(root: str) -> None:
+def test_memory_that_still_rises_is_no_reason_to_request_less(root: str) -> None:
     task = Task(wall_time=5.0 * HOUR, memory=GIB, cpus=3.7, growing=True)
     flags = [note.flag for note in notes_of(root, task, task, task)]
     assert not any(flag and flag.startswith("--mem") for flag in flags)
@@ -82,13 +82,13 @@ def test_memory_near_the_limit_is_a_finding(root: str) -> None:
     assert note.flag == "--mem=9800M"
 
 
-def test_a_task_killed_for_memory_asks_for_twice_that(root: str) -> None:
+def test_a_task_killed_for_memory_requests_twice_that(root: str) -> None:
     killed = Task(state="OUT_OF_MEMORY", memory=2 * GIB)
     note = notes_of(root, FULL, FULL, FULL, killed)[0]
     assert (note.about, note.flag) == ("memory", "--mem=16G")
 
 
-def test_a_task_out_of_time_asks_for_twice_that(root: str) -> None:
+def test_a_task_out_of_time_requests_twice_that(root: str) -> None:
     late = Task(state="TIMEOUT", wall_time=6.0 * HOUR, memory=6 * GIB, cpus=3.7)
     note = one(notes_of(root, FULL, FULL, FULL, late), "time")
     assert note.flag == "--time=12:00:00"
@@ -123,7 +123,7 @@ def test_an_idle_gpu_with_room_is_for_several_tasks(root: str) -> None:
     assert "busy 8 % of the time" in one(notes, "GPU").words
 
 
-def test_a_hot_gpu_is_told(root: str) -> None:
+def test_a_hot_gpu_is_reported(root: str) -> None:
     hot = Task(
         wall_time=5.0 * HOUR,
         memory=6 * GIB,
@@ -136,7 +136,7 @@ def test_a_hot_gpu_is_told(root: str) -> None:
     assert note.words.startswith("slowed down by heat for up to 10 m 00 s")
 
 
-def test_growing_memory_is_told_with_how_to_carry_it_on(root: str) -> None:
+def test_growing_memory_is_reported_with_how_to_carry_it_on(root: str) -> None:
     task = Task(wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7, growing=True)
     note = one(notes_of(root, task, task, task), "memory")
     assert note.flag == "weigh request --steps TOTAL --done N"
@@ -202,7 +202,7 @@ def test_more_gpus_than_used_names_how_many_are_enough(root: str) -> None:
     assert note.flag == "--gres=gpu:1"
 
 
-def test_a_full_card_is_told(root: str) -> None:
+def test_a_full_gpu_is_reported(root: str) -> None:
     task = Task(
         wall_time=5.0 * HOUR, memory=6 * GIB, cpus=3.7, gpu_memory=32 * GIB, busy=80.0
     )

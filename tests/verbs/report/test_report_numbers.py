@@ -86,7 +86,7 @@ def _seff(report: Report) -> dict[str, str]:
 
 
 @given(reports())
-def test_seff_has_its_ten_lines_and_says_no_other_numbers(report: Report) -> None:
+def test_seff_has_its_ten_lines_and_states_no_other_numbers(report: Report) -> None:
     told = _seff(report)
     assert len(told) == 10
     measures: dict[str, Any] = {one.name: one for one in report.measures}

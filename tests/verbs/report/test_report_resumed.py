@@ -47,7 +47,7 @@ def test_a_task_stopped_again_needs_more_time_than_the_second_time(root: str) ->
     assert note.flag == "--time=1-00:00:00"
 
 
-def test_what_was_asked_for_is_the_most_that_any_of_the_jobs_did(root: str) -> None:
+def test_what_was_requested_is_the_most_that_any_of_the_jobs_did(root: str) -> None:
     told = resumed(root, "OUT_OF_MEMORY")
     memory = next(one for one in told.measures if one.name == "memory")
     assert memory.requested == 16 * GIB

@@ -158,7 +158,7 @@ def test_several_runs_show_the_gpu_of_the_biggest() -> None:
 # Single rows
 
 
-def test_bounds_are_told_where_they_differ() -> None:
+def test_bounds_are_reported_where_they_differ() -> None:
     assert row("memory", summary(peak={"low": 390 * MIB, "high": 401 * MIB})) == (
         "  memory   392 MiB     (between 390 and 401 MiB)  peak at 9.80 s, then flat"
     )
@@ -180,7 +180,7 @@ def test_mapped_files_are_named_where_they_are_more_than_a_fifth() -> None:
     assert "of which" not in "".join(summary(peak={"file": 70 * MIB}))
 
 
-def test_shared_memory_and_mapped_files_are_told_apart() -> None:
+def test_shared_memory_and_mapped_files_are_distinguished() -> None:
     assert summary(peak={"file": 100 * MIB, "shared": 200 * MIB})[2] == (
         "           of which 200 MiB shared memory, 100 MiB mapped files the kernel can"
     )
@@ -193,19 +193,19 @@ def test_a_job_below_the_launchers_floor_is_given_a_bound_only() -> None:
     )
 
 
-def test_memory_still_rising_is_said() -> None:
+def test_memory_still_rising_is_reported() -> None:
     growing = msgspec.structs.replace(USAGE, growing=True)
     assert row("memory", summary(usage=growing)).endswith("still rising at the end")
 
 
-def test_more_than_one_core_is_told_in_cores() -> None:
+def test_more_than_one_core_is_reported_in_cores() -> None:
     busy = msgspec.structs.replace(USAGE, cpus_used=3.84, processes=5)
     assert row("cpu", summary(usage=busy)) == (
         "  cpu      11.9 s      3.8 cores, 5 processes"
     )
 
 
-def test_an_exit_code_is_said_once() -> None:
+def test_an_exit_code_is_reported_once() -> None:
     lines = summary(state="FAILED", exit_code=7, outcome=Outcome("exit code 7"))
     assert "".join(lines).count("exit code") == 1
 

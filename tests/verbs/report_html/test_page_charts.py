@@ -67,7 +67,7 @@ def test_a_curve_is_drawn_for_memory_cpus_and_each_gpu(opened: Opened) -> None:
     assert names == ["Memory", "CPUs busy", "GPU 0 memory, Tesla V100-SXM2-32GB"]
 
 
-def test_hovering_says_the_value_the_time_and_the_phase(opened: Opened) -> None:
+def test_hovering_states_the_value_the_time_and_the_phase(opened: Opened) -> None:
     page = opened(one_run())
     said = words_at(page, 0.5)
     series = trained().series
@@ -169,7 +169,7 @@ def test_the_keyboard_reads_values_one_by_one(opened: Opened) -> None:
     assert said.startswith(f"{held} at {t}")
 
 
-def test_a_screen_reader_is_told_what_the_keyboard_reads(opened: Opened) -> None:
+def test_a_screen_reader_announces_what_the_keyboard_reads(opened: Opened) -> None:
     page = opened(one_run())
     memory_chart(page).locator(".plot").focus()
     page.keyboard.press("End")
@@ -189,12 +189,14 @@ def test_the_keyboard_zooms_about_the_moment_it_reads(opened: Opened) -> None:
     assert seconds_in(words_at(page, 0.0)) == pytest.approx(0, abs=3)
 
 
-def test_what_was_asked_for_is_drawn_as_a_line(opened: Opened) -> None:
+def test_what_was_requested_is_drawn_as_a_line(opened: Opened) -> None:
     assert painted(opened(one_run()), ASKED) > 300
     assert painted(opened(without(one_run(), request=None)), ASKED) == 0
 
 
-def test_far_more_than_was_used_is_said_and_does_not_flatten(opened: Opened) -> None:
+def test_far_more_than_was_used_is_reported_and_does_not_flatten(
+    opened: Opened,
+) -> None:
     (record,) = one_run().records
     assert record.request is not None
     request = msgspec.structs.replace(record.request, memory=1 << 42)
@@ -272,7 +274,7 @@ def test_what_only_a_screen_needs_is_not_on_paper(opened: Opened) -> None:
     assert not page.get_by_role("button").filter(visible=True).count()
 
 
-def test_a_run_that_says_nothing_of_itself_makes_a_page(opened: Opened) -> None:
+def test_a_run_that_prints_nothing_of_itself_makes_a_page(opened: Opened) -> None:
     (record,) = one_run().records
     bare = msgspec.structs.replace(
         record, usage=None, series=None, phases=(), batches=None, host=None, events=()

@@ -108,7 +108,7 @@ def test_no_figure_of_a_task_is_changed() -> None:
     assert packed["lr"] == [row.parameters["lr"] for row in report.rows]
 
 
-def test_columns_that_say_nothing_are_left_out() -> None:
+def test_columns_that_print_nothing_are_left_out() -> None:
     made = task_columns([Row(task=1), Row(task=2)])
     assert made is not None
     assert [column.key for column in made.columns] == ["task", "state"]
@@ -199,7 +199,7 @@ def test_hostile_names_add_no_element() -> None:
     assert "img" not in other.tags
 
 
-def test_what_was_asked_for_comes_from_the_run_before_the_element() -> None:
+def test_what_was_requested_comes_from_the_run_before_the_element() -> None:
     record = trained()
     element = Measure(name="memory", unit="bytes", requested=64.0 * GIB)
     memory = run_series(record, (element,)).charts[0]

@@ -165,7 +165,7 @@ def test_a_chart_s_values_can_be_read_without_it(opened: Opened) -> None:
     assert figure(usage.peak_memory.value, "size") in table.inner_text()
 
 
-def test_without_its_script_a_page_still_says_most(opened: Opened) -> None:
+def test_without_its_script_a_page_still_states_most(opened: Opened) -> None:
     page = opened(array(60), Scan(estimate=scanned()), java_script_enabled=False)
     assert page.locator("svg[role=img]").count() == 5
     assert page.locator(".notes li").count() == 2
@@ -200,7 +200,7 @@ def test_hostile_names_stay_text_in_the_table(opened: Opened) -> None:
     assert page.locator(".tasks tbody tr").count() == 2
 
 
-def test_a_page_may_not_ask_the_network(browser: Any, tmp_path: Path) -> None:
+def test_a_page_may_not_use_the_network(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     path.write_text(page_module.render_page(one_run()), encoding="utf-8")
     page = browser.new_page()

@@ -50,7 +50,7 @@ def test_a_head_sorts_up_then_down(opened: Opened) -> None:
     assert head.get_attribute("aria-sort") == "descending"
 
 
-def test_only_one_column_says_that_it_is_sorted(opened: Opened) -> None:
+def test_only_one_column_states_that_it_is_sorted(opened: Opened) -> None:
     page = opened(array(30))
     press(page, "time")
     said = page.locator(".tasks thead th").evaluate_all(
@@ -111,7 +111,7 @@ def test_a_state_filters(opened: Opened) -> None:
     assert set(column(page, "state")) == {"out of memory"}
 
 
-def test_nothing_found_is_said(opened: Opened) -> None:
+def test_nothing_found_is_reported(opened: Opened) -> None:
     page = opened(MANY)
     page.get_by_role("searchbox").fill("no such thing")
     assert found(page) == "none of 10,000 tasks matches"
@@ -126,7 +126,7 @@ def test_pages_turn_to_the_end_and_no_further(opened: Opened) -> None:
     assert column(page, "task")[-1] == "9950"
 
 
-def test_as_many_rows_as_are_wanted(opened: Opened) -> None:
+def test_as_many_rows_as_are_requested(opened: Opened) -> None:
     page = opened(MANY)
     page.get_by_label("Rows a page").select_option("500")
     assert len(column(page, "task")) == 500
@@ -145,7 +145,7 @@ def test_the_keyboard_alone_filters_sorts_and_turns(opened: Opened) -> None:
     assert column(page, "task")[0] == "9950"
 
 
-def test_every_cell_says_what_the_row_holds(opened: Opened) -> None:
+def test_every_cell_states_what_the_row_holds(opened: Opened) -> None:
     rows = tuple(
         Row(task=n, output=f"log/\N{PERSONAL COMPUTER}{'x' * n}{n}.out", record=f"r{n}")
         for n in range(1, 20)

@@ -38,7 +38,7 @@ def say(
     return call
 
 
-def test_a_page_is_written_and_said(say: Say, tmp_path: Path) -> None:
+def test_a_page_is_written_and_reported(say: Say, tmp_path: Path) -> None:
     assert say("report", "train", "--html", "out.html") == (
         0,
         "",
@@ -91,7 +91,7 @@ def test_a_plot_of_runs_without_curves_is_refused(say: Say) -> None:
     assert err == "weigh: nothing to draw: these runs have no series of samples\n"
 
 
-def test_a_page_in_no_folder_says_how_to_make_it(say: Say) -> None:
+def test_a_page_in_no_folder_states_how_to_make_it(say: Say) -> None:
     code, _, err = say("report", "train", "--html", "no/such/out.html")
     assert code == 125
     assert err.endswith(

@@ -57,7 +57,7 @@ def test_a_steady_run_is_a_level_floor() -> None:
     assert {row[12:] for row in rows} == {"\N{FULL BLOCK}" * 68}
 
 
-def test_what_was_asked_for_is_said_and_drawn() -> None:
+def test_what_was_requested_is_reported_and_drawn() -> None:
     lines = list(plot_lines(one_run()))
     assert lines[1] == "  Memory, peak 4.40 GiB, requested 8.00 GiB"
     assert lines[2] == "  8.00 GiB |" + "-" * 68
@@ -75,7 +75,9 @@ def test_an_array_has_no_curves_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
-def test_a_picture_is_of_the_kind_that_its_name_says(tmp_path: Path, kind: str) -> None:
+def test_a_picture_is_of_the_kind_that_its_name_states(
+    tmp_path: Path, kind: str
+) -> None:
     pytest.importorskip("matplotlib", reason="no matplotlib: pip install 'weigh[plot]'")
     path = tmp_path / f"run.{kind}"
     save_figure(one_run(), str(path))
@@ -107,13 +109,13 @@ def test_another_name_is_refused_with_those_that_work(tmp_path: Path) -> None:
         save_figure(one_run(), str(tmp_path / "run.gif"))
 
 
-def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
+def test_nothing_to_draw_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     with pytest.raises(UsageError, match="nothing to draw"):
         save_figure(Report(title="bare"), str(tmp_path / "run.png"))
 
 
-def test_without_matplotlib_the_way_to_it_is_said(
+def test_without_matplotlib_the_way_to_it_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)

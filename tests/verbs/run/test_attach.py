@@ -93,7 +93,7 @@ def _stat(pid: int) -> str:
         return file.read()
 
 
-def test_a_process_that_is_not_there_is_said_in_one_line(weigh: Weigh) -> None:
+def test_a_process_that_is_not_there_is_reported_in_one_line(weigh: Weigh) -> None:
     done = weigh.run("--attach", "4194305")
     assert done.returncode == 125
     assert done.stderr.decode().startswith("weigh: no process 4194305")

@@ -38,7 +38,7 @@ def test_a_reset_high_water_mark_does_not_lower_the_peak(weigh: Weigh) -> None:
     assert 96 * MIB < peak["low"] <= peak["value"] < 140 * MIB
 
 
-def test_each_repeat_tells_for_itself(weigh: Weigh) -> None:
+def test_each_repeat_reports_for_itself(weigh: Weigh) -> None:
     record = record_of(weigh, TELLS, "--repeat=2")
     assert [phase["calls"] for phase in record["phases"]] == [1]
 

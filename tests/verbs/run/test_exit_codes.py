@@ -78,7 +78,7 @@ def test_an_unknown_command_gets_the_nearest_name_offered(
     )
 
 
-def test_a_script_beside_you_gets_the_dot_slash_offered(
+def test_a_script_next_to_you_gets_the_dot_slash_offered(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     _script(tmp_path / "train.sh", "#!/bin/sh\n")

@@ -230,7 +230,9 @@ def test_a_folder_that_was_removed_does_no_harm(weigh: Weigh) -> None:
     assert weigh.record()["cwd"] is None
 
 
-def test_no_leave_to_start_a_process_is_said_in_one_line(nobodys_weigh: Weigh) -> None:
+def test_no_leave_to_start_a_process_is_reported_in_one_line(
+    nobodys_weigh: Weigh,
+) -> None:
     script = (
         "import os, resource, sys;"
         "resource.setrlimit(resource.RLIMIT_NPROC, (0, 0));"

@@ -84,7 +84,7 @@ def test_a_stream_is_not_opened_through_a_stranger(
     assert b"err\n" in done.stderr
 
 
-def test_attach_refuses_where_it_cannot_tell_processes_apart(
+def test_attach_refuses_where_it_cannot_distinguish_processes(
     weigh: Weigh, under_foreign_proc: tuple[str, ...]
 ) -> None:
     done = weigh.run("--attach", "1", prefix=under_foreign_proc)
@@ -106,7 +106,7 @@ def test_doctor_names_the_namespace(
 
 
 @pytest.mark.parametrize("options", [(), ("--timeout", "20"), ("--resume",)])
-def test_exec_runs_every_task_beside_strangers(
+def test_exec_runs_every_task_next_to_strangers(
     weigh: Weigh, under_foreign_proc: tuple[str, ...], options: tuple[str, ...]
 ) -> None:
     tasks = weigh.folder / "tasks.txt"

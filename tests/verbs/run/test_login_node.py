@@ -60,7 +60,7 @@ def test_other_machines_with_a_client_are_none(
     assert not is_login_node(host, env, nodes)
 
 
-def test_the_scheduler_is_asked_and_the_warning_shown_once_a_day(
+def test_the_scheduler_is_queried_and_the_warning_shown_once_a_day(
     tmp_path: Path,
 ) -> None:
     nodes = Nodes("n1 n1\n")

@@ -92,7 +92,7 @@ def test_a_signal_during_the_wait_ends_the_orphans_and_keeps_the_exit_code(
     assert weigh.record()["state"] == "FAILED"
 
 
-def test_told_twice_weigh_kills_what_ignores_the_first(
+def test_a_second_signal_kills_what_ignores_the_first(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     words, noted = _daemon(tmp_path, "TERM", "INT", "HUP")
@@ -123,7 +123,7 @@ def _run_impatiently(weigh: Weigh, words: Sequence[str]) -> "subprocess.Popen[by
 
 
 @pytest.mark.parametrize("name", ["TERM", "INT"])
-def test_a_job_told_to_end_leaves_no_daemon_however_deaf(
+def test_a_job_that_is_stopped_leaves_no_daemon_however_deaf(
     weigh: Weigh, tmp_path: Path, name: str
 ) -> None:
     words, noted = _daemon(tmp_path, "TERM", "INT", "HUP")
@@ -137,7 +137,7 @@ def test_a_job_told_to_end_leaves_no_daemon_however_deaf(
     assert not weigh.left()
 
 
-def test_a_job_that_ends_well_when_told_leaves_no_daemon_either(
+def test_a_job_that_ends_well_when_stopped_leaves_no_daemon_either(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     words, noted = _daemon(tmp_path, "TERM")

@@ -118,7 +118,7 @@ def test_report_and_request_count_the_same_runs(weigh: Weigh) -> None:
     assert "from 3 runs" in _request(weigh, notes=True)
 
 
-def test_a_mapped_file_is_no_reason_to_ask_for_less_than_the_peak(weigh: Weigh) -> None:
+def test_a_mapped_file_is_no_reason_to_request_less_than_the_peak(weigh: Weigh) -> None:
     size = 200 * MIB
     (weigh.folder / "data").write_bytes(os.urandom(1 << 20) * 200)
     job = (

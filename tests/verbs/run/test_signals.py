@@ -176,7 +176,7 @@ def test_term_at_any_moment_leaves_nothing_running(weigh: Weigh, delay: float) -
     until(lambda: not weigh.left(), "everything to end")
 
 
-def test_repeats_end_with_a_job_that_was_told_to_end(weigh: Weigh) -> None:
+def test_repeats_end_with_a_job_that_was_stopped(weigh: Weigh) -> None:
     job = (sys.executable, "-c", GRACEFUL, "0")
     process = weigh.start(
         "run", "-q", "--repeat", "3", "--", *job, stdout=subprocess.PIPE

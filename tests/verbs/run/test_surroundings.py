@@ -106,7 +106,7 @@ def test_settings_for_the_jobs_python_are_no_trouble(
     assert b"Warning" not in done.stderr
 
 
-def test_modules_beside_the_job_are_not_weighs(weigh: Weigh) -> None:
+def test_modules_next_to_the_job_are_not_weighs(weigh: Weigh) -> None:
     script = shutil.which("weigh", path=os.path.dirname(sys.executable))
     if script is None:
         pytest.skip("the weigh command is not installed")

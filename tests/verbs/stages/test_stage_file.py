@@ -65,7 +65,7 @@ def test_what_cannot_be_is_named(text: str, said: str) -> None:
         parse_stages(text)
 
 
-def test_steps_before_the_first_one_wanted_are_left_out() -> None:
+def test_steps_before_the_first_one_requested_are_left_out() -> None:
     assert since(STAGES, "train") == STAGES[1:]
     assert since(STAGES, None) == STAGES
 

@@ -111,7 +111,7 @@ def test_a_step_s_peak_is_known_however_short_it_is(tmp_path: Path) -> None:
     assert 40 * MIB < short["peak_memory"] < 70 * MIB
 
 
-def test_cpu_time_is_told_apart(tmp_path: Path) -> None:
+def test_cpu_time_is_distinguished(tmp_path: Path) -> None:
     busy = python("import time\nwhile time.process_time() < 0.3: pass")
     write(tmp_path, busy=busy, idle="sleep 0.3")
     weigh(tmp_path, "run", "--stages", "steps.toml")
@@ -173,7 +173,7 @@ def test_dry_run_shows_the_steps_and_runs_none(tmp_path: Path) -> None:
         (("steps.toml", "a-b=1"), "not a setting"),
     ],
 )
-def test_what_cannot_be_run_is_said_before_anything_is(
+def test_what_cannot_be_run_is_reported_before_anything_is(
     tmp_path: Path, argv: Sequence[str], said: str
 ) -> None:
     write(tmp_path, train="touch was-run")
@@ -210,7 +210,7 @@ def test_a_step_has_the_signals_of_a_shell(tmp_path: Path) -> None:
     assert "alive" not in done.stdout
 
 
-def test_why_a_step_failed_stands_before_what_weigh_says_of_it(
+def test_why_a_step_failed_stands_before_what_weigh_states_of_it(
     tmp_path: Path,
 ) -> None:
     output = tmp_path / "1.out"

@@ -66,7 +66,7 @@ def test_a_program_that_the_container_lacks_is_named(here: Weigh, image: Path) -
     assert "not found in the container: no-such-program" in words_of(here, job)
 
 
-def test_a_node_without_containers_says_so(here: Weigh) -> None:
+def test_a_node_without_containers_is_reported(here: Weigh) -> None:
     image = here.folder / "a.sif"
     image.touch()
 
@@ -111,7 +111,7 @@ def test_what_is_no_module_s_name_is_refused(here: Weigh) -> None:
 
 
 @pytest.mark.parametrize("sees", [True, False])
-def test_training_without_the_gpu_that_was_asked_for_does_not_begin(
+def test_training_without_the_gpu_that_was_requested_does_not_begin(
     here: Weigh, monkeypatch: pytest.MonkeyPatch, *, sees: bool
 ) -> None:
     fake_torch(here, monkeypatch, sees=sees)

@@ -84,7 +84,7 @@ def prints_failed(folder: Path, *, at: float, closed: float | None) -> None:
         ("FAILED", 1, "FAILED"),
     ],
 )
-def test_a_killed_task_waits_for_its_element_to_say_why(
+def test_a_killed_task_waits_for_its_element_to_state_why(
     tmp_path: Path, element: State, tasks: int, expected: State
 ) -> None:
     job, plan = a_job(tmp_path, tasks=tasks)
@@ -96,7 +96,7 @@ def test_a_killed_task_waits_for_its_element_to_say_why(
 
 
 @pytest.mark.parametrize("element", ["RUNNING", "FAILED", "COMPLETED"])
-def test_a_task_that_the_kernel_killed_for_memory_ran_out_of_it_whoever_says_what(
+def test_a_task_that_the_kernel_killed_for_memory_ran_out_of_it_whatever_is_printed(
     tmp_path: Path, element: State
 ) -> None:
     job, plan = a_job(tmp_path, tasks=1)

@@ -53,7 +53,7 @@ def groups(*views: View) -> list[list[int]]:
     ]
 
 
-def test_tasks_of_jobs_that_asked_for_different_things_are_kept_apart() -> None:
+def test_tasks_of_jobs_that_requested_different_things_are_kept_apart() -> None:
     small, large = JobRequest(memory=GIB), JobRequest(memory=8 * GIB)
 
     assert groups(view("1", small, "FAILED"), view("2", large, "FAILED", first=2)) == [
@@ -114,7 +114,7 @@ def test_h_vmem_alone_grows_as_memory_does() -> None:
     assert (again.memory, again.virtual_memory) == (None, 8 * GIB)
 
 
-def test_memory_that_is_said_moves_h_vmem_along() -> None:
+def test_memory_that_is_reported_moves_h_vmem_along() -> None:
     wanted = JobRequest(memory=2 * GIB, virtual_memory=3 * GIB)
 
     again = request_of(wanted, Choice(run=True, reason=""), memory="8GiB")
@@ -122,7 +122,7 @@ def test_memory_that_is_said_moves_h_vmem_along() -> None:
     assert (again.memory, again.virtual_memory) == (8 * GIB, 9 * GIB)
 
 
-def test_a_time_that_is_said_is_taken_as_it_is() -> None:
+def test_a_time_that_is_reported_is_taken_as_it_is() -> None:
     again = request_of(
         JobRequest(time_limit=HOUR), Choice(run=True, reason="", time=2), time="90m"
     )

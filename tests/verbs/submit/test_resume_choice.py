@@ -33,7 +33,7 @@ def test_a_node_that_failed_is_avoided() -> None:
     assert (choice.run, choice.avoid) == (True, "node7")
 
 
-def test_more_host_memory_is_no_cure_for_a_full_gpu() -> None:
+def test_more_host_memory_is_no_fix_for_a_full_gpu() -> None:
     words = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB"
 
     choice = choose(a_task("OUT_OF_MEMORY"), ENDED, words, failures=0)

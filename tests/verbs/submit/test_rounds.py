@@ -416,7 +416,9 @@ def test_a_torn_round_blocks_no_longer_than_one_of_another_machine(
         ("", True),
     ],
 )
-def test_a_refusal_is_told_from_a_lost_connection(words: str, *, is_open: bool) -> None:
+def test_a_refusal_is_distinguished_from_a_lost_connection(
+    words: str, *, is_open: bool
+) -> None:
     assert slurm_commands.is_unanswered(words) is is_open
 
 
@@ -430,7 +432,7 @@ def test_a_refusal_is_told_from_a_lost_connection(words: str, *, is_open: bool) 
         ("", True),
     ],
 )
-def test_a_refusal_of_qsub_is_told_from_a_lost_connection(
+def test_a_refusal_of_qsub_is_distinguished_from_a_lost_connection(
     words: str, *, is_open: bool
 ) -> None:
     assert gridengine_commands.is_unanswered(words) is is_open

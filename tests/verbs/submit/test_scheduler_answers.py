@@ -208,13 +208,13 @@ def test_qstat_s_letters_are_states() -> None:
         ("26  : opening input/output file", "0", "FAILED"),
     ],
 )
-def test_qacct_says_how_a_job_ended(failed: str, status: str, state: str) -> None:
+def test_qacct_states_how_a_job_ended(failed: str, status: str, state: str) -> None:
     states = gridengine_commands.parse_ended(qacct(failed=failed, status=status))
 
     assert states["1"][0].state == state
 
 
-def test_qacct_s_tasks_are_told_apart() -> None:
+def test_qacct_s_tasks_are_distinguished() -> None:
     text = qacct(failed="0", status="0", task="1") + qacct(
         failed="0", status="7", task="2"
     )

@@ -124,7 +124,7 @@ def test_what_ran_out_of_time_gets_twice_as_much(weigh: Weigh) -> None:
     assert (weigh.folder / "whole").exists()
 
 
-def test_a_cancelled_job_tells_its_tasks_to_end(weigh: Weigh) -> None:
+def test_a_cancelled_job_stops_its_tasks(weigh: Weigh) -> None:
     saves = "trap 'touch saved; exit 1' TERM; touch began; sleep 60 & wait $!"
     job = weigh.submit(weigh.plan(saves, "sleep 60"), "--throttle", "1")
     until((weigh.folder / "began").exists)
@@ -226,7 +226,7 @@ def test_an_array_too_long_for_one_job_is_several(
     assert weigh.finish(job) == {"COMPLETED": 7}
 
 
-def test_a_missing_program_is_said_before_anything_runs(weigh: Weigh) -> None:
+def test_a_missing_program_is_reported_before_anything_runs(weigh: Weigh) -> None:
     job = weigh.submit(weigh.plan("no-such-program --epochs 3"))
 
     assert weigh.finish(job) == {"FAILED": 1}
@@ -253,7 +253,7 @@ def test_gnu_parallel_can_run_the_tasks(weigh: Weigh) -> None:
     assert (weigh.folder / "done").exists()
 
 
-def test_a_missing_environment_is_said_in_the_log(weigh: Weigh) -> None:
+def test_a_missing_environment_is_reported_in_the_log(weigh: Weigh) -> None:
     job = weigh.submit(weigh.plan("true"), "--venv", "nowhere")
 
     assert weigh.finish(job) == {"FAILED": 1}

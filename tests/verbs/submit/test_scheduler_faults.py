@@ -55,7 +55,7 @@ def calls(tmp_path: Path, name: str) -> int:
     return (tmp_path / "called").read_text().split().count(name)
 
 
-def test_a_missing_sbatch_is_said_with_the_way_out(
+def test_a_missing_sbatch_is_reported_with_the_way_out(
     here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -134,7 +134,7 @@ def test_a_refused_job_is_not_kept(here: Weigh, fake: Fake) -> None:
     assert not Path(".weigh/jobs.jsonl").exists()
 
 
-def test_a_silent_sbatch_is_not_asked_twice(
+def test_a_silent_sbatch_is_not_queried_twice(
     here: Weigh, fake: Fake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("weigh.schedulers.client.TO_SUBMIT", 0.2)
@@ -158,7 +158,7 @@ def test_an_answer_without_a_job_id_is_no_job(
     assert "printed no job id" in err
 
 
-def test_what_a_site_s_wrapper_says_before_the_id_does_no_harm(
+def test_what_a_site_s_wrapper_states_before_the_id_does_no_harm(
     here: Weigh, fake: Fake
 ) -> None:
     fake("sbatch", r"printf 'Welcome to \xff, 12 users\n481516;cluster\n'")
@@ -212,7 +212,7 @@ def test_a_job_absent_from_the_queue_has_not_failed(here: Weigh, job: str) -> No
     assert here.status(job)["tasks"] == {"UNKNOWN": 3}
 
 
-def test_accounting_says_how_an_absent_job_ended(
+def test_accounting_states_how_an_absent_job_ended(
     here: Weigh, fake: Fake, job: str
 ) -> None:
     fake(
@@ -261,7 +261,7 @@ def test_accounting_that_is_too_slow_is_accounting_that_fails(
     assert "did not answer within" in here.status(job)["unknown"][0]["reason"]
 
 
-def test_what_is_unknown_is_not_resumed_unless_asked_for(
+def test_what_is_unknown_is_not_resumed_unless_requested(
     here: Weigh, fake: Fake, job: str
 ) -> None:
     gone(here, fake, "exit 1")
@@ -330,7 +330,7 @@ def test_where_no_accounting_is_kept_what_is_gone_is_interrupted(
     assert here.status(job)["tasks"] == {"INTERRUPTED": 3}
 
 
-def test_what_the_queue_lists_as_ended_is_asked_about_until_accounting_has_it(
+def test_what_the_queue_lists_as_ended_is_queried_until_accounting_has_it(
     here: Weigh, fake: Fake, job: str
 ) -> None:
     fake("squeue", 'for i in 0 1 2; do echo "7|$i|COMPLETED|1|node1|None"; done')
@@ -360,7 +360,7 @@ def test_what_the_queue_lists_as_ended_is_asked_about_until_accounting_has_it(
         ("", "CANCELLED"),
     ],
 )
-def test_without_accounting_slurm_s_last_word_in_the_log_tells_the_end(
+def test_without_accounting_slurm_s_last_word_in_the_log_reports_the_end(
     here: Weigh, fake: Fake, job: str, words: str, state: str
 ) -> None:
     gone(here, fake, "echo 'Slurm accounting storage is disabled' >&2; exit 1")
@@ -479,7 +479,7 @@ def test_an_array_s_own_line_leaves_the_elements_that_ran(
     assert here.status(job)["tasks"] == {"FAILED": 1, "CANCELLED": 2}
 
 
-def test_without_accounting_the_log_tells_the_end(
+def test_without_accounting_the_log_reports_the_end(
     here: Weigh, fake: Fake, job: str
 ) -> None:
     fake("sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
@@ -501,7 +501,7 @@ def test_without_accounting_the_log_tells_the_end(
         "slurmstepd: error: StepId=1.batch exceeded memory limit (2 > 1)\n",
     ],
 )
-def test_a_log_that_tells_of_memory_is_believed(
+def test_a_log_that_mentions_memory_is_believed(
     here: Weigh, fake: Fake, job: str, words: str
 ) -> None:
     fake("squeue", 'for i in 0 1 2; do echo "7|$i|FAILED|1|node1|None"; done')
@@ -511,7 +511,7 @@ def test_a_log_that_tells_of_memory_is_believed(
     assert here.status(job)["tasks"] == {"OUT_OF_MEMORY": 3}
 
 
-def test_what_the_scheduler_says_last_does_not_hide_the_exit_code(
+def test_what_the_scheduler_states_last_does_not_hide_the_exit_code(
     here: Weigh, job: str
 ) -> None:
     words = "the time limit is near\nweigh: exit code 143\nslurmstepd: error: *** JOB\n"
@@ -532,7 +532,7 @@ def test_many_looks_are_one_question(
     assert calls(tmp_path, "squeue") == before + 1
 
 
-def test_all_jobs_are_asked_about_in_one_question(
+def test_all_jobs_are_queried_in_one_question(
     here: Weigh, fake: Fake, job: str, tmp_path: Path
 ) -> None:
     fake("sbatch", f"echo {int(job) + 1}")
@@ -559,7 +559,7 @@ def test_a_scheduler_that_fails_is_left_alone_for_longer(
     assert calls(tmp_path, "squeue") == 1
 
 
-def test_a_torn_cache_is_only_asked_for_again(
+def test_a_torn_cache_is_only_requested_again(
     here: Weigh, fake: Fake, job: str
 ) -> None:
     here.status(job)
@@ -585,7 +585,7 @@ def test_a_plan_that_was_deleted_leaves_the_job_listed(
     assert here.status(job)["tasks"] == {"RUNNING": 3}
 
 
-def test_jobs_of_long_ago_are_not_asked_about(
+def test_jobs_of_long_ago_are_not_queried(
     here: Weigh, job: str, tmp_path: Path
 ) -> None:
     jobs = here.folder / ".weigh/jobs.jsonl"
@@ -623,7 +623,7 @@ def test_a_job_waits_for_none_of_another_scheduler(here: Weigh, fake: Fake) -> N
     assert "cannot wait for it" in err
 
 
-def test_a_cancel_that_fails_is_said(here: Weigh, fake: Fake, job: str) -> None:
+def test_a_cancel_that_fails_is_reported(here: Weigh, fake: Fake, job: str) -> None:
     fake("squeue", 'for i in 0 1 2; do echo "7|$i|PENDING|N/A||Priority"; done')
     fake("scancel", "echo 'scancel: error: Access denied' >&2; exit 1")
 

@@ -51,7 +51,7 @@ def test_a_torn_answer_is_as_good_as_none(tmp_path: Path, torn: bytes) -> None:
     assert load(str(tmp_path), "slurm") == Poll()
 
 
-def test_a_job_that_still_runs_is_asked_about_however_old_it_is(tmp_path: Path) -> None:
+def test_a_job_that_still_runs_is_queried_however_old_it_is(tmp_path: Path) -> None:
     known = {"7": {0: ElementState(state="RUNNING")}}
     save(str(tmp_path), "slurm", Poll(asked=1.0, states=known))
     old = job(submitted=NOW - 60 * DAY)
@@ -61,7 +61,7 @@ def test_a_job_that_still_runs_is_asked_about_however_old_it_is(tmp_path: Path) 
     assert snapshot.of(old, 0).state == "RUNNING"
 
 
-def test_an_old_job_of_which_nothing_is_known_is_not_asked_about(
+def test_an_old_job_of_which_nothing_is_known_is_not_queried(
     tmp_path: Path,
 ) -> None:
     old = job(submitted=NOW - 60 * DAY)
@@ -84,7 +84,7 @@ def test_accounting_that_this_user_does_not_have_is_no_trouble(
     assert (snapshot.accounting, snapshot.of(one, 0).reason) == (None, None)
 
 
-def test_a_trial_that_is_refused_says_all_that_sbatch_said() -> None:
+def test_a_trial_that_is_refused_states_all_that_sbatch_printed() -> None:
     said = (
         "sbatch: error: invalid partition specified: nosuch\n"
         "allocation failure: Invalid partition name specified\n"
@@ -109,7 +109,7 @@ def test_a_trial_that_is_refused_says_all_that_sbatch_said() -> None:
         "Socket timed out on send/recv operation",
     ],
 )
-def test_a_trial_that_reached_nobody_says_nothing_of_the_job(why: str) -> None:
+def test_a_trial_that_reached_nobody_prints_nothing_of_the_job(why: str) -> None:
     said = (
         f"sbatch: error: slurm_set_addr: Unable to resolve\nallocation failure: {why}\n"
     )

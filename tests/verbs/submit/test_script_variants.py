@@ -110,7 +110,7 @@ def test_grid_engine_warns_by_a_soft_limit_and_may_put_the_job_back() -> None:
     assert {"#$ -notify", "#$ -r y", "#$ -l s_rt=00:59:00"} <= {*lines}
 
 
-def test_a_task_over_several_nodes_asks_for_them() -> None:
+def test_a_task_over_several_nodes_requests_them() -> None:
     lines = slurm_script(a_script(request=JobRequest(nodes=2))).splitlines()
 
     assert {"#SBATCH --nodes=2", "#SBATCH --ntasks-per-node=1"} <= {*lines}

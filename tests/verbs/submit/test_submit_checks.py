@@ -58,7 +58,7 @@ def attempt(weigh: Weigh, *words: str) -> tuple[int, str, str]:
         (("--time=24:00:00",), "short allows 30 m 00 s"),
     ],
 )
-def test_what_would_be_refused_or_never_start_is_said_with_its_cure(
+def test_what_would_be_refused_or_never_start_is_reported_with_its_fix(
     real: Weigh, words: tuple[str, ...], why: str
 ) -> None:
     code, _, err = attempt(real, *words)
@@ -69,7 +69,7 @@ def test_what_would_be_refused_or_never_start_is_said_with_its_cure(
 
 
 @pytest.mark.slurm
-def test_all_that_is_off_is_said_at_once(real: Weigh) -> None:
+def test_all_that_is_off_is_reported_at_once(real: Weigh) -> None:
     _, _, err = attempt(real, "-p", "nosuch", "-A", "nosuch", "--gpus", "p100")
 
     rules = set(re.findall(r"\[([a-z-]+)\]", err))
@@ -127,7 +127,7 @@ def test_a_request_that_is_missing_is_answered_with_the_queue_s_default(
 
 
 @pytest.mark.slurm
-def test_what_slurm_made_of_the_request_is_said_where_it_differs(
+def test_what_slurm_made_of_the_request_is_reported_where_it_differs(
     real: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SBATCH_TIMELIMIT", "3")
@@ -212,7 +212,7 @@ def test_a_command_runs_once_on_every_node_that_takes_jobs(real: Weigh) -> None:
 
 
 @pytest.mark.slurm
-def test_a_shell_on_a_node_asks_for_what_a_queue_gives(real: Weigh) -> None:
+def test_a_shell_on_a_node_requests_what_a_queue_gives(real: Weigh) -> None:
     code, out, _ = real("submit", "--on", "slurm", "--interactive", "--dry-run")
 
     assert code == 0
@@ -267,7 +267,7 @@ def test_each_node_has_no_first_ones(here: Weigh) -> None:
 @pytest.mark.parametrize(
     ("kind", "flag"), [("slurm", "wrap"), ("gridengine", "o"), ("gridengine", "t")]
 )
-def test_a_flag_that_the_script_says_itself_is_refused(kind: str, flag: str) -> None:
+def test_a_flag_that_the_script_states_itself_is_refused(kind: str, flag: str) -> None:
     with pytest.raises(UsageError, match=f"--{flag} is set by the job script"):
         refuse_own([(flag, "x")], kind)
 

@@ -35,7 +35,7 @@ def faked(here: Weigh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_what_was_submitted_before_a_part_was_refused_is_said(
+def test_what_was_submitted_before_a_part_was_refused_is_reported(
     here: Weigh, faked: Path
 ) -> None:
     fake(
@@ -121,7 +121,7 @@ def test_the_parts_together_are_held_against_what_a_user_may_have(
         check(6, 5, monkeypatch)
 
 
-def test_one_part_that_is_too_long_is_said_once(
+def test_one_part_that_is_too_long_is_reported_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(UsageError) as error:

@@ -68,14 +68,14 @@ def lines(first: Submitted, *more: Submitted) -> list[str]:
         (NOON + DAY, "; starts about 2026-11-22 12:00"),
     ],
 )
-def test_when_it_starts_is_said_as_a_person_would(
+def test_when_it_starts_is_reported_as_a_person_writes_it(
     expected: float | None, words: str
 ) -> None:
     shown = " ".join(" ".join(lines(job(expected=expected))).split())
     assert f"submitted 5 elements as job 7, up to 2 at a time{words} each" in shown
 
 
-def test_elements_of_several_tasks_say_how_many() -> None:
+def test_elements_of_several_tasks_state_how_many() -> None:
     assert "5 elements with 20 tasks as job 7" in lines(job(tasks=20))[0]
 
 
@@ -90,7 +90,7 @@ def test_a_job_for_each_of_many_nodes_is_a_few_lines() -> None:
     assert "and 197 more, to job 207" in "\n".join(shown)
 
 
-def test_the_rest_says_what_it_waits_for() -> None:
+def test_the_rest_states_what_it_waits_for() -> None:
     rest = job("9", reason="waits for the first one")
 
     assert "and 5 elements as job 9: waits for the first one" in lines(job(), rest)[1]

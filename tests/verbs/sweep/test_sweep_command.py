@@ -55,7 +55,7 @@ def test_a_sweep_writes_one_line_a_task_and_counts_first(
     ]
 
 
-def test_the_table_beside_it_has_every_task_s_parameters(
+def test_the_table_next_to_it_has_every_task_s_parameters(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     weigh("lr=1e-2,1e-3", "seed=7", "-o", "my.tasks", "--", *RUN)
@@ -128,7 +128,7 @@ def test_the_command_s_own_dashes_and_options_are_its_own(
     assert lines(tmp_path / "tasks.txt")[0] == "run --force -- -o 1 --json"
 
 
-def test_lines_go_to_stdout_and_the_count_beside_them(
+def test_lines_go_to_stdout_and_the_count_next_to_them(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     code, out, err = weigh("x=1..3", "-o", "-", "--", "echo", "{x}")
@@ -175,7 +175,7 @@ def test_zipped_parameters_are_counted_together(weigh: Weigh) -> None:
     assert out.startswith("15 tasks: 3 (a, b) x 5 s\n")
 
 
-def test_a_draw_says_how_to_draw_it_again(weigh: Weigh, tmp_path: Path) -> None:
+def test_a_draw_states_how_to_draw_it_again(weigh: Weigh, tmp_path: Path) -> None:
     argv = ("x=1..1000", "y=1..1000", "--random", "5")
     command = ("--", "run", "{x}", "{y}")
 
@@ -188,7 +188,7 @@ def test_a_draw_says_how_to_draw_it_again(weigh: Weigh, tmp_path: Path) -> None:
     assert lines(tmp_path / "again.txt") == once
 
 
-def test_fewer_to_draw_from_than_asked_for_is_said(weigh: Weigh) -> None:
+def test_fewer_to_draw_from_than_requested_is_reported(weigh: Weigh) -> None:
     _, out, err = weigh("x=1..3", "--random", "5", "--", "run", "{x}")
 
     assert out.startswith("3 tasks drawn from 3 x, --seed ")
@@ -216,7 +216,7 @@ def test_few_seeds_get_one_note(weigh: Weigh, axes: list[str], note: bool) -> No
     assert err.count("a difference may be chance") == note
 
 
-def test_what_is_there_twice_is_left_out_and_said(weigh: Weigh) -> None:
+def test_what_is_there_twice_is_left_out_and_reported(weigh: Weigh) -> None:
     _, out, err = weigh("a=1,11,1", "b=1,11", "--", "run", "{a}{b}")
 
     assert out.startswith("3 tasks:")
@@ -249,7 +249,7 @@ def test_a_file_that_differs_is_kept_unless_forced(
     assert weigh("x=1..3", "--replace", "--", "run", "{x}")[0] == 0
 
 
-def test_many_tasks_are_refused_where_nobody_can_be_asked(
+def test_many_tasks_are_refused_where_nobody_can_be_prompted(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     code, _, err = weigh("x=1..100001", "--", "run", "{x}")
@@ -262,7 +262,7 @@ def test_many_tasks_are_refused_where_nobody_can_be_asked(
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 130)])
-def test_a_person_is_asked_before_many_tasks(
+def test_a_person_is_prompted_before_many_tasks(
     weigh: Weigh,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -299,7 +299,7 @@ def test_json_is_one_document_with_a_schema(weigh: Weigh) -> None:
     assert (len(document["notes"]), err) == (2, "")
 
 
-def test_a_file_says_the_sweep_and_what_is_typed_wins(
+def test_a_file_states_the_sweep_and_what_is_typed_wins(
     weigh: Weigh, tmp_path: Path
 ) -> None:
     (tmp_path / "sweep.toml").write_text(

@@ -94,7 +94,7 @@ def test_conditions_choose_as_a_comprehension_would() -> None:
     ]
 
 
-def test_a_grid_too_large_to_go_through_says_how_to_draw_from_it() -> None:
+def test_a_grid_too_large_to_go_through_states_how_to_draw_from_it() -> None:
     with pytest.raises(UsageError, match="--random N"):
         choose(grid_of("a=1..100000", "b=1..100000"))
 

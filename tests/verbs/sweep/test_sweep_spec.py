@@ -25,7 +25,7 @@ seed = 1
 """
 
 
-def test_a_file_says_all_that_the_command_line_can() -> None:
+def test_a_file_states_all_that_the_command_line_can() -> None:
     assert parse_spec(WHOLE) == Spec(
         command=("python", "run.py", "{lr}", "{seed}", "{model}", "{batch}"),
         axes=(

@@ -69,5 +69,5 @@ def test_what_is_no_table_of_tasks_is_refused(text: str, words: str) -> None:
         ("/tmp/x/.t.txt", "/tmp/x/.t.tsv"),
     ],
 )
-def test_the_table_lies_beside_the_task_file(task_file: str, table: str) -> None:
+def test_the_table_lies_next_to_the_task_file(task_file: str, table: str) -> None:
     assert table_path(task_file) == table

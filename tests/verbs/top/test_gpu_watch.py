@@ -45,7 +45,7 @@ def _watch(fake_gpu: FakeGpu, patience: float = 10) -> GpuWatch:
     return GpuWatch(lambda: fake_gpu, patience)
 
 
-def test_each_look_reads_the_card_anew(fake_gpu: FakeGpu) -> None:
+def test_each_look_reads_the_gpu_anew(fake_gpu: FakeGpu) -> None:
     watch = _watch(fake_gpu)
     looks = [watch.look(), watch.look()]
     watch.close()
@@ -53,7 +53,7 @@ def test_each_look_reads_the_card_anew(fake_gpu: FakeGpu) -> None:
     assert looks[0].devices == (DEVICE,)
 
 
-def test_a_driver_that_hangs_leaves_the_last_reading_and_says_so(
+def test_a_driver_that_hangs_leaves_the_last_reading_and_is_reported(
     fake_gpu: FakeGpu,
 ) -> None:
     watch = _watch(fake_gpu, patience=0.05)
@@ -67,7 +67,7 @@ def test_a_driver_that_hangs_leaves_the_last_reading_and_says_so(
     assert late.readings
 
 
-def test_a_card_names_my_processes_and_counts_the_others(tmp_path: Path) -> None:
+def test_a_gpu_names_my_processes_and_counts_the_others(tmp_path: Path) -> None:
     fake_gpu = FakeGpu()
     fake_gpu.holders = {os.getpid(): 5 << 30, 1 << 23: 1 << 30}  # no pid is that large
     store = open_store(str(tmp_path), {"WEIGH_DIR": str(tmp_path)})
@@ -99,12 +99,12 @@ def test_a_driver_in_trouble_is_named_once_there_is_one(
     assert watch.look() == GpuLook(note=note)
 
 
-def test_what_is_in_doubt_about_the_cards_is_said(fake_gpu: FakeGpu) -> None:
+def test_what_is_in_doubt_about_the_gpus_is_reported(fake_gpu: FakeGpu) -> None:
     fake_gpu.notes, fake_gpu.absence = ("one is broken",), "none is yours"
     assert _watch(fake_gpu).look().note == "one is broken; none is yours"
 
 
-def test_a_card_that_breaks_keeps_its_last_reading_and_the_screen(
+def test_a_gpu_that_breaks_keeps_its_last_reading_and_the_screen(
     fake_gpu: FakeGpu,
 ) -> None:
     watch = _watch(fake_gpu)

@@ -76,14 +76,14 @@ HEADWAY = Headway(
 )
 
 
-def test_a_run_that_counts_its_steps_says_when_it_ends() -> None:
+def test_a_run_that_counts_its_steps_states_when_it_ends() -> None:
     view = replace(FOLLOWED, followed=headed(HEADWAY))
     lines = render_text(view).splitlines()
     at = lines.index("  progress  30 of 120 steps (25%), by tqdm")
     assert lines[at + 1] == "  ends      in 29.6 s (between 27.6 s and 33.6 s)"
 
 
-def test_the_overview_says_when_runs_end() -> None:
+def test_the_overview_states_when_runs_end() -> None:
     view = replace(OVERVIEW, runs=(headed(HEADWAY), ELSEWHERE))
     lines = render_text(view).splitlines()
     at = next(n for n, line in enumerate(lines) if line.startswith("  run "))
@@ -91,13 +91,13 @@ def test_the_overview_says_when_runs_end() -> None:
     assert "29.6 s" in lines[at + 1]
 
 
-def test_no_end_is_foretold_where_nobody_has_heard_of_a_run_for_long() -> None:
+def test_no_end_is_predicted_where_nobody_has_read_a_run_for_long() -> None:
     silent = replace(headed(HEADWAY), stale=True, age=500.0)
     view = replace(FOLLOWED, followed=silent)
     assert "  ends " not in render_text(view)
 
 
-def test_nothing_running_says_so_and_what_to_do() -> None:
+def test_nothing_running_is_reported_and_what_to_do() -> None:
     text = render_text(NOTHING)
     assert "none; start one in another window: weigh run -- COMMAND" in text
     assert "/home/ada/ner/.weigh" in text
@@ -108,24 +108,24 @@ def test_a_gpu_driver_in_trouble_is_named() -> None:
     assert "  the GPU driver does not answer" in render_text(view).splitlines()
 
 
-def test_a_low_window_keeps_the_cards_rather_than_what_is_in_doubt() -> None:
+def test_a_low_window_keeps_the_gpus_rather_than_what_is_in_doubt() -> None:
     view = replace(OVERVIEW, gpu_note="a doubt of many words, " * 5)
     shown = [line.text for line in top_lines(view, 40, 10)]
     assert any("V100" in line for line in shown)
 
 
-def test_a_run_that_ended_says_how_and_where_to_read_on() -> None:
+def test_a_run_that_ended_states_how_and_where_to_read_on() -> None:
     ended = replace(RUN, record=replace(RUN.record, state="FAILED", exit_code=3))
     text = render_text(replace(FOLLOWED, followed=ended))
     assert "FAILED in 12.4 s, exit code 3; details: weigh records show 7f3a91" in text
 
 
-def test_a_stopped_run_says_so() -> None:
+def test_a_stopped_run_is_reported() -> None:
     view = replace(FOLLOWED, followed=replace(RUN, stopped=True))
     assert "stopped, 12.4 s" in render_text(view)
 
 
-def test_only_somebody_at_the_keyboard_is_told_the_key() -> None:
+def test_only_somebody_at_the_keyboard_is_shown_the_key() -> None:
     assert "q quits" in top_lines(NOTHING, keys=True)[0].text
     assert "q quits" not in render_text(NOTHING)
 

@@ -143,7 +143,7 @@ def test_its_processes_are_those_that_ps_shows(job: Job, watch: Open) -> None:
     assert view.processes[0].pid == leader.pid
 
 
-def test_it_says_what_the_run_would_ask_for(job: Job, watch: Open) -> None:
+def test_it_states_what_the_run_would_request(job: Job, watch: Open) -> None:
     request = watch(job.store(), "alice").look().request
     assert request is not None
     assert request.memory is not None
@@ -255,7 +255,7 @@ def test_a_label_beyond_latin_1_does_not_break_a_latin_1_output(tmp_path: Path) 
     assert "\\u0416\\u0438" in done.stdout
 
 
-def test_with_nothing_running_it_says_what_to_do(job: Job) -> None:
+def test_with_nothing_running_it_states_what_to_do(job: Job) -> None:
     job.finish()
     done = job.top("--once")
     assert done.returncode == 0

@@ -118,7 +118,7 @@ def test_quitting_gives_the_terminal_back(tmux: Tmux, key: str) -> None:
 
 
 @pytest.mark.usefixtures("run")
-def test_being_told_to_end_gives_the_terminal_back(tmux: Tmux) -> None:
+def test_a_stop_signal_gives_the_terminal_back(tmux: Tmux) -> None:
     tmux.until(ALICE)
     tmux.do("run-shell", "pkill -TERM -P #{pane_pid}")
     tmux.until_true(lambda _: _state(tmux) == SHELL)
@@ -146,7 +146,7 @@ def test_ctrl_z_gives_the_shell_and_fg_the_screen(tmux: Tmux) -> None:
     assert _state(tmux) == FULL_SCREEN
 
 
-def test_with_nothing_running_it_says_what_to_do(tmux: Tmux) -> None:
+def test_with_nothing_running_it_states_what_to_do(tmux: Tmux) -> None:
     tmux.type(f"clear; {WEIGH} top", "Enter")
     tmux.until("start one in another window: weigh run -- COMMAND")
     tmux.type("q")
