@@ -108,7 +108,7 @@ class Bench:
         return [one().wall / other().wall for _ in range(self.rounds)]
 
 
-def median_range(values: Sequence[float], form: str = "{:.2f}") -> str:
+def spread(values: Sequence[float], form: str = "{:.2f}") -> str:
     """Write the median, and between what the values lie."""
     middle = form.format(statistics.median(values))
     return f"{middle}   ({form.format(min(values))} to {form.format(max(values))})"
@@ -118,10 +118,10 @@ def dispatch(bench: Bench) -> None:
     """Compare 1,000 tasks of no length with what else can run them."""
     tasks = bench.tasks(1000)
     ratios = bench.paired(lambda: bench.weigh(tasks), lambda: bench.xargs(tasks))
-    print(f"wall, to xargs -P2               {median_range(ratios)}   asked: 1.15")
+    print(f"wall, to xargs -P2               {spread(ratios)}   asked: 1.15")
     if shutil.which("parallel"):
         ratios = bench.paired(lambda: bench.parallel(tasks), lambda: bench.weigh(tasks))
-        print(f"wall of GNU parallel, to weigh   {median_range(ratios)}   asked: 4")
+        print(f"wall of GNU parallel, to weigh   {spread(ratios)}   asked: 4")
     else:
         print("wall of GNU parallel, to weigh   no parallel here")
 
@@ -136,12 +136,8 @@ def processor(bench: Bench) -> None:
         weigh = last.cpu - bench.weigh(few).cpu
         beyond.append((weigh - bare) / (_MANY - 1000) * 1000)
         memory.append(last.memory / (1 << 20))
-    print(
-        f"CPU ms a task above bare spawn   {median_range(beyond, '{:.3f}')}   asked: 0.2"
-    )
-    print(
-        f"memory, MiB                      {median_range(memory, '{:.1f}')}   asked: 40"
-    )
+    print(f"CPU ms a task above bare spawn   {spread(beyond, '{:.3f}')}   asked: 0.2")
+    print(f"memory, MiB                      {spread(memory, '{:.1f}')}   asked: 40")
 
 
 def start(bench: Bench) -> None:
@@ -155,9 +151,7 @@ def start(bench: Bench) -> None:
         bench.weigh(path)
         waits.append((os.stat(sign).st_mtime - began) * 1000)
         os.unlink(sign)
-    print(
-        f"ms to the first task             {median_range(waits, '{:.0f}')}   asked: 150"
-    )
+    print(f"ms to the first task             {spread(waits, '{:.0f}')}   asked: 150")
 
 
 def resume(bench: Bench) -> None:
@@ -174,7 +168,7 @@ def resume(bench: Bench) -> None:
         )
     costs = [run([*WEIGH, path], bench.folder) for _ in range(bench.rounds)]
     walls = [cost.wall for cost in costs]
-    print(f"s to resume 100,000 done tasks   {median_range(walls)}   asked: 0.7")
+    print(f"s to resume 100,000 done tasks   {spread(walls)}   asked: 0.7")
 
 
 def scale(bench: Bench, count: int) -> None:
