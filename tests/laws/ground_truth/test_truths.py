@@ -59,6 +59,8 @@ _MISSES = {
     (_JOB, "tmpfs_file"): "other programs change the machine's Shmem meanwhile",
     (_JOB, "memfd"): "the same",
     (_JOB, "nodump_exec"): "nothing can be read but the sums",
+    (_JOB, "pool"): "on a busy machine the model of the forks runs ahead of counts",
+    (_JOB, "mclapply"): "the same",
     (_JOB, "zombies"): "the kernel's memory of a zombie cannot be seen",
     (_HERE, "nodump_exec"): "as in a job, where no cgroup can be made",
     (_HERE, "file_private"): "the first cgroup version counts droppable kernel memory",

@@ -7,13 +7,16 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weigh.measure.memory.gauge import Holding, MemoryGauge
 from weigh.measure.memory.ledger import Ledger, holding, open_ledger
 from weigh.probe.cgroup import GroupGauge, GroupMemory, memory_folder, parse_memory_stat
+from weigh.probe.proc import ProcessReading
 from weigh.units import MIB
 
 SIZES = st.integers(0, 1 << 40)
@@ -41,6 +44,46 @@ V2_BEFORE_5_18 = {
 
 def stat_text(figures: dict[str, int]) -> bytes:
     return "".join(f"{name} {size}\n" for name, size in figures.items()).encode()
+
+
+class Scripted:
+    """A ledger that returns the holdings it was given, one after the other."""
+
+    source = "own cgroup: counted by the kernel"
+    is_own = True
+
+    def __init__(self, *held: Holding) -> None:
+        self.held = iter(held)
+
+    def read(self) -> Holding:
+        return next(self.held)
+
+    def strangers(self, _: object) -> bool:
+        return False
+
+
+class Nobody:
+    """A tree of no process."""
+
+    excluded: frozenset[int] = frozenset()
+
+    def pids(self) -> frozenset[int]:
+        return frozenset()
+
+
+def test_a_peak_after_the_last_look_is_with_the_files_of_that_look() -> None:
+    now = Holding(10, 0, 0, low=10, high=10, is_account=True)
+    ended = Holding(0, 0, 0, low=0, high=30, is_account=True, spike=30)
+    ledger: Any = Scripted(now, ended)
+    tree: Any = Nobody()
+    gauge = MemoryGauge(tree, ledger=ledger)
+
+    gauge.hold([ProcessReading(7, 20, 20, 14, 14, 10, 4, 0)], 0)
+    last = gauge.finish()
+
+    assert last is not None
+    assert last.total + last.spike == 34
+    assert (last.low, last.high) == (0, 34)
 
 
 # The figures

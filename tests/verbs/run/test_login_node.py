@@ -24,7 +24,7 @@ class Nodes:
 
     def __call__(self, argv: Sequence[str], **_: object) -> Reply:
         self.asked += 1
-        answer = self.answers[argv[0]]
+        answer = self.answers.get(argv[0])
         if answer is None:
             return Reply(trouble="no such command")
         return Reply(0, answer, "")

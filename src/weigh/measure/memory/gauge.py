@@ -77,6 +77,7 @@ class MemoryGauge:
         self._ledger = ledger
         self._check_at = clock()
         self._pages: SharedPages | None = None
+        self._files: tuple[Bytes, Bytes] = (0, 0)  # mapped at the look before
         self._unmapped: Unmapped | None = None
         if is_alone and (ledger is None or not ledger.is_own):
             from weigh.measure.memory import unmapped  # noqa: PLC0415 - as needed
@@ -144,8 +145,12 @@ class MemoryGauge:
             file, most = self._shared_pages().files(readings, best)
         else:
             file = most = sum(files)
+        low = held.low + file
+        before, self._files = self._files, (file, most)
+        if held.spike:  # then, those of the look before may still have been mapped
+            file, most = max(file, before[0]), max(most, before[1])
         return msgspec.structs.replace(
-            held, file=file, low=held.low + file, high=held.high + max(file, most)
+            held, file=file, low=low, high=held.high + max(file, most)
         )
 
     def _shared_pages(self) -> "SharedPages":
