@@ -80,8 +80,10 @@ def test_peak_memory_is_the_programs_own_and_within_the_bounds(
     run = run_of(tmp_path, kind)
     truth, peak = run.truth["peak_memory"], run.usage["peak_memory"]
     assert peak["value"] == pytest.approx(truth, rel=0.05)
-    # the truth is without page tables and stacks, which weigh counts
-    assert peak["low"] - (peak["kernel"] or 0) <= truth + base_tolerance(truth)
+    # the truth is without page tables (1 / 512 of what a process maps, and other
+    # processes map it too) and stacks, which weigh counts
+    kernel = max(peak["kernel"] or 0, truth // 256)
+    assert peak["low"] <= truth + kernel + base_tolerance(truth)
     assert truth - base_tolerance(truth) <= peak["high"]
 
 
@@ -92,8 +94,10 @@ def test_the_peak_is_reported_by_kind_of_memory(
     kind: str, part: str, tmp_path: Path
 ) -> None:
     run = run_of(tmp_path, kind)
-    peak = run.usage["peak_memory"]
     size = run.truth.get("file", run.truth["peak_memory"])
+    if run.usage["peak_memory"][part] < 0.85 * size:  # weigh looked after the peak
+        run = Run(tmp_path, kind, seconds=4)
+    peak = run.usage["peak_memory"]
     assert peak[part] == pytest.approx(size, rel=0.15)  # the interpreter's own: 12 MiB
     parts = ("anonymous", "shared", "file", "kernel")
     assert sum(peak[part] for part in parts) == peak["value"]
