@@ -214,6 +214,20 @@ def test_the_kernels_version_is_read() -> None:
     assert kernel_version() >= (2, 6)
 
 
+@linux
+def test_a_count_of_which_one_process_is_left_shows_no_overlap() -> None:
+    clock = Clock()
+    tree = ProcTree(os.getpid())
+    here = tree.reading(os.getpid())
+    assert here is not None
+    ended = msgspec.structs.replace(here, pid=(1 << 22) + 1)  # above any process id
+    pages = SharedPages(tree, clock)
+    clock.now = 1000
+    value, high = pages.files([here, ended], best=0)
+    tree.close()
+    assert (value, high) == (here.file, 2 * here.file)
+
+
 def test_counting_stops_when_its_time_is_spent() -> None:
     clock = Clock()
     pages = SharedPages(ProcTree(10, "/nowhere"), clock)

@@ -280,6 +280,8 @@ class SharedPages:
         """Count files and shared memory; False if they were not all readable."""
         sizes = {reading.pid: reading.file + reading.shared for reading in kept}
         pages = self._open(stack, opened, chosen(sizes))
+        if len(pages) < min(2, len(sizes)):  # of one alone, all seems its own
+            return False
         files = count_files(pages, len(sizes), sum(sizes.values()))
         if files is not None:
             self._files.correct([reading.file for reading in kept], files.file)
