@@ -83,6 +83,8 @@ def test_peak_memory_is_the_programs_own_and_within_the_bounds(
     # the truth is without page tables (1 / 512 of what a process maps, and other
     # processes map it too) and stacks, which weigh counts
     kernel = max(peak["kernel"] or 0, truth // 256)
+    if "cgroup" in peak["source"]:  # version 1 counts caches that the kernel can drop
+        kernel += MIB
     assert peak["low"] <= truth + kernel + base_tolerance(truth)
     assert truth - base_tolerance(truth) <= peak["high"]
 

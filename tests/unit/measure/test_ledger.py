@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weigh.measure.memory.gauge import Holding, MemoryGauge
-from weigh.measure.memory.ledger import Ledger, holding, open_ledger
+from weigh.measure.memory.ledger import Ledger, holding, open_ledger, remove_forgotten
 from weigh.probe.cgroup import GroupGauge, GroupMemory, memory_folder, parse_memory_stat
 from weigh.probe.proc import ProcessReading
 from weigh.units import MIB
@@ -379,3 +379,16 @@ def test_a_group_made_for_a_job_counts_it_and_is_removed() -> None:
 def test_a_gauge_refuses_a_group_that_is_gone(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"."):
         GroupGauge(str(tmp_path / "gone"), 2)
+
+
+def test_groups_of_killed_runs_are_removed_and_new_ones_stay(tmp_path: Path) -> None:
+    old, new, living = (
+        tmp_path / f"weigh.{pid}.2"
+        for pid in ((1 << 22) + 1, (1 << 22) + 2, os.getpid())
+    )
+    for folder in (old, new, living):
+        folder.mkdir()
+    for folder in (old, living):
+        os.utime(folder, (0, 0))
+    remove_forgotten(str(tmp_path))
+    assert sorted(tmp_path.iterdir()) == sorted((new, living))

@@ -6,6 +6,7 @@ ancestors are in it besides the job, as in a Slurm step or a container.
 """
 
 import os
+import time
 from collections.abc import Callable, Collection, Mapping
 
 import msgspec
@@ -13,13 +14,14 @@ import msgspec
 from weigh.measure.memory.gauge import Holding
 from weigh.probe.cgroup import GroupGauge, GroupMemory, memory_folder, read_group
 from weigh.probe.proc import parse_stat
-from weigh.units import KIB, MIB, Bytes
+from weigh.units import KIB, MIB, MINUTE, Bytes, Seconds
 
 OWN = "own cgroup: counted by the kernel"
 STANDING = "cgroup: counted by the kernel, nothing else is in it"
 
 _SYSTEM = "/sys/fs/cgroup"
 _NAME = "weigh."  # our groups; the process id of weigh follows
+_NEW: Seconds = MINUTE
 _STAT_BYTES = 1024
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _MOST_ADOPTIONS = 3  # while the ancestors of one process are read
@@ -212,7 +214,7 @@ def _make_group(folder: str, version: int, leader: int) -> Ledger | None:
     """Move *leader* to a new group; None where that is refused."""
     if not os.access(folder, os.W_OK) or not _counts_upwards(folder, version):
         return None
-    _remove_forgotten(folder)
+    remove_forgotten(folder)
     own = f"{folder}/{_NAME}{os.getpid()}.{leader}"
     try:
         os.mkdir(own)
@@ -271,21 +273,32 @@ def _has_subgroups(folder: str) -> bool:
         return True
 
 
-def _remove_forgotten(folder: str) -> None:
-    """Remove the empty groups of runs that were killed."""
+def remove_forgotten(folder: str) -> None:
+    """Remove the empty groups of runs that were killed.
+
+    New ones stay: a container that shares the groups may be about to use them, and has
+    process ids of its own.
+    """
     try:
-        names = os.listdir(folder)
+        names = [name for name in os.listdir(folder) if name.startswith(_NAME)]
     except OSError:
         return
     for name in names:
         weigh = name.removeprefix(_NAME).partition(".")[0]
-        if name.startswith(_NAME) and weigh.isdecimal():
+        if weigh.isdecimal() and _age(f"{folder}/{name}") > _NEW:
             try:
                 os.kill(int(weigh), 0)
             except ProcessLookupError:
                 _remove(f"{folder}/{name}")
             except OSError:
                 continue
+
+
+def _age(folder: str) -> Seconds:
+    try:
+        return time.time() - os.stat(folder).st_mtime
+    except OSError:
+        return 0.0
 
 
 def _remove(folder: str) -> None:
