@@ -1,6 +1,7 @@
 import os
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,16 @@ def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> 
     assert reply.trouble == "sh did not answer within 0.5 seconds"
     child = int((tmp_path / "child").read_text())
     stat = Path(f"/proc/{child}/stat")
-    assert not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+    def has_ended() -> bool:
+        return (
+            not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+        )
+
+    deadline = time.monotonic() + 60  # the signal is sent, and takes its time
+    while not has_ended():
+        assert time.monotonic() < deadline, "the child lives"
+        time.sleep(0.01)
 
 
 def test_a_folder_that_is_gone_is_not_taken_for_a_command_that_is() -> None:

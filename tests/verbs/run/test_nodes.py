@@ -101,10 +101,10 @@ def test_ranks_under_a_weigh_each_are_one_record(job: Job, tmp_path: Path) -> No
     assert [rank["rank"] for rank in found["ranks"]] == [0, 1, 2, 3]
     for number, rank in enumerate(found["ranks"]):
         held = (60 + 40 * number) * MIB
-        assert held < rank["peak_memory"] < held + 14 * MIB
+        assert held < rank["peak_memory"] < held + 20 * MIB  # with its interpreter
     peaks = [node["peak_memory"]["value"] for node in found["nodes"]]
     for peak, held in zip(peaks, (160, 320), strict=True):
-        assert held * MIB < peak < (held + 28) * MIB
+        assert held * MIB < peak < (held + 40) * MIB
     assert found["usage"]["peak_memory"]["value"] == max(peaks)
     assert found["missing"] == []
 
@@ -162,7 +162,10 @@ def test_an_agent_that_cannot_start_is_one_warning(job: Job, tmp_path: Path) -> 
 def test_a_rank_that_fails_has_the_exit_code_of_plain_srun(
     option: str, end: str, job: Job, tmp_path: Path
 ) -> None:
-    (tmp_path / "fail.sh").write_text(f"sleep 0.5\n[ $SLURM_PROCID != 1 ] || {end}\n")
+    # the other rank lives longer, so that -K always finds it
+    (tmp_path / "fail.sh").write_text(
+        f"[ $SLURM_PROCID != 1 ] || {{ sleep 0.5; {end}; }}\nsleep 2\n"
+    )
     step = f"srun {option} -n2 bash fail.sh"
     script = f"""
 {step}; echo $? >plain
