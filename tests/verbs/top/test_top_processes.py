@@ -56,7 +56,8 @@ def test_all_processes_of_a_user_are_listed() -> None:
     assert listed is not None
     pids = {one.pid for one in listed}
     assert os.getpid() in pids
-    again = read_processes(os.geteuid()) or []  # a number may have gone to another user
+    again = read_processes(os.geteuid())  # a number may have gone to another user
+    assert again is not None
     for pid in pids & {one.pid for one in again} & set(psutil.pids()):
         assert Path(f"/proc/{pid}").stat().st_uid == os.geteuid()
 

@@ -91,9 +91,14 @@ def run(
             words = last_words(sizes) if record.exit_code or record.signal else ""
             record = finished(record, measured, options, words)
             keeper.keep(record)
+            own = record
             if group is not None and group.is_first:
                 record = group.joined(record, os.environ)
             output.write(record, warner)
+            # weigh ends as its own rank did, whatever became of the others
+            record = msgspec.structs.replace(
+                record, exit_code=own.exit_code, signal=own.signal
+            )
             _note_login_node(record.host, options, warner)
         except Exception as error:  # noqa: BLE001 - the job's exit code must pass
             warner.warn(f"internal error: {type(error).__name__}: {error}")
