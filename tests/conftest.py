@@ -30,8 +30,12 @@ for name in list(os.environ):
     ):
         del os.environ[name]
 
-# under nohup programs ignore it, and so would every one that a test starts
+# under nohup, and behind a shell's `&`, programs ignore these, and so would every one
+# that a test starts
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # a busy machine is no fault of the code's: examples may take their time
 settings.register_profile("weigh", deadline=None, max_examples=30)
