@@ -41,7 +41,7 @@ from weigh.flow.site import schedulers
 from weigh.model.job import Submitted
 from weigh.schedulers.client import TO_SUBMIT
 from weigh.schedulers.job_script import ANNOUNCED
-from weigh.schedulers.protocol import Scheduler
+from weigh.schedulers.protocol import Argv, Scheduler
 from weigh.store import jobs
 from weigh.store.identity import Machine, Process, is_alive, process, this_machine
 from weigh.store.lines import UNREADABLE
@@ -163,8 +163,16 @@ class Round:
         _make(folder)
         return token, folder
 
-    def send(self, scheduler: Scheduler, job: Submitted, script: str) -> Submitted:
+    def send(
+        self,
+        scheduler: Scheduler,
+        job: Submitted,
+        script: str,
+        argv: Argv | None = None,
+    ) -> Submitted:
         """Send *script* as *job*, which has no id yet; record the job with its id.
+
+        *argv* is the command that submits it, if not the usual one.
 
         Raises:
             SchedulerError: the job was refused.
@@ -181,7 +189,7 @@ class Round:
             _mark_open(self.sender.store, self.folder)
         _link_new(self.path(f"{number}.part"), msgspec.json.encode(Part(job)))
         try:
-            job_id = scheduler.submit(script, cwd=job.cwd)
+            job_id = scheduler.submit(script, cwd=job.cwd, argv=argv)
         except SubmissionUnknownError as error:
             self._note_over(number)
             answer = self._settle_part(number, job)

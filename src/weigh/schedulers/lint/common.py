@@ -39,15 +39,18 @@ class ScriptLint(msgspec.Struct, frozen=True, kw_only=True):
 
     def lint(self, text: str, facts: Facts) -> tuple[Finding, ...]:
         """Return the findings of a script by line; missing *facts* skip checks."""
-        script = read_script(text)
-        read = self.read(script, facts)
-        case = open_case(script, read, facts, self.words)
-        case = msgspec.structs.replace(case, start=self.start(case))
-        case = msgspec.structs.replace(case, granted=self.granted(case))
-        found = list(read.findings)
+        case = self.case(text, facts)
+        found = list(self.read(case.script, facts).findings)
         for rule in (*COMMON, *self.rules):
             found.extend(rule(case))
         return tuple(sorted(found, key=lambda one: one.line or len(text)))
+
+    def case(self, text: str, facts: Facts) -> Case:
+        """Parse a script."""
+        script = read_script(text)
+        case = open_case(script, self.read(script, facts), facts, self.words)
+        case = msgspec.structs.replace(case, start=self.start(case))
+        return msgspec.structs.replace(case, granted=self.granted(case))
 
     def directives(self, text: str) -> int:
         """Return the number of directive lines that the scheduler reads."""
