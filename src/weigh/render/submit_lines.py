@@ -149,6 +149,8 @@ def request_words(wanted: JobRequest) -> str:
     parts = [_count(wanted.cpus, "CPU")]
     if wanted.memory is not None:
         parts.append(format_size(wanted.memory))
+    elif wanted.virtual_memory is not None:
+        parts.append(f"{format_size(wanted.virtual_memory)} of address space")
     if wanted.gpus:
         parts.append(f"{wanted.gpus} x {wanted.gpu_type or 'GPU'}")
     if wanted.time_limit is not None:

@@ -8,7 +8,7 @@ import msgspec
 
 from weigh.errors import UsageError
 from weigh.flow.site import schedulers
-from weigh.flow.submit.own_script import request_of_known
+from weigh.flow.submit.own_script import FOLDER, request_of_known
 from weigh.model.job import OwnScript, Submitted
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.dialect import Traits
@@ -45,7 +45,7 @@ def named_jobs(
             found = schedulers.reach(scheduler, root=root, env=env).known(name)
             asked.append(KINDS[scheduler].title)
             if found is not None:
-                return [_as_job(found, scheduler, name, of_others=of_others)]
+                return [_as_job(found, scheduler, name, root, of_others=of_others)]
         if not asked:
             raise
         raise UsageError(
@@ -108,7 +108,7 @@ def _narrowed(job: Submitted, part: str, name: str) -> Submitted:
 
 
 def _as_job(
-    known: KnownJob, scheduler: str, name: str, *, of_others: bool
+    known: KnownJob, scheduler: str, name: str, root: str, *, of_others: bool
 ) -> Submitted:
     user = schedulers.current_user()
     if known.user != user and not of_others:
@@ -131,7 +131,7 @@ def _as_job(
         scheduler=scheduler,
         id=known.id,
         name=known.name,
-        folder="",
+        folder=os.path.join(root, FOLDER, f"{scheduler}-{known.id}"),  # not made
         cwd=cwd,
         script=script,
         elements=number,
