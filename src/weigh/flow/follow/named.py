@@ -44,8 +44,13 @@ def named_jobs(
         for scheduler in _that_may_know(name, env):
             found = schedulers.reach(scheduler, root=root, env=env).known(name)
             asked.append(KINDS[scheduler].title)
-            if found is not None:
-                return [_as_job(found, scheduler, name, root, of_others=of_others)]
+            if found is None:
+                continue
+            ours = [job for job in known if _is_one(job, found, scheduler)]
+            if ours:  # an element may have an id of its own
+                span = found.part
+                return [_narrowed(ours[-1], span, name) if span else ours[-1]]
+            return [_as_job(found, scheduler, name, root, of_others=of_others)]
         if not asked:
             raise
         raise UsageError(
@@ -72,6 +77,10 @@ def _that_may_know(name: str, env: Mapping[str, str]) -> Iterator[str]:
         installed = shutil.which(kind.submits, path=path)
         if installed and kind.user_scripts.known_argvs(name):
             yield scheduler
+
+
+def _is_one(job: Submitted, found: KnownJob, scheduler: str) -> bool:
+    return job.own is not None and (job.scheduler, job.id) == (scheduler, found.id)
 
 
 def _part_of_known(known: Sequence[Submitted], name: str) -> Submitted | None:
