@@ -30,7 +30,7 @@ _SCRIPT = "weigh.script"
 # options of weigh beside a script of the user's own: all others are the scheduler's
 _OF_SCRIPTS = frozenset(
     {"--measure", "--again", "--checks", "--no-checks", "--dry-run", "--json", "--on"}
-    | {"--cluster", "-h", "--help"}
+    | {"--cluster", "--help"}
 )
 _SETUP = {"modules", "conda", "venv", "lines", "container", "imports", "checks"}
 

@@ -118,9 +118,9 @@ class OwnScript(msgspec.Struct, frozen=True, kw_only=True):
     ``flags`` are the scheduler's own, typed beside the script, and ``arguments`` are
     the script's. ``indices`` are those of its array, as ranges; empty for a plain job.
     ``output`` and ``error`` are the patterns of its log files, absolute; ``logs`` are
-    log files by index that the scheduler named. ``measured``: weigh measures it in the
-    job. ``foreign``: weigh did not submit it. ``part``: these indices are only a part
-    of the array.
+    log files by index that the scheduler named; ``digest`` is that of the script's
+    text. ``measured``: weigh measures it in the job. ``foreign``: weigh did not submit
+    it. ``part``: these indices are only a part of the array.
     """
 
     flags: tuple[str, ...] = ()
@@ -129,6 +129,7 @@ class OwnScript(msgspec.Struct, frozen=True, kw_only=True):
     output: str = ""
     error: str = ""
     logs: dict[str, str] = {}
+    digest: str = ""
     measured: bool = False
     foreign: bool = False
     part: bool = False

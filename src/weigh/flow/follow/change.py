@@ -51,7 +51,9 @@ def change(
     view = next(look([job], every, root=root, env=env, fresh=True))
     waiting = sum(state.state == "PENDING" for state in view.elements)
     if not waiting and not _may_run(wanted, view.elements):
-        raise UsageError(f"job {job.id} no longer waits: {_way_out(job, wanted)}")
+        if all(state.is_final for state in view.elements):
+            raise UsageError(f"job {job.id} has ended: nothing to change")
+        raise UsageError(f"job {job.id} runs: {_way_out(job, wanted)}")
     try:
         argvs = view.scheduler.change(job, wanted)
     except SchedulerError as error:
@@ -100,7 +102,7 @@ def _may_run(wanted: Change, elements: Sequence[ElementState]) -> bool:
 def _way_out(job: Submitted, wanted: Change) -> str:
     """Return what to do instead of a change."""
     if wanted.time is not None:
-        return "users cannot raise a running job's limit, or exceed the queue's"
+        return "no user may raise a running job's limit, or exceed the queue's"
     if wanted.priority is not None:
         return "users can only lower it"
     return f"weigh cancel {job.id}, then submit it with the new request"

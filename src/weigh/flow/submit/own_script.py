@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from weigh._version import __version__
-from weigh.errors import UsageError
+from weigh.errors import StoreError, UsageError
 from weigh.flow.check.script import facts_of, guess, read_script_file
 from weigh.flow.follow.view import look
 from weigh.flow.site import schedulers
@@ -35,16 +35,14 @@ from weigh.schedulers.script import read_script
 from weigh.store import jobs, location
 
 FOLDER = "scripts"  # in the store: one directory per script with its flags
+_COPIES = "copies"
 _UNSAFE = re.compile(r"[^\w.-]+")
 _OPEN = frozenset({"PENDING", "RUNNING"})
 _SHELL = "/bin/sh"
 
 
 class ScriptOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options as typed; ``flags`` are the scheduler's, ``arguments`` the script's.
-
-    ``folder`` is where an earlier job of the script is kept, which this one continues.
-    """
+    """The options as typed: ``flags`` of the scheduler, ``arguments`` of the script."""
 
     script: str
     flags: tuple[str, ...] = ()
@@ -147,6 +145,7 @@ def draft_of(  # noqa: PLR0913 - keyword-only past the second
         indices=described.indices,
         output=described.output,
         error=described.error,
+        digest=_digest(text),
         measured=options.measure,
     )
     return Draft(
@@ -183,11 +182,9 @@ def send(  # noqa: PLR0913 - keyword-only past the third
     token, sent = sending.new_token()
     store = sending.sender.store
     location.make_folder(store)
-    copy = os.path.join(sent, "script", os.path.basename(draft.script))
-    os.makedirs(os.path.dirname(copy), exist_ok=True)
-    write_script(copy, draft.text)
     file = draft.typed
     if own.measured:
+        _keep(_copy(draft, store), draft.text)
         file = os.path.join(sent, os.path.basename(draft.script))
         write_script(file, _wrapped(draft, kind, store, sent))
     scripts = KINDS[kind].user_scripts
@@ -322,6 +319,36 @@ def _argv(draft: Draft, kind: str, token: str, file: str | None = None) -> Argv:
     )
 
 
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def _copy(draft: Draft, store: str) -> str:
+    """Return the path of the script as it is now: the same text has the same path.
+
+    So runs of it have the same command, by which records are compared.
+    """
+    name = os.path.basename(draft.script)
+    return os.path.join(store, FOLDER, _COPIES, draft.own.digest, name)
+
+
+def _keep(path: str, text: str) -> None:
+    """Write a copy of a script, unless it is there: jobs may be reading it.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    if os.path.exists(path):
+        return
+    fresh = f"{path}.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        write_script(fresh, text)
+        os.replace(fresh, path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror}") from error
+
+
 def _wrapped(draft: Draft, kind: str, store: str, sent: str) -> str:
     """Return the script that measures a copy of the user's in the job.
 
@@ -329,19 +356,19 @@ def _wrapped(draft: Draft, kind: str, store: str, sent: str) -> str:
     """
     script = read_script(draft.text)
     shell = draft.described.interpreter or script.interpreter or (_SHELL,)
-    copy = os.path.join(sent, "script", os.path.basename(draft.script))
+    copy = _copy(draft, store)
     command = f'{shlex.join((*shell, copy))} "$@"'
     python = shlex.quote(sys.executable)
     body = "\n".join(
         (
             f"# {shlex.quote(draft.script)}, measured; written by weigh {__version__}.",
             announce_line(KINDS[kind].script_rules.job_id, sent),
-            f"if [ -x {python} ]; then",
+            f"if {python} -P -c 'import weigh' 2>/dev/null; then",
             f"  export WEIGH_DIR={shlex.quote(store)}",
-            f"  exec {python} -P -m weigh run -q -- \\",
+            f"  exec {python} -P -m weigh run -q --no-wait-orphans -- \\",
             f"    {command}",
             "fi",
-            f'echo "weigh: not measured: $(hostname) has no" {python} >&2',
+            'echo "weigh: not measured: weigh does not run on $(hostname)" >&2',
             f"exec {command}",
         )
     )
@@ -400,16 +427,13 @@ def request_of_known(known: KnownJob) -> JobRequest:
 
 
 def changed_since(job: Submitted) -> bool:
-    """Return whether the user's script is no longer the one that the job ran."""
-    name = os.path.basename(job.script)
-    copy = os.path.join(job.folder, "sent", job.token, "script", name)
-    try:
-        with open(copy, "rb") as then, open(job.script, "rb") as now:
-            return then.read() != now.read()
-    except OSError as error:
-        if not os.path.exists(job.script):
-            raise UsageError(f"{job.script} is gone: nothing to submit") from error
-        return False
+    """Return whether the user's script is no longer the one that the job ran.
+
+    Raises:
+        UsageError: it is gone.
+    """
+    text = read_script_file(job.script, job.script)
+    return job.own is not None and job.own.digest != _digest(text)
 
 
 def reads_whole_array(draft: Draft, kind: str) -> str | None:

@@ -30,6 +30,7 @@ _FIELDS = "JobID,JobIDRaw,User,Submit,JobName,WorkDir,SubmitLine"
 _COUNT = 7
 _SEPARATOR = "\x1f"
 _WAITING_INDEX = "4294967294"  # in the name of a log: the element has no index yet
+_GONE = re.compile(r"already finished|no longer pending")
 _CANNOT = {
     "wait": "sbatch would wait for its end: omit --wait (weigh status --watch)",
     "test-only": "--test-only submits nothing: weigh submit --dry-run",
@@ -330,6 +331,12 @@ def change_argvs(job: Submitted, change: Change, known: str) -> tuple[Argv, ...]
     """
     if change.priority is not None and change.priority > 0:
         raise UsageError("--priority: users can only lower it (--priority -100)")
+    is_held = pairs_of(next(iter(known.splitlines()), "")).get("Priority") == "0"
+    if change.priority is not None and is_held:
+        raise UsageError(
+            f"--priority: job {job.id} is held, and this would release it (scontrol "
+            f"release {job.id} first)"
+        )
     own = job.own
     target = job.id
     if own is not None and own.part:
@@ -366,5 +373,8 @@ def parse_refusal(ran: Ran) -> str | None:
     if ran.code == 0 and not ran.err.strip():
         return None
     lines = [one.strip() for one in (ran.err + ran.out).splitlines() if one.strip()]
-    words = "; ".join(dict.fromkeys(lines))
+    failed = [line for line in lines if not line.endswith("No error")]
+    if len(failed) < len(lines) and all(map(_GONE.search, failed)):
+        return None  # changed what still waits
+    words = "; ".join(dict.fromkeys(failed))
     return re.sub(r"\s*for job \d+|slurm_update error: ", "", words) or ran.complaint()
