@@ -29,6 +29,7 @@ from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import KINDS
 from weigh.schedulers.elements import parse_ranges
 from weigh.schedulers.job_script import announce_line
+from weigh.schedulers.launched import SUBMITS, launched_by_line
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.protocol import Argv, Described, KnownJob, Scheduler
 from weigh.schedulers.script import read_script
@@ -137,6 +138,7 @@ def draft_of(  # noqa: PLR0913 - keyword-only past the second
     text = read_script_file(path, options.script)
     facts = facts_of(cwd, env, default_files=kind.lint.default_files(cwd, env))
     described = kind.user_scripts.describe(text, options.flags, path, facts)
+    _refuse_no_job(text, options, kind.lint.directives(text))
     if described.refusals:
         raise UsageError(f"{options.script}: {described.refusals[0]}")
     own = OwnScript(
@@ -317,6 +319,28 @@ def _argv(draft: Draft, kind: str, token: str, file: str | None = None) -> Argv:
         token=token,
         comment=draft.described.comment,
     )
+
+
+def _refuse_no_job(text: str, options: ScriptOptions, directives: int) -> None:
+    """Refuse a file that is no job script: a task file, or one that submits jobs.
+
+    Raises:
+        UsageError: it is.
+    """
+    if directives or options.flags:
+        return
+    name = options.script
+    if not text.startswith("#!"):
+        raise UsageError(
+            f"{name} is no job script: no #! line, no directives (of a task file: "
+            f"weigh plan {name})"
+        )
+    submits = {one.runner for one in launched_by_line(text)} & SUBMITS
+    if submits:
+        raise UsageError(
+            f"{name} calls {submits.pop()} itself: run it with bash; weigh status "
+            "takes the id of each of its jobs"
+        )
 
 
 def _digest(text: str) -> str:

@@ -410,6 +410,8 @@ def _plan(
             "nothing to submit: weigh submit PLAN, or weigh submit -- COMMAND"
         )
     folder = os.path.abspath(os.path.join(cwd, options.plan))
+    if not os.path.exists(folder) and "." in os.path.basename(options.plan):
+        raise UsageError(f"no such script or plan: {options.plan}")
     plan = plan_directory.read_plan(folder)
     if not plan.elements:
         raise UsageError(f"{options.plan} has no elements: there is nothing to submit")
