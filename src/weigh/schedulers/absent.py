@@ -170,6 +170,16 @@ def parse_raw(out: str, job: Submitted) -> dict[str, str]:  # noqa: ARG001
     return {}
 
 
+def sent_argv(job: Submitted, user: str) -> Argv | None:  # noqa: ARG001
+    """Return None: weigh submits no user's script here."""
+    return None
+
+
+def parse_sent(out: str, job: Submitted, user: str) -> str | None:  # noqa: ARG001
+    """Read nothing."""
+    return None
+
+
 def change_argvs(job: Submitted, change: Change, known: str) -> tuple[Argv, ...]:  # noqa: ARG001
     """Return no command: traits.changes is empty."""
     return ()

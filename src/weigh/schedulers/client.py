@@ -210,6 +210,28 @@ class Client:
             forget(self._way.root, self.name)
         return found
 
+    def find_ended(self, job: Submitted) -> str | None:
+        """Return the id of a user's script that was sent as *job* and has ended.
+
+        None if accounting lists none, or there is no accounting.
+
+        Raises:
+            SchedulerError: accounting does not answer.
+        """
+        scripts = KINDS[self._backend.NAME].user_scripts
+        argv = scripts.sent_argv(job, self._way.user)
+        if argv is None:
+            return None
+        try:
+            ran = self._run(argv, timeout=_TO_ASK)
+        except SchedulerError as error:
+            if isinstance(error.__cause__, FileNotFoundError | PermissionError):
+                return None
+            raise
+        if ran.code and self._backend.accounting_answer(ran.out, ran.err) == "failing":
+            raise SchedulerError(f"{argv[0]}: {ran.complaint()}")
+        return scripts.parse_sent(ran.out, job, self._way.user)
+
     def patience(self) -> Seconds:
         """Return the time in seconds after which a sent request can no longer arrive.
 

@@ -86,6 +86,12 @@ class Scheduler(Protocol):
         Raises SchedulerError if the scheduler does not answer.
         """
 
+    def find_ended(self, job: Submitted) -> str | None:
+        """Return the id of a user's script that was sent as *job* and has ended.
+
+        None if accounting lists none. Raises SchedulerError if it does not answer.
+        """
+
     def patience(self) -> Seconds:
         """Return the seconds after which a sent script can no longer become a job.
 
@@ -497,6 +503,12 @@ class UserScripts(Protocol):
 
     def parse_known(self, name: str, outs: Sequence[str]) -> KnownJob | None:
         """Read their outputs; None if the scheduler does not know the job."""
+
+    def sent_argv(self, job: Submitted, user: str) -> Argv | None:
+        """Return the command that lists ended jobs like *job*, which has no id."""
+
+    def parse_sent(self, out: str, job: Submitted, user: str) -> str | None:
+        """Read the id of *job* in its output, by the token or by what is known."""
 
     def change_argvs(
         self, job: Submitted, change: Change, known: str

@@ -321,6 +321,10 @@ class Round:
         try:
             scheduler = self._reach(job.scheduler)
             found = scheduler.find(job.token, name=job.name)
+            if (
+                found is None and job.own is not None
+            ):  # it writes no id, and may be over
+                found = scheduler.find_ended(job)
             patience = scheduler.patience() if found is None else 0.0
         except WeighError as error:
             return msgspec.structs.replace(facts, silent=str(error))

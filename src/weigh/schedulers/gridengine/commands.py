@@ -111,7 +111,7 @@ _NO_QUEUE = "no suitable queues"
 _OTHER_QUEUE = "not contained in its hard queue list"
 _CANNOT = re.compile(r"^(Unable to run job: )?(Job \S+ )?")
 _MOST_REASONS = 3
-_NO_SUCH_JOB = re.compile(r"job id \S+ not found")
+_NO_SUCH_JOB = re.compile(r"job (?:id|name) \S+ not found")
 _NO_FILE = "No such file or directory"
 _UNREADABLE = "unable to open"
 _BLOCK = "=" * 20

@@ -34,6 +34,7 @@ _CANNOT = {
     "verify": "-verify submits nothing: weigh submit --dry-run",
     "help": "qsub -help shows its options",
 }
+_CLOCKS, _LONGEST_SEND = 2.0, 60.0  # seconds
 _YES = frozenset({"y", "yes"})
 
 
@@ -288,6 +289,26 @@ def _of_category(text: str, slots: str) -> RecordedRequest:
     count = positive_number(slots) or 1
     rows = f"job_number: 1\nparallel environment: x range: {count}\n{rows}"
     return parse_job(rows) or RecordedRequest()
+
+
+def sent_argv(job: Submitted, user: str) -> Argv | None:  # noqa: ARG001
+    """Return the command that lists ended jobs of the same name."""
+    return ("qacct", "-j", job.name)
+
+
+def parse_sent(out: str, job: Submitted, user: str) -> str | None:
+    """Read the id of a job of this name and user, submitted when *job* was.
+
+    Accounting keeps no token; another job of this name that the user submits by hand in
+    the same seconds would be taken for it, which sends nothing twice.
+    """
+    ids = {
+        block.get("jobnumber", "")
+        for block in qacct_blocks(out.splitlines())
+        if block.get("owner") == user
+        and -_CLOCKS <= _seconds(block) - job.submitted <= _LONGEST_SEND
+    }
+    return ids.pop() if len(ids) == 1 else None
 
 
 def change_argvs(job: Submitted, change: Change, known: str) -> tuple[Argv, ...]:

@@ -19,6 +19,7 @@ submit_script_argv = absent.submit_script_argv
 check_script_argv = absent.check_script_argv
 raised, wrapper, wrapper_flags = absent.raised, absent.wrapper, absent.wrapper_flags
 raw_argv, parse_raw = absent.raw_argv, absent.parse_raw
+sent_argv, parse_sent = absent.sent_argv, absent.parse_sent
 change_argvs, parse_refusal = absent.change_argvs, absent.parse_refusal
 _NAME = re.compile(r"(\d{1,10})(?:\.(\d{1,9}))?")
 

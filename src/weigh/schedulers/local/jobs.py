@@ -139,6 +139,10 @@ class Local:
             return job
         return None
 
+    def find_ended(self, job: Submitted) -> str | None:  # noqa: ARG002
+        """Return None: no user's script runs here as a job."""
+        return None
+
     def patience(self) -> Seconds:
         """Return how long a started shell may take to write its process id."""
         return _TO_START

@@ -323,6 +323,22 @@ def _logs_of(lines: Sequence[str]) -> dict[str, str]:
     return logs
 
 
+def sent_argv(job: Submitted, user: str) -> Argv | None:  # noqa: ARG001 - by token
+    """Return the command that lists how the user's jobs of the last day were sent."""
+    fields = "JobID,SubmitLine"
+    return ("sacct", "-n", "-P", "-X", "-u", user, "-S", "now-1days", "-o", fields)
+
+
+def parse_sent(out: str, job: Submitted, user: str) -> str | None:  # noqa: ARG001
+    """Read the id of the job whose command line holds the token."""
+    for line in out.splitlines():
+        place, _, words = line.partition("|")
+        number = place.partition("_")[0]
+        if job.token in words and whole_number(number) is not None:
+            return number
+    return None
+
+
 def change_argvs(job: Submitted, change: Change, known: str) -> tuple[Argv, ...]:
     """Return the command that changes a job.
 
