@@ -28,7 +28,7 @@ _NAME = re.compile(r"(\d{1,10})(?:\.([\d:-]+))?")
 _VARIABLE = re.compile(r"\$\{?(HOME|USER|JOB_ID|JOB_NAME|HOSTNAME|TASK_ID)\}?")
 _TAG = "WEIGH"
 _CANNOT = {
-    "sync": "qsub would wait for its end: omit -sync (weigh status --watch)",
+    "sync": "qsub would wait for its end: omit -sync (weigh status --wait)",
     "now": "qsub would wait until it starts: omit -now",
     "b": "-b: weigh submit -- COMMAND runs a command",
     "verify": "-verify submits nothing: weigh submit --dry-run",

@@ -32,7 +32,7 @@ _SEPARATOR = "\x1f"
 _WAITING_INDEX = "4294967294"  # in the name of a log: the element has no index yet
 _GONE = re.compile(r"already finished|no longer pending")
 _CANNOT = {
-    "wait": "sbatch would wait for its end: omit --wait (weigh status --watch)",
+    "wait": "sbatch would wait for its end: omit --wait (weigh status --wait)",
     "test-only": "--test-only submits nothing: weigh submit --dry-run",
     "wrap": "--wrap replaces the script: weigh submit -- COMMAND",
     "clusters": "--clusters: name the cluster in weigh's settings (--cluster NAME)",
