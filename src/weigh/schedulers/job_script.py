@@ -163,6 +163,8 @@ def tasks_command(script: JobScript, rules: ScriptRules) -> str:
     if limit is not None and warning(script) is not None:
         until = f' --time-limit "$(({limit - _reserve(script)} - SECONDS))s"'
     own = " ".join(_own_flags(script, rules))
+    if script.queue:
+        own, tasks = f"{own} --pull", f'"$plan"/{quoted(script.queue)}'
     return (
         f"{quoted(script.python)} -m weigh exec --jobs {script.together} "
         f"--grace {grace}{until} \\\n  {own} \\\n  --joblog {log} {tasks}"
