@@ -200,7 +200,8 @@ class ElementState(msgspec.Struct, frozen=True, kw_only=True):
 class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a task: ``task`` is its number in the plan, ``seq`` in the element.
 
-    ``output`` is the file with its output, ``job`` is its job.
+    ``output`` is the file with its output, ``job`` is its job. ``claims`` is how often
+    it was claimed, in a shared queue.
     """
 
     task: int
@@ -213,6 +214,7 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None = None
     output: str | None = None
     attempt: int | None = None
+    claims: int = 0
 
 
 Elements = dict[int, ElementState]

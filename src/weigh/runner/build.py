@@ -42,7 +42,7 @@ from weigh.units import Bytes, Seconds
 if TYPE_CHECKING:
     from weigh.measure.checkpoint_signal import CheckpointSignal
     from weigh.runner.gpu_meter import GpuMeter
-    from weigh.runner.shared_queue import Claims, Owner, SharedQueue
+    from weigh.runner.shared_queue import OwnClaims, Owner, SharedQueue
 
 _RARELY = 20_000  # objects between collections: tasks create no reference cycles
 _WAITED = frozenset(
@@ -345,7 +345,7 @@ class Run:
         self._shared = shared_queue.SharedQueue(claims, pulling)
         return self._shared, tally
 
-    def _claims(self, shared: Shared) -> "Claims":
+    def _claims(self, shared: Shared) -> "OwnClaims":
         """Return the claims of a queue, with this run among its owners."""
         from weigh.runner import shared_queue  # noqa: PLC0415 - start-up time
 
@@ -361,7 +361,7 @@ class Run:
             folder=folder,
             job=None if job is None else job.id,
         )
-        return shared_queue.Claims(folder, owner)
+        return shared_queue.OwnClaims(folder, owner)
 
     def _wait_or_kill(self, past: events_file.Past) -> None:
         from weigh.runner import previous_run  # noqa: PLC0415 - start-up time

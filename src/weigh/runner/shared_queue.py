@@ -40,7 +40,8 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
     ``name`` is that of its file, ``joblog`` a path relative to the queue, ``run`` the
     id of the run in its events. ``job`` is the scheduler's job, if any. ``folder`` is
-    where the queue was.
+    where the queue was. Without a joblog it is a resumption, which moved what it
+    claimed to a queue of its own.
     """
 
     name: str
@@ -87,24 +88,94 @@ class Files:
 
 
 class Claims:
-    """The claims in the directory of one queue, as far as this run knows them.
+    """The claims in the directory of one queue, as of the last look.
 
-    ``links`` and ``listings`` count the calls.
+    ``taken`` has the number of the last claim of each claimed unit; ``listings`` counts
+    the looks.
     """
 
-    def __init__(self, folder: str, owner: Owner, files: Files | None = None) -> None:
-        """Claim for *owner*, whose name gets a number when it enters."""
+    def __init__(self, folder: str, files: Files | None = None) -> None:
         self.folder = folder
         self.taken: dict[int, int] = {}
-        self.links = self.listings = 0
-        self._files = files or Files()
-        self._own: set[str] = set()
-        self._label = owner.name
-        self._can_link = True
+        self.listings = 0
+        self.files = files or Files()
         self._by_inode: dict[int, str] = {}
         self._inodes: dict[tuple[int, int], int] = {}
         self._owners: dict[str, Owner] = {}
+
+    def look(self) -> None:
+        """List the directory: learn the claims of all runs.
+
+        Raises:
+            StoreError: it cannot be listed.
+        """
+        self.listings += 1
+        try:
+            names = self.files.listed(self.folder)
+        except OSError as error:
+            raise StoreError(f"cannot list {self.folder}: {error.strerror}") from error
+        for name, inode in names:
+            if name.startswith("w."):
+                self._by_inode[inode] = name
+            elif claim := _parsed(name):
+                self.note(*claim)
+                self._inodes[claim] = inode
+
+    def note(self, unit: int, number: int) -> None:
+        """Note that a unit has a claim of this number."""
+        self.taken[unit] = max(number, self.taken.get(unit, 0))
+
+    def after(self, unit: int) -> int:
+        """Return the number of the next claim of a unit."""
+        return self.taken.get(unit, -1) + 1
+
+    def owners(self) -> tuple[Owner, ...]:
+        """Return the runs that have entered."""
+        names = sorted(set(self._by_inode.values()))
+        found = (self._read_owner(name) for name in names)
+        return tuple(one for one in found if one is not None)
+
+    def claimants(self) -> Iterator[tuple[int, list[Owner | None]]]:
+        """Yield each claimed unit with its owners in the order of their claims.
+
+        An owner is None if it is not known yet.
+        """
+        for unit, last in sorted(self.taken.items()):
+            yield unit, [self._owner_of(unit, number) for number in range(last + 1)]
+
+    def named_in(self, path: str) -> str | None:
+        """Return the name of the owner that a claim holds; None if it has none yet."""
+        with suppress(OSError, *UNREADABLE):
+            return msgspec.json.decode(self.files.read(path), type=Owner).name
+        return None
+
+    def _owner_of(self, unit: int, number: int) -> Owner | None:
+        inode = self._inodes.get((unit, number))
+        name = None if inode is None else self._by_inode.get(inode)
+        if name is None:  # made without links, or the file was not listed yet
+            name = self.named_in(f"{self.folder}/c{unit}.{number}")
+        return None if name is None else self._read_owner(name)
+
+    def _read_owner(self, name: str) -> Owner | None:
+        if name not in self._owners:
+            with suppress(OSError, *UNREADABLE):
+                text = self.files.read(f"{self.folder}/{name}")
+                self._owners[name] = msgspec.json.decode(text, type=Owner)
+        return self._owners.get(name)
+
+
+class OwnClaims(Claims):
+    """The claims of one run among those of all; ``links`` counts its calls."""
+
+    def __init__(self, folder: str, owner: Owner, files: Files | None = None) -> None:
+        """Claim for *owner*, whose name gets a number when it enters."""
+        super().__init__(folder, files)
         self.owner = owner
+        self.links = 0
+        self._own: set[str] = set()
+        self._label = owner.name
+        self._can_link = True
+        self._content = b""
 
     def enter(self) -> None:
         """Create the file of the owner, which has to be there before its claims.
@@ -128,66 +199,25 @@ class Claims:
         try:
             self._claim(target)
         except FileExistsError:
+            self.note(unit, number)
             # over NFS the answer to our own call may have been lost
-            if self._named_in(target) not in self._own:
-                self._note(unit, number)
-                return False
+            return self.named_in(target) in self._own
         except OSError as error:
             raise StoreError(
                 f"cannot claim a task in {self.folder}: {error.strerror}"
             ) from error
-        self._note(unit, number)
+        self.note(unit, number)
         return True
-
-    def look(self) -> None:
-        """List the directory: learn the claims of all runs.
-
-        Raises:
-            StoreError: it cannot be listed.
-        """
-        self.listings += 1
-        try:
-            names = self._files.listed(self.folder)
-        except OSError as error:
-            raise StoreError(f"cannot list {self.folder}: {error.strerror}") from error
-        for name, inode in names:
-            if name.startswith("w."):
-                self._by_inode[inode] = name
-            elif claim := _parsed(name):
-                self._note(*claim)
-                self._inodes[claim] = inode
-
-    def owners(self) -> tuple[Owner, ...]:
-        """Return the runs that have pulled, as of the last look; all but this one."""
-        names = sorted(set(self._by_inode.values()))
-        found = (self._read_owner(name) for name in names if name not in self._own)
-        return tuple({one.name: one for one in found if one is not None}.values())
-
-    def owner_of(self, unit: int, number: int) -> Owner | None:
-        """Return who made a claim, as of the last look; None if that is not known."""
-        inode = self._inodes.get((unit, number))
-        name = None if inode is None else self._by_inode.get(inode)
-        if name is None:  # made without links, or the file was not listed yet
-            name = self._named_in(f"{self.folder}/c{unit}.{number}")
-        return None if name is None else self._read_owner(name)
-
-    def claimants(self) -> Iterator[tuple[int, list[Owner | None]]]:
-        """Yield each claimed unit with its owners in the order of their claims."""
-        for unit, last in sorted(self.taken.items()):
-            yield unit, [self.owner_of(unit, number) for number in range(last + 1)]
 
     def is_ours(self, owner: Owner) -> bool:
         """Return whether *owner* is this very run."""
         return owner.name in self._own
 
-    def _note(self, unit: int, number: int) -> None:
-        self.taken[unit] = max(number, self.taken.get(unit, 0))
-
     def _claim(self, target: str) -> None:
         if self._can_link:
             source = f"{self.folder}/{self.owner.name}"
             try:
-                self._files.link(source, target)
+                self.files.link(source, target)
             except OSError as error:
                 if error.errno == errno.EMLINK:  # 65,000 on ext4
                     self.owner = self._new_file(self.owner)
@@ -199,7 +229,7 @@ class Claims:
             else:
                 return
         # a reader may see the file before its content: then nobody owns it yet
-        self._files.create(target, self._content)
+        self.files.create(target, self._content)
 
     def _new_file(self, owner: Owner) -> Owner:
         number = len(self._own)
@@ -208,7 +238,7 @@ class Claims:
             ours = msgspec.structs.replace(owner, name=name)
             self._content = msgspec.json.encode(ours)
             try:
-                self._files.create(f"{self.folder}/{name}", self._content)
+                self.files.create(f"{self.folder}/{name}", self._content)
             except FileExistsError:
                 number += 1
                 continue
@@ -218,19 +248,6 @@ class Claims:
                 ) from error
             self._own.add(name)
             return ours
-
-    def _named_in(self, path: str) -> str | None:
-        """Return the name of the owner that a claim holds; None if it has none yet."""
-        with suppress(OSError, *UNREADABLE):
-            return msgspec.json.decode(self._files.read(path), type=Owner).name
-        return None
-
-    def _read_owner(self, name: str) -> Owner | None:
-        if name not in self._owners:
-            with suppress(OSError, *UNREADABLE):
-                text = self._files.read(f"{self.folder}/{name}")
-                self._owners[name] = msgspec.json.decode(text, type=Owner)
-        return self._owners.get(name)
 
 
 def _parsed(name: str) -> tuple[int, int] | None:
@@ -287,7 +304,7 @@ class SharedQueue(Queue):
     end, and may be alive.
     """
 
-    def __init__(self, claims: Claims, pulling: Pulling) -> None:
+    def __init__(self, claims: OwnClaims, pulling: Pulling) -> None:
         super().__init__(iter(()))
         self.claims = claims
         self._pulling = pulling
@@ -436,7 +453,7 @@ class SharedQueue(Queue):
         for unit, owners in doubtful.items():
             left = self._left(unit, owners)
             if left and all(owner.name in gone for owner in owners):
-                self._lost.append((unit, claims.taken[unit] + 1, left))
+                self._lost.append((unit, claims.after(unit), left))
 
     def _left(self, unit: int, owners: Sequence[Owner]) -> list[int]:
         """Return the tasks of a unit that no owner has in its joblog."""

@@ -140,6 +140,8 @@ def heading(script: JobScript) -> Iterator[str]:
     """Yield the comments that describe the script."""
     alone = script.together == 1
     tasks = "1 task" if alone else f"up to {script.together} tasks in parallel"
+    if script.queue:
+        tasks = f"{'1 task' if alone else tasks} at a time, pulled from one queue"
     elements = f"{script.elements} elements of " if script.is_array else ""
     yield ""
     yield f"# {elements}{tasks}; written by weigh {script.version}."

@@ -126,6 +126,8 @@ def _gone(
     found: set[str] = set()
     remote: list[Owner] = []
     for owner in owners:
+        if not owner.joblog:
+            continue
         past = _past(os.path.join(folder, owner.joblog) + events.SUFFIX)
         if past is not None and owner.run not in past.open_runs:
             found.add(owner.name)  # it wrote so itself, as its last event
