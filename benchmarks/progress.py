@@ -19,7 +19,7 @@ from weigh.model.progress import Forecast
 from weigh.progress.reader import Reader
 
 RUNS = 200
-RECORDINGS = Path(__file__).parent.parent / "tests" / "data" / "progress"
+RECORDINGS = Path(__file__).parent.parent / "tests" / "support" / "data" / "progress"
 SHARES = (0.1, 0.2, 0.5, 0.8)
 STEPS = 1000
 
