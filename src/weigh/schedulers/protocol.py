@@ -393,7 +393,8 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 
     ``output`` and ``error`` are absolute patterns, ``error`` empty if both are one
     file. ``comment`` is its own free text. ``interpreter`` runs the script in place of
-    the one that its first line names. ``refusals`` are why weigh cannot submit it.
+    the one that its first line names. ``misread`` is a flag that the scheduler would
+    refuse, ``refusals`` are why weigh cannot submit the script.
     """
 
     name: str
@@ -405,6 +406,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     comment: str = ""
     interpreter: tuple[str, ...] = ()
     request: JobRequest = JobRequest()
+    misread: str = ""
     refusals: tuple[str, ...] = ()
 
 

@@ -80,7 +80,7 @@ def test_failed_indices_are_one_job_in_slurm_and_few_in_grid_engine() -> None:
         ("-t", "3-7:4", "-tc", "2"),
         ("-t", "8-9", "-tc", "2"),
     ]
-    assert [*GRID.only((5,), 2)] == [("-t", "5")]
+    assert [*GRID.only((5,), 2)] == [("-t", "5-5")]
 
 
 @pytest.mark.parametrize("numbers", [(1,), (1, 2), (2, 4, 5), (1, 3, 5, 9, 10, 40)])

@@ -92,6 +92,10 @@ def submit_own(
     settle_all(root, env, notify)
     name, reached = _where(options, cwd, env)
     draft = draft_of(options, name, root=root, cwd=cwd, env=reached)
+    if options.checks and draft.described.misread:
+        raise UsageError(
+            f"{draft.typed}: {draft.described.misread} (--no-checks submits it anyway)"
+        )
     sendings = Sendings(draft.folder, root=root, reach=reaching(root, env))
     number = sendings.next_number(notify)
     if not options.again:

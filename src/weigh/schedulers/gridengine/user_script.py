@@ -17,9 +17,14 @@ from weigh.schedulers.elements import format_ranges, indices_of
 from weigh.schedulers.gridengine import text as gridengine_text
 from weigh.schedulers.gridengine.commands import epoch_time, parse_job, qacct_blocks
 from weigh.schedulers.gridengine.lint import case_of, requested_by
-from weigh.schedulers.gridengine.lint_options import PREFIX, directive_lines
+from weigh.schedulers.gridengine.lint_options import (
+    PREFIX,
+    directive_lines,
+    read_options,
+)
 from weigh.schedulers.job_script import SHEBANG
 from weigh.schedulers.lint.case import Case
+from weigh.schedulers.lint.common import flags_alone, misread_flag
 from weigh.schedulers.protocol import Argv, Change, Described, KnownJob
 from weigh.schedulers.script import read_script
 
@@ -67,6 +72,7 @@ def describe(text: str, flags: Sequence[str], path: str, facts: Facts) -> Descri
             account=wanted.project,
             throttle=throttle,
         ),
+        misread=misread_flag(read_options(flags_alone(PREFIX, flags)).findings, "qsub"),
         refusals=tuple(
             why
             for key, why in _CANNOT.items()
@@ -131,8 +137,7 @@ def only(indices: Sequence[int], throttle: int | None) -> Iterator[Argv]:
     for run in _progressions(sorted(set(indices))):
         first, last = run[0], run[-1]
         step = f":{run[1] - first}" if len(run) > 1 and run[1] - first > 1 else ""
-        span = f"{first}-{last}{step}" if len(run) > 1 else str(first)
-        yield ("-t", span, *(most if len(run) > 1 else ()))
+        yield ("-t", f"{first}-{last}{step}", *(most if len(run) > 1 else ()))
 
 
 def _progressions(numbers: Sequence[int]) -> Iterator[list[int]]:

@@ -1,6 +1,7 @@
 """The lint of one scheduler's scripts: its reader and rules, and those all share."""
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -59,3 +60,22 @@ class ScriptLint(msgspec.Struct, frozen=True, kw_only=True):
     def options(self, text: str) -> Read:
         """Return the options that the scheduler reads in a script."""
         return self.read(read_script(text), Facts())
+
+
+_STRAY = frozenset({"no-option", "stray-word"})
+
+
+def flags_alone(prefix: str, flags: Sequence[str]) -> Script:
+    """Return a script that has only the *flags*, as one directive."""
+    return read_script(f"{prefix} {shlex.join(flags)}" if flags else "")
+
+
+def misread_flag(found: Iterable[Finding], tool: str) -> str:
+    """Return why *tool* would refuse a flag, in one line; empty if it would not."""
+    first = next((one for one in found if not one.accepted), None)
+    if first is None:
+        return ""
+    if first.rule in _STRAY:
+        word = first.effect.partition(" is ")[0]
+        return f"{word} is no flag of {tool}; arguments of the script follow --"
+    return first.effect + (f" ({first.cure})" if first.cure else "")

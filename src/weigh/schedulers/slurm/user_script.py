@@ -13,13 +13,18 @@ from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.elements import format_ranges, indices_of, parse_ranges
 from weigh.schedulers.job_script import SHEBANG
 from weigh.schedulers.lint.case import Case
+from weigh.schedulers.lint.common import flags_alone, misread_flag
 from weigh.schedulers.protocol import Argv, Change, Described, KnownJob
 from weigh.schedulers.script import read_script
 from weigh.schedulers.slurm import text as slurm_text
 from weigh.schedulers.slurm.cluster import pairs_of
 from weigh.schedulers.slurm.commands import parse_job
 from weigh.schedulers.slurm.lint import case_of, elements_of, requested_by
-from weigh.schedulers.slurm.lint_options import PREFIX, directive_lines
+from weigh.schedulers.slurm.lint_options import (
+    PREFIX,
+    directive_lines,
+    read_options,
+)
 from weigh.units import MIB
 
 OF_WHOLE_ARRAY = re.compile(r"SLURM_ARRAY_TASK_(?:COUNT|MIN|MAX)\b")
@@ -74,6 +79,9 @@ def describe(text: str, flags: Sequence[str], path: str, facts: Facts) -> Descri
             qos=wanted.qos,
             throttle=elements.throttle if elements else None,
             nodes=wanted.nodes or 1,
+        ),
+        misread=misread_flag(
+            read_options(flags_alone(PREFIX, flags)).findings, "sbatch"
         ),
         refusals=tuple(why for key, why in _CANNOT.items() if case.option(key)),
     )
