@@ -96,7 +96,9 @@ def submit_own(
         raise UsageError(
             f"{draft.typed}: {draft.described.misread} (--no-checks submits it anyway)"
         )
-    sendings = Sendings(draft.folder, root=root, reach=reaching(root, env))
+    sendings = Sendings(
+        draft.folder, root=root, reach=reaching(root, env), name=draft.typed
+    )
     number = sendings.next_number(notify)
     if not options.again:
         _refuse_twice(draft, root, env)

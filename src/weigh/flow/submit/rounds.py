@@ -354,10 +354,16 @@ class Round:
 
 
 class Sendings:
-    """The rounds of one plan; *root* is the store where its jobs are recorded."""
+    """The rounds of one plan; *root* is the store where its jobs are recorded.
 
-    def __init__(self, folder: str, *, root: str, reach: Reach) -> None:
+    *name* is what messages call it, by default the name of its directory.
+    """
+
+    def __init__(
+        self, folder: str, *, root: str, reach: Reach, name: str | None = None
+    ) -> None:
         self.folder = folder
+        self._name = name or os.path.basename(folder)
         self._root = root
         self._reach = reach
 
@@ -425,7 +431,7 @@ class Sendings:
         for one in self.rounds():
             ours = any(part.job.folder == self.folder for _, part in one.parts())
             if ours and one.ids():
-                name, ids = os.path.basename(self.folder), ", ".join(one.ids())
+                name, ids = self._name, ", ".join(one.ids())
                 raise UsageError(
                     f"{name} was submitted before by {one.sender}, as job {ids} "
                     "(--again runs all of it again)"
@@ -439,7 +445,7 @@ class Sendings:
         return other.is_over()
 
     def _taken(self, other: Round) -> str:
-        name = os.path.basename(self.folder)
+        name = self._name
         ids = other.ids()
         if ids:
             return (
