@@ -64,7 +64,7 @@ def test_the_four_stages_of_the_account_are_on_the_report(fake_gpu: FakeGpu) -> 
     text = render_regions(this_process.current().regions(), "tag.py")
     found = dict(re.findall(r"^ {11}(\S.*?) {2,}(\S.*)$", text, re.MULTILINE))
     assert "V100-SXM2-32GB, 32.0 GiB" in text
-    assert found["in use before the first region"] == "100 MiB"
+    assert found["in use before"] == "100 MiB"
     assert found["taken until the batches: model"] == "1.30 GiB"
     assert found["peak of the batches beyond that"] == "664 MiB"
     assert found["peak beyond what was in use"] == "1.94 GiB"

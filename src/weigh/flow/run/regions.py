@@ -107,8 +107,8 @@ def _show_gpus(name: str) -> None:
         current().warn(f"after {name}: no GPU is visible")
         return
     lines = [
-        render_gpu(number, gpu.name, used.get(gpu.uuid), gpu.memory_total)
-        for number, gpu in enumerate(devices)
+        render_gpu(gpu.index, gpu.name, used.get(gpu.uuid), gpu.memory_total)
+        for gpu in devices
     ]
     print_error("".join(f"{line}\n" for line in (f"weigh  after {name}", *lines)))
 

@@ -144,10 +144,21 @@ class Account:
 class LoopSum:
     """All loops over batches of one nominal size and expected count."""
 
-    __slots__ = ("changed", "gpus", "peak", "samples", "size", "times", "total")
+    __slots__ = (
+        "changed",
+        "end",
+        "gpus",
+        "peak",
+        "samples",
+        "size",
+        "start",
+        "times",
+        "total",
+    )
 
-    def __init__(self, size: int | None) -> None:
+    def __init__(self, size: int | None, start: Seconds = 0.0) -> None:
         self.size = size
+        self.start = self.end = start
         self.times = Durations()
         self.samples: int | None = 0
         self.total: int | None = None
@@ -167,14 +178,15 @@ class LoopSum:
         self.samples = (self.samples or 0) + (samples or 0) if known else None
         self.changed = True
 
-    def look(self, span: Span) -> None:
+    def look(self, span: Span, now: Seconds) -> None:
         """Add the memory figures so far."""
+        self.end = now
         self.peak.fold(span)
         if span.gpus is not None:
             self.gpus.merge(span.gpus.memory())
 
-    def batches(self) -> Batches:
-        """Return the figures so far."""
+    def batches(self, origin: Seconds = 0.0) -> Batches:
+        """Return the figures so far, with times since *origin*."""
         times = self.times
         some = times.count > 0
         return Batches(
@@ -189,6 +201,8 @@ class LoopSum:
             peak_memory=self.peak.value,
             gpus=self.gpus.memory(),
             total=self.total,
+            start=self.start - origin if some else None,
+            end=self.end - origin if some else None,
         )
 
 

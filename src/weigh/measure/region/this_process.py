@@ -94,10 +94,15 @@ def visible_gpus() -> GpuProbe | None:
 
 
 class _MemoryOnly:
-    """A probe that reads only memory, which is cheap."""
+    """A probe that reads only memory, which is cheap.
+
+    A GPU whose memory has not changed, as under a caching allocator, keeps its last
+    reading.
+    """
 
     def __init__(self, probe: DetailedGpuProbe) -> None:
         self._probe = probe
+        self._last: dict[str, GpuReading] = {}
 
     def devices(self) -> tuple[GpuDevice, ...]:
         """Return the visible GPUs, in CUDA's order."""
@@ -105,7 +110,9 @@ class _MemoryOnly:
 
     def read(self) -> tuple[GpuReading, ...]:
         """Read the memory of each GPU once."""
-        return self._probe.read(activity=False)
+        for reading in self._probe.read(activity=False):
+            self._last[reading.uuid] = reading
+        return tuple(self._last.values())
 
 
 def _finish_at_exit() -> None:
