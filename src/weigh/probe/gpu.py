@@ -1,5 +1,6 @@
 """The interface of a GPU probe, independent of the manufacturer."""
 
+from collections.abc import Collection
 from typing import Protocol
 
 import msgspec
@@ -107,6 +108,9 @@ class DetailedGpuProbe(ExplainedGpuProbe, Protocol):
 
     def pcie_tx(self, uuid: str) -> Bytes | None:
         """Return the outbound PCIe traffic in bytes per second, over 20 ms."""
+
+    def accounted(self, uuid: str, pids: Collection[int]) -> dict[int, Bytes]:
+        """Return the peaks of processes, also ended ones, if the driver keeps them."""
 
     def new_xids(self, uuid: str) -> tuple[int, ...] | None:
         """Return the driver's errors (XID numbers) since the last call; never waits."""

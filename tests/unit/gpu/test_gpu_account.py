@@ -72,6 +72,48 @@ def test_a_container_that_lists_the_hosts_numbers_is_seen_through() -> None:
     assert (usage.peak_memory, usage.source) == (8 * GIB, DEVICE_RISE)
 
 
+@pytest.mark.parametrize(
+    "listed", [{99: GIB}, {99: GIB, 0: 8 * GIB}, {99: GIB, 71: 0}, {99: GIB, 71: MIB}]
+)
+def test_a_list_that_does_not_explain_the_rise_is_not_believed(
+    listed: dict[int, int],
+) -> None:
+    one = GpuAccount(CARD, 0.0, exists=lambda pid: pid > 0)
+    one.take(0.0, reading(GIB, {99: GIB}), JOB)
+    for turn in range(3):
+        one.take(turn + 1, reading((9 + turn) * GIB, listed), JOB)
+    usage = one.usage()
+    assert (usage.peak_memory, usage.source) == (10 * GIB, DEVICE_RISE)
+
+
+def test_memory_that_an_ended_process_leaves_for_a_moment_is_no_doubt() -> None:
+    looks = [reading(9 * GIB, {71: 9 * GIB}), *[reading(9 * GIB, {})] * 5]
+    usage = usage_of(reading(0, {}), *looks, reading(GIB, {72: GIB}))
+    assert (usage.peak_memory, usage.source) == (9 * GIB, PER_PROCESS)
+
+
+def test_a_little_memory_that_nobody_is_named_for_is_the_drivers() -> None:
+    usage = usage_of(reading(0, {}), *[reading(GIB + 40 * MIB, {71: GIB})] * 9)
+    assert (usage.peak_memory, usage.source) == (GIB, PER_PROCESS)
+
+
+def test_what_tasks_with_hidden_processes_share_is_an_upper_bound_only() -> None:
+    one = account()
+    one.take(0.0, reading(0), JOB)
+    one.mixed = True
+    one.take(0.1, reading(6 * GIB), JOB)
+    usage = one.usage()
+    assert (usage.peak_memory, usage.device_peak_memory) == (None, 6 * GIB)
+
+
+def test_the_drivers_own_peak_of_a_process_misses_no_moment() -> None:
+    one = account()
+    one.take(0.0, reading(2 * GIB, {71: 2 * GIB}), JOB)
+    one.take_accounted({71: 5 * GIB, 99: 9 * GIB})
+    usage = one.usage()
+    assert (usage.peak_memory, usage.processes[0].peak_memory) == (5 * GIB, 5 * GIB)
+
+
 def test_what_others_take_meanwhile_is_not_the_jobs() -> None:
     usage = usage_of(reading(0, {}), reading(9 * GIB, {99: 9 * GIB}))
     assert (usage.peak_memory, usage.source) == (0, PER_PROCESS)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from weigh.measure.gpu.account import DEVICE_RISE, PER_PROCESS
 from weigh.model.gpu import Gpu, GpuOccupant, GpuUsage
 from weigh.render.gpu_lines import GpuListing, gpu_lines, render_json, render_text
+from weigh.render.printable import width_of
 from weigh.units import GIB
 
 V100 = GpuUsage(
@@ -224,7 +225,7 @@ def test_torchs_figures_are_next_to_nvmls_with_the_difference() -> None:
 )
 def test_lines_fit_in_80_columns_whatever_is_on_the_gpu(gpus: list[Gpu]) -> None:
     for line in render_text(tuple(gpus)):
-        assert len(line) <= 80
+        assert width_of(line) <= 80
         assert line.isprintable()
 
 

@@ -37,7 +37,8 @@ _COUNTED = "difference of the GPU's own counter, all users' work"
 _INTEGRATED = "power samples added up, all users' work"
 _MOST_MOMENTS = 4096
 _MOST_PROCESSES = 64
-_STRANGE = 3  # readings with processes of another namespace, until that is certain
+_DOUBTS = 3  # readings that the driver's list did not explain, if it names the job
+_OVERHEAD = 64 * MIB, 0.05  # of the GPU's memory that belongs to no listed process
 _LATE = 0.5  # seconds after the start; a later baseline is reported as late
 
 
@@ -77,7 +78,8 @@ class GpuAccount:
 
     *exists* returns whether a process id is valid here: in a container, the driver's
     ids may not be. *joined*: the job was running before the first reading, so the
-    memory in use then may be its own.
+    memory in use then may be its own. ``mixed``: jobs with other accounts used the GPU
+    too, so a rise of its memory may be theirs.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class GpuAccount:
     ) -> None:
         self.device = device
         self.moments: list[Moment] = []
+        self.mixed = joined
         self._joined = joined
         self.lost_at: Seconds | None = None
         self.idle_since: Seconds | None = None  # None: unknown
@@ -101,8 +104,10 @@ class GpuAccount:
         self._job_peak: Bytes | None = None
         self._mine: set[int] = set()
         self._peaks: dict[int, Bytes] = {}
-        self._lists_processes = self._listed_any = False
-        self._strange = 0
+        self._lists_processes = False
+        self._unlisted: Bytes | None = None  # in use by nobody listed, at the start
+        self._explained: Bytes = 0  # the most in use that the lists explained
+        self._doubts = 0
         self._figures = {
             name: _Mean()
             for name in (
@@ -151,6 +156,17 @@ class GpuAccount:
         self._figures["rx"].add(rx)
         self._figures["tx"].add(tx)
 
+    def take_accounted(self, peaks: Mapping[int, Bytes]) -> None:
+        """Add the driver's own peaks per process, which miss no moment."""
+        for pid, peak in peaks.items():
+            if pid in self._peaks:
+                self._peaks[pid] = max(self._peaks[pid], peak)
+                self._job_peak = max(self._job_peak or 0, peak)
+
+    def own_pids(self) -> tuple[int, ...]:
+        """Return the job's processes that the driver has listed on this GPU."""
+        return tuple(self._peaks)
+
     def take_xids(self, xids: tuple[int, ...] | None) -> None:
         """Add driver errors; None if unknown."""
         if xids is not None:
@@ -169,7 +185,7 @@ class GpuAccount:
         """Return the job's memory over time, by the same rule as the peak."""
         if self._is_per_process():
             return [(one.time, one.job or 0) for one in self.moments]
-        if self._joined:
+        if self.mixed:
             return []
         before = self._before or 0
         return [(one.time, max(0, one.device - before)) for one in self.moments]
@@ -186,7 +202,7 @@ class GpuAccount:
             uuid=device.uuid,
             name=device.name,
             memory_total=device.memory_total,
-            memory_before=None if self._joined and source is None else self._before,
+            memory_before=None if self.mixed and source is None else self._before,
             peak_memory=peak,
             process_peak_memory=(self._job_peak or 0)
             if source == PER_PROCESS
@@ -233,32 +249,41 @@ class GpuAccount:
         if listed is None:
             return None
         self._lists_processes = True
-        self._listed_any = self._listed_any or bool(listed)
         # a process that ended may stay listed for a moment: it is still the job's
         self._mine.update(pid for pid in listed if pid in tree)
-        strangers = [pid for pid in listed if pid not in self._mine]
-        if self._strange < _STRANGE and any(not self._exists(pid) for pid in strangers):
-            self._strange += 1
         held = {pid: listed[pid] for pid in listed if pid in self._mine}
         for pid, memory in held.items():
             if pid in self._peaks or len(self._peaks) < _MOST_PROCESSES:
                 self._peaks[pid] = max(self._peaks.get(pid, 0), memory)
         total = sum(held.values())
         self._job_peak = max(self._job_peak or 0, total)
+        if reading.memory_used is not None:
+            others = (pid for pid in listed if pid not in held and self._exists(pid))
+            self._check(reading.memory_used, total, sum(listed[pid] for pid in others))
         return total
 
-    def _is_per_process(self) -> bool:
-        """Return whether the driver's list of processes is reliable.
+    def _check(self, used: Bytes, own: Bytes, others: Bytes) -> None:
+        """Check whether the listed processes explain what is in use.
 
-        It can if it has named one of the job's, or if nothing has happened that it
-        failed to name. In a container the list is empty or has ids of elsewhere.
+        In a container the list is empty or has ids of elsewhere; some drivers list a
+        process with 0 bytes, or as process 0. When a process ends, its memory may stay
+        in use for a moment: only what exceeds the most explained before is a doubt.
         """
-        if not self._lists_processes:
-            return False
-        unnamed = (self._device_peak or 0) if self._joined else self._rise()
-        if self._mine or unnamed <= UNTOUCHED:
-            return True
-        return self._listed_any and self._strange < _STRANGE
+        unlisted = max(0, used - own - others)
+        if self._unlisted is None or (self._joined and own and not self._explained):
+            self._unlisted = 0 if self._joined and not own else unlisted
+        least, share = _OVERHEAD
+        slack = max(least if own else UNTOUCHED, int(share * (own + others)))
+        if unlisted <= self._unlisted + slack:
+            self._explained = max(self._explained, used)
+        elif used > self._explained + slack:
+            self._doubts += 1
+
+    def _is_per_process(self) -> bool:
+        """Return whether the driver's list of processes explains the GPU's memory."""
+        return self._lists_processes and self._doubts < (
+            _DOUBTS if self._job_peak else 1
+        )
 
     def _rise(self) -> Bytes:
         return (self._device_peak or 0) - (self._before or 0)
@@ -266,7 +291,7 @@ class GpuAccount:
     def _peak(self) -> tuple[Bytes | None, str | None]:
         if self._is_per_process():
             return self._job_peak, PER_PROCESS
-        if self._joined or self._before is None or self._first is None:
+        if self.mixed or self._before is None or self._first is None:
             return None, None
         late = self._first - self._started
         words = f"; first looked {late:.1f} s after the start" if late > _LATE else ""
@@ -307,6 +332,8 @@ class GpuAccount:
 
 def process_exists(pid: int) -> bool:
     """Return whether *pid* is a process here, of any user."""
+    if pid <= 0:  # a driver's word for a process of another namespace
+        return False
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

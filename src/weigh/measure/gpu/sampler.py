@@ -231,11 +231,17 @@ class GpuSampler:
         yield "counters", lambda: account.take_counters(probe.counters(uuid))
         yield "xids", lambda: account.take_xids(probe.new_xids(uuid))
         yield "shares", lambda: self._take_shares(account, probe)
+        yield "accounted", lambda: self._take_accounted(account, probe)
 
     def _take_shares(self, account: GpuAccount, probe: DetailedGpuProbe) -> None:
         shares = probe.shares(account.device.uuid)
         if shares is not None:
             account.take_shares(shares, self._pids())
+
+    def _take_accounted(self, account: GpuAccount, probe: DetailedGpuProbe) -> None:
+        peaks = probe.accounted(account.device.uuid, account.own_pids())
+        with self._lock:
+            account.take_accounted(peaks)
 
     @staticmethod
     def _bus(probe: DetailedGpuProbe, account: GpuAccount, *, inwards: bool) -> None:
