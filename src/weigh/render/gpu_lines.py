@@ -6,7 +6,7 @@ import msgspec
 
 from weigh.measure.gpu.account import unused_gpus, was_used
 from weigh.model.gpu import Gpu, GpuOccupant, GpuUsage
-from weigh.render.printable import padded, printable, shortened
+from weigh.render.printable import padded, printable, shortened, width_of
 from weigh.render.words import listed, memory_words, short_name, xid_words
 from weigh.units import GIB, format_duration, format_size
 
@@ -29,7 +29,7 @@ class GpuListing(msgspec.Struct, frozen=True):
 def render_text(gpus: tuple[Gpu, ...]) -> list[str]:
     """Write one line per GPU, and a second if torch uses it in this process."""
     cells = [_cells(gpu) for gpu in gpus]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(width_of, column)) for column in zip(*cells, strict=True)]
     lines: list[str] = []
     for gpu, row in zip(gpus, cells, strict=True):
         aligned = [
@@ -37,7 +37,7 @@ def render_text(gpus: tuple[Gpu, ...]) -> list[str]:
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         start = "  " + "  ".join(aligned[:-1]) + "  "
-        lines.append((start + shortened(row[-1], WIDTH - len(start))).rstrip())
+        lines.append((start + shortened(row[-1], WIDTH - width_of(start))).rstrip())
         if gpu.torch_reserved is not None:
             lines.append(_torch(gpu))
     return lines

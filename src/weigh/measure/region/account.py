@@ -131,7 +131,7 @@ class Node:
 class Account:
     """One open region at its place; ``owner`` is the tracker that opened it."""
 
-    __slots__ = ("cpu", "node", "owner", "parent", "span", "start", "wall")
+    __slots__ = ("cpu", "node", "owner", "parent", "span", "start", "sync", "wall")
 
     def __init__(self, owner: object, node: Node, parent: "Account | None") -> None:
         self.owner = owner
@@ -139,6 +139,7 @@ class Account:
         self.parent = parent
         self.span = Span()
         self.start = self.wall = self.cpu = 0.0
+        self.sync = False
 
 
 class LoopSum:
