@@ -262,7 +262,11 @@ def _has_changed(samples: Sequence[Sample]) -> bool:
 def start_gpu_sampler(
     interval: Seconds, pids: Callable[[], list[int]]
 ) -> "GpuSampler | None":
-    """Start sampling the visible GPUs, if there are any; read the baseline first."""
+    """Start sampling the visible GPUs, if there are any, without waiting for them.
+
+    The driver's start takes some 30 ms and up to seconds; a job that has just been
+    started needs longer until it holds memory of a GPU.
+    """
     if not gpu_may_be_present(os.environ):
         return None
     from weigh.measure.gpu.sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
@@ -271,7 +275,7 @@ def start_gpu_sampler(
     sampler = GpuSampler(
         lambda: NvmlProbe(os.environ), max(interval, _GPU_INTERVAL), pids=pids
     )
-    sampler.start()
+    sampler.start(wait=0.0)
     return sampler
 
 

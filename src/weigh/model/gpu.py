@@ -44,6 +44,7 @@ class GpuUsage(msgspec.Struct, frozen=True):
     ``device_peak_memory`` is the peak of all users. Utilisations are per cent of time,
     ``pcie_rx`` and ``pcie_tx`` bytes per second, ``throttle`` seconds by reason,
     ``xids`` the driver's error numbers. ``index`` is that of NVML and nvidia-smi.
+    ``preallocated`` of the peak was taken at once, as frameworks do whatever they need.
     """
 
     uuid: str
@@ -73,6 +74,7 @@ class GpuUsage(msgspec.Struct, frozen=True):
     energy_source: str | None = None
     xids: tuple[int, ...] = ()
     processes: tuple[GpuProcess, ...] = ()
+    preallocated: Bytes | None = None
 
     @property
     def job_peak(self) -> Bytes | None:

@@ -7,7 +7,14 @@ import msgspec
 from weigh.measure.gpu.account import unused_gpus, was_used
 from weigh.model.gpu import Gpu, GpuOccupant, GpuUsage
 from weigh.render.printable import padded, printable, shortened, width_of
-from weigh.render.words import listed, memory_words, short_name, xid_words
+from weigh.render.request_lines import folded
+from weigh.render.words import (
+    listed,
+    memory_words,
+    preallocation_words,
+    short_name,
+    xid_words,
+)
 from weigh.units import GIB, format_duration, format_size
 
 SCHEMA = "weigh.gpus/1"
@@ -148,7 +155,10 @@ def _average_use(usage: GpuUsage) -> str:
 
 
 def _trouble(usage: GpuUsage) -> Iterator[str]:
-    """Yield memory errors, driver errors and thermal throttling, if any."""
+    """Yield what qualifies the memory, errors and thermal throttling, if any."""
+    if usage.preallocated:
+        text = f"{format_size(usage.preallocated)} taken at once: "
+        yield from folded(text + preallocation_words(), SUMMARY_WIDTH - len(_INDENT))
     if usage.ecc_errors:
         errors = "error" if usage.ecc_errors == 1 else "errors"
         yield (f"{usage.ecc_errors} uncorrected memory {errors}: report to the admins")

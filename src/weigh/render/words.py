@@ -134,6 +134,14 @@ def listed(numbers: Sequence[int | None]) -> str:
     return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
+def preallocation_words() -> str:
+    """Write how to see the need behind memory that a framework took at once."""
+    return (
+        "measure the need with XLA_PYTHON_CLIENT_PREALLOCATE=false (JAX) "
+        "or TF_FORCE_GPU_ALLOW_GROWTH=true"
+    )
+
+
 def xid_words(xids: Sequence[int]) -> str:
     """Write the driver's error numbers and their likely cause."""
     different = sorted(set(xids))

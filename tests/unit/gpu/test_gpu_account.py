@@ -305,3 +305,24 @@ def test_what_a_job_held_of_a_gpu_is_the_drivers_account_of_it(
 ) -> None:
     gpu = GpuUsage("u", "n", peak_memory=whole, process_peak_memory=own)
     assert gpu.job_peak == held
+
+
+@pytest.mark.parametrize(
+    ("gib", "taken"),
+    [
+        ((0, 0.4, 24.4, 24.4, 25), 24),  # JAX: its context, then 75 % of 32 GiB
+        ((0, 30, 30), 30),  # TensorFlow
+        ((0, 1, 1, 1, 6, 12, 18, 24), None),  # a batch that grows
+        ((0, 8, 8, 8, 8, 8, 8, 30), None),  # a model, then the cache of a server
+        ((0, 12, 12), None),  # too little to be a framework's share
+    ],
+)
+def test_memory_that_a_framework_takes_at_once_is_told_from_need(
+    gib: tuple[float, ...], taken: int | None
+) -> None:
+    one = account()
+    for turn, size in enumerate(gib):
+        held = int(size * GIB)
+        one.take(0.2 * turn, reading(held, {71: held}), JOB)
+    found = one.usage().preallocated
+    assert (found and round(found / GIB)) == taken

@@ -155,6 +155,14 @@ def test_a_gpu_of_mine_is_one_line() -> None:
     )
 
 
+def test_memory_taken_at_once_comes_with_the_variables_that_end_it() -> None:
+    text = words_of(changed(V100, preallocated=24 * GIB))
+    assert "24.0 GiB taken at once" in text
+    assert "XLA_PYTHON_CLIENT_PREALLOCATE=false" in text
+    assert "TF_FORCE_GPU_ALLOW_GROWTH=true" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_lines_are_aligned() -> None:
     idle = gpu_with(index=12, memory_used=0, memory_percent=0.0, utilization=0.0)
     first, second = render_text((CARD, idle))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
+from weigh.measure.gpu.preallocation import preallocated
 from weigh.model.gpu import GpuProcess, GpuUsage
 from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
 from weigh.units import MIB, Bytes, Seconds
@@ -228,6 +229,7 @@ class GpuAccount:
             energy_source=energy_source,
             xids=tuple(self._xids or ()),
             processes=self._processes(),
+            preallocated=preallocated(self.job_moments(), device.memory_total),
         )
 
     def _take_memory(self, time: Seconds, used: Bytes, job: Bytes | None) -> None:
