@@ -12,7 +12,7 @@ import msgspec
 
 from weigh.errors import GpuError, NoGpuError
 from weigh.probe.driver import kernel_module_version, nvml_binding
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
 from weigh.probe.visible import VARIABLE, visible_devices
 from weigh.units import Bytes, Seconds
 
@@ -30,6 +30,15 @@ _POLICIES = {
     3: "board limit",
     4: "low utilization",
     5: "reliability",
+}
+# of those a GPU reports at a moment: idle and chosen clocks are no trouble
+_REASONS = {
+    0x04: "power",
+    0x08: "hardware",
+    0x10: "sync boost",
+    0x20: "thermal",
+    0x40: "thermal",
+    0x80: "power brake",
 }
 
 
@@ -96,13 +105,37 @@ class NvmlProbe:
         """Read the counters since the driver was loaded."""
         gpu = self._gpus[uuid]
         millijoules = self._ask(gpu, "nvmlDeviceGetTotalEnergyConsumption")
-        uncorrected, since_loaded = 1, 0
+        corrected, uncorrected, since_loaded = 0, 1, 0
         return GpuCounters(
             energy=_scaled(millijoules, 0.001),
             ecc_errors=self._ask(
                 gpu, "nvmlDeviceGetTotalEccErrors", uncorrected, since_loaded
             ),
             throttle=self._throttle(gpu),
+            corrected_ecc_errors=self._ask(
+                gpu, "nvmlDeviceGetTotalEccErrors", corrected, since_loaded
+            ),
+            pcie_replays=self._ask(gpu, "nvmlDeviceGetPcieReplayCounter"),
+        )
+
+    def wear(self, uuid: str) -> GpuWear:
+        """Read which memory the GPU has taken out of use.
+
+        Pages are retired before A100, rows remapped from A100 on.
+        """
+        gpu = self._gpus[uuid]
+        lists = [self._ask(gpu, "nvmlDeviceGetRetiredPages", cause) for cause in (0, 1)]
+        pages = [len(pages) for pages in lists if pages is not None]
+        pending = self._ask(gpu, "nvmlDeviceGetRetiredPagesPendingStatus")
+        rows = self._ask(gpu, "nvmlDeviceGetRemappedRows")
+        if rows is None:
+            known = None if pending is None else bool(pending)
+            return GpuWear(sum(pages) if pages else None, pending=known)
+        corrected, uncorrected, waiting, failed = rows
+        return GpuWear(
+            remapped_rows=corrected + uncorrected,
+            pending=bool(waiting or pending),
+            failed=bool(failed),
         )
 
     def pcie_rx(self, uuid: str) -> Bytes | None:
@@ -279,7 +312,14 @@ class NvmlProbe:
             memory_clock=self._clock(gpu, 2) if activity else None,
             processes=processes,
             lost=gpu.lost,
+            slowed=self._slowed(gpu) if activity else None,
         )
+
+    def _slowed(self, gpu: _Gpu) -> frozenset[str] | None:
+        reasons = self._ask(gpu, "nvmlDeviceGetCurrentClocksThrottleReasons")
+        if reasons is None:
+            return None
+        return frozenset(word for bit, word in _REASONS.items() if reasons & bit)
 
     def _memory(self, gpu: _Gpu) -> "_Memory | None":
         """Read the memory, without the driver's own if that was ever told apart."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.measure.gpu.account import unused_gpus, was_used
-from weigh.model.gpu import Gpu, GpuOccupant, GpuUsage
+from weigh.model.gpu import HEALTHY, Gpu, GpuOccupant, GpuUsage
 from weigh.render.printable import padded, printable, shortened, width_of
 from weigh.render.request_lines import folded
 from weigh.render.words import (
@@ -164,6 +164,8 @@ def _trouble(usage: GpuUsage) -> Iterator[str]:
         yield (f"{usage.ecc_errors} uncorrected memory {errors}: report to the admins")
     if usage.xids:
         yield xid_words(usage.xids)
+    elif not usage.ecc_errors and not (usage.health or HEALTHY).startswith(HEALTHY):
+        yield f"{usage.health}: report to the admins"
     slowed = (usage.throttle or {}).get("thermal", 0.0)
     if slowed >= _LONG:
         yield f"slowed down by heat for {format_duration(slowed)}"

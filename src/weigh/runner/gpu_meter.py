@@ -17,6 +17,7 @@ from weigh.probe.gpu import (
     GpuDevice,
     GpuReading,
     GpuShare,
+    GpuWear,
 )
 from weigh.runner.attempt import Attempt
 from weigh.runner.memory_limits import GpuRoom, Room
@@ -238,6 +239,10 @@ class _Tee:
     def counters(self, uuid: str) -> GpuCounters:
         """Read the counters."""
         return self._probe.counters(uuid)
+
+    def wear(self, uuid: str) -> GpuWear:
+        """Read which memory the GPU has taken out of use."""
+        return self._probe.wear(uuid)
 
     def pcie_rx(self, uuid: str) -> Bytes | None:
         """Read the bytes received over PCIe."""

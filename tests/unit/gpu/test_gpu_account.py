@@ -9,12 +9,13 @@ from weigh.measure.gpu.account import (
     PER_PROCESS,
     GpuAccount,
     gpu_columns,
+    health_of,
     process_exists,
     unused_gpus,
     was_used,
 )
 from weigh.model.gpu import GpuUsage
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
 from weigh.units import GIB, MIB
 
 CARD = GpuDevice(0, "GPU-a", "V100", 32 * GIB)
@@ -210,7 +211,7 @@ def test_errors_and_throttling_count_from_the_start_of_the_job() -> None:
     one.take_counters(after)
     one.take_xids((31,))
     usage = one.usage()
-    assert (usage.ecc_errors, usage.throttle) == (1, {"power": 2.5})
+    assert (usage.ecc_errors, usage.throttle) == (1, {"power": 2.5, "thermal": 0.0})
     assert (usage.xid_errors, usage.xids) == (1, (31,))
 
 
@@ -326,3 +327,40 @@ def test_memory_that_a_framework_takes_at_once_is_told_from_need(
         one.take(0.2 * turn, reading(held, {71: held}), JOB)
     found = one.usage().preallocated
     assert (found and round(found / GIB)) == taken
+
+
+@pytest.mark.parametrize(
+    ("wear", "xids", "errors", "lost", "words"),
+    [
+        (GpuWear(), (), None, False, None),
+        (GpuWear(), (31,), 0, False, "healthy"),
+        (GpuWear(3, pending=False), (), None, False, "healthy, 3 pages retired"),
+        (GpuWear(remapped_rows=0, failed=False), (), 0, False, "healthy"),
+        (GpuWear(remapped_rows=2, pending=True), (), 0, False, "needs a reset"),
+        (GpuWear(remapped_rows=9, failed=True), (79,), 1, False, "no spare memory"),
+        (GpuWear(), (13, 79), 0, False, "failing: XID 79"),
+        (GpuWear(), (), 2, False, "failing: 2 uncorrected"),
+        (GpuWear(), (), 0, True, "failing: fell off the bus"),
+    ],
+)
+def test_a_gpus_health_is_a_word_with_its_reason(
+    wear: GpuWear, xids: tuple[int, ...], errors: int, *, lost: bool, words: str | None
+) -> None:
+    found = health_of(wear, xids, errors, lost=lost)
+    assert found == words or (words and words in (found or ""))
+
+
+def test_each_figure_has_its_highest_and_lowest() -> None:
+    one = account()
+    for turn, (busy, clock) in enumerate(((0, 0), (20, 1380), (60, 300))):
+        looked = GpuReading(
+            "GPU-a",
+            utilization=busy,
+            sm_clock=clock,
+            slowed=frozenset({"power"} if turn == 1 else ()),
+        )
+        one.take(turn, looked, JOB)
+    usage = one.usage()
+    assert (usage.utilization_max, usage.utilization_min) == (60, 20)
+    assert (usage.sm_clock_max, usage.sm_clock_min) == (1380, 300)
+    assert usage.slowed == {"power": 50.0}

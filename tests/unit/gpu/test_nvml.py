@@ -9,6 +9,7 @@ from nvml_script import GIB, MIB, Script, uuid
 from weigh.errors import GpuError, NoGpuError
 from weigh.flow.doctor.checklist import driver
 from weigh.model.doctor import Facts, GpuFacts
+from weigh.probe.gpu import GpuWear
 from weigh.probe.nvml import NvmlProbe
 
 NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND_HERE, LOST = 3, 4, 13, 15
@@ -351,3 +352,21 @@ def test_an_old_package_in_the_place_of_the_binding_is_named_with_its_cure(
     facts = GpuFacts(trouble=str(caught.value))
     (check,) = driver(Facts(host="h", gpus=facts))
     assert check.cure == cure
+
+
+def test_memory_taken_out_of_use_is_read_the_older_and_the_newer_way(
+    nvml: Script,
+) -> None:
+    nvml.gpus(1, retired0=1, retired1=2, pending=1)
+    assert probe().wear(uuid(0)) == GpuWear(3, None, pending=True)
+    nvml.drop("0.retired0", "0.retired1", "0.pending")
+    nvml.set("0.remapped", "1,2,0,1")
+    assert probe().wear(uuid(0)) == GpuWear(None, 3, pending=False, failed=True)
+    nvml.drop("0.remapped")
+    assert probe().wear(uuid(0)) == GpuWear()
+
+
+def test_reasons_for_low_clocks_are_read_without_idleness(nvml: Script) -> None:
+    nvml.gpus(1, reasons=0x01 | 0x04 | 0x80)
+    (reading,) = probe().read()
+    assert reading.slowed == frozenset({"power", "power brake"})

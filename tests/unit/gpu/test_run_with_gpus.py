@@ -7,7 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from nvml_script import GIB, MIB, Script
+
+from weigh.model.record import Record
+from weigh.render.record_show import render_record
 
 # the job itself plays what it does to the card, through the stub's script
 USES_THE_CARD = """
@@ -114,3 +118,43 @@ def test_a_driver_that_hangs_holds_up_neither_job_nor_weigh(
     script.set("hang.nvmlInitWithFlags", 600)
     done, record = weigh_run(script, tmp_path, "sh", "-c", "echo done; exit 4")
     assert (done.returncode, done.stdout, record["exit_code"]) == (4, "done\n", 4)
+
+
+def test_a_record_shows_the_rows_of_a_schedulers_gpu_table(
+    script: Script, tmp_path: Path
+) -> None:
+    every = {
+        "util": 39,
+        "memutil": 7,
+        "power": 56_378,
+        "smclock": 1380,
+        "memclock": 877,
+        "energy": 1000,
+        "ecc": 0,
+        "ecc1": 2,
+        "rx": 100,
+        "tx": 100,
+        "replays": 0,
+        "xid": 0,
+        "reasons": 4,
+        "retired0": 0,
+        "retired1": 0,
+        "pending": 0,
+    }
+    throttle = {f"throttle.{policy}": 0 for policy in range(6)}
+    script.gpus(1, **every, **throttle)
+    _, record = weigh_run(script, tmp_path, "sleep", "0.6")
+    shown = render_record(msgspec.convert(record, Record))
+    assert [line[14:] for line in shown.splitlines() if "mean" in line] == [
+        "power               mean 56.38, max 56.38, min 56.38 W",
+        "SM clock            mean 1380, max 1380, min 1380 MHz",
+        "memory clock        mean 877, max 877, min 877 MHz",
+        "busy                mean 39, max 39, min 39 %",
+        "memory busy         mean 7, max 7, min 7 %",
+    ]
+    assert "ECC errors          single-bit 0, double-bit 0" in shown
+    assert "PCIe replays, XIDs  replays 0, XIDs 0" in shown
+    for reason in ("power", "thermal", "reliability", "board limit", "sync boost"):
+        assert f"{reason} 0" in " ".join(shown.split())
+    assert "health              healthy" in shown
+    assert max(map(len, shown.splitlines())) <= 80

@@ -13,7 +13,7 @@ from batches import until
 
 from weigh.errors import UsageError
 from weigh.model.record import Allocation
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
 from weigh.runner.attempt import Attempt
 from weigh.runner.gpu_meter import GpuMeter
 from weigh.runner.gpus import GpuClaims
@@ -66,6 +66,10 @@ class FakeGpus:
     def counters(self, uuid: str) -> GpuCounters:
         del uuid
         return GpuCounters()
+
+    def wear(self, uuid: str) -> GpuWear:
+        del uuid
+        return GpuWear()
 
     def pcie_rx(self, uuid: str) -> int | None:
         del uuid

@@ -5,13 +5,14 @@ made up for it.
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
 from weigh.measure.gpu.preallocation import preallocated
-from weigh.model.gpu import GpuProcess, GpuUsage
-from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare
+from weigh.model.gpu import GPU_FAULTS, HEALTHY, GpuProcess, GpuUsage
+from weigh.probe.gpu import GpuCounters, GpuDevice, GpuReading, GpuShare, GpuWear
 from weigh.units import MIB, Bytes, Seconds
 
 UNTOUCHED: Bytes = 16 * MIB  # a CUDA context alone takes a hundred and more
@@ -117,8 +118,8 @@ class GpuAccount:
                 "power",
                 "sm_clock",
                 "memory_clock",
-                "rx",
-                "tx",
+                "pcie_rx",
+                "pcie_tx",
             )
         }
         self._shares: dict[int, tuple[_Mean, _Mean]] = {}
@@ -126,6 +127,9 @@ class GpuAccount:
         self._integral: float | None = None
         self._counters: tuple[GpuCounters, GpuCounters] | None = None
         self._xids: list[int] | None = None
+        self._slowed: Counter[str] = Counter()
+        self._slowed_looks = 0
+        self._wear = GpuWear()
 
     def take(self, time: Seconds, reading: GpuReading, tree: Collection[int]) -> None:
         """Add one reading; *tree* are the job's processes at that time."""
@@ -146,6 +150,13 @@ class GpuAccount:
         ):
             self.idle_since = time
         self._take_power(time, reading.power)
+        if reading.slowed is not None:
+            self._slowed_looks += 1
+            self._slowed.update(reading.slowed)
+
+    def take_wear(self, wear: GpuWear) -> None:
+        """Store which memory the GPU has taken out of use."""
+        self._wear = wear
 
     def take_counters(self, counters: GpuCounters) -> None:
         """Store the first and the last counters."""
@@ -154,8 +165,8 @@ class GpuAccount:
 
     def take_pcie(self, *, rx: Bytes | None = None, tx: Bytes | None = None) -> None:
         """Add one reading of the bus traffic, in bytes per second."""
-        self._figures["rx"].add(rx)
-        self._figures["tx"].add(tx)
+        self._figures["pcie_rx"].add(rx)
+        self._figures["pcie_tx"].add(tx)
 
     def take_accounted(self, peaks: Mapping[int, Bytes]) -> None:
         """Add the driver's own peaks per process, which miss no moment."""
@@ -195,11 +206,12 @@ class GpuAccount:
         """Return the usage so far."""
         device = self.device
         figures = {name: mean.mean() for name, mean in self._figures.items()}
-        power, busy = self._figures["power"], self._figures["utilization"]
         peak, source = self._peak()
         energy, energy_source = self._energy()
         first, last = self._counters or (GpuCounters(), GpuCounters())
-        return GpuUsage(
+        ecc_errors = _increase(first.ecc_errors, last.ecc_errors)
+        xids, is_lost = tuple(self._xids or ()), self.lost_at is not None
+        usage = GpuUsage(
             uuid=device.uuid,
             name=device.name,
             memory_total=device.memory_total,
@@ -210,27 +222,46 @@ class GpuAccount:
             else None,
             source=source,
             utilization_mean=figures["utilization"],
-            utilization_max=busy.most,
             memory_utilization_mean=figures["memory_utilization"],
             power_mean=figures["power"],
-            power_max=power.most,
             energy=energy,
             sm_clock_mean=figures["sm_clock"],
             memory_clock_mean=figures["memory_clock"],
-            pcie_rx=_whole(figures["rx"]),
-            pcie_tx=_whole(figures["tx"]),
-            ecc_errors=_increase(first.ecc_errors, last.ecc_errors),
+            pcie_rx=_whole(figures["pcie_rx"]),
+            pcie_tx=_whole(figures["pcie_tx"]),
+            ecc_errors=ecc_errors,
             xid_errors=None if self._xids is None else len(self._xids),
             throttle=_throttled(first.throttle, last.throttle),
             index=device.index,
             memory_reserved=device.memory_reserved,
             device_peak_memory=self._device_peak,
-            power_min=power.least,
             energy_source=energy_source,
-            xids=tuple(self._xids or ()),
+            xids=xids,
             processes=self._processes(),
             preallocated=preallocated(self.job_moments(), device.memory_total),
+            corrected_ecc_errors=_increase(
+                first.corrected_ecc_errors, last.corrected_ecc_errors
+            ),
+            pcie_replays=_increase(first.pcie_replays, last.pcie_replays),
+            slowed=self._slowed_share(),
+            health=health_of(self._wear, xids, ecc_errors, lost=is_lost),
         )
+        return msgspec.structs.replace(usage, **self._bounds())
+
+    def _bounds(self) -> dict[str, float | None]:
+        """Return the highest and lowest of each figure, by its field's name."""
+        found: dict[str, float | None] = {}
+        for name, mean in self._figures.items():
+            found[f"{name}_max"] = mean.most
+            found[f"{name}_min"] = mean.least
+        return found
+
+    def _slowed_share(self) -> dict[str, float] | None:
+        """Return the per cent of readings in which each reason held."""
+        if not self._slowed_looks:
+            return None
+        looks = self._slowed_looks
+        return {name: 100 * count / looks for name, count in self._slowed.items()}
 
     def _take_memory(self, time: Seconds, used: Bytes, job: Bytes | None) -> None:
         if self._before is None:
@@ -345,6 +376,34 @@ def process_exists(pid: int) -> bool:
     return True
 
 
+def health_of(
+    wear: GpuWear, xids: Sequence[int], ecc_errors: int | None, *, lost: bool
+) -> str | None:
+    """Return whether a GPU is healthy, or why not; None if nothing is reported."""
+    faults = sorted(GPU_FAULTS.intersection(xids))
+    wrong = (
+        (lost, "failing: fell off the bus"),
+        (wear.failed, "failing: no spare memory rows left"),
+        (faults, f"failing: XID {faults[0] if faults else ''}"),
+        (ecc_errors, f"failing: {ecc_errors} uncorrected memory errors"),
+        (wear.pending, "needs a reset: memory to take out of use"),
+    )
+    worst = next((words for is_so, words in wrong if is_so), None)
+    if worst is not None:
+        return worst
+    worn = [
+        f"{number} {what}"
+        for number, what in (
+            (wear.retired_pages, "pages retired"),
+            (wear.remapped_rows, "rows remapped"),
+        )
+        if number is not None
+    ]
+    if not worn and ecc_errors is None:
+        return None
+    return ", ".join([HEALTHY, *(word for word in worn if not word.startswith("0 "))])
+
+
 def idle_for(accounts: Collection[GpuAccount], now: Seconds) -> Seconds | None:
     """Return the seconds since any GPU was busy; None if unknown for one."""
     since = [account.idle_since for account in accounts]
@@ -392,11 +451,12 @@ def _increase(before: int | None, after: int | None) -> int | None:
 def _throttled(
     before: Mapping[str, Seconds] | None, after: Mapping[str, Seconds] | None
 ) -> dict[str, Seconds] | None:
-    """Return the seconds by reason, without the reasons that did not occur."""
+    """Return the seconds by reason; one that is not there is not reported."""
     if before is None or after is None:
         return None
-    rises = {reason: after[reason] - before.get(reason, 0.0) for reason in after}
-    return {reason: rise for reason, rise in rises.items() if rise > 0}
+    return {
+        reason: max(0.0, after[reason] - before.get(reason, 0.0)) for reason in after
+    }
 
 
 def _whole(value: float | None) -> int | None:

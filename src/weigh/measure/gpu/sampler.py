@@ -140,6 +140,7 @@ class GpuSampler:
                 self._sample(probe)
                 self._look(probe, activity=False)  # no activity: the job has ended
                 self._count(probe)
+                self._take_wear(probe)
             self._call_began = self._clock()
         finally:
             probe.close()
@@ -199,6 +200,12 @@ class GpuSampler:
                 self._call_began = self._clock()
                 query()
                 self._call_began = None
+
+    def _take_wear(self, probe: DetailedGpuProbe) -> None:
+        for uuid, account in self._accounts.items():
+            self._call_began = self._clock()
+            account.take_wear(probe.wear(uuid))
+            self._call_began = None
 
     def _run_slow_query(self, probe: DetailedGpuProbe, pause: Seconds) -> Seconds:
         """Run one slow query, if one is due; return the seconds that it took.
