@@ -110,6 +110,8 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     progress_patterns: tuple[str, ...] = ()
     checkpoint_signal: str | None = None
     stalled_after: Seconds = 600.0
+    stop_nan: bool = False
+    end_idle: Seconds | None = None
     mask: Mask = Mask()
 
 
@@ -389,6 +391,8 @@ class Run:
             checkpoint_signal=checkpoint,
             stalled_after=options.stalled_after,
             gpus=len(layout.gpus),
+            stop_nan=options.stop_nan,
+            end_idle=options.end_idle,
         )
         return ProgressWatch(rules)
 

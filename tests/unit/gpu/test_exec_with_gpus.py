@@ -61,6 +61,10 @@ class Tasks:
         """Run lines of name, card, how to end, and GiB held over time."""
         path = self.folder / "tasks.txt"
         path.write_text("".join(f"{sys.executable} task.py {line}\n" for line in lines))
+        return self.execute(*options, cards=cards)
+
+    def execute(self, *options: str, cards: str) -> subprocess.CompletedProcess[str]:
+        """Run the task file."""
         store = {
             "WEIGH_DIR": str(self.folder / ".weigh"),
             "CUDA_VISIBLE_DEVICES": cards,
@@ -131,3 +135,17 @@ def test_what_ran_out_of_a_gpus_memory_has_twice_as_much_next_to_others(
     assert (first["gpu_memory"], second["gpu_memory"]) == (None, 10 * GIB)
     ended = [(one["seq"], one["state"]) for one in tasks.events_of("ended")]
     assert ended[:2] == [(1, "OUT_OF_MEMORY"), (1, "COMPLETED")]
+
+
+def test_lost_tasks_and_idle_gpus_are_ended_with_the_reason(tasks: Tasks) -> None:
+    tasks.script.gpus(1)
+    (tasks.folder / "tasks.txt").write_text(
+        "for i in 1 2 3 4; do echo loss: nan; done; exec sleep 60\nexec sleep 61\n"
+    )
+    done = tasks.execute("--stop-nan", "--end-idle=4s", "-j2", "--retries=1", cards="0")
+    assert done.returncode == 1, done.stderr
+    ends = {one["seq"]: one for one in tasks.events_of("ended")}
+    assert [ends[seq]["state"] for seq in (1, 2)] == ["CANCELLED"] * 2
+    assert "--stop-nan (NaN in line 3 of its output)" in done.stderr
+    assert ends[1]["reason"] == "diverged: stopped by --stop-nan"
+    assert ends[2]["reason"] == "its GPU was idle: stopped by --end-idle"
