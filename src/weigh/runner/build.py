@@ -110,6 +110,7 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     progress_patterns: tuple[str, ...] = ()
     checkpoint_signal: str | None = None
     stalled_after: Seconds = 600.0
+    mps: bool = False
     stop_nan: bool = False
     end_idle: Seconds | None = None
     mask: Mask = Mask()
@@ -142,7 +143,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     ``ends_at`` returns the time limit of weigh itself, on the monotonic clock. ``ask``
     writes a time limit as an option of the scheduler. ``add_regions`` adds what a
     program wrote to its file of regions. ``parameters`` returns those of a task, by its
-    number and text; ``plan_of`` returns a task's planned need.
+    number and text; ``plan_of`` returns a task's planned need. ``variables`` are added
+    to the environment of the tasks.
     """
 
     cwd: str
@@ -159,6 +161,7 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     add_regions: Callable[[str, Measurement], Measurement]
     parameters: Callable[[int, str], dict[str, int | float | str]]
     plan_of: Callable[[int], Reservation]
+    variables: Mapping[str, str] = {}
 
 
 def build(
@@ -290,7 +293,11 @@ class Run:
         numbers = [slot.number for slot in machine.layout.slots]
         channels = Channels(self.id, numbers, machine.temporary)
         settings = channels.settings()
-        spawner = Spawner(self.id, machine.layout, machine.mask, settings)
+        variables = {
+            number: {**settings.get(number, {}), **machine.variables}
+            for number in numbers
+        }
+        spawner = Spawner(self.id, machine.layout, machine.mask, variables)
         progress = self._watch_progress(settings)
         _become_the_parent()
         watcher = Watcher(self._watching(blank, spawner, progress))

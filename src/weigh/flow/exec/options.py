@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 
 import msgspec
 
-from weigh.errors import UsageError
+from weigh.errors import GpuError, UsageError
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.run import blank_record
 from weigh.model.plan import PLAN_FILE, Element, Kind
@@ -47,6 +47,8 @@ def choose_layout(
         gpus = _shared_gpus(env, allocation, options.gpus, opened)
         if not gpus:
             raise UsageError("--per-gpu: this job has no GPU")
+    if options.mps:
+        gpus = _by_uuid(gpus, env)
     if options.jobs is not None:
         jobs = options.jobs
     elif options.per_gpu is not None:
@@ -103,6 +105,25 @@ def _shared_gpus(
     claims = GpuClaims(_OF_THE_MACHINE)
     opened.callback(claims.release)
     return claims.choose(env, allocation, lambda: NvmlProbe(env), count=count)
+
+
+def _by_uuid(gpus: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the UUIDs of GPUs as named for CUDA: MPS would number them anew.
+
+    Raises:
+        UsageError: there is no GPU, or it cannot be read.
+    """
+    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
+
+    try:
+        probe = NvmlProbe({**env, resources.CUDA: ",".join(gpus)})
+    except GpuError as error:
+        raise UsageError(f"--mps: {error}") from error
+    uuids = tuple(device.uuid for device in probe.devices())
+    probe.close()
+    if not gpus or len(uuids) != len(gpus):
+        raise UsageError("--mps: this job has no GPU")
+    return uuids
 
 
 def end_at(limit: Seconds | None, env: Mapping[str, str]) -> Seconds | None:
