@@ -18,7 +18,7 @@ from weigh.errors import StoreError, UsageError
 from weigh.measure.orphans import adopt_orphans
 from weigh.model.mask import Mask
 from weigh.model.record import Job, Measurement, Record
-from weigh.probe.driver import gpu_may_be_present
+from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.runner import events as events_file
 from weigh.runner import joblog_file, lock
 from weigh.runner.channels import Channels
@@ -567,11 +567,10 @@ class Run:
         env = self._machine.env
         if not gpu_may_be_present(env):
             return None
-        from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
         from weigh.runner.gpu_meter import GpuMeter  # noqa: PLC0415 - only with GPUs
 
         return GpuMeter(
-            lambda: NvmlProbe(os.environ),
+            lambda: open_probe(os.environ),
             pids,
             names=self._machine.layout.gpus,
             env=env,

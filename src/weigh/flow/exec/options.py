@@ -13,6 +13,7 @@ from weigh.flow.run.options import RunOptions
 from weigh.flow.run.run import blank_record
 from weigh.model.plan import PLAN_FILE, Element, Kind
 from weigh.model.record import Allocation
+from weigh.probe.driver import open_probe
 from weigh.runner import resources
 from weigh.runner.build import ExecOptions
 from weigh.runner.slots import NO_RESERVATION, Layout, Reservation, lay_out
@@ -99,12 +100,11 @@ def _shared_gpus(
     opened: ExitStack,
 ) -> tuple[str, ...]:
     """Return the GPUs to use; *opened* releases their claims after the run."""
-    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
     from weigh.runner.gpus import GpuClaims  # noqa: PLC0415 - only with GPUs
 
     claims = GpuClaims(_OF_THE_MACHINE)
     opened.callback(claims.release)
-    return claims.choose(env, allocation, lambda: NvmlProbe(env), count=count)
+    return claims.choose(env, allocation, lambda: open_probe(env), count=count)
 
 
 def _by_uuid(gpus: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
@@ -113,10 +113,8 @@ def _by_uuid(gpus: tuple[str, ...], env: Mapping[str, str]) -> tuple[str, ...]:
     Raises:
         UsageError: there is no GPU, or it cannot be read.
     """
-    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
-
     try:
-        probe = NvmlProbe({**env, resources.CUDA: ",".join(gpus)})
+        probe = open_probe({**env, resources.CUDA: ",".join(gpus)})
     except GpuError as error:
         raise UsageError(f"--mps: {error}") from error
     uuids = tuple(device.uuid for device in probe.devices())

@@ -81,14 +81,16 @@ def visible_gpus() -> GpuProbe | None:
     Raises:
         GpuError: the driver does not start.
     """
-    from weigh.probe.driver import gpu_may_be_present  # noqa: PLC0415 - start-up time
+    from weigh.probe.driver import (  # noqa: PLC0415 - start-up time
+        gpu_may_be_present,
+        open_probe,
+    )
 
     if not gpu_may_be_present(os.environ):
         return None
-    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - imports NVML
 
     try:
-        return _MemoryOnly(NvmlProbe(os.environ))
+        return _MemoryOnly(open_probe(os.environ))
     except NoGpuError:
         return None
 
