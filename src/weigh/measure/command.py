@@ -9,7 +9,7 @@ import resource  # noqa: F401 - wait4 would load it when descriptors have run ou
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -25,6 +25,9 @@ from weigh.probe.cgroup import CgroupReading, read_cgroup, read_memory_limit
 from weigh.probe.perf import CpuClock, open_cpu_clock
 from weigh.probe.proc import IoReading, ProcTree, is_own_proc, read_reaped_io
 from weigh.units import KIB, MIB, Seconds
+
+if TYPE_CHECKING:
+    from weigh.measure.gpu.sampler import GpuSampler
 
 
 class RunInProgress(Protocol):
@@ -137,6 +140,7 @@ class _Run:
         self._tree = ProcTree(os.getpid())
         self._excluded = frozenset(excluded)
         self._tree.excluded = self._excluded
+        self._gpus: GpuSampler | None = None
         self._clock: CpuClock | None = None
         self._ledger: Ledger | None = None
         self._exit: int | None = None  # the leader's wait status
@@ -154,13 +158,13 @@ class _Run:
         if self._tree.reading(os.getpid()) is None:
             self._warnings.append(_why_no_tree())
         self._clock = open_cpu_clock(self._leader)
-        self._gpus = start_gpu_sampler(self._watch.interval, self._tree.pids)
         self._ledger = open_ledger(self._leader, os.environ)
         self._cgroup = read_cgroup()
         self._io = read_reaped_io()
         self._own_cpu = time.process_time()
         self._started = time.time()
         launch = self._launcher.launch(command, env, self._watch.streams)
+        self._gpus = start_gpu_sampler(self._watch.interval, self._tree.pids)
         self._launch_cpu_time = launch.cpu_time
         self._tracker = PeakTracker(launch.peak_memory + _LAUNCHER_GROWTH)
         self._sampler = Sampler(

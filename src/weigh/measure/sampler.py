@@ -11,7 +11,7 @@ import msgspec
 from weigh.measure.memory.gauge import MemoryGauge
 from weigh.measure.peak import PeakTracker
 from weigh.model.record import Rank, Sample, Series
-from weigh.probe.driver import gpu_may_be_present
+from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.probe.perf import CpuClock
 from weigh.probe.proc import IoReading, ProcessReading, ProcTree
 from weigh.units import MIB, Bytes, Seconds
@@ -262,16 +262,19 @@ def _has_changed(samples: Sequence[Sample]) -> bool:
 def start_gpu_sampler(
     interval: Seconds, pids: Callable[[], list[int]]
 ) -> "GpuSampler | None":
-    """Start sampling the visible GPUs, if there are any; read the baseline first."""
+    """Start sampling the visible GPUs, if there are any, without waiting for them.
+
+    The driver's start takes some 30 ms and up to seconds; a job that has just been
+    started needs longer until it holds memory of a GPU.
+    """
     if not gpu_may_be_present(os.environ):
         return None
     from weigh.measure.gpu.sampler import GpuSampler  # noqa: PLC0415 - only with GPUs
-    from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
 
     sampler = GpuSampler(
-        lambda: NvmlProbe(os.environ), max(interval, _GPU_INTERVAL), pids=pids
+        lambda: open_probe(os.environ), max(interval, _GPU_INTERVAL), pids=pids
     )
-    sampler.start()
+    sampler.start(wait=0.0)
     return sampler
 
 

@@ -89,7 +89,8 @@ class Phase(msgspec.Struct, frozen=True):
 class Batches(msgspec.Struct, frozen=True):
     """A timed loop over batches. ``size`` is nominal, ``samples`` were counted.
 
-    ``total`` is how many batches were expected, if known.
+    ``total`` is how many batches were expected, if known. ``start`` of the first and
+    ``end`` of the last are seconds since the run began.
     """
 
     size: int | None
@@ -103,6 +104,8 @@ class Batches(msgspec.Struct, frozen=True):
     peak_memory: Bytes | None = None
     gpus: tuple[GpuMemory, ...] = ()
     total: int | None = None
+    start: Seconds | None = None
+    end: Seconds | None = None
 
 
 class Event(msgspec.Struct, frozen=True):
