@@ -107,7 +107,7 @@ def from_usages(
     of_weigh = layout.weigh * (layout.ntasks_per_node or 0)
     node = None if memory.size is None else memory.size + of_weigh
     return Request(
-        cpus=layout.cpus or max(_cpus(run.usage.cpus_used) for run in runs),
+        cpus=layout.cpus or max(_cpus_for(run.usage) for run in runs),
         memory=_rounded(node, LEAST_MEMORY),
         virtual_memory=_rounded(
             _virtual_of(layout, _virtual_need(runs, headroom)), LEAST_VIRTUAL
@@ -123,6 +123,7 @@ def from_usages(
             *memory.notes,
             *_own_weigh(layout),
             *time.notes,
+            *_cpu_notes(runs, layout),
             *_growth(runs),
             *_troubles(records),
             *gpu_notes,
@@ -566,6 +567,29 @@ def _gpu_need(runs: Sequence[Run]) -> tuple[int, str | None, tuple[str, ...]]:
         )
     note = f"{kind} is a guess: your site may have another name for that GPU"
     return count, kind, (note,)
+
+
+def _cpus_for(usage: Usage) -> int:
+    """Return the CPUs that a run used, or wanted where others had them."""
+    if usage.cpu_wait is None:
+        return _cpus(usage.cpus_used)
+    from weigh.cpu_need import cpus_for  # noqa: PLC0415 - start-up time
+
+    return cpus_for(usage)
+
+
+def _cpu_notes(runs: Sequence[Run], layout: Layout) -> Iterator[str]:
+    """Yield what the run that waited longest for CPUs would do with them."""
+    waited = [run.usage for run in runs if run.usage.cpu_wait is not None]
+    if not waited or layout.cpus:
+        return
+    from weigh.cpu_need import need_notes  # noqa: PLC0415 - start-up time
+
+    yield from need_notes(max(waited, key=_waited))
+
+
+def _waited(usage: Usage) -> Seconds:
+    return 0.0 if usage.cpu_wait is None else usage.cpu_wait.time
 
 
 def _cpus(used: float | None) -> int:

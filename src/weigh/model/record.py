@@ -174,6 +174,28 @@ class Regions(msgspec.Struct, frozen=True):
     gpus: tuple[GpuUsage, ...] = ()
 
 
+class CpuWait(msgspec.Struct, frozen=True):
+    """How long the threads of a run were ready to run, and waited for a CPU.
+
+    ``time`` adds up over threads, as CPU time does. ``wanted`` is the mean number of
+    CPUs that they used or waited for. ``alone`` is the wall time without the wait; a
+    run that also waits for its disk or sleeps takes more. ``threads`` is the largest
+    number that used a CPU at once, of the ``cpus`` that the run may use, ``others`` how
+    many of those other programs kept busy on average, and ``throttled`` how long the
+    CPU limit of a control group held the run. ``blocked`` is the share of looks at
+    which it used little CPU and a process waited for storage.
+    """
+
+    time: Seconds
+    wanted: float
+    alone: Seconds
+    threads: int = 0
+    cpus: int | None = None
+    others: float | None = None
+    throttled: Seconds | None = None
+    blocked: float | None = None
+
+
 class Usage(msgspec.Struct, frozen=True):
     """The usage of one run.
 
@@ -186,6 +208,7 @@ class Usage(msgspec.Struct, frozen=True):
     ``cgroup_peak`` includes page cache; ``memory_limit`` is the tightest limit of a
     cgroup, read if the run failed; ``read_bytes`` and ``write_bytes`` are the kernel's
     count of storage traffic; ``processes`` is the number of different processes.
+    ``cpu_wait`` is None if less than half of the CPU time could be observed.
     """
 
     wall_time: Seconds
@@ -204,6 +227,7 @@ class Usage(msgspec.Struct, frozen=True):
     gpus: tuple[GpuUsage, ...] = ()
     memory_limit: Bytes | None = None
     total_memory: Bytes | None = None
+    cpu_wait: CpuWait | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):

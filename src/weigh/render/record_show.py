@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from weigh.cpu_need import wait_words
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Allocation,
@@ -129,6 +130,7 @@ def _used(usage: Usage) -> Iterator[str]:
         yield from _entry(name, line)
         name = ""
     yield from _entry("cpu", _cpu(usage))
+    yield from _entry("", wait_words(usage))
     yield from _entry("disk", _disk(usage))
     for number, gpu in enumerate(usage.gpus):
         yield from _gpu(number, gpu)

@@ -206,6 +206,11 @@ def _usage(usage: Usage, trend: str) -> Iterator[str]:
         yield from _row("memory", "not measured: no data in /proc")
     if usage.cpu_time is not None:
         yield from _row("cpu", _cpu(usage))
+    if usage.cpu_wait is not None:
+        from weigh.cpu_need import wait_words  # noqa: PLC0415 - start-up
+
+        words = wait_words(usage)
+        yield from _row("", words) if words else ()
     if usage.read_bytes is not None and usage.write_bytes is not None:
         read, written = format_size(usage.read_bytes), format_size(usage.write_bytes)
         yield from _row("disk", f"{read} read, {written} written")

@@ -90,6 +90,7 @@ def _usage(
         write_bytes=attempt.usage.write_bytes,
         processes=max(processes, attempt.usage.reaped, 1),
         growing=None if sampler is None else is_growing(sampler.samples),
+        cpu_wait=None if sampler is None else sampler.cpu_wait(cpu, wall),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from weigh.cpu_need import has_waited
 from weigh.estimate.growth import growth_of
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.run.run_measured import MeasuredRun, last_line
@@ -421,6 +422,9 @@ def _measured(trial: Trial, record: Record, ended: Ended) -> Trial:
         wall_time=usage.wall_time,
         cpu_time=usage.cpu_time,
         cpus_used=usage.cpus_used,
+        cpus_wanted=usage.cpu_wait.wanted
+        if usage.cpu_wait and has_waited(usage)
+        else None,
         peak_memory=None if peak is None else peak.value,
         gpu_memory=gpu_memory(usage),
         growth_rate=_growth_rate(record),

@@ -16,6 +16,7 @@ from operator import truediv
 import msgspec
 
 from weigh import config, gpu_models
+from weigh.cpu_need import has_waited
 from weigh.errors import UsageError, WeighError
 from weigh.flow.exec.options import find_parameters
 from weigh.flow.fit.request import configured_headroom, ends_of_jobs
@@ -27,7 +28,7 @@ from weigh.flow.site.ask import Ask, ask_scheduler, in_time
 from weigh.flow.site.cluster import cluster
 from weigh.model.cluster import Cluster
 from weigh.model.plan import Plan, Together
-from weigh.model.record import Record
+from weigh.model.record import Record, Usage
 from weigh.planning.bin_packing import most_work, sharing_notes
 from weigh.planning.make_plan import planned, too_big
 from weigh.planning.needs import Needs, of_tasks
@@ -440,4 +441,11 @@ def _together(records: Sequence[Record], alone: Sequence[Seconds]) -> Together:
         memory=sum(peaks) if peaks else None,
         gpu_memory=max((g.job_peak or 0 for g in gpus), default=0) or None,
         gpu_busy=max(busy, default=None),
+        others=_others(usages) if len(usages) == 1 else None,
     )
+
+
+def _others(usages: Sequence[Usage]) -> float | None:
+    """Return the CPUs that others kept busy while a task alone waited for them."""
+    waits = [usage.cpu_wait for usage in usages if has_waited(usage)]
+    return max((wait.others or 0.0 for wait in waits if wait), default=None)
