@@ -16,7 +16,8 @@ from weigh.probe.proc import ProcessReading, usable_proc
 from weigh.units import Seconds
 
 _BYTES = 96
-_INTERVAL = 0.1  # seconds between looks at the threads, at least
+_INTERVAL = 0.25  # seconds between looks at the threads of one process, at least
+_INTERVAL_OF_SEVERAL = 0.1  # some may be short
 _SHARE = 0.0005  # of one core
 _MOST_OPEN = 64  # descriptors
 _LEAST_COVERAGE = 0.5  # of the CPU time; what was not seen may have waited otherwise
@@ -130,7 +131,8 @@ class CpuWaits:
             if used < _MOSTLY_IDLE * elapsed:
                 self._blocked_looks += self._is_blocked(readings)
         self._looked = now, run
-        return max(_INTERVAL, (self._clock() - began) / _SHARE)
+        least = _INTERVAL if len(readings) <= 1 else _INTERVAL_OF_SEVERAL
+        return max(least, (self._clock() - began) / _SHARE)
 
     def finish(self) -> None:
         """Note that all processes have ended."""
