@@ -49,7 +49,10 @@ def cpus_for(usage: Usage) -> int:
     if wait is None or not has_waited(usage) or cause_of(wait) not in _NOT_ITS_OWN:
         return used
     # a thread is on one CPU at a time
-    return max(used, min(_whole(wait.wanted), max(wait.threads, 1)))
+    most = max(wait.threads, 1)
+    if usage.jvm is not None and wait.cpus is not None:
+        most = min(most, wait.cpus)  # Java starts as many threads as it sees CPUs
+    return max(used, min(_whole(wait.wanted), most))
 
 
 def _whole(cpus: float | None) -> int:

@@ -6,6 +6,7 @@ time limit doubles the limit at which it was stopped.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +19,9 @@ from weigh.model.record import (
     Usage,
 )
 from weigh.outcome import ran_out_on_gpu
+
+if TYPE_CHECKING:
+    from weigh.heap_need import HeapNeed
 from weigh.units import (
     GIB,
     HOUR,
@@ -86,6 +90,7 @@ class Need(msgspec.Struct, frozen=True):
 
     size: float | None
     notes: tuple[str, ...] = ()
+    heap: "HeapNeed | None" = None
 
 
 def from_usages(
@@ -110,7 +115,7 @@ def from_usages(
         cpus=layout.cpus or max(_cpus_for(run.usage) for run in runs),
         memory=_rounded(node, LEAST_MEMORY),
         virtual_memory=_rounded(
-            _virtual_of(layout, _virtual_need(runs, headroom)), LEAST_VIRTUAL
+            _virtual_of(layout, _virtual_need(runs, headroom, memory)), LEAST_VIRTUAL
         ),
         time_limit=round_time(time.size or 0),
         headroom=headroom,
@@ -135,6 +140,8 @@ def from_usages(
         memory_per_cpu=_rounded(_per_cpu(layout, node, headroom), LEAST_MEMORY),
         lower_bound=any(record.missing for record in records)
         or not any(run.completed for run in runs),
+        memory_kind=None if memory.heap is None else memory.heap.kind,
+        knob=None if memory.heap is None else memory.heap.knob,
     )
 
 
@@ -374,6 +381,10 @@ def _memory_need(runs: Sequence[Run], headroom: float) -> Need:
     if run.lacked_memory:
         where = f"memory doubled from {format_size(round(base))}, which ran out"
         return Need(base * 2, (where, "the true need is unknown: it may be even more"))
+    heap = _heap_need(run)
+    if heap is not None:
+        need = _with(heap.memory, headroom)
+        return Need(need, (*heap.notes, *_dominant("memory", run, runs)), heap)
     notes = [*_memory_notes(run.usage), *_dominant("memory", run, runs)]
     granted = _granted(runs)
     if granted is not None and granted > _with(base, headroom):
@@ -381,6 +392,15 @@ def _memory_need(runs: Sequence[Run], headroom: float) -> Need:
         return Need(granted, tuple(notes))
     reach = max(_memory_reach(run.usage) for run in runs)
     return Need(max(_with(base, headroom), reach), tuple(notes))
+
+
+def _heap_need(run: Run) -> "HeapNeed | None":
+    """Return what a completed Java program needs, with the option that limits it."""
+    if run.usage.jvm is None or not run.completed:
+        return None
+    from weigh.heap_need import heap_need  # noqa: PLC0415 - only for Java
+
+    return heap_need(run.usage)
 
 
 def _granted(runs: Sequence[Run]) -> Bytes | None:
@@ -429,7 +449,9 @@ def _time_need(runs: Sequence[Run], headroom: float) -> Need:
     return Need(_with(base, headroom), tuple(_dominant("time", run, runs)))
 
 
-def _virtual_need(runs: Sequence[Run], headroom: float) -> float | None:
+def _virtual_need(runs: Sequence[Run], headroom: float, memory: Need) -> float | None:
+    if memory.heap is not None and memory.heap.virtual is not None:
+        return _with(memory.heap.virtual, headroom)
     run = _biggest(runs, lambda run: run.usage.virtual_memory)
     if run is None or run.usage.virtual_memory is None:
         return None
@@ -478,6 +500,10 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
     if peak is None:
         yield "memory is that of the largest process only: weigh run measures all"
         return
+    if usage.jvm is not None:
+        from weigh.heap_need import crawl_note  # noqa: PLC0415 - only for Java
+
+        yield from crawl_note(usage)
     if peak.high > max(peak.value * _WIDEST_BOUND, LEAST_MEMORY):
         yield (
             f"memory may have reached {format_size(peak.high)} between samples: a run "

@@ -404,6 +404,7 @@ class _Run:
             gpus=self._gpu_usages(),
             memory_limit=read_memory_limit() if self._exit else None,
             cpu_wait=self._sampler.cpu_wait(cpu, wall),
+            jvm=self._sampler.jvm(),
         )
 
     def _gpu_usages(self) -> tuple[GpuUsage, ...]:

@@ -10,7 +10,7 @@ import msgspec
 
 from weigh.measure.memory.gauge import MemoryGauge
 from weigh.measure.peak import PeakTracker
-from weigh.model.record import CpuWait, Rank, Sample, Series
+from weigh.model.record import CpuWait, Jvm, Rank, Sample, Series
 from weigh.probe.driver import gpu_may_be_present
 from weigh.probe.perf import CpuClock
 from weigh.probe.proc import IoReading, ProcessReading, ProcTree
@@ -19,6 +19,7 @@ from weigh.units import MIB, Bytes, Seconds
 if TYPE_CHECKING:
     from weigh.measure.cpu_wait import CpuWaits
     from weigh.measure.gpu.sampler import GpuSampler
+    from weigh.measure.jvm import JvmWatch
     from weigh.measure.memory.ledger import Ledger
     from weigh.measure.ranks import RankTracker
     from weigh.measure.unreaped import UnreapedIo
@@ -117,6 +118,7 @@ class Sampler:
         self._ranks = ranks
         self._unreaped: UnreapedIo | None = None
         self._waits: CpuWaits | None = None
+        self._jvms: JvmWatch | None = None
         self._waits_at = _FIRST_WAIT_LOOK
         self.before: dict[int, bytes] = {}  # schedstats of what was there before
         self._fork_filter = ForkFilter(tree)
@@ -230,15 +232,22 @@ class Sampler:
         self._unreaped.look(readings)
 
     def _sample_waits(self, now: Seconds, readings: Sequence[ProcessReading]) -> None:
-        if self._waits is None:
+        if self._waits is None or self._jvms is None:
             from weigh.measure.cpu_wait import CpuWaits  # noqa: PLC0415 - start-up time
+            from weigh.measure.jvm import JvmWatch  # noqa: PLC0415 - as above
 
             self._waits = CpuWaits(before=self.before)
+            self._jvms = JvmWatch()
+        self._jvms.look(readings)
         self._waits_at = now + self._waits.look(now, readings)
 
     def cpu_wait(self, cpu_time: Seconds | None, wall: Seconds) -> CpuWait | None:
         """Return how long threads waited for a CPU, for an exact *cpu_time*."""
         return None if self._waits is None else self._waits.figures(cpu_time, wall)
+
+    def jvm(self) -> Jvm | None:
+        """Return the heap of the largest Java virtual machine."""
+        return None if self._jvms is None else self._jvms.largest()
 
     def unreaped_io(self) -> IoReading:
         """Return the storage traffic of processes that nobody waited for."""

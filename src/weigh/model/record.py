@@ -196,6 +196,23 @@ class CpuWait(msgspec.Struct, frozen=True):
     blocked: float | None = None
 
 
+class Jvm(msgspec.Struct, frozen=True):
+    """The heap of a run's largest Java virtual machine, in bytes.
+
+    ``live`` is what the old generation held after the last collection, which includes
+    some garbage; None without a collection. ``paused`` is the share of its time in
+    which collections and other safepoints stopped the program. ``flags`` are the
+    options that set the limit of the heap, none where it is a share of the machine.
+    """
+
+    heap_limit: Bytes
+    live: Bytes | None = None
+    collections: int = 0
+    paused: float | None = None
+    flags: tuple[str, ...] = ()
+    metaspace: Bytes | None = None
+
+
 class Usage(msgspec.Struct, frozen=True):
     """The usage of one run.
 
@@ -228,6 +245,7 @@ class Usage(msgspec.Struct, frozen=True):
     memory_limit: Bytes | None = None
     total_memory: Bytes | None = None
     cpu_wait: CpuWait | None = None
+    jvm: Jvm | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -365,6 +383,9 @@ class Request(msgspec.Struct, frozen=True):
     A run of several ranks has ``ntasks``, with ``cpus`` for each: ``memory`` holds for
     the measured layout, ``ntasks_per_node`` on each of ``nodes``, and
     ``memory_per_cpu`` for any.
+
+    ``memory_kind`` is elastic for a program that takes what it is given: ``memory`` is
+    then enough together with ``knob``, the option that limits what it takes.
     """
 
     cpus: int
@@ -381,6 +402,8 @@ class Request(msgspec.Struct, frozen=True):
     ntasks_per_node: int | None = None
     memory_per_cpu: Bytes | None = None
     lower_bound: bool = False
+    memory_kind: str | None = None
+    knob: str | None = None
 
 
 class Complexes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -202,6 +202,11 @@ def _usage(usage: Usage, trend: str) -> Iterator[str]:
         if usage.processes is not None and usage.processes > 1:
             yield from _source(usage.peak_memory)
         yield from _parts(usage.peak_memory)
+        if usage.jvm is not None:
+            from weigh.heap_need import heap_words  # noqa: PLC0415 - only for Java
+
+            for words in heap_words(usage):
+                yield from _row("", words)
     else:
         yield from _row("memory", "not measured: no data in /proc")
     if usage.cpu_time is not None:

@@ -91,6 +91,7 @@ def _usage(
         processes=max(processes, attempt.usage.reaped, 1),
         growing=None if sampler is None else is_growing(sampler.samples),
         cpu_wait=None if sampler is None else sampler.cpu_wait(cpu, wall),
+        jvm=None if sampler is None else sampler.jvm(),
     )
 
 
