@@ -288,7 +288,9 @@ class Run:
         numbers = [slot.number for slot in machine.layout.slots]
         channels = Channels(self.id, numbers, machine.temporary)
         settings = channels.settings()
-        spawner = Spawner(self.id, machine.layout, machine.mask, settings)
+        spawner = Spawner(
+            self.id, machine.layout, machine.mask, settings, self._memory_limit()
+        )
         progress = self._watch_progress(settings)
         _become_the_parent()
         watcher = Watcher(self._watching(blank, spawner, progress))
@@ -444,6 +446,13 @@ class Run:
         if self._options.memory is None and granted and not gauge.is_grouped:
             return MemoryGauge(granted)
         return gauge
+
+    def _memory_limit(self) -> Bytes | None:
+        """Return the limit of all tasks together: the user's, or the job's."""
+        if self._options.memory is not None:
+            return self._options.memory
+        allocation = self._machine.blank.allocation
+        return None if allocation is None else allocation.memory
 
     def _rules(self) -> Rules:
         chosen = self._options

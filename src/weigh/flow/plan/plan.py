@@ -43,6 +43,7 @@ from weigh.schedulers import KINDS
 from weigh.schedulers.protocol import Reply
 from weigh.store.find import find_entry, labelled_entries, not_found, read_file
 from weigh.store.index import Entry, Index, head_of, read_index, read_record
+from weigh.sweep import variables
 from weigh.units import Seconds, format_duration
 
 
@@ -398,12 +399,15 @@ def _start(
     share = str(max(1, place.cpus // count))
     for name in _THREADS:
         env.setdefault(name, share)
+    memory = read_host().memory
+    share_of_memory = None if memory is None else memory // count
+    env |= variables.settings(share_of_memory, max(1, place.cpus // count))
     if place.gpu is not None:
         env["CUDA_VISIBLE_DEVICES"] = place.gpu
     if count > 1:  # the record would not show what the task uses alone
         env["WEIGH_DIR"] = os.path.join(folder, "records")
     return MeasuredRun(
-        ["bash", "-c", line],
+        ["bash", "-c", os.fsdecode(variables.in_line(os.fsencode(line)))],
         os.path.join(folder, f"{number}.json"),
         log=os.path.join(folder, f"{number}.log"),
         cwd=place.cwd,
