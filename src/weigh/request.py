@@ -500,6 +500,10 @@ def _memory_notes(usage: Usage) -> Iterator[str]:
     if peak is None:
         yield "memory is that of the largest process only: weigh run measures all"
         return
+    if usage.cache is not None:
+        from weigh.knobs import cache_words  # noqa: PLC0415 - rarely
+
+        yield from cache_words(usage)
     if usage.jvm is not None:
         from weigh.heap_need import crawl_note  # noqa: PLC0415 - only for Java
 

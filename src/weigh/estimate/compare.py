@@ -8,6 +8,7 @@ import msgspec
 from weigh.cpu_need import has_waited, wait_words
 from weigh.errors import UsageError
 from weigh.estimate.trend import median, ratio_interval
+from weigh.knobs import knobs_of
 from weigh.model.comparison import (
     Change,
     Comparison,
@@ -135,10 +136,15 @@ def _code(record: Record) -> str | None:
     return commit[:_COMMIT] if commit else None
 
 
+def _knobs(record: Record) -> str | None:
+    return " ".join(knobs_of(record)) or None
+
+
 _SURROUNDINGS: tuple[tuple[str, Callable[[Record], str | None]], ...] = (
     ("hosts", _host),
     ("GPUs", _gpus),
     ("commits", _code),
+    ("limits of memory in the program", _knobs),
 )
 
 

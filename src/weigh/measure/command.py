@@ -387,7 +387,7 @@ class _Run:
         user, system, cpu = self._cpu_times()
         io = self._io_since_start()
         rose = (cgroup.peak or 0) > (self._cgroup.peak or 0)
-        return Usage(
+        usage = Usage(
             wall_time=wall,
             cpu_time=cpu,
             user_time=user,
@@ -404,8 +404,8 @@ class _Run:
             gpus=self._gpu_usages(),
             memory_limit=read_memory_limit() if self._exit else None,
             cpu_wait=self._sampler.cpu_wait(cpu, wall),
-            jvm=self._sampler.jvm(),
         )
+        return self._sampler.with_programs(usage)
 
     def _gpu_usages(self) -> tuple[GpuUsage, ...]:
         if self._gpus is None:

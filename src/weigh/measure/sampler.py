@@ -10,7 +10,7 @@ import msgspec
 
 from weigh.measure.memory.gauge import MemoryGauge
 from weigh.measure.peak import PeakTracker
-from weigh.model.record import CpuWait, Jvm, Rank, Sample, Series
+from weigh.model.record import CpuWait, Rank, Sample, Series, Usage
 from weigh.probe.driver import gpu_may_be_present
 from weigh.probe.perf import CpuClock
 from weigh.probe.proc import IoReading, ProcessReading, ProcTree
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from weigh.measure.jvm import JvmWatch
     from weigh.measure.memory.ledger import Ledger
     from weigh.measure.ranks import RankTracker
+    from weigh.measure.signs import SignWatch
     from weigh.measure.unreaped import UnreapedIo
 
 
@@ -85,6 +86,7 @@ _IDLE_CHANGE = 4 * MIB
 _IDLE_SHARE = 0.0005  # of one core, for looks at a tree that seems idle
 _MOST_SAMPLES = 4096
 _FIRST_WAIT_LOOK = 0.15  # seconds; a shorter run loads nothing for it
+_FIRST_SIGN = 0.5  # seconds
 _GPU_INTERVAL = 0.05  # seconds; NVML calls cost more than /proc
 
 
@@ -119,6 +121,7 @@ class Sampler:
         self._unreaped: UnreapedIo | None = None
         self._waits: CpuWaits | None = None
         self._jvms: JvmWatch | None = None
+        self._signs: SignWatch | None = None
         self._waits_at = _FIRST_WAIT_LOOK
         self.before: dict[int, bytes] = {}  # schedstats of what was there before
         self._fork_filter = ForkFilter(tree)
@@ -239,15 +242,30 @@ class Sampler:
             self._waits = CpuWaits(before=self.before)
             self._jvms = JvmWatch()
         self._jvms.look(readings)
+        if now >= _FIRST_SIGN:
+            self._look_for_signs(now, readings)
         self._waits_at = now + self._waits.look(now, readings)
 
     def cpu_wait(self, cpu_time: Seconds | None, wall: Seconds) -> CpuWait | None:
         """Return how long threads waited for a CPU, for an exact *cpu_time*."""
         return None if self._waits is None else self._waits.figures(cpu_time, wall)
 
-    def jvm(self) -> Jvm | None:
-        """Return the heap of the largest Java virtual machine."""
-        return None if self._jvms is None else self._jvms.largest()
+    def _look_for_signs(self, now: Seconds, readings: Sequence[ProcessReading]) -> None:
+        if self._signs is None:
+            from weigh.measure.signs import SignWatch  # noqa: PLC0415 - start-up time
+
+            self._signs = SignWatch(os.environ)
+        self._signs.look(now, readings)
+
+    def with_programs(self, usage: Usage) -> Usage:
+        """Add what is known of the programs of the run."""
+        signs = self._signs
+        return msgspec.structs.replace(
+            usage,
+            jvm=None if self._jvms is None else self._jvms.largest(),
+            sign=None if signs is None else signs.sign,
+            cache=None if signs is None else signs.cache,
+        )
 
     def unreaped_io(self) -> IoReading:
         """Return the storage traffic of processes that nobody waited for."""

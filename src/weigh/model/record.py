@@ -213,6 +213,31 @@ class Jvm(msgspec.Struct, frozen=True):
     metaspace: Bytes | None = None
 
 
+class Sign(msgspec.Struct, frozen=True):
+    """What the largest program of a run is known to do with the memory it is given.
+
+    ``kind`` is elastic (takes what it is given), soft (lives on about half), hard
+    (takes little beyond its need) or spills (goes on with a disk). ``knob`` is the
+    option or variable that limits it, ``value`` what that was set to.
+    """
+
+    name: str
+    kind: str
+    advice: str
+    knob: str | None = None
+    value: str | None = None
+
+
+class PageCache(msgspec.Struct, frozen=True):
+    """Bytes that the largest process had read, and the size of the files it had open.
+
+    It read them several times, so it needs them in the page cache.
+    """
+
+    read: Bytes
+    files: Bytes
+
+
 class Usage(msgspec.Struct, frozen=True):
     """The usage of one run.
 
@@ -246,6 +271,8 @@ class Usage(msgspec.Struct, frozen=True):
     total_memory: Bytes | None = None
     cpu_wait: CpuWait | None = None
     jvm: Jvm | None = None
+    sign: Sign | None = None
+    cache: PageCache | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):

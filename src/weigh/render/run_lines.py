@@ -207,6 +207,11 @@ def _usage(usage: Usage, trend: str) -> Iterator[str]:
 
             for words in heap_words(usage):
                 yield from _row("", words)
+        if usage.sign is not None:
+            from weigh.knobs import sign_words  # noqa: PLC0415 - rarely
+
+            for words in sign_words(usage):
+                yield from _row("", words)
     else:
         yield from _row("memory", "not measured: no data in /proc")
     if usage.cpu_time is not None:
