@@ -91,7 +91,7 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
         yield from (f"    {line}" for line in folded(_counts(one), WIDTH - 4))
     if one.ends is not None and not one.is_over:
         yield from (f"    {line}" for line in ends_lines(one.ends, WIDTH - 4))
-    yield from _failures(one.failures)
+    yield from _failures(one.failures, _noun(one.job))
     if one.cancelling:
         yield from _entry("cancel", f"{_elements(one.cancelling)} being cancelled")
     for unknown in one.unknown:
@@ -144,15 +144,20 @@ def _counts(one: Standing) -> str:
         for state, word in _WORDS.items()
         if (number := one.tasks.get(state, 0))
     ]
-    noun = "task" if one.total == 1 else "tasks"
+    noun = _noun(one.job) + ("" if one.total == 1 else "s")
     return f"{count(one.total)} {noun}: {', '.join(parts) or 'none'}"
 
 
-def _failures(failures: Sequence[Failure]) -> Iterator[str]:
+def _noun(job: Submitted) -> str:
+    """Return what is counted: tasks of a plan, elements of a user's own script."""
+    return "task" if job.own is None else "element"
+
+
+def _failures(failures: Sequence[Failure], noun: str) -> Iterator[str]:
     for one in failures[:_MOST_FAILURES]:
         reason = one.reason or one.state.lower().replace("_", " ")
         words = f": {one.words}" if one.words else ""
-        text = printable(f"task {one.task}  {reason}{words}")
+        text = printable(f"{noun} {one.task}  {reason}{words}")
         yield f"    {'failed':<9}{shortened(text, WIDTH - len(_INDENT))}"
         if one.output:
             yield f"{_INDENT}{printable(one.output)}"

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from weigh.errors import SubmissionUnknownError
+from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.tasks import last_words
 from weigh.flow.follow.time_left import ends_of
 from weigh.flow.follow.view import View, look, merged
@@ -41,13 +42,17 @@ def status(
     root = location.locate(cwd, env)
     still = settle_all(root, env, notify)
     known = jobs_file.read_jobs(root)
-    if still and not known:
+    if still and not known and not names:
         raise SubmissionUnknownError(still[0])
     for line in still:
         notify(line)
     if names:
-        found = [jobs_file.find_jobs(known, name)[-1] for name in names]
-        chains = [jobs_file.chain_of(known, job) for job in found]
+        found = [named_jobs(known, name, root=root, env=env)[-1] for name in names]
+        known = with_foreign(known, found)
+        chains = [
+            [job] if job.own and job.own.part else jobs_file.chain_of(known, job)
+            for job in found
+        ]
     else:
         chains = _recent(known) if known else [jobs_file.find_jobs(known, "last")]
     jobs = [job for chain in chains for job in chain]

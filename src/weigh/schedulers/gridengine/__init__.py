@@ -46,6 +46,8 @@ class GridEngine(Folder):
         element_name="{}.{}",
         names_resources=True,
         no_start="not now",
+        changes=frozenset({"time", "memory", "throttle", "priority", "after", "queue"}),
+        changed_by="qalter",
     )
     text: "Dialect" = text
 
