@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from weigh.model.record import Complexes, State
+from weigh.model.record import Complexes, SiteFlags, State
 from weigh.model.staging import Staging
 from weigh.units import Bytes, Seconds
 
@@ -30,7 +30,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     ``throttle`` is the most elements at once; ``after`` are jobs that must succeed
     first; ``extra`` are the scheduler's own flags, as (name, value). With several
     ``nodes`` CPUs, memory and GPUs are per node. ``complexes`` are the site's names of
-    resources, if they are not the usual ones.
+    resources, if they are not the usual ones; of ``site`` account and QOS are not used.
     """
 
     cpus: int = 1
@@ -49,6 +49,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     extra: tuple[tuple[str, str], ...] = ()
     nodes: int = 1
     complexes: Complexes | None = None
+    site: SiteFlags = SiteFlags()
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):

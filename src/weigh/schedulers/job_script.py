@@ -89,6 +89,7 @@ def request_of(wanted: JobRequest) -> Request:
         runs=0,
         gpus=wanted.gpus,
         gpu_type=wanted.gpu_type,
+        site=wanted.site,
     )
 
 

@@ -139,7 +139,7 @@ def request_from_accounting(
         (),
         form=form or kind.name,
         env=env,
-        warnings=settings.warnings,
+        settings=settings,
         history=None if learnt is None else history_lines.document(learnt),
     )
 

@@ -86,6 +86,7 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
             cwd=script.cwd,
             env=env,
             ignore=settings.ignore,
+            site=settings.cluster,
         )
         if one.line not in ours and not _is_our_log(script, one)
     )
@@ -104,6 +105,7 @@ def text_findings(  # noqa: PLR0913 - keyword-only past the second
     cwd: str,
     env: Mapping[str, str],
     ignore: Sequence[str] = (),
+    site: Mapping[str, object] | None = None,
 ) -> tuple[Finding, ...]:
     """Lint a script that weigh wrote, with the cluster's limits."""
     dialect = dialect_of(scheduler)
@@ -113,6 +115,8 @@ def text_findings(  # noqa: PLR0913 - keyword-only past the second
         limits=live.limits,
         jobs=live.jobs,
         default_files=dialect.default_files(cwd, env),
+        scheduler=scheduler,
+        site=site,
     )
     found = dialect.lint(text, facts)
     kept, _ = acknowledged(text, found, ignore)

@@ -103,7 +103,10 @@ def interactive(  # noqa: PLR0913 - keyword-only past the second
     flags = kind.backend.session_flags(filled)
     rows = [directive_line(kind.text, *words) for words in flags]
     script = "\n".join(("#!/bin/bash", *rows, ""))
-    refuse(text_findings(script, live, scheduler=scheduler, cwd=cwd, env=env))
+    site = config.load(cwd, env).cluster
+    refuse(
+        text_findings(script, live, scheduler=scheduler, cwd=cwd, env=env, site=site)
+    )
     words = tuple(word for flag in flags for word in flag)
     argv = kind.backend.session_argv(words, tuple(command))
     return Session(argv=argv, request=filled)

@@ -34,6 +34,7 @@ from weigh.flow.submit.submit_script import (
 )
 from weigh.model.job import AGAIN, JobRequest, JobScript, Runner, Setup, Submitted
 from weigh.model.plan import Plan
+from weigh.model.record import SiteFlags
 from weigh.model.staging import Staging
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import KINDS
@@ -61,6 +62,8 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     account: str | None = None
     qos: str | None = None
+    exclusive: bool = False
+    local_disk: str | None = None
     mail: str | None = None
     after: tuple[str, ...] = ()
     throttle: int | None = None
@@ -468,4 +471,8 @@ def typed_request(options: SubmitOptions, after: tuple[str, ...]) -> JobRequest:
         throttle=options.throttle,
         after=after,
         extra=options.extra,
+        site=SiteFlags(
+            exclusive=options.exclusive,
+            disk=None if options.local_disk is None else parse_size(options.local_disk),
+        ),
     )

@@ -48,6 +48,8 @@ class HTCondor(Folder):
         no_start="not now",
         waits=False,
         queues=False,
+        constraint="expression",
+        disk=True,
     )
     text: "Dialect" = text
 

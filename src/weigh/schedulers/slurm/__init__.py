@@ -47,7 +47,14 @@ class Slurm(Folder):
             | {"SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_WCKEY"}
         ),
     )
-    traits = Traits(several_nodes=True, fits_nodes=True, no_memory="all of a node")
+    traits = Traits(
+        several_nodes=True,
+        fits_nodes=True,
+        no_memory="all of a node",
+        constraint="word",
+        exclusive=True,
+        disk=True,
+    )
     text: "Dialect" = text
 
     @property
