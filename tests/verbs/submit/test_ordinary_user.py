@@ -16,6 +16,9 @@ import pytest
 from following import until
 from rigs import RIGS
 
+from weigh.schedulers import KINDS
+from weigh.schedulers.protocol import PastAccounting
+
 USER = os.environ.get("WEIGH_RIG_USER", "researcher")
 SOURCES = Path(__file__).parents[3] / "src"
 Call = Callable[..., Any]
@@ -87,3 +90,14 @@ def test_an_ordinary_user_submits_follows_and_resumes(
     until(lambda: count("COMPLETED") == 2)
     assert (home / "who").read_text() == f"{USER}\n"
     assert (home / "plan/t/job.sh").owner() == USER
+    if isinstance(KINDS[name].accounting, PastAccounting):
+        until(lambda: _sums(weigh, "--user", USER)["failed"] >= 1)
+        assert _sums(weigh, "--all-users")["jobs"] >= _sums(weigh)["jobs"] >= 2
+
+
+def _sums(weigh: Call, *whose: str) -> dict[str, Any]:
+    """Return the sums over jobs, from accounting alone."""
+    whose = whose or ("--user", USER)
+    found = json.loads(weigh("report", "--since", "1h", "--json", *whose))
+    total: dict[str, Any] = found["total"]
+    return total
