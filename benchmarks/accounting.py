@@ -34,7 +34,7 @@ source = KINDS[sys.argv[1]].accounting
 wall, cpu = time.monotonic(), time.process_time()
 jobs = lost = 0
 if sys.argv[3] == "report":
-    found = group(Chosen(file=sys.argv[2], all_users=True), cwd="/", env={})
+    found = group(Chosen(source=sys.argv[2], all_users=True), cwd="/", env={})
     jobs, lost = found.total.jobs, found.dropped
 else:
     with open(sys.argv[2], encoding="utf-8", newline="\\n") as lines:

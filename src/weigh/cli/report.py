@@ -117,7 +117,7 @@ def print_paper(name: str, words: Mapping[str, Any]) -> int:
     return 0
 
 
-_OF_GROUP = ("all_users", "user", "account", "file")
+_OF_GROUP = ("all_users", "user", "account", "source")
 
 
 def print_group(words: Mapping[str, Any]) -> int:
@@ -192,9 +192,9 @@ def print_since(words: Mapping[str, Any]) -> int:
 @click.option("--account", metavar="NAME", help="An account's jobs, from accounting.")
 @click.option(
     "--from",
-    "file",
-    metavar="FILE",
-    help="Accounting saved in a file (sacct -P, qacct -j), instead of the command.",
+    "source",
+    metavar="SOURCE",
+    help="Accounting's command (sacct, qacct), or a file with what it printed.",
 )
 @click.option("--mask", is_flag=True, help="Hide the names of users and accounts.")
 @click.option(
@@ -260,7 +260,7 @@ def _check(name: str, words: dict[str, Any]) -> None:
         raise UsageError("--grid-intensity requires --paper")
     given = [f"--{one.replace('_', '-')}" for one in _OF_GROUP if words[one]]
     if given:
-        _check_group(name, given[0].replace("--file", "--from"), words, chosen)
+        _check_group(name, given[0].replace("--source", "--from"), words, chosen)
         return
     if words["mask"]:
         raise UsageError("--mask requires --all-users, --user, --account or --from")

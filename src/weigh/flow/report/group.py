@@ -35,14 +35,24 @@ _MOST: Seconds = 20 * 366 * DAY
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose jobs to report, of which time; ``file`` is accounting's list in a file."""
+    """Whose jobs to report, of which time.
+
+    ``source`` is accounting's command, or a file with what that printed; by default
+    the command on PATH.
+    """
 
     since: str | None = None
     user: str | None = None
     account: str | None = None
     all_users: bool = False
-    file: str | None = None
+    source: str | None = None
     mask: bool = False
+
+    @property
+    def file(self) -> str | None:
+        """Return the file, if the source is one."""
+        is_command = any(kind.accounts == self.source for kind in KINDS.values())
+        return None if is_command else self.source
 
 
 def group(chosen: Chosen, *, cwd: str, env: Mapping[str, str]) -> Grouped:
@@ -93,7 +103,8 @@ def _jobs(
     if chosen.file is not None:
         kind, lines = accounting_lines(chosen.file)
         return kind, chosen.file, past_accounting(kind).read_past(lines)
-    kind = KINDS[installed_scheduler(env)]
+    named = (name for name, kind in KINDS.items() if kind.accounts == chosen.source)
+    kind = KINDS[next(named, None) or installed_scheduler(env)]
     source = past_accounting(kind)
     path = source.past_file(env)
     if path is not None and os.access(path, os.R_OK):
