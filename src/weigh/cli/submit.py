@@ -113,6 +113,11 @@ def notify(line: str) -> None:
 )
 @click.option("--mail", metavar="ADDRESS", help="Notify ADDRESS on end or failure.")
 @click.option(
+    "--notify",
+    metavar="CMD|URL",
+    help="When the job ends, run CMD (a JSON line on its stdin) or post that to URL.",
+)
+@click.option(
     "--after",
     multiple=True,
     metavar="JOB",

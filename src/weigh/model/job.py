@@ -27,7 +27,8 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a job requests of the scheduler, per element.
 
     ``virtual_memory`` is what Grid Engine's h_vmem limits, for the whole element.
-    ``throttle`` is the most elements at once; ``after`` are jobs that must succeed
+    ``notify`` is a command or URL that is told when the job ends. ``throttle`` is the
+    most elements at once; ``after`` are jobs that must succeed
     first; ``extra`` are the scheduler's own flags, as (name, value). With several
     ``nodes`` CPUs, memory and GPUs are per node. ``complexes`` are the site's names of
     resources, if they are not the usual ones; of ``site`` account and QOS are not used.
@@ -43,6 +44,7 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     account: str | None = None
     qos: str | None = None
     mail: str | None = None
+    notify: str | None = None
     throttle: int | None = None
     after: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()

@@ -65,6 +65,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     exclusive: bool = False
     local_disk: str | None = None
     mail: str | None = None
+    notify: str | None = None
     after: tuple[str, ...] = ()
     throttle: int | None = None
     first: int | None = None
@@ -363,6 +364,7 @@ def _checked(
         answer,
         checks=(*checks.rows, log_row(script, was_there=was_there)),
         notes=(*notes, *checks.doubts),
+        left=checks.left,
     )
 
 
@@ -468,6 +470,7 @@ def typed_request(options: SubmitOptions, after: tuple[str, ...]) -> JobRequest:
         account=options.account,
         qos=options.qos,
         mail=options.mail,
+        notify=options.notify,
         throttle=options.throttle,
         after=after,
         extra=options.extra,
