@@ -183,7 +183,8 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):
 class ElementState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one element, in weigh's terms; ``reason`` is the scheduler's.
 
-    Times are in seconds since the epoch; ``node`` is where the element runs or ran.
+    Times are in seconds since the epoch; ``node`` is where the element runs or ran,
+    ``expected`` when the scheduler expects a waiting one to start.
     """
 
     state: State
@@ -193,6 +194,7 @@ class ElementState(msgspec.Struct, frozen=True, kw_only=True):
     started: Seconds | None = None
     ended: Seconds | None = None
     node: str | None = None
+    expected: Seconds | None = None
 
     @property
     def is_final(self) -> bool:

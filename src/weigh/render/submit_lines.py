@@ -66,7 +66,7 @@ def submitted_lines(answer: SubmitAnswer) -> Iterator[str]:
     if job.scheduler == "local":
         text += ", on this machine"
     if job.expected is not None:
-        text += f"; starts {_moment(job.expected, answer.now)}"
+        text += f"; starts {moment(job.expected, answer.now)}"
     yield from (f"  {line}" for line in folded(text, WIDTH - 2))
     yield from _more(answer.more)
     yield f"  each      {request_words(job.request)}"
@@ -141,7 +141,7 @@ def _at_once(job: Submitted) -> str:
     return f", up to {most} at a time" if few else ""
 
 
-def _moment(then: Seconds, now: Seconds) -> str:
+def moment(then: Seconds, now: Seconds) -> str:
     """Write a start time, without the date if it is today."""
     if then <= now + _AT_ONCE:
         return "now"

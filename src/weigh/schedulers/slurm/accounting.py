@@ -583,13 +583,15 @@ def _epoch(text: str) -> Seconds | None:
     """Read a local time in ISO 8601, or seconds since the epoch (SLURM_TIME_FORMAT)."""
     if text in _IN_NO_TIME:
         return None
+    if text.isdecimal():  # seconds: SLURM_TIME_FORMAT
+        return whole_number(text)
     if _MOMENT.match(text):  # nearly all; zones change by whole hours of local time
         hour = _hour(text[:13])
         return hour and hour + int(text[14:16]) * MINUTE + int(text[17:19])
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
-        return _count(text)
+        return None
 
 
 @lru_cache(maxsize=1 << 14)
