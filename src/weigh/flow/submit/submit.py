@@ -34,6 +34,7 @@ from weigh.flow.submit.submit_script import (
 )
 from weigh.model.job import AGAIN, JobRequest, JobScript, Runner, Setup, Submitted
 from weigh.model.plan import Plan
+from weigh.model.record import SiteFlags
 from weigh.model.staging import Staging
 from weigh.render.submit_lines import SubmitAnswer
 from weigh.schedulers import KINDS
@@ -61,7 +62,10 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     account: str | None = None
     qos: str | None = None
+    exclusive: bool = False
+    local_disk: str | None = None
     mail: str | None = None
+    notify: str | None = None
     after: tuple[str, ...] = ()
     throttle: int | None = None
     first: int | None = None
@@ -360,6 +364,7 @@ def _checked(
         answer,
         checks=(*checks.rows, log_row(script, was_there=was_there)),
         notes=(*notes, *checks.doubts),
+        left=checks.left,
     )
 
 
@@ -467,7 +472,12 @@ def typed_request(options: SubmitOptions, after: tuple[str, ...]) -> JobRequest:
         account=options.account,
         qos=options.qos,
         mail=options.mail,
+        notify=options.notify,
         throttle=options.throttle,
         after=after,
         extra=options.extra,
+        site=SiteFlags(
+            exclusive=options.exclusive,
+            disk=None if options.local_disk is None else parse_size(options.local_disk),
+        ),
     )
