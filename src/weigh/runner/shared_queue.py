@@ -31,8 +31,8 @@ from weigh.units import Seconds
 
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
 _MISSES = 4  # vain links until the directory is listed
+_AHEAD = 32  # units among which one that fits is looked for
 _WINDOW = 4  # units per element among which one is chosen
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +69,8 @@ class Files:
 
     def create(self, path: str, content: bytes) -> None:
         """Create a file with *content*, synced to disk."""
-        fd = os.open(path, _FLAGS, file_mode(path))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(path, flags, file_mode(path))
         try:
             os.write(fd, content)
             os.fsync(fd)
@@ -313,7 +314,7 @@ class SharedQueue(Queue):
         self._lost: deque[tuple[int, int, list[int]]] = deque()
         self._ended: dict[str, Mapping[int, bool]] = {}
         self._give_back: Callable[[Slot], None] = lambda _: None
-        self._is_over = False
+        self._is_over = self._has_skipped = False
         self.unsure: tuple[Owner, ...] = ()
 
     def is_empty(self) -> bool:
@@ -355,7 +356,7 @@ class SharedQueue(Queue):
         """Claim a unit whose first task fits, and take that."""
         misses = 0
         while units := self._fitting(place):
-            unit = self._chosen(units)
+            unit = units[0] if self._has_skipped else self._chosen(units)
             self._pulling.sync()
             if self.claims.take(unit):
                 self._own(self._pulling.units[unit])
@@ -382,22 +383,28 @@ class SharedQueue(Queue):
         while self._begin < len(pulling.units) and self._begin in taken:
             self._begin += 1
         found: list[int] = []
-        most = _WINDOW * pulling.elements
+        ahead = max(_AHEAD, _WINDOW * pulling.elements)
+        self._has_skipped = False
         fits: dict[int, bool] = {}
         for unit in range(self._begin, len(pulling.units)):
             if unit in taken:
                 continue
             seq = pulling.units[unit][0]
+            if not self._has_time(seq):
+                continue
             kind = pulling.kind_of(seq)
             if kind not in fits:
-                slot = place(seq) if self._has_time(seq) else None
+                slot = place(seq)
                 fits[kind] = slot is not None
                 if slot is not None:
                     self._give_back(slot)
             if fits[kind]:
                 found.append(unit)
-                if len(found) == most:
-                    break
+            else:  # the longest that fits fills an element best
+                self._has_skipped = True
+            ahead -= 1
+            if not ahead:
+                break
         return found
 
     def _has_time(self, seq: int) -> bool:
