@@ -1,12 +1,12 @@
 """How well a shared queue fills the slots: ``python benchmarks/queue.py [--quick]``.
 
-Each run is simulated with weigh's own code: the units and their order, the claims (on a
-disk in memory), the placement by need and the rule of the time left; only the clock and
-the tasks are made up. 1,000 tasks of a minute with a log-normal time run in 10 elements,
-which start over 600 s; predictions are wrong by sigma .3, and an element takes 2 s to
-start and 2 s to end. The bound is the larger of the work over the slots as they appear
-and the longest task. Held / used is slot time from the start of an element to its end,
-over the time that tasks ran. Medians, with the worst.
+Each run is simulated with weigh's own code: the units and their order, the claims (on
+a disk in memory), the placement by need and the rule of the time left; only the clock
+and the tasks are made up. 1,000 tasks of a minute with a log-normal time run in 10
+elements, which start over 600 s; predictions are wrong by sigma .3, and an element
+takes 2 s to start and 2 s to end. The bound is the larger of the work over the elements
+as they appear and the longest task. Held / used is the time that elements exist, over
+the time they would need if they were always full. Medians, with the worst.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import heapq
 import random
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from weigh.model.plan import Item, Kind, Queue
@@ -21,7 +22,7 @@ from weigh.planning.queue_order import time_to_start, units_of
 from weigh.runner.attempt import Attempt
 from weigh.runner.queue import fits_by_plan
 from weigh.runner.shared_queue import Files, OwnClaims, Owner, Pulling, SharedQueue
-from weigh.runner.slots import FreeSlots, Reservation, Slot
+from weigh.runner.slots import NO_RESERVATION, FreeSlots, Reservation, Slot
 from weigh.store.identity import Machine, Process
 from weigh.units import GIB
 
@@ -57,7 +58,9 @@ class Memory(Files):
 
     def listed(self, folder: str) -> list[tuple[str, int]]:
         """Return the names in the directory."""
-        return [(path.removeprefix(f"{folder}/"), at) for path, at in self.names.items()]
+        return [
+            (path.removeprefix(f"{folder}/"), at) for path, at in self.names.items()
+        ]
 
 
 class Task(NamedTuple):
@@ -93,7 +96,7 @@ def simulate(
     tasks: Sequence[Task],
     rng: random.Random,
     *,
-    room: Reservation = Reservation(),
+    room: Reservation = NO_RESERVATION,
     limit: float | None = None,
 ) -> Figures:
     """Run all tasks; *limit* is the time limit of an element."""
@@ -130,6 +133,7 @@ def simulate(
             elements=ELEMENTS,
             place=number,
             kind_of=lambda seq: seq - 1,
+            alike=room == NO_RESERVATION,
             time_to_start=lambda kind: time_to_start(kinds[kind]),
             time_left=lambda: ends - clock[0] if limit else None,
             gone=lambda _owners: (),
@@ -145,9 +149,9 @@ def simulate(
     for number, start in enumerate(starts):
         heapq.heappush(events, (start + EDGE, number, 0, 0))
     cut: set[int] = set()
-    done = used = 0.0
+    done = 0
     while events:
-        clock[0], number, seq, slot = heapq.heappop(events)
+        clock[0], number, seq, _ = heapq.heappop(events)
         if number not in elements:
             elements[number] = element(number)
         one = elements[number]
@@ -159,19 +163,18 @@ def simulate(
             attempt = Attempt(seq, 1, b"", placed, plan=needs[seq - 1])
             one.running[seq] = attempt
             time = tasks[seq - 1].time
-            used += time
             done += 1
             if limit and clock[0] + time > one.start + limit:
                 cut.add(seq)
             heapq.heappush(events, (clock[0] + time, number, seq, placed.number))
     makespan = max(one.end for one in elements.values()) + EDGE
-    held = sum(one.end + EDGE - one.start for one in elements.values()) * SLOTS
+    held = sum(one.end + EDGE - one.start for one in elements.values())
     return Figures(
         makespan / bound(tasks, starts, room),
-        held / used,
+        held / volume(tasks, room),
         sum(one.queue.claims.links for one in elements.values()) / len(tasks),
         len(cut),
-        len(tasks) - round(done),
+        len(tasks) - done,
     )
 
 
@@ -183,9 +186,9 @@ def pulled(
     while one.free:
 
         def place(seq: int) -> Slot | None:
-            running = one.running.values()
+            running, need = one.running.values(), needs[seq - 1]
             return one.free.take_where(
-                lambda slot: fits_by_plan(room, slot, running, needs[seq - 1])
+                lambda free: fits_by_plan(room, free, running, need)
             )
 
         taken = one.queue.take_where(len(one.running), place, one.free.give_back)
@@ -193,21 +196,26 @@ def pulled(
             break
         turn, slot = taken
         found.append((turn.seq, slot))
-        one.running[turn.seq] = Attempt(turn.seq, 1, b"", slot, plan=needs[turn.seq - 1])
+        one.running[turn.seq] = Attempt(
+            turn.seq, 1, b"", slot, plan=needs[turn.seq - 1]
+        )
     return found
 
 
-def bound(tasks: Sequence[Task], starts: Sequence[float], room: Reservation) -> float:
-    """Return the earliest end of all tasks, whatever the order."""
+def volume(tasks: Sequence[Task], room: Reservation) -> float:
+    """Return the time of an element that is full all the time, in what is scarcest."""
     volumes = [sum(task.time for task in tasks) / SLOTS]
     if room.memory:
         held = sum(task.time * task.kind.item.memory for task in tasks)
         volumes.append(held / room.memory)
-    if room.cpus:
-        volumes.append(sum(t.time * t.kind.item.cpus for t in tasks) / room.cpus)
-    work, ready, count = max(volumes), sorted(starts), 0
+    return max(volumes)
+
+
+def bound(tasks: Sequence[Task], starts: Sequence[float], room: Reservation) -> float:
+    """Return the earliest end of all tasks, whatever the order."""
+    work, ready = volume(tasks, room), sorted(starts)
     end = 0.0
-    for count, start in enumerate(ready, 1):
+    for count in range(1, len(ready) + 1):
         after = ready[count] if count < len(ready) else float("inf")
         end = (work + sum(ready[:count])) / count
         if end <= after:
@@ -246,10 +254,8 @@ def one_wave(tasks: Sequence[Task], rng: random.Random) -> Figures:
     )
 
 
-def row(
-    name: str, runs: int, one: Callable[[random.Random], Figures]
-) -> tuple[str, Figures]:
-    """Return a line of a table, and the medians."""
+def row(name: str, runs: int, one: Callable[[random.Random], Figures]) -> None:
+    """Print a line of the table."""
     figures = [one(random.Random(seed)) for seed in range(runs)]
     columns = list(zip(*figures, strict=True))
     middle = Figures(*(statistics.median(column) for column in columns))
@@ -260,7 +266,7 @@ def row(
         f"{middle.cut:g}",
         f"{middle.left:g}",
     ]
-    return f"| {name} | {' | '.join(cells)} |", middle
+    print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:
@@ -270,30 +276,25 @@ def main() -> None:
     runs = 5 if parser.parse_args().quick else 15
     head = "| makespan / bound | held / used | links per task | cut off | left |"
     print(f"| {TASKS:,} tasks {head}\n|---|---|---|---|---|---|")
-    for sigma in SIGMAS:
-        line, _ = row(
-            f"one wave, sigma {sigma}", runs, lambda r, s=sigma: one_wave(drawn(r, s), r)
-        )
-        print(line)
-        line, _ = row(
-            f"queue, sigma {sigma}", runs, lambda r, s=sigma: simulate(drawn(r, s), r)
-        )
-        print(line)
     room = Reservation(memory=16 * GIB, cpus=SLOTS)
+    for sigma in SIGMAS:
+        made = partial(drawn, sigma=sigma)
+        row(f"one wave, sigma {sigma}", runs, lambda r, m=made: one_wave(m(r), r))
+        row(f"queue, sigma {sigma}", runs, lambda r, m=made: simulate(m(r), r))
     for sigma in SIGMAS[1:]:
-        line, _ = row(
-            f"queue, 1 to 12 of 16 GiB each, sigma {sigma}",
+        made = partial(drawn, sigma=sigma, alike=False)
+        row(
+            f"queue, 1 to 12 of 16 GiB, sigma {sigma}",
             max(3, runs // 2),
-            lambda r, s=sigma: simulate(drawn(r, s, alike=False), r, room=room),
+            lambda r, m=made: simulate(m(r), r, room=room),
         )
-        print(line)
     for sigma in SIGMAS[1:3]:
-        line, _ = row(
-            f"queue, limit 30 min, sigma {sigma}",
+        made = partial(drawn, sigma=sigma)
+        row(
+            f"queue, limit 25 min, sigma {sigma}",
             runs,
-            lambda r, s=sigma: simulate(drawn(r, s), r, limit=1800.0),
+            lambda r, m=made: simulate(m(r), r, limit=1500.0),
         )
-        print(line)
 
 
 if __name__ == "__main__":

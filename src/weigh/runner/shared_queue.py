@@ -278,8 +278,8 @@ class Pulling(msgspec.Struct, frozen=True, kw_only=True):
 
     ``units`` are the numbers of their tasks, in the order in which they are claimed.
     ``elements`` is how many runs pull, ``place`` which of them this is. Tasks of
-    the same kind have equal needs; one starts only if ``time_to_start`` of its kind is
-    None or at most ``time_left``. ``gone`` returns the names of those runs that have
+    the same kind have equal needs; all tasks have if they are ``alike``. One starts
+    only if ``time_to_start`` of its kind is None or at most ``time_left``. ``gone`` returns the names of those runs that have
     certainly ended, with all their tasks. ``sync`` writes the joblog to disk. ``ended``
     reads the joblog of a run, ``choose`` picks one unit, ``taken`` counts tasks that
     were claimed.
@@ -289,6 +289,7 @@ class Pulling(msgspec.Struct, frozen=True, kw_only=True):
     elements: int
     place: int
     kind_of: Callable[[int], int]
+    alike: bool
     time_to_start: Callable[[int], Seconds | None]
     time_left: Callable[[], Seconds | None]
     gone: Callable[[Collection[Owner]], Collection[str]]
@@ -314,7 +315,7 @@ class SharedQueue(Queue):
         self._lost: deque[tuple[int, int, list[int]]] = deque()
         self._ended: dict[str, Mapping[int, bool]] = {}
         self._give_back: Callable[[Slot], None] = lambda _: None
-        self._is_over = self._has_skipped = False
+        self._is_over = False
         self.unsure: tuple[Owner, ...] = ()
 
     def is_empty(self) -> bool:
@@ -356,7 +357,7 @@ class SharedQueue(Queue):
         """Claim a unit whose first task fits, and take that."""
         misses = 0
         while units := self._fitting(place):
-            unit = units[0] if self._has_skipped else self._chosen(units)
+            unit = self._chosen(units)
             self._pulling.sync()
             if self.claims.take(unit):
                 self._own(self._pulling.units[unit])
@@ -369,9 +370,12 @@ class SharedQueue(Queue):
     def _chosen(self, units: Sequence[int]) -> int:
         """Choose among the first units: those in turn of this element are rarely taken.
 
-        Where all took the first one, most links would be in vain.
+        Where all took the first one, many links would be in vain. With unlike needs the
+        longest task that fits fills an element best, and elements differ in what fits.
         """
         pulling = self._pulling
+        if not pulling.alike:
+            return units[0]
         for unit in units:
             if unit % pulling.elements == pulling.place % pulling.elements:
                 return unit
@@ -384,7 +388,6 @@ class SharedQueue(Queue):
             self._begin += 1
         found: list[int] = []
         ahead = max(_AHEAD, _WINDOW * pulling.elements)
-        self._has_skipped = False
         fits: dict[int, bool] = {}
         for unit in range(self._begin, len(pulling.units)):
             if unit in taken:
@@ -400,8 +403,6 @@ class SharedQueue(Queue):
                     self._give_back(slot)
             if fits[kind]:
                 found.append(unit)
-            else:  # the longest that fits fills an element best
-                self._has_skipped = True
             ahead -= 1
             if not ahead:
                 break
