@@ -277,12 +277,12 @@ class Pulling(msgspec.Struct, frozen=True, kw_only=True):
     """What a run needs to pull: the queue's units and who has to be asked.
 
     ``units`` are the numbers of their tasks, in the order in which they are claimed.
-    ``elements`` is how many runs pull, ``place`` which of them this is. Tasks of
-    the same kind have equal needs; all tasks have if they are ``alike``. One starts
-    only if ``time_to_start`` of its kind is None or at most ``time_left``. ``gone`` returns the names of those runs that have
-    certainly ended, with all their tasks. ``sync`` writes the joblog to disk. ``ended``
-    reads the joblog of a run, ``choose`` picks one unit, ``taken`` counts tasks that
-    were claimed.
+    ``elements`` is how many runs pull, ``place`` which of them this is. Tasks of the
+    same kind have equal needs; all tasks have if they are ``alike``. One starts only if
+    ``time_to_start`` of its kind is None or at most ``time_left``. ``gone`` returns the
+    names of those runs that have certainly ended, with all their tasks. ``sync`` writes
+    the joblog to disk. ``ended`` reads the joblog of a run, ``choose`` picks one unit,
+    ``taken`` counts tasks that were claimed.
     """
 
     units: Sequence[Sequence[int]]
