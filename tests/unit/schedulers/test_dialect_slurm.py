@@ -192,5 +192,5 @@ def test_the_components_of_a_heterogeneous_step_are_one_step() -> None:
     del (
         first["SLURM_HET_SIZE"],
         second["SLURM_HET_SIZE"],
-    )  # the same number, years later
+    )  # years later
     assert steps.step_of(first) != steps.step_of(second)
