@@ -150,6 +150,7 @@ class PeakTracker:
         self._virtual_peaks: dict[int, Bytes] = {}
         self._departures: list[_Departure] = []
         self._met = 0
+        self._has_unseen = False  # processes that other processes waited for
         self._ended_at: Seconds | None = None
 
     def look(
@@ -182,12 +183,14 @@ class PeakTracker:
             self._note_spikes(now, readings, held, own)
         self._bound(readings, held, unseen)
         self._remember(readings)
+        before = self._last
         self._last, self._last_time, self._last_cpu = held, now, cpu_time
         self._low = max(self._low, self.largest)
         if held.is_account or len(readings) <= 1:
             self._low = max(self._low, held.low)
         if value > self.best:
-            self.best, self._at, self._split = value, now, held
+            self.best, self._at = value, now
+            self._split = _nearest(value, held, before)
         shown = max(value, held.total + max(own.values(), default=0))
         return Sample(now, shown, max(shown, held.high + unseen), None, len(readings))
 
@@ -289,6 +292,10 @@ class PeakTracker:
         """Add the ru_maxrss of a reaped process and its waited-for children."""
         self._reaped = max(self._reaped, max_rss)
 
+    def note_unseen(self) -> None:
+        """Note that the one process that was met has waited for others."""
+        self._has_unseen = True
+
     def _settle(self) -> None:
         """Fix the bounds of past moments: later samples cannot change them."""
         self._grown = max(self._grown, self._grown_unseen())
@@ -371,7 +378,8 @@ class PeakTracker:
         largest = max(self.largest, self._reaped)
         bounds = [departure.bound(largest) for departure in self._departures]
         reaped = self._reaped_surely()
-        if reaped > self.largest * _UNSEEN and self._met != 1:
+        is_alone = self._met == 1 and not self._has_unseen
+        if reaped > self.largest * _UNSEEN and not is_alone:
             bounds.append(self.best + reaped)
         return max(bounds, default=0)
 
@@ -453,6 +461,17 @@ def _own_spikes(
         if spike > 0:
             own[reading.pid] = spike
     return own
+
+
+def _nearest(value: Bytes, held: Holding, before: Holding | None) -> Holding:
+    """Return the look whose kinds of memory describe a peak best.
+
+    The kernel's account shows a peak between two looks: it may have been over by the
+    second, as when the job ended.
+    """
+    if before is None or not held.spike or not held.total < before.total <= value:
+        return held
+    return before
 
 
 def _parts(value: Bytes, split: Holding | None) -> dict[str, Bytes | None]:

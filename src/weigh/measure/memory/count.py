@@ -34,12 +34,14 @@ class FamilyCount(msgspec.Struct, frozen=True):
 
     ``distinct`` is the part of the sum of their sizes that remains if each page counts
     once, ``private`` the part of each one's size that nobody else maps, and ``error``
-    the relative error of the first.
+    the relative error of the first. That may be as little as ``least`` where some have
+    moved shared pages to other addresses: a count cannot tell which are the same.
     """
 
     distinct: float
     private: Mapping[int, float]
     error: float
+    least: float
 
 
 class FileCount(msgspec.Struct, frozen=True):
@@ -75,8 +77,8 @@ def count_family(
     """
     points = _points(pages, sizes)
     weights = _weights(pages, len(sizes))
-    shared_pages: float = 0
-    moved_pages = runs_alone = 0
+    shared_pages = moved_pages = runs_alone = 0
+    moved = dict.fromkeys(pages, 0)
     alone = dict.fromkeys(pages, 0)
     present = dict.fromkeys(pages, 0)
     done = 0
@@ -95,27 +97,32 @@ def count_family(
                 several |= union & mask
                 union |= mask
         shared_pages += (several & _ONES).bit_count()
-        moved_pages += (union & ~several & _ONES).bit_count()
+        once = union & ~several & _ONES
+        moved_pages += once.bit_count()
+        if once:
+            for pid, mask in zip(pages, masks, strict=True):
+                moved[pid] += ((mask or 0) & once).bit_count()
     total = sum(present.values())
     if not total or done < _ENOUGH * len(points):
         return None
     error = _ERROR if done == len(points) else _ERROR + 3 / done
     if len(pages) < len(sizes):
         error += 0.5 * _ERROR
-    if len(pages) == len(sizes):
-        # who else maps these pages has moved them: at least two addresses for each
-        shared_pages += moved_pages / 2
-        error += moved_pages / 2 / total
-    else:
-        shared_pages += moved_pages
     exclusive = sum(alone[pid] * weights[pid] for pid in pages)
     weighted = sum(present[pid] * weights[pid] for pid in pages)
+    if len(pages) == len(sizes):
+        # who else maps these pages has moved them: at least two addresses for each
+        least = exclusive + max(shared_pages, *moved.values())
+        most = max(least, exclusive + shared_pages + moved_pages / 2)
+    else:
+        least = most = exclusive + shared_pages + moved_pages
     # private memory is found in runs, whose number varies as that of any sample
-    varies = exclusive / math.sqrt(max(1, runs_alone)) / (exclusive + shared_pages)
+    varies = exclusive / math.sqrt(max(1, runs_alone)) / most
     return FamilyCount(
-        (exclusive + shared_pages) / weighted,
+        most / weighted,
         {pid: alone[pid] / present[pid] if present[pid] else 1.0 for pid in pages},
         max(error, varies, 1 / math.sqrt(total)),
+        least / weighted,
     )
 
 
