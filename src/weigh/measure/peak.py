@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from weigh.measure.memory.gauge import Holding
+from weigh.measure.memory.gauge import Holding, nearest
 from weigh.model.record import PeakMemory, Sample
 from weigh.probe.proc import ProcessReading
 from weigh.units import GIB, MIB, Bytes, Seconds
@@ -176,6 +176,11 @@ class PeakTracker:
         if held.room is not None:
             unseen = min(unseen, held.room)
         own = {} if held.is_account else _own_spikes(readings, marks, inherited)
+        if own and held.unmapped:
+            # what a process does not map any more is in its mark, and is counted
+            before = 0 if self._last is None else self._last.unmapped
+            left = max(0, held.unmapped - before)
+            own = {pid: one - left for pid, one in own.items() if one > left}
         value = held.total + held.spike
         if len(readings) == 1:
             value += sum(own.values())
@@ -183,14 +188,14 @@ class PeakTracker:
             self._note_spikes(now, readings, held, own)
         self._bound(readings, held, unseen)
         self._remember(readings)
-        before = self._last
+        last = self._last
         self._last, self._last_time, self._last_cpu = held, now, cpu_time
         self._low = max(self._low, self.largest)
         if held.is_account or len(readings) <= 1:
             self._low = max(self._low, held.low)
         if value > self.best:
             self.best, self._at = value, now
-            self._split = _nearest(value, held, before)
+            self._split = nearest(value, held, last) if held.spike else held
         shown = max(value, held.total + max(own.values(), default=0))
         return Sample(now, shown, max(shown, held.high + unseen), None, len(readings))
 
@@ -461,17 +466,6 @@ def _own_spikes(
         if spike > 0:
             own[reading.pid] = spike
     return own
-
-
-def _nearest(value: Bytes, held: Holding, before: Holding | None) -> Holding:
-    """Return the look whose kinds of memory describe a peak best.
-
-    The kernel's account shows a peak between two looks: it may have been over by the
-    second, as when the job ended.
-    """
-    if before is None or not held.spike or not held.total < before.total <= value:
-        return held
-    return before
 
 
 def _parts(value: Bytes, split: Holding | None) -> dict[str, Bytes | None]:

@@ -33,7 +33,8 @@ class Holding(msgspec.Struct, frozen=True, gc=False):
     From the kernel's own account (``is_account``), ``spike`` is by how much the tree
     exceeded the total between the looks, and ``room`` by how much it may have exceeded
     ``high``; None if the account keeps no peak. ``is_counted``: shared pages were
-    counted just now.
+    counted just now. ``unmapped`` is the part of ``shared`` in files that no process
+    maps.
     """
 
     anonymous: Bytes
@@ -48,11 +49,22 @@ class Holding(msgspec.Struct, frozen=True, gc=False):
     spike: Bytes = 0
     room: Bytes | None = None
     is_counted: bool = False
+    unmapped: Bytes = 0
 
     @property
     def total(self) -> Bytes:
         """Everything that is resident, mapped files included."""
         return self.anonymous + self.shared + self.file + self.kernel
+
+
+def nearest(size: Bytes, held: Holding, before: Holding | None) -> Holding:
+    """Return the look of two whose kinds of memory describe a peak between them best.
+
+    The peak may have been over by the second, as when the job ended.
+    """
+    if before is None or not held.total < before.total <= size:
+        return held
+    return before
 
 
 _ZOMBIE = 10 * KIB  # of the kernel's, until it is reaped
@@ -122,7 +134,10 @@ class MemoryGauge:
             )
         self.has_found_files = self.has_found_files or sure > 0
         return msgspec.structs.replace(
-            held, shared=held.shared + sure, high=held.high + max(sure, most)
+            held,
+            shared=held.shared + sure,
+            high=held.high + max(sure, most),
+            unmapped=sure,
         )
 
     def finish(self) -> Holding | None:
