@@ -173,8 +173,12 @@ class ForkModel:
         most, least = sum(sizes.values()), max(sizes.values())
         lowest, highest = (
             min(most, max(least, round(part * most)))
-            for part in (counted.least, counted.distinct)
+            for part in (
+                counted.least * (1 - counted.slack),
+                counted.distinct * (1 + counted.slack),
+            )
         )
+        # within what the count leaves open, the model knows better
         estimate = family.estimate().value
         union = min(highest, max(lowest, estimate))
         below = union - lowest + round(union * counted.error)
@@ -187,6 +191,12 @@ class ForkModel:
             part = counted.private.get(pid, usual)
             one.private = round(part * sizes[pid])
         private = sum(one.private for one in family.members.values())
+        sampled = min(counted.distinct * most, max(counted.least * most, union))
+        if private and union != round(sampled):  # by as much, the sample was off
+            part = max(0.0, 1 + (union - sampled) / private)
+            for one in family.members.values():
+                one.private = min(one.seen.anonymous, round(one.private * part))
+            private = sum(one.private for one in family.members.values())
         self._learn(family, private)
         unseen = sum(_unseen_by_count(family))
         family.shared = max(0, union - private) + unseen
@@ -242,8 +252,13 @@ class ForkModel:
             if not version.holders:
                 family.shared = max(0, family.shared - version.size)
         family.versions = [one for one in family.versions if one.holders]
-        # old versions of its parent's pages may have been its own
-        family.below += gone.seen.anonymous - gone.private
+        # pages of which its parent has copies may have been its own
+        lost = gone.seen.anonymous - gone.private
+        parent = family.members.get(gone.seen.parent)
+        if parent is not None:
+            copied = parent.private - parent.grown + parent.above + family.above
+            lost = min(lost, copied + sum(one.size for one in family.versions))
+        family.below += lost
 
     def _grow(
         self, family: _Family, member: _Member, seen: Seen, *, forked: bool

@@ -315,7 +315,8 @@ class SharedPages:
             stack.callback(pages.close)
             opened[pid] = pages
             self._has_opened = True
-        self.is_refused = bool(self._refused)
+        is_open = any(pid in opened for pid in pids)
+        self.is_refused = not is_open and any(pid in self._refused for pid in pids)
         return {pid: opened[pid] for pid in pids if pid in opened}  # in their order
 
 
