@@ -76,7 +76,8 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     succeeded. ``staged`` are lines of bash for ``staging``, around the tasks; ``gate``
     are the last lines of an element, which may make it fail. ``token`` marks this
     submission, ``sent`` is the directory of what was sent. ``tasks`` is the directory
-    of the task files, if not ``folder``.
+    of the task files, if not ``folder``. ``queue`` is the directory in ``folder`` of
+    the queue that all elements pull from, if they do.
     """
 
     name: str
@@ -100,6 +101,7 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
     token: str = ""
     sent: str = ""
     tasks: str = ""
+    queue: str = ""
 
     @property
     def log(self) -> str:
@@ -198,7 +200,8 @@ class ElementState(msgspec.Struct, frozen=True, kw_only=True):
 class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a task: ``task`` is its number in the plan, ``seq`` in the element.
 
-    ``output`` is the file with its output, ``job`` is its job.
+    ``output`` is the file with its output, ``job`` is its job. ``claims`` is how often
+    it was claimed, in a shared queue.
     """
 
     task: int
@@ -211,6 +214,7 @@ class TaskState(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None = None
     output: str | None = None
     attempt: int | None = None
+    claims: int = 0
 
 
 Elements = dict[int, ElementState]

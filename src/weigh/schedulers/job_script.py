@@ -140,6 +140,8 @@ def heading(script: JobScript) -> Iterator[str]:
     """Yield the comments that describe the script."""
     alone = script.together == 1
     tasks = "1 task" if alone else f"up to {script.together} tasks in parallel"
+    if script.queue:
+        tasks = f"{'1 task' if alone else tasks} at a time, pulled from one queue"
     elements = f"{script.elements} elements of " if script.is_array else ""
     yield ""
     yield f"# {elements}{tasks}; written by weigh {script.version}."
@@ -163,6 +165,8 @@ def tasks_command(script: JobScript, rules: ScriptRules) -> str:
     if limit is not None and warning(script) is not None:
         until = f' --time-limit "$(({limit - _reserve(script)} - SECONDS))s"'
     own = " ".join(_own_flags(script, rules))
+    if script.queue:
+        own, tasks = f"{own} --pull", f'"$plan"/{quoted(script.queue)}'
     return (
         f"{quoted(script.python)} -m weigh exec --jobs {script.together} "
         f"--grace {grace}{until} \\\n  {own} \\\n  --joblog {log} {tasks}"

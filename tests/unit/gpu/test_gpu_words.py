@@ -137,7 +137,7 @@ shares = st.none() | st.floats(0, 100)
             xids=st.lists(st.integers(0, 140), max_size=6).map(tuple),
             index=st.integers(0, 15),
         ),
-        max_size=16,
+        max_size=4,
     ),
     allocated=st.booleans(),
 )
@@ -219,7 +219,7 @@ def test_torchs_figures_are_next_to_nvmls_with_the_difference() -> None:
             torch_allocated=sizes,
             outside_torch=sizes,
         ),
-        max_size=8,
+        max_size=3,
     )
 )
 def test_lines_fit_in_80_columns_whatever_is_on_the_gpu(gpus: list[Gpu]) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.errors import WeighError
-from weigh.flow.follow.tasks import judge_by_log, read_tasks
+from weigh.flow.follow.pulled import read_pulled
+from weigh.flow.follow.tasks import goes_on, judge_by_log, read_tasks
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.site import schedulers
 from weigh.flow.submit.submit_script import LOGS
@@ -44,7 +45,8 @@ def look(
         snapshot = scheduler.states(ours, fresh=fresh)
         for job in jobs:
             if job.scheduler == name:
-                yield _view(job, scheduler, snapshot)
+                others_run = _others_run(job, ours, snapshot)
+                yield _view(job, scheduler, snapshot, others_run=others_run)
 
 
 def merged(views: Iterable[View]) -> dict[int, TaskState]:
@@ -52,7 +54,19 @@ def merged(views: Iterable[View]) -> dict[int, TaskState]:
     return {task.task: task for view in views for task in view.tasks}
 
 
-def _view(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> View:
+def _others_run(job: Submitted, known: Sequence[Submitted], snapshot: Snapshot) -> bool:
+    """Return whether elements of another job go on that shares the plan of *job*."""
+    return any(
+        goes_on(snapshot.of(one, number))
+        for one in known
+        if one.folder == job.folder and one.id != job.id
+        for number in range(one.elements)
+    )
+
+
+def _view(
+    job: Submitted, scheduler: Scheduler, snapshot: Snapshot, *, others_run: bool
+) -> View:
     elements = tuple(
         _element(job, number, scheduler, snapshot) for number in range(job.elements)
     )
@@ -62,7 +76,14 @@ def _view(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> View:
         plan = read_plan(job.plan_folder)
     except WeighError:
         return View(job, scheduler, elements, tuple(_bare(job, elements)), snapshot)
-    tasks = tuple(read_tasks(job, plan, scheduler, elements.__getitem__))
+    if plan.queue is None:
+        tasks = tuple(read_tasks(job, plan, scheduler, elements.__getitem__))
+    else:
+        tasks = tuple(
+            read_pulled(
+                job, plan, scheduler, elements.__getitem__, others_run=others_run
+            )
+        )
     return View(job, scheduler, elements, tasks, snapshot)
 
 

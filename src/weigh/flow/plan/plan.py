@@ -41,6 +41,7 @@ from weigh.runner.task_source import TaskSource
 from weigh.schedulers import KINDS
 from weigh.schedulers.protocol import Reply
 from weigh.store.find import find_entry, labelled_entries, not_found, read_file
+from weigh.store.identity import new_id
 from weigh.store.index import Entry, Index, head_of, read_index, read_record
 from weigh.units import Seconds, format_duration
 
@@ -225,6 +226,7 @@ def plan(
             folder = os.path.join(cwd, directory)
             plan_directory.check_free(folder, replace=options.replace)
             nodes = made.request.nodes
+            made = _with_own_queue(made)
 
             def text_of(task: int) -> bytes:
                 return on_nodes(source.text(task), nodes, sys.executable)
@@ -233,6 +235,14 @@ def plan(
     finally:
         source.close()
     return Answer((made,), directory, made.notes, settings.warnings)
+
+
+def _with_own_queue(made: Plan) -> Plan:
+    """Return the plan with a new directory for its queue: jobs keep that of theirs."""
+    if made.queue is None:
+        return made
+    queue = msgspec.structs.replace(made.queue, folder=f"queue_{new_id()}")
+    return msgspec.structs.replace(made, queue=queue)
 
 
 def _check(options: PlanOptions) -> None:
@@ -310,6 +320,8 @@ def _probed(  # noqa: PLR0913 - keyword-only past the third
     Each is compared with a task of its kind that ran alone; *first* is task 1 alone.
     """
     tasks = max((element.tasks for element in made.elements), key=len)
+    if made.queue is not None:
+        tasks = made.queue.tasks[: made.queue.slots]
     alone = {needs.places[0]: first.wall_time}
     for task in tasks if len(tasks) > 1 else ():
         kind = needs.places[task - 1]

@@ -471,6 +471,7 @@ def freeze(folder: str, sent: str, names: Iterable[str]) -> str:
     _make(sent)
     for name in names:
         source, target = os.path.join(folder, name), os.path.join(sent, name)
+        _make(os.path.dirname(target))
         try:
             try:
                 os.link(source, target)

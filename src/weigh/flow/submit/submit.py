@@ -171,7 +171,7 @@ def _anew(parts: Sequence[JobScript], plan: Plan) -> list[JobScript]:
     """
     above = parts[0].folder
     folder = make_numbered(above, AGAIN)
-    freeze(above, folder, (plan_directory.FILE, *(one.file for one in plan.elements)))
+    freeze(above, folder, plan.files)
     return [msgspec.structs.replace(part, folder=folder) for part in parts]
 
 
@@ -254,7 +254,8 @@ def _script(  # noqa: PLR0913 - keyword-only past the fourth
         store=store,
         python=sys.executable,
         elements=len(plan.elements),
-        together=max(len(element.tasks) for element in plan.elements),
+        together=plan.together,
+        queue=plan.queue.folder if plan.queue else "",
         request=request,
         setup=options.setup,
         runner=options.runner,

@@ -76,8 +76,8 @@ def ship(
     token, sent = sending.new_token()
     script = msgspec.structs.replace(script, token=token, sent=sent)
     if script.folder == sending.folder:  # weigh plan --replace may write there
-        files = (plan_directory.FILE, *(one.file for one in plan.elements))
-        tasks = freeze(script.folder, sending.path("plan"), files)
+        kept = plan.files if plan.queue is None else (plan_directory.FILE,)
+        tasks = freeze(script.folder, sending.path("plan"), kept)
         script = msgspec.structs.replace(script, tasks=tasks)
     if script.staging is not None:
         from weigh.flow.submit.staging import staged  # noqa: PLC0415 - only with staging
@@ -100,7 +100,7 @@ def ship(
         cwd=script.cwd,
         script=path,
         elements=script.elements,
-        tasks=sum(len(one.tasks) for one in ours),
+        tasks=len(plan.queue.tasks) if plan.queue else sum(len(o.tasks) for o in ours),
         submitted=round(time.time(), 3),
         request=script.request,
         first=script.first,
