@@ -148,7 +148,19 @@ def notify(line: str) -> None:
 @options.queue("Partition or queue.")
 @click.option("-A", "--account", metavar="NAME", help="The account or project.")
 @click.option("--qos", metavar="NAME", help="Slurm's quality of service.")
+@click.option("--exclusive", is_flag=True, help="Whole nodes: no other job runs there.")
+@click.option(
+    "--local-disk",
+    type=SIZE_TEXT,
+    metavar="SIZE",
+    help="Space on the node's own disk, per element.",
+)
 @click.option("--mail", metavar="ADDRESS", help="Notify ADDRESS on end or failure.")
+@click.option(
+    "--notify",
+    metavar="CMD|URL",
+    help="When the job ends, run CMD (a JSON line on its stdin) or post that to URL.",
+)
 @click.option(
     "--after",
     multiple=True,

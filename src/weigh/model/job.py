@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from weigh.model.record import Complexes, State
+from weigh.model.record import Complexes, SiteFlags, State
 from weigh.model.staging import Staging
 from weigh.units import Bytes, Seconds
 
@@ -27,10 +27,11 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a job requests of the scheduler, per element.
 
     ``virtual_memory`` is what Grid Engine's h_vmem limits, for the whole element.
-    ``throttle`` is the most elements at once; ``after`` are jobs that must succeed
+    ``notify`` is a command or URL that is told when the job ends. ``throttle`` is the
+    most elements at once; ``after`` are jobs that must succeed
     first; ``extra`` are the scheduler's own flags, as (name, value). With several
     ``nodes`` CPUs, memory and GPUs are per node. ``complexes`` are the site's names of
-    resources, if they are not the usual ones.
+    resources, if they are not the usual ones; of ``site`` account and QOS are not used.
     """
 
     cpus: int = 1
@@ -43,12 +44,14 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
     account: str | None = None
     qos: str | None = None
     mail: str | None = None
+    notify: str | None = None
     throttle: int | None = None
     after: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     extra: tuple[tuple[str, str], ...] = ()
     nodes: int = 1
     complexes: Complexes | None = None
+    site: SiteFlags = SiteFlags()
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,7 +210,8 @@ class RecordedRequest(msgspec.Struct, frozen=True, kw_only=True):
 class ElementState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of one element, in weigh's terms; ``reason`` is the scheduler's.
 
-    Times are in seconds since the epoch; ``node`` is where the element runs or ran.
+    Times are in seconds since the epoch; ``node`` is where the element runs or ran,
+    ``expected`` when the scheduler expects a waiting one to start.
     """
 
     state: State
@@ -217,6 +221,7 @@ class ElementState(msgspec.Struct, frozen=True, kw_only=True):
     started: Seconds | None = None
     ended: Seconds | None = None
     node: str | None = None
+    expected: Seconds | None = None
 
     @property
     def is_final(self) -> bool:

@@ -24,7 +24,7 @@ from weigh.model.job import (
 from weigh.model.limits import Limits, QueueLimits
 from weigh.model.lint import Facts, Finding
 from weigh.model.record import Complexes, State
-from weigh.model.report import Accounted, PastJob
+from weigh.model.report import Accounted, PastJob, Whose
 from weigh.schedulers.command import Ran
 from weigh.schedulers.dialect import Dialect, Traits, Variables
 from weigh.schedulers.elements import numbers_of
@@ -575,8 +575,14 @@ class PastAccounting(Protocol):
 
     SAMPLED_EVERY: Seconds
 
-    def past_argv(self, user: str, days: int) -> Argv:
-        """Return the command that lists the jobs of *user* of the last *days*."""
+    def past_argv(self, whose: Whose, span: Seconds) -> Argv:
+        """Return the command that lists the jobs of the last *span* seconds."""
+
+    def past_file(self, env: Mapping[str, str]) -> str | None:
+        """Return a file with all jobs that users may be able to read, if there is one.
+
+        Reading it is much faster than the command.
+        """
 
     def is_past(self, head: str) -> bool:
         """Return whether a text that begins with *head* is such a list."""
@@ -589,14 +595,16 @@ class Steps(Protocol):
     """How a scheduler starts processes on all nodes of a job that runs.
 
     ``NODE`` is the variable with a node's name. ``SAME`` are variables that are equal
-    for all processes of a job on a node, ``STEP`` for all processes of a step;
-    ``GROUP`` begins the name of the job's control group.
+    for all processes of a job on a node; ``GROUP`` begins the name of the job's
+    control group.
     """
 
     NODE: str
     SAME: tuple[str, ...]
-    STEP: tuple[str, ...]
     GROUP: str
+
+    def step_of(self, env: Mapping[str, str]) -> tuple[str | None, ...]:
+        """Return what all tasks of one start have in common, and no other's."""
 
     def nodes_of(self, env: Mapping[str, str]) -> int | None:
         """Return the number of the job's nodes; None outside a job."""

@@ -8,23 +8,25 @@ from typing import Any
 import msgspec
 
 from weigh import config
-from weigh.errors import UsageError
+from weigh.errors import FormatError, SchedulerError, UsageError
 from weigh.flow.check.script import dialect_of, facts_of
 from weigh.flow.site.ask import Ask, ask_scheduler
 from weigh.flow.site.live_limits import live_limits
 from weigh.flow.site.schedulers import current_user
 from weigh.model.cluster import UNTYPED, Node, NodeGpus
 from weigh.model.job import JobRequest, JobScript
-from weigh.model.limits import Limits, QueueLimits
+from weigh.model.limits import Budget, Limits, QueueLimits
 from weigh.model.lint import Finding
 from weigh.render.request_lines import WIDTH, folded
 from weigh.render.submit_lines import Check
+from weigh.render.words import three
 from weigh.schedulers import KINDS
 from weigh.schedulers.cluster_view import takes_jobs
+from weigh.schedulers.command import run_as_is
 from weigh.schedulers.lint.rules import acknowledged
 from weigh.schedulers.protocol import Live, Who
 from weigh.schedulers.script import read_script
-from weigh.units import format_duration, format_limit, format_size
+from weigh.units import HOUR, format_duration, format_limit, format_size
 
 # findings on what weigh's own job script does on purpose
 _LOGS = frozenset({"log-directory", "literal-path", "log-pattern"})
@@ -34,13 +36,15 @@ _OURS = frozenset(
     | {"no-throttle", "elements-alike", "no-array", "commented-directive"}
 )
 _NAMED = 3
+_BALANCE_TIME = 5.0  # seconds
 
 
 class Checks(msgspec.Struct, frozen=True):
-    """The passed checks, one row each, and the warnings."""
+    """The passed checks, one row each, the warnings, and words on the budget left."""
 
     rows: tuple[Check, ...] = ()
     doubts: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
 
 
 def check_request(  # noqa: PLR0913 - keyword-only past the second
@@ -76,12 +80,14 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
             cwd=script.cwd,
             env=env,
             ignore=settings.ignore,
+            site=settings.cluster,
         )
         if one.line not in ours and not _is_our_log(script, one)
     )
-    return _judged(
+    checks = _judged(
         request, live, scheduler, (*found, *_too_many(elements, script, live.limits))
     )
+    return _with_budget(checks, request, live, elements, settings.cluster, env)
 
 
 def check_user_script(  # noqa: PLR0913 - keyword-only past the second
@@ -91,6 +97,7 @@ def check_user_script(  # noqa: PLR0913 - keyword-only past the second
     scheduler: str,
     cwd: str,
     env: Mapping[str, str],
+    elements: int,
     ask: Ask = ask_scheduler,
 ) -> Checks:
     """Check the script *text* of a user; return what was checked.
@@ -111,7 +118,8 @@ def check_user_script(  # noqa: PLR0913 - keyword-only past the second
         ignore=settings.ignore,
         ours=frozenset(),
     )
-    return _judged(request, live, scheduler, found)
+    checks = _judged(request, live, scheduler, found)
+    return _with_budget(checks, request, live, elements, settings.cluster, env)
 
 
 def _live(  # noqa: PLR0913, PLR0917 - what the question names
@@ -147,6 +155,76 @@ def _judged(
     return Checks(tuple(_rows(request, live, scheduler)), (*doubts, *_unavailable(fit)))
 
 
+def _with_budget(  # noqa: PLR0913, PLR0917 - what a budget depends on
+    checks: Checks,
+    request: JobRequest,
+    live: Live,
+    elements: int,
+    site: Mapping[str, object],
+    env: Mapping[str, str],
+) -> Checks:
+    """Add what accounts have left, and a warning if it is less than the jobs may use.
+
+    Raises:
+        FormatError: the site's command on budgets is not a command.
+    """
+    budgets = () if live.limits is None else live.limits.budgets
+    return msgspec.structs.replace(
+        checks,
+        doubts=(*checks.doubts, *_over_budget(request, elements, budgets)),
+        left=(*_left_words(budgets), *_site_balance(site, env)),
+    )
+
+
+def _left_words(budgets: Sequence[Budget]) -> Iterator[str]:
+    """Yield what accounts have left, in words."""
+    for one in budgets[:_NAMED]:
+        pairs = ((one.gpu, "GPU"), (one.cpu, "CPU"))
+        hours = [
+            f"{three(left)} {unit} hours" for left, unit in pairs if left is not None
+        ]
+        whose = f"your share of {one.account}" if one.user else one.account
+        yield f"{whose} has {' and '.join(hours)} left"
+
+
+def _over_budget(
+    request: JobRequest, elements: int, budgets: Sequence[Budget]
+) -> Iterator[str]:
+    """Warn if an account has fewer hours left than the jobs may use."""
+    if request.time_limit is None:
+        return
+    hours = elements * request.nodes * request.time_limit / HOUR
+    for one in budgets:
+        needs = ((one.gpu, request.gpus, "GPU"), (one.cpu, request.cpus or 1, "CPU"))
+        for left, count, unit in needs:
+            if left is not None and left < count * hours:
+                yield (
+                    f"{one.account} has {three(left)} {unit} hours left, and the job "
+                    f"may use {three(count * hours)}: it may wait, or stop halfway"
+                )
+
+
+def _site_balance(site: Mapping[str, object], env: Mapping[str, str]) -> Iterator[str]:
+    """Yield the first line that the site's own command on budgets prints."""
+    command = site.get("budget")
+    if command is None:
+        return
+    if not isinstance(command, str):
+        raise FormatError(f"cluster.budget must be a command, not {command!r}")
+    try:
+        ran = run_as_is(
+            ("/bin/sh", "-c", command), cwd=None, env=env, timeout=_BALANCE_TIME
+        )
+    except SchedulerError as error:
+        yield f"budget unknown ({error})"
+        return
+    lines = [line.strip() for line in ran.out.splitlines() if line.strip()]
+    if ran.code == 0 and lines:
+        yield lines[0]
+    else:
+        yield f"budget unknown ({command}: {ran.complaint()})"
+
+
 def text_findings(  # noqa: PLR0913 - keyword-only past the second
     text: str,
     live: Live,
@@ -156,6 +234,7 @@ def text_findings(  # noqa: PLR0913 - keyword-only past the second
     env: Mapping[str, str],
     ignore: Sequence[str] = (),
     ours: frozenset[str] = _OURS,
+    site: Mapping[str, object] | None = None,
 ) -> tuple[Finding, ...]:
     """Lint a script with the cluster's limits, without findings of the rules *ours*."""
     dialect = dialect_of(scheduler)
@@ -165,6 +244,8 @@ def text_findings(  # noqa: PLR0913 - keyword-only past the second
         limits=live.limits,
         jobs=live.jobs,
         default_files=dialect.default_files(cwd, env),
+        scheduler=scheduler,
+        site=site,
     )
     found = dialect.lint(text, facts)
     kept, _ = acknowledged(text, found, ignore)

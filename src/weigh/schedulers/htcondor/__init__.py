@@ -50,6 +50,8 @@ class HTCondor(Folder):
         queues=False,
         takes_scripts=False,
         changed_by="condor_qedit",
+        constraint="expression",
+        disk=True,
     )
     text: "Dialect" = text
 

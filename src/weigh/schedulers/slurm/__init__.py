@@ -53,6 +53,9 @@ class Slurm(Folder):
         no_memory="all of a node",
         changes=frozenset({"time", "memory", "throttle", "priority", "after", "queue"}),
         changed_by="scontrol update",
+        constraint="word",
+        exclusive=True,
+        disk=True,
     )
     text: "Dialect" = text
 

@@ -368,6 +368,7 @@ def parse_queue(out: str) -> States:
             if state == "PENDING" or node in _NO_NODE
             else _epoch_time(start),
             node=None if node in _NO_NODE else node,
+            expected=_epoch_time(start) if state == "PENDING" else None,
         )
         _put(states.setdefault(job, {}), index, element)
     return states
