@@ -120,7 +120,7 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
 class OwnScript(msgspec.Struct, frozen=True, kw_only=True):
     """A job script that its user wrote: it is submitted as it is.
 
-    ``flags`` are the scheduler's own, typed beside the script, and ``arguments`` are
+    ``flags`` are the scheduler's own, typed with the script, and ``arguments`` are
     the script's. ``indices`` are those of its array, as ranges; empty for a plain job.
     ``output`` and ``error`` are the patterns of its log files, absolute; ``logs`` are
     log files by index that the scheduler named; ``digest`` is that of the script's
