@@ -282,10 +282,7 @@ def submit(ctx: click.Context, /, *, as_json: bool, **words: Any) -> int:  # noq
     is_interactive = words.pop("interactive")
     measure = words.pop("measure")
     if _SCRIPT in ctx.meta:
-        from weigh.flow.submit.own_script import (  # noqa: PLC0415 - start-up time
-            ScriptOptions,
-            submit_own,
-        )
+        from weigh.flow.submit.own_script import ScriptOptions, submit_own  # noqa: PLC0415 - a plan needs none of it
 
         script, flags = ctx.meta[_SCRIPT]
         own = ScriptOptions(
