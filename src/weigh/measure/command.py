@@ -174,6 +174,7 @@ class _Run:
             self._watch.interval,
             ledger=self._ledger,
         )
+        self._sampler.before = {self._leader: _schedstat(self._leader)}
         self._orphans = Orphans(
             self._tree, self._sampler.elapsed, self._watch.grace, self._watch.notify
         )
@@ -390,7 +391,7 @@ class _Run:
         user, system, cpu = self._cpu_times()
         io = self._io_since_start()
         rose = (cgroup.peak or 0) > (self._cgroup.peak or 0)
-        return Usage(
+        usage = Usage(
             wall_time=wall,
             cpu_time=cpu,
             user_time=user,
@@ -406,7 +407,9 @@ class _Run:
             growing=is_growing(self._sampler.samples),
             gpus=self._gpu_usages(),
             memory_limit=read_memory_limit() if self._exit else None,
+            cpu_wait=self._sampler.cpu_wait(cpu, wall),
         )
+        return self._sampler.with_programs(usage)
 
     def _gpu_usages(self) -> tuple[GpuUsage, ...]:
         if self._gpus is None:
@@ -452,6 +455,15 @@ class _Run:
             interval=self._sampler.reached_interval(),
             warnings=(*self._warnings, *(self._gpus.warnings() if self._gpus else ())),
         )
+
+
+def _schedstat(pid: int) -> bytes:
+    """Read what the launcher ran and waited before it became the job."""
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb", buffering=0) as file:
+            return file.read(96) or b""
+    except OSError:
+        return b""
 
 
 def _why_no_tree() -> str:

@@ -106,7 +106,7 @@ def sized(
 
 
 def gains(longest: Seconds | None, waves: int) -> bool:
-    """Return whether a plan uses a queue though nobody asked for one.
+    """Return whether a plan uses a queue without an option for it.
 
     It does where tasks are short and their elements would wait for one another.
     """

@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from weigh.cpu_need import wait_words
+from weigh.heap_need import heap_words
+from weigh.knobs import cache_words, sign_words
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import (
     Allocation,
@@ -130,7 +133,10 @@ def _used(usage: Usage) -> Iterator[str]:
     for line in known:
         yield from _entry(name, line)
         name = ""
+    for words in (*heap_words(usage), *sign_words(usage), *cache_words(usage)):
+        yield from _entry("", words)
     yield from _entry("cpu", _cpu(usage))
+    yield from _entry("", wait_words(usage))
     yield from _entry("disk", _disk(usage))
     for number, gpu in enumerate(usage.gpus):
         yield from _gpu(number if gpu.index is None else gpu.index, gpu)

@@ -23,7 +23,8 @@ class Launch(msgspec.Struct):
     """The process of an attempt; the spawner writes it once, in the loop's thread.
 
     ``started`` is seconds since the epoch, ``began`` is on the monotonic clock.
-    ``refused`` is why the task's command could not be run.
+    ``refused`` is why the task's command could not be run; ``granted`` the memory that
+    its command was told it may hold, 0 if unknown.
     """
 
     pid: int = 0
@@ -31,6 +32,7 @@ class Launch(msgspec.Struct):
     started: Seconds = 0.0
     began: Seconds = 0.0
     refused: str | None = None
+    granted: Bytes = 0
 
 
 class KernelUsage(msgspec.Struct, gc=False):

@@ -404,7 +404,9 @@ class Run:
             number: {**settings.get(number, {}), **machine.variables}
             for number in numbers
         }
-        spawner = Spawner(self.id, machine.layout, machine.mask, variables)
+        spawner = Spawner(
+            self.id, machine.layout, machine.mask, variables, self._memory_limit()
+        )
         progress = self._watch_progress(settings)
         _become_the_parent()
         watcher = Watcher(self._watching(blank, spawner, progress))
@@ -585,6 +587,13 @@ class Run:
         if self._options.memory is None and granted and not gauge.is_grouped:
             return MemoryGauge(granted)
         return gauge
+
+    def _memory_limit(self) -> Bytes | None:
+        """Return the limit of all tasks together: the user's, or the job's."""
+        if self._options.memory is not None:
+            return self._options.memory
+        allocation = self._machine.blank.allocation
+        return None if allocation is None else allocation.memory
 
     def _rules(self) -> Rules:
         chosen = self._options

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from weigh.cpu_need import has_waited
 from weigh.estimate.growth import growth_of
 from weigh.estimate.readings import gpu_memory
 from weigh.flow.run.run_measured import MeasuredRun, last_line
@@ -30,6 +31,8 @@ from weigh.runner.retry import Ending, end
 from weigh.runner.shell import Shell
 from weigh.runner.slots import FreeSlots, Layout, Slot, thread_settings
 from weigh.store.lines import read_tail
+from weigh.sweep import variables
+from weigh.sweep.variables import in_line
 from weigh.units import MIB, Bytes, Seconds, format_duration, format_size
 
 Stop: TypeAlias = Literal["time", "output", "memory", "signal"]
@@ -53,6 +56,7 @@ class Setup(msgspec.Struct, frozen=True):
     output: str
     records: str
     label: str
+    memory: Bytes | None = None
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -142,7 +146,7 @@ class Running:
 
     def _start(self, setup: Setup) -> MeasuredRun:
         shell = Shell(os.environb)
-        program, words = shell.shell_words(self.task.line)
+        program, words = shell.shell_words(in_line(self.task.line))
         options = [f"--label={setup.label}"]
         options += [f"--param={name}={text}" for name, text in self.task.texts.items()]
         return MeasuredRun(
@@ -160,6 +164,7 @@ class Running:
             "PYTHONUNBUFFERED": "1",
             **setup.env,
             **thread_settings(setup.env, setup.layout.threads),
+            **variables.settings(setup.memory, setup.layout.threads),
             "PARALLEL_SEQ": str(self.task.seq),
             "PARALLEL_JOBSLOT": number,
             "WEIGH_SLOT": number,
@@ -421,6 +426,9 @@ def _measured(trial: Trial, record: Record, ended: Ended) -> Trial:
         wall_time=usage.wall_time,
         cpu_time=usage.cpu_time,
         cpus_used=usage.cpus_used,
+        cpus_wanted=usage.cpu_wait.wanted
+        if usage.cpu_wait and has_waited(usage)
+        else None,
         peak_memory=None if peak is None else peak.value,
         gpu_memory=gpu_memory(usage),
         growth_rate=_growth_rate(record),
