@@ -62,6 +62,7 @@ _BLIND_INTERVAL = 1.0  # seconds between samples after one that failed
 _LAUNCHER_GROWTH = MIB  # memory of the PATH search, and the inaccuracy of VmHWM
 _SHORTEST_MEAN = 0.1  # seconds; a mean over a shorter run is meaningless
 _ANY_CHANGE = os.WNOHANG | os.WUNTRACED | os.WCONTINUED
+_PEEK = os.WEXITED | os.WNOHANG | os.WNOWAIT
 
 
 class Watch(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +147,7 @@ class _Run:
         self._exit: int | None = None  # the leader's wait status
         self._ended: Seconds | None = None
         self._user = self._system = 0.0
-        self._has_witness = self._has_failed = False
+        self._has_witness = self._has_failed = self._has_children = False
         self._leader_stopped = self._asked_to_stop = False
         self._end_signal: int | None = None
         self._reaped = 0
@@ -311,6 +312,7 @@ class _Run:
 
     def _reap(self) -> None:
         """Reap every child that ended, and add up its resource usage."""
+        self._peek()
         while True:
             try:
                 pid, status, used = os.wait4(-1, _ANY_CHANGE)
@@ -332,6 +334,23 @@ class _Run:
             self._ended = self._sampler.elapsed()
             if pid == self._leader:
                 self._end(status)
+
+    def _peek(self) -> None:
+        """Look at a leader that has ended whether it had children, before it is reaped.
+
+        If none was met, its ru_maxrss may be the largest child's.
+        """
+        if self._exit is not None or self._tree.seen > 1 or self._has_children:
+            return
+        try:
+            if os.waitid(os.P_PID, self._leader, _PEEK) is None:
+                return
+        except OSError:
+            return
+        times = self._tree.times(self._leader)
+        self._has_children = times is not None and times.has_reaped
+        if self._has_children:
+            self._tracker.note_unseen()
 
     def _end(self, status: int) -> None:
         """Note the end of the command; decide whether to stop its orphans."""
@@ -442,7 +461,8 @@ class _Run:
         return now.since(self._io) + self._sampler.unreaped_io()
 
     def _method(self) -> str:
-        if self._tree.seen <= 1 and self._reaped <= 1:
+        is_alone = self._tree.seen <= 1 and self._reaped <= 1
+        if is_alone and not self._has_children and not self._sampler.has_found_files:
             return "kernel high-water mark of the one process"
         return self._sampler.method
 

@@ -178,7 +178,7 @@ def _headline(record: Record, *, colour: bool) -> str:
     wall = record.usage.wall_time if record.usage else 0.0
     counted = [repeat for repeat in record.repeats if not repeat.warmup]
     took = f"{len(counted)} runs" if counted else format_duration(wall)
-    joiner = "," if counted else " in"
+    joiner = "," if counted else " for" if record.state == "RUNNING" else " in"
     state, ended = f"weigh  {record.state}", f"{joiner} {took}{_ending(record)}"
     name = f"run {printable(record.id)}"
     gap = " " * max(2, WIDTH - len(state) - len(ended) - len(name))

@@ -59,7 +59,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     ``asked`` is when the scheduler reported it, in seconds since the epoch; ``trouble``
     is why a later query failed, ``accounting`` why accounting does not answer.
     ``unknown`` are elements whose state is unknown, ``cancelling`` counts elements that
-    weigh cancelled and that have not ended yet.
+    weigh cancelled and that have not ended yet. ``pulling`` are the nodes of elements
+    that pull from a shared queue now, None without one.
     """
 
     job: Submitted
@@ -76,6 +77,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     unknown: tuple[Waiting, ...] = ()
     cancelling: int = 0
     waits: Waits | None = None
+    pulling: tuple[str, ...] | None = None
 
     @property
     def is_over(self) -> bool:
@@ -108,6 +110,8 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
         yield from (f"    {line}" for line in folded(_counts(one), WIDTH - 4))
     if one.ends is not None and not one.is_over:
         yield from (f"    {line}" for line in ends_lines(one.ends, WIDTH - 4))
+    if one.pulling is not None and not one.is_over:
+        yield from _entry("queue", _queue(one.pulling))
     yield from _failures(one.failures, _noun(one.job))
     if one.cancelling:
         yield from _entry("cancel", f"{_elements(one.cancelling)} being cancelled")
@@ -201,6 +205,16 @@ def _failures(failures: Sequence[Failure], noun: str) -> Iterator[str]:
     more = len(failures) - _MOST_FAILURES
     if more > 0:
         yield f"{_INDENT}and {count(more)} more (--json has them all)"
+
+
+def _queue(nodes: Sequence[str]) -> str:
+    """Write which elements pull from the queue, by node."""
+    if not nodes:
+        return "no element pulls now"
+    names = dict.fromkeys(nodes)
+    on = ", ".join(f"{name} ({nodes.count(name)})" for name in names)
+    pull = "pulls" if len(nodes) == 1 else "pull"
+    return f"{_elements(len(nodes))} {pull} tasks, on {on}"
 
 
 def _next(one: Standing) -> Iterator[str]:

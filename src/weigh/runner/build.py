@@ -339,6 +339,7 @@ class Run:
             elements=shared.elements,
             place=claims.owner.element or sum(claims.owner.name.encode()),
             kind_of=shared.kind_of,
+            alike=shared.room == NO_RESERVATION,
             time_to_start=shared.time_to_start,
             time_left=time_left,
             gone=shared.gone,

@@ -595,14 +595,16 @@ class Steps(Protocol):
     """How a scheduler starts processes on all nodes of a job that runs.
 
     ``NODE`` is the variable with a node's name. ``SAME`` are variables that are equal
-    for all processes of a job on a node, ``STEP`` for all processes of a step;
-    ``GROUP`` begins the name of the job's control group.
+    for all processes of a job on a node; ``GROUP`` begins the name of the job's
+    control group.
     """
 
     NODE: str
     SAME: tuple[str, ...]
-    STEP: tuple[str, ...]
     GROUP: str
+
+    def step_of(self, env: Mapping[str, str]) -> tuple[str | None, ...]:
+        """Return what all tasks of one start have in common, and no other's."""
 
     def nodes_of(self, env: Mapping[str, str]) -> int | None:
         """Return the number of the job's nodes; None outside a job."""

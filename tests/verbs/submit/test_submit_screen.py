@@ -161,7 +161,6 @@ def test_without_a_time_limit_nothing_is_promised() -> None:
 def test_what_is_left_follows_what_is_used() -> None:
     one = job(request=JobRequest(time_limit=HOUR))
     answer = SubmitAnswer(
-        plan=PLAN,
         scheduler="slurm",
         script="/p/job.sh",
         text="",

@@ -297,6 +297,12 @@ def _requested_by(run: Run, accounted: Sequence[Accounted]) -> Requested:
     )
 
 
+def _slots(views: Sequence[View]) -> int | None:
+    """Return how many tasks an element runs at once; None without a shared queue."""
+    plans = [plan for view in views if (plan := plan_of(view.job)) is not None]
+    return max((p.together for p in plans if p.queue is not None), default=None)
+
+
 def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> Material:
     last = views[-1].job
     kind = kind_of(last.scheduler)
@@ -315,6 +321,7 @@ def _of_jobs(views: tuple[View, ...], store: Store, env: Mapping[str, str]) -> M
         elements=tuple(elements),
         views=views,
         is_planned=True,
+        slots=_slots(views),
         troubles=tuple(dict.fromkeys(_troubles(views))),
         job=last.id,
         scheduler=kind,

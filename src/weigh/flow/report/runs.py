@@ -54,16 +54,29 @@ def parameters_of(view: View) -> Mapping[int, Parameters]:
 def _lines(view: View, elements: Iterable[int]) -> Iterable[tuple[int, str]]:
     """Yield number and command line of the tasks of a plan."""
     numbers = {(task.element, task.seq): task.task for task in view.tasks}
-    for element in elements:
-        name = f"tasks_{view.job.first + element}.txt"
+    for path, element in _task_files(view, elements):
         try:
-            with open(os.path.join(view.job.plan_folder, name), "rb") as file:
-                for task in read_task_lines(file, name):
+            with open(path, "rb") as file:
+                for task in read_task_lines(file, path):
                     number = numbers.get((element, task.seq))
                     if number is not None:
                         yield number, task.command
         except (OSError, WeighError):
             continue
+
+
+def _task_files(view: View, elements: Iterable[int]) -> Iterator[tuple[str, int]]:
+    """Yield the path of each task file with the element whose tasks to read in it."""
+    try:
+        queue = read_plan(view.job.plan_folder).queue
+    except WeighError:
+        queue = None
+    for element in elements:
+        if queue is not None:
+            yield os.path.join(view.job.folder, queue.file), element
+        else:
+            name = f"tasks_{view.job.first + element}.txt"
+            yield os.path.join(view.job.plan_folder, name), element
 
 
 _EVENT = msgspec.json.Decoder(events.Opened | events.Started | events.Ended)

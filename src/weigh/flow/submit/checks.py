@@ -84,9 +84,10 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
         )
         if one.line not in ours and not _is_our_log(script, one)
     )
-    return _judged(
+    checks = _judged(
         request, live, scheduler, (*found, *_too_many(elements, script, live.limits))
     )
+    return _with_budget(checks, request, live, elements, settings.cluster, env)
 
 
 def check_user_script(  # noqa: PLR0913 - keyword-only past the second
@@ -96,6 +97,7 @@ def check_user_script(  # noqa: PLR0913 - keyword-only past the second
     scheduler: str,
     cwd: str,
     env: Mapping[str, str],
+    elements: int,
     ask: Ask = ask_scheduler,
 ) -> Checks:
     """Check the script *text* of a user; return what was checked.
@@ -116,7 +118,8 @@ def check_user_script(  # noqa: PLR0913 - keyword-only past the second
         ignore=settings.ignore,
         ours=frozenset(),
     )
-    return _judged(request, live, scheduler, found)
+    checks = _judged(request, live, scheduler, found)
+    return _with_budget(checks, request, live, elements, settings.cluster, env)
 
 
 def _live(  # noqa: PLR0913, PLR0917 - what the question names
@@ -149,11 +152,27 @@ def _judged(
     fit = _fitting(request, live, scheduler)
     refuse(tuple(_no_node(request, live, fit)))
     doubts = (_doubt(one) for one in found if one.severity == "note")
+    return Checks(tuple(_rows(request, live, scheduler)), (*doubts, *_unavailable(fit)))
+
+
+def _with_budget(  # noqa: PLR0913, PLR0917 - what a budget depends on
+    checks: Checks,
+    request: JobRequest,
+    live: Live,
+    elements: int,
+    site: Mapping[str, object],
+    env: Mapping[str, str],
+) -> Checks:
+    """Add what accounts have left, and a warning if it is less than the jobs may use.
+
+    Raises:
+        FormatError: the site's command on budgets is not a command.
+    """
     budgets = () if live.limits is None else live.limits.budgets
-    return Checks(
-        tuple(_rows(request, live, scheduler)),
-        (*doubts, *_unavailable(fit), *_over_budget(request, elements, budgets)),
-        (*_left_words(budgets), *_site_balance(settings.cluster, env)),
+    return msgspec.structs.replace(
+        checks,
+        doubts=(*checks.doubts, *_over_budget(request, elements, budgets)),
+        left=(*_left_words(budgets), *_site_balance(site, env)),
     )
 
 

@@ -292,6 +292,7 @@ def _checked(
         scheduler=answer.scheduler,
         cwd=draft.cwd,
         env=env,
+        elements=draft.elements,
     )
     noted = len(checks.doubts)
     notes = answer.notes
@@ -299,7 +300,9 @@ def _checked(
         noun = "note" if noted == 1 else "notes"
         more = " ".join(("weigh check", shlex.quote(draft.typed)))
         notes = (*notes, f"{noted} {noun} on the script: {more}")
-    return msgspec.structs.replace(answer, checks=checks.rows, notes=notes)
+    return msgspec.structs.replace(
+        answer, checks=checks.rows, notes=notes, left=checks.left
+    )
 
 
 def _notes(draft: Draft, kind: str) -> list[str]:

@@ -33,10 +33,12 @@ from weigh.flow.submit.submit_script import (
     ship,
 )
 from weigh.model.job import AGAIN, JobRequest, JobScript, Runner, Setup, Submitted
-from weigh.model.plan import Plan
+from weigh.model.plan import Plan, Queue
 from weigh.model.record import SiteFlags
 from weigh.model.staging import Staging
+from weigh.planning.queue_order import fixed_shares
 from weigh.render.submit_lines import SubmitAnswer
+from weigh.runner.task_source import TaskSource
 from weigh.schedulers import KINDS
 from weigh.schedulers.local.jobs import NAME as LOCAL
 from weigh.schedulers.protocol import Scheduler
@@ -44,6 +46,11 @@ from weigh.store import jobs, location
 from weigh.units import parse_limit, parse_size
 
 _OWN_DISKS = ("/tmp", "/var/tmp", "/dev/shm", "/scratch")  # noqa: S108 - only named
+
+_SHARES = (
+    "GNU parallel cannot pull from a queue: each element gets a fixed share of the "
+    "tasks"
+)
 
 
 class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +201,10 @@ def _prepared(
     if options.requeue:
         refuse_requeue(kind, options.runner)
     folder, plan = _plan(options, root, cwd=cwd, env=env)
+    slots = plan.together
+    if options.runner != "weigh" and plan.queue is not None:
+        plan = _in_shares(plan, plan.queue, folder, dry_run=options.dry_run)
+        staging_notes = (*staging_notes, _SHARES)
     if not options.again:
         _refuse_twice(jobs.read_jobs(root), folder)
     nodes: tuple[str, ...] = ()
@@ -211,6 +222,7 @@ def _prepared(
     script = _script(
         options, plan, request, staging, folder=folder, cwd=cwd, store=root
     )
+    script = msgspec.structs.replace(script, together=slots)
     if staging is not None:
         from weigh.flow.submit.staging import (  # noqa: PLC0415 - only with staging
             left_behind,
@@ -237,6 +249,23 @@ def _prepared(
         commands=tuple(_commands(parts, kind)) if options.dry_run else (),
     )
     return parts, plan, answer
+
+
+def _in_shares(plan: Plan, queue: Queue, folder: str, *, dry_run: bool) -> Plan:
+    """Return the plan with a fixed share of its tasks for each element, and write it.
+
+    Raises:
+        StoreError: it cannot be read or written.
+    """
+    shares = fixed_shares(plan)
+    if not dry_run:
+        source = TaskSource(os.path.join(folder, queue.file))
+        place = {task: seq for seq, task in enumerate(queue.tasks, start=1)}
+        try:
+            plan_directory.write(folder, shares, lambda t: source.text(place[t]))
+        finally:
+            source.close()
+    return shares
 
 
 def _script(  # noqa: PLR0913 - keyword-only past the fourth
