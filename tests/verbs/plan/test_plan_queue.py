@@ -79,7 +79,7 @@ def test_very_many_tasks_are_few_units_and_the_last_ones_are_small(
 def test_a_thousand_minutes_are_ten_elements_instead_of_hundreds() -> None:
     found = sized(1000 * MIN / 4, MIN, headroom=0.2, waves=250)
     assert found.elements == AT_ONCE
-    assert found.limit == 35 * MIN
+    assert found.limit == 30 * MIN
     assert found.expected == 25 * MIN
 
 
