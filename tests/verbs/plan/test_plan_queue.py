@@ -193,7 +193,7 @@ def test_hours_are_the_time_limit_of_an_element(weigh: Weigh, tmp_path: Path) ->
     assert weigh("plan", "tasks.txt", *SAID, *said)[0] == 0
     plan = _plan(tmp_path)
     assert plan["ask"] | {"time_limit": 4 * 3600} == plan["ask"]  # type: ignore[operator]
-    assert len(plan["elements"]) == 15  # type: ignore[arg-type]
+    assert len(plan["elements"]) == 14  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from weigh.cli.main import run_cli
 from weigh.schedulers import KINDS
 
-PATIENCE = 40.0
+PATIENCE = 240.0
 
 
 class Weigh:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -86,19 +87,21 @@ def test_what_a_cancelled_job_left_is_pulled_in_another_round(weigh: Weigh) -> N
     again = weigh.resume(job)
     assert len(again["again"]) == 1
     weigh.finish(again["again"][0]["job"]["id"])
-    assert _effects(weigh.folder) == {str(n): 1 for n in range(1, 21)}
+    effects = _effects(weigh.folder)
+    assert set(effects) == {str(n) for n in range(1, 21)}
+    # a scheduler that kills the shell alone leaves what was in flight to end
+    assert sum(effects.values()) <= 20 + 2 * ELEMENTS
     assert weigh.status(job)["tasks"] == {"COMPLETED": 20}
 
 
 def test_a_queue_can_be_pulled_by_hand(here: Weigh) -> None:
     _planned(here, *(f"echo {n} >>effects" for n in range(1, 21)))
-    code, out, err = here("exec", "--pull", "-q", "--json", "plan/t")
-    assert (code, err) == (0, "")
-    assert json.loads(out)["done"] == 20
+    pull = [sys.executable, "-m", "weigh", "exec", "--pull", "--json", "plan/t"]
+    runs = [subprocess.run(pull, capture_output=True, check=True) for _ in range(2)]
+    assert [json.loads(run.stdout)["done"] for run in runs] == [20, 20]
+    assert [json.loads(run.stdout)["earlier"] for run in runs] == [0, 20]
     host = this_machine().host
     assert (here.folder / f"plan/t/log/{host}.joblog").exists()
-    code, out, err = here("exec", "--pull", "-q", "plan/t")
-    assert (code, err) == (0, "")
     assert _effects(here.folder) == {str(n): 1 for n in range(1, 21)}
 
 
