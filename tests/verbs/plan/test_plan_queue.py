@@ -177,6 +177,17 @@ def test_many_short_tasks_are_pulled_from_one_queue(
     ]
 
 
+def test_zero_hours_are_one_wave_of_tasks_per_element(
+    weigh: Weigh, tmp_path: Path
+) -> None:
+    (tmp_path / "tasks.txt").write_text(MANY)
+    said = (*SAID, "--time", "10m", "--hours", "0", "--node-cpus", "4")
+    assert weigh("plan", "tasks.txt", *said)[0] == 0
+    plan = _plan(tmp_path)
+    assert plan["queue"] is None
+    assert len(plan["elements"]) == 25  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("time", ["10m", "40m"])
 def test_few_or_long_tasks_keep_one_wave_per_element(
     weigh: Weigh, tmp_path: Path, time: str
