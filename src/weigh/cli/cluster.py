@@ -1,6 +1,7 @@
 """``weigh cluster``: its options, and printing the cluster on a page or a line."""
 
 import os
+from contextlib import suppress
 
 import click
 
@@ -79,6 +80,9 @@ def cluster(  # noqa: PLR0913 - one parameter an option
         if config not in {None, _STDOUT}:
             raise UsageError(f"--site writes {SITE_FILE}: omit {config}")
         config = SITE_FILE
+    if site and not os.path.isdir(os.path.dirname(SITE_FILE)):
+        with suppress(OSError):  # writing the file reports it
+            os.mkdir(os.path.dirname(SITE_FILE), 0o755)
     if config is not None:
         if free or start or as_json:
             raise UsageError("--write-config writes settings only: no other form")
