@@ -117,6 +117,29 @@ class JobScript(msgspec.Struct, frozen=True, kw_only=True):
         return self.elements > 1
 
 
+class OwnScript(msgspec.Struct, frozen=True, kw_only=True):
+    """A job script that its user wrote: it is submitted as it is.
+
+    ``flags`` are the scheduler's own, typed beside the script, and ``arguments`` are
+    the script's. ``indices`` are those of its array, as ranges; empty for a plain job.
+    ``output`` and ``error`` are the patterns of its log files, absolute; ``logs`` are
+    log files by index that the scheduler named; ``digest`` is that of the script's
+    text. ``measured``: weigh measures it in the job. ``foreign``: weigh did not submit
+    it. ``part``: these indices are only a part of the array.
+    """
+
+    flags: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
+    indices: str = ""
+    output: str = ""
+    error: str = ""
+    logs: dict[str, str] = {}
+    digest: str = ""
+    measured: bool = False
+    foreign: bool = False
+    part: bool = False
+
+
 class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     """A job that a scheduler accepted. ``submitted`` is in seconds since the epoch.
 
@@ -124,7 +147,8 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     did not finish there, or the array was too long for one job. Element 0 is number
     ``first`` of the plan. ``expected`` is the start time that the scheduler predicted.
     ``token`` marks the submission; ``plan`` is the directory of the plan as it was
-    submitted, if not ``folder``.
+    submitted, if not ``folder``. ``own`` describes a script of the user's: such a job
+    has no plan, and each element is one task.
     """
 
     schema: str = SCHEMA
@@ -148,6 +172,7 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     expected: Seconds | None = None
     token: str = ""
     plan: str = ""
+    own: OwnScript | None = None
 
     @property
     def plan_folder(self) -> str:
@@ -155,7 +180,9 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
         return self.plan or self.folder
 
     def is_of(self, folder: str) -> bool:
-        """Return whether the job ran the plan in *folder*, at first or with --again."""
+        """Return whether the job ran the plan, or the script, at this path."""
+        if self.own is not None:
+            return folder in {self.folder, self.script}
         above, _, name = self.folder.rpartition("/")
         return self.folder == folder or (above == folder and name.startswith(AGAIN))
 

@@ -59,7 +59,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     ``asked`` is when the scheduler reported it, in seconds since the epoch; ``trouble``
     is why a later query failed, ``accounting`` why accounting does not answer.
     ``unknown`` are elements whose state is unknown, ``cancelling`` counts elements that
-    weigh cancelled and that have not ended yet.
+    weigh cancelled and that have not ended yet. ``pulling`` are the nodes of elements
+    that pull from a shared queue now, None without one.
     """
 
     job: Submitted
@@ -76,6 +77,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     unknown: tuple[Waiting, ...] = ()
     cancelling: int = 0
     waits: Waits | None = None
+    pulling: tuple[str, ...] | None = None
 
     @property
     def is_over(self) -> bool:
@@ -108,7 +110,9 @@ def detail_lines(one: Standing, now: Seconds) -> Iterator[str]:
         yield from (f"    {line}" for line in folded(_counts(one), WIDTH - 4))
     if one.ends is not None and not one.is_over:
         yield from (f"    {line}" for line in ends_lines(one.ends, WIDTH - 4))
-    yield from _failures(one.failures)
+    if one.pulling is not None and not one.is_over:
+        yield from _entry("queue", _queue(one.pulling))
+    yield from _failures(one.failures, _noun(one.job))
     if one.cancelling:
         yield from _entry("cancel", f"{_elements(one.cancelling)} being cancelled")
     for unknown in one.unknown:
@@ -181,21 +185,36 @@ def _counts(one: Standing) -> str:
         for state, word in _WORDS.items()
         if (number := one.tasks.get(state, 0))
     ]
-    noun = "task" if one.total == 1 else "tasks"
+    noun = _noun(one.job) + ("" if one.total == 1 else "s")
     return f"{count(one.total)} {noun}: {', '.join(parts) or 'none'}"
 
 
-def _failures(failures: Sequence[Failure]) -> Iterator[str]:
+def _noun(job: Submitted) -> str:
+    """Return what is counted: tasks of a plan, elements of a user's own script."""
+    return "task" if job.own is None else "element"
+
+
+def _failures(failures: Sequence[Failure], noun: str) -> Iterator[str]:
     for one in failures[:_MOST_FAILURES]:
         reason = one.reason or one.state.lower().replace("_", " ")
         words = f": {one.words}" if one.words else ""
-        text = printable(f"task {one.task}  {reason}{words}")
+        text = printable(f"{noun} {one.task}  {reason}{words}")
         yield f"    {'failed':<9}{shortened(text, WIDTH - len(_INDENT))}"
         if one.output:
             yield f"{_INDENT}{printable(one.output)}"
     more = len(failures) - _MOST_FAILURES
     if more > 0:
         yield f"{_INDENT}and {count(more)} more (--json has them all)"
+
+
+def _queue(nodes: Sequence[str]) -> str:
+    """Write which elements pull from the queue, by node."""
+    if not nodes:
+        return "no element pulls now"
+    names = dict.fromkeys(nodes)
+    on = ", ".join(f"{name} ({nodes.count(name)})" for name in names)
+    pull = "pulls" if len(nodes) == 1 else "pull"
+    return f"{_elements(len(nodes))} {pull} tasks, on {on}"
 
 
 def _next(one: Standing) -> Iterator[str]:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from weigh.model.job import JobRequest, Submitted
-from weigh.model.plan import Plan
 from weigh.render.printable import padded, printable
 from weigh.render.report_waste import Hours
 from weigh.render.request_lines import WIDTH, folded
@@ -38,7 +37,6 @@ class SubmitAnswer(msgspec.Struct, frozen=True, kw_only=True):
     on what is left of the user's budget.
     """
 
-    plan: Plan
     scheduler: str
     script: str
     text: str
@@ -128,6 +126,9 @@ def check_lines(checks: Sequence[Check]) -> Iterator[str]:
 
 
 def _what(job: Submitted) -> str:
+    if job.own is not None:
+        named = f"{job.name}" if job.elements == 1 else f"{job.name}, "
+        return named + (_count(job.elements, "element") if job.elements > 1 else "")
     if job.elements == 1:
         return _count(job.tasks, "task")
     words = _count(job.elements, "element")
@@ -191,6 +192,8 @@ def request_words(wanted: JobRequest) -> str:
     parts = [_count(wanted.cpus, "CPU")]
     if wanted.memory is not None:
         parts.append(format_size(wanted.memory))
+    elif wanted.virtual_memory is not None:
+        parts.append(f"{format_size(wanted.virtual_memory)} of address space")
     if wanted.gpus:
         parts.append(f"{wanted.gpus} x {wanted.gpu_type or 'GPU'}")
     if wanted.time_limit is not None:

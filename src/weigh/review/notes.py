@@ -10,7 +10,7 @@ from weigh.measure.gpu.account import was_used
 from weigh.model.gpu import GpuUsage
 from weigh.model.record import Request, SiteFlags
 from weigh.model.report import Note, Row
-from weigh.render.words import xid_words
+from weigh.render.words import preallocation_words, xid_words
 from weigh.request import DEFAULT_HEADROOM, from_usages, why_no_request
 from weigh.review.advice import (
     Subject,
@@ -169,6 +169,9 @@ def _troubles(gpus: Sequence[GpuUsage]) -> Iterator[Note]:
     xids = [xid for gpu in gpus for xid in gpu.xids]
     if xids:
         yield Note(about="GPU", words=xid_words(xids), weight=92, is_finding=True)
+    if any(gpu.preallocated for gpu in gpus):
+        words = f"most of a GPU's memory was taken at once: {preallocation_words()}"
+        yield Note(about="GPU mem", words=words, weight=40)
     errors = sum(gpu.ecc_errors or 0 for gpu in gpus)
     if errors:
         yield Note(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # weigh run needs only the text of a scheduler
         Query,
         Reasons,
         Steps,
+        UserScripts,
         Who,
     )
 
@@ -115,10 +116,13 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     ``element_name`` how it writes (job, index). ``names_resources``: each site chooses
     the names of resources. ``no_memory`` is what a job gets that requests no memory,
     ``no_start`` what it means if no start is predicted. ``waits``: a job can wait for
-    another one. ``queues``: a job can choose a queue, and a QOS. ``constraint`` is how
-    a job chooses nodes by their features: by a word, an expression, or not at all.
-    ``exclusive``: a job can have whole nodes; ``disk``: it can request space on a
-    node's own disk (both by a name that the site chose, if it names resources).
+    another one. ``queues``: a job can choose a queue, and a QOS. ``takes_scripts``: one
+    file is the job and its directives, so that weigh submits a user's own as it is.
+    ``changes`` is what weigh can change of a waiting job, and ``changed_by`` the
+    command for what it cannot. ``constraint`` is how a job chooses nodes by their
+    features: by a word, an expression, or not at all. ``exclusive``: a job can have
+    whole nodes; ``disk``: it can request space on a node's own disk (both by a name
+    that the site chose, if it names resources).
     """
 
     several_nodes: bool = False
@@ -133,6 +137,9 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     no_start: str = "would never start"
     waits: bool = True
     queues: bool = True
+    takes_scripts: bool = True
+    changes: frozenset[str] = frozenset()
+    changed_by: str = ""
     constraint: Literal["", "word", "expression"] = ""
     exclusive: bool = False
     disk: bool = False
@@ -250,6 +257,11 @@ class Folder:
     def accounting(self) -> "Accounting":
         """Return its accounting."""
         return cast("Accounting", self._part("accounting"))
+
+    @property
+    def user_scripts(self) -> "UserScripts":
+        """Return how it takes scripts and jobs that weigh did not write."""
+        return cast("UserScripts", self._part("user_script"))
 
     @property
     def reasons(self) -> "Reasons":

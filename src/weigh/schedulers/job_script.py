@@ -182,7 +182,12 @@ def announce(script: JobScript, job_id: str) -> Iterator[str]:
     A `weigh submit` that got no answer finds the job there, even after its end.
     """
     if script.sent:
-        yield f'ln -s -- "{job_id}" {quoted(script.sent)}/{ANNOUNCED} 2>/dev/null'
+        yield announce_line(job_id, script.sent)
+
+
+def announce_line(job_id: str, sent: str) -> str:
+    """Return the line of bash by which a job writes its id into the folder *sent*."""
+    return f'ln -s -- "{job_id}" {quoted(sent)}/{ANNOUNCED} 2>/dev/null'
 
 
 def _needed(script: JobScript) -> Iterator[str]:

@@ -48,7 +48,6 @@ def job(number: str = "7", **known: object) -> Submitted:
 
 def lines(first: Submitted, *more: Submitted) -> list[str]:
     shipped = SubmitAnswer(
-        plan=PLAN,
         scheduler="slurm",
         script="/p/job.sh",
         text="",
@@ -116,9 +115,7 @@ def test_nothing_checked_is_nothing_shown() -> None:
 
 def test_a_dry_run_names_the_command_of_each_part_as_one_line_to_copy() -> None:
     parts = [("sbatch", "--parsable", f"/a b/job_{at}.sh") for at in range(6)]
-    shipped = SubmitAnswer(
-        plan=PLAN, scheduler="slurm", script="", text="", commands=tuple(parts)
-    )
+    shipped = SubmitAnswer(scheduler="slurm", script="", text="", commands=tuple(parts))
 
     found = list(command_lines(shipped))
 
@@ -164,7 +161,6 @@ def test_without_a_time_limit_nothing_is_promised() -> None:
 def test_what_is_left_follows_what_is_used() -> None:
     one = job(request=JobRequest(time_limit=HOUR))
     answer = SubmitAnswer(
-        plan=PLAN,
         scheduler="slurm",
         script="/p/job.sh",
         text="",

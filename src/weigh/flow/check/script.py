@@ -55,7 +55,7 @@ def check_script(  # noqa: PLR0913 - keyword-only past the first
     """
     if form is not None and form not in FORMS:
         raise UsageError(f"no such scheduler: {form!r} (one of {', '.join(FORMS)})")
-    text = _read(os.path.join(cwd, path), path)
+    text = read_script_file(os.path.join(cwd, path), path)
     scheduler = form or guess(text) or installed_scheduler(env)
     dialect = dialect_of(scheduler)
     facts = facts_of(
@@ -103,7 +103,7 @@ def check_here(
     )
     if shutil.which(KINDS[checked.scheduler].lists, path=env.get("PATH", "")) is None:
         return checked
-    text = _read(os.path.join(cwd, path), path)
+    text = read_script_file(os.path.join(cwd, path), path)
     live = live_limits(
         checked.scheduler,
         Who(user=current_user(), after=dialect_of(checked.scheduler).awaited(text)),
@@ -218,7 +218,13 @@ class Lookup(Mapping[str, _Value], Generic[_Value]):
         return len(self._found)
 
 
-def _read(full: str, path: str) -> str:
+def read_script_file(full: str, path: str) -> str:
+    """Return the text of the job script at *full*, called *path* by the user.
+
+    Raises:
+        UsageError: there is no such file, or it is no text.
+        WeighError: it cannot be read.
+    """
     try:
         found = os.stat(full)
         if not stat.S_ISREG(found.st_mode):

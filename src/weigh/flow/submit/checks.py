@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import Any
 
 import msgspec
 
@@ -68,18 +69,7 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
         return Checks()
     request = script.request
     settings = config.load(script.cwd, env)
-    live = live_limits(
-        scheduler,
-        Who(
-            user=current_user(),
-            account=request.account,
-            qos=request.qos,
-            after=dialect_of(scheduler).awaited(text),
-        ),
-        env=env,
-        site=settings.cluster,
-        ask=ask,
-    )
+    live = _live(text, request, scheduler, env, settings.cluster, ask)
     ours = _own_lines(script, text, scheduler)
     found = tuple(
         one
@@ -94,15 +84,95 @@ def check_request(  # noqa: PLR0913 - keyword-only past the second
         )
         if one.line not in ours and not _is_our_log(script, one)
     )
-    refuse((*found, *_too_many(elements, script, live.limits)))
+    checks = _judged(
+        request, live, scheduler, (*found, *_too_many(elements, script, live.limits))
+    )
+    return _with_budget(checks, request, live, elements, settings.cluster, env)
+
+
+def check_user_script(  # noqa: PLR0913 - keyword-only past the second
+    text: str,
+    request: JobRequest,
+    *,
+    scheduler: str,
+    cwd: str,
+    env: Mapping[str, str],
+    elements: int,
+    ask: Ask = ask_scheduler,
+) -> Checks:
+    """Check the script *text* of a user; return what was checked.
+
+    Raises:
+        UsageError: it would be refused, never start, or run other than meant; the
+            message names the reason and the fix.
+        FormatError: a settings file does not parse.
+    """
+    settings = config.load(cwd, env)
+    live = _live(text, request, scheduler, env, settings.cluster, ask)
+    found = text_findings(
+        text,
+        live,
+        scheduler=scheduler,
+        cwd=cwd,
+        env=env,
+        ignore=settings.ignore,
+        ours=frozenset(),
+    )
+    checks = _judged(request, live, scheduler, found)
+    return _with_budget(checks, request, live, elements, settings.cluster, env)
+
+
+def _live(  # noqa: PLR0913, PLR0917 - what the question names
+    text: str,
+    request: JobRequest,
+    scheduler: str,
+    env: Mapping[str, str],
+    site: Mapping[str, Any],
+    ask: Ask,
+) -> Live:
+    """Query the limits that apply to a submission."""
+    who = Who(
+        user=current_user(),
+        account=request.account,
+        qos=request.qos,
+        after=dialect_of(scheduler).awaited(text),
+    )
+    return live_limits(scheduler, who, env=env, site=site, ask=ask)
+
+
+def _judged(
+    request: JobRequest, live: Live, scheduler: str, found: Sequence[Finding]
+) -> Checks:
+    """Refuse a problem; return what was checked, with the notes.
+
+    Raises:
+        UsageError: one of the findings is a problem, or no node fits.
+    """
+    refuse(found)
     fit = _fitting(request, live, scheduler)
     refuse(tuple(_no_node(request, live, fit)))
     doubts = (_doubt(one) for one in found if one.severity == "note")
+    return Checks(tuple(_rows(request, live, scheduler)), (*doubts, *_unavailable(fit)))
+
+
+def _with_budget(  # noqa: PLR0913, PLR0917 - what a budget depends on
+    checks: Checks,
+    request: JobRequest,
+    live: Live,
+    elements: int,
+    site: Mapping[str, object],
+    env: Mapping[str, str],
+) -> Checks:
+    """Add what accounts have left, and a warning if it is less than the jobs may use.
+
+    Raises:
+        FormatError: the site's command on budgets is not a command.
+    """
     budgets = () if live.limits is None else live.limits.budgets
-    return Checks(
-        tuple(_rows(request, live, scheduler)),
-        (*doubts, *_unavailable(fit), *_over_budget(request, elements, budgets)),
-        (*_left_words(budgets), *_site_balance(settings.cluster, env)),
+    return msgspec.structs.replace(
+        checks,
+        doubts=(*checks.doubts, *_over_budget(request, elements, budgets)),
+        left=(*_left_words(budgets), *_site_balance(site, env)),
     )
 
 
@@ -163,9 +233,10 @@ def text_findings(  # noqa: PLR0913 - keyword-only past the second
     cwd: str,
     env: Mapping[str, str],
     ignore: Sequence[str] = (),
+    ours: frozenset[str] = _OURS,
     site: Mapping[str, object] | None = None,
 ) -> tuple[Finding, ...]:
-    """Lint a script that weigh wrote, with the cluster's limits."""
+    """Lint a script with the cluster's limits, without findings of the rules *ours*."""
     dialect = dialect_of(scheduler)
     facts = facts_of(
         cwd,
@@ -178,7 +249,7 @@ def text_findings(  # noqa: PLR0913 - keyword-only past the second
     )
     found = dialect.lint(text, facts)
     kept, _ = acknowledged(text, found, ignore)
-    return tuple(one for one in kept if one.rule not in _OURS)
+    return tuple(one for one in kept if one.rule not in ours)
 
 
 def _too_many(

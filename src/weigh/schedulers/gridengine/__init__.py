@@ -48,6 +48,8 @@ class GridEngine(Folder):
         exclusive=True,
         disk=True,
         no_start="not now",
+        changes=frozenset({"time", "memory", "throttle", "priority", "after", "queue"}),
+        changed_by="qalter",
     )
     text: "Dialect" = text
 

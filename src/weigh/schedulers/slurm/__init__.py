@@ -51,6 +51,8 @@ class Slurm(Folder):
         several_nodes=True,
         fits_nodes=True,
         no_memory="all of a node",
+        changes=frozenset({"time", "memory", "throttle", "priority", "after", "queue"}),
+        changed_by="scontrol update",
         constraint="word",
         exclusive=True,
         disk=True,

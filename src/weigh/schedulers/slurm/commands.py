@@ -457,7 +457,7 @@ def parse_array_limit(out: str) -> int | None:
 
 def cancel_argv(job: Submitted, elements: Sequence[int] | None) -> Argv:
     """Return the command that cancels a job or some of its elements."""
-    if elements is None or job.elements == 1:
+    if elements is None or (job.elements == 1 and job.own is None):
         return ("scancel", job.id)
     return ("scancel", f"{job.id}_[{format_ranges(elements)}]")
 

@@ -95,6 +95,8 @@ def parse_time(text: str) -> int | None:
 
 def directives(request: Request) -> tuple[str, ...]:
     """Return *request* as ``sbatch`` flags; unknown values are left out."""
+    if request.nodes is None and request.ntasks:
+        return any_layout(request)
     flags = [*_layout(request)]
     if request.memory is not None:
         flags.append(_memory_flag(request, request.memory))
@@ -131,11 +133,13 @@ def any_layout(request: Request) -> tuple[str, ...]:
 
     Empty for a request of one task.
     """
-    if request.memory_per_cpu is None or not request.ntasks:
+    if not request.ntasks or (request.memory_per_cpu is None and request.nodes):
         return ()
-    memory = f"--mem-per-cpu={format_memory(request.memory_per_cpu)}"
+    flags = [f"--ntasks={request.ntasks}"]
+    if request.memory_per_cpu is not None:
+        flags.append(f"--mem-per-cpu={format_memory(request.memory_per_cpu)}")
     site = _of_site(request.site or SiteFlags())
-    return f"--ntasks={request.ntasks}", memory, *_of_each_layout(request), *site
+    return (*flags, *_of_each_layout(request), *site)
 
 
 def _layout(request: Request) -> Iterator[str]:
