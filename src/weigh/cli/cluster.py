@@ -77,12 +77,7 @@ def cluster(  # noqa: PLR0913 - one parameter an option
     The scheduler is only queried: nothing is submitted.
     """
     if site:
-        if config not in {None, _STDOUT}:
-            raise UsageError(f"--site writes {SITE_FILE}: omit {config}")
-        config = SITE_FILE
-    if site and not os.path.isdir(os.path.dirname(SITE_FILE)):
-        with suppress(OSError):  # writing the file reports it
-            os.mkdir(os.path.dirname(SITE_FILE), 0o755)
+        config = _site_path(config)
     if config is not None:
         if free or start or as_json:
             raise UsageError("--write-config writes settings only: no other form")
@@ -103,6 +98,15 @@ def cluster(  # noqa: PLR0913 - one parameter an option
     for note in seen.notes:
         click.echo(fill(f"weigh: {printable(note)}", 80), err=True)
     return 0
+
+
+def _site_path(config: str | None) -> str:
+    """Return the path of the site's file, whose folder now exists."""
+    if config not in {None, _STDOUT}:
+        raise UsageError(f"--site writes {SITE_FILE}: omit {config}")
+    with suppress(OSError):  # it exists, or writing the file reports why not
+        os.mkdir(os.path.dirname(SITE_FILE), 0o755)
+    return SITE_FILE
 
 
 def _write_config(path: str, scheduler: str | None) -> int:
