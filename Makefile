@@ -6,8 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 BENCH := .bench-venv
 BATCH := 50
-# test processes; those of one real scheduler share one
-WORKERS ?= 4
+# test processes: more than there are cores, for some wait for time limits
+WORKERS ?= 6
 COVERAGE := $(CURDIR)/.coverage-data
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -15,7 +15,7 @@ INSTALL := -m pip install --quiet
 # an editable install is not compiled by pip, and some environments forbid it later
 COMPILE = $(BIN)/python -m compileall -q src
 
-.PHONY: help demo examples test style test-quick matrix coverage docs bench figures soak clean
+.PHONY: help demo examples test style test-quick integrations matrix coverage docs bench figures soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make examples  the guides end to end, with spaCy, torch, Scalene (a GiB)"
 	@echo "make test    style, types, import contract, tests"
 	@echo "make test-quick  the same, with the tests that take a minute in all"
+	@echo "make integrations  those of make test that it does once, at every scheduler and size"
 	@echo "make matrix  the scheduler tests on each version of each scheduler (root, Debian)"
 	@echo "make coverage which lines and branches no test runs (some minutes longer)"
 	@echo "make docs    the pages as a site, in site/; what is generated from the code"
@@ -47,7 +48,14 @@ test: export PYTHONDONTWRITEBYTECODE :=
 test: style
 	@ci/packages.sh
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) $(BIN)/python -m pytest \
-	  -n $(WORKERS) --dist loadgroup -rfEs --durations=10 $(PYTEST)
+	  -n $(WORKERS) --dist loadgroup -rfEs --durations=10 -m "not integrations" $(PYTEST)
+
+# what `make test` does once, with the other schedulers and sizes
+integrations: export PYTHONDONTWRITEBYTECODE :=
+integrations: $(VENV)/.dev
+	@ci/packages.sh
+	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) $(BIN)/python -m pytest \
+	  -n $(WORKERS) --dist loadgroup -rfEs --durations=10 -m integrations $(PYTEST)
 
 style: $(VENV)/.dev
 	$(BIN)/ruff check

@@ -22,9 +22,8 @@ from weigh.estimate.samples import Point, gather
 from weigh.model.record import PeakMemory, Record, Usage
 from weigh.units import GIB, MIB
 
-DATA = os.path.join(
-    os.path.dirname(__file__), "..", "tests", "data", "gpu_memory", "schedtune.csv"
-)
+FOLDER = os.path.join(os.path.dirname(__file__), "..", "tests", "support", "data")
+DATA = os.path.join(FOLDER, "gpu_memory", "schedtune.csv")
 LEVELS = (0.9, 0.95, 0.99)
 
 

@@ -30,7 +30,7 @@ from weigh.estimate.history_pool import APPETITES, RISKS, Appetite, Risk
 from weigh.units import parse_size
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir)
-FOLDER = os.path.join(HERE, "tests", "data", "workflows")
+FOLDER = os.path.join(HERE, "tests", "support", "data", "workflows")
 SETS = ("fairymags.csv", "galaxy_metaspades.csv", "galaxy_metaspades_size.csv")
 KNOWN = ("task", "peak_memory", "wall_time", "asked")
 LEARNT = 5

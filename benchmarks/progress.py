@@ -19,7 +19,7 @@ from weigh.model.progress import Forecast
 from weigh.progress.reader import Reader
 
 RUNS = 200
-RECORDINGS = Path(__file__).parent.parent / "tests" / "data" / "progress"
+RECORDINGS = Path(__file__).parent.parent / "tests" / "support" / "data" / "progress"
 SHARES = (0.1, 0.2, 0.5, 0.8)
 STEPS = 1000
 
@@ -181,6 +181,17 @@ def changing(share: float, factor: float, spread: float = 0.2) -> Kind:
     return lambda dice: summed(draws(dice))
 
 
+def trending(factor: float, spread: float = 0.2) -> Kind:
+    """The last steps take *factor* times as long as the first."""
+
+    def draws(dice: random.Random) -> Iterator[float]:
+        for step in range(STEPS):
+            level = 1 + (factor - 1) * step / STEPS
+            yield dice.lognormvariate(0, spread) * level
+
+    return lambda dice: summed(draws(dice))
+
+
 def pausing(every: int, pause: float) -> Kind:
     """A pause after each *every* steps: evaluation, a checkpoint."""
 
@@ -218,6 +229,9 @@ UNFORESEEN: dict[str, Kind] = {
     "a pause of 30 steps every 100": pausing(100, 30),
     "ten epochs, a pause of 30 steps after each": nested(30, 0.2),
     "suspended from 5 to 25 %": suspended,
+    "slower and slower, threefold in the end": trending(3),
+    "slower and slower, by half in the end": trending(1.5),
+    "faster and faster, threefold in the end": trending(1 / 3),
 }
 
 

@@ -1,13 +1,14 @@
 """What holds for every test; real schedulers, one for all test processes."""
 
 import fcntl
+import gc
 import json
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -41,6 +42,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 settings.register_profile("weigh", deadline=None, max_examples=30)
 settings.register_profile("long", deadline=None, max_examples=300)
 settings.load_profile("long" if os.environ.get("WEIGH_FUZZ") == "long" else "weigh")
+
+
+FAILED = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -83,6 +87,44 @@ def _nothing_of_this_user(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
     # the search for a store ends at the root of a repository
     (tmp_path_factory.getbasetemp() / ".hg").mkdir(exist_ok=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember whether a test failed, for its fixtures."""
+    report = yield
+    item.stash[FAILED] = report.failed or item.stash.get(FAILED, False)
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _failures_leave_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """End what a failed test started: one failure does not fail others."""
+    before = children()
+    yield
+    if not request.node.stash.get(FAILED, False):
+        return
+    for pid in children() - before:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for one in gc.get_objects():
+        if isinstance(one, subprocess.Popen) and one.pid not in before:
+            with suppress(subprocess.TimeoutExpired):
+                one.wait(10)
+            for pipe in (one.stdin, one.stdout, one.stderr):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
+
+
+def children() -> set[int]:
+    """Return the ids of the processes that this one started."""
+    with suppress(OSError):
+        lists = Path("/proc/self/task").glob("*/children")
+        return {int(pid) for path in lists for pid in path.read_text().split()}
+    return set()
 
 
 def spread(few: list[pytest.Item], many: list[pytest.Item]) -> list[pytest.Item]:

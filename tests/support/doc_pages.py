@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -46,6 +47,7 @@ class Command(NamedTuple):
     output: tuple[str, ...]
 
 
+@cache
 def blocks(page: Path) -> list[Block]:
     """Give the code blocks of a page."""
     found = []

@@ -82,6 +82,8 @@ def environment(
         "PATH": f"{tools}:/usr/bin:/bin" if scheduler else str(tools),
         "LANG": "C.UTF-8",
         "WEIGH_LOGIN_NODE": "no",
+        # threads of numpy wait by turning: on a busy machine that costs most of all
+        "OPENBLAS_NUM_THREADS": "1",
     }
 
 

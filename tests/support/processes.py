@@ -234,7 +234,11 @@ class Weigh:
         options.setdefault("stdout", subprocess.PIPE)
         options.setdefault("stderr", subprocess.PIPE)
         with self.start("run", *words, prefix=prefix, **options) as process:
-            out, err = process.communicate(timeout=PATIENCE)
+            try:
+                out, err = process.communicate(timeout=PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()  # else `with` waits for it without an end
+                raise
         return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def count_signals(self, *options: str, **more: Any) -> Counted:

@@ -18,6 +18,27 @@ EACH_RIG = pytest.mark.parametrize("scheduler", RIGS)
 EACH_KIND = pytest.mark.parametrize("name", list(KINDS))
 
 
+def mainly(*names: str) -> pytest.MarkDecorator:
+    """Run a test of the fixture ``weigh`` on these; elsewhere in ``make integrations``.
+
+    For what depends little on the scheduler: each job costs half a second of CPU.
+    """
+    return pytest.mark.parametrize(
+        "weigh",
+        [
+            pytest.param(
+                name,
+                marks=[
+                    *([getattr(pytest.mark, name)] if name in KINDS else []),
+                    *([] if name in names else [pytest.mark.integrations]),
+                ],
+            )
+            for name in (*KINDS, "local")
+        ],
+        indirect=True,
+    )
+
+
 @contextmanager
 def acting_as(name: str | None, folder: Path) -> Iterator[None]:
     """Be the user *name* for a while, in a folder that he owns; None changes nothing.

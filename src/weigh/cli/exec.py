@@ -18,7 +18,7 @@ from weigh.flow.run.record_sink import current_folder
 from weigh.render import exec_lines
 from weigh.render.printable import shown, unguarded
 from weigh.runner.build import Console, ExecOptions, Finished
-from weigh.runner.halt import parse_halt
+from weigh.runner.halt import Halt, parse_halt
 from weigh.units import Seconds
 
 
@@ -59,6 +59,7 @@ _HEARTBEAT = 60.0
     metavar="N",
     help="Use N GPUs; idle ones if the scheduler names none.",
 )
+@click.option("--mps", is_flag=True, help="Let tasks share GPUs through NVIDIA's MPS.")
 @click.option(
     "--joblog",
     metavar="FILE",
@@ -129,6 +130,17 @@ _HEARTBEAT = 60.0
     default=True,
     help="Stop a task before host or GPU memory runs out.",
 )
+@click.option(
+    "--stop-nan",
+    is_flag=True,
+    help="Stop a task that prints NaN or an exploded loss.",
+)
+@click.option(
+    "--end-idle",
+    metavar="TIME",
+    type=SECONDS,
+    help="Stop a task whose GPUs were idle for TIME, such as 30m.",
+)
 @click.option("--shuf", "shuffle", is_flag=True, help="Run the tasks in random order.")
 @click.option("--seed", type=int, metavar="N", help="Seed for the order of --shuf.")
 @options.dry_run("Print the tasks that would run.")
@@ -143,6 +155,17 @@ _HEARTBEAT = 60.0
 )
 @click.option(
     "--forget-survivors", is_flag=True, help="Ignore processes that a killed run left."
+)
+@click.option(
+    "--pull",
+    is_flag=True,
+    help="TASKFILE is the directory of a plan with a shared queue: pull its tasks.",
+)
+@click.option(
+    "--gone",
+    multiple=True,
+    metavar="HOST",
+    help="With --pull: HOST is dead, so run what it left.",
 )
 @click.option("--interval", type=SECONDS, default=0.05, metavar="SECONDS", hidden=True)
 @click.option("--stalled-after", type=SECONDS, default=600.0, hidden=True)
@@ -185,8 +208,11 @@ def exec_(**words: Any) -> int:  # noqa: ANN401 - click's own
     if options.is_typed(context, "jobs") and options.is_from_file(context, "per_gpu"):
         words["per_gpu"] = None
     _refuse_contradictions(words)
+    words["pull"] = task_file if words["pull"] else None
     settings = options.settings_of(context)
     exec_options = ExecOptions(**words, mask=settings.mask)
+    if is_dry and exec_options.pull:
+        raise click.UsageError("--pull: the runs decide as they go (weigh status)")
     if is_dry:
         for line in exec_lines.plan_lines(*plan(task_file, exec_options)):
             click.echo(line)
@@ -221,6 +247,17 @@ def _refuse_contradictions(words: dict[str, Any]) -> None:
         raise click.UsageError("--ungroup and --tag: choose one")
     if words["resume_failed"] and not words["resume"]:
         raise click.UsageError("--resume-failed and --no-resume: choose one")
+    for name, option in (
+        ("shuffle", "--shuf"),
+        ("resume_failed", "--resume-failed"),
+        ("halt", "--halt"),
+    ):
+        if words["pull"] and words[name] not in (False, Halt()):
+            raise click.UsageError(f"--pull: other runs have a say, so omit {option}")
+    if words["pull"] and not words["resume"]:
+        raise click.UsageError("--pull continues by its claims: omit --no-resume")
+    if words["gone"] and not words["pull"]:
+        raise click.UsageError("--gone is about the runs of a queue: add --pull")
     if words["seed"] is not None and not words["shuffle"]:
         raise click.UsageError("--seed is for the order of --shuf: add that")
     for name in ("timeout", "time_limit"):
@@ -311,6 +348,9 @@ def _report(task_file: str, finished: Finished) -> exec_lines.Report:
         signal=finished.result.signal,
         trouble=finished.result.trouble,
         halted=finished.result.halted,
+        queue=finished.pulled.folder if finished.pulled else None,
+        unsure=finished.pulled.unsure if finished.pulled else (),
+        links=finished.pulled.links if finished.pulled else None,
     )
 
 

@@ -42,6 +42,12 @@ _COUNT = options.Count()
     help="Wall time of a task: 90m, 1-12:00:00.",
 )
 @click.option(
+    "--hours",
+    metavar="HOURS",
+    help="Time limit of an element, as 4 or 90m. All elements pull their tasks from "
+    "one queue.  [default: one wave of tasks each; a queue if they are short and many]",
+)
+@click.option(
     "--from",
     "records",
     default=ALL,

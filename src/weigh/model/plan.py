@@ -23,7 +23,9 @@ class Task(msgspec.Struct, frozen=True):
 
 
 SCHEMA = "weigh.plan/1"
+SCHEMA_OF_QUEUES = "weigh.plan/2"  # its elements pull their tasks from one queue
 PLAN_FILE = "plan.json"
+QUEUE_TASKS = "tasks.txt"
 
 Resource = Literal["gpu_memory", "memory", "cpus"]
 Quantity = Literal["gpu_memory", "memory", "time"]
@@ -150,6 +152,28 @@ class Element(msgspec.Struct, frozen=True):
     kinds: tuple[int, ...] = ()
 
 
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """The tasks that all elements of a plan pull from one queue.
+
+    ``folder`` is the directory of the queue in that of the plan. ``tasks`` are the
+    numbers of the tasks in the order of its task file, ``kinds`` the indices of their
+    kinds. An element runs up to ``slots`` of them at once. ``expected`` is the
+    predicted time of an element. Without the queue there would be ``waves`` elements.
+    """
+
+    folder: str
+    tasks: tuple[int, ...]
+    kinds: tuple[int, ...]
+    slots: int
+    waves: int
+    expected: Seconds | None = None
+
+    @property
+    def file(self) -> str:
+        """Return the path of the task file in the plan's directory."""
+        return f"{self.folder}/{QUEUE_TASKS}"
+
+
 class LeftOut(msgspec.Struct, frozen=True):
     """A task that fits into no element, and the resource that is short."""
 
@@ -178,7 +202,8 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
 
     ``wall_time`` is that of the slowest task, ``slow_down`` its ratio to a task alone,
     ``speed_up`` the throughput relative to one task. ``gpu_busy`` is the GPU's mean
-    utilisation in per cent.
+    utilisation in per cent, ``others`` the CPUs that other programs kept busy if the
+    tasks waited for them.
     """
 
     count: int
@@ -188,13 +213,15 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
     memory: Bytes | None = None
     gpu_memory: Bytes | None = None
     gpu_busy: float | None = None
+    others: float | None = None
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks run together, and the request of each element of the array job.
 
-    ``fewest`` is the number of elements that every packing needs, ``free_now`` the
-    number of GPUs of this model that are free now.
+    With a ``queue`` the elements have no tasks of their own. ``fewest`` is the number
+    of elements that every packing needs, ``free_now`` the number of GPUs of this model
+    that are free now.
     """
 
     schema: str = SCHEMA
@@ -212,3 +239,18 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     probe: tuple[Together, ...] = ()
     notes: tuple[str, ...] = ()
     free_now: int | None = None
+    queue: Queue | None = None
+
+    @property
+    def together(self) -> int:
+        """Return the most tasks that one element runs at once."""
+        if self.queue is not None:
+            return self.queue.slots
+        return max(len(element.tasks) for element in self.elements)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the names of the files of the plan, relative to its directory."""
+        if self.queue is not None:
+            return (PLAN_FILE, f"{self.queue.folder}/{PLAN_FILE}", self.queue.file)
+        return (PLAN_FILE, *(element.file for element in self.elements))

@@ -6,24 +6,31 @@ The notes state what is not known, what was predicted and which tasks are left o
 import posixpath
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from weigh.errors import UsageError
 from weigh.estimate.fit import FEWEST_SIZES, TRUSTED_RATIO
 from weigh.estimate.samples import size_text
 from weigh.model.plan import (
+    SCHEMA,
+    SCHEMA_OF_QUEUES,
     Bin,
     Capacity,
     Element,
+    Item,
     Kind,
     LeftOut,
     Packing,
     Plan,
     PlanRequest,
     Prediction,
+    Queue,
     TargetGpu,
 )
 from weigh.planning.bin_packing import pack
 from weigh.planning.needs import Needs
-from weigh.planning.options import PlanOptions, size
+from weigh.planning.options import PlanOptions, parse_hours, size
+from weigh.planning.queue_order import Sized, gains, sized, slots_of, work_of
 from weigh.planning.targets import Target
 from weigh.request import round_memory, round_time
 from weigh.units import format_size
@@ -65,30 +72,111 @@ def planned(
         )
         for number, bin_ in enumerate(packing.bins)
     )
+    nodes = options.nodes or 1
+    request = _request(elements, capacity, target, whole=whole, nodes=nodes)
+    waves = Waves(packing.bins, elements, capacity.count)
+    pulled = _pulled(options, needs, waves, headroom)
+    if pulled is not None:
+        elements = _pulling(elements, pulled[1])
+        request = msgspec.structs.replace(request, time_limit=pulled[1].limit)
     return Plan(
+        schema=SCHEMA if pulled is None else SCHEMA_OF_QUEUES,
         name=_name(options),
         task_file=options.task_file,
         tasks=len(needs.places),
         headroom=headroom,
         gpu=target.gpu,
         capacity=capacity,
-        request=_request(
-            elements, capacity, target, whole=whole, nodes=options.nodes or 1
-        ),
+        request=request,
         kinds=needs.kinds,
         elements=elements,
+        queue=None if pulled is None else pulled[0],
         left_out=_left_out(packing),
         fewest=packing.lower_bound,
         notes=tuple(
             plan_notes(
                 needs,
-                elements,
+                waves.elements,
                 target,
                 has_time_option=options.time is not None,
                 slow_down=slow_down,
-                nodes=options.nodes or 1,
+                nodes=nodes,
             )
         ),
+    )
+
+
+class Waves(msgspec.Struct, frozen=True):
+    """Elements that run one wave of tasks each; ``count`` is the most together."""
+
+    bins: tuple[Bin, ...]
+    elements: tuple[Element, ...]
+    count: int | None
+
+
+def _pulled(
+    options: PlanOptions, needs: Needs, waves: Waves, headroom: float
+) -> tuple[Queue, Sized] | None:
+    """Return the queue that elements pull from, and their number; None without one.
+
+    Raises:
+        UsageError: --hours, but a task's time is not known, or is too long.
+        FormatError: --hours is not a time.
+    """
+    hours = None if options.hours is None else parse_hours(options.hours)
+    bins, elements = waves.bins, waves.elements
+    places = [(at, needs.places[at]) for bin_ in bins for at in bin_.items]
+    places.sort()
+    kinds = [needs.kinds[kind] for _, kind in places]
+    times = [kind.used.time for kind in kinds if kind.used.time is not None]
+    if not kinds or len(times) < len(kinds):
+        if hours is not None and kinds:
+            raise UsageError(
+                "--hours needs the time of each task: --time, or measure a task with "
+                "weigh run"
+            )
+        return None
+    if hours is None and not gains(max(times), len(bins)):
+        return None
+    items = [kind.item for kind in kinds]
+    slots = slots_of(items, bins, count=waves.count)
+    full = Item(
+        gpu_memory=max(bin_.gpu_memory for bin_ in bins),
+        memory=max(bin_.memory for bin_ in bins),
+        cpus=max(bin_.cpus for bin_ in bins),
+    )
+    alone = sum(bin_.time or 0.0 for bin_ in bins)
+    slower = sum(element.time or 0.0 for element in elements) / alone if alone else 1.0
+    size_ = sized(
+        work_of(items, times, full, slots) * max(1.0, slower),
+        max(times) * max(1.0, slower),
+        headroom=headroom,
+        waves=len(bins),
+        limit=hours,
+    )
+    queue = Queue(
+        folder="queue",
+        tasks=tuple(at + 1 for at, _ in places),
+        kinds=tuple(kind for _, kind in places),
+        slots=slots,
+        waves=len(bins),
+        expected=size_.expected,
+    )
+    return queue, size_
+
+
+def _pulling(elements: Sequence[Element], size_: Sized) -> tuple[Element, ...]:
+    """Return the elements that pull their tasks; each may hold any of *elements*."""
+    return tuple(
+        Element(
+            file=f"tasks_{number}.txt",
+            tasks=(),
+            gpu_memory=max(element.gpu_memory for element in elements),
+            memory=max(element.memory for element in elements),
+            cpus=max(element.cpus for element in elements),
+            time=size_.expected,
+        )
+        for number in range(size_.elements)
     )
 
 

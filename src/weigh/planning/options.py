@@ -4,9 +4,10 @@ import msgspec
 
 from weigh.errors import FormatError
 from weigh.planning.needs import StatedUsage
-from weigh.units import Bytes, parse_limit, parse_size
+from weigh.units import HOUR, Bytes, Seconds, parse_limit, parse_size
 
 ALL = "all"
+_LONGEST: Seconds = 10_000 * HOUR
 
 
 class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +20,7 @@ class PlanOptions(msgspec.Struct, frozen=True, kw_only=True):
     memory: str | None = None
     cpus: int | None = None
     time: str | None = None
+    hours: str | None = None
     headroom: str | None = None
     records: str = ALL
     per_gpu: int | None = None
@@ -61,3 +63,18 @@ def size(option: str, text: str | None) -> Bytes | None:
         return parse_size(text)
     except FormatError as error:
         raise FormatError(f"{option}: {error}") from error
+
+
+def parse_hours(text: str) -> Seconds:
+    """Return the time limit of an element in seconds: ``4``, ``0.5`` or ``90m``.
+
+    Raises:
+        FormatError: *text* is not a time, or no time at all.
+    """
+    try:
+        seconds = float(text) * HOUR
+    except ValueError:
+        seconds = float(parse_limit(text))
+    if not 0 < seconds < _LONGEST:
+        raise FormatError(f"--hours {text}: not a time (write it like 4, 0.5 or 90m)")
+    return seconds

@@ -8,8 +8,9 @@ from typing import NamedTuple
 import msgspec
 
 from weigh.model.progress import Forecast
+from weigh.progress.figures import Figures
 from weigh.progress.nested import Nest, Track
-from weigh.progress.parser import STEP, Count, Parser
+from weigh.progress.parser import STEP, Count, Parser, shown
 from weigh.progress.rate import Pace, pace
 from weigh.units import KIB, Seconds
 
@@ -86,6 +87,10 @@ class Lines:
         return [piece for piece in pieces if piece.text]
 
 
+_UNEVEN = 0.15  # of the remaining time
+_AFTERWARDS = 0.03  # of the time so far
+
+
 class Chosen(NamedTuple):
     """The counter that spans the run, and its pace once that is known.
 
@@ -142,13 +147,40 @@ def _ending(nest: Nest, track: Track, *, is_through: bool) -> Chosen:
     found = _pace(nest, track, ahead)
     if not ahead:
         found = Pace(found.step_time if found else 0.0, 0.0, 0.0, 0.0)
-    return Chosen(track.count.source, done, total, _time(track), found)
+    ending = Chosen(track.count.source, done, total, _time(track), found)
+    return _uneven(ending) if ending.source == "percentages" else ending
 
 
 def _endless(nest: Nest, track: Track) -> Chosen:
     done = track.inside if not track.cycles else track.raw + track.share
     found = _pace(nest, track, 1.0)
     return Chosen(track.count.source, done, None, _time(track), found)
+
+
+def risen(figures: Figures) -> Chosen | None:
+    """Return the figure that only rises, in the output of an unknown program."""
+    place = figures.current()
+    if place is None:
+        return None
+    points = place.history.points
+    ahead = max(0.0, place.total - place.done)
+    found = pace(points, ahead=ahead, has_cycles=False)
+    if not ahead:
+        found = Pace(found.step_time if found else 0.0, 0.0, 0.0, 0.0)
+    return _uneven(Chosen("figures", place.done, place.total, points[-1].time, found))
+
+
+def _uneven(found: Chosen) -> Chosen:
+    """Widen the interval: equal shares of an unknown unit are not equal work.
+
+    And a program often has more to do after its last per cent. Both measured on
+    recordings of 15 tools.
+    """
+    if found.pace is None:
+        return found
+    pace = found.pace
+    margin = math.hypot(pace.margin, _UNEVEN * pace.remaining, _AFTERWARDS * found.time)
+    return found._replace(pace=pace._replace(margin=margin))
 
 
 def _pace(nest: Nest, track: Track, ahead: float) -> Pace | None:
@@ -166,6 +198,9 @@ def _remaining(found: Chosen) -> Seconds:
 
 _FIGURES = b"0123456789.,"
 _AT_ONCE: Seconds = 0.05
+_MAY_RISE = re.compile(
+    rb"\d\s?%|\d[^\n]{0,12}(?:/| of )|Duration: |time=|\s[\d-]+:[\d-]+:[\d-]+\s"
+)
 _LAST_NUMBER = re.compile(rb"[\d.,]+$")
 
 
@@ -187,6 +222,7 @@ class Reader:
         self._parser = Parser(patterns, epochs=epochs)
         self._lines = Lines()
         self._nest = Nest()
+        self._figures = Figures()
         self._held: Line | None = None
         self._shape = b""
         self._shape_since: Seconds = 0.0
@@ -221,7 +257,7 @@ class Reader:
         self._read([Line(_LAST_NUMBER.sub(b"", waiting.text), waiting.time)])
         self._release()
         self._nest.settle()
-        found = chosen(self._nest, is_through=is_through)
+        found = chosen(self._nest, is_through=is_through) or risen(self._figures)
         return found and _forecast(found, now=self._last, waited=time - found.time)
 
     def _read(self, lines: list[Line]) -> None:
@@ -236,9 +272,13 @@ class Reader:
 
     def _release(self) -> None:
         held, self._held = self._held, None
-        if held is not None:
-            for count in self._parser.counts(held.text):
-                self._nest.take(count, held.time)
+        if held is None:
+            return
+        for count in self._parser.counts(held.text):
+            self._nest.take(count, held.time)
+        if not self._nest.tracks and _MAY_RISE.search(held.text):
+            for piece in shown(held.text):
+                self._figures.read(piece.text, held.time)
 
     def _passed(self, now: Seconds) -> Seconds:
         """Advance the inner clock to *now*; it stands still when *now* goes back."""

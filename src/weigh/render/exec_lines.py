@@ -64,6 +64,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     signal: int | None = None
     trouble: str | None = None
     halted: str | None = None
+    queue: str | None = None
+    unsure: tuple[str, ...] = ()
+    links: int | None = None
 
 
 def progress_line(standing: Standing) -> str:
@@ -118,8 +121,13 @@ def summary_lines(report: Report) -> list[str]:
         lines.append(f"  stopped   {report.halted}")
     if report.left:
         lines.append("  resume    run the same command again")
-    elif report.failed:
+    elif report.failed and report.queue is None:
         lines.append("  resume    add --resume-failed to run failed tasks again")
+    for host in report.unsure:
+        lines.append(
+            f"  left      tasks of {printable(host)}, which may still run them "
+            f"(--gone {printable(host)})"
+        )
     if report.output is not None:
         lines.append(f"  output    {printable(report.output)}")
     lines.append(f"  joblog    {printable(report.joblog)}")

@@ -4,12 +4,20 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from weigh.model.plan import RESOURCES, Element, Item, Kind, Plan, PlanRequest, Together
+from weigh.model.plan import (
+    RESOURCES,
+    Item,
+    Kind,
+    Plan,
+    PlanRequest,
+    Queue,
+    Together,
+)
 from weigh.planning.bin_packing import most_work
 from weigh.render.columns import Column, table
 from weigh.render.printable import printable
 from weigh.render.request_lines import WIDTH, folded
-from weigh.units import format_limit, format_size
+from weigh.units import format_duration, format_limit, format_size
 
 COMPARISON_SCHEMA = "weigh.plan-comparison/1"
 _MOST_KINDS = 12
@@ -136,7 +144,7 @@ def _time(item: Item) -> str:
 
 
 def _packing(plan: Plan) -> Iterator[str]:
-    together = _together(plan.elements)
+    together = _together(plan)
     if plan.gpu:
         limit = _limit(plan)
         by = f", limited by {limit}" if limit else ""
@@ -154,6 +162,9 @@ def _packing(plan: Plan) -> Iterator[str]:
             f"  too big, left out: {_count(len(plan.left_out), 'task')} "
             f"({', '.join(numbers)}{dots})"
         )
+    if plan.queue is not None:
+        yield from _queue(plan, plan.queue)
+        return
     if together.isdecimal() and len(plan.elements[-1].tasks) < int(together):
         together = f"up to {together}"
     yield from (
@@ -164,6 +175,21 @@ def _packing(plan: Plan) -> Iterator[str]:
             WIDTH - 2,
         )
     )
+
+
+def _queue(plan: Plan, queue: Queue) -> Iterator[str]:
+    """Write the elements that pull from one queue, and when they should be done."""
+    text = (
+        f"{_count(len(plan.elements), 'array element')} x "
+        f"{_count(queue.slots, 'slot')}, {_ask(plan.request)} each; "
+        f"one wave of tasks each would be {_count(queue.waves, 'element')}"
+    )
+    yield from (f"  {line}" for line in folded(text, WIDTH - 2))
+    if queue.expected is not None:
+        yield (
+            f"  all elements pull from one queue, longest task first: about "
+            f"{format_duration(queue.expected)} if all start at once"
+        )
 
 
 def _probe(found: Sequence[Together]) -> Iterator[str]:
@@ -182,9 +208,11 @@ def _probe(found: Sequence[Together]) -> Iterator[str]:
         yield f"    {name:<10}" + "".join(f"{cell:>7}" for cell in cells[:_MOST_PROBED])
 
 
-def _together(elements: Sequence[Element]) -> str:
+def _together(plan: Plan) -> str:
     """Write how many tasks an element has: ``4``, or ``2 to 5``."""
-    sizes = [len(element.tasks) for element in elements]
+    if plan.queue is not None:
+        return str(plan.queue.slots)
+    sizes = [len(element.tasks) for element in plan.elements]
     least, most = min(sizes[:-1] or sizes), max(sizes)
     return str(most) if least == most else f"{least} to {most}"
 
@@ -223,7 +251,7 @@ def _comparison(plans: Sequence[Plan]) -> Iterator[str]:
         ),
         Column(
             "per GPU",
-            tuple(_together(p.elements) if p.elements else "0" for p in plans),
+            tuple(_together(p) if p.elements else "0" for p in plans),
         ),
         Column("elements", tuple(f"{len(plan.elements):,}" for plan in plans)),
         Column("CPUs", tuple(str(plan.request.cpus) for plan in plans), drop=1),

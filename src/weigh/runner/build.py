@@ -8,7 +8,7 @@ import gc
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from weigh.errors import StoreError, UsageError
 from weigh.measure.orphans import adopt_orphans
 from weigh.model.mask import Mask
 from weigh.model.record import Job, Measurement, Record
-from weigh.probe.driver import gpu_may_be_present
+from weigh.probe.driver import gpu_may_be_present, open_probe
 from weigh.runner import events as events_file
 from weigh.runner import joblog_file, lock
 from weigh.runner.channels import Channels
@@ -31,7 +31,7 @@ from weigh.runner.progress_file import SUFFIX
 from weigh.runner.progress_watch import ProgressRules, ProgressWatch
 from weigh.runner.queue import Queue
 from weigh.runner.recording import forget_own_peak
-from weigh.runner.slots import Layout, Reservation
+from weigh.runner.slots import NO_RESERVATION, Layout, Reservation
 from weigh.runner.spawn import Spawner
 from weigh.runner.tally import Tally
 from weigh.runner.task_source import TaskSource
@@ -42,6 +42,7 @@ from weigh.units import Bytes, Seconds
 if TYPE_CHECKING:
     from weigh.measure.checkpoint_signal import CheckpointSignal
     from weigh.runner.gpu_meter import GpuMeter
+    from weigh.runner.shared_queue import OwnClaims, Owner, SharedQueue
 
 _RARELY = 20_000  # objects between collections: tasks create no reference cycles
 _WAITED = frozenset(
@@ -107,9 +108,14 @@ class ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     interval: Seconds = 0.05
     kill_survivors: bool = False
     forget_survivors: bool = False
+    pull: str | None = None
+    gone: tuple[str, ...] = ()
     progress_patterns: tuple[str, ...] = ()
     checkpoint_signal: str | None = None
     stalled_after: Seconds = 600.0
+    mps: bool = False
+    stop_nan: bool = False
+    end_idle: Seconds | None = None
     mask: Mask = Mask()
 
 
@@ -130,6 +136,38 @@ class Finished(msgspec.Struct, frozen=True):
     slots: int
     wall_time: Seconds
     warnings: tuple[str, ...]
+    pulled: "Pulled | None" = None
+
+
+class Pulled(msgspec.Struct, frozen=True):
+    """What a run did with a shared queue.
+
+    ``links`` and ``listings`` are how often it linked a claim and listed the directory.
+    ``unsure`` are hosts of runs that have tasks without an end, and may be alive.
+    """
+
+    folder: str
+    links: int
+    listings: int
+    unsure: tuple[str, ...]
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue that this run pulls from, and what the verb knows about it.
+
+    ``folder`` is its directory. ``units``, ``elements``, ``kind_of`` and
+    ``time_to_start`` are as in :class:`~weigh.runner.shared_queue.Pulling`; ``room`` is
+    what the plan has for all tasks that run at once. ``gone`` returns the names of the
+    given runs that have certainly ended.
+    """
+
+    folder: str
+    units: Sequence[Sequence[int]]
+    elements: int
+    kind_of: Callable[[int], int]
+    time_to_start: Callable[[int], Seconds | None]
+    room: Reservation
+    gone: Callable[[Collection["Owner"]], Collection[str]]
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +178,9 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     ``ends_at`` returns the time limit of weigh itself, on the monotonic clock. ``ask``
     writes a time limit as an option of the scheduler. ``add_regions`` adds what a
     program wrote to its file of regions. ``parameters`` returns those of a task, by its
-    number and text; ``plan_of`` returns a task's planned need.
+    number and text; ``plan_of`` returns a task's planned need. ``shared`` is the queue
+    to pull from, if it is not the task file's own. ``variables`` are added to the
+    environment of the tasks.
     """
 
     cwd: str
@@ -157,6 +197,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     add_regions: Callable[[str, Measurement], Measurement]
     parameters: Callable[[int, str], dict[str, int | float | str]]
     plan_of: Callable[[int], Reservation]
+    variables: Mapping[str, str] = {}
+    shared: Shared | None = None
 
 
 def build(
@@ -198,6 +240,7 @@ class Run:
         self._output: Output
         self._attempts: dict[int, int] = {}
         self._ends_at: Seconds | None = None
+        self._shared: SharedQueue | None = None
 
     def open_files(self, joblog: str, opened: ExitStack) -> None:
         """Open joblog, events and output, before anything is started."""
@@ -245,6 +288,9 @@ class Run:
             self._console.notify(
                 f"{settled.moved} tasks have new numbers; their text identifies them"
             )
+        shared = self._machine.shared
+        if shared is not None:
+            return self._shared_queue(shared, settled)
         order = left_to_run(settled, options)
         failed = 0 if options.resume_failed else settled.failed
         tally = Tally(
@@ -255,6 +301,73 @@ class Run:
             earlier=settled.done + failed,
         )
         return Queue(order), tally
+
+    def _shared_queue(self, shared: Shared, settled: Settled) -> tuple[Queue, Tally]:
+        """Return the queue that several runs pull from; count only what is ours."""
+        import random  # noqa: PLC0415 - start-up time
+
+        from weigh.runner import shared_queue  # noqa: PLC0415 - start-up time
+
+        ours = settled.done + settled.failed
+        tally = Tally(
+            ours,
+            len(self._machine.layout.slots),
+            done=settled.done,
+            failed=settled.failed,
+            earlier=ours,
+        )
+
+        def taken(tasks: int) -> None:
+            tally.tasks += tasks
+
+        def ended(owner: shared_queue.Owner) -> dict[int, bool]:
+            path = os.path.join(shared.folder, owner.joblog)
+            try:
+                return shared_queue.ended_tasks(path)
+            except OSError as error:
+                raise StoreError(f"cannot read {path}: {error.strerror}") from error
+
+        def time_left() -> Seconds | None:
+            if self._ends_at is None:
+                return None
+            return self._ends_at - self._options.grace - time.monotonic()
+
+        claims = self._claims(shared)
+        claims.enter()
+        pulling = shared_queue.Pulling(
+            units=shared.units,
+            elements=shared.elements,
+            place=claims.owner.element or sum(claims.owner.name.encode()),
+            kind_of=shared.kind_of,
+            alike=shared.room == NO_RESERVATION,
+            time_to_start=shared.time_to_start,
+            time_left=time_left,
+            gone=shared.gone,
+            sync=self._joblog.sync,
+            ended=ended,
+            choose=random.choice,
+            taken=taken,
+        )
+        self._shared = shared_queue.SharedQueue(claims, pulling)
+        return self._shared, tally
+
+    def _claims(self, shared: Shared) -> "OwnClaims":
+        """Return the claims of a queue, with this run among its owners."""
+        from weigh.runner import shared_queue  # noqa: PLC0415 - start-up time
+
+        me, job = self._machine.me, self._machine.blank.job
+        joblog = os.path.abspath(self._joblog.path)
+        folder = os.path.abspath(shared.folder)
+        owner = shared_queue.Owner(
+            name=os.path.basename(joblog).removesuffix(".joblog"),
+            joblog=os.path.relpath(joblog, folder),
+            run=self.id,
+            machine=me.machine,
+            process=me.process,
+            folder=folder,
+            job=None if job is None else job.id,
+        )
+        return shared_queue.OwnClaims(folder, owner)
 
     def _wait_or_kill(self, past: events_file.Past) -> None:
         from weigh.runner import previous_run  # noqa: PLC0415 - start-up time
@@ -288,7 +401,13 @@ class Run:
         numbers = [slot.number for slot in machine.layout.slots]
         channels = Channels(self.id, numbers, machine.temporary)
         settings = channels.settings()
-        spawner = Spawner(self.id, machine.layout, machine.mask, settings)
+        variables = {
+            number: {**settings.get(number, {}), **machine.variables}
+            for number in numbers
+        }
+        spawner = Spawner(
+            self.id, machine.layout, machine.mask, variables, self._memory_limit()
+        )
         progress = self._watch_progress(settings)
         _become_the_parent()
         watcher = Watcher(self._watching(blank, spawner, progress))
@@ -308,6 +427,7 @@ class Run:
                 channels.close()
             finally:
                 if reason is not None:
+                    self._joblog.sync()  # what the queue's other runs read after it
                     closed = events_file.Closed(self.id, time.time(), reason)
                     self._events.append(closed)
         result = self._with_joblog_restored(result)
@@ -360,7 +480,25 @@ class Run:
             len(self._machine.layout.slots),
             time.monotonic() - began,
             tuple(self._warnings),
+            None if self._shared is None else self._pulled(self._shared),
         )
+
+    def _pulled(self, queue: "SharedQueue") -> Pulled:
+        return Pulled(
+            queue.claims.folder,
+            queue.claims.links,
+            queue.claims.listings,
+            tuple(
+                dict.fromkeys(
+                    o.machine.host for o in queue.unsure if self._is_hidden(o)
+                )
+            ),
+        )
+
+    def _is_hidden(self, owner: "Owner") -> bool:
+        """Return whether neither this machine nor a scheduler knows if a run lives."""
+        here = self._machine.me.machine
+        return owner.job is None and not here.sees_processes_of(owner.machine)
 
     def _watch_progress(
         self, channels: Mapping[int, Mapping[str, str]]
@@ -389,6 +527,8 @@ class Run:
             checkpoint_signal=checkpoint,
             stalled_after=options.stalled_after,
             gpus=len(layout.gpus),
+            stop_nan=options.stop_nan,
+            end_idle=options.end_idle,
         )
         return ProgressWatch(rules)
 
@@ -416,20 +556,24 @@ class Run:
             progress=progress,
             attempts=self._attempts,
             plan_of=self._machine.plan_of,
+            room=self._room(),
             notify=self._console.notify,
             show=self._console.show,
         )
+
+    def _room(self) -> Reservation:
+        shared = self._machine.shared
+        return NO_RESERVATION if shared is None else shared.room
 
     def _meter_gpus(self, pids: Callable[[], list[int]]) -> "GpuMeter | None":
         """Start measuring our GPUs if there may be any: most machines have none."""
         env = self._machine.env
         if not gpu_may_be_present(env):
             return None
-        from weigh.probe.nvml import NvmlProbe  # noqa: PLC0415 - only with GPUs
         from weigh.runner.gpu_meter import GpuMeter  # noqa: PLC0415 - only with GPUs
 
         return GpuMeter(
-            lambda: NvmlProbe(os.environ),
+            lambda: open_probe(os.environ),
             pids,
             names=self._machine.layout.gpus,
             env=env,
@@ -444,6 +588,13 @@ class Run:
         if self._options.memory is None and granted and not gauge.is_grouped:
             return MemoryGauge(granted)
         return gauge
+
+    def _memory_limit(self) -> Bytes | None:
+        """Return the limit of all tasks together: the user's, or the job's."""
+        if self._options.memory is not None:
+            return self._options.memory
+        allocation = self._machine.blank.allocation
+        return None if allocation is None else allocation.memory
 
     def _rules(self) -> Rules:
         chosen = self._options

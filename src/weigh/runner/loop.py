@@ -58,7 +58,10 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects that the loop uses; ``plan_of`` returns a task's planned need."""
+    """The objects that the loop uses; ``plan_of`` returns a task's planned need.
+
+    ``room`` is what the plan has for all tasks that run at once.
+    """
 
     run: str
     source: TaskSource
@@ -75,6 +78,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     progress: ProgressWatch
     attempts: dict[int, int]
     plan_of: Callable[[int], Reservation]
+    room: Reservation
     notify: Callable[[str], None]
     show: Callable[[Tally], Seconds]
 
@@ -146,7 +150,9 @@ class Loop:
         self._retry_policy = RetryPolicy(rules.retries, rules.oom_retries)
         gpus = GpuGuards(parts.watcher.gpu_names(parts.layout), parts.watcher.gpu_room)
         self._memory = MemoryGuard(parts.gauge, gpus, self._stopper, parts.notify)
-        self._placer = Placer(parts.queue, self._free, self._memory, parts.plan_of)
+        self._placer = Placer(
+            parts.queue, self._free, self._memory, parts.plan_of, parts.room
+        )
         self._signal: int | None = None
         self._signal_at: Seconds = 0.0
         self._trouble: str | None = None
@@ -237,7 +243,11 @@ class Loop:
         while self._free and self._may_start() and not self._is_alone:
             if time.monotonic() < self._spawn_at:
                 return
-            found = self._placer.next(self._running.values())
+            try:
+                found = self._placer.next(self._running.values())
+            except StoreError as error:  # the claims of a shared queue
+                self._stop_launching(str(error))
+                return
             if found is None or not self._start(*found):
                 return
 
@@ -442,6 +452,8 @@ class Loop:
         if len(self._failures) >= _MOST_FAILURES:
             return
         reason = "failed" if ending.outcome is None else ending.outcome.reason
+        if attempt.state.evidence is not None:
+            reason += f" ({attempt.state.evidence})"
         path = None if attempt.output is None else attempt.output.path
         self._failures.append(Failure(attempt.seq, reason, path))
         self._parts.notify(self._failures[-1].words(_WIDTH))
@@ -501,6 +513,10 @@ class Loop:
                     and now - attempt.launch.began >= rules.timeout
                 ):
                     self._stopper.stop(attempt, "timeout", signal.SIGTERM)
+        for attempt, why, evidence in self._parts.progress.lost():
+            if attempt.state.stop is None and attempt.record in self._running:
+                attempt.state.evidence = evidence
+                self._stopper.stop(attempt, why, signal.SIGTERM)
         self._stopper.act_on_deadlines(now)
         for attempt in self._stopper.outlived(now - PATIENCE_AFTER_KILL):
             self._abandon(attempt, now)

@@ -72,6 +72,26 @@ class Queue:
             return self._alone[0].seq
         return None
 
+    def take_where(
+        self,
+        running: int,
+        place: Callable[[int], Slot | None],
+        give_back: Callable[[Slot], None],
+    ) -> tuple[Turn, Slot] | None:
+        """Take the next turn if *place* finds a slot for its task.
+
+        *give_back* returns a slot that *place* took.
+        """
+        seq = self.peek(running)
+        slot = None if seq is None else place(seq)
+        if slot is None:
+            return None
+        turn = self.take(running)
+        if turn is None:
+            give_back(slot)
+            return None
+        return turn, slot
+
     def take(self, running: int) -> Turn | None:
         """Take the next turn while *running* tasks run; None to wait for those."""
         if self._again:
@@ -93,9 +113,14 @@ class Placer:
         free: FreeSlots,
         memory: MemoryGuard,
         plan_of: Callable[[int], Reservation],
+        room: Reservation = NO_RESERVATION,
     ) -> None:
-        """Place the turns of *queue*; *plan_of* returns a task's planned need."""
+        """Place the turns of *queue*; *plan_of* returns a task's planned need.
+
+        *room* is what the plan has for all tasks that run at once; 0: no limit.
+        """
         self._queue = queue
+        self._room = room
         self._plan_of = plan_of
         self._free = free
         self._memory = memory
@@ -107,17 +132,11 @@ class Placer:
             slot = self._slot(running, large.reservation)
             if slot is not None:
                 return self._queue.take_large(), slot
-        seq = self._queue.peek(len(running))
-        if seq is None:
-            return None
-        slot = self._slot(running, NO_RESERVATION, self._plan_of(seq))
-        if slot is None:
-            return None
-        turn = self._queue.take(len(running))
-        if turn is None:
-            self._free.give_back(slot)
-            return None
-        return turn, slot
+
+        def place(seq: int) -> Slot | None:
+            return self._slot(running, NO_RESERVATION, self._plan_of(seq))
+
+        return self._queue.take_where(len(running), place, self._free.give_back)
 
     def _slot(
         self,
@@ -126,4 +145,35 @@ class Placer:
         plan: Reservation = NO_RESERVATION,
     ) -> Slot | None:
         fits = self._memory.fits
-        return self._free.take_where(lambda slot: fits(slot, running, reserved, plan))
+        if self._room == NO_RESERVATION:
+            return self._free.take_where(
+                lambda slot: fits(slot, running, reserved, plan)
+            )
+        return self._free.take_where(
+            lambda slot: (
+                fits_by_plan(self._room, slot, running, plan)
+                and fits(slot, running, reserved, plan)
+            )
+        )
+
+
+def fits_by_plan(
+    room: Reservation, slot: Slot, running: Collection[Attempt], plan: Reservation
+) -> bool:
+    """Return whether a task fits next to those running, each at its planned need.
+
+    What a task holds beyond its plan counts too. GPU memory is that of the slot's GPU.
+    """
+    if not running:
+        return True
+    memory = sum(max(one.plan.memory, one.host.now) for one in running)
+    if room.memory and plan.memory and memory + plan.memory > room.memory:
+        return False
+    cpus = sum(one.plan.cpus for one in running)
+    if room.cpus and cpus + plan.cpus > room.cpus:
+        return False
+    if not (room.gpu_memory and plan.gpu_memory):
+        return True
+    there = [one for one in running if one.slot.gpu == slot.gpu]
+    held = sum(max(one.plan.gpu_memory, one.gpu.now) for one in there)
+    return not there or held + plan.gpu_memory <= room.gpu_memory

@@ -9,10 +9,14 @@ from weigh.units import Bytes
 
 
 class Reservation(msgspec.Struct, frozen=True, gc=False):
-    """Memory reserved for one task while it runs, in bytes; 0: none, or unknown."""
+    """What is reserved for one task while it runs: bytes and CPUs; 0: none, or unknown.
+
+    CPUs are known only of a task's plan.
+    """
 
     memory: Bytes = 0
     gpu_memory: Bytes = 0
+    cpus: int = 0
 
 
 NO_RESERVATION = Reservation()

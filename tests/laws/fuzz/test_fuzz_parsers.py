@@ -19,9 +19,9 @@ from readers import INVENTED, READERS
 from weigh.errors import WeighError
 
 _IS_LONG = os.environ.get("WEIGH_FUZZ") == "long"
-_EXAMPLES = 1500 if _IS_LONG else 20
+_EXAMPLES = 1500 if _IS_LONG else 12
 _PATIENCE = 10.0  # seconds of the processor's: hung, whatever else the machine does
-_ENDLESS = 200_000 if _IS_LONG else 20_000
+_ENDLESS = 200_000 if _IS_LONG else 8_000
 some = settings(
     max_examples=_EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck)
 )

@@ -52,19 +52,16 @@ def on_terminal(words: Sequence[str], cwd: Path) -> str:
         ("run", "--label", ATTACK, "--param", f"a={ATTACK}", "--", "true"),
         ("records", "show", ATTACK),
         ("report", ATTACK),
-        ("report", f"{ATTACK}.json"),
         ("request", ATTACK),
         ("compare", ATTACK, "other"),
         ("exec", f"{ATTACK}.txt"),
         ("plan", ATTACK),
         ("submit", ATTACK),
         ("submit", "--dry-run", "--on", "local", "--name", ATTACK, "--", "true"),
-        ("submit", "--dry-run", "--on", "local", "--", "true", ATTACK),
         ("check", ATTACK),
         ("run", "--stages", ATTACK),
         ("sweep", f"a={ATTACK}", "--", "echo", "{a}"),
         ("scan", f"n={ATTACK}", "--", "true"),
-        ("scan", "--from", ATTACK),
         ("status", ATTACK),
         ("logs", ATTACK),
         ("cancel", ATTACK),
@@ -81,17 +78,23 @@ def test_no_verb_sends_a_terminal_what_steers_it(
     assert not [mark for mark in STEERING if mark in sent], sent
 
 
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a record of hostile texts."""
+    folder = tmp_path_factory.mktemp("attacked")
+    label = ("--label", ATTACK, "--param", f"p={ATTACK}")
+    on_terminal(("run", *label, "--", "true", ATTACK), folder)
+    return folder
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ("records",),
-        ("records", "--json"),
         ("records", "show", "last"),
         ("records", "show", "last", "--json"),
         ("records", "rm", "last", "--dry-run"),
-        ("records", "export", "--csv"),
         ("report", "last"),
-        ("report", "last", "--csv"),
         ("report", "last", "--json"),
         ("report", "last", "--markdown"),
         ("request", "last"),
@@ -99,11 +102,9 @@ def test_no_verb_sends_a_terminal_what_steers_it(
     ],
 )
 def test_no_text_of_a_record_steers_the_terminal(
-    tmp_path: Path, words: tuple[str, ...]
+    attacked: Path, words: tuple[str, ...]
 ) -> None:
-    label = ("--label", ATTACK, "--param", f"p={ATTACK}")
-    on_terminal(("run", *label, "--", "true", ATTACK), tmp_path)
-    sent = on_terminal(words, tmp_path)
+    sent = on_terminal(words, attacked)
     assert "red" in sent or words[0] in {"request", "top"}
     assert not [mark for mark in STEERING if mark in sent], sent
 

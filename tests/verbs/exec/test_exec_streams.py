@@ -106,21 +106,18 @@ def test_with_a_blocked_stdout_it_ends_with_the_tasks_exit_code(
 @pytest.mark.parametrize(
     "redirection",
     [
-        ">/dev/full",
-        "2>/dev/full",
         ">/dev/full 2>/dev/full",
         ">&-",
         "2>&-",
-        ">&- 2>&-",
         "| true",
         "2>&1 >/dev/null | true",
     ],
 )
-@pytest.mark.parametrize(("last", "code"), [("true", 0), ("exit 3", 1)])
+@pytest.mark.parametrize("code", [0, 1])
 def test_with_a_dead_stream_the_exit_code_is_about_the_tasks(
-    batch: Batch, redirection: str, last: str, code: int
+    batch: Batch, redirection: str, code: int
 ) -> None:
-    batch.write("exit 0", last, "sleep 0.1")
+    batch.write("exit 0", f"exit {3 * code}", "sleep 0.1")
     line = f'set -o pipefail; "$@" {redirection}'
     finished = batch.run("-j", "1", before=("bash", "-c", line, "bash"))
     assert finished.returncode == code

@@ -54,8 +54,8 @@ def steps(*rises: float) -> Shape:
 
 
 @pytest.mark.parametrize("correlation", [0, 0.5, 0.9])
-@pytest.mark.parametrize("samples", [30, 200, 500])
-@pytest.mark.parametrize("size", [0.002, 0.02, 0.1])
+@pytest.mark.parametrize("samples", [30, 200])
+@pytest.mark.parametrize("size", [0.002, 0.1])
 def test_flat_memory_with_noise_is_growing_in_five_of_a_hundred_at_most(
     samples: int, correlation: float, size: float
 ) -> None:
@@ -82,7 +82,7 @@ def test_a_rise_of_many_times_the_noise_is_found(
     assert found >= 48
 
 
-@pytest.mark.parametrize("factor", [1.5, 4, 20])
+@pytest.mark.parametrize("factor", [1.5, 4])
 @pytest.mark.parametrize(("correlation", "size"), [(0, 0.02), (0.5, 0.02), (0, 0.002)])
 def test_an_extrapolation_holds_the_true_peak_at_its_level(
     factor: float, correlation: float, size: float

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from weigh.progress.eta import Durations, Span, still_to_run, until_done
 
 SECONDS = st.floats(0.0, 1e6)
-TRIALS = 200
-LIVE_TRIALS = 100
+TRIALS = 100
+LIVE_TRIALS = 50
 
 
 def known(times: Sequence[float]) -> Durations:

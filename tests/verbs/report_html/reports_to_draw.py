@@ -2,6 +2,7 @@
 
 import math
 import random
+from functools import cache
 
 from weigh.estimate.estimate import Estimate, estimate
 from weigh.model.gpu import GpuMemory, GpuUsage
@@ -190,6 +191,7 @@ def one_run() -> Report:
     )
 
 
+@cache
 def array(tasks: int, elements: int = 25) -> Report:
     """Give the report of an array job with figures as real runs have them."""
     chance = random.Random(11)

@@ -11,8 +11,11 @@ from weigh.units import GIB, HOUR, format_size
 
 pytestmark = pytest.mark.browser
 
-MANY = array(10_000, elements=250)
 Opened = Any
+
+
+def many() -> Report:
+    return array(10_000, elements=250)
 
 
 def column(page: Any, title: str) -> list[str]:
@@ -34,14 +37,14 @@ def found(page: Any) -> str:
 
 
 def test_ten_thousand_tasks_are_shown_a_page_at_a_time(opened: Opened) -> None:
-    page = opened(MANY)
+    page = opened(many())
     assert column(page, "task") == [str(n) for n in range(1, 51)]
     assert found(page) == "1 to 50 of 10,000 tasks"
 
 
 def test_a_head_sorts_up_then_down(opened: Opened) -> None:
-    page = opened(MANY)
-    memory = sorted(row.memory or 0 for row in MANY.rows)
+    page = opened(many())
+    memory = sorted(row.memory or 0 for row in many().rows)
     head = press(page, "memory")
     assert column(page, "memory") == [format_size(held) for held in memory[:50]]
     assert head.get_attribute("aria-sort") == "ascending"
@@ -77,9 +80,11 @@ def test_what_was_not_measured_stays_last_either_way(opened: Opened) -> None:
 
 
 def test_words_filter_and_all_must_occur(opened: Opened) -> None:
-    page = opened(MANY)
+    page = opened(many())
     page.get_by_role("searchbox").fill("node07 nan")
-    wanted = [r for r in MANY.rows if r.node == "node07" and "NaN" in (r.reason or "")]
+    wanted = [
+        r for r in many().rows if r.node == "node07" and "NaN" in (r.reason or "")
+    ]
     assert found(page).split(" of ")[1].split()[0] == f"{len(wanted):,}"
     assert column(page, "task") == [str(row.task) for row in wanted[:50]]
 
@@ -95,30 +100,30 @@ def test_words_filter_and_all_must_occur(opened: Opened) -> None:
     ],
 )
 def test_a_column_compares(opened: Opened, typed: str, holds: Any) -> None:
-    page = opened(MANY)
+    page = opened(many())
     page.get_by_role("searchbox").fill(typed)
-    number = sum(holds(row) for row in MANY.rows)
+    number = sum(holds(row) for row in many().rows)
     shown = min(50, number)
     text = f"1 to {shown} of {number:,} tasks (of 10,000)"
     assert found(page) == text
 
 
 def test_a_state_filters(opened: Opened) -> None:
-    page = opened(MANY)
+    page = opened(many())
     page.get_by_label("State").select_option("out of memory")
-    number = sum(row.state == "OUT_OF_MEMORY" for row in MANY.rows)
+    number = sum(row.state == "OUT_OF_MEMORY" for row in many().rows)
     assert found(page) == f"1 to {min(50, number)} of {number} tasks (of 10,000)"
     assert set(column(page, "state")) == {"out of memory"}
 
 
 def test_nothing_found_is_reported(opened: Opened) -> None:
-    page = opened(MANY)
+    page = opened(many())
     page.get_by_role("searchbox").fill("no such thing")
     assert found(page) == "none of 10,000 tasks matches"
 
 
 def test_pages_turn_to_the_end_and_no_further(opened: Opened) -> None:
-    page = opened(MANY)
+    page = opened(many())
     page.get_by_role("button", name="Last page").click()
     assert column(page, "task")[-1] == "10000"
     assert page.get_by_role("button", name="Next page").is_disabled()
@@ -127,13 +132,13 @@ def test_pages_turn_to_the_end_and_no_further(opened: Opened) -> None:
 
 
 def test_as_many_rows_as_are_requested(opened: Opened) -> None:
-    page = opened(MANY)
+    page = opened(many())
     page.get_by_label("Rows a page").select_option("500")
     assert len(column(page, "task")) == 500
 
 
 def test_the_keyboard_alone_filters_sorts_and_turns(opened: Opened) -> None:
-    page = opened(MANY)
+    page = opened(many())
     page.get_by_role("searchbox").focus()
     page.keyboard.type("task>9900")
     for _ in range(4):  # the state, the wrapping, the table's region, the first head

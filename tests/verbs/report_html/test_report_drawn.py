@@ -79,6 +79,7 @@ def test_a_plot_without_a_file_is_drawn_here(say: Say) -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
+@pytest.mark.xdist_group("matplotlib")
 def test_a_plot_with_a_file_is_a_picture(say: Say, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     assert say("report", "train", "--plot", "run.png")[0] == 0

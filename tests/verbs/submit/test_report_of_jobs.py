@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from following import PATIENCE, Weigh
+from rigs import mainly
 
 from weigh.model.job import FINAL
 from weigh.model.report import Measure, Report
@@ -36,6 +37,7 @@ def measure(told: Report, name: str) -> Measure:
     return next(one for one in told.measures if one.name == name)
 
 
+@mainly("slurm", "gridengine")
 def test_a_report_has_weighs_figures_and_the_accounts_of_each_element(
     weigh: Weigh,
 ) -> None:
@@ -55,6 +57,7 @@ def test_a_report_has_weighs_figures_and_the_accounts_of_each_element(
     assert 4 <= (first.wall_time or 0) < 60
 
 
+@mainly("gridengine")
 def test_a_ticket_names_an_element_as_the_scheduler_does(weigh: Weigh) -> None:
     job = weigh.submit(weigh.plan("true", "sh -c 'echo no luck; exit 3'"))
     weigh.finish(job)
@@ -68,6 +71,7 @@ def test_a_ticket_names_an_element_as_the_scheduler_does(weigh: Weigh) -> None:
     assert Path(weigh.folder).name in out
 
 
+@mainly("local")
 def test_tasks_that_gnu_parallel_ran_are_reported_by_their_joblog(
     weigh: Weigh,
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
+from rigs import mainly
 
 from weigh.joblog import HEADER, read_joblog
 
@@ -54,6 +55,7 @@ def test_every_task_of_a_plan_is_done(weigh: Weigh) -> None:
     assert (weigh.folder / "three").read_text() == "three\n"
 
 
+@mainly("slurm")
 def test_tasks_of_one_element_run_side_by_side(weigh: Weigh) -> None:
     meets = (
         "touch at_{0}; for i in $(seq 100); do [ -e at_{1} ] && exit; sleep .1; done"
@@ -71,6 +73,7 @@ def test_the_throttle_bounds_what_runs_at_a_time(weigh: Weigh) -> None:
     assert most_at_once(spans(weigh)) <= 2
 
 
+@mainly("gridengine", "local")
 def test_exactly_the_three_that_failed_are_run_again(weigh: Weigh) -> None:
     lines = [f"echo {n} >>began; echo {n} >>succeeded" for n in range(1, 9)]
     for number in (2, 5, 8):
@@ -86,6 +89,7 @@ def test_exactly_the_three_that_failed_are_run_again(weigh: Weigh) -> None:
     assert ran(weigh, "succeeded") == list(range(1, 9))
 
 
+@mainly("local")
 def test_what_a_bug_ended_is_only_run_again_on_demand(weigh: Weigh) -> None:
     job = weigh.submit(weigh.plan("python3 -c 'raise ValueError(\"NaN\")'", "true"))
     assert weigh.finish(job) == {"FAILED": 1, "COMPLETED": 1}
@@ -226,6 +230,7 @@ def test_an_array_too_long_for_one_job_is_several(
     assert weigh.finish(job) == {"COMPLETED": 7}
 
 
+@mainly("slurm")
 def test_a_missing_program_is_reported_before_anything_runs(weigh: Weigh) -> None:
     job = weigh.submit(weigh.plan("no-such-program --epochs 3"))
 
@@ -233,6 +238,7 @@ def test_a_missing_program_is_reported_before_anything_runs(weigh: Weigh) -> Non
     assert "not found on" in weigh.status(job)["failures"][0]["reason"]
 
 
+@mainly("gridengine")
 def test_gnu_parallel_can_run_the_tasks(weigh: Weigh) -> None:
     parallel = weigh.folder / "parallel"  # as much of it as the line uses
     parallel.write_text(
@@ -253,6 +259,7 @@ def test_gnu_parallel_can_run_the_tasks(weigh: Weigh) -> None:
     assert (weigh.folder / "done").exists()
 
 
+@mainly("gridengine")
 def test_a_missing_environment_is_reported_in_the_log(weigh: Weigh) -> None:
     job = weigh.submit(weigh.plan("true"), "--venv", "nowhere")
 
@@ -261,6 +268,7 @@ def test_a_missing_environment_is_reported_in_the_log(weigh: Weigh) -> None:
     assert "nowhere" in (words["reason"] or "") + (words["words"] or "")
 
 
+@mainly("local")
 def test_a_plan_is_not_submitted_twice_by_mistake(weigh: Weigh) -> None:
     plan = weigh.plan("true")
     job = weigh.submit(plan)
@@ -284,6 +292,7 @@ def test_a_dry_run_prints_the_script_and_submits_nothing(weigh: Weigh) -> None:
     assert not Path(".weigh/jobs.jsonl").exists()
 
 
+@mainly("slurm")
 def test_a_sweep_of_twelve_is_done_exactly_once(weigh: Weigh) -> None:
     """The whole way: sweep, plan four a card, submit, two fail once, resume."""
     task = (
@@ -308,6 +317,7 @@ def test_a_sweep_of_twelve_is_done_exactly_once(weigh: Weigh) -> None:
     assert re.search(r"12 tasks: 12 done", weigh("status", "tasks")[1])
 
 
+@mainly("slurm")
 def test_what_was_cancelled_is_shown_and_resumed_at_once(
     weigh: Weigh, monkeypatch: pytest.MonkeyPatch
 ) -> None:

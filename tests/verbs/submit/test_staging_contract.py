@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
+from rigs import mainly
 
 SAVES = "trap 'echo saved >saved; exit 1' TERM; echo step >>steps; touch {0}/began; "
 WAITS = "for i in $(seq 600); do [ -e {0}/go ] && exit; sleep 0.1; done"
@@ -44,6 +45,7 @@ def results(weigh: Weigh) -> dict[str, str]:
     }
 
 
+@mainly("gridengine")
 def test_results_of_every_element_come_home(weigh: Weigh) -> None:
     lines = [f"tr a-z A-Z <data/a >out{n}" for n in range(3)]
 
@@ -54,6 +56,7 @@ def test_results_of_every_element_come_home(weigh: Weigh) -> None:
     until(lambda: not left(weigh))
 
 
+@mainly("slurm")
 def test_what_failed_goes_on_from_its_partial_results(weigh: Weigh) -> None:
     task = "echo step >>steps; [ $(wc -l <steps) = 2 ]"
     job = weigh.submit(weigh.plan("cp data/a whole", task), *words(weigh))
@@ -67,6 +70,7 @@ def test_what_failed_goes_on_from_its_partial_results(weigh: Weigh) -> None:
     assert results(weigh) == {"whole": "hello\n", "steps": "step\nstep\n"}
 
 
+@mainly("slurm", "gridengine")
 def test_what_was_cancelled_comes_home_and_goes_on(weigh: Weigh) -> None:
     task = (SAVES + WAITS).format(weigh.folder)
     job = weigh.submit(weigh.plan(task), *words(weigh))
@@ -86,6 +90,7 @@ def test_what_was_cancelled_comes_home_and_goes_on(weigh: Weigh) -> None:
     assert results(weigh) == {"saved": "saved\n", "steps": "step\nstep\n"}
 
 
+@mainly("slurm", "gridengine")
 def test_what_runs_into_its_time_limit_comes_home_before(weigh: Weigh) -> None:
     task = (SAVES + WAITS).format(weigh.folder)
     job = weigh.submit(weigh.plan(task), *words(weigh, "--time", "20s"))
@@ -100,6 +105,7 @@ def test_what_runs_into_its_time_limit_comes_home_before(weigh: Weigh) -> None:
     assert results(weigh)["steps"] == "step\nstep\n"
 
 
+@mainly("gridengine")
 def test_a_folder_an_element_stays_the_same_when_it_is_resumed(weigh: Weigh) -> None:
     task = "[ {0} = 2 ] || exit 0; echo {0} >>mine; [ $(wc -l <mine) = 2 ]"
     plan = weigh.plan(*[task.format(n) for n in range(3)])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from following import Weigh, until
-from rigs import EACH_RIG, acting_as
+from rigs import EACH_RIG, acting_as, mainly
 
 RIG = Path(os.environ.get("WEIGH_RIG", "/var/lib/weigh-rig"))
 PIDS = {
@@ -150,6 +150,7 @@ def test_the_job_of_a_sender_that_was_killed_runs_once(
         assert begun(here) == [1, 1]
 
 
+@mainly("slurm")
 def test_of_three_who_submit_a_plan_at_once_one_does(weigh: Weigh) -> None:
     plan = counted(weigh, 2)
 
@@ -164,6 +165,7 @@ def test_of_three_who_submit_a_plan_at_once_one_does(weigh: Weigh) -> None:
     assert begun(weigh) == [1, 1]
 
 
+@mainly("local")
 def test_of_three_who_resume_a_plan_at_once_one_does(weigh: Weigh) -> None:
     plan = counted(weigh, 2, more="; [ -e good ]")
     job = weigh.submit(plan)
@@ -179,6 +181,7 @@ def test_of_three_who_resume_a_plan_at_once_one_does(weigh: Weigh) -> None:
     assert begun(weigh) == [2, 2]
 
 
+@mainly("slurm")
 def test_a_plan_submitted_again_runs_all_of_it_anew(weigh: Weigh) -> None:
     plan = counted(weigh, 2)
     weigh.finish(weigh.submit(plan))

@@ -52,9 +52,12 @@ def tasks_of_plan(folder: str) -> tuple[dict[int, bytes], str]:
         )
     plan = read_plan(folder)
     tasks: dict[int, bytes] = {}
-    for element in plan.elements:
-        path = os.path.join(folder, element.file)
-        tasks |= zip(element.tasks, _lines(path, len(element.tasks)), strict=True)
+    files = [(element.file, element.tasks) for element in plan.elements]
+    if plan.queue is not None:
+        files = [(plan.queue.file, plan.queue.tasks)]
+    for name, numbers in files:
+        path = os.path.join(folder, name)
+        tasks |= zip(numbers, _lines(path, len(numbers)), strict=True)
     return dict(sorted(tasks.items())), plan.task_file
 
 

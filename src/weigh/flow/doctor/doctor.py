@@ -148,9 +148,7 @@ def _read_plan(path: str) -> tuple[JobFacts, list[str]]:
         return JobFacts(kind="plan", trouble=f"it cannot be read: {error}"), []
     folder = os.path.dirname(path)
     missing = tuple(
-        one.file
-        for one in plan.elements
-        if not os.path.isfile(os.path.join(folder, one.file))
+        name for name in plan.files if not os.path.isfile(os.path.join(folder, name))
     )
     runs = min((kind.runs for kind in plan.kinds), default=0)
     facts = JobFacts(

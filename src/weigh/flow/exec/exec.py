@@ -42,7 +42,8 @@ from weigh.store import identity
 _STDIN = "-"
 _MOST_CHECKED = 50  # tasks that are checked for job scripts
 _SUFFIXES = "|".join(name for kind in KINDS.values() for name in kind.suffixes)
-_SCRIPT = re.compile(rf"\bsh\b|\b(?:ba|k|z)sh\b|\.(?:{_SUFFIXES}|job)\b")
+_SUBMITS = "|".join(kind.submits for kind in KINDS.values())
+_SCRIPT = re.compile(rf"\b(?:ba|k|z)?sh\b|\.(?:{_SUFFIXES}|job)\b|\b(?:{_SUBMITS})\b")
 
 
 def execute(
@@ -63,6 +64,9 @@ def execute(
     began = time.monotonic()
     checkpoint_signal(options)
     options = _with_limit(options, env)
+    queue = None
+    if options.pull is not None:
+        task_file, options, queue = _from_queue(options.pull, options)
     with ExitStack() as opened:
         source = TaskSource(task_file)
         opened.callback(source.close)
@@ -81,6 +85,11 @@ def execute(
         held = lock.acquire(joblog + lock.SUFFIX, me, notify=console.notify)
         opened.callback(held.release)
         _warn_of_job_scripts(source, console, cwd, env)
+        shared, plan_of = None, planned_needs(source.name, len(source))
+        if queue is not None:
+            from weigh.flow.exec.pull import shared_queue  # noqa: PLC0415 - as above
+
+            shared, plan_of = shared_queue(queue, options.gone, cwd=cwd, env=env)
         machine = Machine(
             cwd=cwd,
             env=env,
@@ -95,10 +104,33 @@ def execute(
             ask=asking(env),
             add_regions=_with_task_regions,
             parameters=find_parameters(source.name, opened),
-            plan_of=planned_needs(source.name, len(source)),
+            plan_of=plan_of,
+            shared=shared,
         )
+        if options.mps:
+            variables = _started_mps(layout.gpus, env, opened)
+            machine = replace(machine, variables=variables)
         run = build(options, machine, (source, joblog), console, opened)
         return run.finished(run.run(), began)
+
+
+def _started_mps(
+    gpus: tuple[str, ...], env: Mapping[str, str], opened: ExitStack
+) -> dict[str, str]:
+    """Start the MPS daemon; *opened* ends it. Return the variables for the tasks."""
+    from weigh.runner.mps import Mps  # noqa: PLC0415 - rarely
+
+    daemon = Mps(gpus, env, temporary_folder(env))
+    opened.callback(daemon.close)
+    return daemon.variables
+
+
+def _from_queue(folder: str, options: ExecOptions) -> tuple[str, ExecOptions, str]:
+    """Return the task file of a queue, the completed options, and its directory."""
+    from weigh.flow.exec import pull  # noqa: PLC0415 - start-up time
+
+    queue = pull.queue_folder(folder)
+    return pull.task_file(queue), pull.completed(options, queue), queue
 
 
 def plan(task_file: str, options: ExecOptions) -> tuple[list[tuple[int, str]], int]:

@@ -11,10 +11,13 @@ import msgspec
 
 from weigh._version import __version__
 from weigh.errors import UsageError
+from weigh.flow.follow.named import named_jobs, with_foreign
 from weigh.flow.follow.resume_policy import (
     Choice,
+    ResumeOptions,
     choose,
     continued,
+    enlarged,
     keep_together,
 )
 from weigh.flow.follow.tasks import tail_of
@@ -36,31 +39,20 @@ from weigh.model.job import (
     Submitted,
     TaskState,
 )
-from weigh.model.plan import Element, Plan
+from weigh.model.plan import QUEUE_TASKS, Element, Item, Kind, Plan, Queue
+from weigh.planning.queue_order import units_of
 from weigh.render.resume_lines import Again, Left, Resumed
-from weigh.request import round_memory, round_time
+from weigh.runner.shared_queue import OwnClaims, Owner
 from weigh.runner.task_source import TaskSource
 from weigh.store import jobs as jobs_file
 from weigh.store import location
-from weigh.units import parse_limit, parse_size
+from weigh.store.identity import new_id, process, this_machine
 
 _FOLDER = "resume_"
 _TO_END = 60.0  # seconds that a cancelled job may take to end
 _PAUSE = 1.0
-Kind = tuple[int, int, JobRequest]  # factors for memory and time, and the request
+_Alike = tuple[int, int, JobRequest]  # factors for memory and time, and the request
 Chosen = Sequence[tuple[TaskState, Choice]]
-
-
-class ResumeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options as typed; None: decide by why each task did not finish."""
-
-    memory: str | None = None
-    time: str | None = None
-    queue: str | None = None
-    gpus: str | None = None
-    bugs: bool = False
-    unknown: bool = False
-    dry_run: bool = False
 
 
 def resume(
@@ -83,14 +75,30 @@ def resume(
     """
     root = location.locate(cwd, env)
     settle_all(root, env, notify)
-    chain = _chain(name, root)
+    chain = _chain(name, root, env)
     sendings = Sendings(chain[0].folder, root=root, reach=reaching(root, env))
     number = sendings.next_number(notify)
-    chain = _chain(name, root)  # again: jobs were settled or sent by others meanwhile
-    known = jobs_file.read_jobs(root)
+    chain = _chain(
+        name, root, env
+    )  # again: jobs were settled or sent by others meanwhile
+    known = with_foreign(jobs_file.read_jobs(root), chain)
     views = _ended_views(chain, known, root=root, env=env, notify=notify)
     if options.queue is not None:
         refuse_absent(JobRequest(queue=options.queue), chain[-1].scheduler)
+    if chain[-1].own is not None:
+        from weigh.flow.follow.resume_script import (  # noqa: PLC0415 - no plan
+            resume_script,
+        )
+
+        return resume_script(
+            views,
+            options,
+            sendings=sendings,
+            number=number,
+            root=root,
+            env=env,
+            notify=notify,
+        )
     choices = [*_choices(views, options), *_never_sent(views)]
     left = tuple(
         Left(task.task, choice.reason) for task, choice in choices if not choice.run
@@ -106,6 +114,9 @@ def resume(
         return Resumed(views[-1].job, (), left)
     sending = sendings.begin(number)
     try:
+        kept = _claimed(choices, views, number)
+        if len(kept) < len(choices):
+            groups = [_Group.of(some, views, options) for some in _alike(kept, views)]
         again = tuple(one.submit(views, sending) for one in groups)
     finally:
         sending.close()
@@ -138,9 +149,10 @@ def _ended_views(
         time.sleep(_PAUSE)
 
 
-def _chain(name: str, root: str) -> list[Submitted]:
+def _chain(name: str, root: str, env: Mapping[str, str]) -> list[Submitted]:
     known = jobs_file.read_jobs(root)
-    return jobs_file.chain_of(known, jobs_file.find_jobs(known, name)[-1])
+    job = named_jobs(known, name, root=root, env=env)[-1]
+    return jobs_file.chain_of(with_foreign(known, [job]), job)
 
 
 def _alike(
@@ -148,7 +160,7 @@ def _alike(
 ) -> list[Chosen]:
     """Group the tasks to run by their request and the factors for it."""
     requests = {view.job.id: _plain(view.job.request) for view in views}
-    groups: dict[Kind, list[tuple[TaskState, Choice]]] = {}
+    groups: dict[_Alike, list[tuple[TaskState, Choice]]] = {}
     for task, choice in choices:
         if choice.run:
             kind = (choice.memory, choice.time, requests[task.job])
@@ -243,15 +255,16 @@ class _Group(msgspec.Struct, frozen=True):
         )
         request = _request(before, [choice for _, choice in chosen], options)
         plan = read_plan(views[0].job.plan_folder)
+        if plan.queue is not None:
+            made = _pulled(tasks, chosen, plan, views)
+            return cls(before, made, tasks, _again(tasks, chosen, request, made))
         elements = tuple(_elements(tasks, plan, views))
         if any(choice.memory > 1 for _, choice in chosen):  # the plan underestimated
             elements = tuple(
                 msgspec.structs.replace(element, kinds=()) for element in elements
             )
-        reasons = tuple(dict.fromkeys(choice.reason for _, choice in chosen))
-        numbers = tuple(task.task for task in tasks)
         made = msgspec.structs.replace(plan, elements=elements, left_out=())
-        return cls(before, made, tasks, Again(numbers, reasons, request, len(elements)))
+        return cls(before, made, tasks, _again(tasks, chosen, request, made))
 
     def check(
         self, views: Sequence[View], *, root: str, env: Mapping[str, str]
@@ -294,7 +307,8 @@ class _Group(msgspec.Struct, frozen=True):
             store=root,
             python=sys.executable,
             elements=len(elements),
-            together=max(len(element.tasks) for element in elements),
+            together=self.plan.together,
+            queue=self.plan.queue.folder if self.plan.queue else "",
             request=self.again.request,
             setup=before.setup,
             runner=before.runner,
@@ -306,39 +320,109 @@ class _Group(msgspec.Struct, frozen=True):
         return staged(script, schedulers.kind_of(views[-1].job.scheduler))
 
 
+def _again(
+    tasks: Sequence[TaskState], chosen: Chosen, request: JobRequest, plan: Plan
+) -> Again:
+    reasons = tuple(dict.fromkeys(choice.reason for _, choice in chosen))
+    numbers = tuple(task.task for task in tasks)
+    return Again(numbers, reasons, request, len(plan.elements))
+
+
+def _pulled(
+    tasks: Sequence[TaskState], chosen: Chosen, plan: Plan, views: Sequence[View]
+) -> Plan:
+    """Return a plan whose elements pull these tasks from a queue of their own.
+
+    What a task needs grows as the request does.
+    """
+    more = chosen[0][1]
+    plans = {view.job.id: read_plan(view.job.plan_folder) for view in views}
+    kinds: list[Kind] = []
+    places: list[int] = []
+    for task in tasks:
+        old = plans[task.job]
+        queue = old.queue
+        kind = old.kinds[queue.kinds[task.seq - 1]] if queue else old.kinds[0]
+        kind = _grown(kind, more)
+        if kind not in kinds:
+            kinds.append(kind)
+        places.append(kinds.index(kind))
+    slots = plan.together
+    count = min(len(plan.elements), -(-len(tasks) // slots))
+    return msgspec.structs.replace(
+        plan,
+        kinds=tuple(kinds),
+        elements=tuple(
+            msgspec.structs.replace(element, memory=element.memory * more.memory)
+            for element in plan.elements[:count]
+        ),
+        left_out=(),
+        queue=Queue(
+            folder=f"queue_{new_id()}",
+            tasks=tuple(task.task for task in tasks),
+            kinds=tuple(places),
+            slots=slots,
+            waves=-(-len(tasks) // slots),
+        ),
+    )
+
+
+def _grown(kind: Kind, more: Choice) -> Kind:
+    def grown(item: Item) -> Item:
+        time = None if item.time is None else item.time * more.time
+        return msgspec.structs.replace(
+            item, memory=item.memory * more.memory, time=time
+        )
+
+    item, used = grown(kind.item), grown(kind.used)
+    return msgspec.structs.replace(kind, item=item, used=used, notes=())
+
+
+def _claimed(
+    choices: Sequence[tuple[TaskState, Choice]], views: Sequence[View], number: int
+) -> list[tuple[TaskState, Choice]]:
+    """Return the choices without tasks that other runs took from their queue meanwhile.
+
+    The round of this *number* claims the others there, so that nobody else runs them.
+    """
+    kept = [one for one in choices if not one[1].run]
+    for view in views:
+        job, plan = view.job, read_plan(view.job.plan_folder)
+        ours = [one for one in choices if one[1].run and one[0].job == job.id]
+        if plan.queue is None or not ours:
+            kept += ours
+            continue
+        queue = os.path.join(job.folder, plan.queue.folder)
+        owner = Owner(
+            name=f"round_{number}",
+            joblog="",
+            run="",
+            machine=this_machine(),
+            process=process(os.getpid()),
+            folder=queue,
+        )
+        claims = OwnClaims(queue, owner)
+        claims.enter()
+        units = units_of(plan.queue, plan.kinds, max(1, len(plan.elements)))
+        unit_of = {seq: at for at, one in enumerate(units) for seq in one.tasks}
+        wanted = {unit_of[task.seq]: task.claims for task, _ in ours}
+        won = {unit for unit, before in wanted.items() if claims.take(unit, before)}
+        kept += [one for one in ours if unit_of[one[0].seq] in won]
+    return kept
+
+
 def _request(
     before: Submitted, choices: Sequence[Choice], options: ResumeOptions
 ) -> JobRequest:
     """Return the earlier request, with more of what was too small."""
-    request = before.request
-    more = choices[0]
-    memory, limit = request.memory, request.time_limit
-    virtual = request.virtual_memory
-    if options.memory is not None:
-        memory = parse_size(options.memory)
-        if virtual is not None:  # keep the difference: mapped memory does not change
-            mapped = 0 if request.memory is None else virtual - request.memory
-            virtual = max(memory, memory + mapped)
-    elif more.memory > 1:
-        memory = None if memory is None else round_memory(memory * more.memory)
-        virtual = None if virtual is None else round_memory(virtual * more.memory)
-    if options.time is not None:
-        limit = parse_limit(options.time)
-    elif more.time > 1 and limit is not None:
-        limit = round_time(limit * more.time)
+    request = enlarged(before.request, choices, options)
     gpu_type, gpus = parse_gpus(options.gpus)
-    avoid = [choice.avoid for choice in choices if choice.avoid]
     return msgspec.structs.replace(
         request,
-        memory=memory,
-        virtual_memory=virtual,
-        time_limit=limit,
-        queue=options.queue or request.queue,
         gpus=gpus or request.gpus,
         gpu_type=gpu_type if gpus else request.gpu_type,
         after=(),
         extra=own_flags(request),
-        exclude=tuple(dict.fromkeys((*request.exclude, *avoid))),
     )
 
 
@@ -386,6 +470,8 @@ def _write_plan(
     """Write the task files, with the lines copied from the earlier task files."""
     by_job = {view.job.id: view.job for view in views}
     where = {task.task: task for task in tasks}
+    queues = {job.id: read_plan(job.plan_folder).queue for job in by_job.values()}
+    job_queues = {job: queue.folder if queue else "" for job, queue in queues.items()}
     with ExitStack() as opened:
         sources: dict[str, TaskSource] = {}
 
@@ -395,6 +481,8 @@ def _write_plan(
             path = os.path.join(
                 job.plan_folder, f"tasks_{job.first + task.element}.txt"
             )
+            if job_queues[job.id]:
+                path = os.path.join(job.folder, job_queues[job.id], QUEUE_TASKS)
             if path not in sources:
                 sources[path] = TaskSource(path)
                 opened.callback(sources[path].close)

@@ -16,7 +16,7 @@ from weigh.model.job import (
     Submitted,
     TaskState,
 )
-from weigh.model.plan import Element, Plan
+from weigh.model.plan import Plan
 from weigh.model.record import State
 from weigh.runner import events
 from weigh.schedulers import KINDS
@@ -58,15 +58,17 @@ def read_tasks(
         joblog = os.path.join(logs, f"{name}.joblog")
         state = state_of(number)
         ends = _ends(joblog) if f"{name}.joblog" in there else {}
-        over = len(ends) == len(element.tasks) or not _goes_on(state)
+        over = len(ends) == len(element.tasks) or not goes_on(state)
         if job.staging is not None and over:
             # a task whose results were not copied back is not done
             ends = _ends(joblog + HOME) if f"{name}.joblog{HOME}" in there else {}
-        if len(ends) < len(element.tasks) and not _goes_on(state):
+        if len(ends) < len(element.tasks) and not goes_on(state):
             log = scheduler.log_name(job.id, number, is_array=job.elements > 1)
             state = judge_by_log(state, os.path.join(logs, log))
         on_the_way = job.staging is not None and over
-        one = _Element(job.id, number, element, state, joblog, on_the_way)
+        one = ElementTasks(
+            job.id, number, element.tasks, state, joblog, on_the_way=on_the_way
+        )
         yield from one.tasks(ends)
 
 
@@ -132,17 +134,20 @@ def last_words(path: str) -> str | None:
     return next(others, lines[-1] if lines else None)
 
 
-class _Element(msgspec.Struct, frozen=True):
-    """One element of a job, its state and its joblog.
+class ElementTasks(msgspec.Struct, frozen=True):
+    """One element of a job, the numbers of its tasks, its state and its joblog.
 
-    ``on_the_way``: no task runs any more, and the results are being staged out.
+    Only ``seqs`` are its tasks, if they are given: the others of a queue have other
+    elements. ``on_the_way``: no task runs any more, and the results are being staged
+    out.
     """
 
     job: str
     number: int
-    element: Element
+    numbers: tuple[int, ...]
     state: ElementState
     joblog: str
+    seqs: frozenset[int] | None = None
     on_the_way: bool = False
 
     def tasks(self, ends: dict[int, bool]) -> Iterator[TaskState]:
@@ -154,7 +159,9 @@ class _Element(msgspec.Struct, frozen=True):
         short = frozenset[int]()
         if self.state.reason == STEP_OUT_OF_MEMORY:
             short = self._short_of_memory(ends)
-        for seq, task in enumerate(self.element.tasks, start=1):
+        for seq, task in enumerate(self.numbers, start=1):
+            if self.seqs is not None and seq not in self.seqs:
+                continue
             if seq not in ends:
                 yield self._unended(task, seq, is_running=seq in running)
             elif seq in short:
@@ -168,7 +175,7 @@ class _Element(msgspec.Struct, frozen=True):
             elif ends[seq]:
                 yield self._task(task, seq, "COMPLETED")
             else:
-                is_last = len(ends) == len(self.element.tasks)
+                is_last = len(ends) == len(self.numbers)
                 event = events_of.get(seq)
                 yield self._failed(task, seq, event, is_last=is_last, end=end)
 
@@ -230,7 +237,7 @@ class _Element(msgspec.Struct, frozen=True):
             for seq in ends
             if (outputs := self._outputs(seq))
         }
-        if any(map(any, shown.values())) or len(ends) < len(self.element.tasks):
+        if any(map(any, shown.values())) or len(ends) < len(self.numbers):
             return frozenset(seq for seq, attempts in shown.items() if attempts[-1])
         return frozenset(seq for seq, good in ends.items() if not good) or frozenset(
             ends
@@ -238,7 +245,7 @@ class _Element(msgspec.Struct, frozen=True):
 
     def _is_being_written(self) -> bool:
         """Return whether weigh exec will still record how a task has ended."""
-        return _goes_on(self.state) and os.path.exists(self.joblog + events.SUFFIX)
+        return goes_on(self.state) and os.path.exists(self.joblog + events.SUFFIX)
 
     def _cancelled_at(self) -> Seconds | None:
         """Return when a cancelled element ended; None if not cancelled or not known."""
@@ -321,7 +328,8 @@ def _is_killed(event: events.Ended) -> bool:
     return event.signal in _ENDERS or event.exit_code in _SHELL_ENDERS
 
 
-def _goes_on(state: ElementState) -> bool:
+def goes_on(state: ElementState) -> bool:
+    """Return whether an element waits or runs."""
     return state.state in {"PENDING", "RUNNING"}
 
 

@@ -1,6 +1,7 @@
 """Estimate when jobs end: from their tasks' progress and the times of done tasks."""
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,10 @@ def _job_end(view: "View", now: Seconds) -> Ends | None:
         return None
     job = view.job
     elements = plan.elements[job.first : job.first + job.elements]
+    if plan.queue is not None:
+        shared = plan.queue.tasks
+        elements = tuple(msgspec.structs.replace(one, tasks=shared) for one in elements)
+    waiting = Counter(task.element for task in view.tasks if task.state == "PENDING")
     known = _durations(job.folder, elements)
     running = _running(view, elements, known, now)
     if not known.times:  # no task is done: use the expected times of running ones
@@ -65,8 +70,8 @@ def _job_end(view: "View", now: Seconds) -> Ends | None:
     if not spans or len(spans) < len(running):
         return None
     waits = [
-        len(element.tasks)
-        for number, element in enumerate(elements)
+        waiting[number]
+        for number in range(len(elements))
         if view.elements[number].state == "PENDING"
     ]
     lanes = max(one.lanes for one in running)

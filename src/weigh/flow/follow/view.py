@@ -6,12 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from weigh.errors import WeighError
-from weigh.flow.follow.tasks import judge_by_log, read_tasks
+from weigh.flow.follow.pulled import read_pulled
+from weigh.flow.follow.tasks import goes_on, judge_by_log, read_tasks
 from weigh.flow.plan.directory import read_plan
 from weigh.flow.site import schedulers
 from weigh.flow.submit.submit_script import LOGS
-from weigh.model.job import STUCK, ElementState, Submitted, TaskState
-from weigh.schedulers.protocol import Scheduler, Snapshot
+from weigh.model.job import STUCK, ElementState, OwnScript, Submitted, TaskState
+from weigh.schedulers import find_kind
+from weigh.schedulers.elements import indices_of
+from weigh.schedulers.protocol import Scheduler, Snapshot, UserScripts
 
 _SETTLING = 60.0  # seconds within which a scheduler lists a new job
 
@@ -44,7 +47,8 @@ def look(
         snapshot = scheduler.states(ours, fresh=fresh)
         for job in jobs:
             if job.scheduler == name:
-                yield _view(job, scheduler, snapshot)
+                others_run = _others_run(job, ours, snapshot)
+                yield _view(job, scheduler, snapshot, others_run=others_run)
 
 
 def merged(views: Iterable[View]) -> dict[int, TaskState]:
@@ -52,7 +56,21 @@ def merged(views: Iterable[View]) -> dict[int, TaskState]:
     return {task.task: task for view in views for task in view.tasks}
 
 
-def _view(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> View:
+def _others_run(job: Submitted, known: Sequence[Submitted], snapshot: Snapshot) -> bool:
+    """Return whether elements of another job go on that shares the plan of *job*."""
+    return any(
+        goes_on(snapshot.of(one, number))
+        for one in known
+        if one.folder == job.folder and one.id != job.id
+        for number in range(one.elements)
+    )
+
+
+def _view(
+    job: Submitted, scheduler: Scheduler, snapshot: Snapshot, *, others_run: bool
+) -> View:
+    if job.own is not None:
+        return _view_of_own(job, scheduler, snapshot)
     elements = tuple(
         _element(job, number, scheduler, snapshot) for number in range(job.elements)
     )
@@ -62,8 +80,72 @@ def _view(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> View:
         plan = read_plan(job.plan_folder)
     except WeighError:
         return View(job, scheduler, elements, tuple(_bare(job, elements)), snapshot)
-    tasks = tuple(read_tasks(job, plan, scheduler, elements.__getitem__))
+    if plan.queue is None:
+        tasks = tuple(read_tasks(job, plan, scheduler, elements.__getitem__))
+    else:
+        tasks = tuple(
+            read_pulled(
+                job, plan, scheduler, elements.__getitem__, others_run=others_run
+            )
+        )
     return View(job, scheduler, elements, tasks, snapshot)
+
+
+def _view_of_own(job: Submitted, scheduler: Scheduler, snapshot: Snapshot) -> View:
+    """Return the view of a job with the user's own script: one task per element.
+
+    A task has the number that the scheduler gives to its element, 1 in a plain job.
+    """
+    kind = find_kind(job.scheduler)
+    own = job.own or OwnScript()
+    raw = scheduler.raw_logs(job)
+    if raw:
+        logs = msgspec.structs.replace(own, logs={**raw, **own.logs})
+        job = msgspec.structs.replace(job, own=logs)
+    indices = indices_of(job) if own.indices else (None,)
+    elements, logs_of = [], []
+    for place, index in enumerate(indices):
+        state = snapshot.of(job, place)
+        log = _log_of_own(kind.user_scripts, job, index, state.node) if kind else None
+        if log is not None and state.state in {"UNKNOWN", "FAILED"}:
+            state = judge_by_log(state, log)
+        if state.state == "UNKNOWN" and not (snapshot.trouble or state.reason):
+            is_late = snapshot.asked > job.submitted + _SETTLING
+            why = "the scheduler no longer knows it" if is_late else None
+            state = msgspec.structs.replace(state, reason=why)
+        elements.append(state)
+        logs_of.append(log if log is not None and os.path.exists(log) else None)
+    if any(state.reason == STUCK for state in elements):
+        elements = list(_with_why(tuple(elements), scheduler.why(job)))
+    tasks = tuple(
+        TaskState(
+            task=1 if index is None else index,
+            job=job.id,
+            element=place,
+            seq=1,
+            state=state.state,
+            reason=state.reason,
+            exit_code=state.exit_code,
+            signal=state.signal,
+            output=log,
+        )
+        for place, (index, state, log) in enumerate(
+            zip(indices, elements, logs_of, strict=True)
+        )
+    )
+    return View(job, scheduler, tuple(elements), tasks, snapshot)
+
+
+def _log_of_own(
+    scripts: UserScripts, job: Submitted, index: int | None, node: str | None
+) -> str | None:
+    """Return the path of an element's log; without a name, search where it may be."""
+    path = scripts.log(job, index, node)
+    name = scripts.default_log(job, index)
+    if path is not None:
+        return os.path.join(path, name) if os.path.isdir(path) else path
+    places = (os.path.join(one, name) for one in (job.cwd, os.path.expanduser("~")))
+    return next(filter(os.path.exists, places), None)
 
 
 def _bare(job: Submitted, elements: Sequence[ElementState]) -> Iterator[TaskState]:

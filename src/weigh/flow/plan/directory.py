@@ -1,12 +1,13 @@
 """The directory of a plan: one task file per element, and the plan as JSON."""
 
 import os
+import shutil
 from collections.abc import Callable
 
 import msgspec
 
 from weigh.errors import FormatError, StoreError, UsageError
-from weigh.model.plan import PLAN_FILE, Plan
+from weigh.model.plan import PLAN_FILE, QUEUE_TASKS, Plan, Queue
 from weigh.store.lines import UNREADABLE
 from weigh.store.location import make_private_folder, private
 from weigh.sweep.quoting import quoted
@@ -16,6 +17,8 @@ FILE = PLAN_FILE
 LEFT_OUT = "left_out.txt"
 _NEW = f"{FILE}.new"
 _OURS = "tasks_"
+_QUEUE = "queue_"
+SENT = "sent"  # in a plan's directory: what was submitted
 
 
 def check_free(directory: str, *, replace: bool) -> None:
@@ -72,7 +75,9 @@ def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> None:
     try:
         make_private_folder(directory)
         _remove_old(directory)
-        for element in plan.elements:
+        if plan.queue is not None:
+            _write_queue(directory, plan, plan.queue, text_of)
+        for element in plan.elements if plan.queue is None else ():
             _write_tasks(os.path.join(directory, element.file), element.tasks, text_of)
         if plan.left_out:
             tasks = tuple(short.task for short in plan.left_out)
@@ -85,6 +90,16 @@ def write(directory: str, plan: Plan, text_of: Callable[[int], bytes]) -> None:
     except OSError as error:
         where = error.filename or directory
         raise StoreError(f"cannot write {where}: {error.strerror}") from error
+
+
+def _write_queue(
+    directory: str, plan: Plan, queue: Queue, text_of: Callable[[int], bytes]
+) -> None:
+    """Write what elements read: the directory of a queue never changes afterwards."""
+    make_private_folder(os.path.join(directory, queue.folder))
+    _write_tasks(os.path.join(directory, queue.file), queue.tasks, text_of)
+    with open(os.path.join(directory, queue.folder, FILE), "wb", opener=private) as new:
+        new.write(document(plan))
 
 
 def document(plan: Plan) -> bytes:
@@ -103,15 +118,28 @@ def document(plan: Plan) -> bytes:
 
 
 def _remove_old(directory: str) -> None:
-    """Remove the files of an earlier plan; logs and results of its jobs stay."""
+    """Remove the files of an earlier plan; logs and results of its jobs stay.
+
+    A queue stays once an element has pulled from it, or may because it was submitted.
+    """
+    was_sent = os.path.isdir(os.path.join(directory, SENT))
     for name in os.listdir(directory):
-        if _is_ours(name):
+        if name.startswith(_QUEUE):
+            if not was_sent:
+                _remove_unused(os.path.join(directory, name))
+        elif _is_ours(name):
             os.remove(os.path.join(directory, name))
+
+
+def _remove_unused(queue: str) -> None:
+    if set(os.listdir(queue)) <= {FILE, QUEUE_TASKS}:
+        shutil.rmtree(queue)
 
 
 def _is_ours(name: str) -> bool:
     number = name.removeprefix(_OURS).removesuffix(".txt")
     is_tasks = name == f"{_OURS}{number}.txt" and number.isdecimal()
+    is_tasks = is_tasks or name.startswith(_QUEUE)
     return is_tasks or name in {FILE, _NEW, LEFT_OUT}
 
 

@@ -12,6 +12,7 @@ from weigh import gpu_models
 from weigh.errors import FormatError, UsageError
 from weigh.model.job import JobRequest, RecordedRequest, Runner, Submitted
 from weigh.model.plan import Plan
+from weigh.planning.queue_order import AT_ONCE as THROTTLE
 from weigh.schedulers import KINDS, find_kind
 from weigh.schedulers.dialect import Options, Traits, positive_number
 from weigh.schedulers.local.jobs import NAME as LOCAL
@@ -19,7 +20,6 @@ from weigh.schedulers.protocol import Scheduler
 from weigh.store.jobs import chain_of, find_jobs
 from weigh.units import GIB, MIB, MINUTE, Bytes, format_limit, format_size
 
-THROTTLE = 10
 _NO_MEMORY = "memory is not known: the queue's default applies (--memory SIZE)"
 _NO_TIME = "time is not known: the queue's default applies (--time TIME)"
 UNKNOWN = frozenset({_NO_MEMORY, _NO_TIME})
@@ -209,8 +209,7 @@ def _with_virtual(
         return request, (note,)
     if request.memory is None:
         return request, ()
-    together = max(len(element.tasks) for element in plan.elements)
-    size = request.memory + _MAPPED + together * _MAPPED_PER_TASK
+    size = request.memory + _MAPPED + plan.together * _MAPPED_PER_TASK
     note = (
         f"{name} is an estimate: it also counts mapped libraries, which were not "
         "measured (--h-vmem SIZE)"
@@ -238,7 +237,8 @@ def differences(job: Submitted, recorded: RecordedRequest) -> Iterator[str]:
     nodes = request.nodes
     slots = request.cpus or 1
     memory = None if request.memory is None else request.memory * nodes
-    yield from _size("memory", memory, recorded.memory, parts=nodes)
+    rounded = nodes * slots if request.site.per_cpu else nodes
+    yield from _size("memory", memory, recorded.memory, parts=rounded)
     yield from _size(
         _address_space(job),
         request.virtual_memory,

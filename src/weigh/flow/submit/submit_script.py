@@ -76,8 +76,8 @@ def ship(
     token, sent = sending.new_token()
     script = msgspec.structs.replace(script, token=token, sent=sent)
     if script.folder == sending.folder:  # weigh plan --replace may write there
-        files = (plan_directory.FILE, *(one.file for one in plan.elements))
-        tasks = freeze(script.folder, sending.path("plan"), files)
+        kept = plan.files if plan.queue is None else (plan_directory.FILE,)
+        tasks = freeze(script.folder, sending.path("plan"), kept)
         script = msgspec.structs.replace(script, tasks=tasks)
     if script.staging is not None:
         from weigh.flow.submit.staging import staged  # noqa: PLC0415 - only with staging
@@ -86,9 +86,9 @@ def ship(
     else:
         text = scheduler.render(script)
     make_log_folder(script)
-    _write(path, text)
+    write_script(path, text)
     as_sent = os.path.join(sent, SCRIPT)
-    _write(as_sent, text)
+    write_script(as_sent, text)
     checked = script.setup.checks
     expected = scheduler.predict_start(path, cwd=script.cwd) if checked else None
     location.make_folder(sending.sender.store)
@@ -100,7 +100,7 @@ def ship(
         cwd=script.cwd,
         script=path,
         elements=script.elements,
-        tasks=sum(len(one.tasks) for one in ours),
+        tasks=len(plan.queue.tasks) if plan.queue else sum(len(o.tasks) for o in ours),
         submitted=round(time.time(), 3),
         request=script.request,
         first=script.first,
@@ -148,7 +148,12 @@ def make_log_folder(script: JobScript) -> None:
         raise StoreError(f"cannot write {script.log}: {error.strerror}") from error
 
 
-def _write(path: str, text: str) -> None:
+def write_script(path: str, text: str) -> None:
+    """Write an executable file for its owner alone.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
     try:
         with open(path, "wb", opener=private) as file:
             file.write(text.encode("utf-8", "surrogateescape"))

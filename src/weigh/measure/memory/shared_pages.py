@@ -35,7 +35,7 @@ _MUCH = 1.25  # of the best: worth counting on further credit
 _STEP, _LONGEST_STEP = 0.02, 0.16  # growth of the peak from one count to the next
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 4.0  # seconds after a count without a peak
 _CROWD = 20  # processes: a model's small errors add up
-_CROWD_STEP = 1.1  # of the best: the most that a crowd's model may raise it uncounted
+_CROWD_STEP = 1.05  # of the last sure peak: as far as a crowd's model is believed
 _HUGE_FAULT = 8  # where a fault may bring a huge page, its bytes count so often
 _TOLERANCE = 16  # others may give back 1 / 16 of what the job takes
 # until then, a write to a shared huge page copied all of it (mm/huge_memory.c)
@@ -69,6 +69,7 @@ class SharedPages:
         self._family_of: dict[int, tuple[bytes, Hashable]] = {}
         self._refused: set[int] = set()
         self._has_opened = False
+        self._sure: Bytes = 0  # the largest total that was counted, or a lower bound
 
     def hold(
         self, readings: Sequence[ProcessReading], best: Bytes, rise: Bytes | None
@@ -92,9 +93,11 @@ class SharedPages:
                 held = self._holding(kept, self._model.estimate(), rise, faulted)
                 self._rest(found_peak=held.total > best * (1 + _MATERIAL))
                 self._learn(guessed, held.total)
+                self._sure = max(self._sure, held.total)
                 return msgspec.structs.replace(held, is_counted=True)
             self._rest(found_peak=False)
-        return _cautious(held, best) if len(kept) > _CROWD else held
+        self._sure = max(self._sure, held.low)
+        return self._cautious(held) if len(kept) > _CROWD else held
 
     def files(
         self, readings: Sequence[ProcessReading], best: Bytes
@@ -229,6 +232,13 @@ class SharedPages:
             private=self._model.private(),
         )
 
+    def _cautious(self, held: Holding) -> Holding:
+        """Limit how far a model of many processes may raise the peak uncounted."""
+        beyond = held.total - round(self._sure * _CROWD_STEP)
+        if beyond <= 0:
+            return held
+        return msgspec.structs.replace(held, anonymous=max(0, held.anonymous - beyond))
+
     def _is_worth_counting(self, held: Holding, best: Bytes) -> bool:
         least = best * (1 + _MATERIAL) + _MATERIAL_FLOOR
         material = 2 * _MATERIAL * max(best, held.total) + _MATERIAL_FLOOR
@@ -343,7 +353,8 @@ class SharedPages:
             stack.callback(pages.close)
             opened[pid] = pages
             self._has_opened = True
-        self.is_refused = bool(self._refused)
+        is_open = any(pid in opened for pid in pids)
+        self.is_refused = not is_open and any(pid in self._refused for pid in pids)
         return {pid: opened[pid] for pid in pids if pid in opened}  # in their order
 
 
@@ -352,16 +363,6 @@ def _overlaps(kept: Sequence[ProcessReading]) -> bool:
     most = sum(reading.resident for reading in kept)
     kinds = ([r.file for r in kept], [r.shared for r in kept])
     return any(sum(sizes) - max(sizes) > 2 * _MATERIAL * most for sizes in kinds)
-
-
-def _cautious(held: Holding, best: Bytes) -> Holding:
-    """Limit what a model of many processes may raise the peak by without a count."""
-    allowed = max(held.low, round(best * _CROWD_STEP))
-    if not best or held.total <= allowed:
-        return held
-    return msgspec.structs.replace(
-        held, anonymous=max(0, held.anonymous - (held.total - allowed))
-    )
 
 
 def may_use_huge_pages(path: str = _THP) -> bool:

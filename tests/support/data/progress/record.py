@@ -7,6 +7,11 @@ is one program. Needs tqdm, rich, keras, torch, transformers, accelerate and lig
 
 Step times are drawn, the same every time: a spread of 10 % around a mean, of 5 % where
 a step takes a second. ``cmake`` is written in the format of the tool, the rest is real.
+
+``tools/`` was recorded with ``record.py DIRECTORY --command NAME 'COMMAND'``, on a busy
+machine: downloads from a server on loopback whose rate varies (wget, curl, axel,
+aria2c), ``rsync --bwlimit``, and real work of 10 to 90 s (xz -9, 7z -mx=9, ffmpeg, sox,
+lame, oggenc, povray, mksquashfs, vsearch, stockfish bench, qemu-img convert, fio ...).
 """
 
 import fcntl
@@ -330,12 +335,12 @@ PROGRAMS: dict[str, Callable[[], None]] = {
 }
 
 
-def record(name: str, directory: Path) -> None:
+def record(name: str, directory: Path, command: list[str]) -> None:
     """Run one program and write what it printed, and when."""
     ours, theirs = os.pipe() if name in IN_A_PIPE else terminal()
     began = time.monotonic()
     child = subprocess.Popen(
-        [sys.executable, __file__, "--play", name],
+        command,
         stdout=theirs,
         stderr=theirs,
         stdin=subprocess.DEVNULL,
@@ -381,8 +386,12 @@ def main() -> None:
     if sys.argv[1] == "--play":
         PROGRAMS[sys.argv[2]]()
         return
+    if sys.argv[2:3] == ["--command"]:
+        record(sys.argv[3], Path(sys.argv[1]), ["sh", "-c", sys.argv[4]])
+        return
     for name in sys.argv[2:] or PROGRAMS:
-        record(name, Path(sys.argv[1]))
+        played = [sys.executable, __file__, "--play", name]
+        record(name, Path(sys.argv[1]), played)
 
 
 if __name__ == "__main__":

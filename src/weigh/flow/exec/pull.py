@@ -1,0 +1,189 @@
+"""``weigh exec --pull``: the queue of a plan, and which of its runs are gone."""
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from weigh.errors import UsageError, WeighError
+from weigh.flow.plan.directory import read_plan
+from weigh.flow.site import schedulers
+from weigh.model.plan import QUEUE_TASKS, Plan, Queue
+from weigh.planning.queue_order import time_to_start, units_of
+from weigh.runner import events, previous_run
+from weigh.runner.build import ExecOptions, Shared
+from weigh.runner.shared_queue import Owner
+from weigh.runner.slots import Reservation
+from weigh.store import jobs, location
+from weigh.store.identity import is_alive, this_machine
+
+_LOGS = "log"
+
+
+def queue_folder(folder: str) -> str:
+    """Return the directory of the queue of a plan; *folder* is either of them.
+
+    Raises:
+        UsageError: the plan has no queue, or there is no plan.
+        FormatError: it is no plan.
+    """
+    if os.path.exists(os.path.join(folder, QUEUE_TASKS)):
+        return folder
+    plan = read_plan(folder)
+    if plan.queue is None:
+        raise UsageError(
+            f"{folder} has no shared queue: each element has its own tasks "
+            "(weigh plan TASKS --hours H makes one)"
+        )
+    return os.path.join(folder, plan.queue.folder)
+
+
+def task_file(folder: str) -> str:
+    """Return the task file of the queue in *folder*."""
+    return os.path.join(folder, QUEUE_TASKS)
+
+
+def completed(options: ExecOptions, folder: str) -> ExecOptions:
+    """Fill in what the plan of the queue in *folder* states and nobody typed.
+
+    Tasks that differ in their CPUs are not bound to the cores of a slot.
+
+    Raises:
+        UsageError, FormatError, StoreError: its plan cannot be read.
+    """
+    plan = read_plan(folder)
+    jobs = options.jobs
+    if jobs is None and options.per_gpu is None:
+        jobs = plan.together
+    alike = len({kind.item.cpus for kind in plan.kinds}) <= 1
+    return replace(
+        options,
+        jobs=jobs,
+        pin=options.pin and alike,
+        joblog=options.joblog or _default_joblog(folder),
+    )
+
+
+def _default_joblog(folder: str) -> str:
+    """Return the joblog of a run that is started by hand: one per machine."""
+    plan = os.path.dirname(os.path.abspath(folder))
+    logs = os.path.join(plan, _LOGS)
+    os.makedirs(logs, exist_ok=True)
+    return os.path.join(logs, f"{this_machine().host}.joblog")
+
+
+def shared_queue(
+    folder: str, gone: Sequence[str], *, cwd: str, env: Mapping[str, str]
+) -> tuple[Shared, Callable[[int], Reservation]]:
+    """Return the queue in *folder*, and a function for each task's planned need.
+
+    Raises:
+        UsageError, FormatError, StoreError: its plan cannot be read.
+    """
+    plan = read_plan(folder)
+    queue = plan.queue
+    if queue is None:
+        raise UsageError(f"{folder} is not the directory of a queue")
+    kinds, places = plan.kinds, queue.kinds
+    needs = [
+        Reservation(kind.item.memory, kind.item.gpu_memory, kind.item.cpus)
+        for kind in kinds
+    ]
+    times = [time_to_start(kind) for kind in kinds]
+    elements = max(1, len(plan.elements))
+    return Shared(
+        folder=folder,
+        units=[unit.tasks for unit in units_of(queue, kinds, elements)],
+        elements=elements,
+        kind_of=lambda seq: places[seq - 1],
+        time_to_start=times.__getitem__,
+        room=_room(plan, queue),
+        gone=lambda owners: _gone(owners, folder, gone, cwd=cwd, env=env),
+    ), lambda seq: needs[places[seq - 1]]
+
+
+def _room(plan: Plan, queue: Queue) -> Reservation:
+    """Return what an element has for its tasks; nothing where all need the same."""
+    items = [plan.kinds[kind].item for kind in set(queue.kinds)]
+    if len({(item.cpus, item.memory, item.gpu_memory) for item in items}) == 1:
+        return Reservation()  # the number of slots is the limit
+    return Reservation(
+        memory=max(element.memory for element in plan.elements),
+        gpu_memory=max(element.gpu_memory for element in plan.elements),
+        cpus=max(element.cpus for element in plan.elements),
+    )
+
+
+def _gone(
+    owners: Collection[Owner],
+    folder: str,
+    hosts: Sequence[str],
+    *,
+    cwd: str,
+    env: Mapping[str, str],
+) -> set[str]:
+    """Return the names of the runs that have certainly ended, with all their tasks."""
+    here = this_machine()
+    found: set[str] = set()
+    remote: list[Owner] = []
+    for owner in owners:
+        if not owner.joblog:
+            continue
+        past = _past(os.path.join(folder, owner.joblog) + events.SUFFIX)
+        if past is not None and owner.run not in past.open_runs:
+            found.add(owner.name)  # it wrote so itself, as its last event
+        elif here.sees_processes_of(owner.machine):
+            dead = not is_alive(owner.process)
+            if dead and not (past and previous_run.find_survivors(past, here)):
+                found.add(owner.name)
+        elif here.is_later_boot_of(owner.machine) or owner.machine.host in hosts:
+            found.add(owner.name)
+        elif owner.job is not None:
+            remote.append(owner)
+    return found | _ended_jobs(remote, cwd=cwd, env=env)
+
+
+def _past(path: str) -> events.Past | None:
+    try:
+        with open(path, "rb") as file:
+            return events.read_past(file, lambda _: False)
+    except OSError:
+        return None
+
+
+def _ended_jobs(
+    owners: Sequence[Owner], *, cwd: str, env: Mapping[str, str]
+) -> set[str]:
+    """Return the names of the runs whose elements have ended, as a scheduler reports.
+
+    Without an answer none has.
+    """
+    if not owners:
+        return set()
+    try:
+        root = location.locate(cwd, env)
+        known = jobs.read_jobs(root)
+        found = set()
+        for name in dict.fromkeys(job.scheduler for job in known):
+            ours = [
+                job
+                for job in known
+                if job.scheduler == name and any(job.id == one.job for one in owners)
+            ]
+            if not ours:
+                continue
+            snapshot = schedulers.reach(name, root=root, env=env).states(
+                ours, fresh=True
+            )
+            if snapshot.trouble is not None:
+                continue
+            by_id = {job.id: job for job in ours}
+            for owner in owners:
+                job = by_id.get(owner.job or "")
+                if job is None or owner.element is None:
+                    continue
+                if snapshot.of(job, owner.element - job.first).is_final:
+                    found.add(owner.name)
+    except WeighError:
+        return set()
+    return found

@@ -1,0 +1,189 @@
+"""The shared queue of a plan: how many elements pull from it, in which order.
+
+The tasks with the longest predicted time come first: then the last ones to start are
+short, and all elements end together (Graham 1969). Elements claim units: one task each,
+or several where there are very many tasks.
+"""
+
+import heapq
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from weigh.errors import UsageError
+from weigh.model.plan import SCHEMA, Bin, Item, Kind, Plan, Queue
+from weigh.request import round_time
+from weigh.units import HOUR, MINUTE, Seconds, format_duration
+
+AT_ONCE = 10  # elements that run at once unless --throttle is given
+MOST_UNITS = 4096
+_SHORT: Seconds = 30 * MINUTE  # an element should take at least as long
+_SURE = 2  # times the predicted time that have to be left for a task to start
+
+
+class Unit(msgspec.Struct, frozen=True, gc=False):
+    """Tasks that are claimed together, by their numbers from 1 in the task file."""
+
+    tasks: tuple[int, ...]
+
+
+def units_of(queue: Queue, kinds: Sequence[Kind], elements: int) -> tuple[Unit, ...]:
+    """Return the units in the order in which they are claimed: longest tasks first.
+
+    Tasks of unknown time come first. Every reader of a plan gets the same units. Above
+    4,096 tasks units are dealt by factoring (Flynn Hummel et al. 1992): half of what is
+    left goes to the elements in equal parts, again and again.
+    """
+    times = [_expected(kinds, kind) for kind in queue.kinds]
+    order = sorted(range(len(times)), key=lambda at: (-times[at], at))
+    if len(order) <= MOST_UNITS:
+        return tuple(Unit((at + 1,)) for at in order)
+    units: list[Unit] = []
+    begin = 0
+    while begin < len(order):
+        left = len(order) - begin
+        size = max(1, left // (2 * elements), -(-left // MOST_UNITS))
+        batch = order[begin : begin + size * elements]
+        dealt = (batch[at::elements] for at in range(min(elements, len(batch))))
+        units += (Unit(tuple(at + 1 for at in part)) for part in dealt)
+        begin += len(batch)
+    return tuple(units)
+
+
+def _expected(kinds: Sequence[Kind], kind: int) -> Seconds:
+    time = kinds[kind].used.time if 0 <= kind < len(kinds) else None
+    return math.inf if time is None else time
+
+
+def time_to_start(kind: Kind) -> Seconds | None:
+    """Return how much time has to be left to start a task; None if that is unknown.
+
+    The upper bound of a fit is too small for that: of 1,000 tasks with a predicted time
+    that is wrong by sigma .3, 1.2 times the prediction cuts off 22, twice it 2.
+    """
+    if kind.used.time is None:
+        return None
+    return max(_SURE * kind.used.time, kind.item.time or 0.0)
+
+
+def fixed_shares(plan: Plan) -> Plan:
+    """Return the plan with a fixed share of the tasks for each element, and no queue.
+
+    The longest tasks are dealt first, each to the element with the least time so far.
+    """
+    queue = plan.queue
+    if queue is None:
+        return plan
+    shares: list[list[int]] = [[] for _ in plan.elements]
+    loads = [(0.0, number) for number in range(len(shares))]
+    for unit in units_of(queue, plan.kinds, len(shares)):
+        for seq in unit.tasks:
+            load, number = heapq.heappop(loads)
+            shares[number].append(seq)
+            time = plan.kinds[queue.kinds[seq - 1]].used.time or 1.0
+            heapq.heappush(loads, (load + time, number))
+    elements = tuple(
+        msgspec.structs.replace(
+            element,
+            tasks=tuple(queue.tasks[seq - 1] for seq in share),
+            kinds=tuple(queue.kinds[seq - 1] for seq in share),
+        )
+        for element, share in zip(plan.elements, shares, strict=True)
+        if share
+    )
+    return msgspec.structs.replace(plan, schema=SCHEMA, elements=elements, queue=None)
+
+
+class Sized(msgspec.Struct, frozen=True):
+    """The elements of a plan: how many, their time limit and their expected time."""
+
+    elements: int
+    limit: int
+    expected: Seconds
+
+
+def sized(
+    work: Seconds,
+    longest: Seconds,
+    *,
+    headroom: float,
+    waves: int,
+    limit: Seconds | None = None,
+) -> Sized:
+    """Return the elements for *work*, the time of one element that ran all tasks.
+
+    *longest* is that of the longest task; *waves* elements would be needed if each ran
+    one wave of tasks. There are never fewer elements than would run at once. *limit*
+    is the time limit that was stated for an element.
+
+    Raises:
+        UsageError: a task takes too long for *limit*.
+    """
+    last = _SURE * longest  # while so little is left, the longest task cannot start
+    full = work * (1 + headroom)
+    if limit is not None and limit < last:
+        raise UsageError(
+            f"a task takes {format_duration(longest)}, and starts only if twice that "
+            f"is left: --hours {math.ceil(10 * last / HOUR) / 10:g} or more"
+        )
+    usable = _SHORT if limit is None else max(limit - last, longest)
+    elements = max(math.ceil(full / usable), min(AT_ONCE, waves))
+    needed = round_time(full / elements + last)
+    granted = needed if limit is None else min(needed, math.floor(limit))
+    return Sized(elements, granted, max(work / elements, longest))
+
+
+def gains(longest: Seconds | None, waves: int) -> bool:
+    """Return whether a plan uses a queue without an option for it.
+
+    It does where tasks are short and their elements would wait for one another.
+    """
+    return longest is not None and longest < _SHORT and waves > AT_ONCE
+
+
+def slots_of(items: Sequence[Item], bins: Sequence[Bin], *, count: int | None) -> int:
+    """Return how many tasks may run at once in an element that holds any of *bins*.
+
+    That is how many of the tasks with the smallest needs fit, by each resource.
+    """
+    most = max(len(bin_.items) for bin_ in bins)
+    alike = len({(item.cpus, item.memory, item.gpu_memory) for item in items}) == 1
+    if alike:
+        return most
+    limits = [
+        _fit([item.cpus for item in items], max(bin_.cpus for bin_ in bins)),
+        _fit([item.memory for item in items], max(bin_.memory for bin_ in bins)),
+        _fit([i.gpu_memory for i in items], max(bin_.gpu_memory for bin_ in bins)),
+    ]
+    return max(most, min(limit for limit in (*limits, count) if limit is not None))
+
+
+def _fit(needs: Sequence[int], limit: int) -> int | None:
+    """Return how many of the smallest *needs* fit; None if one needs nothing."""
+    held = 0
+    for count, need in enumerate(sorted(needs)):
+        if not need:
+            return None
+        held += need
+        if held > limit:
+            return count
+    return len(needs)
+
+
+def work_of(
+    items: Sequence[Item], times: Sequence[Seconds], full: Item, slots: int
+) -> Seconds:
+    """Return the least time in which one element can run all tasks.
+
+    *full* is what an element has: the scarcest resource counts.
+    """
+    pairs = list(zip(items, times, strict=True))
+    shares = [sum(times) / slots]
+    if full.cpus:
+        shares.append(sum(i.cpus * t for i, t in pairs) / full.cpus)
+    if full.memory:
+        shares.append(sum(i.memory * t for i, t in pairs) / full.memory)
+    if full.gpu_memory:
+        shares.append(sum(i.gpu_memory * t for i, t in pairs) / full.gpu_memory)
+    return max(shares)

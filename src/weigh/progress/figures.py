@@ -1,0 +1,187 @@
+"""Find the progress of a program whose output is unknown: a figure that only rises.
+
+A percentage, or ``a/b`` with a constant ``b``, in a fixed place of lines of one shape.
+The place is known by the text before the figure or by that after it, with numbers, bars
+and blanks replaced: names in the other half of the line may change.
+
+A figure counts after three rises and is dropped for good when it falls. Accuracies and
+compression ratios rise, too, but they do not begin at zero: a figure has to have been
+about zero when the run, or its part of it, began.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from weigh.progress.rate import History
+from weigh.units import Seconds
+
+_NUMBER = r"\d[\d,]{0,18}(?:\.\d{1,9})?"
+_UNIT = r"(?:\s?[kKMGTP]?i?(?:B|b|bytes)?(?![\w]))"
+_PERCENT = re.compile(r"(?<![\w.,/+-])(\d{1,3}(?:\.\d{1,6})?)\s?%")
+_PAIR = re.compile(
+    rf"(?<![\w.,/+:-])({_NUMBER})({_UNIT})?\s{{0,4}}(?:/|of|out of)\s{{0,4}}"
+    rf"({_NUMBER})({_UNIT})?(?![\w/:]|\.\d)"
+)
+_FIGURE = re.compile(r"\d[\d.,:]*(?:\s?[kKMGTP]i?(?:B|b)?\b|\s?B\b)?")
+_BAR = re.compile(r"[^\w\s%()\[\]{}:,/]{2,}|#[#\s]*#")
+_BLANKS = re.compile(r"\s+")
+_NOT_PROGRESS = re.compile(
+    r"(?i:\b(?:acc|accuracy|precision|recall|f1|auc|top\W?\d|map|iou|dice|score|bleu|"
+    r"loss|err|error|errors|wer|cer|perplexity|cpu|gpu|mem|memory|ram|swap|disk|util|"
+    r"utili[sz]ation|load|usage|used|free|idle|wait|sparsity|identity|ratio|gc|dup|"
+    r"duplicat\w*|mapped|unmapped|aligned|hit|hits|similarity|confidence|probability|"
+    r"rate|coverage|cover|val\w*|page|battery)\W{0,4}|=>\s*)$"
+)
+_WHAT_FOLLOWS = re.compile(
+    r"(?i:\s{0,2}(?:acc|accuracy|cpu|gpu|mem|memory|identity|loss|error|free|used|idle|"
+    r"util|of (?:reads|bases|cpu|memory|cases|classes))\b)"
+)
+# the columns of curl: the share of the total, sizes, shares, speeds, three times
+_CURL = re.compile(
+    r"\s*(\d{1,3})\s+[\d.]+[kMGTP]?\s+\d{1,3}\s+[\d.]+[kMGTP]?\s+\d{1,3}\s+"
+    r"(?:\S+\s+){3}[\d:-]+\s+[\d:-]+\s+[\d:-]+\s"
+)
+_LENGTH = re.compile(r"\bDuration: (\d+):(\d\d):(\d\d(?:\.\d{1,6})?)")
+_PLAYED = re.compile(r"\btime=\s?(\d+):(\d\d):(\d\d(?:\.\d{1,6})?)")
+_POWERS = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+
+_RISES = 3
+_AT_ONCE: Seconds = 0.05
+_MOST_PLACES = 64
+_NEAR_END = 0.98  # a figure that falls from there has started over
+_LATE = 3.0  # times as slow as later: the part before the first figure
+_SLACK = 0.05  # of the total, that may be done when a figure is first seen
+_PATIENCE: Seconds = 2.0
+
+
+class Figure(NamedTuple):
+    """``done`` of ``total`` in a line; ``places`` are the ways to know it again."""
+
+    done: float
+    total: float
+    places: tuple[str, str]
+
+
+def figures_in(text: str) -> Iterator[Figure]:
+    """Yield the figures in *text* that may be progress."""
+    for found in _PERCENT.finditer(text):
+        done = float(found[1])
+        if done <= 100 and not _is_else(text, found):  # noqa: PLR2004 - per cent
+            yield Figure(done, 100.0, _places("%", text, found))
+    for found in _PAIR.finditer(text):
+        unit = found[2] or found[4]
+        done, total = _size(found[1], unit), _size(found[3], found[4] or unit)
+        if 0 <= done <= total and total > 1 and not _is_else(text, found):
+            yield Figure(done, total, _places(f"/{found[3]}", text, found))
+
+    if columns := _CURL.match(text):
+        yield Figure(float(columns[1]), 100.0, ("curl<", "curl>"))
+
+
+def _is_else(text: str, found: re.Match[str]) -> bool:
+    before = text[max(0, found.start() - 40) : found.start()]
+    return bool(_NOT_PROGRESS.search(before) or _WHAT_FOLLOWS.match(text, found.end()))
+
+
+def _seconds(found: re.Match[str]) -> Seconds:
+    hours, minutes, seconds = found.groups()
+    return 3600.0 * int(hours) + 60.0 * int(minutes) + float(seconds)
+
+
+def _size(number: str, unit: str | None) -> float:
+    letter = (unit or "").strip()[:1]
+    return float(number.replace(",", "")) * 1024.0 ** _POWERS.get(letter, 0)
+
+
+def _places(kind: str, text: str, found: re.Match[str]) -> tuple[str, str]:
+    before, after = _shape(text[: found.start()]), _shape(text[found.end() :])
+    return f"{kind}<{before[-60:]}", f"{kind}>{after[:60]}"
+
+
+def _shape(text: str) -> str:
+    text = _FIGURE.sub("0", text)
+    return _BLANKS.sub(" ", _BAR.sub("=", text)).strip(" ")
+
+
+class Place:
+    """One place of a figure, and what stood there."""
+
+    def __init__(self, figure: Figure, time: Seconds, begin: Seconds) -> None:
+        self.total = figure.total
+        self.begin = begin  # when the run, or its current part, began
+        self.first = figure.done
+        self.begun = self.seen = time
+        self.done = figure.done
+        self.rises = 0
+        self.is_dropped = False
+        self.has_restarted = False
+        self.history = History()
+        self.history.add(time, figure.done)
+
+    def take(self, figure: Figure, time: Seconds) -> None:
+        """Advance to *figure*, or drop the place if it fell."""
+        self.seen = time
+        if figure.done < self.done:
+            is_over = self.done >= _NEAR_END * self.total
+            self.has_restarted |= is_over
+            self.is_dropped |= not is_over
+            self.done = figure.done
+            return
+        last = self.history.points[-1].time
+        if figure.done > self.done and not self.has_restarted:
+            self.rises += time - last >= _AT_ONCE
+            self.history.add(time, figure.done)
+        self.done = figure.done
+
+    def counts(self) -> bool:
+        """Return whether this is progress: enough rises, from about zero."""
+        if self.is_dropped or self.has_restarted or self.rises < _RISES:
+            return False
+        last = self.history.points[-1]
+        rate = (last.position - self.first) / (last.time - self.begun)
+        before = max(0.0, self.begun - self.begin)
+        return self.first <= _LATE * rate * before + _SLACK * self.total
+
+
+class Figures:
+    """All places in the output of one run where a figure rises."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, Place] = {}
+        self._part: Seconds = 0.0  # when the current part of the run began
+        self._length: Seconds = 0.0  # of the longest film or sound that is read
+
+    def read(self, text: str, time: Seconds) -> None:
+        """Read one line."""
+        if found := _LENGTH.search(text):
+            self._length = max(self._length, _seconds(found))
+        if self._length and (found := _PLAYED.search(text)):
+            played = min(_seconds(found), self._length)
+            self._take("time=", Figure(played, self._length, ("", "")), time)
+            return
+        for figure in figures_in(text):
+            for name in figure.places:
+                self._take(name, figure, time)
+
+    def _take(self, name: str, figure: Figure, time: Seconds) -> None:
+        place = self._places.get(name)
+        if place is None:
+            if len(self._places) == _MOST_PLACES:
+                del self._places[min(self._places, key=lambda n: self._places[n].seen)]
+            self._places[name] = Place(figure, time, self._part)
+            return
+        place.take(figure, time)
+        if place.done >= place.total:
+            self._part = time
+
+    def current(self) -> Place | None:
+        """Return the place that moved last, of several the one that moved most."""
+        found = [place for place in self._places.values() if place.counts()]
+        if not found:
+            return None
+        newest = max(place.seen for place in found)
+        return max(
+            (place for place in found if newest - place.seen <= _PATIENCE),
+            key=lambda place: place.rises,
+        )

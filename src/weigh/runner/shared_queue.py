@@ -1,0 +1,490 @@
+"""One queue that several ``weigh exec`` pull from: a claim is a hard link.
+
+The directory of a queue holds ``plan.json`` and ``tasks.txt``, and:
+
+    w.NAME    one run of weigh exec (an owner): who it is, where its joblog is
+    cU.K      claim K of unit U: a hard link to the file of its owner
+
+link(2) to a new name succeeds for exactly one process, also over NFS, and a claim is
+never removed. So a claim that is seen is true, and one that is not seen yet costs a
+link in vain: no clock, no lock and no listing decides. A unit is claimed again only
+if all its owners are gone, and then only by the next number.
+"""
+
+import errno
+import os
+import posixpath
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from weigh.errors import StoreError, UsageError
+from weigh.joblog import read_ends
+from weigh.runner.queue import Queue, Turn
+from weigh.runner.slots import Slot
+from weigh.store.identity import Machine, Process
+from weigh.store.lines import UNREADABLE
+from weigh.store.location import file_mode
+from weigh.units import Seconds
+
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES})
+_MISSES = 4  # vain links until the directory is listed
+_AHEAD = 32  # units among which one that fits is looked for
+_WINDOW = 4  # units per element among which one is chosen
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of weigh exec that pulls.
+
+    ``name`` is that of its file, ``joblog`` a path relative to the queue, ``run`` the
+    id of the run in its events. ``job`` is the scheduler's job, if any. ``folder`` is
+    where the queue was. Without a joblog it is a resumption, which moved what it
+    claimed to a queue of its own.
+    """
+
+    name: str
+    joblog: str
+    run: str
+    machine: Machine
+    process: Process
+    folder: str
+    job: str | None = None
+
+    @property
+    def element(self) -> int | None:
+        """Return the number of its element in the plan; None if run by hand."""
+        stem = posixpath.basename(self.joblog).removesuffix(".joblog")
+        number = stem.removeprefix("tasks_")
+        return int(number) if number != stem and number.isdecimal() else None
+
+
+class Files:
+    """What a queue asks of the file system; tests replace it to inject faults."""
+
+    def link(self, source: str, target: str) -> None:
+        """Create a hard link."""
+        os.link(source, target)
+
+    def create(self, path: str, content: bytes) -> None:
+        """Create a file with *content*, synced to disk."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(path, flags, file_mode(path))
+        try:
+            os.write(fd, content)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file."""
+        with open(path, "rb") as file:
+            return file.read()
+
+    def listed(self, folder: str) -> list[tuple[str, int]]:
+        """Return the names in a directory, with their inodes."""
+        with os.scandir(folder) as entries:
+            return [(entry.name, entry.inode()) for entry in entries]
+
+
+class Claims:
+    """The claims in the directory of one queue, as of the last look.
+
+    ``taken`` has the number of the last claim of each claimed unit; ``listings`` counts
+    the looks.
+    """
+
+    def __init__(self, folder: str, files: Files | None = None) -> None:
+        self.folder = folder
+        self.taken: dict[int, int] = {}
+        self.listings = 0
+        self.files = files or Files()
+        self._by_inode: dict[int, str] = {}
+        self._inodes: dict[tuple[int, int], int] = {}
+        self._owners: dict[str, Owner] = {}
+
+    def look(self) -> None:
+        """List the directory: learn the claims of all runs.
+
+        Raises:
+            StoreError: it cannot be listed.
+        """
+        self.listings += 1
+        try:
+            names = self.files.listed(self.folder)
+        except OSError as error:
+            raise StoreError(f"cannot list {self.folder}: {error.strerror}") from error
+        for name, inode in names:
+            if name.startswith("w."):
+                self._by_inode[inode] = name
+            elif claim := _parsed(name):
+                self.note(*claim)
+                self._inodes[claim] = inode
+
+    def note(self, unit: int, number: int) -> None:
+        """Note that a unit has a claim of this number."""
+        self.taken[unit] = max(number, self.taken.get(unit, 0))
+
+    def after(self, unit: int) -> int:
+        """Return the number of the next claim of a unit."""
+        return self.taken.get(unit, -1) + 1
+
+    def owners(self) -> tuple[Owner, ...]:
+        """Return the runs that have entered."""
+        names = sorted(set(self._by_inode.values()))
+        found = (self._read_owner(name) for name in names)
+        return tuple(one for one in found if one is not None)
+
+    def claimants(self) -> Iterator[tuple[int, list[Owner | None]]]:
+        """Yield each claimed unit with its owners in the order of their claims.
+
+        An owner is None if it is not known yet.
+        """
+        for unit, last in sorted(self.taken.items()):
+            yield unit, [self._owner_of(unit, number) for number in range(last + 1)]
+
+    def named_in(self, path: str) -> str | None:
+        """Return the name of the owner that a claim holds; None if it has none yet."""
+        with suppress(OSError, *UNREADABLE):
+            return msgspec.json.decode(self.files.read(path), type=Owner).name
+        return None
+
+    def _owner_of(self, unit: int, number: int) -> Owner | None:
+        inode = self._inodes.get((unit, number))
+        name = None if inode is None else self._by_inode.get(inode)
+        if name is None:  # made without links, or the file was not listed yet
+            name = self.named_in(f"{self.folder}/c{unit}.{number}")
+        return None if name is None else self._read_owner(name)
+
+    def _read_owner(self, name: str) -> Owner | None:
+        if name not in self._owners:
+            with suppress(OSError, *UNREADABLE):
+                text = self.files.read(f"{self.folder}/{name}")
+                self._owners[name] = msgspec.json.decode(text, type=Owner)
+        return self._owners.get(name)
+
+
+class OwnClaims(Claims):
+    """The claims of one run among those of all; ``links`` counts its calls."""
+
+    def __init__(self, folder: str, owner: Owner, files: Files | None = None) -> None:
+        """Claim for *owner*, whose name gets a number when it enters."""
+        super().__init__(folder, files)
+        self.owner = owner
+        self.links = 0
+        self._own: set[str] = set()
+        self._label = owner.name
+        self._can_link = True
+        self._content = b""
+
+    def enter(self) -> None:
+        """Create the file of the owner, which has to be there before its claims.
+
+        Raises:
+            UsageError: the directory is a copy of a queue in use.
+            StoreError: the file cannot be created.
+        """
+        self.look()
+        refuse_copy(self.folder, self.owners())
+        self.owner = self._new_file(self.owner)
+
+    def take(self, unit: int, number: int = 0) -> bool:
+        """Claim a unit; return False if another run has that claim.
+
+        Raises:
+            StoreError: the claim cannot be written.
+        """
+        target = f"{self.folder}/c{unit}.{number}"
+        self.links += 1
+        try:
+            self._claim(target)
+        except FileExistsError:
+            self.note(unit, number)
+            # over NFS the answer to our own call may have been lost
+            return self.named_in(target) in self._own
+        except OSError as error:
+            raise StoreError(
+                f"cannot claim a task in {self.folder}: {error.strerror}"
+            ) from error
+        self.note(unit, number)
+        return True
+
+    def is_ours(self, owner: Owner) -> bool:
+        """Return whether *owner* is this very run."""
+        return owner.name in self._own
+
+    def _claim(self, target: str) -> None:
+        if self._can_link:
+            source = f"{self.folder}/{self.owner.name}"
+            try:
+                self.files.link(source, target)
+            except OSError as error:
+                if error.errno == errno.EMLINK:  # 65,000 on ext4
+                    self.owner = self._new_file(self.owner)
+                    self._claim(target)
+                    return
+                if error.errno not in _NO_LINKS:
+                    raise
+                self._can_link = False
+            else:
+                return
+        # a reader may see the file before its content: then nobody owns it yet
+        self.files.create(target, self._content)
+
+    def _new_file(self, owner: Owner) -> Owner:
+        number = len(self._own)
+        while True:
+            name = f"w.{self._label}.{number}"
+            ours = msgspec.structs.replace(owner, name=name)
+            self._content = msgspec.json.encode(ours)
+            try:
+                self.files.create(f"{self.folder}/{name}", self._content)
+            except FileExistsError:
+                number += 1
+                continue
+            except OSError as error:
+                raise StoreError(
+                    f"cannot write {self.folder}/{name}: {error.strerror}"
+                ) from error
+            self._own.add(name)
+            return ours
+
+
+def _parsed(name: str) -> tuple[int, int] | None:
+    """Return unit and number of the claim called *name*; None for another file."""
+    unit, dot, number = name[1:].partition(".")
+    if name[:1] == "c" and dot and unit.isdecimal() and number.isdecimal():
+        return int(unit), int(number)
+    return None
+
+
+def ended_tasks(joblog: str) -> dict[int, bool]:
+    """Return the tasks that a joblog has, and whether each succeeded.
+
+    Raises:
+        OSError: it exists and cannot be read.
+    """
+    try:
+        with open(joblog, "rb", buffering=1 << 20) as file:
+            file.readline()
+            return {seq: good for seq, good, _ in read_ends(file)}
+    except FileNotFoundError:
+        return {}
+
+
+class Pulling(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run needs to pull: the queue's units and who has to be asked.
+
+    ``units`` are the numbers of their tasks, in the order in which they are claimed.
+    ``elements`` is how many runs pull, ``place`` which of them this is. Tasks of the
+    same kind have equal needs; all tasks have if they are ``alike``. One starts only if
+    ``time_to_start`` of its kind is None or at most ``time_left``. ``gone`` returns the
+    names of those runs that have certainly ended, with all their tasks. ``sync`` writes
+    the joblog to disk. ``ended`` reads the joblog of a run, ``choose`` picks one unit,
+    ``taken`` counts tasks that were claimed.
+    """
+
+    units: Sequence[Sequence[int]]
+    elements: int
+    place: int
+    kind_of: Callable[[int], int]
+    alike: bool
+    time_to_start: Callable[[int], Seconds | None]
+    time_left: Callable[[], Seconds | None]
+    gone: Callable[[Collection[Owner]], Collection[str]]
+    sync: Callable[[], None]
+    ended: Callable[[Owner], Mapping[int, bool]]
+    choose: Callable[[Sequence[int]], int]
+    taken: Callable[[int], None]
+
+
+class SharedQueue(Queue):
+    """The queue of a loop whose tasks come from the claims of a shared queue.
+
+    Retries of its own tasks come first. ``unsure`` are runs that have tasks without an
+    end, and may be alive.
+    """
+
+    def __init__(self, claims: OwnClaims, pulling: Pulling) -> None:
+        super().__init__(iter(()))
+        self.claims = claims
+        self._pulling = pulling
+        self._begin = 0
+        self._ours: list[int] = []
+        self._lost: deque[tuple[int, int, list[int]]] = deque()
+        self._ended: dict[str, Mapping[int, bool]] = {}
+        self._give_back: Callable[[Slot], None] = lambda _: None
+        self._is_over = False
+        self.unsure: tuple[Owner, ...] = ()
+
+    def is_empty(self) -> bool:
+        """Return whether nothing is left that this run could start."""
+        return self._is_over and super().is_empty()
+
+    def take_where(
+        self,
+        running: int,
+        place: Callable[[int], Slot | None],
+        give_back: Callable[[Slot], None],
+    ) -> tuple[Turn, Slot] | None:
+        """Take the next task for which *place* finds a slot, claiming it if necessary.
+
+        Raises:
+            StoreError: the claims cannot be read or written.
+        """
+        if self.peek(running) is not None:
+            return super().take_where(running, place, give_back)
+        if self._is_over:
+            return None
+        self._give_back = give_back
+        found = self._of_ours(place) or self._claimed(place) or self._left_over(place)
+        if found is None and not running:
+            self._find_lost()
+            found = self._left_over(place)
+            self._is_over = found is None
+        return found
+
+    def _of_ours(self, place: Callable[[int], Slot | None]) -> tuple[Turn, Slot] | None:
+        """Take a task of a unit that was claimed before."""
+        for at, seq in enumerate(self._ours):
+            if self._has_time(seq) and (slot := place(seq)) is not None:
+                del self._ours[at]
+                return Turn(seq), slot
+        return None
+
+    def _claimed(self, place: Callable[[int], Slot | None]) -> tuple[Turn, Slot] | None:
+        """Claim a unit whose first task fits, and take that."""
+        misses = 0
+        while units := self._fitting(place):
+            unit = self._chosen(units)
+            self._pulling.sync()
+            if self.claims.take(unit):
+                self._own(self._pulling.units[unit])
+                return self._of_ours(place)
+            misses += 1
+            if misses % _MISSES == 0:
+                self.claims.look()
+        return None
+
+    def _chosen(self, units: Sequence[int]) -> int:
+        """Choose among the first units: those in turn of this element are rarely taken.
+
+        Where all took the first one, many links would be in vain. With unlike needs the
+        longest task that fits fills an element best, and elements differ in what fits.
+        """
+        pulling = self._pulling
+        if not pulling.alike:
+            return units[0]
+        for unit in units:
+            if unit % pulling.elements == pulling.place % pulling.elements:
+                return unit
+        return pulling.choose(units[: pulling.elements])
+
+    def _fitting(self, place: Callable[[int], Slot | None]) -> list[int]:
+        """Return the first free units of which a task fits."""
+        pulling, taken = self._pulling, self.claims.taken
+        while self._begin < len(pulling.units) and self._begin in taken:
+            self._begin += 1
+        found: list[int] = []
+        ahead = max(_AHEAD, _WINDOW * pulling.elements)
+        fits: dict[int, bool] = {}
+        for unit in range(self._begin, len(pulling.units)):
+            if unit in taken:
+                continue
+            seq = pulling.units[unit][0]
+            if not self._has_time(seq):
+                continue
+            kind = pulling.kind_of(seq)
+            if kind not in fits:
+                slot = place(seq)
+                fits[kind] = slot is not None
+                if slot is not None:
+                    self._give_back(slot)
+            if fits[kind]:
+                found.append(unit)
+            ahead -= 1
+            if not ahead:
+                break
+        return found
+
+    def _has_time(self, seq: int) -> bool:
+        pulling = self._pulling
+        needed = pulling.time_to_start(pulling.kind_of(seq))
+        left = None if needed is None else pulling.time_left()
+        return needed is None or left is None or needed <= left
+
+    def _own(self, tasks: Sequence[int]) -> None:
+        self._ours += tasks
+        self._pulling.taken(len(tasks))
+
+    def _left_over(
+        self, place: Callable[[int], Slot | None]
+    ) -> tuple[Turn, Slot] | None:
+        """Claim again a unit that runs left which are gone, and take a task of it."""
+        while self._lost:
+            unit, number, left = self._lost[0]
+            slot = place(left[0]) if self._has_time(left[0]) else None
+            if slot is None:
+                return None
+            self._lost.popleft()
+            self._pulling.sync()
+            if self.claims.take(unit, number):
+                self._own(left[1:])
+                self._pulling.taken(1)
+                return Turn(left[0]), slot
+            self._give_back(slot)
+        return None
+
+    def _find_lost(self) -> None:
+        """Ask which runs are gone, and note the tasks that they left."""
+        claims, pulling = self.claims, self._pulling
+        claims.look()
+        held = {
+            unit: [owner for owner in owners if owner is not None]
+            for unit, owners in claims.claimants()
+            if unit < len(pulling.units) and None not in owners
+        }
+        doubtful = {unit: held[unit] for unit in held if self._left(unit, held[unit])}
+        asked = {
+            owner.name: owner
+            for owners in doubtful.values()
+            for owner in owners
+            if not claims.is_ours(owner)
+        }
+        mine = claims.owner.joblog  # whose lock this run has: earlier ones are gone
+        gone = {name for name, one in asked.items() if one.joblog == mine}
+        others = tuple(one for name, one in asked.items() if name not in gone)
+        gone |= set(pulling.gone(others)) if others else set()
+        self._ended.clear()  # opened anew: now all that they wrote is there
+        self.unsure = tuple(one for name, one in asked.items() if name not in gone)
+        for unit, owners in doubtful.items():
+            left = self._left(unit, owners)
+            if left and all(owner.name in gone for owner in owners):
+                self._lost.append((unit, claims.after(unit), left))
+
+    def _left(self, unit: int, owners: Sequence[Owner]) -> list[int]:
+        """Return the tasks of a unit that no owner has in its joblog."""
+        over: set[int] = set()
+        for owner in owners:
+            if owner.name not in self._ended:
+                self._ended[owner.name] = self._pulling.ended(owner)
+            over |= set(self._ended[owner.name])
+        return [seq for seq in self._pulling.units[unit] if seq not in over]
+
+
+def refuse_copy(folder: str, owners: Collection[Owner]) -> None:
+    """Refuse a copy of a queue whose original may be in use.
+
+    A directory that was moved, or has another path on this machine, is none.
+
+    Raises:
+        UsageError: it is a copy.
+    """
+    for owner in owners:
+        with suppress(OSError):
+            if not os.path.samefile(owner.folder, folder):
+                raise UsageError(
+                    f"{folder} is a copy of {owner.folder}, whose tasks were begun "
+                    "there (weigh submit --again runs all of them here)"
+                )

@@ -1,0 +1,142 @@
+"""The progress of tools that weigh has no pattern for: a figure that only rises."""
+
+import gzip
+import json
+import statistics
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+from recorded import DIRECTORY
+
+from weigh.model.progress import Forecast
+from weigh.progress.reader import Reader
+
+TOOLS = sorted(path.name.split(".")[0] for path in DIRECTORY.glob("tools/*.gz"))
+NO_PROGRESS = {"zstd"}  # it prints how well it compresses
+SHARES = (0.1, 0.2, 0.5, 0.8)
+
+
+@cache
+def forecasts(name: str) -> list[tuple[Forecast | None, float]]:
+    """Return the forecasts from the first one on, and what truly remained."""
+    with gzip.open(DIRECTORY / "tools" / f"{name}.jsonl.gz", "rt") as file:
+        rows = [(at, text.encode("latin-1")) for at, text in map(json.loads, file)]
+    reader, first = Reader(), None
+    for at, chunk in rows:
+        reader.feed(chunk, at)
+        forecast = reader.forecast(at)
+        if forecast and forecast.remaining is not None:
+            first = at
+            break
+    if first is None:
+        return []
+    end = rows[-1][0]
+    reader, found, waiting = Reader(), [], [first + s * (end - first) for s in SHARES]
+    for at, chunk in rows:
+        while waiting and at > waiting[0]:
+            moment = waiting.pop(0)
+            found.append((reader.forecast(moment), end - moment))
+        reader.feed(chunk, at)
+    return found
+
+
+def read(lines: Sequence[str], every: float = 0.5) -> Forecast | None:
+    """Read *lines*, one *every* so many seconds."""
+    reader = Reader()
+    for number, line in enumerate(lines, 1):
+        reader.feed(line.encode() + b"\n", number * every)
+    return reader.forecast(len(lines) * every)
+
+
+@pytest.mark.parametrize("name", sorted(set(TOOLS) - NO_PROGRESS))
+def test_the_progress_of_a_tool_is_found_by_the_middle_of_its_run(name: str) -> None:
+    by_middle = forecasts(name)[:3]
+    assert by_middle
+    assert by_middle[-1][0]
+    assert by_middle[-1][0].total
+
+
+def test_the_interval_holds_the_end_of_nine_in_ten() -> None:
+    held = [
+        forecast.low <= true <= forecast.high
+        for name in TOOLS
+        for forecast, true in forecasts(name)
+        if forecast and forecast.low is not None and forecast.high is not None
+    ]
+    assert len(held) > 80
+    assert statistics.mean(held) >= 0.85
+
+
+def test_after_a_fifth_half_of_the_ends_are_known_within_a_tenth() -> None:
+    off = [
+        abs(found[1][0].remaining / found[1][1] - 1)
+        for found in map(forecasts, TOOLS)
+        if len(found) > 1 and found[1][0] and found[1][0].remaining is not None
+    ]
+    assert statistics.median(off) <= 0.1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "copied {n}.dat, {n}% of all",  # the name changes before the figure
+        " {n}% 17 + folder/{n}_x.fa",  # and after it
+        "reads_{n}: {n}.5/100.0 MB",
+        "[=====>    ] {n}.25 %",
+        "phase two: {n} of 100 pixels",
+    ],
+)
+def test_a_figure_is_known_again_by_either_side_of_it(line: str) -> None:
+    forecast = read([line.format(n=2 * n) for n in range(1, 21)])
+    assert forecast
+    assert forecast.source == "figures"
+    assert forecast.remaining == pytest.approx(15, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "accuracy: {n}%",
+        "gpu {n}%  mem {n}%",
+        "kept 6{n:02}/9{n:02} reads",  # the total changes
+        "2026/11/23 04:{n:02}:11 loaded a shard",
+        "GET /page/{n}/100 200",
+        "Compressed: 17 KiB => {n}.38%",
+    ],
+)
+def test_no_end_is_made_up_from_other_rising_figures(line: str) -> None:
+    assert read([line.format(n=n) for n in range(1, 31)]) is None
+
+
+@pytest.mark.parametrize("name", sorted(NO_PROGRESS))
+def test_no_end_is_made_up_for_a_tool_that_prints_no_progress(name: str) -> None:
+    assert not forecasts(name)
+
+
+def test_a_figure_far_from_zero_at_the_start_is_no_progress() -> None:
+    assert read([f"pass {n} got {70 + n / 2}% right" for n in range(1, 31)]) is None
+
+
+def test_a_figure_that_falls_is_dropped() -> None:
+    rising = [f"block {n}: {3 * n}% full" for n in range(1, 11)]
+    assert read(rising)
+    assert read([*rising, "block 11: 20% full", "block 12: 40% full"]) is None
+
+
+def test_a_figure_that_starts_over_gives_no_end() -> None:
+    once = [f"file: {10 * n}% written" for n in range(1, 11)]
+    assert read([*once, *once[:5]]) is None
+
+
+def test_known_counters_are_preferred() -> None:
+    forecast = read([f"step {n} of 50, {n}% of memory held" for n in range(1, 21)])
+    assert forecast
+    assert forecast.source == "step lines"
+
+
+def test_the_length_of_a_film_is_the_total_of_its_time() -> None:
+    lines = [f"frame={25 * n} time=00:00:{n:02}.00 speed=2x" for n in range(1, 21)]
+    forecast = read(["  Duration: 00:01:00.00, start: 0.0", *lines])
+    assert forecast
+    assert forecast.remaining == pytest.approx(20, rel=0.15)

@@ -1,0 +1,408 @@
+"""Several runs pull from one queue: nothing is lost, and nothing runs twice.
+
+The attack runs the real protocol on a disk that answers as a network disk may: late,
+with old listings, and "exists already" to a link that has just been made. At any call
+another run may come first, and any run may be killed.
+"""
+
+import errno
+import os
+import random
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import pytest
+
+from weigh.errors import StoreError, UsageError
+from weigh.runner.attempt import Attempt
+from weigh.runner.queue import fits_by_plan
+from weigh.runner.shared_queue import (
+    Claims,
+    Files,
+    OwnClaims,
+    Owner,
+    Pulling,
+    SharedQueue,
+)
+from weigh.runner.slots import Reservation, Slot
+from weigh.store.identity import Machine, Process
+
+ROUNDS = 200 if os.environ.get("WEIGH_FUZZ") == "long" else 20
+TASKS, ELEMENTS, SLOTS = 60, 6, 2
+HERE = Machine("here", "m", "b", "p")
+
+
+class Killed(BaseException):
+    """A run ends without another word."""
+
+
+class Worker:
+    """A run in a thread that goes on only while it has its turn."""
+
+    def __init__(self, world: "World", element: int, incarnation: int) -> None:
+        self.world = world
+        self.element = element
+        self.run = f"{element}.{incarnation}"
+        self.go = threading.Semaphore(0)
+        self.is_killed = self.is_over = False
+        self.running: list[int] = []
+        self.buffer: list[int] = []
+        self.thread = threading.Thread(target=self._main, daemon=True)
+        self.thread.start()
+
+    def wait(self) -> None:
+        """Let others go on first."""
+        self.world.back.release()
+        self.go.acquire()
+        if self.is_killed:
+            raise Killed
+
+    def sync(self) -> None:
+        """Write the joblog's new lines to the disk."""
+        lines, self.buffer = self.buffer, []
+        self.world.joblogs.setdefault(self.element, []).extend(lines)
+
+    def _main(self) -> None:
+        self.go.acquire()
+        try:
+            if not self.is_killed:
+                self._pull()
+                self.sync()
+        except Killed:
+            if self.world.rng.random() < 0.5:  # the node lives on, and writes it
+                self.sync()
+        finally:
+            self.is_over = True
+            self.running.clear()
+            self.world.back.release()
+
+    def _pull(self) -> None:
+        world, rng = self.world, self.world.rng
+        queue = world.queue_of(self)
+        free = [Slot(number) for number in range(1, SLOTS + 1)]
+
+        def place(_seq: int) -> Slot | None:
+            return free.pop() if free else None
+
+        while True:
+            while found := queue.take_where(len(self.running), place, free.append):
+                world.begin(self, found[0].seq)
+            if not self.running:
+                if queue.is_empty():
+                    return
+                continue
+            for _ in range(rng.randint(0, 3)):
+                self.wait()
+            seq = self.running.pop(rng.randrange(len(self.running)))
+            self.buffer.append(seq)
+            world.ends[seq] += 1
+            free.append(Slot(1))
+
+
+class Disk(Files):
+    """The calls of one run: each may be late, and each answer as well."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._world = worker.world
+
+    def link(self, source: str, target: str) -> None:
+        self._worker.wait()
+        names = self._world.names
+        if target in names:
+            self._worker.wait()
+            raise FileExistsError(target)
+        names[target] = names[source]
+        self._worker.wait()
+        if self._world.rng.random() < 0.1:  # sent again, as the answer was lost
+            raise FileExistsError(target)
+
+    def create(self, path: str, content: bytes) -> None:
+        self._worker.wait()
+        world = self._world
+        if path in world.names:
+            raise FileExistsError(path)
+        world.contents.append(content)
+        world.names[path] = len(world.contents) - 1
+        self._worker.wait()
+
+    def read(self, path: str) -> bytes:
+        self._worker.wait()
+        if path not in self._world.names:
+            raise FileNotFoundError(path)
+        return self._world.contents[self._world.names[path]]
+
+    def listed(self, folder: str) -> list[tuple[str, int]]:
+        self._worker.wait()
+        world = self._world
+        if world.rng.random() < 0.5 or not world.old:
+            world.old = dict(world.names)
+        return [(path.removeprefix(f"{folder}/"), at) for path, at in world.old.items()]
+
+
+class World:
+    """One attack; ``faults`` are what must never happen."""
+
+    def __init__(self, seed: int, broken: str = "") -> None:
+        self.rng = random.Random(seed)
+        self.broken = broken
+        self.back = threading.Semaphore(0)
+        self.names: dict[str, int] = {}
+        self.old: dict[str, int] = {}
+        self.contents: list[bytes] = []
+        self.joblogs: dict[int, list[int]] = {}
+        self.workers: list[Worker] = []
+        self.begins: Counter[int] = Counter()
+        self.ends: Counter[int] = Counter()
+        self.in_flight = 0
+        self.faults: list[str] = []
+
+    def queue_of(self, worker: Worker) -> SharedQueue:
+        owner = Owner(
+            name=f"tasks_{worker.element}",
+            joblog=f"tasks_{worker.element}.joblog",
+            run=worker.run,
+            machine=HERE,
+            process=Process(1),
+            folder="/nowhere",
+        )
+        disk = {"look first": LookFirst, "": Disk}.get(self.broken, Disk)(worker)
+        claims = OwnClaims("q", owner, disk)
+        claims.enter()
+        cache: dict[str, dict[int, bool]] = {}
+
+        def ended(one: Owner) -> Mapping[int, bool]:
+            worker.wait()
+            element = one.element
+            assert element is not None
+            lines = dict.fromkeys(self.joblogs.get(element, []), True)
+            return cache.setdefault(one.name, lines) if self.broken == "old" else lines
+
+        def gone(owners: Collection[Owner]) -> Collection[str]:
+            worker.wait()
+            if self.broken == "all gone":
+                return [one.name for one in owners]
+            over = {one.run for one in self.workers if one.is_over}
+            worker.wait()
+            return [one.name for one in owners if one.run in over]
+
+        return SharedQueue(
+            claims,
+            Pulling(
+                units=[(seq,) for seq in range(1, TASKS + 1)],
+                elements=ELEMENTS,
+                place=worker.element,
+                kind_of=lambda _seq: 0,
+                alike=True,
+                time_to_start=lambda _kind: None,
+                time_left=lambda: None,
+                gone=gone,
+                sync=worker.sync,
+                ended=ended,
+                choose=self.rng.choice,
+                taken=lambda _count: None,
+            ),
+        )
+
+    def begin(self, worker: Worker, seq: int) -> None:
+        """Note that a task starts, and whether that is wrong."""
+        if any(seq in one.running for one in self.workers):
+            self.faults.append(f"{seq} begun while the first one lives")
+        if any(seq in lines for lines in self.joblogs.values()):
+            self.faults.append(f"{seq} begun after its end was written")
+        self.begins[seq] += 1
+        worker.running.append(seq)
+
+    def attack(self) -> "World":
+        rng = self.rng
+        waiting = [(element, 0) for element in range(ELEMENTS)]
+        kills = rng.randint(0, ELEMENTS)
+        while waiting or any(not one.is_over for one in self.workers):
+            alive = [one for one in self.workers if not one.is_over]
+            if waiting and (not alive or rng.random() < 0.01):
+                self.workers.append(Worker(self, *waiting.pop(0)))
+                continue
+            one = rng.choice(alive)
+            if kills and rng.random() < 0.01:
+                kills -= 1
+                one.is_killed = True
+                self.in_flight += len(one.running) + len(one.buffer)
+                if rng.random() < 0.5:
+                    waiting.append((one.element, 1 + int(one.run.rpartition(".")[2])))
+            one.go.release()
+            self.back.acquire()
+        self._finish()
+        return self
+
+    def _finish(self) -> None:
+        """Let one more run take what is left: then everything must be there, once."""
+        last = Worker(self, ELEMENTS, 0)
+        self.workers.append(last)
+        while not last.is_over:
+            last.go.release()
+            self.back.acquire()
+        lines = Counter(seq for one in self.joblogs.values() for seq in one)
+        self.faults += [f"{n} lost" for n in range(1, TASKS + 1) if not lines[n]]
+        self.faults += [f"{seq} ended twice" for seq, n in lines.items() if n > 1]
+        again = sum(self.begins.values()) - TASKS
+        if again > self.in_flight:
+            self.faults.append(f"{again} run again, {self.in_flight} were in flight")
+
+
+class LookFirst(Disk):
+    """A disk on which a claim is a look, and then a new file."""
+
+    def link(self, source: str, target: str) -> None:
+        self._worker.wait()
+        if target in self._world.names:
+            raise FileExistsError(target)
+        self._worker.wait()
+        self._world.names[target] = self._world.names[source]
+
+
+@pytest.mark.parametrize("first", range(0, ROUNDS, 20))
+def test_no_attack_loses_a_task_or_runs_it_twice(first: int) -> None:
+    for seed in range(first, first + 20):
+        assert World(seed).attack().faults == []
+
+
+@pytest.mark.parametrize("broken", ["look first", "all gone", "old"])
+def test_the_attack_finds_a_broken_protocol(broken: str) -> None:
+    assert any(World(seed, broken).attack().faults for seed in range(20))
+
+
+# single faults, on a real disk
+
+
+def _owner(folder: Path, name: str = "tasks_0") -> Owner:
+    return Owner(
+        name=name,
+        joblog=f"../log/{name}.joblog",
+        run=name,
+        machine=HERE,
+        process=Process(1),
+        folder=str(folder),
+    )
+
+
+def _claims(folder: Path, name: str, files: Files | None = None) -> OwnClaims:
+    claims = OwnClaims(str(folder), _owner(folder, name), files)
+    claims.enter()
+    return claims
+
+
+def _owners(folder: Path) -> dict[int, list[str | None]]:
+    claims = Claims(str(folder))
+    claims.look()
+    return {
+        unit: [None if one is None else one.name for one in owners]
+        for unit, owners in claims.claimants()
+    }
+
+
+class Refusing(Files):
+    """A disk that refuses links after a number of them."""
+
+    def __init__(self, number: int, after: int = 0) -> None:
+        self.number = number
+        self.after = after
+
+    def link(self, source: str, target: str) -> None:
+        if not self.after:
+            self.after = -1 if self.number == errno.EMLINK else 0
+            raise OSError(self.number, os.strerror(self.number))
+        self.after -= 1
+        super().link(source, target)
+
+
+class Forgetful(Files):
+    """A disk that loses the answer to each link."""
+
+    def link(self, source: str, target: str) -> None:
+        super().link(source, target)
+        raise FileExistsError(target)
+
+
+def test_one_of_two_runs_gets_a_claim_and_many_claims_need_no_more_inodes(
+    tmp_path: Path,
+) -> None:
+    first, second = (_claims(tmp_path, name) for name in ("tasks_0", "tasks_1"))
+    assert [first.take(unit) for unit in range(50)] == [True] * 50
+    assert [second.take(unit) for unit in range(60)] == [False] * 50 + [True] * 10
+    assert len({path.stat().st_ino for path in tmp_path.iterdir()}) == 2
+
+
+def test_a_claim_whose_answer_was_lost_is_ours(tmp_path: Path) -> None:
+    ours = _claims(tmp_path, "tasks_0", Forgetful())
+    assert ours.take(7)
+    assert not _claims(tmp_path, "tasks_1", Forgetful()).take(7)
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_without_hard_links_a_claim_is_a_file_of_its_own(
+    tmp_path: Path, number: int
+) -> None:
+    first = _claims(tmp_path, "tasks_0", Refusing(number))
+    second = _claims(tmp_path, "tasks_1", Refusing(number))
+    assert [first.take(3), second.take(3), second.take(4)] == [True, False, True]
+    assert _owners(tmp_path) == {3: ["w.tasks_0.0"], 4: ["w.tasks_1.0"]}
+
+
+def test_a_file_with_too_many_links_gets_a_sibling(tmp_path: Path) -> None:
+    claims = _claims(tmp_path, "tasks_0", Refusing(errno.EMLINK, after=2))
+    assert all(claims.take(unit) for unit in range(4))
+    names = [owners[0] for owners in _owners(tmp_path).values()]
+    assert names == ["w.tasks_0.0"] * 2 + ["w.tasks_0.1"] * 2
+    assert all(claims.is_ours(one) for one in claims.owners())
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.ESTALE])
+def test_another_error_of_the_disk_is_reported(tmp_path: Path, number: int) -> None:
+    claims = _claims(tmp_path, "tasks_0", Refusing(number))
+    with pytest.raises(StoreError, match="cannot claim a task"):
+        claims.take(0)
+
+
+def test_a_copy_of_a_queue_in_use_is_refused(tmp_path: Path) -> None:
+    queue, copy, moved = (tmp_path / name for name in ("queue", "copy", "moved"))
+    queue.mkdir()
+    _claims(queue, "tasks_0").take(0)
+    shutil.copytree(queue, copy)
+    with pytest.raises(UsageError, match="is a copy of"):
+        _claims(copy, "tasks_1")
+    queue.rename(moved)
+    assert not _claims(moved, "tasks_1").take(0)
+
+
+def test_a_claim_that_was_copied_as_a_file_still_names_its_owner(
+    tmp_path: Path,
+) -> None:
+    queue, copy = tmp_path / "queue", tmp_path / "copy"
+    queue.mkdir()
+    _claims(queue, "tasks_0").take(5)
+    shutil.copytree(queue, copy)
+    shutil.rmtree(queue)
+    assert _owners(copy) == {5: ["w.tasks_0.0"]}
+
+
+def test_tasks_fit_by_what_they_are_planned_to_need_and_what_they_hold() -> None:
+    room = Reservation(memory=10, gpu_memory=8, cpus=4)
+
+    def running(plan: Reservation, *, holds: int = 0, gpu: str = "0") -> Attempt:
+        attempt = Attempt(1, 1, b"", Slot(1, gpu=gpu), plan=plan)
+        attempt.host.now = holds
+        return attempt
+
+    def fits(need: Reservation, *others: Attempt, gpu: str = "0") -> bool:
+        return fits_by_plan(room, Slot(2, gpu=gpu), others, need)
+
+    assert fits(Reservation(6, cpus=2), running(Reservation(4, cpus=2)))
+    assert not fits(Reservation(7), running(Reservation(4)))
+    assert not fits(Reservation(6), running(Reservation(4), holds=5))
+    assert not fits(Reservation(cpus=3), running(Reservation(cpus=2)))
+    assert not fits(Reservation(0, 5), running(Reservation(0, 4)))
+    assert fits(Reservation(0, 5), running(Reservation(0, 4)), gpu="1")
+    assert fits(Reservation(99))  # alone: it may not wait for ever
