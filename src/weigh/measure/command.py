@@ -56,6 +56,7 @@ class RunInProgress(Protocol):
 
 
 _FIRST_CHECKPOINT = 0.2
+_SECOND_CHECKPOINT = 1.0  # seconds after the first
 _CHECKPOINT_INTERVAL = 10.0
 _WITNESS_AFTER = 0.08  # seconds; by then most programs have installed signal handlers
 _BLIND_INTERVAL = 1.0  # seconds between samples after one that failed
@@ -201,8 +202,7 @@ class _Run:
         while self._exit is None or self._orphans.are_left():
             now = self._sampler.elapsed()
             wakes = (due, self._checkpoint_at, self._orphans.wake_at)
-            until = min(*wakes, *self._observe_at.values())
-            info = self._wakeup.wait(max(0.0, until - now))
+            info = self._wakeup.wait(min(*wakes, *self._observe_at.values()) - now)
             if info is not None:
                 self._take(info)
                 continue
@@ -309,8 +309,6 @@ class _Run:
     def _pass_on(self, number: int) -> None:
         if self._wakeup.is_stop_request(number):
             self._end_signal = number
-            # who ends the job's script kills weigh with it
-            self._checkpoint_at = 0.0
         send(self._leader, number)
 
     def _reap(self) -> None:
@@ -377,7 +375,9 @@ class _Run:
             signals.stop_self()
 
     def _write_checkpoint(self, now: Seconds) -> None:
-        self._checkpoint_at = now + _CHECKPOINT_INTERVAL
+        # a run that is killed early has lost the later half of it at most
+        pause = min(max(now, _SECOND_CHECKPOINT), _CHECKPOINT_INTERVAL)
+        self._checkpoint_at = now + pause
         if self._watch.checkpoint is None:
             return
         try:

@@ -210,8 +210,8 @@ def test_a_killed_weigh_leaves_what_its_nodes_had_reported(
     job: Job, tmp_path: Path
 ) -> None:
     script = f"""
-{WEIGH} srun -n4 $PYTHON hold.py 60 40 14 &
-sleep 12.5; kill -KILL $!; wait; $PYTHON -m weigh records >/dev/null
+{WEIGH} srun -n4 $PYTHON hold.py 60 40 9 &
+sleep 7; kill -KILL $!; wait; $PYTHON -m weigh records >/dev/null
 """
     job(script, *TWO_BY_TWO)
     found = stored(tmp_path)
