@@ -18,9 +18,8 @@ from weigh.cli.run_job import label_trouble, parse_parameters, report_on
 from weigh.errors import FormatError, WeighError
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.record_sink import current_folder
-from weigh.flow.run.run import run
+from weigh.flow.run.run import Watched, run
 from weigh.measure.launcher import Launcher
-from weigh.model.record import Record
 
 _VALUED = {"-o": "output", "--output": "output", "--label": "label"}
 _QUIET = ("-q", "--quiet")
@@ -109,7 +108,7 @@ def _measure(
     )
     command = list(plain.command)
 
-    def watch(notify: Callable[[str], None]) -> tuple[Record, list[str]]:
+    def watch(notify: Callable[[str], None]) -> Watched:
         return run(command, options, launchers=launchers, notify=notify)
 
     return report_on(watch, command, settings, quiet=plain.quiet, headroom=None)

@@ -13,9 +13,9 @@ from weigh.cli.options import DURATION, HEADROOM, SECONDS
 from weigh.cli.run_job import label_trouble, parse_parameters, report_on
 from weigh.errors import FormatError
 from weigh.flow.run.options import RunOptions
+from weigh.flow.run.run import Watched
 from weigh.flow.run.run import run as run_flow
 from weigh.measure.launcher import Launcher
-from weigh.model.record import Record
 
 _SHORTEST_INTERVAL = 0.001
 _WITHOUT_OPTION = ("login_node", "stalled_after")  # settings only
@@ -236,7 +236,7 @@ def run(context: click.Context, /, **words: Any) -> int:  # noqa: ANN401 - click
 
     launchers = context.obj or []
 
-    def watch(notify: Callable[[str], None]) -> tuple[Record, list[str]]:
+    def watch(notify: Callable[[str], None]) -> Watched:
         return _watch(words["attach"], command, run_options, launchers, notify)
 
     return report_on(watch, command, settings, quiet=quiet, headroom=headroom)
@@ -278,7 +278,7 @@ def _watch(
     options: RunOptions,
     launchers: list[Launcher],
     notify: Callable[[str], None],
-) -> tuple[Record, list[str]]:
+) -> Watched:
     """Run the command, or attach to a process: exactly one of the two."""
     if pid is not None and command:
         raise click.UsageError("--attach takes no command: it measures a process")

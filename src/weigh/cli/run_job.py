@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from weigh.config import Config
 from weigh.errors import NOT_FOUND, SIGNAL_BASE, FormatError
-from weigh.flow.run.run import advise
+from weigh.flow.run.run import Watched, advise
 from weigh.measure.launcher import script_trouble
 from weigh.model.record import Record
 
@@ -54,7 +54,7 @@ def _typed(text: str) -> int | float | str:
 
 
 def report_on(
-    watch: Callable[[Notify], tuple[Record, list[str]]],
+    watch: Callable[[Notify], Watched],
     command: Sequence[str],
     settings: Config,
     *,
@@ -70,7 +70,7 @@ def report_on(
             start = "\n" if line.startswith("\n") else ""  # after the job's open line
             _print(f"{start}weigh: {shown(line.lstrip())}\n")
 
-    record, warnings = watch(notify)
+    record, warnings, joined = watch(notify)
     if command and record.exit_code == NOT_FOUND:
         warnings += filter(None, (script_trouble(command[0]),))
     if record.part:  # the first rank reports for all
@@ -78,7 +78,7 @@ def report_on(
     if not quiet:
         for line in (*settings.warnings, *warnings):
             notify(line)
-        _report(record, headroom, notify, settings)
+        _report(joined or record, headroom, notify, settings)
     if record.signal is not None:
         return SIGNAL_BASE + record.signal
     return record.exit_code or 0

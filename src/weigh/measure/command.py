@@ -56,6 +56,7 @@ class RunInProgress(Protocol):
 
 
 _FIRST_CHECKPOINT = 0.2
+_SECOND_CHECKPOINT = 1.0  # seconds after the first
 _CHECKPOINT_INTERVAL = 10.0
 _WITNESS_AFTER = 0.08  # seconds; by then most programs have installed signal handlers
 _BLIND_INTERVAL = 1.0  # seconds between samples after one that failed
@@ -374,7 +375,9 @@ class _Run:
             signals.stop_self()
 
     def _write_checkpoint(self, now: Seconds) -> None:
-        self._checkpoint_at = now + _CHECKPOINT_INTERVAL
+        # a run that is killed early has lost the later half of it at most
+        pause = min(max(now, _SECOND_CHECKPOINT), _CHECKPOINT_INTERVAL)
+        self._checkpoint_at = now + pause
         if self._watch.checkpoint is None:
             return
         try:

@@ -98,6 +98,17 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     is_finding: bool = False
 
 
+class AccountedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a job, as accounting lists it; ``memory`` is in bytes on one node."""
+
+    name: str
+    program: str | None = None
+    state: State = "UNKNOWN"
+    tasks: int | None = None
+    nodes: int | None = None
+    memory: Bytes | None = None
+
+
 class Accounted(msgspec.Struct, frozen=True, kw_only=True):
     """What a scheduler's accounting reports on one element.
 
@@ -124,6 +135,7 @@ class Accounted(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: int | None = None
     sampled: Seconds | None = None
     nodes: int | None = None
+    steps: tuple[AccountedStep, ...] = ()
 
 
 class PastJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):

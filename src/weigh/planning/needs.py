@@ -384,7 +384,7 @@ def _kind(records: Sequence[Record], given: StatedUsage, headroom: float) -> Kin
         runs=request.runs if request else 0,
         records=tuple(record.id for record in records),
         busy=_most(_busy(gpu) for gpu in gpus),
-        notes=_notes(records, given),
+        notes=notes_on(records, given),
     )
 
 
@@ -425,12 +425,16 @@ def _memory(records: Sequence[Record]) -> Bytes:
     return max(peaks, default=0)
 
 
-def _notes(records: Sequence[Record], given: StatedUsage) -> tuple[str, ...]:
+def notes_on(records: Sequence[Record], given: StatedUsage) -> tuple[str, ...]:
+    """Return what limits the figures of *records*, unless *given* overrides them."""
     notes = []
     if given.memory is None and any(r.usage and r.usage.growing for r in records):
         notes.append(
             "memory was still rising at the end of a run: measure a longer one"
         )
+    missing = dict.fromkeys(part for record in records for part in record.missing)
+    if given.memory is None and missing:
+        notes.append(f"memory is a lower bound: {'; '.join(missing)}")
     states = sorted({r.state for r in records if r.state != "COMPLETED"})
     if states:
         notes.append(f"based on runs that did not complete ({', '.join(states)})")

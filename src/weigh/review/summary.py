@@ -7,7 +7,7 @@ import msgspec
 
 from weigh.model.job import FINAL
 from weigh.model.record import Record
-from weigh.model.report import Accounted, GpuTable, Note, Report, Row
+from weigh.model.report import Accounted, AccountedStep, GpuTable, Note, Report, Row
 from weigh.render.printable import three
 from weigh.review.advice import Subject
 from weigh.review.elements import Element, measures
@@ -16,7 +16,7 @@ from weigh.review.gpu_energy import gpu_totals
 from weigh.review.notes import notes
 from weigh.review.requested import Requested
 from weigh.review.runs import Run
-from weigh.units import GIB, HOUR, Seconds
+from weigh.units import GIB, HOUR, Seconds, format_size
 
 
 class Findings(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +41,32 @@ class Findings(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str | None = None
     request: Note | None = None
     slots: int | None = None
+
+
+_MOST_STEPS = 6  # named in a note
+_AS_USUAL = frozenset(("COMPLETED", "RUNNING", "PENDING"))
+
+
+def step_notes(accounted: Sequence[Accounted]) -> Iterator[Note]:
+    """Yield the steps of a job, those that failed first, if it had several or one did.
+
+    A job may complete although a step ran out of memory.
+    """
+    steps = accounted[0].steps if len(accounted) == 1 else ()
+    failed = [one for one in steps if one.state not in _AS_USUAL]
+    if len(steps) < 2 and not failed:  # noqa: PLR2004 - one is the job itself
+        return
+    named = [*failed, *(one for one in steps if one.state in _AS_USUAL)]
+    words = "; ".join(map(_step_words, named[:_MOST_STEPS]))
+    more = f"; {len(named) - _MOST_STEPS} more" if len(named) > _MOST_STEPS else ""
+    yield Note(about="steps", words=words + more, weight=30 if failed else 10)
+
+
+def _step_words(step: AccountedStep) -> str:
+    size = format_size(step.memory) if step.memory else ""  # 0: no sample
+    tasks = f"{step.tasks} tasks" if (step.tasks or 1) > 1 else ""
+    state = "" if step.state == "COMPLETED" else step.state
+    return " ".join(w for w in (step.name, step.program, tasks, size, state) if w)
 
 
 def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
@@ -87,6 +113,7 @@ def compose(found: Findings, drawn: tuple[Record, ...] = ()) -> Report:
                 ),
                 found.request,
             ),
+            *step_notes(found.accounted),
         ),
         records=drawn,
         gpu_hours=sum(one.gpus * h for one, h in hours) if requested.gpus else None,

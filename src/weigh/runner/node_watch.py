@@ -126,8 +126,9 @@ class NodeWatch:
         ended = [*self._ended, *(self._looked_at for _ in self._launchers)]
         early = sum(at < ready for at in ended)
         if early:
-            of = f"{early} of {self._met} launches by {self._starter}"
-            missing = (*missing, f"{of} ended before they could be measured")
+            what = "1 launch" if early == 1 else f"{early} launches"
+            by = f"{what} by {self._starter}"
+            missing = (*missing, f"{by} ended before any could be measured")
         return self._with_missing(joined, missing)
 
     def _meet(self, run: WatchedRun, now: Seconds) -> None:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from weigh.flow.fit.estimate_options import TypedOptions, parse_options
 from weigh.flow.fit.fit import answer
 from weigh.model.record import Monitor, Node, PeakMemory, Rank, Record, Request, Usage
+from weigh.planning import needs
 from weigh.request import from_usages
 from weigh.schedulers.gridengine import text as gridengine
 from weigh.schedulers.slurm import text as slurm
@@ -163,3 +164,20 @@ def test_a_scan_over_the_ranks_requests_what_each_needs(ranks: tuple[int, ...]) 
     assert slurm.directives(found.request)[0] == "--ntasks=16"
     assert found.request.memory is None
     assert 100 * MIB <= (found.request.memory_per_cpu or 0) <= 150 * MIB
+
+
+def test_plans_and_scans_call_what_was_not_seen_a_lower_bound() -> None:
+    runs = [
+        msgspec.structs.replace(
+            a_run([[100 * MIB * size]], missing=("1 of 2 nodes sent no figures",)),
+            parameters={"size": size},
+            command=("srun", "prog", str(size)),
+        )
+        for size in (1, 2)
+    ]
+    words = "memory is a lower bound: 1 of 2 nodes sent no figures"
+    assert (
+        words
+        in answer(runs, "size", parse_options(TypedOptions(), "size", {})).warnings
+    )
+    assert words in needs.notes_on(runs, needs.StatedUsage())

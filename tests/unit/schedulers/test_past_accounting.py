@@ -10,6 +10,7 @@ from captured_text import captured
 from weigh.model.report import Accounted, PastJob
 from weigh.review.figures import with_accounting
 from weigh.review.requested import Requested
+from weigh.review.summary import step_notes
 from weigh.schedulers.gridengine import accounting as gridengine
 from weigh.schedulers.slurm import accounting as slurm
 from weigh.units import GIB, KIB, MIB
@@ -48,6 +49,23 @@ def job_of(text: str, job: str) -> Accounted:
         line for line in text.splitlines() if line.startswith((f"{job}|", f"{job}."))
     ]
     return slurm.parse("\n".join(lines))[0]
+
+
+def test_a_job_lists_its_own_steps_and_one_out_of_memory_is_the_jobs() -> None:
+    job = one_of(
+        "9|COMPLETED|9|3000M|4|2|||||||train",
+        "9.batch|COMPLETED|9||2|1|1|4M|||||batch",
+        "9.0|OUT_OF_MEMORY|2||4|2|2||||||python",
+        "9.1|COMPLETED|7||4|2|2|9M|||||weigh",
+        "9.2|COMPLETED|7||4|2|4|100M|||||prog",
+    )
+    assert job.state == "OUT_OF_MEMORY"
+    assert [(step.name, step.program) for step in job.steps] == [
+        ("0", "python"),
+        ("2", "prog"),
+    ]
+    (note,) = step_notes([job])
+    assert note.words == "0 python 2 tasks OUT_OF_MEMORY; 2 prog 4 tasks 200 MiB"
 
 
 # ---- memory of steps: what the programs of the recording held is known

@@ -195,7 +195,7 @@ def test_a_rank_that_fails_has_the_exit_code_of_plain_srun(
     script = f"""
 {step}; echo $? >plain
 $PYTHON -m weigh run -q -- {step}; echo $? >around
-srun {option} -n2 $PYTHON -m weigh run -q -- bash fail.sh; echo $? >each
+srun {option} -n2 $PYTHON -m weigh run -- bash fail.sh; echo $? >each
 """
     job(script, "--nodes=2", "--ntasks=2", "--mem=300M")
     plain, around, each = (
@@ -204,14 +204,17 @@ srun {option} -n2 $PYTHON -m weigh run -q -- bash fail.sh; echo $? >each
     assert plain.strip() != "0"
     assert around == plain
     assert each == plain
+    if end == "exit 5" and not option:  # rank 0 itself ended well
+        said = (tmp_path / "err").read_text()
+        assert re.search("^weigh  FAILED in .*, exit code 5 ", said, re.MULTILINE)
 
 
 def test_a_killed_weigh_leaves_what_its_nodes_had_reported(
     job: Job, tmp_path: Path
 ) -> None:
     script = f"""
-{WEIGH} srun -n4 $PYTHON hold.py 60 40 14 &
-sleep 12.5; kill -KILL $!; wait; $PYTHON -m weigh records >/dev/null
+{WEIGH} srun -n4 $PYTHON hold.py 60 40 9 &
+sleep 7; kill -KILL $!; wait; $PYTHON -m weigh records >/dev/null
 """
     job(script, *TWO_BY_TWO)
     found = stored(tmp_path)

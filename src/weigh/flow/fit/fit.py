@@ -131,6 +131,7 @@ def answer(records: Sequence[Record], by: str, parsed: ParsedOptions) -> Answer:
         narrow=_narrow(advice),
         warnings=(
             *((_PER_TASK,) if tasks else ()),
+            *_lower_bound(used),
             *made.notes,
             *said,
             *_without_gpu(advice),
@@ -206,6 +207,12 @@ def _varies(records: Sequence[Record]) -> str:
     raise UsageError(
         "no parameter of these records varies (weigh run --param batch_size=50)"
     )
+
+
+def _lower_bound(used: Sequence[Record]) -> Iterator[str]:
+    missing = dict.fromkeys(part for record in used for part in record.missing)
+    if missing:
+        yield f"memory is a lower bound: {'; '.join(missing)}"
 
 
 def _without_gpu(advice: Advice) -> Iterator[str]:

@@ -9,13 +9,13 @@ import msgspec
 from weigh.errors import UsageError
 from weigh.flow.run.options import RunOptions
 from weigh.flow.run.record_sink import Keeper, Output, Warner
-from weigh.flow.run.run import blank_record, finished, signals_held
-from weigh.model.record import Outcome, Record
+from weigh.flow.run.run import Watched, blank_record, finished, signals_held
+from weigh.model.record import Outcome
 
 
 def attach(
     pid: int, options: RunOptions, *, notify: Callable[[str], None] | None = None
-) -> tuple[Record, list[str]]:
+) -> Watched:
     """Measure the running process *pid* until it ends, or a signal ends weigh.
 
     Its exit code is unknown, so the state is UNKNOWN. *notify* gets a message if the
@@ -52,4 +52,4 @@ def attach(
             warner.warn(line)
         keeper.keep(record)
         output.write(record, warner)
-    return record, warner.lines
+    return Watched(record, warner.lines)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from stat import S_ISREG
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -48,13 +48,25 @@ if TYPE_CHECKING:
 _LAST_WORDS = 1 << 14  # bytes of a failed run's output that are searched for a cause
 
 
+class Watched(NamedTuple):
+    """A run that ended: its record, and warnings for the user.
+
+    ``joined`` is the record of all ranks, where this run is the first of them: weigh
+    ends as its own rank did, whatever became of the others.
+    """
+
+    record: Record
+    warnings: list[str]
+    joined: Record | None = None
+
+
 def run(
     command: list[str],
     options: RunOptions,
     *,
     launchers: list[Launcher],
     notify: Callable[[str], None] | None = None,
-) -> tuple[Record, list[str]]:
+) -> Watched:
     """Measure *command*; return the record, and warnings for the user.
 
     Raises:
@@ -85,25 +97,20 @@ def run(
         measured = _measure_all(lambda: channel.take(measure()), options)
         for launcher in launchers:
             launcher.discard()
-        record = _ended(blank, measured[-1])
+        record, joined = _ended(blank, measured[-1]), None
         try:
             _note_oddities(measured, options, warner)
             words = last_words(sizes) if record.exit_code or record.signal else ""
             record = finished(record, measured, options, words)
             keeper.keep(record)
-            own = record
             if group is not None and group.is_first:
-                record = group.joined(record, os.environ)
-            output.write(record, warner)
-            # weigh ends as its own rank did, whatever became of the others
-            record = msgspec.structs.replace(
-                record, exit_code=own.exit_code, signal=own.signal
-            )
+                joined = group.joined(record, os.environ)
+            output.write(joined or record, warner)
             _note_login_node(record.host, options, warner)
             _note_directives(record, warner)
         except Exception as error:  # noqa: BLE001 - the job's exit code must pass
             warner.warn(f"internal error: {type(error).__name__}: {error}")
-    return record, warner.lines
+    return Watched(record, warner.lines, joined)
 
 
 def signals_held() -> AbstractContextManager[None]:

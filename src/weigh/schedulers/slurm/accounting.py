@@ -14,7 +14,7 @@ from itertools import chain, combinations, islice
 import msgspec
 
 from weigh.model.record import State
-from weigh.model.report import Accounted, PastJob, Whose
+from weigh.model.report import Accounted, AccountedStep, PastJob, Whose
 from weigh.schedulers.dialect import whole_number
 from weigh.schedulers.protocol import AccountingWords, Argv
 from weigh.schedulers.slurm.commands import STATES
@@ -39,9 +39,10 @@ _FIELDS = (
     "TRESUsageInTot",
     "Start",
     "End",
+    "JobName",  # the last: it may contain the delimiter
 )
 _PAST_FIELDS = (
-    *_FIELDS,
+    *_FIELDS[:-1],
     *("Submit", "Eligible", "User", "Account", "Partition", "ExitCode", "JobName"),
 )
 # columns whose values users or sites write
@@ -98,6 +99,8 @@ _MOST_FITS = 500  # ways to distribute delimiters over the free columns of a row
 _NO_NODE = frozenset(("", "None assigned"))
 _ONE_NODE = frozenset(("batch", "interactive"))
 _NOT_THE_JOBS = "extern"
+_OURS = "weigh"  # the name of the step that measures others
+_MOST_STEPS = 50
 _KILLED_BY_ROOT = "CANCELLED by 0"
 _IN_NO_TIME = frozenset(("", "Unknown", "None"))
 SAMPLED_EVERY: Seconds = 30.0  # slurm.conf(5), JobAcctGatherFrequency
@@ -429,6 +432,7 @@ def _job(row: list[str], rows: list[list[str]], at: _Columns) -> PastJob:
             time_limit=limit,
             gpu_memory=gpu_memory,
             gpu_utilization=gpu_share,
+            steps=tuple(_listed(rows, steps, at)),
             energy=_most(
                 _energy(one[at.energy]) for one in chain((row,), rows) if one[at.energy]
             ),
@@ -453,6 +457,24 @@ def _step(row: list[str], at: _Columns) -> _Step:
     if total is not None:
         memory = max(-(-total // nodes), largest or 0)
     return _Step(name, row[at.start], row[at.end], memory)
+
+
+def _listed(
+    rows: Sequence[list[str]], steps: Sequence[_Step], at: _Columns
+) -> Iterator[AccountedStep]:
+    """Yield the steps that the job itself started."""
+    own = [(r, s) for r, s in zip(rows, steps, strict=True) if s.name.isdecimal()]
+    for row, step in own[:_MOST_STEPS]:
+        name = row[at.of("jobname")]
+        if name != _OURS:
+            yield AccountedStep(
+                name=step.name,
+                program=name or None,
+                state=_state(row[at.state]),
+                tasks=whole_number(row[at.tasks]) or None,
+                nodes=whole_number(row[at.nodes]) or None,
+                memory=step.memory,
+            )
 
 
 def _memory(steps: Sequence[_Step]) -> Bytes | None:
