@@ -77,7 +77,7 @@ def script(folder: Path, name: str, text: str) -> Path:
 def test_what_runs_on_other_machines_makes_the_figures_a_lower_bound(
     launcher: str, remote: str, weigh: Weigh, tmp_path: Path
 ) -> None:
-    far = script(tmp_path, remote, "sleep 0.6")
+    far = script(tmp_path, remote, "sleep 2")
     near = script(tmp_path, launcher, f"{far} other-node prog")
     done = weigh.run("--", str(near))
     (missing,) = weigh.record()["missing"]
