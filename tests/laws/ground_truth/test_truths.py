@@ -71,7 +71,10 @@ CASES = [
     pytest.param(
         kind,
         where,
-        marks=[pytest.mark.xfail(reason=_MISSES[where, kind], strict=False)]
+        marks=[
+            pytest.mark.xfail(reason=_MISSES[where, kind], strict=False),
+            pytest.mark.integrations,
+        ]
         if (where, kind) in _MISSES
         else [],
     )
