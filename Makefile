@@ -23,7 +23,7 @@ help:
 	@echo "make examples  the guides end to end, with spaCy, torch, Scalene (a GiB)"
 	@echo "make test    style, types, import contract, tests"
 	@echo "make test-quick  the same, with the tests that take a minute in all"
-	@echo "make integrations  those of make test that it does once, at every scheduler and size"
+	@echo "make integrations  those of make test that it does once, on the other schedulers"
 	@echo "make matrix  the scheduler tests on each version of each scheduler (root, Debian)"
 	@echo "make coverage which lines and branches no test runs (some minutes longer)"
 	@echo "make docs    the pages as a site, in site/; what is generated from the code"
@@ -50,7 +50,7 @@ test: style
 	PATH="$(CURDIR)/$(BIN):$$PATH" ci/isolated.sh $(DIRTY) $(BIN)/python -m pytest \
 	  -n $(WORKERS) --dist loadgroup -rfEs --durations=10 -m "not integrations" $(PYTEST)
 
-# what `make test` does once, with the other schedulers and sizes
+# what `make test` does once, with the other schedulers
 integrations: export PYTHONDONTWRITEBYTECODE :=
 integrations: $(VENV)/.dev
 	@ci/packages.sh

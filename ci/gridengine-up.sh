@@ -53,7 +53,7 @@ as_admin /usr/share/gridengine/scripts/init_cluster \
 
 SGE_MASTER_PIDFILE=$top/pid/qmaster setsid sge_qmaster </dev/null >"$top/log/qmaster" 2>&1
 conf() { as_admin /usr/lib/gridengine/qconf "$@" 2>>"$top/log/qconf"; }
-wait_until 30 sge_qmaster conf -sconf || { cat "$top/log/qconf" >&2; exit 1; }
+wait_until 120 sge_qmaster conf -sconf || { cat "$top/log/qconf" >&2; exit 1; }
 [ -s "$top/pid/qmaster" ] || cp "$spool/qmaster/qmaster.pid" "$top/pid/qmaster"
 conf -am root >/dev/null || true
 conf -as "$host" >/dev/null
@@ -140,9 +140,9 @@ add_queue long 168:00:00 ngpus=4
 
 setsid sge_execd </dev/null >"$top/log/execd" 2>&1
 keep_pid() { cat "$spool"/execd/*/execd.pid >"$top/pid/execd" && [ -s "$top/pid/execd" ]; }
-wait_until 30 sge_execd keep_pid
+wait_until 120 sge_execd keep_pid
 ready() { [ "$(qstat -f -q '*' | awk '/@/ && NF == 5' | wc -l)" -eq 4 ]; }
-wait_until 30 "four queues that take jobs" ready
+wait_until 120 "four queues that take jobs" ready
 programs_of "$top/bin" gridengine-client
 echo "export PATH=$top/bin:$PATH_BEFORE"
 for name in SGE_ROOT SGE_CELL SGE_QMASTER_PORT SGE_EXECD_PORT; do

@@ -97,7 +97,7 @@ use POLICY: HOLD_IF_MEMORY_EXCEEDED
 CONF
 condor_master -pidfile "$top/pid/master" >"$top/log/start" 2>&1
 ready() { [ "$(condor_status -af TotalGPUs)" = 4 ] && condor_q; }
-wait_until 30 "a node of HTCondor" ready
+wait_until 120 "a node of HTCondor" ready
 pgrep -x -P "$(<"$top/pid/master")" condor_schedd >"$top/pid/schedd"
 echo "export CONDOR_CONFIG=$CONDOR_CONFIG"
 echo "export WEIGH_RIG_AS=$RIG_USER"

@@ -152,7 +152,7 @@ start_database() {
         --innodb-buffer-pool-size=64M --innodb-flush-log-at-trx-commit=0 \
         --innodb-doublewrite=0 --innodb-lock-wait-timeout=900 \
         >"$top/log/mariadbd.log" 2>&1 </dev/null &
-    wait_until 30 mariadbd mariadb-admin --no-defaults -S "$data/socket" ping
+    wait_until 120 mariadbd mariadb-admin --no-defaults -S "$data/socket" ping
     cat >"$top/etc/slurmdbd.conf" <<CONF
 AuthType=auth/munge
 DbdHost=localhost
@@ -170,8 +170,8 @@ CONF
     chmod 600 "$top/etc/slurmdbd.conf" # slurmdbd insists
     MYSQL_UNIX_PORT=$data/socket setsid slurmdbd </dev/null >"$top/log/slurmdbd.out" 2>&1
     # sacctmgr would try for 20 seconds where nobody listens yet
-    wait_until 30 slurmdbd bash -c "exec 3<>/dev/tcp/127.0.0.1/$database_port"
-    wait_until 20 slurmdbd timeout 10 sacctmgr -n list cluster
+    wait_until 120 slurmdbd bash -c "exec 3<>/dev/tcp/127.0.0.1/$database_port"
+    wait_until 120 slurmdbd timeout 10 sacctmgr -n list cluster
     {
         sacctmgr -i -Q add cluster rig || true
         sacctmgr -i -Q add account lab Cluster=rig Description=lab Organization=lab
@@ -185,7 +185,7 @@ for name in cn1 cn2 cn3; do
     setsid slurmd -N $name </dev/null >"$top/log/slurmd.$name.out" 2>&1
 done
 idle() { [ "$(sinfo -h -N -p short -t idle -o %N | sort -u | wc -l)" -eq 3 ]; }
-wait_until 30 "three idle nodes" idle
+wait_until 120 "three idle nodes" idle
 programs_of "$top/bin" slurm-client
 echo "export SLURM_CONF=$SLURM_CONF"
 echo "export PATH=$top/bin:$PATH_BEFORE"

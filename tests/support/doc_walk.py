@@ -34,7 +34,7 @@ PATIENCE = 1800.0  # seconds until a test gives up; torch on a busy machine
 NOT_RUN = "not run"
 _FIGURES = re.compile(
     r"\b([0-9a-f]{12}|[0-9a-f]{6})\b"
-    r"|[0-9][0-9.,:e%-]*( ?(s|ms|KiB|MiB|GiB|B|h|m)\b)?"
+    r"|[0-9][0-9.,:e%-]*( ?(s|ms|KiB|MiB|GiB|B|h|m|[KMGT])\b)?"
 )
 _COMMENT = re.compile(r"^# +")
 _SCHEDULERS = {"slurm": "SLURM_CONF", "gridengine": "SGE_ROOT"}

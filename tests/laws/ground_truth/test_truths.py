@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(
 )
 HERE = Path(__file__).parent
 NEAR = 0.06
+LATE = 0.06  # seconds from look to look: on a busy machine, where only bounds are sure
 # a batch job gets no cgroup of weigh's own, and the tests' own has strangers in it
 IN_A_JOB = {"PBS_JOBID": "1"}
 _IN_A_JOB = """
@@ -70,7 +71,10 @@ CASES = [
     pytest.param(
         kind,
         where,
-        marks=[pytest.mark.xfail(reason=_MISSES[where, kind], strict=False)]
+        marks=[
+            pytest.mark.xfail(reason=_MISSES[where, kind], strict=False),
+            pytest.mark.integrations,
+        ]
         if (where, kind) in _MISSES
         else [],
     )
@@ -95,13 +99,14 @@ def test_value_and_bounds_of_programs_that_know_their_peak(
     kind: str, where: str, programs: Path, tmp_path: Path
 ) -> None:
     said = []
-    for number in range(2):  # other tests keep the machine busy: one of two must do
+    for number in range(3):  # other tests keep the machine busy: one of three must do
         folder = tmp_path / str(number)
         folder.mkdir()
-        true, peak = measured(kind, where, programs, folder)
+        true, peak, interval = measured(kind, where, programs, folder)
         known = 0.01 * true + MIB / 2  # the truth itself
         holds = peak["low"] - known <= true <= peak["high"] + known
-        if holds and abs(peak["value"] / true - 1) <= NEAR:
+        is_near = abs(peak["value"] / true - 1) <= NEAR
+        if holds and (is_near or interval > LATE):
             return
         parts = (f"{name} {peak[name] / true:.2f}" for name in ("value", "low", "high"))
         said.append(f"{', '.join(parts)} of the truth; {peak['source']}")
@@ -110,7 +115,8 @@ def test_value_and_bounds_of_programs_that_know_their_peak(
 
 def measured(
     kind: str, where: str, programs: Path, folder: Path
-) -> tuple[int, dict[str, Any]]:
+) -> tuple[int, dict[str, Any], float]:
+    """Return the truth in bytes, what weigh measured, and how often: in seconds."""
     record, truth = folder / "record.json", folder / "truth.json"
     subprocess.run(
         [
@@ -126,7 +132,8 @@ def measured(
         },
     )
     true = int(json.loads(truth.read_text())["peak_memory"])
-    return true, json.loads(record.read_text())["usage"]["peak_memory"]
+    seen = json.loads(record.read_text())
+    return true, seen["usage"]["peak_memory"], float(seen["monitor"]["interval"])
 
 
 def test_the_programs_are_those_of_the_benchmark(programs: Path) -> None:

@@ -217,9 +217,10 @@ def test_resume_without_a_scan_requests_the_command(weigh: Weigh) -> None:
 def test_confirm_runs_one_size_more_and_states_whether_it_held(scan: Weigh) -> None:
     _, out, err = scan("mib=20,40,80", "--target", "120", "--confirm", "--json")
 
-    assert ran()[3:] == [["120"]]
-    assert json.loads(out)["confirmed"].startswith("mib=120 held: ")
-    assert "mib=120 held: " in err
+    # which one is recommended depends on the pace of the runs
+    ((size,),) = ran()[3:]
+    assert json.loads(out)["confirmed"].startswith(f"mib={size} held: ")
+    assert f"mib={size} held: " in err
 
 
 def test_confirm_states_that_a_size_did_not_hold(scan: Weigh) -> None:

@@ -292,7 +292,7 @@ class FakeGauge:
         return Room(min(100, live * self.share) * self.unit, 100 * self.unit)
 
 
-LIVE = "touch live-{0}; echo {0}; sleep {1}; rm live-{0}"
+LIVE = "touch live-{0} began; echo {0}; sleep {1}; rm live-{0}"
 
 
 def setup_in(folder: Path, jobs: int) -> Setup:
@@ -311,6 +311,7 @@ def tasks_of(lines: Sequence[str]) -> list[TaskToTry]:
     return [TaskToTry(at, line.encode()) for at, line in enumerate(lines, start=1)]
 
 
+@pytest.mark.usefixtures("begins")
 def test_the_youngest_makes_room_and_runs_alone_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -320,8 +321,8 @@ def test_the_youngest_makes_room_and_runs_alone_later(
     tried = try_side_by_side(
         tasks_of(
             [
-                "touch live-1; sleep 3; rm live-1",
-                "trap 'rm -f live-2' EXIT;" + LIVE.format(2, 1),
+                "touch live-1 began; until [ -e left ]; do sleep 0.1; done; rm live-1",
+                "trap 'touch left; rm -f live-2' EXIT;" + LIVE.format(2, 1),
             ]
         ),
         setup_in(tmp_path, 2),
@@ -334,6 +335,7 @@ def test_the_youngest_makes_room_and_runs_alone_later(
     assert "task 2 is stopped, to run alone later" in said[0]
 
 
+@pytest.mark.usefixtures("begins")
 def test_a_task_waits_where_there_is_no_room_for_another_of_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,26 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="measures /proc"
 
 @cache
 def measured(kind: str) -> tuple[Record, str]:
-    """Run one kind, once for all tests; give its record and what weigh said."""
+    """Run one kind, once for all tests; give its record and what weigh said.
+
+    On a busy machine the steps come late and in heaps: then it is run again.
+    """
+    for _ in range(4):
+        record, said = measured_once(kind)
+        if is_in_time(record):
+            return record, said
+    pytest.skip("the machine is too busy for a program that keeps a pace")
+
+
+def is_in_time(record: Record) -> bool:
+    """Return whether a run kept its pace, and weigh its own."""
+    if record.usage is None or record.monitor is None:
+        return True
+    took, interval = record.usage.wall_time, record.monitor.interval
+    return took < 1.4 * SECONDS and (interval or 0) < 0.1
+
+
+def measured_once(kind: str) -> tuple[Record, str]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "record.json"
         done = subprocess.run(
@@ -63,10 +82,11 @@ def test_memory_that_found_its_level_is_not_reported_to_rise(kind: str) -> None:
 
 
 def test_a_buffer_that_fills_up_levels_out_when_it_is_full() -> None:
-    full = 0.4 * SECONDS  # of its steps it needs 40
+    usage = measured("replay")[0].usage
     since = growth("replay").since
+    assert usage is not None
     assert since is not None
-    assert full / 2 < since < 0.8 * SECONDS
+    assert 0.2 < since / usage.wall_time < 0.8  # of its steps it needs 40 %
 
 
 def test_a_leak_is_carried_on_to_ten_times_the_steps() -> None:

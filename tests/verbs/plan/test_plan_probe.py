@@ -61,12 +61,12 @@ def test_mps_is_not_advised_for_a_gpu_that_is_busy_or_unknown(
 
 
 def test_tasks_that_only_wait_share_a_node_without_loss(tmp_path: Path) -> None:
-    done = probed(tmp_path, "sleep 0.4\n" * 4, "--node-cpus", "3", "--json")
+    done = probed(tmp_path, "sleep 2\n" * 4, "--node-cpus", "3", "--json")
     assert done.returncode == 0, done.stderr
     plan = json.loads(done.stdout)
     counts = [one["count"] for one in plan["probe"]]
     assert counts == [1, 2, 3]
-    assert all(one["slow_down"] < 1.5 for one in plan["probe"])
+    assert all(one["slow_down"] < 1.8 for one in plan["probe"])
     assert len(plan["elements"]) == 2
 
 

@@ -51,12 +51,12 @@ def forget(job: str) -> None:
     text = Path(os.environ["SLURM_CONF"]).read_text()
     conf = Path(os.environ["SLURM_CONF"])
     conf.write_text(text.replace("MinJobAge=600", "MinJobAge=2"))
-    subprocess.run(["scontrol", "reconfigure"], check=True, timeout=20)
+    subprocess.run(["scontrol", "reconfigure"], check=True, timeout=90)
     try:
         until(lambda: not listed(job), what=lambda: f"{job} is still listed")
     finally:
         conf.write_text(text)
-        subprocess.run(["scontrol", "reconfigure"], check=True, timeout=20)
+        subprocess.run(["scontrol", "reconfigure"], check=True, timeout=90)
 
 
 def listed(job: str) -> bool:
@@ -64,7 +64,7 @@ def listed(job: str) -> bool:
         ["squeue", "-h", "-t", "all", "-j", job],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=90,
         check=False,
     )
     return bool(ran.stdout.strip())
@@ -134,7 +134,7 @@ def squeue_states(job: str) -> str:
         ["squeue", "-h", "-t", "all", "-j", job, "-o", "%T"],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=90,
         check=False,
     )
     return ran.stdout

@@ -33,7 +33,7 @@ def test_a_requeued_job_repeats_nothing_that_is_done(on_slurm: Weigh) -> None:
     job = here.submit(here.plan(meets, waits, together=2))
     until(lambda: here.status(job)["tasks"] == {"COMPLETED": 1, "RUNNING": 1})
 
-    subprocess.run(["scontrol", "requeue", job], check=True, timeout=20)
+    subprocess.run(["scontrol", "requeue", job], check=True, timeout=90)
     (here.folder / "go").touch()
 
     assert here.finish(job) == {"COMPLETED": 2}
@@ -49,7 +49,7 @@ def test_the_warning_puts_only_the_element_back_that_it_is_for(on_slurm: Weigh) 
     until(lambda: here.status(job)["tasks"] == {"COMPLETED": 1, "RUNNING": 1})
 
     warn = ["scancel", "--batch", "-s", "USR1", f"{job}_1"]
-    subprocess.run(warn, check=True, timeout=20)
+    subprocess.run(warn, check=True, timeout=90)
 
     assert here.finish(job) == {"COMPLETED": 2}
     assert (here.folder / "runs").read_text() == "run\nrun\n"
