@@ -142,7 +142,8 @@ def _concluded(
     )
     at = min((n for n in times if n >= answer.cpus), default=max(times))
     request = from_usages(records[at])
-    request = msgspec.structs.replace(request, cpus=answer.cpus)
+    notes = tuple(note for note in request.notes if not note.startswith("wants "))
+    request = msgspec.structs.replace(request, cpus=answer.cpus, notes=notes)
     return CpuScan(
         label=label,
         rows=rows,
